@@ -1,0 +1,54 @@
+# Needs Python 3.11 or newer and make; everything else is installed into .venv.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+TESTS ?= tests
+
+.PHONY: help demo test lint bench stress clean
+.DELETE_ON_ERROR:
+
+help:
+	@echo 'make demo    index a small corpus and show the near-duplicates in it'
+	@echo 'make test    run the tests'
+	@echo 'make lint    check format, lint and types'
+	@echo 'make bench   measure speed and quality (LARGE=1 for 10 million documents; some need HSIMHASH_DATA)'
+	@echo 'make stress  kill, fuzz and compare at scale'
+	@echo 'make clean   remove what the above made'
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("hsimhash needs Python 3.11 or newer, not " + sys.version.split()[0] + "; say make PYTHON=python3.12")'
+	$(PYTHON) -m venv $(VENV)
+
+# One stamp for each set of dependencies, so that each target installs only what it needs.
+$(VENV)/.base: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --editable .
+	@touch $@
+
+$(VENV)/.%: pyproject.toml | $(VENV)/.base
+	$(BIN)/python -m pip install --quiet --editable '.[$*]'
+	@touch $@
+
+demo: $(VENV)/.base
+	@$(BIN)/hsimhash demo
+
+test: $(VENV)/.test
+	$(BIN)/python -m pytest -n auto $(TESTS)
+
+lint: $(VENV)/.lint $(VENV)/.test
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.bench
+	$(BIN)/python -m tests.bench.bench_fingerprint
+	$(BIN)/python -m tests.bench.bench_quality
+	$(BIN)/python -m tests.bench.bench_index $(if $(LARGE),--large)
+	$(BIN)/python -m tests.bench.bench_load $(if $(LARGE),--large)
+
+stress: $(VENV)/.test
+	$(BIN)/python -m tests.stress.exactness
+	$(BIN)/python -m tests.stress.kills
+	$(BIN)/python -m tests.stress.fuzz_records
+
+clean:
+	rm -rf $(VENV) .demo .bench build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

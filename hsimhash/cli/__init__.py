@@ -1,0 +1,5 @@
+"""The command line: one module per command; parse, call, print."""
+
+from hsimhash.cli.program import main
+
+__all__ = ["main"]

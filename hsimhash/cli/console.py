@@ -1,0 +1,124 @@
+"""What the commands print: JSON lines, tables, numbers and dates for people, progress, the log."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+
+import click
+
+from hsimhash.cli.exits import naming
+
+PROGRESS_INTERVAL_S = 10.0  # between two lines of progress where there is no terminal
+PIPED_COLUMNS = 1_000  # the width of a table where there is no terminal: wide enough not to break lines
+_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
+
+
+def say(text: str) -> None:
+    """Tell the user something on stderr."""
+    click.echo(f"hsimhash: {text}", err=True)
+
+
+def print_line(text: str) -> None:
+    """Print a line of data; with what other programs read, so without colours."""
+    with naming("standard output"):
+        print(text)
+
+
+def print_json(value: object) -> None:
+    """Print a value as one line of JSON."""
+    print_line(json.dumps(value, ensure_ascii=False))
+
+
+def is_for_people(as_json: bool) -> bool:
+    """Whether to print a table: no --json, and stdout is a terminal."""
+    return not as_json and sys.stdout.isatty()
+
+
+def print_fields(fields: Sequence[tuple[str, str]]) -> None:
+    """Print names and values, one pair a line, the values below each other."""
+    width = max(len(name) for name, _ in fields)
+    for name, value in fields:
+        print_line(f"{name:{width}}  {value}")
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str | None = None) -> None:
+    """Print a table; columns named with a trailing `>` are flushed right. Nothing is cut off."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    width = None if sys.stdout.isatty() else PIPED_COLUMNS
+    console = Console(markup=False, emoji=False, highlight=False, width=width)
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in columns:
+        table.add_column(name.removesuffix(">"), justify="right" if name.endswith(">") else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    with naming("standard output"):
+        console.print(table)
+
+
+def iso_time(milliseconds: int) -> str:
+    """Return ms since 1970 as an ISO 8601 time in UTC, to the second; the number itself beyond the year 9999."""
+    try:
+        return datetime.fromtimestamp(milliseconds // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (ValueError, OverflowError, OSError):
+        return str(milliseconds)
+
+
+def size(count: int) -> str:
+    """Return a number of bytes as people read it: 24.0 KiB."""
+    value, unit = float(count), 0
+    while value >= 1024 and unit + 1 < len(_UNITS):
+        value, unit = value / 1024, unit + 1
+    return f"{value:.1f} {_UNITS[unit]}" if unit else f"{count} bytes"
+
+
+def plural(count: int, noun: str) -> str:
+    """Return `1 document`, `2,000 documents`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+@contextmanager
+def progress(title: str) -> Iterator[Callable[[int, int], None]]:
+    """Show how far work is; the block is given a function to tell it (done, total), total 0 for unknown.
+
+    On a terminal a bar on stderr, elsewhere a line every 10 s.
+    """
+    if not sys.stderr.isatty():
+        yield _progress_lines(title)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total or None)
+
+
+def _progress_lines(title: str) -> Callable[[int, int], None]:
+    told_at = time.monotonic()
+
+    def tell(done: int, total: int) -> None:
+        nonlocal told_at
+        if time.monotonic() - told_at >= PROGRESS_INTERVAL_S:
+            told_at = time.monotonic()
+            say(f"{title}: {done:,} of {total:,} ({done / total:.0%})" if total else f"{title}: {done:,}")
+
+    return tell
+
+
+def log_to_stderr(verbosity: int) -> None:
+    """Show what the `hsimhash` loggers tell: with verbosity 1 what happens, with 2 in detail."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(levelname)s %(message)s"))
+    logger = logging.getLogger("hsimhash")
+    logger.handlers = [handler]  # once, even where one process runs many commands
+    logger.setLevel(logging.INFO if verbosity == 1 else logging.DEBUG)

@@ -1,0 +1,132 @@
+"""`hsimhash fingerprint`: the fingerprints of texts, and what weighed how much."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from hsimhash.cli.console import is_for_people, print_json, print_line, print_table, say
+from hsimhash.cli.exits import ExitCode
+from hsimhash.cli.lines import Lines, Request, fingerprints_of, read_text
+from hsimhash.cli.options import json_option, with_settings
+from hsimhash.fingerprint import Feature, Profile, format_fingerprint
+
+if TYPE_CHECKING:
+    from hsimhash.settings import Settings
+
+
+@click.command()
+@click.argument("texts", metavar="[TEXT…|-]", nargs=-1)
+@click.option("--file", "paths", metavar="FILE", multiple=True, help="A file with a text; may be repeated.")
+@with_settings("profile", "text_field", "id_field")
+@click.option("--features", "shows_features", is_flag=True, help="Show each feature, its weight, its share, its hash.")
+@json_option
+def fingerprint(
+    settings: Settings,
+    texts: tuple[str, ...],
+    paths: tuple[str, ...],
+    shows_features: bool,
+    as_json: bool,
+) -> ExitCode:
+    """Print the fingerprint of each TEXT or FILE, 16 hex digits a line.
+
+    With - texts are read from stdin, one JSON object a line: {"text": …, "id": …}; the answers are JSON lines with the
+    "line", the "id" and the "fingerprint", null where the text is too short. A text too short on the command line is an
+    error, exit code 1.
+
+    --features prints a table of what votes on a terminal, else JSON lines; it marks the features at the profile's cap.
+
+    \b
+    Example: hsimhash fingerprint "A text of some length" --features
+             hsimhash fingerprint - --profile zh-1 < pages.jsonl
+    """
+    if bool(texts) == bool(paths) or ("-" in texts and len(texts) > 1):
+        raise click.UsageError("give texts, or --file, or - for JSON lines on stdin")
+    profile = Profile.named(settings.profile)
+    lines = Lines("-") if texts == ("-",) else None
+    if lines:
+        batches = lines.requests(settings)
+    else:
+        files = [Request(text=read_text(path), doc_id=path) for path in paths]
+        batches = iter([files or [Request(text=text) for text in texts]])
+    short = 0
+    for batch in batches:
+        if shows_features:
+            short += _print_features(profile, batch, is_for_people=is_for_people(as_json))
+        else:
+            short += _print_fingerprints(profile, batch, as_json=as_json or lines is not None)
+        sys.stdout.flush()
+    if lines:
+        return ExitCode.REJECTED_RECORDS if lines.rejected else ExitCode.DONE
+    return ExitCode.FAILED if short else ExitCode.DONE
+
+
+def _print_fingerprints(profile: Profile, requests: Sequence[Request], *, as_json: bool) -> int:
+    """Print a line for each request; return how many are too short for a fingerprint."""
+    values = fingerprints_of(requests, profile)
+    for request, value in zip(requests, values, strict=True):
+        shown = None if value is None else format_fingerprint(value)
+        if as_json:
+            print_json({**request.label, "fingerprint": shown})
+        elif shown:
+            print_line(shown)
+        if not shown:
+            _say_too_short(request)
+    return values.count(None)
+
+
+def _print_features(profile: Profile, requests: Sequence[Request], *, is_for_people: bool) -> int:
+    """Print what votes in each request; return how many are too short for a fingerprint."""
+    values = fingerprints_of(requests, profile)
+    for request, value in zip(requests, values, strict=True):
+        if value is None:
+            _say_too_short(request)
+            continue
+        rows = _rows(profile.features(request.text), profile.cap)
+        if is_for_people:
+            _print_table(request, format_fingerprint(value), rows, profile.min_features)
+        else:
+            fields = [dict(zip(("text", "weight", "share", "hash", "at_cap"), row, strict=True)) for row in rows]
+            print_json({**request.label, "fingerprint": format_fingerprint(value), "features": fields})
+    return values.count(None)
+
+
+def _rows(features: Sequence[Feature], cap: int | None) -> list[tuple[str, float, float, str, bool]]:
+    """Return text, weight, share of the vote, hash, and whether the weight is what the profile allows at most.
+
+    Capped features all weigh the same: the cap, which is 1/cap of the total before, so at least that of what is left.
+    """
+    total = sum(feature.weight for feature in features)
+    heaviest = max((feature.weight for feature in features), default=0)
+    is_cap_reached = cap is not None and heaviest >= total // cap
+    return [
+        (
+            feature.text,
+            feature.weight,
+            round(feature.weight / total, 4) if total else 0.0,
+            format_fingerprint(feature.hash),
+            is_cap_reached and feature.weight == heaviest,
+        )
+        for feature in features
+    ]
+
+
+def _print_table(
+    request: Request, fingerprint: str, rows: Sequence[tuple[str, float, float, str, bool]], min_features: int
+) -> None:
+    title = " ".join([*map(str, request.label.values()), fingerprint])
+    if len(rows) < min_features:
+        title += f" (fewer than {min_features} features: no vote, the hash of the whole text)"
+    shown = [
+        (text, f"{weight:,.6g}" if isinstance(weight, float) else f"{weight:,}", f"{share:.1%}", hashed, "cap" * at_cap)
+        for text, weight, share, hashed, at_cap in rows
+    ]
+    print_table(("feature", "weight>", "share>", "hash", ""), shown, title=title)
+
+
+def _say_too_short(request: Request) -> None:
+    name = " ".join(f"{key} {value}" for key, value in request.label.items())
+    say(f"{name or 'the text'} has nothing to fingerprint; it is too short for the profile")

@@ -1,0 +1,129 @@
+"""What the commands share of options: the settings' flags, and opening the index that the settings name."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from hsimhash.cli.console import say
+
+if TYPE_CHECKING:
+    from hsimhash.index import HSimIndex
+    from hsimhash.settings import Loaded, Settings
+
+Function = Callable[..., object]
+
+# Their values are plain text here: `Settings` alone knows what is allowed, for flags, variables and files.
+_FLAGS: dict[str, Callable[[Function], Function]] = {
+    "store": click.option("--store", metavar="URL", help="The index: lmdb://relative/path or lmdb:///absolute/path."),
+    "layout": click.option("--layout", metavar="NAME", help="4, 10, 16, 20, 28, or blocks/choice: 13,13,13,13,12/2."),
+    "profile": click.option("--profile", metavar="NAME", help="What decides a text's fingerprint: auto-1, zh-1, …"),
+    "max_distance": click.option(
+        "--max-distance", metavar="BITS", help="How many bits may differ: at most layout's k."
+    ),
+    "workers": click.option("--workers", metavar="N", help="Processes that fingerprint; by default one per core."),
+    "lock_timeout_s": click.option(
+        "--lock-timeout", "lock_timeout_s", metavar="SECONDS", help="How long to wait for another process that writes."
+    ),
+    "on_duplicate": click.option(
+        "--on-duplicate",
+        metavar="add|skip|tag",
+        help="Add near-duplicates too; skip them; or add them and write down each one's nearest earlier match.",
+    ),
+    "text_field": click.option("--text-field", metavar="NAME", help="The JSON field with the text."),
+    "id_field": click.option("--id-field", metavar="NAME", help="The JSON field with the id."),
+    "format": click.option(
+        "--format", metavar="auto|jsonl|tsv|fingerprints|files", help="What the inputs are; auto: by their names."
+    ),
+    "job": click.option("--job", metavar="DIR", help="The folder for the job's checkpoint and lists."),
+}
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+yes_option = click.option("--yes", "is_confirmed", is_flag=True, help="Do not ask.")
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """What was said before the command's name; every command's `ctx.obj`."""
+
+    config: Path | None
+    verbosity: int
+
+
+def setting_flags(*keys: str) -> Callable[[Function], Function]:
+    """Give a command the flags of these settings, all of them where none is named."""
+
+    def decorate(command: Function) -> Function:
+        for key in reversed(keys or tuple(_FLAGS)):
+            command = _FLAGS[key](command)
+        return command
+
+    return decorate
+
+
+def with_settings(*keys: str) -> Callable[[Function], Function]:
+    """Give a command the flags of these settings, and the settings as its argument `settings`."""
+
+    def decorate(command: Function) -> Function:
+        @functools.wraps(command)
+        def run(**given: object) -> object:
+            flags = {key: given.pop(key) for key in keys}
+            return command(settings=load_settings(flags).settings, **given)
+
+        return setting_flags(*keys)(run)
+
+    return decorate
+
+
+def load_settings(flags: dict[str, object]) -> Loaded:
+    """Return the settings for this invocation; a flag that is None was not given."""
+    from hsimhash import settings
+
+    invocation = click.get_current_context().find_object(Invocation)
+    given = {key: value for key, value in flags.items() if value is not None}
+    try:
+        return settings.load(given, os.environ, invocation.config if invocation else None)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+
+
+def open_index(settings: Settings) -> HSimIndex:
+    """Open the index that the settings name; a layout or profile that somebody set must be the index's own."""
+    from hsimhash.index import HSimIndex
+
+    asked = settings.model_fields_set
+    return HSimIndex.open(
+        settings.store,
+        layout=settings.layout if "layout" in asked else None,
+        profile=settings.profile if "profile" in asked else None,
+        lock_timeout_s=settings.lock_timeout_s,
+    )
+
+
+def create_index(settings: Settings) -> HSimIndex:
+    """Make and open the index that the settings name, with their layout and profile."""
+    from hsimhash.index import HSimIndex
+
+    if settings.store.startswith("memory:"):
+        raise click.UsageError(f"nothing would remain of {settings.store} after this command; use lmdb://…")
+    return HSimIndex.create(
+        settings.store, layout=settings.layout, profile=settings.profile, lock_timeout_s=settings.lock_timeout_s
+    )
+
+
+def confirm(question: str, *, is_confirmed: bool) -> bool:
+    """Ask before something is destroyed; where nobody can be asked, refuse without --yes."""
+    if is_confirmed:
+        return True
+    if not sys.stdin.isatty():
+        raise click.UsageError("nobody is there to be asked; say --yes")
+    if click.confirm(question, err=True):
+        return True
+    say("nothing was changed")
+    return False

@@ -1,0 +1,109 @@
+"""`hsimhash plan`: which layout for how many documents, and what it costs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from hsimhash.cli.console import print_json, print_line, print_table, size
+from hsimhash.cli.options import json_option
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from hsimhash.plan import Cost
+
+
+@click.command(short_help="Compare layouts: rows, bytes, candidates and reads per query.")
+@click.option("--documents", type=click.IntRange(min=1), required=True, metavar="N", help="How many documents.")
+@click.option("--distance", type=click.IntRange(min=0), default=3, show_default=True, metavar="K", help="Bits.")
+@click.option(
+    "--sample",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Fingerprints of your own, one a line (or id<TAB>fingerprint): tells of hot buckets.",
+)
+@json_option
+def plan(documents: int, distance: int, sample: Path | None, as_json: bool) -> None:
+    """Compare the layouts that find every pair within K bits, and recommend one.
+
+    Bytes are measured ones: LMDB for ids of 35 bytes, HBase for drawer rows uncompressed and one replica. Without a
+    sample candidates are those of uniform fingerprints; real ones are skewed.
+
+    \b
+    Example: hsimhash plan --documents 100000000
+             hsimhash export --store lmdb://pages --format tsv | shuf -n 100000 > sample.tsv
+             hsimhash plan --documents 1000000000 --sample sample.tsv
+    """
+    from hsimhash.plan import cost, layouts_for, recommend
+
+    fingerprints = _read_sample(sample) if sample else None
+    try:
+        layouts = layouts_for(distance)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="'--distance'") from error
+    costs = [cost(layout, documents, sample=fingerprints) for layout in layouts]
+    best, reason = recommend(costs)
+    if as_json:
+        print_json({"recommended": best.layout.name, "reason": reason, "layouts": [_fields(one) for one in costs]})
+        return
+    _print_table(costs, best)
+    print_line(f"recommended: layout {best.layout.name}: {reason}")
+
+
+def _read_sample(path: Path) -> NDArray[np.uint64]:
+    import numpy as np
+
+    from hsimhash.fingerprint import parse_fingerprint
+
+    found = []
+    with path.open(encoding="utf-8", errors="replace") as lines:
+        for number, line in enumerate(lines, start=1):
+            if line.strip():
+                try:
+                    found.append(parse_fingerprint(line.strip().split("\t")[-1]))
+                except ValueError as error:
+                    raise click.BadParameter(f"{path}:{number}: {error}", param_hint="'--sample'") from error
+    if not found:
+        raise click.BadParameter(f"{path} has no fingerprint", param_hint="'--sample'")
+    return np.array(found, np.uint64)
+
+
+def _fields(cost: Cost) -> dict[str, object]:
+    return {
+        "layout": cost.layout.name,
+        "drawers": cost.reads,
+        "rows": cost.rows,
+        "lmdb_bytes": cost.lmdb_bytes,
+        "hbase_bytes": cost.hbase_bytes,
+        "reads": cost.reads,
+        "candidates": cost.candidates,
+        "candidates_p99": cost.candidates_p99,
+        "hottest_bucket": cost.hottest_bucket,
+    }
+
+
+def _print_table(costs: list[Cost], best: Cost) -> None:
+    is_sampled = costs[0].hottest_bucket is not None
+    columns = ["", "layout", "reads>", "rows>", "LMDB>", "HBase>", "candidates>"]
+    rows = [
+        [
+            "*" if cost is best else "",
+            cost.layout.name,
+            f"{cost.reads}",
+            f"{cost.rows:,}",
+            size(cost.lmdb_bytes),
+            size(cost.hbase_bytes),
+            _count(cost.candidates),
+            *([_count(cost.candidates_p99), _count(cost.hottest_bucket)] if is_sampled else []),
+        ]
+        for cost in costs
+    ]
+    print_table([*columns, *(["p99>", "hottest bucket>"] if is_sampled else [])], rows)
+
+
+def _count(number: float | None) -> str:
+    return f"{number:,.0f}" if number is None or number >= 10 else f"{number:.2g}"

@@ -1,0 +1,146 @@
+"""`hsimhash`: its commands, each imported when used or listed, and the one place where errors become exit codes."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import io
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from hsimhash.cli.console import log_to_stderr
+from hsimhash.cli.exits import ExitCode, exit_code_of, message_of, naming
+from hsimhash.cli.options import Invocation
+from hsimhash.cli.streams import open_closed_streams
+
+COMMANDS = {  # in the order of the help, which imports none of them; each is the command of its name in its module
+    "demo": "Index a small sample corpus and show its near-duplicates.",
+    "plan": "Compare layouts for a number of documents.",
+    "create-table": "Make an empty index.",
+    "ingest": "Add documents from files: fingerprint, check, load.",
+    "query": "Find the documents near a fingerprint, a document or a text.",
+    "fingerprint": "Print the fingerprints of texts, or what weighs how much in them.",
+    "describe": "Show how an index was made and what is in it.",
+    "check": "Look for problems in an index, and repair them.",
+    "compact": "Rewrite an index without free space.",
+    "backup": "Copy an index to a new folder, while it is used.",
+    "remove": "Remove documents by id.",
+    "expire": "Remove the documents first seen before a date.",
+    "export": "Write all documents' ids and fingerprints as lines.",
+    "settings": "Show the settings and where they came from.",
+}
+
+
+class Program(click.Group):
+    """The group of all commands."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the program, its standard streams open: else an index's files would take their numbers."""
+        open_closed_streams()
+        return super().main(*args, **kwargs)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002, D102
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002, D102
+        if cmd_name not in COMMANDS:
+            return None
+        name = cmd_name.replace("-", "_")
+        command: click.Command = getattr(importlib.import_module(f"hsimhash.cli.{name}"), name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002, D102
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def resolve_command(  # noqa: D102
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in COMMANDS and not args[0].startswith("-"):
+            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            hint = f" Did you mean '{near[0]}'?" if near else f" There are: {', '.join(COMMANDS)}."
+            ctx.fail(f"No such command '{args[0]}'.{hint}")
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> None:
+        """Run a command; its return value is the exit code, None for done. SIGTERM ends it as Ctrl-C does."""
+        code = ExitCode.DONE
+        try:
+            with _terminable():
+                _write_utf8()
+                code = super().invoke(ctx) or ExitCode.DONE
+                with naming("standard output"):
+                    sys.stdout.flush()
+        except BrokenPipeError:  # the reader, such as `head`, has what it wanted
+            _drop_output()
+        except (KeyboardInterrupt, click.Abort):
+            click.echo("hsimhash: interrupted", err=True)
+            code = ExitCode.INTERRUPTED
+        except (click.ClickException, click.exceptions.Exit):
+            raise
+        except Exception as error:
+            if isinstance(ctx.obj, Invocation) and ctx.obj.verbosity:
+                traceback.print_exception(error)
+            click.echo(f"hsimhash: error: {message_of(error)}", err=True)
+            code = exit_code_of(error)
+        ctx.exit(code)
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _write_utf8() -> None:
+    """Write UTF-8 into pipes and files, whatever the locale; let no terminal stumble over a character it lacks."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding=None if sys.stdout.isatty() else "utf-8", errors="backslashreplace")
+
+
+def _drop_output() -> None:
+    """Let the interpreter's last flush of stdout go nowhere."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)
+
+
+@click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.option(
+    "-v", "--verbose", count=True, help="Tell what happens on stderr; twice: in detail. Errors with traceback."
+)
+@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="The settings file.")
+@click.version_option(package_name="hsimhash")
+@click.pass_context
+def main(ctx: click.Context, verbose: int, config: Path | None) -> None:
+    """Find every near-duplicate of a document: fingerprints in, all documents within a few bits out.
+
+    Results go to stdout, all other words to stderr; - is stdin. 'hsimhash COMMAND --help' shows an example.
+
+    \b
+    Example: hsimhash create-table --store lmdb://pages
+             hsimhash ingest pages.jsonl.gz --store lmdb://pages
+             hsimhash query --id https://example.org/a --store lmdb://pages
+
+    Exit codes: 0 done, 1 failed, 2 misused, 3 settings invalid, 4 store unreachable, 5 index, layout or profile
+    mismatch, 6 check found problems, 7 done with rejected records, 8 nothing found (query --exit-code),
+    130 interrupted.
+    """
+    ctx.obj = Invocation(config=config, verbosity=verbose)
+    if verbose:
+        log_to_stderr(verbose)

@@ -1,0 +1,37 @@
+"""`hsimhash settings show`: the value of every setting, and where it came from."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from hsimhash.cli.console import print_json, print_line
+from hsimhash.cli.options import json_option, load_settings, setting_flags
+
+
+@click.group()
+def settings() -> None:
+    """Settings: a flag beats the environment (HSIMHASH_…), which beats the file, which beats the default."""
+
+
+@settings.command(short_help="Show every setting, its value, and where it came from.")
+@setting_flags()
+@json_option
+def show(as_json: bool, **flags: object) -> None:
+    """Show every setting, its value, and where it came from: default, file and line, variable, or flag.
+
+    The flags are those of the other commands, to see what they would change.
+
+    \b
+    Example: HSIMHASH_STORE=lmdb://pages hsimhash settings show
+    """
+    loaded = load_settings(flags)
+    rows = [(key, value, loaded.sources[key]) for key, value in loaded.settings]
+    if as_json:
+        print_json({key: {"value": value, "source": source} for key, value, source in rows})
+        return
+    shown = [(key, json.dumps(value, ensure_ascii=False), source) for key, value, source in rows]
+    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
+    for row in shown:
+        print_line("  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())

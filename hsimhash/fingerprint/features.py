@@ -1,0 +1,133 @@
+"""Texts → weighted features → fingerprints, a batch at a time, as a profile says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hsimhash.fingerprint import segment, tokens, weights
+from hsimhash.fingerprint.hashes import murmur64, murmur64_spans
+from hsimhash.fingerprint.normalize import HAN, SEPARATOR, SPACED, UNSPACED, classify, normalize, to_text
+from hsimhash.fingerprint.vote import vote, vote_in_order
+
+if TYPE_CHECKING:
+    from hsimhash.fingerprint.profile import Profile
+
+VOTED, EXACT, TOO_SHORT = range(3)
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """Features of a batch of documents, no two of a document alike; shape (m,) each.
+
+    `texts` makes the features' strings, in the same order: they are needed only to be looked at.
+    """
+
+    doc: NDArray[np.int64]
+    hashes: NDArray[np.uint64]
+    weights: NDArray[np.float64]
+    texts: Callable[[], list[str]]
+
+
+def fingerprint_batch(profile: Profile, texts: Sequence[str]) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
+    """Return the texts' fingerprints and their kinds, shape (n,) each."""
+    if profile.is_plain:
+        found = _heaviest_words(profile, texts)
+        values = vote_in_order(found.doc, found.hashes, found.weights, len(texts))
+        count = np.bincount(found.doc, minlength=len(texts))
+        return values, np.where(count == 0, TOO_SHORT, VOTED).astype(np.uint8)
+    codes = normalize(texts)
+    classes = classify(codes)
+    found = _features(profile, codes, classes, len(texts))
+    values = vote(found.doc, found.hashes, found.weights, len(texts))
+    kinds = np.full(len(texts), VOTED, np.uint8)
+    few = np.bincount(found.doc, minlength=len(texts)) < profile.min_features
+    if few.any():
+        _set_exact(values, kinds, few, codes, classes, profile.seed)
+    return values, kinds
+
+
+def find_features(profile: Profile, text: str) -> Features:
+    """Return one text's features with the weights that they vote with."""
+    if profile.is_plain:
+        return _heaviest_words(profile, [text])
+    codes = normalize([text])
+    return _features(profile, codes, classify(codes), 1)
+
+
+def _set_exact(
+    values: NDArray[np.uint64],
+    kinds: NDArray[np.uint8],
+    few: NDArray[np.bool_],
+    codes: NDArray[np.uint32],
+    classes: NDArray[np.uint8],
+    seed: int,
+) -> None:
+    """Give documents with too few features for a fair vote the hash of their text; those without a letter, none."""
+    ends = np.flatnonzero(codes == SEPARATOR)
+    for doc in np.flatnonzero(few):
+        own = slice(ends[doc - 1] + 1 if doc else 0, ends[doc])
+        if np.isin(classes[own], (HAN, SPACED, UNSPACED)).any():
+            values[doc], kinds[doc] = murmur64(to_text(codes[own]), seed), EXACT
+        else:
+            values[doc], kinds[doc] = 0, TOO_SHORT
+
+
+def _features(profile: Profile, codes: NDArray[np.uint32], classes: NDArray[np.uint8], documents: int) -> Features:
+    if profile.tokens == "jieba":
+        found = [_words(profile, to_text(codes))]
+    else:
+        found = _features_by_script(profile, codes, classes)
+    doc = np.concatenate([part.doc for part in found])
+    weight = np.concatenate([part.weights for part in found])
+    return Features(
+        doc,
+        np.concatenate([part.hashes for part in found]),
+        weights.capped(doc, weight, profile.cap, documents),
+        lambda: [text for part in found for text in part.texts()],
+    )
+
+
+def _features_by_script(profile: Profile, codes: NDArray[np.uint32], classes: NDArray[np.uint8]) -> list[Features]:
+    every_script = profile.tokens == "words"
+    is_han = not every_script and bool((classes == HAN).any())  # else no dictionary is loaded
+    han = [_words(profile, tokens.han_runs(codes, classes))] if is_han else []
+    codes, classes = tokens.drop_apostrophes(codes, classes)
+    words = tokens.word_shingles(codes, classes, profile.n, every_script=every_script)
+    found = [*han, _shingles(profile, words, profile.word_unit)]
+    if not every_script and (classes == UNSPACED).any():
+        found.append(_shingles(profile, tokens.char_shingles(codes, classes, profile.char_n), profile.char_unit))
+    return found
+
+
+def _words(profile: Profile, joined: str) -> Features:
+    known = segment.vocabulary(profile.idf_sha256, profile.seed)
+    doc, number, count = weights.fold_numbers(*segment.number_words(joined, known))
+    weight = weights.tfidf(count, known.idf[number])
+    return Features(doc, known.hashes[number], weight, lambda: [known.words[i] for i in number])
+
+
+def _shingles(profile: Profile, spans: tokens.Spans, unit: int) -> Features:
+    hashes = murmur64_spans(spans.buffer, spans.starts, spans.ends, profile.seed)
+    kept, count = weights.fold_hashes(spans.doc, hashes)
+    weight = (count * unit).astype(np.float64)
+    return Features(spans.doc[kept], hashes[kept], weight, lambda: [spans.text(i) for i in kept])
+
+
+def _heaviest_words(profile: Profile, texts: Sequence[str]) -> Features:
+    """Return each text's words, order and weights as `jieba.analyse.extract_tags(text, profile.top, True)` does."""
+    known = segment.vocabulary(profile.idf_sha256, profile.seed)
+    joined = "".join([text.replace(segment.SEPARATOR, " ") + segment.SEPARATOR for text in texts])
+    try:
+        doc, number = segment.number_words(joined, known)
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"a text holds the lone surrogate U+{ord(joined[error.start]):04X}, and {profile.name} normalises nothing; "
+            "replace it before"
+        ) from error
+    doc, number, weight = weights.heaviest(doc, number, known.idf[number], profile.top, len(texts))
+    return Features(doc, known.hashes[number], weight, lambda: [known.words[i] for i in number])

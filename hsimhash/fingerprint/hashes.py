@@ -1,0 +1,106 @@
+"""The hash of a feature: the low 64 bits of murmur3 x64-128 of its UTF-8, of one string or of spans of a buffer.
+
+"Low" are the first 8 bytes of the digest, read little-endian: `mmh3.hash64(text, seed, signed=False)[0]`.
+"""
+
+from __future__ import annotations
+
+import mmh3
+import numpy as np
+from numpy.typing import NDArray
+
+HASH_NAME = "murmur3-x64-128-low64"
+HASH_BYTES = 8
+SEED_LIMIT = 1 << 32
+
+_C1, _C2 = np.uint64(0x87C37B91114253D5), np.uint64(0x4CF5AD432745937F)
+_BLOCK_BYTES = 16
+_VECTOR_BYTES = 512  # longer spans are few, and one by one not slower
+_PADDING = bytes(24)  # the last span's two words, and the word after them, are read whole
+_LOW_BYTES = np.array([(1 << 8 * count) - 1 for count in range(HASH_BYTES + 1)], np.uint64)
+
+
+def murmur64(text: str | bytes, seed: int = 0) -> int:
+    """Return the hash of one string (of its UTF-8) or of bytes."""
+    return int.from_bytes(mmh3.hash_bytes(text, seed)[:HASH_BYTES], "little")
+
+
+def murmur64_spans(
+    buffer: bytes, starts: NDArray[np.int64], ends: NDArray[np.int64], seed: int = 0
+) -> NDArray[np.uint64]:
+    """Return the hash of each half-open span [start, end) of `buffer`."""
+    length = ends - starts
+    short = length <= _VECTOR_BYTES
+    hashes = np.empty(len(starts), np.uint64)
+    hashes[short] = _hash_short(buffer, starts[short], length[short], seed)
+    for index in np.flatnonzero(~short):
+        hashes[index] = murmur64(buffer[starts[index] : ends[index]], seed)
+    return hashes
+
+
+def _hash_short(buffer: bytes, starts: NDArray[np.int64], length: NDArray[np.int64], seed: int) -> NDArray[np.uint64]:
+    """Hash all spans together: two unaligned 64-bit reads cover most; the loop is over 16-byte blocks, not spans."""
+    words = _as_words(buffer)
+    h1 = np.full(len(starts), seed, np.uint64)
+    h2 = h1.copy()
+    offset, rest = starts.copy(), length.copy()
+    _hash_blocks(words, offset, rest, h1, h2)
+    long = np.flatnonzero(rest > HASH_BYTES)
+    tail = _read(words, offset[long] + HASH_BYTES) & _LOW_BYTES[rest[long] - HASH_BYTES]
+    h2[long] ^= _rotate(tail * _C2, 33) * _C1
+    tail = _read(words, offset) & _LOW_BYTES[np.minimum(rest, HASH_BYTES)]
+    h1 ^= _rotate(tail * _C1, 31) * _C2
+    size = length.astype(np.uint64)
+    h1 ^= size
+    h2 ^= size
+    h1 += h2
+    h2 += h1
+    mixed: NDArray[np.uint64] = _mix(h1) + _mix(h2)
+    return mixed
+
+
+def _hash_blocks(
+    words: NDArray[np.uint64],
+    offset: NDArray[np.int64],
+    rest: NDArray[np.int64],
+    h1: NDArray[np.uint64],
+    h2: NDArray[np.uint64],
+) -> None:
+    """Take every whole block of 16 bytes into `h1` and `h2`, and move `offset` and `rest` behind them, in place."""
+    left = np.flatnonzero(rest >= _BLOCK_BYTES)
+    while len(left):
+        at = offset[left]
+        a = h1[left] ^ _rotate(_read(words, at) * _C1, 31) * _C2
+        b = h2[left]
+        a = (_rotate(a, 27) + b) * np.uint64(5) + np.uint64(0x52DCE729)
+        b = b ^ _rotate(_read(words, at + HASH_BYTES) * _C2, 33) * _C1
+        b = (_rotate(b, 31) + a) * np.uint64(5) + np.uint64(0x38495AB5)
+        h1[left], h2[left] = a, b
+        offset[left] += _BLOCK_BYTES
+        rest[left] -= _BLOCK_BYTES
+        left = left[rest[left] >= _BLOCK_BYTES]
+
+
+def _as_words(buffer: bytes) -> NDArray[np.uint64]:
+    padded = buffer + bytes(-len(buffer) % HASH_BYTES) + _PADDING
+    return np.frombuffer(padded, "<u8").astype(np.uint64, copy=False)
+
+
+def _read(words: NDArray[np.uint64], offset: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Return the 8 bytes from each offset on, little-endian."""
+    index = offset >> 3
+    shift = ((offset & 7) << 3).astype(np.uint64)
+    # Two shifts, since one by 64 is undefined.
+    high = (words[index + 1] << np.uint64(1)) << (np.uint64(63) - shift)
+    read: NDArray[np.uint64] = high | (words[index] >> shift)
+    return read
+
+
+def _rotate(x: NDArray[np.uint64], bits: int) -> NDArray[np.uint64]:
+    return (x << np.uint64(bits)) | (x >> np.uint64(64 - bits))
+
+
+def _mix(k: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    k = (k ^ (k >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
+    k = (k ^ (k >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
+    return k ^ (k >> np.uint64(33))

@@ -1,0 +1,137 @@
+"""Normalisation `nfkc-casefold-1`, and what kind of character each code point is, in arrays of code points.
+
+1. Code points that Unicode 14.0 has not assigned, lone surrogates, controls and white space become spaces;
+   default-ignorable ones (soft hyphen, zero-width, variation selectors, byte order mark) are dropped.
+2. Of a row of code points that may join what stands before them, those beyond the 32nd are dropped: sorting them takes
+   quadratic time (a text of 16 MiB of accents: half a day), and no language needs them.
+3. NFKC, full case folding, NFKC again.
+4. Runs of spaces become one; none at the ends.
+
+The first step freezes the result: what is assigned in 14.0 normalises and folds the same in later versions, as Unicode
+promises. Nearly every code point normalises by itself, so a table does it for a whole batch at once; only documents
+with one that may join what stands before it (combining marks, Hangul jamo) take the way through `unicodedata`.
+"""
+
+from __future__ import annotations
+
+import functools
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+NORMALIZE_NAME = "nfkc-casefold-1"
+SEPARATOR = 0  # follows every document in an array of code points, and stands nowhere else
+SPACE = 0x20
+JOINING_LIMIT = 32
+
+# The classes of code points in unicode.npz.
+NONE, HAN, SPACED, UNSPACED, BLANK, IGNORED = range(6)
+
+_CODE_POINTS = 0x110000
+_DROPPED, _JOINING, _MANY = _CODE_POINTS, _CODE_POINTS + 1, _CODE_POINTS + 2  # in the table, beside code points
+
+
+@dataclass(frozen=True, slots=True)
+class _Tables:
+    """unicode.npz, spread out for look-up by code point."""
+
+    classes: NDArray[np.uint8]
+    normal: NDArray[np.uint32]  # the code point it becomes, or _DROPPED, _JOINING, or _MANY + its number
+    many_start: NDArray[np.int64]
+    many_codes: NDArray[np.uint32]
+
+
+@functools.cache
+def _tables() -> _Tables:
+    with np.load(Path(__file__).with_name("unicode.npz")) as stored:
+        runs = np.diff(stored["class_starts"], append=_CODE_POINTS)
+        classes = np.repeat(stored["class_values"], runs)
+        normal = np.arange(_CODE_POINTS, dtype=np.uint32)
+        normal[classes == BLANK] = SPACE
+        normal[classes == IGNORED] = _DROPPED
+        normal[stored["single_from"]] = stored["single_to"]
+        normal[stored["many_from"]] = np.arange(len(stored["many_from"]), dtype=np.uint32) + _MANY
+        normal[stored["joining"]] = _JOINING
+        return _Tables(classes, normal, stored["many_start"].astype(np.int64), stored["many_codes"])
+
+
+def classify(codes: NDArray[np.uint32]) -> NDArray[np.uint8]:
+    """Return the class of each code point."""
+    return _tables().classes[codes]
+
+
+def normalize(texts: Sequence[str]) -> NDArray[np.uint32]:
+    """Return the normalised documents' code points, one after the other, each followed by `SEPARATOR`."""
+    tables = _tables()
+    raw = to_codes("".join([text + "\0" for text in texts]))
+    ends = np.cumsum([len(text) + 1 for text in texts], dtype=np.int64) - 1
+    codes = tables.normal[raw]
+    codes[ends] = SEPARATOR
+    if (codes >= _CODE_POINTS).any():
+        codes = _compose_joining(codes, raw, ends)
+        codes = _expand_many(codes[codes != _DROPPED])
+    return _squeeze(codes)
+
+
+def to_codes(text: str) -> NDArray[np.uint32]:
+    """Return a string's code points."""
+    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4").astype(np.uint32, copy=False)
+
+
+def to_text(codes: NDArray[np.uint32]) -> str:
+    """Return the string of code points, none of them a surrogate."""
+    return codes.astype("<u4", copy=False).tobytes().decode("utf-32-le")
+
+
+def _compose_joining(codes: NDArray[np.uint32], raw: NDArray[np.uint32], ends: NDArray[np.int64]) -> NDArray[np.uint32]:
+    """Return `codes` with the documents that hold a joining code point normalised one by one."""
+    joining = np.unique(np.searchsorted(ends, np.flatnonzero(codes == _JOINING)))
+    pieces, done = [], 0
+    for doc in joining:
+        start = ends[doc - 1] + 1 if doc else 0
+        pieces += [codes[done:start], _compose(raw[start : ends[doc]])]
+        done = ends[doc]
+    return np.concatenate([*pieces, codes[done:]])
+
+
+def _compose(raw: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    classes = classify(raw)
+    codes = np.where(classes == BLANK, SPACE, raw)[classes != IGNORED]
+    number = np.arange(len(codes))
+    before_run = np.maximum.accumulate(np.where(_tables().normal[codes] == _JOINING, -1, number))
+    text = to_text(codes[number - before_run <= JOINING_LIMIT])
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    return to_codes(unicodedata.normalize("NFKC", folded))
+
+
+def _expand_many(codes: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """Return `codes` with each code point that normalises to several replaced by them."""
+    at = np.flatnonzero(codes >= _MANY)
+    if not len(at):
+        return codes
+    tables = _tables()
+    number = codes[at].astype(np.int64) - _MANY
+    length = tables.many_start[number + 1] - tables.many_start[number]
+    repeats = np.ones(len(codes), np.int64)
+    repeats[at] = length
+    expanded = np.repeat(codes, repeats)
+    before = np.cumsum(length) - length
+    step = np.arange(int(length.sum())) - np.repeat(before, length)
+    start = at + before - np.arange(len(at))
+    expanded[np.repeat(start, length) + step] = tables.many_codes[np.repeat(tables.many_start[number], length) + step]
+    return expanded
+
+
+def _squeeze(codes: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """Return `codes` with one space for each run of spaces, and none beside a separator."""
+    blank = codes == SPACE
+    codes = codes[~(blank & np.concatenate(([False], blank[:-1])))]
+    blank = codes == SPACE
+    edge = codes == SEPARATOR
+    beside = np.concatenate(([True], edge[:-1])) | np.concatenate((edge[1:], [False]))
+    squeezed: NDArray[np.uint32] = codes[~(blank & beside)]
+    return squeezed

@@ -1,0 +1,145 @@
+"""Words as jieba cuts them, through rjieba, and the memo that numbers them.
+
+rjieba cuts 15 to 20 times faster than jieba and, with two rules, the same words:
+
+* it keeps ASCII compounds (`node.js`, `apt-get`) whole, which jieba splits unless its dictionary has them;
+* it cuts Han characters beyond U+9FD5, which end a word in jieba. They become spaces here: alone they are no feature.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hsimhash.fingerprint.hashes import murmur64
+from hsimhash.fingerprint.idf import load_idf
+
+if TYPE_CHECKING:
+    import rjieba
+
+SEGMENTER_NAME = "rjieba-0.2/jieba-0.42.1"
+SEPARATOR = "\0"  # the segmenter makes one token of it, and cuts there
+MEMO_LIMIT = 1_000_000  # words; then the memo starts afresh
+
+# jieba.analyse.TFIDF.STOP_WORDS of jieba 0.42.1.
+STOP_WORDS = frozenset(
+    (
+        "the", "of", "is", "and", "to", "in", "that", "we", "for", "an", "are", "by", "be", "as", "on", "with", "can",
+        "if", "from", "which", "you", "it", "this", "then", "at", "have", "all", "not", "one", "has", "or",
+    )
+)  # fmt: skip
+_RARE_HAN = re.compile("[\u3400-\u4dbf\u9fd6-\u9fff\uf900-\ufaff\U00020000-\U0002ebef\U0002f800-\U0002fa1f]")
+_COMPOUND = re.compile(r"[a-zA-Z0-9+#&._%\-]*[+#&._%\-][a-zA-Z0-9+#&._%\-]*")
+_COMPOUND_PARTS = re.compile(r"([a-zA-Z0-9]+(?:\.\d+)?%?)")  # jieba.finalseg.re_skip
+_DICTIONARY_COMPOUNDS = frozenset(("AT&T", "C#", "C++", "c#", "c++"))  # all that jieba's dict.txt has
+
+_NO_FEATURE, _BREAK, _FIRST = 0, 1, 2  # word numbers
+
+
+class Vocabulary(dict[str, int]):
+    """Word → number of every word seen: 0 for one that is no feature, 1 for the separator, negative for a compound.
+
+    Look-ups are plain dictionary reads; only a new word takes the lock. Arrays are replaced, never moved under a
+    reader, and a number is given out after its entry is written.
+    """
+
+    def __init__(self, idf_sha256: str, seed: int) -> None:
+        super().__init__({SEPARATOR: _BREAK})
+        self.hashes = np.zeros(1 << 14, np.uint64)
+        self.idf = np.zeros(1 << 14)
+        self.words = [""] * _FIRST
+        self.compounds: list[NDArray[np.int64]] = []
+        self._idf_of, self._median = load_idf(idf_sha256)
+        self._seed = seed
+        self._lock = threading.RLock()
+
+    def __missing__(self, word: str) -> int:
+        with self._lock:
+            number = self.get(word)
+            if number is None:
+                self[word] = number = self._number(word)
+            return number
+
+    def _number(self, word: str) -> int:
+        parts = split_compound(word)
+        if len(parts) > 1:
+            self.compounds.append(np.array([self[part] for part in parts], np.int64))
+            return -len(self.compounds)
+        if len(word.strip()) < 2 or word.lower() in STOP_WORDS:
+            return _NO_FEATURE
+        number = len(self.words)
+        if number == len(self.hashes):
+            self.hashes = np.concatenate((self.hashes, np.zeros_like(self.hashes)))
+            self.idf = np.concatenate((self.idf, np.zeros_like(self.idf)))
+        self.hashes[number] = murmur64(word, self._seed)
+        self.idf[number] = self._idf_of.get(word, self._median)
+        self.words.append(word)
+        return number
+
+
+def split_compound(word: str) -> list[str]:
+    """Return the words that jieba makes of one that rjieba keeps whole."""
+    if len(word) > 1 and not word.isalnum() and _COMPOUND.fullmatch(word) and word not in _DICTIONARY_COMPOUNDS:
+        return [part for part in _COMPOUND_PARTS.split(word) if part]
+    return [word]
+
+
+_memo: dict[tuple[str, int], Vocabulary] = {}
+# A fork may copy the memo while another thread holds its lock.
+os.register_at_fork(after_in_child=_memo.clear)
+
+
+def vocabulary(idf_sha256: str, seed: int) -> Vocabulary:
+    """Return this process's memo of words; a call keeps the one it got: a fresh start disturbs no other thread."""
+    found = _memo.get((idf_sha256, seed))
+    if found is None or len(found) > MEMO_LIMIT:
+        found = _memo[idf_sha256, seed] = Vocabulary(idf_sha256, seed)
+    return found
+
+
+@functools.cache
+def _segmenter() -> rjieba.Jieba:
+    """Return our own segmenter: words that others add to rjieba's shared one do not change fingerprints."""
+    import rjieba
+
+    return rjieba.Jieba()
+
+
+def cut_words(texts: Sequence[str]) -> list[list[str]]:
+    """Return each text's words as `jieba.lcut` gives them, but a space for each rare Han character."""
+    return [
+        [part for word in _segmenter().cut(_RARE_HAN.sub(" ", text)) for part in split_compound(word)] for text in texts
+    ]
+
+
+def number_words(joined: str, known: Vocabulary) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Cut documents, each followed by `SEPARATOR`, into words; return those that are features, in their order.
+
+    Returns:
+        Two arrays of shape (m,): the document, and the number of the word in `known`.
+    """
+    words = _segmenter().cut(joined if joined.isascii() else _RARE_HAN.sub(" ", joined))
+    numbers = _expand(np.fromiter(map(known.__getitem__, words), np.int64, len(words)), known)
+    doc = np.cumsum(numbers == _BREAK)
+    kept = np.flatnonzero(numbers >= _FIRST)
+    return doc[kept], numbers[kept]
+
+
+def _expand(numbers: NDArray[np.int64], known: Vocabulary) -> NDArray[np.int64]:
+    """Return the numbers with each compound's replaced by those of its parts."""
+    at = np.flatnonzero(numbers < 0)
+    if not len(at):
+        return numbers
+    parts = [known.compounds[-number - 1] for number in numbers[at]]
+    repeats = np.ones(len(numbers), np.int64)
+    repeats[at] = [len(part) for part in parts]
+    expanded = np.repeat(numbers, repeats)
+    expanded[np.repeat(numbers < 0, repeats)] = np.concatenate(parts)
+    return expanded

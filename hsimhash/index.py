@@ -1,0 +1,353 @@
+"""`HSimIndex`: fingerprints and documents in, every near-duplicate out; on any store.
+
+A query scans the buckets of its prefixes, one per drawer, counts differing bits, and asks the store for the documents
+of the fingerprints that are near enough.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hsimhash.errors import LayoutMismatchError, ProfileMismatchError
+from hsimhash.fingerprint import Profile
+from hsimhash.layout import Layout
+from hsimhash.rowkey import PREFIX_BYTES, ROWKEY_BYTES, check_doc_id, fingerprints_of
+from hsimhash.store import BulkLoad, CheckReport, Document, Record, Store, create_store, open_store
+from hsimhash.store.base import LOCK_TIMEOUT_S, Fingerprints, as_fingerprint, as_fingerprints, check_documents
+
+QUERY_BATCH = 1_000  # queries whose buckets are read at once, and
+FEW_ROWS = 40  # up to so many, a loop costs less than numpy's calls
+MEETINGS_AT_ONCE = 1 << 20  # rows times queries that are compared at once: both bound the memory of query_many
+
+
+class Match(NamedTuple):
+    """A document near the query; ordered by distance (bits), then id. `first_seen` in ms since 1970."""
+
+    distance: int
+    doc_id: str
+    fingerprint: int
+    first_seen: int
+
+
+class HSimIndex:
+    """An index of documents by fingerprint. Made by `create` or `open`; a context manager.
+
+    Thread-safe and fork-safe. After `close` every call raises `StoreClosedError`.
+    """
+
+    def __init__(self, store: Store, profile: Profile) -> None:
+        self._store = store
+        self.profile = profile
+        self.layout = store.record.layout
+        self.url = store.url
+
+    @classmethod
+    def create(
+        cls,
+        url: str,
+        *,
+        layout: Layout | str = "10",
+        profile: Profile | str = "auto-1",
+        lock_timeout_s: float = LOCK_TIMEOUT_S,
+    ) -> HSimIndex:
+        """Make an empty index at `url` and open it.
+
+        Raises:
+            IndexExistsError: there is one.
+            ValueError: no such layout, profile or kind of store.
+        """
+        layout = Layout.parse(layout) if isinstance(layout, str) else layout
+        profile = Profile.named(profile) if isinstance(profile, str) else profile
+        record = Record(layout, profile.to_json())
+        return cls(create_store(url, record, lock_timeout_s=lock_timeout_s), profile)
+
+    @classmethod
+    def open(
+        cls,
+        url: str,
+        *,
+        layout: Layout | str | None = None,
+        profile: Profile | str | None = None,
+        lock_timeout_s: float = LOCK_TIMEOUT_S,
+    ) -> HSimIndex:
+        """Open the index at `url`, with the layout and the profile it was made with.
+
+        Raises:
+            IndexNotFoundError: there is none.
+            LayoutMismatchError, ProfileMismatchError: it was made with another than `layout` or `profile`.
+            FormatVersionError: a release that this one does not know wrote it.
+        """
+        wanted_layout = Layout.parse(layout) if isinstance(layout, str) else layout
+        wanted_profile = Profile.named(profile) if isinstance(profile, str) else profile
+        store = open_store(url, lock_timeout_s=lock_timeout_s)
+        try:
+            if wanted_layout is not None and wanted_layout != store.record.layout:
+                raise LayoutMismatchError(
+                    f"{url} was made with layout {store.record.layout.name}, not {wanted_layout.name}; "
+                    f"leave the layout away, or make another index"
+                )
+            return cls(store, _profile_of(store, wanted_profile))
+        except BaseException:
+            store.close()
+            raise
+
+    def add(self, fingerprint: int, doc_id: str, *, first_seen: int | None = None) -> None:
+        """Add one document, or move it if it has another fingerprint; durable on return. See `add_many`."""
+        self.add_many([fingerprint], [doc_id], first_seen=first_seen)
+
+    def add_many(
+        self, fingerprints: Fingerprints, doc_ids: Sequence[str], *, first_seen: Sequence[int] | int | None = None
+    ) -> int:
+        """Add documents, and move those that have another fingerprint; durable on return.
+
+        Args:
+            fingerprints: shape (n,), unsigned 64-bit.
+            doc_ids: n ids of 1 to 2,048 bytes of UTF-8 without control characters; of one that occurs twice the last
+                occurrence counts.
+            first_seen: ms since 1970, one for all or one each; now by default. A document that is there already with
+                the same fingerprint keeps its own.
+
+        Returns:
+            How many documents are new or moved.
+
+        Raises:
+            ValueError, TypeError: a bad argument; nothing was written.
+        """
+        if first_seen is None:
+            first_seen = time.time_ns() // 1_000_000
+        values, encoded, times = check_documents(fingerprints, doc_ids, first_seen)
+        return self._store.insert(encoded, values, times)
+
+    def query(
+        self, fingerprint: int, *, max_distance: int | None = None, limit: int | None = None, exclude: str | None = None
+    ) -> list[Match]:
+        """Return every document within `max_distance` bits of a fingerprint, nearest first.
+
+        Args:
+            fingerprint: unsigned 64-bit.
+            max_distance: 0 to the layout's k, its default.
+            limit: return only the first so many.
+            exclude: leave this document out.
+        """
+        k = self._distance(max_distance)
+        _check_limit(limit)
+        fingerprint = as_fingerprint(fingerprint)
+        near = _near(self._store.scan(self.layout.prefixes(fingerprint)), fingerprint, k)
+        return self._matches(fingerprint, near, k, limit, exclude) if near else []
+
+    def query_many(
+        self,
+        fingerprints: Fingerprints,
+        *,
+        max_distance: int | None = None,
+        limit: int | None = None,
+        exclude: Sequence[str | None] | None = None,
+    ) -> list[list[Match]]:
+        """Return what `query` returns for each fingerprint, in the order given; many at once cost far less each.
+
+        Args:
+            fingerprints: shape (n,), unsigned 64-bit.
+            max_distance: as for `query`.
+            limit: as for `query`.
+            exclude: for each query a document to leave out, or None.
+        """
+        k, values = self._distance(max_distance), as_fingerprints(fingerprints)
+        _check_limit(limit)
+        if exclude is not None and len(exclude) != len(values):
+            raise ValueError(
+                f"{len(exclude)} ids to exclude for {len(values)} fingerprints; give one, or None, for each"
+            )
+        found: list[list[Match]] = []
+        if not len(values):
+            self._store.scan([])  # a closed index says so
+        for start in range(0, len(values), QUERY_BATCH):
+            left_out = exclude[start : start + QUERY_BATCH] if exclude is not None else None
+            found += self._query_batch(values[start : start + QUERY_BATCH], k, limit, left_out)
+        return found
+
+    def _query_batch(
+        self, queries: NDArray[np.uint64], k: int, limit: int | None, exclude: Sequence[str | None] | None
+    ) -> list[list[Match]]:
+        found: list[list[Match]] = [[] for _ in range(len(queries))]
+        for query, near in self._near_pairs(queries, k).items():
+            left_out = exclude[query] if exclude is not None else None
+            found[query] = self._matches(int(queries[query]), near, k, limit, left_out)
+        return found
+
+    def _near_pairs(self, queries: NDArray[np.uint64], k: int) -> dict[int, list[tuple[int, int]]]:
+        """Return {position of a query: its (distance, fingerprint) pairs, ascending}, for the queries that have any."""
+        prefixes = self.layout.prefix_array(queries).reshape(-1, PREFIX_BYTES)
+        wanted = _prefix_numbers(prefixes)
+        order = np.argsort(wanted, kind="stable")
+        ordered = wanted[order]
+        starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
+        distinct, ends = ordered[starts], np.append(starts[1:], len(order))
+        first = prefixes[order[starts]]
+        rows = self._store.scan([prefix.tobytes() for prefix in first])
+        if not len(rows):
+            return {}
+        # Each row meets every query that asked for its bucket; so many at a time that memory does not grow with both.
+        bucket = np.searchsorted(distinct, _prefix_numbers(rows))
+        askers = ends[bucket] - starts[bucket]
+        meetings = np.cumsum(askers)
+        cuts = np.searchsorted(meetings, np.arange(MEETINGS_AT_ONCE, int(meetings[-1]), MEETINGS_AT_ONCE))
+        pairs: dict[int, set[tuple[int, int]]] = {}
+        for part in np.split(np.arange(len(rows)), cuts):
+            row = np.repeat(part, askers[part])
+            offset = np.arange(len(row)) - np.repeat(np.cumsum(askers[part]) - askers[part], askers[part])
+            query = order[starts[bucket[row]] + offset] // len(self.layout.drawers)
+            fingerprints = fingerprints_of(rows[part])[row - part[0]] if len(part) else np.empty(0, np.uint64)
+            distance = np.bitwise_count(fingerprints ^ queries[query])
+            near = np.flatnonzero(distance <= k)
+            for position, bits, value in zip(
+                query[near].tolist(), distance[near].tolist(), fingerprints[near].tolist(), strict=True
+            ):
+                pairs.setdefault(position, set()).add((bits, value))
+        return {position: sorted(found) for position, found in pairs.items()}
+
+    def _matches(
+        self, query: int, near: list[tuple[int, int]], k: int, limit: int | None, exclude: str | None
+    ) -> list[Match]:
+        """Return the matches among the documents of `near`, (distance, fingerprint) pairs in ascending order."""
+        most = None if limit is None else limit + (exclude is not None)
+        matches: dict[str, Match] = {}
+        groups = [near] if limit is None else [list(group) for _, group in groupby(near, key=itemgetter(0))]
+        for group in groups:
+            for document in chain.from_iterable(self._store.documents([value for _, value in group], most)):
+                # The register may tell of a move since the row was read.
+                distance = (document.fingerprint ^ query).bit_count()
+                if distance <= k and document.doc_id != exclude:
+                    matches[document.doc_id] = Match(distance, *document)
+            if limit is not None and sum(match.distance <= group[0][0] for match in matches.values()) >= limit:
+                break  # what follows is farther
+        return sorted(matches.values())[:limit]
+
+    def remove(self, doc_ids: str | Sequence[str]) -> int:
+        """Remove documents; durable on return. Return how many there were; unknown ids are passed over."""
+        wanted = [doc_ids] if isinstance(doc_ids, str) else doc_ids
+        return self._store.remove([check_doc_id(doc_id) for doc_id in wanted])
+
+    def get(self, doc_id: str) -> Document | None:
+        """Return a document's fingerprint and first seen, None where it is unknown."""
+        return self.get_many([doc_id])[0]
+
+    def get_many(self, doc_ids: Sequence[str]) -> list[Document | None]:
+        """Return what `get` returns for each id, in the order given."""
+        return self._store.lookup([check_doc_id(doc_id) for doc_id in doc_ids])
+
+    def count(self) -> int:
+        """Return how many documents there are."""
+        return self._store.count()
+
+    def documents(self, *, before: int | None = None) -> Iterator[Document]:
+        """Yield all documents, in order of (fingerprint, id); with `before` (ms since 1970) those first seen earlier.
+
+        Documents added, moved or removed meanwhile may or may not be seen.
+        """
+        for documents in self._store.walk():
+            yield from (document for document in documents if before is None or document.first_seen < before)
+
+    def check(self, *, repair: bool = False, progress: Callable[[int, int], None] | None = None) -> CheckReport:
+        """Compare the index's rows with each other, and mend them if `repair`; `progress` is told (done, total)."""
+        return self._store.check(repair=repair, progress=progress)
+
+    def describe(self) -> dict[str, object]:
+        """Return facts about the index as JSON values: url, layout, profile, format, documents, rows, bytes."""
+        record = self._store.record
+        return {
+            "url": self.url,
+            "layout": record.layout.to_json(),
+            "max_distance": self.layout.max_distance,
+            "profile": record.profile,
+            "format": record.format,
+            "documents": self.count(),
+            **self._store.describe(),
+        }
+
+    def compact(self) -> tuple[int, int]:
+        """Rewrite the index without free space, while others read; return its bytes before and after."""
+        return self._store.compact()
+
+    def backup(self, target: str | Path) -> None:
+        """Write a copy of the index as it is now to the new folder `target`, while others read and write."""
+        self._store.backup(Path(target))
+
+    def bulk(self, folder: str | Path) -> BulkLoad:
+        """Return a bulk load that keeps its sorted runs in `folder`; see `BulkLoad`."""
+        return self._store.bulk(Path(folder))
+
+    def close(self) -> None:
+        """Let go of the store; harmless when repeated."""
+        self._store.close()
+
+    def __enter__(self) -> HSimIndex:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<HSimIndex {self.url} layout={self.layout.name} profile={self.profile.name}>"
+
+    def _distance(self, max_distance: int | None) -> int:
+        if max_distance is None:
+            return self.layout.max_distance
+        if not isinstance(max_distance, int):
+            raise TypeError(f"max_distance is an int, not {type(max_distance).__name__}: {max_distance!r}")
+        if not 0 <= max_distance <= self.layout.max_distance:
+            raise ValueError(
+                f"max_distance {max_distance} is outside 0 to {self.layout.max_distance}, what layout "
+                f"{self.layout.name} finds without a miss; see 'hsimhash plan --distance {max_distance}'"
+            )
+        return max_distance
+
+
+def _check_limit(limit: int | None) -> None:
+    if limit is not None and limit < 1:
+        raise ValueError(f"limit {limit} must be at least 1")
+
+
+def _near(rows: NDArray[np.uint8], query: int, k: int) -> list[tuple[int, int]]:
+    """Return the (distance, fingerprint) pairs within k of rows of shape (m, 13), each once, ascending."""
+    if len(rows) <= FEW_ROWS:
+        packed = rows.tobytes()
+        values = [int.from_bytes(packed[at : at + 8], "big") for at in range(PREFIX_BYTES, len(packed), ROWKEY_BYTES)]
+    else:
+        candidates = fingerprints_of(rows)
+        values = candidates[np.bitwise_count(candidates ^ np.uint64(query)) <= k].tolist()
+    return sorted({(bits, value) for value in values if (bits := (value ^ query).bit_count()) <= k})
+
+
+def _prefix_numbers(rows: NDArray[np.uint8]) -> NDArray[np.uint64]:
+    """Return the first 5 bytes of rows of shape (m, ≥ 5) as numbers in byte order."""
+    padded = np.zeros((len(rows), 8), np.uint8)
+    padded[:, 3:] = rows[:, :PREFIX_BYTES]
+    return padded.view(">u8").ravel().astype(np.uint64)
+
+
+def _profile_of(store: Store, wanted: Profile | None) -> Profile:
+    try:
+        stored = Profile.from_json(store.record.profile)
+    except ValueError as error:
+        raise ProfileMismatchError(
+            f"{store.url} was made with a profile {store.record.profile.get('name')!r} that is not this release's "
+            f"({error}); use the release that made it, or ingest the documents again"
+        ) from error
+    if wanted is not None and wanted != stored:
+        mine, its = wanted.to_json(), store.record.profile
+        differing = ", ".join(
+            f"{key} {its.get(key)!r}, not {value!r}" for key, value in mine.items() if value != its.get(key)
+        )
+        raise ProfileMismatchError(
+            f"{store.url} was made with profile {stored.name}, not {wanted.name} ({differing}); leave the profile "
+            f"away, or make another index"
+        )
+    return stored

@@ -1,0 +1,304 @@
+"""Layouts: how 64 bits are cut into blocks, and which choices of blocks make the drawers.
+
+Cut the 64 bits into `b` blocks. Two fingerprints that differ in at most `b - c` bits agree in at least `c` blocks
+(pigeonhole). So one copy of every fingerprint is kept per choice of `c` blocks (a *drawer*), filed under the bits of
+those blocks (its *segment*), and a query that looks into one bucket of every drawer misses nothing within `b - c` bits.
+
+A nested layout cuts the bits outside the chosen blocks again, and chooses among those blocks too: longer segments for
+fewer drawers. It is complete for the smaller of the two distances.
+
+Source: Manku, Jain, Das Sarma, "Detecting Near-Duplicates for Web Crawling", WWW 2007, section 3.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+FINGERPRINT_BITS = 64
+SEGMENT_BITS = 32  # what the rowkey keeps of a segment
+MAX_DRAWERS = 253  # flags 1 to 253; 0, 254 and 255 mark other rows
+
+_TEXT_FORM = re.compile(r"(\d+(?:,\d+)*)/(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """`width` adjacent bits, at `source` of one word and `target` of another, both counted from the lowest bit."""
+
+    source: int
+    target: int
+    width: int
+
+    @property
+    def mask(self) -> int:
+        return (1 << self.width) - 1
+
+
+def _runs(positions: Sequence[int], target_bits: int) -> tuple[_Run, ...]:
+    """Return the moves that bring the bits at `positions` (0 is the highest bit) to the top of a `target_bits` word."""
+    runs: list[_Run] = []
+    start = 0
+    for end in range(1, len(positions) + 1):
+        if end == len(positions) or positions[end] != positions[end - 1] + 1:
+            runs.append(_Run(FINGERPRINT_BITS - 1 - positions[end - 1], target_bits - end, end - start))
+            start = end
+    return tuple(runs)
+
+
+@dataclass(frozen=True, slots=True)
+class Drawer:
+    """One copy of all fingerprints, filed by a choice of blocks.
+
+    Args:
+        number: 1 to 253, the flag of its rowkeys.
+        positions: the bits of its segment in order, at most 32; 0 is the fingerprint's highest bit.
+    """
+
+    number: int
+    positions: tuple[int, ...]
+    _to_segment: tuple[_Run, ...] = field(init=False, repr=False, compare=False)
+    _to_permuted: tuple[_Run, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        rest = [position for position in range(FINGERPRINT_BITS) if position not in self.positions]
+        object.__setattr__(self, "_to_segment", _runs(self.positions, SEGMENT_BITS))
+        object.__setattr__(self, "_to_permuted", _runs([*self.positions, *rest], FINGERPRINT_BITS))
+
+    @property
+    def segment_bits(self) -> int:
+        """How many bits the segment has, 1 to 32; the rest of its 4 bytes is zero."""
+        return len(self.positions)
+
+    def segment(self, fingerprint: int) -> int:
+        """Return the segment of one fingerprint: left-justified in 32 bits, unsigned."""
+        segment = 0
+        for run in self._to_segment:
+            segment |= (fingerprint >> run.source & run.mask) << run.target
+        return segment
+
+    def segments(self, fingerprints: NDArray[np.uint64]) -> NDArray[np.uint32]:
+        """Return the segments of fingerprints of any shape, in the same shape."""
+        return _move(fingerprints, self._to_segment).astype(np.uint32)
+
+    def permute(self, fingerprints: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        """Return the fingerprints with the segment's bits moved to the top and the others, in order, behind them.
+
+        Sorted permuted values are sorted by (segment, fingerprint): within a bucket the segment's bits are the same.
+        """
+        return _move(fingerprints, self._to_permuted)
+
+    def restore(self, permuted: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        """Return the fingerprints that `permute` was given."""
+        return _move(permuted, tuple(_Run(run.target, run.source, run.width) for run in self._to_permuted))
+
+
+def _move(words: NDArray[np.uint64], runs: tuple[_Run, ...]) -> NDArray[np.uint64]:
+    moved = np.zeros_like(words, dtype=np.uint64)
+    for run in runs:
+        moved |= (words >> np.uint64(run.source) & np.uint64(run.mask)) << np.uint64(run.target)
+    return moved
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Adjacent blocks of bits, from the highest on, and how many of them a drawer chooses."""
+
+    blocks: tuple[int, ...]
+    choose: int
+
+    @property
+    def max_distance(self) -> int:
+        """How many flipped bits always leave `choose` blocks as they were."""
+        return len(self.blocks) - self.choose
+
+    @property
+    def choices(self) -> int:
+        """How many ways there are to choose."""
+        return math.comb(len(self.blocks), self.choose)
+
+    def chosen(self, bits: Sequence[int]) -> list[tuple[int, ...]]:
+        """Return the bits of every choice of blocks, in lexicographic order of the choices."""
+        ends = list(itertools.accumulate(self.blocks))
+        blocks = [tuple(bits[end - width : end]) for width, end in zip(self.blocks, ends, strict=True)]
+        return [sum(choice, ()) for choice in itertools.combinations(blocks, self.choose)]
+
+    def check(self, bits: int) -> None:
+        """Raise `ValueError` unless the cut fits a word of `bits` bits."""
+        if min(self.blocks, default=0) < 1 or sum(self.blocks) != bits:
+            raise ValueError(f"blocks {self} must be at least 1 bit each and sum to {bits}, not {sum(self.blocks)}")
+        if self.choose < 1:
+            raise ValueError(f"layout {self} must choose at least 1 block")
+        if self.max_distance < 0:
+            raise ValueError(
+                f"layout {self} finds distance k = {self.max_distance} < 0: it chooses {self.choose} of "
+                f"{len(self.blocks)} blocks; choose fewer"
+            )
+
+    def __str__(self) -> str:
+        return f"{','.join(map(str, self.blocks))}/{self.choose}"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Blocks and choice, which fix the drawers; see the module's text.
+
+    Args:
+        outer: the cut of the 64 bits.
+        inner: for a nested layout, the cut of the bits outside the chosen blocks (they keep their order).
+
+    Attributes:
+        drawers: in order of their numbers.
+        max_distance: the greatest distance k, in bits, at which no pair is missed.
+
+    Raises:
+        ValueError: the layout cannot be stored or finds nothing; the message says why.
+    """
+
+    outer: Cut
+    inner: Cut | None = None
+    drawers: tuple[Drawer, ...] = field(init=False, repr=False, compare=False)
+    max_distance: int = field(init=False, repr=False, compare=False)
+    _steps: tuple[tuple[int, tuple[tuple[int, int, int], ...]], ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self.outer.check(FINGERPRINT_BITS)
+        drawers = self.outer.choices * (self.inner.choices if self.inner else 1)
+        if drawers > MAX_DRAWERS:
+            raise ValueError(
+                f"layout {self.text_form} has {drawers} drawers; the rowkey's flag has room for {MAX_DRAWERS}; "
+                f"use fewer blocks"
+            )
+        positions = [choice[:SEGMENT_BITS] for choice in self._choices()]
+        made = tuple(Drawer(number, kept) for number, kept in enumerate(positions, start=1))
+        object.__setattr__(self, "drawers", made)
+        cuts = [cut for cut in (self.outer, self.inner) if cut]
+        object.__setattr__(self, "max_distance", min(cut.max_distance for cut in cuts))
+        # A single query spends its time here: plain tuples of (shift right, mask, shift left), the flag's byte below.
+        steps = (
+            (drawer.number, tuple((run.source, run.mask, run.target + 8) for run in drawer._to_segment))
+            for drawer in made
+        )
+        object.__setattr__(self, "_steps", tuple(steps))
+
+    def _choices(self) -> list[tuple[int, ...]]:
+        bits = range(FINGERPRINT_BITS)
+        outer = self.outer.chosen(bits)
+        if self.inner is None:
+            return outer
+        choices = []
+        for first in outer:
+            rest = [bit for bit in bits if bit not in first]
+            self.inner.check(len(rest))
+            choices += [first + second for second in self.inner.chosen(rest)]
+        return choices
+
+    @classmethod
+    def named(cls, name: str) -> Layout:
+        """Return the named layout: `4`, `10`, `16`, `20` or `28`."""
+        if name not in _NAMED:
+            raise ValueError(f"no layout {name!r}; known: {', '.join(_NAMED)}, or blocks and choice: 13,13,13,13,12/2")
+        return cls(*_NAMED[name])
+
+    @classmethod
+    def parse(cls, text: str) -> Layout:
+        """Return the layout of a name or of a text form: `10`, `13,13,13,13,12/2`, `16,16,16,16/1+12,12,12,12/1`."""
+        if "/" not in text:
+            return cls.named(text)
+        cuts = []
+        for part in text.split("+"):
+            match = _TEXT_FORM.fullmatch(part.strip())
+            if match is None:
+                raise ValueError(f"layout {text!r}: {part!r} is not blocks/choice, such as 13,13,13,13,12/2")
+            cuts.append(Cut(tuple(map(int, match[1].split(","))), int(match[2])))
+        if len(cuts) > 2:
+            raise ValueError(f"layout {text!r}: a layout is cut once or twice, not {len(cuts)} times")
+        return cls(*cuts)
+
+    @classmethod
+    def even(cls, blocks: int, choose: int) -> Layout:
+        """Return the layout of `blocks` blocks as equal as 64 allows, the wider ones first."""
+        if not 1 <= blocks <= FINGERPRINT_BITS:
+            raise ValueError(f"a layout has 1 to {FINGERPRINT_BITS} blocks, not {blocks}")
+        width, wider = divmod(FINGERPRINT_BITS, blocks)
+        return cls(Cut((width + 1,) * wider + (width,) * (blocks - wider), choose))
+
+    @property
+    def name(self) -> str:
+        """The layout's name where it has one, else its text form."""
+        for name, cuts in _NAMED.items():
+            if cuts == ((self.outer, self.inner) if self.inner else (self.outer,)):
+                return name
+        return self.text_form
+
+    @property
+    def text_form(self) -> str:
+        """What `parse` reads: the cuts as blocks/choice."""
+        return f"{self.outer}+{self.inner}" if self.inner else str(self.outer)
+
+    def candidates(self, documents: int) -> float:
+        """Return the rows that a query reads on average, for that many uniform fingerprints."""
+        return sum(documents / 2.0**drawer.segment_bits for drawer in self.drawers)
+
+    def prefixes(self, fingerprint: int) -> list[bytes]:
+        """Return the 5-byte prefixes (segment, flag) of a fingerprint's buckets, one per drawer in order."""
+        prefixes = []
+        for prefix, runs in self._steps:
+            for source, mask, target in runs:
+                prefix |= (fingerprint >> source & mask) << target
+            prefixes.append(prefix.to_bytes(5, "big"))
+        return prefixes
+
+    def segments(self, fingerprints: NDArray[np.uint64]) -> NDArray[np.uint32]:
+        """Return the segments of fingerprints of shape (n,): shape (n, drawers), uint32."""
+        return np.stack([drawer.segments(fingerprints) for drawer in self.drawers], axis=-1)
+
+    def prefix_array(self, fingerprints: NDArray[np.uint64]) -> NDArray[np.uint8]:
+        """Return the prefixes of fingerprints of shape (n,): shape (n, drawers, 5), uint8."""
+        prefixes = np.empty((len(fingerprints), len(self.drawers), 5), np.uint8)
+        prefixes[:, :, :4] = self.segments(fingerprints).astype(">u4").view(np.uint8).reshape(-1, len(self.drawers), 4)
+        prefixes[:, :, 4] = np.arange(1, len(self.drawers) + 1, dtype=np.uint8)
+        return prefixes
+
+    def to_json(self) -> dict[str, object]:
+        """Return the layout as JSON values: name, blocks, choose, and inner where it is nested."""
+        fields: dict[str, object] = {"name": self.name, "blocks": list(self.outer.blocks), "choose": self.outer.choose}
+        if self.inner:
+            fields["inner"] = {"blocks": list(self.inner.blocks), "choose": self.inner.choose}
+        return fields
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, object]) -> Layout:
+        """Return the layout that `to_json` wrote; `ValueError` where a field is missing, unknown or contradicts."""
+        unknown = set(fields) - {"name", "blocks", "choose", "inner"}
+        if unknown:
+            raise ValueError(f"layout has unknown fields {sorted(unknown)}")
+        inner = fields.get("inner")
+        layout = cls(_cut_from_json(fields), _cut_from_json(inner) if inner is not None else None)
+        if fields.get("name", layout.name) != layout.name:
+            raise ValueError(f"layout is named {fields['name']!r}, but its blocks are those of {layout.name!r}")
+        return layout
+
+
+def _cut_from_json(fields: object) -> Cut:
+    if isinstance(fields, Mapping):
+        blocks, choose = fields.get("blocks"), fields.get("choose")
+        if isinstance(blocks, list) and all(type(block) is int for block in blocks) and type(choose) is int:
+            return Cut(tuple(blocks), choose)
+    raise ValueError(f'layout needs "blocks", a list of integers, and "choose", an integer; got {fields!r}')
+
+
+_NAMED: dict[str, tuple[Cut] | tuple[Cut, Cut]] = {  # on disk: never reuse a name
+    "4": (Cut((16, 16, 16, 16), 1),),
+    "10": (Cut((13, 13, 13, 13, 12), 2),),
+    "16": (Cut((16, 16, 16, 16), 1), Cut((12, 12, 12, 12), 1)),
+    "20": (Cut((11, 11, 11, 11, 10, 10), 3),),
+    "28": (Cut((8,) * 8, 2),),
+}
+LAYOUT_NAMES = tuple(_NAMED)

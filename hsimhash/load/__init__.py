@@ -1,0 +1,19 @@
+"""Documents in files, folders or on stdin → an index: in bulk, resumable, with near-duplicates left out or tagged."""
+
+from hsimhash.load.ingest import IngestOptions, Observer, Progress, Summary, default_job, ingest
+from hsimhash.load.inputs import FORMATS, Input, InputOptions, find_inputs
+from hsimhash.load.job import Counts
+
+__all__ = [
+    "FORMATS",
+    "Counts",
+    "IngestOptions",
+    "Input",
+    "InputOptions",
+    "Observer",
+    "Progress",
+    "Summary",
+    "default_job",
+    "find_inputs",
+    "ingest",
+]

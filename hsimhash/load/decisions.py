@@ -1,0 +1,150 @@
+"""Which documents of a batch have a near-duplicate already, as if they had come one by one.
+
+A document meets the index as it was before the batch, and the documents of the batch before it that were accepted. Of a
+document that was accepted again, the index's own entry no longer counts; a document never meets itself.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hsimhash.fingerprint import format_fingerprint, parse_fingerprint
+from hsimhash.index import HSimIndex, Match
+
+
+class Verdict(StrEnum):
+    """What became of a document."""
+
+    ADDED = "added"  # new, or moved
+    UNCHANGED = "unchanged"  # there already with this fingerprint
+    DUPLICATE = "duplicate"  # near another one, hence left out
+
+
+@dataclass(frozen=True, slots=True)
+class Nearest:
+    """The nearest earlier match of a document: the least (distance, id)."""
+
+    distance: int
+    doc_id: str
+    fingerprint: int
+
+    def to_json(self) -> dict[str, object]:
+        """Return it as JSON values."""
+        return {"id": self.doc_id, "distance": self.distance, "fingerprint": format_fingerprint(self.fingerprint)}
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A document, its verdict, and its nearest earlier match if there is one."""
+
+    doc_id: str
+    fingerprint: int
+    verdict: Verdict
+    match: Nearest | None
+
+    def to_line(self) -> str:
+        """Return it as a line of JSON."""
+        return json.dumps({**self._fields(), "verdict": self.verdict}, ensure_ascii=False)
+
+    def to_tag(self) -> str:
+        """Return the document and its match as a line of JSON."""
+        return json.dumps(self._fields(), ensure_ascii=False)
+
+    def _fields(self) -> dict[str, object]:
+        match = self.match.to_json() if self.match else None
+        return {"id": self.doc_id, "fingerprint": format_fingerprint(self.fingerprint), "match": match}
+
+    @classmethod
+    def from_line(cls, line: bytes) -> Decision:
+        """Read what `to_line` wrote; `ValueError` or `KeyError` for anything else."""
+        fields = json.loads(line)
+        match = fields["match"]
+        nearest = match and Nearest(match["distance"], match["id"], parse_fingerprint(match["fingerprint"]))
+        return cls(fields["id"], parse_fingerprint(fields["fingerprint"]), Verdict(fields["verdict"]), nearest)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """When a document has a match, and whether it is then left out."""
+
+    max_distance: int
+    leaves_out: bool
+
+
+def decide(index: HSimIndex, doc_ids: Sequence[str], fingerprints: NDArray[np.uint64], rule: Rule) -> list[Decision]:
+    """Decide about documents in the order given; the index is only read. Quadratic in their number, in numpy."""
+    stored = index.get_many(doc_ids)
+    found = index.query_many(fingerprints, max_distance=rule.max_distance, limit=1, exclude=doc_ids)
+    batch = _Batch(index, doc_ids, fingerprints, rule)
+    return [
+        batch.decide(number, document.fingerprint if document else None, matches)
+        for number, (document, matches) in enumerate(zip(stored, found, strict=True))
+    ]
+
+
+class _Batch:
+    def __init__(self, index: HSimIndex, doc_ids: Sequence[str], fingerprints: NDArray[np.uint64], rule: Rule) -> None:
+        self._index = index
+        self._doc_ids = doc_ids
+        self._fingerprints = fingerprints
+        self._rule = rule
+        self._values: list[int] = fingerprints.tolist()
+        self._rank = np.empty(len(doc_ids), np.int64)  # places of the ids in their order, to compare in numpy
+        self._rank[sorted(range(len(doc_ids)), key=doc_ids.__getitem__)] = np.arange(len(doc_ids))
+        self._is_in_force = np.zeros(len(doc_ids), np.bool_)  # accepted, and not accepted again since
+        self._place: dict[str, int] = {}  # of the accepted document in force of each id
+
+    def decide(self, number: int, stored: int | None, matches: Sequence[Match]) -> Decision:
+        doc_id, fingerprint = self._doc_ids[number], self._values[number]
+        own = self._place.get(doc_id)
+        if own is not None:
+            stored = self._values[own]
+            self._is_in_force[own] = False
+        candidates = [self._in_index(number, matches), self._in_batch(number)]
+        nearest = min((one for one in candidates if one), key=lambda one: (one.distance, one.doc_id), default=None)
+        if nearest is not None and self._rule.leaves_out:
+            if own is not None:
+                self._is_in_force[own] = True
+            return Decision(doc_id, fingerprint, Verdict.DUPLICATE, nearest)
+        self._is_in_force[number] = True
+        self._place[doc_id] = number
+        verdict = Verdict.UNCHANGED if stored == fingerprint else Verdict.ADDED
+        return Decision(doc_id, fingerprint, verdict, nearest)
+
+    def _in_batch(self, number: int) -> Nearest | None:
+        """Return the nearest earlier document of the batch."""
+        distance = np.bitwise_count(self._fingerprints[:number] ^ self._fingerprints[number])
+        near = np.flatnonzero((distance <= self._rule.max_distance) & self._is_in_force[:number])
+        if not len(near):
+            return None
+        best = int(near[np.argmin(distance[near] * np.int64(len(self._rank)) + self._rank[near])])
+        return Nearest(int(distance[best]), self._doc_ids[best], self._values[best])
+
+    def _in_index(self, number: int, matches: Sequence[Match]) -> Nearest | None:
+        """Return the nearest document of the index that no earlier one of the batch replaces."""
+        limit = 1
+        while True:
+            for match in matches:
+                if match.doc_id not in self._place:
+                    return Nearest(match.distance, match.doc_id, match.fingerprint)
+            if len(matches) < limit:
+                return None
+            limit *= 4
+            matches = self._index.query(
+                self._values[number],
+                max_distance=self._rule.max_distance,
+                limit=limit,
+                exclude=self._doc_ids[number],
+            )
+
+
+def count_verdicts(decisions: Sequence[Decision]) -> Mapping[Verdict, int]:
+    """Return how often each verdict was given."""
+    given = [decision.verdict for decision in decisions]
+    return {verdict: given.count(verdict) for verdict in Verdict}

@@ -1,0 +1,125 @@
+"""What a job folder is made of: lists that grow, JSON replaced in one step, a lock, and errors that name the file."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from io import FileIO
+from pathlib import Path
+
+from hsimhash.errors import CorruptionError, StoreBusyError, StoreUnavailableError
+from hsimhash.store.environment import sync_folder
+
+
+class Listing:
+    """A file of lines that is only appended to; it is made with its first line."""
+
+    def __init__(self, path: Path, size: int) -> None:
+        self.path = path
+        self.size = size
+        self._file: FileIO | None = None
+        self._is_synced = True
+        if size or path.exists():
+            self._open(size)
+
+    def _open(self, size: int) -> FileIO:
+        is_new = not self.path.exists()
+        self._file = self.path.open("x+b" if is_new else "r+b", buffering=0)
+        if os.fstat(self._file.fileno()).st_size < size:
+            self._file.close()
+            raise CorruptionError(
+                f"{self.path} is shorter than the {size:,} bytes that its job wrote; start over with --fresh"
+            )
+        self._file.truncate(size)
+        self._file.seek(size)
+        if is_new:
+            sync_folder(self.path.parent)
+        return self._file
+
+    def append(self, lines: Iterable[str]) -> None:
+        """Add lines; durable after `sync`."""
+        # An input's name may hold bytes that are no UTF-8: they become escapes that JSON reads.
+        data = "".join(f"{line}\n" for line in lines).encode("utf-8", "backslashreplace")
+        if not data:
+            return
+        file = self._file or self._open(self.size)
+        self._is_synced = False
+        while data:
+            written = file.write(data)
+            self.size += written
+            data = data[written:]
+
+    def sync(self) -> None:
+        """Make what was added durable."""
+        if self._file is not None and not self._is_synced:
+            os.fsync(self._file.fileno())
+            self._is_synced = True
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+
+
+class FolderLock:
+    """The right to work in a folder, for one process at a time; a file, which holds its pid. A context manager."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._fd = -1
+
+    def __enter__(self) -> FolderLock:
+        self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            holder = os.pread(self._fd, 20, 0).decode("ascii", "replace").strip() or "unknown"
+            self.__exit__()
+            raise StoreBusyError(
+                f"process {holder} works on the same job ({self._path}); wait for it to end, or choose another folder "
+                f"with --job"
+            ) from error
+        os.ftruncate(self._fd, 0)
+        os.pwrite(self._fd, str(os.getpid()).encode(), 0)
+        return self
+
+    def verify(self) -> None:
+        """Raise `StoreBusyError` if the file was deleted or replaced, so that another process may hold the new one."""
+        try:
+            is_same = os.path.samestat(os.fstat(self._fd), self._path.stat())
+        except FileNotFoundError:
+            is_same = False
+        if not is_same:
+            raise StoreBusyError(
+                f"{self._path} was deleted while this process was at work, so another may work on the same job; what "
+                f"was acknowledged is kept: the same command goes on"
+            )
+
+    def __exit__(self, *exc_info: object) -> None:
+        os.close(self._fd)
+
+
+def write_json(path: Path, data: Mapping[str, object]) -> None:
+    """Put JSON in the place of a file, in one step, durable on return."""
+    temporary = path.with_name(f"{path.name}.new")
+    with temporary.open("w", encoding="utf-8", errors="backslashreplace") as file:
+        json.dump(data, file, ensure_ascii=False, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    sync_folder(path.parent)
+
+
+@contextmanager
+def job_errors(folder: Path) -> Iterator[None]:
+    """Raise errors of the job's files as `StoreUnavailableError`, naming the folder."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreUnavailableError(
+            f"cannot use the job's files in {error.filename or folder}: {error.strerror or error}; what was "
+            f"acknowledged is kept: free the disk or mend the folder, and the same command goes on"
+        ) from error

@@ -1,0 +1,375 @@
+"""Documents → index: read, fingerprint, and add them in bulk, or decide about each as if they came one by one.
+
+Every way to end keeps what the last checkpoint acknowledged, and the same call goes on there:
+
+- `add`: documents are collected into sorted runs; a run is durable, then its checkpoint. At the end all are merged.
+- `skip`, `tag`: for each batch its decisions are durable, then its documents, then its tags, then its checkpoint. A
+  resume carries out the decisions that it finds beyond the checkpoint instead of making them anew: the index that they
+  were made against is no longer there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hsimhash.index import HSimIndex
+from hsimhash.load.batch import Position
+from hsimhash.load.decisions import Decision, Rule, Verdict, count_verdicts, decide
+from hsimhash.load.folder import job_errors
+from hsimhash.load.inputs import Input, InputOptions
+from hsimhash.load.intake import Gathering, Intake, intakes
+from hsimhash.load.job import Counts, Job, JobSpec, State
+from hsimhash.load.records import Reader
+from hsimhash.store import BulkLoad
+
+RUN_DOCUMENTS = 1_000_000  # in one sorted run
+RUN_ID_CHARACTERS = 64 << 20  # of ids in one sorted run
+RUN_S = 30.0  # a kill loses so much work, or
+RUN_SHARE = 0.02  # this share of it: a job of days shall not leave thousands of runs
+DECIDED_AT_ONCE = 2_000  # each is compared with all of them
+GATHERED_DOCUMENTS = 1_000  # of `skip` and `tag`: so many for a checkpoint, or
+GATHERED_S = 1.0  # what came in this time
+LITTLE_BYTES = 1 << 20  # of inputs; for so little one process is quicker than several
+BULK_BLOCK_BYTES = 256 << 10
+DECIDED_BLOCK_BYTES = 64 << 10
+
+OnDuplicate = Literal["add", "skip", "tag"]
+
+
+@dataclass(frozen=True, slots=True)
+class IngestOptions:
+    """What an ingest does.
+
+    Args:
+        on_duplicate: `add` every document; `skip` those that have a match; or `tag`: add them all, and write down each
+            one's nearest earlier match.
+        max_distance: what counts as a match for `skip` and `tag`: 0 to the layout's k, its default.
+        reading: how the inputs are read.
+        workers: processes that fingerprint texts; by default one per core.
+        job: the job folder; by default one within the embedded index, by the names of the inputs.
+        tags: where `tag` writes; by default `tags.jsonl` in the job folder.
+        fresh: forget what an earlier call left in the job folder.
+    """
+
+    on_duplicate: OnDuplicate = "add"
+    max_distance: int | None = None
+    reading: InputOptions = field(default_factory=InputOptions)
+    workers: int | None = None
+    job: Path | None = None
+    tags: Path | None = None
+    fresh: bool = False
+
+    def __post_init__(self) -> None:
+        if self.on_duplicate not in ("add", "skip", "tag"):
+            raise ValueError(f"on_duplicate is add, skip or tag, not {self.on_duplicate!r}")
+        if self.tags is not None and self.on_duplicate != "tag":
+            raise ValueError(f"tags are only written where on_duplicate is tag, not {self.on_duplicate}")
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far an ingest is: stage `read` counts bytes of the inputs (0 in all: unknown), stage `merge` rows."""
+
+    stage: Literal["read", "merge"]
+    done: int
+    total: int
+    documents: int
+
+
+@dataclass(frozen=True, slots=True)
+class Observer:
+    """Who watches: `stop` is asked whether to end soon, `progress` and `say` are told. All may be called often."""
+
+    stop: Callable[[], bool] = lambda: False
+    progress: Callable[[Progress], None] = lambda _: None
+    say: Callable[[str], None] = lambda _: None
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What came of an ingest: `counts` (see `Counts`); `is_complete` is false where `stop` ended it before its end.
+
+    `rejects` and `tags` are the lists, where there are any; `seconds` of work over all calls; `done` is the share of
+    the inputs that was read, None where their size is unknown or all was read.
+    """
+
+    counts: Counts
+    seconds: float
+    job: Path
+    rejects: Path | None
+    tags: Path | None
+    is_complete: bool
+    is_repeated: bool
+    done: float | None
+
+    def to_json(self) -> dict[str, object]:
+        """Return the counts, seconds, documents per second, the job folder, and the lists that there are."""
+        rate = round(self.counts.documents / self.seconds) if self.seconds else 0
+        places = {"job": self.job, "rejects": self.rejects, "tags": self.tags}
+        named = {name: str(path) for name, path in places.items() if path is not None}
+        figures = {"seconds": round(self.seconds, 3), "rate": rate, "repeated": self.is_repeated}
+        return {**asdict(self.counts), **figures, **named}
+
+
+def ingest(
+    index: HSimIndex, inputs: Sequence[Input], options: IngestOptions, observer: Observer | None = None
+) -> Summary:
+    """Bring the documents of inputs into an index; go on where an earlier call with the same arguments ended.
+
+    Args:
+        index: with the layout and the profile that count.
+        inputs: what `find_inputs` found.
+        options: what to do.
+        observer: who watches.
+
+    Raises:
+        ValueError: bad arguments, or an unfinished job that was begun otherwise; nothing was written.
+        StoreBusyError: another process works on the same job, or writes the index.
+        StoreUnavailableError: a disk is full or read-only. Once that is mended the same call goes on.
+    """
+    observer = observer or Observer()
+    folder = options.job or default_job(index.url, inputs)
+    rule = _rule(index, options)
+    spec = _spec(index, inputs, options, rule)
+    with Job.open(folder, spec, tags=options.tags, fresh=options.fresh, is_index_empty=index.count() == 0) as job:
+        run = _Run(index, inputs, options, observer, job)
+        if job.was_done:
+            if not job.has_summary:  # killed before it was written
+                job.write_summary(run.summary(is_complete=True).to_json())
+            if job.runs_folder.exists():  # killed before their end
+                index.bulk(job.runs_folder).delete()
+            return run.summary(is_complete=True)
+        return run.bulk() if options.on_duplicate == "add" else run.decide(rule)
+
+
+def default_job(url: str, inputs: Sequence[Input]) -> Path:
+    """Return the job folder for these inputs within an embedded index; `ValueError` for any other store."""
+    scheme, _, place = url.partition("://")
+    if scheme != "lmdb":
+        raise ValueError(f"{url} has no place for a job folder; say which one to use")
+    names = "\0".join([os.path.abspath(place), *(one.place for one in inputs)])  # noqa: PTH100 (links stay links)
+    digest = hashlib.blake2b(names.encode(errors="surrogateescape"), digest_size=8).hexdigest()
+    return Path(place, "jobs", digest)
+
+
+def _rule(index: HSimIndex, options: IngestOptions) -> Rule:
+    most = index.layout.max_distance
+    k = most if options.max_distance is None or options.on_duplicate == "add" else options.max_distance
+    if not 0 <= k <= most:
+        raise ValueError(f"max_distance {k} is outside 0 to {most}, what layout {index.layout.name} finds")
+    return Rule(k, leaves_out=options.on_duplicate == "skip")
+
+
+def _spec(index: HSimIndex, inputs: Sequence[Input], options: IngestOptions, rule: Rule) -> JobSpec:
+    settings: dict[str, object] = {
+        "store": _absolute(index.url),
+        "layout": index.layout.name,
+        "profile": index.profile.name,
+        "on_duplicate": options.on_duplicate,
+        "max_distance": None if options.on_duplicate == "add" else rule.max_distance,
+        "tags": str(options.tags.absolute()) if options.tags else None,
+        **asdict(options.reading),
+    }
+    marks = [(one.place, f"{_holds(one)} {one.mark}".rstrip()) for one in inputs]
+    return JobSpec(settings, marks, can_repeat=not any(one.is_stream for one in inputs))
+
+
+def _holds(one: Input) -> str:
+    return f"{one.kind} with {'fingerprints' if one.has_fingerprints else 'texts'}"
+
+
+def _absolute(url: str) -> str:
+    scheme, _, place = url.partition("://")
+    return f"{scheme}://{os.path.abspath(place)}" if scheme == "lmdb" else url  # noqa: PTH100 (links stay links)
+
+
+class _Run:
+    """One call of `ingest`."""
+
+    def __init__(
+        self, index: HSimIndex, inputs: Sequence[Input], options: IngestOptions, observer: Observer, job: Job
+    ) -> None:
+        self._index = index
+        self._inputs = inputs
+        self._options = options
+        self._observer = observer
+        self._job = job
+        self._counts = job.checkpoint.counts
+        self._seconds_before = job.checkpoint.seconds
+        self._began_at = time.monotonic()
+        is_bulk = options.on_duplicate == "add"
+        block_bytes = BULK_BLOCK_BYTES if is_bulk else DECIDED_BLOCK_BYTES
+        self._reader = Reader(inputs, options.reading, observer.stop, block_bytes)
+
+    def bulk(self) -> Summary:
+        """Collect runs, and merge them."""
+        self._say_resumed()
+        with self._index.bulk(self._job.runs_folder) as bulk:
+            bulk.discard_after(self._job.checkpoint.runs)
+            for gathered in self._gathered(self._is_run):  # while it was merging, a stream may have grown
+                self._add_run(bulk, gathered)
+            if not self._reader.is_exhausted:
+                return self.summary(is_complete=False)
+            self._save(state=State.MERGING)
+            added = bulk.merge(progress=self._tell_merge, stop=self._observer.stop)
+            if added is None:
+                self._save()
+                return self.summary(is_complete=False)
+            counts = self._counts
+            indexed = counts.documents - counts.rejected - counts.short
+            self._counts = counts.plus(added=added, unchanged=indexed - added)
+            summary = self._finish()
+            bulk.delete()
+        return summary
+
+    def decide(self, rule: Rule) -> Summary:
+        """Decide about the documents batch by batch, and carry the decisions out."""
+        self._say_resumed()
+        for gathered in self._gathered(self._is_batch):
+            fingerprints, first_seen = gathered.columns()
+            start = 0
+            while start < len(fingerprints):
+                part = slice(start, start + DECIDED_AT_ONCE)
+                decisions = self._decisions(gathered.doc_ids[part], fingerprints[part], rule)
+                part = slice(start, start + len(decisions))
+                self._carry_out(decisions, fingerprints[part], first_seen[part])
+                start += len(decisions)
+            self._acknowledge(gathered)
+        return self._finish() if self._reader.is_exhausted else self.summary(is_complete=False)
+
+    def summary(self, *, is_complete: bool) -> Summary:
+        """Return how far it is."""
+        rejects = self._job.path_of("rejects") if self._counts.rejected else None
+        done, total = self._bytes(self._job.checkpoint.position)
+        return Summary(
+            self._counts,
+            self._seconds(),
+            self._job.folder,
+            rejects,
+            self._job.path_of("tags") if self._options.on_duplicate == "tag" else None,
+            is_complete,
+            self._job.was_done,
+            done / total if total and self._job.checkpoint.state is State.RUNNING else None,
+        )
+
+    # From inputs to what is acknowledged at once.
+
+    def _gathered(self, is_enough: Callable[[Gathering], bool]) -> Iterator[Gathering]:
+        """Yield what comes in, in portions; the last one when the inputs end, or when `stop` ends them."""
+        workers = self._options.workers or self._usual_workers()
+        if not all(one.has_fingerprints for one in self._inputs):
+            self._index.profile.verify()
+        batches = self._reader.batches(self._job.checkpoint.position)
+        gathering = Gathering()
+        with closing(intakes(self._inputs, batches, self._index.profile, workers)) as found:
+            for intake in found:
+                gathering.take(intake)
+                if intake.warning:
+                    self._observer.say(intake.warning)
+                self._tell_read(gathering, intake)
+                if is_enough(gathering):
+                    yield gathering
+                    gathering = Gathering()
+        if gathering.end is not None:
+            yield gathering
+
+    def _usual_workers(self) -> int:
+        """Return one for each core; for little to do this process alone, for others take seconds to start."""
+        is_little = sum(one.size_bytes for one in self._inputs) < LITTLE_BYTES
+        return 1 if is_little and not any(one.is_stream for one in self._inputs) else os.cpu_count() or 1
+
+    def _is_run(self, gathering: Gathering) -> bool:
+        is_full = len(gathering.doc_ids) >= RUN_DOCUMENTS or gathering.id_characters >= RUN_ID_CHARACTERS
+        return is_full or gathering.is_older_than(max(RUN_S, RUN_SHARE * self._seconds()))
+
+    def _is_batch(self, gathering: Gathering) -> bool:
+        return len(gathering.doc_ids) >= GATHERED_DOCUMENTS or gathering.is_older_than(GATHERED_S)
+
+    def _add_run(self, bulk: BulkLoad, gathered: Gathering) -> None:
+        if gathered.doc_ids:
+            fingerprints, first_seen = gathered.columns()
+            bulk.add_run(fingerprints, gathered.doc_ids, first_seen)
+        self._acknowledge(gathered, runs=bulk.runs)
+
+    def _decisions(self, doc_ids: Sequence[str], fingerprints: NDArray[np.uint64], rule: Rule) -> list[Decision]:
+        """Return decisions made before a kill about the first of these documents, else new ones about all of them."""
+        log = self._job.decisions
+        with job_errors(self._job.folder):
+            decisions = log.take(doc_ids, fingerprints.tolist())
+        if not decisions:
+            decisions = decide(self._index, doc_ids, fingerprints, rule)
+            with job_errors(self._job.folder):
+                log.append(decisions)
+        return decisions
+
+    def _carry_out(
+        self, decisions: Sequence[Decision], fingerprints: NDArray[np.uint64], first_seen: NDArray[np.int64]
+    ) -> None:
+        is_added = np.array([decision.verdict is not Verdict.DUPLICATE for decision in decisions], np.bool_)
+        doc_ids = [decision.doc_id for decision, is_one in zip(decisions, is_added, strict=True) if is_one]
+        self._index.add_many(fingerprints[is_added], doc_ids, first_seen=first_seen[is_added].tolist())
+        if self._options.on_duplicate == "tag":
+            with job_errors(self._job.folder):
+                self._job.lists["tags"].append(decision.to_tag() for decision in decisions)
+        number = count_verdicts(decisions)
+        self._counts = self._counts.plus(
+            added=number[Verdict.ADDED],
+            unchanged=number[Verdict.UNCHANGED],
+            duplicates=number[Verdict.DUPLICATE],
+        )
+
+    # What is said and kept.
+
+    def _acknowledge(self, gathered: Gathering, *, runs: int = 0) -> None:
+        with job_errors(self._job.folder):
+            self._job.lists["rejects"].append(gathered.rejects)
+            self._job.lists["short"].append(gathered.short)
+        self._counts = self._counts.sum(gathered.counts)
+        self._save(position=gathered.end, runs=runs)
+
+    def _save(self, **changes: object) -> None:
+        checkpoint = replace(self._job.checkpoint, **changes)  # type: ignore[arg-type]
+        self._job.save(replace(checkpoint, counts=self._counts, seconds=self._seconds()))
+
+    def _finish(self) -> Summary:
+        self._job.decisions.drop()
+        self._save(state=State.DONE)
+        summary = self.summary(is_complete=True)
+        self._job.write_summary(summary.to_json())
+        return summary
+
+    def _seconds(self) -> float:
+        if self._job.checkpoint.state is State.DONE:
+            return self._job.checkpoint.seconds
+        return self._seconds_before + time.monotonic() - self._began_at
+
+    def _say_resumed(self) -> None:
+        if self._job.is_resumed:
+            done, total = self._bytes(self._job.checkpoint.position)
+            share = f" at {done / total:.0%}" if total else ""
+            self._observer.say(f"resuming{share}, after {self._counts.documents:,} documents (job {self._job.folder})")
+
+    def _bytes(self, position: Position) -> tuple[int, int]:
+        """Return how many bytes of the inputs are before a position, of how many; 0 in all where that is unknown."""
+        if any(one.is_stream for one in self._inputs):
+            return 0, 0
+        done = sum(one.size_bytes for one in self._inputs[: position.input]) + position.place.read_bytes
+        return done, sum(one.size_bytes for one in self._inputs)
+
+    def _tell_read(self, gathering: Gathering, intake: Intake) -> None:
+        done, total = self._bytes(intake.end)
+        documents = self._counts.documents + gathering.counts.documents
+        self._observer.progress(Progress("read", done, total, documents))
+
+    def _tell_merge(self, done: int, total: int) -> None:
+        self._observer.progress(Progress("merge", done, total, self._counts.documents))

@@ -1,0 +1,199 @@
+"""What is to be read: files, folders, stdin; what each holds, and how a later look tells that it changed.
+
+| input | holds |
+|---|---|
+| `.jsonl`, `.ndjson`, `.json` | JSON lines, with a text or a fingerprint each |
+| `.tsv` | `id<TAB>text`, or `id<TAB>fingerprint` where each of the first 16 lines is one |
+| a folder | text files, each a document; its id is its path within the folder |
+| `-`, or a pipe | JSON lines |
+
+Files may end in `.gz` or `.zst`. Any other name needs a format.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from hsimhash.fingerprint import parse_fingerprint
+from hsimhash.load.lines import STDIN, chunks_of, open_source
+
+FORMATS = ("auto", "jsonl", "tsv", "fingerprints", "files")
+SNIFFED_LINES = 16
+PACKED = (".gz", ".zst")
+_JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
+_BLOCK_BYTES = 1 << 16
+
+Kind = Literal["jsonl", "tsv", "files"]
+
+
+@dataclass(frozen=True, slots=True)
+class InputOptions:
+    """How inputs are read.
+
+    Args:
+        format: one of `FORMATS`.
+        id_field: the JSON field with the document's id.
+        text_field: the JSON field with its text.
+        fingerprint_field: the JSON field with its fingerprint, read instead of a text; None: texts are read.
+        first_seen_field: the JSON field that says when the document was first seen, ms since 1970 or an ISO 8601 time,
+            where a record has it; None: `first_seen` where fingerprints are read, else none.
+    """
+
+    format: str = "auto"
+    id_field: str = "id"
+    text_field: str = "text"
+    fingerprint_field: str | None = None
+    first_seen_field: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.format not in FORMATS:
+            raise ValueError(f"there is no format {self.format!r}; there are: {', '.join(FORMATS)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One input as it was found.
+
+    `size_bytes` counts the bytes to be read, packed as they are, 0 for a stream; `mark` changes when the input does.
+    """
+
+    name: str
+    kind: Kind
+    has_fingerprints: bool
+    is_stream: bool
+    size_bytes: int
+    mark: str
+    note: str = ""
+
+    @property
+    def packing(self) -> str:
+        """`.gz`, `.zst` or nothing."""
+        return "" if self.is_stream or self.kind == "files" else _packing_of(self.name)
+
+    @property
+    def place(self) -> str:
+        """The input's absolute name; what it is called wherever the command runs."""
+        return self.name if self.name == STDIN else os.path.abspath(self.name)  # noqa: PTH100 (links stay links)
+
+
+def find_inputs(names: Sequence[str], options: InputOptions) -> list[Input]:
+    """Look at every input, without reading more than its first lines.
+
+    Raises:
+        ValueError: there is none of that name, it cannot be read, or what it holds cannot be told.
+    """
+    if not names:
+        raise ValueError("nothing to read: name files, a folder, or - for stdin")
+    found = [_find(name, options) for name in names]
+    for one in found[:-1]:
+        if one.is_stream:  # a job that goes on could not tell that other bytes come where it has been already
+            raise ValueError(f"input {one.name} is a stream, and a stream can only be the last input")
+    return found
+
+
+def _find(name: str, options: InputOptions) -> Input:
+    if name == STDIN:
+        return _stream(name, options)
+    try:
+        status = Path(name).stat()
+        if stat.S_ISDIR(status.st_mode):
+            return _folder(name, options)
+        if not os.access(name, os.R_OK):
+            raise PermissionError(13, "Permission denied", name)
+        return _file(name, status, options) if stat.S_ISREG(status.st_mode) else _stream(name, options)
+    except OSError as error:
+        raise ValueError(f"input {name} cannot be read: {error.strerror}; nothing was written") from error
+
+
+def _stream(name: str, options: InputOptions) -> Input:
+    if options.format == "files":
+        raise ValueError(f"input {name} is no folder, and --format files reads folders")
+    kind: Kind = "jsonl" if options.format in ("auto", "jsonl") else "tsv"
+    return Input(name, kind, _has_fingerprints(kind, options), is_stream=True, size_bytes=0, mark="")
+
+
+def _folder(name: str, options: InputOptions) -> Input:
+    if options.format not in ("auto", "files"):
+        raise ValueError(f"input {name} is a folder, whose files are texts; --format {options.format} reads files")
+    size, count, digest = 0, 0, hashlib.blake2b(digest_size=16)
+    for doc_id, path in files_of(name):
+        status = os.lstat(path)
+        size, count = size + status.st_size, count + 1
+        digest.update(f"{doc_id}\0{status.st_size}\0{status.st_mtime_ns}\0".encode(errors="surrogateescape"))
+    return Input(name, "files", False, is_stream=False, size_bytes=size, mark=f"{count} files {digest.hexdigest()}")
+
+
+def _file(name: str, status: os.stat_result, options: InputOptions) -> Input:
+    kind, note = _kind_of(name, options), ""
+    has_fingerprints = _has_fingerprints(kind, options)
+    if kind == "tsv" and options.format == "auto" and _begins_with_fingerprints(name):
+        has_fingerprints, note = True, f"{name} holds fingerprints (as texts: --format tsv)"
+    mark = f"{status.st_size} bytes of {status.st_mtime_ns}"
+    return Input(name, kind, has_fingerprints, is_stream=False, size_bytes=status.st_size, mark=mark, note=note)
+
+
+def _kind_of(name: str, options: InputOptions) -> Kind:
+    suffix = Path(name.removesuffix(_packing_of(name))).suffix.lower()
+    is_json = suffix in _JSON_SUFFIXES
+    if options.format == "files":
+        raise ValueError(f"input {name} is no folder, and --format files reads folders")
+    if options.format == "fingerprints":
+        return "jsonl" if is_json else "tsv"
+    if options.format == "jsonl" or (options.format == "auto" and is_json):
+        return "jsonl"
+    if options.format == "tsv" or suffix == ".tsv":
+        return "tsv"
+    raise ValueError(
+        f"input {name}: its name does not tell what it holds; say --format jsonl, tsv or fingerprints, or put texts "
+        f"into a folder"
+    )
+
+
+def _has_fingerprints(kind: Kind, options: InputOptions) -> bool:
+    return options.format == "fingerprints" or (kind == "jsonl" and options.fingerprint_field is not None)
+
+
+def _packing_of(name: str) -> str:
+    return next((packing for packing in PACKED if name.lower().endswith(packing)), "")
+
+
+def _begins_with_fingerprints(name: str) -> bool:
+    """Whether each of the first lines is an id, a tab and a fingerprint."""
+    lines: list[bytes] = []
+    with open_source(name, _packing_of(name), _BLOCK_BYTES) as source:
+        for chunk in chunks_of(source, lambda: False):
+            if chunk.problem:
+                return False
+            lines += [line for line in chunk.data.split(b"\n") if line.strip()]
+            if len(lines) >= SNIFFED_LINES:
+                break
+    return bool(lines) and all(map(_is_fingerprint_line, lines[:SNIFFED_LINES]))
+
+
+def _is_fingerprint_line(line: bytes) -> bool:
+    columns = line.split(b"\t")
+    try:
+        return len(columns) == 2 and parse_fingerprint(columns[1].decode("ascii")) >= 0
+    except ValueError:
+        return False
+
+
+def files_of(folder: str) -> Iterator[tuple[str, str]]:
+    """Yield (path within the folder, with `/`; path) of every file, in the order of names; hidden ones are left out."""
+    yield from _files_under(folder, "")
+
+
+def _files_under(folder: str, prefix: str) -> Iterator[tuple[str, str]]:
+    with os.scandir(folder) as found:
+        entries = sorted((entry for entry in found if not entry.name.startswith(".")), key=lambda entry: entry.name)
+    for entry in entries:
+        if entry.is_dir(follow_symlinks=False):  # a linked folder may contain itself
+            yield from _files_under(entry.path, f"{prefix}{entry.name}/")
+        else:
+            yield f"{prefix}{entry.name}", entry.path

@@ -1,0 +1,150 @@
+"""Batches of records → documents with fingerprints, and what the job's lists say of the others."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hsimhash.fingerprint import EXACT, TOO_SHORT, Fingerprints, Profile, fingerprint_stream
+from hsimhash.load.batch import Batch, Documents, Position
+from hsimhash.load.inputs import Input
+from hsimhash.load.job import Counts
+
+_WHY = {
+    int(EXACT): "too few features for a vote: it matches only its equals",
+    int(TOO_SHORT): "nothing to fingerprint",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Intake:
+    """What a batch brings.
+
+    Args:
+        doc_ids: those with a fingerprint.
+        fingerprints: theirs, uint64.
+        first_seen: theirs, int64, ms since 1970.
+        rejects: lines for the list of rejects.
+        short: lines for the list of short texts.
+        counts: what the batch adds to them, but for what becomes of the documents in the index.
+        end: the position behind the batch.
+        warning: what the user must know at once.
+    """
+
+    doc_ids: Sequence[str]
+    fingerprints: NDArray[np.uint64]
+    first_seen: NDArray[np.int64]
+    rejects: Sequence[str]
+    short: Sequence[str]
+    counts: Counts
+    end: Position
+    warning: str = ""
+
+
+def intakes(
+    inputs: Sequence[Input], batches: Iterable[Batch], profile: Profile, workers: int
+) -> Generator[Intake, None, None]:
+    """Yield what each batch brings, in order; texts are fingerprinted by `workers` processes."""
+    for has_fingerprints, group in itertools.groupby(batches, lambda batch: inputs[batch.input].has_fingerprints):
+        if has_fingerprints:
+            for batch in group:
+                yield _intake(inputs[batch.input], batch, batch.documents.fingerprints, None)
+            continue
+        waiting: deque[Batch] = deque()
+        for made in fingerprint_stream(profile, _texts(group, waiting), workers):
+            batch = waiting.popleft()
+            yield _intake(inputs[batch.input], batch, made.values, made)
+
+
+def _texts(batches: Iterable[Batch], waiting: deque[Batch]) -> Iterator[Sequence[str]]:
+    for batch in batches:
+        waiting.append(batch)
+        yield batch.documents.texts
+
+
+def _intake(one: Input, batch: Batch, fingerprints: NDArray[np.uint64], made: Fingerprints | None) -> Intake:
+    documents = batch.documents
+    doc_ids, first_seen = documents.doc_ids, _times(documents)
+    rejects = [
+        _line({"file": reject.path or one.name, "line": reject.line, "reason": reject.reason, "record": reject.preview})
+        for reject in documents.rejects
+    ]
+    short: list[str] = []
+    counts = Counts(documents=len(doc_ids) + len(rejects), rejected=len(rejects))
+    if made is not None:
+        short = [_short_line(one, documents, place, made) for place in np.flatnonzero(made.kinds).tolist()]
+        is_indexed = made.kinds != TOO_SHORT
+        counts = counts.plus(short=int(np.count_nonzero(~is_indexed)), exact=int(np.count_nonzero(made.kinds == EXACT)))
+        doc_ids = list(itertools.compress(doc_ids, is_indexed.tolist()))
+        fingerprints, first_seen = fingerprints[is_indexed], first_seen[is_indexed]
+    warning = ""
+    if documents.damage:
+        warning = f"{one.name}:{documents.rejects[0].line}: {documents.damage}; the documents before it are kept"
+    return Intake(doc_ids, fingerprints, first_seen, rejects, short, counts, batch.end, warning)
+
+
+def _times(documents: Documents) -> NDArray[np.int64]:
+    now = time.time_ns() // 1_000_000
+    if not documents.first_seen:
+        return np.full(len(documents.doc_ids), now, np.int64)
+    return np.array([now if one is None else one for one in documents.first_seen], np.int64)
+
+
+def _short_line(one: Input, documents: Documents, place: int, made: Fingerprints) -> str:
+    kind = int(made.kinds[place])
+    return _line(
+        {
+            "id": documents.doc_ids[place],
+            "file": one.name,
+            "line": documents.lines[place],
+            "why": _WHY[kind],
+            "indexed": kind != TOO_SHORT,
+        }
+    )
+
+
+def _line(fields: dict[str, object]) -> str:
+    return json.dumps(fields, ensure_ascii=False)
+
+
+@dataclass(slots=True)
+class Gathering:
+    """Intakes put together, until there are enough of them."""
+
+    doc_ids: list[str] = field(default_factory=list)
+    id_characters: int = 0
+    rejects: list[str] = field(default_factory=list)
+    short: list[str] = field(default_factory=list)
+    counts: Counts = field(default_factory=Counts)
+    end: Position | None = None
+    _began_at: float = 0.0
+    _fingerprints: list[NDArray[np.uint64]] = field(default_factory=list)
+    _first_seen: list[NDArray[np.int64]] = field(default_factory=list)
+
+    def take(self, intake: Intake) -> None:
+        """Add what follows."""
+        if not self.counts.documents:
+            self._began_at = time.monotonic()
+        self.doc_ids += intake.doc_ids
+        self.id_characters += sum(map(len, intake.doc_ids))
+        self.rejects += intake.rejects
+        self.short += intake.short
+        self.counts = self.counts.sum(intake.counts)
+        self.end = intake.end
+        self._fingerprints.append(intake.fingerprints)
+        self._first_seen.append(intake.first_seen)
+
+    def is_older_than(self, seconds: float) -> bool:
+        """Whether its first record came so long ago."""
+        return bool(self.counts.documents) and time.monotonic() - self._began_at >= seconds
+
+    def columns(self) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+        """Return the fingerprints and first seen of all of `doc_ids`."""
+        return np.concatenate(self._fingerprints), np.concatenate(self._first_seen)

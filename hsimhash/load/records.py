@@ -1,0 +1,304 @@
+"""Inputs → batches of documents; what is no document is rejected with a reason, never raised."""
+
+from __future__ import annotations
+
+import errno
+import json
+import stat
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+
+from hsimhash.fingerprint import parse_fingerprint
+from hsimhash.load.batch import BadRecordError, Batch, Documents, Position, Reject
+from hsimhash.load.columns import fingerprint_columns
+from hsimhash.load.inputs import PACKED, Input, InputOptions, files_of
+from hsimhash.load.lines import RECORD_LIMIT_BYTES, Chunk, Place, chunks_of, open_source
+from hsimhash.rowkey import check_doc_id
+
+TEXT_BLOCK_BYTES = 256 << 10  # about so much text comes in one batch; more only where a single record is larger
+FILES_IN_BATCH = 256
+_UNREADABLE = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.ELOOP)  # a file's own fault
+_TOO_LONG = f"longer than {RECORD_LIMIT_BYTES >> 20} MiB"
+_BOM = b"\xef\xbb\xbf"
+
+Parse = Callable[[bytes, int], Documents]
+
+
+class Reader:
+    """Batches of the inputs from a position on, in order. `is_exhausted` once all was read, not when `stop` ended it.
+
+    Args:
+        inputs: what to read.
+        options: how.
+        stop: asked between blocks, and while a stream is silent.
+        block_bytes: about so many bytes of fingerprints come in one batch.
+    """
+
+    def __init__(
+        self, inputs: Sequence[Input], options: InputOptions, stop: Callable[[], bool], block_bytes: int
+    ) -> None:
+        self._inputs = inputs
+        self._options = options
+        self._stop = stop
+        self._block_bytes = block_bytes
+        self.is_exhausted = False
+
+    def batches(self, start: Position) -> Iterator[Batch]:
+        """Yield the batches behind `start`.
+
+        The last position in an input is the next one's beginning. In a stream, the last input, it is the stream's end:
+        what is sent when the job goes on must begin with the same, and may go on.
+        """
+        for number in range(start.input, len(self._inputs)):
+            place = start.place if number == start.input else Place()
+            one = self._inputs[number]
+            found = self._files(one, place) if one.kind == "files" else self._lines(one, place)
+            for documents, end in found:
+                yield Batch(number, documents, Position(number, end))
+            if self._stop():
+                return
+            if not one.is_stream:
+                yield Batch(number, Documents(), Position(number + 1))
+        self.is_exhausted = True
+
+    def _lines(self, one: Input, start: Place) -> Iterator[tuple[Documents, Place]]:
+        parse = _parser_of(one, self._options)
+        block_bytes = self._block_bytes if one.has_fingerprints else TEXT_BLOCK_BYTES
+        with open_source(one.name, one.packing, block_bytes, is_stream=one.is_stream) as source:
+            line = start.line
+            for chunk in chunks_of(source, self._stop, start):
+                yield _documents_of(chunk, line, parse), chunk.end
+                line = chunk.end.line
+
+    def _files(self, one: Input, start: Place) -> Iterator[tuple[Documents, Place]]:
+        batch, number, read_bytes = _Columns(), 0, start.read_bytes
+        for number, (doc_id, path) in enumerate(files_of(one.name), start=1):
+            if self._stop():
+                return
+            if number <= start.offset:
+                continue
+            try:
+                data = _bytes_of_file(path)
+                batch.take(doc_id, number, text=data.decode("utf-8-sig"))
+                read_bytes += len(data)
+            except (BadRecordError, UnicodeDecodeError) as error:
+                batch.reject(1, _reason_of(error), b"", path)
+            if batch.size_bytes >= TEXT_BLOCK_BYTES or batch.count == FILES_IN_BATCH:
+                yield batch.documents(), Place(number, number, read_bytes)
+                batch = _Columns()
+        yield batch.documents(), Place(number, number, read_bytes)
+
+
+def _documents_of(chunk: Chunk, lines_before: int, parse: Parse) -> Documents:
+    if chunk.problem:
+        rejects = [Reject.of(chunk.end.line, chunk.problem, chunk.data)]
+        return Documents(rejects=rejects, damage=chunk.problem if chunk.is_damaged else "")
+    data = chunk.data
+    if lines_before == 0 and data.startswith(_BOM):
+        data = data[len(_BOM) :]
+    return parse(data, lines_before + 1) if data else Documents()
+
+
+def _parser_of(one: Input, options: InputOptions) -> Parse:
+    if one.kind == "jsonl":
+        return _JsonLines(options, has_fingerprints=one.has_fingerprints).parse
+    return fingerprint_columns if one.has_fingerprints else _parse_tsv
+
+
+class _Columns:
+    """Documents while they are collected one by one."""
+
+    def __init__(self) -> None:
+        self._doc_ids: list[str] = []
+        self._texts: list[str] = []
+        self._fingerprints: list[int] = []
+        self._lines: list[int] = []
+        self._first_seen: list[int | None] = []
+        self._rejects: list[Reject] = []
+        self.size_bytes = 0
+
+    @property
+    def count(self) -> int:
+        return len(self._doc_ids) + len(self._rejects)
+
+    def take(
+        self,
+        doc_id: str,
+        line: int,
+        *,
+        text: str | None = None,
+        fingerprint: int | None = None,
+        first_seen: int | None = None,
+    ) -> None:
+        """Add a document that has a text or a fingerprint; `BadRecordError` if its id is none."""
+        _check(doc_id)
+        self._doc_ids.append(doc_id)
+        self._lines.append(line)
+        self._first_seen.append(first_seen)
+        if text is not None:
+            self._texts.append(text)
+            self.size_bytes += len(text)
+        if fingerprint is not None:
+            self._fingerprints.append(fingerprint)
+
+    def reject(self, line: int, reason: str, record: bytes, path: str = "") -> None:
+        self._rejects.append(Reject.of(line, reason, record, path))
+
+    def documents(self) -> Documents:
+        return Documents(
+            self._doc_ids,
+            self._texts,
+            np.array(self._fingerprints, np.uint64),
+            self._lines,
+            self._first_seen if any(one is not None for one in self._first_seen) else (),
+            self._rejects,
+        )
+
+
+def _check(doc_id: str) -> None:
+    try:
+        check_doc_id(doc_id)
+    except ValueError as error:
+        raise BadRecordError(str(error)) from error
+
+
+def _reason_of(error: Exception) -> str:
+    if isinstance(error, UnicodeDecodeError):
+        return f"not UTF-8: {error.reason} at byte {error.start}"
+    if isinstance(error, json.JSONDecodeError):
+        return f"no JSON: {error.msg} at character {error.pos}"
+    if isinstance(error, RecursionError):
+        return "no JSON: nested too deeply"
+    return str(error) if isinstance(error, BadRecordError) else f"no JSON: {error}"  # such as an endless number
+
+
+def _parse_tsv(data: bytes, first_line: int) -> Documents:
+    found = _Columns()
+    for number, line in enumerate(data.split(b"\n")[:-1], start=first_line):
+        if not line.strip(b" \r"):
+            continue
+        try:
+            doc_id, tab, text = line.removesuffix(b"\r").decode("utf-8").partition("\t")
+            if not tab:
+                raise BadRecordError("no tab between id and text")
+            found.take(doc_id, number, text=text)
+        except (BadRecordError, UnicodeDecodeError) as error:
+            found.reject(number, _reason_of(error), line)
+    return found.documents()
+
+
+class _JsonLines:
+    def __init__(self, options: InputOptions, *, has_fingerprints: bool) -> None:
+        self._id_field = options.id_field
+        self._text_field = options.text_field
+        self._fingerprint_field = (options.fingerprint_field or "fingerprint") if has_fingerprints else None
+        self._first_seen_field = options.first_seen_field or ("first_seen" if has_fingerprints else None)
+
+    def parse(self, data: bytes, first_line: int) -> Documents:
+        found = _Columns()
+        for number, line in enumerate(data.split(b"\n")[:-1], start=first_line):
+            if not line.strip():
+                continue
+            try:
+                self._take(found, number, line)
+            except (ValueError, RecursionError) as error:  # whatever json raises is one of these
+                found.reject(number, _reason_of(error), line)
+        return found.documents()
+
+    def _take(self, found: _Columns, number: int, line: bytes) -> None:
+        record = json.loads(line.decode("utf-8"))
+        if not isinstance(record, dict):
+            raise BadRecordError(f"no JSON object but {_type_of(record)}")
+        doc_id = self._doc_id(record)
+        first_seen = self._first_seen(record)
+        if self._fingerprint_field is not None:
+            fingerprint = _fingerprint_of(_value(record, self._fingerprint_field), self._fingerprint_field)
+            found.take(doc_id, number, fingerprint=fingerprint, first_seen=first_seen)
+            return
+        text = _value(record, self._text_field)
+        if not isinstance(text, str):
+            raise BadRecordError(f'"{self._text_field}" is no text but {_type_of(text)}')
+        # Only an escape can write a lone surrogate: the line itself is UTF-8.
+        if b"\\u" in line and not _is_unicode(text):
+            raise BadRecordError(f'"{self._text_field}" has a lone surrogate (\\ud800 to \\udfff)')
+        found.take(doc_id, number, text=text, first_seen=first_seen)
+
+    def _doc_id(self, record: Mapping[str, object]) -> str:
+        doc_id = _value(record, self._id_field)
+        if isinstance(doc_id, int) and not isinstance(doc_id, bool):
+            return str(doc_id)
+        if not isinstance(doc_id, str):
+            raise BadRecordError(f'"{self._id_field}" is no text but {_type_of(doc_id)}')
+        return doc_id
+
+    def _first_seen(self, record: Mapping[str, object]) -> int | None:
+        value = record.get(self._first_seen_field) if self._first_seen_field is not None else None
+        if value is None:
+            return None
+        time = value if isinstance(value, int) and not isinstance(value, bool) else _time_of(value)
+        if time is None or not 0 <= time < 1 << 63:
+            raise BadRecordError(
+                f'"{self._first_seen_field}" is neither ms since 1970 nor an ISO 8601 time since then: {value!r:.80}'
+            )
+        return time
+
+
+def _value(record: Mapping[str, object], field: str) -> object:
+    if field not in record:
+        raise BadRecordError(f'no field "{field}"')
+    return record[field]
+
+
+def _type_of(value: object) -> str:
+    names = {dict: "an object", list: "an array", str: "a text", bool: "a truth value", type(None): "null"}
+    return names.get(type(value), "a number")
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _fingerprint_of(value: object, field: str) -> int:
+    if isinstance(value, str):
+        try:
+            return parse_fingerprint(value)
+        except ValueError as error:
+            raise BadRecordError(str(error)) from error
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 64:
+        return value
+    raise BadRecordError(f'"{field}" is neither 16 hex digits nor a number below 2**64: {value!r:.80}')
+
+
+def _time_of(value: object) -> int | None:
+    """Return an ISO 8601 time as ms since 1970, None where it is none; one without a zone is UTC."""
+    try:
+        time = datetime.fromisoformat(value) if isinstance(value, str) else None
+        if time is None:
+            return None
+        return int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _bytes_of_file(path: str) -> bytes:
+    if path.lower().endswith(PACKED):
+        raise BadRecordError("packed; within a folder files are read as they are")
+    try:
+        if not stat.S_ISREG(Path(path).stat().st_mode):
+            raise BadRecordError("no regular file")
+        with Path(path).open("rb") as file:
+            data = file.read(RECORD_LIMIT_BYTES + 1)
+    except OSError as error:
+        if error.errno not in _UNREADABLE:
+            raise
+        raise BadRecordError(f"cannot be read: {error.strerror}") from error
+    if len(data) > RECORD_LIMIT_BYTES:
+        raise BadRecordError(_TOO_LONG)
+    return data

@@ -1,0 +1,130 @@
+"""Which layout for how many documents, and what it costs in rows, bytes, reads and candidates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hsimhash.layout import FINGERPRINT_BITS, LAYOUT_NAMES, MAX_DRAWERS, Cut, Layout
+
+# Bytes a drawer row, measured: LMDB after a bulk load of 1e6 and 1e7 documents; HBase with FAST_DIFF, no compression.
+LMDB_ROW_BYTES = 24.6
+HBASE_ROW_BYTES = 16.5
+# Bytes a document beside its drawer rows, for ids of 35 bytes, measured likewise: its listing and its register.
+LMDB_DOCUMENT_BYTES = 108.5
+
+# A candidate costs tens of nanoseconds to read and compare, a drawer's read some microseconds: up to so many candidates
+# a query, more drawers would cost more than they save.
+CANDIDATES_WORTH_READING = 1_000
+MOST_BLOCKS = 10  # of the even layouts that are tried
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a layout costs for a number of documents.
+
+    Args:
+        layout: the layout.
+        rows: drawer rows.
+        lmdb_bytes: of the embedded index, ids of 35 bytes.
+        hbase_bytes: of the drawer rows in HBase, one replica, uncompressed.
+        candidates: rows that a query reads; the mean for uniform fingerprints, or for the sample's where one was given.
+        candidates_p99: of a query by one of the sample's fingerprints, 99th percentile; None without a sample.
+        hottest_bucket: rows in the largest bucket, from the sample; None without one.
+    """
+
+    layout: Layout
+    rows: int
+    lmdb_bytes: int
+    hbase_bytes: int
+    candidates: float
+    candidates_p99: float | None = None
+    hottest_bucket: float | None = None
+
+    @property
+    def reads(self) -> int:
+        """Buckets that a query reads."""
+        return len(self.layout.drawers)
+
+
+def cost(layout: Layout, documents: int, *, sample: NDArray[np.uint64] | None = None) -> Cost:
+    """Return what `layout` costs for `documents` documents, with the skew of the sample's fingerprints if given."""
+    rows = documents * len(layout.drawers)
+    sizes = rows, round(rows * LMDB_ROW_BYTES + documents * LMDB_DOCUMENT_BYTES), round(rows * HBASE_ROW_BYTES)
+    if sample is None or not len(sample):
+        return Cost(layout, *sizes, candidates=layout.candidates(documents))
+    size, uniform = len(sample), layout.candidates(documents)
+    read, hottest = _sampled(layout, sample)
+    scale = documents / max(1, size - 1)
+    p99 = float(np.percentile(read, 99))
+    largest = hottest * documents / size
+    return Cost(
+        layout,
+        *sizes,
+        candidates=float(read.mean()) * scale,
+        candidates_p99=p99 * scale if _is_beyond_chance(p99, layout.candidates(size)) else uniform,
+        hottest_bucket=largest if _is_beyond_chance(hottest, _bucket(layout, size)) else _bucket(layout, documents),
+    )
+
+
+def _bucket(layout: Layout, documents: int) -> float:
+    """Return the rows of the drawer's buckets that hold most, for uniform fingerprints."""
+    return documents / 2.0 ** min(drawer.segment_bits for drawer in layout.drawers)
+
+
+def _is_beyond_chance(count: float, expected: float) -> bool:
+    """Whether a count in the sample tells of skew; a few rows in one of a million buckets are chance."""
+    return bool(count > expected + 4.5 * expected**0.5 + 4.5)  # about the largest of a million Poisson counts
+
+
+def _sampled(layout: Layout, sample: NDArray[np.uint64]) -> tuple[NDArray[np.float64], int]:
+    """Return, for each of the sample's fingerprints, the other rows in its buckets, and the largest bucket's rows."""
+    read, hottest = np.zeros(len(sample)), 0
+    for drawer in layout.drawers:
+        _, bucket, sizes = np.unique(drawer.segments(sample), return_inverse=True, return_counts=True)
+        read += sizes[bucket] - 1
+        hottest = max(hottest, int(sizes.max()))
+    return read, hottest
+
+
+def layouts_for(distance: int) -> list[Layout]:
+    """Return the layouts worth comparing for a distance, by number of drawers: the named ones and the even ones.
+
+    Raises:
+        ValueError: no layout with up to 253 drawers finds that distance.
+    """
+    if distance < 0:
+        raise ValueError(f"distance {distance} must be at least 0")
+    named = [Layout.named(name) for name in LAYOUT_NAMES]
+    found = [layout for layout in named if layout.max_distance == distance]
+    for blocks in range(distance + 1, min(distance + MOST_BLOCKS, FINGERPRINT_BITS) + 1):
+        if Cut((1,) * blocks, blocks - distance).choices > MAX_DRAWERS:
+            break
+        layout = Layout.even(blocks, blocks - distance)
+        # More drawers must buy fewer candidates: they do not once segments have the 32 bits that are kept.
+        if all(
+            layout.candidates(1) < other.candidates(1) for other in found if len(other.drawers) <= len(layout.drawers)
+        ):
+            found.append(layout)
+    if not found:
+        raise ValueError(f"no layout of up to {MAX_DRAWERS} drawers finds distance {distance}; ask for less")
+    return sorted(found, key=lambda layout: len(layout.drawers))
+
+
+def recommend(costs: Sequence[Cost]) -> tuple[Cost, str]:
+    """Return the layout to take, and why."""
+    enough = [cost for cost in costs if cost.candidates <= CANDIDATES_WORTH_READING]
+    if not enough:
+        best = min(costs, key=lambda cost: cost.candidates)
+        return best, (
+            f"no layout reads {CANDIDATES_WORTH_READING:,} candidates or fewer a query; this one reads the fewest, "
+            f"{best.candidates:,.0f}"
+        )
+    best = min(enough, key=lambda cost: cost.rows)
+    return best, (
+        f"the fewest rows, {best.reads} a document, of those that read at most {CANDIDATES_WORTH_READING:,} candidates "
+        f"a query (it reads {best.candidates:,.3g})"
+    )

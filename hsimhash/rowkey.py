@@ -1,0 +1,131 @@
+"""Rowkeys: the 13 bytes under which every store files a row.
+
+| offset | bytes | meaning |
+|---|---|---|
+| 0 | 4 | segment: the drawer's chosen bits, left-justified, zeros behind |
+| 4 | 1 | flag: the drawer's number 1 to 253; 0 documents, 254 register, 255 index record |
+| 5 | 8 | fingerprint |
+
+All big-endian and unsigned. The first 5 bytes are the *prefix*; the rows under one prefix are a *bucket*.
+Example: layout `4`, fingerprint 0123456789abcdef, drawer 2: `45670000 02 0123456789abcdef`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import mmh3
+import numpy as np
+from numpy.typing import NDArray
+
+from hsimhash.layout import Layout
+
+SEGMENT_BYTES = 4
+FINGERPRINT_BYTES = 8
+PREFIX_BYTES = SEGMENT_BYTES + 1
+ROWKEY_BYTES = PREFIX_BYTES + FINGERPRINT_BYTES
+
+DOCUMENTS_FLAG = 0  # on disk: never reuse
+REGISTER_FLAG = 254  # on disk: never reuse
+RECORD_FLAG = 255  # on disk: never reuse
+
+RECORD_ROWKEY = bytes(SEGMENT_BYTES) + bytes([RECORD_FLAG]) + bytes(FINGERPRINT_BYTES)
+DOC_ID_BYTES = 2048  # the longest document id
+MAX_REGIONS = 1 << 16
+
+
+class Rowkey(NamedTuple):
+    """A rowkey's three fields, unsigned."""
+
+    segment: int
+    flag: int
+    fingerprint: int
+
+
+def encode(layout: Layout, fingerprints: NDArray[np.uint64]) -> NDArray[np.uint8]:
+    """Return the drawer rowkeys of fingerprints of shape (n,): shape (n, drawers, 13), uint8."""
+    rowkeys = np.empty((len(fingerprints), len(layout.drawers), ROWKEY_BYTES), np.uint8)
+    rowkeys[:, :, :PREFIX_BYTES] = layout.prefix_array(fingerprints)
+    rowkeys[:, :, PREFIX_BYTES:] = fingerprint_bytes(fingerprints)[:, None, :]
+    return rowkeys
+
+
+def decode(rowkey: bytes) -> Rowkey:
+    """Return the fields of a rowkey of any kind; `ValueError` unless it has 13 bytes."""
+    if len(rowkey) != ROWKEY_BYTES:
+        raise ValueError(f"a rowkey has {ROWKEY_BYTES} bytes, not {len(rowkey)}: {rowkey.hex()}")
+    return Rowkey(
+        int.from_bytes(rowkey[:SEGMENT_BYTES], "big"),
+        rowkey[SEGMENT_BYTES],
+        int.from_bytes(rowkey[PREFIX_BYTES:], "big"),
+    )
+
+
+def fingerprint_bytes(fingerprints: NDArray[np.uint64]) -> NDArray[np.uint8]:
+    """Return fingerprints of shape (n,) as their big-endian bytes, shape (n, 8), uint8."""
+    return fingerprints.astype(">u8").view(np.uint8).reshape(-1, FINGERPRINT_BYTES)
+
+
+def fingerprints_of(rowkeys: NDArray[np.uint8]) -> NDArray[np.uint64]:
+    """Return the fingerprints of rowkeys of shape (m, 13): shape (m,), uint64, native byte order."""
+    return np.ascontiguousarray(rowkeys[:, PREFIX_BYTES:]).view(">u8").ravel().astype(np.uint64)
+
+
+def documents_rowkey(fingerprint: int) -> bytes:
+    """Return the rowkey of the row that lists a fingerprint's documents."""
+    packed = fingerprint.to_bytes(FINGERPRINT_BYTES, "big")
+    return packed[:SEGMENT_BYTES] + bytes([DOCUMENTS_FLAG]) + packed
+
+
+def register_rowkey(doc_id: bytes) -> bytes:
+    """Return the rowkey of the register row of a document id (UTF-8): 12 bytes of its murmur3-x64-128 digest."""
+    digest = mmh3.mmh3_x64_128_digest(doc_id, 0)
+    return digest[:SEGMENT_BYTES] + bytes([REGISTER_FLAG]) + digest[SEGMENT_BYTES : SEGMENT_BYTES + FINGERPRINT_BYTES]
+
+
+def bucket_range(prefix: bytes) -> tuple[bytes, bytes]:
+    """Return the half-open rowkey range [start, stop) of the bucket under `prefix`."""
+    return prefix, prefix + b"\xff" * FINGERPRINT_BYTES + b"\x00"
+
+
+def splits(layout: Layout, regions: int, *, sample: NDArray[np.uint64] | None = None) -> list[bytes]:
+    """Return the `regions - 1` keys, 4 bytes each and ascending, at which a table is split.
+
+    Without a sample the segments' whole range is cut evenly; with one, at the quantiles of the segments that the
+    sample's fingerprints have in all drawers, so that every region gets the same number of rows.
+
+    Raises:
+        ValueError: `regions` is outside [1, 65536], or the sample has too few distinct segments.
+    """
+    if not 1 <= regions <= MAX_REGIONS:
+        raise ValueError(f"regions must be 1 to {MAX_REGIONS}, not {regions}")
+    if sample is None:
+        cuts = [(number << 32) // regions for number in range(1, regions)]
+    else:
+        segments = np.sort(layout.segments(sample), axis=None)
+        if not len(segments):
+            raise ValueError("splits cannot be taken from an empty sample of fingerprints")
+        cuts = segments[[len(segments) * number // regions for number in range(1, regions)]].tolist()
+        if len({0, *cuts}) < regions:
+            raise ValueError(
+                f"the sample has too few distinct segments for {regions} regions; ask for fewer, or give a larger one"
+            )
+    return [cut.to_bytes(SEGMENT_BYTES, "big") for cut in cuts]
+
+
+def check_doc_id(doc_id: object) -> bytes:
+    """Return a document id's UTF-8 bytes; `TypeError` or `ValueError` says what is wrong with it.
+
+    An id has 1 to 2,048 bytes of UTF-8 and no control characters (U+0000 to U+001F, U+007F to U+009F).
+    """
+    if not isinstance(doc_id, str):
+        raise TypeError(f"a document id is a str, not {type(doc_id).__name__}: {doc_id!r:.80}")
+    try:
+        encoded = doc_id.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"document id {doc_id!r:.80} is not valid Unicode: {error.reason}") from error
+    if not 1 <= len(encoded) <= DOC_ID_BYTES:
+        raise ValueError(f"a document id has 1 to {DOC_ID_BYTES} bytes of UTF-8, not {len(encoded)}: {doc_id!r:.80}")
+    if not doc_id.isprintable() and any(char < " " or "\x7f" <= char <= "\x9f" for char in doc_id):
+        raise ValueError(f"document id {doc_id!r:.80} has control characters")
+    return encoded

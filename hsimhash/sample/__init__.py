@@ -1,0 +1,5 @@
+"""The sample corpus and its truth."""
+
+from hsimhash.sample.corpus import KINDS, documents, truth
+
+__all__ = ["KINDS", "documents", "truth"]

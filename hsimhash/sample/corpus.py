@@ -1,0 +1,37 @@
+"""A few hundred short self-written documents in Chinese and English, and which of them are near-duplicates.
+
+`documents.jsonl`: one `{"id", "text"}` a line, UTF-8. A copy is named after what it was made from and how:
+`zh-metro/edit`. Traps that are no duplicates lie between: families of one template with other facts, articles that
+share a footer, two reports of one event, very short texts, an empty one.
+
+`truth.tsv`: `id1<TAB>id2<TAB>kind`, every pair of a family of copies, first the one that comes first in the documents.
+"""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+
+KINDS = {
+    "exact": "the same text",
+    "reformat": "other line breaks or punctuation",
+    "edit": "a word or two changed",
+    "repost": "a line put before or after",
+    "sentence": "a sentence added or removed",
+    "mixed": "two copies, changed in two ways",
+}
+
+
+def documents() -> Path:
+    """Return the file of documents."""
+    return _file("documents.jsonl")
+
+
+def truth() -> list[tuple[str, str, str]]:
+    """Return every true near-duplicate pair: two ids, and the kind, a key of `KINDS`."""
+    lines = _file("truth.tsv").read_text("utf-8").splitlines()
+    return [(first, second, kind) for first, second, kind in (line.split("\t") for line in lines)]
+
+
+def _file(name: str) -> Path:
+    return Path(str(files("hsimhash.sample") / name))

@@ -1,0 +1,232 @@
+"""The seam between an index and its storage: buckets, documents, registers and a record, in batches.
+
+A store files every fingerprint once per drawer, lists the documents of each fingerprint, and keeps a *register* that
+says which fingerprint a document has now. The register is the truth: what the other rows say beyond it is left over
+from an interrupted write, never reported, and collected by `check(repair=True)`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hsimhash.errors import FormatVersionError, HsimhashError
+from hsimhash.layout import Layout
+from hsimhash.rowkey import check_doc_id
+
+FORMAT: dict[str, object] = {"version": 1, "rows": "tall"}  # on disk: never reuse a version
+LOCK_TIMEOUT_S = 30.0  # how long a write waits for another process that writes
+Progress = Callable[[int, int], None]  # done, total
+Fingerprints = Sequence[int] | NDArray[np.uint64]  # shape (n,), unsigned 64-bit
+
+
+class Document(NamedTuple):
+    """What the register says of a document; `first_seen` in ms since 1970."""
+
+    doc_id: str
+    fingerprint: int
+    first_seen: int
+
+
+def check_format(found: object, index: str) -> None:
+    """Raise `FormatVersionError`, naming the index, for a format that this release does not know."""
+    if found != FORMAT:
+        raise FormatVersionError(
+            f"{index} has format {found}, this release reads {FORMAT}; upgrade hsimhash, or export the index with the "
+            f"release that wrote it"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """How an index was made: its layout and its profile as JSON values."""
+
+    layout: Layout
+    profile: dict[str, object]
+    format: dict[str, object] = field(default_factory=lambda: dict(FORMAT))
+
+    def __post_init__(self) -> None:
+        check_format(self.format, "the index")
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """What `check` found.
+
+    Problems are registers that lack rows, and rows whose key does not recompute. Leftovers, from an interrupted bulk
+    load, are harmless. `repaired` counts the problems mended and leftovers deleted; `examples` names the first few.
+    """
+
+    documents: int
+    drawer_rows: int
+    problems: int
+    leftovers: int
+    repaired: int
+    examples: tuple[str, ...] = ()
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether there was no problem."""
+        return self.problems == 0
+
+
+class BulkLoad(Protocol):
+    """Sorted runs of documents in a folder, merged into the index at the end; see `Store.bulk`."""
+
+    @property
+    def runs(self) -> int:
+        """How many runs are durable."""
+
+    def add_run(
+        self, fingerprints: NDArray[np.uint64], doc_ids: Sequence[str], first_seen: NDArray[np.int64] | int
+    ) -> None:
+        """Sort documents and write them as one run; durable on return. Of an id that occurs twice the last counts."""
+
+    def discard_after(self, runs: int) -> None:
+        """Drop the runs beyond the first `runs`."""
+
+    def merge(self, *, progress: Progress | None = None, stop: Callable[[], bool] | None = None) -> int | None:
+        """Bring all runs into the index; return how many documents are new or moved, None when `stop` asked to end.
+
+        A merge that was interrupted, even killed, is finished by the next call.
+        """
+
+    def delete(self) -> None:
+        """Remove the runs."""
+
+    def __enter__(self) -> BulkLoad: ...
+
+    def __exit__(self, *exc_info: object) -> None: ...
+
+
+class Store(AbstractContextManager["Store"], ABC):
+    """What an index needs of storage. Thread-safe and fork-safe; `close` twice is harmless.
+
+    Every call raises `StoreClosedError` after `close`, `StoreUnavailableError` when the store cannot be reached or
+    written, `StoreBusyError` when another writer held it too long, `CorruptionError` for stored bytes that cannot be.
+    """
+
+    url: str
+    record: Record
+
+    @abstractmethod
+    def scan(self, prefixes: Sequence[bytes]) -> NDArray[np.uint8]:
+        """Return the rowkeys of the buckets under 5-byte `prefixes`: shape (m, 13), uint8, in any order."""
+
+    @abstractmethod
+    def documents(self, fingerprints: Sequence[int], limit: int | None = None) -> list[list[Document]]:
+        """Return, for each fingerprint, the documents listed under it as their registers have them, in order of id.
+
+        A register may hold another fingerprint than the one asked for (the document moved a moment ago).
+
+        Args:
+            fingerprints: unsigned 64-bit.
+            limit: read only as far as so many documents whose register has the fingerprint asked for.
+        """
+
+    @abstractmethod
+    def lookup(self, doc_ids: Sequence[bytes]) -> list[Document | None]:
+        """Return what the register says of each document, None where it has none."""
+
+    @abstractmethod
+    def insert(self, doc_ids: Sequence[bytes], fingerprints: NDArray[np.uint64], first_seen: NDArray[np.int64]) -> int:
+        """Add or move documents; durable on return. Return how many are new or moved.
+
+        An unchanged document keeps its first seen. Of an id that occurs twice the last occurrence counts.
+        """
+
+    @abstractmethod
+    def remove(self, doc_ids: Sequence[bytes]) -> int:
+        """Remove documents; durable on return. Return how many there were."""
+
+    @abstractmethod
+    def count(self) -> int:
+        """Return how many documents there are."""
+
+    @abstractmethod
+    def walk(self) -> Iterator[list[Document]]:
+        """Yield all documents in pages, in order of (fingerprint, id); no transaction is held between pages.
+
+        Ids of over 502 bytes may come in another order among those with the same beginning.
+        """
+
+    @abstractmethod
+    def check(self, *, repair: bool = False, progress: Progress | None = None) -> CheckReport:
+        """Compare registers, documents and drawer rows with each other; with `repair`, mend what differs."""
+
+    @abstractmethod
+    def describe(self) -> dict[str, object]:
+        """Return facts about the storage, as JSON values: rows, bytes."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of the storage."""
+
+    def bulk(self, folder: Path) -> BulkLoad:
+        """Return a bulk load that keeps its runs in `folder`."""
+        raise self._lacks("bulk load", folder)
+
+    def compact(self) -> tuple[int, int]:
+        """Rewrite the storage without free space; return its bytes before and after."""
+        raise self._lacks("compaction")
+
+    def backup(self, target: Path) -> None:
+        """Write a copy of the index as it is now to the new folder `target`, while others read and write."""
+        raise self._lacks("backup", target)
+
+    def _lacks(self, what: str, *_: object) -> HsimhashError:
+        return HsimhashError(f"{self.url} has no {what}")
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+
+def last_occurrences(doc_ids: Sequence[bytes]) -> list[int]:
+    """Return the position of the last occurrence of each id, ascending."""
+    return sorted({doc_id: position for position, doc_id in enumerate(doc_ids)}.values())
+
+
+def check_documents(
+    fingerprints: Fingerprints, doc_ids: Sequence[str], first_seen: Sequence[int] | NDArray[np.int64] | int
+) -> tuple[NDArray[np.uint64], list[bytes], NDArray[np.int64]]:
+    """Return documents' fingerprints, ids as UTF-8 and first seen; `ValueError` or `TypeError` names what is wrong."""
+    if isinstance(doc_ids, (str, bytes)):
+        raise TypeError(f"document ids are a sequence of str, not one {type(doc_ids).__name__}: {doc_ids!r:.80}")
+    values, encoded = as_fingerprints(fingerprints), list(map(check_doc_id, doc_ids))
+    if len(values) != len(encoded):
+        raise ValueError(f"{len(values)} fingerprints for {len(encoded)} document ids")
+    return values, encoded, _as_times(first_seen, len(values))
+
+
+def as_fingerprints(fingerprints: Fingerprints) -> NDArray[np.uint64]:
+    """Return fingerprints as an array of shape (n,), uint64; `ValueError` or `TypeError` names what is none."""
+    if isinstance(fingerprints, np.ndarray) and fingerprints.dtype == np.uint64 and fingerprints.ndim == 1:
+        return fingerprints
+    if isinstance(fingerprints, np.ndarray):
+        fingerprints = fingerprints.tolist()
+    return np.array([as_fingerprint(value) for value in fingerprints], np.uint64)
+
+
+def as_fingerprint(value: int) -> int:
+    """Return a fingerprint as an int; `ValueError` or `TypeError` where it is none."""
+    if isinstance(value, np.integer):
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"a fingerprint is an int, not {type(value).__name__}: {value!r:.80}")
+    if not 0 <= value < 1 << 64:
+        raise ValueError(f"fingerprint {value} is outside [0, 2**64)")
+    return value
+
+
+def _as_times(first_seen: Sequence[int] | NDArray[np.int64] | int, count: int) -> NDArray[np.int64]:
+    times = np.broadcast_to(np.asarray(first_seen), (count,))
+    if count and (times.dtype.kind not in "iu" or int(times.min()) < 0 or int(times.max()) >= 1 << 63):
+        raise ValueError("first_seen must be whole ms since 1970, one for all or one for each document")
+    return times.astype(np.int64)

@@ -1,0 +1,402 @@
+"""The bulk path of the embedded store: sorted runs on disk, merged into LMDB in key order.
+
+Committing unsorted arrivals costs a random page per row. So documents are collected in *runs*, sorted files that need
+no lock, and merged at the end under the writer's lock, each database in the order of its keys:
+
+1. *resolve*: of an id that occurs in several runs the last counts; what the register has already is left out.
+2. *documents*, 3. *drawers*, 4. *registers*, with what moved documents leave behind deleted beside the new register.
+
+Each commit also says, in `record` under `load:<token>`, how far it came; `delete` takes that away. A merge that was
+killed goes on there if no one else has committed since, and starts again otherwise: readers believe only registers, so
+nothing half-done is seen.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import json
+import logging
+import shutil
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hsimhash.errors import CorruptionError, StoreUnavailableError
+from hsimhash.layout import Drawer
+from hsimhash.rowkey import FINGERPRINT_BYTES, PREFIX_BYTES
+from hsimhash.store.base import Progress, check_documents, last_occurrences
+from hsimhash.store.embedded import (
+    DIGEST_BYTES,
+    EmbeddedStore,
+    Rows,
+    unpack_register,
+)
+from hsimhash.store.runs import REGISTER, Run, drawer_rows, join_registers, permuted_of, write_array, write_permuted
+
+if TYPE_CHECKING:
+    import lmdb
+
+COMMIT_DOCUMENTS = 200_000  # documents or registers written in one transaction; bounds memory
+COMMIT_ROWS = 400_000  # drawer rows written in one transaction; bounds memory, but for a bucket larger than this
+_DONE = "done"  # the stage after the last
+
+_log = logging.getLogger("hsimhash.store")
+
+
+class SortedRuns:
+    """A bulk load of the embedded store; see `BulkLoad` and the module's text."""
+
+    def __init__(self, store: EmbeddedStore, folder: Path) -> None:
+        self._store = store
+        self._folder = folder
+        self._runs: list[Run] = []
+        with _file_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            self._token = self._read_token()
+            while (self._path(len(self._runs)) / "fingerprints").is_file():
+                self._runs.append(Run(self._path(len(self._runs))))
+
+    def _path(self, number: int) -> Path:
+        return self._folder / f"run-{number + 1:06d}"
+
+    def _read_token(self) -> str:
+        path = self._folder / "token"
+        if not path.exists() or not path.read_text():
+            path.write_text(uuid.uuid4().hex)
+        return path.read_text()
+
+    @property
+    def runs(self) -> int:
+        """How many runs are durable."""
+        return len(self._runs)
+
+    def add_run(
+        self, fingerprints: NDArray[np.uint64], doc_ids: Sequence[str], first_seen: NDArray[np.int64] | int
+    ) -> None:
+        """Sort documents and write them as one run; see `BulkLoad.add_run`."""
+        fingerprints, ids, times = check_documents(fingerprints, doc_ids, first_seen)
+        last = last_occurrences(ids)
+        if len(last) < len(ids):
+            ids, fingerprints, times = [ids[position] for position in last], fingerprints[last], times[last]
+        with _file_errors(self._folder):
+            path = self._path(self.runs)
+            Run.write(path, fingerprints, ids, times)
+            self._runs.append(Run(path))
+
+    def discard_after(self, runs: int) -> None:
+        """Drop the runs beyond the first `runs`."""
+        with _file_errors(self._folder):
+            if runs < len(self._runs):
+                (self._folder / "token").unlink()  # what the index knows of a merge is of other runs
+                self._token = self._read_token()
+            for run in reversed(self._runs[runs:]):
+                run.delete()
+            self._runs = self._runs[:runs]
+
+    def merge(self, *, progress: Progress | None = None, stop: Callable[[], bool] | None = None) -> int | None:
+        """Bring all runs into the index; see `BulkLoad.merge`."""
+        if not self._runs:
+            return 0
+        with _file_errors(self._folder), self._store.environment.locked(self._store.lock_timeout_s):
+            return _Merge(self._store, self._runs, self._token, progress, stop).run()
+
+    def delete(self) -> None:
+        """Remove the runs, and before them what the index remembers of their merge."""
+        environment, key = self._store.environment, _state_key(self._token)
+        with environment.read() as transaction:
+            is_remembered = transaction.get(key, db=environment.databases["record"]) is not None
+        if is_remembered:
+            with environment.write(self._store.lock_timeout_s) as transaction:
+                transaction.delete(key, db=environment.databases["record"])
+        with _file_errors(self._folder):
+            for run in reversed(self._runs):
+                run.delete()
+            shutil.rmtree(self._folder)
+        self._runs = []
+
+    def __enter__(self) -> SortedRuns:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        pass
+
+
+def _all_written(consumed_and_added: tuple[int, int]) -> None:
+    """Raise `CorruptionError` where LMDB left a row out: it does so, silently, with appended rows out of order."""
+    consumed, added = consumed_and_added
+    if consumed != added:
+        raise CorruptionError(f"{consumed - added} of {consumed} rows came out of order; nothing of them was stored")
+
+
+def _state_key(token: str) -> bytes:
+    return f"load:{token}".encode()
+
+
+class _StopAskedError(Exception):
+    """`stop` asked to end between two commits."""
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """How far a merge came: the stage, the last key of it that is written, and in which transaction."""
+
+    stage: str
+    after: bytes
+    added: int
+    runs: int
+    data: str  # the data file: a compaction numbers transactions anew
+    transaction: int = 0
+
+    def to_json(self) -> bytes:
+        return json.dumps({**asdict(self), "after": self.after.hex()}).encode()
+
+    @classmethod
+    def from_json(cls, text: bytes) -> _State:
+        fields = json.loads(text)
+        return cls(**{**fields, "after": bytes.fromhex(fields["after"])})
+
+
+class _Merge:
+    """One merge, under the writer's lock."""
+
+    def __init__(
+        self,
+        store: EmbeddedStore,
+        runs: list[Run],
+        token: str,
+        progress: Progress | None,
+        stop: Callable[[], bool] | None,
+    ) -> None:
+        self.store = store
+        self.runs = runs
+        self.state_key = _state_key(token)
+        self.progress = progress
+        self.stop = stop
+        self.documents = sum(run.size for run in runs)
+        self.added = 0
+        self.done = 0
+        # Each document is written as a listing, as its drawer rows and as a register.
+        self.total = self.documents * (2 + len(store.record.layout.drawers))
+
+    def run(self) -> int | None:
+        stored = self._stored()
+        if stored is not None and stored.stage == _DONE:
+            return stored.added
+        if stored is not None and (stored.data, stored.transaction) == self.store.environment.last_transaction():
+            reached, self.added = stored, stored.added
+        else:
+            if stored is not None:
+                _log.info(
+                    "index %s: others have written since the merge was interrupted; it starts again", self.store.path
+                )
+            kept = self._resolve()
+            self.added = kept if stored is None else stored.added  # the first count stands: some may be in by now
+            reached = _State("documents", b"", self.added, len(self.runs), "")
+            with self._commit(reached.stage, reached.after):
+                pass
+        try:
+            self._write_from(reached)
+        except _StopAskedError:
+            return None
+        return self.added
+
+    def _write_from(self, reached: _State) -> None:
+        stages = {
+            "documents": self._write_documents,
+            "drawers": self._write_drawers,
+            "registers": self._write_registers,
+        }
+        first = list(stages).index(reached.stage)
+        self.done = self.documents * (0, 1, 1 + len(self.store.record.layout.drawers))[first]
+        after = reached.after
+        for write in list(stages.values())[first:]:
+            write(after)
+            after = b""
+
+    def _stored(self) -> _State | None:
+        """Return how far an earlier merge of the same runs came."""
+        with self.store.environment.read() as transaction:
+            stored = transaction.get(self.state_key, db=self.store.environment.databases["record"])
+        state = _State.from_json(stored) if stored else None
+        return state if state is not None and state.runs == len(self.runs) else None
+
+    @contextmanager
+    def _commit(self, stage: str, after: bytes) -> Iterator[lmdb.Transaction]:
+        """Give a write transaction that also records how far the merge came."""
+        with self.store.environment.write(self.store.lock_timeout_s) as transaction:
+            data = self.store.environment.data_name
+            state = _State(stage, after, self.added, len(self.runs), data, transaction.id())
+            transaction.put(self.state_key, state.to_json(), db=self.store.environment.databases["record"])
+            yield transaction
+
+    def _advance(self, count: int, *, is_last: bool = False) -> None:
+        self.done = self.total if is_last else min(self.done + count, self.total)
+        if self.progress is not None:
+            self.progress(self.done, self.total)
+        if self.stop is not None and not is_last and self.stop():
+            raise _StopAskedError
+
+    # Stage 1.
+
+    def _digest_ranges(self) -> list[tuple[int, int]]:
+        """Return half-open ranges of digests that hold about COMMIT_DOCUMENTS documents each."""
+        count = max(1, -(-self.documents // COMMIT_DOCUMENTS))
+        edges = [(number << 64) // count for number in range(count + 1)]
+        return list(itertools.pairwise(edges))
+
+    def _resolve(self) -> int:
+        """Write each run's `keep`: whether a document is the last of its id, and changes anything; count those."""
+        keeps = [np.zeros(run.size, np.bool_) for run in self.runs]  # a byte a document
+        for low, high in self._digest_ranges():
+            parts = [run.registers(low, high) for run in self.runs]
+            registers = join_registers([part for part, _ in parts])
+            run = np.repeat(np.arange(len(parts)), [len(part) for part, _ in parts])
+            position = np.concatenate([np.arange(start, start + len(part)) for part, start in parts])
+            order = np.lexsort((run, registers["low"].astype(np.uint64), registers["high"].astype(np.uint64)))
+            key = registers[["high", "low"]][order]
+            winners = order[np.concatenate((key[1:] != key[:-1], [True]))] if len(order) else order
+            winners = winners[self._changes(registers[winners])]
+            for number, keep in enumerate(keeps):
+                keep[position[winners[run[winners] == number]]] = True
+        for run_, keep in zip(self.runs, keeps, strict=True):
+            by_document = np.zeros(run_.size, np.bool_)
+            by_document[run_.map("places", np.uint32)] = keep
+            write_array(run_.folder / "keep_registers", keep)
+            write_array(run_.folder / "keep", by_document)
+        return sum(int(np.count_nonzero(keep)) for keep in keeps)
+
+    def _changes(self, registers: NDArray[np.void]) -> NDArray[np.bool_]:
+        """Whether each register differs from what the index has."""
+        packed = registers.tobytes()
+        keys = [packed[at : at + DIGEST_BYTES] for at in range(0, len(packed), REGISTER.itemsize)]
+        with self.store.environment.read() as transaction:
+            database = self.store.environment.databases["register"]
+            if not transaction.stat(database)["entries"]:
+                return np.ones(len(registers), np.bool_)
+            stored = dict(transaction.cursor(database).getmulti(keys))
+        new = registers["fingerprint"].tolist()
+        is_change = [
+            key not in stored or unpack_register(stored[key])[0] != fingerprint
+            for key, fingerprint in zip(keys, new, strict=True)
+        ]
+        return np.array(is_change, np.bool_)
+
+    # Stage 2.
+
+    def _write_documents(self, after: bytes) -> None:
+        rows = heapq.merge(*(run.listings(after) for run in self.runs))
+        while batch := list(itertools.islice(rows, COMMIT_DOCUMENTS)):
+            with self._commit("documents", batch[-1][0]) as transaction:
+                cursor = transaction.cursor(self.store.environment.databases["documents"])
+                is_behind = not cursor.last() or cursor.key() < batch[0][0]
+                _all_written(cursor.putmulti(batch, append=is_behind))
+            self._advance(len(batch))
+
+    # Stage 3.
+
+    def _write_drawers(self, after: bytes) -> None:
+        drawers = self.store.record.layout.drawers
+        for run in self.runs:
+            write_permuted(run, drawers)
+        ranges = self._segment_ranges(drawers)
+        for low, high in ranges:
+            if _edge(high) > after:
+                with self._commit("drawers", _edge(high)) as transaction:
+                    self._put_drawer_rows(transaction, drawer_rows(self.runs, drawers, low, high))
+            self._advance(self.documents * len(drawers) // len(ranges))
+
+    def _put_drawer_rows(self, transaction: lmdb.Transaction, rows: NDArray[np.uint8]) -> None:
+        if not len(rows):
+            return
+        cursor = transaction.cursor(self.store.environment.databases["drawers"])
+        is_behind = not cursor.last() or cursor.key() < rows[0, :PREFIX_BYTES].tobytes()
+        prefixes = np.ascontiguousarray(rows[:, :PREFIX_BYTES]).view(f"V{PREFIX_BYTES}").ravel().tolist()
+        values = np.ascontiguousarray(rows[:, PREFIX_BYTES:]).view(f"V{FINGERPRINT_BYTES}").ravel().tolist()
+        written = cursor.putmulti(zip(prefixes, values, strict=True), dupdata=is_behind, append=is_behind)
+        if is_behind:
+            _all_written(written)
+
+    def _segment_ranges(self, drawers: tuple[Drawer, ...]) -> list[tuple[int, int]]:
+        """Return half-open ranges of segments that hold about COMMIT_ROWS rows each."""
+        samples, rows = [np.empty(0, np.uint64)], 0
+        for run in self.runs:
+            permuted = permuted_of(run, drawers)
+            rows += permuted.size
+            samples.append(permuted[:, :: max(1, permuted.shape[1] // 1024)].ravel() >> np.uint64(32))
+        sample = np.sort(np.concatenate(samples))
+        count = -(-rows // COMMIT_ROWS)
+        cuts = sample[[len(sample) * number // count for number in range(1, count)]].tolist() if count > 1 else []
+        return list(itertools.pairwise(sorted({0, *cuts, 1 << 32})))
+
+    # Stage 4.
+
+    def _write_registers(self, after: bytes) -> None:
+        ranges = self._digest_ranges()
+        for low, high in ranges:
+            if _edge(high) > after:
+                registers, doc_id_of = self._kept_registers(low, high)
+                with self._commit(_DONE if high >> 64 else "registers", _edge(high)) as transaction:
+                    self._put_registers(transaction, registers, doc_id_of)
+            self._advance(self.documents // len(ranges), is_last=bool(high >> 64))
+
+    def _kept_registers(self, low: int, high: int) -> tuple[NDArray[np.void], Callable[[int], bytes]]:
+        """Return the registers to write, in key order, and a function that tells the id of the one at a position."""
+        parts, places = [], []
+        for number, run in enumerate(self.runs):
+            registers, start = run.registers(low, high)
+            keep = run.read("keep_registers", np.bool_, start, start + len(registers))
+            place = run.read("places", np.uint32, start, start + len(registers))[keep]
+            parts.append(registers[keep])
+            places.append(np.stack([np.full(len(place), number), place], axis=1))
+        merged, origin = join_registers(parts), np.concatenate(places)
+        order = np.lexsort((merged["low"].astype(np.uint64), merged["high"].astype(np.uint64)))
+
+        def doc_id_of(position: int) -> bytes:
+            number, place = map(int, origin[order[position]])
+            return self.runs[number].ids(place, place + 1)[0]
+
+        return merged[order], doc_id_of
+
+    def _put_registers(
+        self, transaction: lmdb.Transaction, registers: NDArray[np.void], doc_id_of: Callable[[int], bytes]
+    ) -> None:
+        rows = Rows(self.store, transaction)
+        packed, size = registers.tobytes(), REGISTER.itemsize
+        items = [
+            (packed[at : at + DIGEST_BYTES], packed[at + DIGEST_BYTES : at + size])
+            for at in range(0, len(packed), size)
+        ]
+        if not items:
+            return
+        cursor = transaction.cursor(rows.register)
+        is_behind = not cursor.last() or cursor.key() < items[0][0]
+        moved = {} if is_behind else dict(cursor.getmulti([key for key, _ in items]))
+        _all_written(cursor.putmulti(items, append=is_behind))
+        for position, (key, value) in enumerate(items):
+            old = moved.get(key)
+            if old is not None and old[:FINGERPRINT_BYTES] != value[:FINGERPRINT_BYTES]:
+                rows.unlist(doc_id_of(position), unpack_register(old)[0])
+
+
+@contextmanager
+def _file_errors(folder: Path) -> Iterator[None]:
+    """Raise errors of the run files as `StoreUnavailableError`, naming the file."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreUnavailableError(
+            f"cannot use the sorted runs in {error.filename or folder}: {error.strerror or error}; what was "
+            f"acknowledged is kept: free the disk or mend the folder, and go on"
+        ) from error
+
+
+def _edge(number: int) -> bytes:
+    """Return the end of a range, up to 2**64, as bytes in number order."""
+    return number.to_bytes(9, "big")

@@ -1,0 +1,187 @@
+"""Sorted runs: files of documents in the two orders in which the embedded store is written.
+
+A run is a folder of arrays, in native byte order but for `registers`. In the order of (fingerprint, id): `fingerprints`
+(uint64), `first_seen` (int64), `id_ends` (int64, one more than there are documents), `ids`. In the order of the ids'
+digests: `registers` (key and value as they go into LMDB, 32 bytes), `places` (uint32, position in the first order).
+
+A merge adds `keep` and `keep_registers` (bool: what it writes, in either order), and `permuted`: the kept fingerprints
+as each drawer permutes and sorts them, shape (drawers, m), uint64.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+from bisect import bisect_left
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hsimhash.layout import Drawer
+from hsimhash.rowkey import FINGERPRINT_BYTES, PREFIX_BYTES, ROWKEY_BYTES, fingerprint_bytes
+from hsimhash.store.embedded import digest, document_key, document_value, key_part
+from hsimhash.store.environment import sync_folder
+
+REGISTER = np.dtype([("high", ">u8"), ("low", ">u8"), ("fingerprint", ">u8"), ("first_seen", ">i8")])
+
+
+class Run:
+    """One sorted run; arrays are read from their files slice by slice, so that little of it is in memory."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.size = (folder / "fingerprints").stat().st_size // FINGERPRINT_BYTES
+
+    @classmethod
+    def write(
+        cls, folder: Path, fingerprints: NDArray[np.uint64], ids: list[bytes], first_seen: NDArray[np.int64]
+    ) -> None:
+        """Sort documents and write them to the new folder `folder`; durable, whole or not at all."""
+        order = _document_order(fingerprints, ids)
+        fingerprints, first_seen = fingerprints[order], first_seen[order]
+        ids = [ids[position] for position in order.tolist()]
+        registers = np.empty(len(ids), REGISTER)
+        digests = np.frombuffer(b"".join(map(digest, ids)), ">u8").reshape(-1, 2)
+        registers["high"], registers["low"] = digests[:, 0], digests[:, 1]
+        registers["fingerprint"], registers["first_seen"] = fingerprints, first_seen
+        places = np.lexsort((registers["low"].astype(np.uint64), registers["high"].astype(np.uint64)))
+        temporary = folder.with_name(f"{folder.name}.tmp")
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
+        write_array(temporary / "fingerprints", fingerprints)
+        write_array(temporary / "first_seen", first_seen)
+        write_array(temporary / "id_ends", np.cumsum([0, *map(len, ids)], dtype=np.int64))
+        write_array(temporary / "ids", np.frombuffer(b"".join(ids), np.uint8))
+        write_array(temporary / "registers", registers[places])
+        write_array(temporary / "places", places.astype(np.uint32))
+        sync_folder(temporary)
+        shutil.rmtree(folder, ignore_errors=True)  # no run: what a deletion left
+        temporary.rename(folder)
+        sync_folder(folder.parent)
+
+    def delete(self) -> None:
+        """Remove the run; a kill leaves the whole of it or what does not count."""
+        temporary = self.folder.with_name(f"{self.folder.name}.tmp")
+        shutil.rmtree(temporary, ignore_errors=True)
+        self.folder.rename(temporary)
+        shutil.rmtree(temporary)
+
+    def map(self, name: str, dtype: np.dtype[Any] | type) -> NDArray[Any]:
+        """Return an array without reading it, for a few look-ups."""
+        return np.memmap(self.folder / name, dtype, "r") if self.size else np.empty(0, dtype)
+
+    def read(self, name: str, dtype: np.dtype[Any] | type, start: int, stop: int) -> NDArray[Any]:
+        """Return items [start, stop) of an array."""
+        itemsize = np.dtype(dtype).itemsize
+        return np.fromfile(self.folder / name, dtype, stop - start, offset=start * itemsize)
+
+    def ids(self, start: int, stop: int) -> list[bytes]:
+        """Return ids [start, stop) in the order of (fingerprint, id)."""
+        ends = self.read("id_ends", np.int64, start, stop + 1).tolist()
+        blob = self.read("ids", np.uint8, ends[0], ends[-1]).tobytes()
+        return [blob[begin - ends[0] : end - ends[0]] for begin, end in itertools.pairwise(ends)]
+
+    def listings(self, after: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the kept rows of `documents` whose keys come after `after`, in order."""
+        first = 0
+        if after:
+            first_number = np.uint64(int.from_bytes(after[:FINGERPRINT_BYTES], "big"))
+            first = int(np.searchsorted(self.map("fingerprints", np.uint64), first_number))
+        for start in range(first, self.size, 10_000):
+            stop = min(start + 10_000, self.size)
+            keep = self.read("keep", np.bool_, start, stop).tolist()
+            fingerprints = self.read("fingerprints", np.uint64, start, stop).astype(">u8").tobytes()
+            seen = self.read("first_seen", np.int64, start, stop).astype(">i8").tobytes()
+            for place, (doc_id, is_kept) in enumerate(zip(self.ids(start, stop), keep, strict=True)):
+                if is_kept:
+                    at = slice(place * 8, place * 8 + 8)
+                    key = document_key(fingerprints[at], doc_id)
+                    if key > after:
+                        yield key, document_value(seen[at], doc_id)
+
+    def registers(self, low: int, high: int) -> tuple[NDArray[np.void], int]:
+        """Return the registers whose digests begin with a number in [low, high), and the position of the first."""
+        starts = self.map("registers", REGISTER)["high"]
+        start = bisect_left(starts, low, key=int)  # np.searchsorted would copy the whole column first
+        stop = bisect_left(starts, high, key=int)
+        return self.read("registers", REGISTER, start, stop), start
+
+
+def _document_order(fingerprints: NDArray[np.uint64], ids: list[bytes]) -> NDArray[np.intp]:
+    """Return the positions that sort documents as their listings: by fingerprint, then by id as the key has it."""
+    order = np.argsort(fingerprints, kind="stable")
+    ordered = fingerprints[order]
+    is_equal = np.concatenate(([False], ordered[1:] == ordered[:-1], [False]))
+    edges = np.flatnonzero(is_equal[1:] != is_equal[:-1])
+    for start, stop in zip(edges[::2].tolist(), (edges[1::2] + 1).tolist(), strict=True):
+        group = order[start:stop].tolist()
+        order[start:stop] = sorted(group, key=lambda position: key_part(ids[position]))
+    return order
+
+
+def write_array(path: Path, array: NDArray[np.generic]) -> None:
+    """Write an array to a file; durable on return."""
+    with path.open("wb") as file:
+        array.tofile(file)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _distinct(parts: list[NDArray[np.uint64]]) -> NDArray[np.uint64]:
+    """Return the distinct values of sorted arrays, ascending; np.unique would hash them, at five times the cost."""
+    values = np.sort(np.concatenate(parts)) if len(parts) > 1 else parts[0]
+    return values[np.concatenate(([True], values[1:] != values[:-1]))] if len(values) else values
+
+
+def join_registers(parts: list[NDArray[np.void]]) -> NDArray[np.void]:
+    """Return registers one after the other."""
+    return np.concatenate(parts, dtype=REGISTER)  # by itself it would turn the bytes into native order
+
+
+def write_permuted(run: Run, drawers: tuple[Drawer, ...]) -> None:
+    """Write the run's kept fingerprints, permuted for each drawer and sorted: shape (drawers, m), uint64."""
+    fingerprints = run.read("fingerprints", np.uint64, 0, run.size)
+    kept = _distinct([fingerprints[run.read("keep", np.bool_, 0, run.size)]])
+    with (run.folder / "permuted").open("wb") as file:
+        for drawer in drawers:
+            np.sort(drawer.permute(kept)).tofile(file)
+
+
+def permuted_of(run: Run, drawers: tuple[Drawer, ...]) -> NDArray[np.uint64]:
+    """Return what `write_permuted` wrote, without reading it."""
+    path = run.folder / "permuted"
+    if not path.stat().st_size:
+        return np.empty((len(drawers), 0), np.uint64)
+    return np.memmap(path, np.uint64, "r").reshape(len(drawers), -1)
+
+
+def drawer_rows(runs: list[Run], drawers: tuple[Drawer, ...], low: int, high: int) -> NDArray[np.uint8]:
+    """Return the runs' rowkeys whose segments lie in [low, high), each once, in order: shape (m, 13)."""
+    prefixes, fingerprints = [], []
+    permuted = [permuted_of(run, drawers) for run in runs]
+    for drawer in drawers:
+        values = _distinct([_segment_slice(rows[drawer.number - 1], drawer, low, high) for rows in permuted])
+        restored = drawer.restore(values)
+        prefixes.append(drawer.segments(restored).astype(np.uint64) << np.uint64(8) | np.uint64(drawer.number))
+        fingerprints.append(restored)
+    prefix, fingerprint = np.concatenate(prefixes), np.concatenate(fingerprints)
+    order = np.argsort(prefix, kind="stable")
+    rows = np.empty((len(order), ROWKEY_BYTES), np.uint8)
+    rows[:, :PREFIX_BYTES] = fingerprint_bytes(prefix[order])[:, 8 - PREFIX_BYTES :]
+    rows[:, PREFIX_BYTES:] = fingerprint_bytes(fingerprint[order])
+    return rows
+
+
+def _segment_slice(permuted: NDArray[np.uint64], drawer: Drawer, low: int, high: int) -> NDArray[np.uint64]:
+    return np.array(permuted[_first_at(permuted, low, drawer) : _first_at(permuted, high, drawer)])
+
+
+def _first_at(permuted: NDArray[np.uint64], segment: int, drawer: Drawer) -> int:
+    """Return the position of the first permuted fingerprint whose segment is at least `segment`."""
+    spare = 32 - drawer.segment_bits  # a segment's lowest bits, always zero: the edge is rounded up to a segment
+    edge = -(-segment >> spare) << spare
+    return len(permuted) if edge >> 32 else int(np.searchsorted(permuted, np.uint64(edge << 32)))

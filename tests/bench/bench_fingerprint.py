@@ -1,0 +1,163 @@
+"""How fast fingerprints are made: `python -m tests.bench.bench_fingerprint [--data DIR] [--documents N]`.
+
+One process: CPU time a document, the contestants in turns, medians over the rounds. Processes: wall time from the first
+result to the last, so that their start does not count. Import: wall time of a fresh interpreter.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import statistics
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import mmh3
+
+from hsimhash.fingerprint import Profile, fingerprint_stream
+from tests.bench.bench_quality import PROFILES, PypiSimhash, han_count, read_documents
+from tests.bench.conditions import add_data_option, data_file, in_turns, median_ratio, print_bar, print_conditions
+
+CHINESE = ("zh-laws", "lctt-zh-revisions", "zh-wiki-paragraphs")
+ENGLISH = "plag-articles"
+CHARACTERS = 930
+HAN_SHARE = 0.6  # of a Chinese text, at least
+TOP = 100
+ROUNDS = 7
+PLAIN_DOCUMENTS = 60  # a round; peers take milliseconds a document
+BATCH = 256
+STREAM_BATCHES = 40
+IMPORTS = ("numpy", "hsimhash")
+
+
+def chinese_texts(data: Path, count: int) -> list[str]:
+    """Return Chinese texts of `CHARACTERS` characters each, taken evenly from all the corpora."""
+    pieces = []
+    for name in CHINESE:
+        whole = "\n".join(document["text"] for document in read_documents(data / name / "docs.jsonl.gz"))
+        pieces += [whole[at : at + CHARACTERS] for at in range(0, len(whole) - CHARACTERS, CHARACTERS)]
+    mostly = [piece for piece in pieces if han_count(piece) >= HAN_SHARE * len(piece)]
+    return mostly[:: max(1, len(mostly) // count)][:count]
+
+
+def plain_jieba(text: str) -> int:
+    """Fingerprint as users of jieba do today: extract_tags, mmh3, a loop over the bits."""
+    import jieba.analyse
+
+    sums = [0.0] * 64
+    for word, weight in jieba.analyse.extract_tags(text, topK=TOP, withWeight=True):
+        hashed = mmh3.hash64(word, signed=False)[0]
+        for bit in range(64):
+            sums[bit] += weight if hashed >> bit & 1 else -weight
+    return sum(1 << bit for bit in range(64) if sums[bit] > 0)
+
+
+def pypi_on_tags(text: str) -> int:
+    """Fingerprint jieba's tags by PyPI simhash."""
+    import jieba.analyse
+
+    return int(PypiSimhash(jieba.analyse.extract_tags(text, topK=TOP, withWeight=True)).value)
+
+
+def pypi_on_text(text: str) -> int:
+    """Fingerprint a text by PyPI simhash's own 4-grams."""
+    return int(PypiSimhash(text).value)
+
+
+def cpu_of_each(fingerprint: Callable[[str], int], texts: Sequence[str]) -> float:
+    """Return the CPU seconds a document, one call each."""
+    start = time.process_time()
+    for text in texts:
+        fingerprint(text)
+    return (time.process_time() - start) / len(texts)
+
+
+def cpu_of_batch(profile: Profile, texts: Sequence[str]) -> float:
+    """Return the CPU seconds a document, one call for all."""
+    start = time.process_time()
+    profile.fingerprints(texts)
+    return (time.process_time() - start) / len(texts)
+
+
+def measure_one_process(texts: list[str], title: str) -> float:
+    """Print a table; return how many times as fast as the plain route the default profile is."""
+    few = texts[:: max(1, len(texts) // PLAIN_DOCUMENTS)][:PLAIN_DOCUMENTS]
+    contestants: dict[str, Callable[[], float]] = {
+        f"plain: extract_tags({TOP}), mmh3, loop": partial(cpu_of_each, plain_jieba, few),
+        f"extract_tags({TOP}), PyPI simhash": partial(cpu_of_each, pypi_on_tags, few),
+        "PyPI simhash of the text": partial(cpu_of_each, pypi_on_text, few),
+        f"{PROFILES[0]}, one text a call": partial(cpu_of_each, Profile.named(PROFILES[0]).fingerprint, few),
+        **{name: partial(cpu_of_batch, Profile.named(name), texts) for name in PROFILES},
+    }
+    in_turns(contestants, 1)  # dictionaries, memo
+    taken = in_turns(contestants, ROUNDS)
+    characters = statistics.mean(map(len, texts))
+    print(f"\n{title}: {len(texts):,} texts of {characters:,.0f} characters, one process; plain and peers {len(few)}")
+    print(f"{'':38}{'µs/text':>9}{'texts/s':>9}{'ratio':>8}")
+    plain = next(iter(taken.values()))
+    for name, seconds in taken.items():
+        middle = statistics.median(seconds)
+        print(f"{name:38}{middle * 1e6:9,.0f}{1 / middle:9,.0f}{median_ratio(plain, seconds):8.1f}", flush=True)
+    return median_ratio(plain, taken[PROFILES[0]])
+
+
+def stream_rate(texts: list[str], workers: int) -> float:
+    """Return texts a second from the first result, when all workers run, to the last."""
+    batches = [texts[(at * BATCH) % len(texts) :][:BATCH] for at in range(STREAM_BATCHES + 2 * workers + 2)]
+    results = fingerprint_stream(Profile.named(PROFILES[0]), batches, workers)
+    for _ in range(2 * workers + 2):
+        next(results)
+    start = time.perf_counter()
+    count = sum(len(result.values) for result in results)
+    return count / (time.perf_counter() - start)
+
+
+def measure_processes(texts: list[str], rounds: int = 5) -> float:
+    """Print the rates of one process and of two workers; return their ratio."""
+    taken = in_turns({str(workers): partial(stream_rate, texts, workers) for workers in (1, 2)}, rounds)
+    rates = {name: statistics.median(rate) for name, rate in taken.items()}
+    print(f"\nprocesses, {PROFILES[0]}, batches of {BATCH}: 1: {rates['1']:,.0f} texts/s, 2: {rates['2']:,.0f} texts/s")
+    return median_ratio(taken["2"], taken["1"])
+
+
+def import_seconds(module: str) -> float:
+    """Return the wall seconds of a fresh interpreter that imports a module."""
+    start = time.perf_counter()
+    subprocess.run([sys.executable, "-c", f"import {module}"], check=True)
+    return time.perf_counter() - start
+
+
+def main() -> None:
+    """Measure, and print the bars."""
+    parser = argparse.ArgumentParser(description="Measure how fast fingerprints are made.")
+    add_data_option(parser)
+    parser.add_argument("--documents", type=int, default=2_000, metavar="N", help="texts of each language")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")  # of jieba's own
+    logging.getLogger("jieba").setLevel(logging.ERROR)
+    packages = ("rjieba", "jieba", "mmh3", "simhash")
+    print_conditions("Speed of fingerprints", packages=packages, texts=options.documents, rounds=ROUNDS, batch=BATCH)
+    imports = in_turns({module: partial(import_seconds, module) for module in IMPORTS}, 9)
+    ours, numpys = (statistics.median(imports[module]) for module in reversed(IMPORTS))
+    print(f"import    numpy {numpys:.3f} s, hsimhash {ours:.3f} s")
+    print_bar("import hsimhash beyond numpy's, s", ours - numpys, at_most=0.15)
+    needed = [data_file(options.data, f"{name}/docs.jsonl.gz") for name in (*CHINESE, ENGLISH)]
+    if None in needed:
+        return
+    texts = chinese_texts(options.data, options.documents)
+    speedup = measure_one_process(texts, "Chinese")
+    english = [document["text"] for document in read_documents(options.data / ENGLISH / "docs.jsonl.gz")]
+    measure_one_process(english[: options.documents], "English")
+    scaling = measure_processes(texts)
+    print()
+    print_bar(f"{PROFILES[0]} on Chinese, one process, times the plain route", speedup, at_least=12)
+    print_bar("two worker processes, times one", scaling, at_least=1.7)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,313 @@
+"""Queries against peers: `python -m tests.bench.bench_index [--large] [--data DIR]`.
+
+hsimhash on LMDB, layouts 10 and 4; faiss `IndexBinaryMultiHash`, one thread, in memory, which knows positions instead
+of ids; PyPI `simhash`'s index; brute force in numpy. All meet the same queries, every other of which has a match, in
+turns, new ones in each round; times are medians over the rounds, their ratios medians of the rounds' ratios. Where half
+of the queries have matches the median lies between two humps, so each hump's is shown too. Answers are compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import itertools
+import logging
+import statistics
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from hsimhash import HSimIndex
+from tests.bench.conditions import (
+    add_data_option,
+    add_scratch_option,
+    data_file,
+    in_turns,
+    median_ratio,
+    print_bar,
+    print_conditions,
+    scratch_folder,
+)
+from tests.bench.fingerprint_sets import FINGERPRINTS, Numbers, half_near, random_fingerprints, real_fingerprints
+
+SEED = 20_070_508  # the day of Manku, Jain and Das Sarma's paper
+K = 3
+ROUNDS = 5
+SINGLE_QUERIES = 2_000
+BATCHES, BATCH = 4, 1_000
+SLOW_QUERIES = 20  # for a peer that takes milliseconds
+PYPI_DOCUMENTS = 200_000  # more take it minutes
+RUN_DOCUMENTS = 1_000_000
+HOT_DOCUMENTS, HOT_LIMIT = 1_000_000, 10
+NORMAL_DOCUMENTS = 100_000
+
+Query = TypeVar("Query")
+Answers = list[set[int]]
+
+
+class Contestant(ABC):
+    """An index of fingerprints, which are called by their positions."""
+
+    name: str
+    single_queries = SINGLE_QUERIES
+    has_batches = True
+
+    @abstractmethod
+    def times_us(self, queries: Numbers) -> list[float]:
+        """Return the time of each single query."""
+
+    def batch_us(self, queries: Numbers) -> float:
+        """Return the time of a query in a batch."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def answers(self, queries: Numbers) -> Answers:
+        """Return the positions within k of each query."""
+
+
+class Hsimhash(Contestant):
+    def __init__(self, layout: str, fingerprints: Numbers, folder: Path) -> None:
+        self.name = f"hsimhash {layout}"
+        self.index = HSimIndex.create(f"lmdb://{folder / f'layout-{layout}'}", layout=layout)
+        load(self.index, folder / f"runs-{layout}", fingerprints, list(map(str, range(len(fingerprints)))))
+
+    def times_us(self, queries: Numbers) -> list[float]:
+        return times_us(self.index.query, queries.tolist())
+
+    def batch_us(self, queries: Numbers) -> float:
+        return batch_us(self.index.query_many, queries)
+
+    def answers(self, queries: Numbers) -> Answers:
+        return [{int(match.doc_id) for match in matches} for matches in self.index.query_many(queries)]
+
+
+class Faiss(Contestant):
+    name = "faiss"
+
+    def __init__(self, fingerprints: Numbers) -> None:
+        import faiss
+
+        faiss.omp_set_num_threads(1)
+        self.index = faiss.IndexBinaryMultiHash(64, K + 1, 64 // (K + 1))
+        self.index.add(_as_bytes(fingerprints))
+
+    def times_us(self, queries: Numbers) -> list[float]:
+        rows = _as_bytes(queries)
+        return times_us(self._search, [rows[number : number + 1] for number in range(len(rows))])
+
+    def batch_us(self, queries: Numbers) -> float:
+        return batch_us(self._search, _as_bytes(queries))
+
+    def answers(self, queries: Numbers) -> Answers:
+        ends, _, positions = self._search(_as_bytes(queries))
+        return [set(positions[start:end].tolist()) for start, end in itertools.pairwise(ends.tolist())]
+
+    def _search(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        return self.index.range_search(rows, K + 1)  # it finds what is below the radius
+
+
+class PypiSimhash(Contestant):
+    name = "PyPI simhash"
+    single_queries = SINGLE_QUERIES // 10
+    has_batches = False
+
+    def __init__(self, fingerprints: Numbers) -> None:
+        from simhash import Simhash, SimhashIndex
+
+        logging.getLogger("simhash").setLevel(logging.ERROR)  # it warns of every large bucket
+        self.new = Simhash
+        documents = [(str(number), Simhash(value)) for number, value in enumerate(fingerprints.tolist())]
+        self.index = SimhashIndex(documents, k=K)
+
+    def times_us(self, queries: Numbers) -> list[float]:
+        return times_us(self.index.get_near_dups, [self.new(query) for query in queries.tolist()])
+
+    def answers(self, queries: Numbers) -> Answers:
+        return [set(map(int, self.index.get_near_dups(self.new(query)))) for query in queries.tolist()]
+
+
+class BruteForce(Contestant):
+    name = "numpy brute force"
+    single_queries = SLOW_QUERIES
+    has_batches = False
+
+    def __init__(self, fingerprints: Numbers) -> None:
+        self.fingerprints = fingerprints
+
+    def times_us(self, queries: Numbers) -> list[float]:
+        return times_us(self._near, list(queries))
+
+    def answers(self, queries: Numbers) -> Answers:
+        return [set(self._near(query).tolist()) for query in queries]
+
+    def _near(self, query: np.uint64) -> np.ndarray:
+        return np.flatnonzero(np.bitwise_count(self.fingerprints ^ query) <= K)
+
+
+def _as_bytes(fingerprints: Numbers) -> np.ndarray:
+    return fingerprints.view(np.uint8).reshape(-1, 8)
+
+
+def times_us(ask: Callable[[Query], object], queries: Sequence[Query]) -> list[float]:
+    """Return the time of each call."""
+    times = []
+    for query in queries:
+        began = time.perf_counter_ns()
+        ask(query)
+        times.append((time.perf_counter_ns() - began) / 1_000)
+    return times
+
+
+def batch_us(ask: Callable[[np.ndarray], object], queries: np.ndarray) -> float:
+    """Return the time of a query when they come in batches."""
+    began = time.perf_counter_ns()
+    for start in range(0, len(queries), BATCH):
+        ask(queries[start : start + BATCH])
+    return (time.perf_counter_ns() - began) / 1_000 / len(queries)
+
+
+def load(index: HSimIndex, runs: Path, fingerprints: Numbers, doc_ids: Sequence[str]) -> None:
+    """Load an index in bulk."""
+    with index.bulk(runs) as bulk:
+        for start in range(0, len(fingerprints), RUN_DOCUMENTS):
+            part = slice(start, start + RUN_DOCUMENTS)
+            bulk.add_run(fingerprints[part], doc_ids[part], 0)
+        bulk.merge()
+        bulk.delete()
+
+
+class Race:
+    """The same queries for all contestants, in turns; `rounds` holds the queries of each round."""
+
+    def __init__(self, contestants: Sequence[Contestant], rounds: Sequence[Numbers]) -> None:
+        self.contestants = contestants
+        self.rounds = rounds
+        singles = {one.name: self._singles(one) for one in contestants}
+        times = in_turns(singles, len(rounds))
+        # Every other query has a match.
+        self.columns = {
+            "p50": {name: [statistics.median(one) for one in taken] for name, taken in times.items()},
+            "match": {name: [statistics.median(one[::2]) for one in taken] for name, taken in times.items()},
+            "none": {name: [statistics.median(one[1::2]) for one in taken] for name, taken in times.items()},
+            "batch": in_turns({one.name: self._batches(one) for one in contestants if one.has_batches}, len(rounds)),
+        }
+
+    def _singles(self, one: Contestant) -> Callable[[], list[float]]:
+        queries = itertools.cycle(self.rounds)
+        return lambda: one.times_us(next(queries)[: one.single_queries])
+
+    def _batches(self, one: Contestant) -> Callable[[], float]:
+        queries = itertools.cycle(self.rounds)
+        return lambda: one.batch_us(next(queries))
+
+    def print_times(self) -> None:
+        """Print the times, and their ratios to faiss's."""
+        titles = ("single p50", "with match", "without", "batch")
+        print("µs per query        " + "".join(f"{title:>12} {'ratio':>7}" for title in titles))
+        for one in self.contestants:
+            print(f"{one.name:20}" + "".join(_cell(taken, one.name) for taken in self.columns.values()), flush=True)
+
+    def print_bars(self, ours: str, title: str) -> None:
+        """Print the bars for one of the contestants."""
+        single, batch = (
+            median_ratio(self.columns[name][ours], self.columns[name][Faiss.name]) for name in ("p50", "batch")
+        )
+        print_bar(f"{title}: single query p50, {ours} / faiss", single, at_most=1.5)
+        print_bar(f"{title}: batch of {BATCH:,} queries, {ours} / faiss", batch, at_most=3.5)
+
+    def wrong_answers(self) -> int:
+        """Return how many answers differ from the first contestant's, and say so."""
+        queries = np.concatenate(self.rounds)
+        expected = self.contestants[0].answers(queries)
+        wrong = 0
+        for one in self.contestants[1:]:
+            count = len(queries) if one.has_batches else one.single_queries
+            found = one.answers(queries[:count])
+            differing = sum(answer != other for answer, other in zip(found, expected[:count], strict=True))
+            wrong += differing
+            print(f"{'WRONG' if differing else 'equal'}  {one.name}: {differing} of {count:,} answers differ")
+        matched = sum(map(bool, expected))
+        print(f"       {matched:,} of {len(expected):,} queries have matches, {sum(map(len, expected)):,} in all")
+        return wrong
+
+
+def _cell(taken: Mapping[str, list[float]], name: str) -> str:
+    if name not in taken:
+        return ""
+    return f"{statistics.median(taken[name]):12,.1f} {median_ratio(taken[name], taken[Faiss.name]):7.2f}"
+
+
+def race(title: str, fingerprints: Numbers, folder: Path, *, has_bars: bool) -> int:
+    """Compare the contestants on these fingerprints; return how many answers were wrong."""
+    rng = np.random.default_rng(SEED + 1)
+    rounds = [half_near(rng, fingerprints, BATCHES * BATCH, K) for _ in range(ROUNDS)]
+    print(f"\n## {title}: {len(fingerprints):,} documents; a round has {len(rounds[0]):,} queries")
+    ours = [Hsimhash(layout, fingerprints, folder) for layout in ("10", "4")]
+    contestants: list[Contestant] = [*ours, Faiss(fingerprints)]
+    if len(fingerprints) <= PYPI_DOCUMENTS:
+        contestants.append(PypiSimhash(fingerprints))
+    contestants.append(BruteForce(fingerprints))
+    taken = Race(contestants, rounds)
+    taken.print_times()
+    if has_bars:
+        taken.print_bars(ours[0].name, title)
+    wrong = taken.wrong_answers()
+    for one in ours:
+        one.index.close()
+    return wrong
+
+
+def hot(folder: Path) -> None:
+    """Ask for a fingerprint that a million documents share, and for usual ones, of the same index."""
+    print(
+        f"\n## {HOT_DOCUMENTS:,} documents under one fingerprint, {NORMAL_DOCUMENTS:,} under others; limit={HOT_LIMIT}"
+    )
+    rng = np.random.default_rng(SEED)
+    usual = random_fingerprints(rng, NORMAL_DOCUMENTS)
+    fingerprints = np.concatenate([np.full(HOT_DOCUMENTS, usual[0]), usual])
+    queries = {"hot": [int(usual[0])] * SINGLE_QUERIES, "usual": half_near(rng, usual[1:], SINGLE_QUERIES, K).tolist()}
+    with HSimIndex.create(f"lmdb://{folder / 'hot'}") as index:
+        load(
+            index, folder / "runs-hot", fingerprints, [f"https://example.org/{n:07d}" for n in range(len(fingerprints))]
+        )
+        ask = functools.partial(index.query, limit=HOT_LIMIT)
+        measures = {name: functools.partial(_p50_us, ask, asked) for name, asked in queries.items()}
+        taken = in_turns(measures, ROUNDS)
+    for name, times in taken.items():
+        print(f"{name:20}{statistics.median(times):12,.1f} µs")
+    print_bar("hot fingerprint / usual query", median_ratio(taken["hot"], taken["usual"]), at_most=10)
+
+
+def _p50_us(ask: Callable[[Query], object], queries: Sequence[Query]) -> float:
+    return statistics.median(times_us(ask, queries))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--large", action="store_true", help="also 10 million documents: minutes, and 5 GB of disk")
+    add_data_option(parser)
+    add_scratch_option(parser)
+    arguments = parser.parse_args()
+    sizes = [100_000, 1_000_000] + [10_000_000] * arguments.large
+    print_conditions("queries", packages=("faiss-cpu", "simhash"), seed=SEED, k=K, rounds=ROUNDS, rows=sizes)
+    wrong = 0
+    for size in sizes:
+        with scratch_folder(arguments.scratch) as folder:
+            fingerprints = random_fingerprints(np.random.default_rng(SEED), size)
+            wrong += race(f"random, {size:.0e}".replace("e+0", "e"), fingerprints, folder, has_bars=size == 1_000_000)
+    real = data_file(arguments.data, FINGERPRINTS)
+    with scratch_folder(arguments.scratch) as folder:
+        if real is not None:
+            wrong += race("real", real_fingerprints(real), folder, has_bars=False)
+        hot(folder)
+    print(f"\n{'FAIL' if wrong else 'PASS'}  answers that differ between peers: {wrong:,}")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,191 @@
+"""Loading ids with fingerprints: `python -m tests.bench.bench_load [--large]`.
+
+`hsimhash ingest` of a file, the command itself in a process of its own, from its start to its end; the same documents
+by `add_many`, 1,000 at a time, each durable on return; and faiss's `add`, in memory, without ids. In turns; rates are
+medians. Of the command also: its memory, what it wrote, and how large the index is.
+
+Peak memory is what the kernel says of the process: it counts pages of mapped files, which are the kernel's to take
+back at any time. So the peak of what is the process's own is shown too, read about every 50 ms.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from hsimhash import HSimIndex
+from tests.bench.conditions import add_scratch_option, in_turns, print_bar, print_conditions, scratch_folder
+from tests.bench.fingerprint_sets import Numbers, random_fingerprints
+
+SEED = 5
+DOCUMENTS, ROUNDS = 1_000_000, 3
+ADD_MANY_DOCUMENTS = 100_000  # a tenth, for it takes minutes; it only gets slower with more
+LARGE = 10_000_000
+BATCH = 1_000
+POLL_S = 0.05
+WRITTEN_AT_ONCE = 100_000  # lines of the input
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Ingested:
+    """What one run of the command took: seconds, bytes, and what `describe` says of the index."""
+
+    seconds: float
+    cpu_seconds: float
+    peak_bytes: int
+    own_bytes: int
+    written_bytes: int
+    index: dict[str, int]
+
+    @property
+    def rate(self) -> float:
+        return self.index["documents"] / self.seconds
+
+
+def write_input(path: Path, fingerprints: Numbers) -> None:
+    """Write lines of id and fingerprint."""
+    with path.open("w", encoding="ascii") as file:
+        for start in range(0, len(fingerprints), WRITTEN_AT_ONCE):
+            part = fingerprints[start : start + WRITTEN_AT_ONCE].tolist()
+            file.writelines(f"{_doc_id(number)}\t{value:016x}\n" for number, value in enumerate(part, start=start))
+
+
+def _doc_id(number: int) -> str:
+    return f"https://www.example.org/page/{number:09d}"
+
+
+def ingest(source: Path, folder: Path) -> Ingested:
+    """Run the command on a new index; the index is deleted again."""
+    with scratch_folder(folder) as place:
+        url = f"lmdb://{place / 'index'}"
+        command = [sys.executable, "-m", "hsimhash", "ingest", str(source), "--store", url, "--quiet"]
+        began = time.perf_counter()
+        with (place / "output").open("wb") as output, (place / "errors").open("wb") as errors:
+            process = subprocess.Popen(command, stdout=output, stderr=errors)
+            own_bytes = max(_own_bytes_while_running(process.pid), default=0)
+            _, status, usage = os.wait4(process.pid, 0)
+        seconds = time.perf_counter() - began
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            raise RuntimeError(f"{' '.join(command)}: {(place / 'errors').read_text()}")
+        with HSimIndex.open(url) as index:
+            facts = {name: value for name, value in index.describe().items() if isinstance(value, int)}
+        if json.loads((place / "output").read_text())["added"] != facts["documents"]:
+            raise RuntimeError(f"{source}: the summary and the index differ")
+    cpu_seconds = usage.ru_utime + usage.ru_stime
+    return Ingested(seconds, cpu_seconds, usage.ru_maxrss << 10, own_bytes, usage.ru_oublock << 9, facts)
+
+
+def _own_bytes_while_running(pid: int) -> Iterator[int]:
+    """Yield now and then how much memory a process has that is not a file's."""
+    status = Path(f"/proc/{pid}/status")
+    while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+        lines = status.read_text().splitlines() if status.exists() else []
+        yield from (int(line.split()[1]) << 10 for line in lines if line.startswith("RssAnon:"))
+        time.sleep(POLL_S)
+
+
+def add_many_s(fingerprints: Numbers, folder: Path) -> float:
+    """Return the seconds that `add_many` takes."""
+    with scratch_folder(folder) as place, HSimIndex.create(f"lmdb://{place / 'index'}") as index:
+        began = time.perf_counter()
+        for start in range(0, len(fingerprints), BATCH):
+            part = fingerprints[start : start + BATCH]
+            index.add_many(part, [_doc_id(number) for number in range(start, start + len(part))])
+        return time.perf_counter() - began
+
+
+def faiss_s(fingerprints: Numbers) -> float:
+    """Return the seconds that faiss takes."""
+    import faiss
+
+    faiss.omp_set_num_threads(1)
+    index = faiss.IndexBinaryMultiHash(64, 4, 16)
+    began = time.perf_counter()
+    index.add(fingerprints.view(np.uint8).reshape(-1, 8))
+    return time.perf_counter() - began
+
+
+def print_ingested(one: Ingested, source: Path) -> None:
+    """Print what a run took beside its time."""
+    index = one.index
+    file_bytes = index["file_bytes"]
+    print(f"    {one.seconds:,.1f} s, {one.cpu_seconds:,.1f} s of them on a core; the rest waits for disk and others")
+    print(f"    memory: peak {one.peak_bytes / MIB:,.0f} MiB, of it {one.own_bytes / MIB:,.0f} MiB the process's own")
+    print(
+        f"    input {source.stat().st_size / MIB:,.0f} MiB, index {file_bytes / MIB:,.0f} MiB "
+        f"({file_bytes / index['documents']:,.0f} bytes a document), written {one.written_bytes / MIB:,.0f} MiB"
+    )
+
+
+def print_bars(one: Ingested, rate: float, at_least: float, title: str) -> None:
+    """Print the bars of a load."""
+    index = one.index
+    print_bar(f"{title}: documents/s, end to end", rate, at_least=at_least)
+    print_bar(f"{title}: peak memory, MiB", one.peak_bytes / MIB, at_most=1024)
+    print_bar(f"{title}: bytes written / the index's file", one.written_bytes / index["file_bytes"], at_most=5)
+    print_bar(f"{title}: `drawers` bytes a drawer row", index["drawers_bytes"] / index["drawer_rows"], at_most=45)
+
+
+def usual(folder: Path) -> None:
+    """Load a million documents, every way, in turns."""
+    fingerprints = random_fingerprints(np.random.default_rng(SEED), DOCUMENTS)
+    source = folder / "documents.tsv"
+    write_input(source, fingerprints)
+    runs: list[Ingested] = []
+
+    def ingest_rate() -> float:
+        runs.append(ingest(source, folder))
+        return runs[-1].rate
+
+    taken = in_turns(
+        {
+            "hsimhash ingest": ingest_rate,
+            "hsimhash add_many": lambda: ADD_MANY_DOCUMENTS / add_many_s(fingerprints[:ADD_MANY_DOCUMENTS], folder),
+            "faiss add": lambda: DOCUMENTS / faiss_s(fingerprints),
+        },
+        ROUNDS,
+    )
+    print(f"\n## {DOCUMENTS:,} documents (add_many: {ADD_MANY_DOCUMENTS:,})")
+    for name, rates in taken.items():
+        print(f"{name:20}{statistics.median(rates):12,.0f} documents/s  ({min(rates):,.0f} to {max(rates):,.0f})")
+    print_ingested(runs[-1], source)
+    print_bars(runs[-1], statistics.median(one.rate for one in runs), 40_000, "1e6")
+
+
+def large(folder: Path) -> None:
+    """Load ten million documents, once."""
+    source = folder / "documents.tsv"
+    write_input(source, random_fingerprints(np.random.default_rng(SEED), LARGE))
+    one = ingest(source, folder)
+    print(f"\n## {LARGE:,} documents: {one.seconds:,.0f} s")
+    print_ingested(one, source)
+    print_bars(one, one.rate, 20_000, "1e7")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--large", action="store_true", help="also 10 million documents: minutes, and 6 GB of disk")
+    add_scratch_option(parser)
+    arguments = parser.parse_args()
+    print_conditions("load", packages=("faiss-cpu",), seed=SEED, layout="10", rounds=ROUNDS, rows=DOCUMENTS)
+    with scratch_folder(arguments.scratch) as folder:
+        usual(folder)
+    if arguments.large:
+        with scratch_folder(arguments.scratch) as folder:
+            large(folder)
+
+
+if __name__ == "__main__":
+    main()

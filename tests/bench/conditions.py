@@ -1,0 +1,110 @@
+"""What every measurement prints above its numbers and how it takes them: conditions, turns, bars, scratch folders."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import shutil
+import statistics
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TypeVar
+
+Measured = TypeVar("Measured")
+
+SCRATCH = Path(".bench")  # on the disk of the project: /tmp may be memory
+
+
+def print_conditions(title: str, *, packages: Sequence[str] = (), **facts: object) -> None:
+    """Print the machine, the versions, and what the measurement was given: rows, seed."""
+    memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
+    load = ", ".join(f"{one:.1f}" for one in os.getloadavg())
+    versions = [f"{name} {_version(name)}" for name in ("hsimhash", "numpy", "lmdb", *packages)]
+    print(f"# {title}")
+    print(f"machine   {_processor()}, {os.cpu_count()} cores, {memory_gib:.0f} GiB, {platform.system()}; load {load}")
+    print(f"versions  Python {platform.python_version()}, {', '.join(versions)}")
+    print(f"given     {', '.join(f'{name} {_shown(value)}' for name, value in facts.items())}", flush=True)
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "(not installed)"
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def _shown(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def in_turns(contestants: Mapping[str, Callable[[], Measured]], rounds: int) -> dict[str, list[Measured]]:
+    """Call each contestant once a round, in turns, so that what else the machine does meets all of them alike."""
+    taken: dict[str, list[Measured]] = {name: [] for name in contestants}
+    for _ in range(rounds):
+        for name, measure in contestants.items():
+            taken[name].append(measure())
+    return taken
+
+
+def median_ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    """Return the median over the rounds of ours / theirs."""
+    return statistics.median(one / other for one, other in zip(ours, theirs, strict=True))
+
+
+def print_bar(claim: str, value: float, *, at_most: float | None = None, at_least: float | None = None) -> None:
+    """Print whether a measured value keeps to its bar; times vary, so nothing fails on it."""
+    is_kept = (at_most is None or value <= at_most) and (at_least is None or value >= at_least)
+    bar = f"≤ {at_most:,g}" if at_most is not None else f"≥ {at_least:,g}"
+    shown = f"{value:,.0f}" if value >= 1_000 else f"{value:,.2f}"
+    print(f"{'PASS' if is_kept else 'FAIL'}  {claim}: {shown} ({bar})", flush=True)
+
+
+def add_data_option(parser: argparse.ArgumentParser) -> None:
+    """Add `--data`, whose default is $HSIMHASH_DATA."""
+    parser.add_argument(
+        "--data",
+        type=Path,
+        default=os.environ.get("HSIMHASH_DATA") or None,
+        metavar="DIR",
+        help="the folder of labelled data; by default $HSIMHASH_DATA",
+    )
+
+
+def data_file(data: Path | None, name: str) -> Path | None:
+    """Return a file of the labelled data; None, and a line that says so, where it is not there."""
+    if data is None:
+        print(f"SKIP  {name}: no labelled data; set HSIMHASH_DATA or give --data")
+        return None
+    if not (data / name).is_file():
+        print(f"SKIP  {name}: not in {data}")
+        return None
+    return data / name
+
+
+def add_scratch_option(parser: argparse.ArgumentParser) -> None:
+    """Add `--scratch`, where files are made and deleted again."""
+    parser.add_argument("--scratch", type=Path, default=SCRATCH, metavar="DIR", help="for files that are deleted again")
+
+
+@contextmanager
+def scratch_folder(parent: Path) -> Iterator[Path]:
+    """Give a new folder, which is deleted at the end."""
+    parent.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(dir=parent)).absolute()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder)

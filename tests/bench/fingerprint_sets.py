@@ -1,0 +1,52 @@
+"""Fingerprints to measure and compare with: random ones, ones near them, and the real ones of the labelled data."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+FINGERPRINTS = "fingerprints/fingerprints.tsv.gz"
+PAIRS = "fingerprints/pairs_within_6.tsv.gz"
+LIST_DISTANCE = 6  # the pairs' greatest distance, in bits
+
+Numbers = NDArray[np.uint64]
+
+
+def random_fingerprints(rng: np.random.Generator, count: int) -> Numbers:
+    """Return uniform fingerprints."""
+    return rng.integers(0, 2**64, count, np.uint64)
+
+
+def flipped(rng: np.random.Generator, fingerprints: Numbers, distances: NDArray[np.intp]) -> Numbers:
+    """Return each fingerprint with as many bits flipped as its distance says, any bits."""
+    places = np.argsort(rng.random((len(fingerprints), 64)), axis=1).astype(np.uint64)
+    is_flipped = np.arange(64) < distances[:, None]
+    masks = np.bitwise_or.reduce(np.where(is_flipped, np.uint64(1) << places, np.uint64(0)), axis=1)
+    return fingerprints ^ masks
+
+
+def half_near(rng: np.random.Generator, stored: Numbers, count: int, k: int) -> Numbers:
+    """Return queries: every other one within k bits of a stored fingerprint, the distances alike; the rest random."""
+    queries = random_fingerprints(rng, count)
+    targets = stored[rng.integers(0, len(stored), len(queries[::2]))]
+    queries[::2] = flipped(rng, targets, np.arange(len(targets)) % (k + 1))
+    return queries
+
+
+def real_fingerprints(path: Path) -> Numbers:
+    """Return the fingerprints of the labelled documents, in the order of their rows."""
+    with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
+        return np.array([int(row["fingerprint_hex"], 16) for row in csv.DictReader(file, delimiter="\t")], np.uint64)
+
+
+def real_pairs(path: Path, max_distance: int) -> set[tuple[int, int, int]]:
+    """Return all pairs of rows within `max_distance` bits, at most `LIST_DISTANCE`: (row, row, distance)."""
+    with gzip.open(path, "rt", encoding="utf-8", newline="") as file:
+        found = {
+            (int(row["row1"]), int(row["row2"]), int(row["distance"])) for row in csv.DictReader(file, delimiter="\t")
+        }
+    return {pair for pair in found if pair[2] <= max_distance}

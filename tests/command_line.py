@@ -1,0 +1,88 @@
+"""Running the command line in the tests: in this process, in one of its own, and on a terminal."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import pty
+import subprocess
+import sys
+import termios
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from click.testing import CliRunner, Result
+
+from hsimhash.cli import main
+from hsimhash.index import HSimIndex
+
+PROGRAM = (sys.executable, "-m", "hsimhash")
+DOCUMENTS = {"a": 0b0001, "b": 0b0011, "中文": 0b0111, "far": 2**64 - 1}
+
+
+def run(*arguments: str, given: str | bytes = "", environment: Mapping[str, str] | None = None) -> Result:
+    """Run a command in this process, with no settings but those of `environment`."""
+    cleared = {name: None for name in os.environ if name.startswith("HSIMHASH_")}
+    variables = {**cleared, "HOME": "/nonexistent", **(environment or {})}
+    return CliRunner().invoke(main, arguments, input=given, env=variables, prog_name="hsimhash")
+
+
+def own_process(
+    *arguments: str, environment: Mapping[str, str] | None = None, **options: object
+) -> subprocess.Popen[bytes]:
+    """Start a command in a process of its own; `options` are those of Popen."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("HSIMHASH_")}
+    variables = {**kept, "HOME": "/nonexistent", **(environment or {})}
+    return subprocess.Popen([*PROGRAM, *arguments], env=variables, **options)
+
+
+def on_terminal(*arguments: str, asked: str = "", typed: str = "") -> tuple[int, str]:
+    """Run a command on a terminal, type `typed` once it shows `asked`; return its exit code and all that was shown."""
+    controller, terminal = pty.openpty()
+    process = own_process(
+        *arguments,
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    )
+    os.close(terminal)
+    shown = b""
+    for part in _parts_of(controller):
+        shown += part
+        if asked and asked.encode() in shown:
+            os.write(controller, typed.encode())
+            asked = ""
+    os.close(controller)
+    return process.wait(), shown.decode()
+
+
+def _parts_of(controller: int) -> Iterator[bytes]:
+    with contextlib.suppress(OSError):  # the terminal's last user is gone
+        while part := os.read(controller, 65_536):
+            yield part
+
+
+def lines_of(text: str) -> list[dict[str, object]]:
+    """Return the values of JSON lines."""
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def make_index(
+    folder: Path, documents: Mapping[str, int] | None = None, *, layout: str = "10", first_seen: int | Sequence[int] = 0
+) -> str:
+    """Make an index in a new folder inside `folder`; return its URL."""
+    url = f"lmdb://{folder / 'index'}"
+    held = DOCUMENTS if documents is None else documents
+    with HSimIndex.create(url, layout=layout) as index:
+        index.add_many(list(held.values()), list(held), first_seen=first_seen)
+    return url
+
+
+def ids_in(url: str) -> list[str]:
+    """Return the ids of an index, sorted."""
+    with HSimIndex.open(url) as index:
+        return sorted(document.doc_id for document in index.documents())

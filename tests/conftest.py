@@ -1,0 +1,40 @@
+"""What the tests share: small file systems to fill up or to make read-only."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+settings.register_profile("hsimhash", deadline=None)  # machines are shared: a slow example is no failure
+settings.load_profile("hsimhash")
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
+    """A function that mounts a file system of the given size, such as `8m`; needs the right to mount."""
+    mounted: list[Path] = []
+
+    def mount(size: str) -> Path:
+        folder = tmp_path / f"disk-{len(mounted)}"
+        folder.mkdir()
+        command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
+        if os.geteuid() != 0 or subprocess.run(command, capture_output=True, check=False).returncode != 0:
+            pytest.skip("no right to mount a small file system here")
+        mounted.append(folder)
+        return folder
+
+    yield mount
+    for folder in mounted:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@pytest.fixture
+def read_only_disk(small_disk: Callable[[str], Path]) -> tuple[Path, Callable[[], None]]:
+    """A writable folder, and a function that makes its file system read-only."""
+    folder = small_disk("64m")
+    return folder, lambda: subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=True) and None

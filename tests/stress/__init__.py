@@ -1,0 +1,1 @@
+"""Kills, fuzz and comparisons at scale: `python -m tests.stress.…`; short forms run with the tests."""

@@ -1,0 +1,256 @@
+"""No match missed, none invented: `python -m tests.stress.exactness [--data DIR]`, for every named layout on LMDB.
+
+Queries lie at every distance from 0 to k + 1 of a stored fingerprint, their flipped bits spread over the layout's
+blocks in every possible way; or anywhere. Brute force over all stored fingerprints says what is right, for single
+queries and for batches. On the real fingerprints the list of all near pairs says it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hsimhash import HSimIndex, Layout, Match
+from hsimhash.layout import FINGERPRINT_BITS, LAYOUT_NAMES
+from tests.bench.conditions import add_data_option, add_scratch_option, data_file, print_conditions, scratch_folder
+from tests.bench.fingerprint_sets import (
+    FINGERPRINTS,
+    LIST_DISTANCE,
+    PAIRS,
+    Numbers,
+    random_fingerprints,
+    real_fingerprints,
+    real_pairs,
+)
+
+SEED = 64
+STORED, QUERIES = 100_000, 20_000
+RANDOM_SHARE = 10  # one query in so many lies anywhere
+CROWDED_SHARE = 10  # one stored fingerprint in so many equals or neighbours another one
+
+_NUMBER_BITS = 24  # of a query's or a document's number within a packed match
+_DISTANCE_BITS = 8
+
+Flips = tuple[int, ...]
+Matches = NDArray[np.uint64]  # packed, ascending: query, document, distance
+
+
+@dataclass(frozen=True, slots=True)
+class Planted:
+    """Queries; the first `len(targets)` are at `distances` from the stored fingerprints at `targets`."""
+
+    queries: Numbers
+    targets: NDArray[np.int64]
+    distances: NDArray[np.int64]
+    patterns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What comparing found; `right` is the number of matches there are."""
+
+    right: int
+    missed: int
+    extra: int
+
+    @property
+    def is_exact(self) -> bool:
+        return not self.missed and not self.extra
+
+
+def cells(layout: Layout) -> list[list[int]]:
+    """Return the positions of the bits that lie in the same drawers' segments: the layout's blocks, or parts of them.
+
+    Parts, where an inner cut divides a block, or where a segment is longer than what is stored of it.
+    """
+    drawers_of: dict[tuple[int, ...], list[int]] = {}
+    for position in range(FINGERPRINT_BITS):
+        filed = tuple(drawer.number for drawer in layout.drawers if position in drawer.positions)
+        drawers_of.setdefault(filed, []).append(position)
+    return list(drawers_of.values())
+
+
+def patterns(widths: Sequence[int], flips: int) -> Iterator[Flips]:
+    """Yield every way to spread `flips` over cells of these widths."""
+    if not widths:
+        if not flips:
+            yield ()
+        return
+    for here in range(min(flips, widths[0]) + 1):
+        for rest in patterns(widths[1:], flips - here):
+            yield (here, *rest)
+
+
+def stored_fingerprints(rng: np.random.Generator, count: int) -> Numbers:
+    """Return fingerprints to store: uniform ones, the edges, and crowds that are equal or differ in a bit or two."""
+    fingerprints = random_fingerprints(rng, count)
+    crowded = rng.choice(count, count // CROWDED_SHARE, replace=False)
+    models = fingerprints[crowded[rng.integers(0, max(1, len(crowded) // 20), len(crowded))]]
+    bits = rng.integers(0, FINGERPRINT_BITS, (2, len(crowded))).astype(np.uint64)
+    masks = (np.uint64(1) << bits) * rng.integers(0, 2, bits.shape).astype(np.uint64)
+    fingerprints[crowded] = models ^ masks[0] ^ masks[1]
+    fingerprints[:3] = [0, 2**64 - 1, 0xFFFF_FFFF]
+    return fingerprints
+
+
+def planted(rng: np.random.Generator, layout: Layout, stored: Numbers, count: int) -> Planted:
+    """Return queries near stored fingerprints, every pattern in turn, and random ones behind them."""
+    found = cells(layout)
+    widths = [len(cell) for cell in found]
+    ways = [way for flips in range(layout.max_distance + 2) for way in patterns(widths, flips)]
+    rng.shuffle(ways)  # where there are more than queries
+    near = count - count // RANDOM_SHARE
+    targets = rng.integers(0, len(stored), near)
+    masks = [_mask(rng, found, ways[number % len(ways)]) for number in range(near)]
+    distances = np.array([sum(ways[number % len(ways)]) for number in range(near)])
+    queries = np.concatenate([stored[targets] ^ np.array(masks, np.uint64), random_fingerprints(rng, count - near)])
+    return Planted(queries, targets, distances, min(len(ways), near))
+
+
+def _mask(rng: np.random.Generator, found: Sequence[Sequence[int]], way: Flips) -> int:
+    positions = [
+        position
+        for cell, flips in zip(found, way, strict=True)
+        if flips
+        for position in rng.choice(cell, flips, replace=False).tolist()
+    ]
+    return sum(1 << (FINGERPRINT_BITS - 1 - position) for position in positions)
+
+
+def brute_force(stored: Numbers, queries: Numbers, k: int) -> Matches:
+    """Return all matches."""
+
+    def near(number: int) -> Matches:
+        distances = np.bitwise_count(stored ^ queries[number])
+        documents = np.flatnonzero(distances <= k)
+        return _packed(number, documents.astype(np.uint64), distances[documents].astype(np.uint64))
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # numpy frees the interpreter's lock
+        return np.concatenate(list(pool.map(near, range(len(queries)), chunksize=100)))
+
+
+def _packed(query: int, documents: Numbers, distances: Numbers) -> Matches:
+    number = np.uint64(query << (_NUMBER_BITS + _DISTANCE_BITS))
+    return number | documents << np.uint64(_DISTANCE_BITS) | distances
+
+
+def answered(answers: Sequence[Sequence[Match]]) -> Matches:
+    """Return the matches that an index gave, whose ids are positions."""
+    found = [
+        (number << (_NUMBER_BITS + _DISTANCE_BITS)) | int(match.doc_id) << _DISTANCE_BITS | match.distance
+        for number, matches in enumerate(answers)
+        for match in matches
+    ]
+    return np.array(found, np.uint64)
+
+
+def compared(right: Matches, found: Matches) -> Outcome:
+    """Return what is missed, and what is extra or given twice."""
+    missed = len(np.setdiff1d(right, found))
+    return Outcome(len(right), missed, len(found) - (len(right) - missed))
+
+
+def misplaced(plan: Planted, right: Matches, k: int) -> int:
+    """Return how many planted queries brute force does not see where they were planted: 0, or a mistake in here."""
+    near = np.flatnonzero(plan.distances <= k)
+    far = np.flatnonzero(plan.distances > k)
+    wanted = _packed_many(near, plan.targets[near], plan.distances[near])
+    seen = right >> np.uint64(_DISTANCE_BITS)
+    unwanted = _packed_many(far, plan.targets[far], plan.distances[far]) >> np.uint64(_DISTANCE_BITS)
+    return int(np.count_nonzero(~np.isin(wanted, right)) + np.count_nonzero(np.isin(unwanted, seen)))
+
+
+def _packed_many(queries: NDArray[np.int64], documents: NDArray[np.int64], distances: NDArray[np.int64]) -> Matches:
+    packed = (queries << _NUMBER_BITS | documents) << _DISTANCE_BITS | distances
+    return packed.astype(np.uint64)
+
+
+def check_layout(name: str, folder: Path, *, stored: int = STORED, queries: int = QUERIES) -> dict[str, Outcome]:
+    """Compare an index of a layout with brute force; by the way of asking, what comparing found."""
+    layout = Layout.named(name)
+    k = layout.max_distance
+    rng = np.random.default_rng(SEED)
+    fingerprints = stored_fingerprints(rng, stored)
+    plan = planted(rng, layout, fingerprints, queries)
+    right = brute_force(fingerprints, plan.queries, k)
+    if wrong := misplaced(plan, right, k):
+        raise AssertionError(f"{wrong} queries of layout {name} are not where they were planted")
+    with _index_of(fingerprints, name, folder) as index:
+        ways = {
+            "batches": answered(index.query_many(plan.queries)),
+            "single": answered([index.query(query) for query in plan.queries.tolist()]),
+        }
+    outcomes = {way: compared(right, found) for way, found in ways.items()}
+    ways_to_flip = f"{plan.patterns:,} ways to flip 0 to {k + 1} bits"
+    print(f"layout {name:>2}: {stored:,} stored, {queries:,} queries, {ways_to_flip}")
+    for way, outcome in outcomes.items():
+        _print_outcome(way, outcome)
+    return outcomes
+
+
+def _index_of(fingerprints: Numbers, layout: str, folder: Path) -> HSimIndex:
+    index = HSimIndex.create(f"lmdb://{folder / layout}", layout=layout)
+    bulk = index.bulk(folder / f"runs-{layout}")
+    half = len(fingerprints) // 2  # half of them in bulk, in two runs, half as a crawler adds them
+    for start, stop in itertools.pairwise((0, half // 3, half)):
+        bulk.add_run(fingerprints[start:stop], [str(number) for number in range(start, stop)], 0)
+    bulk.merge()
+    bulk.delete()
+    for start in range(half, len(fingerprints), 1_000):
+        part = fingerprints[start : start + 1_000]
+        index.add_many(part, [str(number) for number in range(start, start + len(part))], first_seen=0)
+    return index
+
+
+def check_real(name: str, folder: Path, fingerprints: Numbers, pairs: Path) -> Outcome:
+    """Query each of the real fingerprints, and compare with the list of all near pairs of rows."""
+    k = min(Layout.named(name).max_distance, LIST_DISTANCE)
+    ids = [str(number) for number in range(len(fingerprints))]
+    both = [
+        (left, right, bits) for one, other, bits in real_pairs(pairs, k) for left, right in ((one, other), (other, one))
+    ]
+    left, right, bits = (np.array(column, np.int64) for column in zip(*both, strict=True))
+    with _index_of(fingerprints, name, folder) as index:
+        found = answered(index.query_many(fingerprints, max_distance=k, exclude=ids))
+    outcome = compared(np.sort(_packed_many(left, right, bits)), found)
+    print(f"layout {name:>2}: the pairs of {len(fingerprints):,} real fingerprints within {k} bits, from both sides")
+    _print_outcome("batches", outcome)
+    return outcome
+
+
+def _print_outcome(way: str, outcome: Outcome) -> None:
+    word = "PASS" if outcome.is_exact else "FAIL"
+    print(f"{word}  {way}: {outcome.right:,} matches, {outcome.missed} missed, {outcome.extra} extra", flush=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    add_data_option(parser)
+    add_scratch_option(parser)
+    arguments = parser.parse_args()
+    print_conditions("exactness", seed=SEED, stored=STORED, queries=QUERIES)
+    outcomes: list[Outcome] = []
+    with scratch_folder(arguments.scratch) as folder:
+        for name in LAYOUT_NAMES:
+            outcomes += check_layout(name, folder).values()
+    real, pairs = data_file(arguments.data, FINGERPRINTS), data_file(arguments.data, PAIRS)
+    if real is not None and pairs is not None:
+        fingerprints = real_fingerprints(real)
+        with scratch_folder(arguments.scratch) as folder:
+            outcomes += [check_real(name, folder, fingerprints, pairs) for name in LAYOUT_NAMES]
+    missed, extra = (sum(getattr(outcome, name) for outcome in outcomes) for name in ("missed", "extra"))
+    print(f"{'FAIL' if missed or extra else 'PASS'}  in all: {missed} missed, {extra} extra")
+    return 1 if missed or extra else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

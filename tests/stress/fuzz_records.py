@@ -1,0 +1,285 @@
+"""Fuzzed records: `python -m tests.stress.fuzz_records [--records 10000]`.
+
+Records of every format, good ones and bad ones in turn, go through `hsimhash ingest`: some are bad in a known way, some
+had bytes changed at random. The plainest possible reading says which are good. There must be no traceback, each bad one
+in the list of rejects by its line, each good one in the index, and the counts must say so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import zstandard
+
+from hsimhash import HSimIndex, Profile
+from hsimhash.errors import TextTooShortError
+from hsimhash.fingerprint import parse_fingerprint
+from tests.bench.conditions import add_scratch_option, print_conditions, scratch_folder
+
+RECORDS, SEED = 10_000, 16
+LIMIT_BYTES = 16 << 20
+SHARES = {"jsonl": 0.5, "tsv": 0.25, "fingerprints": 0.25}
+PACKERS: dict[str, Callable[[bytes], bytes]] = {
+    "": bytes,
+    ".gz": gzip.compress,
+    ".zst": lambda data: zstandard.ZstdCompressor().compress(data),
+}
+
+Good = tuple[str, str | int]  # an id, and a text or a fingerprint
+
+
+class BadError(Exception):
+    """A record is no document."""
+
+
+# The plainest reading.
+
+
+def checked_id(doc_id: str) -> str:
+    size = len(doc_id.encode())  # a lone surrogate is a ValueError
+    if not 1 <= size <= 2048 or any(ord(char) < 32 or 127 <= ord(char) < 160 for char in doc_id):
+        raise BadError
+    return doc_id
+
+
+def json_truth(line: bytes) -> Good:
+    record = json.loads(line.decode())
+    doc_id, text = record["id"], record["text"]
+    if type(doc_id) is int:
+        doc_id = str(doc_id)
+    if not isinstance(doc_id, str) or not isinstance(text, str):
+        raise BadError
+    text.encode()
+    return checked_id(doc_id), text
+
+
+def tsv_truth(line: bytes) -> Good:
+    doc_id, text = line.removesuffix(b"\r").decode().split("\t", 1)
+    return checked_id(doc_id), text
+
+
+def fingerprint_truth(line: bytes) -> Good:
+    doc_id, fingerprint = line.removesuffix(b"\r").decode().split("\t")
+    return checked_id(doc_id), parse_fingerprint(fingerprint)
+
+
+TRUTHS = {"jsonl": json_truth, "tsv": tsv_truth, "fingerprints": fingerprint_truth}
+
+
+def truth_of(form: str, line: bytes) -> Good | None:
+    """What a line means; None for a bad one."""
+    if len(line) > LIMIT_BYTES:
+        return None
+    try:
+        return TRUTHS[form](line)
+    except (BadError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def is_blank(form: str, line: bytes) -> bool:
+    return not (line.strip() if form == "jsonl" else line.strip(b" \r"))
+
+
+# Records.
+
+
+@dataclass
+class Maker:
+    """Makes lines of one format, without their line ends; `known_bad` are bad in whatever way is known."""
+
+    form: str
+    rng: random.Random
+    number: int = 0
+
+    def good(self) -> bytes:
+        self.number += 1
+        doc_id = f"{self.number}-{self._characters(self.rng.choice([0, 5, 5, 30, 600]), is_id=True)}"
+        if self.form == "fingerprints":
+            return self._line(doc_id, self._fingerprint())
+        text = self._characters(self.rng.choice([0, 1, 20, 200, 200, 2_000]))
+        if self.rng.random() < 0.001:
+            text *= 500
+        return self._json({"id": doc_id, "text": text}) if self.form == "jsonl" else self._line(doc_id, text)
+
+    def known_bad(self) -> bytes:
+        self.number += 1
+        return self.rng.choice(self._bad_json() if self.form == "jsonl" else self._bad_lines())
+
+    def wild(self) -> bytes:
+        """A good line some of whose bytes were changed, dropped, doubled, or put in."""
+        line = bytearray(self.good())
+        for _ in range(self.rng.choice([1, 1, 2, 5])):
+            at = self.rng.randrange(len(line) + 1)
+            count = self.rng.choice([0, 1, 1, 8])
+            junk = self.rng.choice([b"", self.rng.randbytes(count), b"\t", b'"', b"\0", b"\\u", b"\xff", b"\xc2\x85"])
+            line[at : at + self.rng.choice([0, 1, 5])] = junk
+        return bytes(line).replace(b"\n", b"")
+
+    def _characters(self, count: int, *, is_id: bool = False) -> str:
+        pools = ["abcdefghij klmno.,-", "近似重复的网页非常普遍，", "аябвг", "かなカナ", "ไทยไม่มี", "😀🏳️‍🌈e\u0301\u200b"]
+        text = "".join(self.rng.choice(self.rng.choice(pools)) for _ in range(count))
+        if is_id:
+            return text.encode()[:2000].decode(errors="ignore")
+        return text
+
+    def _fingerprint(self) -> str:
+        value = self.rng.getrandbits(64)
+        return self.rng.choice([f"{value:016x}", f"{value:016x}", f"{value:016X}", f"{value:#x}", str(value)])
+
+    def _json(self, fields: dict[str, object]) -> bytes:
+        more = {"score": float("nan"), "list": [1, {"deep": None}], "id ": "no id", "other": "\ud800"}
+        fields |= {name: more[name] for name in self.rng.sample(list(more), self.rng.randrange(3))}
+        items = list(fields.items())
+        self.rng.shuffle(items)
+        # A lone surrogate cannot be written in UTF-8, only as an escape.
+        is_ascii = self.rng.random() < 0.5 or "other" in fields
+        return json.dumps(dict(items), ensure_ascii=is_ascii, indent=None).encode()
+
+    def _line(self, doc_id: str, value: str) -> bytes:
+        return f"{doc_id}\t{value}".encode() + self.rng.choice([b"", b"", b"\r"])
+
+    def _bad_json(self) -> list[bytes]:
+        doc_id, text = f"bad-{self.number}", "a text"
+        wrong: list[object] = [None, True, 1.5, [], {}, [doc_id]]
+        bad_ids = ["", "x" * 2049, "文" * 683, "a\0", "a\x85", "\x7f", "\udc80"]
+        return [
+            *(json.dumps({"id": value, "text": text}).encode() for value in [*wrong, *bad_ids]),
+            *(json.dumps({"id": doc_id, "text": value}).encode() for value in [*wrong, 7, "\ud800 lone"]),
+            *(
+                json.dumps(value).encode()
+                for value in [[doc_id, text], doc_id, 7, None, {"id": doc_id}, {"text": text}]
+            ),
+            json.dumps({"id": doc_id, "text": text})[: self.rng.randrange(1, 20)].encode(),
+            b'{"id": "a", "text": "\xff\xfe"}',
+            b'{"id": "a", "text": "b"}{"id": "c", "text": "d"}',
+            b'{"id": "a", "text": "b", "n": ' + b"1" * 5_000 + b"}",
+            b"[" * 100_000,
+            b'{"a":' * 50_000,
+            b'{"id": "a", "text": "tab\there"}',
+            self.rng.randbytes(self.rng.randrange(1, 300)).replace(b"\n", b"") + b"\0",
+        ]
+
+    def _bad_lines(self) -> list[bytes]:
+        good = b"text" if self.form == "tsv" else b"0123456789abcdef"
+        lines = [
+            *(doc_id + b"\t" + good for doc_id in (b"", b"x" * 2049, b"a\0", b"\xc2\x85", b"\x7f", b"\xff")),
+            b"no tab",
+            b"a\xff\t" + good,
+        ]
+        if self.form == "fingerprints":
+            lines += [
+                b"a\t",
+                b"a\tb\t0123456789abcdef",
+                b"a\t0123456789abcdeg",
+                b"a\t-1",
+                b"a\t%d" % 2**64,
+                b"\xd9\xa1\t",
+            ]
+        return lines
+
+
+def make_lines(form: str, count: int, rng: random.Random) -> list[bytes]:
+    """Return so many records, blank lines between them, and two that are too long."""
+    maker = Maker(form, rng)
+    lines = []
+    for kind in rng.choices([maker.good, maker.known_bad, maker.wild], [5, 3, 4], k=max(0, count - 2)):
+        line = kind()
+        if kind == maker.good and truth_of(form, line) is None:
+            raise AssertionError(f"the fuzz's own good record reads as a bad one: {line[:200]!r}")
+        if kind == maker.known_bad and truth_of(form, line) is not None:
+            raise AssertionError(f"the fuzz's own bad record reads as a good one: {line[:200]!r}")
+        lines += [line, *[rng.choice([b"", b" ", b"\r"])] * (rng.random() < 0.02)]
+    long = maker.good().removesuffix(b"\r")
+    for size in (LIMIT_BYTES + 1, 2 * LIMIT_BYTES + 77):
+        lines.insert(rng.randrange(len(lines) + 1), long + b" " * (size - len(long)))
+    return lines
+
+
+# What came of it.
+
+
+def expected_index(form: str, lines: list[bytes], profile: Profile) -> dict[str, int]:
+    """What the index must hold: of an id that comes again the last that has a fingerprint."""
+    held: dict[str, int] = {}
+    for line in lines:
+        truth = truth_of(form, line)
+        if truth is None:
+            continue
+        doc_id, value = truth
+        with suppress(TextTooShortError):
+            held[doc_id] = value if isinstance(value, int) else profile.fingerprint(value)
+    return held
+
+
+def fuzz(form: str, count: int, folder: Path, rng: random.Random) -> list[str]:
+    """Bring fuzzed records in; return what was wrong."""
+    lines = make_lines(form, count, rng)
+    packing = rng.choice(list(PACKERS))
+    mode = rng.choice(["add", "tag"])
+    path = folder / f"records.{'jsonl' if form == 'jsonl' else 'tsv'}{packing}"
+    path.write_bytes(PACKERS[packing](b"\n".join(lines) + rng.choice([b"", b"\n"])))
+    url = f"lmdb://{folder / f'index-{form}'}"
+    arguments = ["ingest", str(path), "--format", form, "--on-duplicate", mode, "--store", url, "--workers", "1"]
+    done = subprocess.run([sys.executable, "-m", "hsimhash", *arguments], capture_output=True, check=False)
+    what = f"{form}{packing}, {mode}"
+    talk = done.stderr.decode(errors="replace")
+    if "Traceback" in talk or done.returncode != 7:
+        return [f"{what}: exit code {done.returncode}: {talk}"]
+    summary = json.loads(done.stdout)
+    with HSimIndex.open(url) as index:
+        held = {document.doc_id: document.fingerprint for document in index.documents()}
+        expected = expected_index(form, lines, index.profile)
+    records = [(number, line) for number, line in enumerate(lines, start=1) if not is_blank(form, line)]
+    bad = [number for number, line in records if truth_of(form, line) is None]
+    listed = [json.loads(line) for line in Path(summary["rejects"]).read_text(encoding="utf-8").splitlines()]
+    found = {
+        "documents": (summary["documents"], len(records)),
+        "rejected": (summary["rejected"], len(bad)),
+        "lines of rejects": ([reject["line"] for reject in listed], bad),
+        "reasons": (all(reject["reason"] for reject in listed), True),
+        "index": (held, expected),
+        "sum": (
+            sum(summary[name] for name in ("added", "unchanged", "duplicates", "rejected", "short")),
+            len(records),
+        ),
+    }
+    return [f"{what}: {name} {shown(one, other)}" for name, (one, other) in found.items() if one != other]
+
+
+def shown(found: object, expected: object) -> str:
+    if isinstance(found, dict) and isinstance(expected, dict):
+        found, expected = list(found.items() - expected.items())[:3], list(expected.items() - found.items())[:3]
+    if isinstance(found, list) and isinstance(expected, list):
+        found, expected = [x for x in found if x not in expected][:5], [x for x in expected if x not in found][:5]
+    return f"{found!r:.500} instead of {expected!r:.500}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--records", type=int, default=RECORDS, help="how many, in all formats")
+    parser.add_argument("--seed", type=int, default=SEED)
+    add_scratch_option(parser)
+    arguments = parser.parse_args()
+    print_conditions("fuzzed records", records=arguments.records, seed=arguments.seed)
+    faults: list[str] = []
+    for form, share in SHARES.items():
+        with scratch_folder(arguments.scratch) as folder:
+            rng = random.Random(f"{arguments.seed} {form}")
+            faults += fuzz(form, round(arguments.records * share), folder, rng)
+    for fault in faults:
+        print(fault)
+    print(f"{'FAIL' if faults else 'PASS'}  {arguments.records:,} fuzzed records: {len(faults)} faults (= 0)")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

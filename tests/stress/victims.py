@@ -1,0 +1,120 @@
+"""What `kills` kills: `python -m tests.stress.victims program ARGUMENT…` or `… writer URL SEED WRITER FROM TO`.
+
+`program` is hsimhash's own, with runs and commits so small that a kill falls into every phase. `writer` carries out
+the operations of `operation`, and acknowledges each on stdout by its number. Both say `ready` before they begin.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+READY = b"ready\n"
+SMALL = {
+    "hsimhash.store.bulk": {"COMMIT_DOCUMENTS": 200, "COMMIT_ROWS": 1_000},
+    "hsimhash.load.ingest": {
+        "RUN_DOCUMENTS": 300,
+        "DECIDED_AT_ONCE": 80,
+        "GATHERED_DOCUMENTS": 100,
+        "BULK_BLOCK_BYTES": 4 << 10,
+        "DECIDED_BLOCK_BYTES": 2 << 10,
+    },
+    "hsimhash.load.records": {"TEXT_BLOCK_BYTES": 16 << 10},
+}
+IDS, FINGERPRINTS = 200, 60  # of the writers: few, so that documents move, and share fingerprints
+MOST_DOCUMENTS = 8  # in one operation
+COMPACT_SHARE, REMOVE_SHARE = 0.05, 0.3
+
+Documents = dict[str, tuple[int, int]]  # fingerprint and first seen of an id
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One call of the index: (id, fingerprint, first seen) of what is added; of what is removed the ids count."""
+
+    kind: Literal["add", "remove", "compact"]
+    documents: tuple[tuple[str, int, int], ...] = ()
+
+    def apply(self, documents: Documents) -> None:
+        """Do to a model what the call does to the index."""
+        if self.kind == "remove":
+            for doc_id, _, _ in self.documents:
+                documents.pop(doc_id, None)
+        for doc_id, (fingerprint, seen) in self._last().items():
+            if documents.get(doc_id, (None, 0))[0] != fingerprint:
+                documents[doc_id] = (fingerprint, seen)
+
+    def _last(self) -> Documents:
+        if self.kind != "add":
+            return {}
+        return {doc_id: (fingerprint, seen) for doc_id, fingerprint, seen in self.documents}
+
+
+def operation(seed: int, writer: int, number: int) -> Operation:
+    """Return the operation of a number; each writer has ids of its own, but all share fingerprints."""
+    rng = np.random.default_rng([seed, writer, number])
+    share = rng.random()
+    if share < COMPACT_SHARE:
+        return Operation("compact")
+    count = int(rng.integers(1, MOST_DOCUMENTS + 1))
+    ids = [_doc_id(writer, one) for one in rng.integers(0, IDS, count).tolist()]
+    shared = np.random.default_rng(seed).integers(0, 2**64, FINGERPRINTS, np.uint64)
+    fingerprints = shared[rng.integers(0, FINGERPRINTS, count)].tolist()
+    documents = tuple((doc_id, value, number) for doc_id, value in zip(ids, fingerprints, strict=True))
+    return Operation("remove" if share < COMPACT_SHARE + REMOVE_SHARE else "add", documents)
+
+
+def _doc_id(writer: int, number: int) -> str:
+    doc_id = f"writer-{writer}/{number}"
+    return f"{doc_id}/{'long ' * 120}{number}" if number % 7 == 0 else doc_id  # some do not fit LMDB's keys
+
+
+def program(arguments: Sequence[str]) -> None:
+    """Run hsimhash."""
+    from hsimhash.cli import main
+
+    for used in ("hsimhash.cli.ingest", "hsimhash.settings"):  # a kill while they are imported would tell nothing
+        importlib.import_module(used)
+    for module, constants in SMALL.items():
+        for name, value in constants.items():
+            if not hasattr(importlib.import_module(module), name):
+                raise AttributeError(f"{module} has no {name} to make small")
+            setattr(importlib.import_module(module), name, value)
+    os.write(1, READY)
+    main(arguments, prog_name="hsimhash")
+
+
+def writer(url: str, seed: int, number: int, start: int, stop: int) -> None:
+    """Carry out operations [start, stop) of a writer."""
+    from hsimhash import HSimIndex
+
+    with HSimIndex.open(url, lock_timeout_s=60) as index:
+        os.write(1, READY)
+        for done in range(start, stop):
+            one = operation(seed, number, done)
+            doc_ids = [doc_id for doc_id, _, _ in one.documents]
+            if one.kind == "compact":
+                index.compact()
+            elif one.kind == "remove":
+                index.remove(doc_ids)
+            else:
+                index.add_many([value for _, value, _ in one.documents], doc_ids, first_seen=done)
+            os.write(1, b"%d\n" % done)
+
+
+def main() -> None:
+    kind, *arguments = sys.argv[1:]
+    if kind == "program":
+        program(arguments)
+    else:
+        writer(arguments[0], *map(int, arguments[1:]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+"""The ladder of imports, and what importing hsimhash may cost."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "hsimhash"
+LADDER = [
+    {"errors"},
+    {"fingerprint", "layout", "sample"},
+    {"rowkey"},
+    {"plan"},
+    {"store"},
+    {"index"},
+    {"load"},
+    {"settings"},
+    {"cli"},
+]
+
+
+def rung(module: str) -> int:
+    return next(number for number, names in enumerate(LADDER) if module in names)
+
+
+def imported(path: Path) -> set[str]:
+    """The top-level parts of hsimhash that a file imports."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: import by full name"
+            names = [node.module or ""]
+            if node.module == "hsimhash":
+                names = [f"hsimhash.{alias.name}" for alias in node.names]
+        found |= {name.split(".")[1] for name in names if name.startswith("hsimhash.")}
+    return found
+
+
+FILES = [
+    path
+    for path in sorted(PACKAGE.rglob("*.py"))
+    if path.relative_to(PACKAGE).parts[0] not in ("__init__.py", "__main__.py")
+]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_go_one_way(path: Path) -> None:
+    own = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    for name in imported(path):
+        assert name == own or rung(name) < rung(own), f"{path} imports {name}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_only_the_command_line_prints_reads_the_environment_or_exits(path: Path) -> None:
+    if path.relative_to(PACKAGE).parts[0] == "cli":
+        return
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        text = ast.unparse(node) if isinstance(node, (ast.Call, ast.Attribute)) else ""
+        assert not text.startswith(("print(", "os.environ", "os.getenv", "sys.exit(")), f"{path}: {text}"
+
+
+def test_importing_loads_no_dictionary_and_configures_nothing() -> None:
+    code = (
+        "import sys, logging, hsimhash\n"
+        "heavy = {'jieba', 'rjieba', 'rich', 'click', 'pydantic_settings', 'happybase', 'thriftpy2'}\n"
+        "heavy &= set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+        "assert not logging.getLogger().handlers\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,216 @@
+"""The bulk load against plain inserts: the same index, whatever the runs, interruptions and what was there before."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from hsimhash import HSimIndex
+from hsimhash.errors import StoreUnavailableError
+from hsimhash.layout import LAYOUT_NAMES, Layout
+from hsimhash.store import Record, Store, create_store
+from hsimhash.store import bulk as bulk_module
+
+Documents = list[tuple[str, int]]
+ids = st.sampled_from(["a", "b", "c", "d", "e", "文", "x" * 600, "x" * 601])
+values = st.sampled_from([0, 1, 2, 3, 2**63, 2**64 - 1, 0xFFFF << 16, 0xABCD_0000_0000_0000])
+batches = st.lists(st.lists(st.tuples(ids, values), max_size=6), max_size=4)
+
+
+def contents(store: Store) -> tuple[list[object], list[bytes]]:
+    documents = list(itertools.chain.from_iterable(store.walk()))
+    prefixes = sorted(
+        {prefix for document in documents for prefix in store.record.layout.prefixes(document.fingerprint)}
+    )
+    return documents, sorted(row.tobytes() for row in store.scan(prefixes))
+
+
+def insert(store: Store, documents: Documents, seen: int) -> int:
+    fingerprints = np.array([value for _, value in documents], np.uint64)
+    return store.insert(
+        [doc_id.encode() for doc_id, _ in documents], fingerprints, np.full(len(documents), seen, np.int64)
+    )
+
+
+def load(store: Store, folder: Path, runs: list[Documents], seen: int) -> None:
+    with store.bulk(folder) as bulk:
+        for documents in runs:
+            fingerprints = np.array([value for _, value in documents], np.uint64)
+            bulk.add_run(fingerprints, [doc_id for doc_id, _ in documents], seen)
+
+
+@pytest.fixture
+def new_store(tmp_path: Path) -> Callable[[str], Store]:
+    numbers = itertools.count()
+    return lambda layout: create_store(
+        f"lmdb://{tmp_path / f'store-{next(numbers)}'}", Record(Layout.named(layout), {"name": "test-1"})
+    )
+
+
+@pytest.mark.parametrize("name", LAYOUT_NAMES)
+def test_bulk_load_gives_the_index_of_plain_inserts(
+    name: str, new_store: Callable[[str], Store], tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(3)
+    fingerprints = rng.integers(0, 2**64, 900, np.uint64)
+    fingerprints[::5] = fingerprints[0]
+    documents = [(f"https://example.org/{number % 700}", int(value)) for number, value in enumerate(fingerprints)]
+    with new_store(name) as plain, new_store(name) as bulk:
+        insert(plain, documents[:100], 1)
+        insert(bulk, documents[:100], 1)
+        added = insert(plain, documents[50:], 2)
+        load(bulk, tmp_path / "runs", [documents[50:400], documents[400:]], 2)
+        assert bulk.bulk(tmp_path / "runs").merge() == added
+        assert contents(bulk) == contents(plain)
+        assert bulk.check() == plain.check()
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@example(before=[], runs=[[("x" * 601, 0), ("x" * 600, 0)]], stops=[], other=False)
+@given(before=batches, runs=batches, stops=st.lists(st.integers(0, 3), max_size=3), other=st.booleans())
+def test_an_interrupted_merge_ends_as_an_undisturbed_one(
+    new_store: Callable[[str], Store],
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    before: list[Documents],
+    runs: list[Documents],
+    stops: list[int],
+    other: bool,
+) -> None:
+    folder = tmp_path_factory.mktemp("runs")
+    with monkeypatch.context() as small, new_store("4") as plain, new_store("4") as bulk:
+        small.setattr(bulk_module, "COMMIT_DOCUMENTS", 2)
+        small.setattr(bulk_module, "COMMIT_ROWS", 3)
+        for number, documents in enumerate(before):
+            insert(plain, documents, number)
+            insert(bulk, documents, number)
+        load(bulk, folder, runs, 100)
+        for most in stops:  # a merge that ends after a few commits, as a kill between commits would
+            remaining = itertools.count(most, -1)
+            bulk.bulk(folder).merge(stop=lambda remaining=remaining: next(remaining) <= 0)
+            if other:  # somebody else writes meanwhile
+                insert(bulk, [("somebody else", 77)], 5)
+        if stops and other:
+            insert(plain, [("somebody else", 77)], 5)
+        added = bulk.bulk(folder).merge()
+        assert added == insert(plain, [document for documents in runs for document in documents], 100)
+        bulk.bulk(folder).delete()
+        assert contents(bulk) == contents(plain)
+        assert bulk.check().problems == 0
+        assert bulk.check(repair=True).problems == 0
+        assert bulk.check().leftovers == 0
+        assert contents(bulk) == contents(plain)
+
+
+def test_merging_twice_changes_nothing(new_store: Callable[[str], Store], tmp_path: Path) -> None:
+    with new_store("10") as store:
+        load(store, tmp_path / "runs", [[("a", 1), ("b", 2)], [("a", 3)]], 1)
+        bulk = store.bulk(tmp_path / "runs")
+        assert bulk.merge() == 2
+        first = contents(store)
+        assert bulk.merge() == 2  # what this load brought, however often it is asked
+        assert contents(store) == first
+
+
+def test_runs_are_found_again_and_discarded(new_store: Callable[[str], Store], tmp_path: Path) -> None:
+    with new_store("10") as store:
+        load(store, tmp_path / "runs", [[("a", 1)], [("b", 2)], [("c", 3)]], 1)
+        bulk = store.bulk(tmp_path / "runs")
+        assert bulk.runs == 3
+        bulk.discard_after(1)
+        assert store.bulk(tmp_path / "runs").runs == 1
+        assert bulk.merge() == 1
+        assert store.lookup([b"a", b"b"])[1] is None
+        bulk.delete()
+        assert not (tmp_path / "runs").exists()
+        assert bulk.merge() == 0
+
+
+def test_a_half_written_run_does_not_count(new_store: Callable[[str], Store], tmp_path: Path) -> None:
+    (tmp_path / "runs" / "run-000001.tmp").mkdir(parents=True)
+    with new_store("10") as store:
+        assert store.bulk(tmp_path / "runs").runs == 0
+        load(store, tmp_path / "runs", [[("a", 1)]], 1)
+        assert store.bulk(tmp_path / "runs").merge() == 1
+
+
+def test_progress_ends_at_its_total(new_store: Callable[[str], Store], tmp_path: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    with new_store("10") as store:
+        load(store, tmp_path / "runs", [[(str(number), number) for number in range(100)]], 1)
+        store.bulk(tmp_path / "runs").merge(progress=lambda done, total: seen.append((done, total)))
+    assert seen[-1][0] == seen[-1][1]
+    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+
+
+def test_a_bad_run_is_refused_before_anything_is_written(new_store: Callable[[str], Store], tmp_path: Path) -> None:
+    with new_store("10") as store:
+        bulk = store.bulk(tmp_path / "runs")
+        with pytest.raises(ValueError, match="2 fingerprints for 1"):
+            bulk.add_run(np.array([1, 2], np.uint64), ["a"], 1)
+        with pytest.raises(ValueError, match="control"):
+            bulk.add_run(np.array([1], np.uint64), ["a\n"], 1)
+        assert bulk.runs == 0
+
+
+def test_a_folder_that_is_a_file_is_a_clear_error(new_store: Callable[[str], Store], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with new_store("10") as store, pytest.raises(StoreUnavailableError, match="sorted runs"):
+        store.bulk(tmp_path / "file" / "runs")
+
+
+def test_a_limit_counts_no_document_that_a_stopped_merge_has_only_listed(tmp_path: Path) -> None:
+    with HSimIndex.create(f"lmdb://{tmp_path / 'index'}") as index:
+        index.add(5, "z")
+        index.add(2**40, "a")
+        with index.bulk(tmp_path / "runs") as bulk:
+            bulk.add_run(np.array([5], np.uint64), ["a"], 1)
+            assert bulk.merge(stop=lambda: True) is None  # "a" is listed under 5 already, but is not there yet
+            assert [match.doc_id for match in index.query(5, limit=1)] == ["z"]
+            assert [match.doc_id for match in index.query_many([5], limit=1)[0]] == ["z"]
+            bulk.merge()
+        assert [match.doc_id for match in index.query(5, limit=1)] == ["a"]
+
+
+def test_other_runs_than_those_merged_are_merged_too(new_store: Callable[[str], Store], tmp_path: Path) -> None:
+    with new_store("10") as store:
+        load(store, tmp_path / "runs", [[("a", 1)]], 1)
+        bulk = store.bulk(tmp_path / "runs")
+        assert bulk.merge() == 1
+        bulk.discard_after(0)
+        bulk.add_run(np.array([2], np.uint64), ["b"], 1)
+        assert bulk.merge() == 1
+        assert None not in store.lookup([b"a", b"b"])
+
+
+def test_a_compaction_between_two_parts_of_a_merge_does_not_confuse_it(
+    new_store: Callable[[str], Store], tmp_path: Path
+) -> None:
+    with new_store("10") as store:
+        insert(store, [(str(number), number) for number in range(10)], 1)
+        load(store, tmp_path / "runs", [[("x", 1 << 40)]], 1)
+        bulk = store.bulk(tmp_path / "runs")
+        assert bulk.merge(stop=lambda: True) is None
+        store.compact()
+        while store.environment.last_transaction()[1] < 30:  # type: ignore[attr-defined]
+            insert(store, [("x", 1 << 41)], 1)
+            store.remove([b"x"])
+        assert bulk.merge() == 1
+        assert store.check().is_sound
+        assert [document.doc_id for document in store.documents([1 << 40])[0]] == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("ids", "seen", "error"), [("ab", 1, TypeError), (["a", "b"], -1, ValueError), (["a", "b"], 1.5, ValueError)]
+)
+def test_a_run_is_checked_like_an_add(
+    new_store: Callable[[str], Store], tmp_path: Path, ids: list[str], seen: int, error: type[Exception]
+) -> None:
+    with new_store("10") as store, pytest.raises(error):
+        store.bulk(tmp_path / "runs").add_run(np.array([1, 2], np.uint64), ids, seen)

@@ -1,0 +1,31 @@
+"""`hsimhash backup`."""
+
+from pathlib import Path
+
+from command_line import ids_in, make_index, run
+
+
+def test_copy_is_an_index_with_the_same_documents(tmp_path: Path) -> None:
+    url = make_index(tmp_path)
+    copy = tmp_path / "backups" / "monday"
+    result = run("backup", str(copy), "--store", url)
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert f"--store lmdb://{copy}" in result.stderr
+    assert run("remove", "a", "--yes", "--store", url).exit_code == 0
+    assert ids_in(f"lmdb://{copy}") == sorted(["a", "b", "far", "中文"])
+    assert run("check", "--store", f"lmdb://{copy}").exit_code == 0
+
+
+def test_folder_that_is_not_empty_is_refused_and_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine").write_text("mine")
+    result = run("backup", str(tmp_path / "full"), "--store", make_index(tmp_path))
+    assert result.exit_code == 5
+    assert "not empty" in result.stderr
+    assert [path.name for path in (tmp_path / "full").iterdir()] == ["mine"]
+
+
+def test_url_is_no_folder(tmp_path: Path) -> None:
+    result = run("backup", "lmdb://copy", "--store", make_index(tmp_path))
+    assert result.exit_code == 2
+    assert "leave the lmdb:// away" in result.stderr

@@ -1,0 +1,60 @@
+"""`hsimhash check`."""
+
+import json
+from pathlib import Path
+
+import pytest
+from command_line import DOCUMENTS, lines_of, make_index, run
+
+from hsimhash.layout import Layout
+from hsimhash.store import open_store
+from hsimhash.store.embedded import EmbeddedStore
+
+
+@pytest.fixture
+def damaged(tmp_path: Path) -> str:
+    """An index in which two drawer rows of a document are lost."""
+    url = make_index(tmp_path)
+    with open_store(url) as store:
+        assert isinstance(store, EmbeddedStore)
+        with store.environment.write(1) as transaction:
+            for prefix in Layout.named("10").prefixes(DOCUMENTS["far"])[:2]:
+                packed = DOCUMENTS["far"].to_bytes(8, "big")
+                assert transaction.delete(prefix, packed, db=store.environment.databases["drawers"])
+    return url
+
+
+def test_sound_index_has_no_problems(tmp_path: Path) -> None:
+    result = run("check", "--store", make_index(tmp_path))
+    assert result.exit_code == 0
+    assert [line.split() for line in result.stdout.splitlines()] == [
+        ["documents", "4"],
+        ["drawer", "rows", "40"],
+        ["problems", "0"],
+        ["leftovers", "0"],
+        ["repaired", "0"],
+    ]
+
+
+def test_problems_have_their_exit_code_and_an_example(damaged: str) -> None:
+    result = run("check", "--store", damaged)
+    assert result.exit_code == 6
+    assert "problems     2" in result.stdout
+    assert f"{DOCUMENTS['far']:016x}" in result.stderr
+    assert "--repair" in result.stderr
+
+
+def test_json_has_the_whole_report(damaged: str) -> None:
+    result = run("check", "--store", damaged, "--json")
+    assert result.exit_code == 6
+    report = json.loads(result.stdout)
+    assert (report["problems"], report["is_sound"], len(report["examples"])) == (2, False, 2)
+
+
+def test_repair_mends_and_the_index_is_sound_again(damaged: str) -> None:
+    result = run("check", "--repair", "--store", damaged)
+    assert result.exit_code == 0
+    assert "repaired     2" in result.stdout
+    assert run("check", "--store", damaged).exit_code == 0
+    answer = lines_of(run("query", str(DOCUMENTS["far"]), "--store", damaged).stdout)[0]
+    assert [match["id"] for match in answer["matches"]] == ["far"]

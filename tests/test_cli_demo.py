@@ -1,0 +1,100 @@
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from rich.cells import cell_len
+
+from hsimhash import sample
+from hsimhash.cli import main
+from hsimhash.index import HSimIndex
+
+
+def run(*arguments: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(main, ["demo", *arguments], prog_name="hsimhash")
+    return result.exit_code, result.stdout, result.stderr
+
+
+def number_after(word: str, report: str) -> float:
+    found = re.search(rf"\b{word} +([\d.]+)", report)
+    assert found, f"no {word} in the report"
+    return float(found[1])
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return what the demo prints into a pipe, run in a folder of its own with no option."""
+    folder = tmp_path_factory.mktemp("demo")
+    done = subprocess.run(
+        [sys.executable, "-m", "hsimhash", "demo"], cwd=folder, capture_output=True, encoding="utf-8", check=True
+    )
+    assert (folder / ".demo" / "index").is_dir()
+    return done.stdout
+
+
+def test_what_it_finds_is_right_and_most_of_the_truth(report: str) -> None:
+    # Short texts move beyond 3 bits easily, and the sample does not hide it: measured .996, .579, .732.
+    assert number_after("precision", report) >= 0.95
+    assert number_after("recall", report) >= 0.5
+    assert number_after("F1", report) >= 0.65
+
+
+def test_it_shows_five_pairs_side_by_side_with_their_distance(report: str) -> None:
+    headings = re.findall(r"^(\w+) \(.+\), distance (\d+) bits?$", report, re.M)
+    assert len(headings) == 5
+    assert {kind for kind, _ in headings} <= set(sample.KINDS)
+    assert all(int(distance) <= 3 for _, distance in headings)
+    assert len(re.findall(r"^(\S+) +\1?\S*/\w+ *$", report, re.M)) == 5
+
+
+def test_what_differs_stands_in_brackets_where_there_are_no_colours(report: str) -> None:
+    assert len(re.findall(r"\[[^\]]+\]", report)) >= 5
+
+
+def test_recall_is_told_for_every_kind(report: str) -> None:
+    for kind in sample.KINDS:
+        assert re.search(rf"^{kind} .* \d+ +\d+ +[01]\.\d\d$", report, re.M), kind
+
+
+def test_it_is_plain_text_of_80_columns(report: str) -> None:
+    assert not re.search(r"[\x1b\u2500-\u257f]", report)
+    assert max(cell_len(line) for line in report.splitlines()) <= 80
+
+
+def test_it_names_the_index_and_three_commands(report: str) -> None:
+    assert "lmdb://.demo/index" in report
+    assert len(re.findall(r"^  hsimhash \w+", report, re.M)) == 3
+
+
+def test_a_second_run_says_that_it_starts_over_and_finds_the_same(tmp_path: Path) -> None:
+    first = run("--store", f"lmdb://{tmp_path}/index")
+    second = run("--store", f"lmdb://{tmp_path}/index")
+    assert (first[0], second[0]) == (0, 0)
+    assert "starting over" not in first[2]
+    assert "starting over" in second[2]
+    assert first[1].splitlines()[2:] == second[1].splitlines()[2:]
+
+
+def test_keep_leaves_the_documents_as_they_are(tmp_path: Path) -> None:
+    url = f"lmdb://{tmp_path}/index"
+    run("--store", url)
+    with HSimIndex.open(url) as index:
+        before = list(index.documents())
+    code, _, talk = run("--store", url, "--keep")
+    with HSimIndex.open(url) as index:
+        assert list(index.documents()) == before
+    assert code == 0
+    assert "starting over" not in talk
+
+
+def test_an_index_of_other_documents_is_refused_and_untouched(tmp_path: Path) -> None:
+    url = f"lmdb://{tmp_path}/index"
+    with HSimIndex.create(url) as index:
+        index.add(1, "mine")
+    code, _, talk = run("--store", url)
+    assert code == 5
+    assert "'mine'" in talk
+    with HSimIndex.open(url) as index:
+        assert [document.doc_id for document in index.documents()] == ["mine"]

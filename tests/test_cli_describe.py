@@ -1,0 +1,24 @@
+"""`hsimhash describe`."""
+
+import json
+from pathlib import Path
+
+from command_line import make_index, run
+
+
+def test_json_has_the_record_and_the_counts(tmp_path: Path) -> None:
+    url = make_index(tmp_path, layout="4")
+    facts = json.loads(run("describe", "--store", url, "--json").stdout)
+    assert facts["url"] == url
+    assert facts["layout"]["name"] == "4"
+    assert facts["profile"]["name"] == "auto-1"
+    assert (facts["documents"], facts["drawer_rows"], facts["max_distance"]) == (4, 16, 3)
+
+
+def test_people_read_a_line_for_each_fact(tmp_path: Path) -> None:
+    result = run("describe", "--store", make_index(tmp_path))
+    assert result.exit_code == 0
+    facts = dict(line.split("  ", 1) for line in result.stdout.splitlines())
+    assert facts["documents"].strip() == "4"
+    assert facts["file bytes"].endswith("KiB")
+    assert 'name "10"' in facts["layout"]

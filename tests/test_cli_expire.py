@@ -1,0 +1,97 @@
+"""`hsimhash expire`."""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+from command_line import ids_in, make_index, on_terminal, run
+
+from hsimhash.cli import expire
+from hsimhash.index import HSimIndex
+
+DAY_MS = 86_400_000
+NEW_YEAR_MS = 1_767_225_600_000  # 2026-01-01, UTC
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    times = [NEW_YEAR_MS - 1, NEW_YEAR_MS, NEW_YEAR_MS - 365 * DAY_MS, time.time_ns() // 1_000_000]
+    return make_index(tmp_path, first_seen=times)  # a, b, 中文, far
+
+
+def test_documents_first_seen_earlier_are_removed(url: str) -> None:
+    result = run("expire", "--before", "2026-01-01", "--yes", "--store", url)
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "removed 2 documents" in result.stderr
+    assert ids_in(url) == ["b", "far"]
+
+
+@pytest.mark.parametrize(
+    ("before", "removed"),
+    [
+        ("2025-12-31T23:59:59.999", 1),
+        ("2026-01-01T00:00:00.001Z", 3),
+        ("2026-01-01T08:00:00+08:00", 2),
+        ("2026-01-01T00:00:00+08:00", 1),
+        ("1d", 3),
+        ("0m", 4),
+        ("999999999w", 0),
+    ],
+)
+def test_date_is_utc_unless_it_says_otherwise_and_may_be_an_age(url: str, before: str, removed: int) -> None:
+    result = run("expire", "--before", before, "--dry-run", "--json", "--store", url)
+    assert json.loads(result.stdout) == {"would_remove": removed}
+    assert len(ids_in(url)) == 4
+
+
+def test_dry_run_removes_nothing_whatever_else_is_said(url: str) -> None:
+    result = run("expire", "--before", "0m", "--dry-run", "--yes", "--store", url)
+    assert result.exit_code == 0
+    assert "would remove 4 documents" in result.stderr
+    assert len(ids_in(url)) == 4
+
+
+@pytest.mark.parametrize("before", ["yesterday", "30", "30y", "-1d", "2026-13-01", "٣d", ""])
+def test_bad_date_is_misuse(url: str, before: str) -> None:
+    result = run("expire", f"--before={before}", "--yes", "--store", url)
+    assert result.exit_code == 2
+    assert len(ids_in(url)) == 4
+
+
+def test_date_is_required(url: str) -> None:
+    assert run("expire", "--yes", "--store", url).exit_code == 2
+
+
+def test_nobody_to_ask_is_misuse_and_a_terminal_is_asked(url: str) -> None:
+    assert run("expire", "--before", "2026-01-01", "--store", url).exit_code == 2
+    code, shown = on_terminal("expire", "--before", "2026-01-01", "--store", url, asked="[y/N]", typed="n\n")
+    assert code == 1
+    assert "first seen before 2026-01-01T00:00:00Z" in shown
+    assert len(ids_in(url)) == 4
+    code, _ = on_terminal("expire", "--before", "2026-01-01", "--store", url, asked="[y/N]", typed="y\n")
+    assert (code, ids_in(url)) == (0, ["b", "far"])
+
+
+def test_all_batches_are_removed_while_the_index_is_walked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(expire, "BATCH_DOCUMENTS", 7)
+    times = [NEW_YEAR_MS - number % 3 for number in range(200)]
+    url = make_index(tmp_path, {f"d{number}": number * 3 for number in range(200)}, first_seen=times)
+    assert run("expire", "--before", "2026-01-01", "--yes", "--store", url).exit_code == 0
+    assert ids_in(url) == sorted(f"d{number}" for number in range(0, 200, 3))
+
+
+def test_document_added_anew_meanwhile_stays(tmp_path: Path) -> None:
+    url = make_index(tmp_path, {"old": 1, "again": 2})
+
+    class Index(HSimIndex):
+        """As another process would: adds a document anew after the walk has told of it."""
+
+        def get_many(self, doc_ids):  # type: ignore[no-untyped-def]
+            self.remove("again")
+            self.add(2, "again", first_seen=NEW_YEAR_MS)
+            return super().get_many(doc_ids)
+
+    with Index.open(url) as index:
+        assert expire._remove_old(index, NEW_YEAR_MS) == 1
+    assert ids_in(url) == ["again"]

@@ -1,0 +1,109 @@
+"""`hsimhash export`."""
+
+import gzip
+import io
+import os
+import threading
+from pathlib import Path
+
+import pytest
+import zstandard
+from command_line import DOCUMENTS, lines_of, make_index, run
+
+TIMES = [1_000, 2_000, 3_000, 4_000]
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return make_index(tmp_path, first_seen=TIMES)
+
+
+def expected() -> list[dict[str, object]]:
+    documents = zip(DOCUMENTS.items(), TIMES, strict=True)
+    return [{"id": name, "fingerprint": f"{value:016x}", "first_seen": seen} for (name, value), seen in documents]
+
+
+def test_every_document_is_a_line_in_order_of_fingerprint(url: str) -> None:
+    result = run("export", "--store", url)
+    assert result.exit_code == 0
+    assert lines_of(result.stdout) == expected()
+    assert "中文" in result.stdout
+    assert "exported 4 documents" in result.stderr
+
+
+def test_tsv_is_id_and_fingerprint(url: str, tmp_path: Path) -> None:
+    lines = "".join(f"{name}\t{value:016x}\n" for name, value in DOCUMENTS.items())
+    assert run("export", "--format", "tsv", "--store", url).stdout == lines
+    assert run("export", "--output", str(tmp_path / "all.tsv.gz"), "--store", url).exit_code == 0
+    assert gzip.decompress((tmp_path / "all.tsv.gz").read_bytes()).decode() == lines
+
+
+def test_file_is_packed_by_its_name_and_the_same_each_time(url: str, tmp_path: Path) -> None:
+    unpack = {
+        "all.jsonl": bytes,
+        "all.jsonl.gz": gzip.decompress,
+        "all.jsonl.zst": lambda data: zstandard.ZstdDecompressor().stream_reader(io.BytesIO(data)).read(),
+    }
+    for name, unpacked in unpack.items():
+        for folder in ("one", "two"):
+            (tmp_path / folder).mkdir(exist_ok=True)
+            result = run("export", "--output", str(tmp_path / folder / name), "--store", url)
+            assert (result.exit_code, result.stdout) == (0, "")
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+        assert lines_of(unpacked((tmp_path / "one" / name).read_bytes()).decode()) == expected()
+    assert sorted(path.name for path in (tmp_path / "one").iterdir()) == sorted(unpack)
+
+
+def test_empty_index_gives_an_empty_file(tmp_path: Path) -> None:
+    url = make_index(tmp_path, {})
+    assert run("export", "--output", str(tmp_path / "all.jsonl"), "--store", url).exit_code == 0
+    assert (tmp_path / "all.jsonl").read_bytes() == b""
+
+
+def test_file_is_replaced_whole_or_not_at_all(url: str, tmp_path: Path) -> None:
+    output = tmp_path / "all.jsonl"
+    output.write_text("old")
+    assert run("export", "--output", str(output), "--store", "lmdb://gone").exit_code == 5
+    assert output.read_text() == "old"
+    assert run("export", "--output", str(output), "--store", url).exit_code == 0
+    assert lines_of(output.read_text()) == expected()
+
+
+def test_link_keeps_pointing_at_the_file(url: str, tmp_path: Path) -> None:
+    (tmp_path / "latest").symlink_to("all.jsonl")
+    assert run("export", "--output", str(tmp_path / "latest"), "--store", url).exit_code == 0
+    assert (tmp_path / "latest").is_symlink()
+    assert lines_of((tmp_path / "all.jsonl").read_text()) == expected()
+
+
+def test_pipe_is_written_and_not_replaced(url: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    read: list[str] = []
+    reader = threading.Thread(target=lambda: read.append((tmp_path / "pipe").read_text()))
+    reader.start()
+    assert run("export", "--output", str(tmp_path / "pipe"), "--store", url).exit_code == 0
+    reader.join()
+    assert lines_of(read[0]) == expected()
+    assert (tmp_path / "pipe").is_fifo()
+
+
+@pytest.mark.parametrize("name", ["all.jsonl", "all.jsonl.gz", "all.jsonl.zst", "all.tsv"])
+def test_ingest_of_the_export_gives_the_same_index(url: str, tmp_path: Path, name: str) -> None:
+    assert run("export", "--output", str(tmp_path / name), "--store", url).exit_code == 0
+    again = f"lmdb://{tmp_path / 'again'}"
+    field = () if name.endswith("tsv") else ("--fingerprint-field", "fingerprint")
+    assert run("ingest", str(tmp_path / name), *field, "--store", again).exit_code == 0
+    documents = lines_of(run("export", "--store", again).stdout)
+    if name.endswith("tsv"):  # it has no first seen
+        assert [(one["id"], one["fingerprint"]) for one in documents] == [
+            (one["id"], one["fingerprint"]) for one in expected()
+        ]
+    else:
+        assert documents == expected()
+
+
+def test_folder_that_is_missing_is_named(url: str, tmp_path: Path) -> None:
+    result = run("export", "--output", str(tmp_path / "gone" / "all.jsonl"), "--store", url)
+    assert result.exit_code == 1
+    assert str(tmp_path / "gone") in result.stderr
+    assert "No such file" in result.stderr

@@ -1,0 +1,316 @@
+"""`hsimhash ingest` through the real entry point."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from command_line import ids_in, make_index, on_terminal, own_process, run
+
+from hsimhash import sample
+from hsimhash.index import HSimIndex
+
+TEXT = "Near-duplicate pages are common on the web, and a search engine has to find {} of them quickly and cheaply. "
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"lmdb://{tmp_path / 'index'}"
+
+
+def pages(path: Path, count: int) -> Path:
+    path.write_text("".join(f"{number}\t{TEXT.format(number)}\n" for number in range(count)))
+    return path
+
+
+def fingerprints(path: Path, count: int) -> Path:
+    path.write_text("".join(f"{number}\t{number * 0x9E3779B97F4A7C15 % 2**64:016x}\n" for number in range(count)))
+    return path
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.01)
+
+
+# What goes in.
+
+
+def test_the_sample_goes_in_with_one_command(url: str) -> None:
+    result = run("ingest", str(sample.documents()), "--store", url)
+    assert result.exit_code == 0
+    summary = json.loads(result.stdout)
+    assert summary["documents"] == summary["added"] + summary["short"]
+    assert f"made {url} with layout 10 and profile auto-1" in result.stderr
+    assert len(ids_in(url)) == summary["added"]
+
+
+@pytest.mark.parametrize("packing", ["", ".gz", ".zst"])
+@pytest.mark.parametrize("mode", ["add", "skip", "tag"])
+def test_an_export_ingested_gives_the_same_index(packing: str, mode: str, tmp_path: Path) -> None:
+    documents = {f"https://example.org/{number}": number * 0x9E3779B97F4A7C15 % 2**64 for number in range(300)}
+    url, copy = make_index(tmp_path, documents, first_seen=12345), f"lmdb://{tmp_path / 'copy'}"
+    export = str(tmp_path / f"export.jsonl{packing}")
+    assert run("export", "--output", export, "--store", url).exit_code == 0
+    result = run("ingest", export, "--fingerprint-field", "fingerprint", "--on-duplicate", mode, "--store", copy)
+    assert result.exit_code == 0
+    with HSimIndex.open(url) as one, HSimIndex.open(copy) as other:
+        assert list(other.documents()) == list(one.documents())
+
+
+def test_a_folder_stdin_and_files_go_in(url: str, tmp_path: Path) -> None:
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "page.txt").write_text(TEXT)
+    path = tmp_path / "more.json.gz"
+    path.write_bytes(gzip.compress(b'{"url": "b", "body": "a text"}'))
+    arguments = ("--id-field", "url", "--text-field", "body", "--workers", "1", "--store", url)
+    result = run("ingest", str(tmp_path / "texts"), str(path), *arguments)
+    assert result.exit_code == 0
+    process = own_process("ingest", "-", *arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    stdout, _ = process.communicate(b'{"url": 7, "body": "another"}')
+    assert process.returncode == 0
+    assert json.loads(stdout)["added"] == 1
+    assert ids_in(url) == ["7", "b", "page.txt"]
+
+
+def test_fingerprints_are_recognised_and_said(url: str, tmp_path: Path) -> None:
+    result = run("ingest", str(fingerprints(tmp_path / "in.tsv", 5)), "--store", url)
+    assert "in.tsv holds fingerprints" in result.stderr
+    assert json.loads(result.stdout)["added"] == 5
+
+
+def test_skip_and_tag_do_as_they_say(url: str, tmp_path: Path) -> None:
+    (tmp_path / "in.tsv").write_text("a\t0x1\nb\t0x3\nc\t0xff000000\n")
+    tags = tmp_path / "tags.jsonl"
+    result = run("ingest", str(tmp_path / "in.tsv"), "--on-duplicate", "tag", "--tags", str(tags), "--store", url)
+    assert json.loads(result.stdout)["tags"] == str(tags)
+    matches = [json.loads(line)["match"] for line in tags.read_text().splitlines()]
+    assert matches == [None, {"id": "a", "distance": 1, "fingerprint": f"{1:016x}"}, None]
+    other = f"{url}-skip"
+    result = run("ingest", str(tmp_path / "in.tsv"), "--on-duplicate", "skip", "--store", other)
+    assert json.loads(result.stdout)["duplicates"] == 1
+    assert ids_in(other) == ["a", "c"]
+    result = run(
+        *("ingest", str(tmp_path / "in.tsv"), "--on-duplicate", "skip", "--store", f"{url}-0"), "--max-distance", "0"
+    )
+    assert json.loads(result.stdout)["duplicates"] == 0
+
+
+# Exit codes.
+
+
+def test_rejected_records_are_7_and_said_again_when_there_is_nothing_to_do(url: str, tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text('nonsense\n{"id": "a", "text": "b"}')
+    first = run("ingest", str(tmp_path / "in.jsonl"), "--store", url)
+    again = run("ingest", str(tmp_path / "in.jsonl"), "--store", url)
+    assert first.exit_code == again.exit_code == 7
+    assert json.loads(again.stdout) == {**json.loads(first.stdout), "repeated": True}
+    assert "1 record rejected, see" in first.stderr
+    assert "nothing to do" in again.stderr
+    assert Path(json.loads(first.stdout)["rejects"]).read_text().count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nowhere.jsonl"], "nowhere.jsonl cannot be read: No such file"),
+        (["pages.txt"], "its name does not tell"),
+        (["-", "-"], "can only be the last input"),
+        ([], "Missing argument"),
+        (["in.tsv", "--format", "xml"], "--format"),
+        (["in.tsv", "--tags", "tags.jsonl"], "where on_duplicate is tag"),
+        (["in.tsv", "--on-duplicate", "drop"], "--on-duplicate"),
+        (["in.tsv", "--max-distance", "9", "--on-duplicate", "skip"], "outside 0 to 3"),
+        (["in.tsv", "--no-such-flag"], "No such option"),
+    ],
+)
+def test_misuse_is_2_before_a_job_is_made(
+    arguments: list[str], message: str, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    fingerprints(tmp_path / "in.tsv", 2)
+    (tmp_path / "pages.txt").write_text("")
+    result = run("ingest", *arguments, "--store", url)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+    assert not (tmp_path / "index" / "jobs").exists()
+
+
+def test_a_memory_store_is_refused(tmp_path: Path) -> None:
+    result = run("ingest", str(fingerprints(tmp_path / "in.tsv", 2)), "--store", "memory://x")
+    assert result.exit_code == 2
+    assert "nothing would remain" in result.stderr
+
+
+@pytest.mark.parametrize("flags", [("--layout", "4"), ("--profile", "zh-1")])
+def test_another_layout_or_profile_than_the_index_has_is_5(flags: tuple[str, str], tmp_path: Path) -> None:
+    url = make_index(tmp_path, {})
+    result = run("ingest", str(fingerprints(tmp_path / "in.tsv", 2)), "--store", url, *flags)
+    assert result.exit_code == 5
+    assert ids_in(url) == []
+
+
+def test_a_read_only_store_is_4(tmp_path: Path, read_only_disk: tuple[Path, Callable[[], None]]) -> None:
+    disk, make_read_only = read_only_disk
+    url = make_index(disk, {})
+    make_read_only()
+    result = run("ingest", str(fingerprints(tmp_path / "in.tsv", 2)), "--store", url)
+    assert result.exit_code == 4
+    assert "Read-only file system" in result.stderr
+
+
+def test_a_damaged_input_is_said_and_what_came_before_is_in_the_index(url: str, tmp_path: Path) -> None:
+    packed = gzip.compress(b"".join(f"{number}\t{os.urandom(20).hex()}\n".encode() for number in range(5000)))
+    (tmp_path / "in.tsv.gz").write_bytes(packed[: len(packed) // 2])
+    result = run("ingest", str(tmp_path / "in.tsv.gz"), "--workers", "1", "--store", url)
+    assert result.exit_code == 7
+    assert "damaged or cut off about byte" in result.stderr
+    assert "0" in ids_in(url)
+
+
+# Interruptions.
+
+
+@pytest.fixture
+def slow_job(tmp_path: Path, url: str) -> Iterator[tuple[subprocess.Popen[bytes], list[str]]]:
+    """An ingest of a pipe that stays open, some of it acknowledged; and its arguments."""
+    job = tmp_path / "job"
+    arguments = ["ingest", "-", "--format", "fingerprints", "--on-duplicate", "tag", "--job", str(job), "--store", url]
+    process = own_process(*arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdin is not None
+    process.stdin.write(fingerprints(tmp_path / "in.tsv", 1500).read_bytes())
+    process.stdin.flush()
+    wait_until(lambda: (job / "tags.jsonl").exists() and (job / "tags.jsonl").stat().st_size > 0)
+    yield process, arguments
+    process.kill()
+    process.communicate()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_resumably_though_stdin_is_silent(
+    number: signal.Signals, slow_job: tuple[subprocess.Popen[bytes], list[str]], tmp_path: Path, url: str
+) -> None:
+    process, arguments = slow_job
+    process.send_signal(number)
+    wait_until(lambda: process.poll() is not None)
+    assert process.returncode == 130
+    assert process.stdout is not None
+    assert process.stderr is not None
+    assert process.stdout.read() == b""
+    talk = process.stderr.read().decode()
+    assert "interrupted" in talk
+    assert "the same command with the same input goes on" in talk
+    assert "Traceback" not in talk
+    rest = own_process(*arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    stdout, _ = rest.communicate((tmp_path / "in.tsv").read_bytes())
+    assert json.loads(stdout)["documents"] == 1500
+    assert len(ids_in(url)) == 1500
+
+
+def test_a_second_process_on_the_same_job_is_refused_and_told_whose_it_is(
+    slow_job: tuple[subprocess.Popen[bytes], list[str]],
+) -> None:
+    process, arguments = slow_job
+    result = run(*arguments)
+    assert result.exit_code == 4
+    assert f"process {process.pid} works on the same job" in result.stderr
+
+
+@pytest.mark.parametrize("mode", ["add", "skip"])
+def test_an_ingest_of_texts_that_is_interrupted_goes_on(mode: str, url: str, tmp_path: Path) -> None:
+    path = pages(tmp_path / "in.tsv", 15_000)
+    arguments = ["ingest", str(path), "--on-duplicate", mode, "--workers", "2", "--store", url]
+    process = own_process(*arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    wait_until(lambda: any((tmp_path / "index" / "jobs").glob("*/checkpoint.json")))
+    process.send_signal(signal.SIGINT)
+    _, talk = process.communicate()
+    assert process.returncode == 130, talk.decode()
+    assert b"the same command goes on" in talk
+    done = own_process(*arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    stdout, talk = done.communicate()
+    assert done.returncode == 0
+    assert b"resuming at" in talk
+    assert json.loads(stdout)["documents"] == 15_000
+
+
+def test_two_signals_end_it_at_once(slow_job: tuple[subprocess.Popen[bytes], list[str]]) -> None:
+    process, _ = slow_job
+    assert process.stderr is not None
+    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGTERM)
+    wait_until(lambda: process.poll() is not None)
+    assert process.returncode == 130
+    assert b"Traceback" not in process.stderr.read()
+
+
+@pytest.mark.parametrize("mode", ["add", "tag"])
+def test_a_killed_ingest_goes_on(mode: str, url: str, tmp_path: Path) -> None:
+    path = fingerprints(tmp_path / "in.tsv", 30_000)
+    arguments = ["ingest", str(path), "--on-duplicate", mode, "--store", url, "--quiet"]
+    process = own_process(*arguments, stdout=subprocess.PIPE)
+    wait_until(lambda: any((tmp_path / "index" / "jobs").glob("*/checkpoint.json")))
+    process.kill()
+    process.communicate()
+    result = run(*arguments)
+    assert result.exit_code == 0
+    counts = json.loads(result.stdout)
+    assert counts["documents"] == counts["added"] == len(ids_in(url)) == 30_000
+    assert run("check", "--store", url).exit_code == 0
+
+
+def test_an_unfinished_job_begun_otherwise_is_2_with_the_difference(url: str, tmp_path: Path) -> None:
+    path = fingerprints(tmp_path / "in.tsv", 30_000)
+    arguments = ["ingest", str(path), "--store", url, "--quiet"]
+    process = own_process(*arguments, "--on-duplicate", "tag", stdout=subprocess.PIPE)
+    wait_until(lambda: any((tmp_path / "index" / "jobs").glob("*/checkpoint.json")))
+    process.kill()
+    process.communicate()
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert 'on_duplicate was "tag", is "add"' in result.stderr
+    assert "--fresh" in result.stderr
+    assert run(*arguments, "--fresh").exit_code == 0
+
+
+# What is shown.
+
+
+def test_a_terminal_shows_a_bar_and_the_summary(url: str, tmp_path: Path) -> None:
+    code, shown = on_terminal("ingest", str(fingerprints(tmp_path / "in.tsv", 20_000)), "--store", url)
+    assert code == 0
+    assert "20,000 documents" in shown
+    assert '"added": 20000' in shown
+
+
+def test_quiet_shows_no_bar(url: str, tmp_path: Path) -> None:
+    path = fingerprints(tmp_path / "in.tsv", 20_000)
+    _, shown = on_terminal("ingest", str(path), "--store", url, "--quiet")
+    assert "20,000 documents" not in shown
+    assert '"added": 20000' in shown
+
+
+def test_elsewhere_a_line_tells_how_far_it_is_every_10_s(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hsimhash.cli.ingest.PROGRESS_INTERVAL_S", 0)
+    result = run("ingest", str(fingerprints(tmp_path / "in.tsv", 20_000)), "--store", url)
+    assert "hsimhash: reading: 100%, 20,000 documents" in result.stderr
+    assert "hsimhash: merging: 100%, 20,000 documents" in result.stderr
+
+
+def test_settings_come_from_the_environment_too(url: str, tmp_path: Path) -> None:
+    (tmp_path / "in.tsv").write_text("a\t0x1\nb\t0x3\n")
+    variables = {"HSIMHASH_STORE": url, "HSIMHASH_ON_DUPLICATE": "skip", "HSIMHASH_JOB": str(tmp_path / "job")}
+    result = run("ingest", str(tmp_path / "in.tsv"), environment=variables)
+    assert json.loads(result.stdout)["duplicates"] == 1
+    assert (tmp_path / "job" / "summary.json").exists()

@@ -1,0 +1,259 @@
+"""The program around the commands: help, hints, exit codes, signals, pipes, full and read-only disks."""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+
+import click
+import pytest
+from command_line import ids_in, make_index, own_process, run
+
+from hsimhash import errors
+from hsimhash.cli.console import iso_time, size
+from hsimhash.cli.exits import ExitCode, exit_code_of, message_of
+from hsimhash.cli.program import COMMANDS
+from hsimhash.settings import SettingsError
+from hsimhash.store.environment import WRITER_LOCK, WriterLock
+
+OPENING = [  # commands that need an index, complete but for it
+    ("query", "1"),
+    ("describe",),
+    ("check",),
+    ("compact",),
+    ("backup", "copy"),
+    ("remove", "a", "--yes"),
+    ("expire", "--before", "1d", "--yes"),
+    ("export",),
+]
+
+
+@pytest.fixture(autouse=True)
+def _empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_version_is_the_packages_own() -> None:
+    assert run("--version").stdout == f"hsimhash, version {version('hsimhash')}\n"
+
+
+def test_help_lists_every_command_and_imports_none() -> None:
+    code = (
+        "import sys\n"
+        "sys.argv = ['hsimhash', '--help']\n"
+        "from hsimhash.cli import main\n"
+        "try:\n    main()\n"
+        "except SystemExit:\n"
+        "    print([name for name in sys.modules if name in ('pydantic', 'rich', 'hsimhash.cli.query')])\n"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert shown.endswith("[]\n")
+    for name in COMMANDS:
+        assert f"\n  {name} " in shown
+
+
+def test_every_listed_command_is_there() -> None:
+    for name in COMMANDS:
+        module = name.replace("-", "_")
+        assert isinstance(getattr(importlib.import_module(f"hsimhash.cli.{module}"), module), click.Command)
+
+
+@pytest.mark.parametrize("command", [*[(name,) for name in COMMANDS if name != "settings"], ("settings", "show")])
+def test_help_of_a_command_shows_an_example(command: tuple[str, ...]) -> None:
+    result = run(*command, "--help")
+    assert result.exit_code == 0
+    assert "Example:" in result.stdout
+    assert f"hsimhash {command[0]}" in result.stdout.split("Example:")[1]
+
+
+def test_unknown_command_names_the_nearest() -> None:
+    result = run("qeury")
+    assert result.exit_code == ExitCode.MISUSED
+    assert "No such command 'qeury'. Did you mean 'query'?" in result.stderr
+    assert "There are: demo, plan" in run("zzz").stderr
+
+
+@pytest.mark.parametrize("command", [*OPENING, ("create-table",), ("fingerprint", "x"), ("settings", "show")])
+def test_wrong_flag_is_misuse_and_names_the_flag(command: tuple[str, ...]) -> None:
+    result = run(*command, "--stroe", "lmdb://x")
+    assert result.exit_code == ExitCode.MISUSED
+    assert "No such option" in result.stderr
+    assert "--stroe" in result.stderr
+
+
+def test_wrong_flag_names_the_nearest() -> None:
+    assert "--store" in run("query", "1", "--stor", "lmdb://x").stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("command", OPENING, ids=lambda command: command[0])
+def test_missing_index_is_a_mismatch_and_names_the_remedy(command: tuple[str, ...]) -> None:
+    result = run(*command, "--store", "lmdb://gone")
+    assert result.exit_code == ExitCode.MISMATCH
+    assert result.stdout == ""
+    assert "gone" in result.stderr
+    assert "hsimhash create-table" in result.stderr
+    assert not Path("gone").exists()
+
+
+@pytest.mark.parametrize("command", OPENING, ids=lambda command: command[0])
+def test_layout_that_was_asked_for_must_be_the_indexs_own(command: tuple[str, ...], tmp_path: Path) -> None:
+    url = make_index(tmp_path, layout="4")
+    before = ids_in(url)
+    result = run(*command, "--store", url, environment={"HSIMHASH_LAYOUT": "20"})
+    assert result.exit_code == ExitCode.MISMATCH
+    assert "layout 4, not 20" in result.stderr
+    assert ids_in(url) == before
+    assert not Path("copy").exists()
+
+
+def test_profile_that_was_asked_for_must_be_the_indexs_own(tmp_path: Path) -> None:
+    result = run("query", "1", "--store", make_index(tmp_path), environment={"HSIMHASH_PROFILE": "zh-1"})
+    assert result.exit_code == ExitCode.MISMATCH
+    assert "profile auto-1, not zh-1" in result.stderr
+
+
+def test_default_layout_is_no_wish(tmp_path: Path) -> None:
+    assert run("query", "1", "--store", make_index(tmp_path, layout="4")).exit_code == ExitCode.DONE
+
+
+@pytest.mark.parametrize("command", [*OPENING, ("create-table",), ("fingerprint", "x"), ("settings", "show")])
+def test_invalid_settings_end_with_their_own_code(command: tuple[str, ...]) -> None:
+    Path("hsimhash.yaml").write_text("stroe: lmdb://x\n")
+    result = run(*command)
+    assert result.exit_code == ExitCode.SETTINGS_INVALID
+    assert result.stderr.startswith("hsimhash: error: hsimhash.yaml:1: unknown key 'stroe'")
+
+
+def test_config_flag_names_the_settings_file(tmp_path: Path) -> None:
+    Path("mine.yaml").write_text(f"store: {make_index(tmp_path)}\n")
+    assert run("--config", "mine.yaml", "describe").exit_code == ExitCode.DONE
+    assert run("--config", "gone.yaml", "describe").exit_code == ExitCode.SETTINGS_INVALID
+
+
+def test_bad_value_of_a_flag_is_misuse() -> None:
+    result = run("query", "1", "--store", "pages")
+    assert result.exit_code == ExitCode.MISUSED
+    assert "--store: store = 'pages'" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.StoreUnavailableError("x"), 4),
+        (errors.StoreBusyError("x"), 4),
+        (errors.IndexNotFoundError("x"), 5),
+        (errors.IndexExistsError("x"), 5),
+        (errors.LayoutMismatchError("x"), 5),
+        (errors.ProfileMismatchError("x"), 5),
+        (errors.FormatVersionError("x"), 5),
+        (errors.CorruptionError("x"), 1),
+        (errors.StoreClosedError("x"), 1),
+        (errors.TextTooShortError("x"), 1),
+        (SettingsError("x"), 3),
+        (ValueError("x"), 2),
+        (OSError(errno.ENOSPC, "full", "f"), 1),
+        (KeyError("x"), 1),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_error_ends_in_its_exit_code(error: Exception, code: int) -> None:
+    assert exit_code_of(error) == code
+
+
+def test_message_is_one_line_and_names_the_file() -> None:
+    assert message_of(ValueError("first\nsecond")) == "first second"
+    assert message_of(OSError(errno.EACCES, "Permission denied", "pages.txt")) == "pages.txt: Permission denied"
+    assert message_of(KeyError("x")).startswith("unexpected KeyError: 'x'; this is a bug")
+
+
+def test_verbose_error_has_a_traceback_others_have_none() -> None:
+    command = ("describe", "--store", "lmdb://gone")
+    assert run(*command).stderr.count("\n") == 1
+    assert "Traceback" in run("-v", *command).stderr
+
+
+def test_index_that_another_process_writes_is_told_with_its_holder(tmp_path: Path) -> None:
+    url = make_index(tmp_path)
+    with WriterLock(tmp_path / "index" / WRITER_LOCK).held(0):
+        process = own_process("remove", "a", "--yes", "--store", url, "--lock-timeout", "0.1", stderr=subprocess.PIPE)
+        _, told = process.communicate()
+    assert process.returncode == ExitCode.STORE_UNREACHABLE
+    assert b"is writing" in told
+    assert ids_in(url) == sorted(["a", "b", "far", "中文"])
+
+
+def test_reader_that_goes_away_ends_the_program_quietly(tmp_path: Path) -> None:
+    url = make_index(tmp_path, {f"document {number:0>99}": number for number in range(5_000)})
+    process = own_process("export", "--store", url, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.readline()
+    process.stdout.close()
+    told = process.stderr.read()
+    process.stderr.close()
+    assert process.wait() == ExitCode.DONE
+    assert told == b""
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_interruption_ends_with_130_and_no_traceback(sent: signal.Signals, tmp_path: Path) -> None:
+    url = make_index(tmp_path)
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with own_process("query", "-", "--store", url, **pipes) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        # A batch of queries, whose answers tell that the program is at work and waits for more.
+        process.stdin.write(b'{"fingerprint": 1}\n' * 1_000)
+        process.stdin.flush()
+        assert process.stdout.readline().startswith(b'{"line": 1')
+        process.send_signal(sent)
+        _, told = process.communicate()
+    assert process.returncode == ExitCode.INTERRUPTED
+    assert told == b"hsimhash: interrupted\n"
+
+
+def test_full_standard_output_is_an_error(tmp_path: Path) -> None:
+    url = make_index(tmp_path)
+    with Path("/dev/full").open("wb") as full:
+        process = own_process("export", "--store", url, stdout=full, stderr=subprocess.PIPE)
+        _, told = process.communicate()
+    assert process.returncode == ExitCode.FAILED
+    assert b"hsimhash: error: standard output: No space left on device" in told
+
+
+def test_full_disk_is_an_error_that_names_the_file_and_leaves_none(
+    tmp_path: Path, small_disk: Callable[[str], Path]
+) -> None:
+    url = make_index(tmp_path, {f"document {number:0>99}": number for number in range(2_000)})
+    output = small_disk("64k") / "all.jsonl"
+    result = run("export", "--store", url, "--output", str(output))
+    assert result.exit_code == ExitCode.FAILED
+    assert f"hsimhash: error: {output}: No space left on device" in result.stderr
+    assert list(output.parent.iterdir()) == []
+
+
+def test_read_only_folder_is_an_error_that_names_it(read_only_disk: tuple[Path, Callable[[], None]]) -> None:
+    folder, freeze = read_only_disk
+    url = make_index(folder)
+    freeze()
+    removed = run("remove", "a", "--yes", "--store", url)
+    assert removed.exit_code == ExitCode.STORE_UNREACHABLE
+    assert f"{folder}" in removed.stderr
+    assert "read-only" in removed.stderr
+    exported = run("export", "--store", url, "--output", str(folder / "all.jsonl"))
+    assert exported.exit_code == ExitCode.FAILED
+    assert str(folder) in exported.stderr
+    assert "Read-only file system" in exported.stderr
+    assert run("query", "1", "--store", url).exit_code == ExitCode.DONE
+
+
+def test_numbers_and_times_are_written_for_people() -> None:
+    assert [size(count) for count in (0, 1023, 1024, 5 << 30)] == ["0 bytes", "1023 bytes", "1.0 KiB", "5.0 GiB"]
+    assert iso_time(1_700_000_000_999) == "2023-11-14T22:13:20Z"
+    assert iso_time(2**63 - 1) == str(2**63 - 1)

@@ -1,0 +1,204 @@
+"""`hsimhash query`."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from command_line import lines_of, make_index, on_terminal, own_process, run
+
+from hsimhash.fingerprint import Profile
+from hsimhash.index import HSimIndex
+
+TEXT = "a text with enough words in it to be fingerprinted, and then a few more of them for good measure"
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return make_index(tmp_path, first_seen=1_700_000_000_000)
+
+
+def found(text: str) -> list[list[str]]:
+    return [[match["id"] for match in answer["matches"]] for answer in lines_of(text)]
+
+
+def test_fingerprints_are_answered_in_order_with_nearest_first(url: str) -> None:
+    result = run("query", "0000000000000003", "0x1", "18446744073709551615", "--store", url)
+    assert result.exit_code == 0
+    assert found(result.stdout) == [["b", "a", "中文"], ["a", "b", "中文"], ["far"]]
+    answer = lines_of(result.stdout)[0]
+    assert answer["fingerprint"] == "0000000000000003"
+    assert answer["matches"][0] == {
+        "distance": 0,
+        "id": "b",
+        "fingerprint": "0000000000000003",
+        "first_seen": 1_700_000_000_000,
+    }
+
+
+def test_document_is_not_its_own_match(url: str) -> None:
+    result = run("query", "--id", "b", "--store", url)
+    assert found(result.stdout) == [["a", "中文"]]
+    assert lines_of(result.stdout)[0]["id"] == "b"
+
+
+def test_unknown_document_fails_with_a_message(url: str) -> None:
+    result = run("query", "--id", "nobody", "--store", url)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "no document 'nobody'" in result.stderr
+
+
+def test_text_file_and_stdin_give_the_same_answer(url: str, tmp_path: Path) -> None:
+    with HSimIndex.open(url) as index:
+        index.add(index.profile.fingerprint(TEXT), "the text")
+    (tmp_path / "text").write_text(TEXT)
+    answers = [
+        run("query", "--text", TEXT, "--store", url),
+        run("query", "--file", str(tmp_path / "text"), "--store", url),
+        run("query", "--file", "-", "--store", url, given=TEXT),
+    ]
+    assert {answer.stdout for answer in answers} == {answers[0].stdout}
+    assert found(answers[0].stdout) == [["the text"]]
+
+
+def test_text_too_short_is_an_error(url: str) -> None:
+    result = run("query", "--text", " ", "--store", url)
+    assert (result.exit_code, result.stdout) == (1, "")
+
+
+def test_profile_that_no_longer_gives_its_fingerprints_is_a_mismatch(tmp_path: Path) -> None:
+    changed = Profile.from_json({**Profile("mine-1").to_json(), "probe": "0" * 16})
+    url = f"lmdb://{tmp_path / 'changed'}"
+    HSimIndex.create(url, profile=changed).close()
+    for result in (
+        run("query", "--text", TEXT, "--store", url),
+        run("query", "-", "--store", url, given=json.dumps({"text": TEXT})),
+    ):
+        assert (result.exit_code, result.stdout) == (5, "")
+        assert "profile mine-1 gives" in result.stderr
+    assert run("query", "1", "--store", url).exit_code == 0
+
+
+def test_file_that_is_missing_or_no_text_is_named(url: str, tmp_path: Path) -> None:
+    (tmp_path / "latin").write_bytes(b"caf\xe9")
+    for name, reason in [("gone", "No such file"), ("latin", "not UTF-8")]:
+        result = run("query", "--file", str(tmp_path / name), "--store", url)
+        assert result.exit_code == 1
+        assert str(tmp_path / name) in result.stderr
+        assert reason in result.stderr
+
+
+def test_bounds_narrow_the_answer(url: str) -> None:
+    assert found(run("query", "1", "--max-distance", "1", "--store", url).stdout) == [["a", "b"]]
+    assert found(run("query", "1", "--limit", "1", "--store", url).stdout) == [["a"]]
+    assert found(run("query", "1", "--exclude", "a", "--limit", "1", "--store", url).stdout) == [["b"]]
+    beyond = run("query", "1", "--max-distance", "4", "--store", url)
+    assert beyond.exit_code == 2
+    assert "max_distance 4 is outside 0 to 3" in beyond.stderr
+
+
+def test_distance_may_come_from_the_settings(url: str) -> None:
+    result = run("query", "1", environment={"HSIMHASH_STORE": url, "HSIMHASH_MAX_DISTANCE": "0"})
+    assert found(result.stdout) == [["a"]]
+
+
+def test_exit_code_tells_whether_anything_was_found(url: str) -> None:
+    assert run("query", "1", "--exit-code", "--store", url).exit_code == 0
+    assert run("query", "123456789abcdef0", "1", "--exit-code", "--store", url).exit_code == 0
+    assert run("query", "123456789abcdef0", "--exit-code", "--store", url).exit_code == 8
+    assert run("query", "123456789abcdef0", "--store", url).exit_code == 0
+
+
+def test_lines_are_answered_with_their_number_and_id(url: str) -> None:
+    given = [{"fingerprint": "0000000000000001", "id": "a"}, {"fingerprint": 3}, {"text": ""}, {"text": TEXT, "id": 7}]
+    result = run("query", "-", "--store", url, given="\n\n".join(map(json.dumps, given)))
+    assert result.exit_code == 0
+    answers = lines_of(result.stdout)
+    assert [answer["line"] for answer in answers] == [1, 3, 5, 7]
+    assert [answer.get("id") for answer in answers] == ["a", None, None, "7"]
+    assert found(result.stdout) == [["b", "中文"], ["b", "a", "中文"], [], []]
+    assert answers[2]["fingerprint"] is None
+
+
+def test_bad_lines_are_told_and_the_rest_is_answered(url: str) -> None:
+    bad = [
+        b"{",
+        b"[1]",
+        b'{"id": "a"}',
+        b'{"text": 5}',
+        b'{"fingerprint": "xyz"}',
+        b'{"fingerprint": true}',
+        b'{"fingerprint": -1}',
+        b'{"fingerprint": 18446744073709551616}',
+        b'{"fingerprint": 1, "id": ["a"]}',
+        b'{"fingerprint": 1, "id": "a\\u0000"}',
+        b'{"text": "\\ud800"}',
+        b'{"text": "\xff"}',
+        b"[" * 200_000,
+        b"1" * 5_000,
+        b'{"text": "' + b"x" * (16 << 20) + b'"}',
+    ]
+    lines = [b'\xef\xbb\xbf{"fingerprint": 1}', *bad, b'{"fingerprint": 3}']
+    result = run("query", "-", "--store", url, "--exit-code", given=b"\r\n".join(lines))
+    assert result.exit_code == 7
+    assert [answer["line"] for answer in lines_of(result.stdout)] == [1, len(lines)]
+    told = [line for line in result.stderr.splitlines() if "rejected" in line]
+    assert [line.split(": ")[1] for line in told] == [f"stdin:{number}" for number in range(2, len(lines))]
+    assert "longer than 16 MiB" in told[-1]
+
+
+def test_more_lines_than_a_batch_keep_their_order(url: str) -> None:
+    given = "".join(f'{{"fingerprint": {number << 40}}}\n' for number in range(2_500))
+    answers = lines_of(run("query", "-", "--store", url, given=given).stdout)
+    assert [int(str(answer["fingerprint"]), 16) >> 40 for answer in answers] == list(range(2_500))
+
+
+def test_fields_of_lines_are_those_of_the_settings(url: str) -> None:
+    result = run(
+        "query", "-", "--text-field", "body", "--id-field", "url", "--store", url, given='{"body":"","url":"u"}'
+    )
+    assert lines_of(result.stdout) == [{"line": 1, "id": "u", "fingerprint": None, "matches": []}]
+
+
+def test_no_lines_are_no_answers(url: str) -> None:
+    result = run("query", "-", "--store", url)
+    assert (result.exit_code, result.stdout) == (0, "")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("1", "--id", "a"),
+        ("--text", "x", "--file", "y"),
+        ("-", "1"),
+        ("--id", "a", "--exclude", "b"),
+        ("1", "--limit", "0"),
+    ],
+)
+def test_sources_that_contradict_are_misuse(url: str, arguments: tuple[str, ...]) -> None:
+    assert run("query", *arguments, "--store", url).exit_code == 2
+
+
+def test_bad_fingerprint_is_misuse_and_named_before_any_index_is_opened() -> None:
+    result = run("query", "12xy", "--store", "lmdb://gone")
+    assert result.exit_code == 2
+    assert "12xy" in result.stderr
+
+
+def test_terminal_shows_a_table_unless_json_is_asked_for(url: str) -> None:
+    code, shown = on_terminal("query", "1", "123456789abcdef0", "--store", url)
+    assert code == 0
+    assert "first seen" in shown
+    assert "2023-11-14T22:13:20Z" in shown
+    assert "中文" in shown
+    assert "123456789abcdef0: nothing found" in shown
+    code, shown = on_terminal("query", "1", "--json", "--store", url)
+    assert found(shown) == [["a", "b", "中文"]]
+
+
+def test_pipe_gets_utf_8_whatever_the_locale(url: str) -> None:
+    latin = {"PYTHONIOENCODING": "latin-1"}
+    process = own_process("query", "7", "--store", url, stdout=subprocess.PIPE, environment=latin)
+    answer, _ = process.communicate()
+    assert "中文".encode() in answer

@@ -1,0 +1,85 @@
+"""Standard streams that the caller closed, inputs that are damaged or lead nowhere: nothing is lost for them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from hsimhash.index import HSimIndex
+from tests.command_line import own_process, run
+
+LINES = "".join(f'{{"id": "d{number}", "fingerprint": "{number:016x}"}}\n' for number in range(2_000))
+
+
+def test_closed_streams_do_no_harm_to_the_index(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text(LINES)
+    store = f"lmdb://{tmp_path / 'index'}"
+    command = ("ingest", str(tmp_path / "in.jsonl"), "--fingerprint-field", "fingerprint", "--store", store)
+    process = own_process(*command, preexec_fn=lambda: [os.close(number) for number in (0, 1, 2)] and None)
+    assert process.wait() == 0
+    with HSimIndex.open(store) as index:
+        assert index.count() == 2_000
+        assert index.check().is_sound
+
+
+@pytest.mark.parametrize("command", [("ingest", "-"), ("query", "-")])
+def test_a_closed_stdin_cannot_be_read(command: tuple[str, ...], tmp_path: Path) -> None:
+    HSimIndex.create(f"lmdb://{tmp_path / 'index'}").close()
+    process = own_process(
+        *command, "--store", f"lmdb://{tmp_path / 'index'}", stderr=subprocess.PIPE, preexec_fn=lambda: os.close(0)
+    )
+    _, told = process.communicate()
+    assert process.returncode == 2
+    assert b"stdin is closed" in told
+
+
+@pytest.mark.parametrize(
+    ("name", "packed"),
+    [
+        ("in.jsonl.zst", zstandard.ZstdCompressor().compress(LINES.encode()) + b"junk"),
+        ("in.jsonl.gz", gzip.compress(LINES.encode()) + b"junk"),
+    ],
+)
+def test_what_came_before_the_damage_is_kept(name: str, packed: bytes, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(packed)
+    store = f"lmdb://{tmp_path / 'index'}"
+    result = run("ingest", str(tmp_path / name), "--fingerprint-field", "fingerprint", "--store", store)
+    assert result.exit_code == 7
+    assert "None" not in result.stderr
+    assert json.loads(result.stdout)["added"] == 2_000
+
+
+def test_a_link_to_itself_is_a_reject_and_the_rest_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "self").symlink_to("self")
+    (tmp_path / "in" / "text").write_text("some words of a text")
+    result = run("ingest", str(tmp_path / "in"), "--store", f"lmdb://{tmp_path / 'index'}")
+    assert result.exit_code == 7
+    summary = json.loads(result.stdout)
+    assert (summary["added"], summary["rejected"]) == (1, 1)
+
+
+def test_ctrl_c_while_workers_start_is_an_interruption(tmp_path: Path) -> None:
+    text = "a page of many different words " * 40
+    lines = (json.dumps({"id": str(number), "text": f"{number} {text}"}) for number in range(3_000))
+    (tmp_path / "in.jsonl").write_text("\n".join(lines))
+    process = own_process(
+        *("ingest", str(tmp_path / "in.jsonl"), "--workers", "2", "--store", f"lmdb://{tmp_path / 'index'}"),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    while not (tmp_path / "index" / "jobs").exists() and process.poll() is None:
+        pass  # the job begins just before the workers start
+    os.killpg(process.pid, signal.SIGINT)
+    _, told = process.communicate()
+    assert b"Traceback" not in told
+    assert b"worker died" not in told
+    assert process.returncode == 130

@@ -1,0 +1,434 @@
+"""The embedded store where it is more than the contract: locks, forks, disks, compaction, backup, repair."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hsimhash.errors import (
+    CorruptionError,
+    IndexExistsError,
+    LayoutMismatchError,
+    StoreBusyError,
+    StoreUnavailableError,
+)
+from hsimhash.layout import Layout
+from hsimhash.store import Document, Record, create_store, open_store
+from hsimhash.store.embedded import EmbeddedStore, Rows, digest, document_key, pack
+
+RECORD = Record(Layout.named("10"), {"name": "test-1"})
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "index"
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[EmbeddedStore]:
+    with EmbeddedStore.create(f"lmdb://{path}", path, RECORD, lock_timeout_s=1) as made:
+        yield made
+
+
+def put(store: EmbeddedStore, *documents: tuple[str, int]) -> int:
+    values = np.array([value for _, value in documents], np.uint64)
+    return store.insert([doc_id.encode() for doc_id, _ in documents], values, np.full(len(values), 7, np.int64))
+
+
+def in_another_process(code: str, path: Path) -> subprocess.Popen[str]:
+    """Start Python on `code`, where `store` is the index at `path`."""
+    prelude = (
+        "import sys, numpy as np\n"
+        "from pathlib import Path\n"
+        "from hsimhash.store.embedded import EmbeddedStore\n"
+        f"store = EmbeddedStore('lmdb://x', Path({str(path)!r}))\n"
+    )
+    return subprocess.Popen([sys.executable, "-c", prelude + code], stdin=-1, stdout=-1, text=True)
+
+
+def answer(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def tell(process: subprocess.Popen[str]) -> None:
+    assert process.stdin is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+
+
+def test_a_second_writer_waits_then_is_told_who_writes(store: EmbeddedStore, path: Path) -> None:
+    code = (
+        "with store.environment.locked(1):\n"
+        "    print('held', flush=True); sys.stdin.readline()\n"
+        "print('free', flush=True)"
+    )
+    with in_another_process(code, path) as other:
+        assert answer(other) == "held"
+        with pytest.raises(StoreBusyError, match=f"process {other.pid} is writing"):
+            put(store, ("a", 1))
+        assert store.documents([1]) == [[]]  # readers are not held up
+        tell(other)
+        assert answer(other) == "free"
+        assert put(store, ("a", 1)) == 1
+
+
+def test_a_killed_writer_leaves_no_lock(store: EmbeddedStore, path: Path) -> None:
+    code = "with store.environment.locked(1):\n    print('held', flush=True); sys.stdin.readline()"
+    with in_another_process(code, path) as other:
+        assert answer(other) == "held"
+        other.kill()
+        other.wait()
+    assert put(store, ("a", 1)) == 1
+
+
+def test_what_another_process_wrote_is_seen(store: EmbeddedStore, path: Path) -> None:
+    code = "store.insert([b'b'], np.array([5], np.uint64), np.array([7]))"
+    with in_another_process(code, path) as other:
+        assert other.wait() == 0
+    assert store.documents([5]) == [[Document("b", 5, 7)]]
+
+
+def test_a_writer_whose_lock_file_is_deleted_stores_nothing_and_says_so(store: EmbeddedStore, path: Path) -> None:
+    def write_without_lock_file() -> None:
+        with store.environment.write(1) as transaction:
+            (path / "writer.lock").unlink()
+            Rows(store, transaction).put([(b"a", 1, 7)])
+
+    with pytest.raises(StoreBusyError, match="was deleted"):
+        write_without_lock_file()
+    assert store.lookup([b"a"]) == [None]
+    assert put(store, ("a", 1)) == 1
+
+
+def test_a_deleted_lmdb_lock_file_is_made_again(store: EmbeddedStore, path: Path) -> None:
+    put(store, ("a", 1))
+    Path(f"{(path / 'data.mdb').resolve()}-lock").unlink()
+    assert store.documents([1]) == [[Document("a", 1, 7)]]
+    assert put(store, ("b", 1)) == 1
+    with in_another_process("print(store.count(), flush=True)", path) as other:
+        assert answer(other) == "2"
+
+
+def test_a_deleted_index_is_an_error_not_an_empty_result(store: EmbeddedStore, path: Path) -> None:
+    put(store, ("a", 1))
+    (path / "data.mdb").resolve().unlink()
+    for _ in range(2):
+        with pytest.raises(CorruptionError, match=r"data-.* is missing"):
+            store.documents([1])
+
+
+@pytest.mark.parametrize("content", [b"", b"not lmdb at all" * 1000])
+def test_a_file_that_is_no_index_is_a_clear_error(path: Path, content: bytes) -> None:
+    path.mkdir()
+    (path / "data.mdb").write_bytes(content)
+    with pytest.raises((CorruptionError, StoreUnavailableError), match="index"):
+        open_store(f"lmdb://{path}")
+
+
+def test_a_full_disk_is_a_clear_error_and_loses_nothing(small_disk: Callable[[str], Path]) -> None:
+    path = small_disk("2m") / "index"
+    acknowledged: list[str] = []
+
+    def fill(store: EmbeddedStore) -> None:
+        for number in range(100):
+            documents = [(f"{number} {place}", (number << 32) + place) for place in range(500)]
+            put(store, *documents)
+            acknowledged.extend(doc_id for doc_id, _ in documents)
+
+    with EmbeddedStore.create(f"lmdb://{path}", path, RECORD) as store:
+        with pytest.raises(StoreUnavailableError, match="no space left"):
+            fill(store)
+        assert acknowledged
+        assert None not in store.lookup([doc_id.encode() for doc_id in acknowledged])
+        assert store.count() == len(acknowledged)
+        assert store.check().is_sound
+
+
+def test_a_full_disk_stops_a_bulk_load_that_goes_on_later(small_disk: Callable[[str], Path], tmp_path: Path) -> None:
+    disk = small_disk("6m")
+    path, ballast = disk / "index", disk / "ballast"
+    values = np.random.default_rng(1).integers(0, 2**64, 8_000, np.uint64)
+    with EmbeddedStore.create(f"lmdb://{path}", path, RECORD) as store:
+        bulk = store.bulk(tmp_path / "runs")
+        bulk.add_run(values, [str(number) for number in range(len(values))], 1)
+        ballast.write_bytes(b"x" * (4 << 20))
+        with pytest.raises(StoreUnavailableError, match="no space left"):
+            bulk.merge()
+        ballast.unlink()
+        assert bulk.merge() == len(values)
+        assert store.count() == len(values)
+        assert store.check() == store.check(repair=True)
+
+
+def test_a_read_only_disk_can_be_read_but_not_written(read_only_disk: tuple[Path, Callable[[], None]]) -> None:
+    disk, make_read_only = read_only_disk
+    url = f"lmdb://{disk / 'index'}"
+    with create_store(url, RECORD) as store:
+        assert isinstance(store, EmbeddedStore)
+        put(store, ("a", 1))
+    make_read_only()
+    with open_store(url) as store:
+        assert store.documents([1]) == [[Document("a", 1, 7)]]
+        with pytest.raises(StoreUnavailableError, match="read-only"):
+            store.remove([b"a"])
+        assert store.count() == 1
+    with pytest.raises(StoreUnavailableError, match="cannot make an index"):
+        create_store(f"lmdb://{disk / 'other'}", RECORD)
+
+
+def test_compact_shrinks_the_file_while_others_read_and_write(store: EmbeddedStore, path: Path) -> None:
+    rng = np.random.default_rng(1)
+    for start in range(0, 5_000, 500):
+        ids = [str(start + number).encode() for number in range(500)]
+        store.insert(ids, rng.integers(0, 2**64, 500, np.uint64), np.zeros(500, np.int64))
+    store.remove([str(number).encode() for number in range(4_900)])
+    code = (
+        "print(store.count(), flush=True)\n"
+        "sys.stdin.readline()\n"
+        "print(store.count(), store.lookup([b'new'])[0].fingerprint, flush=True)\n"
+        "store.insert([b'newer'], np.array([6], np.uint64), np.array([7]))\n"
+    )
+    with in_another_process(code, path) as other:
+        assert answer(other) == "100"
+        before, after = store.compact()
+        assert after < before / 4
+        put(store, ("new", 5))
+        tell(other)
+        assert answer(other) == "101 5"
+        assert other.wait() == 0
+    assert store.lookup([b"newer"]) == [Document("newer", 6, 7)]
+    data = (path / "data.mdb").resolve().name
+    assert {file.name for file in path.glob("data-*")} == {data, f"{data}-lock"}
+
+
+def test_a_backup_is_the_index_as_it_was(store: EmbeddedStore, tmp_path: Path) -> None:
+    put(store, ("a", 1), ("b", 2))
+    store.backup(tmp_path / "backup")
+    put(store, ("c", 3))
+    with open_store(f"lmdb://{tmp_path / 'backup'}") as copy:
+        assert copy.count() == 2
+        assert copy.record == RECORD
+        assert copy.check().is_sound
+        assert copy.insert([b"d"], np.array([4], np.uint64), np.array([7])) == 1
+    with pytest.raises(IndexExistsError, match="not empty"):
+        store.backup(tmp_path / "backup")
+
+
+def test_two_stores_of_one_process_share_the_index(store: EmbeddedStore, path: Path) -> None:
+    with open_store(f"lmdb://{path}") as second, open_store(f"lmdb://{path.parent}/./index") as third:
+        put(store, ("a", 1))
+        assert second.count() == third.count() == 1
+    assert store.count() == 1
+
+
+@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")  # what is tested
+def test_forks_while_threads_read_and_write_do_no_harm(store: EmbeddedStore) -> None:
+    put(store, *[(str(number), number) for number in range(100)])
+    is_over = threading.Event()
+
+    def read(_: int) -> None:
+        while not is_over.is_set():
+            assert len(store.documents([5])[0]) == 1
+
+    def write(_: int) -> None:
+        number = 1000
+        while not is_over.is_set():
+            put(store, (str(number), number))
+            number += 1
+
+    with ThreadPoolExecutor(3) as pool:
+        futures = [pool.submit(read, 0), pool.submit(read, 1), pool.submit(write, 2)]
+        for _ in range(20):
+            child = os.fork()
+            if child == 0:
+                is_right = len(store.documents([7])[0]) == 1 and put(store, (f"child {os.getpid()}", 9)) == 1
+                os._exit(0 if is_right else 1)
+            assert os.waitpid(child, 0)[1] == 0
+        is_over.set()
+        for future in futures:
+            future.result()
+    assert len(store.documents([9])[0]) == 21
+    assert store.check().is_sound
+
+
+def test_check_repairs_what_a_damaged_index_lacks(store: EmbeddedStore) -> None:
+    put(store, ("a", 1), ("b", 2), ("c", 3))
+    databases = store.environment.databases
+    with store.environment.write(1) as transaction:
+        transaction.delete(RECORD.layout.prefixes(1)[4], pack(1), db=databases["drawers"])  # a missed match
+        transaction.put(RECORD.layout.prefixes(2)[0], pack(99 << 40), db=databases["drawers"])  # does not recompute
+        transaction.put(b"\x00\x00\x00\x00\x63", pack(5), db=databases["drawers"])  # no such drawer
+        transaction.delete(document_key(pack(3), b"c"), db=databases["documents"])  # listed nowhere
+        transaction.put(document_key(pack(50), b"b"), pack(7), db=databases["documents"])  # leftover
+        for prefix in RECORD.layout.prefixes(60):
+            transaction.put(prefix, pack(60), db=databases["drawers"])  # leftovers
+    report = store.check()
+    assert not report.is_sound
+    # Drawer rows of 3 are leftovers too, once nobody is listed under it.
+    assert (report.problems, report.leftovers, report.repaired) == (4, 21, 0)
+    assert any("drawer 5" in example for example in report.examples)
+    repaired = store.check(repair=True)
+    assert repaired.repaired == repaired.problems + repaired.leftovers == 25
+    again = store.check()
+    assert (again.documents, again.problems, again.leftovers) == (2, 0, 0)
+    assert store.documents([1, 2]) == [[Document("a", 1, 7)], [Document("b", 2, 7)]]
+
+
+def test_check_pages_through_one_large_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hsimhash.store.audit.PAGE_ROWS", 7)
+    monkeypatch.setattr("hsimhash.store.audit.DIGESTS_IN_MEMORY", 10)
+    path = tmp_path / "index"
+    record = Record(Layout.named("4"), {"name": "test-1"})
+    with EmbeddedStore.create(f"lmdb://{path}", path, record) as store:
+        put(store, *[(str(number), number) for number in range(50)])
+        with store.environment.write(1) as transaction:
+            transaction.put(digest(b"ghost"), pack(1) + pack(1), db=store.environment.databases["register"])
+        report = store.check()
+    assert (report.documents, report.drawer_rows, report.problems, report.leftovers) == (51, 200, 1, 0)
+
+
+def test_progress_of_check_ends_at_its_total(store: EmbeddedStore) -> None:
+    put(store, *[(str(number), number) for number in range(50)])
+    seen: list[tuple[int, int]] = []
+    store.check(progress=lambda done, total: seen.append((done, total)))
+    assert seen[-1] == (550, 550)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.02, 0.5, 0.75])
+def test_a_data_file_that_is_cut_off_is_a_clear_error(path: Path, share: float) -> None:
+    rng = np.random.default_rng(1)
+    with EmbeddedStore.create(f"lmdb://{path}", path, RECORD) as store:
+        for start in range(0, 3_000, 500):
+            ids = [str(start + number).encode() for number in range(500)]
+            store.insert(ids, rng.integers(0, 2**64, 500, np.uint64), np.zeros(500, np.int64))
+    data = (path / "data.mdb").resolve()
+    os.truncate(data, int(data.stat().st_size * share))
+    with pytest.raises(CorruptionError, match="is damaged"):
+        open_store(f"lmdb://{path}")
+
+
+def test_a_lost_link_is_told_and_no_new_index_is_made_over_the_old_one(store: EmbeddedStore, path: Path) -> None:
+    put(store, *[(str(number), number << 32) for number in range(1_000)])
+    store.close()
+    data = (path / "data.mdb").resolve()
+    (path / "data.mdb").unlink()
+    for attempt in (lambda: open_store(f"lmdb://{path}"), lambda: create_store(f"lmdb://{path}", RECORD)):
+        with pytest.raises(CorruptionError, match="puts it back"):
+            attempt()
+    (path / "data.mdb").symlink_to(data.name)
+    with open_store(f"lmdb://{path}") as again:
+        assert again.count() == 1_000
+
+
+def test_another_index_in_the_same_place_is_refused(store: EmbeddedStore, path: Path) -> None:
+    put(store, ("a", 1))
+    shutil.rmtree(path)
+    other = Record(Layout.named("4"), {"name": "test-1"})
+    code = f"EmbeddedStore.create('lmdb://x', Path({str(path)!r}), Record(Layout.named('4'), {{'name': 'test-1'}}))"
+    prelude = (
+        "from pathlib import Path\nfrom hsimhash.layout import Layout\n"
+        "from hsimhash.store.embedded import EmbeddedStore\nfrom hsimhash.store.base import Record\n"
+    )
+    subprocess.run([sys.executable, "-c", prelude + code], check=True)
+    with pytest.raises(LayoutMismatchError, match="another index was made"):
+        store.scan(RECORD.layout.prefixes(1))
+    with pytest.raises(LayoutMismatchError, match="another index was made"):
+        put(store, ("b", 1))
+    store.close()
+    with open_store(f"lmdb://{path}") as new:
+        assert (new.record, new.count()) == (other, 0)
+
+
+def test_a_store_opened_by_a_relative_path_stays_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / "there")
+    create_store("lmdb://pages", RECORD).close()
+    monkeypatch.chdir(tmp_path / "here")
+    with create_store("lmdb://pages", RECORD) as store:
+        assert store.insert([b"a"], np.array([1], np.uint64), np.array([7])) == 1
+        monkeypatch.chdir(tmp_path / "there")
+        store.compact()
+        assert store.count() == 1
+    with open_store("lmdb://pages") as other:
+        assert other.count() == 0
+
+
+def test_opening_while_others_compact_never_fails(store: EmbeddedStore, path: Path) -> None:
+    put(store, ("a", 1))
+    code = (
+        "for _ in range(150):\n"
+        "    with EmbeddedStore('lmdb://x', store.path) as other:\n"
+        "        assert other.count() == 1\n"
+        "    store.close(); store = EmbeddedStore('lmdb://x', store.path)\n"
+    )
+    with in_another_process(code, path) as other:
+        while other.poll() is None:
+            store.compact()
+        assert other.returncode == 0
+
+
+def test_check_with_repair_beside_a_writer_harms_nothing(store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hsimhash.store.audit.PAGE_ROWS", 50)
+    store.lock_timeout_s = 30
+    put(store, *[(str(number), number << 30) for number in range(400)])
+    is_over = threading.Event()
+
+    def move() -> int:
+        rng, moves = np.random.default_rng(2), 0
+        while not is_over.is_set():
+            put(store, *[(str(number), int(rng.integers(0, 2**63))) for number in rng.integers(0, 400, 20).tolist()])
+            moves += 1
+        return moves
+
+    with ThreadPoolExecutor(1) as pool:
+        moving = pool.submit(move)
+        try:
+            reports = [store.check(repair=True) for _ in range(4)]
+        finally:
+            is_over.set()
+        assert moving.result() > 0
+    assert [report.problems for report in reports] == [0] * 4
+    assert None not in store.lookup([str(number).encode() for number in range(400)])
+    assert store.check().is_sound
+
+
+def test_a_whole_id_and_a_cut_one_never_share_a_key() -> None:
+    whole_id_bytes = 511 - 8 - 1
+    long = b"x" * 600
+    crafted = long[:487] + digest(long)
+    assert len(crafted) == whole_id_bytes + 1
+    keys = {document_key(pack(1), doc_id) for doc_id in (long, crafted, crafted[:whole_id_bytes])}
+    assert len(keys) == 3
+    assert max(map(len, keys)) == 511
+
+
+def test_a_killed_reader_does_not_make_the_file_grow_for_ever(store: EmbeddedStore, path: Path) -> None:
+    code = "transaction = store.environment.read().__enter__()\nprint('reading', flush=True)\nsys.stdin.readline()\n"
+    with in_another_process(code, path) as other:
+        assert answer(other) == "reading"
+        other.kill()
+        other.wait()
+    for number in range(300):
+        put(store, ("a", number))
+    assert store.environment.file_bytes() < 2_000_000
+
+
+def test_close_from_many_threads_releases_once(path: Path) -> None:
+    EmbeddedStore.create(f"lmdb://{path}", path, RECORD).close()
+    with open_store(f"lmdb://{path}") as kept:
+        for _ in range(50):
+            closing = open_store(f"lmdb://{path}")
+            with ThreadPoolExecutor(4) as pool:
+                list(pool.map(lambda one: one.close(), [closing] * 4))
+        assert kept.count() == 0

@@ -1,0 +1,144 @@
+"""Words as jieba's own, held against jieba itself."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import ModuleType
+
+import mmh3
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hsimhash.errors import ProfileMismatchError
+from hsimhash.fingerprint import Profile, segment
+from hsimhash.fingerprint.idf import IDF_SHA256, load_idf
+
+LINES = (Path(__file__).parent / "data" / "segmentation.txt").read_text(encoding="utf-8").splitlines()
+DATA = os.environ.get("HSIMHASH_DATA")
+FOLDERS = ("lctt-zh-revisions", "zh-laws", "zh-wiki-paragraphs")
+TOP = 100
+
+
+@pytest.fixture(scope="module")
+def jieba() -> ModuleType:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of jieba's own: invalid escapes, pkg_resources
+        import jieba
+        import jieba.analyse
+
+        jieba.setLogLevel("ERROR")
+        jieba.initialize()
+    return jieba
+
+
+def plain_fingerprint(tags: list[tuple[str, float]]) -> int:
+    """What the usual recipe makes of extract_tags' list."""
+    sums = [0.0] * 64
+    for word, weight in tags:
+        hashed = mmh3.hash64(word, signed=False)[0]
+        for bit in range(64):
+            sums[bit] += weight if hashed >> bit & 1 else -weight
+    return sum(1 << bit for bit in range(64) if sums[bit] > 0)
+
+
+def without_rare_han(words: list[str]) -> list[str]:
+    return [segment._RARE_HAN.sub(" ", word) for word in words]
+
+
+def differing(jieba: ModuleType, texts: list[str]) -> list[str]:
+    """Return the texts whose words, weights or fingerprint are not jieba's own."""
+    profile = Profile.named(f"jieba-topn-1:top={TOP}")
+    found = profile.fingerprints(texts).values.tolist()
+    wrong = []
+    for text, words, value in zip(texts, segment.cut_words(texts), found, strict=True):
+        tags = jieba.analyse.extract_tags(text, topK=TOP, withWeight=True)
+        same = words == without_rare_han(jieba.lcut(text))
+        same &= [(feature.text, feature.weight) for feature in profile.features(text)] == tags
+        if not (same and value == plain_fingerprint(tags)):
+            wrong.append(text)
+    return wrong
+
+
+def test_words_weights_and_fingerprints_equal_jiebas_on_our_own_text(jieba: ModuleType) -> None:
+    assert differing(jieba, [*LINES, "\n".join(LINES), "", " ", "好", "\0中国\0人民", "\r\n\t"]) == []
+
+
+@pytest.mark.skipif(DATA is None, reason="HSIMHASH_DATA does not name the folder of corpora")
+def test_words_weights_and_fingerprints_equal_jiebas_on_two_thousand_documents(jieba: ModuleType) -> None:
+    texts = []
+    for folder in FOLDERS:
+        with gzip.open(Path(str(DATA)) / folder / "docs.jsonl.gz", "rt", encoding="utf-8") as file:
+            texts += [json.loads(line)["text"][:600] for line in file]
+    assert len(texts) >= 2000
+    assert len(differing(jieba, texts)) <= 1 + len(texts) // 20_000  # 1 in 20,000 may differ
+
+
+@given(st.lists(st.text(st.sampled_from("中国人民ab C++.%-&_9 \n，𠀀㐀"), max_size=30), max_size=6))
+def test_a_batch_gives_the_words_of_its_texts(texts: list[str]) -> None:
+    known = segment.vocabulary(IDF_SHA256, 0)
+    doc, number = segment.number_words("".join(f"{text}\0" for text in texts), known)
+    found = [[known.words[i] for i in number[doc == index]] for index in range(len(texts))]
+    features = [[w for w in words if len(w.strip()) > 1] for words in segment.cut_words(texts)]
+    assert found == [[w for w in words if w.lower() not in segment.STOP_WORDS] for words in features]
+
+
+def test_words_added_to_the_shared_segmenter_change_nothing() -> None:
+    program = (
+        "import rjieba; from hsimhash.fingerprint import Profile; from hsimhash.fingerprint.segment import cut_words\n"
+        "rjieba.add_word('的识别近似', 1000000, 'n')\n"
+        "Profile.named('zh-1').verify(); print(cut_words(['网页的识别近似'])[0])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['网页', '的', '识别', '近似']"
+
+
+def test_the_idf_table_is_jiebas(jieba: ModuleType) -> None:
+    loader = jieba.analyse.default_tfidf.idf_loader
+    assert load_idf(IDF_SHA256) == (loader.idf_freq, loader.median_idf)
+
+
+def test_another_idf_table_is_a_mismatch() -> None:
+    with pytest.raises(ProfileMismatchError, match=r"idf\.txt has SHA-256 501b70ec56c34d90"):
+        load_idf("0" * 64)
+
+
+def test_threads_and_a_memo_started_afresh_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    profile = Profile.named("zh-1")
+    texts = [line[i:] * 3 for line in LINES for i in range(12)]
+    expected = profile.fingerprints(texts).values.tolist()
+    monkeypatch.setattr(segment, "MEMO_LIMIT", 50)
+    segment._memo.clear()
+    with ThreadPoolExecutor(8) as pool:
+        rounds = list(pool.map(lambda _: [profile.fingerprint(text) for text in texts], range(8)))
+    assert rounds == [expected] * 8
+
+
+def test_a_fork_while_another_thread_fingerprints_does_not_hang() -> None:
+    program = """
+import os, sys, threading, warnings
+warnings.simplefilter("ignore")  # of forking with threads: that is the point
+from hsimhash.fingerprint import Profile
+profile, stop = Profile.named("zh-1"), threading.Event()
+text = sys.argv[1]
+expected = profile.fingerprint(text)
+def work():
+    number = 0
+    while not stop.is_set():
+        profile.fingerprint("".join(chr(0x4E00 + (number := number + 7) % 20000) for _ in range(200)))
+threading.Thread(target=work).start()
+for _ in range(20):
+    child = os.fork()
+    if not child:
+        os._exit(profile.fingerprint(text) != expected)
+    assert os.waitpid(child, 0)[1] == 0
+stop.set()
+"""
+    subprocess.run([sys.executable, "-c", program, "".join(LINES)], check=True, timeout=120)

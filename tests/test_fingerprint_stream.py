@@ -1,0 +1,129 @@
+"""A stream of batches, fingerprinted by worker processes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from hsimhash.errors import HsimhashError, ProfileMismatchError
+from hsimhash.fingerprint import Profile, fingerprint_stream
+
+AUTO = Profile.named("auto-1")
+TEXTS = [f"我们在图书馆研究第{i}个近似重复网页 and the quick brown fox {i} jumps" * 2 for i in range(700)]
+
+
+def batches() -> list[list[str]]:
+    return [TEXTS[:3], [], TEXTS[3:600], [""], TEXTS[600:]]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_each_batch_comes_back_whole_and_in_order(workers: int) -> None:
+    found = list(fingerprint_stream(AUTO, batches(), workers))
+    for result, batch in zip(found, batches(), strict=True):
+        expected = AUTO.fingerprints(batch)
+        assert np.array_equal(result.values, expected.values)
+        assert np.array_equal(result.kinds, expected.kinds)
+
+
+def test_only_a_bounded_number_of_batches_is_read_ahead() -> None:
+    read = 0
+
+    def counted() -> Iterator[list[str]]:
+        nonlocal read
+        for _ in range(40):
+            read += 1
+            yield ["text of a page"]
+
+    for done, _ in enumerate(fingerprint_stream(AUTO, counted(), 2), 1):
+        assert read - done <= 2 * 2 + 2
+
+
+def test_one_worker_is_this_process() -> None:
+    stream = fingerprint_stream(AUTO, batches(), 1)
+    next(stream)
+    assert multiprocessing.active_children() == []
+
+
+def test_no_worker_is_refused() -> None:
+    with pytest.raises(ValueError, match="from 1 on, not 0"):
+        next(fingerprint_stream(AUTO, [], 0))
+
+
+def test_a_stream_left_early_leaves_no_worker() -> None:
+    stream = fingerprint_stream(AUTO, iter([["a page"]] * 50), 2)
+    next(stream)
+    stream.close()
+    assert multiprocessing.active_children() == []
+
+
+def test_a_killed_worker_is_a_clear_error() -> None:
+    stream = fingerprint_stream(AUTO, iter([["a page"]] * 50), 2)
+    next(stream)
+    os.kill(int(multiprocessing.active_children()[0].pid or 0), signal.SIGKILL)
+    with pytest.raises(HsimhashError, match="a fingerprint worker died"):
+        list(stream)
+
+
+def test_an_error_in_a_worker_reaches_the_caller() -> None:
+    from dataclasses import replace
+
+    other = replace(Profile.named("zh-1"), name="mine-1", idf_sha256="0" * 64)
+    with pytest.raises(ProfileMismatchError, match=r"idf\.txt"):
+        list(fingerprint_stream(other, [["我们在图书馆"]], 2))
+
+
+PROGRAM = """
+import multiprocessing, sys
+from hsimhash.fingerprint import Profile, fingerprint_stream
+
+def batches():
+    yield from [["a page"]] * 6
+    print(*(child.pid for child in multiprocessing.active_children()), flush=True)
+    sys.stdin.read()  # hold the stream open
+    yield ["a page"]
+
+if __name__ == "__main__":
+    found = list(fingerprint_stream(Profile.named("auto-1"), batches(), 2))
+    print(len(found), flush=True)
+"""
+
+
+def start(tmp_path: os.PathLike[str]) -> tuple[subprocess.Popen[str], list[int]]:
+    """Start a program with two workers that waits on its stdin; return it and their pids."""
+    path = os.path.join(tmp_path, "program.py")  # noqa: PTH118
+    with open(path, "w") as file:  # noqa: PTH123
+        file.write(PROGRAM)
+    program = subprocess.Popen([sys.executable, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert program.stdout is not None
+    return program, [int(pid) for pid in program.stdout.readline().split()]
+
+
+def test_workers_end_when_their_parent_is_killed(tmp_path: os.PathLike[str]) -> None:
+    program, pids = start(tmp_path)
+    with program:
+        files = [os.pidfd_open(pid) for pid in pids]
+        assert len(files) == 2
+        program.kill()
+        waiting = set(files)
+        while waiting:
+            ended, _, _ = select.select(waiting, [], [], 30)  # a pid's file is readable once it has ended
+            assert ended, "a worker lives on without its parent"
+            waiting -= set(ended)
+        for file in files:
+            os.close(file)
+
+
+def test_workers_outlive_an_interrupt_of_the_group(tmp_path: os.PathLike[str]) -> None:
+    program, pids = start(tmp_path)
+    for pid in pids:
+        os.kill(pid, signal.SIGINT)
+    out, _ = program.communicate("", timeout=60)
+    assert out.strip() == "7"

@@ -1,0 +1,244 @@
+"""`HSimIndex` against brute force: every match, no other, for every layout, on every store."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import hsimhash
+from hsimhash import (
+    Document,
+    FormatVersionError,
+    HSimIndex,
+    IndexExistsError,
+    IndexNotFoundError,
+    Layout,
+    LayoutMismatchError,
+    Match,
+    ProfileMismatchError,
+    StoreClosedError,
+)
+from hsimhash.layout import LAYOUT_NAMES
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(params=["memory", "lmdb"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return f"memory://index-{next(_numbers)}" if request.param == "memory" else f"lmdb://{tmp_path / 'index'}"
+
+
+@pytest.fixture
+def index(url: str) -> Iterator[HSimIndex]:
+    with HSimIndex.create(url) as made:
+        yield made
+
+
+def brute_force(documents: dict[str, int], query: int, k: int) -> list[tuple[int, str, int]]:
+    found = ((hsimhash.distance(query, value), doc_id, value) for doc_id, value in documents.items())
+    return sorted(match for match in found if match[0] <= k)
+
+
+def plain(matches: list[Match]) -> list[tuple[int, str, int]]:
+    return [(match.distance, match.doc_id, match.fingerprint) for match in matches]
+
+
+@st.composite
+def corpora(draw: st.DrawFn) -> tuple[dict[str, int], list[int]]:
+    """Documents around a few centres, and queries around the same: distances 0 to about 9."""
+    centres = draw(st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=3))
+    near = st.builds(
+        lambda centre, bits: centre ^ sum(1 << bit for bit in bits),
+        st.sampled_from(centres),
+        st.sets(st.integers(0, 63), max_size=5),
+    )
+    values = draw(st.lists(near, max_size=25))
+    return {f"doc-{number}": value for number, value in enumerate(values)}, draw(st.lists(near, min_size=1, max_size=5))
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
+@pytest.mark.parametrize("name", [*LAYOUT_NAMES, "7,9,16,20,12/2"])
+@given(corpus=corpora(), limit=st.none() | st.integers(1, 4))
+def test_query_equals_brute_force(
+    name: str, tmp_path_factory: pytest.TempPathFactory, corpus: tuple[dict[str, int], list[int]], limit: int | None
+) -> None:
+    documents, queries = corpus
+    for url in (f"memory://brute-{next(_numbers)}", f"lmdb://{tmp_path_factory.mktemp('brute') / 'index'}"):
+        with HSimIndex.create(url, layout=name) as index:
+            index.add_many(list(documents.values()), list(documents))
+            for k in range(index.layout.max_distance + 1):
+                expected = [brute_force(documents, query, k)[:limit] for query in queries]
+                assert [plain(index.query(query, max_distance=k, limit=limit)) for query in queries] == expected
+                assert list(map(plain, index.query_many(queries, max_distance=k, limit=limit))) == expected
+            exclude = ["doc-0", None, "doc-1", "nobody", "doc-2"][: len(queries)]
+            rest = [
+                [match for match in brute_force(documents, query, index.layout.max_distance) if match[1] != left_out]
+                for query, left_out in zip(queries, exclude, strict=True)
+            ]
+            assert list(map(plain, index.query_many(queries, exclude=exclude))) == rest
+            assert [plain(index.query(q, exclude=e)) for q, e in zip(queries, exclude, strict=True)] == rest
+
+
+def test_every_planted_distance_is_found_and_k_plus_one_is_not(index: HSimIndex) -> None:
+    rng = np.random.default_rng(5)
+    for number in range(200):
+        value = int(rng.integers(0, 2**64, dtype=np.uint64))
+        index.add(value, str(number))
+        for count in range(5):
+            bits = rng.choice(64, count, replace=False)
+            query = value ^ sum(1 << int(bit) for bit in bits)
+            assert (str(number) in [match.doc_id for match in index.query(query)]) == (count <= 3)
+
+
+def test_exact_duplicates_are_all_returned_in_order(index: HSimIndex) -> None:
+    index.add_many([9] * 5 + [8], ["e", "a", "d", "b", "c", "near"], first_seen=1)
+    assert index.query(9) == [*(Match(0, doc_id, 9, 1) for doc_id in "abcde"), Match(1, "near", 8, 1)]
+    assert [match.doc_id for match in index.query(9, limit=2, exclude="a")] == ["b", "c"]
+
+
+def test_first_seen_is_kept_and_given_back(index: HSimIndex) -> None:
+    index.add(1, "a", first_seen=5)
+    index.add(1, "a", first_seen=9)
+    index.add_many([2, 3], ["b", "c"], first_seen=[6, 7])
+    assert index.get("a") == Document("a", 1, 5)
+    assert [document and document.first_seen for document in index.get_many(["c", "x", "b"])] == [7, None, 6]
+    assert [match.first_seen for match in index.query(1)] == [5, 7, 6]
+    assert [document.doc_id for document in index.documents(before=7)] == ["a", "b"]
+    index.add(4, "now")
+    found = index.get("now")
+    assert found is not None
+    assert found.first_seen > 1_700_000_000_000
+
+
+def test_a_removed_document_is_not_found_and_a_moved_one_where_it_went(index: HSimIndex) -> None:
+    elsewhere = 0xFFFF_0000
+    index.add_many([1, 1, elsewhere + 1], ["a", "b", "c"])
+    assert index.remove("a") == 1
+    index.add(elsewhere, "b")
+    assert index.query(1) == []
+    assert [match.doc_id for match in index.query(elsewhere)] == ["b", "c"]
+    assert index.remove(["b", "c", "nobody"]) == 2
+    assert index.count() == 0
+
+
+@pytest.mark.parametrize("value", [0, 2**64 - 1, 0xFFFFFFFF, np.uint64(7)])
+def test_edge_fingerprints_are_found(index: HSimIndex, value: int) -> None:
+    index.add(value, "edge")
+    assert [match.doc_id for match in index.query(value)] == ["edge"]
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "reason"),
+    [
+        (lambda index: index.add(-1, "a"), ValueError, "outside"),
+        (lambda index: index.add(2**64, "a"), ValueError, "outside"),
+        (lambda index: index.add(1.5, "a"), TypeError, "not float"),
+        (lambda index: index.add(True, "a"), TypeError, "not bool"),
+        (lambda index: index.add(1, ""), ValueError, "1 to 2048"),
+        (lambda index: index.add(1, "a\nb"), ValueError, "control"),
+        (lambda index: index.add_many([1, 2], ["good", "a" * 3000]), ValueError, "not 3000"),
+        (lambda index: index.add_many([1, 2], ["a"]), ValueError, "2 fingerprints for 1"),
+        (lambda index: index.add(1, "a", first_seen=-1), ValueError, "ms since 1970"),
+        (lambda index: index.add(1, "a", first_seen=1.5), ValueError, "ms since 1970"),
+        (lambda index: index.query(1, max_distance=4), ValueError, "outside 0 to 3"),
+        (lambda index: index.query(1, max_distance=-1), ValueError, "outside 0 to 3"),
+        (lambda index: index.query(1, limit=0), ValueError, "at least 1"),
+        (lambda index: index.query_many([1], limit=0), ValueError, "at least 1"),
+        (lambda index: index.query_many([1, 2], exclude=["a"]), ValueError, "1 ids to exclude for 2"),
+        (lambda index: index.query("1"), TypeError, "not str"),
+        (lambda index: index.remove(["a", 5]), TypeError, "not int"),
+        (lambda index: index.add_many([1, 2], "ab"), TypeError, "not one str"),
+        (lambda index: index.query(1, max_distance=1.5), TypeError, "not float"),
+    ],
+)
+def test_a_bad_argument_is_refused_before_anything_is_written(
+    index: HSimIndex, call: Callable[[HSimIndex], object], error: type[Exception], reason: str
+) -> None:
+    with pytest.raises(error, match=reason):
+        call(index)
+    assert index.count() == 0
+
+
+def test_empty_batches_do_nothing(index: HSimIndex) -> None:
+    assert index.add_many([], []) == 0
+    assert index.query_many([]) == []
+    assert index.remove([]) == 0
+
+
+def test_create_and_open_refuse_what_does_not_fit(url: str) -> None:
+    with pytest.raises(IndexNotFoundError, match="no index"):
+        HSimIndex.open(url)
+    with HSimIndex.create(url, layout="4", profile="words-1") as index:
+        with pytest.raises(IndexExistsError):
+            HSimIndex.create(url)
+        with pytest.raises(LayoutMismatchError, match="layout 4, not 10"):
+            HSimIndex.open(url, layout="10")
+        with pytest.raises(ProfileMismatchError, match="words-1, not zh-1"):
+            HSimIndex.open(url, profile="zh-1")
+        with HSimIndex.open(url, layout=Layout.named("4"), profile="words-1") as same:
+            assert same.profile == index.profile
+        with HSimIndex.open(url) as adopted:
+            assert (adopted.layout, adopted.profile) == (index.layout, index.profile)
+
+
+@pytest.mark.parametrize("bad", ["pages", "redis://x", "lmdb://", "://x"])
+def test_a_url_of_no_store_is_refused(bad: str) -> None:
+    with pytest.raises(ValueError, match="no URL of a store"):
+        HSimIndex.open(bad)
+
+
+def test_an_unknown_format_version_is_refused(tmp_path: Path) -> None:
+    url = f"lmdb://{tmp_path / 'index'}"
+    with HSimIndex.create(url) as index:
+        environment = index._store.environment  # type: ignore[attr-defined]
+        with environment.write(1) as transaction:
+            transaction.put(b"format", b'{"version": 2, "rows": "tall"}', db=environment.databases["record"])
+    with pytest.raises(FormatVersionError, match="'version': 2"):
+        HSimIndex.open(url)
+
+
+def test_a_closed_index_refuses_calls(index: HSimIndex) -> None:
+    index.close()
+    index.close()
+    calls: list[Callable[[], object]] = [
+        lambda: index.query(1),
+        lambda: index.query_many([]),
+        lambda: index.add_many([], []),
+        lambda: index.add(1, "a"),
+        index.count,
+    ]
+    for call in calls:
+        with pytest.raises(StoreClosedError, match="open it again"):
+            call()
+
+
+def test_many_queries_into_one_large_bucket_are_answered_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hsimhash.index.MEETINGS_AT_ONCE", 1_000)
+    with HSimIndex.create(f"memory://parts-{next(_numbers)}", layout="4") as index:
+        index.add_many(list(range(300)), [f"{value:03d}" for value in range(300)])
+        documents = {f"{value:03d}": value for value in range(300)}
+        queries = list(range(0, 300, 7))
+        assert list(map(plain, index.query_many(queries))) == [brute_force(documents, query, 3) for query in queries]
+
+
+def test_a_fingerprint_of_many_documents_is_read_only_as_far_as_asked(index: HSimIndex) -> None:
+    ids = [f"copy {number:05d}" for number in range(5_000)]
+    index.add_many([7] * len(ids), ids)
+    assert [match.doc_id for match in index.query(7, limit=3)] == ids[:3]
+    assert [match.doc_id for match in index.query_many([6], limit=2, exclude=[ids[0]])[0]] == ids[1:3]
+    assert len(index.query(7)) == len(ids)
+
+
+def test_describe_tells_how_the_index_was_made(index: HSimIndex) -> None:
+    index.add_many([1, 1, 2], ["a", "b", "c"])
+    facts = index.describe()
+    assert facts["documents"] == 3
+    assert facts["drawer_rows"] == 20
+    assert facts["max_distance"] == 3
+    assert facts["layout"] == index.layout.to_json()

@@ -1,0 +1,635 @@
+"""Ingest: the index and the decisions of documents that come one by one, wherever a kill or a stop fell."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hsimhash.errors import CorruptionError, HsimhashError, StoreBusyError, StoreUnavailableError
+from hsimhash.fingerprint import Profile
+from hsimhash.index import HSimIndex
+from hsimhash.load import IngestOptions, InputOptions, Observer, Progress, Summary, find_inputs, ingest
+from hsimhash.load.decisions import Rule, decide
+from hsimhash.load.folder import FolderLock
+from hsimhash.store import bulk as bulk_module
+
+Documents = list[tuple[str, int]]
+# Few ids and close fingerprints: documents return, move, and lie at every distance up to beyond k.
+ids = st.sampled_from(["a", "b", "c", "d", "e", "文"])
+values = st.sampled_from([0, 1, 3, 7, 15, 31, 0b10_0001, 2**63, 2**63 + 1])
+documents = st.lists(st.tuples(ids, values), max_size=25)
+kills = st.lists(st.one_of(st.integers(1, 14), st.integers(1, 80)), max_size=4)
+
+
+@pytest.fixture
+def place(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Path]:
+    return lambda: tmp_path_factory.mktemp("place")
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make batches, blocks and runs so small that a few documents fill several."""
+    module = importlib.import_module("hsimhash.load.ingest")  # the package's attribute of this name is the function
+    for name in ("RUN_DOCUMENTS", "GATHERED_DOCUMENTS"):
+        monkeypatch.setattr(module, name, 4)
+    monkeypatch.setattr(module, "DECIDED_AT_ONCE", 3)
+    for name in ("BULK_BLOCK_BYTES", "DECIDED_BLOCK_BYTES"):
+        monkeypatch.setattr(module, name, 60)
+    monkeypatch.setattr(bulk_module, "COMMIT_DOCUMENTS", 3)
+    monkeypatch.setattr(bulk_module, "COMMIT_ROWS", 8)
+
+
+# The oracle.
+
+
+@dataclass
+class OneByOne:
+    """An index as a dictionary, asked and filled document by document."""
+
+    held: dict[str, int]
+    mode: str
+    k: int = 3
+
+    def take(self, doc_id: str, fingerprint: int) -> dict[str, object]:
+        near = [
+            ((value ^ fingerprint).bit_count(), other, value) for other, value in self.held.items() if other != doc_id
+        ]
+        matches = sorted(one for one in near if one[0] <= self.k)
+        verdict = "unchanged" if self.held.get(doc_id) == fingerprint else "added"
+        if matches and self.mode == "skip":
+            verdict = "duplicate"
+        else:
+            self.held[doc_id] = fingerprint
+        match = None
+        if matches:
+            distance, other, value = matches[0]
+            match = {"id": other, "distance": distance, "fingerprint": f"{value:016x}"}
+        return {"id": doc_id, "fingerprint": f"{fingerprint:016x}", "match": match, "verdict": verdict}
+
+
+def contents(index: HSimIndex) -> dict[str, int]:
+    return {document.doc_id: document.fingerprint for document in index.documents()}
+
+
+def write(path: Path, given: Documents) -> Path:
+    path.write_text("".join(f"{doc_id}\t{value:016x}\n" for doc_id, value in given))
+    return path
+
+
+def load(
+    index: HSimIndex, path: Path, mode: str = "add", observer: Observer | None = None, **options: object
+) -> Summary:
+    reading = InputOptions("fingerprints") if path.suffix == ".tsv" else InputOptions()
+    found = find_inputs([str(path)], reading)
+    return ingest(index, found, IngestOptions(mode, reading=reading, workers=1, **options), observer)  # type: ignore[arg-type]
+
+
+def lines_in(summary: Summary, name: str) -> list[dict[str, object]]:
+    path = summary.job / f"{name}.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def filled(folder: Path, before: Documents) -> HSimIndex:
+    index = HSimIndex.create(f"lmdb://{folder / 'index'}", layout="4")
+    index.add_many([value for _, value in before], [doc_id for doc_id, _ in before], first_seen=1)
+    return index
+
+
+# Kills. Whatever becomes durable ends in fsync: raising there, at each in turn, stops the work between any two steps.
+
+
+class KilledError(BaseException):
+    """The process ends here."""
+
+
+@contextmanager
+def killed_at(number: int, *, is_before: bool) -> Iterator[None]:
+    remaining = itertools.count(number - 1, -1)
+    fsync = os.fsync
+
+    def sync_or_die(fd: int) -> None:
+        is_last = next(remaining) == 0
+        if is_last and is_before:
+            raise KilledError
+        fsync(fd)
+        if is_last:
+            raise KilledError
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", sync_or_die)
+        yield
+
+
+def load_with_kills(index: HSimIndex, path: Path, mode: str, kills_at: list[int], *, is_before: bool) -> Summary:
+    for number in kills_at:
+        with killed_at(number, is_before=is_before):
+            try:
+                return load(index, path, mode)
+            except KilledError:
+                pass
+    return load(index, path, mode)
+
+
+slow = settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=25, deadline=None
+)
+
+
+@slow
+@given(before=documents, given=documents, kills_at=kills, is_before=st.booleans())
+@pytest.mark.parametrize("mode", ["skip", "tag"])
+@pytest.mark.usefixtures("small")
+def test_decisions_are_those_of_documents_that_come_one_by_one_whatever_is_killed(
+    mode: str, before: Documents, given: Documents, kills_at: list[int], is_before: bool, place: Callable[[], Path]
+) -> None:
+    folder = place()
+    oracle = OneByOne(dict(before), mode)
+    expected = [oracle.take(*document) for document in given]
+    with filled(folder, before) as index:
+        summary = load_with_kills(index, write(folder / "in.tsv", given), mode, kills_at, is_before=is_before)
+        assert contents(index) == oracle.held
+        assert lines_in(summary, "decisions") == expected
+        tags = [{name: one[name] for name in ("id", "fingerprint", "match")} for one in expected]
+        assert lines_in(summary, "tags") == (tags if mode == "tag" else [])
+        verdicts = [one["verdict"] for one in expected]
+        counts = summary.counts
+        assert (counts.added, counts.unchanged, counts.duplicates) == tuple(
+            verdicts.count(verdict) for verdict in ("added", "unchanged", "duplicate")
+        )
+        assert counts.documents == len(given)
+
+
+@slow
+@given(before=documents, given=documents, kills_at=kills, is_before=st.booleans())
+@pytest.mark.usefixtures("small")
+def test_added_documents_are_all_there_whatever_is_killed(
+    before: Documents, given: Documents, kills_at: list[int], is_before: bool, place: Callable[[], Path]
+) -> None:
+    folder = place()
+    with filled(folder, before) as index:
+        summary = load_with_kills(index, write(folder / "in.tsv", given), "add", kills_at, is_before=is_before)
+        assert contents(index) == {**dict(before), **dict(given)}
+        counts = summary.counts
+        assert counts.added + counts.unchanged == counts.documents == len(given)
+        assert index.check().problems == 0
+        assert not (summary.job / "runs").exists()
+
+
+@given(before=documents, given=documents)
+@slow
+def test_what_is_added_is_counted_once_for_an_id(
+    before: Documents, given: Documents, place: Callable[[], Path]
+) -> None:
+    folder = place()
+    with filled(folder, before) as index:
+        counts = load(index, write(folder / "in.tsv", given)).counts
+    held = dict(before)
+    assert counts.added == sum(held.get(doc_id) != value for doc_id, value in dict(given).items())
+    assert counts.unchanged == len(given) - counts.added
+
+
+@slow
+@given(given=documents, stops=st.lists(st.integers(0, 4), max_size=4))
+@pytest.mark.parametrize("mode", ["add", "skip", "tag"])
+@pytest.mark.usefixtures("small")
+def test_a_stop_loses_nothing_and_doubles_nothing(
+    mode: str, given: Documents, stops: list[int], place: Callable[[], Path]
+) -> None:
+    folder = place()
+    oracle = OneByOne({}, mode)
+    expected = [oracle.take(*document) for document in given]
+    path = write(folder / "in.tsv", given)
+    with filled(folder, []) as index:
+        for number in stops:
+            asked = itertools.count(number, -1)
+            summary = load(index, path, mode, Observer(stop=lambda asked=asked: next(asked) <= 0))
+            if summary.is_complete:
+                break
+            assert summary.done is None or 0 <= summary.done <= 1
+        summary = load(index, path, mode)
+        assert contents(index) == oracle.held
+        assert summary.counts.documents == len(given)
+        assert lines_in(summary, "decisions") == (expected if mode != "add" else [])
+
+
+@given(before=documents, given=st.lists(st.tuples(ids, values), min_size=1, max_size=40), k=st.integers(0, 3))
+@settings(deadline=None)
+@pytest.mark.parametrize("mode", ["skip", "tag"])
+def test_decide_is_the_oracle_for_any_distance(mode: str, before: Documents, given: Documents, k: int) -> None:
+    oracle = OneByOne(dict(before), mode, k)
+    expected = [oracle.take(*document) for document in given]
+    with HSimIndex.create(f"memory://decide-{next(_numbers)}", layout="4") as index:
+        index.add_many([value for _, value in before], [doc_id for doc_id, _ in before])
+        decisions = decide(
+            index,
+            [doc_id for doc_id, _ in given],
+            np.array([value for _, value in given], np.uint64),
+            Rule(k, leaves_out=mode == "skip"),
+        )
+    assert [json.loads(decision.to_line()) for decision in decisions] == expected
+    assert [type(decision).from_line(decision.to_line().encode()) for decision in decisions] == decisions
+
+
+_numbers = itertools.count()
+
+
+def test_many_equals_of_documents_that_moved_away_are_all_passed_over() -> None:
+    """The index's first matches are all replaced within the batch: the next one must still be found."""
+    count = 50
+    doc_ids = [f"{number:02}" for number in range(count)]
+    with HSimIndex.create(f"memory://moved-{next(_numbers)}", layout="4") as index:
+        index.add_many([7] * count + [6], [*doc_ids, "last"])
+        given = [*doc_ids, "new"]
+        fingerprints = np.array([2**40 + number * 997 * 2**30 for number in range(count)] + [7], np.uint64)
+        found = decide(index, given, fingerprints, Rule(1, leaves_out=False))[-1].match
+    assert found is not None
+    assert (found.distance, found.doc_id) == (1, "last")
+
+
+# Texts.
+
+
+def test_texts_of_all_kinds_are_counted_and_listed(tmp_path: Path) -> None:
+    profile = Profile.named("auto-1")
+    long = " ".join(f"word{number}" for number in range(40))
+    records = [
+        json.dumps({"id": "long", "text": long}),
+        '{"id": "short", "text": "ok"}',
+        '{"id": "none", "text": " ."}',
+        "?",
+    ]
+    (tmp_path / "pages.jsonl").write_text("\n".join(records))
+    with filled(tmp_path, []) as index:
+        summary = load(index, tmp_path / "pages.jsonl")
+        assert contents(index) == {"long": profile.fingerprint(long), "short": profile.fingerprint("ok")}
+    counts = summary.counts
+    assert (counts.documents, counts.added, counts.short, counts.rejected, counts.exact) == (4, 2, 1, 1, 1)
+    assert [(line["id"], line["line"], line["indexed"]) for line in lines_in(summary, "short")] == [
+        ("short", 2, True),
+        ("none", 3, False),
+    ]
+    (reject,) = lines_in(summary, "rejects")
+    assert reject == {
+        "file": str(tmp_path / "pages.jsonl"),
+        "line": 4,
+        "reason": "no JSON: Expecting value at character 0",
+        "record": "?",
+    }
+    assert json.loads((summary.job / "summary.json").read_text()) == summary.to_json()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_texts_and_fingerprints_may_come_in_turn(workers: int, tmp_path: Path) -> None:
+    names = []
+    for number in range(4):
+        name = tmp_path / f"{number}.{'tsv' if number % 2 else 'jsonl'}"
+        name.write_text(
+            f"{number}\t{number:016x}\n" if number % 2 else f'{{"id": "{number}", "text": "text {number}"}}\n?'
+        )
+        names.append(str(name))
+    with filled(tmp_path, []) as index:
+        summary = ingest(index, find_inputs(names, InputOptions()), IngestOptions(workers=workers))
+        assert sorted(contents(index)) == ["0", "1", "2", "3"]
+        assert index.get("3").fingerprint == 3  # type: ignore[union-attr]
+    assert summary.counts.rejected == 2
+
+
+def test_first_seen_is_what_the_record_says_or_now(tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text('{"id": "a", "fp": 1, "first_seen": 5}\n{"id": "b", "fp": 2}')
+    reading = InputOptions(fingerprint_field="fp")
+    with filled(tmp_path, []) as index:
+        ingest(index, find_inputs([str(tmp_path / "in.jsonl")], reading), IngestOptions(reading=reading))
+        a, b = index.get_many(["a", "b"])
+    assert a is not None
+    assert b is not None
+    assert a.first_seen == 5
+    assert b.first_seen > 1_600_000_000_000
+
+
+def test_a_damaged_input_is_told_at_once_and_the_others_are_read(tmp_path: Path) -> None:
+    (tmp_path / "bad.tsv.gz").write_text("nothing packed")
+    (tmp_path / "good.tsv").write_text("a\ttext")
+    said: list[str] = []
+    with filled(tmp_path, []) as index:
+        inputs = find_inputs([str(tmp_path / "bad.tsv.gz"), str(tmp_path / "good.tsv")], InputOptions("tsv"))
+        summary = ingest(index, inputs, IngestOptions(workers=1), Observer(say=said.append))
+        assert index.count() == 1
+    assert summary.counts.rejected == 1
+    assert len(said) == 1
+    assert "bad.tsv.gz:1: damaged" in said[0]
+
+
+def test_progress_goes_from_nothing_to_everything(tmp_path: Path) -> None:
+    path = write(tmp_path / "in.tsv", [(str(number), number) for number in range(30_000)])
+    told: list[Progress] = []
+    with filled(tmp_path, []) as index:
+        load(index, path, observer=Observer(progress=told.append))
+    reads = [one for one in told if one.stage == "read"]
+    assert [one.done for one in reads] == sorted(one.done for one in reads)
+    assert reads[-1].done == reads[-1].total == path.stat().st_size
+    assert reads[-1].documents == 30_000
+    assert told[-1].stage == "merge"
+    assert told[-1].done == told[-1].total
+
+
+# The job folder.
+
+
+def test_the_same_again_does_nothing_and_tells_the_same(tmp_path: Path) -> None:
+    path = write(tmp_path / "in.tsv", [("a", 1), ("b", 2)])
+    with filled(tmp_path, []) as index:
+        first = load(index, path)
+        index.remove("a")
+        again = load(index, path)
+        assert again.is_repeated
+        assert again.to_json() == {**first.to_json(), "repeated": True}
+        assert index.count() == 1
+        fresh = load(index, path, fresh=True)
+        assert not fresh.is_repeated
+        assert fresh.counts.added == 1
+        assert index.count() == 2
+
+
+def test_a_finished_job_whose_input_changed_begins_anew(tmp_path: Path) -> None:
+    with filled(tmp_path, []) as index:
+        load(index, write(tmp_path / "in.tsv", [("a", 1)]), "tag")
+        summary = load(index, write(tmp_path / "in.tsv", [("a", 1), ("c", 3)]), "tag")
+        assert not summary.is_repeated
+        assert (summary.counts.documents, summary.counts.added) == (2, 1)
+        assert len(lines_in(summary, "tags")) == 2
+
+
+def test_a_finished_job_whose_index_was_emptied_begins_anew(tmp_path: Path) -> None:
+    path = write(tmp_path / "in.tsv", [("a", 1)])
+    with filled(tmp_path, []) as index:
+        load(index, path)
+        index.remove("a")
+        assert load(index, path).counts.added == 1
+
+
+def interrupted(index: HSimIndex, path: Path, mode: str = "add", **options: object) -> None:
+    """Leave an unfinished job behind that has acknowledged something."""
+    asked = itertools.count(2, -1)
+    summary = load(index, path, mode, Observer(stop=lambda: next(asked) <= 0), **options)
+    assert not summary.is_complete
+    assert summary.counts.documents > 0
+
+
+MANY = [(str(number), number * 997) for number in range(40)]
+
+
+@pytest.mark.usefixtures("small")
+def test_an_unfinished_job_is_not_continued_with_other_settings_or_inputs(tmp_path: Path) -> None:
+    path = write(tmp_path / "in.tsv", MANY)
+    with filled(tmp_path, [("before", 2**50)]) as index:
+        interrupted(index, path)
+        with pytest.raises(ValueError, match=r'on_duplicate was "add", is "skip".*--fresh'):
+            load(index, path, "skip")
+        write(path, [*MANY, ("more", 1)])
+        with pytest.raises(ValueError, match=r"input 1 .*in\.tsv\) was .*bytes.* is .*--fresh"):
+            load(index, path)
+        assert load(index, path, "skip", fresh=True).counts.documents == 41
+
+
+@pytest.mark.usefixtures("small")
+def test_an_unfinished_job_whose_documents_are_gone_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "in.tsv", MANY)
+    with filled(tmp_path, []) as index:
+        interrupted(index, path, "tag")
+        index.remove([doc_id for doc_id, _ in MANY])
+        with pytest.raises(HsimhashError, match="no longer in the index; start over with --fresh"):
+            load(index, path, "tag")
+
+
+@pytest.mark.usefixtures("small")
+def test_resuming_is_told(tmp_path: Path) -> None:
+    path = write(tmp_path / "in.tsv", MANY)
+    said: list[str] = []
+    with filled(tmp_path, []) as index:
+        interrupted(index, path)
+        load(index, path, observer=Observer(say=said.append))
+    assert len(said) == 1
+    assert said[0].startswith("resuming at ")
+
+
+@pytest.mark.usefixtures("small")
+def test_fresh_forgets_the_runs_of_an_unfinished_job(tmp_path: Path) -> None:
+    path = write(tmp_path / "in.tsv", MANY)
+    with filled(tmp_path, []) as index:
+        interrupted(index, path)
+        write(path, [("only", 5)])
+        load(index, path, fresh=True)
+        assert contents(index) == {"only": 5}
+
+
+def test_fresh_deletes_nothing_but_the_jobs_own_files(tmp_path: Path) -> None:
+    path = write(tmp_path / "in.tsv", [("a", 1)])
+    job = tmp_path / "job"
+    with filled(tmp_path, []) as index:
+        load(index, path, job=job)
+        (job / "notes.txt").write_text("mine")
+        load(index, path, job=job, fresh=True)
+    assert (job / "notes.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["checkpoint.json", "rejects.jsonl", "runs"])
+def test_files_that_are_no_jobs_are_left_alone(name: str, tmp_path: Path) -> None:
+    job = tmp_path / "job"
+    job.mkdir()
+    (job / name).write_text("mine")
+    with filled(tmp_path, []) as index, pytest.raises(ValueError, match="choose another folder"):
+        load(index, write(tmp_path / "in.tsv", [("a", 1)]), job=job)
+    assert (job / name).read_text() == "mine"
+
+
+def test_tags_may_lie_elsewhere_but_write_over_nothing(tmp_path: Path) -> None:
+    path, tags = write(tmp_path / "in.tsv", [("a", 1), ("b", 0)]), tmp_path / "tags.jsonl"
+    tags.write_text("mine")
+    with filled(tmp_path, []) as index:
+        with pytest.raises(ValueError, match=r"tags\.jsonl is there already"):
+            load(index, path, "tag", tags=tags)
+        assert tags.read_text() == "mine"
+        tags.unlink()
+        summary = load(index, path, "tag", tags=tags)
+    assert [json.loads(line)["id"] for line in tags.read_text().splitlines()] == ["a", "b"]
+    assert summary.to_json()["tags"] == str(tags)
+
+
+@pytest.mark.usefixtures("small")
+def test_a_list_that_lost_lines_is_told(tmp_path: Path) -> None:
+    path = write(tmp_path / "in.tsv", MANY)
+    tags = tmp_path / "tags.jsonl"
+    with filled(tmp_path, []) as index:
+        interrupted(index, path, "tag", tags=tags)
+        tags.write_text("")
+        with pytest.raises(CorruptionError, match=r"tags\.jsonl is shorter"):
+            load(index, path, "tag", tags=tags)
+
+
+@pytest.mark.parametrize("name", ["checkpoint.json", "job.json"])
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"state": "no such"}'])
+def test_an_unreadable_job_is_told(name: str, text: str, tmp_path: Path) -> None:
+    path = write(tmp_path / "in.tsv", [("a", 1)])
+    with filled(tmp_path, []) as index:
+        job = load(index, path).job
+        (job / name).write_text(text)
+        with pytest.raises(CorruptionError, match=r"cannot be read .* --fresh"):
+            load(index, path)
+        assert load(index, path, fresh=True).counts.unchanged == 1
+
+
+def test_two_processes_cannot_work_on_one_job(tmp_path: Path) -> None:
+    path = write(tmp_path / "in.tsv", [("a", 1)])
+    with filled(tmp_path, []) as index:
+        job = load(index, path).job
+        with FolderLock(job / "lock"), pytest.raises(StoreBusyError, match=f"process {os.getpid()} works on the same"):
+            load(index, path, fresh=True)
+
+
+@pytest.mark.usefixtures("small")
+def test_a_deleted_lock_file_is_told_and_the_job_goes_on(tmp_path: Path) -> None:
+    path = write(tmp_path / "in.tsv", MANY)
+    job = tmp_path / "job"
+    asked = itertools.count(3, -1)
+
+    def delete_lock() -> bool:
+        if next(asked) == 0:
+            (job / "lock").unlink()
+        return False
+
+    with filled(tmp_path, []) as index:
+        with pytest.raises(StoreBusyError, match="was deleted"):
+            load(index, path, observer=Observer(stop=delete_lock), job=job)
+        assert load(index, path, job=job).counts.added == len(MANY)
+
+
+def test_a_store_without_a_folder_needs_one_for_the_job(tmp_path: Path) -> None:
+    path = write(tmp_path / "in.tsv", [("a", 1), ("b", 0)])
+    with HSimIndex.create(f"memory://job-{next(_numbers)}") as index:
+        with pytest.raises(ValueError, match="no place for a job folder"):
+            load(index, path, "tag")
+        assert load(index, path, "skip", job=tmp_path / "job").counts.duplicates == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"max_distance": 4}, "outside 0 to 3"), ({"tags": Path("tags")}, "where on_duplicate is tag")],
+)
+def test_bad_options_are_refused_before_anything_is_written(
+    options: dict[str, object], message: str, tmp_path: Path
+) -> None:
+    with filled(tmp_path, []) as index:
+        with pytest.raises(ValueError, match=message):
+            load(index, write(tmp_path / "in.tsv", [("a", 1)]), "skip", **options)
+        assert not (tmp_path / "index" / "jobs").exists()
+
+
+def test_an_unknown_way_with_duplicates_is_refused() -> None:
+    with pytest.raises(ValueError, match="add, skip or tag"):
+        IngestOptions("drop")  # type: ignore[arg-type]
+
+
+# Streams.
+
+
+def through_pipe(index: HSimIndex, given: Documents, mode: str, job: Path, observer: Observer | None = None) -> Summary:
+    reading, writing = os.pipe()
+    try:
+        os.write(writing, "".join(f"{doc_id}\t{value:016x}\n" for doc_id, value in given).encode())
+        os.close(writing)
+        options = InputOptions("fingerprints")
+        # The same name every time, as stdin has: the descriptor's number would differ.
+        os.dup2(reading, 99)
+        found = find_inputs(["/dev/fd/99"], options)
+        return ingest(index, found, IngestOptions(mode, reading=options, job=job), observer)  # type: ignore[arg-type]
+    finally:
+        os.close(reading)
+        os.close(99)
+
+
+@pytest.mark.parametrize("mode", ["add", "skip"])
+@pytest.mark.usefixtures("small")
+def test_a_stream_goes_on_if_it_begins_with_the_same(mode: str, tmp_path: Path) -> None:
+    with filled(tmp_path, []) as index:
+        asked = itertools.count(3, -1)
+        first = through_pipe(index, MANY, mode, tmp_path / "job", Observer(stop=lambda: next(asked) <= 0))
+        assert 0 < first.counts.documents < len(MANY)
+        with pytest.raises(HsimhashError, match="does not begin"):
+            through_pipe(index, MANY[1:], mode, tmp_path / "job")
+        assert through_pipe(index, MANY, mode, tmp_path / "job").counts.documents == len(MANY)
+        again = through_pipe(index, MANY, mode, tmp_path / "job")
+        assert not again.is_repeated
+        assert again.counts.unchanged + again.counts.duplicates == len(MANY)
+
+
+@pytest.mark.parametrize("mode", ["add", "skip"])
+@pytest.mark.usefixtures("small")
+def test_what_was_not_acknowledged_of_a_stream_may_come_otherwise(mode: str, tmp_path: Path) -> None:
+    other = [(f"other {number}", 2**40 + number * 997) for number in range(20)]
+    with filled(tmp_path, []) as index:
+        for number in range(5, 30, 3):
+            job = tmp_path / f"job-{number}"
+            with killed_at(number, is_before=False), pytest.raises(KilledError):
+                through_pipe(index, MANY, mode, job)
+            passed = json.loads((job / "checkpoint.json").read_text())["counts"]["documents"]
+            summary = through_pipe(index, [*MANY[:passed], *other], mode, job)
+            assert summary.counts.documents == passed + len(other)
+            decided = [decision["id"] for decision in lines_in(summary, "decisions")]
+            assert decided == ([doc_id for doc_id, _ in [*MANY[:passed], *other]] if mode == "skip" else [])
+            if mode == "add":
+                assert sorted(contents(index)) == sorted(doc_id for doc_id, _ in [*MANY[:passed], *other])
+            index.remove(list(contents(index)))
+
+
+@pytest.mark.usefixtures("small")
+def test_an_empty_stream_brings_in_what_was_acknowledged(tmp_path: Path) -> None:
+    with filled(tmp_path, []) as index:
+        asked = itertools.count(3, -1)
+        first = through_pipe(index, MANY, "add", tmp_path / "job", Observer(stop=lambda: next(asked) <= 0))
+        assert index.count() == 0
+        summary = through_pipe(index, [], "add", tmp_path / "job")
+        assert summary.is_complete
+        assert index.count() == summary.counts.added == first.counts.documents
+
+
+# Disks.
+
+
+@pytest.mark.parametrize("mode", ["add", "skip", "tag"])
+def test_a_full_disk_is_told_and_the_job_goes_on_once_there_is_space(
+    mode: str, tmp_path: Path, small_disk: Callable[[str], Path]
+) -> None:
+    disk = small_disk("24m")
+    rng = np.random.default_rng(2)
+    given = [(f"https://example.org/{number}", int(value)) for number, value in enumerate(rng.integers(0, 2**63, 9000))]
+    path = write(tmp_path / "in.tsv", given)
+    with HSimIndex.create(f"lmdb://{disk / 'index'}", layout="4") as index:
+        ballast = disk / "ballast"
+        ballast.write_bytes(bytes(24_000_000))
+        with pytest.raises(StoreUnavailableError, match=r"(?i)space"):
+            load(index, path, mode)
+        ballast.unlink()
+        counts = load(index, path, mode).counts
+        assert counts.added + counts.duplicates == len(given)
+        assert index.count() == counts.added
+        assert index.check().problems == 0
+
+
+def test_a_read_only_folder_is_told(tmp_path: Path, read_only_disk: tuple[Path, Callable[[], None]]) -> None:
+    disk, make_read_only = read_only_disk
+    path = write(tmp_path / "in.tsv", [("a", 1)])
+    with filled(tmp_path, []) as index:
+        make_read_only()
+        with pytest.raises(StoreUnavailableError, match="Read-only file system"):
+            load(index, path, job=disk / "job")

@@ -1,0 +1,526 @@
+"""Reading inputs: every good record comes out, every bad one is named, and any position is a place to go on from."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zstandard
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from hsimhash.fingerprint import format_fingerprint, parse_fingerprint
+from hsimhash.load import InputOptions, find_inputs
+from hsimhash.load import lines as lines_module
+from hsimhash.load.batch import Batch, Position
+from hsimhash.load.columns import fingerprint_columns
+from hsimhash.load.lines import RECORD_LIMIT_BYTES
+from hsimhash.load.records import Reader
+from hsimhash.rowkey import check_doc_id
+
+Found = tuple[list[tuple[str, str]], list[tuple[int, str]]]
+PACKERS: dict[str, Callable[[bytes], bytes]] = {
+    "": bytes,
+    ".gz": gzip.compress,
+    ".zst": lambda data: zstandard.ZstdCompressor().compress(data),
+}
+FINGERPRINT = "0123456789abcdef"
+
+
+def batches_of(
+    *names: object, start: Position | None = None, block_bytes: int = 1 << 16, **options: str
+) -> list[Batch]:
+    reading = InputOptions(**options)
+    inputs = find_inputs([str(name) for name in names], reading)
+    reader = Reader(inputs, reading, lambda: False, block_bytes)
+    batches = list(reader.batches(start or Position()))
+    assert reader.is_exhausted
+    return batches
+
+
+def contents(batches: list[Batch]) -> Found:
+    """The (id, text or hex fingerprint) pairs, and the (line, reason) pairs of rejects."""
+    pairs: list[tuple[str, str]] = []
+    rejects: list[tuple[int, str]] = []
+    for batch in batches:
+        documents = batch.documents
+        values = documents.texts or [format_fingerprint(int(value)) for value in documents.fingerprints]
+        pairs += zip(documents.doc_ids, values, strict=True)
+        rejects += [(reject.line, reject.reason) for reject in documents.rejects]
+    return pairs, rejects
+
+
+def read(*names: object, **options: str) -> Found:
+    return contents(batches_of(*names, **options))
+
+
+def rejected(path: Path, data: bytes, **options: str) -> str:
+    """The reason for which the only record of a file is rejected."""
+    path.write_bytes(data)
+    pairs, rejects = read(path, **options)
+    assert not pairs
+    assert len(rejects) == 1
+    return rejects[0][1]
+
+
+# Formats.
+
+
+@pytest.mark.parametrize("packing", PACKERS)
+def test_json_lines_are_read_plain_and_packed(packing: str, tmp_path: Path) -> None:
+    data = b'{"id": "a", "text": "one"}\n{"id": 7, "text": "\xe4\xba\x8c", "more": [1]}\n'
+    path = tmp_path / f"pages.jsonl{packing}"
+    path.write_bytes(PACKERS[packing](data))
+    assert read(path) == ([("a", "one"), ("7", "二")], [])
+
+
+@pytest.mark.parametrize("packing", PACKERS)
+def test_packed_files_in_several_parts_are_read_whole(packing: str, tmp_path: Path) -> None:
+    parts = [f"{number}\ttext {number}\n".encode() * 3000 for number in range(3)]
+    path = tmp_path / f"pages.tsv{packing}"
+    path.write_bytes(b"".join(map(PACKERS[packing], parts)))
+    assert len(read(path)[0]) == 9000
+
+
+def test_a_text_in_a_tsv_may_hold_tabs(tmp_path: Path) -> None:
+    (tmp_path / "pages.tsv").write_text("a\tone\ttwo\nb\t\n")
+    assert read(tmp_path / "pages.tsv") == ([("a", "one\ttwo"), ("b", "")], [])
+
+
+@pytest.mark.parametrize(
+    "lines", ["a\t0123456789abcdef\n\nb\t7\n", "a\t0x123456789abcdef\nb\t7", "a\t81985529216486895\r\nb\t7\r\n"]
+)
+def test_a_tsv_whose_first_lines_are_fingerprints_holds_fingerprints(lines: str, tmp_path: Path) -> None:
+    path = tmp_path / "pages.tsv"
+    path.write_text(lines)
+    (found,) = find_inputs([str(path)], InputOptions())
+    assert found.has_fingerprints
+    assert "fingerprints" in found.note
+    assert read(path) == ([("a", FINGERPRINT), ("b", f"{7:016x}")], [])
+
+
+@pytest.mark.parametrize("line", ["c\ttext", "c", "c\t7\t7", "c\t99999999999999999999999", "c\t二"])
+def test_a_tsv_with_one_other_line_among_the_first_holds_texts(line: str, tmp_path: Path) -> None:
+    (tmp_path / "pages.tsv").write_text("a\t7\n" * 15 + line)
+    (found,) = find_inputs([str(tmp_path / "pages.tsv")], InputOptions())
+    assert not found.has_fingerprints
+
+
+def test_format_tsv_reads_fingerprints_as_texts(tmp_path: Path) -> None:
+    (tmp_path / "pages.tsv").write_text("a\t7\n")
+    assert read(tmp_path / "pages.tsv", format="tsv") == ([("a", "7")], [])
+
+
+def test_json_lines_may_hold_fingerprints_and_times(tmp_path: Path) -> None:
+    path = tmp_path / "export.jsonl"
+    times = [5, "1970-01-01T00:00:01Z", "1970-01-01T01:00:00+01:00", "1970-01-02", None]
+    records = [{"id": str(at), "fp": FINGERPRINT, "first_seen": time} for at, time in enumerate(times)]
+    path.write_text("".join(json.dumps(record) + "\n" for record in [*records, {"id": "none", "fp": 7}]))
+    batches = batches_of(path, fingerprint_field="fp")
+    assert contents(batches)[0][-2:] == [("4", FINGERPRINT), ("none", f"{7:016x}")]
+    assert batches[0].documents.first_seen == [5, 1000, 0, 86_400_000, None, None]
+
+
+def test_format_fingerprints_reads_json_lines_too(tmp_path: Path) -> None:
+    (tmp_path / "export.jsonl").write_text(json.dumps({"id": "a", "fingerprint": FINGERPRINT}))
+    assert read(tmp_path / "export.jsonl", format="fingerprints") == ([("a", FINGERPRINT)], [])
+
+
+def test_the_fields_may_have_other_names(tmp_path: Path) -> None:
+    (tmp_path / "pages.ndjson").write_text('{"url": "a", "body": "one", "id": 1, "text": 2}')
+    assert read(tmp_path / "pages.ndjson", id_field="url", text_field="body") == ([("a", "one")], [])
+
+
+def test_a_folder_is_read_in_the_order_of_names_without_hidden_files(tmp_path: Path) -> None:
+    for name in ["b.txt", "a/z", "a/b/c.html", ".hidden", ".git/config", "a.txt", "二/三"]:
+        path = tmp_path / "texts" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"\ufeff{name}\r\n")
+    names = ["a/b/c.html", "a/z", "a.txt", "b.txt", "二/三"]
+    assert read(tmp_path / "texts") == ([(name, f"{name}\r\n") for name in names], [])
+
+
+def test_files_of_a_folder_that_are_no_texts_are_rejected_by_name(tmp_path: Path) -> None:
+    (tmp_path / "packed.gz").write_bytes(gzip.compress(b"text"))
+    (tmp_path / "latin").write_bytes(b"caf\xe9")
+    (tmp_path / "loop").symlink_to(tmp_path, target_is_directory=True)
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "gone").symlink_to("nowhere")
+    with (tmp_path / "large").open("wb") as file:
+        file.truncate(RECORD_LIMIT_BYTES + 1)
+    Path(os.fsdecode(bytes(tmp_path) + b"/\xff")).write_text("its name is no UTF-8")
+    (tmp_path / "good").write_text("good")
+    batches = batches_of(tmp_path)
+    reasons = {Path(one.path).name: one.reason for batch in batches for one in batch.documents.rejects}
+    assert contents(batches)[0] == [("good", "good")]
+    assert {name: reason.split()[0] for name, reason in reasons.items()} == {
+        "packed.gz": "packed;",
+        "latin": "not",
+        "loop": "no",
+        "pipe": "no",
+        "gone": "cannot",
+        "large": "longer",
+        "\udcff": "document",
+    }
+
+
+def test_inputs_are_read_one_after_the_other(tmp_path: Path) -> None:
+    (tmp_path / "one.jsonl").write_text('{"id": "a", "text": "one"}')
+    (tmp_path / "two.tsv").write_text("b\ttwo")
+    (tmp_path / "three.tsv").write_text(f"c\t{FINGERPRINT}")
+    pairs, _ = read(tmp_path / "one.jsonl", tmp_path / "two.tsv", tmp_path / "three.tsv")
+    assert pairs == [("a", "one"), ("b", "two"), ("c", FINGERPRINT)]
+
+
+# Inputs that cannot be read at all.
+
+
+@pytest.mark.parametrize("name", ["pages.txt", "pages", "pages.csv.gz", "pages.gz"])
+def test_a_name_that_tells_nothing_needs_a_format(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(b"")
+    with pytest.raises(ValueError, match="--format"):
+        find_inputs([str(tmp_path / name)], InputOptions())
+
+
+def test_a_missing_input_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"nowhere\.jsonl cannot be read: No such file"):
+        find_inputs([str(tmp_path / "nowhere.jsonl")], InputOptions())
+
+
+@pytest.mark.parametrize(
+    ("names", "form", "message"),
+    [
+        ([], "auto", "nothing to read"),
+        (["-", "-"], "auto", "only be the last input"),
+        (["-"], "files", "no folder"),
+        (["."], "tsv", "is a folder"),
+        ([__file__], "files", "no folder"),
+    ],
+)
+def test_inputs_that_cannot_be_are_refused(names: list[str], form: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        find_inputs(names, InputOptions(form))
+
+
+def test_an_unknown_format_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(ValueError, match="auto, jsonl, tsv"):
+        InputOptions("xml")
+
+
+# Bad records.
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        (b"nonsense", "no JSON: Expecting value"),
+        (b'{"id": "a", "text": "b"', "no JSON"),
+        (b'{"id": "a", "text": "b"} x', "no JSON: Extra data"),
+        (b"[1]", "no JSON object but an array"),
+        (b'"a"', "no JSON object but a text"),
+        (b"null", "no JSON object but null"),
+        (b"NaN", "no JSON object but a number"),
+        (b'{"text": "b"}', 'no field "id"'),
+        (b'{"id": "a"}', 'no field "text"'),
+        (b'{"id": "", "text": "b"}', "1 to 2048 bytes"),
+        (b'{"id": "%s", "text": "b"}' % (b"x" * 2049), "not 2049"),
+        (b'{"id": "a\\u0000", "text": "b"}', "control characters"),
+        (b'{"id": "a\\u0085", "text": "b"}', "control characters"),
+        (b'{"id": "a\\ud800", "text": "b"}', "surrogates"),
+        (b'{"id": "a", "text": "b\\udfff"}', "lone surrogate"),
+        (b'{"id": true, "text": "b"}', '"id" is no text but a truth value'),
+        (b'{"id": 1.5, "text": "b"}', '"id" is no text but a number'),
+        (b'{"id": null, "text": "b"}', '"id" is no text but null'),
+        (b'{"id": {}, "text": "b"}', '"id" is no text but an object'),
+        (b'{"id": "a", "text": 5}', '"text" is no text but a number'),
+        (b'{"id": "a", "text": ["b"]}', '"text" is no text but an array'),
+        (b'{"id": "a", "text": "\xff"}', "not UTF-8: invalid start byte at byte 21"),
+        (b'{"id": "a", "text": "b", "c": %s}' % (b"9" * 5000), "no JSON: Exceeds the limit"),
+        (b'{"id": "a", "text": "b", "c": %s}' % (b"[" * 100_000), "nested too deeply"),
+        (b'{"id": "a", "text": "tab\there"}', "no JSON: Invalid control character"),
+        ('{"id": "a"}'.encode("utf-16"), "not UTF-8"),
+        (b"\0\0\0", "no JSON"),
+    ],
+)
+def test_bad_json_lines_are_rejected_with_the_reason(record: bytes, reason: str, tmp_path: Path) -> None:
+    assert reason in rejected(tmp_path / "pages.jsonl", record)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        b'{"id": "a", "id": "b", "text": "c", "text": "d"}',
+        b'{"id": "b", "text": "d", "score": NaN, "other": "\\ud800"}',
+        b'{"id": "b", "text": "d", "deep": ' + b"[" * 50 + b"]" * 50 + b"}",
+    ],
+)
+def test_odd_but_good_json_lines_are_taken(record: bytes, tmp_path: Path) -> None:
+    (tmp_path / "pages.jsonl").write_bytes(record)
+    assert read(tmp_path / "pages.jsonl") == ([("b", "d")], [])
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ("true", "neither 16 hex digits"),
+        ("-1", "neither 16 hex digits"),
+        (str(2**64), "neither 16 hex digits"),
+        ('"xyz"', "not a fingerprint"),
+        ("1.0", "neither 16 hex digits"),
+        ("[]", "neither 16 hex digits"),
+    ],
+)
+def test_bad_fingerprints_in_json_lines_are_rejected(value: str, reason: str, tmp_path: Path) -> None:
+    record = f'{{"id": "a", "fp": {value}}}'.encode()
+    assert reason in rejected(tmp_path / "pages.jsonl", record, fingerprint_field="fp")
+
+
+@pytest.mark.parametrize(
+    "value", ["-1", "1.5", "true", '"yesterday"', '"1969-12-31"', "[]", str(2**63), '"9999-99-99"']
+)
+def test_bad_times_are_rejected(value: str, tmp_path: Path) -> None:
+    record = f'{{"id": "a", "text": "b", "seen": {value}}}'.encode()
+    assert "neither ms since 1970" in rejected(tmp_path / "pages.jsonl", record, first_seen_field="seen")
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b"a", "no tab"),
+        (b"\ttext", "1 to 2048 bytes"),
+        (b"a\x01\ttext", "control characters"),
+        (b"a\ttext\xff", "not UTF-8"),
+    ],
+)
+def test_bad_tsv_lines_are_rejected(line: bytes, reason: str, tmp_path: Path) -> None:
+    assert reason in rejected(tmp_path / "pages.tsv", line)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b"a", "1 columns"),
+        (b"a\t7\t7", "3 columns"),
+        (b"\t7", "1 to 2048 bytes"),
+        (b"\xc2\x85\t0123456789abcdef", "control characters"),
+        (b"\xff\t0123456789abcdef", "not UTF-8"),
+        (b"a\t0123456789abcdeg", "not a fingerprint"),
+        (b"a\t", "not a fingerprint"),
+    ],
+)
+def test_bad_fingerprint_lines_are_rejected(line: bytes, reason: str, tmp_path: Path) -> None:
+    assert reason in rejected(tmp_path / "pages.tsv", line, format="fingerprints")
+
+
+def test_the_preview_is_short_and_printable(tmp_path: Path) -> None:
+    (tmp_path / "pages.jsonl").write_bytes(b"\x1b[31m\xff\xe4\xba\x8c\r\x00" + b"x" * 500)
+    ((reject,),) = [
+        batch.documents.rejects for batch in batches_of(tmp_path / "pages.jsonl") if batch.documents.rejects
+    ]
+    assert reject.preview.startswith("\\x1b[31m\\xff二\\r\\x00xxx")
+    assert len(reject.preview) < 240
+    assert reject.preview.isprintable()
+
+
+def test_marks_blank_lines_and_line_ends_of_other_systems_are_no_records(tmp_path: Path) -> None:
+    for name, line in (("pages.jsonl", '{"id": "a", "text": "b"}'), ("texts.tsv", "a\tb"), ("fp.tsv", "a\t7")):
+        (tmp_path / name).write_bytes(f"\ufeff\r\n \n{line}\r\n\r\n{line}".encode())
+        pairs, rejects = read(tmp_path / name)
+        assert [doc_id for doc_id, _ in pairs] == ["a", "a"]
+        assert not any("\r" in value for _, value in pairs)
+        assert not rejects
+
+
+@pytest.mark.parametrize("size", [63, 64, 65, 66, 1000])
+def test_a_line_over_the_limit_is_rejected_and_the_rest_goes_on(
+    size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lines_module, "RECORD_LIMIT_BYTES", 64)
+    long = f"long\t{'x' * (size - 5)}"
+    (tmp_path / "pages.tsv").write_text(f"a\tone\n{long}\nb\ttwo\n{long}")
+    for block_bytes in (1, 7, 63, 64):
+        monkeypatch.setattr("hsimhash.load.records.TEXT_BLOCK_BYTES", block_bytes)
+        pairs, rejects = read(tmp_path / "pages.tsv", format="tsv")
+        assert [doc_id for doc_id, _ in pairs] == (["a", "long", "b", "long"] if size <= 64 else ["a", "b"])
+        assert [line for line, _ in rejects] == ([] if size <= 64 else [2, 4])
+
+
+# Packed files that are damaged.
+
+
+@pytest.mark.parametrize("packing", [".gz", ".zst"])
+@pytest.mark.parametrize("kept", [0.3, 0.999])
+def test_a_file_that_is_cut_off_is_told_and_what_came_before_is_kept(packing: str, kept: float, tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    lines = [f"{number}\t{rng.bytes(40).hex()}" for number in range(20_000)]
+    packed = PACKERS[packing]("\n".join(lines).encode())
+    path = tmp_path / f"pages.tsv{packing}"
+    path.write_bytes(packed[: int(len(packed) * kept)])
+    batches = batches_of(path)
+    pairs, rejects = contents(batches)
+    assert ["\t".join(pair) for pair in pairs] == lines[: len(pairs)]
+    assert len(pairs) > 20_000 * kept * 0.5
+    assert [line for line, _ in rejects] == [len(pairs) + 1]
+    assert "damaged or cut off about byte" in rejects[0][1]
+    assert [batch.documents.damage for batch in batches if batch.documents.damage] == [rejects[0][1]]
+
+
+@pytest.mark.parametrize("packing", [".gz", ".zst"])
+def test_what_is_not_packed_at_all_is_told(packing: str, tmp_path: Path) -> None:
+    (tmp_path / f"pages.jsonl{packing}").write_text('{"id": "a", "text": "b"}')
+    assert "damaged" in read(tmp_path / f"pages.jsonl{packing}")[1][0][1]
+
+
+@pytest.mark.parametrize("packing", PACKERS)
+def test_an_empty_file_has_no_records(packing: str, tmp_path: Path) -> None:
+    (tmp_path / f"pages.jsonl{packing}").write_bytes(b"")
+    assert read(tmp_path / f"pages.jsonl{packing}") == ([], [])
+
+
+# Any block size, any place to go on from.
+
+texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\n"), max_size=12)
+tsv_lines = st.one_of(st.binary(max_size=12), texts.map(str.encode), texts.map(lambda text: f"id\t{text}".encode()))
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@given(
+    lines=st.lists(tsv_lines, max_size=12),
+    packing=st.sampled_from(list(PACKERS)),
+    block_bytes=st.integers(1, 40),
+    limit=st.integers(5, 30),
+)
+def test_blocks_of_any_size_and_a_resume_at_any_place_give_the_same(
+    lines: list[bytes],
+    packing: str,
+    block_bytes: int,
+    limit: int,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    path = tmp_path_factory.mktemp("input") / f"pages.tsv{packing}"
+    path.write_bytes(PACKERS[packing](b"\n".join(lines)))
+    with monkeypatch.context() as small:
+        small.setattr(lines_module, "RECORD_LIMIT_BYTES", limit)
+        whole = read(path, format="tsv")
+        small.setattr("hsimhash.load.records.TEXT_BLOCK_BYTES", block_bytes)
+        batches = batches_of(path, format="tsv")
+        assert contents(batches) == whole
+        for number, batch in enumerate(batches, start=1):
+            rest = contents(batches_of(path, start=batch.end, format="tsv"))
+            assert contents(batches[:number])[0] + rest[0] == whole[0]
+            assert contents(batches[:number])[1] + rest[1] == whole[1]
+
+
+def test_a_folder_goes_on_behind_any_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hsimhash.load.records.FILES_IN_BATCH", 2)
+    for number in range(7):
+        (tmp_path / str(number)).write_bytes(b"\xff" if number == 3 else b"text")
+    batches = batches_of(tmp_path)
+    whole = contents(batches)
+    for number, batch in enumerate(batches, start=1):
+        rest = contents(batches_of(tmp_path, start=batch.end))
+        assert contents(batches[:number])[0] + rest[0] == whole[0]
+
+
+# Columns of fingerprints.
+
+ids = st.one_of(texts, st.sampled_from(["a", "http://x/二", "x" * 2048, "x" * 2049, "\x7f", "\x85", "é"]))
+values = st.one_of(
+    st.integers(0, 2**64 - 1).map(format_fingerprint),
+    st.integers(0, 2**65).map(str),
+    st.sampled_from([FINGERPRINT.upper(), f"0x{FINGERPRINT}", f" {FINGERPRINT}", "0123456789abcdeg", "", "7\t7"]),
+)
+fingerprint_lines = st.one_of(
+    st.tuples(ids, values).map(lambda pair: "\t".join(pair).encode()),
+    st.binary(max_size=20).map(lambda line: line.replace(b"\n", b"")),
+    st.just(b"\xff\t0123456789abcdef"),
+    st.just(b"crlf\t0123456789abcdef\r"),
+)
+
+
+def one_by_one(lines: list[bytes]) -> Iterator[tuple[str, int] | None]:
+    """What each line means, read in the plainest way; None for a bad one."""
+    for line in lines:
+        if not line.strip(b" \r"):
+            continue
+        try:
+            doc_id, fingerprint = line.removesuffix(b"\r").decode().split("\t")
+            check_doc_id(doc_id)
+            yield doc_id, parse_fingerprint(fingerprint)
+        except ValueError:
+            yield None
+
+
+@given(st.lists(fingerprint_lines, min_size=1, max_size=8))
+@example([b"a\t0123456789abcdef", b"\t0123456789abcdef"])
+@example([b"\t0123456789abcdef"])
+@example([b"\xc2\t0123456789abcdef", b"\x85\t0123456789abcdef"])
+def test_columns_are_what_the_lines_are_one_by_one(lines: list[bytes]) -> None:
+    found = fingerprint_columns(b"".join(line + b"\n" for line in lines), 1)
+    expected = list(one_by_one(lines))
+    good = [one for one in expected if one is not None]
+    assert list(zip(found.doc_ids, found.fingerprints.tolist(), strict=True)) == good
+    assert len(found.rejects) == expected.count(None)
+
+
+# Streams.
+
+
+def through_pipe(data: bytes, start: Position | None = None) -> tuple[Found, list[Batch]]:
+    """Read a pipe that somebody wrote into."""
+    reading, writing = os.pipe()
+    try:
+        assert len(data) < 1 << 16  # so much fits into a pipe
+        os.write(writing, data)
+        os.close(writing)
+        batches = batches_of(f"/dev/fd/{reading}", start=start, format="tsv")
+    finally:
+        os.close(reading)
+    return contents(batches), batches
+
+
+DATA = b"".join(f"{number}\ttext {number}\n".encode() for number in range(500))
+
+
+def behind(batches: list[Batch]) -> Position:
+    return next(batch.end for batch in batches if batch.end.place.offset)
+
+
+def test_a_stream_goes_on_where_the_same_bytes_end() -> None:
+    (whole, _), (beginning, batches) = through_pipe(DATA), through_pipe(DATA[: DATA.index(b"300\t")])
+    rest, _ = through_pipe(DATA, behind(batches))
+    assert (beginning[0] + rest[0], rest[1]) == whole
+    assert rest[0][0] == ("300", "text 300")
+
+
+@pytest.mark.parametrize("data", [DATA.replace(b"text 7", b"text 8"), DATA[:100], b"\n"])
+def test_another_stream_is_refused(data: bytes) -> None:
+    _, batches = through_pipe(DATA[: DATA.index(b"300\t")])
+    with pytest.raises(Exception, match=r"does not begin with the [\d,]+ bytes .* --fresh"):
+        through_pipe(data, behind(batches))
+
+
+def test_an_empty_stream_ends_what_another_began() -> None:
+    _, batches = through_pipe(DATA[:400])
+    assert through_pipe(b"", behind(batches))[0] == ([], [])
+
+
+def test_a_silent_stream_gives_way_and_stops_when_asked() -> None:
+    reading, writing = os.pipe()
+    try:
+        os.write(writing, b"a\tone\nb\tt")
+        options = InputOptions("tsv")
+        asked: list[Batch] = []
+        reader = Reader(find_inputs([f"/dev/fd/{reading}"], options), options, lambda: len(asked) >= 2, 1 << 16)
+        asked.extend(reader.batches(Position()))
+        assert contents(asked) == ([("a", "one")], [])
+        assert not reader.is_exhausted
+    finally:
+        os.close(reading)
+        os.close(writing)

@@ -1,0 +1,94 @@
+"""Layouts compared: the published numbers, the skew of a sample, the recommendation."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from hsimhash.cli import main
+from hsimhash.layout import Layout
+from hsimhash.plan import cost, layouts_for, recommend
+
+
+@pytest.mark.parametrize(("distance", "names"), [(3, {"4", "10", "16", "20"}), (6, {"28"}), (0, {"64/1"})])
+def test_layouts_compared_find_exactly_the_distance(distance: int, names: set[str]) -> None:
+    found = layouts_for(distance)
+    assert {layout.max_distance for layout in found} == {distance}
+    assert names <= {layout.name for layout in found}
+    assert len({layout.name for layout in found}) == len(found)
+
+
+def test_a_distance_beyond_every_layout_is_refused() -> None:
+    assert max(layout.max_distance for layout in layouts_for(60)) == 60
+    with pytest.raises(ValueError, match="no layout"):
+        layouts_for(64)
+
+
+@pytest.mark.parametrize(
+    ("documents", "name"), [(10**6, "4"), (10**7, "4"), (10**8, "10"), (10**9, "10"), (10**10, "16"), (10**11, "20")]
+)
+def test_more_documents_ask_for_more_drawers(documents: int, name: str) -> None:
+    best, reason = recommend([cost(layout, documents) for layout in layouts_for(3)])
+    assert best.layout.name == name
+    assert "candidates" in reason
+
+
+@pytest.mark.parametrize("name", ["4", "10"])
+def test_a_uniform_sample_tells_what_the_formula_tells(name: str) -> None:
+    layout = Layout.named(name)
+    sample = np.random.default_rng(1).integers(0, 2**64, 100_000, np.uint64)
+    sampled = cost(layout, 10**9, sample=sample)
+    assert sampled.candidates == pytest.approx(layout.candidates(10**9), rel=0.2)
+    assert sampled.candidates_p99 is not None
+    assert sampled.candidates_p99 < 3 * layout.candidates(10**9)
+    assert sampled.hottest_bucket is not None
+    assert sampled.hottest_bucket < 10 * layout.candidates(10**9)
+
+
+def test_a_skewed_sample_shows_its_hot_bucket() -> None:
+    sample = np.arange(1_000, dtype=np.uint64)  # all in one bucket of three drawers
+    skewed = cost(Layout.named("4"), 10_000, sample=sample)
+    assert skewed.hottest_bucket == 10_000
+    assert skewed.candidates_p99 is not None
+    assert skewed.candidates_p99 > 29_000
+
+
+def test_the_command_prints_a_table_and_a_recommendation() -> None:
+    result = CliRunner().invoke(main, ["plan", "--documents", "100000000"])
+    assert result.exit_code == 0
+    assert "recommended: layout 10" in result.stdout
+    assert "1,000,000,000" in result.stdout
+
+
+def test_the_command_reads_a_sample(tmp_path: Path) -> None:
+    sample = tmp_path / "sample.tsv"
+    sample.write_text("a\t0123456789abcdef\n\nb\t0x1\n12345\n")
+    result = CliRunner().invoke(main, ["plan", "--documents", "1000", "--sample", str(sample), "--json"])
+    facts = json.loads(result.stdout)
+    assert facts["recommended"] == "4"
+    assert facts["layouts"][0]["hottest_bucket"] > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "Missing option '--documents'"),
+        (["--documents", "0"], "x>=1"),
+        (["--documents", "5", "--distance", "64"], "no layout"),
+        (["--documents", "5", "--sample", "missing"], "does not exist"),
+    ],
+)
+def test_the_command_refuses_bad_arguments(arguments: list[str], message: str) -> None:
+    result = CliRunner().invoke(main, ["plan", *arguments])
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+def test_a_bad_sample_names_file_and_line(tmp_path: Path) -> None:
+    sample = tmp_path / "sample.txt"
+    sample.write_text("0123456789abcdef\nxyz\n")
+    result = CliRunner().invoke(main, ["plan", "--documents", "5", "--sample", str(sample)])
+    assert result.exit_code == 2
+    assert "sample.txt:2" in " ".join(result.stderr.split()).replace(" ", "")

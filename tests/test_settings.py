@@ -1,0 +1,160 @@
+"""Settings: what beats what, where each value came from, and what a mistake says."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from hsimhash.settings import DEFAULT, KEYS, OTHER_VARIABLES, Settings, SettingsError, load, variable_of
+
+SAMPLE = Path(__file__).parents[1] / "conf" / "hsimhash.yaml"
+
+
+@pytest.fixture(autouse=True)
+def _empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def write(text: str, name: str = "hsimhash.yaml") -> Path:
+    path = Path(name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def settings_lines(path: Path) -> list[str]:
+    return [
+        line[1:] for line in path.read_text(encoding="utf-8").splitlines() if line[:1] == "#" and line[1:2].isalpha()
+    ]
+
+
+def test_sample_file_shows_every_setting_with_its_default() -> None:
+    shown = yaml.safe_load("\n".join(settings_lines(SAMPLE)))
+    assert shown == load().settings.model_dump()
+    assert tuple(shown) == KEYS
+
+
+def test_sample_file_sets_nothing_by_itself() -> None:
+    loaded = load(config=SAMPLE)
+    assert not loaded.settings.model_fields_set
+    assert set(loaded.sources.values()) == {DEFAULT}
+
+
+def test_sample_file_with_all_its_lines_loads() -> None:
+    path = write("\n".join(settings_lines(SAMPLE)))
+    assert load(config=path).settings == load().settings
+
+
+def test_flag_beats_environment_beats_file_beats_default() -> None:
+    path = write("store: lmdb://file\nlayout: '4'\nid_field: key\n")
+    loaded = load({"store": "lmdb://flag"}, {"HSIMHASH_STORE": "lmdb://variable", "HSIMHASH_LAYOUT": "20"}, path)
+    assert (loaded.settings.store, loaded.settings.layout, loaded.settings.id_field) == ("lmdb://flag", "20", "key")
+    assert loaded.sources["store"] == "--store"
+    assert loaded.sources["layout"] == "HSIMHASH_LAYOUT"
+    assert loaded.sources["id_field"] == "hsimhash.yaml:3"
+    assert loaded.sources["profile"] == DEFAULT
+    assert loaded.settings.model_fields_set == {"store", "layout", "id_field"}
+
+
+def test_file_is_the_first_of_flag_variable_folder_and_home() -> None:
+    home = Path("home").absolute()
+    environment = {"HOME": str(home)}
+    assert load(None, environment).settings.id_field == "id"
+    write("id_field: home", "home/.config/hsimhash/hsimhash.yaml")
+    assert load(None, environment).settings.id_field == "home"
+    write("id_field: folder")
+    assert load(None, environment).settings.id_field == "folder"
+    environment["HSIMHASH_CONFIG"] = str(write("id_field: variable", "variable.yaml"))
+    assert load(None, environment).settings.id_field == "variable"
+    assert load(None, environment, write("id_field: flag", "flag.yaml")).settings.id_field == "flag"
+
+
+def test_layout_may_be_written_as_a_number() -> None:
+    assert load(config=write("layout: 20")).settings.layout == "20"
+
+
+def test_null_and_an_empty_variable_set_nothing() -> None:
+    loaded = load(None, {"HSIMHASH_WORKERS": "null", "HSIMHASH_STORE": ""}, write("max_distance: null\nworkers: 3"))
+    assert (loaded.settings.workers, loaded.settings.max_distance) == (None, None)
+    assert loaded.sources["workers"] == "HSIMHASH_WORKERS"
+    assert loaded.sources["store"] == DEFAULT
+
+
+def test_other_variables_are_no_settings() -> None:
+    load(None, {"HSIMHASH_DATA": "/data", "PATH": "/bin", "HSIM": "x"})
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("store: lmdb://x\nlayot: 4\n", ["hsimhash.yaml:2", "'layot' = 4", "nearest known one is layout"]),
+        ("\nworkers: many\n", ["hsimhash.yaml:2", "workers = 'many'", "integer"]),
+        ("workers: yes\n", ["hsimhash.yaml:1", "workers = True", "must not be true or false"]),
+        ("workers: 0\n", ["workers = 0", "greater than or equal to 1"]),
+        ("lock_timeout_s: .inf\n", ["lock_timeout_s = inf", "finite"]),
+        ("layout: 13\n", ["layout = 13", "no layout '13'"]),
+        ("profile: zh-0\n", ["profile = 'zh-0'"]),
+        ("store: pages\n", ["store = 'pages'", "lmdb://relative/path"]),
+        ("on_duplicate: drop\n", ["on_duplicate = 'drop'", "'add', 'skip' or 'tag'"]),
+        ("store: lmdb://x\nstore: lmdb://y\n", ["hsimhash.yaml:2", "again", "hsimhash.yaml:1"]),
+        ("store: [lmdb://x\n", ["hsimhash.yaml:2", "no YAML"]),
+        ("store: {a: 1}\n", ["hsimhash.yaml:1", "store = {'a': 1}"]),
+        ("? [a]\n: 1\n", ["hsimhash.yaml:1", "unknown key"]),
+        ("- store\n", ["hsimhash.yaml:1", "key: value"]),
+        ("store: !!python/name:os.system\n", ["hsimhash.yaml:1", "no YAML"]),
+    ],
+)
+def test_mistake_in_the_file_names_line_key_value_and_remedy(text: str, parts: list[str]) -> None:
+    write(text)
+    with pytest.raises(SettingsError) as caught:
+        load(None, {})
+    for part in parts:
+        assert part in str(caught.value)
+
+
+def test_mistake_in_the_environment_names_the_variable() -> None:
+    with pytest.raises(SettingsError, match=r"HSIMHASH_WORKERS: workers = 'x'"):
+        load(None, {"HSIMHASH_WORKERS": "x"})
+    with pytest.raises(SettingsError, match="HSIMHASH_STOR='y'; the nearest known one is HSIMHASH_STORE"):
+        load(None, {"HSIMHASH_STOR": "y"})
+
+
+def test_bad_flag_is_a_wrong_argument() -> None:
+    with pytest.raises(ValueError, match="--lock-timeout: lock_timeout_s = 'long'"):
+        load({"lock_timeout_s": "long"})
+
+
+def test_file_that_was_asked_for_must_be_there_and_readable(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"no settings file gone\.yaml \(--config"):
+        load(config=Path("gone.yaml"))
+    with pytest.raises(SettingsError, match=r"no settings file gone\.yaml \(HSIMHASH_CONFIG"):
+        load(None, {"HSIMHASH_CONFIG": "gone.yaml"})
+    with pytest.raises(SettingsError, match="cannot be read: Is a directory"):
+        load(config=tmp_path)
+    Path("latin.yaml").write_bytes(b"store: lmdb://\xe4\n")
+    with pytest.raises(SettingsError, match="not UTF-8"):
+        load(config=Path("latin.yaml"))
+
+
+def test_settings_are_frozen() -> None:
+    with pytest.raises(ValidationError):
+        load().settings.store = "lmdb://other"
+
+
+def test_settings_read_no_environment_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STORE", "lmdb://wrong")
+    monkeypatch.setenv("HSIMHASH_STORE", "lmdb://wrong")
+    assert load().settings == Settings()
+    assert load().settings.store == "lmdb://hsimhash-index"
+
+
+@given(st.text(max_size=40), st.text(max_size=40))
+def test_any_unknown_variable_is_refused_by_name(key: str, value: str) -> None:
+    name = f"HSIMHASH_{key}"
+    assume(name not in [*map(variable_of, KEYS), *OTHER_VARIABLES])
+    with pytest.raises(SettingsError, match=re.escape(name)):
+        load(None, {name: value})

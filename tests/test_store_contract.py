@@ -1,0 +1,217 @@
+"""One contract for every store: run unchanged on memory and on LMDB."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hsimhash.errors import IndexExistsError, IndexNotFoundError, StoreClosedError
+from hsimhash.layout import Layout
+from hsimhash.rowkey import encode
+from hsimhash.store import Document, Record, Store, create_store, open_store
+
+RECORD = Record(Layout.named("10"), {"name": "test-1"})
+Place = Callable[[], str]
+_numbers = itertools.count()
+
+
+@pytest.fixture(params=["memory", "lmdb"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """A function that returns the URL of a new place."""
+    if request.param == "memory":
+        return lambda: f"memory://{next(_numbers)}"
+    return lambda: f"lmdb://{tmp_path / str(next(_numbers))}"
+
+
+@pytest.fixture
+def store(place: Place) -> Iterator[Store]:
+    with create_store(place(), RECORD) as made:
+        yield made
+
+
+def put(store: Store, *documents: tuple[str, int], seen: int = 7) -> int:
+    ids = [doc_id.encode() for doc_id, _ in documents]
+    values = np.array([value for _, value in documents], np.uint64)
+    return store.insert(ids, values, np.full(len(ids), seen, np.int64))
+
+
+def rows_of(store: Store, *fingerprints: int) -> set[bytes]:
+    prefixes = sorted({prefix for value in fingerprints for prefix in store.record.layout.prefixes(value)})
+    return {row.tobytes() for row in store.scan(prefixes)}
+
+
+def test_scan_returns_the_rowkeys_of_the_buckets(store: Store) -> None:
+    near = 5 ^ 1  # shares nine of the ten buckets
+    put(store, ("a", 5), ("b", near), ("c", 5))
+    expected = {row.tobytes() for row in encode(RECORD.layout, np.array([5, near], np.uint64)).reshape(-1, 13)}
+    assert rows_of(store, 5, near) == expected
+    prefixes = RECORD.layout.prefixes(5)
+    assert len(store.scan(prefixes[:1])) == 2
+
+
+@pytest.mark.parametrize("value", [0, 1, 2**64 - 1, 2**63, 0x00000000FFFFFFFF, 0xFFFFFFFF00000000])
+def test_edge_fingerprints_are_stored_and_found(store: Store, value: int) -> None:
+    put(store, ("edge", value))
+    assert len(rows_of(store, value)) == len(RECORD.layout.drawers)
+    assert store.documents([value]) == [[Document("edge", value, 7)]]
+
+
+def test_an_empty_store_has_nothing(store: Store) -> None:
+    assert store.scan(RECORD.layout.prefixes(3)).shape == (0, 13)
+    assert store.scan([]).shape == (0, 13)
+    assert store.documents([3]) == [[]]
+    assert store.documents([]) == []
+    assert store.lookup([b"a"]) == [None]
+    assert store.remove([b"a"]) == 0
+    assert store.count() == 0
+    assert list(store.walk()) in ([], [[]])
+    assert store.check().is_sound
+
+
+def test_one_bucket_of_twenty_thousand_is_returned_whole(place: Place) -> None:
+    values = np.arange(20_000, dtype=np.uint64)  # the first three blocks of 16 bits are the same
+    with create_store(place(), Record(Layout.named("4"), {"name": "test-1"})) as store:
+        store.insert([str(value).encode() for value in values], values, np.zeros(20_000, np.int64))
+        rows = store.scan(store.record.layout.prefixes(0)[:1])
+    assert sorted(int.from_bytes(row[5:].tobytes(), "big") for row in rows) == values.tolist()
+
+
+def test_documents_of_a_fingerprint_come_in_order_of_id_up_to_the_limit(store: Store) -> None:
+    ids = sorted(["b", "a", "ä", "文档", "\U0001f600", "x" * 2048, "x" * 2047 + "y", "x" * 503, "x" * 504, "x" * 487])
+    put(store, *[(doc_id, 9) for doc_id in ids], ("other", 10))
+    assert [document.doc_id for document in store.documents([9])[0]] == ids
+    for limit in range(1, len(ids) + 2):
+        assert [document.doc_id for document in store.documents([9], limit)[0]] == ids[:limit]
+
+
+def test_ids_with_the_same_long_beginning_are_different_documents(store: Store) -> None:
+    first, second = "u" * 2000 + "1", "u" * 2000 + "2"
+    put(store, (second, 3), (first, 3))
+    assert [document.doc_id for document in store.documents([3], 1)[0]] == [first]
+    assert store.remove([first.encode()]) == 1
+    assert [document.doc_id for document in store.documents([3])[0]] == [second]
+
+
+def test_adding_again_keeps_first_seen_and_moving_takes_the_new_one(store: Store) -> None:
+    assert put(store, ("a", 5), seen=1) == 1
+    assert put(store, ("a", 5), seen=2) == 0
+    assert store.lookup([b"a"]) == [Document("a", 5, 1)]
+    assert put(store, ("a", 6), seen=3) == 1
+    assert store.lookup([b"a"]) == [Document("a", 6, 3)]
+    assert store.documents([5, 6]) == [[], [Document("a", 6, 3)]]
+    assert store.count() == 1
+
+
+def test_a_move_takes_the_old_fingerprint_out_only_when_no_document_is_left(store: Store) -> None:
+    put(store, ("a", 5), ("b", 5))
+    put(store, ("a", 2**40))
+    assert rows_of(store, 5) & {row.tobytes() for row in encode(RECORD.layout, np.array([5], np.uint64))[0]}
+    put(store, ("b", 2**40))
+    assert not rows_of(store, 5) & {row.tobytes() for row in encode(RECORD.layout, np.array([5], np.uint64))[0]}
+
+
+def test_the_last_occurrence_of_an_id_in_a_batch_counts(store: Store) -> None:
+    assert put(store, ("a", 1), ("b", 2), ("a", 3)) == 2
+    assert store.lookup([b"a", b"b"]) == [Document("a", 3, 7), Document("b", 2, 7)]
+    assert store.documents([1]) == [[]]
+    assert store.check().leftovers == 0
+
+
+def test_removed_documents_are_gone_and_can_come_back(store: Store) -> None:
+    put(store, ("a", 5), ("b", 5), ("c", 6))
+    assert store.remove([b"a", b"nobody", b"a"]) == 1
+    assert store.documents([5]) == [[Document("b", 5, 7)]]
+    assert store.count() == 2
+    put(store, ("a", 5), seen=9)
+    assert store.lookup([b"a"]) == [Document("a", 5, 9)]
+    assert store.remove([b"a", b"b", b"c"]) == 3
+    assert store.count() == 0
+    assert not rows_of(store, 5, 6)
+
+
+def test_walk_yields_every_document_once_in_order(store: Store) -> None:
+    rng = np.random.default_rng(1)
+    values = rng.integers(0, 2**64, 12_000, np.uint64)
+    values[:500] = values[0]
+    ids = [f"doc {number}" for number in range(len(values))]
+    store.insert([doc_id.encode() for doc_id in ids], values, np.arange(len(values), dtype=np.int64))
+    walked = list(itertools.chain.from_iterable(store.walk()))
+    expected = [
+        Document(doc_id, int(value), place) for place, (doc_id, value) in enumerate(zip(ids, values, strict=True))
+    ]
+    assert walked == sorted(expected, key=lambda document: (document.fingerprint, document.doc_id))
+
+
+def test_check_of_a_used_store_is_sound(store: Store) -> None:
+    put(store, *[(str(number), number % 7) for number in range(100)])
+    put(store, *[(str(number), number % 5) for number in range(50)])
+    store.remove([b"1", b"2", b"3"])
+    report = store.check()
+    assert (report.documents, report.problems, report.leftovers) == (97, 0, 0)
+    assert report.drawer_rows == 7 * len(RECORD.layout.drawers)
+
+
+def test_create_refuses_an_existing_index_and_open_a_missing_one(place: Place) -> None:
+    url = place()
+    with pytest.raises(IndexNotFoundError, match="no index at"):
+        open_store(url)
+    with create_store(url, RECORD):
+        with pytest.raises(IndexExistsError, match="already"):
+            create_store(url, RECORD)
+        with open_store(url) as again:
+            assert again.record == RECORD
+
+
+def test_a_closed_store_refuses_every_call_and_close_twice_is_harmless(store: Store) -> None:
+    store.close()
+    store.close()
+    calls: list[Callable[[], object]] = [
+        lambda: store.scan(RECORD.layout.prefixes(0)),
+        lambda: store.documents([0]),
+        lambda: store.lookup([b"a"]),
+        lambda: put(store, ("a", 1)),
+        lambda: store.remove([b"a"]),
+        store.count,
+        lambda: list(store.walk()),
+        store.check,
+        store.describe,
+    ]
+    for call in calls:
+        with pytest.raises(StoreClosedError):
+            call()
+
+
+def test_threads_add_remove_and_read_at_once(store: Store) -> None:
+    put(store, *[(f"fixed {number}", number << 32) for number in range(50)])
+    start = threading.Barrier(8)
+
+    def work(worker: int) -> None:
+        start.wait()
+        for number in range(30):
+            put(store, (f"{worker} {number}", worker))
+            assert Document(f"fixed {number}", number << 32, 7) in store.documents([number << 32])[0]
+            if number % 2:
+                store.remove([f"{worker} {number}".encode()])
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(8)))
+    assert store.count() == 50 + 8 * 15
+    assert store.check().is_sound
+
+
+@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")  # what is tested
+def test_a_forked_child_reads_and_the_parent_goes_on(store: Store) -> None:
+    put(store, ("a", 5))
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if store.documents([5]) == [[Document("a", 5, 7)]] else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    put(store, ("b", 5))
+    assert len(store.documents([5])[0]) == 2

@@ -1,0 +1,81 @@
+"""The short forms of `make stress`: exactness and kills; and that both see what they look for."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hsimhash.layout import LAYOUT_NAMES, Layout
+from tests.bench.fingerprint_sets import FINGERPRINTS, PAIRS, real_fingerprints
+from tests.stress import exactness, kills
+from tests.stress.victims import Operation
+
+DATA = os.environ.get("HSIMHASH_DATA")
+
+pytestmark = pytest.mark.stress
+
+
+@pytest.mark.parametrize("name", LAYOUT_NAMES)
+def test_no_match_is_missed_and_none_invented(name: str, tmp_path: Path) -> None:
+    outcomes = exactness.check_layout(name, tmp_path, stored=3_000, queries=1_500)
+    assert all(outcome.is_exact and outcome.right for outcome in outcomes.values())
+
+
+@pytest.mark.skipif(DATA is None, reason="HSIMHASH_DATA does not name the folder of labelled data")
+def test_all_near_pairs_of_real_fingerprints_are_found(tmp_path: Path) -> None:
+    assert DATA is not None
+    fingerprints = real_fingerprints(Path(DATA, FINGERPRINTS))
+    assert exactness.check_real("10", tmp_path, fingerprints, Path(DATA, PAIRS)).is_exact
+
+
+@pytest.mark.parametrize("name", LAYOUT_NAMES)
+def test_every_drawer_is_the_only_way_to_some_planted_match(name: str) -> None:
+    layout, rng = Layout.named(name), np.random.default_rng(1)
+    stored = exactness.stored_fingerprints(rng, 1_000)
+    plan = exactness.planted(rng, layout, stored, 8_000)
+    targets = stored[plan.targets]
+    is_shared = (layout.prefix_array(plan.queries[: len(targets)]) == layout.prefix_array(targets)).all(axis=-1)
+    is_sole = (is_shared.sum(axis=1) == 1) & (plan.distances <= layout.max_distance)
+    assert is_shared[is_sole].any(axis=0).all()
+
+
+def test_a_missed_a_false_and_a_repeated_match_are_counted() -> None:
+    right = np.array([1, 2, 3], np.uint64)
+    assert exactness.compared(right, np.array([3, 2, 2, 4], np.uint64)) == exactness.Outcome(3, missed=1, extra=2)
+    assert exactness.compared(right, right[::-1]).is_exact
+
+
+@pytest.mark.parametrize(("name", "count"), [("bulk", 3), ("skip", 2), ("tag", 2), ("texts", 1), ("writers", 4)])
+def test_a_kill_loses_nothing_and_a_resumed_run_ends_as_an_undisturbed_one(
+    name: str, count: int, tmp_path: Path
+) -> None:
+    tally = kills.run({name: count}, tmp_path, documents=800)
+    assert tally.is_sound, tally.faults
+    assert tally.kills >= count
+    assert tally.ends
+
+
+def test_a_difference_between_two_ends_is_seen() -> None:
+    one = kills.Result({"a": (1, 0)}, {"tags": b"1"}, {"added": 1}, leftovers=0)
+    other = kills.Result({"a": (2, 0)}, {"tags": b"2"}, {"added": 2}, leftovers=1)
+    assert kills.differences(one, one) == []
+    assert len(kills.differences(one, other)) == 4
+
+
+def test_a_writer_whose_acknowledged_documents_are_gone_is_seen() -> None:
+    writer = kills.Writer(0, seed=1)
+    while not writer.documents:
+        writer.acknowledge(1)
+    assert writer.phase(writer.documents) is not None
+    assert writer.phase({}) is None
+
+
+def test_the_model_of_the_writers_keeps_first_seen_of_what_does_not_move() -> None:
+    documents = {"a": (1, 5), "b": (2, 5)}
+    Operation("add", (("a", 1, 9), ("b", 2, 9), ("b", 3, 9))).apply(documents)
+    assert documents == {"a": (1, 5), "b": (3, 9)}
+    Operation("remove", (("a", 0, 0), ("c", 0, 0))).apply(documents)
+    assert documents == {"b": (3, 9)}

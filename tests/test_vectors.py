@@ -1,0 +1,46 @@
+"""`schema/vectors.json` pins rowkeys, prefixes and splits for ever; other implementations test against the same."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hsimhash import rowkey
+from hsimhash.layout import LAYOUT_NAMES, Layout
+
+VECTORS: dict[str, Any] = json.loads((Path(__file__).parents[1] / "schema" / "vectors.json").read_text())
+
+
+def test_every_named_layout_has_vectors() -> None:
+    assert [layout["layout"]["name"] for layout in VECTORS["layouts"]] == list(LAYOUT_NAMES)
+
+
+@pytest.mark.parametrize("vectors", VECTORS["layouts"], ids=lambda vectors: vectors["layout"]["name"])
+def test_layout_gives_the_pinned_rowkeys_and_splits(vectors: dict[str, Any]) -> None:
+    layout = Layout.from_json(vectors["layout"])
+    assert [drawer.segment_bits for drawer in layout.drawers] == vectors["segment_bits"]
+    assert layout.max_distance == vectors["max_distance"]
+    for fingerprint, expected in vectors["rowkeys"].items():
+        value = int(fingerprint, 16)
+        rows = rowkey.encode(layout, np.array([value], np.uint64))[0]
+        assert [row.tobytes().hex() for row in rows] == expected
+        assert [prefix.hex() for prefix in layout.prefixes(value)] == [row[:10] for row in expected]
+    for regions, expected in vectors["splits"].items():
+        assert [key.hex() for key in rowkey.splits(layout, int(regions))] == expected
+
+
+def test_document_register_and_record_rowkeys_are_the_pinned_ones() -> None:
+    for fingerprint, expected in VECTORS["documents_rowkeys"].items():
+        assert rowkey.documents_rowkey(int(fingerprint, 16)).hex() == expected
+    for doc_id, expected in VECTORS["register_rowkeys"].items():
+        assert rowkey.register_rowkey(doc_id.encode()).hex() == expected
+    assert rowkey.RECORD_ROWKEY.hex() == VECTORS["record_rowkey"]
+
+
+def test_bucket_ranges_are_the_pinned_ones() -> None:
+    for prefix, expected in VECTORS["bucket_ranges"].items():
+        assert [edge.hex() for edge in rowkey.bucket_range(bytes.fromhex(prefix))] == expected

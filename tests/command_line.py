@@ -7,10 +7,11 @@ import fcntl
 import json
 import os
 import pty
+import select
 import subprocess
 import sys
 import termios
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from click.testing import CliRunner, Result
@@ -19,6 +20,7 @@ from hsimhash.cli import main
 from hsimhash.index import HSimIndex
 
 PROGRAM = (sys.executable, "-m", "hsimhash")
+PATIENCE_S = 2.0
 DOCUMENTS = {"a": 0b0001, "b": 0b0011, "中文": 0b0111, "far": 2**64 - 1}
 
 
@@ -39,7 +41,11 @@ def own_process(
 
 
 def on_terminal(*arguments: str, asked: str = "", typed: str = "") -> tuple[int, str]:
-    """Run a command on a terminal, type `typed` once it shows `asked`; return its exit code and all that was shown."""
+    """Run a command on a terminal, type `typed` once it shows `asked`; return its exit code and all that was shown.
+
+    What was typed is typed again while the command shows nothing more: a Ctrl-C that comes between the prompt and the
+    wait for a key is seen only with the next key.
+    """
     controller, terminal = pty.openpty()
     process = own_process(
         *arguments,
@@ -51,19 +57,21 @@ def on_terminal(*arguments: str, asked: str = "", typed: str = "") -> tuple[int,
     )
     os.close(terminal)
     shown = b""
-    for part in _parts_of(controller):
-        shown += part
-        if asked and asked.encode() in shown:
-            os.write(controller, typed.encode())
-            asked = ""
+    is_asked = False
+    with contextlib.suppress(OSError):  # the terminal's last user is gone
+        while True:
+            if select.select([controller], [], [], PATIENCE_S)[0]:
+                part = os.read(controller, 65_536)
+                if not part:
+                    break
+                shown += part
+                if is_asked or not asked or asked.encode() not in shown:
+                    continue
+                is_asked = True
+            if is_asked:
+                os.write(controller, typed.encode())
     os.close(controller)
     return process.wait(), shown.decode()
-
-
-def _parts_of(controller: int) -> Iterator[bytes]:
-    with contextlib.suppress(OSError):  # the terminal's last user is gone
-        while part := os.read(controller, 65_536):
-            yield part
 
 
 def lines_of(text: str) -> list[dict[str, object]]:

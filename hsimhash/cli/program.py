@@ -13,14 +13,12 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import click
 
 from hsimhash.cli.console import log_to_stderr
 from hsimhash.cli.exits import ExitCode, exit_code_of, message_of, naming
 from hsimhash.cli.options import Invocation
-from hsimhash.cli.streams import open_closed_streams
 
 COMMANDS = {  # in the order of the help, which imports none of them; each is the command of its name in its module
     "demo": "Index a small sample corpus and show its near-duplicates.",
@@ -42,11 +40,6 @@ COMMANDS = {  # in the order of the help, which imports none of them; each is th
 
 class Program(click.Group):
     """The group of all commands."""
-
-    def main(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the program, its standard streams open: else an index's files would take their numbers."""
-        open_closed_streams()
-        return super().main(*args, **kwargs)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002, D102
         return list(COMMANDS)
@@ -100,11 +93,12 @@ def _terminable() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    before = {number: signal.signal(number, signal.default_int_handler) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _write_utf8() -> None:

@@ -6,11 +6,11 @@ import re
 import shlex
 import shutil
 import sys
-from pathlib import Path
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray

@@ -13,7 +13,8 @@ import signal
 def main() -> None:
     """Run the command line; a Ctrl-C or SIGTERM before or after its work ends the process as one during it does."""
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _end)
+        if signal.getsignal(number) != signal.SIG_IGN:  # a shell's background job ignores Ctrl-C
+            signal.signal(number, _end)
     from hsimhash.cli import main as program
     from hsimhash.cli.streams import open_closed_streams
 

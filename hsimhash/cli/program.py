@@ -8,10 +8,7 @@ import io
 import os
 import signal
 import sys
-import threading
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -19,6 +16,7 @@ import click
 from hsimhash.cli.console import log_to_stderr
 from hsimhash.cli.exits import ExitCode, exit_code_of, message_of, naming
 from hsimhash.cli.options import Invocation
+from hsimhash.cli.signals import answering
 
 COMMANDS = {  # in the order of the help, which imports none of them; each is the command of its name in its module
     "demo": "Index a small sample corpus and show its near-duplicates.",
@@ -68,7 +66,7 @@ class Program(click.Group):
         """Run a command; its return value is the exit code, None for done. SIGTERM ends it as Ctrl-C does."""
         code = ExitCode.DONE
         try:
-            with _terminable():
+            with answering(signal.default_int_handler):
                 _write_utf8()
                 code = super().invoke(ctx) or ExitCode.DONE
                 with naming("standard output"):
@@ -76,6 +74,8 @@ class Program(click.Group):
         except BrokenPipeError:  # the reader, such as `head`, has what it wanted
             _drop_output()
         except (KeyboardInterrupt, click.Abort):
+            # Else CPython ends by SIGINT, whatever the exit code, if Ctrl-C fell into an exec(), such as a dataclass's.
+            exec("")  # noqa: S102
             click.echo("hsimhash: interrupted", err=True)
             code = ExitCode.INTERRUPTED
         except (click.ClickException, click.exceptions.Exit):
@@ -86,19 +86,6 @@ class Program(click.Group):
             click.echo(f"hsimhash: error: {message_of(error)}", err=True)
             code = exit_code_of(error)
         ctx.exit(code)
-
-
-@contextmanager
-def _terminable() -> Iterator[None]:
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.signal(number, signal.default_int_handler) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _write_utf8() -> None:

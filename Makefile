@@ -49,6 +49,7 @@ stress: $(VENV)/.test
 	$(BIN)/python -m tests.stress.exactness
 	$(BIN)/python -m tests.stress.kills
 	$(BIN)/python -m tests.stress.fuzz_records
+	$(BIN)/python -m tests.stress.damage
 
 clean:
 	rm -rf $(VENV) .demo .bench build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from types import FrameType
@@ -22,6 +22,7 @@ from hsimhash.cli.options import create_index, open_index, utf8, with_settings
 from hsimhash.cli.signals import answering
 from hsimhash.cli.streams import check_stdin
 from hsimhash.errors import IndexExistsError, IndexNotFoundError
+from hsimhash.layout import Layout
 
 if TYPE_CHECKING:
     from hsimhash.index import HSimIndex
@@ -95,7 +96,7 @@ def ingest(
         _check_job(options.job)
     for note in (one.note for one in found if one.note):
         say(note)
-    with _index(settings) as index:
+    with _index(settings, options) as index:
         summary = _run(index, found, options, quiet=quiet)
     return _report(summary, is_stream=any(one.is_stream for one in found))
 
@@ -121,12 +122,14 @@ def _check_job(folder: Path) -> None:
         raise click.UsageError(f"job folder {folder}: {there} is no folder that can be written; choose another --job")
 
 
-def _index(settings: Settings) -> HSimIndex:
-    """Open the index, or make it."""
+def _index(settings: Settings, options: IngestOptions) -> HSimIndex:
+    """Open the index, or make it, unless the ingest would then be refused."""
+    from hsimhash.load import check_options
+
     try:
         return open_index(settings)
     except IndexNotFoundError:
-        pass
+        check_options(Layout.parse(settings.layout), options)
     try:
         index = create_index(settings)
     except IndexExistsError:  # another process was quicker
@@ -173,7 +176,8 @@ def _stoppable() -> Iterator[Callable[[], bool]]:
             signal.default_int_handler(number, frame)
         asked.set()
         # Straight to the file: the signal may come while a message is being written.
-        os.write(2, b"\nhsimhash: ending after this batch; once more ends at once\n")
+        with suppress(OSError):
+            os.write(2, b"\nhsimhash: ending after this batch; once more ends at once\n")
 
     with answering(ask):
         yield asked.is_set

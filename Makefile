@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 TESTS ?= tests
 
-.PHONY: help demo test lint bench stress clean
+.PHONY: help demo test lint bench stress hbase hbase-stop clean
 .DELETE_ON_ERROR:
 
 help:
@@ -13,6 +13,7 @@ help:
 	@echo 'make lint    check format, lint and types'
 	@echo 'make bench   measure speed and quality (LARGE=1 for 10 million documents; some need HSIMHASH_DATA)'
 	@echo 'make stress  kill, fuzz and compare at scale'
+	@echo 'make hbase   start an HBase on this machine (Java 17, Maven); make hbase-stop ends it, its data stay in .hbase'
 	@echo 'make clean   remove what the above made'
 
 $(VENV)/bin/python:
@@ -50,5 +51,13 @@ stress: $(VENV)/.test
 	$(BIN)/python -m tests.stress.kills
 	$(BIN)/python -m tests.stress.fuzz_records
 
-clean:
-	rm -rf $(VENV) .demo .bench build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+hbase:
+	@docker/hbase/entrypoint jars
+	@docker/hbase/entrypoint start
+	@echo 'make hbase-stop ends it'
+
+hbase-stop:
+	@docker/hbase/entrypoint stop
+
+clean: hbase-stop
+	rm -rf .hbase $(VENV) .demo .bench build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

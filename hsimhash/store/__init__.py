@@ -6,6 +6,7 @@ from pathlib import Path
 
 from hsimhash.store.base import LOCK_TIMEOUT_S, BulkLoad, CheckReport, Document, Record, Store
 from hsimhash.store.embedded import EmbeddedStore
+from hsimhash.store.hbase.address import DEFAULT_PORTS as HBASE_SCHEMES
 from hsimhash.store.memory import MemoryStore
 
 __all__ = ["BulkLoad", "CheckReport", "Document", "Record", "Store", "create_store", "open_store"]
@@ -13,9 +14,10 @@ __all__ = ["BulkLoad", "CheckReport", "Document", "Record", "Store", "create_sto
 
 def _split(url: str) -> tuple[str, str]:
     scheme, separator, place = url.partition("://")
-    if not separator or scheme not in ("lmdb", "memory") or not place:
+    if not separator or scheme not in ("lmdb", "memory", *HBASE_SCHEMES) or not place:
         raise ValueError(
-            f"store {url!r} is no URL of a store; use lmdb://relative/path, lmdb:///absolute/path or memory://name"
+            f"store {url!r} is no URL of a store; use lmdb://relative/path, lmdb:///absolute/path, "
+            f"hbase://gateway:9091/table or memory://name"
         )
     return scheme, place
 
@@ -25,6 +27,10 @@ def create_store(url: str, record: Record, *, lock_timeout_s: float = LOCK_TIMEO
     scheme, place = _split(url)
     if scheme == "lmdb":
         return EmbeddedStore.create(url, Path(place), record, lock_timeout_s=lock_timeout_s)
+    if scheme in HBASE_SCHEMES:
+        from hsimhash.store.hbase.opening import create_hbase_store
+
+        return create_hbase_store(url, record)
     return MemoryStore.create(url, record)
 
 
@@ -33,4 +39,8 @@ def open_store(url: str, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -> Store:
     scheme, place = _split(url)
     if scheme == "lmdb":
         return EmbeddedStore(url, Path(place), lock_timeout_s=lock_timeout_s)
+    if scheme in HBASE_SCHEMES:
+        from hsimhash.store.hbase.opening import open_hbase_store
+
+        return open_hbase_store(url)
     return MemoryStore.open(url)

@@ -50,6 +50,7 @@ stress: $(VENV)/.test
 	$(BIN)/python -m tests.stress.exactness
 	$(BIN)/python -m tests.stress.kills
 	$(BIN)/python -m tests.stress.fuzz_records
+	$(BIN)/python -m tests.stress.damage
 
 hbase:
 	@docker/hbase/entrypoint jars

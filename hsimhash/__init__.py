@@ -3,23 +3,27 @@
 A text becomes a 64-bit simhash *fingerprint*; an index returns every stored fingerprint within k bits of a query.
 """
 
-from hsimhash.errors import (
-    CorruptionError,
-    FormatVersionError,
-    HsimhashError,
-    IndexExistsError,
-    IndexNotFoundError,
-    LayoutMismatchError,
-    ProfileMismatchError,
-    StoreBusyError,
-    StoreClosedError,
-    StoreUnavailableError,
-    TextTooShortError,
-)
-from hsimhash.fingerprint import Profile, distance, distances, format_fingerprint, parse_fingerprint
-from hsimhash.index import HSimIndex, Match
-from hsimhash.layout import Layout
-from hsimhash.store import CheckReport, Document
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hsimhash.errors import (
+        CorruptionError,
+        FormatVersionError,
+        HsimhashError,
+        IndexExistsError,
+        IndexNotFoundError,
+        LayoutMismatchError,
+        ProfileMismatchError,
+        StoreBusyError,
+        StoreClosedError,
+        StoreUnavailableError,
+        TextTooShortError,
+    )
+    from hsimhash.fingerprint import Profile, distance, distances, format_fingerprint, parse_fingerprint
+    from hsimhash.index import HSimIndex, Match
+    from hsimhash.layout import Layout
+    from hsimhash.store import CheckReport, Document
 
 __all__ = [
     "CheckReport",
@@ -44,3 +48,15 @@ __all__ = [
     "format_fingerprint",
     "parse_fingerprint",
 ]
+
+if not TYPE_CHECKING:  # else any name would pass for one of the package's
+
+    def __getattr__(name: str) -> object:
+        """Import a public name when it is used: numpy takes most of the start, and signals must be answered before."""
+        if name in __all__:
+            for module in ("errors", "fingerprint", "layout", "store", "index"):
+                found = importlib.import_module(f"hsimhash.{module}")
+                if hasattr(found, name):
+                    globals()[name] = getattr(found, name)
+                    return globals()[name]
+        raise AttributeError(f"module 'hsimhash' has no attribute {name!r}")

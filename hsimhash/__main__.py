@@ -1,6 +1,33 @@
-"""`python -m hsimhash`: the command line."""
+"""The program's beginning: `hsimhash`, and `python -m hsimhash`.
 
-from hsimhash.cli import main
+Nothing is imported before the signals are seen to: the rest takes a good part of a second.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+
+
+def main() -> None:
+    """Run the command line; a Ctrl-C or SIGTERM before or after its work ends the process as one during it does."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) != signal.SIG_IGN:  # a shell's background job ignores Ctrl-C
+            signal.signal(number, _end)
+    from hsimhash.cli import main as program
+    from hsimhash.cli.streams import open_closed_streams
+
+    open_closed_streams()  # else an index's files would take their numbers
+    program(prog_name="hsimhash")
+
+
+def _end(number: int, frame: object) -> None:  # noqa: ARG001
+    """End at once: an exception would be lost where a module that is being imported catches it."""
+    with contextlib.suppress(OSError):
+        os.write(2, b"hsimhash: interrupted\n")
+    os._exit(130)
+
 
 if __name__ == "__main__":
-    main(prog_name="hsimhash")
+    main()

@@ -58,7 +58,7 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(frozen=True, extra="forbid", coerce_numbers_to_str=True, allow_inf_nan=False)
 
-    store: str = Field("lmdb://hsimhash-index", pattern=r"^[a-z][a-z0-9]*://.")
+    store: str = Field("lmdb://hsimhash-index", pattern=r"^(lmdb|memory)://.")
     layout: Annotated[str, AfterValidator(_layout)] = "10"
     profile: Annotated[str, AfterValidator(_profile)] = "auto-1"
     max_distance: int | None = Field(None, ge=0, le=64)
@@ -151,14 +151,25 @@ def find_file(environment: Mapping[str, str], config: Path | None = None) -> Pat
     """Return the settings file to read, None where there is none; one that was asked for must be there."""
     asked = config or (Path(environment[CONFIG_VARIABLE]) if environment.get(CONFIG_VARIABLE) else None)
     if asked is not None:
-        if not asked.exists():
+        if not _is_there(asked):
             raise SettingsError(
                 f"there is no settings file {asked} ({'--config' if config else CONFIG_VARIABLE} names it)"
             )
         return asked
     home = environment.get("HOME")
     usual = [Path(FILE_NAME), *([Path(home, ".config", "hsimhash", FILE_NAME)] if home else [])]
-    return next((path for path in usual if path.is_file()), None)
+    return next((path for path in usual if _is_there(path)), None)
+
+
+def _is_there(path: Path) -> bool:
+    """Whether there is something of that name, be it a folder or a link that leads nowhere: reading it tells."""
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    return True
 
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, _Given]:
@@ -188,7 +199,11 @@ def _from_file(path: Path) -> dict[str, _Given]:
         where = f"{path}:{mark.line + 1}" if mark else str(path)
         raise SettingsError(f"{where}: no YAML: {getattr(error, 'problem', None) or error}") from error
     except OSError as error:
-        raise SettingsError(f"settings file {path} cannot be read: {error.strerror}") from error
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: OSError) -> SettingsError:
+    return SettingsError(f"settings file {path} cannot be read: {error.strerror}; mend it, or remove it")
 
 
 def _from_mapping(path: Path, root: yaml.MappingNode) -> dict[str, _Given]:
@@ -215,7 +230,9 @@ def _refuse(error: ValidationError, given: Mapping[str, _Given]) -> NoReturn:
     key = str(problem["loc"][0])
     one = given[key]
     if problem["type"] == "string_pattern_mismatch":
-        reason = "use lmdb://relative/path or lmdb:///absolute/path"
+        reason = "use lmdb://relative/path, lmdb:///absolute/path or memory://name"
+    elif problem["type"] == "string_unicode":
+        reason = "it should be UTF-8"
     else:
         reason = str(problem.get("ctx", {}).get("error") or problem["msg"].replace("Input should", "it should"))
     message = f"{one.source}: {key} = {one.value!r:.80}: {reason}"

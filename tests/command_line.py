@@ -32,7 +32,7 @@ def run(*arguments: str, given: str | bytes = "", environment: Mapping[str, str]
 
 
 def own_process(
-    *arguments: str, environment: Mapping[str, str] | None = None, **options: object
+    *arguments: str | bytes, environment: Mapping[str, str] | None = None, **options: object
 ) -> subprocess.Popen[bytes]:
     """Start a command in a process of its own; `options` are those of Popen."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HSIMHASH_")}

@@ -20,8 +20,8 @@ def test_folder_that_is_not_empty_is_refused_and_left_alone(tmp_path: Path) -> N
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine").write_text("mine")
     result = run("backup", str(tmp_path / "full"), "--store", make_index(tmp_path))
-    assert result.exit_code == 5
-    assert "not empty" in result.stderr
+    assert result.exit_code == 2
+    assert "not empty; give a new folder" in result.stderr
     assert [path.name for path in (tmp_path / "full").iterdir()] == ["mine"]
 
 
@@ -29,3 +29,11 @@ def test_url_is_no_folder(tmp_path: Path) -> None:
     result = run("backup", "lmdb://copy", "--store", make_index(tmp_path))
     assert result.exit_code == 2
     assert "leave the lmdb:// away" in result.stderr
+
+
+def test_file_is_no_folder_for_a_backup(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    result = run("backup", str(tmp_path / "file"), "--store", make_index(tmp_path))
+    assert result.exit_code == 2
+    assert str(tmp_path / "file") in result.stderr
+    assert (tmp_path / "file").read_text() == "mine"

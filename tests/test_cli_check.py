@@ -51,6 +51,18 @@ def test_json_has_the_whole_report(damaged: str) -> None:
     assert (report["problems"], report["is_sound"], len(report["examples"])) == (2, False, 2)
 
 
+def test_damage_that_cannot_be_read_ends_in_the_code_of_problems_elsewhere_in_that_of_failure(tmp_path: Path) -> None:
+    url = make_index(tmp_path)
+    data = (tmp_path / "index" / "data.mdb").resolve()
+    content = data.read_bytes()
+    data.write_bytes(content[:8192] + bytes(len(content) - 8192))  # all but the two pages that say where the others are
+    for command, code in ((["check"], 6), (["check", "--repair"], 6), (["describe"], 1), (["query", "1"], 1)):
+        result = run(*command, "--store", url)
+        assert (result.exit_code, result.stdout) == (code, ""), command
+        assert result.stderr.startswith(f"hsimhash: error: index {tmp_path / 'index'} is damaged: "), command
+        assert "restore a backup" in result.stderr
+
+
 def test_repair_mends_and_the_index_is_sound_again(damaged: str) -> None:
     result = run("check", "--repair", "--store", damaged)
     assert result.exit_code == 0

@@ -65,7 +65,7 @@ def test_it_is_plain_text_of_80_columns(report: str) -> None:
 
 def test_it_names_the_index_and_three_commands(report: str) -> None:
     assert "lmdb://.demo/index" in report
-    assert len(re.findall(r"^  hsimhash \w+", report, re.M)) == 3
+    assert len(re.findall(r"^  (?:python -m )?hsimhash \w+", report, re.M)) == 3
 
 
 def test_a_second_run_says_that_it_starts_over_and_finds_the_same(tmp_path: Path) -> None:

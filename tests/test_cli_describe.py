@@ -21,4 +21,8 @@ def test_people_read_a_line_for_each_fact(tmp_path: Path) -> None:
     facts = dict(line.split("  ", 1) for line in result.stdout.splitlines())
     assert facts["documents"].strip() == "4"
     assert facts["file bytes"].endswith("KiB")
-    assert 'name "10"' in facts["layout"]
+    assert [facts[f"layout {name}"].strip() for name in ("name", "blocks", "choose", "drawers")] == [
+        *("10", "13 13 13 13 12", "2", "10")
+    ]
+    assert (facts["max distance"].strip(), facts["profile name"].strip()) == ("3", "auto-1")
+    assert not any("{" in line or '"' in line for line in result.stdout.splitlines())

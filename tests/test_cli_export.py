@@ -60,12 +60,21 @@ def test_empty_index_gives_an_empty_file(tmp_path: Path) -> None:
     assert (tmp_path / "all.jsonl").read_bytes() == b""
 
 
+def test_file_that_is_there_is_refused_and_left_alone(url: str, tmp_path: Path) -> None:
+    (tmp_path / "all.jsonl").write_text("old")
+    (tmp_path / "link").symlink_to("all.jsonl")
+    for name in ("all.jsonl", "link"):
+        result = run("export", "--output", str(tmp_path / name), "--store", url)
+        assert (result.exit_code, (tmp_path / "all.jsonl").read_text()) == (2, "old")
+        assert f"{tmp_path / name} is there already; --overwrite replaces it" in result.stderr
+
+
 def test_file_is_replaced_whole_or_not_at_all(url: str, tmp_path: Path) -> None:
     output = tmp_path / "all.jsonl"
     output.write_text("old")
-    assert run("export", "--output", str(output), "--store", "lmdb://gone").exit_code == 5
+    assert run("export", "--output", str(output), "--overwrite", "--store", "lmdb://gone").exit_code == 5
     assert output.read_text() == "old"
-    assert run("export", "--output", str(output), "--store", url).exit_code == 0
+    assert run("export", "--output", str(output), "--overwrite", "--store", url).exit_code == 0
     assert lines_of(output.read_text()) == expected()
 
 

@@ -94,6 +94,12 @@ def test_features_are_a_table_on_a_terminal() -> None:
     assert "no vote" in shown
 
 
+def test_features_too_few_to_vote_are_told() -> None:
+    few, enough = lines_of(run("fingerprint", "two words", TEXTS[0], "--features").stdout)
+    assert (few["is_vote"], enough["is_vote"]) == (False, True)
+    assert few["features"]
+
+
 @pytest.mark.parametrize("arguments", [(), ("-", "x"), ("x", "--file", "y")])
 def test_sources_that_contradict_are_misuse(arguments: tuple[str, ...]) -> None:
     assert run("fingerprint", *arguments).exit_code == 2

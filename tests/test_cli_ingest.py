@@ -119,6 +119,15 @@ def test_rejected_records_are_7_and_said_again_when_there_is_nothing_to_do(url: 
     assert Path(json.loads(first.stdout)["rejects"]).read_text().count("\n") == 1
 
 
+@pytest.mark.parametrize(("first", "is_hinted"), [("", True), ('{"id": "a", "text": "b"}\n', False)])
+def test_tab_separated_lines_that_were_read_as_json_are_told_of_tsv(first: str, is_hinted: bool, url: str) -> None:
+    pipes = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = own_process("ingest", "-", "--workers", "1", "--store", url, **pipes)
+    _, told = process.communicate(f"{first}a\ta text\n1\tother\n".encode())
+    assert process.returncode == 7
+    assert (b"--format tsv" in told) == is_hinted
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -144,6 +153,17 @@ def test_misuse_is_2_before_a_job_is_made(
     assert message in result.stderr
     assert "Traceback" not in result.stderr
     assert not (tmp_path / "index" / "jobs").exists()
+
+
+@pytest.mark.parametrize("job", ["file", "file/job", "loop"])
+def test_a_job_folder_that_cannot_be_is_2_before_an_index_is_made(job: str, url: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "loop").symlink_to("loop")
+    path = fingerprints(tmp_path / "in.tsv", 2)
+    result = run("ingest", str(path), "--job", str(tmp_path / job), "--store", url)
+    assert result.exit_code == 2
+    assert f"job folder {tmp_path / job}" in result.stderr
+    assert not (tmp_path / "index").exists()
 
 
 def test_a_memory_store_is_refused(tmp_path: Path) -> None:
@@ -243,6 +263,24 @@ def test_an_ingest_of_texts_that_is_interrupted_goes_on(mode: str, url: str, tmp
     assert json.loads(stdout)["documents"] == 15_000
 
 
+def test_a_ctrl_c_that_is_ignored_stays_so(url: str, tmp_path: Path) -> None:
+    job = tmp_path / "job"
+    process = own_process(
+        *("ingest", "-", "--format", "fingerprints", "--on-duplicate", "tag", "--job", str(job), "--store", url),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN) and None,
+    )
+    assert process.stdin is not None
+    process.stdin.write(fingerprints(tmp_path / "in.tsv", 1500).read_bytes())
+    process.stdin.flush()
+    wait_until(lambda: (job / "tags.jsonl").exists() and (job / "tags.jsonl").stat().st_size > 0)
+    process.send_signal(signal.SIGINT)
+    stdout, _ = process.communicate()
+    assert process.returncode == 0
+    assert json.loads(stdout)["documents"] == 1500
+
+
 def test_two_signals_end_it_at_once(slow_job: tuple[subprocess.Popen[bytes], list[str]]) -> None:
     process, _ = slow_job
     assert process.stderr is not None
@@ -302,7 +340,7 @@ def test_quiet_shows_no_bar(url: str, tmp_path: Path) -> None:
 def test_elsewhere_a_line_tells_how_far_it_is_every_10_s(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hsimhash.cli.ingest.PROGRESS_INTERVAL_S", 0)
+    monkeypatch.setattr("hsimhash.cli.console.PROGRESS_INTERVAL_S", 0)
     result = run("ingest", str(fingerprints(tmp_path / "in.tsv", 20_000)), "--store", url)
     assert "hsimhash: reading: 100%, 20,000 documents" in result.stderr
     assert "hsimhash: merging: 100%, 20,000 documents" in result.stderr

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import errno
 import importlib
+import os
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from importlib.metadata import version
+from importlib.metadata import entry_points, version
 from pathlib import Path
 
 import click
 import pytest
-from command_line import ids_in, make_index, own_process, run
+from command_line import DOCUMENTS, ids_in, make_index, own_process, run
 
 from hsimhash import errors
 from hsimhash.cli.console import iso_time, size
@@ -218,6 +219,47 @@ def test_interruption_ends_with_130_and_no_traceback(sent: signal.Signals, tmp_p
     assert told == b"hsimhash: interrupted\n"
 
 
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("module", ["numpy", "lmdb", "click", "hsimhash.cli.program", "hsimhash.cli.settings", "yaml"])
+def test_interruption_of_the_start_ends_with_130_and_no_traceback(
+    module: str, sent: signal.Signals, tmp_path: Path
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, sys\n"
+        "class Sender:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == {module!r}:\n"
+        f"            exec('os.kill(os.getpid(), {int(sent)})')\n"  # as within the making of a dataclass
+        "sys.meta_path.insert(0, Sender())\n"
+    )
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    process = own_process("settings", "show", environment={"PYTHONPATH": path}, stderr=subprocess.PIPE)
+    _, told = process.communicate()
+    assert (process.returncode, told) == (ExitCode.INTERRUPTED, b"hsimhash: interrupted\n")
+
+
+def test_ctrl_c_that_is_ignored_stays_so() -> None:
+    process = own_process(
+        *("fingerprint", "-"),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN) and None,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(b'{"text": "a few words"}\n' * 1_000)
+    process.stdin.flush()
+    assert process.stdout.readline().startswith(b'{"line": 1')
+    process.send_signal(signal.SIGINT)
+    process.communicate()
+    assert process.returncode == ExitCode.DONE
+
+
+def test_the_installed_program_and_the_module_begin_alike() -> None:
+    (script,) = entry_points(group="console_scripts", name="hsimhash")
+    assert script.value == "hsimhash.__main__:main"
+
+
 def test_full_standard_output_is_an_error(tmp_path: Path) -> None:
     url = make_index(tmp_path)
     with Path("/dev/full").open("wb") as full:
@@ -251,6 +293,74 @@ def test_read_only_folder_is_an_error_that_names_it(read_only_disk: tuple[Path, 
     assert str(folder) in exported.stderr
     assert "Read-only file system" in exported.stderr
     assert run("query", "1", "--store", url).exit_code == ExitCode.DONE
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("query", "--id", b"\xff"),
+        ("query", "--text", b"some text \xff"),
+        ("query", "1", "--exclude", b"\xff"),
+        ("query", b"\xff"),
+        ("fingerprint", b"some text \xff"),
+        ("remove", b"\xff", "--yes"),
+        ("backup", b"\xff"),
+        ("ingest", "in.tsv", "--fingerprint-field", b"\xff"),
+        ("describe", "--store", b"lmdb://\xff"),
+    ],
+)
+def test_argument_that_is_not_utf_8_is_misuse(command: tuple[str | bytes, ...], tmp_path: Path) -> None:
+    make_index(tmp_path)
+    Path("in.tsv").write_text("x\t0x1\n")
+    process = own_process(*command, environment={"HSIMHASH_STORE": "lmdb://index"}, stderr=subprocess.PIPE)
+    _, told = process.communicate()
+    assert process.returncode == ExitCode.MISUSED
+    assert b"Traceback" not in told
+    assert b"\\udcff" in told
+    assert b"codec" not in told
+    assert {path.name for path in tmp_path.iterdir()} == {"in.tsv", "index"}
+    assert ids_in("lmdb://index") == sorted(DOCUMENTS)
+
+
+def test_file_whose_name_is_not_utf_8_is_read_and_written(tmp_path: Path) -> None:
+    make_index(tmp_path, {})
+    store = {"HSIMHASH_STORE": "lmdb://index"}
+    Path(os.fsdecode(b"in\xff.tsv")).write_text("x\tsome text\n")
+    Path(os.fsdecode(b"set\xff.yaml")).write_text("")
+    for command in (
+        ("ingest", b"in\xff.tsv", "--on-duplicate", "tag", "--tags", b"tags\xff"),
+        ("--config", b"set\xff.yaml", "export", "--output", b"out\xff"),
+        ("query", "--file", b"out\xff"),
+        ("fingerprint", "--file", b"out\xff", "--json"),
+    ):
+        assert own_process(*command, environment=store, stdout=subprocess.DEVNULL).wait() == ExitCode.DONE
+    assert {os.fsencode(path.name) for path in tmp_path.iterdir()} >= {b"tags\xff", b"out\xff"}
+
+
+@pytest.mark.parametrize("command", [("describe",), ("create-table",), ("export", "--output", "all.jsonl")])
+def test_current_folder_that_was_deleted_is_named(command: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "gone").mkdir()
+    process = own_process(
+        *command,
+        cwd=tmp_path / "gone",
+        preexec_fn=lambda: (tmp_path / "gone").rmdir(),
+        stderr=subprocess.PIPE,
+        environment={"PYTHONPATH": str(Path(__file__).parents[1])},
+    )
+    _, told = process.communicate()
+    assert process.returncode != ExitCode.DONE
+    assert b"the current folder was deleted" in told
+    assert b"Traceback" not in told
+
+
+@pytest.mark.parametrize("store", ["http://x/y", "lmdb:", "lmdb://", "pages", "hbase-thrift://x"])
+def test_url_of_no_store_is_told_with_those_that_there_are(store: str) -> None:
+    expected = f"store = {store!r}: use lmdb://relative/path, lmdb:///absolute/path or memory://name"
+    flag = run("describe", "--store", store)
+    assert (flag.exit_code, flag.stderr.splitlines()[-1]) == (ExitCode.MISUSED, f"Error: --store: {expected}")
+    variable = run("describe", environment={"HSIMHASH_STORE": store})
+    assert variable.exit_code == ExitCode.SETTINGS_INVALID
+    assert expected in variable.stderr
 
 
 def test_numbers_and_times_are_written_for_people() -> None:

@@ -145,6 +145,8 @@ def test_bad_lines_are_told_and_the_rest_is_answered(url: str) -> None:
     told = [line for line in result.stderr.splitlines() if "rejected" in line]
     assert [line.split(": ")[1] for line in told] == [f"stdin:{number}" for number in range(2, len(lines))]
     assert "longer than 16 MiB" in told[-1]
+    assert "codec" not in result.stderr
+    assert "set_int_max_str_digits" not in result.stderr
 
 
 def test_more_lines_than_a_batch_keep_their_order(url: str) -> None:
@@ -178,6 +180,22 @@ def test_no_lines_are_no_answers(url: str) -> None:
 )
 def test_sources_that_contradict_are_misuse(url: str, arguments: tuple[str, ...]) -> None:
     assert run("query", *arguments, "--store", url).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("--id", "a", "--id", "b"), "not --id 'a' and --id 'b'"),
+        (("--text", "x", "--text", "y"), "not --text 'x' and --text 'y'"),
+        (("--file", "x", "--file", "y"), "not --file 'x' and --file 'y'"),
+        (("1", "--id", "a"), "not fingerprints and --id 'a'"),
+        (("--id", "a", "--file", "y"), "not --id 'a' and --file 'y'"),
+    ],
+)
+def test_two_questions_are_misuse_that_names_both(url: str, arguments: tuple[str, ...], named: str) -> None:
+    result = run("query", *arguments, "--store", url)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert named in result.stderr
 
 
 def test_bad_fingerprint_is_misuse_and_named_before_any_index_is_opened() -> None:

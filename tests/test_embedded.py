@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -60,6 +62,13 @@ def answer(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline().strip()
 
 
+def killed_while(code: str, path: Path) -> None:
+    """Kill another process where its `code` waits to be told to go on."""
+    with in_another_process(f"{code}print('there', flush=True); sys.stdin.readline()\n", path) as other:
+        assert answer(other) == "there"
+        other.kill()
+
+
 def tell(process: subprocess.Popen[str]) -> None:
     assert process.stdin is not None
     process.stdin.write("\n")
@@ -83,11 +92,7 @@ def test_a_second_writer_waits_then_is_told_who_writes(store: EmbeddedStore, pat
 
 
 def test_a_killed_writer_leaves_no_lock(store: EmbeddedStore, path: Path) -> None:
-    code = "with store.environment.locked(1):\n    print('held', flush=True); sys.stdin.readline()"
-    with in_another_process(code, path) as other:
-        assert answer(other) == "held"
-        other.kill()
-        other.wait()
+    killed_while("with store.environment.locked(1): ", path)
     assert put(store, ("a", 1)) == 1
 
 
@@ -119,7 +124,10 @@ def test_a_deleted_lmdb_lock_file_is_made_again(store: EmbeddedStore, path: Path
         assert answer(other) == "2"
 
 
-def test_a_deleted_index_is_an_error_not_an_empty_result(store: EmbeddedStore, path: Path) -> None:
+def test_a_deleted_index_is_an_error_not_an_empty_result(
+    store: EmbeddedStore, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hsimhash.store.environment.FOLLOW_S", 0)  # a disk may be that fast
     put(store, ("a", 1))
     (path / "data.mdb").resolve().unlink()
     for _ in range(2):
@@ -209,6 +217,51 @@ def test_compact_shrinks_the_file_while_others_read_and_write(store: EmbeddedSto
     assert store.lookup([b"newer"]) == [Document("newer", 6, 7)]
     data = (path / "data.mdb").resolve().name
     assert {file.name for file in path.glob("data-*")} == {data, f"{data}-lock"}
+
+
+@pytest.mark.parametrize("signal_name", ["SIGINT", "SIGKILL"])
+@pytest.mark.parametrize("step", ["os.fsync", "os.replace"])
+def test_compact_interrupted_after_any_step_loses_nothing_and_the_next_one_cleans_up(
+    store: EmbeddedStore, path: Path, step: str, signal_name: str
+) -> None:
+    put(store, *[(str(number), number << 32) for number in range(500)])
+    code = (
+        "import os, signal\n"
+        f"step = {step}\n"
+        "def interrupted(*arguments):\n"
+        "    step(*arguments)\n"
+        f"    os.kill(os.getpid(), signal.{signal_name})\n"
+        f"{step} = interrupted\n"
+        "store.compact()\n"
+    )
+    with in_another_process(code, path) as other:
+        assert other.wait() == -signal.Signals[signal_name]
+    with open_store(f"lmdb://{path}") as opened:
+        assert opened.count() == 500
+        assert opened.check().is_sound
+        opened.compact()
+        assert opened.count() == 500
+    data = (path / "data.mdb").resolve().name
+    assert {file.name for file in path.glob("data*")} == {"data.mdb", data, f"{data}-lock"}
+
+
+def test_compact_deletes_a_lock_file_whose_data_file_a_kill_had_deleted(store: EmbeddedStore, path: Path) -> None:
+    orphan = path / "data-1-1.mdb-lock"
+    orphan.touch()
+    store.compact()
+    assert not orphan.exists()
+
+
+def test_an_index_with_a_large_bucket_can_be_compacted_and_backed_up(store: EmbeddedStore, path: Path) -> None:
+    put(store, *[(str(number), number) for number in range(2_000)])
+    code = "store.compact()\nstore.backup(store.path.parent / 'backup')\nprint('done', flush=True)\n"
+    with in_another_process(code, path) as other:  # LMDB's own compact copy ended the process
+        assert answer(other) == "done"
+    with open_store(f"lmdb://{path.parent / 'backup'}") as copy:
+        assert copy.count() == store.count() == 2_000
+        assert copy.check() == store.check()
+        assert copy.check().drawer_rows == 2_000 * len(RECORD.layout.drawers)
+        assert copy.check().is_sound
 
 
 def test_a_backup_is_the_index_as_it_was(store: EmbeddedStore, tmp_path: Path) -> None:
@@ -317,6 +370,59 @@ def test_a_data_file_that_is_cut_off_is_a_clear_error(path: Path, share: float) 
         open_store(f"lmdb://{path}")
 
 
+def zero_pages_with(content: bytes, path: Path) -> None:
+    """Zero the data file's pages that have some bytes."""
+    data = (path / "data.mdb").resolve()
+    stored = data.read_bytes()
+    pages = [stored[at : at + mmap.PAGESIZE] for at in range(0, len(stored), mmap.PAGESIZE)]
+    assert content in stored
+    data.write_bytes(b"".join(bytes(len(page)) if content in page else page for page in pages))
+
+
+def test_damage_inside_the_data_file_is_told_with_the_place_and_what_to_do(store: EmbeddedStore, path: Path) -> None:
+    put(store, *[(str(number), number << 32) for number in range(2_000)])
+    store.close()
+    zero_pages_with(digest(b"7"), path)
+    told = rf"index {path} is damaged: .*(MDB_|wrong type).*; restore a backup, or make it anew and ingest again"
+    with open_store(f"lmdb://{path}") as damaged:
+        for attempt in (
+            lambda: damaged.lookup([b"7"]),
+            lambda: damaged.check(),
+            lambda: put(damaged, ("7", 1)),
+            lambda: damaged.compact(),
+            lambda: damaged.backup(path.parent / "backup"),
+        ):
+            with pytest.raises(CorruptionError, match=told):
+                attempt()
+
+
+def test_damage_between_sound_pages_is_told_where_all_rows_are_walked(store: EmbeddedStore, path: Path) -> None:
+    put(store, *[(f"{number:04}", number << 32) for number in range(3_000)])
+    store.close()
+    zero_pages_with(b"1500", path)
+    code = (  # LMDB's way forwards would end the process
+        "from hsimhash.errors import CorruptionError\n"
+        "for walk in (store.check, lambda: list(store.walk()), store.compact):\n"
+        "    try:\n"
+        "        walk()\n"
+        "    except CorruptionError as error:\n"
+        "        print('is damaged' in str(error), flush=True)\n"
+    )
+    with in_another_process(code, path) as other:
+        assert [answer(other) for _ in range(3)] == ["True"] * 3
+
+
+def test_a_row_that_cannot_be_is_told_with_its_place_and_what_to_do(store: EmbeddedStore, path: Path) -> None:
+    put(store, ("a", 1))
+    with store.environment.write(1) as transaction:
+        transaction.put(digest(b"a"), b"short", db=store.environment.databases["register"])
+    for attempt in (lambda: store.lookup([b"a"]), lambda: put(store, ("a", 2)), lambda: store.check()):
+        with pytest.raises(
+            CorruptionError, match=rf"index {path} is damaged: a register has 5 bytes.*restore a backup"
+        ):
+            attempt()
+
+
 def test_a_lost_link_is_told_and_no_new_index_is_made_over_the_old_one(store: EmbeddedStore, path: Path) -> None:
     put(store, *[(str(number), number << 32) for number in range(1_000)])
     store.close()
@@ -414,11 +520,7 @@ def test_a_whole_id_and_a_cut_one_never_share_a_key() -> None:
 
 
 def test_a_killed_reader_does_not_make_the_file_grow_for_ever(store: EmbeddedStore, path: Path) -> None:
-    code = "transaction = store.environment.read().__enter__()\nprint('reading', flush=True)\nsys.stdin.readline()\n"
-    with in_another_process(code, path) as other:
-        assert answer(other) == "reading"
-        other.kill()
-        other.wait()
+    killed_while("transaction = store.environment.read().__enter__()\n", path)
     for number in range(300):
         put(store, ("a", number))
     assert store.environment.file_bytes() < 2_000_000

@@ -283,7 +283,7 @@ def test_texts_of_all_kinds_are_counted_and_listed(tmp_path: Path) -> None:
     assert reject == {
         "file": str(tmp_path / "pages.jsonl"),
         "line": 4,
-        "reason": "no JSON: Expecting value at character 0",
+        "reason": "no JSON from character 0 on",
         "record": "?",
     }
     assert json.loads((summary.job / "summary.json").read_text()) == summary.to_json()

@@ -218,9 +218,9 @@ def test_an_unknown_format_is_refused_with_the_known_ones() -> None:
 @pytest.mark.parametrize(
     ("record", "reason"),
     [
-        (b"nonsense", "no JSON: Expecting value"),
+        (b"nonsense", "no JSON from character 0 on"),
         (b'{"id": "a", "text": "b"', "no JSON"),
-        (b'{"id": "a", "text": "b"} x', "no JSON: Extra data"),
+        (b'{"id": "a", "text": "b"} x', "no JSON from character 25 on"),
         (b"[1]", "no JSON object but an array"),
         (b'"a"', "no JSON object but a text"),
         (b"null", "no JSON object but null"),
@@ -240,9 +240,9 @@ def test_an_unknown_format_is_refused_with_the_known_ones() -> None:
         (b'{"id": "a", "text": 5}', '"text" is no text but a number'),
         (b'{"id": "a", "text": ["b"]}', '"text" is no text but an array'),
         (b'{"id": "a", "text": "\xff"}', "not UTF-8: invalid start byte at byte 21"),
-        (b'{"id": "a", "text": "b", "c": %s}' % (b"9" * 5000), "no JSON: Exceeds the limit"),
+        (b'{"id": "a", "text": "b", "c": %s}' % (b"9" * 5000), "no JSON: a number has too many digits"),
         (b'{"id": "a", "text": "b", "c": %s}' % (b"[" * 100_000), "nested too deeply"),
-        (b'{"id": "a", "text": "tab\there"}', "no JSON: Invalid control character"),
+        (b'{"id": "a", "text": "tab\there"}', "no JSON from character 24 on"),
         ('{"id": "a"}'.encode("utf-16"), "not UTF-8"),
         (b"\0\0\0", "no JSON"),
     ],

@@ -75,7 +75,7 @@ def test_the_command_reads_a_sample(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         ([], "Missing option '--documents'"),
-        (["--documents", "0"], "x>=1"),
+        (["--documents", "0"], "1<=x"),
         (["--documents", "5", "--distance", "64"], "no layout"),
         (["--documents", "5", "--sample", "missing"], "does not exist"),
     ],

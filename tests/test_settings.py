@@ -1,6 +1,7 @@
 """Settings: what beats what, where each value came from, and what a mistake says."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -138,6 +139,29 @@ def test_file_that_was_asked_for_must_be_there_and_readable(tmp_path: Path) -> N
     Path("latin.yaml").write_bytes(b"store: lmdb://\xe4\n")
     with pytest.raises(SettingsError, match="not UTF-8"):
         load(config=Path("latin.yaml"))
+
+
+@pytest.mark.parametrize("place", ["hsimhash.yaml", "home/.config/hsimhash/hsimhash.yaml", "asked.yaml"])
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda path: path.mkdir(), "Is a directory"),
+        (lambda path: path.symlink_to(path.name), "Too many levels of symbolic links"),
+        (lambda path: path.symlink_to("gone"), "No such file"),
+    ],
+)
+def test_file_that_is_none_is_named_with_the_reason(place: str, make: Callable[[Path], None], reason: str) -> None:
+    Path(place).parent.mkdir(parents=True, exist_ok=True)
+    make(Path(place))
+    environment = {"HOME": "home", **({"HSIMHASH_CONFIG": place} if place.startswith("asked") else {})}
+    with pytest.raises(SettingsError, match=f"settings file {place} cannot be read: {reason}"):
+        load(None, environment)
+
+
+def test_folder_that_cannot_be_looked_into_is_named() -> None:
+    environment = {"HOME": "x" * 300}  # as with a folder that this user may not enter, but root may enter any
+    with pytest.raises(SettingsError, match=r"hsimhash\.yaml cannot be read: File name too long"):
+        load(None, environment)
 
 
 def test_settings_are_frozen() -> None:

@@ -1,8 +1,10 @@
-"""The short forms of `make stress`: exactness and kills; and that both see what they look for."""
+"""The short forms of `make stress`: exactness, kills and damage; and that the first two see what they look for."""
 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -48,7 +50,9 @@ def test_a_missed_a_false_and_a_repeated_match_are_counted() -> None:
     assert exactness.compared(right, right[::-1]).is_exact
 
 
-@pytest.mark.parametrize(("name", "count"), [("bulk", 3), ("skip", 2), ("tag", 2), ("texts", 1), ("writers", 4)])
+@pytest.mark.parametrize(
+    ("name", "count"), [("bulk", 3), ("skip", 2), ("tag", 2), ("texts", 1), ("writers", 4), ("compact", 6)]
+)
 def test_a_kill_loses_nothing_and_a_resumed_run_ends_as_an_undisturbed_one(
     name: str, count: int, tmp_path: Path
 ) -> None:
@@ -79,3 +83,10 @@ def test_the_model_of_the_writers_keeps_first_seen_of_what_does_not_move() -> No
     assert documents == {"a": (1, 5), "b": (3, 9)}
     Operation("remove", (("a", 0, 0), ("c", 0, 0))).apply(documents)
     assert documents == {"b": (3, 9)}
+
+
+def test_every_command_answers_or_tells_of_the_damage() -> None:
+    command = [sys.executable, "-m", "tests.stress.damage", "--trials", "4"]
+    ended = subprocess.run(command, cwd=Path(__file__).parents[1], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "PASS  40 commands: 0 faults" in ended.stdout

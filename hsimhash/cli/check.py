@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from hsimhash.cli.console import print_fields, print_json, progress, say
-from hsimhash.cli.exits import ExitCode
+from hsimhash.cli.exits import ExitCode, message_of
 from hsimhash.cli.options import json_option, open_index, with_settings
+from hsimhash.errors import CorruptionError
 
 if TYPE_CHECKING:
     from hsimhash.settings import Settings
@@ -23,13 +24,18 @@ def check(settings: Settings, repair: bool, as_json: bool) -> ExitCode:
     """Compare registers, documents and drawer rows with each other.
 
     Problems are documents that a query may miss, and rows that cannot be: exit code 6, or 0 where --repair has mended
-    them. Leftovers of interrupted work are harmless. Others may read and write meanwhile.
+    them. A file so damaged that it cannot be read is exit code 6 too; nothing mends it. Leftovers of interrupted work
+    are harmless. Others may read and write meanwhile.
 
     \b
     Example: hsimhash check --store lmdb://pages --repair
     """
-    with open_index(settings) as index, progress("check") as tell:
-        report = index.check(repair=repair, progress=tell)
+    try:
+        with open_index(settings) as index, progress("check") as tell:
+            report = index.check(repair=repair, progress=tell)
+    except CorruptionError as error:
+        say(f"error: {message_of(error)}")
+        return ExitCode.PROBLEMS_FOUND
     facts = {**dataclasses.asdict(report), "is_sound": report.is_sound}
     if as_json:
         print_json(facts)

@@ -16,7 +16,7 @@ from hsimhash.cli.exits import naming
 
 PROGRESS_INTERVAL_S = 10.0  # between two lines of progress where there is no terminal
 PIPED_COLUMNS = 1_000  # the width of a table where there is no terminal: wide enough not to break lines
-_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
+_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def say(text: str) -> None:
@@ -87,30 +87,40 @@ def plural(count: int, noun: str) -> str:
 
 @contextmanager
 def progress(title: str) -> Iterator[Callable[[int, int], None]]:
-    """Show how far work is; the block is given a function to tell it (done, total), total 0 for unknown.
+    """Show how far work is; the block is given a function to tell it (done, total), total 0 for unknown."""
+    with staged_progress(title) as tell:
+        yield lambda done, total: tell(title, done, total, f"{done:,} of {total:,}" if total else f"{done:,}")
+
+
+@contextmanager
+def staged_progress(title: str) -> Iterator[Callable[[str, int, int, str], None]]:
+    """Show how far work of several stages is: (the stage's title, done, total, what that is in words).
 
     On a terminal a bar on stderr, elsewhere a line every 10 s.
     """
     if not sys.stderr.isatty():
-        yield _progress_lines(title)
+        yield _progress_lines()
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    words = TextColumn("{task.fields[words]}")
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), words, TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(title, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total or None)
+        task = bar.add_task(title, total=None, words="")
+        yield lambda title, done, total, words: bar.update(
+            task, description=title, completed=done, total=total or None, words=words
+        )
 
 
-def _progress_lines(title: str) -> Callable[[int, int], None]:
+def _progress_lines() -> Callable[[str, int, int, str], None]:
     told_at = time.monotonic()
 
-    def tell(done: int, total: int) -> None:
+    def tell(title: str, done: int, total: int, words: str) -> None:
         nonlocal told_at
         if time.monotonic() - told_at >= PROGRESS_INTERVAL_S:
             told_at = time.monotonic()
-            say(f"{title}: {done:,} of {total:,} ({done / total:.0%})" if total else f"{title}: {done:,}")
+            say(f"{title}:{f' {done / total:.0%},' if total else ''} {words}")
 
     return tell
 

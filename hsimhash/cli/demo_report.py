@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -208,13 +209,20 @@ def _print_limits(console: Console, outcome: Outcome, distance: int) -> None:
 def _print_next(console: Console, index: HSimIndex) -> None:
     console.print()
     console.print(f"The index lies in {index.url}. Try next:", soft_wrap=True)
-    program = "hsimhash" if shutil.which("hsimhash") else shlex.quote(sys.argv[0])  # make demo's is not on the path
+    program = _program()
     for command in (
         f"{program} query --store {index.url} --id zh-metro",
         f"{program} describe --store {index.url}",
         f"{program} ingest my-documents.jsonl --store lmdb://my-index",
     ):
         console.print(f"  {command}", soft_wrap=True)
+
+
+def _program() -> str:
+    """Return how this program is called: the one of `make demo` is not on the path."""
+    if shutil.which("hsimhash"):
+        return "hsimhash"
+    return "python -m hsimhash" if Path(sys.argv[0]).name == "__main__.py" else shlex.quote(sys.argv[0])
 
 
 def _ratio(part: float, whole: float) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import click
@@ -25,16 +25,25 @@ def describe(settings: Settings, as_json: bool) -> None:
              hsimhash describe --store lmdb://pages --json | jq .documents
     """
     with open_index(settings) as index:
-        facts = index.describe()
+        facts, layout = index.describe(), index.layout
     if as_json:
         print_json(facts)
     else:
-        print_fields([(name.replace("_", " "), _shown(name, value)) for name, value in facts.items()])
+        print_fields(list(_fields({**facts, "layout": {**layout.to_json(), "drawers": len(layout.drawers)}})))
+
+
+def _fields(facts: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yield names and values; the parts of the layout, the profile and the format each on a line of their own."""
+    for name, value in facts.items():
+        if isinstance(value, dict):
+            yield from _fields(value, f"{prefix}{name} ")
+        else:
+            yield prefix + name.replace("_", " "), _shown(name, value)
 
 
 def _shown(name: str, value: object) -> str:
     if isinstance(value, int):
         return size(value) if name.endswith("_bytes") else f"{value:,}"
-    if isinstance(value, dict):
-        return ", ".join(f"{key} {json.dumps(part, ensure_ascii=False)}" for key, part in value.items())
-    return str(value)
+    if isinstance(value, list):
+        return " ".join(map(str, value))
+    return "none" if value is None else str(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import IntEnum
@@ -53,7 +54,17 @@ def message_of(error: Exception) -> str:
         text = str(error)
     else:
         text = f"unexpected {type(error).__name__}: {error}; this is a bug, 'hsimhash -v …' shows where"
+    if _is_current_folder_gone() and FileNotFoundError in (type(error), type(error.__cause__)):
+        text += "; the current folder was deleted: change to one that is there"
     return " ".join(text.splitlines())
+
+
+def _is_current_folder_gone() -> bool:
+    try:
+        os.getcwd()  # noqa: PTH109 (nothing else asks the system)
+    except FileNotFoundError:
+        return True
+    return False
 
 
 @contextmanager

@@ -33,9 +33,10 @@ class Sink(Protocol):
 
 @click.command()
 @click.option("--output", metavar="FILE", default="-", help="Packed where it ends in .gz or .zst; - is stdout.")
+@click.option("--overwrite", is_flag=True, help="Replace FILE where it is there already.")
 @click.option("--format", "form", type=click.Choice(["jsonl", "tsv"]), help="By the name of FILE; else jsonl.")
 @with_settings("store")
-def export(settings: Settings, output: str, form: str | None) -> None:
+def export(settings: Settings, output: str, overwrite: bool, form: str | None) -> None:
     """Write a line for each document, in order of fingerprint and id.
 
     jsonl: {"id", "fingerprint": 16 hex digits, "first_seen": ms since 1970}. tsv: id, a tab, fingerprint. FILE appears
@@ -45,6 +46,8 @@ def export(settings: Settings, output: str, form: str | None) -> None:
     \b
     Example: hsimhash export --output pages.jsonl.gz --store lmdb://pages
     """
+    if output != "-" and Path(output).is_file() and not overwrite:
+        raise click.BadParameter(f"{output} is there already; --overwrite replaces it", param_hint="'--output'")
     line_of = _tsv_line if (form or _form_of(output)) == "tsv" else _json_line
     with open_index(settings) as index, progress("export") as tell, _written(output) as stream:
         total, done = index.count(), 0

@@ -11,7 +11,7 @@ import click
 from hsimhash.cli.console import is_for_people, print_json, print_line, print_table, say
 from hsimhash.cli.exits import ExitCode
 from hsimhash.cli.lines import Lines, Request, fingerprints_of, read_text
-from hsimhash.cli.options import json_option, with_settings
+from hsimhash.cli.options import json_option, utf8, with_settings
 from hsimhash.fingerprint import Feature, Profile, format_fingerprint
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("texts", metavar="[TEXT…|-]", nargs=-1)
+@click.argument("texts", type=utf8, metavar="[TEXT…|-]", nargs=-1)
 @click.option("--file", "paths", metavar="FILE", multiple=True, help="A file with a text; may be repeated.")
 @with_settings("profile", "text_field", "id_field")
 @click.option("--features", "shows_features", is_flag=True, help="Show each feature, its weight, its share, its hash.")
@@ -38,6 +38,8 @@ def fingerprint(
     error, exit code 1.
 
     --features prints a table of what votes on a terminal, else JSON lines; it marks the features at the profile's cap.
+    With fewer features than the profile asks for none of them votes: "is_vote" is false, and the fingerprint is the
+    hash of the whole text.
 
     \b
     Example: hsimhash fingerprint "A text of some length" --features
@@ -90,7 +92,10 @@ def _print_features(profile: Profile, requests: Sequence[Request], *, is_for_peo
             _print_table(request, format_fingerprint(value), rows, profile.min_features)
         else:
             fields = [dict(zip(("text", "weight", "share", "hash", "at_cap"), row, strict=True)) for row in rows]
-            print_json({**request.label, "fingerprint": format_fingerprint(value), "features": fields})
+            is_vote = len(rows) >= profile.min_features
+            print_json(
+                {**request.label, "fingerprint": format_fingerprint(value), "is_vote": is_vote, "features": fields}
+            )
     return values.count(None)
 
 

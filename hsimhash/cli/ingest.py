@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
 import click
 
-from hsimhash.cli.console import PROGRESS_INTERVAL_S, plural, print_json, say
+from hsimhash.cli.console import plural, print_json, say, staged_progress
 from hsimhash.cli.exits import ExitCode
-from hsimhash.cli.options import create_index, open_index, with_settings
+from hsimhash.cli.options import create_index, open_index, utf8, with_settings
+from hsimhash.cli.signals import answering
 from hsimhash.cli.streams import check_stdin
 from hsimhash.errors import IndexExistsError, IndexNotFoundError
 
@@ -26,8 +28,7 @@ if TYPE_CHECKING:
     from hsimhash.load import IngestOptions, Input, InputOptions, Progress, Summary
     from hsimhash.settings import Settings
 
-Tell = Callable[["Progress"], None]
-
+FIRST_REJECTS = 100  # that are looked at to tell what is wrong with all of them
 _STAGES = {"read": "reading", "merge": "merging"}
 
 
@@ -46,9 +47,12 @@ _STAGES = {"read": "reading", "merge": "merging"}
     "lock_timeout_s",
     "job",
 )
-@click.option("--fingerprint-field", metavar="NAME", help="The JSON field with a fingerprint, read instead of a text.")
+@click.option(
+    "--fingerprint-field", type=utf8, metavar="NAME", help="The JSON field with a fingerprint, read instead of a text."
+)
 @click.option(
     "--first-seen-field",
+    type=utf8,
     metavar="NAME",
     help="The JSON field with ms since 1970 or an ISO 8601 time; with fingerprints it is first_seen by default.",
 )
@@ -69,8 +73,9 @@ def ingest(
     An INPUT is a file of JSON lines (.jsonl, .ndjson, .json); of id, a tab and a text or a fingerprint (.tsv); either
     also as .gz or .zst; a folder of text files, whose names become ids; or - for stdin. A record has up to 16 MiB.
 
-    skip leaves a document out that has a match, in the index or earlier in the same run; tag adds it, and writes its
-    nearest earlier match down. A document of the index with the same id and another fingerprint is moved.
+    skip leaves a document out that has a match among those that came before it, in the index or in the same run; tag
+    adds it, and writes the nearest of them down. A document of the index with the same id and another fingerprint is
+    moved.
 
     Bad records go to a list in the job folder, and the exit code is then 7. Ctrl-C ends after the batch; the same
     command goes on where any end left it. At last a summary is printed as JSON.
@@ -86,6 +91,8 @@ def ingest(
         check_stdin()
     found = find_inputs(inputs, reading)
     options = _options(settings, reading, tags, fresh=fresh)
+    if options.job:
+        _check_job(options.job)
     for note in (one.note for one in found if one.note):
         say(note)
     with _index(settings) as index:
@@ -105,6 +112,13 @@ def _options(settings: Settings, reading: InputOptions, tags: Path | None, *, fr
         tags=tags,
         fresh=fresh,
     )
+
+
+def _check_job(folder: Path) -> None:
+    """Refuse a job folder that cannot be made or written, before an index is made."""
+    there = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        raise click.UsageError(f"job folder {folder}: {there} is no folder that can be written; choose another --job")
 
 
 def _index(settings: Settings) -> HSimIndex:
@@ -138,8 +152,15 @@ def _report(summary: Summary, *, is_stream: bool) -> ExitCode:
         say("nothing to do, these inputs were ingested already; --fresh ingests again")
     if summary.rejects:
         say(f"{plural(summary.counts.rejected, 'record')} rejected, see {summary.rejects}")
+        if summary.counts.rejected == summary.counts.documents and _is_no_json(summary.rejects):
+            say("none of them is JSON; lines of an id, a tab and a text are read with --format tsv")
     print_json(summary.to_json())
     return ExitCode.REJECTED_RECORDS if summary.counts.rejected else ExitCode.DONE
+
+
+def _is_no_json(rejects: Path) -> bool:
+    with rejects.open(encoding="utf-8") as lines:
+        return all(json.loads(line)["reason"].startswith("no JSON") for line in islice(lines, FIRST_REJECTS))
 
 
 @contextmanager
@@ -154,73 +175,24 @@ def _stoppable() -> Iterator[Callable[[], bool]]:
         # Straight to the file: the signal may come while a message is being written.
         os.write(2, b"\nhsimhash: ending after this batch; once more ends at once\n")
 
-    if threading.current_thread() is not threading.main_thread():
+    with answering(ask):
         yield asked.is_set
-        return
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield asked.is_set
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextmanager
-def _shown(*, quiet: bool) -> Iterator[Tell]:
-    """Show progress: a bar on a terminal, elsewhere a line every 10 s."""
+def _shown(*, quiet: bool) -> Iterator[Callable[[Progress], None]]:
+    """Show progress, unless it shall be quiet."""
     if quiet:
         yield lambda _: None
-    elif sys.stderr.isatty():
-        with _bar() as tell:
-            yield tell
-    else:
-        yield _lines()
-
-
-@contextmanager
-def _bar() -> Iterator[Tell]:
-    from rich.console import Console
-    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TextColumn("{task.fields[documents]:,} documents, {task.fields[rate]:,.0f}/s"),
-        TimeRemainingColumn(),
-    )
-    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("reading", total=None, documents=0, rate=0)
-        rate = _rate()
+        return
+    rate = _rate()
+    with staged_progress(_STAGES["read"]) as show:
 
         def tell(progress: Progress) -> None:
-            bar.update(
-                task,
-                description=_STAGES[progress.stage],
-                completed=progress.done,
-                total=progress.total or None,
-                documents=progress.documents,
-                rate=rate(progress.documents),
-            )
+            words = f"{plural(progress.documents, 'document')}, {rate(progress.documents):,.0f}/s"
+            show(_STAGES[progress.stage], progress.done, progress.total, words)
 
         yield tell
-
-
-def _lines() -> Tell:
-    told_at = time.monotonic()
-    rate = _rate()
-
-    def tell(progress: Progress) -> None:
-        nonlocal told_at
-        per_second = rate(progress.documents)
-        if time.monotonic() - told_at >= PROGRESS_INTERVAL_S:
-            told_at = time.monotonic()
-            share = f" {progress.done / progress.total:.0%}," if progress.total else ""
-            documents = plural(progress.documents, "document")
-            say(f"{_STAGES[progress.stage]}:{share} {documents}, {per_second:,.0f}/s")
-
-    return tell
 
 
 def _rate() -> Callable[[int], float]:

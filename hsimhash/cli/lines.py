@@ -5,7 +5,6 @@ A bad line is told on stderr with its number, and the rest goes on.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,8 +16,9 @@ from hsimhash.cli.console import say
 from hsimhash.cli.exits import naming
 from hsimhash.cli.streams import check_stdin
 from hsimhash.errors import HsimhashError
-from hsimhash.fingerprint import TOO_SHORT, Profile, parse_fingerprint
+from hsimhash.fingerprint import TOO_SHORT, Profile
 from hsimhash.load.lines import RECORD_LIMIT_BYTES
+from hsimhash.load.records import doc_id_of, fingerprint_of, json_object, reason_of, text_of
 from hsimhash.rowkey import check_doc_id
 
 if TYPE_CHECKING:
@@ -69,9 +69,9 @@ class Lines:
                     text = _text_of(line, is_first=number == 1)
                     if text:
                         batch.append(parse(text, number))
-                except (ValueError, TypeError, RecursionError) as error:
+                except ValueError as error:
                     self.rejected += 1
-                    say(f"{self.name}:{number}: rejected: {error}")
+                    say(f"{self.name}:{number}: rejected: {reason_of(error)}")
                 if len(batch) == BATCH_LINES:
                     yield batch
                     batch = []
@@ -123,10 +123,7 @@ def _bounded_lines(stream: BinaryIO) -> Iterator[bytes]:
 def _text_of(line: bytes, *, is_first: bool) -> str:
     if len(line) > RECORD_LIMIT_BYTES:
         raise ValueError(f"longer than {RECORD_LIMIT_BYTES >> 20} MiB")
-    try:
-        return line.decode("utf-8-sig" if is_first else "utf-8").rstrip("\r\n")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"not UTF-8: {error.reason} at byte {error.start}") from error
+    return line.decode("utf-8-sig" if is_first else "utf-8").rstrip("\r\n")
 
 
 def _doc_id(line: str, number: int) -> str:  # noqa: ARG001
@@ -135,38 +132,13 @@ def _doc_id(line: str, number: int) -> str:  # noqa: ARG001
 
 
 def _request(line: str, number: int, settings: Settings) -> Request:
-    try:
-        fields = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"no JSON: {error.msg} at character {error.pos}") from error
-    except RecursionError as error:
-        raise ValueError("no JSON: nested too deeply") from error
-    if not isinstance(fields, dict):
-        raise ValueError("no JSON object")
-    doc_id = _id_of(fields.get(settings.id_field), settings.id_field)
+    fields = json_object(line)
+    doc_id = fields.get(settings.id_field)
+    if doc_id is not None:
+        doc_id = doc_id_of(doc_id, settings.id_field)
+        check_doc_id(doc_id)
     if "fingerprint" in fields:
-        return Request(_fingerprint_of(fields["fingerprint"]), doc_id=doc_id, line=number)
-    text = fields.get(settings.text_field)
-    if not isinstance(text, str):
-        raise ValueError(f'neither "fingerprint" nor "{settings.text_field}", a text')
-    text.encode()  # a lone surrogate, which JSON can write, is no text
-    return Request(text=text, doc_id=doc_id, line=number)
-
-
-def _id_of(value: object, field: str) -> str | None:
-    if isinstance(value, int) and not isinstance(value, bool):
-        value = str(value)
-    if value is None:
-        return None
-    if not isinstance(value, str):
-        raise ValueError(f'"{field}" is no text: {value!r:.80}')
-    check_doc_id(value)
-    return value
-
-
-def _fingerprint_of(value: object) -> int:
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 64:
-        return value
-    if not isinstance(value, str):
-        raise ValueError(f'"fingerprint" is neither 16 hex digits nor a number below 2**64: {value!r:.80}')
-    return parse_fingerprint(value)
+        return Request(fingerprint_of(fields["fingerprint"], "fingerprint"), doc_id=doc_id, line=number)
+    if settings.text_field not in fields:
+        raise ValueError(f'neither "fingerprint" nor "{settings.text_field}"')
+    return Request(text=text_of(fields[settings.text_field], settings.text_field), doc_id=doc_id, line=number)

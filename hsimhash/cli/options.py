@@ -35,7 +35,8 @@ _FLAGS: dict[str, Callable[[Function], Function]] = {
     "on_duplicate": click.option(
         "--on-duplicate",
         metavar="add|skip|tag",
-        help="Add near-duplicates too; skip them; or add them and write down each one's nearest earlier match.",
+        help="Near-duplicates of documents that came before: add them too; skip them; or add them and list each one's "
+        "nearest match (--tags).",
     ),
     "text_field": click.option("--text-field", metavar="NAME", help="The JSON field with the text."),
     "id_field": click.option("--id-field", metavar="NAME", help="The JSON field with the id."),
@@ -54,6 +55,15 @@ class Invocation:
 
     config: Path | None
     verbosity: int
+
+
+def utf8(value: str) -> str:
+    """Return the value of an option or argument that must be UTF-8; the name of a file need not be."""
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise click.BadParameter(f"{value!r:.80} is not UTF-8; give it in UTF-8") from error
+    return value
 
 
 def setting_flags(*keys: str) -> Callable[[Function], Function]:

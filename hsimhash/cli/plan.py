@@ -16,9 +16,13 @@ if TYPE_CHECKING:
 
     from hsimhash.plan import Cost
 
+MOST_DOCUMENTS = 10**15  # more than anybody has; beyond it tables and sizes are no longer readable
+
 
 @click.command(short_help="Compare layouts: rows, bytes, candidates and reads per query.")
-@click.option("--documents", type=click.IntRange(min=1), required=True, metavar="N", help="How many documents.")
+@click.option(
+    "--documents", type=click.IntRange(1, MOST_DOCUMENTS), required=True, metavar="N", help="How many documents."
+)
 @click.option("--distance", type=click.IntRange(min=0), default=3, show_default=True, metavar="K", help="Bits.")
 @click.option(
     "--sample",

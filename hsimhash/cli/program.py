@@ -8,19 +8,15 @@ import io
 import os
 import signal
 import sys
-import threading
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import click
 
 from hsimhash.cli.console import log_to_stderr
 from hsimhash.cli.exits import ExitCode, exit_code_of, message_of, naming
 from hsimhash.cli.options import Invocation
-from hsimhash.cli.streams import open_closed_streams
+from hsimhash.cli.signals import answering
 
 COMMANDS = {  # in the order of the help, which imports none of them; each is the command of its name in its module
     "demo": "Index a small sample corpus and show its near-duplicates.",
@@ -42,11 +38,6 @@ COMMANDS = {  # in the order of the help, which imports none of them; each is th
 
 class Program(click.Group):
     """The group of all commands."""
-
-    def main(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the program, its standard streams open: else an index's files would take their numbers."""
-        open_closed_streams()
-        return super().main(*args, **kwargs)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002, D102
         return list(COMMANDS)
@@ -75,7 +66,7 @@ class Program(click.Group):
         """Run a command; its return value is the exit code, None for done. SIGTERM ends it as Ctrl-C does."""
         code = ExitCode.DONE
         try:
-            with _terminable():
+            with answering(signal.default_int_handler):
                 _write_utf8()
                 code = super().invoke(ctx) or ExitCode.DONE
                 with naming("standard output"):
@@ -83,6 +74,8 @@ class Program(click.Group):
         except BrokenPipeError:  # the reader, such as `head`, has what it wanted
             _drop_output()
         except (KeyboardInterrupt, click.Abort):
+            # Else CPython ends by SIGINT, whatever the exit code, if Ctrl-C fell into an exec(), such as a dataclass's.
+            exec("")  # noqa: S102
             click.echo("hsimhash: interrupted", err=True)
             code = ExitCode.INTERRUPTED
         except (click.ClickException, click.exceptions.Exit):
@@ -93,18 +86,6 @@ class Program(click.Group):
             click.echo(f"hsimhash: error: {message_of(error)}", err=True)
             code = exit_code_of(error)
         ctx.exit(code)
-
-
-@contextmanager
-def _terminable() -> Iterator[None]:
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _write_utf8() -> None:

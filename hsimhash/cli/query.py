@@ -12,7 +12,7 @@ import click
 from hsimhash.cli.console import is_for_people, iso_time, print_json, print_table, say
 from hsimhash.cli.exits import ExitCode
 from hsimhash.cli.lines import Lines, Request, fingerprints_of, read_text
-from hsimhash.cli.options import json_option, open_index, with_settings
+from hsimhash.cli.options import json_option, open_index, utf8, with_settings
 from hsimhash.errors import HsimhashError
 from hsimhash.fingerprint import format_fingerprint, parse_fingerprint
 from hsimhash.index import HSimIndex, Match
@@ -30,12 +30,22 @@ class Source:
     text: str | None
     path: str | None
 
-    def __post_init__(self) -> None:
-        given = [bool(self.fingerprints), self.doc_id is not None, self.text is not None, self.path is not None]
-        if sum(given) != 1:
-            raise click.UsageError("give fingerprints, or one of --id, --text, --file, or - for JSON lines on stdin")
-        if "-" in self.fingerprints and len(self.fingerprints) > 1:
+    @classmethod
+    def of(cls, fingerprints: tuple[str, ...], **options: tuple[str, ...]) -> Source:
+        """Return what was asked for; `options` are the values of --id, --text and --file, each as often as given."""
+        given = [
+            *(["fingerprints"] if fingerprints else []),
+            *(f"--{name} {value!r:.80}" for name, values in options.items() for value in values),
+        ]
+        if len(given) != 1:
+            raise click.UsageError(
+                f"give fingerprints, or one of --id, --text, --file, or - for JSON lines on stdin"
+                f"{', not ' if given else ''}{' and '.join(given)}"
+            )
+        if "-" in fingerprints and len(fingerprints) > 1:
             raise click.UsageError("- stands alone: stdin, or fingerprints")
+        doc_id, text, path = (next(iter(options[name]), None) for name in ("id", "text", "file"))
+        return cls(fingerprints, doc_id, text, path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,20 +60,22 @@ class Bounds:
 
 @click.command()
 @click.argument("fingerprints", metavar="[FP…|-]", nargs=-1)
-@click.option("--id", "doc_id", metavar="ID", help="A document of the index; it is not among its own matches.")
-@click.option("--text", metavar="TEXT", help="A text.")
-@click.option("--file", "path", metavar="FILE", help="A file with a text; - is stdin.")
+@click.option(
+    "--id", "doc_ids", type=utf8, multiple=True, metavar="ID", help="A document, which is not among its own matches."
+)
+@click.option("--text", "texts", type=utf8, multiple=True, metavar="TEXT", help="A text.")
+@click.option("--file", "paths", multiple=True, metavar="FILE", help="A file with a text; - is stdin.")
 @with_settings("store", "max_distance", "text_field", "id_field")
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="The nearest N only.")
-@click.option("--exclude", metavar="ID", help="Leave this document out.")
+@click.option("--exclude", type=utf8, metavar="ID", help="Leave this document out.")
 @click.option("--exit-code", "tells_by_exit_code", is_flag=True, help="Exit with 8 if nothing was found at all.")
 @json_option
 def query(
     settings: Settings,
     fingerprints: tuple[str, ...],
-    doc_id: str | None,
-    text: str | None,
-    path: str | None,
+    doc_ids: tuple[str, ...],
+    texts: tuple[str, ...],
+    paths: tuple[str, ...],
     limit: int | None,
     exclude: str | None,
     tells_by_exit_code: bool,
@@ -82,8 +94,8 @@ def query(
     Example: hsimhash query --id https://example.org/a --store lmdb://pages
              hsimhash query - --json < queries.jsonl
     """
-    source = Source(fingerprints, doc_id, text, path)
-    if doc_id is not None and exclude is not None:
+    source = Source.of(fingerprints, id=doc_ids, text=texts, file=paths)
+    if source.doc_id is not None and exclude is not None:
         raise click.UsageError("--id leaves its own document out already; --exclude goes with the others")
     bounds = Bounds(settings.max_distance, limit, exclude, is_for_people(as_json))
     lines = Lines("-") if fingerprints == ("-",) else None

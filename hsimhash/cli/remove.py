@@ -10,14 +10,14 @@ import click
 from hsimhash.cli.console import plural, print_json, say
 from hsimhash.cli.exits import ExitCode
 from hsimhash.cli.lines import Lines
-from hsimhash.cli.options import confirm, json_option, open_index, with_settings, yes_option
+from hsimhash.cli.options import confirm, json_option, open_index, utf8, with_settings, yes_option
 
 if TYPE_CHECKING:
     from hsimhash.settings import Settings
 
 
 @click.command()
-@click.argument("doc_ids", metavar="[ID…|-]", nargs=-1)
+@click.argument("doc_ids", type=utf8, metavar="[ID…|-]", nargs=-1)
 @click.option("--file", "path", metavar="FILE", help="A file with one id a line; - is stdin.")
 @with_settings("store", "lock_timeout_s")
 @yes_option

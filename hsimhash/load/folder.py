@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,7 +10,8 @@ from io import FileIO
 from pathlib import Path
 
 from hsimhash.errors import CorruptionError, StoreBusyError, StoreUnavailableError
-from hsimhash.store.environment import sync_folder
+from hsimhash.store.files import sync_folder
+from hsimhash.store.locks import LockFile
 
 
 class Listing:
@@ -65,41 +65,29 @@ class Listing:
 
 
 class FolderLock:
-    """The right to work in a folder, for one process at a time; a file, which holds its pid. A context manager."""
+    """The right to work in a folder, for one process at a time. A context manager."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._fd = -1
+        self._file = LockFile(path)
 
     def __enter__(self) -> FolderLock:
-        self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            holder = os.pread(self._fd, 20, 0).decode("ascii", "replace").strip() or "unknown"
-            self.__exit__()
+        if not self._file.take():
             raise StoreBusyError(
-                f"process {holder} works on the same job ({self._path}); wait for it to end, or choose another folder "
-                f"with --job"
-            ) from error
-        os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, str(os.getpid()).encode(), 0)
+                f"process {self._file.holder()} works on the same job ({self._file.path}); wait for it to end, or "
+                f"choose another folder with --job"
+            )
         return self
 
     def verify(self) -> None:
         """Raise `StoreBusyError` if the file was deleted or replaced, so that another process may hold the new one."""
-        try:
-            is_same = os.path.samestat(os.fstat(self._fd), self._path.stat())
-        except FileNotFoundError:
-            is_same = False
-        if not is_same:
+        if not self._file.is_in_place():
             raise StoreBusyError(
-                f"{self._path} was deleted while this process was at work, so another may work on the same job; what "
-                f"was acknowledged is kept: the same command goes on"
+                f"{self._file.path} was deleted while this process was at work, so another may work on the same job; "
+                f"what was acknowledged is kept: the same command goes on"
             )
 
     def __exit__(self, *exc_info: object) -> None:
-        os.close(self._fd)
+        self._file.release()
 
 
 def write_json(path: Path, data: Mapping[str, object]) -> None:

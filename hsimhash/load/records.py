@@ -85,7 +85,7 @@ class Reader:
                 batch.take(doc_id, number, text=data.decode("utf-8-sig"))
                 read_bytes += len(data)
             except (BadRecordError, UnicodeDecodeError) as error:
-                batch.reject(1, _reason_of(error), b"", path)
+                batch.reject(1, reason_of(error), b"", path)
             if batch.size_bytes >= TEXT_BLOCK_BYTES or batch.count == FILES_IN_BATCH:
                 yield batch.documents(), Place(number, number, read_bytes)
                 batch = _Columns()
@@ -165,14 +165,11 @@ def _check(doc_id: str) -> None:
         raise BadRecordError(str(error)) from error
 
 
-def _reason_of(error: Exception) -> str:
+def reason_of(error: ValueError) -> str:
+    """Return why a record is rejected, for the user."""
     if isinstance(error, UnicodeDecodeError):
         return f"not UTF-8: {error.reason} at byte {error.start}"
-    if isinstance(error, json.JSONDecodeError):
-        return f"no JSON: {error.msg} at character {error.pos}"
-    if isinstance(error, RecursionError):
-        return "no JSON: nested too deeply"
-    return str(error) if isinstance(error, BadRecordError) else f"no JSON: {error}"  # such as an endless number
+    return str(error)
 
 
 def _parse_tsv(data: bytes, first_line: int) -> Documents:
@@ -186,7 +183,7 @@ def _parse_tsv(data: bytes, first_line: int) -> Documents:
                 raise BadRecordError("no tab between id and text")
             found.take(doc_id, number, text=text)
         except (BadRecordError, UnicodeDecodeError) as error:
-            found.reject(number, _reason_of(error), line)
+            found.reject(number, reason_of(error), line)
     return found.documents()
 
 
@@ -204,35 +201,20 @@ class _JsonLines:
                 continue
             try:
                 self._take(found, number, line)
-            except (ValueError, RecursionError) as error:  # whatever json raises is one of these
-                found.reject(number, _reason_of(error), line)
+            except (BadRecordError, UnicodeDecodeError) as error:
+                found.reject(number, reason_of(error), line)
         return found.documents()
 
     def _take(self, found: _Columns, number: int, line: bytes) -> None:
-        record = json.loads(line.decode("utf-8"))
-        if not isinstance(record, dict):
-            raise BadRecordError(f"no JSON object but {_type_of(record)}")
-        doc_id = self._doc_id(record)
+        record = json_object(line.decode("utf-8"))
+        doc_id = doc_id_of(_value(record, self._id_field), self._id_field)
         first_seen = self._first_seen(record)
         if self._fingerprint_field is not None:
-            fingerprint = _fingerprint_of(_value(record, self._fingerprint_field), self._fingerprint_field)
+            fingerprint = fingerprint_of(_value(record, self._fingerprint_field), self._fingerprint_field)
             found.take(doc_id, number, fingerprint=fingerprint, first_seen=first_seen)
             return
-        text = _value(record, self._text_field)
-        if not isinstance(text, str):
-            raise BadRecordError(f'"{self._text_field}" is no text but {_type_of(text)}')
-        # Only an escape can write a lone surrogate: the line itself is UTF-8.
-        if b"\\u" in line and not _is_unicode(text):
-            raise BadRecordError(f'"{self._text_field}" has a lone surrogate (\\ud800 to \\udfff)')
+        text = text_of(_value(record, self._text_field), self._text_field)
         found.take(doc_id, number, text=text, first_seen=first_seen)
-
-    def _doc_id(self, record: Mapping[str, object]) -> str:
-        doc_id = _value(record, self._id_field)
-        if isinstance(doc_id, int) and not isinstance(doc_id, bool):
-            return str(doc_id)
-        if not isinstance(doc_id, str):
-            raise BadRecordError(f'"{self._id_field}" is no text but {_type_of(doc_id)}')
-        return doc_id
 
     def _first_seen(self, record: Mapping[str, object]) -> int | None:
         value = record.get(self._first_seen_field) if self._first_seen_field is not None else None
@@ -257,15 +239,43 @@ def _type_of(value: object) -> str:
     return names.get(type(value), "a number")
 
 
-def _is_unicode(text: str) -> bool:
+def json_object(text: str) -> Mapping[str, object]:
+    """Return the object that a JSON text is; `BadRecordError` for any other text."""
     try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+        record = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise BadRecordError(f"no JSON from character {error.pos} on") from error
+    except RecursionError as error:
+        raise BadRecordError("no JSON: nested too deeply") from error
+    except ValueError as error:
+        raise BadRecordError("no JSON: a number has too many digits") from error
+    if not isinstance(record, dict):
+        raise BadRecordError(f"no JSON object but {_type_of(record)}")
+    return record
 
 
-def _fingerprint_of(value: object, field: str) -> int:
+def doc_id_of(value: object, field: str) -> str:
+    """Return a field's value as an id that `check_doc_id` may still refuse, a number as its digits; or raise."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    if not isinstance(value, str):
+        raise BadRecordError(f'"{field}" is no text but {_type_of(value)}')
+    return value
+
+
+def text_of(value: object, field: str) -> str:
+    """Return a field's value as a text; `BadRecordError` if it is none."""
+    if not isinstance(value, str):
+        raise BadRecordError(f'"{field}" is no text but {_type_of(value)}')
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise BadRecordError(f'"{field}" has a lone surrogate (\\ud800 to \\udfff)') from error
+    return value
+
+
+def fingerprint_of(value: object, field: str) -> int:
+    """Return a field's value as a fingerprint; `BadRecordError` if it is none."""
     if isinstance(value, str):
         try:
             return parse_fingerprint(value)

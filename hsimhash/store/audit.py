@@ -39,8 +39,9 @@ class _Audit:
         self.done = 0
         self.problems = self.leftovers = self.repaired = 0
         self.examples: list[str] = []
+        names = ("register", "documents", "drawers")
+        store.environment.verify_pages(*names)
         with store.environment.read() as transaction:
-            names = ("register", "documents", "drawers")
             counts = [transaction.stat(store.environment.databases[name])["entries"] for name in names]
         self.registers, self.listings, self.drawer_rows = counts
         self.total = self.listings + self.drawer_rows

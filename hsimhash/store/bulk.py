@@ -27,10 +27,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from hsimhash.errors import CorruptionError
 from hsimhash.layout import Drawer
 from hsimhash.rowkey import FINGERPRINT_BYTES, PREFIX_BYTES
 from hsimhash.store.base import Progress
+from hsimhash.store.damage import DamagedRowError
 from hsimhash.store.embedded import (
     DIGEST_BYTES,
     EmbeddedStore,
@@ -97,10 +97,10 @@ class SortedRuns(RunFolder):
 
 
 def _all_written(consumed_and_added: tuple[int, int]) -> None:
-    """Raise `CorruptionError` where LMDB left a row out: it does so, silently, with appended rows out of order."""
+    """Raise `DamagedRowError` where LMDB left a row out: it does so, silently, with appended rows out of order."""
     consumed, added = consumed_and_added
     if consumed != added:
-        raise CorruptionError(f"{consumed - added} of {consumed} rows came out of order; nothing of them was stored")
+        raise DamagedRowError(f"{consumed - added} of {consumed} rows came out of order, so none of them was stored")
 
 
 def _state_key(token: str) -> bytes:

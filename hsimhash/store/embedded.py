@@ -24,10 +24,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from hsimhash.errors import CorruptionError, IndexExistsError, StoreClosedError
+from hsimhash.errors import IndexExistsError, StoreClosedError
 from hsimhash.layout import Layout
 from hsimhash.rowkey import FINGERPRINT_BYTES, PREFIX_BYTES, ROWKEY_BYTES, encode
 from hsimhash.store import environment as lmdb_environment
+from hsimhash.store import files
 from hsimhash.store.base import (
     LOCK_TIMEOUT_S,
     BulkLoad,
@@ -38,6 +39,7 @@ from hsimhash.store.base import (
     Store,
     last_occurrences,
 )
+from hsimhash.store.damage import DamagedRowError, damaged, lmdb_errors
 
 if TYPE_CHECKING:
     import lmdb
@@ -83,7 +85,7 @@ def decode_id(doc_id: bytes) -> str:
     try:
         return doc_id.decode()
     except UnicodeDecodeError as error:
-        raise CorruptionError(f"a stored document id is not UTF-8: {doc_id[:80]!r}") from error
+        raise DamagedRowError(f"a stored document id is not UTF-8: {doc_id[:80]!r}") from error
 
 
 def pack(number: int) -> bytes:
@@ -94,7 +96,7 @@ def pack(number: int) -> bytes:
 def unpack_register(value: bytes) -> tuple[int, int]:
     """Return fingerprint and first seen of a register."""
     if len(value) != 2 * _NUMBER_BYTES:
-        raise CorruptionError(f"a register has {len(value)} bytes instead of 16: {value[:40].hex()}")
+        raise DamagedRowError(f"a register has {len(value)} bytes instead of 16: {value[:40].hex()}")
     return int.from_bytes(value[:_NUMBER_BYTES], "big"), int.from_bytes(value[_NUMBER_BYTES:], "big")
 
 
@@ -125,7 +127,7 @@ class EmbeddedStore(Store):
         parts = {"layout": record.layout.to_json(), "profile": record.profile, "format": record.format}
         fill = {name.encode(): json.dumps(part, ensure_ascii=False).encode() for name, part in parts.items()}
         try:
-            lmdb_environment.create_files(path, fill)
+            files.create_files(path, fill)
         except FileExistsError as error:
             raise IndexExistsError(f"there is an index at {path} already; open it, or choose another place") from error
         return cls(url, path, lock_timeout_s=lock_timeout_s)
@@ -142,7 +144,7 @@ class EmbeddedStore(Store):
             parts = {name: json.loads(part) for name, part in self.environment.record_parts.items()}
             return Record(Layout.from_json(parts["layout"]), parts["profile"], parts["format"])
         except ValueError as error:
-            raise CorruptionError(f"index {self.path} has no readable record ({error})") from error
+            raise damaged(self.path, f"it has no readable record ({error})") from error
 
     def scan(self, prefixes: Sequence[bytes]) -> NDArray[np.uint8]:
         environment = self.environment
@@ -199,6 +201,7 @@ class EmbeddedStore(Store):
             return int(transaction.stat(self.environment.databases["register"])["entries"])
 
     def walk(self) -> Iterator[list[Document]]:
+        self.environment.verify_pages("documents")
         after = b""
         while True:
             with self.environment.read() as transaction:
@@ -247,29 +250,29 @@ class EmbeddedStore(Store):
     def compact(self) -> tuple[int, int]:
         environment = self.environment
         with environment.locked(self.lock_timeout_s):
-            data = lmdb_environment.new_data_file(self.path)
+            data = files.new_data_file(self.path)
             before = environment.file_bytes()
             try:
                 environment.copy(data)
             except BaseException:
-                lmdb_environment.delete_files(data)
+                files.delete_files(data)
                 raise
             # From here on the copy may be in force, whatever interrupts; if it is not, the next compaction deletes it.
-            with lmdb_environment.lmdb_errors(self.path):
-                lmdb_environment.replace_data(environment, data)
+            with lmdb_errors(self.path):
+                files.replace_data(self.path, data)
             after = environment.file_bytes()
         return before, after
 
     def backup(self, target: Path) -> None:
-        with lmdb_environment.lmdb_errors(target):
+        with lmdb_errors(target):
             target.mkdir(parents=True, exist_ok=True)
             if any(target.iterdir()):
                 raise IndexExistsError(f"{target} is not empty; give a new folder for the backup")
-            data = lmdb_environment.new_data_file(target)
+            data = files.new_data_file(target)
             try:
                 self.environment.copy(data)
-                (target / lmdb_environment.DATA_LINK).symlink_to(data.name)
-                lmdb_environment.sync_folder(target)
+                (target / files.DATA_LINK).symlink_to(data.name)
+                files.sync_folder(target)
             except BaseException:
                 shutil.rmtree(target)
                 raise

@@ -72,15 +72,81 @@ class Gate:
             self._changed.notify_all()
 
 
+class LockFile:
+    """A file that one process at a time has locked (flock); it holds that process's pid."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._fd = -1
+
+    def take(self) -> bool:
+        """Lock the file if nobody else has; return whether it is locked now."""
+        while True:
+            self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            try:
+                is_locked = self._try_lock()
+                if is_locked and self.is_in_place():
+                    self._sign()
+                    return True
+            except BaseException:
+                self.release()
+                raise
+            self.release()
+            if not is_locked:
+                return False
+
+    def _try_lock(self) -> bool:
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def _sign(self) -> None:
+        with suppress(OSError):  # on a full disk the others are not told who has it
+            os.ftruncate(self._fd, 0)
+            os.pwrite(self._fd, str(os.getpid()).encode(), 0)
+
+    def is_in_place(self) -> bool:
+        """Whether the file that is locked is the one at `path`: another that took its place can be locked too."""
+        try:
+            return os.path.samestat(os.fstat(self._fd), self.path.stat())
+        except FileNotFoundError:
+            return False
+
+    def holder(self) -> str:
+        """Return the pid of the process that has it, for a message."""
+        try:
+            return self.path.read_text(encoding="ascii", errors="replace") or "unknown"
+        except OSError:
+            return "unknown"
+
+    def release(self) -> None:
+        """Unlock the file; harmless when repeated."""
+        if self._fd == -1:
+            return
+        # Closing alone would not do: a child forked meanwhile has the descriptor too. Forgotten before it is closed, so
+        # that such a child closes no other file's descriptor.
+        fcntl.flock(self._fd, fcntl.LOCK_UN)
+        fd, self._fd = self._fd, -1
+        os.close(fd)
+
+    def forget(self) -> None:
+        """In a forked child: close the file and leave the parent its lock."""
+        if self._fd != -1:
+            os.close(self._fd)
+        self._fd = -1
+
+
 class WriterLock:
     """The right to write an index: one thread of one process at a time; re-entrant within the thread."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._file = LockFile(path)
+        self._queue = LockFile(path.with_name(WRITER_QUEUE))
         self._thread = threading.RLock()
         self._depth = 0
-        self._fd = -1
-        self._fds: set[int] = set()  # all that are open: a forked child closes them
 
     @contextmanager
     def held(self, timeout_s: float) -> Iterator[None]:
@@ -101,18 +167,13 @@ class WriterLock:
             finally:
                 self._depth -= 1
                 if self._depth == 0:
-                    self._release()
+                    self._file.release()
         finally:
             self._thread.release()
 
     def verify(self) -> None:
         """Raise `StoreBusyError` if the lock's file was deleted or replaced while the lock is held."""
-        try:
-            named = self.path.stat()
-        except FileNotFoundError:
-            named = None
-        held = os.fstat(self._fd)
-        if named is None or (named.st_dev, named.st_ino) != (held.st_dev, held.st_ino):
+        if not self._file.is_in_place():
             raise StoreBusyError(
                 f"{self.path} was deleted while this process was writing, so another may write too; what was not yet "
                 f"acknowledged is not stored: try again, and leave that file alone"
@@ -120,67 +181,24 @@ class WriterLock:
 
     def forget(self) -> None:
         """In a forked child: let go of the parent's lock without releasing it."""
-        for fd in self._fds:
-            os.close(fd)
-        self._fds.clear()
-        self._fd, self._depth, self._thread = -1, 0, threading.RLock()
+        self._file.forget()
+        self._queue.forget()
+        self._depth, self._thread = 0, threading.RLock()
 
     def _acquire(self, deadline: float, timeout_s: float) -> None:
-        queue = self._lock_file(self.path.with_name(WRITER_QUEUE), deadline, timeout_s)
+        self._wait_for(self._queue, deadline, timeout_s)
         try:
-            self._fd = self._lock_file(self.path, deadline, timeout_s)
+            self._wait_for(self._file, deadline, timeout_s)
         finally:
-            self._unlock_file(queue)
-        with suppress(OSError):  # on a full disk the others are not told who writes
-            os.ftruncate(self._fd, 0)
-            os.pwrite(self._fd, str(os.getpid()).encode(), 0)
+            self._queue.release()
 
-    def _lock_file(self, path: Path, deadline: float, timeout_s: float) -> int:
-        """Return the descriptor of the file at `path`, locked."""
+    def _wait_for(self, file: LockFile, deadline: float, timeout_s: float) -> None:
         pause = LOCK_POLL_S[0]
-        while True:
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-            self._fds.add(fd)
-            if _try_lock(fd) and _is_file(fd, path):
-                return fd
-            self._unlock_file(fd)
+        while not file.take():
             if time.monotonic() >= deadline:
                 raise StoreBusyError(
-                    f"process {self._holder()} is writing ({self.path}); waited {timeout_s:g} s; wait for it to end, "
-                    f"or allow more with --lock-timeout"
+                    f"process {self._file.holder()} is writing ({file.path}); waited {timeout_s:g} s; wait for it to "
+                    f"end, or allow more with --lock-timeout"
                 )
             time.sleep(pause)
             pause = min(2 * pause, LOCK_POLL_S[1])
-
-    def _holder(self) -> str:
-        try:
-            return self.path.read_text() or "unknown"
-        except OSError:
-            return "unknown"
-
-    def _release(self) -> None:
-        self._unlock_file(self._fd)
-        self._fd = -1
-
-    def _unlock_file(self, fd: int) -> None:
-        # Closing alone would not do: a child forked meanwhile has the descriptor too. Off the list before it is closed,
-        # so that such a child closes no other file's descriptor.
-        fcntl.flock(fd, fcntl.LOCK_UN)
-        self._fds.discard(fd)
-        os.close(fd)
-
-
-def _try_lock(fd: int) -> bool:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _is_file(fd: int, path: Path) -> bool:
-    """Whether `fd` is the file now at `path`."""
-    try:
-        return os.path.samestat(os.fstat(fd), path.stat())
-    except FileNotFoundError:
-        return False

@@ -27,7 +27,7 @@ from hsimhash.layout import Drawer
 from hsimhash.rowkey import FINGERPRINT_BYTES, PREFIX_BYTES, ROWKEY_BYTES, fingerprint_bytes
 from hsimhash.store.base import check_documents, last_occurrences
 from hsimhash.store.embedded import digest, document_key, document_value, key_part
-from hsimhash.store.environment import sync_folder
+from hsimhash.store.files import sync_folder
 
 REGISTER = np.dtype([("high", ">u8"), ("low", ">u8"), ("fingerprint", ">u8"), ("first_seen", ">i8")])
 

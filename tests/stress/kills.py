@@ -6,6 +6,7 @@
 | `skip`, `tag` | `ingest --on-duplicate …` | acknowledged decisions hold; at the end all is as undisturbed |
 | `texts` | `ingest` of texts by two worker processes | as `bulk`; no worker outlives its parent |
 | `writers` | two processes that add, move, remove, compact | all acknowledged calls hold, and at most one more |
+| `compact` | compacts without end, beside readers | nothing is lost, the readers miss nothing, the next one cleans up |
 
 "All" is the index, the counts and the lists. After every kill the index is opened and checked: no problems, and every
 document of before is in it. The same command then goes on, and is killed again. The moments are drawn from a seed; what
@@ -15,6 +16,7 @@ they hit depends on the machine.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import gzip
 import json
 import os
@@ -27,7 +29,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -35,6 +37,7 @@ from typing import IO
 import numpy as np
 
 from hsimhash import HsimhashError, HSimIndex
+from hsimhash.load.job import Counts
 from hsimhash.store.embedded import EmbeddedStore
 from tests.bench.conditions import add_scratch_option, print_conditions, scratch_folder
 from tests.bench.fingerprint_sets import flipped
@@ -43,10 +46,12 @@ from tests.stress.victims import READY, Documents, operation
 ROOT = Path(__file__).parents[2]
 SEED = 9
 KILLS = 200
-SHARES = {"bulk": 0.4, "skip": 0.15, "tag": 0.15, "texts": 0.05, "writers": 0.25}  # of all kills
+SHARES = {"bulk": 0.4, "skip": 0.15, "tag": 0.15, "texts": 0.05, "writers": 0.15, "compact": 0.1}  # of all kills
 DOCUMENTS = 3_000  # of an ingest
 TEXTS_SHARE = 4  # one so many of them, for texts take longer
 BASE_DOCUMENTS = 500  # in the index before it
+COMPACTED_DOCUMENTS = 3_000
+READERS = 2  # beside what compacts
 OPERATIONS = 600  # of each writer
 ROUND_S = 0.3  # the longest time for which the writers are let run between two kills
 LATEST_S = 120.0  # no victim may take so long
@@ -55,7 +60,7 @@ PLANTED_BEFORE = 10**9  # a first seen below this was given, not the time of the
 
 _ABSENT = -1  # instead of a fingerprint
 _LISTS = ("rejects", "short", "decisions", "tags")
-_COUNTS = ("documents", "added", "unchanged", "duplicates", "rejected", "short", "exact")
+_COUNTS = tuple(count.name for count in dataclasses.fields(Counts))
 
 
 @dataclass(slots=True)
@@ -425,9 +430,9 @@ def merge_stage(trial: Path) -> str | None:
 
 
 def stray_files(trial: Path) -> int:
-    """Return how many data files lie in an index's folder beside the one in force."""
-    in_force = (trial / "index" / "data.mdb").resolve()
-    return sum(1 for path in (trial / "index").glob("data-*.mdb") if path != in_force)
+    """Return how many data and lock files lie in an index's folder beside those in force."""
+    in_force = (trial / "index" / "data.mdb").resolve().name
+    return sum(1 for path in (trial / "index").glob("data-*") if not path.name.startswith(in_force))
 
 
 # Writers.
@@ -511,6 +516,57 @@ def _round(writers: Sequence[Writer], url: str, delays: Sequence[float], tally: 
     return True
 
 
+# Compactions.
+
+
+def kill_compactions(kills: int, tally: Tally, folder: Path, rng: np.random.Generator) -> None:
+    """Kill what compacts an index, again and again, while others read; then let one compaction end."""
+    trial = folder / "compact"
+    with HSimIndex.create(url_in(trial)) as index:
+        index.add_many(_crowded(rng, COMPACTED_DOCUMENTS), [f"页/{number}" for number in range(COMPACTED_DOCUMENTS)])
+    expected = contents(url_in(trial))
+    with ExitStack() as stack:
+        readers = [stack.enter_context(victim("reader", url_in(trial))) for _ in range(READERS)]
+        while tally.kills_of("compact") < kills:
+            if not _killed_compaction(trial, expected, float(rng.uniform(0, ROUND_S)), tally):
+                return
+        HSimIndex.open(url_in(trial)).compact()
+        for one in readers:
+            one.process.terminate()
+            if not int(one.output() or 0) or one.process.wait(LATEST_S) != 0:
+                tally.fault(f"compact: a reader beside it: {one.last_words()}")
+    tally.ends += 1
+    if contents(url_in(trial)) != expected or stray_files(trial):
+        tally.unequal_ends += 1
+        tally.fault(f"compact, to its end: {stray_files(trial)} stray files, or other documents than before")
+
+
+def _killed_compaction(trial: Path, expected: Documents, delay_s: float, tally: Tally) -> bool:
+    """Kill what compacts after a delay; return whether the index opens."""
+    what = f"compact, kill {tally.kills_of('compact') + 1}"
+    with victim("compact", url_in(trial), sys.maxsize) as one:
+        if not one.kill_after(delay_s):
+            tally.fault(f"{what}: {one.last_words()}")
+    tally.phases["compact", compact_phase(trial)] += 1
+    if not check(url_in(trial), tally, what):
+        return False
+    if contents(url_in(trial)) != expected:
+        tally.lost += 1
+        tally.fault(f"{what}: other documents than before")
+    return True
+
+
+def compact_phase(trial: Path) -> str:
+    """Tell from the files that a killed compaction left where it was."""
+    index = trial / "index"
+    if (index / "data.mdb.new").is_symlink():
+        return "about to switch the link"
+    newest = max(index.glob("data-*.mdb"), key=lambda path: int(path.stem.rpartition("-")[2], 16))
+    if newest != (index / "data.mdb").resolve():
+        return "copying"
+    return "deleting the old files" if stray_files(trial) else "between two"
+
+
 def run(shares: Mapping[str, int], folder: Path, *, documents: int = DOCUMENTS, seed: int = SEED) -> Tally:
     """Kill each victim as often as `shares` says; return what came of it."""
     tally = Tally()
@@ -518,6 +574,8 @@ def run(shares: Mapping[str, int], folder: Path, *, documents: int = DOCUMENTS, 
         rng = np.random.default_rng([seed, number])
         if name == "writers":
             kill_writers(kills, tally, folder, rng)
+        elif name == "compact":
+            kill_compactions(kills, tally, folder, rng)
         else:
             kill_ingests(name, kills, tally, folder, documents, rng)
     return tally
@@ -529,7 +587,7 @@ def print_tally(tally: Tally, shares: Mapping[str, int]) -> None:
         for (victim_name, phase), count in sorted(tally.phases.items()):
             if victim_name == name:
                 print(f"    {count:4} {phase}")
-    print(f"stray data files left by kills of `compact`: {tally.stray_files}")
+    print(f"stray files left by kills while `compact` ran beside writers: {tally.stray_files}")
     print(
         f"{'PASS' if tally.is_sound else 'FAIL'}  {tally.kills} kills: {tally.lost} acknowledged documents lost, "
         f"{tally.failed_opens} failed opens, {tally.problems} problems found by check, "

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hsimhash.store.base import Progress
-from hsimhash.store.environment import sync_folder
+from hsimhash.store.files import sync_folder
 from hsimhash.store.hbase.protocol import BATCH_DOCUMENTS, Wanted
 from hsimhash.store.runs import RunFolder, run_errors, write_array
 

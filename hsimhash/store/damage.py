@@ -1,0 +1,69 @@
+"""Errors of LMDB and of the file system, told as hsimhash's own."""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import lmdb
+
+from hsimhash.errors import CorruptionError, HsimhashError, StoreUnavailableError
+
+_CORRUPT = (
+    lmdb.CorruptedError,
+    lmdb.PageNotFoundError,
+    lmdb.InvalidError,
+    lmdb.VersionMismatchError,
+    lmdb.IncompatibleError,
+    lmdb.BadValsizeError,
+    lmdb.BadDbiError,
+    lmdb.BadTxnError,
+    lmdb.CursorFullError,
+    lmdb.PageFullError,
+    lmdb.PanicError,
+)
+
+
+class DamagedRowError(Exception):
+    """Stored bytes are not what they must be; leaves the store as a `CorruptionError` that names the index."""
+
+
+def damaged(path: Path, found: object) -> CorruptionError:
+    """Return what to raise where the index `path` is not as it was written."""
+    return CorruptionError(f"index {path} is damaged: {found}; restore a backup, or make it anew and ingest again")
+
+
+def as_our_error(path: Path, error: lmdb.Error | OSError | DamagedRowError) -> HsimhashError:
+    """Return what to raise for an error of LMDB or of the file system at the index `path`."""
+    if isinstance(error, (*_CORRUPT, DamagedRowError)):
+        return damaged(path, error)
+    if isinstance(error, lmdb.DiskError) or getattr(error, "errno", None) == errno.ENOSPC or is_full(path):
+        return StoreUnavailableError(
+            f"no space left on the disk of index {path}; nothing of this write was stored: free some space and go on"
+        )
+    if isinstance(error, lmdb.ReadonlyError):
+        return StoreUnavailableError(f"index {path} cannot be written: its folder is read-only")
+    if isinstance(error, OSError):
+        return StoreUnavailableError(f"index {path}: {error.strerror or error} ({error.filename or path})")
+    return StoreUnavailableError(f"index {path}: {error}")
+
+
+def is_full(path: Path) -> bool:
+    """Whether the disk has less than a page left: LMDB tells of a write cut short as an input/output error."""
+    try:
+        return shutil.disk_usage(path).free < mmap.PAGESIZE
+    except OSError:
+        return False
+
+
+@contextmanager
+def lmdb_errors(path: Path) -> Iterator[None]:
+    """Raise errors of LMDB and of the file system as hsimhash's own, naming the index at `path`."""
+    try:
+        yield
+    except (lmdb.Error, OSError, DamagedRowError) as error:
+        raise as_our_error(path, error) from error

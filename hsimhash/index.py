@@ -259,8 +259,17 @@ class HSimIndex:
         """Compare the index's rows with each other, and mend them if `repair`; `progress` is told (done, total)."""
         return self._store.check(repair=repair, progress=progress)
 
-    def describe(self) -> dict[str, object]:
-        """Return facts about the index as JSON values: url, layout, profile, format, documents, rows, bytes."""
+    @property
+    def store(self) -> Store:
+        """The store, for what is true of one kind of store only."""
+        return self._store
+
+    def describe(self, *, is_counted: bool = True) -> dict[str, object]:
+        """Return facts about the index as JSON values: url, layout, profile, format, documents, rows, bytes.
+
+        Args:
+            is_counted: with the number of documents, for which HBase reads all registers.
+        """
         record = self._store.record
         return {
             "url": self.url,
@@ -268,7 +277,7 @@ class HSimIndex:
             "max_distance": self.layout.max_distance,
             "profile": record.profile,
             "format": record.format,
-            "documents": self.count(),
+            **({"documents": self.count()} if is_counted else {}),
             **self._store.describe(),
         }
 

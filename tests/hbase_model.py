@@ -97,7 +97,7 @@ class Cluster:
         heapq.heappush(self._due, (due, next(self._numbers), call))
 
     def stamp(self, row: bytes) -> int:
-        return self.now + self.drifts[row[0] % SERVERS]
+        return self.now + self.drifts[sum(row) % SERVERS]  # a row's server; the drawers of a fingerprint lie on several
 
     # Cells.
 

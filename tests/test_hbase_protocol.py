@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping, Sequence
 
 import pytest
@@ -10,14 +11,13 @@ from hsimhash.rowkey import PREFIX_BYTES, documents_rowkey
 from hsimhash.store.base import CheckReport, Progress
 from hsimhash.store.hbase import cells
 from hsimhash.store.hbase.cells import Register
-from hsimhash.store.hbase.collect import Audit
+from hsimhash.store.hbase.collect import Audit, pages
 from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, DRAWER_FAMILY, Cell, Deletion
-from hsimhash.store.hbase.protocol import Times, Wanted, Writes
-from hsimhash.store.hbase.protocol import _Read as Read
+from hsimhash.store.hbase.protocol import Read, Times, Wanted, Writes
 from hsimhash.store.hbase.store import HBaseStore
-from tests.hbase_model import ModelGateway
+from tests.hbase_model import LATEST_MS, ModelGateway
 from tests.stress import protocol
-from tests.stress.protocol import Kind
+from tests.stress.protocol import Done, Kind, states
 
 SCHEDULES = 1_000  # `python -m tests.stress.protocol` runs 100,000
 MOST_SCHEDULES = 30_000  # in which a broken protocol must fail once
@@ -70,20 +70,23 @@ class DeletesNow(Audit):
 
 
 class ReadsTimestampsLast(Audit):
-    """Reads the drawer rows' timestamps, and the time, after the documents row."""
+    """Reads the drawer rows' timestamps, and the time, after their documents rows."""
 
-    def _check_listed(self, cells: Sequence[Cell]) -> None:
-        numbers = [cell.row[PREFIX_BYTES:] for cell in cells]
+    def run(self) -> CheckReport:
+        numbers = [cell.row[PREFIX_BYTES:] for page in pages(self.gateway, DRAWER_FAMILY) for cell in page]
         rows = [documents_rowkey(int.from_bytes(number, "big")) for number in numbers]
         listed = self.gateway.cells_of(rows, DOCUMENT_FAMILY, limit=1)
-        empty = [cell for cell, found in zip(cells, listed, strict=True) if not found]
-        again = self.gateway.get([(cell.row, b"") for cell in empty], DRAWER_FAMILY)
+        self.empty = {number for number, found in zip(numbers, listed, strict=True) if not found}
+        return super().run()
+
+    def _check_listed(self, cells: Sequence[Cell]) -> None:
         before = self._server_time() - round(self.times.settled_s * 1_000)
-        self._collect([cell for cell in again if cell is not None], DRAWER_FAMILY, before)
+        left = [cell for cell in cells if cell.row[PREFIX_BYTES:] in self.empty]
+        self._collect(left, DRAWER_FAMILY, before)
 
 
-class CollectsAnyRegister(Audit):
-    """Reads the registers before the listings."""
+class ReadsRegistersFirst(Audit):
+    """Reads the registers before the listings' timestamps, and the time after both."""
 
     def _check_listings(self, listings: Sequence[Cell]) -> None:
         registers = self.gateway.get([cells.register_key(cell.qualifier) for cell in listings], DOCUMENT_FAMILY)
@@ -145,11 +148,54 @@ BROKEN = {
     "registers that do not count their changes": Kind(writing(WithoutChanges)),
     "deletes with the time of now": Kind(collecting(DeletesNow)),
     "timestamps read after the documents row": Kind(collecting(ReadsTimestampsLast)),
-    "listings read after the registers": Kind(collecting(CollectsAnyRegister)),
+    "listings read after the registers": Kind(collecting(ReadsRegistersFirst)),
     "what is young collected": Kind(times=Times(settled_s=0)),
     "removed registers forgotten at once": Kind(times=Times(forgotten_s=0)),
     "DELETE_COLUMN": Kind(gateway=DeletesOneVersion),
 }
+
+
+def test_a_failure_is_shrunk_and_can_be_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    kind = BROKEN["registers before drawer rows"]
+    found = protocol.first_failure(range(MOST_SCHEDULES), kind)
+    assert found is not None
+    plan, seed = protocol.shrunk(protocol.plan_of(random.Random(found[0])), found[0], kind)
+    assert [operation.verb for operations in plan for operation in operations] == ["add"]
+    protocol.show(plan, seed, kind)
+    told = capsys.readouterr().out
+    assert "actor 0 begins" in told
+    assert "FAIL" in told
+
+
+def test_a_schedule_is_the_same_every_time() -> None:
+    def trace(number: int) -> list[str]:
+        told: list[str] = []
+        protocol.Schedule(protocol.plan_of(random.Random(number)), number, Kind(), told.append).run()
+        return told
+
+    assert all(trace(number) == trace(number) for number in range(20))
+
+
+def written(doc_id: str, fingerprint: int | None, began: int, ended: int, *, is_acknowledged: bool = True) -> Done:
+    return Done(doc_id, fingerprint, began, ended, is_acknowledged)
+
+
+def test_what_a_query_may_answer_follows_from_the_writes_before_it() -> None:
+    history = [written("a", 1, 0, 10), written("a", 2, 5, 15), written("a", 3, 20, 30), written("b", 4, 0, 99)]
+    assert states(history, "a", 40, 50) == {3}
+    assert states(history, "a", 16, 19) == {1, 2}
+    assert states(history, "a", 16, 20) is None
+    assert states(history, "a", 14, 19) is None
+    assert states(history, "c", 14, 19) == {None}
+
+
+def test_a_write_that_failed_may_take_effect_until_its_calls_have_landed() -> None:
+    history = [written("a", 1, 0, 10), written("a", 2, 20, 30, is_acknowledged=False)]
+    assert states(history, "a", 40, 50) is None
+    assert states(history, "a", LATEST_MS + 31, LATEST_MS + 32) == {1, 2}
+    later = [*history, written("a", 3, LATEST_MS + 40, LATEST_MS + 50)]
+    assert states(later, "a", LATEST_MS + 51, LATEST_MS + 52) == {3}
+    assert states(history[1:], "a", LATEST_MS + 31, LATEST_MS + 32) == {2, None}
 
 
 @pytest.mark.parametrize("name", BROKEN)

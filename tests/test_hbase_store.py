@@ -222,6 +222,17 @@ def test_a_change_whose_reply_is_lost_counts_once(cluster: Cluster) -> None:
     assert store.lookup([b"a", b"b"]) == [None, Document("b", 6, 7)]
 
 
+def test_a_server_that_never_says_what_it_wrote_is_an_error(cluster: Cluster) -> None:
+    class Mute(ModelGateway):
+        def change(self, changes: Sequence[Change]) -> list[bool | None]:
+            return [None] * len(changes)
+
+    HBaseStore.create(URL, ModelGateway(cluster), RECORD)
+    store = HBaseStore.open(URL, Mute(cluster))
+    with pytest.raises(StoreUnavailableError, match="no reply to any of 2 compare-and-sets"):
+        put(store, ("a", 5), ("b", 5))
+
+
 def test_exclusive_writes_put_new_registers_and_compare_old_ones(cluster: Cluster) -> None:
     class Counting(ModelGateway):
         changed = 0

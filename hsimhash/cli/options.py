@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import click
 
@@ -17,12 +17,18 @@ from hsimhash.cli.console import say
 if TYPE_CHECKING:
     from hsimhash.index import HSimIndex
     from hsimhash.settings import Loaded, Settings
+    from hsimhash.store.hbase.gateway import Gateway
+    from hsimhash.store.hbase.store import HBaseStore
 
 Function = Callable[..., object]
 
 # Their values are plain text here: `Settings` alone knows what is allowed, for flags, variables and files.
 _FLAGS: dict[str, Callable[[Function], Function]] = {
-    "store": click.option("--store", metavar="URL", help="The index: lmdb://relative/path or lmdb:///absolute/path."),
+    "store": click.option(
+        "--store",
+        metavar="URL",
+        help="The index: lmdb://relative/path, lmdb:///absolute/path, or hbase://gateway:9091/namespace:table.",
+    ),
     "layout": click.option("--layout", metavar="NAME", help="4, 10, 16, 20, 28, or blocks/choice: 13,13,13,13,12/2."),
     "profile": click.option("--profile", metavar="NAME", help="What decides a text's fingerprint: auto-1, zh-1, …"),
     "max_distance": click.option(
@@ -116,12 +122,34 @@ def open_index(settings: Settings) -> HSimIndex:
     )
 
 
+def is_on_hbase(settings: Settings) -> bool:
+    """Whether the index that the settings name is a table on HBase."""
+    from hsimhash.store import HBASE_SCHEMES
+
+    return settings.store.partition("://")[0] in HBASE_SCHEMES
+
+
+def gateway_of(index: HSimIndex) -> Gateway:
+    """Return the gateway of an index on HBase."""
+    return cast("HBaseStore", index.store).gateway
+
+
+def refuse_memory(settings: Settings) -> None:
+    """Refuse an index in memory, which ends with the command."""
+    if settings.store.startswith("memory:"):
+        raise click.UsageError(f"nothing would remain of {settings.store} after this command; use lmdb://…")
+
+
 def create_index(settings: Settings) -> HSimIndex:
     """Make and open the index that the settings name, with their layout and profile."""
     from hsimhash.index import HSimIndex
 
-    if settings.store.startswith("memory:"):
-        raise click.UsageError(f"nothing would remain of {settings.store} after this command; use lmdb://…")
+    refuse_memory(settings)
+    if is_on_hbase(settings):
+        from hsimhash.cli.hbase_table import create_with_defaults
+
+        create_with_defaults(settings)
+        return open_index(settings)
     return HSimIndex.create(
         settings.store, layout=settings.layout, profile=settings.profile, lock_timeout_s=settings.lock_timeout_s
     )

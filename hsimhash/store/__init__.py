@@ -9,7 +9,7 @@ from hsimhash.store.embedded import EmbeddedStore
 from hsimhash.store.hbase.address import DEFAULT_PORTS as HBASE_SCHEMES
 from hsimhash.store.memory import MemoryStore
 
-__all__ = ["BulkLoad", "CheckReport", "Document", "Record", "Store", "create_store", "open_store"]
+__all__ = ["HBASE_SCHEMES", "BulkLoad", "CheckReport", "Document", "Record", "Store", "create_store", "open_store"]
 
 
 def _split(url: str) -> tuple[str, str]:

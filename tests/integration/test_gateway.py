@@ -20,11 +20,12 @@ from tcp_proxy import proxied
 from hsimhash.errors import CorruptionError, IndexNotFoundError, StoreClosedError, StoreUnavailableError
 from hsimhash.rowkey import bucket_range
 from hsimhash.store.hbase.address import Address
-from hsimhash.store.hbase.admin import Admin, TableSettings
+from hsimhash.store.hbase.admin import Admin
 from hsimhash.store.hbase.batches import PAGE_ROWS
 from hsimhash.store.hbase.connect import open_gateway
 from hsimhash.store.hbase.connection import Connection
 from hsimhash.store.hbase.gateway import Cell, Change, Deletion, Gateway, Put
+from hsimhash.store.hbase.table import TableSettings
 from hsimhash.store.hbase.thrift1 import Thrift1Gateway
 from hsimhash.store.hbase.thrift2 import SINGLE_SCANS, Thrift2Gateway
 
@@ -325,8 +326,25 @@ def test_an_interrupted_call_leaves_no_reply_to_the_next(gateway: Gateway, monke
     assert 0 < answers < 100
 
 
+def test_a_long_batch_lets_others_in(hbase: Gateways, table: str) -> None:
+    row = new_row()
+    gateway = opened(hbase.thrift1_port, table, f"connections=2&{PATIENCE}")
+    put_rows(gateway, [row])
+    batch = [(number.to_bytes(3, "big"), number.to_bytes(3, "big") + b"\x00") for number in range(0, 9_000, 3)]
+    with ThreadPoolExecutor(1) as pool:
+        long = pool.submit(gateway.scan, batch)
+        answers = 0
+        while not long.done() and answers < 5:
+            assert scanned(gateway, [(row, row + b"\x00")]) == [row]
+            answers += 1
+        assert answers == 5
+        assert not long.done()
+        long.result()
+    gateway.close()
+
+
 def test_late_replies_reach_nobody(port: int, table: str) -> None:
-    rows = drawer_rows(b"latex", 400)
+    rows = drawer_rows(b"latex", 240)
     direct = opened(port, table)
     put_rows(direct, rows)
     direct.close()
@@ -334,13 +352,13 @@ def test_late_replies_reach_nobody(port: int, table: str) -> None:
         gateway = opened(proxy.port, table, "timeout=500ms&deadline=60s&connections=10")
 
         def ask(worker: int) -> int:
-            for number in range(worker, 400, 8):
+            for number in range(worker, 240, 8):
                 row = rows[number]
                 assert scanned(gateway, [(row, row + b"\x00"), (row[:5], row[:5] + b"\x00")]) == [row]
-            return 50
+            return 30
 
         with ThreadPoolExecutor(8) as pool:
-            assert sum(pool.map(ask, range(8))) == 400
+            assert sum(pool.map(ask, range(8))) == 240
         gateway.close()
 
 

@@ -41,8 +41,10 @@ PROFILE = Profile.named("auto-1")
 DOC_IDS = ("a", "b")
 FINGERPRINTS = (0x1234567890ABCDEF, 0x1234567890ABCDEE, 0xFEDCBA0987654321)  # two near each other, one far
 FIRST_SEEN = 7  # always the same, so that a document which comes back has the register that it had
-STEPS_MS = (1, 1_000, 3 * MINUTE_MS, 9 * MINUTE_MS, 11 * MINUTE_MS, 21 * MINUTE_MS, 61 * MINUTE_MS, 90 * MINUTE_MS)
-HURRY = 0.85  # of steps: a millisecond passes
+STEPS_MS = tuple(minutes * MINUTE_MS for minutes in (1, 3, 9, 11, 19, 21, 41, 61, 90))
+HURRY = (0.6, 0.8, 0.95)  # of steps, by the schedule: only a millisecond passes
+JUMPS, COMPACTIONS, DAYS = 0.04, 0.005, 0.002  # of steps: clocks jump, the table is compacted, more than a day passes
+RESTLESS = (0.1, 0.3, 1.0)  # of steps, by the schedule: another actor may go on; where few, one stalls for long
 SHRINK_TRIES = 300  # schedules in which a smaller plan must fail once
 COUNTS = {"add": 5, "remove": 2, "query": 3, "check": 2, "wait": 2}
 
@@ -165,6 +167,7 @@ class Schedule:
         self.history: list[Done] = []
         self.failure: BaseException | None = None
         self.times = replace(kind.times, clock=self._seconds, wall_clock=self._seconds)
+        self._restless, self._hurry = self.rng.choice(RESTLESS), self.rng.choice(HURRY)
         self._alive: list[int] = []
         self._finished = threading.Lock()
 
@@ -178,6 +181,7 @@ class Schedule:
     def run(self) -> None:
         """Run it; `Violation` where something does not hold."""
         self._index().close()
+        self._set_clocks()
         _crew.hire(len(self.plan))
         self._alive = list(range(len(self.plan)))
         for number in self._alive:
@@ -217,7 +221,7 @@ class Schedule:
         if self.failure is not None:
             raise _Aborted
         self._pass_time()
-        following = self.rng.choice(self._alive)
+        following = self.rng.choice(self._alive) if self.rng.random() < self._restless else number
         if following != number:
             _crew.gates[following].release()
             _crew.gates[number].acquire()
@@ -225,15 +229,16 @@ class Schedule:
                 raise _Aborted
 
     def _pass_time(self) -> None:
-        draw = self.rng.random()
-        if draw < HURRY:
-            self.cluster.advance(1)
-            return
-        if draw > 0.96:
-            self.cluster.drifts = [self.rng.choice([-DRIFT_MS, 0, DRIFT_MS]) for _ in range(SERVERS)]
-        if draw > 0.995:
+        if self.rng.random() < JUMPS:
+            self._set_clocks()
+        if self.rng.random() < COMPACTIONS:
             self.cluster.compact()
-        self.cluster.advance(self.rng.choice(STEPS_MS) if draw < 0.99 else DAY_MS)
+        if self.rng.random() < DAYS:
+            self.cluster.advance(DAY_MS)
+        self.cluster.advance(1 if self.rng.random() < self._hurry else self.rng.choice(STEPS_MS))
+
+    def _set_clocks(self) -> None:
+        self.cluster.drifts = [self.rng.choice([-DRIFT_MS, 0, DRIFT_MS]) for _ in range(SERVERS)]
 
     def _operate(self, number: int, index: HSimIndex, operation: Operation) -> None:
         self._say(f"actor {number} begins {operation}")
@@ -377,7 +382,9 @@ def _smaller(plan: Plan) -> Iterator[Plan]:
     for actor, operations in enumerate(plan):
         for place in range(len(operations)):
             rest = operations[:place] + operations[place + 1 :]
-            yield plan[:actor] + ((rest,) if rest else ()) + plan[actor + 1 :]
+            smaller = plan[:actor] + ((rest,) if rest else ()) + plan[actor + 1 :]
+            if smaller:
+                yield smaller
 
 
 def show(plan: Plan, seed: int, kind: Kind) -> None:

@@ -3,143 +3,44 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any
 
 from hsimhash.errors import HsimhashError, IndexExistsError, StoreUnavailableError
-from hsimhash.rowkey import PREFIX_BYTES
 from hsimhash.store.hbase.address import Address
 from hsimhash.store.hbase.connect import TWO, first_gateway
 from hsimhash.store.hbase.connection import Connection, is_reply, tls_context
 from hsimhash.store.hbase.diagnosis import reason
 from hsimhash.store.hbase.failures import failure
-from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, DRAWER_FAMILY, RECORD_FAMILY
+from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, DRAWER_FAMILY
 from hsimhash.store.hbase.idl import THRIFT2
+from hsimhash.store.hbase.table import FOREVER_S, TABLE_ATTRIBUTES, Family, Table, TableSettings, families
 from hsimhash.store.hbase.thrift1 import HBASE
 
-COMPRESSIONS = ("NONE", "GZ", "SNAPPY", "LZ4", "ZSTD", "LZO", "BZIP2")
-ENCODING = "FAST_DIFF"
-BLOCK_BYTES = 16_384  # a bucket is a few rows: a block of 64 KB would be read for each
 ADMIN_TIMEOUT_S = 300.0  # a table of thousands of regions takes minutes
-
-_RESTRICTION = "hbase.regionserver.region.split_restriction"
-TABLE_ATTRIBUTES = {f"{_RESTRICTION}.type": "KeyPrefix", f"{_RESTRICTION}.prefix_length": str(PREFIX_BYTES)}
-_BLOOM_PREFIX = "RowPrefixBloomFilter.prefix_length"
-_PREFIX_BLOOM = "ROWPREFIX_FIXED_LENGTH"
-_FOREVER = (1 << 31) - 1  # HBase's TTL of families that have none
-
-
-@dataclass(frozen=True, slots=True)
-class TableSettings:
-    """How the table is made; `splits` are ascending row keys, `ttl_s` holds for all but the record's family.
-
-    `family_options` are HBase's own names and values, for all families, such as `("IN_MEMORY", "true")`.
-    """
-
-    splits: tuple[bytes, ...] = ()
-    ttl_s: int | None = None
-    compression: str = "NONE"
-    family_options: tuple[tuple[str, str], ...] = ()
-
-    def __post_init__(self) -> None:
-        if self.compression not in COMPRESSIONS:
-            raise ValueError(f"compression {self.compression!r} is not one of {', '.join(COMPRESSIONS)}")
-        if self.ttl_s is not None and not 1 <= self.ttl_s < 1 << 31:
-            raise ValueError(f"a TTL of {self.ttl_s} s is outside [1, 2**31)")
-        if list(self.splits) != sorted(set(self.splits)) or b"" in self.splits:
-            raise ValueError("splits must be ascending, distinct and not empty")
-
-
-@dataclass(frozen=True, slots=True)
-class Family:
-    """A column family: its attributes and its configuration by HBase's names."""
-
-    name: str
-    attributes: dict[str, str]
-    configuration: dict[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """A table as the cluster describes it."""
-
-    families: tuple[Family, ...]
-    attributes: dict[str, str]
-
-
-def families(settings: TableSettings) -> tuple[Family, ...]:
-    """Return the table's families: drawers, documents with registers, the record."""
-    return (
-        _family(settings, DRAWER_FAMILY, _PREFIX_BLOOM),
-        _family(settings, DOCUMENT_FAMILY, "ROW"),
-        _family(settings, RECORD_FAMILY, "ROW"),
-    )
-
-
-def _family(settings: TableSettings, name: bytes, bloom: str) -> Family:
-    attributes = {
-        "VERSIONS": "1",
-        "DATA_BLOCK_ENCODING": ENCODING,
-        "BLOOMFILTER": bloom,
-        "BLOCKSIZE": str(BLOCK_BYTES),
-        "COMPRESSION": settings.compression,
-    }
-    if settings.ttl_s is not None and name != RECORD_FAMILY:
-        attributes["TTL"] = str(settings.ttl_s)
-    attributes |= dict(settings.family_options)
-    prefix = {_BLOOM_PREFIX: str(PREFIX_BYTES)} if attributes["BLOOMFILTER"] == _PREFIX_BLOOM else {}
-    return Family(name.decode(), attributes, prefix)
-
-
-def shell_lines(address: Address, settings: TableSettings) -> list[str]:
-    """Return the lines that make the table in `hbase shell`."""
-    words = [_ruby(f"{address.namespace}:{address.table}"), *map(_ruby_family, families(settings))]
-    if settings.splits:
-        words.append(f"SPLITS => [{', '.join(map(_ruby_bytes, settings.splits))}]")
-    words.append(f"METADATA => {_ruby_map(TABLE_ATTRIBUTES)}")
-    create = "create " + ", ".join(words)
-    if address.namespace == "default":
-        return [create]
-    return [f"create_namespace {_ruby(address.namespace)} # unless it is there", create]
-
-
-def _ruby_family(family: Family) -> str:
-    words = [f"NAME => {_ruby(family.name)}"]
-    words += [f"{name} => {_ruby(value)}" for name, value in family.attributes.items()]
-    if family.configuration:
-        words.append(f"CONFIGURATION => {_ruby_map(family.configuration)}")
-    return f"{{{', '.join(words)}}}"
-
-
-def _ruby(text: str) -> str:
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
-
-
-def _ruby_bytes(data: bytes) -> str:
-    # The shell reads it with Bytes.toBytesBinary, which knows upper-case digits only.
-    return "'" + "".join(f"\\x{byte:02X}" for byte in data) + "'"
-
-
-def _ruby_map(values: dict[str, str]) -> str:
-    return "{" + ", ".join(f"{_ruby(name)} => {_ruby(value)}" for name, value in values.items()) + "}"
 
 
 class Admin(AbstractContextManager["Admin"]):
     """One connection to a gateway, for calls that make, describe and drop the table; they are not retried."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, *, timeout_s: float = ADMIN_TIMEOUT_S) -> None:
         self._address = address
+        self._timeout_s = timeout_s
         self._endpoint, self.server_type = first_gateway(address)
         self._table = THRIFT2.TTableName(ns=address.namespace.encode(), qualifier=address.table.encode())
         self._connection = self._connect()
 
     def _connect(self) -> Connection:
-        return Connection(self._endpoint, self._address, tls_context(self._address), timeout_s=ADMIN_TIMEOUT_S)
+        return Connection(self._endpoint, self._address, tls_context(self._address), timeout_s=self._timeout_s)
 
     @property
     def can_split(self) -> bool:
         """Whether the gateway can make the table with its splits, its Bloom filter and its attributes."""
         return self.server_type == TWO and self._address.options.transport != "framed"
+
+    @property
+    def can_describe(self) -> bool:
+        """Whether the gateway tells how the table is made."""
+        return bool(self.server_type == TWO)
 
     def create_table(self, settings: TableSettings) -> None:
         """Make the table; `IndexExistsError` where there is one."""
@@ -206,19 +107,29 @@ class Admin(AbstractContextManager["Admin"]):
         )
         return Table(tuple(sorted(described, key=lambda family: family.name)), _decoded(found.attributes))
 
+    def family_names(self) -> set[str]:
+        """Return the names of the table's families, none where there is no table."""
+        if not self.exists():
+            return set()
+        if self.server_type == TWO:
+            found = self._call(THRIFT2.THBaseService, "getTableDescriptor", self._table).columns
+            return {family.name.decode() for family in found}
+        columns = self._call(HBASE.Hbase, "getColumnDescriptors", self._address.full_table)
+        return {name.rstrip(b":").decode() for name in columns}
+
     def ttl_s(self) -> int | None:
         """Return after how many seconds the table drops documents or drawer rows, None: never."""
         if self.server_type == TWO:
             table = self.table()
             options = (
-                {family.name: family.attributes.get("TTL", _FOREVER) for family in table.families} if table else {}
+                {family.name: family.attributes.get("TTL", FOREVER_S) for family in table.families} if table else {}
             )
         else:
             columns = self._call(HBASE.Hbase, "getColumnDescriptors", self._address.full_table)
             options = {column.name.rstrip(b":").decode(): column.timeToLive for column in columns.values()}
-        found = [options.get(family.decode(), _FOREVER) for family in (DRAWER_FAMILY, DOCUMENT_FAMILY)]
-        shortest = min(int(ttl) if str(ttl).isdecimal() else _FOREVER for ttl in found)
-        return shortest if 0 < shortest < _FOREVER else None
+        found = [options.get(family.decode(), FOREVER_S) for family in (DRAWER_FAMILY, DOCUMENT_FAMILY)]
+        shortest = min(int(ttl) if str(ttl).isdecimal() else FOREVER_S for ttl in found)
+        return shortest if 0 < shortest < FOREVER_S else None
 
     def exists(self) -> bool:
         """Whether the table is there."""
@@ -267,7 +178,7 @@ class Admin(AbstractContextManager["Admin"]):
     def _meaning(self, error: Exception, method: str) -> HsimhashError:
         if is_reply(error):
             return failure(error, method, self._name)
-        return StoreUnavailableError(f"gateway {self._endpoint}: {method}: {reason(error, ADMIN_TIMEOUT_S)}")
+        return StoreUnavailableError(f"gateway {self._endpoint}: {method}: {reason(error, self._timeout_s)}")
 
     def close(self) -> None:
         """Close the connection."""

@@ -40,24 +40,28 @@ class _Socket:
     """What thriftpy2's transports read from and write to; its own `TSocket` resolves IPv4 only."""
 
     def __init__(self, endpoint: Endpoint, timeout_s: float) -> None:
-        self.socket = socket.create_connection(endpoint, timeout_s)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self._socket = socket.create_connection(endpoint, timeout_s)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+    @property
+    def socket(self) -> socket.socket | None:
+        return self._socket
 
     def read(self, size: int) -> bytes:
-        data = self.socket.recv(size)
+        data = self._socket.recv(size)
         if not data:
             raise TTransportException(TTransportException.END_OF_FILE, "the connection was closed by the other side")
         return data
 
     def write(self, data: bytes) -> None:
-        self.socket.sendall(data)
+        self._socket.sendall(data)
 
     def flush(self) -> None:
         """Nothing is held back here."""
 
     def close(self) -> None:
-        self.socket.close()
+        self._socket.close()
 
 
 class _Http:
@@ -76,10 +80,8 @@ class _Http:
         self._response: http.client.HTTPResponse | None = None
 
     @property
-    def socket(self) -> socket.socket:
-        if self._http.sock is None:  # the gateway said 'Connection: close'
-            self._http.connect()
-        return self._http.sock
+    def socket(self) -> socket.socket | None:
+        return self._http.sock  # None once the gateway said 'Connection: close'
 
     def read(self, size: int) -> bytes:
         if self._response is None:
@@ -144,14 +146,21 @@ class Connection:
             self._awaited is None
             and self._pid == os.getpid()
             and time.monotonic() - self._used_s < IDLE_S
-            and not self._is_readable()
+            and self._is_quiet()
         )
 
-    def _is_readable(self) -> bool:
+    def _is_quiet(self) -> bool:
         # Between two calls nothing may come: what does is the end of the connection.
+        if self._wire.socket is None:
+            return False
         poll = select.poll()
         poll.register(self._wire.socket, select.POLLIN)
-        return bool(poll.poll(0))
+        return not poll.poll(0)
+
+    def _set_timeout(self, timeout_s: float) -> None:
+        if self._wire.socket is None:
+            raise ConnectionError("the gateway closed the connection after its reply")
+        self._wire.socket.settimeout(timeout_s)
 
     def call(self, service: ModuleType, method: str, *arguments: object) -> Any:  # as the IDL has it
         """Send a call and return its reply, within the time-out of the last one."""
@@ -164,7 +173,7 @@ class Connection:
         self.last_method = call.method
         self.timeout_s = timeout_s
         self._reply_due_s = time.monotonic() + timeout_s
-        self._wire.socket.settimeout(timeout_s)
+        self._set_timeout(timeout_s)
         client = self._clients.get(call.service)
         if client is None:
             client = self._clients[call.service] = TClient(call.service, self._protocol)
@@ -179,7 +188,7 @@ class Connection:
         call = self._awaited
         if call is None:
             raise RuntimeError("no call was sent on this connection")
-        self._wire.socket.settimeout(max(self._reply_due_s - time.monotonic(), _LEAST_WAIT_S))
+        self._set_timeout(max(self._reply_due_s - time.monotonic(), min(_LEAST_WAIT_S, self.timeout_s)))
         try:
             reply = self._clients[call.service]._recv(call.method)
         except Exception as error:

@@ -7,10 +7,11 @@ import logging
 from hsimhash.errors import HsimhashError, IndexExistsError, IndexNotFoundError, StoreUnavailableError
 from hsimhash.store.base import Record
 from hsimhash.store.hbase.address import Address
-from hsimhash.store.hbase.admin import Admin, TableSettings
+from hsimhash.store.hbase.admin import Admin
 from hsimhash.store.hbase.connect import open_gateway
 from hsimhash.store.hbase.protocol import Times
 from hsimhash.store.hbase.store import HBaseStore
+from hsimhash.store.hbase.table import TableSettings
 
 _log = logging.getLogger("hsimhash.store")
 

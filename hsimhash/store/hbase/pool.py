@@ -68,6 +68,7 @@ class Pool:
         self._idle: list[Connection] = []
         self._all: set[Connection] = set()
         self._opening = 0
+        self._waiters = 0
         self._avoided_until_s: dict[Endpoint, float] = {}
         self._checked: set[Endpoint] = set()
 
@@ -103,16 +104,30 @@ class Pool:
         """
         while True:
             with self._changed:
-                if not self._changed.wait_for(self._can_take, timeout_s if wait else 0):
+                if not self._await(timeout_s if wait else 0.0):
                     if not wait:
                         return None
-                    raise TransientError(f"all {len(self._all)} connections were in use for {timeout_s:g} s")
+                    raise TransientError(f"all {len(self._all)} connections were in use for {timeout_s:.3g} s")
                 found = self._pop()
             if found is None:
                 return self._open(timeout_s)
             if found.is_fit:
                 return found
             self.drop(found)
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether someone waits for a connection: who has several gives one back."""
+        return self._waiters > 0
+
+    def _await(self, timeout_s: float) -> bool:
+        if not timeout_s:
+            return self._can_take() and not self.is_wanted
+        self._waiters += 1
+        try:
+            return self._changed.wait_for(self._can_take, timeout_s)
+        finally:
+            self._waiters -= 1
 
     def _can_take(self) -> bool:
         return self._is_closed or bool(self._idle) or self._has_room()
@@ -135,17 +150,23 @@ class Pool:
         made = None
         endpoint = self._next_gateway()
         try:
-            made = Connection(endpoint, self.address, self._context, timeout_s=timeout_s)
-            if endpoint not in self._checked:
-                self._check(made)
-                self._checked.add(endpoint)
+            made = self._connect(endpoint, timeout_s)
         except Exception as error:
             self.avoid(endpoint)
-            if made:
-                made.close()
             raise TransientError(f"gateway {endpoint}: {reason(error, timeout_s)}") from error
         finally:
-            self._opened(made if endpoint in self._checked else None)
+            self._opened(made)
+        return made
+
+    def _connect(self, endpoint: Endpoint, timeout_s: float) -> Connection:
+        made = Connection(endpoint, self.address, self._context, timeout_s=timeout_s)
+        if endpoint not in self._checked:
+            try:
+                self._check(made)
+            except BaseException:
+                made.close()
+                raise
+            self._checked.add(endpoint)
         return made
 
     def _opened(self, made: Connection | None) -> None:
@@ -266,7 +287,7 @@ class _Run:
         return True
 
     def _begin(self, lane: _Lane) -> None:
-        if not self._waiting:
+        if not self._waiting or (len(self._lanes) > 1 and self._pool.is_wanted):
             self._lanes.remove(lane)
             self._pool.give_back(lane.connection)
             return

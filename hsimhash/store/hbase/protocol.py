@@ -20,12 +20,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from hsimhash.errors import StoreUnavailableError
 from hsimhash.layout import Layout
 from hsimhash.store.hbase.cells import Register, drawer_put, drawer_rowkeys, listing_put, register_key
 from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, Change, Gateway, Put
 
 BATCH_DOCUMENTS = 1_000  # written together; bounds memory, and how long their rows wait for their registers
 CHANGES_AT_ONCE = 200  # registers set between two looks at the clock
+MOST_LOST = 5  # calls in sequence that set registers without a single reply, each after its time-out
 
 Wanted = Mapping[bytes, tuple[int, int]]  # by document id: fingerprint, first seen
 
@@ -52,7 +54,7 @@ class Times:
 
 
 @dataclass(frozen=True, slots=True)
-class _Read:
+class Read:
     """A register as it was read: what it says, the very bytes, and how old they are by this machine's clock."""
 
     register: Register
@@ -60,7 +62,7 @@ class _Read:
     age_s: float
 
 
-_NEVER = _Read(Register(), None, 0.0)
+_NEVER = Read(Register(), None, 0.0)
 
 
 class Writes:
@@ -78,6 +80,7 @@ class Writes:
         self.layout = layout
         self.times = times
         self.exclusive = exclusive
+        self._lost = 0
 
     def add(self, wanted: Wanted, *, announce: Callable[[int], None] | None = None) -> int:
         """Add or move documents; return how many are new or moved. `announce` is told that number before any write."""
@@ -112,23 +115,23 @@ class Writes:
             sent = {doc_id: following[doc_id].to_bytes() for doc_id in left}
         return removed
 
-    def _read(self, doc_ids: Sequence[bytes]) -> dict[bytes, _Read]:
+    def _read(self, doc_ids: Sequence[bytes]) -> dict[bytes, Read]:
         cells = self.gateway.get([register_key(doc_id) for doc_id in doc_ids], DOCUMENT_FAMILY)
         now = self.times.wall_clock()
         return {
             doc_id: _NEVER
             if cell is None
-            else _Read(Register.from_bytes(cell.value), cell.value, now - cell.timestamp / 1_000)
+            else Read(Register.from_bytes(cell.value), cell.value, now - cell.timestamp / 1_000)
             for doc_id, cell in zip(doc_ids, cells, strict=True)
         }
 
-    def _is_done(self, read: _Read, fingerprint: int) -> bool:
+    def _is_done(self, read: Read, fingerprint: int) -> bool:
         """Whether nothing is to be written; with a TTL, rows that may go before their register are written again."""
         if read.register.fingerprint != fingerprint:
             return False
         return self.times.ttl_s is None or 0 <= read.age_s <= self.times.ttl_s / 2
 
-    def _write(self, wanted: Wanted, found: Mapping[bytes, _Read], following: Mapping[bytes, Register]) -> set[bytes]:
+    def _write(self, wanted: Wanted, found: Mapping[bytes, Read], following: Mapping[bytes, Register]) -> set[bytes]:
         """Write rows, then registers; return the documents whose register is set."""
         began = self.times.clock()
         self._put_listings(wanted)
@@ -147,7 +150,7 @@ class Writes:
         self.gateway.put(list(map(drawer_put, drawer_rowkeys(self.layout, fingerprints))))
 
     def _set_registers(
-        self, doc_ids: Sequence[bytes], found: Mapping[bytes, _Read], following: Mapping[bytes, Register], began: float
+        self, doc_ids: Sequence[bytes], found: Mapping[bytes, Read], following: Mapping[bytes, Register], began: float
     ) -> set[bytes]:
         """Compare and set registers; return the documents for which that is known to be done."""
         done = set[bytes]()
@@ -157,8 +160,17 @@ class Writes:
             if self._is_late(began):
                 break
             outcomes = self.gateway.change(changes)
+            self._count_lost(outcomes)
             done |= {doc_id for doc_id, is_made in zip(part, outcomes, strict=True) if is_made}
         return done
+
+    def _count_lost(self, outcomes: Sequence[bool | None]) -> None:
+        self._lost = self._lost + 1 if all(outcome is None for outcome in outcomes) else 0
+        if self._lost == MOST_LOST:
+            raise StoreUnavailableError(
+                f"no reply to any of {len(outcomes)} compare-and-sets, {MOST_LOST} times in sequence, though reads are "
+                f"answered; documents may be written or not: write them again. 'hsimhash doctor --write' tells more"
+            )
 
     def _put_registers(self, doc_ids: Sequence[bytes], following: Mapping[bytes, Register], began: float) -> set[bytes]:
         """Put registers that are new; one that exists is never put: it could come under it, where a clock went back."""

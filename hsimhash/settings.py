@@ -38,6 +38,10 @@ class SettingsError(HsimhashError):
 
 
 def _store(url: str) -> str:
+    try:
+        url.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError("it should be UTF-8") from error
     scheme, _, place = url.partition("://")
     if scheme in HBASE_SCHEMES and place:
         Address.parse(url)

@@ -62,9 +62,10 @@ def _drop_table(settings: Settings, is_confirmed: bool) -> bool:
 
 
 def _drop_folder(settings: Settings, is_confirmed: bool) -> bool:
-    from hsimhash.store.files import drop_index
+    from hsimhash.store.files import drop_index, refuse_no_index
 
     folder = Path(settings.store.removeprefix("lmdb://"))
+    refuse_no_index(folder)
     if not confirm(f"Delete the index in {folder} and all that is in it?", is_confirmed=is_confirmed):
         return False
     drop_index(folder, lock_timeout_s=settings.lock_timeout_s)

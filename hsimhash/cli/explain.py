@@ -110,6 +110,9 @@ def _json(scan: Scan) -> dict[str, object]:
 
 def _print(scans: list[Scan]) -> None:
     facts = [_json(scan) for scan in scans]
+    for fact in facts:
+        if "region" in fact:
+            fact["region"] = fact["region"] or "first"
     names = list(facts[0])
     columns = [f"{name}>" if name in ("drawer", "rows", "near", "milliseconds") else name for name in names]
     print_table(columns, [[str(one[name]) for name in names] for one in facts])

@@ -16,17 +16,12 @@ from hsimhash.fingerprint import Profile
 from hsimhash.layout import Layout
 from hsimhash.store import Record, open_store
 from hsimhash.store.hbase.address import Address
-from hsimhash.store.hbase.table import TableSettings, alter_lines, deviations, families, shell_lines
+from hsimhash.store.hbase.table import AUTO_REGIONS, TableSettings, alter_lines, deviations, families, shell_lines
 
 if TYPE_CHECKING:
     from hsimhash.settings import Settings
     from hsimhash.store.hbase.admin import Admin
     from hsimhash.store.hbase.table import Table
-
-# Thrift does not tell how many region servers there are. Sixteen regions give each of up to five servers three or more,
-# so that they can be balanced; they hold 1e9 documents in 10 drawers (165 GB) before HBase splits one, at 10 GB; and
-# they are no burden to a lone server. For more servers: --regions, three or four for each.
-AUTO_REGIONS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +63,7 @@ def create_on_hbase(settings: Settings, wish: Wish) -> None:
         _make_record(settings, is_new=is_new)
 
 
-def create_with_defaults(settings: Settings) -> None:
-    """Make the index that the settings name, in a new table or in one that has none; `IndexExistsError` for another."""
-    _make_table(Address.parse(settings.store), Wish().table_settings(Layout.parse(settings.layout)))
-    _write_record(settings)
-
-
-def _make_table(address: Address, wanted: TableSettings, *, is_plain_allowed: bool = False) -> bool:
+def _make_table(address: Address, wanted: TableSettings, *, is_plain_allowed: bool) -> bool:
     """Make the table where there is none; return whether it was made."""
     from hsimhash.store.hbase.admin import Admin
 
@@ -181,6 +170,8 @@ def _tell(settings: Settings, address: Address, wanted: TableSettings) -> None:
 def _tell_new(admin: Admin, address: Address, wanted: TableSettings) -> None:
     if admin.can_describe and address.namespace not in admin.namespaces():
         print_line(f"+ create namespace {address.namespace}: by yourself, in hbase shell")
+    if not admin.can_split:
+        say("this gateway cannot make the table as it must be; see --print-shell and --allow-plain")
     print_line(f"+ create table {address.full_table.decode()}: {plural(len(wanted.splits) + 1, 'region')}")
     for family in families(wanted):
         values = ", ".join(f"{name}={value}" for name, value in family.attributes.items())

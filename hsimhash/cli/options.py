@@ -145,11 +145,6 @@ def create_index(settings: Settings) -> HSimIndex:
     from hsimhash.index import HSimIndex
 
     refuse_memory(settings)
-    if is_on_hbase(settings):
-        from hsimhash.cli.hbase_table import create_with_defaults
-
-        create_with_defaults(settings)
-        return open_index(settings)
     return HSimIndex.create(
         settings.store, layout=settings.layout, profile=settings.profile, lock_timeout_s=settings.lock_timeout_s
     )

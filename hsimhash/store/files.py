@@ -315,6 +315,15 @@ def delete_files(data: Path) -> None:
     Path(f"{data}-lock").unlink(missing_ok=True)
 
 
+def refuse_no_index(folder: Path) -> None:
+    """Raise `IndexNotFoundError` unless a folder has the link to a data file of its own, be that there or lost."""
+    link = folder / DATA_LINK
+    if not (link.is_symlink() and fnmatch(str(link.readlink()), "data-*.mdb")):
+        raise IndexNotFoundError(
+            f"no index at {folder}: there is no {DATA_LINK} that names a data file, as 'hsimhash create-table' makes it"
+        )
+
+
 def drop_index(folder: Path, *, lock_timeout_s: float) -> None:
     """Delete an index, damaged or not, and its folder unless that has other files.
 
@@ -322,9 +331,8 @@ def drop_index(folder: Path, *, lock_timeout_s: float) -> None:
         IndexNotFoundError: the folder has no link to a data file of its own.
         StoreBusyError: another process wrote for all that time; nothing was deleted.
     """
+    refuse_no_index(folder)
     link = folder / DATA_LINK
-    if not (link.is_symlink() and fnmatch(str(link.readlink()), "data-*.mdb")):
-        raise IndexNotFoundError(f"no index at {folder}: there is no {DATA_LINK} that names its data file")
     with WriterLock(folder / WRITER_LOCK).held(lock_timeout_s):
         link.unlink()  # first: there is no half of an index at any time
         sync_folder(folder)

@@ -46,7 +46,7 @@ def place(request: pytest.FixtureRequest, hbase: Gateways, tmp_path: Path) -> It
         with Admin(Address.parse(admin_url(made[-1]))) as admin:
             if is_first and not admin.exists():
                 admin.create_table(TableSettings())
-        return create_hbase_store(store_url, record)
+        return create_hbase_store(store_url, record, TableSettings())
 
     def settle(store: Store) -> None:
         assert isinstance(store, HBaseStore)

@@ -5,19 +5,20 @@ from __future__ import annotations
 import logging
 
 from hsimhash.errors import HsimhashError, IndexExistsError, IndexNotFoundError, StoreUnavailableError
+from hsimhash.rowkey import splits
 from hsimhash.store.base import Record
 from hsimhash.store.hbase.address import Address
 from hsimhash.store.hbase.admin import Admin
 from hsimhash.store.hbase.connect import open_gateway
 from hsimhash.store.hbase.protocol import Times
 from hsimhash.store.hbase.store import HBaseStore
-from hsimhash.store.hbase.table import TableSettings
+from hsimhash.store.hbase.table import AUTO_REGIONS, TableSettings
 
 _log = logging.getLogger("hsimhash.store")
 
 
 def create_hbase_store(url: str, record: Record, settings: TableSettings | None = None) -> HBaseStore:
-    """Write an index's record into the table at `url`, which is made with `settings` where it is missing.
+    """Write an index's record into the table at `url`, made where it is missing: with `settings`, or `AUTO_REGIONS`.
 
     Raises:
         IndexExistsError: the table has a record.
@@ -26,7 +27,7 @@ def create_hbase_store(url: str, record: Record, settings: TableSettings | None 
     address = Address.parse(url)
     with Admin(address) as admin:
         if not admin.exists():
-            _create_table(admin, settings or TableSettings())
+            _create_table(admin, settings or TableSettings(tuple(splits(record.layout, AUTO_REGIONS))))
         times = _times(admin)
     gateway = open_gateway(address)
     try:

@@ -11,6 +11,10 @@ from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, DRAWER_FAMILY, RECORD_
 
 COMPRESSIONS = ("NONE", "GZ", "SNAPPY", "LZ4", "ZSTD", "LZO", "BZIP2")
 ENCODING = "FAST_DIFF"
+# Thrift does not tell how many region servers there are. Sixteen regions give each of up to five servers three or more,
+# so that they can be balanced; they hold 1e9 documents in 10 drawers (165 GB) before HBase splits one, at 10 GB; and
+# they are no burden to a lone server. For more servers: --regions, three or four for each.
+AUTO_REGIONS = 16
 BLOCK_BYTES = 16_384  # a bucket is a few rows: a block of 64 KB would be read for each
 
 _RESTRICTION = "hbase.regionserver.region.split_restriction"
@@ -18,6 +22,28 @@ TABLE_ATTRIBUTES = {f"{_RESTRICTION}.type": "KeyPrefix", f"{_RESTRICTION}.prefix
 _BLOOM_PREFIX = "RowPrefixBloomFilter.prefix_length"
 _PREFIX_BLOOM = "ROWPREFIX_FIXED_LENGTH"
 FOREVER_S = (1 << 31) - 1  # HBase's TTL of families that have none
+
+# What of ColumnFamilyDescriptorBuilder's keys (HBase 2.6) changes how cells are kept, but not which: versions, deleted
+# cells and expiry are the index's own, and HBase takes a misspelt name without a word.
+FAMILY_OPTIONS = (
+    "BLOCKCACHE",
+    "BLOCKSIZE",
+    "BLOOMFILTER",
+    "CACHE_BLOOMS_ON_WRITE",
+    "CACHE_DATA_ON_WRITE",
+    "CACHE_INDEX_ON_WRITE",
+    "COMPRESSION_COMPACT",
+    "DATA_BLOCK_ENCODING",
+    "DFS_REPLICATION",
+    "ENCRYPTION",
+    "EVICT_BLOCKS_ON_CLOSE",
+    "INDEX_BLOCK_ENCODING",
+    "IN_MEMORY",
+    "IN_MEMORY_COMPACTION",
+    "PREFETCH_BLOCKS_ON_OPEN",
+    "REPLICATION_SCOPE",
+    "STORAGE_POLICY",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +61,9 @@ class TableSettings:
     def __post_init__(self) -> None:
         if self.compression not in COMPRESSIONS:
             raise ValueError(f"compression {self.compression!r} is not one of {', '.join(COMPRESSIONS)}")
+        for name, value in self.family_options:
+            if name not in FAMILY_OPTIONS:
+                raise ValueError(f"family option {name}={value} is not one of {', '.join(FAMILY_OPTIONS)}")
         if self.ttl_s is not None and not 1 <= self.ttl_s < 1 << 31:
             raise ValueError(f"a TTL of {self.ttl_s} s is outside [1, 2**31)")
         if list(self.splits) != sorted(set(self.splits)) or b"" in self.splits:

@@ -12,7 +12,7 @@ import pytest
 
 from hsimhash.layout import LAYOUT_NAMES, Layout
 from tests.bench.fingerprint_sets import FINGERPRINTS, PAIRS, real_fingerprints
-from tests.stress import exactness, kills
+from tests.stress import exactness, kill_ingests, kill_writers, kills
 from tests.stress.victims import Operation
 
 DATA = os.environ.get("HSIMHASH_DATA")
@@ -63,14 +63,14 @@ def test_a_kill_loses_nothing_and_a_resumed_run_ends_as_an_undisturbed_one(
 
 
 def test_a_difference_between_two_ends_is_seen() -> None:
-    one = kills.Result({"a": (1, 0)}, {"tags": b"1"}, {"added": 1}, leftovers=0)
-    other = kills.Result({"a": (2, 0)}, {"tags": b"2"}, {"added": 2}, leftovers=1)
-    assert kills.differences(one, one) == []
-    assert len(kills.differences(one, other)) == 4
+    one = kill_ingests.Result({"a": (1, 0)}, {"tags": b"1"}, {"added": 1}, leftovers=0)
+    other = kill_ingests.Result({"a": (2, 0)}, {"tags": b"2"}, {"added": 2}, leftovers=1)
+    assert kill_ingests.differences(one, one) == []
+    assert len(kill_ingests.differences(one, other)) == 4
 
 
 def test_a_writer_whose_acknowledged_documents_are_gone_is_seen() -> None:
-    writer = kills.Writer(0, seed=1)
+    writer = kill_writers.Writer(0, seed=1)
     while not writer.documents:
         writer.acknowledge(1)
     assert writer.phase(writer.documents) is not None

@@ -1,0 +1,260 @@
+"""`kill -9` of ingests; see `kills`."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import json
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from hsimhash import HSimIndex
+from hsimhash.load.job import Counts
+from hsimhash.store.embedded import EmbeddedStore
+from tests.stress.killing import LATEST_S, Tally, check, contents, crowded, delay, stray_files, url_in, victim
+from tests.stress.victims import Documents
+
+TEXTS_SHARE = 4  # one so many of them, for texts take longer
+BASE_DOCUMENTS = 500  # in the index before it
+_ABSENT = -1  # instead of a fingerprint
+_LISTS = ("rejects", "short", "decisions", "tags")
+_COUNTS = tuple(count.name for count in dataclasses.fields(Counts))
+
+
+@dataclass(frozen=True, slots=True)
+class Ingest:
+    """A way to ingest, its inputs, and what came of it undisturbed."""
+
+    name: str
+    base: Path
+    base_documents: Documents
+    fingerprints: Mapping[str, set[int]]  # that a document may have while the ingest is under way
+    options: tuple[object, ...]
+
+    def arguments(self, folder: Path) -> tuple[object, ...]:
+        """Return the command for the index in a folder."""
+        places = ("--store", url_in(folder), "--job", folder / "job")
+        return ("program", "ingest", *self.options, *places, "--lock-timeout", 60, "--quiet")
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a finished ingest left: it must not depend on kills."""
+
+    documents: Documents
+    lists: Mapping[str, bytes]
+    counts: Mapping[str, int]
+    leftovers: int
+
+
+def prepare(name: str, folder: Path, documents: int, rng: np.random.Generator) -> Ingest:
+    """Make an index with a few documents, and the inputs of an ingest that moves some of them."""
+    folder.mkdir()
+    is_text = name == "texts"
+    base_ids = [f"base/{number}" for number in range(BASE_DOCUMENTS)]
+    values = crowded(rng, BASE_DOCUMENTS + documents)
+    with HSimIndex.create(url_in(folder), profile="words-1" if is_text else "auto-1") as index:
+        index.add_many(values[:BASE_DOCUMENTS], base_ids, first_seen=range(BASE_DOCUMENTS))
+    base = contents(url_in(folder))
+    ids = [_any_id(rng, base_ids, number) for number in range(documents)]
+    allowed = {doc_id: {fingerprint} for doc_id, (fingerprint, _) in base.items()}
+    if is_text:
+        inputs = [_texts(folder, rng, documents // TEXTS_SHARE)]
+    else:
+        inputs = _fingerprint_files(folder, ids, values[BASE_DOCUMENTS:].tolist(), rng)
+        for doc_id, value in zip(ids, values[BASE_DOCUMENTS:].tolist(), strict=True):
+            allowed.setdefault(doc_id, set()).add(value)
+    options = {
+        "bulk": ("--fingerprint-field", "fingerprint"),
+        "skip": ("--fingerprint-field", "fingerprint", "--on-duplicate", "skip"),
+        "tag": ("--fingerprint-field", "fingerprint", "--on-duplicate", "tag"),
+        "texts": ("--workers", 2),
+    }
+    return Ingest(name, folder, base, allowed, (*inputs, *options[name]))
+
+
+def _any_id(rng: np.random.Generator, base_ids: Sequence[str], number: int) -> str:
+    draw = rng.random()
+    if draw < 0.05:
+        return base_ids[int(rng.integers(len(base_ids)))]  # moves
+    if draw < 0.15:
+        return f"页/{int(rng.integers(number + 1))}"  # comes again
+    return f"页/{number}" + "/long" * 120 * (draw > 0.99)
+
+
+def _fingerprint_files(folder: Path, ids: Sequence[str], values: Sequence[int], rng: np.random.Generator) -> list[Path]:
+    """Write two thirds of the documents as lines of id and fingerprint, one as packed JSON; bad records among them."""
+    cut = 2 * len(ids) // 3
+    lines = [f"{doc_id}\t{value:016x}" for doc_id, value in zip(ids[:cut], values[:cut], strict=True)]
+    records = [
+        json.dumps({"id": doc_id, "fingerprint": f"{value:016x}", "first_seen": number})
+        for number, (doc_id, value) in enumerate(zip(ids[cut:], values[cut:], strict=True))
+    ]
+    for place in rng.integers(20, cut // 2, 12).tolist():  # behind what tells the format
+        lines.insert(place, "no fingerprint\there")
+        records.insert(place, '{"id": ')
+    (folder / "first.tsv").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    with gzip.open(folder / "second.jsonl.gz", "wt", encoding="utf-8") as file:
+        file.writelines(f"{record}\n" for record in records)
+    return [folder / "first.tsv", folder / "second.jsonl.gz"]
+
+
+def _texts(folder: Path, rng: np.random.Generator, count: int) -> Path:
+    path = folder / "texts.jsonl"
+    with path.open("w", encoding="utf-8") as file:
+        for number in range(count):
+            words = rng.integers(0, 5_000, 0 if number % 50 == 0 else 300).tolist()
+            file.write(json.dumps({"id": str(number), "text": " ".join(f"word{word}" for word in words)}) + "\n")
+    return path
+
+
+def result_of(folder: Path) -> Result:
+    """Return what a finished ingest left in a folder."""
+    job = folder / "job"
+    lists = {name: path.read_bytes() for name in _LISTS if (path := job / f"{name}.jsonl").exists()}
+    summary = json.loads(path.read_text()) if (path := job / "summary.json").exists() else {}
+    with HSimIndex.open(url_in(folder)) as index:
+        leftovers = index.check().leftovers
+    return Result(contents(url_in(folder)), lists, {name: summary.get(name, -1) for name in _COUNTS}, leftovers)
+
+
+def undisturbed(ingest: Ingest, folder: Path) -> tuple[Result, float]:
+    """Run an ingest to its end; return what it left, and its seconds of work."""
+    shutil.copytree(ingest.base, folder, symlinks=True)
+    with victim(*ingest.arguments(folder)) as one:
+        began = time.monotonic()
+        one.process.wait(LATEST_S)
+        seconds = time.monotonic() - began
+        if one.process.returncode not in (0, 7):
+            raise RuntimeError(f"{ingest.name} undisturbed: {one.last_words()}")
+    return result_of(folder), seconds
+
+
+def kill_ingests(name: str, kills: int, tally: Tally, folder: Path, documents: int, rng: np.random.Generator) -> None:
+    """Kill an ingest again and again until it is done, then the next one, until there were so many kills."""
+    ingest = prepare(name, folder / f"{name}-base", documents, rng)
+    expected, whole_s = undisturbed(ingest, folder / f"{name}-undisturbed")
+    number = 0
+    while tally.kills_of(name) < kills:
+        number += 1
+        trial = folder / f"{name}-{number}"
+        shutil.copytree(ingest.base, trial, symlinks=True)
+        what = f"{name}, index {number}"
+        while not _is_done_before_kill(ingest, trial, _next_delay(rng, whole_s, kills, tally, name), tally, what):
+            if not check(url_in(trial), tally, f"{what}, kill {tally.kills_of(name)}"):
+                return
+            tally.lost += lost_documents(ingest, trial, tally, what)
+        tally.ends += 1
+        found = result_of(trial)
+        tally.unequal_ends += found.documents != expected.documents
+        if differing := differences(expected, found):
+            tally.fault(f"{what}, resumed to its end, differs from an undisturbed run in {'; '.join(differing)}")
+        tally.stray_files += stray_files(trial)
+        shutil.rmtree(trial)
+
+
+def _next_delay(rng: np.random.Generator, whole_s: float, kills: int, tally: Tally, name: str) -> float:
+    return delay(rng, whole_s) if tally.kills_of(name) < kills else LATEST_S
+
+
+def _is_done_before_kill(ingest: Ingest, trial: Path, delay_s: float, tally: Tally, what: str) -> bool:
+    with victim(*ingest.arguments(trial)) as one:
+        was_killed = one.kill_after(delay_s)
+        if one.output() is None:
+            tally.fault(f"{what}: workers outlived their parent")
+        if not was_killed and one.process.returncode not in (0, 7):
+            tally.fault(f"{what}: {one.last_words()}")
+    if was_killed:
+        tally.phases[ingest.name, phase_of(trial)] += 1
+    return not was_killed
+
+
+def differences(expected: Result, found: Result) -> list[str]:
+    """Return in what two finished ingests differ."""
+    differing = []
+    for doc_id in sorted(expected.documents.keys() | found.documents.keys()):
+        one, other = expected.documents.get(doc_id), found.documents.get(doc_id)
+        if one != other:
+            differing.append(f"document {doc_id:.40}: {one} became {other}")
+    differing += [name for name in _LISTS if expected.lists.get(name) != found.lists.get(name)]
+    differing += [
+        f"{name} {count:,} became {found.counts[name]:,}"
+        for name, count in expected.counts.items()
+        if count != found.counts[name]
+    ]
+    if expected.leftovers != found.leftovers:
+        differing.append(f"{expected.leftovers} leftovers became {found.leftovers}")
+    return differing[:5]
+
+
+def lost_documents(ingest: Ingest, trial: Path, tally: Tally, what: str) -> int:
+    """Return how many documents of before, or acknowledged since, are not where they may be."""
+    found = contents(url_in(trial))
+    lost = [doc_id for doc_id in ingest.base_documents if doc_id not in found]
+    lost += [doc_id for doc_id, (value, _) in found.items() if value not in ingest.fingerprints.get(doc_id, {value})]
+    checkpoint, job = checkpoint_of(trial), trial / "job"
+    if checkpoint is not None and checkpoint["state"] in ("running", "merging"):
+        lost += [f"run {number}" for number in range(_runs(job), int(checkpoint["runs"]))]
+    if checkpoint is not None and ingest.name in ("skip", "tag"):
+        lost += _undone(ingest, found, job, int(checkpoint["sizes"].get("decisions", 0)))
+    if lost:
+        tally.fault(f"{what}: lost {lost[:3]}")
+    return len(lost)
+
+
+def _runs(job: Path) -> int:
+    return sum(1 for path in job.glob("runs/run-*") if path.suffix != ".tmp")
+
+
+def _undone(ingest: Ingest, found: Documents, job: Path, acknowledged: int) -> list[str]:
+    """Return the ids whose last acknowledged decision is not carried out, nor one that follows it."""
+    path, offset = job / "decisions.jsonl", 0
+    allowed: dict[str, set[int]] = {doc_id: {value} for doc_id, (value, _) in ingest.base_documents.items()}
+    for line in path.read_bytes().splitlines(keepends=True) if path.exists() else []:
+        if not line.endswith(b"\n"):
+            break
+        decision = json.loads(line)
+        if decision["verdict"] != "duplicate":
+            before = allowed.get(decision["id"], {_ABSENT}) if offset >= acknowledged else set()
+            allowed[decision["id"]] = before | {int(decision["fingerprint"], 16)}
+        offset += len(line)
+    return [doc_id for doc_id, values in allowed.items() if found.get(doc_id, (_ABSENT, 0))[0] not in values]
+
+
+def checkpoint_of(trial: Path) -> dict[str, object] | None:
+    path = trial / "job" / "checkpoint.json"
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def phase_of(trial: Path) -> str:
+    """Tell from what a killed ingest left where it was."""
+    checkpoint, job = checkpoint_of(trial), trial / "job"
+    if checkpoint is None:
+        return "before the job"
+    decisions = job / "decisions.jsonl"
+    if checkpoint["state"] == "running":
+        if list(job.glob("runs/run-*.tmp")):
+            return "writing a run"
+        if _runs(job) > int(checkpoint["runs"]):
+            return "run written, not acknowledged"
+        if decisions.exists() and decisions.stat().st_size > int(checkpoint["sizes"].get("decisions", 0)):
+            return "decided, not acknowledged"
+        return "reading"
+    if checkpoint["state"] == "merging":
+        stage = merge_stage(trial)
+        return f"merging: {stage}" if stage else "merging: before its first commit, or behind its last"
+    return "deleting runs" if (job / "runs").exists() else "done, at its end"
+
+
+def merge_stage(trial: Path) -> str | None:
+    """Return the stage that a merge has committed to last."""
+    with EmbeddedStore(url_in(trial), trial / "index") as store, store.environment.read() as transaction:
+        for key, value in transaction.cursor(store.environment.databases["record"]):
+            if key.startswith(b"load:"):
+                return str(json.loads(value)["stage"])
+    return None

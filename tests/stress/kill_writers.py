@@ -1,0 +1,148 @@
+"""`kill -9` of writers and of compactions; see `kills`."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from hsimhash import HSimIndex
+from tests.stress.killing import LATEST_S, Tally, check, contents, crowded, delay, stray_files, url_in, victim
+from tests.stress.victims import Documents, operation
+
+COMPACTED_DOCUMENTS = 3_000
+READERS = 2  # beside what compacts
+SEED = 9  # of the writers' operations
+OPERATIONS = 600  # of each writer
+ROUND_S = 0.3  # the longest time for which the writers are let run between two kills
+
+
+@dataclass(slots=True)
+class Writer:
+    """A writer as far as its acknowledgements tell: `documents` is what the operations before `next` leave."""
+
+    number: int
+    seed: int
+    next: int = 0
+    documents: Documents = field(default_factory=dict)
+
+    def acknowledge(self, count: int) -> None:
+        """Go behind the next `count` operations."""
+        for _ in range(count):
+            operation(self.seed, self.number, self.next).apply(self.documents)
+            self.next += 1
+
+    def arguments(self, url: str) -> tuple[object, ...]:
+        return ("writer", url, self.seed, self.number, self.next, OPERATIONS)
+
+    def phase(self, found: Documents) -> str | None:
+        """Return what the operation that was under way had done; None where the index is in no state it may be in."""
+        mine = {doc_id: value for doc_id, value in found.items() if doc_id.startswith(f"writer-{self.number}/")}
+        following = operation(self.seed, self.number, self.next)
+        further = dict(self.documents)
+        following.apply(further)
+        if mine == self.documents:
+            return f"{following.kind}, not committed" if further != mine else f"{following.kind} without a change"
+        return f"{following.kind}, committed, not acknowledged" if mine == further else None
+
+
+def kill_writers(kills: int, tally: Tally, folder: Path, rng: np.random.Generator) -> None:
+    """Let two writers write at once, and kill one after the other, again and again."""
+    number = 0
+    while tally.kills_of("writers") < kills:
+        number += 1
+        trial = folder / f"writers-{number}"
+        HSimIndex.create(url_in(trial)).close()
+        writers = [Writer(one, SEED + number) for one in range(2)]
+        while tally.kills_of("writers") < kills and all(one.next < OPERATIONS for one in writers):
+            what = f"writers, index {number}, operations {[one.next for one in writers]}"
+            delays = [delay(rng, ROUND_S), delay(rng, ROUND_S)]
+            if not _round(writers, url_in(trial), delays, tally, what):
+                return
+        _round(writers, url_in(trial), [LATEST_S, LATEST_S], tally, f"writers, index {number}, to the end")
+        tally.ends += 1
+        if any(one.next < OPERATIONS for one in writers):
+            tally.unequal_ends += 1
+            tally.fault(f"writers, index {number}: ended at operations {[one.next for one in writers]}")
+        tally.stray_files += stray_files(trial)
+        shutil.rmtree(trial)
+
+
+def _round(writers: Sequence[Writer], url: str, delays: Sequence[float], tally: Tally, what: str) -> bool:
+    """Run both writers, kill each after its delay, and compare the index with what they acknowledged."""
+    with victim(*writers[0].arguments(url)) as first, victim(*writers[1].arguments(url)) as second:
+        killed = []
+        for writer, one, delay_s in zip(writers, (first, second), delays, strict=True):
+            killed.append(one.kill_after(delay_s))
+            if not check(url, tally, f"{what}, writer {writer.number} killed, the other at work"):
+                return False
+            if not killed[-1] and one.process.returncode != 0:
+                tally.fault(f"{what}: writer {writer.number}: {one.last_words()}")
+        for writer, one in zip(writers, (first, second), strict=True):
+            writer.acknowledge((one.output() or b"").count(b"\n"))
+    if not check(url, tally, f"{what}, both killed"):
+        return False
+    found = contents(url)
+    for one, was_killed in zip(writers, killed, strict=True):
+        phase = one.phase(found)
+        if phase is None:
+            tally.lost += 1
+            tally.fault(
+                f"{what}: writer {one.number} has acknowledged {one.next} operations, the index tells otherwise"
+            )
+        if was_killed:
+            tally.phases["writers", phase or "lost"] += 1
+    return True
+
+
+def kill_compactions(kills: int, tally: Tally, folder: Path, rng: np.random.Generator) -> None:
+    """Kill what compacts an index, again and again, while others read; then let one compaction end."""
+    trial = folder / "compact"
+    with HSimIndex.create(url_in(trial)) as index:
+        index.add_many(crowded(rng, COMPACTED_DOCUMENTS), [f"页/{number}" for number in range(COMPACTED_DOCUMENTS)])
+    expected = contents(url_in(trial))
+    with ExitStack() as stack:
+        readers = [stack.enter_context(victim("reader", url_in(trial))) for _ in range(READERS)]
+        while tally.kills_of("compact") < kills:
+            if not _killed_compaction(trial, expected, float(rng.uniform(0, ROUND_S)), tally):
+                return
+        HSimIndex.open(url_in(trial)).compact()
+        for one in readers:
+            one.process.terminate()
+            if not int(one.output() or 0) or one.process.wait(LATEST_S) != 0:
+                tally.fault(f"compact: a reader beside it: {one.last_words()}")
+    tally.ends += 1
+    if contents(url_in(trial)) != expected or stray_files(trial):
+        tally.unequal_ends += 1
+        tally.fault(f"compact, to its end: {stray_files(trial)} stray files, or other documents than before")
+
+
+def _killed_compaction(trial: Path, expected: Documents, delay_s: float, tally: Tally) -> bool:
+    """Kill what compacts after a delay; return whether the index opens."""
+    what = f"compact, kill {tally.kills_of('compact') + 1}"
+    with victim("compact", url_in(trial), sys.maxsize) as one:
+        if not one.kill_after(delay_s):
+            tally.fault(f"{what}: {one.last_words()}")
+    tally.phases["compact", compact_phase(trial)] += 1
+    if not check(url_in(trial), tally, what):
+        return False
+    if contents(url_in(trial)) != expected:
+        tally.lost += 1
+        tally.fault(f"{what}: other documents than before")
+    return True
+
+
+def compact_phase(trial: Path) -> str:
+    """Tell from the files that a killed compaction left where it was."""
+    index = trial / "index"
+    if (index / "data.mdb.new").is_symlink():
+        return "about to switch the link"
+    newest = max(index.glob("data-*.mdb"), key=lambda path: int(path.stem.rpartition("-")[2], 16))
+    if newest != (index / "data.mdb").resolve():
+        return "copying"
+    return "deleting the old files" if stray_files(trial) else "between two"

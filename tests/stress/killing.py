@@ -1,0 +1,162 @@
+"""What all kill loops share: a victim in a process of its own, the moment of its death, and what came of it."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from hsimhash import HsimhashError, HSimIndex
+from tests.bench.fingerprint_sets import flipped
+from tests.stress.victims import READY, Documents
+
+LATEST_S = 120.0  # no victim may take so long
+ORPHANS_S = 60.0  # how long a dead victim's children may live on: one that still imports on a busy machine takes its time
+PLANTED_BEFORE = 10**9  # a first seen below this was given, not the time of the run
+
+
+@dataclass(slots=True)
+class Tally:
+    """What came of the kills."""
+
+    phases: Counter[tuple[str, str]] = field(default_factory=Counter)
+    faults: list[str] = field(default_factory=list)
+    lost: int = 0
+    failed_opens: int = 0
+    problems: int = 0
+    ends: int = 0
+    unequal_ends: int = 0
+    stray_files: int = 0
+
+    @property
+    def kills(self) -> int:
+        return self.phases.total()
+
+    @property
+    def is_sound(self) -> bool:
+        return not (self.faults or self.lost or self.failed_opens or self.problems or self.unequal_ends)
+
+    def kills_of(self, victim: str) -> int:
+        return sum(count for (name, _), count in self.phases.items() if name == victim)
+
+    def fault(self, text: str) -> None:
+        self.faults.append(text)
+        print(f"FAIL  {text}", flush=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Victim:
+    """A process at work; `log` is its stderr."""
+
+    process: subprocess.Popen[bytes]
+    log: IO[bytes]
+
+    def kill_after(self, delay_s: float) -> bool:
+        """Kill it after a delay; return whether it was still at work."""
+        try:
+            self.process.wait(delay_s)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            return self.process.wait() == -signal.SIGKILL
+        return False
+
+    def output(self) -> bytes | None:
+        """Return the rest of its output once it is dead; None, and end them, where children of it hold that open."""
+        parts = []
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.process.stdout, selectors.EVENT_READ)
+            deadline = time.monotonic() + ORPHANS_S
+            while selector.select(max(0.0, deadline - time.monotonic())):
+                part = os.read(self.process.stdout.fileno(), 1 << 16)
+                if not part:
+                    return b"".join(parts)
+                parts.append(part)
+        os.killpg(self.process.pid, signal.SIGKILL)  # its own session: nobody else is in it
+        return None
+
+    def last_words(self) -> str:
+        """Return its exit code and the last line of its stderr."""
+        self.log.seek(0)
+        lines = self.log.read().decode(errors="replace").splitlines()
+        return f"exit code {self.process.returncode}, {lines[-1:]}"
+
+
+@contextmanager
+def victim(*arguments: object) -> Iterator[Victim]:
+    """Start a victim and wait until it is at work; it does not outlive the block."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("HSIMHASH_")}
+    command = [sys.executable, "-m", "tests.stress.victims", *map(str, arguments)]
+    with (
+        tempfile.TemporaryFile() as log,
+        subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=log, env=environment, start_new_session=True
+        ) as process,
+    ):
+        one = Victim(process, log)
+        try:
+            if process.stdout.readline() != READY:
+                process.wait(LATEST_S)
+                raise RuntimeError(f"{' '.join(command)} did not begin: {one.last_words()}")
+            yield one
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+def delay(rng: np.random.Generator, whole_s: float) -> float:
+    """Return a moment of a run of `whole_s` seconds, more often an early one: its later parts come in resumed runs."""
+    return float(rng.uniform(0, whole_s * rng.choice([0.3, 1.0])))
+
+
+def contents(url: str) -> Documents:
+    """Return the documents of an index; those that got the time of their run have no first seen."""
+    with HSimIndex.open(url) as index:
+        return {
+            document.doc_id: (document.fingerprint, document.first_seen if document.first_seen < PLANTED_BEFORE else -1)
+            for document in index.documents()
+        }
+
+
+def check(url: str, tally: Tally, what: str) -> bool:
+    """Open an index and check it; return whether it opened."""
+    try:
+        with HSimIndex.open(url) as index:
+            report = index.check()
+    except HsimhashError as error:
+        tally.failed_opens += 1
+        tally.fault(f"{what}: {error}")
+        return False
+    if not report.is_sound:
+        tally.problems += report.problems
+        tally.fault(f"{what}: {report.problems} problems: {report.examples[:3]}")
+    return True
+
+
+def url_in(folder: Path) -> str:
+    return f"lmdb://{folder / 'index'}"
+
+
+def stray_files(trial: Path) -> int:
+    """Return how many data and lock files lie in an index's folder beside those in force."""
+    in_force = (trial / "index" / "data.mdb").resolve().name
+    return sum(1 for path in (trial / "index").glob("data-*") if not path.name.startswith(in_force))
+
+
+def crowded(rng: np.random.Generator, count: int) -> np.ndarray:
+    """Return fingerprints, two in five of them 0 to 4 bits from one before."""
+    values = rng.integers(0, 2**64, count, np.uint64)
+    near = np.flatnonzero(rng.random(count) < 0.4)[1:]
+    values[near] = flipped(rng, values[rng.integers(0, near)], rng.integers(0, 5, len(near)))
+    return values

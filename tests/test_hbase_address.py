@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hsimhash.store.hbase.address import Address, Endpoint, Options
-from hsimhash.store.hbase.batches import PUT_BYTES, put_batches
+from hsimhash.store.hbase.batches import PUT_BYTES, PUT_ROWS, put_batches, share, slices
 from hsimhash.store.hbase.filters import columns_after, merged, row_ranges
 from hsimhash.store.hbase.gateway import Put
 
@@ -115,3 +115,11 @@ def test_batches_hold_every_put_once_in_order_and_fit_a_call(sizes: list[int], s
     assert [put for batch in batches for put in batch] == puts
     assert all(len(batch) == 1 or sum(len(put.value) for put in batch) <= PUT_BYTES for batch in batches)
     assert all(0 < len(batch) <= 2_000 for batch in batches)
+
+
+@given(st.integers(0, 50_000), st.integers(1, 8))
+def test_shares_keep_all_workers_busy_until_the_end(count: int, workers: int) -> None:
+    size = share(count, PUT_ROWS, workers)
+    runs = slices(count, size)
+    assert 0 < size <= PUT_ROWS
+    assert len(runs) % workers == 0 or size == 100

@@ -109,7 +109,7 @@ def load_settings(flags: dict[str, object]) -> Loaded:
         raise click.UsageError(str(error)) from error
 
 
-def open_index(settings: Settings) -> HSimIndex:
+def open_index(settings: Settings, *, exclusive: bool = False) -> HSimIndex:
     """Open the index that the settings name; a layout or profile that somebody set must be the index's own."""
     from hsimhash.index import HSimIndex
 
@@ -119,14 +119,15 @@ def open_index(settings: Settings) -> HSimIndex:
         layout=settings.layout if "layout" in asked else None,
         profile=settings.profile if "profile" in asked else None,
         lock_timeout_s=settings.lock_timeout_s,
+        exclusive=exclusive,
     )
 
 
 def is_on_hbase(settings: Settings) -> bool:
     """Whether the index that the settings name is a table on HBase."""
-    from hsimhash.store import HBASE_SCHEMES
+    from hsimhash.store import is_hbase
 
-    return settings.store.partition("://")[0] in HBASE_SCHEMES
+    return is_hbase(settings.store)
 
 
 def gateway_of(index: HSimIndex) -> Gateway:

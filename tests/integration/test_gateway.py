@@ -18,7 +18,7 @@ from hbase_server import Gateways, HBaseServer
 from tcp_proxy import proxied
 
 from hsimhash.errors import CorruptionError, IndexNotFoundError, StoreClosedError, StoreUnavailableError
-from hsimhash.rowkey import bucket_range
+from hsimhash.rowkey import ROWKEY_BYTES, bucket_range
 from hsimhash.store.hbase.address import Address
 from hsimhash.store.hbase.admin import Admin
 from hsimhash.store.hbase.batches import PAGE_ROWS
@@ -74,7 +74,7 @@ def drawer_rows(prefix: bytes, count: int) -> list[bytes]:
 
 
 def put_rows(gateway: Gateway, rows: list[bytes]) -> None:
-    gateway.put([Put(row, b"f", b"", b"") for row in rows])
+    gateway.put_rows(np.frombuffer(b"".join(rows), np.uint8).reshape(-1, ROWKEY_BYTES))
 
 
 def scanned(gateway: Gateway, ranges: list[tuple[bytes, bytes]]) -> list[bytes]:

@@ -177,7 +177,7 @@ class Admin(AbstractContextManager["Admin"]):
 
     def _meaning(self, error: Exception, method: str) -> HsimhashError:
         if is_reply(error):
-            return failure(error, method, self._name)
+            return failure(error, method, self._name, self._endpoint)
         return StoreUnavailableError(f"gateway {self._endpoint}: {method}: {reason(error, self._timeout_s)}")
 
     def close(self) -> None:

@@ -35,6 +35,10 @@ class _State:
     pending: int | None = None
 
 
+def _tell_nobody(done: int, total: int) -> None:
+    pass
+
+
 class TableLoad(RunFolder):
     """A bulk load of an HBase store; see `BulkLoad` and the module's text."""
 
@@ -69,12 +73,13 @@ class TableLoad(RunFolder):
             state = self._read_state()
             documents = sum(run.size for run in self._runs)
             slices = -(-documents // BATCH_DOCUMENTS)
+            tell = progress or _tell_nobody
             while state.slice < slices:
+                tell(documents * state.slice // slices, documents)
                 if stop is not None and stop():
                     return None
                 state = self._insert(state, slices)
-                if progress is not None:
-                    progress(documents * state.slice // slices, documents)
+            tell(documents, documents)
             return state.added
 
     def _insert(self, state: _State, slices: int) -> _State:

@@ -17,7 +17,9 @@ Others write meanwhile, and their calls may land late. So only cells that were s
 from __future__ import annotations
 
 import logging
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import compress
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,6 +64,7 @@ from hsimhash.store.hbase.protocol import Times
 PAGE_ROWS = 1_000  # read by one call; bounds memory, together with
 PAGE_COLUMNS = 16  # of a row; the rest of a wide one comes in pages
 PAGE_CELLS = 10_000  # of a wide row
+MOST_CONFIRMED = 8_000_000  # fingerprints remembered from the listings; drawer rows of others are looked up
 MOST_EXAMPLES = 20
 PROGRESS_STEPS = 1 << 12  # of one pass over the table
 
@@ -117,6 +120,8 @@ class Audit:
         self.documents = self.drawer_rows = self.problems = self.leftovers = self.repaired = 0
         self.examples: list[str] = []
         self.settled_before = self.forgotten_before = -1
+        self._confirmed = array("Q")  # fingerprints that list a document whose register says so
+        self._listed = np.empty(0, np.uint64)  # the same, sorted
 
     def run(self) -> CheckReport:
         """Compare, and mend where asked to."""
@@ -125,10 +130,12 @@ class Audit:
             self.settled_before = now - round(self.times.settled_s * 1_000)
             self.forgotten_before = now - round(self.times.forgotten_s * 1_000)
         # Listings first: a drawer row is left over once its last listing is gone.
-        for page in pages(self.gateway, DOCUMENT_FAMILY):
+        for page in self._pages(DOCUMENT_FAMILY):
             self._check_documents(page)
             self._advance(0, page)
-        for page in pages(self.gateway, DRAWER_FAMILY):
+        self._listed = np.unique(np.array(self._confirmed, np.uint64))
+        self._confirmed = array("Q")
+        for page in self._pages(DRAWER_FAMILY):
             self._check_drawer_rows(page)
             self._advance(1, page)
         if self.repaired:
@@ -136,6 +143,10 @@ class Audit:
         return CheckReport(
             self.documents, self.drawer_rows, self.problems, self.leftovers, self.repaired, tuple(self.examples)
         )
+
+    def _pages(self, family: bytes) -> Iterator[list[Cell]]:
+        """Yield the cells to check, in order."""
+        return pages(self.gateway, family)
 
     def _server_time(self) -> int:
         """Return a server's time in ms: what is older was there before this moment, whatever this machine's clock."""
@@ -195,11 +206,13 @@ class Audit:
 
     def _check_listings(self, listings: Sequence[Cell]) -> None:
         registers = self.gateway.get([register_key(cell.qualifier) for cell in listings], DOCUMENT_FAMILY)
-        left = [
-            (cell, register)
-            for cell, register in zip(listings, registers, strict=True)
-            if _says(register) != int.from_bytes(cell.row[PREFIX_BYTES:], "big")
-        ]
+        left = []
+        for cell, register in zip(listings, registers, strict=True):
+            fingerprint = int.from_bytes(cell.row[PREFIX_BYTES:], "big")
+            if _says(register) != fingerprint:
+                left.append((cell, register))
+            elif len(self._confirmed) < MOST_CONFIRMED:
+                self._confirmed.append(fingerprint)
         self.leftovers += len(left)
         for cell, _ in left:
             self._example(f"leftover: {_shown(cell.qualifier)} is listed under {cell.row[PREFIX_BYTES:].hex()}")
@@ -228,10 +241,9 @@ class Audit:
         said = [(cell, fingerprint) for cell in registers if (fingerprint := _says(cell)) is not None]
         listed = self.gateway.get([listing_key(value, cell.qualifier) for cell, value in said], DOCUMENT_FAMILY)
         fingerprints = list(dict.fromkeys(fingerprint for _, fingerprint in said))
-        rows = drawer_rowkeys(self.layout, fingerprints)
-        filed = self.gateway.get([(row, b"") for row in rows], DRAWER_FAMILY)
+        is_held = self.gateway.holds(drawer_rowkeys(self.layout, fingerprints))
         drawers = len(self.layout.drawers)
-        unfiled = {fingerprints[place // drawers] for place, row in enumerate(filed) if row is None}
+        unfiled = {fingerprints[place // drawers] for place, is_one in enumerate(is_held) if not is_one}
         return [
             cell
             for (cell, fingerprint), listing in zip(said, listed, strict=True)
@@ -286,7 +298,10 @@ class Audit:
         return is_right
 
     def _check_listed(self, cells: Sequence[Cell]) -> None:
-        """Look for a document of each row's fingerprint."""
+        """Look for a document of each row's fingerprint, where none was met among the listings."""
+        fingerprints = np.array([int.from_bytes(cell.row[PREFIX_BYTES:], "big") for cell in cells], np.uint64)
+        is_unknown = ~np.isin(fingerprints, self._listed)
+        cells = list(compress(cells, is_unknown.tolist()))
         numbers = list(dict.fromkeys(cell.row[PREFIX_BYTES:] for cell in cells))
         rows = [documents_rowkey(int.from_bytes(number, "big")) for number in numbers]
         listed = self.gateway.cells_of(rows, DOCUMENT_FAMILY, limit=1)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from thriftpy2.protocol import TBinaryProtocol, TCompactProtocol
 from thriftpy2.protocol.exc import TProtocolException
-from thriftpy2.thrift import TClient, TDecodeException, TException
+from thriftpy2.thrift import TClient, TDecodeException, TException, TMessageType
 from thriftpy2.transport import TBufferedTransport, TFramedTransport, TTransportException
 
 from hsimhash.store.hbase.address import Address, Endpoint
@@ -29,11 +29,11 @@ _LEAST_WAIT_S = 0.5  # for a reply that came in while another one timed out
 
 
 class Call(NamedTuple):
-    """A method of a Thrift service and its arguments."""
+    """A method of a Thrift service and its arguments: values, or what the binary protocol makes of them (`wire.py`)."""
 
     service: ModuleType
     method: str
-    arguments: tuple[object, ...]
+    arguments: tuple[object, ...] | bytes
 
 
 class _Socket:
@@ -177,8 +177,17 @@ class Connection:
         client = self._clients.get(call.service)
         if client is None:
             client = self._clients[call.service] = TClient(call.service, self._protocol)
+        if isinstance(call.arguments, bytes):
+            self._send_bytes(call.method, call.arguments)
+            return
         arguments = getattr(call.service, f"{call.method}_args").thrift_spec.values()
         client._send(call.method, **dict(zip((spec[1] for spec in arguments), call.arguments, strict=True)))
+
+    def _send_bytes(self, method: str, arguments: bytes) -> None:
+        self._protocol.write_message_begin(method, TMessageType.CALL, 0)
+        self._protocol.trans.write(arguments)
+        self._protocol.write_message_end()
+        self._protocol.trans.flush()
 
     def receive(self) -> Any:  # as the IDL has it
         """Return the reply to the call sent; raises what the gateway answered, or why no answer came.

@@ -44,7 +44,7 @@ class RefusedError(HsimhashError):
     """A call that the servers will never take."""
 
 
-def failure(error: Exception, method: str, table: str) -> HsimhashError:
+def failure(error: Exception, method: str, table: str, gateway: object) -> HsimhashError:
     """Return what an error that a gateway answered means; `TransientError` where a retry may help."""
     message = str(getattr(error, "message", None) or error)
     classes = _JAVA.findall(message)
@@ -54,6 +54,10 @@ def failure(error: Exception, method: str, table: str) -> HsimhashError:
     if "NoSuchColumnFamilyException" in classes:
         return CorruptionError(
             f"table {table} lacks a column family ({what}); was it made with 'hsimhash create-table'?"
+        )
+    if "Read-only mode" in message:
+        return HsimhashError(
+            f"gateway {gateway} is read-only, it was started with -ro ({what}); write through another gateway"
         )
     if "AccessDeniedException" in classes:
         return HsimhashError(f"the gateway's user may not do that ({what}); grant it, or use another gateway")

@@ -66,8 +66,8 @@ class Region(NamedTuple):
 class Gateway(ABC):
     """One table behind one or more Thrift gateways. Thread-safe and fork-safe; `close` twice is harmless.
 
-    Reads are retried within the deadline; so are `put` and `delete`, which may be sent twice. Every call raises
-    `StoreUnavailableError` when no gateway answers within the deadline, or a server refuses for now.
+    Reads are retried within the deadline; so are `put`, `put_rows` and `delete`, which may be sent twice. Every call
+    raises `StoreUnavailableError` when no gateway answers within the deadline, or a server refuses for now.
     """
 
     @abstractmethod
@@ -93,9 +93,17 @@ class Gateway(ABC):
     def get(self, keys: Sequence[tuple[bytes, bytes]], family: bytes) -> list[Cell | None]:
         """Return the cell under each (row, qualifier), None where there is none."""
 
+    def holds(self, rows: Sequence[bytes]) -> list[bool]:
+        """Return for each rowkey of a drawer row whether there is one."""
+        return [cell is not None for cell in self.get([(row, b"") for row in rows], DRAWER_FAMILY)]
+
     @abstractmethod
     def put(self, puts: Sequence[Put]) -> None:
         """Write cells; on return the servers hold every one of them."""
+
+    def put_rows(self, rows: NDArray[np.uint8]) -> None:
+        """Write drawer rows, shape (n, 13); on return the servers hold every one of them."""
+        self.put([Put(row.tobytes(), DRAWER_FAMILY, b"", b"") for row in rows])
 
     @abstractmethod
     def change(self, changes: Sequence[Change]) -> list[bool | None]:

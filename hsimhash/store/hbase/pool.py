@@ -331,7 +331,8 @@ class _Run:
     def _meaning(self, connection: Connection, error: Exception) -> HsimhashError:
         if is_reply(error):
             self._pool.give_back(connection)
-            return failure(error, connection.last_method, self._pool.address.full_table.decode())
+            table = self._pool.address.full_table.decode()
+            return failure(error, connection.last_method, table, connection.endpoint)
         self._pool.drop(connection)
         self._pool.avoid(connection.endpoint)
         return TransientError(f"gateway {connection.endpoint}: {reason(error, connection.timeout_s)}")

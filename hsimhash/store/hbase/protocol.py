@@ -20,9 +20,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from hsimhash.errors import StoreUnavailableError
 from hsimhash.layout import Layout
-from hsimhash.store.hbase.cells import Register, drawer_put, drawer_rowkeys, listing_put, register_key
+from hsimhash.rowkey import ROWKEY_BYTES, encode
+from hsimhash.store.hbase.cells import Register, listing_put, register_key
 from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, Change, Gateway, Put
 
 BATCH_DOCUMENTS = 1_000  # written together; bounds memory, and how long their rows wait for their registers
@@ -146,8 +149,8 @@ class Writes:
         self.gateway.put([listing_put(fingerprint, doc_id) for doc_id, (fingerprint, _) in wanted.items()])
 
     def _put_drawer_rows(self, wanted: Wanted) -> None:
-        fingerprints = list(dict.fromkeys(fingerprint for fingerprint, _ in wanted.values()))
-        self.gateway.put(list(map(drawer_put, drawer_rowkeys(self.layout, fingerprints))))
+        fingerprints = np.unique(np.array([fingerprint for fingerprint, _ in wanted.values()], np.uint64))
+        self.gateway.put_rows(encode(self.layout, fingerprints).reshape(-1, ROWKEY_BYTES))
 
     def _set_registers(
         self, doc_ids: Sequence[bytes], found: Mapping[bytes, Read], following: Mapping[bytes, Register], began: float

@@ -18,6 +18,7 @@ from hsimhash.store.hbase.cells import RECORD_PARTS, Register, is_listing, recor
 from hsimhash.store.hbase.collect import Audit, count_documents, pages
 from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, RECORD_FAMILY, Cell, Change, Gateway
 from hsimhash.store.hbase.protocol import BATCH_DOCUMENTS, Times, Wanted, Writes
+from hsimhash.store.hbase.sampling import Sample, SampleAudit
 
 ROWS_AT_ONCE = 100  # documents rows read by one call, and of each
 FIRST_CELLS = 100  # so many listings; most rows have one
@@ -155,6 +156,10 @@ class HBaseStore(Store):
 
     def check(self, *, repair: bool = False, progress: Progress | None = None) -> CheckReport:
         return Audit(self.gateway, self.record.layout, self.times, repair=repair, progress=progress).run()
+
+    def check_sample(self, sample: Sample, *, progress: Progress | None = None) -> CheckReport:
+        """Compare the rows of a sample as `check` does those of all; the report counts what was looked at."""
+        return SampleAudit(self.gateway, self.record.layout, self.times, sample, progress=progress).run()
 
     def describe(self) -> dict[str, object]:
         regions = self.gateway.regions()

@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from functools import partial
 from itertools import chain, groupby
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -14,20 +15,21 @@ from numpy.typing import NDArray
 
 from hsimhash.errors import CorruptionError
 from hsimhash.rowkey import ROWKEY_BYTES
-from hsimhash.store.hbase.batches import CALL_CELLS, CALL_ROWS, PAGE_ROWS, put_batches, slices
+from hsimhash.store.hbase.batches import CALL_CELLS, CALL_ROWS, PAGE_ROWS, PUT_ROWS, put_batches, share, slices
 from hsimhash.store.hbase.connection import Call
 from hsimhash.store.hbase.failures import RefusedError
 from hsimhash.store.hbase.filters import columns_after, first_columns, merged, row_ranges
 from hsimhash.store.hbase.gateway import DRAWER_FAMILY, Cell, Change, Deletion, Gateway, Put, Region
 from hsimhash.store.hbase.idl import THRIFT2
 from hsimhash.store.hbase.pool import Pool, Steps, Task, one_call
+from hsimhash.store.hbase.wire import in_order, put_arguments, put_bytes, row_puts
 
 SINGLE_SCANS = 40  # so many ranges are scanned one by one; measured: beyond, one filter for each region is faster
 REGIONS_AGE_S = 300.0
 
 _RANGES = 1_000  # in one filter, which region servers search at every hop
 _BATCH_SCANS = 4  # of one batch at once: each keeps a region server busy; measured: ten are a third slower than four
-_WRITERS = 4  # connections of one `put`: more do not make a gateway faster
+_WRITERS = 4  # connections of one `put` or `get`: more do not make a gateway faster
 _DRAWER_COLUMNS = [THRIFT2.TColumn(family=DRAWER_FAMILY)]
 _PREAD = THRIFT2.TReadType.PREAD
 
@@ -41,6 +43,7 @@ class Thrift2Gateway(Gateway):
         self._pool = pool
         self._table = pool.address.full_table
         self._width = pool.address.options.connections
+        self._is_binary = pool.address.options.protocol == "binary"
         self._takes_filters = True
         self._regions: list[Region] = []
         self._regions_read_s = 0.0
@@ -118,17 +121,42 @@ class Thrift2Gateway(Gateway):
             THRIFT2.TGet(row=row, columns=[THRIFT2.TColumn(family=family, qualifier=qualifier)])
             for row, qualifier in keys
         ]
-        return [cells[0] if cells else None for cells in self._get(gets, CALL_ROWS)]
+        return [cells[0] if cells else None for cells in self._get(gets, share(len(gets), CALL_ROWS, _WRITERS))]
+
+    def holds(self, rows: Sequence[bytes]) -> list[bool]:
+        # Measured: scans that hop from row to row take less than half the time of gets.
+        held = {row.tobytes() for row in self.scan([(row, row + b"\x00") for row in rows])}
+        return [row in held for row in rows]
 
     def _get(self, gets: list[Any], size: int) -> list[list[Cell]]:
         tasks = [self._task("getMultiple", self._table, gets[part]) for part in slices(len(gets), size)]
         return list(map(_cells, chain.from_iterable(self._pool.run(tasks, width=self._width))))
 
     def put(self, puts: Sequence[Put]) -> None:
-        self._pool.run([partial(self._put, batch) for batch in put_batches(puts)], width=_WRITERS)
+        ordered = sorted(puts, key=itemgetter(0))  # cut into calls, each then meets few regions
+        batches = put_batches(ordered, share(len(ordered), PUT_ROWS, _WRITERS))
+        self._pool.run([partial(self._put, batch) for batch in batches], width=_WRITERS)
 
     def _put(self, batch: Sequence[Put]) -> Steps:
-        yield Call(THRIFT2.THBaseService, "putMultiple", (self._table, list(map(_tput, batch))))
+        if self._is_binary:
+            yield self._put_call(b"".join(map(put_bytes, batch)), len(batch))
+        else:
+            yield Call(THRIFT2.THBaseService, "putMultiple", (self._table, list(map(_tput, batch))))
+
+    def _put_call(self, puts: bytes, count: int) -> Call:
+        return Call(THRIFT2.THBaseService, "putMultiple", put_arguments(self._table, puts, count))
+
+    def put_rows(self, rows: NDArray[np.uint8]) -> None:
+        if not self._is_binary:
+            super().put_rows(rows)
+            return
+        ordered = in_order(rows)
+        parts = slices(len(ordered), share(len(ordered), PUT_ROWS, _WRITERS))
+        tasks = [partial(self._put_rows, ordered[part]) for part in parts]
+        self._pool.run(tasks, width=_WRITERS)
+
+    def _put_rows(self, rows: NDArray[np.uint8]) -> Steps:
+        yield self._put_call(row_puts(rows).tobytes(), len(rows))
 
     def change(self, changes: Sequence[Change]) -> list[bool | None]:
         return self._pool.run(list(map(self._change, changes)), width=self._width, once=True)

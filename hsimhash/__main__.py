@@ -16,9 +16,10 @@ def main() -> None:
         if signal.getsignal(number) != signal.SIG_IGN:  # a shell's background job ignores Ctrl-C
             signal.signal(number, _end)
     from hsimhash.cli import main as program
-    from hsimhash.cli.streams import open_closed_streams
+    from hsimhash.cli.streams import let_talk_get_lost, open_closed_streams
 
     open_closed_streams()  # else an index's files would take their numbers
+    let_talk_get_lost()
     program(prog_name="hsimhash")
 
 

@@ -170,6 +170,8 @@ class HSimIndex:
         """
         k, values = self._distance(max_distance), as_fingerprints(fingerprints)
         _check_limit(limit)
+        if isinstance(exclude, str):
+            raise TypeError(f"exclude is a sequence, an id or None for each query, not one str: {exclude!r:.80}")
         if exclude is not None and len(exclude) != len(values):
             raise ValueError(
                 f"{len(exclude)} ids to exclude for {len(values)} fingerprints; give one, or None, for each"
@@ -239,10 +241,13 @@ class HSimIndex:
                 break  # what follows is farther
         return sorted(matches.values())[:limit]
 
-    def remove(self, doc_ids: str | Sequence[str]) -> int:
-        """Remove documents; durable on return. Return how many there were; unknown ids are passed over."""
+    def remove(self, doc_ids: str | Sequence[str], *, before: int | None = None) -> int:
+        """Remove documents; durable on return. Return how many there were; unknown ids are passed over.
+
+        With `before` (ms since 1970) only those first seen earlier; one that others move meanwhile stays.
+        """
         wanted = [doc_ids] if isinstance(doc_ids, str) else doc_ids
-        return self._store.remove([check_doc_id(doc_id) for doc_id in wanted])
+        return self._store.remove([check_doc_id(doc_id) for doc_id in wanted], before=before)
 
     def get(self, doc_id: str) -> Document | None:
         """Return a document's fingerprint and first seen, None where it is unknown."""
@@ -250,6 +255,8 @@ class HSimIndex:
 
     def get_many(self, doc_ids: Sequence[str]) -> list[Document | None]:
         """Return what `get` returns for each id, in the order given."""
+        if isinstance(doc_ids, (str, bytes)):
+            raise TypeError(f"document ids are a sequence of str, not one {type(doc_ids).__name__}: {doc_ids!r:.80}")
         return self._store.lookup([check_doc_id(doc_id) for doc_id in doc_ids])
 
     def count(self) -> int:

@@ -228,7 +228,14 @@ def _from_mapping(path: Path, root: yaml.MappingNode) -> dict[str, _Given]:
     constructor = yaml.constructor.SafeConstructor()
     for key_node, value_node in root.value:
         where = f"{path}:{key_node.start_mark.line + 1}"
-        key, value = str(key_node.value), constructor.construct_object(value_node, deep=True)
+        key = str(key_node.value)
+        try:
+            value = constructor.construct_object(value_node, deep=True)
+            repr(value)  # for messages; of a number with too many digits it fails
+        except ValueError as error:
+            raise SettingsError(
+                f"{where}: {key} = {value_node.value!r:.80} is no number or date that can be read; put it in quotes"
+            ) from error
         if key not in KEYS:
             raise SettingsError(f"{where}: unknown key {key!r:.80} = {value!r:.80}; {_nearest(key, KEYS)}")
         if key in given:

@@ -87,10 +87,10 @@ def test_document_added_anew_meanwhile_stays(tmp_path: Path) -> None:
     class Index(HSimIndex):
         """As another process would: adds a document anew after the walk has told of it."""
 
-        def get_many(self, doc_ids):  # type: ignore[no-untyped-def]
-            self.remove("again")
+        def remove(self, doc_ids, *, before=None):  # type: ignore[no-untyped-def]
+            super().remove("again")
             self.add(2, "again", first_seen=NEW_YEAR_MS)
-            return super().get_many(doc_ids)
+            return super().remove(doc_ids, before=before)
 
     with Index.open(url) as index:
         assert expire._remove_old(index, NEW_YEAR_MS) == 1

@@ -155,6 +155,18 @@ def test_misuse_is_2_before_a_job_is_made(
     assert not (tmp_path / "index" / "jobs").exists()
 
 
+@pytest.mark.parametrize(
+    "arguments", [("skip", "--max-distance", "9"), ("tag", "--max-distance", "9"), ("tag", "--tags", "no/such/t.jsonl")]
+)
+def test_what_only_the_index_and_the_disk_refuse_is_2_before_an_index_is_made(
+    arguments: tuple[str, ...], url: str, tmp_path: Path
+) -> None:
+    path = fingerprints(tmp_path / "in.tsv", 2)
+    result = run("ingest", str(path), "--store", url, "--on-duplicate", *arguments)
+    assert result.exit_code == 2
+    assert not (tmp_path / "index").exists()
+
+
 @pytest.mark.parametrize("job", ["file", "file/job", "loop"])
 def test_a_job_folder_that_cannot_be_is_2_before_an_index_is_made(job: str, url: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")

@@ -1,6 +1,7 @@
 """`hsimhash query`."""
 
 import json
+import select
 import subprocess
 from pathlib import Path
 
@@ -220,3 +221,20 @@ def test_pipe_gets_utf_8_whatever_the_locale(url: str) -> None:
     process = own_process("query", "7", "--store", url, stdout=subprocess.PIPE, environment=latin)
     answer, _ = process.communicate()
     assert "中文".encode() in answer
+
+
+def test_each_line_is_answered_when_no_more_has_come(url: str) -> None:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with own_process("query", "-", "--store", url, **pipes) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for number in (1, 2):
+            # The next line's beginning has come too: it is not waited for.
+            process.stdin.write(b'{"fingerprint": 1}\n{"finger' if number == 1 else b'print": 3}\n')
+            process.stdin.flush()
+            readable, _, _ = select.select([process.stdout], [], [], 30)
+            assert readable, "the answer waits for more lines"
+            assert json.loads(process.stdout.readline())["line"] == number
+        process.stdin.close()
+        assert process.stdout.read() == b""
+    assert process.returncode == 0

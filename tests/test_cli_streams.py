@@ -66,7 +66,8 @@ def test_a_link_to_itself_is_a_reject_and_the_rest_goes_on(tmp_path: Path) -> No
     assert (summary["added"], summary["rejected"]) == (1, 1)
 
 
-def test_ctrl_c_while_workers_start_is_an_interruption(tmp_path: Path) -> None:
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_the_group_while_workers_start_is_an_interruption(sent: signal.Signals, tmp_path: Path) -> None:
     text = "a page of many different words " * 40
     lines = (json.dumps({"id": str(number), "text": f"{number} {text}"}) for number in range(3_000))
     (tmp_path / "in.jsonl").write_text("\n".join(lines))
@@ -78,8 +79,47 @@ def test_ctrl_c_while_workers_start_is_an_interruption(tmp_path: Path) -> None:
     )
     while not (tmp_path / "index" / "jobs").exists() and process.poll() is None:
         pass  # the job begins just before the workers start
-    os.killpg(process.pid, signal.SIGINT)
+    os.killpg(process.pid, sent)
     _, told = process.communicate()
     assert b"Traceback" not in told
     assert b"worker died" not in told
     assert process.returncode == 130
+
+
+def test_a_reader_of_the_talk_that_goes_away_ends_no_work(tmp_path: Path) -> None:
+    store = f"lmdb://{tmp_path / 'index'}"
+    (tmp_path / "in.jsonl").write_text(LINES)
+    command = ("ingest", str(tmp_path / "in.jsonl"), "--fingerprint-field", "fingerprint", "--store", store)
+    process = own_process("-vv", *command, stdout=subprocess.PIPE, stderr=broken_pipe())
+    shown, _ = process.communicate()
+    assert process.returncode == 0
+    assert json.loads(shown)["added"] == 2_000
+    with HSimIndex.open(store) as index:
+        assert index.count() == 2_000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"), [(("describe", "--store", "lmdb://gone"), 5), (("describe", "--no-such-flag"), 2)]
+)
+def test_an_error_that_nobody_hears_keeps_its_exit_code(arguments: tuple[str, ...], code: int, tmp_path: Path) -> None:
+    path = str(Path(__file__).parents[1])
+    process = own_process(*arguments, cwd=tmp_path, stderr=broken_pipe(), environment={"PYTHONPATH": path})
+    assert process.wait() == code
+
+
+def test_a_signal_whose_answer_nobody_hears_ends_resumably(tmp_path: Path) -> None:
+    store = f"lmdb://{tmp_path / 'index'}"
+    command = ("ingest", "-", "--fingerprint-field", "fingerprint", "--store", store)
+    process = own_process(*command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=broken_pipe())
+    while not list((tmp_path / "index").glob("jobs/*/checkpoint.json")) and process.poll() is None:
+        pass  # from here on the signal is the job's
+    process.send_signal(signal.SIGTERM)
+    assert process.communicate() == (b"", None)
+    assert process.returncode == 130
+
+
+def broken_pipe() -> int:
+    """Return the writing end of a pipe that nobody reads."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    return writing

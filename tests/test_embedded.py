@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import shutil
@@ -18,6 +19,7 @@ import pytest
 
 from hsimhash.errors import (
     CorruptionError,
+    HsimhashError,
     IndexExistsError,
     LayoutMismatchError,
     StoreBusyError,
@@ -335,6 +337,71 @@ def test_check_repairs_what_a_damaged_index_lacks(store: EmbeddedStore) -> None:
     again = store.check()
     assert (again.documents, again.problems, again.leftovers) == (2, 0, 0)
     assert store.documents([1, 2]) == [[Document("a", 1, 7)], [Document("b", 2, 7)]]
+
+
+def test_check_lists_a_document_again_where_its_register_says(store: EmbeddedStore) -> None:
+    put(store, ("a", 1), ("b", 2))
+    databases = store.environment.databases
+    with store.environment.write(1) as transaction:
+        transaction.delete(document_key(pack(1), b"a"), db=databases["documents"])
+        transaction.put(document_key(pack(9), b"a"), pack(7), db=databases["documents"])
+    report = store.check(repair=True)
+    assert (report.problems, report.leftovers) == (1, 1)
+    assert store.documents([1, 9]) == [[Document("a", 1, 7)], []]
+    again = store.check()
+    assert (again.documents, again.problems, again.leftovers) == (2, 0, 0)
+
+
+def test_check_finds_a_lost_document_while_others_are_added(
+    store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hsimhash.store.audit.PAGE_ROWS", 7)
+    put(store, *[(str(number), number) for number in range(20)])
+    with store.environment.write(1) as transaction:
+        transaction.delete(document_key(pack(3), b"3"), db=store.environment.databases["documents"])
+    added: list[int] = []
+
+    def add_one(done: int, total: int) -> None:
+        if not added:
+            added.append(put(store, ("new", 2**63)))
+
+    assert store.check(progress=add_one).problems == 1
+
+
+def test_an_index_made_anew_in_the_same_folder_opens_while_an_error_of_the_old_one_is_kept(path: Path) -> None:
+    url = f"lmdb://{path}"
+    with EmbeddedStore.create(url, path, RECORD) as old:
+        kept = old.environment  # as the traceback of an error keeps it
+    shutil.rmtree(path)
+    record = Record(Layout.named("4"), {"name": "test-1"})
+    with EmbeddedStore.create(url, path, record) as new:
+        assert new.record == record
+    assert kept.users == 0
+
+
+def test_opening_deletes_no_data_file_while_its_link_is_made_again(path: Path) -> None:
+    url = f"lmdb://{path}"
+    with EmbeddedStore.create(url, path, RECORD) as store:
+        put(store, ("a", 1))
+    data = (path / "data.mdb").resolve()
+    is_over = threading.Event()
+
+    def relink() -> None:
+        while not is_over.is_set():
+            (path / "data.mdb").unlink()
+            (path / "data.mdb").symlink_to(data.name)
+
+    with ThreadPoolExecutor(1) as pool:
+        linking = pool.submit(relink)
+        try:
+            for _ in range(300):
+                with contextlib.suppress(HsimhashError):
+                    open_store(url).close()
+        finally:
+            is_over.set()
+        linking.result()
+    with open_store(url) as store:
+        assert store.documents([1]) == [[Document("a", 1, 7)]]
 
 
 def test_check_pages_through_one_large_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import os
 import select
 import signal
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Iterator
 
 import numpy as np
@@ -121,9 +123,22 @@ def test_workers_end_when_their_parent_is_killed(tmp_path: os.PathLike[str]) -> 
             os.close(file)
 
 
-def test_workers_outlive_an_interrupt_of_the_group(tmp_path: os.PathLike[str]) -> None:
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_workers_outlive_a_signal_to_the_group(sent: signal.Signals, tmp_path: os.PathLike[str]) -> None:
     program, pids = start(tmp_path)
     for pid in pids:
-        os.kill(pid, signal.SIGINT)
+        os.kill(pid, sent)
     out, _ = program.communicate("", timeout=60)
     assert out.strip() == "7"
+
+
+def test_a_killed_worker_ends_those_that_ignore_the_end_signal() -> None:
+    stream = fingerprint_stream(AUTO, itertools.repeat(["a page"]), 3)
+    next(stream)
+    pids = [int(child.pid or 0) for child in multiprocessing.active_children()]
+    for pid in pids:
+        os.kill(pid, signal.SIGTERM)
+    os.kill(pids[0], signal.SIGKILL)
+    with pytest.raises(HsimhashError, match="a fingerprint worker died"):
+        deque(stream, maxlen=0)
+    assert multiprocessing.active_children() == []

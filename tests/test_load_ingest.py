@@ -6,6 +6,7 @@ import importlib
 import itertools
 import json
 import os
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,8 +22,11 @@ from hsimhash.fingerprint import Profile
 from hsimhash.index import HSimIndex
 from hsimhash.layout import Layout
 from hsimhash.load import IngestOptions, InputOptions, Observer, Progress, Summary, find_inputs, ingest
+from hsimhash.load.batch import Position
 from hsimhash.load.decisions import Rule, decide
 from hsimhash.load.folder import FolderLock
+from hsimhash.load.intake import Gathering, Intake
+from hsimhash.load.job import Counts
 from hsimhash.store import Record
 from hsimhash.store import bulk as bulk_module
 from hsimhash.store.hbase import bulk as hbase_bulk_module
@@ -462,14 +466,26 @@ def test_fresh_deletes_nothing_but_the_jobs_own_files(tmp_path: Path) -> None:
     assert (job / "notes.txt").read_text() == "mine"
 
 
+@pytest.mark.parametrize("fresh", [False, True])
 @pytest.mark.parametrize("name", ["checkpoint.json", "rejects.jsonl", "runs"])
-def test_files_that_are_no_jobs_are_left_alone(name: str, tmp_path: Path) -> None:
+def test_files_that_are_no_jobs_are_left_alone(name: str, fresh: bool, tmp_path: Path) -> None:
     job = tmp_path / "job"
     job.mkdir()
     (job / name).write_text("mine")
     with filled(tmp_path, []) as index, pytest.raises(ValueError, match="choose another folder"):
-        load(index, write(tmp_path / "in.tsv", [("a", 1)]), job=job)
-    assert (job / name).read_text() == "mine"
+        load(index, write(tmp_path / "in.tsv", [("a", 1)]), job=job, fresh=fresh)
+    assert {path.name: path.read_text() for path in job.iterdir()} == {name: "mine"}
+
+
+def test_the_job_of_another_program_is_left_alone(tmp_path: Path) -> None:
+    job = tmp_path / "job"
+    (job / "runs").mkdir(parents=True)
+    mine = {job / "job.json": '{"schedule": "daily"}', job / "lock": "theirs", job / "runs" / "1": "mine"}
+    for path, text in mine.items():
+        path.write_text(text)
+    with filled(tmp_path, []) as index, pytest.raises(ValueError, match=r"runs is there.*choose another folder"):
+        load(index, write(tmp_path / "in.tsv", [("a", 1)]), job=job, fresh=True)
+    assert {path: path.read_text() for path in job.rglob("*") if path.is_file()} == mine
 
 
 def test_tags_may_lie_elsewhere_but_write_over_nothing(tmp_path: Path) -> None:
@@ -483,6 +499,50 @@ def test_tags_may_lie_elsewhere_but_write_over_nothing(tmp_path: Path) -> None:
         summary = load(index, path, "tag", tags=tags)
     assert [json.loads(line)["id"] for line in tags.read_text().splitlines()] == ["a", "b"]
     assert summary.to_json()["tags"] == str(tags)
+
+
+@pytest.mark.parametrize("before", [None, "other.jsonl"])
+def test_tags_write_over_nothing_that_an_earlier_job_of_the_folder_did_not_write(
+    before: str | None, tmp_path: Path
+) -> None:
+    tags = tmp_path / "tags.jsonl"
+    with filled(tmp_path, []) as index:
+        load(index, write(tmp_path / "in.tsv", [("a", 1)]), "tag", tags=tmp_path / before if before else None)
+        path = write(tmp_path / "in.tsv", [("a", 1), ("b", 0)])
+        tags.write_text("mine")
+        with pytest.raises(ValueError, match=r"tags\.jsonl is there already"):
+            load(index, path, "tag", tags=tags)
+        assert tags.read_text() == "mine"
+        load(index, path, "tag", tags=tags, fresh=True)
+        write(path, [("c", 5)])
+        load(index, path, "tag", tags=tags)
+    assert [json.loads(line)["id"] for line in tags.read_text().splitlines()] == ["c"]
+
+
+def test_tags_that_cannot_be_written_are_refused_before_anything_is(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "loop").symlink_to("loop")
+    with filled(tmp_path, []) as index:
+        for tags in (tmp_path / "gone" / "tags.jsonl", tmp_path / "folder", tmp_path / "loop"):
+            with pytest.raises(ValueError, match=f"tags {tags} cannot be written: "):
+                load(index, write(tmp_path / "in.tsv", [("a", 1)]), "tag", tags=tags)
+        assert index.count() == 0
+        assert not (tmp_path / "index" / "jobs").exists()
+
+
+def test_the_job_stays_within_its_index_when_the_process_changes_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path / "in.tsv", [("a", 1)])
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with HSimIndex.create("lmdb://index") as index:
+        first = load(index, path)
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        again = load(index, path)
+    assert first.job.absolute().parent == again.job.parent == tmp_path / "index" / "jobs"
+    assert again.is_repeated
+    assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
 @pytest.mark.usefixtures("small")
@@ -560,6 +620,20 @@ def test_an_unknown_way_with_duplicates_is_refused() -> None:
 
 
 # Streams.
+
+
+def test_a_silent_stream_takes_no_memory() -> None:
+    gathering = Gathering()
+    held = []
+    tracemalloc.start()
+    for _ in range(2):  # the first round fills the interpreter's own stocks
+        for _ in range(3_000):
+            nothing = np.empty(0, np.uint64), np.empty(0, np.int64)
+            gathering.take(Intake([], *nothing, [], [], Counts(), Position()))
+        held.append(tracemalloc.get_traced_memory()[0])
+    tracemalloc.stop()
+    assert held[1] - held[0] < 20_000
+    assert [len(column) for column in gathering.columns()] == [0, 0]
 
 
 def through_pipe(index: HSimIndex, given: Documents, mode: str, job: Path, observer: Observer | None = None) -> Summary:

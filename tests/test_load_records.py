@@ -126,6 +126,28 @@ def test_json_lines_may_hold_fingerprints_and_times(tmp_path: Path) -> None:
     assert batches[0].documents.first_seen == [5, 1000, 0, 86_400_000, None, None]
 
 
+@pytest.mark.parametrize(
+    ("time", "milliseconds"),
+    [
+        ("2004-03-04T05:06:00.735Z", 1_078_376_760_735),
+        ("2021-03-04T05:06:07.7354Z", 1_614_834_367_735),
+        ("2021-03-04T05:06:07.7356Z", 1_614_834_367_736),
+        ("9999-12-31T23:59:59.999Z", 253_402_300_799_999),
+    ],
+)
+def test_iso_times_are_kept_to_the_millisecond(time: str, milliseconds: int, tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text(json.dumps({"id": "a", "fp": 7, "first_seen": time}))
+    (batch, *_) = batches_of(tmp_path / "in.jsonl", fingerprint_field="fp")
+    assert batch.documents.first_seen == [milliseconds]
+
+
+@pytest.mark.parametrize("name", ["P.JSONL", "P.JSONL.GZ", "P.Tsv.Zst", "P.TSV"])
+def test_endings_may_be_written_in_capitals(name: str, tmp_path: Path) -> None:
+    line = b'{"id": "a", "text": "b"}' if "JSONL" in name else b"a\tb"
+    (tmp_path / name).write_bytes(PACKERS[Path(name).suffix.lower() if name.count(".") == 2 else ""](line))
+    assert read(tmp_path / name) == ([("a", "b")], [])
+
+
 def test_format_fingerprints_reads_json_lines_too(tmp_path: Path) -> None:
     (tmp_path / "export.jsonl").write_text(json.dumps({"id": "a", "fingerprint": FINGERPRINT}))
     assert read(tmp_path / "export.jsonl", format="fingerprints") == ([("a", FINGERPRINT)], [])

@@ -170,6 +170,13 @@ def test_removed_documents_are_gone_and_can_come_back(place: Place, store: Store
     assert not rows_of(store, 5, 6)
 
 
+def test_documents_are_removed_only_if_they_were_first_seen_before(store: Store) -> None:
+    put(store, ("a", 5), seen=1)
+    put(store, ("b", 5), seen=2)
+    assert store.remove([b"a", b"b", b"nobody"], before=2) == 1
+    assert store.lookup([b"a", b"b"]) == [None, Document("b", 5, 2)]
+
+
 def test_walk_yields_every_document_once_in_order(store: Store) -> None:
     rng = np.random.default_rng(1)
     values = rng.integers(0, 2**64, 12_000, np.uint64)

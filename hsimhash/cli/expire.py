@@ -74,9 +74,7 @@ def _remove_old(index: HSimIndex, before: int) -> int:
     old = index.documents(before=before)
     with progress("expire") as tell:
         while batch := [document.doc_id for document in islice(old, BATCH_DOCUMENTS)]:
-            # A page of the walk may be old by now: a document added anew meanwhile stays.
-            still_old = [found.doc_id for found in index.get_many(batch) if found and found.first_seen < before]
-            removed += index.remove(still_old)
+            removed += index.remove(batch, before=before)  # a page of the walk may be old by now
             tell(removed, 0)
     return removed
 

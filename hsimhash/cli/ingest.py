@@ -9,7 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from types import FrameType
@@ -23,6 +23,7 @@ from hsimhash.cli.options import create_index, is_on_hbase, open_index, utf8, wi
 from hsimhash.cli.signals import answering
 from hsimhash.cli.streams import check_stdin
 from hsimhash.errors import IndexExistsError, IndexNotFoundError
+from hsimhash.layout import Layout
 
 if TYPE_CHECKING:
     from hsimhash.index import HSimIndex
@@ -115,7 +116,7 @@ def ingest(
         _check_job(options.job or default_job(settings.store, found))
     for note in (one.note for one in found if one.note):
         say(note)
-    with _index(settings, exclusive=exclusive) as index:
+    with _index(settings, options, exclusive=exclusive) as index:
         summary = _run(index, found, options, quiet=quiet)
     return _report(summary, is_stream=any(one.is_stream for one in found))
 
@@ -144,12 +145,14 @@ def _check_job(folder: Path) -> None:
         raise click.UsageError(f"job folder {folder}: {there} is no folder that can be written; choose another --job")
 
 
-def _index(settings: Settings, *, exclusive: bool) -> HSimIndex:
-    """Open the index, or make it."""
+def _index(settings: Settings, options: IngestOptions, *, exclusive: bool) -> HSimIndex:
+    """Open the index, or make it, unless the ingest would then be refused."""
+    from hsimhash.load import check_options
+
     try:
         return open_index(settings, exclusive=exclusive)
     except IndexNotFoundError:
-        pass
+        check_options(Layout.parse(settings.layout), options)
     with contextlib.suppress(IndexExistsError):  # another process was quicker
         create_index(settings).close()
         say(f"made {settings.store} with layout {settings.layout} and profile {settings.profile}")
@@ -194,7 +197,8 @@ def _stoppable() -> Iterator[Callable[[], bool]]:
             signal.default_int_handler(number, frame)
         asked.set()
         # Straight to the file: the signal may come while a message is being written.
-        os.write(2, b"\nhsimhash: ending after this batch; once more ends at once\n")
+        with suppress(OSError):
+            os.write(2, b"\nhsimhash: ending after this batch; once more ends at once\n")
 
     with answering(ask):
         yield asked.is_set

@@ -5,19 +5,21 @@ A bad line is told on stderr with its number, and the rest goes on.
 
 from __future__ import annotations
 
+import select
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BufferedIOBase, UnsupportedOperation
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from hsimhash.cli.console import say
 from hsimhash.cli.exits import naming
 from hsimhash.cli.streams import check_stdin
 from hsimhash.errors import HsimhashError
 from hsimhash.fingerprint import TOO_SHORT, Profile
-from hsimhash.load.lines import RECORD_LIMIT_BYTES
+from hsimhash.load.lines import Source, chunks_of
 from hsimhash.load.records import doc_id_of, fingerprint_of, json_object, reason_of, text_of
 from hsimhash.rowkey import check_doc_id
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from hsimhash.settings import Settings
 
 BATCH_LINES = 1_000
+BLOCK_BYTES = 1 << 16
 
 T = TypeVar("T")
 
@@ -62,21 +65,70 @@ class Lines:
         return self._batches(_doc_id)
 
     def _batches(self, parse: Callable[[str, int], T]) -> Iterator[list[T]]:
+        """Yield full batches while lines are plenty, else what has come: its sender may wait for the answers."""
         batch: list[T] = []
         with _opened(self.path) as stream, naming(self.name):
-            for number, line in enumerate(_bounded_lines(stream), start=1):
+            for number, line, problem in _numbered_lines(_Arrivals(stream)):
                 try:
-                    text = _text_of(line, is_first=number == 1)
+                    text = _text_of(line, problem, is_first=number == 1)
                     if text:
                         batch.append(parse(text, number))
                 except ValueError as error:
                     self.rejected += 1
                     say(f"{self.name}:{number}: rejected: {reason_of(error)}")
-                if len(batch) == BATCH_LINES:
+                if batch and (line is None or len(batch) == BATCH_LINES):
                     yield batch
                     batch = []
         if batch:
             yield batch
+
+
+class _Arrivals(Source):
+    """What comes through an open stream; `read` tells once that nothing more has come, then waits for it."""
+
+    is_stream = True
+
+    def __init__(self, stream: BufferedIOBase) -> None:
+        self._stream = stream
+        self._has_told = False
+        self._read_bytes = 0
+
+    @property
+    def read_bytes(self) -> int:
+        return self._read_bytes
+
+    def read(self) -> bytes | None:
+        self._has_told = not self._has_told and not _is_ready(self._stream)
+        if self._has_told:
+            return None
+        block = self._stream.read1(BLOCK_BYTES)  # leaves nothing in the stream's own buffer, which `select` cannot see
+        self._read_bytes += len(block)
+        return block
+
+    def __exit__(self, *exc_info: object) -> None:
+        pass  # who opened the stream closes it
+
+
+def _is_ready(stream: BufferedIOBase) -> bool:
+    """Whether reading would not wait."""
+    try:
+        return bool(select.select([stream], [], [], 0)[0])
+    except UnsupportedOperation:  # it is in memory
+        return True
+
+
+def _numbered_lines(source: Source) -> Iterator[tuple[int, bytes | None, str]]:
+    """Yield each line's number, the line, and what is wrong with it; None for a line where nothing more has come."""
+    before = 0
+    for chunk in chunks_of(source, lambda: False):
+        if chunk.problem:
+            yield chunk.end.line, chunk.data, chunk.problem
+        elif chunk.data:
+            for number, line in enumerate(chunk.data.split(b"\n")[:-1], start=before + 1):
+                yield number, line, ""
+        else:
+            yield before, None, ""
+        before = chunk.end.line
 
 
 def fingerprints_of(requests: Sequence[Request], profile: Profile) -> list[int | None]:
@@ -103,27 +155,19 @@ def read_text(path: str) -> str:
 
 
 @contextmanager
-def _opened(path: str) -> Iterator[BinaryIO]:
+def _opened(path: str) -> Iterator[BufferedIOBase]:
     if path == "-":
         check_stdin()
-        yield sys.stdin.buffer
+        yield cast(BufferedIOBase, sys.stdin.buffer)
     else:
         with Path(path).open("rb") as stream:
             yield stream
 
 
-def _bounded_lines(stream: BinaryIO) -> Iterator[bytes]:
-    """Yield lines; of one over the limit only so much that this shows."""
-    while line := stream.readline(RECORD_LIMIT_BYTES + 1):
-        yield line
-        while len(line) > RECORD_LIMIT_BYTES and not line.endswith(b"\n"):
-            line = stream.readline(RECORD_LIMIT_BYTES + 1)
-
-
-def _text_of(line: bytes, *, is_first: bool) -> str:
-    if len(line) > RECORD_LIMIT_BYTES:
-        raise ValueError(f"longer than {RECORD_LIMIT_BYTES >> 20} MiB")
-    return line.decode("utf-8-sig" if is_first else "utf-8").rstrip("\r\n")
+def _text_of(line: bytes | None, problem: str, *, is_first: bool) -> str:
+    if problem:
+        raise ValueError(problem)
+    return (line or b"").decode("utf-8-sig" if is_first else "utf-8").rstrip("\r")
 
 
 def _doc_id(line: str, number: int) -> str:  # noqa: ARG001

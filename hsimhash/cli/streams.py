@@ -1,11 +1,20 @@
-"""Standard streams that the caller closed: files opened later must not get their numbers."""
+"""Standard streams whose other end is gone.
+
+Those that the caller closed: files opened later must not get their numbers. Stderr that nobody reads any more, or whose
+disk is full: what is said there is lost, and the work goes on.
+"""
 
 from __future__ import annotations
 
+import io
 import os
 import sys
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 _closed: set[str] = set()
 
@@ -28,3 +37,20 @@ def open_closed_streams() -> None:
         if getattr(sys, name) is None:
             mode = "w" if number else "r"
             setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
+
+
+class _Talk(io.FileIO):
+    """Stderr, on which nothing fails."""
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        try:
+            return super().write(data) or memoryview(data).nbytes
+        except OSError:
+            return memoryview(data).nbytes
+
+
+def let_talk_get_lost() -> None:
+    """Let no error of stderr end the work."""
+    encoding = sys.stderr.encoding
+    talk = io.BufferedWriter(_Talk(2, "w", closefd=False))
+    sys.stderr = io.TextIOWrapper(talk, encoding, errors="backslashreplace", line_buffering=True)

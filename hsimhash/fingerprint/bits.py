@@ -63,7 +63,9 @@ def distances(query: int, fingerprints: NDArray[np.uint64]) -> NDArray[np.uint8]
 
 
 def _checked(fp: int) -> int:
-    number = int(fp)  # a numpy integer too
+    if not isinstance(fp, (int, np.integer)) or isinstance(fp, bool):
+        raise TypeError(f"a fingerprint is an int, not {type(fp).__name__}: {fp!r:.80}")
+    number = int(fp)
     if 0 <= number < LIMIT:
         return number
     raise ValueError(f"a fingerprint is at least 0 and below 2**64, not {fp}")

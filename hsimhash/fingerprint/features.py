@@ -47,7 +47,7 @@ def fingerprint_batch(profile: Profile, texts: Sequence[str]) -> tuple[NDArray[n
     kinds = np.full(len(texts), VOTED, np.uint8)
     few = np.bincount(found.doc, minlength=len(texts)) < profile.min_features
     if few.any():
-        _set_exact(values, kinds, few, codes, classes, profile.seed)
+        values[few], kinds[few] = _exact(np.flatnonzero(few), codes, classes, profile.seed)
     return values, kinds
 
 
@@ -59,22 +59,17 @@ def find_features(profile: Profile, text: str) -> Features:
     return _features(profile, codes, classify(codes), 1)
 
 
-def _set_exact(
-    values: NDArray[np.uint64],
-    kinds: NDArray[np.uint8],
-    few: NDArray[np.bool_],
-    codes: NDArray[np.uint32],
-    classes: NDArray[np.uint8],
-    seed: int,
-) -> None:
-    """Give documents with too few features for a fair vote the hash of their text; those without a letter, none."""
+def _exact(
+    docs: NDArray[np.int64], codes: NDArray[np.uint32], classes: NDArray[np.uint8], seed: int
+) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
+    """Return the hash of the text of each of `docs`, and its kind; of those without a letter or digit 0, TOO_SHORT."""
+    values, kinds = np.zeros(len(docs), np.uint64), np.full(len(docs), TOO_SHORT, np.uint8)
     ends = np.flatnonzero(codes == SEPARATOR)
-    for doc in np.flatnonzero(few):
+    for place, doc in enumerate(docs):
         own = slice(ends[doc - 1] + 1 if doc else 0, ends[doc])
         if np.isin(classes[own], (HAN, SPACED, UNSPACED)).any():
-            values[doc], kinds[doc] = murmur64(to_text(codes[own]), seed), EXACT
-        else:
-            values[doc], kinds[doc] = 0, TOO_SHORT
+            values[place], kinds[place] = murmur64(to_text(codes[own]), seed), EXACT
+    return values, kinds
 
 
 def _features(profile: Profile, codes: NDArray[np.uint32], classes: NDArray[np.uint8], documents: int) -> Features:

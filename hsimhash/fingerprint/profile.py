@@ -140,7 +140,7 @@ class Profile:
         """Return a text's fingerprint; `TextTooShortError` when there is nothing to fingerprint."""
         found = self.fingerprints([text])
         if found.kinds[0] == TOO_SHORT:
-            raise TextTooShortError(f"no letter or digit to fingerprint by {self.name} in {text[:40]!r}")
+            raise TextTooShortError(f"nothing to fingerprint by {self.name} in {text[:40]!r}")
         return int(found.values[0])
 
     def fingerprints(self, texts: Sequence[str]) -> Fingerprints:

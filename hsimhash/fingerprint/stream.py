@@ -6,12 +6,9 @@ processes: 1.87). Workers are spawned, not forked, so that no lock of another th
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,7 +17,7 @@ from hsimhash.errors import HsimhashError
 from hsimhash.fingerprint.profile import Fingerprints, Profile, split_batch
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future, ProcessPoolExecutor
+    from concurrent.futures import Future
 
 
 def fingerprint_stream(profile: Profile, batches: Iterable[Sequence[str]], workers: int) -> Iterator[Fingerprints]:
@@ -42,28 +39,26 @@ def fingerprint_stream(profile: Profile, batches: Iterable[Sequence[str]], worke
         yield from map(profile.fingerprints, batches)
         return
     # A fifth of the package's import time, and most users need no processes.
-    import multiprocessing
-    from concurrent.futures import ProcessPoolExecutor
     from concurrent.futures.process import BrokenProcessPool
 
-    pool = ProcessPoolExecutor(
-        workers, multiprocessing.get_context("spawn"), initializer=_start_worker, initargs=(profile,)
-    )
+    from hsimhash.fingerprint.workers import open_pool, submit
+
+    pool = open_pool(profile, workers)
     try:
-        yield from _in_order(pool, batches, 2 * workers + 2)
+        yield from _in_order(partial(submit, pool), batches, 2 * workers + 2)
     except BrokenProcessPool as error:
         raise HsimhashError("a fingerprint worker died, perhaps for want of memory; fewer workers need less") from error
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def _in_order(pool: ProcessPoolExecutor, batches: Iterable[Sequence[str]], limit: int) -> Iterator[Fingerprints]:
+def _in_order(
+    submit: Callable[[Sequence[str]], Future[Fingerprints]], batches: Iterable[Sequence[str]], limit: int
+) -> Iterator[Fingerprints]:
     waiting: deque[tuple[Future[Fingerprints], bool]] = deque()
     parts: list[Fingerprints] = []
     for task, is_last in _tasks(batches):
-        with _interrupts_held_back():  # this starts workers, which take the mask over
-            future = pool.submit(_work, task)
-        waiting.append((future, is_last))
+        waiting.append((submit(task), is_last))
         if len(waiting) >= limit:
             yield from _take(waiting, parts)
     while waiting:
@@ -87,39 +82,3 @@ def _take(waiting: deque[tuple[Future[Fingerprints], bool]], parts: list[Fingerp
             np.concatenate([part.values for part in parts]), np.concatenate([part.kinds for part in parts])
         )
         parts.clear()
-
-
-@contextmanager
-def _interrupts_held_back() -> Iterator[None]:
-    """Let Ctrl-C wait: it reaches the whole group, and a worker that still starts would die of it."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-_profile: Profile  # a worker's own, set once when it starts
-
-
-def _start_worker(profile: Profile) -> None:
-    global _profile
-    _profile = profile
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    threading.Thread(target=_exit_with_parent, daemon=True).start()
-
-
-def _exit_with_parent() -> None:
-    """End this worker when its parent was killed: nothing else would, it holds its own queue open."""
-    from multiprocessing import parent_process
-
-    parent = parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
-
-
-def _work(texts: Sequence[str]) -> Fingerprints:
-    return _profile.fingerprints(texts)

@@ -1,6 +1,6 @@
 """Documents in files, folders or on stdin → an index: in bulk, resumable, with near-duplicates left out or tagged."""
 
-from hsimhash.load.ingest import IngestOptions, Observer, Progress, Summary, default_job, ingest
+from hsimhash.load.ingest import IngestOptions, Observer, Progress, Summary, check_options, default_job, ingest
 from hsimhash.load.inputs import FORMATS, Input, InputOptions, find_inputs
 from hsimhash.load.job import Counts
 
@@ -13,6 +13,7 @@ __all__ = [
     "Observer",
     "Progress",
     "Summary",
+    "check_options",
     "default_job",
     "find_inputs",
     "ingest",

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hsimhash.index import HSimIndex
+from hsimhash.layout import Layout
 from hsimhash.load.batch import Position
 from hsimhash.load.decisions import Decision, Rule, Verdict, count_verdicts, decide
 from hsimhash.load.folder import job_errors
@@ -144,8 +145,8 @@ def ingest(
         StoreUnavailableError: a disk is full or read-only. Once that is mended the same call goes on.
     """
     observer = observer or Observer()
-    folder = options.job or default_job(index.url, inputs)
-    rule = _rule(index, options)
+    folder = options.job or default_job(_url(index), inputs)
+    rule = check_options(index.layout, options)
     spec = _spec(index, inputs, options, rule)
     with Job.open(folder, spec, tags=options.tags, fresh=options.fresh, is_index_empty=index.is_empty) as job:
         run = _Run(index, inputs, options, observer, job)
@@ -172,17 +173,32 @@ def default_job(url: str, inputs: Sequence[Input]) -> Path:
     return Path(place, "jobs", digest) if scheme == "lmdb" else JOBS / digest
 
 
-def _rule(index: HSimIndex, options: IngestOptions) -> Rule:
-    most = index.layout.max_distance
+def check_options(layout: Layout, options: IngestOptions) -> Rule:
+    """Return how documents are decided about; `ValueError` for what an index of this layout or the disk refuses."""
+    if options.tags is not None:
+        _check_tags(options.tags)
+    most = layout.max_distance
     k = most if options.max_distance is None or options.on_duplicate == "add" else options.max_distance
     if not 0 <= k <= most:
-        raise ValueError(f"max_distance {k} is outside 0 to {most}, what layout {index.layout.name} finds")
+        raise ValueError(f"max_distance {k} is outside 0 to {most}, what layout {layout.name} finds")
     return Rule(k, leaves_out=options.on_duplicate == "skip")
+
+
+def _check_tags(tags: Path) -> None:
+    reason = ""
+    if not tags.parent.is_dir():
+        reason = f"there is no folder {tags.parent}"
+    elif os.path.lexists(tags) and not tags.is_file():
+        reason = "it is no file"
+    elif not os.access(tags if tags.exists() else tags.parent, os.W_OK):
+        reason = "permission denied"
+    if reason:
+        raise ValueError(f"tags {tags} cannot be written: {reason}; nothing was written, choose another name")
 
 
 def _spec(index: HSimIndex, inputs: Sequence[Input], options: IngestOptions, rule: Rule) -> JobSpec:
     settings: dict[str, object] = {
-        "store": store_name(index.url),
+        "store": store_name(_url(index)),
         "layout": index.layout.name,
         "profile": index.profile.name,
         "on_duplicate": options.on_duplicate,
@@ -196,6 +212,11 @@ def _spec(index: HSimIndex, inputs: Sequence[Input], options: IngestOptions, rul
 
 def _holds(one: Input) -> str:
     return f"{one.kind} with {'fingerprints' if one.has_fingerprints else 'texts'}"
+
+
+def _url(index: HSimIndex) -> str:
+    """Return the index's URL with its own path: a relative one would go along when the process changes its folder."""
+    return f"lmdb://{index.describe()['path']}" if index.url.startswith("lmdb://") else index.url
 
 
 class _Run:

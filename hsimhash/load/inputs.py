@@ -139,7 +139,7 @@ def _file(name: str, status: os.stat_result, options: InputOptions) -> Input:
 
 
 def _kind_of(name: str, options: InputOptions) -> Kind:
-    suffix = Path(name.removesuffix(_packing_of(name))).suffix.lower()
+    suffix = Path(name.lower().removesuffix(_packing_of(name))).suffix
     is_json = suffix in _JSON_SUFFIXES
     if options.format == "files":
         raise ValueError(f"input {name} is no folder, and --format files reads folders")

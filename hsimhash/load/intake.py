@@ -138,8 +138,9 @@ class Gathering:
         self.short += intake.short
         self.counts = self.counts.sum(intake.counts)
         self.end = intake.end
-        self._fingerprints.append(intake.fingerprints)
-        self._first_seen.append(intake.first_seen)
+        if intake.doc_ids:  # a silent stream brings nothing, again and again
+            self._fingerprints.append(intake.fingerprints)
+            self._first_seen.append(intake.first_seen)
 
     def is_older_than(self, seconds: float) -> bool:
         """Whether its first record came so long ago."""
@@ -147,4 +148,7 @@ class Gathering:
 
     def columns(self) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
         """Return the fingerprints and first seen of all of `doc_ids`."""
-        return np.concatenate(self._fingerprints), np.concatenate(self._first_seen)
+        return (
+            np.concatenate([np.empty(0, np.uint64), *self._fingerprints]),
+            np.concatenate([np.empty(0, np.int64), *self._first_seen]),
+        )

@@ -22,7 +22,7 @@ import json
 import shutil
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -36,6 +36,7 @@ VERSION = 1  # on disk: never reuse
 LISTS = ("rejects", "short", "decisions", "tags")
 RUNS = "runs"
 _JOB, _CHECKPOINT, _SUMMARY, _LOCK = "job.json", "checkpoint.json", "summary.json", "lock"
+_FILES = (_CHECKPOINT, _SUMMARY, *(f"{name}.jsonl" for name in LISTS), RUNS, _JOB)  # as they are deleted
 
 
 class State(StrEnum):
@@ -228,6 +229,7 @@ class Job:
         job = cls(folder, tags)
         try:
             with job_errors(folder):
+                job._refuse_foreign()
                 folder.mkdir(parents=True, exist_ok=True)
                 job._resources.enter_context(job._lock)
                 job._begin(spec, fresh=fresh, is_index_empty=is_index_empty)
@@ -250,7 +252,8 @@ class Job:
             if self.was_done or self.is_resumed:
                 self.checkpoint = checkpoint
         if not self.was_done and not self.is_resumed:
-            self._clear(is_own=fresh)
+            begun_tags = stored and _flat(stored[0]).get("tags")
+            self._clear(may_replace_tags=fresh or (begun_tags is not None and begun_tags == spec.settings["tags"]))
             write_json(self.folder / _JOB, spec.to_json())
             write_json(self.folder / _CHECKPOINT, self.checkpoint.to_json())
         if not self.was_done:
@@ -279,15 +282,27 @@ class Job:
                 f"job {self.folder} is unfinished, and what it added is no longer in the index; start over with --fresh"
             )
 
-    def _clear(self, *, is_own: bool) -> None:
-        """Delete this job's files, and nothing else; refuse a folder whose files of such names are nobody's job."""
-        names = [_CHECKPOINT, _SUMMARY, *(f"{name}.jsonl" for name in LISTS), RUNS, _JOB]
-        found = [self.folder / name for name in names if (self.folder / name).exists()]
-        is_own |= self.folder / _JOB in found
-        if found and not is_own:
-            raise ValueError(f"{found[0]} is there, but no job is; choose another folder with --job")
+    def _refuse_foreign(self) -> None:
+        """Raise `ValueError` where files of a job's names are there, but no job of ours."""
+        found = [self.folder / name for name in _FILES if (self.folder / name).exists()]
+        if found and not self._is_job():
+            raise ValueError(f"{found[0]} is there, but no job of hsimhash is; choose another folder with --job")
+
+    def _is_job(self) -> bool:
+        """Whether there is a job: one of its two files can be read, for the other may be damaged."""
+        with suppress(OSError, ValueError, TypeError, KeyError):
+            _flat(json.loads((self.folder / _JOB).read_text(encoding="utf-8")))
+            return True
+        with suppress(OSError, ValueError):
+            Checkpoint.from_json((self.folder / _CHECKPOINT).read_text(encoding="utf-8"))
+            return True
+        return False
+
+    def _clear(self, *, may_replace_tags: bool) -> None:
+        """Delete this job's files, and nothing else; refuse to write over tags elsewhere that are not its own."""
+        found = [self.folder / name for name in _FILES if (self.folder / name).exists()]
         tags = self._paths["tags"]
-        if not is_own and tags.exists() and tags.stat().st_size:
+        if not may_replace_tags and tags not in found and tags.exists() and tags.stat().st_size:
             raise ValueError(f"{tags} is there already; choose another name, or write over it with --fresh")
         for path in found:  # the job's own file last: what a kill leaves is still known as a job's
             shutil.rmtree(path) if path.name == RUNS else path.unlink()

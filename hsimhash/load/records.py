@@ -6,7 +6,7 @@ import errno
 import json
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +23,7 @@ FILES_IN_BATCH = 256
 _UNREADABLE = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.ELOOP)  # a file's own fault
 _TOO_LONG = f"longer than {RECORD_LIMIT_BYTES >> 20} MiB"
 _BOM = b"\xef\xbb\xbf"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Parse = Callable[[bytes, int], Documents]
 
@@ -292,7 +293,8 @@ def _time_of(value: object) -> int | None:
         time = datetime.fromisoformat(value) if isinstance(value, str) else None
         if time is None:
             return None
-        return int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
+        since = (time if time.tzinfo else time.replace(tzinfo=UTC)) - _EPOCH
+        return round(since / timedelta(milliseconds=1))
     except (ValueError, OverflowError):
         return None
 

@@ -3,6 +3,7 @@
 | found | what it is | repair |
 |---|---|---|
 | a register whose id is listed nowhere | problem: the id is lost | the register is deleted; add the document again |
+| a register whose id is listed under another fingerprint only | problem: queries miss it | it is listed |
 | a register whose fingerprint lacks drawer rows | problem: queries may miss it | the rows are written |
 | a drawer row whose key does not recompute | problem | deleted |
 | a listing that the register contradicts, or without register | leftover of an interrupted bulk load | deleted |
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from hsimhash.rowkey import FINGERPRINT_BYTES, PREFIX_BYTES, SEGMENT_BYTES
 from hsimhash.store.base import CheckReport, Progress
-from hsimhash.store.embedded import EmbeddedStore, Rows, digest, listed_id, page, unpack_register
+from hsimhash.store.embedded import EmbeddedStore, Rows, digest, document_key, listed_id, pack, page, unpack_register
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -47,8 +48,10 @@ class _Audit:
         self.total = self.listings + self.drawer_rows
 
     def run(self) -> CheckReport:
+        begun = self.store.environment.last_transaction()
         confirmed = self._check_listings()
-        if confirmed < self.registers:
+        # The counts tell that every register is listed only if nobody wrote meanwhile.
+        if confirmed < self.registers or self.store.environment.last_transaction() != begun:
             self._check_registers()
         self._check_drawer_rows()
         return CheckReport(
@@ -102,13 +105,26 @@ class _Audit:
                 if _is_confirmed(rows, key, value):
                     confirmed += 1
                     held.add(packed)
-                elif self._problem(f"leftover: {doc_id!r} is listed under {packed.hex()}", is_leftover=True):
+                    continue
+                self._check_filed_elsewhere(rows, doc_id)
+                if self._problem(f"leftover: {doc_id!r} is listed under {packed.hex()}", is_leftover=True):
                     rows.transaction.delete(key, db=rows.listing)
             for packed in sorted(held):
                 self._check_filing(rows, packed)
 
         self._each_page("documents", visit, counts=True)
         return confirmed
+
+    def _check_filed_elsewhere(self, rows: Rows, doc_id: bytes) -> None:
+        """Look for a document where its register says; repairing, list and file it there."""
+        register = rows.get_register(doc_id)
+        if register is None:
+            return
+        fingerprint, first_seen = register
+        if rows.transaction.get(document_key(pack(fingerprint), doc_id), db=rows.listing) is None and self._problem(
+            f"{doc_id!r} is not listed under {fingerprint:016x}, which its register says"
+        ):
+            rows.put([(doc_id, fingerprint, first_seen)])
 
     def _check_filing(self, rows: Rows, packed: bytes) -> None:
         """Look for the drawer rows of a fingerprint."""

@@ -143,8 +143,11 @@ class Store(AbstractContextManager["Store"], ABC):
         """
 
     @abstractmethod
-    def remove(self, doc_ids: Sequence[bytes]) -> int:
-        """Remove documents; durable on return. Return how many there were."""
+    def remove(self, doc_ids: Sequence[bytes], *, before: int | None = None) -> int:
+        """Remove documents; durable on return. Return how many there were.
+
+        With `before` (ms since 1970) only those first seen earlier, as their registers have it in that very moment.
+        """
 
     @abstractmethod
     def count(self) -> int:

@@ -184,13 +184,13 @@ class EmbeddedStore(Store):
             rows.put(new)
         return len(new)
 
-    def remove(self, doc_ids: Sequence[bytes]) -> int:
+    def remove(self, doc_ids: Sequence[bytes], *, before: int | None = None) -> int:
         removed = 0
         with self.environment.write(self.lock_timeout_s) as transaction:
             rows = Rows(self, transaction)
             for doc_id in doc_ids:
                 register = rows.get_register(doc_id)
-                if register is not None:
+                if register is not None and (before is None or register[1] < before):
                     rows.unlist(doc_id, register[0])
                     rows.delete_register(doc_id)
                     removed += 1

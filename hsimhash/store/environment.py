@@ -257,6 +257,7 @@ def acquire(path: Path) -> Environment:
         if environment is None:
             environment = Environment(Path(key))
         if environment.users == 0:
+            environment.record_parts = {}  # of an index that may have been replaced since
             environment.open()
         environment.users += 1
         _environments[key] = environment

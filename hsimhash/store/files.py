@@ -148,7 +148,7 @@ def _is_in_force(folder: Path, linked: Linked, env: lmdb.Environment) -> bool:
     """Whether a data file that was just opened is still the one that the link names; it must be whole."""
     after = linked_data(folder)
     if after is None or (after.path, after.identity) != (linked.path, linked.identity):
-        delete_files(linked.path)  # LMDB may have made the old one again, empty
+        _delete_if_made_again(linked)
         return False
     try:
         if is_cut_off(linked.path, env):
@@ -156,6 +156,14 @@ def _is_in_force(folder: Path, linked: Linked, env: lmdb.Environment) -> bool:
     except FileNotFoundError:  # replaced this very moment
         return False
     return True
+
+
+def _delete_if_made_again(linked: Linked) -> None:
+    """Delete what LMDB made, empty, where a compaction had deleted the data file before it was opened."""
+    with suppress(FileNotFoundError):
+        found = linked.path.stat()
+        if (found.st_dev, found.st_ino) != linked.identity and found.st_size <= EMPTY_INDEX_BYTES:
+            delete_files(linked.path)
 
 
 def open_lmdb(

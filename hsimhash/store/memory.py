@@ -119,9 +119,13 @@ class MemoryStore(Store):
                 added += 1
         return added
 
-    def remove(self, doc_ids: Sequence[bytes]) -> int:
+    def remove(self, doc_ids: Sequence[bytes], *, before: int | None = None) -> int:
         with self._open() as contents:
-            known = [doc_id for doc_id in dict.fromkeys(doc_ids) if doc_id in contents.register]
+            known = [
+                doc_id
+                for doc_id in dict.fromkeys(doc_ids)
+                if doc_id in contents.register and (before is None or contents.register[doc_id].first_seen < before)
+            ]
             for doc_id in known:
                 self._unlist(contents, doc_id, contents.register.pop(doc_id).fingerprint)
         return len(known)

@@ -23,7 +23,7 @@ from tests.bench.fingerprint_sets import flipped
 from tests.stress.victims import READY, Documents
 
 LATEST_S = 120.0  # no victim may take so long
-ORPHANS_S = 60.0  # how long a dead victim's children may live on: one that still imports on a busy machine takes its time
+ORPHANS_S = 60.0  # how long a dead victim's children may live on: on a busy machine one may still be importing
 PLANTED_BEFORE = 10**9  # a first seen below this was given, not the time of the run
 
 

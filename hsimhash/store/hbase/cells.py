@@ -88,6 +88,10 @@ class Register(NamedTuple):
         """Return the register that follows this one when the document is removed."""
         return Register(changes=self.changes + 1)
 
+    def is_filed(self, before: int | None = None) -> bool:
+        """Whether the document is there; with `before` (ms since 1970) whether it was first seen earlier."""
+        return self.fingerprint is not None and (before is None or self.first_seen < before)
+
     def document(self, doc_id: bytes) -> Document | None:
         """Return the document of that id, None where it is removed."""
         if self.fingerprint is None:

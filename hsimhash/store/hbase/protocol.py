@@ -104,13 +104,13 @@ class Writes:
                 sent = {doc_id: following[doc_id].to_bytes() for doc_id in left if doc_id in is_news}
         return changed
 
-    def remove(self, doc_ids: Sequence[bytes]) -> int:
-        """Remove documents; return how many there were."""
+    def remove(self, doc_ids: Sequence[bytes], *, before: int | None = None) -> int:
+        """Remove documents, with `before` only those first seen earlier; return how many there were."""
         removed, sent, left = 0, dict[bytes, bytes](), list(dict.fromkeys(doc_ids))
         while left:
             found = self._read(left)
             removed += sum(found[doc_id].value == value for doc_id, value in sent.items())
-            left = [doc_id for doc_id in left if found[doc_id].register.fingerprint is not None]
+            left = [doc_id for doc_id in left if found[doc_id].register.is_filed(before)]
             following = {doc_id: found[doc_id].register.removed() for doc_id in left}
             done = self._set_registers(left, found, following, self.times.clock())
             removed += len(done)

@@ -133,10 +133,10 @@ class HBaseStore(Store):
         """Insert one batch as `insert` does, telling how many are new or moved before anything is written."""
         return self._writes().add(wanted, announce=announce)
 
-    def remove(self, doc_ids: Sequence[bytes]) -> int:
+    def remove(self, doc_ids: Sequence[bytes], *, before: int | None = None) -> int:
         writes, distinct = self._writes(), list(dict.fromkeys(doc_ids))
         return sum(
-            writes.remove(distinct[start : start + BATCH_DOCUMENTS])
+            writes.remove(distinct[start : start + BATCH_DOCUMENTS], before=before)
             for start in range(0, len(distinct), BATCH_DOCUMENTS)
         )
 

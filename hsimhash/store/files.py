@@ -95,6 +95,8 @@ def linked_data(folder: Path) -> Linked | None:
         data = Path(os.path.realpath(link))
         try:
             found = data.stat()
+            if data.is_symlink():  # the link itself, made again meanwhile: LMDB must not be given its name
+                continue
         except FileNotFoundError:
             if os.path.realpath(link) == str(data):
                 return None

@@ -193,11 +193,11 @@ def serving(folder: Path, settings: Mapping[str, str] | None = None) -> Iterator
 
 @contextmanager
 def or_skip() -> Iterator[None]:
-    """Skip the test where this machine cannot run HBase, or fail it under HSIMHASH_REQUIRE_HBASE=1."""
+    """Skip the test where this machine cannot run HBase, or fail it under REQUIRE_HBASE=1."""
     try:
         yield
     except HBaseUnavailableError as error:
-        end = pytest.fail if os.environ.get("HSIMHASH_REQUIRE_HBASE") == "1" else pytest.skip
+        end = pytest.fail if os.environ.get("REQUIRE_HBASE") == "1" else pytest.skip
         end(f"cannot run HBase: {error}")
 
 

@@ -21,8 +21,8 @@ def own_hbase(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HBaseServer]
 
 @pytest.fixture(scope="session")
 def hbase(request: pytest.FixtureRequest) -> Gateways:
-    """The gateways of HSIMHASH_TEST_HBASE (host:thrift1port:thrift2port), or else of the shared server."""
-    given = os.environ.get("HSIMHASH_TEST_HBASE")
+    """The gateways of TEST_HBASE (host:thrift1port:thrift2port), or else of the shared server."""
+    given = os.environ.get("TEST_HBASE")
     if given:
         return Gateways.parse(given)
     server: HBaseServer = request.getfixturevalue("own_hbase")

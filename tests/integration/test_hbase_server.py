@@ -191,10 +191,10 @@ def test_a_machine_without_java_or_maven_is_told_so(
         (tmp_path / tool).symlink_to(place)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("HBASE_LIB", str(tmp_path / "lib"))
-    monkeypatch.setenv("HSIMHASH_REQUIRE_HBASE", "0")
+    monkeypatch.setenv("REQUIRE_HBASE", "0")
     name = {"java": "Java", "mvn": "Maven"}[missing]
     with pytest.raises(pytest.skip.Exception, match=f"no {name}"), or_skip(), serving(tmp_path / "hbase"):
         pass
-    monkeypatch.setenv("HSIMHASH_REQUIRE_HBASE", "1")
+    monkeypatch.setenv("REQUIRE_HBASE", "1")
     with pytest.raises(pytest.fail.Exception, match=f"no {name}"), or_skip(), serving(tmp_path / "hbase"):
         pass

@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 TESTS ?= tests
 
-.PHONY: help demo test lint bench stress clean
+.PHONY: help demo test lint bench bench-hbase stress stress-hbase hbase hbase-stop clean
 .DELETE_ON_ERROR:
 
 help:
@@ -12,7 +12,9 @@ help:
 	@echo 'make test    run the tests'
 	@echo 'make lint    check format, lint and types'
 	@echo 'make bench   measure speed and quality (LARGE=1 for 10 million documents; some need HSIMHASH_DATA)'
-	@echo 'make stress  kill, fuzz and compare at scale'
+	@echo 'make bench-hbase   measure on an HBase of its own, against happybase (Java 17, Maven; LARGE=1 for a million documents)'
+	@echo 'make stress  kill, fuzz and compare at scale; make stress-hbase does so on an HBase of its own (Java 17, Maven)'
+	@echo 'make hbase   start an HBase on this machine (Java 17, Maven); make hbase-stop ends it, its data stay in .hbase'
 	@echo 'make clean   remove what the above made'
 
 $(VENV)/bin/python:
@@ -45,11 +47,29 @@ bench: $(VENV)/.bench
 	$(BIN)/python -m tests.bench.bench_index $(if $(LARGE),--large)
 	$(BIN)/python -m tests.bench.bench_load $(if $(LARGE),--large)
 
+bench-hbase: $(VENV)/.test
+	$(BIN)/python -m tests.bench.bench_hbase $(if $(LARGE),--large)
+
 stress: $(VENV)/.test
 	$(BIN)/python -m tests.stress.exactness
 	$(BIN)/python -m tests.stress.kills
 	$(BIN)/python -m tests.stress.fuzz_records
 	$(BIN)/python -m tests.stress.damage
 
-clean:
-	rm -rf $(VENV) .demo .bench build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+stress-hbase: $(VENV)/.test
+	$(BIN)/python -m tests.stress.protocol
+	$(BIN)/python -m tests.stress.hbase_exactness
+	$(BIN)/python -m tests.stress.hbase_live
+	$(BIN)/python -m tests.stress.hbase_faults
+	$(BIN)/python -m tests.stress.hbase_kills
+
+hbase:
+	@docker/hbase/entrypoint jars
+	@docker/hbase/entrypoint start
+	@echo 'make hbase-stop ends it'
+
+hbase-stop:
+	@docker/hbase/entrypoint stop
+
+clean: hbase-stop
+	rm -rf .hbase $(VENV) .demo .bench build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -77,8 +77,17 @@ class HSimIndex:
         layout: Layout | str | None = None,
         profile: Profile | str | None = None,
         lock_timeout_s: float = LOCK_TIMEOUT_S,
+        exclusive: bool = False,
     ) -> HSimIndex:
         """Open the index at `url`, with the layout and the profile it was made with.
+
+        Args:
+            url: of the index.
+            layout: what it must have been made with; any where it is None.
+            profile: likewise.
+            lock_timeout_s: on LMDB, how long a write waits for another process that writes.
+            exclusive: on HBase alone, nobody else writes the documents that are written through this index, nor does
+                so within 20 minutes after; they are written faster.
 
         Raises:
             IndexNotFoundError: there is none.
@@ -87,7 +96,7 @@ class HSimIndex:
         """
         wanted_layout = Layout.parse(layout) if isinstance(layout, str) else layout
         wanted_profile = Profile.named(profile) if isinstance(profile, str) else profile
-        store = open_store(url, lock_timeout_s=lock_timeout_s)
+        store = open_store(url, lock_timeout_s=lock_timeout_s, exclusive=exclusive)
         try:
             if wanted_layout is not None and wanted_layout != store.record.layout:
                 raise LayoutMismatchError(
@@ -254,6 +263,10 @@ class HSimIndex:
         """Return how many documents there are."""
         return self._store.count()
 
+    def is_empty(self) -> bool:
+        """Whether there is no document; cheaper than to count them."""
+        return next(self.documents(), None) is None
+
     def documents(self, *, before: int | None = None) -> Iterator[Document]:
         """Yield all documents, in order of (fingerprint, id); with `before` (ms since 1970) those first seen earlier.
 
@@ -266,8 +279,17 @@ class HSimIndex:
         """Compare the index's rows with each other, and mend them if `repair`; `progress` is told (done, total)."""
         return self._store.check(repair=repair, progress=progress)
 
-    def describe(self) -> dict[str, object]:
-        """Return facts about the index as JSON values: url, layout, profile, format, documents, rows, bytes."""
+    @property
+    def store(self) -> Store:
+        """The store, for what is true of one kind of store only."""
+        return self._store
+
+    def describe(self, *, is_counted: bool = True) -> dict[str, object]:
+        """Return facts about the index as JSON values: url, layout, profile, format, documents, rows, bytes.
+
+        Args:
+            is_counted: with the number of documents, for which HBase reads all registers.
+        """
         record = self._store.record
         return {
             "url": self.url,
@@ -275,7 +297,7 @@ class HSimIndex:
             "max_distance": self.layout.max_distance,
             "profile": record.profile,
             "format": record.format,
-            "documents": self.count(),
+            **({"documents": self.count()} if is_counted else {}),
             **self._store.describe(),
         }
 

@@ -22,6 +22,8 @@ from hsimhash.fingerprint import Profile
 from hsimhash.layout import Layout
 from hsimhash.load.ingest import OnDuplicate
 from hsimhash.load.inputs import InputOptions
+from hsimhash.store import HBASE_SCHEMES
+from hsimhash.store.hbase.address import Address
 
 DEFAULT = "default"  # the source of what nobody set
 PREFIX = "HSIMHASH_"
@@ -33,6 +35,21 @@ LOCK_TIMEOUT_MOST_S = 86_400
 
 class SettingsError(HsimhashError):
     """The settings file or a variable has an unknown key or a bad value."""
+
+
+def _store(url: str) -> str:
+    try:
+        url.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError("it should be UTF-8") from error
+    scheme, _, place = url.partition("://")
+    if scheme in HBASE_SCHEMES and place:
+        Address.parse(url)
+    elif scheme not in ("lmdb", "memory") or not place:
+        raise ValueError(
+            "use lmdb://relative/path, lmdb:///absolute/path, hbase://gateway:9091/namespace:table or memory://name"
+        )
+    return url
 
 
 def _layout(text: str) -> str:
@@ -58,7 +75,7 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(frozen=True, extra="forbid", coerce_numbers_to_str=True, allow_inf_nan=False)
 
-    store: str = Field("lmdb://hsimhash-index", pattern=r"^(lmdb|memory)://.")
+    store: Annotated[str, AfterValidator(_store)] = "lmdb://hsimhash-index"
     layout: Annotated[str, AfterValidator(_layout)] = "10"
     profile: Annotated[str, AfterValidator(_profile)] = "auto-1"
     max_distance: int | None = Field(None, ge=0, le=64)
@@ -236,9 +253,7 @@ def _refuse(error: ValidationError, given: Mapping[str, _Given]) -> NoReturn:
     problem = error.errors(include_url=False)[0]
     key = str(problem["loc"][0])
     one = given[key]
-    if problem["type"] == "string_pattern_mismatch":
-        reason = "use lmdb://relative/path, lmdb:///absolute/path or memory://name"
-    elif problem["type"] == "string_unicode":
+    if problem["type"] == "string_unicode":
         reason = "it should be UTF-8"
     else:
         reason = str(problem.get("ctx", {}).get("error") or problem["msg"].replace("Input should", "it should"))

@@ -44,6 +44,14 @@ def test_problems_have_their_exit_code_and_an_example(damaged: str) -> None:
     assert "--repair" in result.stderr
 
 
+def test_a_sample_is_for_hbase_and_not_for_repairs(damaged: str) -> None:
+    result = run("check", "--sample", "5", "--store", damaged)
+    assert result.exit_code == 2
+    assert f"{damaged} is checked whole" in result.stderr
+    result = run("check", "--sample", "5", "--repair", "--store", "hbase://gw/pages")
+    assert (result.exit_code, "leave --sample out" in result.stderr) == (2, True)
+
+
 def test_json_has_the_whole_report(damaged: str) -> None:
     result = run("check", "--store", damaged, "--json")
     assert result.exit_code == 6

@@ -184,6 +184,21 @@ def test_a_memory_store_is_refused(tmp_path: Path) -> None:
     assert "nothing would remain" in result.stderr
 
 
+def test_what_is_for_hbase_alone_is_refused_elsewhere(url: str, tmp_path: Path) -> None:
+    result = run("ingest", str(fingerprints(tmp_path / "in.tsv", 2)), "--exclusive", "--store", url)
+    assert result.exit_code == 2
+    assert "--exclusive is for an index on HBase" in result.stderr
+    assert not (tmp_path / "index").exists()
+
+
+def test_documents_come_no_faster_than_the_rate(url: str, tmp_path: Path) -> None:
+    began = time.monotonic()
+    result = run("ingest", str(fingerprints(tmp_path / "in.tsv", 60)), "--rate", "100", "--store", url)
+    assert result.exit_code == 0
+    assert time.monotonic() - began >= 0.6
+    assert run("ingest", str(tmp_path / "in.tsv"), "--rate", "0", "--store", url).exit_code == 2
+
+
 @pytest.mark.parametrize("flags", [("--layout", "4"), ("--profile", "zh-1")])
 def test_another_layout_or_profile_than_the_index_has_is_5(flags: tuple[str, str], tmp_path: Path) -> None:
     url = make_index(tmp_path, {})

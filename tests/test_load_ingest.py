@@ -20,14 +20,20 @@ from hypothesis import strategies as st
 from hsimhash.errors import CorruptionError, HsimhashError, StoreBusyError, StoreUnavailableError
 from hsimhash.fingerprint import Profile
 from hsimhash.index import HSimIndex
+from hsimhash.layout import Layout
 from hsimhash.load import IngestOptions, InputOptions, Observer, Progress, Summary, find_inputs, ingest
 from hsimhash.load.batch import Position
 from hsimhash.load.decisions import Rule, decide
 from hsimhash.load.folder import FolderLock
 from hsimhash.load.intake import Gathering, Intake
 from hsimhash.load.job import Counts
+from hsimhash.store import Record
 from hsimhash.store import bulk as bulk_module
+from hsimhash.store.hbase import bulk as hbase_bulk_module
+from hsimhash.store.hbase.store import HBaseStore
+from tests.hbase_model import Cluster, ModelGateway
 
+PROFILE = Profile.named("auto-1")
 Documents = list[tuple[str, int]]
 # Few ids and close fingerprints: documents return, move, and lie at every distance up to beyond k.
 ids = st.sampled_from(["a", "b", "c", "d", "e", "文"])
@@ -52,6 +58,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, name, 60)
     monkeypatch.setattr(bulk_module, "COMMIT_DOCUMENTS", 3)
     monkeypatch.setattr(bulk_module, "COMMIT_ROWS", 8)
+    monkeypatch.setattr(hbase_bulk_module, "BATCH_DOCUMENTS", 3)
 
 
 # The oracle.
@@ -104,8 +111,12 @@ def lines_in(summary: Summary, name: str) -> list[dict[str, object]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def filled(folder: Path, before: Documents) -> HSimIndex:
-    index = HSimIndex.create(f"lmdb://{folder / 'index'}", layout="4")
+def filled(folder: Path, before: Documents, kind: str = "lmdb") -> HSimIndex:
+    if kind == "lmdb":
+        index = HSimIndex.create(f"lmdb://{folder / 'index'}", layout="4")
+    else:
+        record = Record(Layout.named("4"), PROFILE.to_json())
+        index = HSimIndex(HBaseStore.create("hbase://model/pages", ModelGateway(Cluster()), record), PROFILE)
     index.add_many([value for _, value in before], [doc_id for doc_id, _ in before], first_seen=1)
     return index
 
@@ -139,10 +150,10 @@ def load_with_kills(index: HSimIndex, path: Path, mode: str, kills_at: list[int]
     for number in kills_at:
         with killed_at(number, is_before=is_before):
             try:
-                return load(index, path, mode)
+                return load(index, path, mode, job=path.parent / "job")
             except KilledError:
                 pass
-    return load(index, path, mode)
+    return load(index, path, mode, job=path.parent / "job")
 
 
 slow = settings(
@@ -153,14 +164,21 @@ slow = settings(
 @slow
 @given(before=documents, given=documents, kills_at=kills, is_before=st.booleans())
 @pytest.mark.parametrize("mode", ["skip", "tag"])
+@pytest.mark.parametrize("kind", ["lmdb", "hbase-model"])
 @pytest.mark.usefixtures("small")
 def test_decisions_are_those_of_documents_that_come_one_by_one_whatever_is_killed(
-    mode: str, before: Documents, given: Documents, kills_at: list[int], is_before: bool, place: Callable[[], Path]
+    kind: str,
+    mode: str,
+    before: Documents,
+    given: Documents,
+    kills_at: list[int],
+    is_before: bool,
+    place: Callable[[], Path],
 ) -> None:
     folder = place()
     oracle = OneByOne(dict(before), mode)
     expected = [oracle.take(*document) for document in given]
-    with filled(folder, before) as index:
+    with filled(folder, before, kind) as index:
         summary = load_with_kills(index, write(folder / "in.tsv", given), mode, kills_at, is_before=is_before)
         assert contents(index) == oracle.held
         assert lines_in(summary, "decisions") == expected
@@ -176,12 +194,13 @@ def test_decisions_are_those_of_documents_that_come_one_by_one_whatever_is_kille
 
 @slow
 @given(before=documents, given=documents, kills_at=kills, is_before=st.booleans())
+@pytest.mark.parametrize("kind", ["lmdb", "hbase-model"])
 @pytest.mark.usefixtures("small")
 def test_added_documents_are_all_there_whatever_is_killed(
-    before: Documents, given: Documents, kills_at: list[int], is_before: bool, place: Callable[[], Path]
+    kind: str, before: Documents, given: Documents, kills_at: list[int], is_before: bool, place: Callable[[], Path]
 ) -> None:
     folder = place()
-    with filled(folder, before) as index:
+    with filled(folder, before, kind) as index:
         summary = load_with_kills(index, write(folder / "in.tsv", given), "add", kills_at, is_before=is_before)
         assert contents(index) == {**dict(before), **dict(given)}
         counts = summary.counts

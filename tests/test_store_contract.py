@@ -1,12 +1,14 @@
-"""One contract for every store: run unchanged on memory and on LMDB."""
+"""One contract for every store: run unchanged on memory, LMDB, a model of HBase, and (`integration/`) a real one."""
 
 from __future__ import annotations
 
 import itertools
 import os
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -16,23 +18,51 @@ from hsimhash.errors import IndexExistsError, IndexNotFoundError, StoreClosedErr
 from hsimhash.layout import Layout
 from hsimhash.rowkey import encode
 from hsimhash.store import Document, Record, Store, create_store, open_store
+from hsimhash.store.hbase.store import HBaseStore
+from tests.hbase_model import DAY_MS, Cluster, ModelGateway
 
 RECORD = Record(Layout.named("10"), {"name": "test-1"})
-Place = Callable[[], str]
 _numbers = itertools.count()
 
 
-@pytest.fixture(params=["memory", "lmdb"])
+@dataclass(frozen=True)
+class Place:
+    """Where stores of one kind are made: each at the URL of a new place."""
+
+    url: Callable[[], str]
+    create: Callable[[str, Record], Store] = create_store
+    open: Callable[[str], Store] = open_store
+    settle: Callable[[Store], object] = lambda store: None  # wait until nothing is left over, and collect it
+
+
+def model_place() -> Place:
+    clusters: defaultdict[str, Cluster] = defaultdict(Cluster)
+
+    def settle(store: Store) -> None:
+        clusters[store.url].advance(DAY_MS)
+        assert store.check(repair=True).is_sound
+
+    return Place(
+        lambda: f"hbase://model/{next(_numbers)}",
+        lambda url, record: HBaseStore.create(url, ModelGateway(clusters[url]), record),
+        lambda url: HBaseStore.open(url, ModelGateway(clusters[url])),
+        settle,
+    )
+
+
+@pytest.fixture(params=["memory", "lmdb", "hbase-model"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    """A function that returns the URL of a new place."""
+    """Where the stores of a test are."""
     if request.param == "memory":
-        return lambda: f"memory://{next(_numbers)}"
-    return lambda: f"lmdb://{tmp_path / str(next(_numbers))}"
+        return Place(lambda: f"memory://{next(_numbers)}")
+    if request.param == "lmdb":
+        return Place(lambda: f"lmdb://{tmp_path / str(next(_numbers))}")
+    return model_place()
 
 
 @pytest.fixture
 def store(place: Place) -> Iterator[Store]:
-    with create_store(place(), RECORD) as made:
+    with place.create(place.url(), RECORD) as made:
         yield made
 
 
@@ -77,7 +107,7 @@ def test_an_empty_store_has_nothing(store: Store) -> None:
 
 def test_one_bucket_of_twenty_thousand_is_returned_whole(place: Place) -> None:
     values = np.arange(20_000, dtype=np.uint64)  # the first three blocks of 16 bits are the same
-    with create_store(place(), Record(Layout.named("4"), {"name": "test-1"})) as store:
+    with place.create(place.url(), Record(Layout.named("4"), {"name": "test-1"})) as store:
         store.insert([str(value).encode() for value in values], values, np.zeros(20_000, np.int64))
         rows = store.scan(store.record.layout.prefixes(0)[:1])
     assert sorted(int.from_bytes(row[5:].tobytes(), "big") for row in rows) == values.tolist()
@@ -99,21 +129,24 @@ def test_ids_with_the_same_long_beginning_are_different_documents(store: Store) 
     assert [document.doc_id for document in store.documents([3])[0]] == [second]
 
 
-def test_adding_again_keeps_first_seen_and_moving_takes_the_new_one(store: Store) -> None:
+def test_adding_again_keeps_first_seen_and_moving_takes_the_new_one(place: Place, store: Store) -> None:
     assert put(store, ("a", 5), seen=1) == 1
     assert put(store, ("a", 5), seen=2) == 0
     assert store.lookup([b"a"]) == [Document("a", 5, 1)]
     assert put(store, ("a", 6), seen=3) == 1
     assert store.lookup([b"a"]) == [Document("a", 6, 3)]
+    place.settle(store)
     assert store.documents([5, 6]) == [[], [Document("a", 6, 3)]]
     assert store.count() == 1
 
 
-def test_a_move_takes_the_old_fingerprint_out_only_when_no_document_is_left(store: Store) -> None:
+def test_a_move_takes_the_old_fingerprint_out_only_when_no_document_is_left(place: Place, store: Store) -> None:
     put(store, ("a", 5), ("b", 5))
     put(store, ("a", 2**40))
+    place.settle(store)
     assert rows_of(store, 5) & {row.tobytes() for row in encode(RECORD.layout, np.array([5], np.uint64))[0]}
     put(store, ("b", 2**40))
+    place.settle(store)
     assert not rows_of(store, 5) & {row.tobytes() for row in encode(RECORD.layout, np.array([5], np.uint64))[0]}
 
 
@@ -124,7 +157,7 @@ def test_the_last_occurrence_of_an_id_in_a_batch_counts(store: Store) -> None:
     assert store.check().leftovers == 0
 
 
-def test_removed_documents_are_gone_and_can_come_back(store: Store) -> None:
+def test_removed_documents_are_gone_and_can_come_back(place: Place, store: Store) -> None:
     put(store, ("a", 5), ("b", 5), ("c", 6))
     assert store.remove([b"a", b"nobody", b"a"]) == 1
     assert store.documents([5]) == [[Document("b", 5, 7)]]
@@ -133,6 +166,7 @@ def test_removed_documents_are_gone_and_can_come_back(store: Store) -> None:
     assert store.lookup([b"a"]) == [Document("a", 5, 9)]
     assert store.remove([b"a", b"b", b"c"]) == 3
     assert store.count() == 0
+    place.settle(store)
     assert not rows_of(store, 5, 6)
 
 
@@ -156,23 +190,25 @@ def test_walk_yields_every_document_once_in_order(store: Store) -> None:
     assert walked == sorted(expected, key=lambda document: (document.fingerprint, document.doc_id))
 
 
-def test_check_of_a_used_store_is_sound(store: Store) -> None:
+def test_check_of_a_used_store_is_sound(place: Place, store: Store) -> None:
     put(store, *[(str(number), number % 7) for number in range(100)])
     put(store, *[(str(number), number % 5) for number in range(50)])
     store.remove([b"1", b"2", b"3"])
+    assert store.check().is_sound
+    place.settle(store)
     report = store.check()
     assert (report.documents, report.problems, report.leftovers) == (97, 0, 0)
     assert report.drawer_rows == 7 * len(RECORD.layout.drawers)
 
 
 def test_create_refuses_an_existing_index_and_open_a_missing_one(place: Place) -> None:
-    url = place()
+    url = place.url()
     with pytest.raises(IndexNotFoundError, match="no index at"):
-        open_store(url)
-    with create_store(url, RECORD):
+        place.open(url)
+    with place.create(url, RECORD):
         with pytest.raises(IndexExistsError, match="already"):
-            create_store(url, RECORD)
-        with open_store(url) as again:
+            place.create(url, RECORD)
+        with place.open(url) as again:
             assert again.record == RECORD
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from hsimhash.cli.console import say
-from hsimhash.cli.options import open_index, utf8, with_settings
+from hsimhash.cli.console import print_line, say
+from hsimhash.cli.exits import ExitCode
+from hsimhash.cli.options import is_on_hbase, open_index, utf8, with_settings
 
 if TYPE_CHECKING:
     from hsimhash.settings import Settings
@@ -17,14 +19,18 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("target", type=utf8, metavar="DEST")
 @with_settings("store")
-def backup(settings: Settings, target: str) -> None:
+def backup(settings: Settings, target: str) -> ExitCode:
     """Write a copy of an index, as it is now, to the folder DEST, which must be new or empty.
 
     Others may read and write meanwhile. The copy is an index: open it with --store lmdb://DEST.
 
+    On HBase a snapshot is a backup: the lines that take one, and copy it to DEST, are printed, and the exit code is 2.
+
     \b
     Example: hsimhash backup backups/2026-01-31 --store lmdb://pages
     """
+    if is_on_hbase(settings):
+        return _tell(settings, target)
     if "://" in target:
         raise click.BadParameter(f"{target!r} is no folder; leave the lmdb:// away", param_hint="DEST")
     folder = Path(target)
@@ -33,3 +39,17 @@ def backup(settings: Settings, target: str) -> None:
     with open_index(settings) as index:
         index.backup(folder)
     say(f"{settings.store} was copied; open the copy with --store lmdb://{target}")
+    return ExitCode.DONE
+
+
+def _tell(settings: Settings, target: str) -> ExitCode:
+    from hsimhash.store.hbase.address import Address
+    from hsimhash.store.hbase.table import snapshot_line
+
+    address = Address.parse(settings.store)
+    last = re.sub(r"[^\w.-]", "-", target.rstrip("/").rpartition("/")[2], flags=re.ASCII)
+    name = f"{address.table}-{last}"
+    say("a table is backed up by its servers; in hbase shell:")
+    print_line(snapshot_line(address, name))
+    say(f"and to copy it: hbase org.apache.hadoop.hbase.snapshot.ExportSnapshot -snapshot {name} -copy-to {target}")
+    return ExitCode.MISUSED

@@ -80,6 +80,17 @@ def size(count: int) -> str:
     return f"{value:.1f} {_UNITS[unit]}" if unit else f"{count} bytes"
 
 
+def shown(name: str, value: object) -> str:
+    """Return the value of a fact as people read it; facts in bytes have names that say so."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return size(value) if name.endswith("_bytes") else f"{value:,}"
+    if isinstance(value, list):
+        return " ".join(map(str, value))
+    return "none" if value is None else str(value)
+
+
 def plural(count: int, noun: str) -> str:
     """Return `1 document`, `2,000 documents`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"

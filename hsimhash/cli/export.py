@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 import click
 
-from hsimhash.cli.console import plural, progress, say
+from hsimhash.cli.console import plural, say, staged_progress
 from hsimhash.cli.exits import naming
 from hsimhash.cli.options import open_index, with_settings
 from hsimhash.store import Document
@@ -49,12 +49,12 @@ def export(settings: Settings, output: str, overwrite: bool, form: str | None) -
     if output != "-" and Path(output).is_file() and not overwrite:
         raise click.BadParameter(f"{output} is there already; --overwrite replaces it", param_hint="'--output'")
     line_of = _tsv_line if (form or _form_of(output)) == "tsv" else _json_line
-    with open_index(settings) as index, progress("export") as tell, _written(output) as stream:
-        total, done = index.count(), 0
+    with open_index(settings) as index, staged_progress("export") as tell, _written(output) as stream:
+        done = 0
         for done, document in enumerate(index.documents(), start=1):
             stream.write(line_of(document))
-            if done % PROGRESS_DOCUMENTS == 0:
-                tell(done, max(done, total))
+            if done % PROGRESS_DOCUMENTS == 0:  # by the fingerprint: to count them first, HBase would read them all
+                tell("export", document.fingerprint >> 32, 1 << 32, plural(done, "document"))
     say(f"exported {plural(done, 'document')}")
 
 

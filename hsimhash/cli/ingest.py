@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -18,7 +19,7 @@ import click
 
 from hsimhash.cli.console import plural, print_json, say, staged_progress
 from hsimhash.cli.exits import ExitCode
-from hsimhash.cli.options import create_index, open_index, utf8, with_settings
+from hsimhash.cli.options import create_index, is_on_hbase, open_index, utf8, with_settings
 from hsimhash.cli.signals import answering
 from hsimhash.cli.streams import check_stdin
 from hsimhash.errors import IndexExistsError, IndexNotFoundError
@@ -49,6 +50,15 @@ _STAGES = {"read": "reading", "merge": "merging"}
     "job",
 )
 @click.option(
+    "--exclusive", is_flag=True, help="On HBase: no other process writes these documents; they are written faster."
+)
+@click.option(
+    "--rate",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="N",
+    help="Documents a second, at most: as they are read, or, added to HBase, as they are written.",
+)
+@click.option(
     "--fingerprint-field", type=utf8, metavar="NAME", help="The JSON field with a fingerprint, read instead of a text."
 )
 @click.option(
@@ -63,6 +73,8 @@ _STAGES = {"read": "reading", "merge": "merging"}
 def ingest(
     settings: Settings,
     inputs: tuple[str, ...],
+    exclusive: bool,
+    rate: float | None,
     fingerprint_field: str | None,
     first_seen_field: str | None,
     tags: Path | None,
@@ -78,30 +90,40 @@ def ingest(
     adds it, and writes the nearest of them down. A document of the index with the same id and another fingerprint is
     moved.
 
+    The job folder has the checkpoint, the lists and, of add, what is not in the index yet. By default it is within an
+    embedded index, and .hsimhash/jobs/… in the working folder for one on HBase. ?connections=N in the URL
+    bounds how many connections write there at once. With --exclusive no other process may write the same ids, nor do
+    so within 20 minutes after.
+
     Bad records go to a list in the job folder, and the exit code is then 7. Ctrl-C ends after the batch; the same
     command goes on where any end left it. At last a summary is printed as JSON.
 
     \b
     Example: hsimhash ingest pages.jsonl.gz --store lmdb://pages
              zcat pages.tsv.gz | hsimhash ingest - --format tsv --on-duplicate skip
+             hsimhash ingest pages.jsonl --store hbase://gw1:9091/pages --exclusive --rate 5000
     """
-    from hsimhash.load import InputOptions, find_inputs
+    from hsimhash.load import InputOptions, default_job, find_inputs
 
     reading = InputOptions(settings.format, settings.id_field, settings.text_field, fingerprint_field, first_seen_field)
+    if exclusive and not is_on_hbase(settings):
+        raise click.UsageError(f"--exclusive is for an index on HBase, and {settings.store} is not; leave it out")
     if "-" in inputs:
         check_stdin()
     found = find_inputs(inputs, reading)
-    options = _options(settings, reading, tags, fresh=fresh)
-    if options.job:
-        _check_job(options.job)
+    options = _options(settings, reading, tags, fresh=fresh, rate=rate)
+    if options.job or is_on_hbase(settings):
+        _check_job(options.job or default_job(settings.store, found))
     for note in (one.note for one in found if one.note):
         say(note)
-    with _index(settings, options) as index:
+    with _index(settings, options, exclusive=exclusive) as index:
         summary = _run(index, found, options, quiet=quiet)
     return _report(summary, is_stream=any(one.is_stream for one in found))
 
 
-def _options(settings: Settings, reading: InputOptions, tags: Path | None, *, fresh: bool) -> IngestOptions:
+def _options(
+    settings: Settings, reading: InputOptions, tags: Path | None, *, fresh: bool, rate: float | None
+) -> IngestOptions:
     from hsimhash.load import IngestOptions
 
     return IngestOptions(
@@ -112,6 +134,7 @@ def _options(settings: Settings, reading: InputOptions, tags: Path | None, *, fr
         job=Path(settings.job) if settings.job else None,
         tags=tags,
         fresh=fresh,
+        rate=rate,
     )
 
 
@@ -122,20 +145,18 @@ def _check_job(folder: Path) -> None:
         raise click.UsageError(f"job folder {folder}: {there} is no folder that can be written; choose another --job")
 
 
-def _index(settings: Settings, options: IngestOptions) -> HSimIndex:
+def _index(settings: Settings, options: IngestOptions, *, exclusive: bool) -> HSimIndex:
     """Open the index, or make it, unless the ingest would then be refused."""
     from hsimhash.load import check_options
 
     try:
-        return open_index(settings)
+        return open_index(settings, exclusive=exclusive)
     except IndexNotFoundError:
         check_options(Layout.parse(settings.layout), options)
-    try:
-        index = create_index(settings)
-    except IndexExistsError:  # another process was quicker
-        return open_index(settings)
-    say(f"made {settings.store} with layout {settings.layout} and profile {settings.profile}")
-    return index
+    with contextlib.suppress(IndexExistsError):  # another process was quicker
+        create_index(settings).close()
+        say(f"made {settings.store} with layout {settings.layout} and profile {settings.profile}")
+    return open_index(settings, exclusive=exclusive)
 
 
 def _run(index: HSimIndex, inputs: list[Input], options: IngestOptions, *, quiet: bool) -> Summary:

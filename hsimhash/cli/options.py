@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import click
 
@@ -17,12 +17,18 @@ from hsimhash.cli.console import say
 if TYPE_CHECKING:
     from hsimhash.index import HSimIndex
     from hsimhash.settings import Loaded, Settings
+    from hsimhash.store.hbase.gateway import Gateway
+    from hsimhash.store.hbase.store import HBaseStore
 
 Function = Callable[..., object]
 
 # Their values are plain text here: `Settings` alone knows what is allowed, for flags, variables and files.
 _FLAGS: dict[str, Callable[[Function], Function]] = {
-    "store": click.option("--store", metavar="URL", help="The index: lmdb://relative/path or lmdb:///absolute/path."),
+    "store": click.option(
+        "--store",
+        metavar="URL",
+        help="The index: lmdb://relative/path, lmdb:///absolute/path, or hbase://gateway:9091/namespace:table.",
+    ),
     "layout": click.option("--layout", metavar="NAME", help="4, 10, 16, 20, 28, or blocks/choice: 13,13,13,13,12/2."),
     "profile": click.option("--profile", metavar="NAME", help="What decides a text's fingerprint: auto-1, zh-1, …"),
     "max_distance": click.option(
@@ -103,7 +109,7 @@ def load_settings(flags: dict[str, object]) -> Loaded:
         raise click.UsageError(str(error)) from error
 
 
-def open_index(settings: Settings) -> HSimIndex:
+def open_index(settings: Settings, *, exclusive: bool = False) -> HSimIndex:
     """Open the index that the settings name; a layout or profile that somebody set must be the index's own."""
     from hsimhash.index import HSimIndex
 
@@ -113,15 +119,33 @@ def open_index(settings: Settings) -> HSimIndex:
         layout=settings.layout if "layout" in asked else None,
         profile=settings.profile if "profile" in asked else None,
         lock_timeout_s=settings.lock_timeout_s,
+        exclusive=exclusive,
     )
+
+
+def is_on_hbase(settings: Settings) -> bool:
+    """Whether the index that the settings name is a table on HBase."""
+    from hsimhash.store import is_hbase
+
+    return is_hbase(settings.store)
+
+
+def gateway_of(index: HSimIndex) -> Gateway:
+    """Return the gateway of an index on HBase."""
+    return cast("HBaseStore", index.store).gateway
+
+
+def refuse_memory(settings: Settings) -> None:
+    """Refuse an index in memory, which ends with the command."""
+    if settings.store.startswith("memory:"):
+        raise click.UsageError(f"nothing would remain of {settings.store} after this command; use lmdb://…")
 
 
 def create_index(settings: Settings) -> HSimIndex:
     """Make and open the index that the settings name, with their layout and profile."""
     from hsimhash.index import HSimIndex
 
-    if settings.store.startswith("memory:"):
-        raise click.UsageError(f"nothing would remain of {settings.store} after this command; use lmdb://…")
+    refuse_memory(settings)
     return HSimIndex.create(
         settings.store, layout=settings.layout, profile=settings.profile, lock_timeout_s=settings.lock_timeout_s
     )

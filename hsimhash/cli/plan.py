@@ -11,9 +11,6 @@ from hsimhash.cli.console import print_json, print_line, print_table, size
 from hsimhash.cli.options import json_option
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from hsimhash.plan import Cost
 
 MOST_DOCUMENTS = 10**15  # more than anybody has; beyond it tables and sizes are no longer readable
@@ -42,9 +39,10 @@ def plan(documents: int, distance: int, sample: Path | None, as_json: bool) -> N
              hsimhash export --store lmdb://pages --format tsv | shuf -n 100000 > sample.tsv
              hsimhash plan --documents 1000000000 --sample sample.tsv
     """
+    from hsimhash.cli.sample import read_sample
     from hsimhash.plan import cost, layouts_for, recommend
 
-    fingerprints = _read_sample(sample) if sample else None
+    fingerprints = read_sample(sample, "--sample") if sample else None
     try:
         layouts = layouts_for(distance)
     except ValueError as error:
@@ -56,24 +54,6 @@ def plan(documents: int, distance: int, sample: Path | None, as_json: bool) -> N
         return
     _print_table(costs, best)
     print_line(f"recommended: layout {best.layout.name}: {reason}")
-
-
-def _read_sample(path: Path) -> NDArray[np.uint64]:
-    import numpy as np
-
-    from hsimhash.fingerprint import parse_fingerprint
-
-    found = []
-    with path.open(encoding="utf-8", errors="replace") as lines:
-        for number, line in enumerate(lines, start=1):
-            if line.strip():
-                try:
-                    found.append(parse_fingerprint(line.strip().split("\t")[-1]))
-                except ValueError as error:
-                    raise click.BadParameter(f"{path}:{number}: {error}", param_hint="'--sample'") from error
-    if not found:
-        raise click.BadParameter(f"{path} has no fingerprint", param_hint="'--sample'")
-    return np.array(found, np.uint64)
 
 
 def _fields(cost: Cost) -> dict[str, object]:

@@ -30,8 +30,9 @@ from hsimhash.load.folder import job_errors
 from hsimhash.load.inputs import Input, InputOptions
 from hsimhash.load.intake import Gathering, Intake, intakes
 from hsimhash.load.job import Counts, Job, JobSpec, State
+from hsimhash.load.pace import Pace
 from hsimhash.load.records import Reader
-from hsimhash.store import BulkLoad
+from hsimhash.store import BulkLoad, is_hbase, store_name
 
 RUN_DOCUMENTS = 1_000_000  # in one sorted run
 RUN_ID_CHARACTERS = 64 << 20  # of ids in one sorted run
@@ -40,6 +41,7 @@ RUN_SHARE = 0.02  # this share of it: a job of days shall not leave thousands of
 DECIDED_AT_ONCE = 2_000  # each is compared with all of them
 GATHERED_DOCUMENTS = 1_000  # of `skip` and `tag`: so many for a checkpoint, or
 GATHERED_S = 1.0  # what came in this time
+JOBS = Path(".hsimhash", "jobs")  # of an index that is no folder itself
 LITTLE_BYTES = 1 << 20  # of inputs; for so little one process is quicker than several
 BULK_BLOCK_BYTES = 256 << 10
 DECIDED_BLOCK_BYTES = 64 << 10
@@ -57,9 +59,10 @@ class IngestOptions:
         max_distance: what counts as a match for `skip` and `tag`: 0 to the layout's k, its default.
         reading: how the inputs are read.
         workers: processes that fingerprint texts; by default one per core.
-        job: the job folder; by default one within the embedded index, by the names of the inputs.
+        job: the job folder; by default that of `default_job`.
         tags: where `tag` writes; by default `tags.jsonl` in the job folder.
         fresh: forget what an earlier call left in the job folder.
+        rate: documents a second, at most: read, or, in bulk on HBase, brought into the table.
     """
 
     on_duplicate: OnDuplicate = "add"
@@ -69,8 +72,11 @@ class IngestOptions:
     job: Path | None = None
     tags: Path | None = None
     fresh: bool = False
+    rate: float | None = None
 
     def __post_init__(self) -> None:
+        if self.rate is not None and not self.rate > 0:
+            raise ValueError(f"rate {self.rate} is no number of documents a second; it must be greater than 0")
         if self.on_duplicate not in ("add", "skip", "tag"):
             raise ValueError(f"on_duplicate is add, skip or tag, not {self.on_duplicate!r}")
         if self.tags is not None and self.on_duplicate != "tag":
@@ -142,7 +148,7 @@ def ingest(
     folder = options.job or default_job(_url(index), inputs)
     rule = check_options(index.layout, options)
     spec = _spec(index, inputs, options, rule)
-    with Job.open(folder, spec, tags=options.tags, fresh=options.fresh, is_index_empty=index.count() == 0) as job:
+    with Job.open(folder, spec, tags=options.tags, fresh=options.fresh, is_index_empty=index.is_empty) as job:
         run = _Run(index, inputs, options, observer, job)
         if job.was_done:
             if not job.has_summary:  # killed before it was written
@@ -154,13 +160,17 @@ def ingest(
 
 
 def default_job(url: str, inputs: Sequence[Input]) -> Path:
-    """Return the job folder for these inputs within an embedded index; `ValueError` for any other store."""
+    """Return the folder of a job that is not told one: for each store and inputs another.
+
+    It is within an embedded index, and below `JOBS` in the working folder for one on HBase; `ValueError` for others.
+    """
     scheme, _, place = url.partition("://")
-    if scheme != "lmdb":
+    if scheme != "lmdb" and not is_hbase(url):
         raise ValueError(f"{url} has no place for a job folder; say which one to use")
-    names = "\0".join([os.path.abspath(place), *(one.place for one in inputs)])  # noqa: PTH100 (links stay links)
+    name = store_name(url)
+    names = "\0".join([name.removeprefix("lmdb://"), *(one.place for one in inputs)])
     digest = hashlib.blake2b(names.encode(errors="surrogateescape"), digest_size=8).hexdigest()
-    return Path(place, "jobs", digest)
+    return Path(place, "jobs", digest) if scheme == "lmdb" else JOBS / digest
 
 
 def check_options(layout: Layout, options: IngestOptions) -> Rule:
@@ -188,7 +198,7 @@ def _check_tags(tags: Path) -> None:
 
 def _spec(index: HSimIndex, inputs: Sequence[Input], options: IngestOptions, rule: Rule) -> JobSpec:
     settings: dict[str, object] = {
-        "store": _url(index),
+        "store": store_name(_url(index)),
         "layout": index.layout.name,
         "profile": index.profile.name,
         "on_duplicate": options.on_duplicate,
@@ -224,6 +234,10 @@ class _Run:
         self._seconds_before = job.checkpoint.seconds
         self._began_at = time.monotonic()
         is_bulk = options.on_duplicate == "add"
+        is_written_at_rate = is_bulk and is_hbase(index.url)
+        self._reading = Pace(None if is_written_at_rate else options.rate, observer.stop)
+        self._writing = Pace(options.rate if is_written_at_rate else None, observer.stop)
+        self._merged: int | None = None  # so far; the first number that a merge tells is of calls before
         block_bytes = BULK_BLOCK_BYTES if is_bulk else DECIDED_BLOCK_BYTES
         self._reader = Reader(inputs, options.reading, observer.stop, block_bytes)
 
@@ -296,6 +310,7 @@ class _Run:
                 if is_enough(gathering):
                     yield gathering
                     gathering = Gathering()
+                self._reading.keep(intake.counts.documents)
         if gathering.end is not None:
             yield gathering
 
@@ -388,4 +403,6 @@ class _Run:
         self._observer.progress(Progress("read", done, total, documents))
 
     def _tell_merge(self, done: int, total: int) -> None:
+        self._writing.keep(done - (done if self._merged is None else self._merged))
+        self._merged = done
         self._observer.progress(Progress("merge", done, total, self._counts.documents))

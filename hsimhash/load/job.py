@@ -21,7 +21,7 @@ import dataclasses
 import json
 import shutil
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -210,7 +210,9 @@ class Job:
         self._lock = FolderLock(folder / _LOCK)
 
     @classmethod
-    def open(cls, folder: Path, spec: JobSpec, *, tags: Path | None, fresh: bool, is_index_empty: bool) -> Job:
+    def open(
+        cls, folder: Path, spec: JobSpec, *, tags: Path | None, fresh: bool, is_index_empty: Callable[[], bool]
+    ) -> Job:
         """Begin a job, or go on with the one in the folder.
 
         Args:
@@ -218,7 +220,7 @@ class Job:
             spec: what it is begun with.
             tags: the list of tags, where it shall not be in the folder.
             fresh: forget what is in the folder.
-            is_index_empty: the index has no document, so that what a job had added would be gone.
+            is_index_empty: whether the index has no document, so that what a job had added would be gone.
 
         Raises:
             ValueError: the job there was begun otherwise, or the folder's files are not a job's.
@@ -236,11 +238,11 @@ class Job:
             raise
         return job
 
-    def _begin(self, spec: JobSpec, *, fresh: bool, is_index_empty: bool) -> None:
+    def _begin(self, spec: JobSpec, *, fresh: bool, is_index_empty: Callable[[], bool]) -> None:
         stored = None if fresh else self._stored()
         if stored is not None:
             begun, checkpoint = stored
-            has_lost = is_index_empty and checkpoint.counts.added + checkpoint.counts.unchanged > 0
+            has_lost = checkpoint.counts.added + checkpoint.counts.unchanged > 0 and is_index_empty()
             differences = spec.differences(begun)
             if checkpoint.state is State.DONE:
                 self.was_done = spec.can_repeat and not differences and not has_lost

@@ -2,22 +2,54 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from pathlib import Path
 
 from hsimhash.store.base import LOCK_TIMEOUT_S, BulkLoad, CheckReport, Document, Record, Store
 from hsimhash.store.embedded import EmbeddedStore
+from hsimhash.store.hbase.address import DEFAULT_PORTS as HBASE_SCHEMES
+from hsimhash.store.hbase.address import Address, Options
 from hsimhash.store.memory import MemoryStore
 
-__all__ = ["BulkLoad", "CheckReport", "Document", "Record", "Store", "create_store", "open_store"]
+__all__ = [
+    "HBASE_SCHEMES",
+    "BulkLoad",
+    "CheckReport",
+    "Document",
+    "Record",
+    "Store",
+    "create_store",
+    "is_hbase",
+    "open_store",
+    "store_name",
+]
 
 
 def _split(url: str) -> tuple[str, str]:
     scheme, separator, place = url.partition("://")
-    if not separator or scheme not in ("lmdb", "memory") or not place:
+    if not separator or scheme not in ("lmdb", "memory", *HBASE_SCHEMES) or not place:
         raise ValueError(
-            f"store {url!r} is no URL of a store; use lmdb://relative/path, lmdb:///absolute/path or memory://name"
+            f"store {url!r} is no URL of a store; use lmdb://relative/path, lmdb:///absolute/path, "
+            f"hbase://gateway:9091/table or memory://name"
         )
     return scheme, place
+
+
+def is_hbase(url: str) -> bool:
+    """Whether a URL is that of a store on HBase."""
+    return url.partition("://")[0] in HBASE_SCHEMES
+
+
+def store_name(url: str) -> str:
+    """Return the URL that the same store has in any working folder, and however it is talked to."""
+    scheme, place = _split(url)
+    if scheme == "lmdb":
+        return f"{scheme}://{os.path.abspath(place)}"  # noqa: PTH100 (links stay links)
+    if scheme in HBASE_SCHEMES:
+        address = Address.parse(url)
+        return str(replace(address, options=Options(path=address.options.path)))
+    return url
 
 
 def create_store(url: str, record: Record, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -> Store:
@@ -25,12 +57,28 @@ def create_store(url: str, record: Record, *, lock_timeout_s: float = LOCK_TIMEO
     scheme, place = _split(url)
     if scheme == "lmdb":
         return EmbeddedStore.create(url, Path(place), record, lock_timeout_s=lock_timeout_s)
+    if scheme in HBASE_SCHEMES:
+        from hsimhash.store.hbase.opening import create_hbase_store
+
+        return create_hbase_store(url, record)
     return MemoryStore.create(url, record)
 
 
-def open_store(url: str, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -> Store:
-    """Open the index at `url`; `IndexNotFoundError` where there is none, `ValueError` for no URL of a store."""
+def open_store(url: str, *, lock_timeout_s: float = LOCK_TIMEOUT_S, exclusive: bool = False) -> Store:
+    """Open the index at `url`; `IndexNotFoundError` where there is none, `ValueError` for no URL of a store.
+
+    Args:
+        url: of the store.
+        lock_timeout_s: of the embedded store, how long a write waits for another process that writes.
+        exclusive: of HBase alone, nobody else writes the documents that this store is given: they are written faster.
+    """
     scheme, place = _split(url)
+    if exclusive and scheme not in HBASE_SCHEMES:
+        raise ValueError(f"exclusive writing is for HBase, and {url} is not on it; leave it out")
     if scheme == "lmdb":
         return EmbeddedStore(url, Path(place), lock_timeout_s=lock_timeout_s)
+    if scheme in HBASE_SCHEMES:
+        from hsimhash.store.hbase.opening import open_hbase_store
+
+        return open_hbase_store(url, exclusive=exclusive)
     return MemoryStore.open(url)

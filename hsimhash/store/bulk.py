@@ -17,9 +17,8 @@ import heapq
 import itertools
 import json
 import logging
-import shutil
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -28,10 +27,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from hsimhash.errors import StoreUnavailableError
 from hsimhash.layout import Drawer
 from hsimhash.rowkey import FINGERPRINT_BYTES, PREFIX_BYTES
-from hsimhash.store.base import Progress, check_documents, last_occurrences
+from hsimhash.store.base import Progress
 from hsimhash.store.damage import DamagedRowError
 from hsimhash.store.embedded import (
     DIGEST_BYTES,
@@ -39,7 +37,17 @@ from hsimhash.store.embedded import (
     Rows,
     unpack_register,
 )
-from hsimhash.store.runs import REGISTER, Run, drawer_rows, join_registers, permuted_of, write_array, write_permuted
+from hsimhash.store.runs import (
+    REGISTER,
+    Run,
+    RunFolder,
+    drawer_rows,
+    join_registers,
+    permuted_of,
+    run_errors,
+    write_array,
+    write_permuted,
+)
 
 if TYPE_CHECKING:
     import lmdb
@@ -51,61 +59,30 @@ _DONE = "done"  # the stage after the last
 _log = logging.getLogger("hsimhash.store")
 
 
-class SortedRuns:
+class SortedRuns(RunFolder):
     """A bulk load of the embedded store; see `BulkLoad` and the module's text."""
 
     def __init__(self, store: EmbeddedStore, folder: Path) -> None:
+        super().__init__(folder)
         self._store = store
-        self._folder = folder
-        self._runs: list[Run] = []
-        with _file_errors(folder):
-            folder.mkdir(parents=True, exist_ok=True)
+        with run_errors(folder):
             self._token = self._read_token()
-            while (self._path(len(self._runs)) / "fingerprints").is_file():
-                self._runs.append(Run(self._path(len(self._runs))))
-
-    def _path(self, number: int) -> Path:
-        return self._folder / f"run-{number + 1:06d}"
 
     def _read_token(self) -> str:
-        path = self._folder / "token"
+        path = self.folder / "token"
         if not path.exists() or not path.read_text():
             path.write_text(uuid.uuid4().hex)
         return path.read_text()
 
-    @property
-    def runs(self) -> int:
-        """How many runs are durable."""
-        return len(self._runs)
-
-    def add_run(
-        self, fingerprints: NDArray[np.uint64], doc_ids: Sequence[str], first_seen: NDArray[np.int64] | int
-    ) -> None:
-        """Sort documents and write them as one run; see `BulkLoad.add_run`."""
-        fingerprints, ids, times = check_documents(fingerprints, doc_ids, first_seen)
-        last = last_occurrences(ids)
-        if len(last) < len(ids):
-            ids, fingerprints, times = [ids[position] for position in last], fingerprints[last], times[last]
-        with _file_errors(self._folder):
-            path = self._path(self.runs)
-            Run.write(path, fingerprints, ids, times)
-            self._runs.append(Run(path))
-
-    def discard_after(self, runs: int) -> None:
-        """Drop the runs beyond the first `runs`."""
-        with _file_errors(self._folder):
-            if runs < len(self._runs):
-                (self._folder / "token").unlink()  # what the index knows of a merge is of other runs
-                self._token = self._read_token()
-            for run in reversed(self._runs[runs:]):
-                run.delete()
-            self._runs = self._runs[:runs]
+    def _forget_merge(self) -> None:
+        (self.folder / "token").unlink()  # what the index knows of a merge is of other runs
+        self._token = self._read_token()
 
     def merge(self, *, progress: Progress | None = None, stop: Callable[[], bool] | None = None) -> int | None:
         """Bring all runs into the index; see `BulkLoad.merge`."""
         if not self._runs:
             return 0
-        with _file_errors(self._folder), self._store.environment.locked(self._store.lock_timeout_s):
+        with run_errors(self.folder), self._store.environment.locked(self._store.lock_timeout_s):
             return _Merge(self._store, self._runs, self._token, progress, stop).run()
 
     def delete(self) -> None:
@@ -116,17 +93,7 @@ class SortedRuns:
         if is_remembered:
             with environment.write(self._store.lock_timeout_s) as transaction:
                 transaction.delete(key, db=environment.databases["record"])
-        with _file_errors(self._folder):
-            for run in reversed(self._runs):
-                run.delete()
-            shutil.rmtree(self._folder)
-        self._runs = []
-
-    def __enter__(self) -> SortedRuns:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        pass
+        super().delete()
 
 
 def _all_written(consumed_and_added: tuple[int, int]) -> None:
@@ -384,18 +351,6 @@ class _Merge:
             old = moved.get(key)
             if old is not None and old[:FINGERPRINT_BYTES] != value[:FINGERPRINT_BYTES]:
                 rows.unlist(doc_id_of(position), unpack_register(old)[0])
-
-
-@contextmanager
-def _file_errors(folder: Path) -> Iterator[None]:
-    """Raise errors of the run files as `StoreUnavailableError`, naming the file."""
-    try:
-        yield
-    except OSError as error:
-        raise StoreUnavailableError(
-            f"cannot use the sorted runs in {error.filename or folder}: {error.strerror or error}; what was "
-            f"acknowledged is kept: free the disk or mend the folder, and go on"
-        ) from error
 
 
 def _edge(number: int) -> bytes:

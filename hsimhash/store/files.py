@@ -13,19 +13,23 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
 import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 
 import lmdb
 
 from hsimhash.errors import CorruptionError, IndexNotFoundError, StoreUnavailableError
 from hsimhash.store.damage import DamagedRowError, damaged
+from hsimhash.store.locks import WRITER_LOCK, WRITER_QUEUE, WriterLock
 
 DATA_LINK = "data.mdb"
+JOBS = "jobs"
 MAP_BYTES = 1 << 40  # address space, not disk: the file grows as it is written
 MAX_READERS = 1024  # simultaneous readers, over all processes
 EMPTY_INDEX_BYTES = 1 << 16
@@ -319,6 +323,34 @@ def delete_files(data: Path) -> None:
     """Delete a data file and its lock file; who has them open keeps reading them."""
     data.unlink(missing_ok=True)
     Path(f"{data}-lock").unlink(missing_ok=True)
+
+
+def refuse_no_index(folder: Path) -> None:
+    """Raise `IndexNotFoundError` unless a folder has the link to a data file of its own, be that there or lost."""
+    link = folder / DATA_LINK
+    if not (link.is_symlink() and fnmatch(str(link.readlink()), "data-*.mdb")):
+        raise IndexNotFoundError(
+            f"no index at {folder}: there is no {DATA_LINK} that names a data file, as 'hsimhash create-table' makes it"
+        )
+
+
+def drop_index(folder: Path, *, lock_timeout_s: float) -> None:
+    """Delete an index, damaged or not, and its folder unless that has other files.
+
+    Raises:
+        IndexNotFoundError: the folder has no link to a data file of its own.
+        StoreBusyError: another process wrote for all that time; nothing was deleted.
+    """
+    refuse_no_index(folder)
+    link = folder / DATA_LINK
+    with WriterLock(folder / WRITER_LOCK).held(lock_timeout_s):
+        link.unlink()  # first: there is no half of an index at any time
+        sync_folder(folder)
+        shutil.rmtree(folder / JOBS, ignore_errors=True)
+        for file in (*folder.glob("data-*.mdb*"), folder / WRITER_QUEUE, folder / WRITER_LOCK):
+            file.unlink(missing_ok=True)
+    with suppress(OSError):  # there are other files
+        folder.rmdir()
 
 
 def sync_file(path: Path) -> None:

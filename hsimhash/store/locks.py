@@ -138,6 +138,21 @@ class LockFile:
         self._fd = -1
 
 
+def writer_of(lock: Path) -> str | None:
+    """Return the pid of the process that holds a writer's lock, None where nobody does."""
+    try:
+        fd = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return LockFile(lock).holder()
+    finally:
+        os.close(fd)
+    return None
+
+
 class WriterLock:
     """The right to write an index: one thread of one process at a time; re-entrant within the thread."""
 

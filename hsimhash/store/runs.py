@@ -1,4 +1,4 @@
-"""Sorted runs: files of documents in the two orders in which the embedded store is written.
+"""Sorted runs: files of documents in the two orders in which the embedded store is written; other stores read one.
 
 A run is a folder of arrays, in native byte order but for `registers`. In the order of (fingerprint, id): `fingerprints`
 (uint64), `first_seen` (int64), `id_ends` (int64, one more than there are documents), `ids`. In the order of the ids'
@@ -14,15 +14,18 @@ import itertools
 import os
 import shutil
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hsimhash.errors import StoreUnavailableError
 from hsimhash.layout import Drawer
 from hsimhash.rowkey import FINGERPRINT_BYTES, PREFIX_BYTES, ROWKEY_BYTES, fingerprint_bytes
+from hsimhash.store.base import check_documents, last_occurrences
 from hsimhash.store.embedded import digest, document_key, document_value, key_part
 from hsimhash.store.files import sync_folder
 
@@ -109,6 +112,77 @@ class Run:
         start = bisect_left(starts, low, key=int)  # np.searchsorted would copy the whole column first
         stop = bisect_left(starts, high, key=int)
         return self.read("registers", REGISTER, start, stop), start
+
+
+class RunFolder:
+    """A folder of sorted runs, numbered from 1; what every bulk load has, see `BulkLoad`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._runs: list[Run] = []
+        with run_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            while (self._path(len(self._runs)) / "fingerprints").is_file():
+                self._runs.append(Run(self._path(len(self._runs))))
+
+    def _path(self, number: int) -> Path:
+        return self.folder / f"run-{number + 1:06d}"
+
+    @property
+    def runs(self) -> int:
+        """How many runs are durable."""
+        return len(self._runs)
+
+    def add_run(
+        self, fingerprints: NDArray[np.uint64], doc_ids: Sequence[str], first_seen: NDArray[np.int64] | int
+    ) -> None:
+        """Sort documents and write them as one run; see `BulkLoad.add_run`."""
+        fingerprints, ids, times = check_documents(fingerprints, doc_ids, first_seen)
+        last = last_occurrences(ids)
+        if len(last) < len(ids):
+            ids, fingerprints, times = [ids[position] for position in last], fingerprints[last], times[last]
+        with run_errors(self.folder):
+            path = self._path(self.runs)
+            Run.write(path, fingerprints, ids, times)
+            self._runs.append(Run(path))
+
+    def discard_after(self, runs: int) -> None:
+        """Drop the runs beyond the first `runs`."""
+        with run_errors(self.folder):
+            if runs < len(self._runs):
+                self._forget_merge()
+            for run in reversed(self._runs[runs:]):
+                run.delete()
+            self._runs = self._runs[:runs]
+
+    def _forget_merge(self) -> None:
+        """Forget how far a merge of these runs came."""
+
+    def delete(self) -> None:
+        """Remove the runs."""
+        with run_errors(self.folder):
+            for run in reversed(self._runs):
+                run.delete()
+            shutil.rmtree(self.folder)
+        self._runs = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        pass
+
+
+@contextmanager
+def run_errors(folder: Path) -> Iterator[None]:
+    """Raise errors of the run files as `StoreUnavailableError`, naming the file."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreUnavailableError(
+            f"cannot use the sorted runs in {error.filename or folder}: {error.strerror or error}; what was "
+            f"acknowledged is kept: free the disk or mend the folder, and go on"
+        ) from error
 
 
 def _document_order(fingerprints: NDArray[np.uint64], ids: list[bytes]) -> NDArray[np.intp]:

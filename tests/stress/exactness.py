@@ -193,7 +193,7 @@ def check_layout(name: str, folder: Path, *, stored: int = STORED, queries: int 
     ways_to_flip = f"{plan.patterns:,} ways to flip 0 to {k + 1} bits"
     print(f"layout {name:>2}: {stored:,} stored, {queries:,} queries, {ways_to_flip}")
     for way, outcome in outcomes.items():
-        _print_outcome(way, outcome)
+        print_outcome(way, outcome)
     return outcomes
 
 
@@ -223,11 +223,12 @@ def check_real(name: str, folder: Path, fingerprints: Numbers, pairs: Path) -> O
         found = answered(index.query_many(fingerprints, max_distance=k, exclude=ids))
     outcome = compared(np.sort(_packed_many(left, right, bits)), found)
     print(f"layout {name:>2}: the pairs of {len(fingerprints):,} real fingerprints within {k} bits, from both sides")
-    _print_outcome("batches", outcome)
+    print_outcome("batches", outcome)
     return outcome
 
 
-def _print_outcome(way: str, outcome: Outcome) -> None:
+def print_outcome(way: str, outcome: Outcome) -> None:
+    """Print whether what was found by one way of asking is exact."""
     word = "PASS" if outcome.is_exact else "FAIL"
     print(f"{word}  {way}: {outcome.right:,} matches, {outcome.missed} missed, {outcome.extra} extra", flush=True)
 

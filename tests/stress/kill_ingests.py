@@ -115,12 +115,16 @@ def _texts(folder: Path, rng: np.random.Generator, count: int) -> Path:
 
 def result_of(folder: Path) -> Result:
     """Return what a finished ingest left in a folder."""
-    job = folder / "job"
-    lists = {name: path.read_bytes() for name in _LISTS if (path := job / f"{name}.jsonl").exists()}
-    summary = json.loads(path.read_text()) if (path := job / "summary.json").exists() else {}
     with HSimIndex.open(url_in(folder)) as index:
         leftovers = index.check().leftovers
-    return Result(contents(url_in(folder)), lists, {name: summary.get(name, -1) for name in _COUNTS}, leftovers)
+    return result(url_in(folder), folder / "job", leftovers)
+
+
+def result(url: str, job: Path, leftovers: int = 0) -> Result:
+    """Return what a finished ingest left in an index and in its job's folder."""
+    lists = {name: path.read_bytes() for name in _LISTS if (path := job / f"{name}.jsonl").exists()}
+    summary = json.loads(path.read_text()) if (path := job / "summary.json").exists() else {}
+    return Result(contents(url), lists, {name: summary.get(name, -1) for name in _COUNTS}, leftovers)
 
 
 def undisturbed(ingest: Ingest, folder: Path) -> tuple[Result, float]:
@@ -148,7 +152,7 @@ def kill_ingests(name: str, kills: int, tally: Tally, folder: Path, documents: i
         while not _is_done_before_kill(ingest, trial, _next_delay(rng, whole_s, kills, tally, name), tally, what):
             if not check(url_in(trial), tally, f"{what}, kill {tally.kills_of(name)}"):
                 return
-            tally.lost += lost_documents(ingest, trial, tally, what)
+            tally.lost += lost_documents(ingest, url_in(trial), trial, tally, what)
         tally.ends += 1
         found = result_of(trial)
         tally.unequal_ends += found.documents != expected.documents
@@ -192,9 +196,9 @@ def differences(expected: Result, found: Result) -> list[str]:
     return differing[:5]
 
 
-def lost_documents(ingest: Ingest, trial: Path, tally: Tally, what: str) -> int:
+def lost_documents(ingest: Ingest, url: str, trial: Path, tally: Tally, what: str) -> int:
     """Return how many documents of before, or acknowledged since, are not where they may be."""
-    found = contents(url_in(trial))
+    found = contents(url)
     lost = [doc_id for doc_id in ingest.base_documents if doc_id not in found]
     lost += [doc_id for doc_id, (value, _) in found.items() if value not in ingest.fingerprints.get(doc_id, {value})]
     checkpoint, job = checkpoint_of(trial), trial / "job"

@@ -28,6 +28,7 @@ SMALL = {
         "BULK_BLOCK_BYTES": 4 << 10,
         "DECIDED_BLOCK_BYTES": 2 << 10,
     },
+    "hsimhash.store.hbase.bulk": {"BATCH_DOCUMENTS": 40},
     "hsimhash.load.records": {"TEXT_BLOCK_BYTES": 16 << 10},
 }
 IDS, FINGERPRINTS = 200, 60  # of the writers: few, so that documents move, and share fingerprints

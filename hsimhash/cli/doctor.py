@@ -1,0 +1,79 @@
+"""`hsimhash doctor`: look at an index from the outside in, and say what is wrong and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from hsimhash.cli.console import print_json, print_line
+from hsimhash.cli.exits import ExitCode, exit_code_of
+from hsimhash.cli.options import is_on_hbase, json_option, refuse_memory, with_settings
+
+if TYPE_CHECKING:
+    from hsimhash.settings import Settings
+    from hsimhash.store.checkup import Check
+
+
+@click.command()
+@with_settings("store")
+@click.option("--write", "writes", is_flag=True, help="HBase: write a cell to each server too, and delete it.")
+@click.option("--quick", "is_quick", is_flag=True, help="Only whether the index can be read: exit code 0 or 4.")
+@json_option
+def doctor(settings: Settings, writes: bool, is_quick: bool, as_json: bool) -> ExitCode:
+    """Look at an index from the outside in, and print a line for each check: ok, warn, or fail, with what to do.
+
+    On HBase: each gateway (resolves, connects, which Thrift), the table and its settings, the record, regions, round
+    trips; with --write also a write to each server and its clock. An embedded index: folder, record, writer, disk.
+    At the end the settings to paste into hsimhash.yaml.
+
+    Exit codes: 0 nothing failed, 4 cannot be reached, 5 no index there, 6 something else failed.
+
+    \b
+    Example: hsimhash doctor --store hbase://gw1,gw2/crawl:pages
+             hsimhash doctor --store hbase://gw1/crawl:pages --quick
+    """
+    refuse_memory(settings)
+    found = []
+    for check in _checks(settings, writes=writes, is_quick=is_quick):
+        found.append(check)
+        if not as_json:
+            print_line(f"{check.status:4}  {check.name}: {' '.join(check.message.splitlines())}")
+    code = ExitCode.DONE if all(check.status != "fail" for check in found) else _exit_code(found, is_quick=is_quick)
+    if as_json:
+        checks = [{"name": one.name, "status": one.status, "message": one.message} for one in found]
+        print_json({"url": settings.store, "is_well": code == ExitCode.DONE, "checks": checks})
+    elif not is_quick:
+        _print_settings(settings, found)
+    return code
+
+
+def _checks(settings: Settings, *, writes: bool, is_quick: bool) -> Iterator[Check]:
+    if is_on_hbase(settings):
+        from hsimhash.store.hbase.checkup import hbase_checks, quick_checks
+
+        return quick_checks(settings.store) if is_quick else hbase_checks(settings.store, writes=writes)
+    from hsimhash.store.checkup import embedded_checks
+
+    return embedded_checks(settings.store, Path(settings.store.removeprefix("lmdb://")))
+
+
+def _exit_code(found: list[Check], *, is_quick: bool) -> ExitCode:
+    if is_quick:
+        return ExitCode.STORE_UNREACHABLE
+    # A gateway that is down is no reason to call the index unreachable while another one answers.
+    behind = [check for check in found if not check.name.startswith("gateway")]
+    codes = [exit_code_of(check.error) for check in behind or found if check.error]
+    known = (ExitCode.STORE_UNREACHABLE, ExitCode.MISMATCH)
+    return next((code for code in known if code in codes), ExitCode.PROBLEMS_FOUND)
+
+
+def _print_settings(settings: Settings, found: list[Check]) -> None:
+    print_line("")
+    print_line("# hsimhash.yaml")
+    print_line(f"store: {settings.store}")
+    for record in (check.record for check in found if check.record):
+        print_line(f'layout: "{record.layout.name}"')
+        print_line(f"profile: {record.profile.get('name')}")

@@ -1,0 +1,74 @@
+"""`hsimhash drop-table`: delete an index and all that is in it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from hsimhash.cli.console import say
+from hsimhash.cli.exits import ExitCode
+from hsimhash.cli.options import confirm, is_on_hbase, refuse_memory, with_settings, yes_option
+from hsimhash.errors import HsimhashError, IndexNotFoundError
+
+if TYPE_CHECKING:
+    from hsimhash.settings import Settings
+
+
+@click.command("drop-table")
+@with_settings("store", "lock_timeout_s")
+@yes_option
+def drop_table(settings: Settings, is_confirmed: bool) -> ExitCode:
+    """Delete an index, a damaged one too, and all that is in it. What is no index is refused.
+
+    On HBase the line for hbase shell that keeps a snapshot is shown first; the table is disabled and dropped. An
+    embedded index goes with its job folders; other files in its folder stay.
+
+    \b
+    Example: hsimhash drop-table --store lmdb://old --yes
+             hsimhash drop-table --store hbase://gw1/crawl:old
+    """
+    refuse_memory(settings)
+    is_dropped = _drop_table(settings, is_confirmed) if is_on_hbase(settings) else _drop_folder(settings, is_confirmed)
+    if not is_dropped:
+        return ExitCode.FAILED
+    say(f"dropped {settings.store}")
+    return ExitCode.DONE
+
+
+def _drop_table(settings: Settings, is_confirmed: bool) -> bool:
+    from hsimhash.store.hbase.address import Address
+    from hsimhash.store.hbase.admin import Admin
+    from hsimhash.store.hbase.table import TableSettings, families, snapshot_line
+
+    address = Address.parse(settings.store)
+    with Admin(address) as admin:
+        found = admin.family_names()
+        if not found:
+            raise IndexNotFoundError(f"no index at {settings.store}: there is no such table")
+        if found != {family.name for family in families(TableSettings())}:
+            raise HsimhashError(
+                f"table {address.full_table.decode()} is no index: its column families are {', '.join(sorted(found))}; "
+                f"if it shall go, drop it in hbase shell"
+            )
+        say("a snapshot keeps it, if taken before, in hbase shell:")
+        click.echo(snapshot_line(address, f"{address.table}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"), err=True)
+        is_confirmed = confirm(f"Drop {settings.store} and all that is in it?", is_confirmed=is_confirmed)
+        if is_confirmed:
+            admin.delete_table()
+    return is_confirmed
+
+
+def _drop_folder(settings: Settings, is_confirmed: bool) -> bool:
+    from hsimhash.store.files import drop_index, refuse_no_index
+
+    folder = Path(settings.store.removeprefix("lmdb://"))
+    refuse_no_index(folder)
+    if not confirm(f"Delete the index in {folder} and all that is in it?", is_confirmed=is_confirmed):
+        return False
+    drop_index(folder, lock_timeout_s=settings.lock_timeout_s)
+    if folder.is_dir():
+        say(f"{folder} has files that are not the index's; they stay")
+    return True

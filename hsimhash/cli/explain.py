@@ -1,0 +1,118 @@
+"""`hsimhash explain`: what a query reads, bucket by bucket."""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_right
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import click
+import numpy as np
+
+from hsimhash.cli.console import print_fields, print_json, print_table
+from hsimhash.cli.options import gateway_of, is_on_hbase, json_option, open_index, utf8, with_settings
+from hsimhash.errors import HsimhashError
+from hsimhash.fingerprint import format_fingerprint, parse_fingerprint
+from hsimhash.rowkey import bucket_range, fingerprints_of
+
+if TYPE_CHECKING:
+    from hsimhash.index import HSimIndex
+    from hsimhash.settings import Settings
+    from hsimhash.store.hbase.gateway import Region
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """One bucket as it was read: half-open keys, rows, how many of them are near enough, time."""
+
+    drawer: int
+    start: bytes
+    stop: bytes
+    rows: int
+    near: int
+    milliseconds: float
+    region: Region | None
+
+
+@click.command()
+@click.option("--query", "fingerprint", metavar="FP", help="A fingerprint: 16 hex digits, 0x…, or decimal.")
+@click.option("--id", "doc_id", type=utf8, metavar="ID", help="A document.")
+@with_settings("store", "max_distance")
+@json_option
+def explain(settings: Settings, fingerprint: str | None, doc_id: str | None, as_json: bool) -> None:
+    """Show what a query reads: each drawer's bucket as a half-open range of rowkeys, its rows, and how many are near.
+
+    On HBase also the region and the server that have it. The buckets are read one by one here, each with its time; a
+    query reads them all at once, and its own time is shown below.
+
+    \b
+    Example: hsimhash explain --query 0123456789abcdef --store hbase://gw1/crawl:pages
+             hsimhash explain --id https://example.org/a --store lmdb://pages
+    """
+    if (fingerprint is None) == (doc_id is None):
+        raise click.UsageError("give one of --query and --id")
+    with open_index(settings) as index:
+        query = parse_fingerprint(fingerprint) if fingerprint is not None else _fingerprint_of(index, doc_id or "")
+        k = index.layout.max_distance if settings.max_distance is None else settings.max_distance
+        began = time.perf_counter()
+        matches = index.query(query, max_distance=k)
+        milliseconds = 1_000 * (time.perf_counter() - began)
+        scans = _scans(index, query, k, gateway_of(index).regions() if is_on_hbase(settings) else [])
+    facts = {
+        "fingerprint": format_fingerprint(query),
+        "max_distance": k,
+        "scans": len(scans),
+        "candidates": sum(scan.rows for scan in scans),
+        "near": sum(scan.near for scan in scans),
+        "documents": len(matches),
+        "milliseconds": round(milliseconds, 2),
+    }
+    if as_json:
+        print_json({**facts, "buckets": [_json(scan) for scan in scans]})
+    else:
+        _print(scans)
+        print_fields([(name.replace("_", " "), f"{value}") for name, value in facts.items()])
+
+
+def _fingerprint_of(index: HSimIndex, doc_id: str) -> int:
+    document = index.get(doc_id)
+    if document is None:
+        raise HsimhashError(f"{index.url} has no document {doc_id!r}")
+    return document.fingerprint
+
+
+def _scans(index: HSimIndex, query: int, k: int, regions: list[Region]) -> list[Scan]:
+    starts = [region.start for region in regions]
+    scans = []
+    for drawer, prefix in zip(index.layout.drawers, index.layout.prefixes(query), strict=True):
+        began = time.perf_counter()
+        rows = index.store.scan([prefix])
+        milliseconds = 1_000 * (time.perf_counter() - began)
+        near = int(np.count_nonzero(np.bitwise_count(fingerprints_of(rows) ^ np.uint64(query)) <= k))
+        region = regions[bisect_right(starts, prefix) - 1] if regions else None
+        scans.append(Scan(drawer.number, *bucket_range(prefix), len(rows), near, milliseconds, region))
+    return scans
+
+
+def _json(scan: Scan) -> dict[str, object]:
+    where = {"region": scan.region.start.hex(), "server": scan.region.server} if scan.region else {}
+    return {
+        "drawer": scan.drawer,
+        "start": scan.start.hex(),
+        "stop": scan.stop.hex(),
+        **where,
+        "rows": scan.rows,
+        "near": scan.near,
+        "milliseconds": round(scan.milliseconds, 2),
+    }
+
+
+def _print(scans: list[Scan]) -> None:
+    facts = [_json(scan) for scan in scans]
+    for fact in facts:
+        if "region" in fact:
+            fact["region"] = fact["region"] or "first"
+    names = list(facts[0])
+    columns = [f"{name}>" if name in ("drawer", "rows", "near", "milliseconds") else name for name in names]
+    print_table(columns, [[str(one[name]) for name in names] for one in facts])

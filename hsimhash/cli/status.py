@@ -1,0 +1,103 @@
+"""`hsimhash status`: how many rows there are, and where."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from hsimhash.cli.console import print_fields, print_json, print_line, print_table, shown
+from hsimhash.cli.options import gateway_of, is_on_hbase, json_option, open_index, with_settings
+from hsimhash.rowkey import SEGMENT_BYTES
+
+if TYPE_CHECKING:
+    from hsimhash.index import HSimIndex
+    from hsimhash.settings import Settings
+    from hsimhash.store.hbase.survey import Survey
+
+
+@click.command()
+@with_settings("store")
+@json_option
+def status(settings: Settings, as_json: bool) -> None:
+    """Show how many rows an index has and, on HBase, how evenly its regions share them.
+
+    On HBase rows are estimated from samples, exact in a small table; "skew" is how many times as many rows as the mean
+    the fullest region has: over 2, 'create-table --splits-from' spreads a new table better. Hot buckets are those of
+    over 100 rows that the samples met.
+
+    \b
+    Example: hsimhash status --store hbase://gw1/crawl:pages
+             hsimhash status --store hbase://gw1/crawl:pages --json | jq .skew
+    """
+    with open_index(settings) as index:
+        if is_on_hbase(settings):
+            _show_regions(index, as_json=as_json)
+        else:
+            _show_rows(index, as_json=as_json)
+
+
+def _show_rows(index: HSimIndex, *, as_json: bool) -> None:
+    facts = {"url": index.url, "documents": index.count(), **index.store.describe()}
+    if as_json:
+        print_json(facts)
+    else:
+        print_fields([(name.replace("_", " "), shown(name, value)) for name, value in facts.items()])
+
+
+def _show_regions(index: HSimIndex, *, as_json: bool) -> None:
+    from hsimhash.store.hbase.survey import survey
+
+    found = survey(gateway_of(index))
+    facts = {
+        "url": index.url,
+        "regions": len(found.regions),
+        "servers": len({counted.region.server for counted in found.regions}),
+        "drawer_rows": found.rows,
+        "is_exact": all(counted.is_exact for counted in found.regions),
+        "fingerprints": round(found.rows / len(index.layout.drawers)),
+        "skew": found.skew and round(found.skew, 2),
+    }
+    if as_json:
+        print_json({**facts, "region_rows": _regions(found), "hot_buckets": _hot_buckets(found)})
+        return
+    print_fields([(name.replace("_", " "), shown(name, value)) for name, value in facts.items()])
+    _print_regions(found)
+    for bucket in _hot_buckets(found):
+        print_line(f"hot bucket: segment {bucket['segment']}, drawer {bucket['drawer']}: {bucket['rows']:,} rows met")
+
+
+def _regions(found: Survey) -> list[dict[str, object]]:
+    return [
+        {
+            "start": counted.region.start.hex(),
+            "stop": counted.region.stop.hex(),
+            "server": counted.region.server,
+            "rows": counted.rows,
+            "is_exact": counted.is_exact,
+        }
+        for counted in found.regions
+    ]
+
+
+def _hot_buckets(found: Survey) -> list[dict[str, object]]:
+    return [
+        {"segment": prefix[:SEGMENT_BYTES].hex(), "drawer": prefix[SEGMENT_BYTES], "rows": rows}
+        for prefix, rows in found.hot_buckets
+    ]
+
+
+def _print_regions(found: Survey) -> None:
+    from hsimhash.store.hbase.survey import range_in_words
+
+    mean = found.rows / len(found.regions)
+    rows = [
+        (
+            range_in_words(counted.region),
+            counted.region.server,
+            f"{counted.rows:,}" if counted.is_exact else f"about {counted.rows:,}",
+            f"{counted.rows / mean:.2f}" if mean else "",
+        )
+        for counted in found.regions
+    ]
+    print_table(("region", "server", "rows>", "to mean>"), rows)

@@ -1,0 +1,184 @@
+"""Where an index on HBase is: `hbase://gw1,gw2:9091/namespace:table?transport=framed&timeout=5s`.
+
+| scheme | what answers there |
+|---|---|
+| `hbase` | a Thrift gateway on a socket, which of the two is asked; port 9091 unless named |
+| `hbase+thrift1` | the first Thrift gateway; port 9090 unless named |
+| `hbase+https`, `hbase+http` | a gateway in HTTP mode, with and without TLS; port 9091 unless named |
+
+A host without a port takes the port of the last one. IPv6 addresses stand in brackets.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass, fields
+from typing import NamedTuple
+from urllib.parse import parse_qsl, quote, unquote, urlencode
+
+DEFAULT_PORTS = {"hbase": 9091, "hbase+thrift1": 9090, "hbase+https": 9091, "hbase+http": 9091}
+DEFAULT_NAMESPACE = "default"
+
+_URL = re.compile(r"([\w+.-]+)://([^/?#]*)(/[^?#]*)?(?:\?([^#]*))?(?:#.*)?", re.DOTALL)
+_UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0}
+_TABLE = re.compile(r"[\w][\w.-]*", re.ASCII)
+_NAMESPACE = re.compile(r"\w+", re.ASCII)
+
+
+class Endpoint(NamedTuple):
+    """A gateway's host and port."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the query of an address can set."""
+
+    transport: str = "buffered"
+    protocol: str = "binary"
+    timeout_s: float = 5.0  # to connect, and for each call
+    deadline_s: float = 30.0  # for a call with all its retries
+    connections: int = 32  # at most, over all gateways
+    path: str = "/"  # in HTTP mode
+    ca: str = ""  # file of certificates to trust; the system's where empty
+    cert: str = ""
+    key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Gateways, a table and how to talk to them; `str()` gives the URL, which never holds a secret."""
+
+    scheme: str
+    gateways: tuple[Endpoint, ...]
+    namespace: str
+    table: str
+    options: Options = Options()
+
+    @classmethod
+    def parse(cls, url: str) -> Address:
+        """Return the parts of a URL; `ValueError` names what is wrong with it."""
+        found = _URL.fullmatch(url)
+        if not found or found[1] not in DEFAULT_PORTS:
+            raise ValueError(f"store {_shown(url)!r} is not on HBase; its scheme is one of {', '.join(DEFAULT_PORTS)}")
+        scheme, hosts, path, query = found.groups(default="")
+        if "@" in hosts or "#" in url:
+            raise ValueError(f"store {_shown(url)!r}: an address has neither a user nor a fragment")
+        namespace, table = _table(unquote(path), url)
+        options = _options(query, url)
+        _check_scheme(scheme, options, url)
+        return cls(scheme, _gateways(hosts, scheme, url), namespace, table, options)
+
+    @property
+    def full_table(self) -> bytes:
+        """The table's name as HBase's calls take it."""
+        return f"{self.namespace}:{self.table}".encode()
+
+    @property
+    def is_http(self) -> bool:
+        """Whether calls are HTTP requests."""
+        return self.scheme in ("hbase+https", "hbase+http")
+
+    def __str__(self) -> str:
+        hosts = ",".join(map(str, self.gateways))
+        query = urlencode(_set_options(self.options), safe="/:")
+        return f"{self.scheme}://{hosts}/{quote(self.namespace)}:{quote(self.table)}{'?' if query else ''}{query}"
+
+
+def _check_scheme(scheme: str, options: Options, url: str) -> None:
+    if scheme in ("hbase+https", "hbase+http") and (options.transport, options.protocol) != ("buffered", "binary"):
+        raise ValueError(f"store {url!r}: HTTP has no transport= and no protocol=; leave them out")
+    if scheme != "hbase+https" and (options.ca or options.cert or options.key):
+        raise ValueError(f"store {url!r}: ca=, cert= and key= go with hbase+https://")
+    if options.key and not options.cert:
+        raise ValueError(f"store {url!r}: key= needs cert= beside it")
+
+
+def _shown(url: str) -> str:
+    return re.sub(r"//[^/]*@", "//…@", url)
+
+
+def _gateways(netloc: str, scheme: str, url: str) -> tuple[Endpoint, ...]:
+    named = [_host_and_port(text, url) for text in netloc.split(",")]
+    port = named[-1][1] or DEFAULT_PORTS[scheme]
+    return tuple(dict.fromkeys(Endpoint(host, own or port) for host, own in named))
+
+
+def _host_and_port(text: str, url: str) -> tuple[str, int | None]:
+    found = re.fullmatch(r"(?:\[([0-9A-Fa-f:.%\w]+)\]|([^\[\]:/?#\s]+))(?::(\d+))?", text)
+    if not found:
+        raise ValueError(f"store {url!r}: {text!r} is no host; write host, host:port or [IPv6]:port")
+    port = int(found[3]) if found[3] else None
+    if port is not None and not 0 < port < 1 << 16:
+        raise ValueError(f"store {url!r}: port {port} is outside [1, 65535]")
+    return found[1] or found[2], port
+
+
+def _table(path: str, url: str) -> tuple[str, str]:
+    namespace, separator, table = path.removeprefix("/").rpartition(":")
+    if not separator:
+        namespace = DEFAULT_NAMESPACE
+    if not _TABLE.fullmatch(table) or not _NAMESPACE.fullmatch(namespace):
+        raise ValueError(
+            f"store {url!r}: {path.removeprefix('/')!r} is no table; write hbase://gateway/namespace:table with "
+            f"letters, digits and _ (and . or - after a table's first)"
+        )
+    return namespace, table
+
+
+_NAMES = {field.name.removesuffix("_s"): field.name for field in fields(Options)}
+_CHOICES = {"transport": ("buffered", "framed"), "protocol": ("binary", "compact")}
+
+
+def _options(query: str, url: str) -> Options:
+    try:
+        pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=True) if query else []
+    except ValueError as error:
+        raise ValueError(f"store {url!r}: its options are name=value, joined by &; {error}") from error
+    values: dict[str, object] = {}
+    for name, value in pairs:
+        if name not in _NAMES:
+            nearest = difflib.get_close_matches(name, _NAMES, n=1, cutoff=0)[0]
+            raise ValueError(f"store {url!r}: unknown option {name}={value}; the nearest known one is {nearest}")
+        if _NAMES[name] in values:
+            raise ValueError(f"store {url!r}: option {name} is given twice")
+        values[_NAMES[name]] = _value(name, value, url)
+    return Options(**values)  # type: ignore[arg-type]  # by `_value`
+
+
+def _value(name: str, value: str, url: str) -> object:
+    if name in _CHOICES and value not in _CHOICES[name]:
+        raise ValueError(f"store {url!r}: {name}={value} is not one of {', '.join(_CHOICES[name])}")
+    if name in ("timeout", "deadline"):
+        return _seconds(name, value, url)
+    if name == "connections":
+        if not re.fullmatch(r"[1-9]\d{0,2}", value):
+            raise ValueError(f"store {url!r}: connections={value} is outside [1, 999]")
+        return int(value)
+    if not value:
+        raise ValueError(f"store {url!r}: option {name} is empty; leave it out, or give it a value")
+    return value
+
+
+def _seconds(name: str, value: str, url: str) -> float:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m)?", value)
+    seconds = float(found[1]) * _UNITS_S[found[2] or "s"] if found else 0.0
+    if not 0.001 <= seconds <= 86_400:
+        raise ValueError(f"store {url!r}: {name}={value} is no time from 1ms to 1 day; write {name}=5s or {name}=500ms")
+    return seconds
+
+
+def _set_options(options: Options) -> dict[str, str]:
+    given = {name: getattr(options, field) for name, field in _NAMES.items()}
+    plain = {name: getattr(Options(), field) for name, field in _NAMES.items()}
+    return {
+        name: f"{value:g}s" if name in ("timeout", "deadline") else str(value)
+        for name, value in given.items()
+        if value != plain[name]
+    }

@@ -1,0 +1,107 @@
+"""The bulk path of HBase: sorted runs on disk, inserted in slices of their documents' digests.
+
+The runs are the embedded store's (`store/runs.py`). A *slice* has the documents whose digests lie in one range, of
+every run: so a document that is in several runs is met once, and the last run counts. How far a merge came is in
+`merged.json` beside the runs: the slice, how many documents were new or moved before it, and, once it was begun, in
+it. A merge that was killed goes on with that slice; inserting it again changes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hsimhash.store.base import Progress
+from hsimhash.store.files import sync_folder
+from hsimhash.store.hbase.protocol import BATCH_DOCUMENTS, Wanted
+from hsimhash.store.runs import RunFolder, run_errors, write_array
+
+if TYPE_CHECKING:
+    from hsimhash.store.hbase.store import HBaseStore
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """How far a merge of so many runs came; `pending` counts the slice that was begun."""
+
+    runs: int
+    slice: int = 0
+    added: int = 0
+    pending: int | None = None
+
+
+def _tell_nobody(done: int, total: int) -> None:
+    pass
+
+
+class TableLoad(RunFolder):
+    """A bulk load of an HBase store; see `BulkLoad` and the module's text."""
+
+    def __init__(self, store: HBaseStore, folder: Path) -> None:
+        super().__init__(folder)
+        self._store = store
+
+    @property
+    def _state_path(self) -> Path:
+        return self.folder / "merged.json"
+
+    def _read_state(self) -> _State:
+        if not self._state_path.exists():
+            return _State(self.runs)
+        state = _State(**json.loads(self._state_path.read_text()))
+        # A run more: its documents belong to any slice.
+        return state if state.runs == self.runs else _State(self.runs, added=state.added)
+
+    def _save(self, state: _State) -> _State:
+        temporary = self._state_path.with_suffix(".tmp")
+        write_array(temporary, np.frombuffer(json.dumps(asdict(state)).encode(), np.uint8))
+        temporary.replace(self._state_path)
+        sync_folder(self.folder)
+        return state
+
+    def _forget_merge(self) -> None:
+        self._state_path.unlink(missing_ok=True)
+
+    def merge(self, *, progress: Progress | None = None, stop: Callable[[], bool] | None = None) -> int | None:
+        """Insert all documents; see `BulkLoad.merge`."""
+        with run_errors(self.folder):
+            state = self._read_state()
+            documents = sum(run.size for run in self._runs)
+            slices = -(-documents // BATCH_DOCUMENTS)
+            tell = progress or _tell_nobody
+            while state.slice < slices:
+                tell(documents * state.slice // slices, documents)
+                if stop is not None and stop():
+                    return None
+                state = self._insert(state, slices)
+            tell(documents, documents)
+            return state.added
+
+    def _insert(self, state: _State, slices: int) -> _State:
+        low, high = (state.slice << 64) // slices, (state.slice + 1 << 64) // slices
+        begun = state
+
+        def announce(count: int) -> None:
+            nonlocal begun
+            if state.pending is None:
+                begun = self._save(replace(state, pending=count))
+
+        self._store.insert_announced(self._documents(low, high), announce)
+        return self._save(replace(begun, slice=begun.slice + 1, added=begun.added + (begun.pending or 0), pending=None))
+
+    def _documents(self, low: int, high: int) -> Wanted:
+        """Return the documents whose digests begin with a number in [low, high), as the last run has them."""
+        documents: dict[bytes, tuple[int, int]] = {}
+        for run in self._runs:
+            registers, start = run.registers(low, high)
+            places = run.read("places", np.uint32, start, start + len(registers)).tolist()
+            ends, ids = run.map("id_ends", np.int64), run.map("ids", np.uint8)
+            fingerprints, first_seen = registers["fingerprint"].tolist(), registers["first_seen"].tolist()
+            for place, fingerprint, seen in zip(places, fingerprints, first_seen, strict=True):
+                documents[ids[ends[place] : ends[place + 1]].tobytes()] = (fingerprint, seen)
+        return documents

@@ -1,0 +1,170 @@
+"""What is in the cells: rows, qualifiers and values of HBase's three column families.
+
+| row | family:qualifier | value |
+|---|---|---|
+| drawer row | `f:` | empty |
+| documents of a fingerprint (flag 0) | `d:<doc id>` | empty |
+| register (flag 254) | `d:<doc id>` | fingerprint (8) · first seen, ms (8) · changes (4); if removed: changes (4) |
+| index record (flag 255) | `i:layout`, `i:profile`, `i:format` | JSON each |
+
+*Changes* counts how often the register was written, modulo 2**32. It makes every state of a register another value: a
+compare-and-set whose reply was lost may land after the document was written again, and must not match then. A value of
+16 bytes has no changes yet, an empty one neither; big-endian, unsigned.
+
+Example: fingerprint 0123456789abcdef first seen at 1,000 ms, written once:
+`0123456789abcdef 00000000000003e8 00000001`; removed: `00000002`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from hsimhash.errors import CorruptionError
+from hsimhash.layout import Layout
+from hsimhash.rowkey import (
+    DOCUMENTS_FLAG,
+    FINGERPRINT_BYTES,
+    RECORD_FLAG,
+    RECORD_ROWKEY,
+    REGISTER_FLAG,
+    ROWKEY_BYTES,
+    SEGMENT_BYTES,
+    documents_rowkey,
+    encode,
+    register_rowkey,
+)
+from hsimhash.store.base import Document, Record
+from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, DRAWER_FAMILY, Put
+
+RECORD_PARTS = (b"layout", b"profile", b"format")  # in the order in which they are written
+COLLECTED = b"collected"  # beside the record: its timestamp is the server's time of the last collection
+TABLE_START, TABLE_STOP = b"", b"\xff" * (ROWKEY_BYTES + 1)
+
+_TIME_BYTES = 8
+_CHANGES_BYTES = 4
+_FILED_BYTES = FINGERPRINT_BYTES + _TIME_BYTES
+
+
+class Register(NamedTuple):
+    """What a register says; no fingerprint: the document is removed, or was never there."""
+
+    fingerprint: int | None = None
+    first_seen: int = 0
+    changes: int = 0
+
+    def to_bytes(self) -> bytes:
+        """Return the value of the cell."""
+        changes = (self.changes % (1 << 8 * _CHANGES_BYTES)).to_bytes(_CHANGES_BYTES, "big")
+        if self.fingerprint is None:
+            return changes
+        filed = self.fingerprint.to_bytes(FINGERPRINT_BYTES, "big") + self.first_seen.to_bytes(_TIME_BYTES, "big")
+        return filed + changes
+
+    @classmethod
+    def from_bytes(cls, value: bytes) -> Register:
+        """Return what the value of a cell says; `CorruptionError` for bytes that cannot be."""
+        if len(value) in (0, _CHANGES_BYTES):
+            return cls(changes=int.from_bytes(value, "big"))
+        if len(value) not in (_FILED_BYTES, _FILED_BYTES + _CHANGES_BYTES):
+            raise CorruptionError(
+                f"a register has {len(value)} bytes instead of 0, 4, 16 or 20: {value[:40].hex()}; "
+                f"'hsimhash check --repair' deletes it"
+            )
+        return cls(
+            int.from_bytes(value[:FINGERPRINT_BYTES], "big"),
+            int.from_bytes(value[FINGERPRINT_BYTES:_FILED_BYTES], "big"),
+            int.from_bytes(value[_FILED_BYTES:], "big"),
+        )
+
+    def filed(self, fingerprint: int, first_seen: int) -> Register:
+        """Return the register that follows this one when the document is added or moved."""
+        return Register(fingerprint, first_seen, self.changes + 1)
+
+    def removed(self) -> Register:
+        """Return the register that follows this one when the document is removed."""
+        return Register(changes=self.changes + 1)
+
+    def is_filed(self, before: int | None = None) -> bool:
+        """Whether the document is there; with `before` (ms since 1970) whether it was first seen earlier."""
+        return self.fingerprint is not None and (before is None or self.first_seen < before)
+
+    def document(self, doc_id: bytes) -> Document | None:
+        """Return the document of that id, None where it is removed."""
+        if self.fingerprint is None:
+            return None
+        return Document(_text(doc_id), self.fingerprint, self.first_seen)
+
+
+def _text(doc_id: bytes) -> str:
+    try:
+        return doc_id.decode()
+    except UnicodeDecodeError as error:
+        raise CorruptionError(
+            f"a stored document id is not UTF-8: {doc_id[:80]!r}; 'hsimhash check --repair' deletes its cells"
+        ) from error
+
+
+def register_key(doc_id: bytes) -> tuple[bytes, bytes]:
+    """Return row and qualifier of a document's register."""
+    return register_rowkey(doc_id), doc_id
+
+
+def listing_key(fingerprint: int, doc_id: bytes) -> tuple[bytes, bytes]:
+    """Return row and qualifier under which a fingerprint lists a document."""
+    return documents_rowkey(fingerprint), doc_id
+
+
+def listing_put(fingerprint: int, doc_id: bytes) -> Put:
+    """Return the put that lists a document under a fingerprint."""
+    row, qualifier = listing_key(fingerprint, doc_id)
+    return Put(row, DOCUMENT_FAMILY, qualifier, b"")
+
+
+def drawer_rowkeys(layout: Layout, fingerprints: Sequence[int]) -> list[bytes]:
+    """Return the rowkeys of fingerprints in every drawer, those of one fingerprint together."""
+    rows = encode(layout, np.array(fingerprints, np.uint64)).tobytes()
+    return [rows[start : start + ROWKEY_BYTES] for start in range(0, len(rows), ROWKEY_BYTES)]
+
+
+def drawer_put(row: bytes) -> Put:
+    """Return the put that writes a drawer row."""
+    return Put(row, DRAWER_FAMILY, b"", b"")
+
+
+def flag_of(row: bytes) -> int:
+    """Return a row's flag; that of the record, which no other row has, where the row is cut short."""
+    return row[SEGMENT_BYTES] if len(row) == ROWKEY_BYTES else RECORD_FLAG
+
+
+def is_listing(row: bytes) -> bool:
+    """Whether a row of the family `d` lists the documents of a fingerprint, its segment the right one."""
+    return flag_of(row) == DOCUMENTS_FLAG and row[:SEGMENT_BYTES] == row[SEGMENT_BYTES + 1 : 2 * SEGMENT_BYTES + 1]
+
+
+def is_register(row: bytes, doc_id: bytes) -> bool:
+    """Whether a cell of the family `d` is the register of its qualifier."""
+    return flag_of(row) == REGISTER_FLAG and register_rowkey(doc_id) == row
+
+
+def record_values(record: Record) -> dict[bytes, bytes]:
+    """Return the values of the index record by qualifier."""
+    parts = (record.layout.to_json(), record.profile, record.format)
+    return {name: json.dumps(part, ensure_ascii=False).encode() for name, part in zip(RECORD_PARTS, parts, strict=True)}
+
+
+def record_from(values: Mapping[bytes, bytes], index: str) -> Record:
+    """Return the record of its values; `CorruptionError`, naming the index, where they cannot be one."""
+    missing = [name.decode() for name in RECORD_PARTS if name not in values]
+    if missing:
+        raise CorruptionError(
+            f"the record of {index} lacks {', '.join(missing)}: its creation was interrupted; create the index again"
+        )
+    try:
+        layout, profile, form = (json.loads(values[name]) for name in RECORD_PARTS)
+        return Record(Layout.from_json(layout), profile, form)
+    except ValueError as error:
+        raise CorruptionError(f"{index} has no readable record in row {RECORD_ROWKEY.hex()} ({error})") from error

@@ -1,0 +1,185 @@
+"""What `hsimhash doctor` finds on HBase, gateway by gateway, then about the table behind them."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+from hsimhash.errors import CorruptionError, HsimhashError, IndexNotFoundError, StoreUnavailableError
+from hsimhash.rowkey import RECORD_ROWKEY, ROWKEY_BYTES
+from hsimhash.store.checkup import READS, Check, check_read, check_record, median_ms
+from hsimhash.store.hbase.address import Address, Endpoint
+from hsimhash.store.hbase.admin import Admin
+from hsimhash.store.hbase.cells import RECORD_PARTS
+from hsimhash.store.hbase.connect import ONE, TWO, ask, open_gateway
+from hsimhash.store.hbase.diagnosis import explain
+from hsimhash.store.hbase.gateway import RECORD_FAMILY, Deletion, Gateway, Put
+from hsimhash.store.hbase.store import HBaseStore
+from hsimhash.store.hbase.table import TableSettings, alter_lines, deviations
+
+WORRYING_SKEW_S, WRONG_SKEW_S = 60.0, 600.0  # the protocol of writing relies on clocks that are right to 10 minutes
+_PROBE = b"doctor"  # the qualifier of a cell that is written and deleted again
+_MANY_REGIONS = 200  # for each server
+
+
+def hbase_checks(url: str, *, writes: bool) -> Iterator[Check]:
+    """Look at everything; what cannot be looked at, because something before it failed, is left out."""
+    address = _impatient(url)
+    spoken: dict[Endpoint, int] = {}
+    for endpoint in address.gateways:
+        yield from _check_gateway(endpoint, address, spoken)
+    if not spoken:
+        return
+    if len(set(spoken.values())) > 1:
+        yield Check("gateways", "fail", "some speak Thrift1 and some Thrift2; name those of one kind")
+        return
+    answering = replace(address, gateways=tuple(spoken))
+    try:
+        with Admin(answering, timeout_s=address.options.timeout_s) as admin:
+            yield from _check_table(admin, answering)
+        gateway = open_gateway(answering)
+    except HsimhashError as error:
+        yield Check.failed("table", error)
+        return
+    try:
+        yield from _check_index(url, gateway, writes=writes)
+    finally:
+        gateway.close()
+
+
+def quick_checks(url: str) -> Iterator[Check]:
+    """Look whether the index can be read through any of the gateways."""
+    address = _impatient(url)
+    try:
+        gateway = open_gateway(address)
+        try:
+            yield check_record(HBaseStore.open(url, gateway).record)
+        finally:
+            gateway.close()
+    except HsimhashError as error:
+        yield Check.failed("index", error)
+
+
+def _impatient(url: str) -> Address:
+    """Return the address with a deadline of one time-out: who asks a doctor wants to know now."""
+    address = Address.parse(url)
+    return replace(address, options=replace(address.options, deadline_s=address.options.timeout_s))
+
+
+def _check_gateway(endpoint: Endpoint, address: Address, spoken: dict[Endpoint, int]) -> Iterator[Check]:
+    name = f"gateway {endpoint}"
+    try:
+        found = sorted({str(info[4][0]) for info in socket.getaddrinfo(*endpoint, type=socket.SOCK_STREAM)})
+        yield Check(name, "ok", f"resolves to {', '.join(found)}")
+        kind = ask(endpoint, address)
+        milliseconds = median_ms(lambda: ask(endpoint, address))
+    except Exception as error:  # a service that is no gateway can answer anything
+        yield Check.failed(name, StoreUnavailableError(explain(endpoint, address, error)))
+        return
+    if kind == TWO and address.scheme == "hbase+thrift1":
+        complaint = f"{endpoint} speaks Thrift2; write hbase:// instead of hbase+thrift1://"
+        yield Check.failed(name, StoreUnavailableError(complaint))
+        return
+    spoken[endpoint] = kind
+    how = "HTTP" if address.is_http else f"transport={address.options.transport}, protocol={address.options.protocol}"
+    said = f"connects and answers as Thrift{kind}, {how}: {milliseconds:.2f} ms for both (median of {READS})"
+    if kind == ONE:
+        yield Check(name, "warn", f"{said}; Thrift2 is faster, and can make the table: 'hbase thrift2 start'")
+    else:
+        yield Check(name, "ok", said)
+
+
+def _check_table(admin: Admin, address: Address) -> Iterator[Check]:
+    name = f"table {address.full_table.decode()}"
+    if not admin.exists():
+        raise IndexNotFoundError(f"there is no {name}; make it with 'hsimhash create-table'")
+    yield Check(name, "ok", "is there")
+    if not admin.can_describe:
+        yield Check("settings", "warn", "Thrift1 does not tell how the table is set; in hbase shell: describe")
+        return
+    table = admin.table()
+    differing = deviations(table, TableSettings()) if table else []
+    lines = alter_lines(address, TableSettings(), differing)
+    for one in differing:
+        yield Check("settings", "warn" if one.name else "fail", f"{one}; in hbase shell: {_line_for(one.place, lines)}")
+    if not differing:
+        yield Check("settings", "ok", "are as create-table makes them")
+
+
+def _line_for(place: str, lines: list[str]) -> str:
+    mark = f"NAME => '{place}'" if place else "METADATA"
+    return next(line for line in lines if mark in line)
+
+
+def _check_index(url: str, gateway: Gateway, *, writes: bool) -> Iterator[Check]:
+    try:
+        store = HBaseStore.open(url, gateway)
+        yield check_record(store.record)
+        yield _check_regions(gateway)
+        yield _check_get(gateway)
+        yield check_read(store)
+        if writes:
+            yield from write_checks(gateway)
+        else:
+            yield check_stamps(gateway)
+    except HsimhashError as error:
+        yield Check.failed("record" if isinstance(error, (IndexNotFoundError, CorruptionError)) else "index", error)
+
+
+def _check_regions(gateway: Gateway) -> Check:
+    regions = gateway.regions()
+    servers = len({region.server for region in regions})
+    said = f"{len(regions)}, on region servers: {servers}"
+    if len(regions) < servers or len(regions) == 1:
+        return Check("regions", "warn", f"{said}: few of the servers have all the load; see create-table --regions")
+    if len(regions) > _MANY_REGIONS * servers:
+        return Check("regions", "warn", f"{said}: over {_MANY_REGIONS} a server; merge some, in hbase shell")
+    return Check("regions", "ok", said)
+
+
+def _check_get(gateway: Gateway) -> Check:
+    key = (RECORD_ROWKEY, RECORD_PARTS[0])
+    milliseconds = median_ms(lambda: gateway.get([key], RECORD_FAMILY))
+    return Check("round trip", "ok", f"one get: {milliseconds:.2f} ms (median of {READS})")
+
+
+def check_stamps(gateway: Gateway) -> Check:
+    """Compare the record's stamps with this clock: all that can be told without writing."""
+    cells = gateway.get([(RECORD_ROWKEY, part) for part in RECORD_PARTS], RECORD_FAMILY)
+    ahead_s = max((cell.timestamp for cell in cells if cell is not None), default=0) / 1_000 - time.time()
+    if ahead_s > WORRYING_SKEW_S:
+        return Check("clock", "warn", f"the record was stamped {ahead_s:.0f} s ahead of this clock; set clocks by NTP")
+    return Check("clock", "ok", "no stamp of the record is ahead of this clock; --write measures every server's")
+
+
+def write_checks(gateway: Gateway) -> Iterator[Check]:
+    """Write a cell to one region of each server, beside the rows of any index, and delete it."""
+    rows = {region.server: region.start.ljust(ROWKEY_BYTES, b"\x00") for region in gateway.regions()}
+    skews = []
+    for server, row in rows.items():
+        began, began_s = time.perf_counter(), time.time()
+        try:
+            gateway.put([Put(row, RECORD_FAMILY, _PROBE, b"")])
+            milliseconds = 1_000 * (time.perf_counter() - began)
+            ended_s = time.time()
+            (cell,) = gateway.get([(row, _PROBE)], RECORD_FAMILY)
+            if cell is None:
+                raise CorruptionError(f"a cell that was written to server {server} cannot be read")
+            gateway.delete([Deletion(row, RECORD_FAMILY, _PROBE, cell.timestamp)])
+        except HsimhashError as error:
+            yield Check.failed(f"write {server}", error)
+            continue
+        skews.append(cell.timestamp / 1_000 - (began_s + ended_s) / 2)
+        yield Check(f"write {server}", "ok", f"one put: {milliseconds:.2f} ms; written, read and deleted")
+        yield _check_skew(server, skews[-1])
+    if len(skews) > 1:
+        yield _check_skew("the servers among themselves", max(skews) - min(skews))
+
+
+def _check_skew(who: str, skew_s: float) -> Check:
+    said = f"{abs(skew_s):.2f} s {'ahead' if skew_s > 0 else 'behind'}"
+    if abs(skew_s) < WORRYING_SKEW_S:
+        return Check(f"clock {who}", "ok", said)
+    return Check(f"clock {who}", "fail" if abs(skew_s) > WRONG_SKEW_S else "warn", f"{said}; set all clocks by NTP")

@@ -1,0 +1,348 @@
+"""`check` on HBase: registers, listings and drawer rows compared with each other, and what is left over collected.
+
+| found | what it is | repair |
+|---|---|---|
+| a register whose fingerprint does not list it, or is not in all drawers | problem: may be missed | rows are written |
+| a register that cannot be read | problem: the document is lost | deleted; add the document again |
+| a cell whose key does not recompute | problem | deleted |
+| a listing that its register contradicts | leftover of a move, a removal, an interrupted write | deleted |
+| a drawer row whose fingerprint lists nothing | leftover | deleted |
+| the register of a document removed long ago | neither | deleted |
+
+Others write meanwhile, and their calls may land late. So only cells that were settled when it began are deleted (see
+`Times`; "when it began" is a server's time, the stamp of a cell written for that), with the timestamp that was read
+*before* what condemns the cell; what is put later stays.
+"""
+
+from __future__ import annotations
+
+import logging
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import compress
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hsimhash.errors import CorruptionError
+from hsimhash.layout import Layout
+from hsimhash.rowkey import (
+    PREFIX_BYTES,
+    RECORD_ROWKEY,
+    REGISTER_FLAG,
+    ROWKEY_BYTES,
+    SEGMENT_BYTES,
+    documents_rowkey,
+    fingerprints_of,
+)
+from hsimhash.store.base import CheckReport, Progress
+from hsimhash.store.hbase.cells import (
+    COLLECTED,
+    TABLE_START,
+    TABLE_STOP,
+    Register,
+    drawer_put,
+    drawer_rowkeys,
+    flag_of,
+    is_listing,
+    is_register,
+    listing_key,
+    listing_put,
+    register_key,
+)
+from hsimhash.store.hbase.gateway import (
+    DOCUMENT_FAMILY,
+    DRAWER_FAMILY,
+    RECORD_FAMILY,
+    Cell,
+    Deletion,
+    Gateway,
+    Put,
+)
+from hsimhash.store.hbase.protocol import Times
+
+PAGE_ROWS = 1_000  # read by one call; bounds memory, together with
+PAGE_COLUMNS = 16  # of a row; the rest of a wide one comes in pages
+PAGE_CELLS = 10_000  # of a wide row
+MOST_CONFIRMED = 8_000_000  # fingerprints remembered from the listings; drawer rows of others are looked up
+MOST_EXAMPLES = 20
+PROGRESS_STEPS = 1 << 12  # of one pass over the table
+
+_log = logging.getLogger("hsimhash.store")
+
+
+def pages(gateway: Gateway, family: bytes, *, is_whole: Callable[[int], bool] = lambda _: True) -> Iterator[list[Cell]]:
+    """Yield the cells of a family in order of (row, qualifier), in pages; wide rows are never in memory whole.
+
+    Args:
+        gateway: to the table.
+        family: which.
+        is_whole: tells by a row's flag whether all its cells are wanted, or only some.
+    """
+    start = TABLE_START
+    while rows := gateway.rows(start, TABLE_STOP, family, limit=PAGE_ROWS, columns=PAGE_COLUMNS):
+        page: list[Cell] = []
+        for row in rows:
+            page += row
+            if len(row) == PAGE_COLUMNS and is_whole(flag_of(row[0].row)):
+                yield page
+                yield from _rest(gateway, family, row[-1])
+                page = []
+        yield page
+        start = rows[-1][0].row + b"\x00"
+
+
+def _rest(gateway: Gateway, family: bytes, last: Cell) -> Iterator[list[Cell]]:
+    while cells := gateway.cells(last.row, family, after=last.qualifier, limit=PAGE_CELLS):
+        yield cells
+        last = cells[-1]
+
+
+class Audit:
+    """One run of `check`; see the module's text.
+
+    Args:
+        gateway: to the table.
+        layout: fixes the drawer rows.
+        times: what is old enough to collect.
+        repair: mend problems and collect.
+        progress: is told how far it is, in steps.
+    """
+
+    def __init__(
+        self, gateway: Gateway, layout: Layout, times: Times, *, repair: bool, progress: Progress | None
+    ) -> None:
+        self.gateway = gateway
+        self.layout = layout
+        self.times = times
+        self.is_repair = repair
+        self.progress = progress
+        self.documents = self.drawer_rows = self.problems = self.leftovers = self.repaired = 0
+        self.examples: list[str] = []
+        self.settled_before = self.forgotten_before = -1
+        self._confirmed = array("Q")  # fingerprints that list a document whose register says so
+        self._listed = np.empty(0, np.uint64)  # the same, sorted
+
+    def run(self) -> CheckReport:
+        """Compare, and mend where asked to."""
+        if self.is_repair:
+            now = self._server_time()
+            self.settled_before = now - round(self.times.settled_s * 1_000)
+            self.forgotten_before = now - round(self.times.forgotten_s * 1_000)
+        # Listings first: a drawer row is left over once its last listing is gone.
+        for page in self._pages(DOCUMENT_FAMILY):
+            self._check_documents(page)
+            self._advance(0, page)
+        self._listed = np.unique(np.array(self._confirmed, np.uint64))
+        self._confirmed = array("Q")
+        for page in self._pages(DRAWER_FAMILY):
+            self._check_drawer_rows(page)
+            self._advance(1, page)
+        if self.repaired:
+            _log.info("%d cells repaired", self.repaired)
+        return CheckReport(
+            self.documents, self.drawer_rows, self.problems, self.leftovers, self.repaired, tuple(self.examples)
+        )
+
+    def _pages(self, family: bytes) -> Iterator[list[Cell]]:
+        """Yield the cells to check, in order."""
+        return pages(self.gateway, family)
+
+    def _server_time(self) -> int:
+        """Return a server's time in ms: what is older was there before this moment, whatever this machine's clock."""
+        self.gateway.put([Put(RECORD_ROWKEY, RECORD_FAMILY, COLLECTED, b"")])
+        cell = self.gateway.get([(RECORD_ROWKEY, COLLECTED)], RECORD_FAMILY)[0]
+        if cell is None:
+            raise CorruptionError(
+                f"the cell i:collected of row {RECORD_ROWKEY.hex()} is hidden as soon as it is written: a delete lies "
+                f"ahead of the servers' clocks there; correct them, and run a major compaction"
+            )
+        return cell.timestamp
+
+    def _advance(self, family: int, page: Sequence[Cell]) -> None:
+        if self.progress is not None and page:
+            place = int.from_bytes(page[-1].row[:SEGMENT_BYTES].ljust(SEGMENT_BYTES, b"\0"), "big")
+            done = (family << 8 * SEGMENT_BYTES | place) * PROGRESS_STEPS >> 8 * SEGMENT_BYTES
+            self.progress(done, 2 * PROGRESS_STEPS)
+
+    def _example(self, text: str) -> None:
+        if len(self.examples) < MOST_EXAMPLES:
+            self.examples.append(text)
+
+    def _problem(self, text: str) -> None:
+        self.problems += 1
+        self.repaired += self.is_repair
+        self._example(text)
+
+    def _collect(self, cells: Iterable[Cell], family: bytes, before: int) -> int:
+        """Delete the cells that were written before a time, as they were read; return how many."""
+        deletions = [
+            Deletion(cell.row, family, cell.qualifier, cell.timestamp) for cell in cells if cell.timestamp <= before
+        ]
+        if deletions:
+            self.gateway.delete(deletions)
+        return len(deletions)
+
+    # The family d: listings and registers.
+
+    def _check_documents(self, cells: Sequence[Cell]) -> None:
+        listings = [cell for cell in cells if is_listing(cell.row) and _is_text(cell.qualifier)]
+        registers = [cell for cell in cells if is_register(cell.row, cell.qualifier) and _is_text(cell.qualifier)]
+        right = {(cell.row, cell.qualifier) for cell in (*listings, *registers)}
+        self._misfiled([cell for cell in cells if (cell.row, cell.qualifier) not in right], DOCUMENT_FAMILY)
+        self._check_listings(listings)
+        self._check_registers(registers)
+
+    def _misfiled(self, cells: Sequence[Cell], family: bytes) -> None:
+        for cell in cells:
+            self._problem(f"row {cell.row.hex()}, {family.decode()}:{cell.qualifier[:80]!r} does not recompute")
+        if self.is_repair:
+            self._delete_now(cells, family)
+
+    def _delete_now(self, cells: Sequence[Cell], family: bytes) -> None:
+        """Delete cells that nobody writes, of whatever age."""
+        if cells:
+            self.gateway.delete([Deletion(cell.row, family, cell.qualifier, cell.timestamp) for cell in cells])
+
+    def _check_listings(self, listings: Sequence[Cell]) -> None:
+        registers = self.gateway.get([register_key(cell.qualifier) for cell in listings], DOCUMENT_FAMILY)
+        left = []
+        for cell, register in zip(listings, registers, strict=True):
+            fingerprint = int.from_bytes(cell.row[PREFIX_BYTES:], "big")
+            if _says(register) != fingerprint:
+                left.append((cell, register))
+            elif len(self._confirmed) < MOST_CONFIRMED:
+                self._confirmed.append(fingerprint)
+        self.leftovers += len(left)
+        for cell, _ in left:
+            self._example(f"leftover: {_shown(cell.qualifier)} is listed under {cell.row[PREFIX_BYTES:].hex()}")
+        # A young register may be one step of a document that comes back to this fingerprint.
+        contradicted = [
+            cell for cell, register in left if register is None or register.timestamp <= self.settled_before
+        ]
+        self.repaired += self._collect(contradicted, DOCUMENT_FAMILY, self.settled_before)
+
+    def _check_registers(self, cells: Sequence[Cell]) -> None:
+        unreadable = [cell for cell in cells if _parsed(cell) is None]
+        for cell in unreadable:
+            self._problem(f"the register of {_shown(cell.qualifier)} cannot be read: {cell.value[:40].hex()}")
+        if self.is_repair:
+            self._delete_now(unreadable, DOCUMENT_FAMILY)
+        filed = [cell for cell in cells if _says(cell) is not None]
+        self.documents += len(filed)
+        incomplete = self._lacking(filed)
+        if incomplete:
+            self._mend(self._unchanged(incomplete))
+        removed = [cell for cell in cells if _parsed(cell) is not None and _says(cell) is None]
+        self._collect(removed, DOCUMENT_FAMILY, self.forgotten_before)
+
+    def _lacking(self, registers: Sequence[Cell]) -> list[Cell]:
+        """Return the registers whose fingerprint does not list them, or lacks drawer rows."""
+        said = [(cell, fingerprint) for cell in registers if (fingerprint := _says(cell)) is not None]
+        listed = self.gateway.get([listing_key(value, cell.qualifier) for cell, value in said], DOCUMENT_FAMILY)
+        fingerprints = list(dict.fromkeys(fingerprint for _, fingerprint in said))
+        is_held = self.gateway.holds(drawer_rowkeys(self.layout, fingerprints))
+        drawers = len(self.layout.drawers)
+        unfiled = {fingerprints[place // drawers] for place, is_one in enumerate(is_held) if not is_one}
+        return [
+            cell
+            for (cell, fingerprint), listing in zip(said, listed, strict=True)
+            if (listing is None or fingerprint in unfiled) and not self._is_expiring(cell)
+        ]
+
+    def _is_expiring(self, register: Cell) -> bool:
+        """Whether the table's TTL is about to drop the register, and its rows, written before it, may be gone."""
+        if self.times.ttl_s is None:
+            return False
+        age_s = self.times.wall_clock() - register.timestamp / 1_000
+        return age_s > self.times.ttl_s - self.times.settled_s
+
+    def _unchanged(self, registers: Sequence[Cell]) -> list[Cell]:
+        """Return the registers that still are what was read before their rows were: no one has moved them between."""
+        now = self.gateway.get([(cell.row, cell.qualifier) for cell in registers], DOCUMENT_FAMILY)
+        return [cell for cell, again in zip(registers, now, strict=True) if cell == again]
+
+    def _mend(self, registers: Sequence[Cell]) -> None:
+        fingerprints: dict[int, None] = {}
+        listings = []
+        for cell in registers:
+            fingerprint = _says(cell)
+            if fingerprint is not None:
+                self._problem(f"{_shown(cell.qualifier)} (fingerprint {fingerprint:016x}) is not listed, or not filed")
+                fingerprints[fingerprint] = None
+                listings.append(listing_put(fingerprint, cell.qualifier))
+        if self.is_repair and listings:
+            self.gateway.put(listings)
+            self.gateway.put(list(map(drawer_put, drawer_rowkeys(self.layout, list(fingerprints)))))
+
+    # The family f.
+
+    def _check_drawer_rows(self, cells: Sequence[Cell]) -> None:
+        whole = [cell for cell in cells if len(cell.row) == ROWKEY_BYTES and not cell.qualifier]
+        rows = np.frombuffer(b"".join(cell.row for cell in whole), np.uint8).reshape(-1, ROWKEY_BYTES)
+        is_right = self._recompute(rows)
+        right = [cell for cell, is_one in zip(whole, is_right.tolist(), strict=True) if is_one]
+        known = {cell.row for cell in right}
+        self._misfiled([cell for cell in cells if cell.row not in known or cell.qualifier], DRAWER_FAMILY)
+        self.drawer_rows += len(right)
+        self._check_listed(right)
+
+    def _recompute(self, rows: NDArray[np.uint8]) -> NDArray[np.bool_]:
+        """Return for rowkeys of shape (m, 13) whether their prefixes are those of their fingerprints."""
+        flags = rows[:, SEGMENT_BYTES].astype(np.int64)
+        is_drawer = (flags >= 1) & (flags <= len(self.layout.drawers))
+        segments = self.layout.segments(fingerprints_of(rows))
+        expected = segments[np.arange(len(rows)), np.where(is_drawer, flags, 1) - 1]
+        stored = np.ascontiguousarray(rows[:, :SEGMENT_BYTES]).view(">u4").ravel()
+        is_right: NDArray[np.bool_] = is_drawer & (expected == stored)
+        return is_right
+
+    def _check_listed(self, cells: Sequence[Cell]) -> None:
+        """Look for a document of each row's fingerprint, where none was met among the listings."""
+        fingerprints = np.array([int.from_bytes(cell.row[PREFIX_BYTES:], "big") for cell in cells], np.uint64)
+        is_unknown = ~np.isin(fingerprints, self._listed)
+        cells = list(compress(cells, is_unknown.tolist()))
+        numbers = list(dict.fromkeys(cell.row[PREFIX_BYTES:] for cell in cells))
+        rows = [documents_rowkey(int.from_bytes(number, "big")) for number in numbers]
+        listed = self.gateway.cells_of(rows, DOCUMENT_FAMILY, limit=1)
+        empty = {number for number, found in zip(numbers, listed, strict=True) if not found}
+        left = [cell for cell in cells if cell.row[PREFIX_BYTES:] in empty]
+        self.leftovers += len(left)
+        for cell in left:
+            self._example(f"leftover: drawer row {cell.row.hex()} has no document")
+        self.repaired += self._collect(left, DRAWER_FAMILY, self.settled_before)
+
+
+def count_documents(gateway: Gateway) -> int:
+    """Return how many registers have a fingerprint."""
+    return sum(
+        _says(cell) is not None
+        for page in pages(gateway, DOCUMENT_FAMILY, is_whole=lambda flag: flag == REGISTER_FLAG)
+        for cell in page
+        if is_register(cell.row, cell.qualifier)
+    )
+
+
+def _parsed(register: Cell) -> Register | None:
+    try:
+        return Register.from_bytes(register.value)
+    except CorruptionError:
+        return None
+
+
+def _says(register: Cell | None) -> int | None:
+    """Return the fingerprint in a register, None where there is none."""
+    parsed = _parsed(register) if register is not None else None
+    return parsed.fingerprint if parsed is not None else None
+
+
+def _is_text(doc_id: bytes) -> bool:
+    try:
+        doc_id.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _shown(doc_id: bytes) -> str:
+    return repr(doc_id.decode())

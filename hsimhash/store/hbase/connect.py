@@ -1,0 +1,66 @@
+"""From an address to the gateway that answers there."""
+
+from __future__ import annotations
+
+from hsimhash.errors import StoreUnavailableError
+from hsimhash.store.hbase.address import Address, Endpoint
+from hsimhash.store.hbase.connection import Connection, tls_context
+from hsimhash.store.hbase.diagnosis import explain
+from hsimhash.store.hbase.gateway import Gateway
+from hsimhash.store.hbase.idl import THRIFT2
+from hsimhash.store.hbase.pool import Pool
+from hsimhash.store.hbase.thrift1 import Thrift1Gateway
+from hsimhash.store.hbase.thrift2 import Thrift2Gateway
+
+ONE = THRIFT2.TThriftServerType.ONE
+TWO = THRIFT2.TThriftServerType.TWO
+
+
+def open_gateway(address: Address) -> Gateway:
+    """Return the table behind the first gateway that answers, through the interface that it speaks.
+
+    Raises:
+        StoreUnavailableError: none answers; the message says of each what was found there instead.
+    """
+    _, found = first_gateway(address)
+
+    def check(connection: Connection) -> None:
+        other = _ask(connection)
+        if other != found:
+            raise StoreUnavailableError(f"it speaks Thrift{other} where the first one spoke Thrift{found}")
+
+    pool = Pool(address, check)
+    return Thrift2Gateway(pool) if found == TWO else Thrift1Gateway(pool)
+
+
+def first_gateway(address: Address) -> tuple[Endpoint, int]:
+    """Return the first gateway that answers, and which interface it speaks: 1 or 2.
+
+    Raises:
+        StoreUnavailableError: none answers; the message says of each what was found there instead.
+    """
+    complaints = []
+    for endpoint in address.gateways:
+        try:
+            found = ask(endpoint, address)
+        except Exception as error:  # a service that is no gateway can answer anything
+            complaints.append(explain(endpoint, address, error))
+            continue
+        if found == TWO and address.scheme == "hbase+thrift1":
+            complaints.append(f"{endpoint} speaks Thrift2; write hbase:// instead of hbase+thrift1://")
+            continue
+        return endpoint, found
+    raise StoreUnavailableError(f"no HBase gateway for {address}: {'; '.join(complaints)}")
+
+
+def ask(endpoint: Endpoint, address: Address) -> int:
+    """Return which interface a gateway speaks: 1 or 2."""
+    connection = Connection(endpoint, address, tls_context(address), timeout_s=address.options.timeout_s)
+    try:
+        return _ask(connection)
+    finally:
+        connection.close()
+
+
+def _ask(connection: Connection) -> int:
+    return int(connection.call(THRIFT2.THBaseService, "getThriftServerType"))

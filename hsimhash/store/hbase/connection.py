@@ -1,0 +1,222 @@
+"""One Thrift client over one socket: a call is sent, its reply received, then the next.
+
+A connection that was interrupted between the two is never used again: the next call would read the late reply.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import select
+import socket
+import ssl
+import time
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from thriftpy2.protocol import TBinaryProtocol, TCompactProtocol
+from thriftpy2.protocol.exc import TProtocolException
+from thriftpy2.thrift import TClient, TDecodeException, TException, TMessageType
+from thriftpy2.transport import TBufferedTransport, TFramedTransport, TTransportException
+
+from hsimhash.store.hbase.address import Address, Endpoint
+
+IDLE_S = 50.0  # the gateway cuts at 60 (hbase.thrift.server.socket.read.timeout)
+
+_PROTOCOLS = {"binary": TBinaryProtocol, "compact": TCompactProtocol}
+_BUFFER_BYTES = 1 << 16
+_LEAST_WAIT_S = 0.5  # for a reply that came in while another one timed out
+
+
+class Call(NamedTuple):
+    """A method of a Thrift service and its arguments: values, or what the binary protocol makes of them (`wire.py`)."""
+
+    service: ModuleType
+    method: str
+    arguments: tuple[object, ...] | bytes
+
+
+class _Socket:
+    """What thriftpy2's transports read from and write to; its own `TSocket` resolves IPv4 only."""
+
+    def __init__(self, endpoint: Endpoint, timeout_s: float) -> None:
+        self._socket = socket.create_connection(endpoint, timeout_s)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+    @property
+    def socket(self) -> socket.socket | None:
+        return self._socket
+
+    def read(self, size: int) -> bytes:
+        data = self._socket.recv(size)
+        if not data:
+            raise TTransportException(TTransportException.END_OF_FILE, "the connection was closed by the other side")
+        return data
+
+    def write(self, data: bytes) -> None:
+        self._socket.sendall(data)
+
+    def flush(self) -> None:
+        """Nothing is held back here."""
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class _Http:
+    """One POST for each call, over one connection; thriftpy2's own client sets time-outs for the whole process."""
+
+    def __init__(self, endpoint: Endpoint, timeout_s: float, path: str, context: ssl.SSLContext | None) -> None:
+        host, port = endpoint
+        self._http = (
+            http.client.HTTPSConnection(host, port, timeout=timeout_s, context=context)
+            if context
+            else http.client.HTTPConnection(host, port, timeout=timeout_s)
+        )
+        self._http.connect()
+        self._path = path
+        self._request = bytearray()
+        self._response: http.client.HTTPResponse | None = None
+
+    @property
+    def socket(self) -> socket.socket | None:
+        return self._http.sock  # None once the gateway said 'Connection: close'
+
+    def read(self, size: int) -> bytes:
+        if self._response is None:
+            self._response = self._http.getresponse()
+            if self._response.status != http.client.OK:
+                raise OSError(f"HTTP {self._response.status} {self._response.reason}")
+        data = self._response.read(size)
+        if not data:
+            raise TTransportException(TTransportException.END_OF_FILE, "the HTTP reply ended early")
+        return data
+
+    def write(self, data: bytes) -> None:
+        self._request += data
+
+    def flush(self) -> None:
+        if self._response is not None:
+            self._response.read()
+            self._response = None
+        body, self._request = bytes(self._request), bytearray()
+        self._http.request("POST", self._path, body, {"Content-Type": "application/x-thrift"})
+
+    def close(self) -> None:
+        self._http.close()
+
+
+def tls_context(address: Address) -> ssl.SSLContext | None:
+    """Return what `hbase+https://` verifies and shows, None for the other schemes."""
+    if address.scheme != "hbase+https":
+        return None
+    options = address.options
+    context = ssl.create_default_context(cafile=options.ca or None)
+    if options.cert:
+        context.load_cert_chain(options.cert, options.key or None)
+    return context
+
+
+class Connection:
+    """A client of one gateway; of one thread at a time."""
+
+    def __init__(
+        self, endpoint: Endpoint, address: Address, context: ssl.SSLContext | None, *, timeout_s: float
+    ) -> None:
+        options = address.options
+        self.endpoint = endpoint
+        self.timeout_s = timeout_s  # to connect, then of the last call
+        self._wire = (
+            _Http(endpoint, timeout_s, options.path, context) if address.is_http else _Socket(endpoint, timeout_s)
+        )
+        transport: Any = TFramedTransport if options.transport == "framed" else TBufferedTransport
+        self._protocol = _PROTOCOLS[options.protocol](transport(self._wire, _BUFFER_BYTES))
+        self._clients: dict[ModuleType, Any] = {}
+        self._awaited: Call | None = None
+        self.last_method = ""
+        self._reply_due_s = 0.0
+        self._used_s = time.monotonic()
+        self._pid = os.getpid()
+
+    @property
+    def is_fit(self) -> bool:
+        """Whether a call can be sent: none is under way, and nothing tells that the gateway has let go."""
+        return (
+            self._awaited is None
+            and self._pid == os.getpid()
+            and time.monotonic() - self._used_s < IDLE_S
+            and self._is_quiet()
+        )
+
+    def _is_quiet(self) -> bool:
+        # Between two calls nothing may come: what does is the end of the connection.
+        if self._wire.socket is None:
+            return False
+        poll = select.poll()
+        poll.register(self._wire.socket, select.POLLIN)
+        return not poll.poll(0)
+
+    def _set_timeout(self, timeout_s: float) -> None:
+        if self._wire.socket is None:
+            raise ConnectionError("the gateway closed the connection after its reply")
+        self._wire.socket.settimeout(timeout_s)
+
+    def call(self, service: ModuleType, method: str, *arguments: object) -> Any:  # as the IDL has it
+        """Send a call and return its reply, within the time-out of the last one."""
+        self.send(Call(service, method, arguments), self.timeout_s)
+        return self.receive()
+
+    def send(self, call: Call, timeout_s: float) -> None:
+        """Send a call, whose reply must be received before the next and within the time-out."""
+        self._awaited = call
+        self.last_method = call.method
+        self.timeout_s = timeout_s
+        self._reply_due_s = time.monotonic() + timeout_s
+        self._set_timeout(timeout_s)
+        client = self._clients.get(call.service)
+        if client is None:
+            client = self._clients[call.service] = TClient(call.service, self._protocol)
+        if isinstance(call.arguments, bytes):
+            self._send_bytes(call.method, call.arguments)
+            return
+        arguments = getattr(call.service, f"{call.method}_args").thrift_spec.values()
+        client._send(call.method, **dict(zip((spec[1] for spec in arguments), call.arguments, strict=True)))
+
+    def _send_bytes(self, method: str, arguments: bytes) -> None:
+        self._protocol.write_message_begin(method, TMessageType.CALL, 0)
+        self._protocol.trans.write(arguments)
+        self._protocol.write_message_end()
+        self._protocol.trans.flush()
+
+    def receive(self) -> Any:  # as the IDL has it
+        """Return the reply to the call sent; raises what the gateway answered, or why no answer came.
+
+        The time-out counts from the sending; a reply that is here already is read even after it.
+        """
+        call = self._awaited
+        if call is None:
+            raise RuntimeError("no call was sent on this connection")
+        self._set_timeout(max(self._reply_due_s - time.monotonic(), min(_LEAST_WAIT_S, self.timeout_s)))
+        try:
+            reply = self._clients[call.service]._recv(call.method)
+        except Exception as error:
+            if is_reply(error):
+                self._settle()
+            raise
+        self._settle()
+        return reply
+
+    def _settle(self) -> None:
+        self._awaited = None
+        self._used_s = time.monotonic()
+
+    def close(self) -> None:
+        """Let go of the socket; in a forked child the parent's connection stays whole."""
+        self._wire.close()
+
+
+def is_reply(error: BaseException) -> bool:
+    """Whether an error is what a gateway answered, so that its connection can go on."""
+    own = (TTransportException, TProtocolException, TDecodeException)
+    return isinstance(error, TException) and not isinstance(error, own)

@@ -1,0 +1,94 @@
+"""What a gateway's error means: worth a retry, or final and under which name.
+
+Thrift1's messages are Java's stack traces; Thrift2's are often the exception's message without its class. `canRetry`
+is true even for a missing table where the call was a batch, and happybase does not read it.
+"""
+
+from __future__ import annotations
+
+import re
+
+from thriftpy2.thrift import TApplicationException
+
+from hsimhash.errors import CorruptionError, HsimhashError, IndexNotFoundError, StoreUnavailableError
+
+_JAVA = re.compile(r"(?:[\w$]+\.)+([A-Z]\w*(?:Exception|Error))")
+_NO_TABLE = {"TableNotFoundException", "TableNotEnabledException", "NamespaceNotFoundException"}
+_WORTH_A_RETRY = {
+    "CallQueueTooBigException",
+    "CallTimeoutException",
+    "ConnectException",
+    "ConnectionClosedException",
+    "MasterNotRunningException",
+    "NoServerForRegionException",
+    "NotServingRegionException",
+    "PleaseHoldException",
+    "RegionMovedException",
+    "RegionOpeningException",
+    "RegionServerAbortedException",
+    "RegionServerStoppedException",
+    "RegionTooBusyException",
+    "RetriesExhaustedException",
+    "RetriesExhaustedWithDetailsException",
+    "ServerNotRunningYetException",
+    "SocketTimeoutException",
+    "UnknownScannerException",
+}
+
+
+class TransientError(StoreUnavailableError):
+    """A failure that may be gone at the next try."""
+
+
+class RefusedError(HsimhashError):
+    """A call that the servers will never take."""
+
+
+def failure(error: Exception, method: str, table: str, gateway: object) -> HsimhashError:
+    """Return what an error that a gateway answered means; `TransientError` where a retry may help."""
+    message = str(getattr(error, "message", None) or error)
+    classes = _JAVA.findall(message)
+    what = f"{method} on {table}: {_first_line(message)}"
+    if _NO_TABLE & set(classes) or _is_but_the_table(message, table.removeprefix("default:")):
+        return IndexNotFoundError(f"no enabled table {table} there ({what}); make one with 'hsimhash create-table'")
+    if "NoSuchColumnFamilyException" in classes:
+        return CorruptionError(
+            f"table {table} lacks a column family ({what}); was it made with 'hsimhash create-table'?"
+        )
+    if "Read-only mode" in message:
+        return HsimhashError(
+            f"gateway {gateway} is read-only, it was started with -ro ({what}); write through another gateway"
+        )
+    if "AccessDeniedException" in classes:
+        return HsimhashError(f"the gateway's user may not do that ({what}); grant it, or use another gateway")
+    if isinstance(error, TApplicationException):
+        return _refusal(error, what)
+    if _is_transient(error, classes):
+        return TransientError(f"the servers refuse for now: {what}")
+    return RefusedError(f"the servers refuse: {what}")
+
+
+def _is_but_the_table(message: str, table: str) -> bool:
+    # All that Thrift2 says of a table that is missing or disabled: its name, in a batch once for all its rows.
+    line = re.sub(r"^[\w.$]+Exception: ", "", _first_line(message))
+    return bool(re.fullmatch(rf"(?:Failed \d+ actions?: )?{re.escape(table)}(?:: \d+ times?,.*)?", line))
+
+
+def _refusal(error: TApplicationException, what: str) -> HsimhashError:
+    if error.type == TApplicationException.UNKNOWN_METHOD:
+        return RefusedError(f"the gateway does not know the call ({what}); is it the other Thrift?")
+    return RefusedError(f"the gateway failed without saying why ({what}); its log tells")
+
+
+def _is_transient(error: Exception, classes: list[str]) -> bool:
+    can_retry = getattr(error, "canRetry", None)
+    if can_retry is not None and "DoNotRetryIOException" not in classes:
+        return bool(can_retry) or bool(_WORTH_A_RETRY & set(classes))
+    if type(error).__name__ in ("IllegalArgument", "TIllegalArgument"):
+        return "scanner" in str(getattr(error, "message", ""))  # its lease ran out, or the gateway was started again
+    return bool(_WORTH_A_RETRY & set(classes)) or not classes
+
+
+def _first_line(message: str) -> str:
+    lines = message.strip().splitlines() or ["no message"]
+    return lines[0][:200]

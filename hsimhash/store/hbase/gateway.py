@@ -1,0 +1,127 @@
+"""The seam between the HBase store and a Thrift gateway: one table's cells, read and written in batches.
+
+`thrift2.py` and `thrift1.py` implement it on a gateway's two protocols; the tests implement it on a model of HBase's
+cell semantics. What knows of the register, of documents and of their order of writing lives above it, in `store.py`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+DRAWER_FAMILY = b"f"
+DOCUMENT_FAMILY = b"d"
+RECORD_FAMILY = b"i"
+
+
+class Cell(NamedTuple):
+    """The newest version of a cell; `timestamp` is the region server's, in ms since 1970."""
+
+    row: bytes
+    qualifier: bytes
+    value: bytes
+    timestamp: int
+
+
+class Put(NamedTuple):
+    """A value to write; the region server stamps it."""
+
+    row: bytes
+    family: bytes
+    qualifier: bytes
+    value: bytes
+
+
+class Change(NamedTuple):
+    """A value to write where the cell holds `expected`; None and empty both match an absent and an empty cell."""
+
+    row: bytes
+    family: bytes
+    qualifier: bytes
+    expected: bytes | None
+    value: bytes
+
+
+class Deletion(NamedTuple):
+    """All versions of a cell up to and including `timestamp`."""
+
+    row: bytes
+    family: bytes
+    qualifier: bytes
+    timestamp: int
+
+
+class Region(NamedTuple):
+    """A table's region: half-open [start, stop), both empty at the table's ends, and its server as host:port."""
+
+    start: bytes
+    stop: bytes
+    server: str
+
+
+class Gateway(ABC):
+    """One table behind one or more Thrift gateways. Thread-safe and fork-safe; `close` twice is harmless.
+
+    Reads are retried within the deadline; so are `put`, `put_rows` and `delete`, which may be sent twice. Every call
+    raises `StoreUnavailableError` when no gateway answers within the deadline, or a server refuses for now.
+    """
+
+    @abstractmethod
+    def scan(self, ranges: Sequence[tuple[bytes, bytes]]) -> NDArray[np.uint8]:
+        """Return the rowkeys of `DRAWER_FAMILY` within half-open ranges: shape (m, 13), uint8, in any order."""
+
+    @abstractmethod
+    def rows(self, start: bytes, stop: bytes, family: bytes, *, limit: int, columns: int = 1) -> list[list[Cell]]:
+        """Return the first `limit` rows of [start, stop) that have cells in `family`, in order of row.
+
+        Of each row the first `columns` cells in order of qualifier; a row of that many may have more: see `cells`.
+        """
+
+    @abstractmethod
+    def cells(self, row: bytes, family: bytes, *, after: bytes | None = None, limit: int) -> list[Cell]:
+        """Return the first `limit` cells of a row whose qualifier is greater than `after`, in order of qualifier."""
+
+    @abstractmethod
+    def cells_of(self, rows: Sequence[bytes], family: bytes, *, limit: int) -> list[list[Cell]]:
+        """Return for each row its first `limit` cells in order of qualifier; empty for a row that has none."""
+
+    @abstractmethod
+    def get(self, keys: Sequence[tuple[bytes, bytes]], family: bytes) -> list[Cell | None]:
+        """Return the cell under each (row, qualifier), None where there is none."""
+
+    def holds(self, rows: Sequence[bytes]) -> list[bool]:
+        """Return for each rowkey of a drawer row whether there is one."""
+        return [cell is not None for cell in self.get([(row, b"") for row in rows], DRAWER_FAMILY)]
+
+    @abstractmethod
+    def put(self, puts: Sequence[Put]) -> None:
+        """Write cells; on return the servers hold every one of them."""
+
+    def put_rows(self, rows: NDArray[np.uint8]) -> None:
+        """Write drawer rows, shape (n, 13); on return the servers hold every one of them."""
+        self.put([Put(row.tobytes(), DRAWER_FAMILY, b"", b"") for row in rows])
+
+    @abstractmethod
+    def change(self, changes: Sequence[Change]) -> list[bool | None]:
+        """Compare and set each cell by itself, all at once; never sent twice.
+
+        Returns:
+            For each change whether it was made; None where that is unknown, because the reply did not come: it may
+            have been made, or be made later.
+        """
+
+    @abstractmethod
+    def delete(self, deletions: Sequence[Deletion]) -> None:
+        """Delete cells; a version put later than a deletion's timestamp stays."""
+
+    @abstractmethod
+    def regions(self) -> list[Region]:
+        """Return the table's regions in order of start."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close all connections."""

@@ -1,0 +1,1 @@
+../../../schema/hbase2.thrift

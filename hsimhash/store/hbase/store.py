@@ -1,0 +1,201 @@
+"""The index on HBase: buckets, listings, registers and the record as cells of one table, through a `Gateway`.
+
+What the cells are says `cells.py`; in which order they are written, `protocol.py`; how leftovers go, `collect.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hsimhash.errors import IndexExistsError, IndexNotFoundError, StoreClosedError
+from hsimhash.rowkey import DOCUMENTS_FLAG, PREFIX_BYTES, RECORD_ROWKEY, bucket_range, documents_rowkey
+from hsimhash.store.base import BulkLoad, CheckReport, Document, Progress, Record, Store, last_occurrences
+from hsimhash.store.hbase.cells import RECORD_PARTS, Register, is_listing, record_from, record_values, register_key
+from hsimhash.store.hbase.collect import Audit, count_documents, pages
+from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, RECORD_FAMILY, Cell, Change, Gateway
+from hsimhash.store.hbase.protocol import BATCH_DOCUMENTS, Times, Wanted, Writes
+from hsimhash.store.hbase.sampling import Sample, SampleAudit
+
+ROWS_AT_ONCE = 100  # documents rows read by one call, and of each
+FIRST_CELLS = 100  # so many listings; most rows have one
+MORE_CELLS = 5_000  # of a row that has more
+
+
+class HBaseStore(Store):
+    """The index in the table behind `gateway`; see the module's text and `Store`.
+
+    Args:
+        url: `hbase://…`, for messages.
+        gateway: to the table; closed with the store.
+        record: what the table's record says; see `create` and `open`.
+        times: see `Times`.
+        exclusive: no one else writes the documents that this store is given; their registers are written faster.
+    """
+
+    def __init__(
+        self, url: str, gateway: Gateway, record: Record, *, times: Times | None = None, exclusive: bool = False
+    ) -> None:
+        self.url = url
+        self.record = record
+        self.times = times or Times()
+        self.exclusive = exclusive
+        self._open_gateway: Gateway | None = gateway
+
+    @classmethod
+    def create(
+        cls, url: str, gateway: Gateway, record: Record, *, times: Times | None = None, exclusive: bool = False
+    ) -> HBaseStore:
+        """Write the record into a table that has none; `IndexExistsError` where it has one."""
+        values, found = record_values(record), _record_cells(gateway)
+        if all(part in found for part in RECORD_PARTS):
+            raise IndexExistsError(f"there is an index at {url} already; open it, or choose another table")
+        # Part by part, each only where there is none: of two that create at once, one meets the other's part.
+        for part in RECORD_PARTS:
+            while part not in found:
+                gateway.change([Change(RECORD_ROWKEY, RECORD_FAMILY, part, None, values[part])])
+                found = _record_cells(gateway)
+            if found[part] != values[part]:
+                raise IndexExistsError(
+                    f"another index is being created at {url}, or its creation was interrupted: its {part.decode()} "
+                    f"differs; create it as it was, or drop the table"
+                )
+        return cls(url, gateway, record, times=times, exclusive=exclusive)
+
+    @classmethod
+    def open(cls, url: str, gateway: Gateway, *, times: Times | None = None, exclusive: bool = False) -> HBaseStore:
+        """Open the index in a table; `IndexNotFoundError` where the table has no record."""
+        found = _record_cells(gateway)
+        if not found:
+            raise IndexNotFoundError(
+                f"no index at {url}: the table has no record; make one with 'hsimhash create-table'"
+            )
+        return cls(url, gateway, record_from(found, url), times=times, exclusive=exclusive)
+
+    @property
+    def gateway(self) -> Gateway:
+        """The gateway to the table; `StoreClosedError` after `close`."""
+        if self._open_gateway is None:
+            raise StoreClosedError(f"{self.url} was closed; open it again")
+        return self._open_gateway
+
+    def _writes(self) -> Writes:
+        return Writes(self.gateway, self.record.layout, self.times, exclusive=self.exclusive)
+
+    def scan(self, prefixes: Sequence[bytes]) -> NDArray[np.uint8]:
+        return self.gateway.scan(list(map(bucket_range, prefixes)))
+
+    def documents(self, fingerprints: Sequence[int], limit: int | None = None) -> list[list[Document]]:
+        gateway, found = self.gateway, list[list[Document]]()
+        most = FIRST_CELLS if limit is None else min(limit, FIRST_CELLS)
+        for start in range(0, len(fingerprints), ROWS_AT_ONCE):
+            part = fingerprints[start : start + ROWS_AT_ONCE]
+            listings = gateway.cells_of([documents_rowkey(value) for value in part], DOCUMENT_FAMILY, limit=most)
+            confirmed = self._confirmed([cell for cells in listings for cell in cells])
+            for fingerprint, cells in zip(part, listings, strict=True):
+                first = [next(confirmed) for _ in cells]
+                found.append(self._up_to(fingerprint, first, cells, most, limit))
+        return found
+
+    def _up_to(
+        self, fingerprint: int, found: list[Document | None], listed: list[Cell], most: int, limit: int | None
+    ) -> list[Document]:
+        """Return the documents of a row up to the limit, reading on behind the first page where that is not enough."""
+        documents = [document for document in found if document is not None]
+        while len(listed) == most and (limit is None or _held(documents, fingerprint) < limit):
+            row, after, most = documents_rowkey(fingerprint), listed[-1].qualifier, min(4 * most, MORE_CELLS)
+            listed = self.gateway.cells(row, DOCUMENT_FAMILY, after=after, limit=most)
+            documents += [document for document in self._confirmed(listed) if document is not None]
+        return documents if limit is None else _cut(documents, fingerprint, limit)
+
+    def _confirmed(self, listings: Sequence[Cell]) -> Iterator[Document | None]:
+        """Return what the registers of listed documents say, in their order."""
+        return iter(self.lookup([cell.qualifier for cell in listings]))
+
+    def lookup(self, doc_ids: Sequence[bytes]) -> list[Document | None]:
+        cells = self.gateway.get([register_key(doc_id) for doc_id in doc_ids], DOCUMENT_FAMILY)
+        return [
+            Register.from_bytes(cell.value).document(doc_id) if cell is not None else None
+            for doc_id, cell in zip(doc_ids, cells, strict=True)
+        ]
+
+    def insert(self, doc_ids: Sequence[bytes], fingerprints: NDArray[np.uint64], first_seen: NDArray[np.int64]) -> int:
+        writes, last = self._writes(), last_occurrences(doc_ids)
+        return sum(
+            writes.add(_wanted(last[start : start + BATCH_DOCUMENTS], doc_ids, fingerprints, first_seen))
+            for start in range(0, len(last), BATCH_DOCUMENTS)
+        )
+
+    def insert_announced(self, wanted: Wanted, announce: Callable[[int], None]) -> int:
+        """Insert one batch as `insert` does, telling how many are new or moved before anything is written."""
+        return self._writes().add(wanted, announce=announce)
+
+    def remove(self, doc_ids: Sequence[bytes], *, before: int | None = None) -> int:
+        writes, distinct = self._writes(), list(dict.fromkeys(doc_ids))
+        return sum(
+            writes.remove(distinct[start : start + BATCH_DOCUMENTS], before=before)
+            for start in range(0, len(distinct), BATCH_DOCUMENTS)
+        )
+
+    def count(self) -> int:
+        return count_documents(self.gateway)
+
+    def walk(self) -> Iterator[list[Document]]:
+        # Listings sort as their fingerprints do: a row begins with the first four bytes of its fingerprint.
+        for page in pages(self.gateway, DOCUMENT_FAMILY, is_whole=lambda flag: flag == DOCUMENTS_FLAG):
+            listings = [cell for cell in page if is_listing(cell.row)]
+            found = zip(self._confirmed(listings), listings, strict=True)
+            yield [
+                document
+                for document, cell in found
+                if document is not None and document.fingerprint == int.from_bytes(cell.row[PREFIX_BYTES:], "big")
+            ]
+
+    def check(self, *, repair: bool = False, progress: Progress | None = None) -> CheckReport:
+        return Audit(self.gateway, self.record.layout, self.times, repair=repair, progress=progress).run()
+
+    def check_sample(self, sample: Sample, *, progress: Progress | None = None) -> CheckReport:
+        """Compare the rows of a sample as `check` does those of all; the report counts what was looked at."""
+        return SampleAudit(self.gateway, self.record.layout, self.times, sample, progress=progress).run()
+
+    def describe(self) -> dict[str, object]:
+        regions = self.gateway.regions()
+        return {"regions": len(regions), "servers": len({region.server for region in regions})}
+
+    def bulk(self, folder: Path) -> BulkLoad:
+        from hsimhash.store.hbase.bulk import TableLoad
+
+        return TableLoad(self, folder)
+
+    def close(self) -> None:
+        gateway, self._open_gateway = self._open_gateway, None
+        if gateway is not None:
+            gateway.close()
+
+
+def _record_cells(gateway: Gateway) -> dict[bytes, bytes]:
+    cells = gateway.get([(RECORD_ROWKEY, part) for part in RECORD_PARTS], RECORD_FAMILY)
+    return {cell.qualifier: cell.value for cell in cells if cell is not None}
+
+
+def _wanted(
+    positions: Sequence[int],
+    doc_ids: Sequence[bytes],
+    fingerprints: NDArray[np.uint64],
+    first_seen: NDArray[np.int64],
+) -> Wanted:
+    return {doc_ids[place]: (int(fingerprints[place]), int(first_seen[place])) for place in positions}
+
+
+def _held(documents: Sequence[Document], fingerprint: int) -> int:
+    """Return how many documents' registers have the fingerprint."""
+    return sum(document.fingerprint == fingerprint for document in documents)
+
+
+def _cut(documents: list[Document], fingerprint: int, limit: int) -> list[Document]:
+    """Return documents as far as the limit-th whose register has the fingerprint."""
+    places = [place for place, document in enumerate(documents) if document.fingerprint == fingerprint]
+    return documents[: places[limit - 1] + 1] if len(places) > limit else documents

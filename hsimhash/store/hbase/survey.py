@@ -1,0 +1,150 @@
+"""Where a table's rows are: keys in words, and how many drawer rows each region has, from samples.
+
+A gateway tells no sizes. So windows of the segments' range are read, at random places of every region and of one width
+in all of them, chosen so that a window has a few hundred rows; a table so small that the windows would meet is read
+whole, and its numbers are exact.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import pairwise
+
+from hsimhash.rowkey import DOCUMENTS_FLAG, PREFIX_BYTES, RECORD_FLAG, REGISTER_FLAG, SEGMENT_BYTES
+from hsimhash.store.hbase.cells import TABLE_STOP
+from hsimhash.store.hbase.gateway import DRAWER_FAMILY, Gateway, Region
+
+HOT_BUCKET_ROWS = 100
+MOST_HOT_BUCKETS = 5
+WINDOW_ROWS = 200  # that a window should have, and
+MOST_WINDOW_ROWS = 2_000  # at most: a hot bucket is not read to its end
+
+_SEGMENTS = 1 << 8 * SEGMENT_BYTES
+_PILOTS, _PILOT_ROWS = 32, 64
+_REGION_WINDOWS = 16, 4  # usually, and in a table of very many regions
+_MOST_WINDOWS = 2_048
+_AT_ONCE = 8
+_OTHER_ROWS = {DOCUMENTS_FLAG: "documents", REGISTER_FLAG: "registers", RECORD_FLAG: "record"}
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """A region's drawer rows; estimated unless exact."""
+
+    region: Region
+    rows: int
+    is_exact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """A table's regions in order, and the fullest buckets that were met: prefix and rows, at least."""
+
+    regions: tuple[Counted, ...]
+    hot_buckets: tuple[tuple[bytes, int], ...]
+
+    @property
+    def rows(self) -> int:
+        """How many drawer rows there are."""
+        return sum(counted.rows for counted in self.regions)
+
+    @property
+    def skew(self) -> float | None:
+        """How many times as many rows as the mean the fullest region has; None for an empty table."""
+        return max(one.rows for one in self.regions) * len(self.regions) / self.rows if self.rows else None
+
+
+def key_in_words(key: bytes) -> str:
+    """Return what a boundary of regions means: its segment, and its drawer where it falls inside of one."""
+    segment = key[:SEGMENT_BYTES].ljust(SEGMENT_BYTES, b"\x00").hex()
+    if len(key) < PREFIX_BYTES:
+        return segment
+    flag, rest = key[SEGMENT_BYTES], key[PREFIX_BYTES:]
+    return f"{segment} {_OTHER_ROWS.get(flag, f'drawer {flag}')}{f' {rest.hex()}' if rest else ''}"
+
+
+def range_in_words(region: Region) -> str:
+    """Return a region's half-open range: segments from … to …, of all drawers unless one is named."""
+    return f"[{key_in_words(region.start)}, {key_in_words(region.stop) if region.stop else 'end'})"
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """A part of a region: half-open keys, and how many segments wide."""
+
+    position: int
+    start: bytes
+    stop: bytes
+    width: int
+
+
+def survey(gateway: Gateway) -> Survey:
+    """Count the drawer rows of every region, exactly in a small table, from samples in a large one."""
+    regions, randoms = gateway.regions(), random.Random(0)  # noqa: S311 (the same windows at every call)
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        width = _window_width(gateway, pool, randoms)
+        parts = max(_REGION_WINDOWS[1], min(_REGION_WINDOWS[0], _MOST_WINDOWS // len(regions)))
+        windows = [
+            window
+            for position, region in enumerate(regions)
+            for window in _windows(position, region, width, parts, randoms)
+        ]
+        found = list(pool.map(lambda window: _prefixes(gateway, window.start, window.stop, MOST_WINDOW_ROWS), windows))
+    counted = tuple(_counted(position, region, windows, found) for position, region in enumerate(regions))
+    buckets = Counter(prefix for prefixes in found for prefix in prefixes)
+    hot = [one for one in buckets.most_common(MOST_HOT_BUCKETS) if one[1] >= HOT_BUCKET_ROWS]
+    return Survey(counted, tuple(hot))
+
+
+def _prefixes(gateway: Gateway, start: bytes, stop: bytes, limit: int) -> list[bytes]:
+    rows = gateway.rows(start, stop, DRAWER_FAMILY, limit=limit)
+    return [cells[0].row[:PREFIX_BYTES] for cells in rows]
+
+
+def _window_width(gateway: Gateway, pool: ThreadPoolExecutor, randoms: random.Random) -> int:
+    """Return how many segments have `WINDOW_ROWS` rows, as far as some random places tell."""
+    starts = [randoms.randrange(_SEGMENTS) for _ in range(_PILOTS)]
+    found = list(pool.map(lambda start: _prefixes(gateway, _key(start), TABLE_STOP, _PILOT_ROWS), starts))
+    segments = sum(
+        (_segment(prefixes[-1]) + 1 if len(prefixes) == _PILOT_ROWS else _SEGMENTS) - start
+        for start, prefixes in zip(starts, found, strict=True)
+    )
+    rows = sum(map(len, found))
+    return min(math.ceil(WINDOW_ROWS * segments / rows), _SEGMENTS) if rows else _SEGMENTS
+
+
+def _windows(position: int, region: Region, width: int, parts: int, randoms: random.Random) -> list[_Window]:
+    """Return a window in each of a region's equal parts, or the parts where they are no wider."""
+    lower, upper = _segment(region.start), _segment(region.stop) if region.stop else _SEGMENTS
+    parts = min(parts, max(upper - lower, 1))
+    edges = [lower + (upper - lower) * number // parts for number in range(parts + 1)]
+    windows = []
+    for start, stop in pairwise(edges):
+        if stop - start > width:
+            start = randoms.randrange(start, stop - width + 1)
+            stop = start + width
+        # A region may begin and end inside of a segment.
+        first = region.start if start == lower else _key(start)
+        last = region.stop or TABLE_STOP if stop == upper else _key(stop)
+        windows.append(_Window(position, first, last, max(stop - start, 1)))
+    return windows
+
+
+def _counted(position: int, region: Region, windows: list[_Window], found: list[list[bytes]]) -> Counted:
+    own = [(window, len(rows)) for window, rows in zip(windows, found, strict=True) if window.position == position]
+    read, segments = sum(rows for _, rows in own), sum(window.width for window, _ in own)
+    lower, upper = _segment(region.start), _segment(region.stop) if region.stop else _SEGMENTS
+    is_whole = segments >= upper - lower and all(rows < MOST_WINDOW_ROWS for _, rows in own)
+    return Counted(region, read if is_whole else round(read * (upper - lower) / segments), is_whole)
+
+
+def _key(segment: int) -> bytes:
+    return segment.to_bytes(SEGMENT_BYTES, "big")
+
+
+def _segment(key: bytes) -> int:
+    return int.from_bytes(key[:SEGMENT_BYTES].ljust(SEGMENT_BYTES, b"\x00"), "big")

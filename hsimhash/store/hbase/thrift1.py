@@ -1,0 +1,207 @@
+"""The table through HBase's first Thrift gateway, in happybase's terms.
+
+It has no one-call scan, no get that takes a filter or a limit, and no filter as bytes: what may be wide is read by
+scans, and a batch of queries is a batch of scans.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from functools import partial
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+import happybase  # noqa: F401  # makes the module Hbase_thrift
+import numpy as np
+from numpy.typing import NDArray
+
+from hsimhash.errors import CorruptionError
+from hsimhash.rowkey import ROWKEY_BYTES
+from hsimhash.store.hbase.batches import CALL_CELLS, CALL_ROWS, PAGE_ROWS, put_batches, slices
+from hsimhash.store.hbase.connection import Call
+from hsimhash.store.hbase.filters import columns_after, first_columns, merged
+from hsimhash.store.hbase.gateway import DRAWER_FAMILY, Cell, Change, Deletion, Gateway, Put, Region
+from hsimhash.store.hbase.idl import THRIFT2
+from hsimhash.store.hbase.pool import Pool, Steps, Task, one_call
+
+HBASE: ModuleType = import_module("Hbase_thrift")
+
+_WRITERS = 4  # connections of one `put`: more do not make a gateway faster
+_GET_ROWS = 32  # in one call, which asks for each column in each row
+_NO_ATTRIBUTES: dict[bytes, bytes] = {}
+
+
+class Thrift1Gateway(Gateway):
+    """`Gateway` on Thrift1."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._table = pool.address.full_table
+        self._width = pool.address.options.connections
+
+    def scan(self, ranges: Sequence[tuple[bytes, bytes]]) -> NDArray[np.uint8]:
+        scans = [_RowScan(self._table, start, stop) for start, stop in merged(ranges)]
+        self._pool.run([scan.steps for scan in scans], width=self._width)
+        joined = b"".join([page for scan in scans for page in scan.pages])
+        return np.frombuffer(joined, np.uint8).reshape(-1, ROWKEY_BYTES)
+
+    def rows(self, start: bytes, stop: bytes, family: bytes, *, limit: int, columns: int = 1) -> list[list[Cell]]:
+        if start >= stop or limit < 1:
+            return []
+        page = min(limit, max(1, CALL_CELLS // columns))
+        scan = HBASE.TScan(
+            startRow=start, stopRow=stop, columns=[family], caching=page, filterString=first_columns(columns)
+        )
+        results = self._pool.run([partial(self._pages, scan, limit, page)], width=1)[0]
+        return list(map(_cells, results))
+
+    def cells(self, row: bytes, family: bytes, *, after: bytes | None = None, limit: int) -> list[Cell]:
+        found: list[Cell] = self._pool.run([self._first_cells(row, family, after, limit)], width=1)[0]
+        return found
+
+    def cells_of(self, rows: Sequence[bytes], family: bytes, *, limit: int) -> list[list[Cell]]:
+        return self._pool.run([self._first_cells(row, family, None, limit) for row in rows], width=self._width)
+
+    def _first_cells(self, row: bytes, family: bytes, after: bytes | None, limit: int) -> Task:
+        page = min(limit, CALL_ROWS)
+        scan = HBASE.TScan(
+            startRow=row,
+            stopRow=row + b"\x00",
+            columns=[family],
+            caching=1,
+            filterString=None if after is None else columns_after(after),
+            batchSize=page,
+        )
+        return partial(self._row_parts, scan, limit, page)
+
+    def _row_parts(self, scan: Any, limit: int, page: int) -> Steps:
+        # A scan in batches gives a wide row in parts, each as a result of its own.
+        scanner = yield self._call("scannerOpenWithScan", self._table, scan, _NO_ATTRIBUTES)
+        found: list[Cell] = []
+        is_last = False
+        while not is_last:
+            parts = yield self._call("scannerGetList", scanner, 1)
+            cells = _cells(parts[0]) if parts else []
+            found += cells
+            is_last = len(cells) < page or len(found) >= limit
+        yield self._call("scannerClose", scanner)
+        return found[:limit]
+
+    def _pages(self, scan: Any, limit: int, page: int) -> Steps:
+        scanner = yield self._call("scannerOpenWithScan", self._table, scan, _NO_ATTRIBUTES)
+        found: list[Any] = []
+        is_last = False
+        while not is_last:
+            wanted = min(page, limit - len(found))
+            rows = yield self._call("scannerGetList", scanner, wanted)
+            found += rows
+            is_last = len(rows) < wanted or len(found) >= limit
+        yield self._call("scannerClose", scanner)
+        return found
+
+    def get(self, keys: Sequence[tuple[bytes, bytes]], family: bytes) -> list[Cell | None]:
+        batches = [keys[part] for part in slices(len(keys), _GET_ROWS)]
+        tasks = [self._get(batch, family) for batch in batches]
+        found: list[Cell | None] = []
+        for batch, results in zip(batches, self._pool.run(tasks, width=self._width), strict=True):
+            cells = {(cell.row, cell.qualifier): cell for result in results for cell in _cells(result)}
+            found += map(cells.get, batch)
+        return found
+
+    def _get(self, keys: Sequence[tuple[bytes, bytes]], family: bytes) -> Task:
+        rows = list(dict.fromkeys(row for row, _ in keys))
+        columns = list(dict.fromkeys(_column(family, qualifier) for _, qualifier in keys))
+        return self._task("getRowsWithColumns", self._table, rows, columns, _NO_ATTRIBUTES)
+
+    def put(self, puts: Sequence[Put]) -> None:
+        self._pool.run([partial(self._put, batch) for batch in put_batches(puts)], width=_WRITERS)
+
+    def _put(self, batch: Sequence[Put]) -> Steps:
+        rows = [HBASE.BatchMutation(row=put.row, mutations=[_mutation(put)]) for put in batch]
+        yield self._call("mutateRows", self._table, rows, _NO_ATTRIBUTES)
+
+    def change(self, changes: Sequence[Change]) -> list[bool | None]:
+        return self._pool.run(list(map(self._change, changes)), width=self._width, once=True)
+
+    def _change(self, change: Change) -> Task:
+        row, family, qualifier, expected, value = change
+        mutation = _mutation(Put(row, family, qualifier, value))
+        column = _column(family, qualifier)
+        return self._task("checkAndPut", self._table, row, column, expected or None, mutation, _NO_ATTRIBUTES)
+
+    def delete(self, deletions: Sequence[Deletion]) -> None:
+        by_time: defaultdict[int, list[Any]] = defaultdict(list)
+        for deletion in deletions:
+            column = _column(deletion.family, deletion.qualifier)
+            mutation = HBASE.Mutation(isDelete=True, column=column)
+            by_time[deletion.timestamp].append(HBASE.BatchMutation(row=deletion.row, mutations=[mutation]))
+        tasks = [
+            self._task("mutateRowsTs", self._table, rows[part], timestamp, _NO_ATTRIBUTES)
+            for timestamp, rows in by_time.items()
+            for part in slices(len(rows), CALL_ROWS)
+        ]
+        self._pool.run(tasks, width=_WRITERS)
+
+    def regions(self) -> list[Region]:
+        found = self._pool.run([self._task("getTableRegions", self._table)], width=1)[0]
+        return sorted(
+            Region(region.startKey, region.endKey, f"{region.serverName.decode()}:{region.port}") for region in found
+        )
+
+    def close(self) -> None:
+        self._pool.close()
+
+    def _call(self, method: str, *arguments: object) -> Call:
+        return Call(HBASE.Hbase, method, arguments)
+
+    def _task(self, method: str, *arguments: object) -> Task:
+        return one_call(self._call(method, *arguments))
+
+
+class _RowScan:
+    """The rows within a half-open range, page by page; begun again, it goes on where it was."""
+
+    def __init__(self, table: bytes, start: bytes, stop: bytes) -> None:
+        self._table = table
+        self._row = start
+        self._stop = stop
+        self.pages: list[bytes] = []
+
+    def steps(self) -> Steps:
+        """Scan; the pages are in `pages`."""
+        scan = HBASE.TScan(startRow=self._row, stopRow=self._stop, columns=[DRAWER_FAMILY], caching=PAGE_ROWS)
+        scanner = yield Call(HBASE.Hbase, "scannerOpenWithScan", (self._table, scan, _NO_ATTRIBUTES))
+        count = PAGE_ROWS
+        while count == PAGE_ROWS:
+            rows = yield Call(THRIFT2.TRowScan, "scannerGetList", (scanner, PAGE_ROWS))
+            count = len(rows)
+            self._keep(rows)
+        yield Call(HBASE.Hbase, "scannerClose", (scanner,))
+
+    def _keep(self, rows: Sequence[Any]) -> None:
+        page = b"".join([row.row for row in rows])
+        if len(page) != len(rows) * ROWKEY_BYTES:
+            raise CorruptionError(
+                f"table {self._table.decode()} has rows in family {DRAWER_FAMILY.decode()} that are not "
+                f"{ROWKEY_BYTES} bytes long; 'hsimhash check --repair' deletes them"
+            )
+        if rows:
+            self.pages.append(page)
+            self._row = rows[-1].row + b"\x00"
+
+
+def _column(family: bytes, qualifier: bytes) -> bytes:
+    return family + b":" + qualifier
+
+
+def _mutation(put: Put) -> Any:
+    return HBASE.Mutation(column=_column(put.family, put.qualifier), value=put.value)
+
+
+def _cells(result: Any) -> list[Cell]:
+    return [
+        Cell(result.row, column.partition(b":")[2], cell.value, cell.timestamp)
+        for column, cell in sorted(result.columns.items())  # the gateway's own order takes bytes as signed
+    ]

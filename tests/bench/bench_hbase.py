@@ -1,0 +1,394 @@
+"""Queries and loads on a real HBase: `python -m tests.bench.bench_hbase [--large]`.
+
+The server is the project's own, started for the measurement with the JVM's defaults: one region server, both gateways,
+this client, all on this machine's cores. Each table has ten regions. The peer is happybase in its natural way: a
+prefix scan for each drawer, one after the other, and `batch()` for the same rows. All meet the same fingerprints, in
+turns, new ones in each round; times are medians over the rounds, ratios medians of the rounds' ratios. The answers of
+both are compared. A round trip of 0.5 ms, and the count of those in sequence, come from a proxy, in a process of its
+own, that holds back each reply.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import multiprocessing
+import os
+import signal
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from multiprocessing.connection import Connection as Pipe
+from pathlib import Path
+
+import happybase
+import numpy as np
+
+from hsimhash import HSimIndex
+from hsimhash.fingerprint import Profile
+from hsimhash.layout import Layout
+from hsimhash.rowkey import FINGERPRINT_BYTES, PREFIX_BYTES, documents_rowkey, register_rowkey, splits
+from hsimhash.store.base import Record
+from hsimhash.store.hbase.address import Address
+from hsimhash.store.hbase.admin import Admin
+from hsimhash.store.hbase.cells import Register, drawer_rowkeys
+from hsimhash.store.hbase.connect import open_gateway
+from hsimhash.store.hbase.gateway import DRAWER_FAMILY
+from hsimhash.store.hbase.opening import create_hbase_store
+from hsimhash.store.hbase.table import TableSettings
+from tests.bench.conditions import (
+    add_scratch_option,
+    in_turns,
+    median_ratio,
+    print_bar,
+    print_conditions,
+    scratch_folder,
+)
+from tests.bench.fingerprint_sets import Numbers, half_near, random_fingerprints
+from tests.hbase_server import Gateways, HBaseServer
+from tests.tcp_proxy import proxied
+
+SEED = 20_070_508
+K = 3
+REGIONS = 10
+PROFILE = Profile.named("auto-1")
+SIZE, LARGE = 200_000, 1_000_000
+ROUNDS = 7
+SINGLES, PEER_SINGLES = 200, 60  # queries of a round
+WARM_UP_ROUNDS = 10  # until the JVMs have compiled what is asked of them
+ROUND_TRIP_S = 0.0005
+SLOW_REPLY_S = 0.1  # to count round trips: beside it all else is short
+COUNTED = 10
+LOADED, LOAD_ROUNDS, LOAD_WARM_UPS = 10_000, 5, 3
+HOT_DOCUMENTS, HOT_LIMIT, HOT_QUERIES = 1_000_000, 10, 50
+LOADED_AT_ONCE = 20_000
+
+Query = Callable[[int], object]
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[HBaseServer]:
+    """Run a server as `make hbase` does, on ports of its own."""
+    quick = HBaseServer.planned(folder)
+    server = HBaseServer(folder, quick.gateways, quick.environment() | {"HBASE_JVM": ""})
+    server.prepare()
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+@contextmanager
+def far_away(gateways: Gateways, reply_s: float) -> Iterator[Gateways]:
+    """Give both gateways as seen through a proxy that holds back each reply."""
+    with ExitStack() as stack:
+        ports = [stack.enter_context(_proxy(port, reply_s)) for port in (gateways.thrift1_port, gateways.thrift2_port)]
+        yield Gateways(gateways.host, *ports)
+
+
+@contextmanager
+def _proxy(port: int, reply_s: float) -> Iterator[int]:
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_serve_proxy, args=(port, reply_s, theirs), daemon=True)
+    process.start()
+    try:
+        yield ours.recv()
+    finally:
+        process.terminate()
+        process.join()
+
+
+def _serve_proxy(port: int, reply_s: float, started: Pipe) -> None:
+    with proxied(port, lambda _: reply_s) as proxy:
+        started.send(proxy.port)
+        threading.Event().wait()
+
+
+def url_of(gateways: Gateways, table: str) -> str:
+    return f"hbase://{gateways.host}:{gateways.thrift2_port}/{table}?timeout=60s&deadline=120s"
+
+
+@contextmanager
+def made(gateways: Gateways, table: str, layout: Layout) -> Iterator[None]:
+    """Make a table of ten regions with an empty index; it is dropped at the end."""
+    url = url_of(gateways, table)
+    settings = TableSettings(tuple(splits(layout, REGIONS)))
+    create_hbase_store(url, Record(layout, PROFILE.to_json()), settings).close()
+    try:
+        yield
+    finally:
+        with Admin(Address.parse(url)) as admin:
+            admin.delete_table()
+
+
+def doc_ids(start: int, count: int) -> list[str]:
+    return [f"https://www.example.org/page/{number:09d}" for number in range(start, start + count)]
+
+
+class Peer:
+    """happybase on the same table."""
+
+    def __init__(self, gateways: Gateways, table: str, layout: Layout) -> None:
+        self.connection = happybase.Connection(gateways.host, gateways.thrift1_port, timeout=60_000)
+        self.table = self.connection.table(table)
+        self.layout = layout
+
+    def query(self, fingerprint: int) -> set[int]:
+        """Return the stored fingerprints within k bits."""
+        found = set()
+        for prefix in self.layout.prefixes(fingerprint):
+            for row, _ in self.table.scan(row_prefix=prefix, columns=[DRAWER_FAMILY]):
+                stored = int.from_bytes(row[PREFIX_BYTES:], "big")
+                if (stored ^ fingerprint).bit_count() <= K:
+                    found.add(stored)
+        return found
+
+    def add_many(self, fingerprints: Numbers, ids: Sequence[str]) -> None:
+        """Put the rows that the index has for new documents."""
+        values, drawers = fingerprints.tolist(), len(self.layout.drawers)
+        rows = drawer_rowkeys(self.layout, values)
+        with self.table.batch(batch_size=1_000) as batch:
+            for number, (value, doc_id) in enumerate(zip(values, ids, strict=True)):
+                column = b"d:" + doc_id.encode()
+                batch.put(documents_rowkey(value), {column: b""})
+                for row in rows[number * drawers : (number + 1) * drawers]:
+                    batch.put(row, {b"f:": b""})
+                batch.put(register_rowkey(doc_id.encode()), {column: Register().filed(value, 1).to_bytes()})
+
+
+def ours(index: HSimIndex, fingerprint: int) -> set[int]:
+    return {match.fingerprint for match in index.query(fingerprint)}
+
+
+def p50_ms(ask: Query, fingerprints: Numbers) -> float:
+    """Return the median time of a call."""
+    times = []
+    for fingerprint in fingerprints.tolist():
+        began = time.perf_counter()
+        ask(fingerprint)
+        times.append(time.perf_counter() - began)
+    return statistics.median(times) * 1_000
+
+
+def batch_ms(index: HSimIndex, fingerprints: Numbers) -> float:
+    """Return the time of a query in a batch."""
+    began = time.perf_counter()
+    index.query_many(fingerprints)
+    return (time.perf_counter() - began) * 1_000 / len(fingerprints)
+
+
+def fill(url: str, fingerprints: Numbers) -> None:
+    """Load an index."""
+    with HSimIndex.open(url, exclusive=True) as index:
+        for start in range(0, len(fingerprints), LOADED_AT_ONCE):
+            part = fingerprints[start : start + LOADED_AT_ONCE]
+            index.add_many(part, doc_ids(start, len(part)))
+
+
+class Race:
+    """Queries of one table, by every way, near and far."""
+
+    def __init__(self, gateways: Gateways, table: str, layout: Layout, stored: Numbers) -> None:
+        self.gateways = gateways
+        self.table = table
+        self.layout = layout
+        self.stored = stored
+        self.rng = np.random.default_rng(SEED + 1)
+        self.times: dict[str, list[float]] = {}
+
+    def run(self) -> None:
+        """Measure; the times are in `times`."""
+        with far_away(self.gateways, ROUND_TRIP_S) as far, ExitStack() as stack:
+            near_ways, far_ways = self._ways(self.gateways, stack, ""), self._ways(far, stack, ", 0.5 ms away")
+            index = stack.enter_context(HSimIndex.open(url_of(self.gateways, self.table)))
+            batches = {
+                f"hsimhash query_many({size:,})": functools.partial(self._batch_ms, index, size)
+                for size in (100, 1_000)
+            }
+            ways = {**near_ways, **batches, **far_ways}
+            in_turns(ways, WARM_UP_ROUNDS)
+            self.times = in_turns(ways, ROUNDS)
+
+    def _ways(self, gateways: Gateways, stack: ExitStack, where: str) -> dict[str, Callable[[], float]]:
+        peer = Peer(gateways, self.table, self.layout)
+        stack.callback(peer.connection.close)
+        index = stack.enter_context(HSimIndex.open(url_of(gateways, self.table)))
+        gateway = open_gateway(Address.parse(url_of(gateways, self.table)))
+        stack.callback(gateway.close)
+
+        def get(fingerprint: int) -> object:
+            row = self.layout.prefixes(fingerprint)[0] + fingerprint.to_bytes(FINGERPRINT_BYTES, "big")
+            return gateway.get([(row, b"")], DRAWER_FAMILY)
+
+        return {
+            f"one Get{where}": functools.partial(self._p50_ms, get, SINGLES),
+            f"happybase, scans{where}": functools.partial(self._p50_ms, peer.query, PEER_SINGLES),
+            f"hsimhash query{where}": functools.partial(self._p50_ms, index.query, SINGLES),
+            f"hsimhash query, match{where}": lambda: p50_ms(index.query, self.rng.choice(self.stored, SINGLES // 2)),
+        }
+
+    def _p50_ms(self, ask: Query, count: int) -> float:
+        return p50_ms(ask, random_fingerprints(self.rng, count))
+
+    def _batch_ms(self, index: HSimIndex, size: int) -> float:
+        return batch_ms(index, random_fingerprints(self.rng, size))
+
+    def print_times(self) -> None:
+        """Print the times, and how many times slower happybase is."""
+        print(f"{'':40}{'ms a query':>12}{'happybase /':>14}")
+        for name, times in self.times.items():
+            print(f"{name:40}{statistics.median(times):12.3f}{self._faster(name):14.2f}", flush=True)
+
+    def _faster(self, name: str) -> float:
+        where = ", 0.5 ms away" if name.endswith("away") else ""
+        return median_ratio(self.times[f"happybase, scans{where}"], self.times[name])
+
+    def print_bars(self) -> None:
+        """Print the bars."""
+        for name, bar in (("query", 2.2), ("query, 0.5 ms away", 6), ("query_many(1,000)", 30)):
+            faster = self._faster(f"hsimhash {name}")
+            print_bar(f"{name}: times faster than happybase's scans", faster, at_least=bar)
+        with far_away(self.gateways, SLOW_REPLY_S) as slow, HSimIndex.open(url_of(slow, self.table)) as index:
+            for name, fingerprints, most in (
+                ("no match", random_fingerprints(self.rng, COUNTED), 1),
+                ("match", self.stored[:COUNTED], 3),
+            ):
+                index.query(int(fingerprints[0]))  # opens the connections
+                trips = p50_ms(index.query, fingerprints) // (SLOW_REPLY_S * 1_000)
+                print_bar(f"query, {name}: round trips in sequence", trips, at_most=most)
+
+    def wrong_answers(self) -> int:
+        """Return how many answers differ from happybase's, and say so."""
+        queries = half_near(self.rng, self.stored, SINGLES, K).tolist()
+        peer = Peer(self.gateways, self.table, self.layout)
+        with HSimIndex.open(url_of(self.gateways, self.table)) as index:
+            expected = list(map(peer.query, queries))
+            singles = [ours(index, query) for query in queries]
+            batch = [{match.fingerprint for match in matches} for matches in index.query_many(queries)]
+        peer.connection.close()
+        pairs = zip(expected * 2, singles + batch, strict=True)
+        wrong = sum(one != other for one, other in pairs)
+        matched = sum(map(bool, expected))
+        print(f"{'WRONG' if wrong else 'equal'}  {wrong} of {2 * len(queries)} answers differ; {matched} have matches")
+        return wrong
+
+
+def race(server: HBaseServer, layout: Layout, size: int) -> int:
+    """Compare queries; return how many answers were wrong."""
+    table = f"queries-{layout.name}-{size}"
+    stored = random_fingerprints(np.random.default_rng(SEED), size)
+    print(f"\n## queries: layout {layout.name}, {size:,} documents; no match unless it says so", flush=True)
+    with made(server.gateways, table, layout):
+        fill(url_of(server.gateways, table), stored)
+        one = Race(server.gateways, table, layout, stored)
+        one.run()
+        one.print_times()
+        if (layout.name, size) == ("10", SIZE):
+            one.print_bars()
+        return one.wrong_answers()
+
+
+class Cores:
+    """Seconds that this process and the server's have spent on a core."""
+
+    def __init__(self, server: HBaseServer) -> None:
+        pids = [int(file.read_text()) for file in sorted((server.folder / "run").glob("*.pid"))]
+        self._files = [Path(f"/proc/{pid}/stat") for pid in [os.getpid(), *pids]]
+
+    def seconds(self) -> float:
+        fields = [file.read_text().rpartition(")")[2].split() for file in self._files]
+        return sum(int(one[11]) + int(one[12]) for one in fields) / os.sysconf("SC_CLK_TCK")
+
+
+def load_race(server: HBaseServer, layout: Layout) -> None:
+    """Compare loads of new documents, each way into a table of its own."""
+    rows = len(layout.drawers) + 2
+    print(f"\n## loads: layout {layout.name}, {LOADED:,} documents a round, {rows} rows each", flush=True)
+    rng, cores = np.random.default_rng(SEED + 2), Cores(server)
+    spent: dict[str, list[float]] = {}
+    with ExitStack() as stack:
+        tables = {name: f"loads-{name}-{layout.name}" for name in ("happybase", "exclusive", "shared")}
+        for table in tables.values():
+            stack.enter_context(made(server.gateways, table, layout))
+        peer = Peer(server.gateways, tables["happybase"], layout)
+        stack.callback(peer.connection.close)
+        exclusive, shared = (
+            stack.enter_context(HSimIndex.open(url_of(server.gateways, tables[name]), exclusive=name == "exclusive"))
+            for name in ("exclusive", "shared")
+        )
+        numbers = iter(range(0, 1 << 40, LOADED))
+
+        def rate(name: str, add_many: Callable[[Numbers, Sequence[str]], object]) -> float:
+            fingerprints, ids = random_fingerprints(rng, LOADED), doc_ids(next(numbers), LOADED)
+            began, spent_before_s = time.perf_counter(), cores.seconds()
+            add_many(fingerprints, ids)
+            seconds = time.perf_counter() - began
+            spent.setdefault(name, []).append((cores.seconds() - spent_before_s) * 1e6 / LOADED)
+            return LOADED / seconds
+
+        ways = {
+            "happybase batch()": peer.add_many,
+            "hsimhash, exclusive": exclusive.add_many,
+            "hsimhash": shared.add_many,
+        }
+        contestants = {name: functools.partial(rate, name, way) for name, way in ways.items()}
+        in_turns(contestants, LOAD_WARM_UPS)
+        rates = in_turns(contestants, LOAD_ROUNDS)
+    print(f"{'':24}{'documents/s':>12}{'rows/s':>12}{'ratio':>8}{'core-µs a document':>20}")
+    for name, taken in rates.items():
+        median, ratio = statistics.median(taken), median_ratio(taken, rates["happybase batch()"])
+        cost = statistics.median(spent[name][LOAD_WARM_UPS:])
+        print(f"{name:24}{median:12,.0f}{median * rows:12,.0f}{ratio:8.2f}{cost:20,.0f}")
+    if layout.name == "10":
+        for name, bar in (("hsimhash, exclusive", 1.6), ("hsimhash", 0.6)):
+            print_bar(f"load, {name} / happybase", median_ratio(rates[name], rates["happybase batch()"]), at_least=bar)
+
+
+def hot(server: HBaseServer, layout: Layout) -> None:
+    """Ask for a fingerprint that a million documents share, and for usual ones, of the same index."""
+    print(f"\n## {HOT_DOCUMENTS:,} documents under one fingerprint; limit={HOT_LIMIT}", flush=True)
+    rng = np.random.default_rng(SEED + 3)
+    usual = random_fingerprints(rng, LOADED)
+    with made(server.gateways, "hot", layout):
+        url = url_of(server.gateways, "hot")
+        fill(url, np.concatenate([usual, np.full(HOT_DOCUMENTS, usual[0])]))
+        with HSimIndex.open(url) as index:
+            ask = functools.partial(index.query, limit=HOT_LIMIT)
+            contestants = {
+                "hot": lambda: p50_ms(ask, np.full(HOT_QUERIES, usual[0])),
+                "usual": lambda: p50_ms(ask, rng.choice(usual[1:], HOT_QUERIES)),
+            }
+            in_turns(contestants, WARM_UP_ROUNDS)
+            times = in_turns(contestants, ROUNDS)
+    for name, taken in times.items():
+        print(f"{name:20}{statistics.median(taken):12.2f} ms")
+    print_bar("hot fingerprint / usual query with a match", median_ratio(times["hot"], times["usual"]), at_most=10)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--large", action="store_true", help="also a million documents: about ten minutes more")
+    add_scratch_option(parser)
+    arguments = parser.parse_args()
+    sizes = [SIZE] + [LARGE] * arguments.large
+    print_conditions(
+        "HBase", packages=("thriftpy2", "happybase"), seed=SEED, k=K, regions=REGIONS, rounds=ROUNDS, rows=sizes
+    )
+    layouts = [Layout.named(name) for name in ("10", "4")]
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # through the server's end
+    with scratch_folder(arguments.scratch) as folder, served(folder / "hbase") as server:
+        for layout in layouts:
+            load_race(server, layout)
+        wrong = sum(race(server, layout, size) for size in sizes for layout in layouts)
+        hot(server, layouts[0])
+    print(f"\n{'FAIL' if wrong else 'PASS'}  answers that differ: {wrong:,}")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,29 @@
+"""The HBase that the integration tests share: started when first asked for, once for all workers of pytest-xdist."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+from hbase_server import Gateways, HBaseServer, or_skip, serving
+
+
+@pytest.fixture(scope="session")
+def own_hbase(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HBaseServer]:
+    """The shared server, of which a test may start more gateways; to break the server itself, take one of your own."""
+    root = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        root = root.parent
+    with or_skip(), serving(root / "hbase") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def hbase(request: pytest.FixtureRequest) -> Gateways:
+    """The gateways of TEST_HBASE (host:thrift1port:thrift2port), or else of the shared server."""
+    given = os.environ.get("TEST_HBASE")
+    if given:
+        return Gateways.parse(given)
+    server: HBaseServer = request.getfixturevalue("own_hbase")
+    return server.gateways

@@ -1,0 +1,204 @@
+"""The commands on a real HBase: a table's whole life, and what its doctor says."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import uuid
+from collections.abc import Callable, Iterator
+
+import happybase
+import numpy as np
+import pytest
+from command_line import run
+from hbase_server import Gateways, HBaseServer, free_ports
+
+from hsimhash.index import HSimIndex
+from hsimhash.layout import Layout
+from hsimhash.rowkey import splits
+from hsimhash.store.hbase.address import Address
+from hsimhash.store.hbase.admin import Admin
+from hsimhash.store.hbase.table import TableSettings
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def new_table(hbase: Gateways) -> Iterator[Callable[[], str]]:
+    """A function that gives names of tables, which are dropped in the end."""
+    named: list[str] = []
+
+    def name() -> str:
+        named.append(f"cli-{uuid.uuid4().hex[:8]}-{next(_numbers)}")
+        return named[-1]
+
+    yield name
+    for table in named:
+        with Admin(Address.parse(f"hbase://{hbase.host}:{hbase.thrift2_port}/{table}")) as admin:
+            if admin.exists():
+                admin.delete_table()
+
+
+@pytest.fixture
+def store(hbase: Gateways, new_table: Callable[[], str]) -> str:
+    return f"hbase://{hbase.host}:{hbase.thrift2_port}/{new_table()}"
+
+
+def done(*arguments: str) -> str:
+    result = run(*arguments)
+    assert result.exit_code == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+def test_a_table_is_planned_made_met_again_refused_to_others_and_dropped(store: str) -> None:
+    asked = ("--store", store, "--layout", "4", "--regions", "3", "--ttl", "1d")
+    planned = done("create-table", *asked, "--dry-run").splitlines()
+    assert [line.split(": ")[0] for line in planned] == [
+        f"+ create table default:{Address.parse(store).table}",
+        *(f"+ create family {name}" for name in "fdi"),
+        "+ create record",
+    ]
+    assert "made" in run("create-table", *asked).stderr
+    assert "already there" in run("create-table", *asked).stderr
+    facts = json.loads(done("describe", "--store", store, "--json"))
+    keys = [key.hex() for key in splits(Layout.named("4"), 3)]
+    assert [(one["start"], one["stop"]) for one in facts["region_ranges"]] == list(itertools.pairwise(["", *keys, ""]))
+    assert facts["region_ranges"][1]["segments"] == f"[{keys[0]}, {keys[1]})"
+    assert facts["deviations"] == []
+    assert [facts["families"][name]["TTL"] for name in "fd"] == ["86400", "86400"]
+    assert "documents" not in facts
+    again = done("create-table", *asked, "--dry-run").splitlines()
+    assert [line[:4] for line in again] == ["= ok"] * 5
+    other = run("create-table", "--store", store, "--layout", "10")
+    assert other.exit_code == 5
+    assert 'layout.name: the index has "4", asked for "10"' in other.stderr
+    longer = run("create-table", "--store", store, "--layout", "4", "--ttl", "2d", "--dry-run")
+    assert "~ alter family f: TTL is 86400, not 172800" in longer.stdout
+    assert f"alter 'default:{Address.parse(store).table}', {{NAME => 'd', TTL => '172800'}}" in longer.stderr
+    dropped = run("drop-table", "--store", store, "--yes")
+    assert dropped.exit_code == 0
+    assert dropped.stderr.splitlines()[1].startswith(f"snapshot 'default:{Address.parse(store).table}', '")
+    for command in ("drop-table", "--yes"), ("doctor",), ("describe",):
+        assert run(*command, "--store", store).exit_code == 5
+
+
+def test_a_table_without_a_record_becomes_an_index(store: str) -> None:
+    with Admin(Address.parse(store)) as admin:
+        admin.create_table(TableSettings(family_options=(("BLOCKSIZE", "65536"),)))
+    assert "+ create record" in done("create-table", "--store", store, "--dry-run")
+    assert run("doctor", "--store", store).exit_code == 5
+    result = run("create-table", "--store", store)
+    assert result.exit_code == 0
+    assert "wrote the index's record" in result.stderr
+    assert "family f: BLOCKSIZE is 65536, not 16384" in result.stderr
+    told = done("doctor", "--store", store)
+    assert "warn  settings: family d: BLOCKSIZE is 65536, not 16384; in hbase shell: alter" in told
+    assert "BLOCKSIZE is 65536" in done("describe", "--store", store)
+
+
+def test_a_table_of_others_is_left_alone(hbase: Gateways, store: str) -> None:
+    connection = happybase.Connection(hbase.host, hbase.thrift1_port, timeout=60_000)
+    try:
+        connection.create_table(Address.parse(store).table, {"theirs": {}})
+    finally:
+        connection.close()
+    made = run("create-table", "--store", store)
+    assert made.exit_code == 5
+    assert "not hsimhash's: it lacks the column families d, f, i" in made.stderr
+    dropped = run("drop-table", "--yes", "--store", store)
+    assert dropped.exit_code == 1
+    assert "its column families are theirs" in dropped.stderr
+    with Admin(Address.parse(store)) as admin:
+        assert admin.exists()
+
+
+def test_a_missing_namespace_is_planned(hbase: Gateways) -> None:
+    store = f"hbase://{hbase.host}:{hbase.thrift2_port}/nowhere:pages"
+    assert "+ create namespace nowhere" in done("create-table", "--store", store, "--dry-run")
+    made = run("create-table", "--store", store)
+    assert made.exit_code == 1
+    assert "create_namespace 'nowhere'" in made.stderr
+
+
+def test_thrift1_makes_a_table_only_where_a_plain_one_will_do(hbase: Gateways, new_table: Callable[[], str]) -> None:
+    table = new_table()
+    store = f"hbase+thrift1://{hbase.host}:{hbase.thrift1_port}/{table}"
+    refused = run("create-table", "--store", store)
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert f"\ncreate 'default:{table}', {{NAME => 'f'" in refused.stderr
+    assert "--allow-plain" in refused.stderr
+    assert run("describe", "--store", store).exit_code == 5
+    assert "made a plain table" in run("create-table", "--store", store, "--allow-plain").stderr
+    assert "does not tell how they are set" in done("describe", "--store", store)
+    told = done("doctor", "--store", store, "--write")
+    assert "answers as Thrift1" in told
+    assert "fail" not in told
+    assert "ok    write" in told
+    through_thrift2 = f"hbase://{hbase.host}:{hbase.thrift2_port}/{table}"
+    assert "BLOOMFILTER is ROW, not ROWPREFIX_FIXED_LENGTH" in done("doctor", "--store", through_thrift2)
+    assert run("drop-table", "--yes", "--store", store).exit_code == 0
+
+
+def test_queries_are_explained_and_rows_counted_where_they_are(store: str) -> None:
+    done("create-table", "--store", store, "--layout", "4", "--regions", "2")
+    fingerprints = np.random.default_rng(1).integers(0, 2**64, 300, np.uint64)
+    near = int(fingerprints[7]) ^ 0b101
+    with HSimIndex.open(store) as index:
+        index.add_many([*fingerprints.tolist(), near], [f"d{number}" for number in range(301)])
+        prefixes, rows = index.layout.prefixes(near), index.layout.segments(np.append(fingerprints, np.uint64(near)))
+    facts = json.loads(done("explain", "--id", "d7", "--store", store, "--json"))
+    assert (facts["scans"], facts["documents"]) == (4, 2)
+    assert [one["near"] for one in facts["buckets"]] == [2, 2, 2, 1]
+    assert [one["region"] for one in facts["buckets"]][:3] == [
+        "80000000" if prefix >= b"\x80" else "" for prefix in prefixes[:3]
+    ]
+    assert all(":" in one["server"] for one in facts["buckets"])
+    assert "milliseconds" in done("explain", "--query", f"{near:016x}", "--store", store)
+    counted = json.loads(done("status", "--store", store, "--json"))
+    upper = int(np.count_nonzero(rows >= 1 << 31))
+    assert [one["rows"] for one in counted["region_rows"]] == [rows.size - upper, upper]
+    assert (counted["is_exact"], counted["drawer_rows"], counted["fingerprints"]) == (True, 1204, 301)
+    assert "[80000000, end)" in done("status", "--store", store)
+    assert json.loads(done("describe", "--store", store, "--json", "--count"))["documents"] == 301
+
+
+def test_the_doctor_measures_reads_and_writes_and_leaves_nothing(store: str) -> None:
+    done("create-table", "--store", store, "--regions", "2")
+    facts = json.loads(done("doctor", "--store", store, "--write", "--json"))
+    assert {one["status"] for one in facts["checks"]} == {"ok"}
+    names = [one["name"].split()[0] for one in facts["checks"]]
+    expected = ["gateway", "gateway", "table", "settings", "record", "regions", "round", "read", "write", "clock"]
+    assert names == expected
+    with HSimIndex.open(store) as index:
+        gateway = index.store.gateway
+        found = gateway.rows(b"", b"\xff" * 14, b"i", limit=10, columns=10)
+        assert [cell.qualifier for cells in found for cell in cells] == [b"format", b"layout", b"profile"]
+    quick = done("doctor", "--store", store, "--quick")
+    assert quick == "ok    record: layout 10, profile auto-1\n"
+
+
+def test_the_doctor_tells_a_dead_gateway_from_a_dead_cluster(hbase: Gateways, store: str) -> None:
+    done("create-table", "--store", store, "--regions", "2")
+    dead = free_ports(1)[0]
+    with_one_dead = store.replace("hbase://", f"hbase://{hbase.host}:{dead},")
+    result = run("doctor", "--store", with_one_dead)
+    assert result.exit_code == 6
+    assert f"fail  gateway {hbase.host}:{dead}: nothing listens" in result.stdout
+    assert "ok    read" in result.stdout
+    assert run("doctor", "--store", with_one_dead, "--quick").exit_code == 0
+    wrong = run("doctor", "--store", store.replace("hbase://", "hbase+thrift1://"))
+    assert wrong.exit_code == 4
+    assert "write hbase:// instead" in wrong.stdout
+    mixed = run("doctor", "--store", store.replace("hbase://", f"hbase://{hbase.host}:{hbase.thrift1_port},"))
+    assert "some speak Thrift1 and some Thrift2" in mixed.stdout
+
+
+def test_on_a_read_only_gateway_all_but_writing_is_well(own_hbase: HBaseServer, store: str) -> None:
+    done("create-table", "--store", store, "--regions", "2")
+    with own_hbase.gateway("thrift2", "-ro") as served:
+        place = f"hbase://127.0.0.1:{served.port}/{Address.parse(store).table}"
+        assert "fail" not in done("doctor", "--store", place)
+        written = run("doctor", "--store", place, "--write")
+        assert written.exit_code == 6
+        assert "ok    read" in written.stdout
+        assert "ead-only" in written.stdout

@@ -1,0 +1,197 @@
+"""Documents into a real HBase and out of it: ingest, export, expire, remove, check; and through a read-only gateway."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command_line import ids_in, lines_of, run
+from hbase_server import Gateways, HBaseServer
+
+from hsimhash.index import HSimIndex
+from hsimhash.store import Document
+from hsimhash.store.hbase.address import Address
+from hsimhash.store.hbase.admin import Admin
+from hsimhash.store.hbase.gateway import DRAWER_FAMILY, Deletion
+from hsimhash.store.hbase.store import HBaseStore
+from tests.bench.fingerprint_sets import flipped
+from tests.stress import hbase_kills
+
+DOCUMENTS = 1_200
+PATIENCE = "timeout=60s&deadline=120s"  # on a busy machine
+
+
+@pytest.fixture
+def new_store(hbase: Gateways) -> Iterator[Callable[[], str]]:
+    """A function that gives URLs of empty indexes, each in a table of its own."""
+    made: list[str] = []
+
+    def make() -> str:
+        made.append(f"hbase://{hbase.host}:{hbase.thrift2_port}/ingest-{uuid.uuid4().hex[:12]}?{PATIENCE}")
+        assert run("create-table", "--store", made[-1], "--regions", "2").exit_code == 0
+        return made[-1]
+
+    yield make
+    for url in made:
+        with Admin(Address.parse(url)) as admin:
+            admin.delete_table()
+
+
+@pytest.fixture
+def store(new_store: Callable[[], str]) -> str:
+    return new_store()
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def given(tmp_path: Path) -> Path:
+    """A file of fingerprints, two in five of them near another, some ids twice, one record bad."""
+    rng = np.random.default_rng(4)
+    values = rng.integers(0, 2**64, DOCUMENTS, np.uint64)
+    near = np.flatnonzero(rng.random(DOCUMENTS) < 0.4)[1:]
+    values[near] = flipped(rng, values[rng.integers(0, near)], rng.integers(0, 5, len(near)))
+    ids = [f"页/{number % (DOCUMENTS - 50)}" for number in range(DOCUMENTS)]
+    lines = [
+        json.dumps({"id": doc_id, "fingerprint": f"{value:016x}", "first_seen": number})
+        for number, (doc_id, value) in enumerate(zip(ids, values.tolist(), strict=True))
+    ]
+    path = tmp_path / "given.jsonl"
+    path.write_text("\n".join([*lines[:700], "{", *lines[700:]]) + "\n", encoding="utf-8")
+    return path
+
+
+def ingest(given: Path, store: str, *options: str) -> dict[str, object]:
+    result = run("ingest", str(given), "--store", store, "--fingerprint-field", "fingerprint", *options)
+    assert result.exit_code == 7, result.stderr
+    return json.loads(result.stdout)
+
+
+def documents(store: str) -> list[Document]:
+    with HSimIndex.open(store) as index:
+        return list(index.documents())
+
+
+def counts(summary: dict[str, object]) -> dict[str, object]:
+    return {name: summary[name] for name in ("documents", "added", "unchanged", "duplicates", "rejected")}
+
+
+@pytest.mark.parametrize(
+    "options", [["--on-duplicate", "skip"], ["--on-duplicate", "tag"], ["--exclusive"], []], ids=str
+)
+def test_an_ingest_leaves_what_it_leaves_in_an_embedded_index(given: Path, store: str, options: list[str]) -> None:
+    usual = [option for option in options if option != "--exclusive"]
+    expected = ingest(given, "lmdb://embedded", "--job", "embedded-job", *usual)
+    found = ingest(given, store, "--job", "job", *options)
+    assert counts(found) == counts(expected)
+    assert documents(store) == documents("lmdb://embedded")
+    for name in ("decisions", "tags", "rejects"):
+        here, there = Path("job", f"{name}.jsonl"), Path("embedded-job", f"{name}.jsonl")
+        assert here.exists() == there.exists()
+        assert not here.exists() or here.read_bytes() == there.read_bytes()
+    with HSimIndex.open(store) as index:
+        assert index.check().is_sound
+
+
+def test_the_job_is_in_the_working_folder_and_does_not_depend_on_how_the_table_is_reached(
+    given: Path, store: str, tmp_path: Path
+) -> None:
+    first = ingest(given, store)
+    assert Path(str(first["job"])).parent == Path(".hsimhash/jobs")
+    assert (tmp_path / str(first["job"]) / "summary.json").exists()
+    again = ingest(given, f"{store}&connections=4")
+    assert (again["repeated"], again["job"]) == (True, first["job"])
+
+
+def test_an_index_goes_from_lmdb_to_hbase_and_back(given: Path, store: str) -> None:
+    ingest(given, "lmdb://first")
+    assert run("export", "--store", "lmdb://first", "--output", "first.jsonl.zst").exit_code == 0
+    reading = ("--fingerprint-field", "fingerprint", "--quiet")
+    assert run("ingest", "first.jsonl.zst", "--store", store, "--exclusive", *reading).exit_code == 0
+    assert run("export", "--store", store, "--output", "second.jsonl").exit_code == 0
+    assert run("ingest", "second.jsonl", "--store", "lmdb://back", *reading).exit_code == 0
+    assert documents("lmdb://first") == documents(store) == documents("lmdb://back")
+    queries = np.array([document.fingerprint for document in documents(store)][:300], np.uint64)
+    answers = []
+    for url in ("lmdb://first", store, "lmdb://back"):
+        with HSimIndex.open(url) as index:
+            answers.append(index.query_many(queries ^ np.uint64(0b101)))
+    assert answers[0] == answers[1] == answers[2]
+    assert any(answers[0])
+
+
+def test_documents_are_expired_removed_and_counted(store: str) -> None:
+    with HSimIndex.open(store) as index:
+        index.add_many(range(40), [f"d{number:02}" for number in range(40)], first_seen=range(40))
+        index.add_many([1 << 40], ["d00"], first_seen=[100])  # moved: now seen later
+        assert run("expire", "--before", "1970-01-01T00:00:00.010", "--yes", "--store", store).exit_code == 0
+        assert index.count() == 31
+        assert run("remove", "d20", "d01", "--yes", "--store", store).stderr.endswith("removed 1 document, 1 unknown\n")
+        assert ids_in(store) == ["d00", *(f"d{number}" for number in range(10, 40) if number != 20)]
+        assert index.check().is_sound
+
+
+def test_check_finds_lost_rows_also_in_a_sample_and_mends_them(store: str) -> None:
+    with HSimIndex.open(store) as index:
+        index.add_many(np.arange(300, dtype=np.uint64) << np.uint64(52), [f"d{number}" for number in range(300)])
+        assert isinstance(index.store, HBaseStore)
+        gateway = index.store.gateway
+        row = bytes(index.layout.prefixes(7 << 52)[3]) + (7 << 52).to_bytes(8, "big")
+        cell = gateway.get([(row, b"")], DRAWER_FAMILY)[0]
+        assert cell is not None
+        gateway.delete([Deletion(row, DRAWER_FAMILY, b"", cell.timestamp)])
+    assert run("check", "--sample", "10", "--repair", "--store", store).exit_code == 2
+    sampled = run("check", "--sample", "20000", "--json", "--store", store)
+    report = json.loads(sampled.stdout)
+    assert (sampled.exit_code, report["documents"], report["problems"]) == (6, 300, 1)
+    assert report["examples"] == ["'d7' (fingerprint 0070000000000000) is not listed, or not filed"]
+    assert run("check", "--store", store).exit_code == 6
+    assert run("check", "--repair", "--store", store).exit_code == 0
+    assert run("check", "--store", store).exit_code == 0
+
+
+def test_all_that_reads_works_through_a_read_only_gateway_and_a_write_names_it(
+    own_hbase: HBaseServer, tmp_path: Path
+) -> None:
+    table = f"read-{uuid.uuid4().hex[:12]}"
+    store = f"hbase://{own_hbase.host}:{own_hbase.thrift2_port}/{table}?{PATIENCE}"
+    with HSimIndex.create(store) as index:
+        index.add_many([1, 2, 0xFFFF << 40], ["a", "b", "c"], first_seen=5)
+    with own_hbase.gateway("thrift2", "-ro") as gateway:
+        reader = f"hbase://{own_hbase.host}:{gateway.port}/{table}?{PATIENCE}"
+        asked = run("query", "0", "--store", reader)
+        assert asked.exit_code == 0, asked.stderr
+        assert [match["id"] for match in lines_of(asked.stdout)[0]["matches"]] == ["a", "b"]
+        for command in ("describe", "status", "check", "export"):
+            result = run(command, "--store", reader)
+            assert result.exit_code == 0, result.stderr
+        assert run("check", "--sample", "2", "--store", reader).exit_code == 0
+        with HSimIndex.open(reader) as index:
+            assert (index.count(), index.get("c")) == (3, Document("c", 0xFFFF << 40, 5))
+        (tmp_path / "more.tsv").write_text("d\t0000000000000004\n")
+        ingests = ("ingest", "more.tsv", "--format", "fingerprints")
+        for writing in (ingests, (*ingests, "--exclusive"), ("remove", "a", "--yes"), ("check", "--repair")):
+            result = run(*writing, "--store", reader)
+            assert result.exit_code == 1, result.stderr
+            assert f"gateway 127.0.0.1:{gateway.port} is read-only" in result.stderr
+    assert run("ingest", "more.tsv", "--format", "fingerprints", "--store", store).exit_code == 0
+    assert ids_in(store) == ["a", "b", "c", "d"]
+    with Admin(Address.parse(store)) as admin:
+        admin.delete_table()
+
+
+@pytest.mark.stress
+def test_a_killed_ingest_goes_on_and_ends_as_an_undisturbed_one(
+    own_hbase: HBaseServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(Path(__file__).parents[2])
+    tally = hbase_kills.run({"bulk": 1, "tag": 1}, own_hbase, tmp_path, documents=400)
+    assert tally.is_sound, tally.faults
+    assert tally.kills == 2

@@ -1,0 +1,83 @@
+"""The short forms of `make stress-hbase`, and that what they look for would be seen."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hbase_server import Gateways, HBaseServer
+
+from tests.stress import hbase_exactness, hbase_faults, hbase_live
+from tests.stress.hbase_verdict import History, Outcome, Query, Verdict, Write, judge
+
+DATA = os.environ.get("HSIMHASH_DATA")
+MOVED = [Write("a", 1, 10, 20), Write("a", None, 30, 40), Write("a", 0xFF, 50, 60)]
+
+pytestmark = pytest.mark.stress
+
+
+def faults(outcomes: Sequence[Outcome]) -> list[str]:
+    return [outcome.text for outcome in outcomes if not outcome.is_right]
+
+
+@pytest.mark.parametrize("layout", hbase_exactness.LAYOUTS)
+def test_no_match_is_missed_and_none_invented(hbase: Gateways, layout: str) -> None:
+    outcomes = hbase_exactness.check_layout(hbase, layout, stored=2_000, queries=400, thrift1_queries=50)
+    assert len(outcomes) == 4
+    assert all(outcome.is_exact and outcome.right for outcome in outcomes.values())
+
+
+@pytest.mark.skipif(DATA is None, reason="HSIMHASH_DATA does not name the folder of labelled data")
+def test_regions_get_like_numbers_of_the_fingerprints_of_real_texts(hbase: Gateways, tmp_path: Path) -> None:
+    assert DATA is not None
+    assert hbase_exactness.check_real_regions(hbase, Path(DATA), tmp_path, count=8_000)
+
+
+@pytest.mark.timeout(900)  # many processes on few cores
+def test_queries_beside_writers_and_the_collector_are_right(own_hbase: HBaseServer) -> None:
+    assert faults(hbase_live.run(own_hbase, "thrift2", seconds=12, proportion=900)) == []
+
+
+@pytest.mark.timeout(900)
+def test_a_crowd_survives_kills_of_its_gateway(own_hbase: HBaseServer) -> None:
+    assert faults(hbase_faults.kill_gateway(own_hbase, "thrift2", 2)) == []
+
+
+@pytest.mark.parametrize("idl", ["thrift2", "thrift1"])
+def test_no_answer_belongs_to_another_call(own_hbase: HBaseServer, idl: str) -> None:
+    port = own_hbase.thrift2_port if idl == "thrift2" else own_hbase.thrift1_port
+    assert faults([hbase_faults.answer_late(own_hbase, port, 200)]) == []
+
+
+@pytest.mark.parametrize("idl", ["thrift2", "thrift1"])
+def test_idle_connections_cost_no_error(own_hbase: HBaseServer, idl: str) -> None:
+    settings = {"hbase.thrift.server.socket.read.timeout": "300"}
+    assert faults([hbase_faults.stay_idle(own_hbase, idl, 0.5, settings)]) == []
+
+
+def test_a_document_may_be_what_one_of_the_last_writes_said() -> None:
+    history = History(MOVED)
+    assert history.states(1, 5) == {None}
+    assert history.states(5, 15) is None
+    assert history.states(21, 29) == {1}
+    assert history.states(21, 70) is None
+    assert history.states(41, 49) == {None}
+    assert History([Write("a", 7, 55, 80), *MOVED]).states(90, 99) == {0xFF, 7}
+    assert History([Write("a", 7, 5, 55), *MOVED]).states(90, 99) == {0xFF, 7}
+    assert History([Write("a", 7, 5, 45), *MOVED]).states(90, 99) == {0xFF}
+
+
+def verdict(began: int, ended: int, found: dict[str, int]) -> Verdict:
+    return judge(MOVED, [Query(3, began, ended, found)], 3)
+
+
+def test_a_missed_and_a_false_answer_are_seen() -> None:
+    assert verdict(21, 29, {"a": 1}).is_right
+    assert verdict(21, 29, {}).wrong
+    assert verdict(41, 49, {"a": 1}).wrong
+    assert verdict(41, 49, {"unknown": 3}).wrong
+    assert verdict(61, 70, {}).wrong == []
+    assert verdict(21, 35, {"a": 1}).wrong == verdict(21, 35, {}).wrong == []
+    assert verdict(21, 35, {"a": 2}).wrong

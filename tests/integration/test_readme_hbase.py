@@ -1,0 +1,25 @@
+"""The README's commands on HBase, run as they stand but for the address."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from hbase_server import Gateways
+from test_readme import blocks
+
+
+def test_commands_run_and_find_the_near_duplicate(hbase: Gateways, tmp_path: Path) -> None:
+    (documents,) = [block for block in blocks("sh") if "pages.jsonl" in block]
+    (block,) = blocks("shell")
+    lines = [line for line in block.splitlines() if not line.startswith("make ")]
+    commands = "\n".join(lines).replace("localhost:9091/pages", f"{hbase.host}:{hbase.thrift2_port}/{tmp_path.name}")
+    script = documents.partition("hsimhash ")[0] + commands
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-euc", script], cwd=tmp_path, env={**os.environ, "PATH": path}, capture_output=True, timeout=200
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    assert b'"id": "b"' in done.stdout

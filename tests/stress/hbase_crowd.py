@@ -1,0 +1,275 @@
+"""Processes that query, write and check one index on HBase at once.
+
+Each notes when what it did began and ended, by one clock for all processes; `hbase_verdict.py` judges the notes. A
+write that fails is sent again until it is acknowledged, so it lies between its first beginning and its end.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from multiprocessing.synchronize import Barrier, Event
+from typing import Literal, NamedTuple, Protocol, TypeVar
+
+import numpy as np
+
+from hsimhash import HSimIndex, Match
+from hsimhash.errors import StoreUnavailableError
+from hsimhash.store.hbase.address import Address
+from hsimhash.store.hbase.admin import Admin
+from hsimhash.store.hbase.protocol import Times
+from tests.bench.fingerprint_sets import Numbers, flipped, random_fingerprints
+from tests.hbase_server import HBaseServer
+from tests.stress.hbase_verdict import Outcome, Query, Write, ask_for_all, judge, lost_documents, noted
+
+SEED = 4
+IDS = 150  # of each writer, and shared by all
+CENTRES, VARIANTS = 100, 15  # of the fingerprints that are written: crowds within 4 bits of each other
+BASE_DOCUMENTS = 1_000  # there before all, and never touched
+SHARED_SHARE, REMOVE_SHARE = 0.4, 0.25
+MOST_DOCUMENTS = 8  # of one write
+BATCH = 20  # queries of one `query_many`, which is asked now and then
+BATCH_SHARE = 0.1
+LATEST_S = 180.0  # nothing may take so long
+
+Answer = TypeVar("Answer")
+
+
+class Failure(NamedTuple):
+    """A call that was not answered, and between which moments."""
+
+    text: str
+    began: int
+    ended: int
+
+
+@dataclass(slots=True)
+class Notes:
+    """What one process did."""
+
+    writes: list[Write] = field(default_factory=list)
+    queries: list[Query] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+    checks: int = 0
+    problems: int = 0
+    repaired: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What one process is to do; `number` is its place in the crew."""
+
+    kind: Literal["query", "write", "check"]
+    url: str
+    number: int
+    threads: int = 1
+    times: Times | None = None
+
+
+# The index.
+
+
+@contextmanager
+def table(server: HBaseServer, layout: str = "10") -> Iterator[str]:
+    """Give the name of a new table with an empty index."""
+    name = f"stress-{uuid.uuid4().hex}"
+    url = f"hbase://{server.host}:{server.thrift2_port}/{name}?timeout=60s&deadline=120s"
+    HSimIndex.create(url, layout=layout).close()
+    yield name
+    with Admin(Address.parse(url)) as admin:
+        admin.delete_table()
+
+
+def url_of(port: int, name: str, **options: object) -> str:
+    """Return the URL of a table behind a gateway of this machine, whichever Thrift it speaks."""
+    return f"hbase://127.0.0.1:{port}/{name}?{'&'.join(f'{key}={value}' for key, value in options.items())}"
+
+
+def pool_of_fingerprints() -> Numbers:
+    """Return the fingerprints that writers give to documents."""
+    rng = np.random.default_rng(SEED)
+    centres = random_fingerprints(rng, CENTRES).repeat(VARIANTS)
+    return flipped(rng, centres, rng.integers(0, 3, len(centres)))
+
+
+def base() -> dict[str, int]:
+    """Return the documents that are there before all: half of them near what is written."""
+    rng = np.random.default_rng(SEED + 1)
+    values = random_fingerprints(rng, BASE_DOCUMENTS)
+    values[::2] = flipped(
+        rng, rng.choice(pool_of_fingerprints(), len(values[::2])), rng.integers(0, 3, len(values) // 2)
+    )
+    return {f"base/{number}": value for number, value in enumerate(values.tolist())}
+
+
+def add_base(index: HSimIndex) -> None:
+    """Add the base."""
+    documents = base()
+    index.add_many(list(documents.values()), list(documents), first_seen=0)
+
+
+def base_writes() -> list[Write]:
+    """Return the base as writes before all others."""
+    return [Write(doc_id, value, 0, 0) for doc_id, value in base().items()]
+
+
+# The processes.
+
+
+class Counters(Protocol):
+    """How much each process has done."""
+
+    def __getitem__(self, number: int) -> int: ...
+
+    def __setitem__(self, number: int, value: int) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Signals:
+    """What the processes share."""
+
+    ready: Barrier
+    is_over: Event
+    done: Counters
+
+
+_signals: Signals
+
+
+def _begin(signals: Signals) -> None:
+    global _signals  # the only way into a process of a pool
+    _signals = signals
+
+
+class Crew:
+    """Processes at work."""
+
+    def __init__(self, signals: Signals, futures: Sequence[Future[Notes]]) -> None:
+        self._signals = signals
+        self._futures = futures
+
+    def done(self) -> list[int]:
+        """Return how much each process has done; what one raised is raised."""
+        for future in self._futures:
+            if future.done():
+                future.result()
+        return [self._signals.done[number] for number in range(len(self._futures))]
+
+    def await_progress(self) -> float:
+        """Wait until every process has done more than by now; return the seconds."""
+        began, before = time.monotonic(), self.done()
+        while any(now <= then for now, then in zip(self.done(), before, strict=True)):
+            if time.monotonic() - began > LATEST_S:
+                raise TimeoutError(f"of {before} calls some processes did no more for {LATEST_S:g} s: {self.done()}")
+            time.sleep(0.02)
+        return time.monotonic() - began
+
+    def stop(self) -> list[Notes]:
+        """End the work and return what was done."""
+        self._signals.is_over.set()
+        return [future.result(LATEST_S) for future in self._futures]
+
+
+@contextmanager
+def at_work(jobs: Sequence[Job]) -> Iterator[Crew]:
+    """Give a crew once all of it is at work."""
+    context = multiprocessing.get_context("spawn")
+    signals = Signals(context.Barrier(len(jobs) + 1), context.Event(), context.Array("q", len(jobs)))
+    with ProcessPoolExecutor(len(jobs), context, initializer=_begin, initargs=(signals,)) as pool:
+        crew = Crew(signals, [pool.submit(_work, job) for job in jobs])
+        try:
+            signals.ready.wait(LATEST_S)
+            yield crew
+        finally:
+            signals.is_over.set()
+
+
+def _work(job: Job) -> Notes:
+    notes = Notes()
+    with HSimIndex.open(job.url) as index, ThreadPoolExecutor(job.threads) as threads:
+        if job.times is not None:
+            index.store.times = job.times  # type: ignore[attr-defined]  # of an HBaseStore
+        _signals.ready.wait(LATEST_S)
+        list(threads.map(partial(_repeat, job, index, notes), range(job.threads)))
+    return notes
+
+
+def _repeat(job: Job, index: HSimIndex, notes: Notes, thread: int) -> None:
+    rng, pool = np.random.default_rng([SEED, job.number, thread]), pool_of_fingerprints()
+    act = {"query": _query, "write": _write, "check": _check}[job.kind]
+    while not _signals.is_over.is_set():
+        act(job, index, notes, rng, pool)
+        _signals.done[job.number] += 1
+
+
+def _query(job: Job, index: HSimIndex, notes: Notes, rng: np.random.Generator, pool: Numbers) -> None:
+    count = BATCH if rng.random() < BATCH_SHARE else 1
+    values = flipped(rng, rng.choice(pool, count), rng.integers(0, index.layout.max_distance + 1, count))
+    began, ended, answers = _answered(lambda: _ask(index, values), notes)
+    notes.queries += noted(values, began, ended, answers)
+
+
+def _ask(index: HSimIndex, values: Numbers) -> list[list[Match]]:
+    return index.query_many(values) if len(values) > 1 else [index.query(int(values[0]))]
+
+
+def _write(job: Job, index: HSimIndex, notes: Notes, rng: np.random.Generator, pool: Numbers) -> None:
+    doc_ids = list(dict.fromkeys(_any_id(job.number, rng) for _ in range(rng.integers(1, MOST_DOCUMENTS + 1))))
+    values: Sequence[int | None] = [None] * len(doc_ids)
+    call: Callable[[], int] = partial(index.remove, doc_ids)
+    if rng.random() >= REMOVE_SHARE:
+        values = filed = rng.choice(pool, len(doc_ids)).tolist()
+        call = partial(index.add_many, filed, doc_ids, first_seen=0)
+    first = time.monotonic_ns()
+    _, ended, _ = _answered(call, notes)
+    notes.writes += [Write(doc_id, value, first, ended) for doc_id, value in zip(doc_ids, values, strict=True)]
+
+
+def _any_id(writer: int, rng: np.random.Generator) -> str:
+    """Return one of a writer's ids or of all writers'; some of them are seldom drawn, and grow old."""
+    owner = "shared" if rng.random() < SHARED_SHARE else f"writer-{writer}"
+    return f"{owner}/{int(IDS * rng.random() ** 3)}"
+
+
+def _check(job: Job, index: HSimIndex, notes: Notes, rng: np.random.Generator, pool: Numbers) -> None:
+    _, _, report = _answered(partial(index.check, repair=True), notes)
+    notes.checks += 1
+    notes.problems += report.problems
+    notes.repaired += report.repaired
+
+
+def _answered(call: Callable[[], Answer], notes: Notes) -> tuple[int, int, Answer]:
+    """Call until there is an answer; return when the call that brought it began and ended, and the answer."""
+    give_up = time.monotonic() + LATEST_S
+    while True:
+        began = time.monotonic_ns()
+        try:
+            answer = call()
+        except StoreUnavailableError as error:
+            notes.failures.append(Failure(str(error), began, time.monotonic_ns()))
+            if time.monotonic() > give_up:
+                raise
+        else:
+            return began, time.monotonic_ns(), answer
+
+
+def verdicts(index: HSimIndex, notes: Sequence[Notes]) -> list[Outcome]:
+    """Judge what was answered, and what is there in the end."""
+    writes = base_writes() + [write for one in notes for write in one.writes]
+    k = index.layout.max_distance
+    verdict = judge(writes, (query for one in notes for query in one.queries), k)
+    end = judge(writes, ask_for_all(index, writes), k)
+    lost = lost_documents(index, writes)
+    report = index.check()
+    return [
+        Outcome(verdict.is_right, f"meanwhile {verdict}"),
+        Outcome(not lost, f"{len(writes):,} acknowledged writes: {len(lost)} lost {lost[:3] or ''}"),
+        Outcome(end.is_right, f"at the end {end}"),
+        Outcome(report.is_sound, f"check: {report.problems} problems, {report.leftovers:,} leftovers"),
+    ]

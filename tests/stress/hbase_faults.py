@@ -1,0 +1,247 @@
+"""What gateways and networks do to an index on HBase: `python -m tests.stress.hbase_faults [--kills 20]`.
+
+| fault | meanwhile | what must hold |
+|---|---|---|
+| a gateway is killed and comes back | eight processes query, two add, move and remove | no wrong answer, nothing lost |
+| every tenth reply comes after the time-out | threads query | no answer belongs to another call |
+| connections are idle for longer than the gateway lets them | | the next call succeeds |
+
+While the gateway is down, calls fail within their deadline, and say which gateway it was; with a deadline longer than
+that none fails. Every process goes on by itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import socket
+import sys
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+import numpy as np
+
+from hsimhash import HSimIndex
+from tests.bench.conditions import add_scratch_option, print_conditions, scratch_folder
+from tests.bench.fingerprint_sets import flipped, random_fingerprints
+from tests.hbase_server import Gateway, HBaseServer, serving
+from tests.stress.hbase_crowd import Crew, Failure, Job, Notes, add_base, at_work, table, url_of, verdicts
+from tests.stress.hbase_verdict import Outcome
+from tests.tcp_proxy import proxied
+
+SEED = 20
+KILLS, QUERIERS, WRITERS = 20, 8, 2
+THRIFT1_SHARE = 4  # one so many kills more of a Thrift1 gateway
+DEADLINE_S = 2.0  # of the impatient: every other querier, and one writer
+PATIENCE_S = 120.0  # of the others
+SLACK_S = 1.0  # beyond a deadline: the processes share the machine's cores
+LONGEST_UP_S, SHORTLY_DOWN_S, LONGEST_DOWN_S = 4.0, 1.0, 5.0
+
+ANSWERS, ASKERS, LATE_DOCUMENTS = 10_000, 16, 2_000
+TIMEOUT_S, LATE_S, LATE_SHARE = 0.3, 0.45, 10  # one reply in so many is late
+IDLE_S = 70.0  # a gateway cuts after 60 by default
+
+
+# Kills.
+
+
+def kill_gateway(server: HBaseServer, idl: str, kills: int) -> list[Outcome]:
+    """Kill a gateway again and again under a crowd."""
+    rng = np.random.default_rng(SEED)
+    with (
+        table(server) as name,
+        server.gateway(idl) as gateway,
+        HSimIndex.open(url_of(gateway.port, name, timeout="60s", deadline="120s")) as index,
+    ):
+        add_base(index)
+        with at_work(_jobs(gateway, name)) as crew:
+            killed = [_kill_once(server, gateway, crew, rng, is_short=number % 2 == 1) for number in range(kills)]
+            notes = crew.stop()
+        return [
+            Outcome(
+                True,
+                f"{idl} gateway killed {kills} times: each of {QUERIERS} queriers and {WRITERS} writers goes on by "
+                f"itself, the last {max(kill.recovery_s for kill in killed):.1f} s after the gateway listens",
+            ),
+            *verdicts(index, notes),
+            *_failures(gateway, notes, killed),
+        ]
+
+
+def _jobs(gateway: Gateway, name: str) -> list[Job]:
+    def url(number: int) -> str:
+        deadline_s = DEADLINE_S if _is_impatient(number) else PATIENCE_S
+        return url_of(gateway.port, name, timeout="5s", deadline=f"{deadline_s:g}s")
+
+    kinds = ["query"] * QUERIERS + ["write"] * WRITERS
+    return [Job(kind, url(number), number) for number, kind in enumerate(kinds)]  # type: ignore[arg-type]
+
+
+def _is_impatient(number: int) -> bool:
+    return number % 2 == 0
+
+
+class Kill(NamedTuple):
+    """Between which moments there was no gateway, and how long after its start every process had an answer from it."""
+
+    gone: int
+    started: int
+    recovery_s: float
+
+
+def _kill_once(server: HBaseServer, gateway: Gateway, crew: Crew, rng: np.random.Generator, *, is_short: bool) -> Kill:
+    """Kill the gateway and start it again, before or after the deadlines have passed."""
+    time.sleep(rng.uniform(0, LONGEST_UP_S))
+    server.kill_gateway(gateway.name)
+    gone = time.monotonic_ns()
+    time.sleep(rng.uniform(0, SHORTLY_DOWN_S) if is_short else rng.uniform(DEADLINE_S + SLACK_S, LONGEST_DOWN_S))
+    started = time.monotonic_ns()
+    server.start_gateway(gateway.name)
+    return Kill(gone, started, crew.await_progress())
+
+
+def _failures(gateway: Gateway, notes: Sequence[Notes], killed: Sequence[Kill]) -> list[Outcome]:
+    impatient = [failure for number, one in enumerate(notes) if _is_impatient(number) for failure in one.failures]
+    patient = [failure for number, one in enumerate(notes) if not _is_impatient(number) for failure in one.failures]
+    bad = [failure.text for failure in impatient if not _is_named(failure, gateway)]
+    waits_s = [wait_s for failure in impatient for kill in killed if (wait_s := _wait_s(failure, kill)) is not None]
+    return [
+        Outcome(
+            bool(impatient) and not bad,
+            f"of {len(impatient)} errors {len(bad)} do not name the gateway and the deadline {bad[:2] or ''}",
+        ),
+        Outcome(
+            bool(waits_s) and max(waits_s) <= DEADLINE_S + SLACK_S,
+            f"with a deadline of {DEADLINE_S:g} s {len(waits_s)} errors while there was no gateway, the latest after "
+            f"{max(waits_s, default=0.0):.2f} s",
+        ),
+        Outcome(
+            not patient,
+            f"with a deadline of {PATIENCE_S:g} s: {len(patient)} errors {[one.text for one in patient[:2]] or ''}",
+        ),
+    ]
+
+
+def _wait_s(failure: Failure, kill: Kill) -> float | None:
+    """Return for how long a call waited without a gateway; None where one came before the call's deadline passed."""
+    began = max(failure.began, kill.gone)
+    is_within = failure.ended > kill.gone and began + (DEADLINE_S + SLACK_S) * 1e9 <= kill.started
+    return (failure.ended - began) / 1e9 if is_within else None
+
+
+def _is_named(failure: Failure, gateway: Gateway) -> bool:
+    return f"deadline of {DEADLINE_S:g} s" in failure.text and f"127.0.0.1:{gateway.port}" in failure.text
+
+
+# Late replies.
+
+
+def answer_late(server: HBaseServer, port: int, answers: int) -> Outcome:
+    """Ask through a proxy that holds back every tenth reply; every answer is known before."""
+    rng = np.random.default_rng(SEED)
+    values = random_fingerprints(rng, LATE_DOCUMENTS).tolist()
+    with table(server, layout="4") as name:
+        with HSimIndex.open(url_of(port, name, timeout="60s", deadline="120s")) as index:
+            index.add_many(values, [str(number) for number in range(len(values))], first_seen=0)
+            expected = [[match.doc_id for match in found] for found in index.query_many(values)]
+        with proxied(port, _late) as proxy:
+            began = time.monotonic()
+            with HSimIndex.open(url_of(proxy.port, name, timeout=f"{TIMEOUT_S:g}s", deadline="60s")) as index:
+                wrong = _ask_many(index, values, expected, answers)
+            seconds = time.monotonic() - began
+    return Outcome(
+        not wrong,
+        f"every tenth reply late: {answers:,} answers in {seconds:.0f} s, {len(wrong)} of another call, "
+        f"{proxy.connections:,} connections {wrong[:3] or ''}",
+    )
+
+
+def _late(number: int) -> float:
+    return LATE_S if number % LATE_SHARE == 0 else 0.0
+
+
+def _ask_many(
+    index: HSimIndex, values: Sequence[int], expected: Sequence[Sequence[str]], answers: int
+) -> list[tuple[int, object]]:
+    def ask(place: int) -> tuple[int, object] | None:
+        number = place % len(values)
+        if place % 4 == 3:
+            document = index.get(str(number))
+            return None if document and document[:2] == (str(number), values[number]) else (number, document)
+        matches = index.query(values[number])
+        ids, shown = [match.doc_id for match in matches], [match.fingerprint for match in matches]
+        return None if ids == expected[number] and values[number] in shown else (number, matches)
+
+    with ThreadPoolExecutor(ASKERS) as pool:
+        return [wrong for wrong in pool.map(ask, range(answers)) if wrong is not None]
+
+
+# Idle connections.
+
+
+def stay_idle(server: HBaseServer, idl: str, idle_s: float, settings: dict[str, str] | None = None) -> Outcome:
+    """Ask, do nothing for longer than the gateway lets a connection idle, and ask again: queries and writes."""
+    value = int(flipped(np.random.default_rng(SEED), np.array([1], np.uint64), np.array([1]))[0])
+    with (
+        table(server) as name,
+        server.gateway(idl, settings=settings) as gateway,
+        HSimIndex.open(url_of(gateway.port, name)) as index,
+    ):
+        calls: list[Callable[[], object]] = [
+            lambda: [match.doc_id for match in index.query(1)] == ["first"],
+            lambda: index.add_many([value], ["second"]) == 1,
+        ]
+        index.add(1, "first")
+        errors = []
+        cut_s = 0.0
+        for call in calls:
+            with ThreadPoolExecutor(4) as pool:  # several connections, all of them idle from here on
+                list(pool.map(index.query, [1] * 8))
+            cut_s = _idle(gateway.port, idle_s)
+            try:
+                if not call():
+                    errors.append("a wrong answer")
+            except Exception as error:  # what is looked for
+                errors.append(repr(error))
+    return Outcome(
+        not errors, f"{idl}, idle for {idle_s:g} s (the gateway cuts after {cut_s:.1f}): {len(errors)} errors {errors}"
+    )
+
+
+def _idle(port: int, idle_s: float) -> float:
+    """Do nothing for a while; return after how many seconds the gateway has cut a connection."""
+    began = time.monotonic()
+    with socket.create_connection(("127.0.0.1", port), 10 * idle_s) as idle:
+        if idle.recv(1):
+            raise AssertionError(f"the gateway at port {port} speaks without being asked")
+        cut_s = time.monotonic() - began
+    time.sleep(max(0.0, idle_s - cut_s))
+    return cut_s
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--kills", type=int, default=KILLS, metavar="N", help=f"how many, by default {KILLS}")
+    parser.add_argument("--answers", type=int, default=ANSWERS, metavar="N", help=f"by default {ANSWERS:,}")
+    add_scratch_option(parser)
+    arguments = parser.parse_args()
+    print_conditions("faults", packages=["thriftpy2"], seed=SEED, kills=arguments.kills, answers=arguments.answers)
+    outcomes = []
+    with scratch_folder(arguments.scratch) as folder, serving(folder / "hbase") as server:
+        # Both wait most of the time, beside what keeps the machine busy.
+        with ThreadPoolExecutor(2) as pool:
+            idle = [pool.submit(stay_idle, server, idl, IDLE_S) for idl in ("thrift2", "thrift1")]
+            outcomes.append(answer_late(server, server.thrift2_port, arguments.answers))
+            outcomes += [one.result() for one in idle]
+        for one in outcomes:
+            one.print()
+        for idl, kills in (("thrift2", arguments.kills), ("thrift1", arguments.kills // THRIFT1_SHARE)):
+            for one in kill_gateway(server, idl, kills):
+                outcomes.append(one)
+                one.print()
+    return 0 if all(one.is_right for one in outcomes) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,108 @@
+"""Queries beside writers and the collector on a real HBase: `python -m tests.stress.hbase_live [--seconds 120]`.
+
+Ten threads of one process and four processes query, two processes add, move and remove, some of them the same
+documents, and one repairs without end, which deletes what is left over. The hour after which that is allowed, the ten
+minutes that a writer may take and the gateway's own time-out are cut in proportion, so that every document is written,
+collected and written again many times. One in forty of the writers' replies comes too late: whether those writes were
+made, they must find out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+
+from hsimhash import HSimIndex
+from hsimhash.store.hbase.protocol import Times
+from tests.bench.conditions import add_scratch_option, print_conditions, scratch_folder
+from tests.hbase_server import HBaseServer, serving
+from tests.stress.hbase_crowd import SEED, Job, Notes, add_base, at_work, base_writes, table, url_of, verdicts
+from tests.stress.hbase_verdict import Outcome, ask_for_all, judge
+from tests.tcp_proxy import proxied
+
+SECONDS = 120.0
+PROPORTION = 360.0  # so many times faster than in earnest
+OPERATION_TIMEOUT_S = 1_200.0  # HBase's hbase.client.operation.timeout, within which a call lands or never
+THREADS, QUERIERS, WRITERS = 10, 4, 2
+LATE_SHARE, TIMEOUT_S, LATE_S = 40, 1.0, 1.3
+
+_EARNEST = Times()
+
+
+def cut_times(proportion: float) -> Times:
+    """Return how long writes may take and what is collected; removed documents' registers after two "hours", not 24."""
+    settled_s = _EARNEST.settled_s / proportion
+    return Times(_EARNEST.rewrite_s / proportion, settled_s, forgotten_s=2 * settled_s)
+
+
+def run(server: HBaseServer, idl: str, *, seconds: float, proportion: float = PROPORTION) -> list[Outcome]:
+    """Let them all work for a while, and judge what was answered."""
+    timeout_ms = str(round(OPERATION_TIMEOUT_S / proportion * 1_000))
+    settings = {"hbase.client.operation.timeout": timeout_ms, "hbase.client.meta.operation.timeout": timeout_ms}
+    times = cut_times(proportion)
+    with (
+        table(server) as name,
+        server.gateway(idl, settings=settings) as gateway,
+        proxied(gateway.port, lambda number: LATE_S if number % LATE_SHARE == 0 else 0.0) as proxy,
+        HSimIndex.open(url_of(gateway.port, name)) as index,
+    ):
+        add_base(index)
+        late = url_of(proxy.port, name, timeout=f"{TIMEOUT_S:g}s", deadline="60s")
+        with at_work(_jobs(url_of(gateway.port, name), late, times)) as crew:
+            time.sleep(seconds)
+            notes = crew.stop()
+        return [*verdicts(index, notes), _checks(notes), *_settled(index, notes)]
+
+
+def _jobs(url: str, late_url: str, times: Times) -> list[Job]:
+    jobs = [Job("query", url, 0, threads=THREADS)]
+    jobs += [Job("query", url, number) for number in range(1, 1 + QUERIERS)]
+    jobs += [Job("write", late_url, 1 + QUERIERS + number, times=times) for number in range(WRITERS)]
+    return [*jobs, Job("check", url, 1 + QUERIERS + WRITERS, times=times)]
+
+
+def _checks(notes: Sequence[Notes]) -> Outcome:
+    checks, problems, repaired = (
+        sum(getattr(one, name) for one in notes) for name in ("checks", "problems", "repaired")
+    )
+    failures = sum(len(one.failures) for one in notes)
+    return Outcome(
+        not problems and repaired > 0,
+        f"check --repair ran {checks} times meanwhile: {problems} problems, {repaired:,} cells collected; "
+        f"{failures} calls of all processes failed and were repeated",
+    )
+
+
+def _settled(index: HSimIndex, notes: Sequence[Notes]) -> list[Outcome]:
+    """Collect all there is to collect, and ask again."""
+    index.store.times = Times(settled_s=0, forgotten_s=0)  # type: ignore[attr-defined]  # of an HBaseStore
+    index.check(repair=True)
+    report = index.check()
+    writes = base_writes() + [write for one in notes for write in one.writes]
+    end = judge(writes, ask_for_all(index, writes), index.layout.max_distance)
+    return [
+        Outcome(
+            report.is_sound and not report.leftovers,
+            f"all collected: {report.documents:,} documents, {report.problems} problems, {report.leftovers} leftovers",
+        ),
+        Outcome(end.is_right, f"after it {end}"),
+    ]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--seconds", type=float, default=SECONDS, metavar="S", help=f"by default {SECONDS:g}")
+    add_scratch_option(parser)
+    arguments = parser.parse_args()
+    print_conditions("live", packages=["thriftpy2"], seed=SEED, seconds=arguments.seconds, proportion=PROPORTION)
+    with scratch_folder(arguments.scratch) as folder, serving(folder / "hbase") as server:
+        outcomes = run(server, "thrift2", seconds=arguments.seconds)
+    for one in outcomes:
+        one.print()
+    return 0 if all(one.is_right for one in outcomes) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,170 @@
+"""The verdict on what an index on HBase answered while others wrote to it.
+
+Of a document that nobody wrote while the query ran, the answer must say what the last write before said; where several
+writes were the last, for they overlapped, what one of them said.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import NamedTuple
+
+import numpy as np
+
+from hsimhash import HSimIndex, Match
+from tests.bench.fingerprint_sets import Numbers
+
+EXAMPLES = 5  # of what is wrong
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Whether what must hold did, and in words."""
+
+    is_right: bool
+    text: str
+
+    def print(self) -> None:
+        print(f"{'PASS' if self.is_right else 'FAIL'}  {self.text}", flush=True)
+
+
+class Write(NamedTuple):
+    """What a document became between two moments; None: removed."""
+
+    doc_id: str
+    fingerprint: int | None
+    began: int
+    ended: int
+
+
+class Query(NamedTuple):
+    """What was found between two moments: fingerprints by document."""
+
+    fingerprint: int
+    began: int
+    ended: int
+    found: dict[str, int]
+
+
+def noted(values: Numbers, began: int, ended: int, answers: Sequence[Sequence[Match]]) -> list[Query]:
+    """Return the notes of queries that were asked together."""
+    return [
+        Query(value, began, ended, {match.doc_id: match.fingerprint for match in matches})
+        for value, matches in zip(values.tolist(), answers, strict=True)
+    ]
+
+
+@dataclass(slots=True)
+class Verdict:
+    """How many times a document had to be found, had not to be, or could be either; and what was wrong."""
+
+    queries: int = 0
+    present: int = 0
+    absent: int = 0
+    either: int = 0
+    wrong: list[str] = field(default_factory=list)
+
+    @property
+    def is_right(self) -> bool:
+        return not self.wrong and self.present > 0
+
+    def __str__(self) -> str:
+        text = (
+            f"{self.queries:,} queries: of documents that had to be found {self.present:,}, had not to be "
+            f"{self.absent:,}, were being written {self.either:,}; {len(self.wrong)} wrong"
+        )
+        return "; ".join([text, *self.wrong[:EXAMPLES]])
+
+
+class History:
+    """The writes of one document, in order of their beginning."""
+
+    def __init__(self, writes: Iterable[Write]) -> None:
+        self.writes = sorted(writes, key=attrgetter("began"))
+        self._begins = [write.began for write in self.writes]
+        self._latest_ends = list(itertools.accumulate((write.ended for write in self.writes), max))
+
+    def states(self, began: int, ended: int) -> set[int | None] | None:
+        """Return what the document may be throughout [began, ended]; None: it was being written."""
+        count = bisect_right(self._begins, ended)
+        if not count:
+            return {None}
+        if self._latest_ends[count - 1] >= began:
+            return None
+        latest, found, place = self._begins[count - 1], set(), count - 1
+        while place >= 0 and self._latest_ends[place] >= latest:
+            if self.writes[place].ended >= latest:
+                found.add(self.writes[place].fingerprint)
+            place -= 1
+        return found
+
+
+_UNKNOWN = History([])
+
+
+def histories(writes: Iterable[Write]) -> dict[str, History]:
+    """Return the writes by document."""
+    of_document: dict[str, list[Write]] = defaultdict(list)
+    for write in writes:
+        of_document[write.doc_id].append(write)
+    return {doc_id: History(own) for doc_id, own in of_document.items()}
+
+
+def judge(writes: Sequence[Write], queries: Iterable[Query], k: int) -> Verdict:
+    """Compare answers with what they must be."""
+    of_document = histories(writes)
+    filed = sorted({(write.fingerprint, write.doc_id) for write in writes if write.fingerprint is not None})
+    values, doc_ids = np.array([value for value, _ in filed], np.uint64), [doc_id for _, doc_id in filed]
+    verdict = Verdict()
+    for query in queries:
+        verdict.queries += 1
+        near = np.flatnonzero(np.bitwise_count(values ^ np.uint64(query.fingerprint)) <= k).tolist()
+        for doc_id in dict.fromkeys([*query.found, *(doc_ids[place] for place in near)]):
+            _judge_one(verdict, query, doc_id, of_document.get(doc_id, _UNKNOWN), k)
+    return verdict
+
+
+def _judge_one(verdict: Verdict, query: Query, doc_id: str, history: History, k: int) -> None:
+    found = query.found.get(doc_id)
+    allowed = history.states(query.began, query.ended)
+    if allowed is None:
+        verdict.either += 1
+        right: set[int | None] = {None, *(write.fingerprint for write in history.writes)}
+    else:
+        right = {value if value is not None and _is_near(value, query.fingerprint, k) else None for value in allowed}
+        verdict.present += None not in right
+        verdict.absent += right == {None}
+    if found not in right or (found is not None and not _is_near(found, query.fingerprint, k)):
+        verdict.wrong.append(f"query {query.fingerprint:016x} found {doc_id} as {found}, not one of {right}")
+
+
+def _is_near(value: int, other: int, k: int) -> bool:
+    return (value ^ other).bit_count() <= k
+
+
+def lost_documents(index: HSimIndex, writes: Sequence[Write]) -> list[str]:
+    """Return the documents that are not, by now, what an acknowledged write last said; all of them are looked for."""
+    doc_ids = list(dict.fromkeys(write.doc_id for write in writes))
+    began = time.monotonic_ns()
+    documents = dict(zip(doc_ids, index.get_many(doc_ids), strict=True))
+    of_document = histories(writes)
+    lost = []
+    for doc_id, document in documents.items():
+        allowed = of_document[doc_id].states(began, time.monotonic_ns())
+        if allowed is None or (document and document.fingerprint) not in allowed:
+            lost.append(f"{doc_id} is {document}, not one of {allowed}")
+    return lost
+
+
+def ask_for_all(index: HSimIndex, writes: Sequence[Write]) -> list[Query]:
+    """Query every fingerprint that was ever written."""
+    values = np.array(sorted({write.fingerprint for write in writes if write.fingerprint is not None}), np.uint64)
+    began = time.monotonic_ns()
+    answers = index.query_many(values)
+    return noted(values, began, time.monotonic_ns(), answers)

@@ -1,0 +1,427 @@
+"""How writes keep the invariant, under a model of HBase: `python -m tests.stress.protocol [--schedules 100000]`.
+
+In every schedule a few actors run the real store at once: they add, move and remove the same documents, query, check
+and collect. Before each part of each call of the gateway another actor may go on, time may pass, a clock may jump, and
+calls land late, twice or never (`tests/hbase_model.py`). All is drawn from the schedule's number.
+
+After every write: a register that has a fingerprint implies its listing and all its drawer rows. Every query: a
+document whose last write was acknowledged before it, with no other until its end, is answered as that write says. At
+the end: nothing acknowledged is lost, `check` finds no problem, and once all is old it leaves nothing over.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from hsimhash.errors import StoreUnavailableError
+from hsimhash.fingerprint import Profile
+from hsimhash.index import HSimIndex
+from hsimhash.layout import Layout
+from hsimhash.store.base import Record
+from hsimhash.store.hbase.cells import Register, drawer_rowkeys, listing_key, register_key
+from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, DRAWER_FAMILY
+from hsimhash.store.hbase.protocol import Times
+from hsimhash.store.hbase.store import HBaseStore
+from tests.bench.conditions import print_conditions
+from tests.hbase_model import DAY_MS, DRIFT_MS, LATEST_MS, MINUTE_MS, SERVERS, Cluster, Mischief, ModelGateway
+
+SCHEDULES = 100_000
+AT_ONCE = 500  # schedules of one task
+LAYOUT = Layout.parse("32,32/1")  # two drawers, k = 1
+PROFILE = Profile.named("auto-1")
+DOC_IDS = ("a", "b")
+FINGERPRINTS = (0x1234567890ABCDEF, 0x1234567890ABCDEE, 0xFEDCBA0987654321)  # two near each other, one far
+FIRST_SEEN = 7  # always the same, so that a document which comes back has the register that it had
+STEPS_MS = tuple(minutes * MINUTE_MS for minutes in (1, 3, 9, 11, 19, 21, 41, 61, 90))
+HURRY = (0.6, 0.8, 0.95)  # of steps, by the schedule: only a millisecond passes
+JUMPS, COMPACTIONS, DAYS = 0.04, 0.005, 0.002  # of steps: clocks jump, the table is compacted, more than a day passes
+RESTLESS = (0.1, 0.3, 1.0)  # of steps, by the schedule: another actor may go on; where few, one stalls for long
+SHRINK_TRIES = 300  # schedules in which a smaller plan must fail once
+COUNTS = {"add": 5, "remove": 2, "query": 3, "check": 2, "wait": 2}
+
+
+class Operation(NamedTuple):
+    verb: str
+    doc_id: str = ""
+    fingerprint: int = 0
+
+
+Plan = tuple[tuple[Operation, ...], ...]  # of each actor
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What is tested: a store, and a gateway to the model; a test breaks either."""
+
+    store: type[HBaseStore] = HBaseStore
+    gateway: type[ModelGateway] = ModelGateway
+    times: Times = field(default_factory=Times)
+
+
+class Violation(Exception):  # noqa: N818
+    """What must hold does not."""
+
+
+class _Aborted(BaseException):
+    """Another actor has failed."""
+
+
+# The plan.
+
+
+def plan_of(rng: random.Random) -> Plan:
+    """Draw what each of two to four actors does."""
+    return tuple(tuple(_operation(rng) for _ in range(rng.randint(1, 4))) for _ in range(rng.randint(2, 4)))
+
+
+def _operation(rng: random.Random) -> Operation:
+    verb = rng.choices(list(COUNTS), list(COUNTS.values()))[0]
+    doc_id = rng.choice(DOC_IDS) if verb in ("add", "remove") else ""
+    return Operation(verb, doc_id, rng.choice(FINGERPRINTS) if verb in ("add", "query") else 0)
+
+
+# What was done, and what may follow from it.
+
+
+@dataclass(slots=True)
+class Done:
+    """A write from its beginning to its end; one that failed may take effect until its calls have landed."""
+
+    doc_id: str
+    fingerprint: int | None
+    began: int
+    ended: int | None = None
+    is_acknowledged: bool = False
+
+    @property
+    def settled(self) -> int:
+        if self.ended is None:
+            return sys.maxsize
+        return self.ended if self.is_acknowledged else self.ended + LATEST_MS
+
+
+def states(history: Sequence[Done], doc_id: str, began: int, ended: int) -> set[int | None] | None:
+    """Return which fingerprints a document may have throughout [began, ended]; None: it was being written."""
+    writes = [write for write in history if write.doc_id == doc_id]
+    before = [write for write in writes if write.settled < began]
+    if any(write.began <= ended for write in writes if write not in before):
+        return None
+    last = [write for write in before if not any(_follows(other, write) for other in before)]
+    found = {write.fingerprint for write in last}
+    return found if any(write.is_acknowledged for write in last) else found | {None}
+
+
+def _follows(other: Done, write: Done) -> bool:
+    return other.is_acknowledged and other.began > write.settled
+
+
+# The actors.
+
+
+class _Crew:
+    """Threads that live as long as the process; one at a time runs, and hands over to another."""
+
+    def __init__(self) -> None:
+        self.gates: list[threading.Lock] = []
+        self.jobs: list[Callable[[], None] | None] = []
+
+    def hire(self, count: int) -> None:
+        while len(self.gates) < count:
+            gate = threading.Lock()
+            gate.acquire()
+            self.gates.append(gate)
+            self.jobs.append(None)
+            threading.Thread(target=self._work, args=(len(self.gates) - 1,), daemon=True).start()
+
+    def _work(self, number: int) -> None:
+        while True:
+            self.gates[number].acquire()
+            job = self.jobs[number]
+            if job is None:
+                raise AssertionError(f"actor {number} was woken without work")
+            job()
+
+
+_crew = _Crew()
+
+
+class Schedule:
+    """One schedule: a plan, and everything else drawn from `seed`."""
+
+    def __init__(self, plan: Plan, seed: int, kind: Kind, trace: Callable[[str], None] | None = None) -> None:
+        self.plan = plan
+        self.rng = random.Random(seed)
+        self.trace = trace
+        self.kind = kind
+        self.cluster = Cluster(self.rng)
+        self.cluster.changed = self._check_invariant
+        self.history: list[Done] = []
+        self.failure: BaseException | None = None
+        self.times = replace(kind.times, clock=self._seconds, wall_clock=self._seconds)
+        self._restless, self._hurry = self.rng.choice(RESTLESS), self.rng.choice(HURRY)
+        self._alive: list[int] = []
+        self._finished = threading.Lock()
+
+    def _seconds(self) -> float:
+        return self.cluster.now / 1_000
+
+    def _say(self, text: str) -> None:
+        if self.trace is not None:
+            self.trace(f"{self.cluster.now - 1_700_000_000_000:>12,} ms  {text}")
+
+    def run(self) -> None:
+        """Run it; `Violation` where something does not hold."""
+        self._index().close()
+        self._set_clocks()
+        _crew.hire(len(self.plan))
+        self._alive = list(range(len(self.plan)))
+        for number in self._alive:
+            _crew.jobs[number] = lambda number=number: self._act(number)  # type: ignore[misc]
+        self._finished.acquire()
+        _crew.gates[self.rng.choice(self._alive)].release()
+        self._finished.acquire()
+        if self.failure is not None:
+            raise self.failure
+        self._check_end()
+
+    def _index(self, mischief: Mischief | None = None) -> HSimIndex:
+        record = Record(LAYOUT, {"name": "auto-1"})
+        return HSimIndex(
+            self.kind.store("hbase://model", self.kind.gateway(self.cluster, mischief), record, times=self.times),
+            PROFILE,
+        )
+
+    def _act(self, number: int) -> None:
+        try:
+            if self.failure is None:
+                index = self._index(Mischief(self.rng, lambda: self._pause(number)))
+                for operation in self.plan[number]:
+                    self._operate(number, index, operation)
+        except _Aborted:
+            pass
+        except BaseException as error:  # handed to the one who waits for the schedule
+            self.failure = self.failure or error
+        self._alive.remove(number)
+        if self._alive:
+            _crew.gates[self.rng.choice(self._alive)].release()
+        else:
+            self._finished.release()
+
+    def _pause(self, number: int) -> None:
+        """Let time pass, and let any actor go on."""
+        if self.failure is not None:
+            raise _Aborted
+        self._pass_time()
+        following = self.rng.choice(self._alive) if self.rng.random() < self._restless else number
+        if following != number:
+            _crew.gates[following].release()
+            _crew.gates[number].acquire()
+            if self.failure is not None:
+                raise _Aborted
+
+    def _pass_time(self) -> None:
+        if self.rng.random() < JUMPS:
+            self._set_clocks()
+        if self.rng.random() < COMPACTIONS:
+            self.cluster.compact()
+        if self.rng.random() < DAYS:
+            self.cluster.advance(DAY_MS)
+        self.cluster.advance(1 if self.rng.random() < self._hurry else self.rng.choice(STEPS_MS))
+
+    def _set_clocks(self) -> None:
+        self.cluster.drifts = [self.rng.choice([-DRIFT_MS, 0, DRIFT_MS]) for _ in range(SERVERS)]
+
+    def _operate(self, number: int, index: HSimIndex, operation: Operation) -> None:
+        self._say(f"actor {number} begins {operation}")
+        began = self.cluster.now
+        try:
+            getattr(self, f"_{operation.verb}")(index, operation)
+            outcome = "done"
+        except StoreUnavailableError:
+            outcome = "unavailable"
+        self._say(f"actor {number} ends {operation}: {outcome}")
+        self.cluster.advance(1 if self.cluster.now > began else 2)
+
+    def _add(self, index: HSimIndex, operation: Operation) -> None:
+        with self._noted(operation.doc_id, operation.fingerprint):
+            index.add(operation.fingerprint, operation.doc_id, first_seen=FIRST_SEEN)
+
+    def _remove(self, index: HSimIndex, operation: Operation) -> None:
+        with self._noted(operation.doc_id, None):
+            index.remove(operation.doc_id)
+
+    def _noted(self, doc_id: str, fingerprint: int | None) -> _Noted:
+        return _Noted(self, Done(doc_id, fingerprint, self.cluster.now))
+
+    def _query(self, index: HSimIndex, operation: Operation) -> None:
+        began = self.cluster.now
+        matches = {match.doc_id: match.fingerprint for match in index.query(operation.fingerprint)}
+        self._say(f"    answer {matches}")
+        for doc_id in DOC_IDS:
+            allowed = states(self.history, doc_id, began, self.cluster.now)
+            if allowed is not None:
+                near = {value if _is_near(value, operation.fingerprint) else None for value in allowed}
+                if matches.get(doc_id) not in near:
+                    raise Violation(f"{operation} answers {matches.get(doc_id)} for {doc_id}, not one of {near}")
+
+    def _check(self, index: HSimIndex, operation: Operation) -> None:
+        report = index.check(repair=True)
+        if report.problems:
+            raise Violation(f"check finds problems: {report.examples}")
+
+    def _wait(self, index: HSimIndex, operation: Operation) -> None:
+        self.cluster.advance(self.rng.choice((*STEPS_MS, DAY_MS)))
+
+    # What must hold.
+
+    def _check_invariant(self) -> None:
+        for doc_id in DOC_IDS:
+            fingerprint = self._register(doc_id)
+            if fingerprint is not None:
+                self._check_rows(doc_id, fingerprint)
+
+    def _register(self, doc_id: str) -> int | None:
+        row, qualifier = _REGISTER_KEYS[doc_id]
+        version = self.cluster.newest((DOCUMENT_FAMILY, row, qualifier))
+        return Register.from_bytes(version.value).fingerprint if version else None
+
+    def _check_rows(self, doc_id: str, fingerprint: int) -> None:
+        for key in _ROW_KEYS[doc_id, fingerprint]:
+            if self.cluster.newest(key) is None:
+                text = f"{doc_id} has {fingerprint:016x}, but {key[0].decode()}:{key[1].hex()} is not there"
+                self._say(text)
+                raise Violation(text)
+
+    def _check_end(self) -> None:
+        self.cluster.advance(LATEST_MS + 1)
+        now = self.cluster.now
+        for doc_id in DOC_IDS:
+            allowed = states(self.history, doc_id, now, now)
+            if allowed is None or self._register(doc_id) not in allowed:
+                raise Violation(f"at the end {doc_id} has {self._register(doc_id)}, not one of {allowed}")
+        self.cluster.advance(DAY_MS)
+        index = self._index()
+        index.check(repair=True)
+        report = index.check()
+        if report.problems or report.leftovers:
+            raise Violation(f"at the end check finds {report}")
+
+
+class _Noted:
+    """Notes a write in the history, and how it ended."""
+
+    def __init__(self, schedule: Schedule, done: Done) -> None:
+        self.schedule, self.done = schedule, done
+
+    def __enter__(self) -> None:
+        self.schedule.history.append(self.done)
+
+    def __exit__(self, kind: type[BaseException] | None, *exc_info: object) -> None:
+        self.done.ended, self.done.is_acknowledged = self.schedule.cluster.now, kind is None
+
+
+_REGISTER_KEYS = {doc_id: register_key(doc_id.encode()) for doc_id in DOC_IDS}
+_ROW_KEYS = {
+    (doc_id, value): [
+        (DOCUMENT_FAMILY, *listing_key(value, doc_id.encode())),
+        *((DRAWER_FAMILY, row, b"") for row in drawer_rowkeys(LAYOUT, [value])),
+    ]
+    for doc_id in DOC_IDS
+    for value in FINGERPRINTS
+}
+
+
+def _is_near(value: int | None, query: int) -> bool:
+    return value is not None and (value ^ query).bit_count() <= LAYOUT.max_distance
+
+
+# Many schedules.
+
+
+def failure_of(plan: Plan, seed: int, kind: Kind) -> str | None:
+    """Run a schedule; return what does not hold in it."""
+    try:
+        Schedule(plan, seed, kind).run()
+    except Violation as violation:
+        return str(violation)
+    return None
+
+
+def first_failure(numbers: Sequence[int], kind: Kind) -> tuple[int, str] | None:
+    """Run the schedules of these numbers; return the first that fails, and why."""
+    for number in numbers:
+        text = failure_of(plan_of(random.Random(number)), number, kind)
+        if text is not None:
+            return number, text
+    return None
+
+
+def shrunk(plan: Plan, seed: int, kind: Kind) -> tuple[Plan, int]:
+    """Return a plan without what a failure does not need, and a seed with which it fails."""
+    is_smaller = True
+    while is_smaller:
+        is_smaller = False
+        for smaller in _smaller(plan):
+            found = next((s for s in (seed, *range(SHRINK_TRIES)) if failure_of(smaller, s, kind)), None)
+            if found is not None:
+                plan, seed, is_smaller = smaller, found, True
+                break
+    return plan, seed
+
+
+def _smaller(plan: Plan) -> Iterator[Plan]:
+    for actor, operations in enumerate(plan):
+        for place in range(len(operations)):
+            rest = operations[:place] + operations[place + 1 :]
+            smaller = plan[:actor] + ((rest,) if rest else ()) + plan[actor + 1 :]
+            if smaller:
+                yield smaller
+
+
+def show(plan: Plan, seed: int, kind: Kind) -> None:
+    """Print a schedule step by step."""
+    for number, operations in enumerate(plan):
+        print(f"actor {number}: {', '.join(map(repr, operations))}")
+    try:
+        Schedule(plan, seed, kind, print).run()
+    except Violation as violation:
+        print(f"FAIL  {violation}")
+
+
+def _task(numbers: Sequence[int]) -> tuple[int, str] | None:
+    return first_failure(numbers, Kind())
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--schedules", type=int, default=SCHEDULES, help="how many (default: %(default)s)")
+    parser.add_argument("--show", type=int, metavar="NUMBER", help="shrink and print the schedule of this number")
+    arguments = parser.parse_args()
+    if arguments.show is not None:
+        show(*shrunk(plan_of(random.Random(arguments.show)), arguments.show, Kind()), Kind())
+        return 0
+    print_conditions("protocol", schedules=arguments.schedules)
+    began = time.monotonic()
+    tasks = [
+        range(start, min(start + AT_ONCE, arguments.schedules)) for start in range(0, arguments.schedules, AT_ONCE)
+    ]
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        failures = [failure for failure in pool.map(_task, tasks) if failure is not None]
+    for number, text in failures:
+        print(f"FAIL  schedule {number}: {text}; --show {number} prints it")
+    word = "FAIL" if failures else "PASS"
+    print(f"{word}  {arguments.schedules:,} schedules in {time.monotonic() - began:.0f} s, {len(failures)} fail")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

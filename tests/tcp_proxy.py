@@ -1,0 +1,77 @@
+"""A TCP proxy before a server that holds back some of its replies."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from itertools import count
+
+Delay = Callable[[int], float]  # from a reply's number, counted over all connections, to seconds
+
+
+class Proxy:
+    """Passes bytes on both ways; each reply waits as long as `delay` says."""
+
+    def __init__(self, port: int, delay: Delay) -> None:
+        self._target = port
+        self._delay = delay
+        self._numbers = count(1)
+        self._closing = threading.Event()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self.connections = 0
+
+    def serve(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            self.connections += 1
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            threading.Thread(target=self._connect, args=(client,), daemon=True).start()
+
+    def _connect(self, client: socket.socket) -> None:
+        asked = threading.Event()
+        with suppress(OSError), client, socket.create_connection(("127.0.0.1", self._target)) as server:
+            server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            back = threading.Thread(target=self._answers, args=(server, client, asked), daemon=True)
+            back.start()
+            with suppress(OSError):
+                while data := client.recv(1 << 16):
+                    asked.set()
+                    server.sendall(data)
+            with suppress(OSError):
+                server.shutdown(socket.SHUT_RDWR)
+            back.join()
+
+    def _answers(self, server: socket.socket, client: socket.socket, asked: threading.Event) -> None:
+        with suppress(OSError):
+            while data := server.recv(1 << 16):
+                if asked.is_set():
+                    asked.clear()
+                    self._closing.wait(self._delay(next(self._numbers)))
+                client.sendall(data)
+        with suppress(OSError):
+            client.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self._closing.set()
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+
+@contextmanager
+def proxied(port: int, delay: Delay) -> Iterator[Proxy]:
+    """Run a proxy before a port of this machine."""
+    proxy = Proxy(port, delay)
+    thread = threading.Thread(target=proxy.serve, daemon=True)
+    thread.start()
+    try:
+        yield proxy
+    finally:
+        proxy.close()
+        thread.join()

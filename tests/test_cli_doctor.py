@@ -1,0 +1,58 @@
+"""`hsimhash doctor` on embedded indexes, and where nothing answers."""
+
+import json
+import socket
+from pathlib import Path
+
+import yaml
+from command_line import make_index, run
+
+from hsimhash.store.locks import WRITER_LOCK, WriterLock
+
+
+def test_a_sound_index_is_well_and_its_settings_can_be_pasted(tmp_path: Path) -> None:
+    url = make_index(tmp_path, layout="4")
+    result = run("doctor", "--store", url)
+    assert (result.exit_code, result.stderr) == (0, "")
+    checks, _, block = result.stdout.partition("\n\n")
+    assert [line.split(":")[0].split() for line in checks.splitlines()] == [
+        ["ok", name] for name in ("folder", "record", "read", "writer", "disk")
+    ]
+    assert yaml.safe_load(block) == {"store": url, "layout": "4", "profile": "auto-1"}
+    (tmp_path / "hsimhash.yaml").write_text(block)
+    assert run("--config", str(tmp_path / "hsimhash.yaml"), "describe").exit_code == 0
+
+
+def test_who_writes_is_named(tmp_path: Path) -> None:
+    url = make_index(tmp_path)
+    with WriterLock(tmp_path / "index" / WRITER_LOCK).held(1):
+        assert "is writing; others that write wait" in run("doctor", "--store", url).stdout
+
+
+def test_no_index_and_a_damaged_one_have_their_codes(tmp_path: Path) -> None:
+    missing = run("doctor", "--store", f"lmdb://{tmp_path / 'gone'}")
+    assert missing.exit_code == 5
+    assert missing.stdout.startswith("fail  index: no index at")
+    assert run("doctor", "--quick", "--store", f"lmdb://{tmp_path / 'gone'}").exit_code == 4
+    url = make_index(tmp_path)
+    (tmp_path / "index" / "data.mdb").resolve().write_bytes(b"")
+    damaged = run("doctor", "--store", url, "--json")
+    assert damaged.exit_code == 6
+    facts = json.loads(damaged.stdout)
+    assert not facts["is_well"]
+    assert "is empty" in facts["checks"][0]["message"]
+
+
+def test_a_gateway_that_is_not_there_is_unreachable_and_the_remedy_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    store = f"hbase://127.0.0.1:{port}/pages"
+    result = run("doctor", "--store", store)
+    assert result.exit_code == 4
+    assert f"fail  gateway 127.0.0.1:{port}: nothing listens" in result.stdout
+    assert "hbase thrift2 start" in result.stdout
+    assert run("doctor", "--quick", "--store", store).exit_code == 4
+
+
+def test_an_index_in_memory_is_refused() -> None:
+    assert run("doctor", "--store", "memory://x").exit_code == 2

@@ -1,0 +1,71 @@
+"""`hsimhash drop-table` on embedded indexes."""
+
+from pathlib import Path
+
+import pytest
+from command_line import make_index, on_terminal, run
+
+from hsimhash.store.locks import WRITER_LOCK, WriterLock
+
+
+def test_an_index_goes_with_its_folder(tmp_path: Path) -> None:
+    url = make_index(tmp_path)
+    (tmp_path / "index" / "jobs" / "one").mkdir(parents=True)
+    result = run("drop-table", "--yes", "--store", url)
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert f"dropped {url}" in result.stderr
+    assert not (tmp_path / "index").exists()
+    assert run("create-table", "--store", url, "--layout", "4").exit_code == 0
+
+
+def test_other_files_in_the_folder_stay(tmp_path: Path) -> None:
+    url = make_index(tmp_path)
+    (tmp_path / "index" / "mine").write_text("mine")
+    result = run("drop-table", "--yes", "--store", url)
+    assert result.exit_code == 0
+    assert "they stay" in result.stderr
+    assert [path.name for path in (tmp_path / "index").iterdir()] == ["mine"]
+
+
+@pytest.mark.parametrize("found", ["nothing", "folder", "data"])
+def test_what_is_no_index_is_refused_and_left_alone(found: str, tmp_path: Path) -> None:
+    place = tmp_path / "place"
+    if found != "nothing":
+        place.mkdir()
+        (place / ("data.mdb" if found == "data" else "mine")).write_text("mine")
+    result = run("drop-table", "--yes", "--store", f"lmdb://{place}")
+    assert result.exit_code == 5
+    assert "hsimhash create-table" in result.stderr
+    assert [path.read_text() for path in tmp_path.glob("place/*")] == ([] if found == "nothing" else ["mine"])
+
+
+def test_a_damaged_index_goes_too(tmp_path: Path) -> None:
+    url = make_index(tmp_path)
+    (tmp_path / "index" / "data.mdb").resolve().write_bytes(b"")
+    assert run("describe", "--store", url).exit_code == 1
+    assert run("drop-table", "--yes", "--store", url).exit_code == 0
+    assert not (tmp_path / "index").exists()
+
+
+def test_nobody_to_ask_is_misuse_and_a_no_leaves_the_index(tmp_path: Path) -> None:
+    url = make_index(tmp_path)
+    refused = run("drop-table", "--store", url)
+    assert refused.exit_code == 2
+    assert "--yes" in refused.stderr
+    code, shown = on_terminal("drop-table", "--store", url, asked="[y/N]", typed="n\n")
+    assert code == 1
+    assert "nothing was changed" in shown
+    assert run("describe", "--store", url).exit_code == 0
+
+
+def test_an_index_that_is_being_written_stays(tmp_path: Path) -> None:
+    url = make_index(tmp_path)
+    with WriterLock(tmp_path / "index" / WRITER_LOCK).held(1):
+        result = run("drop-table", "--yes", "--store", url, "--lock-timeout", "0.1")
+    assert result.exit_code == 4
+    assert "is writing" in result.stderr
+    assert run("describe", "--store", url).exit_code == 0
+
+
+def test_an_index_in_memory_is_refused() -> None:
+    assert run("drop-table", "--yes", "--store", "memory://x").exit_code == 2

@@ -1,0 +1,124 @@
+"""What the commands do about HBase without one: shell lines, options, addresses."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command_line import run
+
+from hsimhash.layout import Layout
+from hsimhash.rowkey import splits
+
+SCHEMA = Path(__file__).parents[1] / "schema"
+STORE = "hbase://nowhere.invalid/crawl:pages"
+
+
+def shell_lines(*options: str, store: str = STORE) -> list[str]:
+    result = run("create-table", "--print-shell", "--store", store, *options)
+    assert result.exit_code == 0, result.stderr
+    return result.stdout.splitlines()
+
+
+@pytest.mark.parametrize("layout", ["4", "10"])
+def test_the_scripts_in_schema_are_what_the_command_prints(layout: str) -> None:
+    script = (SCHEMA / f"create-table-{layout}.hbase").read_text()
+    lines = [line for line in script.splitlines() if not line.startswith("#")]
+    assert lines == shell_lines("--layout", layout, store="hbase://gateway/hsimhash")
+    assert f"--layout {layout}" in script
+
+
+def test_the_lines_have_what_was_asked_for() -> None:
+    namespace, create = shell_lines(
+        *("--regions", "2", "--ttl", "90d", "--compression", "gz", "--family-option", "IN_MEMORY=true")
+    )
+    assert namespace == "create_namespace 'crawl' rescue nil"
+    assert create.startswith("create 'crawl:pages', {NAME => 'f', ")
+    assert r"SPLITS => ['\x80\x00\x00\x00']" in create
+    assert (create.count("TTL => '7776000'"), create.count("COMPRESSION => 'GZ'")) == (2, 3)
+    assert create.count("IN_MEMORY => 'true'") == 3
+
+
+def test_one_region_has_no_splits() -> None:
+    assert "SPLITS" not in shell_lines("--regions", "1")[-1]
+
+
+def test_splits_are_the_quantiles_of_the_sample(tmp_path: Path) -> None:
+    fingerprints = np.random.default_rng(1).integers(0, 2**64, 500, np.uint64)
+    sample = tmp_path / "sample.tsv"
+    sample.write_text("".join(f"id{number}\t{value:016x}\n" for number, value in enumerate(fingerprints)))
+    wanted = splits(Layout.named("4"), 3, sample=fingerprints)
+    line = shell_lines("--layout", "4", "--regions", "3", "--splits-from", str(sample))[-1]
+    for key in wanted:
+        assert "".join(f"\\x{byte:02X}" for byte in key) in line
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--regions", "0"), "neither auto nor a number from 1 to 65536"),
+        (("--regions", "65537"), "regions must be 1 to 65536, not 65537"),
+        (("--ttl", "soon"), "'soon' is no time such as 90d"),
+        (("--ttl", "99999d"), "TTL of 8639913600 s is outside"),
+        (("--compression", "ZIP"), "'ZIP' is not one of NONE, GZ"),
+        (("--family-option", "IN_MEMROY=true"), "IN_MEMROY=true is not one of BLOCKCACHE"),
+        (("--family-option", "TTL=1"), "TTL=1 is not one of"),
+        (("--family-option", "IN_MEMORY"), "no setting of a column family"),
+    ],
+)
+def test_options_that_cannot_be_are_misuse(options: tuple[str, ...], told: str) -> None:
+    result = run("create-table", "--print-shell", "--store", STORE, *options)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert told in result.stderr
+
+
+def test_a_sample_that_is_none_is_misuse(tmp_path: Path) -> None:
+    sample = tmp_path / "sample"
+    sample.write_text("id\tno fingerprint\n")
+    result = run("create-table", "--print-shell", "--store", STORE, "--splits-from", str(sample))
+    assert result.exit_code == 2
+    assert f"{sample}:1" in result.stderr
+    assert "--splits-from" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--regions", "4"),
+        ("--ttl", "1d"),
+        ("--compression", "GZ"),
+        ("--family-option", "IN_MEMORY=true"),
+        ("--dry-run",),
+        ("--print-shell",),
+        ("--allow-plain",),
+    ],
+)
+def test_options_of_hbase_are_misuse_elsewhere(options: tuple[str, ...], tmp_path: Path) -> None:
+    result = run("create-table", "--store", f"lmdb://{tmp_path / 'pages'}", *options)
+    assert result.exit_code == 2
+    assert f"{options[0]} is for a table on HBase" in result.stderr
+    assert not (tmp_path / "pages").exists()
+
+
+def test_compact_and_backup_print_the_shells_line_and_do_nothing() -> None:
+    compact = run("compact", "--store", STORE)
+    assert (compact.exit_code, compact.stdout) == (2, "major_compact 'crawl:pages'\n")
+    backup = run("backup", "hdfs://nn/backups/2026-01-31", "--store", STORE)
+    assert (backup.exit_code, backup.stdout) == (2, "snapshot 'crawl:pages', 'pages-2026-01-31'\n")
+    assert "ExportSnapshot -snapshot pages-2026-01-31 -copy-to hdfs://nn/backups/2026-01-31" in backup.stderr
+
+
+@pytest.mark.parametrize(
+    ("store", "told"),
+    [
+        ("hbase://gw/pages?tiemout=5s", "nearest known one is timeout"),
+        ("hbase://gw", "is no table"),
+        ("hbase://user:secret@gw/pages", "neither a user nor a fragment"),
+    ],
+)
+def test_a_bad_address_is_told_before_anything_else(store: str, told: str) -> None:
+    flag = run("describe", "--store", store)
+    assert flag.exit_code == 2
+    assert told in flag.stderr
+    variable = run("describe", environment={"HSIMHASH_STORE": store})
+    assert variable.exit_code == 3
+    assert told in variable.stderr

@@ -1,0 +1,125 @@
+"""The URL of an index on HBase, the filters and the errors that need no server."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hsimhash.store.hbase.address import Address, Endpoint, Options
+from hsimhash.store.hbase.batches import PUT_BYTES, PUT_ROWS, put_batches, share, slices
+from hsimhash.store.hbase.filters import columns_after, merged, row_ranges
+from hsimhash.store.hbase.gateway import Put
+
+
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        ("hbase://gw/t", Address("hbase", (Endpoint("gw", 9091),), "default", "t")),
+        ("hbase+thrift1://gw/t", Address("hbase+thrift1", (Endpoint("gw", 9090),), "default", "t")),
+        ("hbase://a,b:1/ns:t", Address("hbase", (Endpoint("a", 1), Endpoint("b", 1)), "ns", "t")),
+        ("hbase://a:2,b/t", Address("hbase", (Endpoint("a", 2), Endpoint("b", 9091)), "default", "t")),
+        ("hbase://[::1],[fe80::2]:7/t", Address("hbase", (Endpoint("::1", 7), Endpoint("fe80::2", 7)), "default", "t")),
+        ("hbase://gw/crawl:pages.v2-1", Address("hbase", (Endpoint("gw", 9091),), "crawl", "pages.v2-1")),
+        (
+            "hbase://gw/t?transport=framed&protocol=compact&timeout=500ms&deadline=1.5m&connections=4",
+            Address(
+                "hbase", (Endpoint("gw", 9091),), "default", "t", Options("framed", "compact", 0.5, 90.0, connections=4)
+            ),
+        ),
+        (
+            "hbase+https://gw:443/t?ca=/etc/ca.pem&cert=/c.pem&key=/k.pem&path=/thrift",
+            Address(
+                "hbase+https",
+                (Endpoint("gw", 443),),
+                "default",
+                "t",
+                Options(path="/thrift", ca="/etc/ca.pem", cert="/c.pem", key="/k.pem"),
+            ),
+        ),
+    ],
+)
+def test_an_address_is_read_and_written(url: str, address: Address) -> None:
+    assert Address.parse(url) == address
+    assert Address.parse(str(address)) == address
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("lmdb://x", "not on HBase"),
+        ("hbase:gw/t", "not on HBase"),
+        ("hbase://gw", "'' is no table"),
+        ("hbase://gw/", "'' is no table"),
+        ("hbase://gw/a:b:c", "'a:b:c' is no table"),
+        ("hbase://gw/-t", "'-t' is no table"),
+        ("hbase:///t", "'' is no host"),
+        ("hbase://a,,b/t", "'' is no host"),
+        ("hbase://::1/t", "no host"),
+        ("hbase://gw:0/t", r"port 0 is outside \[1, 65535\]"),
+        ("hbase://gw:65536/t", "port 65536"),
+        ("hbase://gw:x/t", "'gw:x' is no host"),
+        ("hbase://gw/t#x", "neither a user nor a fragment"),
+        ("hbase://gw/t?timeot=5s", "unknown option timeot=5s; the nearest known one is timeout"),
+        ("hbase://gw/t?timeout=5s&timeout=6s", "given twice"),
+        ("hbase://gw/t?timeout", "name=value"),
+        ("hbase://gw/t?timeout=0s", "timeout=0s is no time"),
+        ("hbase://gw/t?deadline=-1", "deadline=-1 is no time"),
+        ("hbase://gw/t?connections=0", "connections=0"),
+        ("hbase://gw/t?transport=http", "transport=http is not one of buffered, framed"),
+        ("hbase://gw/t?path=", "option path is empty"),
+        ("hbase://gw/t?ca=/x", "go with hbase"),
+        ("hbase+https://gw/t?key=/x", "needs cert="),
+        ("hbase+https://gw/t?transport=framed", "HTTP has no transport="),
+    ],
+)
+def test_what_is_wrong_with_a_url_is_named(url: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Address.parse(url)
+
+
+def test_a_password_in_a_url_is_not_repeated() -> None:
+    for url in ("hbase://user:secret@gw/t", "redis://user:secret@gw/t"):
+        with pytest.raises(ValueError, match="hbase") as refused:
+            Address.parse(url)
+        assert "secret" not in str(refused.value)
+
+
+rows = st.binary(min_size=1, max_size=3)
+
+
+@given(st.lists(st.tuples(rows, rows)), rows)
+def test_merged_ranges_cover_the_same_rows(ranges: list[tuple[bytes, bytes]], row: bytes) -> None:
+    disjoint = merged(ranges)
+    assert any(start <= row < stop for start, stop in disjoint) == any(start <= row < stop for start, stop in ranges)
+    edges = [edge for one in disjoint for edge in one]
+    assert edges == sorted(set(edges))
+
+
+def test_the_filter_bytes_are_protobufs() -> None:
+    name = b"org.apache.hadoop.hbase.filter.MultiRowRangeFilter"
+    body = b"\x0a\x0a\x0a\x01a\x10\x01\x1a\x01b\x20\x00"
+    assert row_ranges([(b"a", b"b")]) == b"\x0a" + bytes([len(name)]) + name + b"\x12" + bytes([len(body)]) + body
+    long = row_ranges([(b"a" * 200, b"b")])
+    assert b"\x0a\xc8\x01" + b"a" * 200 in long  # 200 as a varint
+
+
+def test_quotes_in_a_filter_are_doubled() -> None:
+    assert columns_after(b"it's") == b"ColumnRangeFilter ('it''s', false, '', false)"
+
+
+@given(st.lists(st.integers(0, PUT_BYTES + 10), max_size=8), st.integers(0, 5_000))
+def test_batches_hold_every_put_once_in_order_and_fit_a_call(sizes: list[int], small: int) -> None:
+    puts = [Put(b"r", b"f", b"q", bytes(size)) for size in sizes] + [Put(b"s", b"f", b"", b"")] * small
+    batches = list(put_batches(puts))
+    assert [put for batch in batches for put in batch] == puts
+    assert all(len(batch) == 1 or sum(len(put.value) for put in batch) <= PUT_BYTES for batch in batches)
+    assert all(0 < len(batch) <= 2_000 for batch in batches)
+
+
+@given(st.integers(0, 50_000), st.integers(1, 8))
+def test_shares_keep_all_workers_busy_until_the_end(count: int, workers: int) -> None:
+    size = share(count, PUT_ROWS, workers)
+    runs = slices(count, size)
+    assert 0 < size <= PUT_ROWS
+    assert len(runs) % workers == 0 or size == 100

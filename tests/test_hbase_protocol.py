@@ -1,0 +1,203 @@
+"""Adds, moves, removals and collections at once, under a model of HBase; and that the model sees a broken protocol."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from hsimhash.rowkey import PREFIX_BYTES, documents_rowkey
+from hsimhash.store.base import CheckReport, Progress
+from hsimhash.store.hbase import cells
+from hsimhash.store.hbase.cells import Register
+from hsimhash.store.hbase.collect import Audit, pages
+from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, DRAWER_FAMILY, Cell, Deletion
+from hsimhash.store.hbase.protocol import Read, Times, Wanted, Writes
+from hsimhash.store.hbase.store import HBaseStore
+from tests.hbase_model import LATEST_MS, ModelGateway
+from tests.stress import protocol
+from tests.stress.protocol import Done, Kind, states
+
+SCHEDULES = 1_000  # `python -m tests.stress.protocol` runs 100,000
+MOST_SCHEDULES = 30_000  # in which a broken protocol must fail once
+
+
+def test_the_invariant_holds_in_every_schedule() -> None:
+    assert protocol.first_failure(range(SCHEDULES), Kind()) is None
+
+
+# The protocol, broken on purpose: one step each.
+
+
+class RegistersFirst(Writes):
+    def _write(self, wanted: Wanted, found: Mapping[bytes, Read], following: Mapping[bytes, Register]) -> set[bytes]:
+        self._put_listings(wanted)
+        done = self._set_registers(list(wanted), found, following, self.times.clock())
+        self._put_drawer_rows(wanted)
+        return done
+
+
+class PutsRegisters(Writes):
+    def _set_registers(
+        self, doc_ids: Sequence[bytes], found: Mapping[bytes, Read], following: Mapping[bytes, Register], began: float
+    ) -> set[bytes]:
+        return self._put_registers(doc_ids, following, began)
+
+
+class NeverLate(Writes):
+    def _is_late(self, began: float) -> bool:
+        return False
+
+
+class BelievesUnknown(Writes):
+    def _set_registers(
+        self, doc_ids: Sequence[bytes], found: Mapping[bytes, Read], following: Mapping[bytes, Register], began: float
+    ) -> set[bytes]:
+        super()._set_registers(doc_ids, found, following, began)
+        return set(doc_ids)
+
+
+class DeletesNow(Audit):
+    """Deletes with the time of now instead of what was read."""
+
+    def _collect(self, cells: Sequence[Cell], family: bytes, before: int) -> int:  # type: ignore[override]
+        now = self._server_time()
+        old = [Cell(cell.row, cell.qualifier, cell.value, now) for cell in cells if cell.timestamp <= before]
+        if old:
+            self._delete_now(old, family)
+        return len(old)
+
+
+class ReadsTimestampsLast(Audit):
+    """Reads the drawer rows' timestamps, and the time, after their documents rows."""
+
+    def run(self) -> CheckReport:
+        numbers = [cell.row[PREFIX_BYTES:] for page in pages(self.gateway, DRAWER_FAMILY) for cell in page]
+        rows = [documents_rowkey(int.from_bytes(number, "big")) for number in numbers]
+        listed = self.gateway.cells_of(rows, DOCUMENT_FAMILY, limit=1)
+        self.empty = {number for number, found in zip(numbers, listed, strict=True) if not found}
+        return super().run()
+
+    def _check_listed(self, cells: Sequence[Cell]) -> None:
+        before = self._server_time() - round(self.times.settled_s * 1_000)
+        left = [cell for cell in cells if cell.row[PREFIX_BYTES:] in self.empty]
+        self._collect(left, DRAWER_FAMILY, before)
+
+
+class ReadsRegistersFirst(Audit):
+    """Reads the registers before the listings' timestamps, and the time after both."""
+
+    def _check_listings(self, listings: Sequence[Cell]) -> None:
+        registers = self.gateway.get([cells.register_key(cell.qualifier) for cell in listings], DOCUMENT_FAMILY)
+        again = self.gateway.get([(cell.row, cell.qualifier) for cell in listings], DOCUMENT_FAMILY)
+        before = self._server_time() - round(self.times.settled_s * 1_000)
+        left = [
+            cell
+            for cell, register in zip(again, registers, strict=True)
+            if cell is not None
+            and (Register() if register is None else Register.from_bytes(register.value)).fingerprint
+            != int.from_bytes(cell.row[PREFIX_BYTES:], "big")
+        ]
+        self._collect(left, DOCUMENT_FAMILY, before)
+
+
+class DeletesOneVersion(ModelGateway):
+    """Deletes with DELETE_COLUMN instead of DELETE_COLUMNS."""
+
+    def delete(self, deletions: Sequence[Deletion]) -> None:
+        self._write(deletions, self.cluster.delete_one_version)
+
+
+class Forgets(Register):
+    """A register that does not count its changes: after a removal it is what it was."""
+
+    def to_bytes(self) -> bytes:
+        return super().to_bytes()[:-4]
+
+
+class WithoutChanges(Writes):
+    def _set_registers(
+        self, doc_ids: Sequence[bytes], found: Mapping[bytes, Read], following: Mapping[bytes, Register], began: float
+    ) -> set[bytes]:
+        bare = {doc_id: Forgets(*register) for doc_id, register in following.items()}
+        return super()._set_registers(doc_ids, found, bare, began)
+
+
+def writing(writes: type[Writes]) -> type[HBaseStore]:
+    class Broken(HBaseStore):
+        def _writes(self) -> Writes:
+            return writes(self.gateway, self.record.layout, self.times)
+
+    return Broken
+
+
+def collecting(audit: type[Audit]) -> type[HBaseStore]:
+    class Broken(HBaseStore):
+        def check(self, *, repair: bool = False, progress: Progress | None = None) -> CheckReport:
+            return audit(self.gateway, self.record.layout, self.times, repair=repair, progress=progress).run()
+
+    return Broken
+
+
+BROKEN = {
+    "registers before drawer rows": Kind(writing(RegistersFirst)),
+    "registers put, not compared": Kind(writing(PutsRegisters)),
+    "no look at the clock before registers": Kind(writing(NeverLate)),
+    "an unknown outcome taken for done": Kind(writing(BelievesUnknown)),
+    "registers that do not count their changes": Kind(writing(WithoutChanges)),
+    "deletes with the time of now": Kind(collecting(DeletesNow)),
+    "timestamps read after the documents row": Kind(collecting(ReadsTimestampsLast)),
+    "listings read after the registers": Kind(collecting(ReadsRegistersFirst)),
+    "what is young collected": Kind(times=Times(settled_s=0)),
+    "removed registers forgotten at once": Kind(times=Times(forgotten_s=0)),
+    "DELETE_COLUMN": Kind(gateway=DeletesOneVersion),
+}
+
+
+def test_a_failure_is_shrunk_and_can_be_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    kind = BROKEN["registers before drawer rows"]
+    found = protocol.first_failure(range(MOST_SCHEDULES), kind)
+    assert found is not None
+    plan, seed = protocol.shrunk(protocol.plan_of(random.Random(found[0])), found[0], kind)
+    assert [operation.verb for operations in plan for operation in operations] == ["add"]
+    protocol.show(plan, seed, kind)
+    told = capsys.readouterr().out
+    assert "actor 0 begins" in told
+    assert "FAIL" in told
+
+
+def test_a_schedule_is_the_same_every_time() -> None:
+    def trace(number: int) -> list[str]:
+        told: list[str] = []
+        protocol.Schedule(protocol.plan_of(random.Random(number)), number, Kind(), told.append).run()
+        return told
+
+    assert all(trace(number) == trace(number) for number in range(20))
+
+
+def written(doc_id: str, fingerprint: int | None, began: int, ended: int, *, is_acknowledged: bool = True) -> Done:
+    return Done(doc_id, fingerprint, began, ended, is_acknowledged)
+
+
+def test_what_a_query_may_answer_follows_from_the_writes_before_it() -> None:
+    history = [written("a", 1, 0, 10), written("a", 2, 5, 15), written("a", 3, 20, 30), written("b", 4, 0, 99)]
+    assert states(history, "a", 40, 50) == {3}
+    assert states(history, "a", 16, 19) == {1, 2}
+    assert states(history, "a", 16, 20) is None
+    assert states(history, "a", 14, 19) is None
+    assert states(history, "c", 14, 19) == {None}
+
+
+def test_a_write_that_failed_may_take_effect_until_its_calls_have_landed() -> None:
+    history = [written("a", 1, 0, 10), written("a", 2, 20, 30, is_acknowledged=False)]
+    assert states(history, "a", 40, 50) is None
+    assert states(history, "a", LATEST_MS + 31, LATEST_MS + 32) == {1, 2}
+    later = [*history, written("a", 3, LATEST_MS + 40, LATEST_MS + 50)]
+    assert states(later, "a", LATEST_MS + 51, LATEST_MS + 52) == {3}
+    assert states(history[1:], "a", LATEST_MS + 31, LATEST_MS + 32) == {2, None}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_protocol_is_seen(name: str) -> None:
+    assert protocol.first_failure(range(MOST_SCHEDULES), BROKEN[name]) is not None

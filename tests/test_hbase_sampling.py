@@ -1,0 +1,75 @@
+"""`check` of a sample of a table, on the model."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hsimhash.layout import Layout
+from hsimhash.store.base import Record
+from hsimhash.store.hbase import collect
+from hsimhash.store.hbase.cells import listing_key
+from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, Deletion
+from hsimhash.store.hbase.sampling import Sample
+from hsimhash.store.hbase.store import HBaseStore
+from tests.hbase_model import DAY_MS, Cluster, ModelGateway
+
+DOCUMENTS = 2_000
+LOST = 20
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster()
+
+
+@pytest.fixture
+def store(cluster: Cluster) -> HBaseStore:
+    """Evenly spread documents, of which a few are not listed."""
+    made = HBaseStore.create("hbase://model/pages", ModelGateway(cluster), Record(Layout.named("4"), {"name": "x"}))
+    values = np.random.default_rng(2).integers(0, 2**64, DOCUMENTS, np.uint64)
+    made.insert([f"d{number}".encode() for number in range(DOCUMENTS)], values, np.zeros(DOCUMENTS, np.int64))
+    for number in range(0, DOCUMENTS, DOCUMENTS // LOST):
+        row, doc_id = listing_key(int(values[number]), f"d{number}".encode())
+        cluster.delete(Deletion(row, DOCUMENT_FAMILY, doc_id, cluster.now + DAY_MS))
+    return made
+
+
+def test_a_sample_has_about_the_documents_asked_for_and_others_each_time(store: HBaseStore) -> None:
+    found = [store.check_sample(Sample(500, seed)) for seed in range(12)]
+    assert all(430 < one.documents < 570 for one in found)
+    assert all(430 < one.drawer_rows < 570 for one in found)
+    assert {example for one in found for example in one.examples} > set(found[0].examples)
+    assert 3 * LOST * 0.5 < sum(one.problems for one in found) < 5 * LOST * 1.4  # 20 quarters of the table
+
+
+def test_the_same_seed_draws_the_same_sample(store: HBaseStore) -> None:
+    assert store.check_sample(Sample(300, 7)) == store.check_sample(Sample(300, 7))
+
+
+def test_a_sample_larger_than_the_table_is_the_table(store: HBaseStore) -> None:
+    assert store.check_sample(Sample(10 * DOCUMENTS, 1)) == store.check()
+
+
+def test_a_sample_may_have_one_document(store: HBaseStore) -> None:
+    assert store.check_sample(Sample(1, 1)).drawer_rows == 1
+
+
+def test_an_empty_table_has_an_empty_sample(cluster: Cluster) -> None:
+    empty = HBaseStore.create("hbase://model/no", ModelGateway(cluster), Record(Layout.named("4"), {"name": "x"}))
+    assert empty.check_sample(Sample(100, 1)).documents == 0
+
+
+def test_progress_only_goes_forward(store: HBaseStore) -> None:
+    told: list[tuple[int, int]] = []
+    store.check_sample(Sample(1_500, 1), progress=lambda done, total: told.append((done, total)))
+    assert told == sorted(told)
+    assert len(told) > 2
+
+
+def test_check_finds_the_same_whatever_it_remembers(store: HBaseStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.remove([f"d{number}".encode() for number in range(0, DOCUMENTS, 9)])
+    whole = store.check()
+    assert whole.leftovers
+    monkeypatch.setattr(collect, "MOST_CONFIRMED", 100)
+    assert store.check() == whole

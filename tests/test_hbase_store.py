@@ -1,0 +1,462 @@
+"""The HBase store on the model of a well-behaved cluster: cells, paging, `check`, times, bulk loads."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hsimhash.errors import CorruptionError, IndexExistsError, StoreUnavailableError
+from hsimhash.layout import Layout
+from hsimhash.rowkey import RECORD_ROWKEY, documents_rowkey, encode
+from hsimhash.store.base import Document, Record
+from hsimhash.store.hbase import collect
+from hsimhash.store.hbase import store as store_module
+from hsimhash.store.hbase.cells import COLLECTED, Register, listing_key, listing_put, register_key
+from hsimhash.store.hbase.gateway import (
+    DOCUMENT_FAMILY,
+    DRAWER_FAMILY,
+    RECORD_FAMILY,
+    Cell,
+    Change,
+    Deletion,
+    Put,
+)
+from hsimhash.store.hbase.protocol import Times
+from hsimhash.store.hbase.store import HBaseStore
+from tests.hbase_model import DAY_MS, MINUTE_MS, Cluster, ModelGateway
+
+URL = "hbase://model/pages"
+RECORD = Record(Layout.named("4"), {"name": "test-1"})
+DRAWERS = len(RECORD.layout.drawers)
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster()
+
+
+@pytest.fixture
+def store(cluster: Cluster) -> HBaseStore:
+    return HBaseStore.create(URL, ModelGateway(cluster), RECORD)
+
+
+def put(store: HBaseStore, *documents: tuple[str, int], seen: int = 7) -> int:
+    ids = [doc_id.encode() for doc_id, _ in documents]
+    values = np.array([value for _, value in documents], np.uint64)
+    return store.insert(ids, values, np.full(len(ids), seen, np.int64))
+
+
+def register(store: HBaseStore, doc_id: str) -> Cell:
+    cell = store.gateway.get([register_key(doc_id.encode())], DOCUMENT_FAMILY)[0]
+    assert cell is not None
+    return cell
+
+
+def erase(store: HBaseStore, family: bytes, row: bytes, qualifier: bytes = b"") -> None:
+    cell = store.gateway.get([(row, qualifier)], family)[0]
+    assert cell is not None
+    store.gateway.delete([Deletion(row, family, qualifier, cell.timestamp)])
+
+
+def drawer_rows(value: int) -> list[bytes]:
+    return [row.tobytes() for row in encode(RECORD.layout, np.array([value], np.uint64))[0]]
+
+
+# Cells.
+
+fingerprints = st.integers(0, 2**64 - 1)
+times = st.integers(0, 2**63 - 1)
+
+
+@given(st.one_of(st.none(), fingerprints), times, st.integers(0, 2**32 - 1))
+def test_a_register_reads_back(fingerprint: int | None, first_seen: int, changes: int) -> None:
+    written = Register(fingerprint, first_seen if fingerprint is not None else 0, changes)
+    assert Register.from_bytes(written.to_bytes()) == written
+
+
+def test_the_bytes_of_a_register_are_what_the_format_says() -> None:
+    filed = Register().filed(0x0123456789ABCDEF, 1_000)
+    assert filed.to_bytes().hex() == "0123456789abcdef00000000000003e800000001"
+    assert filed.removed().to_bytes().hex() == "00000002"
+    assert Register.from_bytes(b"") == Register()
+    assert Register.from_bytes(filed.to_bytes()[:16]) == replace_changes(filed, 0)
+    assert replace_changes(filed, 2**32 - 1).removed().to_bytes() == bytes(4)
+
+
+def replace_changes(register: Register, changes: int) -> Register:
+    return register._replace(changes=changes)
+
+
+@pytest.mark.parametrize("length", [1, 3, 5, 15, 17, 19, 21])
+def test_a_register_of_any_other_length_is_corrupt(length: int) -> None:
+    with pytest.raises(CorruptionError, match=f"{length} bytes instead of"):
+        Register.from_bytes(bytes(length))
+
+
+def test_no_state_of_a_register_comes_back(store: HBaseStore) -> None:
+    values = []
+    for _ in range(3):
+        put(store, ("a", 5))
+        values.append(register(store, "a").value)
+        store.remove([b"a"])
+        values.append(register(store, "a").value)
+    assert len(set(values)) == 6
+
+
+# The record.
+
+
+def test_a_record_that_was_half_written_is_completed(cluster: Cluster) -> None:
+    whole = HBaseStore.create(URL, ModelGateway(cluster), RECORD)
+    erase(whole, RECORD_FAMILY, RECORD_ROWKEY, b"format")
+    with pytest.raises(CorruptionError, match="lacks format"):
+        HBaseStore.open(URL, ModelGateway(cluster))
+    other = Record(Layout.named("10"), {"name": "test-1"})
+    with pytest.raises(IndexExistsError, match="another index is being created"):
+        HBaseStore.create(URL, ModelGateway(cluster), other)
+    with HBaseStore.create(URL, ModelGateway(cluster), RECORD):
+        assert HBaseStore.open(URL, ModelGateway(cluster)).record == RECORD
+
+
+def test_an_unreadable_record_is_named(cluster: Cluster, store: HBaseStore) -> None:
+    cluster.put(Put(RECORD_ROWKEY, RECORD_FAMILY, b"layout", b"{"))
+    with pytest.raises(CorruptionError, match="no readable record"):
+        HBaseStore.open(URL, ModelGateway(cluster))
+
+
+def test_the_record_survives_collections(cluster: Cluster, store: HBaseStore) -> None:
+    cluster.advance(DAY_MS)
+    store.check(repair=True)
+    assert HBaseStore.open(URL, ModelGateway(cluster)).record == RECORD
+
+
+# Documents of a fingerprint, in pages.
+
+
+@pytest.fixture
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"ROWS_AT_ONCE": 2, "FIRST_CELLS": 3, "MORE_CELLS": 5}.items():
+        monkeypatch.setattr(store_module, name, value)
+    for name, value in {"PAGE_ROWS": 3, "PAGE_COLUMNS": 2, "PAGE_CELLS": 4}.items():
+        monkeypatch.setattr(collect, name, value)
+
+
+@pytest.mark.usefixtures("small_pages")
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 8, 9, 30])
+def test_wide_rows_come_whole_whatever_the_pages(store: HBaseStore, count: int) -> None:
+    documents = sorted(Document(f"{number}", value, 7) for number in range(count) for value in [number % 2 << 40])
+    put(store, *[(doc_id, value) for doc_id, value, _ in documents])
+    store.remove([b"0"])
+    kept = [document for document in documents if document.doc_id != "0"]
+    by_value = [[document for document in kept if document.fingerprint == value] for value in (0, 1 << 40, 5)]
+    assert store.documents([0, 1 << 40, 5]) == by_value
+    for limit in range(1, count + 2):
+        assert store.documents([0, 1 << 40, 5], limit) == [found[:limit] for found in by_value]
+    assert list(itertools.chain.from_iterable(store.walk())) == by_value[0] + by_value[1]
+    assert store.count() == len(kept)
+    assert store.check().documents == len(kept)
+
+
+def test_documents_that_moved_come_as_their_registers_have_them_and_do_not_count(store: HBaseStore) -> None:
+    put(store, *[(str(number), 5) for number in range(6)])
+    put(store, ("0", 4), ("2", 4))
+    found = store.documents([5], 2)[0]
+    assert found == [Document("0", 4, 7), Document("1", 5, 7), Document("2", 4, 7), Document("3", 5, 7)]
+
+
+def test_a_few_of_a_million_ids_are_read_without_the_rest(cluster: Cluster) -> None:
+    class Counting(ModelGateway):
+        read = 0
+
+        def cells_of(self, rows: Sequence[bytes], family: bytes, *, limit: int) -> list[list[Cell]]:
+            found = super().cells_of(rows, family, limit=limit)
+            self.read += sum(map(len, found))
+            return found
+
+    gateway = Counting(cluster)
+    store = HBaseStore.create(URL, gateway, RECORD)
+    put(store, *[(f"{number:06}", 5) for number in range(2_000)])
+    gateway.read = 0
+    assert len(store.documents([5], 10)[0]) == 10
+    assert gateway.read == 10
+
+
+# Writes.
+
+
+def test_rows_that_took_too_long_are_written_again_before_their_registers(cluster: Cluster) -> None:
+    class Slow(ModelGateway):
+        delay = 11 * MINUTE_MS
+        puts = 0
+
+        def put(self, puts: Sequence[Put]) -> None:
+            super().put(puts)
+            self.puts += len(puts)
+            cluster.advance(self.delay)
+            self.delay = 0
+
+    gateway = Slow(cluster)
+    clock: Callable[[], float] = lambda: cluster.now / 1_000  # noqa: E731
+    store = HBaseStore.create(URL, gateway, RECORD, times=Times(clock=clock))
+    assert put(store, ("a", 5)) == 1
+    assert gateway.puts == 2 * (1 + DRAWERS)
+
+
+def test_a_change_whose_reply_is_lost_counts_once(cluster: Cluster) -> None:
+    class Deaf(ModelGateway):
+        def change(self, changes: Sequence[Change]) -> list[bool | None]:
+            super().change(changes)
+            return [None] * len(changes)
+
+    store = HBaseStore.create(URL, Deaf(cluster), RECORD)
+    assert put(store, ("a", 5), ("b", 5)) == 2
+    assert put(store, ("a", 5), ("b", 6)) == 1
+    assert store.remove([b"a", b"nobody"]) == 1
+    assert store.lookup([b"a", b"b"]) == [None, Document("b", 6, 7)]
+
+
+def test_a_server_that_never_says_what_it_wrote_is_an_error(cluster: Cluster) -> None:
+    class Mute(ModelGateway):
+        def change(self, changes: Sequence[Change]) -> list[bool | None]:
+            return [None] * len(changes)
+
+    HBaseStore.create(URL, ModelGateway(cluster), RECORD)
+    store = HBaseStore.open(URL, Mute(cluster))
+    with pytest.raises(StoreUnavailableError, match="no reply to any of 2 compare-and-sets"):
+        put(store, ("a", 5), ("b", 5))
+
+
+def test_exclusive_writes_put_new_registers_and_compare_old_ones(cluster: Cluster) -> None:
+    class Counting(ModelGateway):
+        changed = 0
+
+        def change(self, changes: Sequence[Change]) -> list[bool | None]:
+            self.changed += len(changes)
+            return super().change(changes)
+
+    gateway = Counting(cluster)
+    HBaseStore.create(URL, gateway, RECORD)
+    gateway.changed = 0
+    store = HBaseStore.open(URL, gateway, exclusive=True)
+    assert put(store, ("a", 5), ("b", 5)) == 2
+    assert gateway.changed == 0
+    cluster.drifts = [-5 * MINUTE_MS] * len(cluster.drifts)
+    assert put(store, ("a", 6), ("b", 5), ("c", 5)) == 2
+    assert gateway.changed == 1
+    assert store.lookup([b"a", b"b", b"c"]) == [Document("a", 6, 7), Document("b", 5, 7), Document("c", 5, 7)]
+    assert store.check().is_sound
+
+
+@pytest.fixture
+def ageing(cluster: Cluster, store: HBaseStore) -> HBaseStore:
+    """The store on a table whose cells live for ten hours."""
+    store.times = Times(ttl_s=36_000, clock=lambda: cluster.now / 1_000, wall_clock=lambda: cluster.now / 1_000)
+    return store
+
+
+def test_with_a_ttl_an_unchanged_document_is_written_again_past_half_of_it(
+    cluster: Cluster, ageing: HBaseStore
+) -> None:
+    put(ageing, ("a", 5))
+    first = register(ageing, "a")
+    cluster.advance(299 * MINUTE_MS)
+    assert put(ageing, ("a", 5), seen=9) == 0
+    assert register(ageing, "a") == first
+    cluster.advance(2 * MINUTE_MS)
+    assert put(ageing, ("a", 5), seen=9) == 0
+    assert register(ageing, "a").timestamp > first.timestamp
+    assert ageing.lookup([b"a"]) == [Document("a", 5, 7)]
+    row = ageing.gateway.get([(drawer_rows(5)[0], b"")], DRAWER_FAMILY)[0]
+    assert row is not None
+    assert row.timestamp > first.timestamp
+
+
+def test_with_a_ttl_a_register_stamped_in_the_future_is_written_again(cluster: Cluster, ageing: HBaseStore) -> None:
+    cluster.drifts = [MINUTE_MS] * len(cluster.drifts)
+    put(ageing, ("a", 5))
+    first = register(ageing, "a")
+    put(ageing, ("a", 5))
+    assert register(ageing, "a") != first
+
+
+def test_rows_that_expire_before_their_register_are_no_problem(cluster: Cluster, ageing: HBaseStore) -> None:
+    put(ageing, ("a", 5))
+    cluster.advance(9 * 60 * MINUTE_MS + MINUTE_MS)
+    erase(ageing, DOCUMENT_FAMILY, *listing_key(5, b"a"))
+    assert ageing.check().is_sound
+
+
+# Check.
+
+
+def test_registers_that_lack_rows_are_problems_and_mended(store: HBaseStore) -> None:
+    put(store, ("unlisted", 5), ("unfiled", 6), ("sound", 7), ("also unfiled", 6))
+    erase(store, DOCUMENT_FAMILY, *listing_key(5, b"unlisted"))
+    erase(store, DRAWER_FAMILY, drawer_rows(6)[2])
+    report = store.check()
+    assert (report.documents, report.problems, report.repaired) == (4, 3, 0)
+    assert any("'unlisted' (fingerprint 0000000000000005)" in example for example in report.examples)
+    assert store.check(repair=True).repaired == 3
+    assert store.check() == replace(store.check(), problems=0, drawer_rows=3 * DRAWERS, documents=4, leftovers=0)
+    assert [document.doc_id for document in store.documents([5])[0]] == ["unlisted"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        Put(b"\x00\x00\x00\x01" + drawer_rows(5)[0][4:], DRAWER_FAMILY, b"", b""),
+        Put(drawer_rows(5)[0][:4] + bytes([DRAWERS + 1]) + drawer_rows(5)[0][5:], DRAWER_FAMILY, b"", b""),
+        Put(drawer_rows(5)[0][:4] + b"\x00" + drawer_rows(5)[0][5:], DRAWER_FAMILY, b"", b""),
+        Put(drawer_rows(5)[0], DRAWER_FAMILY, b"what", b""),
+        Put(b"short", DRAWER_FAMILY, b"", b""),
+        Put(b"short", DOCUMENT_FAMILY, b"a", b""),
+        Put(b"\x00\x00\x00\x01" + documents_rowkey(5)[4:], DOCUMENT_FAMILY, b"a", b""),
+        Put(documents_rowkey(5), DOCUMENT_FAMILY, b"\xff", b""),
+        Put(register_key(b"a")[0], DOCUMENT_FAMILY, b"b", Register(5, 7).to_bytes()),
+        Put(*register_key(b"c")[:1], DOCUMENT_FAMILY, b"c", b"?"),
+    ],
+    ids=repr,
+)
+def test_cells_that_cannot_be_are_problems_and_deleted(store: HBaseStore, wrong: Put) -> None:
+    put(store, ("a", 5), ("b", 2**40))
+    store.gateway.put([wrong])
+    assert store.check().problems == 1
+    report = store.check(repair=True)
+    assert (report.problems, report.repaired) == (1, 1)
+    assert store.check().is_sound
+    assert store.gateway.get([(wrong.row, wrong.qualifier)], wrong.family) == [None]
+    assert store.count() == 2
+
+
+def test_leftovers_are_counted_and_collected_once_they_are_old(cluster: Cluster, store: HBaseStore) -> None:
+    put(store, ("moved", 5), ("removed", 6), ("stays", 7))
+    put(store, ("moved", 7))
+    store.remove([b"removed"])
+    store.gateway.put([listing_put(8, b"never added")])
+    report = store.check(repair=True)
+    assert (report.problems, report.leftovers, report.repaired) == (0, 3, 0)
+    cluster.advance(61 * MINUTE_MS)
+    report = store.check(repair=True)
+    assert (report.problems, report.leftovers, report.repaired) == (0, 3 + 2 * DRAWERS, 3 + 2 * DRAWERS)
+    assert store.gateway.get([register_key(b"removed")], DOCUMENT_FAMILY) != [None]
+    cluster.advance(DAY_MS)
+    store.check(repair=True)
+    assert store.gateway.get([register_key(b"removed")], DOCUMENT_FAMILY) == [None]
+    report = store.check()
+    assert (report.documents, report.drawer_rows, report.leftovers) == (2, DRAWERS, 0)
+
+
+def test_check_tells_how_far_it_is(store: HBaseStore) -> None:
+    put(store, *[(str(number), number << 54) for number in range(1_000)])
+    told: list[tuple[int, int]] = []
+    store.check(progress=lambda done, total: told.append((done, total)))
+    assert told == sorted(told)
+    assert len(told) > 3
+    assert all(0 <= done <= total for done, total in told)
+
+
+def test_a_delete_ahead_of_the_clock_is_named(cluster: Cluster, store: HBaseStore) -> None:
+    cluster.delete(Deletion(RECORD_ROWKEY, RECORD_FAMILY, COLLECTED, cluster.now + DAY_MS))
+    with pytest.raises(CorruptionError, match="clocks"):
+        store.check(repair=True)
+
+
+# Bulk loads.
+
+
+def rows(*documents: tuple[str, int]) -> tuple[np.ndarray[tuple[int], np.dtype[np.uint64]], list[str], int]:
+    return np.array([value for _, value in documents], np.uint64), [doc_id for doc_id, _ in documents], 7
+
+
+def many(start: int, stop: int, factor: int = 1) -> list[tuple[str, int]]:
+    return [(f"doc {number}", number * factor) for number in range(start, stop)]
+
+
+def contents(store: HBaseStore) -> dict[str, int]:
+    return {document.doc_id: document.fingerprint for page in store.walk() for document in page}
+
+
+def test_a_bulk_load_adds_what_its_last_run_says(store: HBaseStore, tmp_path: Path) -> None:
+    put(store, ("doc 0", 0), ("doc 1", 99))
+    with store.bulk(tmp_path / "runs") as bulk:
+        bulk.add_run(*rows(*many(0, 2_500)))
+        bulk.add_run(*rows(*many(2_000, 3_000, 3)))
+        told: list[tuple[int, int]] = []
+        assert bulk.merge(progress=lambda done, total: told.append((done, total))) == 2_999
+        assert told[-1] == (3_500, 3_500)
+        assert bulk.merge() == 2_999
+        bulk.delete()
+    assert contents(store) == dict(many(0, 2_500)) | dict(many(2_000, 3_000, 3))
+    assert store.check().is_sound
+    assert not (tmp_path / "runs").exists()
+
+
+def test_an_empty_bulk_load_adds_nothing(store: HBaseStore, tmp_path: Path) -> None:
+    assert store.bulk(tmp_path / "runs").merge() == 0
+
+
+class Failing(ModelGateway):
+    """Fails at one call of each kind."""
+
+    calls_left = 0
+
+    def _count(self) -> None:
+        self.calls_left -= 1
+        if self.calls_left == 0:
+            raise StoreUnavailableError("killed")
+
+    def put(self, puts: Sequence[Put]) -> None:
+        half = len(puts) // 2
+        super().put(puts[:half])
+        self._count()
+        super().put(puts[half:])
+
+    def change(self, changes: Sequence[Change]) -> list[bool | None]:
+        outcomes = super().change(changes[:1])
+        self._count()
+        return outcomes + super().change(changes[1:])
+
+
+@pytest.mark.parametrize("calls", range(1, 16))
+def test_a_bulk_load_that_was_killed_anywhere_goes_on_and_counts_right(
+    cluster: Cluster, store: HBaseStore, tmp_path: Path, calls: int
+) -> None:
+    put(store, ("doc 5", 5), ("doc 6", 7))
+    failing = Failing(cluster)
+    with HBaseStore.open(URL, failing).bulk(tmp_path / "runs") as bulk:
+        bulk.add_run(*rows(*many(0, 2_000)))
+        failing.calls_left = calls
+        with pytest.raises(StoreUnavailableError, match="killed"):
+            bulk.merge()
+    with store.bulk(tmp_path / "runs") as again:
+        assert again.runs == 1
+        assert again.merge() == 1_999
+    assert contents(store) == dict(many(0, 2_000))
+    assert store.check().is_sound
+
+
+def test_a_bulk_load_can_be_stopped_and_goes_on_with_a_run_more(store: HBaseStore, tmp_path: Path) -> None:
+    answers: Iterator[bool] = iter([False, True])
+    with store.bulk(tmp_path / "runs") as bulk:
+        bulk.add_run(*rows(*many(0, 3_000)))
+        assert bulk.merge(stop=lambda: next(answers)) is None
+        assert 0 < store.count() < 3_000
+        bulk.add_run(*rows(*many(3_000, 4_000)))
+        assert bulk.merge() == 4_000
+    assert contents(store) == dict(many(0, 4_000))
+
+
+def test_runs_that_are_discarded_take_the_state_of_their_merge_with_them(store: HBaseStore, tmp_path: Path) -> None:
+    with store.bulk(tmp_path / "runs") as bulk:
+        bulk.add_run(*rows(*many(0, 10)))
+        assert bulk.merge() == 10
+        bulk.discard_after(0)
+        bulk.add_run(*rows(*many(5, 15)))
+        assert bulk.merge() == 5

@@ -1,0 +1,103 @@
+"""Regions in words, and rows of regions from samples."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hbase_model import Cluster, ModelGateway
+from numpy.typing import NDArray
+
+from hsimhash.layout import Layout
+from hsimhash.rowkey import PREFIX_BYTES, encode, splits
+from hsimhash.store.hbase.cells import drawer_put
+from hsimhash.store.hbase.gateway import Region
+from hsimhash.store.hbase.survey import key_in_words, range_in_words, survey
+
+LAYOUT = Layout.named("10")
+
+
+class SplitGateway(ModelGateway):
+    """The model's gateway to a table that is split."""
+
+    def __init__(self, cluster: Cluster, keys: list[bytes]) -> None:
+        super().__init__(cluster)
+        self.keys = [b"", *keys, b""]
+
+    def regions(self) -> list[Region]:
+        return [Region(start, stop, "model:16020") for start, stop in zip(self.keys, self.keys[1:], strict=False)]
+
+
+def skewed(count: int) -> NDArray[np.uint64]:
+    """Return fingerprints whose bits are more often one value than the other, as those of real texts are."""
+    randoms = np.random.default_rng(1)
+    bits = randoms.random((count, 64)) < randoms.uniform(0.35, 0.65, 64)
+    return np.packbits(bits, axis=1).view(">u8").ravel().astype(np.uint64)
+
+
+def table(fingerprints: NDArray[np.uint64], keys: list[bytes]) -> tuple[SplitGateway, list[int]]:
+    """Return a table with the fingerprints' drawer rows, and how many each region has."""
+    cluster = Cluster()
+    rows = [row.tobytes() for row in encode(LAYOUT, fingerprints).reshape(-1, 13)]
+    for row in rows:
+        cluster.put(drawer_put(row))
+    ranked = np.searchsorted(np.array([key.ljust(13, b"\x00") for key in keys]), np.array(rows), side="right")
+    return SplitGateway(cluster, keys), np.bincount(ranked, minlength=len(keys) + 1).tolist()
+
+
+def test_a_small_table_is_counted_exactly() -> None:
+    gateway, rows = table(skewed(100), splits(LAYOUT, 4))
+    found = survey(gateway)
+    assert [(counted.rows, counted.is_exact) for counted in found.regions] == [(count, True) for count in rows]
+    assert found.skew == pytest.approx(max(rows) / 250)
+    assert found.hot_buckets == ()
+
+
+def test_a_large_table_with_a_hot_bucket_is_estimated() -> None:
+    same = np.uint64(0xABCDEF0123 << 24) + np.arange(300, dtype=np.uint64)
+    gateway, rows = table(np.concatenate([skewed(20_000), same]), splits(LAYOUT, 4))
+    found = survey(gateway)
+    assert not any(counted.is_exact for counted in found.regions)
+    assert found.rows == pytest.approx(sum(rows), rel=0.1)
+    assert [counted.rows for counted in found.regions] == pytest.approx(rows, rel=0.2)
+    assert found.skew == pytest.approx(max(rows) * 4 / sum(rows), rel=0.15)
+
+
+def test_a_hot_bucket_is_met_where_it_is_read() -> None:
+    same = np.uint64(0xABCDEF0123 << 24) + np.arange(300, dtype=np.uint64)
+    gateway, _ = table(same, [])
+    (prefix, rows), *_ = survey(gateway).hot_buckets
+    assert prefix in LAYOUT.prefixes(int(same[0]))
+    assert len(prefix) == PREFIX_BYTES
+    assert rows == 300
+
+
+def test_an_empty_table_has_no_skew() -> None:
+    gateway, _ = table(np.empty(0, np.uint64), splits(LAYOUT, 2))
+    found = survey(gateway)
+    assert (found.rows, found.skew, found.hot_buckets) == (0, None, ())
+
+
+def test_a_region_that_begins_inside_of_a_segment_is_counted_as_it_is() -> None:
+    fingerprints = skewed(100)
+    middle = encode(LAYOUT, fingerprints)[7, 4].tobytes()
+    gateway, rows = table(fingerprints, [middle[:PREFIX_BYTES]])
+    assert [counted.rows for counted in survey(gateway).regions] == rows
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ("", "00000000"),
+        ("4000", "40000000"),
+        ("40000000", "40000000"),
+        ("4000000003", "40000000 drawer 3"),
+        ("4000000000", "40000000 documents"),
+        ("40000000fe0123456789abcdef", "40000000 registers 0123456789abcdef"),
+    ],
+)
+def test_a_key_in_words_has_its_segment_and_its_drawer(key: str, words: str) -> None:
+    assert key_in_words(bytes.fromhex(key)) == words
+
+
+def test_the_last_region_has_an_end() -> None:
+    assert range_in_words(Region(b"\xc0\x00\x00\x00", b"", "s")) == "[c0000000, end)"

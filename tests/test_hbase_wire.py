@@ -1,0 +1,50 @@
+"""What is written as bytes is what thriftpy2 writes of the same objects."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from numpy.typing import NDArray
+from thriftpy2.protocol import TBinaryProtocol
+from thriftpy2.transport import TMemoryBuffer
+
+from hsimhash.store.hbase.gateway import DRAWER_FAMILY, Put
+from hsimhash.store.hbase.idl import THRIFT2
+from hsimhash.store.hbase.wire import in_order, put_arguments, put_bytes, row_puts
+
+puts = st.builds(Put, st.binary(max_size=300), st.binary(max_size=3), st.binary(max_size=300), st.binary(max_size=30))
+drawer_rows = st.integers(0, 20).flatmap(lambda count: arrays(np.uint8, (count, 13), elements=st.integers(0, 255)))
+
+
+def written(table: bytes, wanted: list[Put]) -> bytes:
+    """Return what thriftpy2 makes of the arguments."""
+    tputs = [
+        THRIFT2.TPut(
+            row=put.row,
+            columnValues=[THRIFT2.TColumnValue(family=put.family, qualifier=put.qualifier, value=put.value)],
+        )
+        for put in wanted
+    ]
+    buffer = TMemoryBuffer()
+    protocol = TBinaryProtocol(buffer)
+    THRIFT2.THBaseService.putMultiple_args(table=table, tputs=tputs).write(protocol)
+    buffer_bytes: bytes = buffer.getvalue()
+    return buffer_bytes
+
+
+@given(st.binary(max_size=30), st.lists(puts, max_size=5))
+def test_puts_are_written_as_thrift_does(table: bytes, wanted: list[Put]) -> None:
+    assert put_arguments(table, b"".join(map(put_bytes, wanted)), len(wanted)) == written(table, wanted)
+
+
+@given(drawer_rows)
+def test_drawer_rows_are_written_as_puts(rows: NDArray[np.uint8]) -> None:
+    wanted = [Put(row.tobytes(), DRAWER_FAMILY, b"", b"") for row in rows]
+    assert row_puts(rows).tobytes() == b"".join(map(put_bytes, wanted))
+
+
+@given(drawer_rows)
+def test_rows_are_brought_in_order(rows: NDArray[np.uint8]) -> None:
+    assert [row.tobytes() for row in in_order(rows)] == sorted(row.tobytes() for row in rows)

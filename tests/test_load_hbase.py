@@ -1,0 +1,103 @@
+"""Ingest into HBase, on the model: the rate, the job folder, what is asked of the table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hsimhash.fingerprint import Profile
+from hsimhash.index import HSimIndex
+from hsimhash.layout import Layout
+from hsimhash.load import IngestOptions, InputOptions, Observer, Summary, default_job, find_inputs, ingest
+from hsimhash.load import pace as pace_module
+from hsimhash.store import Record, store_name
+from hsimhash.store.hbase import bulk as bulk_module
+from hsimhash.store.hbase.gateway import Cell
+from hsimhash.store.hbase.store import HBaseStore
+from tests.hbase_model import Cluster, ModelGateway
+from tests.test_load_pace import Clock
+
+URL = "hbase://gw1,gw2:9091/crawl:pages"
+PROFILE = Profile.named("auto-1")
+READING = InputOptions("fingerprints")
+
+
+class Counting(ModelGateway):
+    """Counts the pages of rows that are read."""
+
+    pages = 0
+
+    def rows(self, start: bytes, stop: bytes, family: bytes, *, limit: int, columns: int = 1) -> list[list[Cell]]:
+        self.pages += 1
+        return super().rows(start, stop, family, limit=limit, columns=columns)
+
+
+@pytest.fixture
+def gateway() -> Counting:
+    return Counting(Cluster())
+
+
+@pytest.fixture
+def index(gateway: Counting) -> Iterator[HSimIndex]:
+    record = Record(Layout.named("4"), PROFILE.to_json())
+    with HSimIndex(HBaseStore.create(URL, gateway, record), PROFILE) as made:
+        yield made
+
+
+def load(index: HSimIndex, folder: Path, count: int, observer: Observer | None = None, **options: object) -> Summary:
+    path = folder / "in.tsv"
+    if not path.exists():
+        path.write_text("".join(f"d{number}\t{number:016x}\n" for number in range(count)))
+    found = find_inputs([str(path)], READING)
+    return ingest(index, found, IngestOptions(reading=READING, job=folder / "job", **options), observer)  # type: ignore[arg-type]
+
+
+def test_documents_are_written_at_the_rate(index: HSimIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(pace_module, "time", clock)
+    monkeypatch.setattr(bulk_module, "BATCH_DOCUMENTS", 10)
+    assert load(index, tmp_path, 100, rate=20).counts.added == 100
+    assert clock.now == pytest.approx(5)
+
+
+def test_a_merge_that_goes_on_does_not_wait_for_what_was_written_before(
+    index: HSimIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(pace_module, "time", clock)
+    monkeypatch.setattr(bulk_module, "BATCH_DOCUMENTS", 10)
+    assert not load(index, tmp_path, 100, Observer(stop=lambda: clock.now > 2.9), rate=20).is_complete
+    assert 0 < index.count() < 100
+    before_s = clock.now
+    assert load(index, tmp_path, 100, rate=20).counts.added == 100
+    assert clock.now - before_s < 3
+
+
+def test_a_job_counts_no_documents_to_tell_whether_the_table_is_new(
+    index: HSimIndex, gateway: Counting, tmp_path: Path
+) -> None:
+    load(index, tmp_path, 3_000)
+    assert gateway.pages == 0
+    assert load(index, tmp_path, 3_000).is_repeated
+    assert gateway.pages == 1
+
+
+def test_a_job_folder_is_that_of_a_table_however_it_is_reached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in.tsv").write_text("")
+    inputs = find_inputs(["in.tsv"], READING)
+    folder = default_job(URL, inputs)
+    assert folder.parent == Path(".hsimhash", "jobs")
+    assert default_job("hbase://gw1:9091,gw2:9091/crawl:pages?timeout=9s&connections=3", inputs) == folder
+    assert default_job("hbase://gw1,gw2:9091/crawl:others", inputs) != folder
+    (tmp_path / "other.tsv").write_text("")
+    assert default_job(URL, find_inputs(["other.tsv"], READING)) != folder
+
+
+def test_a_store_has_one_name_from_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert store_name("lmdb://pages") == store_name(f"lmdb://{tmp_path}/pages") == f"lmdb://{tmp_path}/pages"
+    assert store_name("hbase+http://gw/t?path=/a&timeout=1s") == "hbase+http://gw:9091/default:t?path=/a"
+    assert store_name("memory://a") == "memory://a"

@@ -1,0 +1,55 @@
+"""Work at no more than a given rate; on a clock that only waiting moves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from hsimhash.load import pace
+from hsimhash.load.pace import Pace
+
+
+@dataclass
+class Clock:
+    now: float = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(pace, "time", clock)
+    return clock
+
+
+def test_work_waits_until_more_is_due(clock: Clock) -> None:
+    one = Pace(100, lambda: False)
+    for _ in range(5):
+        clock.now += 0.2  # of work
+        one.keep(50)
+    assert clock.now == pytest.approx(2.5)
+
+
+def test_slow_work_does_not_wait_and_is_not_caught_up_with(clock: Clock) -> None:
+    one = Pace(100, lambda: False)
+    clock.now = 60
+    one.keep(50)
+    assert clock.now == 60
+    one.keep(50)
+    assert clock.now == pytest.approx(60.5)
+
+
+def test_without_a_rate_nothing_waits(clock: Clock) -> None:
+    Pace(None, lambda: False).keep(10**9)
+    assert clock.now == 0
+
+
+def test_a_wait_ends_soon_after_it_is_asked_to(clock: Clock) -> None:
+    Pace(1, lambda: clock.now > 3).keep(1_000)
+    assert 3 < clock.now < 3.2

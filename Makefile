@@ -34,7 +34,7 @@ demo: $(VENV)/.base
 	@$(BIN)/hsimhash demo
 
 test: $(VENV)/.test
-	$(BIN)/python -m pytest -n auto $(TESTS)
+	$(BIN)/python -m pytest -n auto --dist worksteal $(TESTS)
 
 lint: $(VENV)/.lint $(VENV)/.test
 	$(BIN)/ruff format --check .

@@ -19,9 +19,16 @@ from numpy.typing import NDArray
 from hsimhash.errors import LayoutMismatchError, ProfileMismatchError
 from hsimhash.fingerprint import Profile
 from hsimhash.layout import Layout
-from hsimhash.rowkey import PREFIX_BYTES, ROWKEY_BYTES, check_doc_id, fingerprints_of
+from hsimhash.rowkey import PREFIX_BYTES, ROWKEY_BYTES, fingerprints_of
 from hsimhash.store import BulkLoad, CheckReport, Document, Record, Store, create_store, open_store
-from hsimhash.store.base import LOCK_TIMEOUT_S, Fingerprints, as_fingerprint, as_fingerprints, check_documents
+from hsimhash.store.base import (
+    LOCK_TIMEOUT_S,
+    Fingerprints,
+    as_fingerprint,
+    as_fingerprints,
+    check_doc_ids,
+    check_documents,
+)
 
 QUERY_BATCH = 1_000  # queries whose buckets are read at once, and
 FEW_ROWS = 40  # up to so many, a loop costs less than numpy's calls
@@ -246,8 +253,7 @@ class HSimIndex:
 
         With `before` (ms since 1970) only those first seen earlier; one that others move meanwhile stays.
         """
-        wanted = [doc_ids] if isinstance(doc_ids, str) else doc_ids
-        return self._store.remove([check_doc_id(doc_id) for doc_id in wanted], before=before)
+        return self._store.remove(check_doc_ids([doc_ids] if isinstance(doc_ids, str) else doc_ids), before=before)
 
     def get(self, doc_id: str) -> Document | None:
         """Return a document's fingerprint and first seen, None where it is unknown."""
@@ -255,17 +261,15 @@ class HSimIndex:
 
     def get_many(self, doc_ids: Sequence[str]) -> list[Document | None]:
         """Return what `get` returns for each id, in the order given."""
-        if isinstance(doc_ids, (str, bytes)):
-            raise TypeError(f"document ids are a sequence of str, not one {type(doc_ids).__name__}: {doc_ids!r:.80}")
-        return self._store.lookup([check_doc_id(doc_id) for doc_id in doc_ids])
+        return self._store.lookup(check_doc_ids(doc_ids))
 
     def count(self) -> int:
         """Return how many documents there are."""
         return self._store.count()
 
     def is_empty(self) -> bool:
-        """Whether there is no document; cheaper than to count them."""
-        return next(self.documents(), None) is None
+        """Whether there is no document; on HBase far cheaper than to count them."""
+        return self._store.is_empty()
 
     def documents(self, *, before: int | None = None) -> Iterator[Document]:
         """Yield all documents, in order of (fingerprint, id); with `before` (ms since 1970) those first seen earlier.

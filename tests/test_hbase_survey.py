@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from hsimhash.layout import Layout
 from hsimhash.rowkey import PREFIX_BYTES, encode, splits
-from hsimhash.store.hbase.cells import drawer_put
-from hsimhash.store.hbase.gateway import Region
+from hsimhash.store.hbase.gateway import DRAWER_FAMILY, Put, Region
 from hsimhash.store.hbase.survey import key_in_words, range_in_words, survey
 
 LAYOUT = Layout.named("10")
@@ -39,7 +38,7 @@ def table(fingerprints: NDArray[np.uint64], keys: list[bytes]) -> tuple[SplitGat
     cluster = Cluster()
     rows = [row.tobytes() for row in encode(LAYOUT, fingerprints).reshape(-1, 13)]
     for row in rows:
-        cluster.put(drawer_put(row))
+        cluster.put(Put(row, DRAWER_FAMILY, b"", b""))
     ranked = np.searchsorted(np.array([key.ljust(13, b"\x00") for key in keys]), np.array(rows), side="right")
     return SplitGateway(cluster, keys), np.bincount(ranked, minlength=len(keys) + 1).tolist()
 

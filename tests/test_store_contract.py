@@ -101,6 +101,7 @@ def test_an_empty_store_has_nothing(store: Store) -> None:
     assert store.lookup([b"a"]) == [None]
     assert store.remove([b"a"]) == 0
     assert store.count() == 0
+    assert store.is_empty()
     assert list(store.walk()) in ([], [[]])
     assert store.check().is_sound
 
@@ -174,6 +175,7 @@ def test_documents_are_removed_only_if_they_were_first_seen_before(store: Store)
     put(store, ("a", 5), seen=1)
     put(store, ("b", 5), seen=2)
     assert store.remove([b"a", b"b", b"nobody"], before=2) == 1
+    assert not store.is_empty()
     assert store.lookup([b"a", b"b"]) == [None, Document("b", 5, 2)]
 
 

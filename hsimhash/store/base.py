@@ -7,8 +7,9 @@ from an interrupted write, never reported, and collected by `check(repair=True)`
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,7 @@ from hsimhash.layout import Layout
 from hsimhash.rowkey import check_doc_id
 
 FORMAT: dict[str, object] = {"version": 1, "rows": "tall"}  # on disk: never reuse a version
+RECORD_PARTS = (b"layout", b"profile", b"format")  # on disk, in the order in which they are written
 LOCK_TIMEOUT_S = 30.0  # how long a write waits for another process that writes
 Progress = Callable[[int, int], None]  # done, total
 Fingerprints = Sequence[int] | NDArray[np.uint64]  # shape (n,), unsigned 64-bit
@@ -54,6 +56,18 @@ class Record:
 
     def __post_init__(self) -> None:
         check_format(self.format, "the index")
+
+    def to_parts(self) -> dict[bytes, bytes]:
+        """Return the stored values by name, as `schema/record.md` has them."""
+        parts = (self.layout.to_json(), self.profile, self.format)
+        encoded = (json.dumps(part, ensure_ascii=False).encode() for part in parts)
+        return dict(zip(RECORD_PARTS, encoded, strict=True))
+
+    @classmethod
+    def from_parts(cls, parts: Mapping[bytes, bytes]) -> Record:
+        """Return the record of its stored values; `ValueError` where they cannot be one."""
+        layout, profile, form = (json.loads(parts[name]) for name in RECORD_PARTS)
+        return cls(Layout.from_json(layout), profile, form)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +167,10 @@ class Store(AbstractContextManager["Store"], ABC):
     def count(self) -> int:
         """Return how many documents there are."""
 
+    def is_empty(self) -> bool:
+        """Whether there is no document."""
+        return self.count() == 0
+
     @abstractmethod
     def walk(self) -> Iterator[list[Document]]:
         """Yield all documents in pages, in order of (fingerprint, id); no transaction is held between pages.
@@ -200,12 +218,17 @@ def check_documents(
     fingerprints: Fingerprints, doc_ids: Sequence[str], first_seen: Sequence[int] | NDArray[np.int64] | int
 ) -> tuple[NDArray[np.uint64], list[bytes], NDArray[np.int64]]:
     """Return documents' fingerprints, ids as UTF-8 and first seen; `ValueError` or `TypeError` names what is wrong."""
-    if isinstance(doc_ids, (str, bytes)):
-        raise TypeError(f"document ids are a sequence of str, not one {type(doc_ids).__name__}: {doc_ids!r:.80}")
-    values, encoded = as_fingerprints(fingerprints), list(map(check_doc_id, doc_ids))
+    values, encoded = as_fingerprints(fingerprints), check_doc_ids(doc_ids)
     if len(values) != len(encoded):
         raise ValueError(f"{len(values)} fingerprints for {len(encoded)} document ids")
     return values, encoded, _as_times(first_seen, len(values))
+
+
+def check_doc_ids(doc_ids: Sequence[str]) -> list[bytes]:
+    """Return document ids as UTF-8; `ValueError` or `TypeError` names what is wrong."""
+    if isinstance(doc_ids, (str, bytes)):
+        raise TypeError(f"document ids are a sequence of str, not one {type(doc_ids).__name__}: {doc_ids!r:.80}")
+    return list(map(check_doc_id, doc_ids))
 
 
 def as_fingerprints(fingerprints: Fingerprints) -> NDArray[np.uint64]:

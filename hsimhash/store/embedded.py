@@ -13,7 +13,6 @@ All numbers big-endian; first seen in ms since 1970. Every write is one transact
 
 from __future__ import annotations
 
-import json
 import shutil
 import threading
 from collections.abc import Iterator, Sequence
@@ -25,7 +24,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hsimhash.errors import IndexExistsError, StoreClosedError
-from hsimhash.layout import Layout
 from hsimhash.rowkey import FINGERPRINT_BYTES, PREFIX_BYTES, ROWKEY_BYTES, encode
 from hsimhash.store import environment as lmdb_environment
 from hsimhash.store import files
@@ -124,10 +122,8 @@ class EmbeddedStore(Store):
     @classmethod
     def create(cls, url: str, path: Path, record: Record, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -> EmbeddedStore:
         """Make an empty index; `IndexExistsError` where there is one."""
-        parts = {"layout": record.layout.to_json(), "profile": record.profile, "format": record.format}
-        fill = {name.encode(): json.dumps(part, ensure_ascii=False).encode() for name, part in parts.items()}
         try:
-            files.create_files(path, fill)
+            files.create_files(path, record.to_parts())
         except FileExistsError as error:
             raise IndexExistsError(f"there is an index at {path} already; open it, or choose another place") from error
         return cls(url, path, lock_timeout_s=lock_timeout_s)
@@ -141,8 +137,7 @@ class EmbeddedStore(Store):
 
     def _read_record(self) -> Record:
         try:
-            parts = {name: json.loads(part) for name, part in self.environment.record_parts.items()}
-            return Record(Layout.from_json(parts["layout"]), parts["profile"], parts["format"])
+            return Record.from_parts(self.environment.record_parts)
         except ValueError as error:
             raise damaged(self.path, f"it has no readable record ({error})") from error
 

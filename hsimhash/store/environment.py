@@ -27,14 +27,13 @@ from hsimhash.errors import (
     StoreClosedError,
     StoreUnavailableError,
 )
-from hsimhash.store.base import check_format
+from hsimhash.store.base import RECORD_PARTS, check_format
 from hsimhash.store.damage import DamagedRowError, as_our_error, damaged, is_full, lmdb_errors
 from hsimhash.store.files import DATA_LINK, DATABASES, ROWS_AT_ONCE, OpenFiles, copy_rows, open_databases, open_in_force
 from hsimhash.store.locks import WRITER_LOCK, Gate, WriterLock
 
 FOLLOW_S = 0.001  # a read looks again for replaced files after this time; a write always looks
 READER_CHECK_WRITES = 64  # write transactions between two looks for readers that were killed
-RECORD_PARTS = ("format", "layout", "profile")
 
 _log = logging.getLogger("hsimhash.store")
 
@@ -57,7 +56,7 @@ class Environment:
         self.env: lmdb.Environment | None = None
         self.databases: dict[str, object] = {}
         self.users = 0
-        self.record_parts: dict[str, bytes] = {}
+        self.record_parts: dict[bytes, bytes] = {}
         self._files: OpenFiles | None = None
         self._followed_at = 0.0
         self._writes = 0
@@ -164,16 +163,16 @@ class Environment:
     def _open_databases(self, env: lmdb.Environment) -> None:
         try:
             with env.begin(db=env.open_db(b"record", create=False)) as transaction:
-                parts = {name: transaction.get(name.encode()) or b"" for name in RECORD_PARTS}
-            _check_format(parts["format"], self.path)
+                parts = {name: transaction.get(name) or b"" for name in RECORD_PARTS}
+            _check_format(parts[b"format"], self.path)
             self._adopt_record(parts)
             self.databases = open_databases(env, create=False)
         except lmdb.NotFoundError as error:
             raise damaged(self.path, f"its file is none of hsimhash ({error})") from error
 
-    def _adopt_record(self, parts: dict[str, bytes]) -> None:
+    def _adopt_record(self, parts: dict[bytes, bytes]) -> None:
         if self.record_parts and parts != self.record_parts:
-            kind = LayoutMismatchError if parts["layout"] != self.record_parts["layout"] else ProfileMismatchError
+            kind = LayoutMismatchError if parts[b"layout"] != self.record_parts[b"layout"] else ProfileMismatchError
             raise kind(f"another index was made at {self.path} since this one was opened; open it again")
         self.record_parts = parts
 

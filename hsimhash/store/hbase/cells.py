@@ -17,7 +17,6 @@ Example: fingerprint 0123456789abcdef first seen at 1,000 ms, written once:
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -37,10 +36,9 @@ from hsimhash.rowkey import (
     encode,
     register_rowkey,
 )
-from hsimhash.store.base import Document, Record
-from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, DRAWER_FAMILY, Put
+from hsimhash.store.base import RECORD_PARTS, Document, Record
+from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, Put
 
-RECORD_PARTS = (b"layout", b"profile", b"format")  # in the order in which they are written
 COLLECTED = b"collected"  # beside the record: its timestamp is the server's time of the last collection
 TABLE_START, TABLE_STOP = b"", b"\xff" * (ROWKEY_BYTES + 1)
 
@@ -130,11 +128,6 @@ def drawer_rowkeys(layout: Layout, fingerprints: Sequence[int]) -> list[bytes]:
     return [rows[start : start + ROWKEY_BYTES] for start in range(0, len(rows), ROWKEY_BYTES)]
 
 
-def drawer_put(row: bytes) -> Put:
-    """Return the put that writes a drawer row."""
-    return Put(row, DRAWER_FAMILY, b"", b"")
-
-
 def flag_of(row: bytes) -> int:
     """Return a row's flag; that of the record, which no other row has, where the row is cut short."""
     return row[SEGMENT_BYTES] if len(row) == ROWKEY_BYTES else RECORD_FLAG
@@ -150,12 +143,6 @@ def is_register(row: bytes, doc_id: bytes) -> bool:
     return flag_of(row) == REGISTER_FLAG and register_rowkey(doc_id) == row
 
 
-def record_values(record: Record) -> dict[bytes, bytes]:
-    """Return the values of the index record by qualifier."""
-    parts = (record.layout.to_json(), record.profile, record.format)
-    return {name: json.dumps(part, ensure_ascii=False).encode() for name, part in zip(RECORD_PARTS, parts, strict=True)}
-
-
 def record_from(values: Mapping[bytes, bytes], index: str) -> Record:
     """Return the record of its values; `CorruptionError`, naming the index, where they cannot be one."""
     missing = [name.decode() for name in RECORD_PARTS if name not in values]
@@ -164,7 +151,6 @@ def record_from(values: Mapping[bytes, bytes], index: str) -> Record:
             f"the record of {index} lacks {', '.join(missing)}: its creation was interrupted; create the index again"
         )
     try:
-        layout, profile, form = (json.loads(values[name]) for name in RECORD_PARTS)
-        return Record(Layout.from_json(layout), profile, form)
+        return Record.from_parts(values)
     except ValueError as error:
         raise CorruptionError(f"{index} has no readable record in row {RECORD_ROWKEY.hex()} ({error})") from error

@@ -9,10 +9,10 @@ from dataclasses import replace
 
 from hsimhash.errors import CorruptionError, HsimhashError, IndexNotFoundError, StoreUnavailableError
 from hsimhash.rowkey import RECORD_ROWKEY, ROWKEY_BYTES
+from hsimhash.store.base import RECORD_PARTS
 from hsimhash.store.checkup import READS, Check, check_read, check_record, median_ms
 from hsimhash.store.hbase.address import Address, Endpoint
 from hsimhash.store.hbase.admin import Admin
-from hsimhash.store.hbase.cells import RECORD_PARTS
 from hsimhash.store.hbase.connect import ONE, TWO, ask, open_gateway
 from hsimhash.store.hbase.diagnosis import explain
 from hsimhash.store.hbase.gateway import RECORD_FAMILY, Deletion, Gateway, Put

@@ -33,6 +33,7 @@ from hsimhash.rowkey import (
     ROWKEY_BYTES,
     SEGMENT_BYTES,
     documents_rowkey,
+    encode,
     fingerprints_of,
 )
 from hsimhash.store.base import CheckReport, Progress
@@ -41,7 +42,6 @@ from hsimhash.store.hbase.cells import (
     TABLE_START,
     TABLE_STOP,
     Register,
-    drawer_put,
     drawer_rowkeys,
     flag_of,
     is_listing,
@@ -273,7 +273,8 @@ class Audit:
                 listings.append(listing_put(fingerprint, cell.qualifier))
         if self.is_repair and listings:
             self.gateway.put(listings)
-            self.gateway.put(list(map(drawer_put, drawer_rowkeys(self.layout, list(fingerprints)))))
+            rows = encode(self.layout, np.array(list(fingerprints), np.uint64))
+            self.gateway.put_rows(rows.reshape(-1, ROWKEY_BYTES))
 
     # The family f.
 

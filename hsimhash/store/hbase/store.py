@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from hsimhash.errors import IndexExistsError, IndexNotFoundError, StoreClosedError
 from hsimhash.rowkey import DOCUMENTS_FLAG, PREFIX_BYTES, RECORD_ROWKEY, bucket_range, documents_rowkey
-from hsimhash.store.base import BulkLoad, CheckReport, Document, Progress, Record, Store, last_occurrences
-from hsimhash.store.hbase.cells import RECORD_PARTS, Register, is_listing, record_from, record_values, register_key
+from hsimhash.store.base import RECORD_PARTS, BulkLoad, CheckReport, Document, Progress, Record, Store, last_occurrences
+from hsimhash.store.hbase.cells import Register, is_listing, record_from, register_key
 from hsimhash.store.hbase.collect import Audit, count_documents, pages
 from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, RECORD_FAMILY, Cell, Change, Gateway
 from hsimhash.store.hbase.protocol import BATCH_DOCUMENTS, Times, Wanted, Writes
@@ -50,7 +50,7 @@ class HBaseStore(Store):
         cls, url: str, gateway: Gateway, record: Record, *, times: Times | None = None, exclusive: bool = False
     ) -> HBaseStore:
         """Write the record into a table that has none; `IndexExistsError` where it has one."""
-        values, found = record_values(record), _record_cells(gateway)
+        values, found = record.to_parts(), _record_cells(gateway)
         if all(part in found for part in RECORD_PARTS):
             raise IndexExistsError(f"there is an index at {url} already; open it, or choose another table")
         # Part by part, each only where there is none: of two that create at once, one meets the other's part.
@@ -142,6 +142,9 @@ class HBaseStore(Store):
 
     def count(self) -> int:
         return count_documents(self.gateway)
+
+    def is_empty(self) -> bool:
+        return not any(self.walk())
 
     def walk(self) -> Iterator[list[Document]]:
         # Listings sort as their fingerprints do: a row begins with the first four bytes of its fingerprint.

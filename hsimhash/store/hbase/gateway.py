@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
 import numpy as np
@@ -68,7 +69,12 @@ class Gateway(ABC):
 
     Reads are retried within the deadline; so are `put`, `put_rows` and `delete`, which may be sent twice. Every call
     raises `StoreUnavailableError` when no gateway answers within the deadline, or a server refuses for now.
+    The deadline counts from a call's beginning, then from each reply to it: long work goes on while there are answers.
     """
+
+    def one_deadline(self) -> AbstractContextManager[None]:
+        """Let a deadline count over all calls that this thread makes within, from the last reply to any of them."""
+        return nullcontext()
 
     @abstractmethod
     def scan(self, ranges: Sequence[tuple[bytes, bytes]]) -> NDArray[np.uint8]:

@@ -14,7 +14,8 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import count
 from typing import Any
@@ -42,6 +43,10 @@ _MISSING = object()
 _pools: weakref.WeakSet[Pool] = weakref.WeakSet()
 
 
+def _left(end_s: float) -> float:
+    return max(end_s - time.monotonic(), _LEAST_TIMEOUT_S)
+
+
 def one_call(call: Call) -> Task:
     """Return the task that makes one call and returns its reply."""
     return partial(_one_call, call)
@@ -60,6 +65,7 @@ class Pool:
         self._context = tls_context(address)
         self._turns = count()
         self._is_closed = False
+        self._thread = threading.local()
         self._start_afresh()
         _pools.add(self)
 
@@ -72,13 +78,33 @@ class Pool:
         self._avoided_until_s: dict[Endpoint, float] = {}
         self._checked: set[Endpoint] = set()
 
+    @contextmanager
+    def one_deadline(self) -> Iterator[None]:
+        """Let the deadlines of what this thread runs within count from the last reply to any of it, or from now."""
+        self._thread.heard_s = time.monotonic()
+        try:
+            yield
+        finally:
+            del self._thread.heard_s
+
+    def last_heard(self) -> float:
+        """Return from when a deadline counts that begins now."""
+        return float(getattr(self._thread, "heard_s", time.monotonic()))
+
+    def hear(self) -> float:
+        """Note that a reply came; return from when the deadline counts now."""
+        now = time.monotonic()
+        if hasattr(self._thread, "heard_s"):
+            self._thread.heard_s = now
+        return now
+
     def run(self, tasks: Sequence[Task], *, width: int, once: bool = False) -> list[Any]:
         """Return the tasks' results, at most `width` of them under way at once.
 
         With `once`, a task whose call was sent is never begun again; without a reply its result is `UNKNOWN`.
 
         Raises:
-            StoreUnavailableError: for the whole deadline no call was answered.
+            StoreUnavailableError: for the whole deadline no call was answered; see `one_deadline`.
         """
         run = _Run(self, tasks, width, once)
         retrying = Retrying(
@@ -102,15 +128,16 @@ class Pool:
         Raises:
             TransientError: no connection could be made, or none became free within the time-out.
         """
+        end_s = time.monotonic() + timeout_s
         while True:
             with self._changed:
-                if not self._await(timeout_s if wait else 0.0):
+                if not self._await(_left(end_s) if wait else 0.0):
                     if not wait:
                         return None
                     raise TransientError(f"all {len(self._all)} connections were in use for {timeout_s:.3g} s")
                 found = self._pop()
             if found is None:
-                return self._open(timeout_s)
+                return self._open(_left(end_s))
             if found.is_fit:
                 return found
             self.drop(found)
@@ -159,8 +186,10 @@ class Pool:
         return made
 
     def _connect(self, endpoint: Endpoint, timeout_s: float) -> Connection:
+        end_s = time.monotonic() + timeout_s
         made = Connection(endpoint, self.address, self._context, timeout_s=timeout_s)
         if endpoint not in self._checked:
+            made.timeout_s = _left(end_s)
             try:
                 self._check(made)
             except BaseException:
@@ -247,7 +276,7 @@ class _Run:
         self._width = width
         self._once = once
         self._options = pool.address.options
-        self._end_s = time.monotonic() + self._options.deadline_s
+        self._end_s = pool.last_heard() + self._options.deadline_s
 
     def is_over(self, state: RetryCallState) -> bool:
         """Whether the deadline would pass before the next try; it counts from the last reply."""
@@ -269,7 +298,7 @@ class _Run:
             raise self._failures[0]
 
     def _timeout_s(self) -> float:
-        return max(min(self._options.timeout_s, self._end_s - time.monotonic()), _LEAST_TIMEOUT_S)
+        return min(self._options.timeout_s, _left(self._end_s))
 
     def _widen(self) -> bool:
         if not self._waiting or len(self._lanes) >= self._width or self._failures:
@@ -314,7 +343,7 @@ class _Run:
         except Exception as error:  # a broken stream can raise anything while it is decoded
             self._fail(lane, error)
             return
-        self._end_s = time.monotonic() + self._options.deadline_s
+        self._end_s = self._pool.hear() + self._options.deadline_s
         self._lanes.rotate(-1)
         self._step(lane, reply)
 

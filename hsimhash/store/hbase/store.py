@@ -124,21 +124,24 @@ class HBaseStore(Store):
 
     def insert(self, doc_ids: Sequence[bytes], fingerprints: NDArray[np.uint64], first_seen: NDArray[np.int64]) -> int:
         writes, last = self._writes(), last_occurrences(doc_ids)
-        return sum(
-            writes.add(_wanted(last[start : start + BATCH_DOCUMENTS], doc_ids, fingerprints, first_seen))
-            for start in range(0, len(last), BATCH_DOCUMENTS)
-        )
+        with self.gateway.one_deadline():
+            return sum(
+                writes.add(_wanted(last[start : start + BATCH_DOCUMENTS], doc_ids, fingerprints, first_seen))
+                for start in range(0, len(last), BATCH_DOCUMENTS)
+            )
 
     def insert_announced(self, wanted: Wanted, announce: Callable[[int], None]) -> int:
         """Insert one batch as `insert` does, telling how many are new or moved before anything is written."""
-        return self._writes().add(wanted, announce=announce)
+        with self.gateway.one_deadline():
+            return self._writes().add(wanted, announce=announce)
 
     def remove(self, doc_ids: Sequence[bytes], *, before: int | None = None) -> int:
         writes, distinct = self._writes(), list(dict.fromkeys(doc_ids))
-        return sum(
-            writes.remove(distinct[start : start + BATCH_DOCUMENTS], before=before)
-            for start in range(0, len(distinct), BATCH_DOCUMENTS)
-        )
+        with self.gateway.one_deadline():
+            return sum(
+                writes.remove(distinct[start : start + BATCH_DOCUMENTS], before=before)
+                for start in range(0, len(distinct), BATCH_DOCUMENTS)
+            )
 
     def count(self) -> int:
         return count_documents(self.gateway)

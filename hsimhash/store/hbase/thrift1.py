@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from importlib import import_module
 from types import ModuleType
@@ -40,6 +41,9 @@ class Thrift1Gateway(Gateway):
         self._pool = pool
         self._table = pool.address.full_table
         self._width = pool.address.options.connections
+
+    def one_deadline(self) -> AbstractContextManager[None]:
+        return self._pool.one_deadline()
 
     def scan(self, ranges: Sequence[tuple[bytes, bytes]]) -> NDArray[np.uint8]:
         scans = [_RowScan(self._table, start, stop) for start, stop in merged(ranges)]

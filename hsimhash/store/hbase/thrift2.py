@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_right
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from itertools import chain, groupby
 from operator import itemgetter
@@ -47,6 +48,9 @@ class Thrift2Gateway(Gateway):
         self._takes_filters = True
         self._regions: list[Region] = []
         self._regions_read_s = 0.0
+
+    def one_deadline(self) -> AbstractContextManager[None]:
+        return self._pool.one_deadline()
 
     def scan(self, ranges: Sequence[Range]) -> NDArray[np.uint8]:
         disjoint = merged(ranges)

@@ -30,6 +30,11 @@ $(VENV)/.%: pyproject.toml | $(VENV)/.base
 	$(BIN)/python -m pip install --quiet --editable '.[$*]'
 	@touch $@
 
+# A peer of the benchmarks, in a folder of its own: two packages of PyPI are imported as simhash.
+$(VENV)/.pybind: | $(VENV)/.base
+	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target $(VENV)/pybind 'simhash-pybind>=0.0.3'
+	@touch $@
+
 demo: $(VENV)/.base
 	@$(BIN)/hsimhash demo
 
@@ -41,11 +46,14 @@ lint: $(VENV)/.lint $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-bench: $(VENV)/.bench
+bench: $(VENV)/.bench $(VENV)/.pybind
 	$(BIN)/python -m tests.bench.bench_fingerprint
 	$(BIN)/python -m tests.bench.bench_quality
 	$(BIN)/python -m tests.bench.bench_index $(if $(LARGE),--large)
 	$(BIN)/python -m tests.bench.bench_load $(if $(LARGE),--large)
+	$(BIN)/python -m tests.bench.bench_pairs $(if $(LARGE),--large)
+	$(BIN)/python -m tests.bench.bench_find_all $(if $(LARGE),--large)
+	$(BIN)/python -m tests.bench.bench_dedup $(if $(LARGE),--large)
 
 bench-hbase: $(VENV)/.test
 	$(BIN)/python -m tests.bench.bench_hbase $(if $(LARGE),--large)

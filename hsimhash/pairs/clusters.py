@@ -1,0 +1,256 @@
+"""Clusters of near documents, and the one that is kept of each; by vectorised rounds over the pairs.
+
+A *star*: every member lies within k of the kept document. A *component*: every member can be reached from any other by
+steps of at most k, so its ends may be far apart: `diameters` tells how far.
+
+Equal fingerprints have the same neighbours, so one vertex stands for all documents with a fingerprint. Vertices are
+numbered by their most preferred document: of two, the lower number is the one to keep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hsimhash.layout import FINGERPRINT_BITS
+from hsimhash.pairs.search import Pairs
+
+FEW_MEMBERS = 64  # clusters of up to so many are compared together, larger ones one by one
+ROWS_AT_ONCE, COLUMNS_AT_ONCE = 1 << 6, 1 << 12  # compared all against all
+
+Indexes = NDArray[np.int64]
+Words = NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Clusters:
+    """Which document stands for which.
+
+    Args:
+        kept: shape (n,), for each document the index of its cluster's kept one: itself where it is kept or alone.
+        distance: shape (n,), in bits, its fingerprint's to the kept one's.
+        split: components that were larger than allowed and were cut into stars.
+    """
+
+    kept: Indexes
+    distance: NDArray[np.uint8]
+    split: int = 0
+
+
+class Diameters(NamedTuple):
+    """The greatest distance between two members, for each cluster of two documents or more, in order of `kept`."""
+
+    kept: Indexes
+    bits: NDArray[np.uint8]
+
+
+def star(fingerprints: Words | Sequence[int], pairs: Pairs, rank: Indexes) -> Clusters:
+    """Keep the most preferred document, let its undecided neighbours join it, and so on with those left.
+
+    Args:
+        fingerprints: shape (n,), those that `pairs` were found in.
+        pairs: all pairs within k.
+        rank: shape (n,), a permutation of 0 to n - 1; 0 is the document that is kept first.
+    """
+    graph = _Graph.of(pairs, rank)
+    return graph.clusters(fingerprints, _stars(graph.low, graph.high, len(graph.vertices)))
+
+
+def components(
+    fingerprints: Words | Sequence[int], pairs: Pairs, rank: Indexes, *, max_cluster_size: int | None = None
+) -> Clusters:
+    """Join all that hangs together, and keep the most preferred document of each.
+
+    Args:
+        fingerprints: as for `star`, like `pairs` and `rank`.
+        pairs: all pairs within k.
+        rank: 0 is the most preferred document.
+        max_cluster_size: a component of more documents is cut into stars instead.
+    """
+    if max_cluster_size is not None and max_cluster_size < 1:
+        raise ValueError(f"max_cluster_size must be at least 1, not {max_cluster_size}")
+    graph = _Graph.of(pairs, rank)
+    label = _components(graph.low, graph.high, len(graph.vertices))
+    if max_cluster_size is None:
+        return graph.clusters(fingerprints, label)
+    documents = np.bincount(pairs.groups, minlength=len(rank))[graph.vertices]
+    is_large = np.bincount(label, documents, len(label)) > max_cluster_size
+    is_cut = is_large[label]
+    edges = is_cut[graph.low]
+    stars = _stars(graph.low[edges], graph.high[edges], len(label))
+    return graph.clusters(fingerprints, np.where(is_cut, stars, label), split=int(is_large.sum()))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Graph:
+    """The fingerprints that are in a pair, and the pairs.
+
+    Args:
+        groups: as in `Pairs`.
+        best: shape (n,), at the index of a fingerprint's first document its most preferred one.
+        vertices: the first document of each vertex.
+        low, high: the vertices of each pair.
+    """
+
+    groups: Indexes
+    best: Indexes
+    vertices: Indexes
+    low: Indexes
+    high: Indexes
+
+    @classmethod
+    def of(cls, pairs: Pairs, rank: Indexes) -> _Graph:
+        count = len(pairs.groups)
+        by_rank = _inverse(rank, count)
+        best_rank = np.full(count, count, np.int64)
+        np.minimum.at(best_rank, pairs.groups, rank)
+        best = by_rank[np.minimum(best_rank, count - 1)]
+        is_vertex = np.zeros(count, np.bool_)
+        is_vertex[pairs.left] = is_vertex[pairs.right] = True
+        vertices = np.flatnonzero(is_vertex)
+        vertices = vertices[np.argsort(best_rank[vertices])]
+        number = np.empty(count, np.int64)
+        number[vertices] = np.arange(len(vertices))
+        left, right = number[pairs.left], number[pairs.right]
+        return cls(pairs.groups, best, vertices, np.minimum(left, right), np.maximum(left, right))
+
+    def clusters(self, fingerprints: Words | Sequence[int], kept: Indexes, *, split: int = 0) -> Clusters:
+        """Return the documents' clusters; `kept` is that of each vertex."""
+        values = np.asarray(fingerprints, np.uint64)
+        if len(values) != len(self.groups):
+            raise ValueError(f"{len(values)} fingerprints, but the pairs are of {len(self.groups)}")
+        first = np.arange(len(values))
+        first[self.vertices] = self.vertices[kept]
+        kept_document = self.best[first[self.groups]]
+        return Clusters(kept_document, np.bitwise_count(values ^ values[kept_document]), split)
+
+
+def _inverse(rank: Indexes, count: int) -> Indexes:
+    """Return the document of each rank."""
+    by_rank = np.full(count, -1, np.int64)
+    if len(rank) == count and (not count or (rank.min() == 0 and rank.max() == count - 1)):
+        by_rank[rank] = np.arange(count)
+    if (by_rank < 0).any() or len(rank) != count:
+        raise ValueError(f"rank must hold each of 0 to {count - 1} once, one for each of the {count} documents")
+    return by_rank
+
+
+def _stars(low: Indexes, high: Indexes, count: int) -> Indexes:
+    """Return the kept vertex of each vertex, as the plain loop in order of their numbers gives it.
+
+    A vertex is kept once every lower neighbour has joined a star. Each edge is looked at once or twice in all.
+    """
+    order = np.argsort(low, kind="stable")
+    above, ends = high[order], np.cumsum(np.bincount(low, minlength=count))
+    waits_for = np.bincount(high, minlength=count)  # lower neighbours that are undecided
+    is_kept = np.zeros(count, np.bool_)
+    is_undecided = np.ones(count, np.bool_)
+    fresh = np.flatnonzero(waits_for == 0)
+    while len(fresh):
+        is_kept[fresh], is_undecided[fresh] = True, False
+        joined = _neighbours(above, ends, fresh)
+        joined = np.unique(joined[is_undecided[joined]])
+        is_undecided[joined] = False
+        touched = _neighbours(above, ends, joined)
+        touched = touched[is_undecided[touched]]
+        np.subtract.at(waits_for, touched, 1)
+        fresh = np.unique(touched[waits_for[touched] == 0])
+    kept = np.arange(count)
+    edges = is_kept[low]
+    np.minimum.at(kept, high[edges], low[edges])
+    return kept
+
+
+def _neighbours(above: Indexes, ends: Indexes, vertices: Indexes) -> Indexes:
+    """Return the higher neighbours of vertices, one after the other."""
+    stops = ends[vertices]
+    starts = np.where(vertices > 0, ends[vertices - 1], 0)
+    counts = stops - starts
+    shift = starts - (np.cumsum(counts) - counts)
+    found: Indexes = above[np.repeat(shift, counts) + np.arange(counts.sum())]
+    return found
+
+
+def _components(low: Indexes, high: Indexes, count: int) -> Indexes:
+    """Return the lowest vertex of each vertex's component: roots hook onto lower ones until no edge joins two."""
+    root = np.arange(count)
+    while len(low):
+        np.minimum.at(root, high, low)
+        while ((next_root := root[root]) != root).any():
+            root = next_root
+        ends = root[low], root[high]
+        is_open = ends[0] != ends[1]
+        low, high = np.minimum(*ends)[is_open], np.maximum(*ends)[is_open]
+    return root
+
+
+def diameters(fingerprints: Words | Sequence[int], clusters: Clusters) -> Diameters:
+    """Return each cluster's diameter: exact, of all pairs of members, not only of those found.
+
+    Memory is bounded. A cluster of m fingerprints may take time as m squared where these lie like random ones.
+    """
+    documents = np.flatnonzero(np.bincount(clusters.kept, minlength=len(clusters.kept))[clusters.kept] > 1)
+    kept = clusters.kept[documents]
+    values = np.asarray(fingerprints, np.uint64)[documents]
+    order = np.lexsort((values, kept))
+    kept, values = kept[order], values[order]
+    is_new = np.ones(len(values), np.bool_)
+    is_new[1:] = (kept[1:] != kept[:-1]) | (values[1:] != values[:-1])
+    kept, values = kept[is_new], values[is_new]
+    names, starts, sizes = np.unique(kept, return_index=True, return_counts=True)
+    bits = _small_diameters(values, starts, sizes)
+    for at in np.flatnonzero(sizes > FEW_MEMBERS).tolist():
+        bits[at] = _diameter(values[starts[at] : starts[at] + sizes[at]])
+    return Diameters(names, bits)
+
+
+def _small_diameters(values: Words, starts: Indexes, sizes: Indexes) -> NDArray[np.uint8]:
+    """Return the diameters of clusters of few members, 0 for the others; compares neighbours by lag."""
+    bits = np.zeros(len(sizes), np.uint8)
+    few = np.where(sizes <= FEW_MEMBERS, sizes, 0)
+    cluster = np.repeat(np.arange(len(sizes)), few)
+    within = np.arange(len(cluster)) - np.repeat(np.cumsum(few) - few, few)
+    at = starts[cluster] + within
+    for lag in range(1, int(few.max(initial=0))):
+        has_other = within + lag < few[cluster]
+        cluster, within, at = cluster[has_other], within[has_other], at[has_other]
+        np.maximum.at(bits, cluster, np.bitwise_count(values[at] ^ values[at + lag]))
+    return bits
+
+
+def _diameter(values: Words) -> int:
+    """Return the greatest distance between two of many fingerprints.
+
+    Two at distances r and s from a centre are at most r + s apart: only shells around the centre that may beat the
+    greatest distance so far are compared, the outermost first.
+    """
+    radius = np.bitwise_count(values ^ _centre(values))
+    shells = {r: values[radius == r] for r in np.unique(radius).tolist()}
+    greatest = 0
+    for r, s in sorted(((r, s) for r in shells for s in shells if r >= s), key=sum, reverse=True):
+        if r + s <= greatest:
+            break
+        greatest = max(greatest, _greatest_distance(shells[r], shells[s], r + s))
+    return greatest
+
+
+def _centre(values: Words) -> np.uint64:
+    """Return the fingerprint whose every bit is what most of them have."""
+    ones = [int(np.count_nonzero(values & np.uint64(1 << bit))) for bit in range(FINGERPRINT_BITS)]
+    return np.uint64(sum(1 << bit for bit, count in enumerate(ones) if 2 * count > len(values)))
+
+
+def _greatest_distance(some: Words, others: Words, bound: int) -> int:
+    """Return the greatest distance between one and another; `bound` is known to be the greatest there can be."""
+    greatest = 0
+    for row in range(0, len(some), ROWS_AT_ONCE):
+        rows = some[row : row + ROWS_AT_ONCE, None]
+        for column in range(0, len(others), COLUMNS_AT_ONCE):
+            greatest = max(greatest, int(np.bitwise_count(rows ^ others[column : column + COLUMNS_AT_ONCE]).max()))
+            if greatest == bound:
+                return greatest
+    return greatest

@@ -1,0 +1,95 @@
+"""Equal fingerprints as one: the distinct values, sorted, and where each stands first.
+
+The order comes from one sort of (leading bits, index) words; only runs of values whose leading bits do not tell them
+apart are sorted again.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hsimhash.layout import FINGERPRINT_BITS
+from hsimhash.pairs.spill import Column, SortedRuns, quantiles
+
+ROW_BYTES = 40  # working memory a fingerprint, measured
+PART_ROW_BYTES = 96  # likewise, of a part that is read from files
+SAMPLE = 1 << 16  # fingerprints that the splits are taken from
+
+Values = NDArray[np.uint64]
+Indices = NDArray[np.int64]
+
+
+class Distinct(NamedTuple):
+    """The distinct fingerprints in ascending order, shape (m,), and the index of each one's first occurrence."""
+
+    values: Values
+    first: NDArray[np.uint32]
+
+
+def distinct(fingerprints: Values, groups: Indices | None = None) -> Distinct:
+    """Return the distinct ones of fingerprints, in memory; fewer than 2**32.
+
+    Args:
+        fingerprints: shape (n,).
+        groups: 0, 1, … n - 1; where a value is there again, the index of its first occurrence is put.
+    """
+    return _without_repeats(*_sorted(fingerprints), groups)
+
+
+def distinct_in_files(fingerprints: Values, folder: Path, memory_bytes: int, groups: Indices | None = None) -> Distinct:
+    """Return what `distinct` returns, mapped from files in `folder`."""
+    rows = max(SAMPLE, memory_bytes // PART_ROW_BYTES)
+    step = max(1, len(fingerprints) // SAMPLE)
+    splits = quantiles(fingerprints[::step], -(-len(fingerprints) // rows))
+    runs = SortedRuns([Column(folder / "values.run", np.uint64), Column(folder / "indices.run", np.uint32)], splits)
+    for start in range(0, len(fingerprints), rows):
+        ordered, order = _sorted(fingerprints[start : start + rows])
+        runs.add(ordered, order + start)
+    found = [Column(folder / "values", np.uint64), Column(folder / "first", np.uint32)]
+    for values, indices in runs.parts():
+        ordered, order = _sorted(values)
+        known = _without_repeats(ordered, indices[order], groups)
+        found[0].append(known.values)
+        found[1].append(known.first)
+    return Distinct(found[0].mapped(), found[1].mapped())
+
+
+def _without_repeats(ordered: Values, indices: NDArray[Any], groups: Indices | None) -> Distinct:
+    is_first = np.ones(len(ordered), bool)
+    np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])
+    first = indices[is_first].astype(np.uint32)
+    repeats = np.flatnonzero(~is_first)
+    if groups is not None and len(repeats):
+        groups[indices[repeats]] = first[repeats - np.arange(1, len(repeats) + 1)]
+    return Distinct(ordered[is_first], first)
+
+
+def _sorted(values: Values) -> tuple[Values, Indices]:
+    """Return the values in order and their positions, equal ones as they stand."""
+    index_mask = np.uint64((1 << max(1, (len(values) - 1).bit_length())) - 1)
+    varying = int(np.bitwise_or.reduce(values ^ values[:1])) if len(values) else 0
+    lead = np.uint64(FINGERPRINT_BITS - max(1, varying.bit_length()))  # bits that all have alike
+    words = values << lead
+    words &= ~index_mask
+    words |= np.arange(len(values), dtype=np.uint64)
+    words.sort()
+    words &= index_mask
+    order = words.view(np.int64)
+    ordered = values[order]
+    if (ordered[1:] < ordered[:-1]).any():
+        run = _unsorted(ordered << lead & ~index_mask, ordered)
+        order[run] = order[run][np.argsort(ordered[run], kind="stable")]
+        ordered[run] = values[order[run]]
+    return ordered, order
+
+
+def _unsorted(leading: Values, values: Values) -> Indices:
+    """Return the positions of all runs of equal leading bits that are out of order."""
+    run = np.concatenate([[0], np.cumsum(leading[1:] != leading[:-1])])
+    is_wrong = np.zeros(run[-1] + 1, bool)
+    is_wrong[run[1:][values[1:] < values[:-1]]] = True
+    return np.flatnonzero(is_wrong[run])

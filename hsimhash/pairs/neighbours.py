@@ -1,0 +1,249 @@
+"""The near pairs of one drawer: sort by segment, then compare neighbours.
+
+The values are permuted, so that the segment's bits come first, and sorted; each is compared with the one behind it, the
+second one behind it, and so on, all at once, while any two share a bucket. A bucket of more than `DENSE_BUCKET` values
+is cut again by the bits that vary in it (a finer drawer each), or, where that does not pay, all its values are compared
+with all.
+
+A pair that meets in several drawers is found in the first of them alone: each drawer knows the others' masks.
+Pairs come in an order that depends on the values alone: by bucket, and in a bucket that is not dense by value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hsimhash.layout import FINGERPRINT_BITS, MAX_DRAWERS, SEGMENT_BITS, Cut, Drawer
+from hsimhash.pairs.cost import DENSE_BUCKET, all_pairs_ns, drawers_ns
+
+CHUNK = 1 << 15  # values that are handled at once: they stay in the processor's cache
+SECTION = 1 << 18  # values whose pairs are sorted together
+CELLS = 1 << 16  # of all-against-all that are handled at once
+TILES = 256  # of them that are answered together, at most
+LEAST_FINER = 4096  # members of a dense bucket; fewer are soon compared all with all
+WORTH_FINER = 8  # times cheaper a finer cut must look: near pairs cost as well, however they are found
+FINER_BLOCKS = 8  # of a finer cut, beyond the distance
+
+Values = NDArray[np.uint64]
+
+
+class Meetings(NamedTuple):
+    """Positions of near values, as pairs: `first[i]` with `second[i]`."""
+
+    first: NDArray[np.int64]
+    second: NDArray[np.int64]
+
+    @classmethod
+    def joined(cls, parts: Sequence[Meetings]) -> Meetings:
+        """Return the pairs of all parts, in order."""
+        none = np.empty(0, np.int64)
+        return cls(*(np.concatenate([none, *(part[side] for part in parts)]) for side in (0, 1)))
+
+    def at(self, chosen: NDArray[np.bool_]) -> Meetings:
+        """Return the chosen ones."""
+        return Meetings(self.first[chosen], self.second[chosen])
+
+    def shifted(self, by: int) -> Meetings:
+        """Return them with positions counted from elsewhere."""
+        return Meetings(self.first + by, self.second + by)
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """One drawer's share of all pairs.
+
+    Args:
+        drawer: by whose segment values meet.
+        max_distance: in bits.
+        earlier: the segments' masks, permuted as the drawer does, of the drawers that are searched before.
+    """
+
+    drawer: Drawer
+    max_distance: int
+    earlier: tuple[int, ...]
+
+    @property
+    def bucket_size(self) -> np.uint64:
+        """How many permuted words have one segment: the exclusive-or of two in one bucket is below it."""
+        return np.uint64(1 << FINGERPRINT_BITS - self.drawer.segment_bits)
+
+    def ordered(self, values: Values) -> Values:
+        """Return the values permuted and sorted."""
+        permuted = np.empty(len(values), np.uint64)
+        for start in range(0, len(values), CHUNK):
+            permuted[start : start + CHUNK] = self.drawer.permute(values[start : start + CHUNK])
+        permuted.sort()
+        return permuted
+
+    def meetings(self, values: Values) -> Generator[Meetings]:
+        """Yield the pairs that no earlier drawer finds, as positions in `values`, which are sorted and distinct."""
+        return self.located(self.ordered(values), values)
+
+    def located(self, ordered: Values, values: Values) -> Generator[Meetings]:
+        """Yield what `meetings` does, of the buckets in `ordered`: some or all of those of `values`."""
+        for pairs in self._near(ordered):
+            new = self._new(pairs, ordered)
+            yield self._positions(new, ordered, values) if len(new.first) else new
+
+    def _new(self, pairs: Meetings, ordered: Values) -> Meetings:
+        """Return the pairs that share no bucket in an earlier drawer."""
+        if not len(pairs.first) or not self.earlier:
+            return pairs
+        differing = ordered[pairs.first] ^ ordered[pairs.second]
+        is_new = np.ones(len(differing), bool)
+        for mask in self.earlier:
+            is_new &= differing & np.uint64(mask) != 0
+        return pairs if is_new.all() else pairs.at(is_new)
+
+    def _positions(self, pairs: Meetings, ordered: Values, values: Values) -> Meetings:
+        """Return the pairs as positions in `values`; each value is looked up once."""
+        start = int(min(side.min() for side in pairs))
+        stop = int(max(side.max() for side in pairs)) + 1
+        is_met = np.zeros(stop - start, bool)
+        for side in pairs:
+            is_met[side - start] = True
+        met = np.flatnonzero(is_met)
+        places = np.empty(stop - start, np.int64)
+        places[met] = np.searchsorted(values, self.drawer.restore(ordered[met + start]))
+        return Meetings(*(places[side - start] for side in pairs))
+
+    def _near(self, ordered: Values) -> Generator[Meetings]:
+        """Yield the near pairs of each bucket, as positions in `ordered`."""
+        done = 0
+        for start, stop in self._dense_buckets(ordered):
+            yield from self._compared(ordered, done, start)
+            for pairs in self._dense(ordered[start:stop]):
+                yield pairs.shifted(start)
+            done = stop
+        yield from self._compared(ordered, done, len(ordered))
+
+    def _dense_buckets(self, ordered: Values) -> list[tuple[int, int]]:
+        """Return the ranges of the buckets of more than `DENSE_BUCKET` values."""
+        found = []
+        for start in range(0, len(ordered) - DENSE_BUCKET, CHUNK):
+            here = ordered[start : min(start + CHUNK, len(ordered) - DENSE_BUCKET)]
+            there = ordered[start + DENSE_BUCKET : start + DENSE_BUCKET + len(here)]
+            at = np.flatnonzero((here ^ there) < self.bucket_size) + start
+            is_start = (at == 0) | (ordered[at] ^ ordered[at - 1] >= self.bucket_size)
+            found.append(at[is_start])
+        starts = np.concatenate([np.empty(0, np.int64), *found])
+        stops = np.searchsorted(ordered, ordered[starts] | (self.bucket_size - np.uint64(1)), "right")
+        return list(zip(starts.tolist(), stops.tolist(), strict=True))
+
+    def _compared(self, ordered: Values, start: int, stop: int) -> Generator[Meetings]:
+        """Yield the near pairs of [start, stop), which cuts no bucket, in order of their positions."""
+        for section in range(start, stop, SECTION):
+            found: list[Meetings] = []
+            left = [
+                self._side_by_side(ordered[:stop], first, min(first + CHUNK, section + SECTION, stop), found)
+                for first in range(section, min(section + SECTION, stop), CHUNK)
+            ]
+            self._one_by_one(ordered[:stop], Meetings.joined(left), found)
+            pairs = Meetings.joined(found)
+            words = np.sort(pairs.first - section << 32 | pairs.second - section)
+            yield Meetings((words >> 32) + section, (words & 0xFFFFFFFF) + section)
+
+    def _side_by_side(self, ordered: Values, start: int, stop: int, found: list[Meetings]) -> Meetings:
+        """Compare [start, stop) with what lies behind, lag by lag, while most share buckets; return what is left."""
+        lag = 0
+        while True:
+            lag += 1
+            stop = min(stop, len(ordered) - lag)
+            differing = ordered[start + lag : max(start, stop) + lag] ^ ordered[start : max(start, stop)]
+            is_met = differing < self.bucket_size
+            if np.count_nonzero(is_met) * 4 <= len(is_met):
+                first = np.flatnonzero(is_met) + start
+                return Meetings(first, first + lag)
+            is_near = np.bitwise_count(differing) <= self.max_distance
+            if is_near.any():
+                first = np.flatnonzero(is_near & is_met) + start
+                found.append(Meetings(first, first + lag))
+
+    def _one_by_one(self, ordered: Values, left: Meetings, found: list[Meetings]) -> None:
+        """Compare the positions that are left, each with those behind it that share its bucket."""
+        first, second = left
+        while len(first):
+            differing = ordered[first] ^ ordered[second]
+            is_met = differing < self.bucket_size
+            is_near = is_met & (np.bitwise_count(differing) <= self.max_distance)
+            if is_near.any():
+                found.append(Meetings(first[is_near], second[is_near]))
+            is_met &= second < len(ordered) - 1
+            first, second = first[is_met], second[is_met] + 1
+
+    def _dense(self, members: Values) -> Generator[Meetings]:
+        """Yield the near pairs of one dense bucket that no earlier drawer finds; and perhaps some that one does."""
+        varying = int(np.bitwise_or.reduce(members ^ members[0]))
+        if any(not varying & mask for mask in self.earlier):
+            return  # every pair of it was found there
+        finer = finer_searches(varying, len(members), self.max_distance)
+        if finer and sum(search.meeting_pairs(members) for search in finer) <= len(members) ** 2 / 4:
+            for search in finer:
+                yield from search.meetings(members)
+        else:
+            yield from all_near(members, self.max_distance)
+
+    def meeting_pairs(self, values: Values) -> int:
+        """Return how many pairs of values share a bucket."""
+        segments = self.ordered(values) & ~(self.bucket_size - np.uint64(1))
+        edges = np.flatnonzero(segments[1:] != segments[:-1]) + 1
+        sizes = np.diff(edges, prepend=0, append=len(values))
+        return int(np.sum(sizes * (sizes - 1) // 2))
+
+
+def searches(drawers: Sequence[Drawer], max_distance: int) -> list[Search]:
+    """Return the searches that together find each pair once."""
+    masks = np.array([_mask(drawer) for drawer in drawers], np.uint64)
+    return [
+        Search(drawer, max_distance, tuple(drawer.permute(masks[:number]).tolist()))
+        for number, drawer in enumerate(drawers)
+    ]
+
+
+def _mask(drawer: Drawer) -> int:
+    return sum(1 << FINGERPRINT_BITS - 1 - position for position in drawer.positions)
+
+
+def finer_searches(varying: int, values: int, max_distance: int) -> list[Search]:
+    """Return searches by the bits that vary, the cheapest ones; none where comparing all with all is cheaper."""
+    bits = [bit for bit in range(FINGERPRINT_BITS) if varying >> FINGERPRINT_BITS - 1 - bit & 1]
+    cheapest: list[tuple[int, ...]] = []
+    least = all_pairs_ns(values) / WORTH_FINER
+    if values < LEAST_FINER:
+        return []
+    for blocks in range(max_distance + 1, min(max_distance + FINER_BLOCKS, len(bits)) + 1):
+        width, wider = divmod(len(bits), blocks)
+        cut = Cut((width + 1,) * wider + (width,) * (blocks - wider), blocks - max_distance)
+        if cut.choices > MAX_DRAWERS:
+            break
+        chosen = [choice[:SEGMENT_BITS] for choice in cut.chosen(bits)]
+        expected = drawers_ns(values, map(len, chosen))
+        if expected < least:
+            cheapest, least = chosen, expected
+    return searches([Drawer(number, positions) for number, positions in enumerate(cheapest, start=1)], max_distance)
+
+
+def all_near(values: Values, max_distance: int) -> Generator[Meetings]:
+    """Yield the near pairs of values, all compared with all, in order of their positions."""
+    found: list[Meetings] = []
+    start = tiles = held = 0
+    while start < len(values):
+        others = values[start:]
+        rows = max(1, CELLS // len(others))
+        near = np.flatnonzero(np.bitwise_count(values[start : start + rows, None] ^ others) <= max_distance)
+        row_starts = np.arange(rows + 1) * len(others)
+        row = np.repeat(np.arange(rows), np.diff(np.searchsorted(near, row_starts)))
+        pairs = Meetings(row, near - row_starts[row])
+        found.append(pairs.at(pairs.first < pairs.second).shifted(start))
+        start += rows
+        tiles += 1
+        held += len(near)
+        if tiles == TILES or held >= SECTION:
+            yield Meetings.joined(found)
+            found, tiles, held = [], 0, 0
+    yield Meetings.joined(found)

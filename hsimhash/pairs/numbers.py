@@ -1,0 +1,152 @@
+"""Decimal fingerprints, one a line, and lists of them, one a line: what simhash-cpp's programs read and write.
+
+Whole blocks at once: a Python loop over lines would cost more than the search does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hsimhash.errors import HsimhashError
+from hsimhash.fingerprint.bits import LIMIT
+
+READ_BYTES = 4 << 20
+LINE_LIMIT_BYTES = 4096  # a longer line is no number, and need not be held to say so
+WRITE_MEMBERS = 1 << 16  # numbers written at once: what they take stays in the processor's cache
+
+_LINE = re.compile(rb"\s*\+?([0-9]+)\s*")
+_DIGITS = b"0123456789"
+_WORD_DIGITS = 4
+_WORD_LIMIT = 10**_WORD_DIGITS
+_WORDS_IN_NUMBER = 5  # 20 digits
+_END = b"]\n"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Numbers:
+    """Numbers that were read.
+
+    Args:
+        values: shape (n,), in the order read.
+        blank_lines: how many lines had no number.
+        first_blank: the first of those lines, from 1; 0 where there was none.
+    """
+
+    values: NDArray[np.uint64]
+    blank_lines: int
+    first_blank: int
+
+
+def read_numbers(stream: BinaryIO) -> Numbers:
+    """Return the numbers of a stream, one a line; blanks around a number, a `+` and CRLF are allowed.
+
+    Raises:
+        HsimhashError: a line is no unsigned decimal below 2**64; names the line.
+    """
+    reader = _Reader()
+    held = b""
+    while block := stream.read(READ_BYTES):
+        cut = block.rfind(b"\n") + 1
+        if cut:
+            reader.take(held + block[:cut])
+            held = b""
+        held += block[cut:]
+        if len(held) > LINE_LIMIT_BYTES:
+            raise reader.error(0, held)
+    if held:
+        reader.take(held + b"\n")
+    return reader.numbers()
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self._lines = 0
+        self._blank_lines = self._first_blank = 0
+        self._parts: list[NDArray[np.uint64]] = []
+
+    def take(self, data: bytes) -> None:
+        """Read whole lines."""
+        if b"\r" in data:
+            data = data.replace(b"\r\n", b"\n")
+        values = _clean_values(data)
+        self._parts.append(self._values(data) if values is None else values)
+        self._lines += data.count(b"\n")
+
+    def numbers(self) -> Numbers:
+        values = np.concatenate(self._parts) if self._parts else np.empty(0, np.uint64)
+        return Numbers(values, self._blank_lines, self._first_blank)
+
+    def error(self, lines_before: int, line: bytes) -> HsimhashError:
+        shown = line.strip()[:80].decode("utf-8", "backslashreplace")
+        return HsimhashError(
+            f"line {self._lines + lines_before + 1}: {shown!r} is no unsigned decimal number below 2**64; "
+            "correct the line or remove it"
+        )
+
+    def _values(self, data: bytes) -> NDArray[np.uint64]:
+        values = []
+        for before, line in enumerate(data.split(b"\n")[:-1]):
+            match = _LINE.fullmatch(line)
+            if match and len(line) <= LINE_LIMIT_BYTES and int(match[1]) < LIMIT:
+                values.append(int(match[1]))
+            elif line.strip():
+                raise self.error(before, line)
+            else:
+                self._blank_lines += 1
+                self._first_blank = self._first_blank or self._lines + before + 1
+        return np.array(values, np.uint64)
+
+
+def _clean_values(data: bytes) -> NDArray[np.uint64] | None:
+    """Return the values of lines that are digits alone, each below 2**64; None where there may be another line."""
+    newlines = data.translate(None, _DIGITS)
+    if newlines != b"\n" * len(newlines) or data.startswith(b"\n"):
+        return None
+    values = np.fromstring(data, np.uint64, sep="\n")
+    if len(values) != len(newlines) or (values == LIMIT - 1).any():  # a blank line; what is greater is read as this
+        return None
+    return values
+
+
+def list_lines(values: NDArray[np.uint64], starts: NDArray[np.bool_]) -> Iterator[bytes]:
+    """Yield lists as lines, such as `[206, 238]`, in blocks of bytes.
+
+    Args:
+        values: shape (m,), the lists' members, list after list.
+        starts: shape (m,), whether a list begins there; the first does.
+    """
+    for at in range(0, len(values), WRITE_MEMBERS):
+        text = _members(values[at : at + WRITE_MEMBERS], starts[at : at + WRITE_MEMBERS])
+        yield text if at else text.removeprefix(_END)
+    if len(values):
+        yield _END
+
+
+def _words(texts: list[str]) -> NDArray[np.uint32]:
+    """Return texts of up to 4 characters as words of 4 bytes, NUL before them."""
+    return np.frombuffer(b"".join(text.encode().rjust(4, b"\0") for text in texts), np.uint32)
+
+
+# The digits of a number's lower words; then those of its first word, without zeros before them.
+_DIGIT_WORDS = _words([f"{n:04}" for n in range(_WORD_LIMIT)] + [str(n or "") for n in range(_WORD_LIMIT)])
+_ZERO, _COMMA, _BREAK = _words(["0", ", ", "]\n["])
+
+
+def _members(values: NDArray[np.uint64], starts: NDArray[np.bool_]) -> bytes:
+    """Return numbers as text, each with what separates it from the one before."""
+    words = np.empty((len(values), 1 + _WORDS_IN_NUMBER), np.uint32)
+    words[:, 0] = np.where(starts, _BREAK, _COMMA)
+    rest = values
+    for column in range(_WORDS_IN_NUMBER, 0, -1):
+        above = rest // np.uint64(_WORD_LIMIT)
+        digits = rest - above * np.uint64(_WORD_LIMIT)
+        words[:, column] = _DIGIT_WORDS[(digits + np.uint64(_WORD_LIMIT) * (above == 0)).astype(np.intp)]
+        rest = above
+    words[values == 0, -1] = _ZERO
+    return words.tobytes().translate(None, b"\0")

@@ -1,0 +1,107 @@
+"""Keep policies: what is read as one, which document ranks first, what a field's values count as."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hsimhash.pairs.keep import POLICY_FORMS, Policy, needed_fields, needs_lengths, rank
+
+
+def policies(*texts: str) -> list[Policy]:
+    return [Policy.parse(text) for text in texts]
+
+
+def order(doc_ids: list[str], *texts: str, **columns: object) -> list[str]:
+    """Return the documents' ids in order of their rank."""
+    ranks = rank(policies(*texts), doc_ids, **columns)
+    assert ranks.dtype == np.int64
+    return [doc_ids[at] for at in np.argsort(ranks)]
+
+
+@pytest.mark.parametrize("text", ["first", "last", "longest", "shortest-id", "https", "newest:date", "highest:a:b c"])
+def test_a_policy_prints_as_it_was_written(text: str) -> None:
+    assert str(Policy.parse(text)) == text
+
+
+@pytest.mark.parametrize("text", ["", "First", "newes:date", "longest:", "first:x", "oldest:date", "keep"])
+def test_an_unknown_policy_names_those_there_are(text: str) -> None:
+    with pytest.raises(ValueError, match="no keep policy") as caught:
+        Policy.parse(text)
+    assert all(form in str(caught.value) for form in POLICY_FORMS)
+
+
+@pytest.mark.parametrize("text", ["newest", "newest:", "highest"])
+def test_a_policy_without_its_field_shows_how_to_name_one(text: str) -> None:
+    with pytest.raises(ValueError, match=r"names no field; write (newest|highest):FIELD"):
+        Policy.parse(text)
+
+
+def test_what_the_policies_ask_for() -> None:
+    asked = policies("https", "newest:date", "highest:score", "newest:date", "longest")
+    assert needed_fields(asked) == ("date", "score")
+    assert needs_lengths(asked)
+    assert not needs_lengths(asked[:-1])
+
+
+def test_each_policy_orders_as_it_says() -> None:
+    assert order(["b", "a", "c"], "first") == ["b", "a", "c"]
+    assert order(["b", "a", "c"], "last") == ["c", "a", "b"]
+    assert order(["b", "a", "c"], "longest", lengths=[1, 5, 5]) == ["a", "c", "b"]
+    assert order(["bbb", "cc", "aa"], "shortest-id") == ["aa", "cc", "bbb"]
+    assert order(["http://a", "HTTPS://b", "a", "https://a"], "https") == ["HTTPS://b", "https://a", "a", "http://a"]
+    assert order(["a", "b", "c"], "highest:n", fields={"n": [1, 3.5, "2"]}) == ["b", "c", "a"]
+
+
+def test_ties_are_broken_by_the_next_policy_then_by_id_then_by_position() -> None:
+    ids = ["http://bb", "https://b", "https://a", "http://a"]
+    assert order(ids, "https", "last") == ["https://a", "https://b", "http://a", "http://bb"]
+    assert order(ids, "shortest-id", "https") == ["http://a", "https://a", "https://b", "http://bb"]
+    assert order(ids) == ["http://a", "http://bb", "https://a", "https://b"]
+    assert rank([], ["x", "x", "a"]).tolist() == [1, 2, 0]
+
+
+def test_ids_are_in_order_of_their_characters() -> None:
+    assert order(["\U0001f600", "\uff5e", "é", "z", "Z"]) == ["Z", "z", "é", "\uff5e", "\U0001f600"]
+
+
+@pytest.mark.parametrize("value", [None, "yesterday", True, float("nan"), [], {}, "", "nan", "1_000", "١٢"])
+def test_a_value_that_does_not_count_ranks_last(value: object) -> None:
+    for policy in ("newest:x", "highest:x"):
+        assert order(["a", "b"], policy, fields={"x": [value, -(10**30)]}) == ["b", "a"]
+        assert Policy.parse(policy).value_of(value) is None
+
+
+def test_newest_reads_times_and_numbers() -> None:
+    times = ["2024-05-01", "2024-05-01T00:00:01+02:00", 1714521600001, "2024-04-30T23:59:59.9Z", "1714521600002"]
+    assert order(list("abcde"), "newest:t", fields={"t": times}) == ["e", "c", "a", "d", "b"]
+    assert Policy.parse("highest:t").value_of("2024-05-01") is None
+
+
+@given(st.lists(st.integers(-(10**30), 10**30), max_size=30))
+def test_large_whole_numbers_are_compared_exactly(values: list[int]) -> None:
+    ranks = rank(policies("highest:n"), ["x"] * len(values), fields={"n": values})
+    by_value = sorted(range(len(values)), key=lambda at: (-values[at], at))
+    assert np.argsort(ranks).tolist() == by_value
+
+
+@given(st.lists(st.tuples(st.text(max_size=3), st.integers(0, 2), st.none() | st.integers(0, 2)), max_size=30))
+def test_a_rank_is_the_plain_sort_by_all_policies(given: list[tuple[str, int, int | None]]) -> None:
+    ids, lengths, scores = [list(column) for column in zip(*given, strict=True)] or [[], [], []]
+    ranks = rank(policies("longest", "highest:s", "shortest-id"), ids, lengths=lengths, fields={"s": scores})
+    assert sorted(ranks.tolist()) == list(range(len(ids)))
+
+    def plain(at: int) -> tuple[object, ...]:
+        score = scores[at]
+        return -lengths[at], score is None, -(score or 0), len(ids[at]), ids[at], at
+
+    assert np.argsort(ranks).tolist() == sorted(range(len(ids)), key=plain)
+
+
+def test_columns_that_are_missing_or_too_short_are_named() -> None:
+    with pytest.raises(ValueError, match="not given: date, lengths"):
+        rank(policies("newest:date", "longest"), ["a"])
+    with pytest.raises(ValueError, match="newest:date: 1 values for 2 documents"):
+        rank(policies("newest:date"), ["a", "b"], fields={"date": [1]})

@@ -17,9 +17,10 @@ LADDER = [
     {"plan"},
     {"store"},
     {"index"},
-    {"load"},
+    {"load", "pairs"},
+    {"dedup"},
     {"settings"},
-    {"cli"},
+    {"cli", "compat"},
 ]
 
 

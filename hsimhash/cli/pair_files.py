@@ -1,0 +1,215 @@
+"""What `find-all` and `find-clusters` share: the options, messages and exit codes of simhash-cpp's two programs.
+
+Scripts are written around those programs, so these two commands keep their exit codes; any other failure ends in 1.
+"""
+
+from __future__ import annotations
+
+import getopt
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+import click
+
+from hsimhash.cli.console import plural
+from hsimhash.cli.exits import message_of
+from hsimhash.cli.streams import check_stdin
+from hsimhash.cli.written import complete
+from hsimhash.errors import HsimhashError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+MOST_BLOCKS = 64
+_OPTIONS = {"i": "input", "o": "output", "b": "blocks", "d": "distance"}
+_NUMBER = re.compile(r"\s*\+?([0-9]{1,20})")
+
+
+class PeerCode(IntEnum):
+    """The exit codes of simhash-cpp's programs."""
+
+    DONE = 0
+    UNKNOWN_OPTION = 1
+    NO_BLOCKS = 2
+    NO_DISTANCE = 3
+    NO_INPUT = 4
+    NO_OUTPUT = 5
+    TOO_FEW_BLOCKS = 6
+    READING = 7
+    WRITING = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Finder:
+    """What tells the two commands apart.
+
+    Args:
+        purpose: what the command does, for its help.
+        example: of its use, likewise.
+        blocks_must_be: in relation to the distance, in the words of the message.
+        computing: what is computed, in the words of the message.
+        writing: what is written to a file, likewise.
+        lines_of: from fingerprints and a distance to the output, block by block; called when the output is open.
+    """
+
+    purpose: str
+    example: str
+    blocks_must_be: str
+    computing: str
+    writing: str
+    lines_of: Callable[[NDArray[np.uint64], int], Iterator[bytes]]
+
+
+class PeerError(Exception):
+    """Ends the command with a message and an exit code of simhash-cpp's."""
+
+    def __init__(self, code: PeerCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class PeerCommand(click.Command):
+    """A command that reads its arguments by itself, as `getopt_long` does."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:  # noqa: D102
+        ctx.params["arguments"] = tuple(args)
+        return []
+
+
+def run_finder(program: str, arguments: Sequence[str], finder: Finder) -> int:
+    """Read fingerprints, find, write; return the exit code."""
+    try:
+        options = _options(program, arguments)
+        if options is None:
+            click.echo(_USAGE.format(program=program, purpose=finder.purpose, example=finder.example))
+            return PeerCode.DONE
+        distance = _checked_distance(options, finder)
+        fingerprints = _read(options["input"])
+        _tell(f"Computing {finder.computing}...")
+        _write(options["output"], finder.writing, finder.lines_of(fingerprints, distance))
+    except PeerError as error:
+        _tell(str(error))
+        return error.code
+    return PeerCode.DONE
+
+
+_USAGE = """\
+usage: {program} --blocks BLOCKS --distance DISTANCE --input INPUT --output OUTPUT
+
+{purpose} Equal numbers count once.
+
+  -b, --blocks BLOCKS      More than DISTANCE, at most 64; the result is the same for any number.
+  -d, --distance DISTANCE  How many bits may differ.
+  -i, --input INPUT        Fingerprints, one unsigned decimal number a line; - is stdin, the default.
+  -o, --output OUTPUT      A file, which appears once it is complete; - is stdout, the default.
+  -h, --help               Show this.
+
+Options and exit codes are simhash-cpp's: 0 done, 1 unknown option or other failure, 2 blocks, 3 distance, 4 input or
+5 output missing, 6 too few blocks, 7 input cannot be read, 8 output cannot be written, 130 interrupted.
+
+Example: {example}"""
+
+
+def _tell(text: str) -> None:
+    click.echo(text, err=True)
+
+
+def _options(program: str, arguments: Sequence[str]) -> dict[str, str] | None:
+    """Return the options by their long names, None if help is asked for."""
+    short, long = "".join(f"{letter}:" for letter in _OPTIONS), [f"{name}=" for name in _OPTIONS.values()]
+    try:
+        given, _ = getopt.gnu_getopt(list(arguments), f"{short}h", [*long, "help"])
+    except getopt.GetoptError as error:
+        raise PeerError(PeerCode.UNKNOWN_OPTION, f"{program}: {error.msg}") from error
+    options = {"input": "-", "output": "-", "blocks": "", "distance": ""}
+    for name, value in given:
+        word = name.lstrip("-")
+        if word in ("h", "help"):
+            return None
+        options[_OPTIONS.get(word, word)] = value
+    return options
+
+
+def _checked_distance(options: dict[str, str], finder: Finder) -> int:
+    blocks, distance = _number(options["blocks"]), _number(options["distance"])
+    problems = (
+        (blocks == 0, PeerCode.NO_BLOCKS, "Blocks must be provided and > 0"),
+        (distance == 0, PeerCode.NO_DISTANCE, "Distance must be provided and > 0"),
+        (not options["input"], PeerCode.NO_INPUT, "Input must be provided and non-empty."),
+        (not options["output"], PeerCode.NO_OUTPUT, "Output must be provided and non-empty."),
+        (
+            blocks <= distance,
+            PeerCode.TOO_FEW_BLOCKS,
+            f"Blocks ({blocks}) must be {finder.blocks_must_be} distance ({distance})",
+        ),
+        (blocks > MOST_BLOCKS, PeerCode.NO_BLOCKS, f"Number of blocks must not exceed {MOST_BLOCKS}, not {blocks}"),
+    )
+    for is_problem, code, message in problems:
+        if is_problem:
+            raise PeerError(code, message)
+    return distance
+
+
+def _number(text: str) -> int:
+    """Return the number that a text begins with, 0 where it begins with none."""
+    match = _NUMBER.match(text)
+    return int(match[1]) if match else 0
+
+
+def _read(name: str) -> NDArray[np.uint64]:
+    from hsimhash.pairs.numbers import read_numbers  # here: numpy would slow down --help
+
+    shown = "stdin" if name == "-" else name
+    _tell("Reading hashes from stdin." if name == "-" else f"Reading hashes from {name}")
+    try:
+        with _opened(name) as stream:
+            numbers = read_numbers(stream)
+    except (OSError, HsimhashError, click.UsageError) as error:
+        raise PeerError(PeerCode.READING, f"Error reading {shown}: {_reason(error)}") from error
+    if numbers.blank_lines:
+        lines = plural(numbers.blank_lines, "blank line")
+        _tell(f"Skipped {lines} of {shown}, the first is line {numbers.first_blank}")
+    return numbers.values
+
+
+@contextmanager
+def _opened(name: str) -> Iterator[BinaryIO]:
+    if name == "-":
+        check_stdin()
+        yield sys.stdin.buffer
+    else:
+        with Path(name).open("rb") as stream:
+            yield stream
+
+
+def _reason(error: Exception) -> str:
+    return (isinstance(error, OSError) and error.strerror) or str(error)
+
+
+def _write(name: str, what: str, lines: Iterator[bytes]) -> None:
+    shown = "stdout" if name == "-" else name
+    _tell("Writing results to stdout." if name == "-" else f"Writing {what} to {name}")
+    try:
+        with complete(name) as stream:
+            for data in _searched(lines):
+                stream.write(data)
+            stream.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise PeerError(PeerCode.WRITING, f"Error writing {shown}: {_reason(error)}") from error
+
+
+def _searched(lines: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield the lines; what goes wrong in finding them is no fault of the output."""
+    try:
+        yield from lines
+    except OSError as error:
+        raise HsimhashError(message_of(error)) from error

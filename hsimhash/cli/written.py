@@ -1,0 +1,69 @@
+"""Files that commands write: they take their name once they are complete, and are packed where it says so."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+from hsimhash.cli.exits import naming
+
+
+class Sink(Protocol):
+    """Where bytes can be written: a file, packed or not."""
+
+    def write(self, data: bytes, /) -> object:
+        """Write all of `data`."""
+
+
+@contextmanager
+def written(output: str) -> Iterator[Sink]:
+    """Give a stream for `output`, packed where it is a file whose name says so; else as `complete`."""
+    suffix = "" if output == "-" or _is_pipe(output) else Path(os.path.realpath(output)).suffix
+    with complete(output) as stream, _packed(stream, suffix) as packed:
+        yield packed
+
+
+@contextmanager
+def complete(output: str) -> Iterator[BinaryIO]:
+    """Give a stream for `output`; a file takes its name only when the block ends without an error."""
+    if output == "-":
+        with naming("standard output"):
+            yield sys.stdout.buffer
+    elif _is_pipe(output):
+        with naming(output), Path(output).open("wb") as stream:
+            yield stream
+    else:
+        path = Path(os.path.realpath(output))
+        part = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            with naming(output), part.open("xb") as stream:
+                yield stream
+                stream.flush()
+                os.fsync(stream.fileno())
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
+
+
+def _is_pipe(output: str) -> bool:
+    """Whether it is a pipe or a device: nothing to rename, and as /dev/stdout it may have no path but this link."""
+    return Path(output).exists() and not Path(output).is_file()
+
+
+@contextmanager
+def _packed(stream: BinaryIO, suffix: str) -> Iterator[Sink]:
+    if suffix == ".gz":
+        with gzip.GzipFile(filename="", fileobj=stream, mode="wb", mtime=0) as packed:
+            yield packed
+    elif suffix == ".zst":
+        import zstandard
+
+        with zstandard.ZstdCompressor().stream_writer(stream, closefd=False) as packed:
+            yield packed
+    else:
+        yield stream

@@ -1,0 +1,113 @@
+"""simhash-py's functions (0.4; simhash-pybind has the same), with its results: `from hsimhash.compat import seomoz`.
+
+Where the original ends the interpreter, a `ValueError` is raised, as simhash-pybind does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import operator
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import SupportsIndex, SupportsInt, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hsimhash.fingerprint import distance
+from hsimhash.fingerprint.bits import LIMIT
+from hsimhash.fingerprint.vote import vote
+from hsimhash.pairs import find_pairs
+
+__all__ = ["compute", "find_all", "num_differing_bits", "shingle", "unsigned_hash"]
+
+MOST_BLOCKS = 64
+
+T = TypeVar("T")
+
+
+def unsigned_hash(obj: bytes) -> int:
+    """Return the first 8 bytes of the MD5 digest, big-endian.
+
+    Raises:
+        TypeError: `obj` is no bytes; encode a `str` first.
+    """
+    if not isinstance(obj, bytes):
+        raise TypeError(f"unsigned_hash takes bytes, not {type(obj).__name__}; encode a text first")
+    return int.from_bytes(hashlib.md5(obj, usedforsecurity=False).digest()[:8], "big")
+
+
+def compute(hashes: Iterable[SupportsInt]) -> int:
+    """Return the simhash of unsigned 64-bit hashes: a bit is 1 if more than half of them set it; 0 for none.
+
+    Raises:
+        OverflowError: a hash is negative or not below 2**64. A fraction is cut off.
+    """
+    values = _array(hashes)
+    return int(vote(np.zeros(len(values), np.int64), values, np.ones(len(values)), 1)[0])
+
+
+def find_all(
+    hashes: Iterable[SupportsInt], number_of_blocks: SupportsIndex, different_bits: SupportsIndex
+) -> list[tuple[int, int]]:
+    """Return all pairs of different hashes within `different_bits` of each other, as (lower, higher), in that order.
+
+    Args:
+        hashes: unsigned 64-bit numbers; equal ones count once.
+        number_of_blocks: more than `different_bits`, at most 64; the pairs are the same for any.
+        different_bits: 0 finds none.
+
+    Raises:
+        ValueError: `number_of_blocks` is none of these.
+        OverflowError: a number is negative or too large.
+    """
+    blocks, bits = _count(number_of_blocks), _count(different_bits)
+    values = np.unique(_array(hashes))
+    if blocks <= bits:
+        raise ValueError(f"Number of blocks ({blocks}) must be greater than different_bits ({bits})")
+    if blocks > MOST_BLOCKS:
+        raise ValueError(f"Number of blocks must not exceed {MOST_BLOCKS}")
+    pairs = find_pairs(values, max_distance=bits)
+    return list(zip(values[pairs.left].tolist(), values[pairs.right].tolist(), strict=True))
+
+
+def num_differing_bits(a: SupportsInt, b: SupportsInt) -> int:
+    """Return how many bits differ between two unsigned 64-bit numbers; `OverflowError` if one is none."""
+    return distance(_hash(a), _hash(b))
+
+
+def shingle(tokens: Iterable[T], window: int = 4) -> Iterator[list[T]]:
+    """Yield each run of `window` tokens as a list; none where there are fewer.
+
+    Raises:
+        ValueError: `window` is not positive; raised when the first is asked for.
+    """
+    if window <= 0:
+        raise ValueError("Window size must be positive")
+    held: deque[T] = deque(maxlen=window)
+    for token in tokens:
+        held.append(token)
+        if len(held) == window:
+            yield list(held)
+
+
+def _array(hashes: Iterable[SupportsInt]) -> NDArray[np.uint64]:
+    if isinstance(hashes, np.ndarray) and hashes.dtype == np.uint64:
+        return hashes
+    return np.array([_hash(value) for value in hashes], np.uint64)
+
+
+def _hash(value: SupportsInt) -> int:
+    if not hasattr(value, "__int__"):
+        raise TypeError(f"an integer is required, not {type(value).__name__}: {value!r:.80}")
+    number = int(value)
+    if 0 <= number < LIMIT:
+        return number
+    raise OverflowError(f"a hash is at least 0 and below 2**64, not {value!r:.80}")
+
+
+def _count(value: SupportsIndex) -> int:
+    number = operator.index(value)
+    if number < 0:
+        raise OverflowError(f"a number of blocks or bits is not negative: {number}")
+    return number

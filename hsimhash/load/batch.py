@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -47,6 +47,7 @@ class Documents:
         first_seen: ms since 1970 for each id, None for now; or none at all: now for every one.
         rejects: the records between them that are no documents.
         damage: why the input ends here, before its end.
+        fields: what else was asked for of JSON records: by name one value for each id, None where there is none.
     """
 
     doc_ids: Sequence[str] = ()
@@ -56,6 +57,7 @@ class Documents:
     first_seen: Sequence[int | None] = ()
     rejects: Sequence[Reject] = ()
     damage: str = ""
+    fields: Mapping[str, Sequence[object]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ def fingerprint_columns(data: bytes, first_line: int) -> Documents:
         is_usual &= _is_ascii(characters, starts)
         doc_ids = _usual_ids(characters, data, starts, ends, is_usual) or []
     if len(doc_ids) == len(ends):
-        return Documents(doc_ids, fingerprints=fingerprints)
+        return Documents(doc_ids, fingerprints=fingerprints, lines=range(first_line, first_line + len(ends)))
     return _with_unusual(data, first_line, (starts, ends, is_usual), doc_ids, fingerprints)
 
 
@@ -100,7 +100,10 @@ def _with_unusual(
             rejects.append(Reject.of(first_line + place, error, line))
     is_document = np.array([doc_id is not None for doc_id in doc_ids], np.bool_)
     return Documents(
-        [doc_id for doc_id in doc_ids if doc_id is not None], fingerprints=fingerprints[is_document], rejects=rejects
+        [doc_id for doc_id in doc_ids if doc_id is not None],
+        fingerprints=fingerprints[is_document],
+        lines=(first_line + np.flatnonzero(is_document)).tolist(),
+        rejects=rejects,
     )
 
 

@@ -24,11 +24,10 @@ from numpy.typing import NDArray
 
 from hsimhash.index import HSimIndex
 from hsimhash.layout import Layout
-from hsimhash.load.batch import Position
 from hsimhash.load.decisions import Decision, Rule, Verdict, count_verdicts, decide
 from hsimhash.load.folder import job_errors
 from hsimhash.load.inputs import Input, InputOptions
-from hsimhash.load.intake import Gathering, Intake, intakes
+from hsimhash.load.intake import Gathering, Intake, bytes_before, intakes, usual_workers
 from hsimhash.load.job import Counts, Job, JobSpec, State
 from hsimhash.load.pace import Pace
 from hsimhash.load.records import Reader
@@ -42,7 +41,6 @@ DECIDED_AT_ONCE = 2_000  # each is compared with all of them
 GATHERED_DOCUMENTS = 1_000  # of `skip` and `tag`: so many for a checkpoint, or
 GATHERED_S = 1.0  # what came in this time
 JOBS = Path(".hsimhash", "jobs")  # of an index that is no folder itself
-LITTLE_BYTES = 1 << 20  # of inputs; for so little one process is quicker than several
 BULK_BLOCK_BYTES = 256 << 10
 DECIDED_BLOCK_BYTES = 64 << 10
 
@@ -280,7 +278,7 @@ class _Run:
     def summary(self, *, is_complete: bool) -> Summary:
         """Return how far it is."""
         rejects = self._job.path_of("rejects") if self._counts.rejected else None
-        done, total = self._bytes(self._job.checkpoint.position)
+        done, total = bytes_before(self._inputs, self._job.checkpoint.position)
         return Summary(
             self._counts,
             self._seconds(),
@@ -296,7 +294,7 @@ class _Run:
 
     def _gathered(self, is_enough: Callable[[Gathering], bool]) -> Iterator[Gathering]:
         """Yield what comes in, in portions; the last one when the inputs end, or when `stop` ends them."""
-        workers = self._options.workers or self._usual_workers()
+        workers = self._options.workers or usual_workers(self._inputs)
         if not all(one.has_fingerprints for one in self._inputs):
             self._index.profile.verify()
         batches = self._reader.batches(self._job.checkpoint.position)
@@ -313,11 +311,6 @@ class _Run:
                 self._reading.keep(intake.counts.documents)
         if gathering.end is not None:
             yield gathering
-
-    def _usual_workers(self) -> int:
-        """Return one for each core; for little to do this process alone, for others take seconds to start."""
-        is_little = sum(one.size_bytes for one in self._inputs) < LITTLE_BYTES
-        return 1 if is_little and not any(one.is_stream for one in self._inputs) else os.cpu_count() or 1
 
     def _is_run(self, gathering: Gathering) -> bool:
         is_full = len(gathering.doc_ids) >= RUN_DOCUMENTS or gathering.id_characters >= RUN_ID_CHARACTERS
@@ -386,19 +379,12 @@ class _Run:
 
     def _say_resumed(self) -> None:
         if self._job.is_resumed:
-            done, total = self._bytes(self._job.checkpoint.position)
+            done, total = bytes_before(self._inputs, self._job.checkpoint.position)
             share = f" at {done / total:.0%}" if total else ""
             self._observer.say(f"resuming{share}, after {self._counts.documents:,} documents (job {self._job.folder})")
 
-    def _bytes(self, position: Position) -> tuple[int, int]:
-        """Return how many bytes of the inputs are before a position, of how many; 0 in all where that is unknown."""
-        if any(one.is_stream for one in self._inputs):
-            return 0, 0
-        done = sum(one.size_bytes for one in self._inputs[: position.input]) + position.place.read_bytes
-        return done, sum(one.size_bytes for one in self._inputs)
-
     def _tell_read(self, gathering: Gathering, intake: Intake) -> None:
-        done, total = self._bytes(intake.end)
+        done, total = bytes_before(self._inputs, intake.end)
         documents = self._counts.documents + gathering.counts.documents
         self._observer.progress(Progress("read", done, total, documents))
 

@@ -4,23 +4,40 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import time
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hsimhash.fingerprint import EXACT, TOO_SHORT, Fingerprints, Profile, fingerprint_stream
-from hsimhash.load.batch import Batch, Documents, Position
+from hsimhash.load.batch import Batch, Documents, Position, Reject
 from hsimhash.load.inputs import Input
 from hsimhash.load.job import Counts
 
+LITTLE_BYTES = 1 << 20  # of inputs; for so little one process is quicker than several
 _WHY = {
     int(EXACT): "too few features for a vote: it matches only its equals",
     int(TOO_SHORT): "nothing to fingerprint",
 }
+
+
+def usual_workers(inputs: Sequence[Input]) -> int:
+    """Return one for each core; for little to do this process alone, for others take seconds to start."""
+    is_little = sum(one.size_bytes for one in inputs) < LITTLE_BYTES
+    return 1 if is_little and not any(one.is_stream for one in inputs) else os.cpu_count() or 1
+
+
+def bytes_before(inputs: Sequence[Input], position: Position) -> tuple[int, int]:
+    """Return how many bytes of the inputs are before a position, of how many; 0 in all where that is unknown."""
+    if any(one.is_stream for one in inputs):
+        return 0, 0
+    done = sum(one.size_bytes for one in inputs[: position.input]) + position.place.read_bytes
+    return done, sum(one.size_bytes for one in inputs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +69,23 @@ def intakes(
     inputs: Sequence[Input], batches: Iterable[Batch], profile: Profile, workers: int
 ) -> Generator[Intake, None, None]:
     """Yield what each batch brings, in order; texts are fingerprinted by `workers` processes."""
+    with closing(fingerprinted(inputs, batches, profile, workers)) as found:
+        for batch, made in found:
+            values = made.values if made else batch.documents.fingerprints
+            yield _intake(inputs[batch.input], batch, values, made)
+
+
+def fingerprinted(
+    inputs: Sequence[Input], batches: Iterable[Batch], profile: Profile, workers: int
+) -> Generator[tuple[Batch, Fingerprints | None], None, None]:
+    """Yield each batch, in order, with the fingerprints of its texts; None where it came with fingerprints."""
     for has_fingerprints, group in itertools.groupby(batches, lambda batch: inputs[batch.input].has_fingerprints):
         if has_fingerprints:
-            for batch in group:
-                yield _intake(inputs[batch.input], batch, batch.documents.fingerprints, None)
+            yield from ((batch, None) for batch in group)
             continue
         waiting: deque[Batch] = deque()
         for made in fingerprint_stream(profile, _texts(group, waiting), workers):
-            batch = waiting.popleft()
-            yield _intake(inputs[batch.input], batch, made.values, made)
+            yield waiting.popleft(), made
 
 
 def _texts(batches: Iterable[Batch], waiting: deque[Batch]) -> Iterator[Sequence[str]]:
@@ -72,14 +97,11 @@ def _texts(batches: Iterable[Batch], waiting: deque[Batch]) -> Iterator[Sequence
 def _intake(one: Input, batch: Batch, fingerprints: NDArray[np.uint64], made: Fingerprints | None) -> Intake:
     documents = batch.documents
     doc_ids, first_seen = documents.doc_ids, _times(documents)
-    rejects = [
-        _line({"file": reject.path or one.name, "line": reject.line, "reason": reject.reason, "record": reject.preview})
-        for reject in documents.rejects
-    ]
+    rejects = [reject_line(one, reject) for reject in documents.rejects]
     short: list[str] = []
     counts = Counts(documents=len(doc_ids) + len(rejects), rejected=len(rejects))
     if made is not None:
-        short = [_short_line(one, documents, place, made) for place in np.flatnonzero(made.kinds).tolist()]
+        short = short_lines(one, documents, made)
         is_indexed = made.kinds != TOO_SHORT
         counts = counts.plus(short=int(np.count_nonzero(~is_indexed)), exact=int(np.count_nonzero(made.kinds == EXACT)))
         doc_ids = list(itertools.compress(doc_ids, is_indexed.tolist()))
@@ -95,6 +117,18 @@ def _times(documents: Documents) -> NDArray[np.int64]:
     if not documents.first_seen:
         return np.full(len(documents.doc_ids), now, np.int64)
     return np.array([now if one is None else one for one in documents.first_seen], np.int64)
+
+
+def reject_line(one: Input, reject: Reject) -> str:
+    """Return a line for the list of rejects."""
+    return _line(
+        {"file": reject.path or one.name, "line": reject.line, "reason": reject.reason, "record": reject.preview}
+    )
+
+
+def short_lines(one: Input, documents: Documents, made: Fingerprints) -> list[str]:
+    """Return lines for the list of short texts."""
+    return [_short_line(one, documents, place, made) for place in np.flatnonzero(made.kinds).tolist()]
 
 
 def _short_line(one: Input, documents: Documents, place: int, made: Fingerprints) -> str:

@@ -36,15 +36,23 @@ class Reader:
         options: how.
         stop: asked between blocks, and while a stream is silent.
         block_bytes: about so many bytes of fingerprints come in one batch.
+        fields: fields of JSON records to read beside the document's own.
     """
 
     def __init__(
-        self, inputs: Sequence[Input], options: InputOptions, stop: Callable[[], bool], block_bytes: int
+        self,
+        inputs: Sequence[Input],
+        options: InputOptions,
+        stop: Callable[[], bool],
+        block_bytes: int,
+        *,
+        fields: Sequence[str] = (),
     ) -> None:
         self._inputs = inputs
         self._options = options
         self._stop = stop
         self._block_bytes = block_bytes
+        self._fields = fields
         self.is_exhausted = False
 
     def batches(self, start: Position) -> Iterator[Batch]:
@@ -66,13 +74,10 @@ class Reader:
         self.is_exhausted = True
 
     def _lines(self, one: Input, start: Place) -> Iterator[tuple[Documents, Place]]:
-        parse = _parser_of(one, self._options)
+        parse = parser_of(one, self._options, self._fields)
         block_bytes = self._block_bytes if one.has_fingerprints else TEXT_BLOCK_BYTES
-        with open_source(one.name, one.packing, block_bytes, is_stream=one.is_stream) as source:
-            line = start.line
-            for chunk in chunks_of(source, self._stop, start):
-                yield _documents_of(chunk, line, parse), chunk.end
-                line = chunk.end.line
+        for line, chunk in numbered_chunks(one, block_bytes, self._stop, start):
+            yield documents_of(chunk, line, parse), chunk.end
 
     def _files(self, one: Input, start: Place) -> Iterator[tuple[Documents, Place]]:
         batch, number, read_bytes = _Columns(), 0, start.read_bytes
@@ -82,7 +87,7 @@ class Reader:
             if number <= start.offset:
                 continue
             try:
-                data = _bytes_of_file(path)
+                data = bytes_of_file(path)
                 batch.take(doc_id, number, text=data.decode("utf-8-sig"))
                 read_bytes += len(data)
             except (BadRecordError, UnicodeDecodeError) as error:
@@ -93,7 +98,19 @@ class Reader:
         yield batch.documents(), Place(number, number, read_bytes)
 
 
-def _documents_of(chunk: Chunk, lines_before: int, parse: Parse) -> Documents:
+def numbered_chunks(
+    one: Input, block_bytes: int, stop: Callable[[], bool], start: Place | None = None
+) -> Iterator[tuple[int, Chunk]]:
+    """Yield the lines of an input from `start` on, each chunk with how many lines are before it."""
+    line = start.line if start else 0
+    with open_source(one.name, one.packing, block_bytes, is_stream=one.is_stream) as source:
+        for chunk in chunks_of(source, stop, start):
+            yield line, chunk
+            line = chunk.end.line
+
+
+def documents_of(chunk: Chunk, lines_before: int, parse: Parse) -> Documents:
+    """Return the documents of a chunk."""
     if chunk.problem:
         rejects = [Reject.of(chunk.end.line, chunk.problem, chunk.data)]
         return Documents(rejects=rejects, damage=chunk.problem if chunk.is_damaged else "")
@@ -103,16 +120,18 @@ def _documents_of(chunk: Chunk, lines_before: int, parse: Parse) -> Documents:
     return parse(data, lines_before + 1) if data else Documents()
 
 
-def _parser_of(one: Input, options: InputOptions) -> Parse:
+def parser_of(one: Input, options: InputOptions, fields: Sequence[str] = ()) -> Parse:
+    """Return what makes documents of an input's lines, the first of which has the number given."""
     if one.kind == "jsonl":
-        return _JsonLines(options, has_fingerprints=one.has_fingerprints).parse
+        return _JsonLines(options, fields, has_fingerprints=one.has_fingerprints).parse
     return fingerprint_columns if one.has_fingerprints else _parse_tsv
 
 
 class _Columns:
     """Documents while they are collected one by one."""
 
-    def __init__(self) -> None:
+    def __init__(self, fields: Sequence[str] = ()) -> None:
+        self._fields: dict[str, list[object]] = {name: [] for name in fields}
         self._doc_ids: list[str] = []
         self._texts: list[str] = []
         self._fingerprints: list[int] = []
@@ -133,6 +152,7 @@ class _Columns:
         text: str | None = None,
         fingerprint: int | None = None,
         first_seen: int | None = None,
+        record: Mapping[str, object] | None = None,
     ) -> None:
         """Add a document that has a text or a fingerprint; `BadRecordError` if its id is none."""
         _check(doc_id)
@@ -144,6 +164,8 @@ class _Columns:
             self.size_bytes += len(text)
         if fingerprint is not None:
             self._fingerprints.append(fingerprint)
+        for name, column in self._fields.items():
+            column.append(record.get(name) if record else None)
 
     def reject(self, line: int, reason: str, record: bytes, path: str = "") -> None:
         self._rejects.append(Reject.of(line, reason, record, path))
@@ -156,6 +178,7 @@ class _Columns:
             self._lines,
             self._first_seen if any(one is not None for one in self._first_seen) else (),
             self._rejects,
+            fields=self._fields,
         )
 
 
@@ -189,14 +212,15 @@ def _parse_tsv(data: bytes, first_line: int) -> Documents:
 
 
 class _JsonLines:
-    def __init__(self, options: InputOptions, *, has_fingerprints: bool) -> None:
+    def __init__(self, options: InputOptions, fields: Sequence[str], *, has_fingerprints: bool) -> None:
+        self._fields = fields
         self._id_field = options.id_field
         self._text_field = options.text_field
         self._fingerprint_field = (options.fingerprint_field or "fingerprint") if has_fingerprints else None
         self._first_seen_field = options.first_seen_field or ("first_seen" if has_fingerprints else None)
 
     def parse(self, data: bytes, first_line: int) -> Documents:
-        found = _Columns()
+        found = _Columns(self._fields)
         for number, line in enumerate(data.split(b"\n")[:-1], start=first_line):
             if not line.strip():
                 continue
@@ -212,10 +236,10 @@ class _JsonLines:
         first_seen = self._first_seen(record)
         if self._fingerprint_field is not None:
             fingerprint = fingerprint_of(_value(record, self._fingerprint_field), self._fingerprint_field)
-            found.take(doc_id, number, fingerprint=fingerprint, first_seen=first_seen)
+            found.take(doc_id, number, fingerprint=fingerprint, first_seen=first_seen, record=record)
             return
         text = text_of(_value(record, self._text_field), self._text_field)
-        found.take(doc_id, number, text=text, first_seen=first_seen)
+        found.take(doc_id, number, text=text, first_seen=first_seen, record=record)
 
     def _first_seen(self, record: Mapping[str, object]) -> int | None:
         value = record.get(self._first_seen_field) if self._first_seen_field is not None else None
@@ -299,7 +323,8 @@ def _time_of(value: object) -> int | None:
         return None
 
 
-def _bytes_of_file(path: str) -> bytes:
+def bytes_of_file(path: str) -> bytes:
+    """Return a file of a folder; `BadRecordError` where it cannot be a document."""
     if path.lower().endswith(PACKED):
         raise BadRecordError("packed; within a folder files are read as they are")
     try:

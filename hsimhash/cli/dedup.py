@@ -1,0 +1,174 @@
+"""`hsimhash dedup`: near-duplicates within files, and which document of each cluster to keep."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from hsimhash.cli.console import plural, print_json, say, staged_progress
+from hsimhash.cli.exits import ExitCode
+from hsimhash.cli.options import utf8, with_settings
+from hsimhash.cli.streams import check_stdin
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from hsimhash.dedup import DedupOptions, DedupSummary, Method, Progress
+    from hsimhash.fingerprint import Profile
+    from hsimhash.index import HSimIndex
+    from hsimhash.settings import Settings
+
+_STAGES = {
+    "read": "reading",
+    "find": "finding pairs",
+    "match": "querying the index",
+    "cluster": "clustering",
+    "write": "writing",
+}
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_SIZE = re.compile(r"([0-9]+)([KMGT]?)(?:I?B)?", re.ASCII | re.IGNORECASE)
+
+
+def byte_count(text: str) -> int:
+    """Return the number of bytes that `512M`, `2G` or a plain number says."""
+    match = _SIZE.fullmatch(text)
+    count = int(match[1]) * _UNITS[match[2].upper()] if match else 0
+    if count < 1:
+        raise click.BadParameter(f"{text!r} is no size; write bytes, or 512M, or 2G")
+    return count
+
+
+@click.command(short_help="Find near-duplicates within files.")
+@click.argument("inputs", metavar="INPUT…", nargs=-1, required=True)
+@click.option("--out", required=True, metavar="DIR", type=click.Path(path_type=Path), help="Where the results go.")
+@with_settings("profile", "max_distance", "format", "id_field", "text_field", "workers")
+@click.option(
+    "--fingerprint-field", type=utf8, metavar="NAME", help="The JSON field with a fingerprint, read instead of a text."
+)
+@click.option(
+    "--clusters",
+    type=click.Choice(["star", "components"]),
+    default="star",
+    show_default=True,
+    help="star: every document is near the kept one; components: all that hangs together.",
+)
+@click.option(
+    "--max-cluster-size", type=click.IntRange(min=1), metavar="N", help="Components of more are cut into stars."
+)
+@click.option(
+    "--keep",
+    type=utf8,
+    multiple=True,
+    metavar="POLICY",
+    help="Which document to keep: first (default), last, longest, newest:FIELD, highest:FIELD, shortest-id, https. Of "
+    "several the next breaks ties, in the end the smallest id.",
+)
+@click.option("--against", type=utf8, metavar="URL", help="An index with documents from before, which is only read.")
+@click.option("--memory", type=byte_count, metavar="SIZE", help="What finding pairs may take: 512M, 2G; then disk.")
+@click.option("--table-format", metavar="auto|parquet|jsonl", default="auto", help="auto: Parquet if pyarrow is there.")
+@click.option("--all-pairs", is_flag=True, help="List all pairs of equal documents, not only each one with the first.")
+@click.option("--overwrite", is_flag=True, help="Replace results that are in DIR already.")
+@click.option("--quiet", is_flag=True, help="Show no progress.")
+def dedup(
+    settings: Settings,
+    inputs: tuple[str, ...],
+    out: Path,
+    fingerprint_field: str | None,
+    clusters: Method,
+    max_cluster_size: int | None,
+    keep: tuple[str, ...],
+    against: str | None,
+    memory: int | None,
+    table_format: str,
+    all_pairs: bool,
+    overwrite: bool,
+    quiet: bool,
+) -> ExitCode:
+    """Find the near-duplicates within each INPUT and among them, and say which documents to keep.
+
+    INPUTs are those of 'hsimhash ingest': JSON lines, .tsv, folders of texts, - for stdin. Nothing is changed in them;
+    'hsimhash apply' writes the documents that are kept.
+
+    Into DIR come the tables pairs and clusters, keep.txt and drop.txt with ids, report.html to look at, and stats.json,
+    which is there only once all is complete. Of equal documents the table of pairs has each one with the first. A
+    document too short for a fingerprint is kept, and short.jsonl lists it.
+
+    The first record with an id is the document; a later one with the same id is left out, and is a reject unless it
+    says the same. Rejects are listed in rejects.jsonl, and the exit code is then 7.
+
+    --against compares with an index too: its profile is taken, the table of matches has the stored documents near each
+    one, and a document that has one is dropped for the nearest. A document never meets itself.
+
+    \b
+    Example: hsimhash dedup pages.jsonl.gz --out pages.dedup
+             hsimhash dedup pages.jsonl --out new --against lmdb://pages --keep newest:date --keep longest
+             hsimhash apply pages.jsonl.gz --from pages.dedup --out kept.jsonl.gz
+    """
+    from hsimhash import dedup as steps
+    from hsimhash.load import InputOptions, find_inputs
+    from hsimhash.pairs import MEMORY_BYTES
+    from hsimhash.pairs.keep import Policy
+
+    reading = InputOptions(settings.format, settings.id_field, settings.text_field, fingerprint_field)
+    options = steps.DedupOptions(
+        max_distance=steps.MAX_DISTANCE if settings.max_distance is None else settings.max_distance,
+        clusters=clusters,
+        max_cluster_size=max_cluster_size,
+        keep=tuple(Policy.parse(text) for text in keep or ("first",)),
+        reading=reading,
+        workers=settings.workers,
+        memory_bytes=memory or MEMORY_BYTES,
+        table_format=table_format,
+        all_pairs=all_pairs,
+        overwrite=overwrite,
+    )
+    if "-" in inputs:
+        check_stdin()
+    found = find_inputs(inputs, reading)
+    for note in (one.note for one in found if one.note):
+        say(note)
+    with _against(settings, against) as known, _shown(quiet=quiet) as tell:
+        summary = steps.dedup(found, out, options, against=known, observer=steps.Observer(tell, say))
+    return _report(summary, options)
+
+
+def _against(settings: Settings, url: str | None) -> AbstractContextManager[HSimIndex | Profile]:
+    if url is None:
+        from hsimhash.fingerprint import Profile
+
+        return nullcontext(Profile.named(settings.profile))
+    from hsimhash.index import HSimIndex
+
+    return HSimIndex.open(url, profile=settings.profile if "profile" in settings.model_fields_set else None)
+
+
+@contextmanager
+def _shown(*, quiet: bool) -> Iterator[Callable[[Progress], None]]:
+    """Show progress, unless it shall be quiet."""
+    if quiet:
+        yield lambda _: None
+        return
+    with staged_progress(_STAGES["read"]) as show:
+
+        def tell(progress: Progress) -> None:
+            show(_STAGES[progress.stage], progress.done, progress.total, plural(progress.documents, "document"))
+
+        yield tell
+
+
+def _report(summary: DedupSummary, options: DedupOptions) -> ExitCode:
+    for notice in summary.notices:
+        say(f"{notice.title}: {notice.detail}")
+    if summary.rejected:
+        say(f"{plural(summary.rejected, 'record')} rejected, see {summary.folder / 'rejects.jsonl'}")
+    if split := summary.counts["split"]:
+        say(
+            f"{plural(int(str(split)), 'component')} of more than {options.max_cluster_size:,} documents cut into stars"
+        )
+    print_json(summary.to_json())
+    return ExitCode.REJECTED_RECORDS if summary.rejected else ExitCode.DONE

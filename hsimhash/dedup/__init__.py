@@ -1,0 +1,22 @@
+"""Deduplicate files: pairs, clusters, and which document of each to keep."""
+
+from hsimhash.dedup.apply import Applied, ApplyOptions, apply
+from hsimhash.dedup.grouping import METHODS, Method
+from hsimhash.dedup.job import dedup
+from hsimhash.dedup.options import MAX_DISTANCE, DedupOptions, DedupSummary, Observer, Progress
+from hsimhash.dedup.tables import TABLE_FORMATS
+
+__all__ = [
+    "MAX_DISTANCE",
+    "METHODS",
+    "TABLE_FORMATS",
+    "Applied",
+    "ApplyOptions",
+    "DedupOptions",
+    "DedupSummary",
+    "Method",
+    "Observer",
+    "Progress",
+    "apply",
+    "dedup",
+]

@@ -1,0 +1,103 @@
+"""What a run of dedup does, who watches it, and what it tells at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from hsimhash.dedup.grouping import METHODS, Method, Rule
+from hsimhash.dedup.report_data import Notice
+from hsimhash.load.inputs import InputOptions
+from hsimhash.pairs import MEMORY_BYTES
+from hsimhash.pairs.keep import Policy
+
+MAX_DISTANCE = 3
+
+Stage = Literal["read", "find", "match", "cluster", "write"]
+
+
+@dataclass(frozen=True, slots=True)
+class DedupOptions:
+    """What a run does.
+
+    Args:
+        max_distance: of near documents, bits.
+        clusters: `star`: every document lies within that of the kept one; `components`: all that hangs together.
+        max_cluster_size: of components; larger ones are cut into stars.
+        keep: which document of a cluster to keep, the weightiest policy first.
+        reading: how the inputs are read.
+        workers: processes that fingerprint texts; by default one per core.
+        memory_bytes: what finding pairs may take; beyond it disk is used.
+        table_format: `parquet`, `jsonl`; `auto`: Parquet where pyarrow is there.
+        all_pairs: write every pair of equal documents, not only each one's with the first.
+        overwrite: replace results that are there.
+    """
+
+    max_distance: int = MAX_DISTANCE
+    clusters: Method = METHODS[0]
+    max_cluster_size: int | None = None
+    keep: Sequence[Policy] = (Policy("first"),)
+    reading: InputOptions = field(default_factory=InputOptions)
+    workers: int | None = None
+    memory_bytes: int = MEMORY_BYTES
+    table_format: str = "auto"
+    all_pairs: bool = False
+    overwrite: bool = False
+
+    @property
+    def rule(self) -> Rule:
+        """How documents are grouped; `ValueError` for what cannot be."""
+        return Rule(self.max_distance, self.clusters, self.max_cluster_size, self.memory_bytes)
+
+    def to_json(self) -> dict[str, object]:
+        """Return what decides the results as JSON values."""
+        return {
+            "max_distance": self.max_distance,
+            "clusters": self.clusters,
+            "max_cluster_size": self.max_cluster_size,
+            "keep": [str(policy) for policy in self.keep],
+            "all_pairs": self.all_pairs,
+            "format": self.reading.format,
+            "id_field": self.reading.id_field,
+            "text_field": self.reading.text_field,
+            "fingerprint_field": self.reading.fingerprint_field,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a run is: `read` counts bytes of the inputs, `match` fingerprints, both of `total`, 0 for unknown."""
+
+    stage: Stage
+    done: int
+    total: int
+    documents: int
+
+
+@dataclass(frozen=True, slots=True)
+class Observer:
+    """Who watches; both may be called often."""
+
+    progress: Callable[[Progress], None] = lambda _: None
+    say: Callable[[str], None] = lambda _: None
+
+
+@dataclass(frozen=True, slots=True)
+class DedupSummary:
+    """What came of a run: counts as `stats.json` has them, warnings, seconds by stage, the folder."""
+
+    counts: Mapping[str, object]
+    notices: Sequence[Notice]
+    seconds: Mapping[str, float]
+    folder: Path
+
+    @property
+    def rejected(self) -> int:
+        """How many records are no documents."""
+        return int(str(self.counts["rejected"]))
+
+    def to_json(self) -> dict[str, object]:
+        """Return the counts, the seconds, and the folder."""
+        return {**self.counts, "seconds": round(sum(self.seconds.values()), 3), "out": str(self.folder)}

@@ -1,0 +1,126 @@
+"""Tables as they are written: Parquet, or JSON lines; column by column, in blocks of rows."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from json.encoder import encode_basestring
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+TABLE_FORMATS = ("auto", "parquet", "jsonl")
+BLOCK_ROWS = 1 << 17  # of a Parquet file's row group; so many are held while they are written
+
+Form = Literal["parquet", "jsonl"]
+Kind = Literal["text", "bits", "number", "truth"]
+Column = Sequence[str] | NDArray[np.generic]
+
+
+class Table(Protocol):
+    """A table that grows."""
+
+    def write(self, columns: Sequence[Column]) -> None:
+        """Add rows: for each column its values."""
+
+
+def table_form(name: str) -> Form:
+    """Return what tables are written as.
+
+    Raises:
+        ValueError: there is no such format, or it needs a package that is not there.
+    """
+    if name not in TABLE_FORMATS:
+        raise ValueError(f"there is no table format {name!r}; there are: {', '.join(TABLE_FORMATS)}")
+    has_arrow = importlib.util.find_spec("pyarrow") is not None
+    if name == "parquet" and not has_arrow:
+        raise ValueError("Parquet needs pyarrow: pip install 'hsimhash[parquet]'; or ask for jsonl")
+    return "parquet" if has_arrow and name != "jsonl" else "jsonl"
+
+
+def open_table(path: Path, form: Form, columns: Sequence[tuple[str, Kind]]) -> AbstractContextManager[Table]:
+    """Begin a table with named columns; it is whole when the block ends."""
+    return _ParquetTable(path, columns) if form == "parquet" else _JsonTable(path, columns)
+
+
+class _JsonTable(AbstractContextManager["_JsonTable"]):
+    def __init__(self, path: Path, columns: Sequence[tuple[str, Kind]]) -> None:
+        self._kinds = [kind for _, kind in columns]
+        # A tuple's items go where %s stands: the quickest way there is to make a line of many.
+        self._line = "{" + ", ".join(f"{encode_basestring(name)}: %s" for name, _ in columns) + "}\n"
+        self._file: BinaryIO = path.open("xb")
+
+    def write(self, columns: Sequence[Column]) -> None:
+        for start in range(0, len(columns[0]), BLOCK_ROWS):
+            part = [column[start : start + BLOCK_ROWS] for column in columns]
+            texts = [_json_texts(column, kind) for column, kind in zip(part, self._kinds, strict=True)]
+            self._file.write("".join(map(self._line.__mod__, zip(*texts, strict=True))).encode())
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._file.close()
+
+
+def _json_texts(column: Column, kind: Kind) -> Iterable[object]:
+    if not isinstance(column, np.ndarray):
+        return map(encode_basestring, column)
+    values: list[object] = (np.where(column, "true", "false") if kind == "truth" else column).tolist()
+    return values
+
+
+class _ParquetTable(AbstractContextManager["_ParquetTable"]):
+    def __init__(self, path: Path, columns: Sequence[tuple[str, Kind]]) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        kinds = {"text": pa.string(), "bits": pa.uint8(), "number": pa.int64(), "truth": pa.bool_()}
+        self._schema: pa.Schema = pa.schema([pa.field(name, kinds[kind], nullable=False) for name, kind in columns])
+        self._writer: pq.ParquetWriter = pq.ParquetWriter(path, self._schema, compression="zstd")
+        self._held: list[pa.Table] = []
+        self._rows = 0
+
+    def write(self, columns: Sequence[Column]) -> None:
+        import pyarrow as pa
+
+        for start in range(0, len(columns[0]), BLOCK_ROWS):
+            part = [column[start : start + BLOCK_ROWS] for column in columns]
+            arrays = [pa.array(column, field.type) for column, field in zip(part, self._schema, strict=True)]
+            self._held.append(pa.table(arrays, schema=self._schema))
+            self._rows += len(part[0])
+            if self._rows >= BLOCK_ROWS:
+                self._flush()
+
+    def _flush(self) -> None:
+        import pyarrow as pa
+
+        if self._held:
+            self._writer.write_table(pa.concat_tables(self._held), row_group_size=2 * BLOCK_ROWS)
+        self._held, self._rows = [], 0
+
+    def __exit__(self, exc_type: object, *exc_info: object) -> None:
+        if exc_type is None:
+            self._flush()
+        self._writer.close()
+
+
+def read_column_values(path: Path, names: Sequence[str]) -> Iterable[tuple[object, ...]]:
+    """Yield the rows of a table that `open_table` wrote, of these columns."""
+    if path.suffix == ".parquet":
+        import pyarrow.parquet as pq
+
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(columns=list(names)):
+                yield from zip(*(batch.column(name).to_pylist() for name in names), strict=True)
+    else:
+        import json
+
+        with path.open(encoding="utf-8") as lines:
+            for line in lines:
+                record = json.loads(line)
+                yield tuple(record[name] for name in names)

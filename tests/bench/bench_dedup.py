@@ -1,0 +1,167 @@
+"""Near-duplicates of a file of texts: `python -m tests.bench.bench_dedup [--large]`.
+
+`hsimhash dedup`, text to clusters and report, against `hsimhash fingerprint` of the same file: both as commands in
+processes of their own, from start to end, in turns. `fingerprint` has one process, so `dedup` is given one too; with
+one for each core it is shown beside them. Times are medians, their ratio the median of the rounds' ratios.
+
+One document in ten is a copy of an earlier one in which a single word was replaced. Clusters are compared with the
+plain way: every pair of fingerprints, in blocks; the documents are kept in their order.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from hsimhash.fingerprint import parse_fingerprint
+from tests.bench.conditions import (
+    add_scratch_option,
+    in_turns,
+    median_ratio,
+    print_bar,
+    print_conditions,
+    scratch_folder,
+)
+
+SEED = 11
+DOCUMENTS, ROUNDS = 100_000, 3
+LARGE = 1_000_000
+WORDS, WORDS_IN_DOCUMENT = 20_000, 147  # about 1 KB
+COPIED_SHARE = 0.1
+K = 3
+ROWS_AT_ONCE = 2_000  # of all fingerprints against all
+MIB = 1 << 20
+
+
+def write_input(path: Path, documents: int) -> None:
+    """Write documents of random words, some of them near copies."""
+    rng = np.random.default_rng(SEED)
+    letters = np.array(list("abcdefghijklmnopqrstuvwxyz"))
+    vocabulary = ["".join(rng.choice(letters, rng.integers(3, 10))) for _ in range(WORDS)]
+    numbers = rng.integers(0, WORDS, (documents, WORDS_IN_DOCUMENT))
+    for copy in np.flatnonzero(rng.random(documents) < COPIED_SHARE).tolist():
+        if copy:
+            numbers[copy] = numbers[rng.integers(0, copy)]
+            numbers[copy, rng.integers(0, WORDS_IN_DOCUMENT)] = rng.integers(0, WORDS)
+    with path.open("w", encoding="ascii") as file:
+        for number, row in enumerate(numbers.tolist()):
+            text = " ".join([vocabulary[word] for word in row])
+            file.write(json.dumps({"id": f"https://www.example.org/page/{number:09d}", "text": text}) + "\n")
+
+
+def command_s(*arguments: object, stdin: Path, output: Path) -> float:
+    """Return the seconds that a command takes."""
+    command = [sys.executable, "-m", "hsimhash", *map(str, arguments)]
+    began = time.perf_counter()
+    with stdin.open("rb") as given, output.open("wb") as printed:
+        subprocess.run(command, stdin=given, stdout=printed, check=True)
+    return time.perf_counter() - began
+
+
+def dedup_s(source: Path, folder: Path, *options: object) -> float:
+    """Return the seconds that `hsimhash dedup` takes."""
+    out, printed = folder / "results", folder / "summary"
+    arguments = ("dedup", source, "--out", out, "--overwrite", "--quiet", "--table-format", "jsonl", *options)
+    return command_s(*arguments, stdin=Path(os.devnull), output=printed)
+
+
+def fingerprint_s(source: Path, folder: Path) -> float:
+    """Return the seconds that `hsimhash fingerprint` takes."""
+    return command_s("fingerprint", "-", stdin=source, output=folder / "fingerprints")
+
+
+def plain_kept(fingerprints: np.ndarray) -> dict[int, int]:
+    """Return the kept document of each, the first ones being preferred, from all fingerprints against all."""
+    near: dict[int, list[int]] = {}
+    for start in range(0, len(fingerprints), ROWS_AT_ONCE):
+        rows = fingerprints[start : start + ROWS_AT_ONCE, None]
+        row, column = np.nonzero(np.bitwise_count(rows ^ fingerprints[start:]) <= K)
+        for one, other in zip((row + start).tolist(), (column + start).tolist(), strict=True):
+            if one < other:
+                near.setdefault(one, []).append(other)
+    kept: dict[int, int] = {}
+    for number in range(len(fingerprints)):
+        if number not in kept:
+            kept[number] = number
+            for other in near.get(number, ()):
+                kept.setdefault(other, number)
+    return kept
+
+
+def clusters_differ(folder: Path) -> int:
+    """Return how many documents have another kept one than the plain way gives them."""
+    lines = (folder / "fingerprints").read_text().splitlines()
+    fingerprints = np.array([parse_fingerprint(json.loads(line)["fingerprint"]) for line in lines], np.uint64)
+    rows = [json.loads(line) for line in (folder / "results" / "clusters.jsonl").read_text().splitlines()]
+    doc_ids = [row["id"] for row in rows]
+    kept = plain_kept(fingerprints)
+    return sum(row["kept_id"] != doc_ids[kept[number]] for number, row in enumerate(rows))
+
+
+def usual(folder: Path) -> None:
+    """Compare `dedup` with fingerprinting alone."""
+    source = folder / "documents.jsonl"
+    write_input(source, DOCUMENTS)
+    taken = in_turns(
+        {
+            "fingerprint": lambda: fingerprint_s(source, folder),
+            "dedup --workers 1": lambda: dedup_s(source, folder, "--workers", 1),
+            "dedup": lambda: dedup_s(source, folder),
+        },
+        ROUNDS,
+    )
+    print(f"\n## {DOCUMENTS:,} documents, {source.stat().st_size / DOCUMENTS:,.0f} bytes each as JSON")
+    for name, seconds in taken.items():
+        print(f"{name:20}{statistics.median(seconds):8.1f} s  ({min(seconds):.1f} to {max(seconds):.1f})")
+    print_stages(folder)
+    ratio = median_ratio(taken["dedup --workers 1"], taken["fingerprint"])
+    print_bar("dedup / fingerprint, one worker each", ratio, at_most=1.3)
+    print_bar("report.html, MB", _report_mb(folder), at_most=3)
+    print_bar("documents whose kept one is not the plain way's", clusters_differ(folder), at_most=0)
+
+
+def large(folder: Path) -> None:
+    """Deduplicate ten times as many, once."""
+    source = folder / "documents.jsonl"
+    write_input(source, LARGE)
+    print(f"\n## {LARGE:,} documents: {dedup_s(source, folder):,.0f} s")
+    print_stages(folder)
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    print(f"    peak memory of a process {(peak << 10) / MIB:,.0f} MiB; report {_report_mb(folder):.2f} MB")
+
+
+def _report_mb(folder: Path) -> float:
+    return (folder / "results" / "report.html").stat().st_size / 1e6
+
+
+def print_stages(folder: Path) -> None:
+    """Print what the last run says of itself."""
+    stats = json.loads((folder / "results" / "stats.json").read_text())
+    stages = ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in stats["run"]["seconds"].items())
+    print(f"    {stages}; {stats['dropped']:,} dropped, {stats['clusters']:,} clusters, {stats['pairs']:,} pairs")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--large", action="store_true", help="also a million documents: minutes, and 3 GB of disk")
+    add_scratch_option(parser)
+    arguments = parser.parse_args()
+    print_conditions("dedup", seed=SEED, rounds=ROUNDS, rows=DOCUMENTS)
+    with scratch_folder(arguments.scratch) as folder:
+        usual(folder)
+    if arguments.large:
+        with scratch_folder(arguments.scratch) as folder:
+            large(folder)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,155 @@
+"""`hsimhash apply` through the real entry point."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+import zstandard
+from command_line import own_process, run
+
+JSON_LINES = [
+    b'\xef\xbb\xbf{"id":"a",  "fp":"0x1", "n": 1.50}',
+    b"",
+    b'{"fp": "0x3", "id": "b", "cluster": "of the record"}  \r',
+    b'{"id": 7, "fp": "0xff00000000", "\xe4\xb8\xad": "\\u4e2d"}',
+    b"nonsense",
+    b'{"id": "a", "fp": "0x7"}',
+    b'{"id": "c", "fp": "0x2"}',
+]
+DEDUP = ("--fingerprint-field", "fp", "--table-format")
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "out"
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> str:
+    path = tmp_path / "in.jsonl"
+    path.write_bytes(b"\n".join(JSON_LINES))
+    return str(path)
+
+
+@pytest.fixture
+def results(source: str, out: Path) -> str:
+    """Of `source`: a and 7 are kept, b and c dropped; the second a and the nonsense are rejects."""
+    assert run("dedup", source, "--out", str(out), *DEDUP, "jsonl").exit_code == 7
+    return str(out)
+
+
+def applied(*arguments: str) -> tuple[int, bytes, str]:
+    """Return the exit code, what came to stdout, and what was said."""
+    process = own_process("apply", *arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    stdout, stderr = process.communicate()
+    return process.returncode, stdout, stderr.decode()
+
+
+def test_kept_records_come_as_they_stand_and_in_their_order(source: str, results: str) -> None:
+    code, stdout, said = applied(source, "--from", results, "--fingerprint-field", "fp")
+    assert code == 7
+    assert stdout == b"".join(JSON_LINES[number] + b"\n" for number in (0, 3))
+    assert "wrote 2 documents, left out 2" in said
+    assert "left out 1 record with an id seen before" in said
+    assert "left out 1 record that are no documents" in said
+
+
+def test_dropped_records_are_the_others(source: str, results: str) -> None:
+    code, stdout, _ = applied(source, "--from", results, "--fingerprint-field", "fp", "--dropped")
+    assert code == 7
+    assert stdout == b"".join(JSON_LINES[number] + b"\n" for number in (2, 6))
+
+
+@pytest.mark.parametrize("form", ["jsonl", "parquet"])
+def test_marked_records_have_their_cluster_and_all_their_fields(form: str, source: str, out: Path) -> None:
+    run("dedup", source, "--out", str(out), *DEDUP, form)
+    _, stdout, _ = applied(source, "--from", str(out), "--fingerprint-field", "fp", "--mark", "cluster")
+    assert stdout.startswith(b'\xef\xbb\xbf{"id":"a",  "fp":"0x1", "n": 1.50, "cluster": "a", "kept": true}\n')
+    assert [json.loads(line) for line in stdout.decode("utf-8-sig").splitlines()] == [
+        {"id": "a", "fp": "0x1", "n": 1.5, "cluster": "a", "kept": True},
+        {"id": "b", "fp": "0x3", "cluster": "a", "kept": False},
+        {"id": 7, "fp": "0xff00000000", "中": "中", "cluster": "7", "kept": True},
+        {"id": "c", "fp": "0x2", "cluster": "a", "kept": False},
+    ]
+
+
+@pytest.mark.parametrize(("name", "unpacked"), [("kept.tsv", bytes), ("kept.tsv.gz", gzip.decompress)])
+def test_lines_with_tabs_get_two_columns_and_files_appear_whole(
+    name: str, unpacked: object, out: Path, tmp_path: Path
+) -> None:
+    source = tmp_path / "in.tsv.zst"
+    source.write_bytes(zstandard.compress(b"a\tone text here\r\nb\tone text here\n"))
+    assert run("dedup", str(source), "--out", str(out)).exit_code == 0
+    arguments = ("apply", str(source), "--from", str(out), "--out", str(tmp_path / name))
+    assert run(*arguments, "--mark", "cluster").exit_code == 0
+    assert unpacked((tmp_path / name).read_bytes()) == (b"a\tone text here\ta\ttrue\nb\tone text here\ta\tfalse\n")
+    again = run(*arguments)
+    assert again.exit_code == 2
+    assert "is there already; --overwrite replaces it" in again.stderr
+    assert run(*arguments, "--overwrite").exit_code == 0
+    assert unpacked((tmp_path / name).read_bytes()) == b"a\tone text here\r\n"
+
+
+def test_of_a_folder_the_paths_are_written(out: Path, tmp_path: Path) -> None:
+    (tmp_path / "texts" / "sub").mkdir(parents=True)
+    for name in ("a.txt", "sub/b.txt", "z.txt"):
+        (tmp_path / "texts" / name).write_text("the same text in all of them")
+    (tmp_path / "texts" / "latin").write_bytes(b"caf\xe9")
+    folder = str(tmp_path / "texts")
+    run("dedup", folder, "--out", str(out), "--keep", "last")
+    result = run("apply", folder, "--from", str(out))
+    assert result.exit_code == 7
+    assert result.stdout == f"{folder}/z.txt\n"
+    marked = run("apply", folder, "--from", str(out), "--mark", "cluster")
+    assert marked.stdout == "".join(
+        f"{folder}/{name}\ta.txt\t{kept}\n"
+        for name, kept in (("a.txt", "false"), ("sub/b.txt", "false"), ("z.txt", "true"))
+    )
+
+
+def test_a_document_that_dedup_did_not_read_is_an_error_and_writes_no_file(results: str, tmp_path: Path) -> None:
+    (tmp_path / "other.jsonl").write_text('{"id": "a", "fp": "0x1"}\n{"id": "unknown", "fp": "0x2"}\n')
+    kept = tmp_path / "kept.jsonl"
+    arguments = (str(tmp_path / "other.jsonl"), "--from", results, "--fingerprint-field", "fp", "--out", str(kept))
+    result = run("apply", *arguments)
+    assert result.exit_code == 2
+    assert "other.jsonl:2: document 'unknown' is not among those that" in result.stderr
+    assert not kept.exists()
+
+
+def test_documents_that_the_inputs_lack_are_said(results: str, tmp_path: Path) -> None:
+    (tmp_path / "part.jsonl").write_text('{"id": "a", "fp": "0x1"}\n')
+    result = run("apply", str(tmp_path / "part.jsonl"), "--from", results, "--fingerprint-field", "fp")
+    assert result.exit_code == 0
+    assert "the inputs lack 3 documents that dedup read" in result.stderr
+
+
+def test_no_complete_results_are_an_error(source: str, results: str, tmp_path: Path) -> None:
+    Path(results, "stats.json").unlink()
+    for folder in (results, str(tmp_path / "none")):
+        result = run("apply", source, "--from", folder)
+        assert result.exit_code == 2
+        assert f"{folder} has no stats.json" in result.stderr
+
+
+def test_records_come_through_pipes(source: str, results: str) -> None:
+    process = own_process(
+        *("apply", "-", "--from", results, "--fingerprint-field", "fp"), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    stdout, _ = process.communicate(Path(source).read_bytes())
+    assert process.returncode == 7
+    assert stdout == b"".join(JSON_LINES[number] + b"\n" for number in (0, 3))
+
+
+def test_mark_and_dropped_exclude_each_other(source: str, results: str) -> None:
+    result = run("apply", source, "--from", results, "--mark", "cluster", "--dropped")
+    assert result.exit_code == 2
+    assert "--mark writes all documents" in result.stderr
+
+
+def test_help_shows_an_example() -> None:
+    assert "hsimhash apply pages.jsonl.gz --from pages.dedup" in run("apply", "--help").stdout

@@ -1,0 +1,176 @@
+"""`hsimhash dedup` through the real entry point."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from command_line import make_index, on_terminal, own_process, run
+
+from hsimhash import sample
+
+TEXT = "Near-duplicate pages are common on the web, and a search engine has to find {} of them quickly and cheaply. "
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "out"
+
+
+def fingerprints(path: Path, *values: int) -> str:
+    path.write_text("".join(f"d{number}\t{value:016x}\n" for number, value in enumerate(values)))
+    return str(path)
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.01)
+
+
+def test_the_sample_is_deduplicated_with_one_command(out: Path) -> None:
+    result = run("dedup", str(sample.documents()), "--out", str(out))
+    assert result.exit_code == 0, result.stderr
+    summary = json.loads(result.stdout)
+    assert summary["documents"] == summary["kept"] + summary["dropped"]
+    assert summary["dropped"] > 0
+    assert summary["out"] == str(out)
+    assert {path.name for path in out.iterdir()} == {
+        *("pairs.parquet", "clusters.parquet", "keep.txt", "drop.txt", "short.jsonl", "stats.json", "report.html")
+    }
+    assert "<table" in (out / "report.html").read_text("utf-8")
+
+
+def test_every_option_arrives(out: Path, tmp_path: Path) -> None:
+    options = "--clusters components --max-cluster-size 3 --max-distance 2 --keep last --keep shortest-id --memory 64M"
+    source = fingerprints(tmp_path / "in.tsv", 1, 1, 3)
+    result = run(
+        *("dedup", source, "--out", str(out), "--table-format", "jsonl", "--all-pairs", "--workers", "1"),
+        *options.split(),
+    )
+    assert result.exit_code == 0, result.stderr
+    assert "in.tsv holds fingerprints" in result.stderr
+    stats = json.loads((out / "stats.json").read_text())
+    assert stats["options"] == {
+        "max_distance": 2,
+        "clusters": "components",
+        "max_cluster_size": 3,
+        "keep": ["last", "shortest-id"],
+        "all_pairs": True,
+        "format": "auto",
+        "id_field": "id",
+        "text_field": "text",
+        "fingerprint_field": None,
+    }
+    assert (stats["run"]["memory_bytes"], stats["run"]["workers"]) == (64 << 20, 1)
+    assert (out / "pairs.jsonl").read_text().count("\n") == 3
+    assert (out / "keep.txt").read_text() == "d2\n"
+
+
+def test_stdin_and_other_fields_are_read(out: Path) -> None:
+    lines = [{"url": 7, "body": TEXT}, {"url": 8, "body": TEXT}]
+    arguments = ("dedup", "-", "--out", str(out), "--id-field", "url", "--text-field", "body", "--workers", "1")
+    process = own_process(*arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    stdout, _ = process.communicate("".join(json.dumps(line) + "\n" for line in lines).encode())
+    assert process.returncode == 0
+    assert json.loads(stdout)["dropped"] == 1
+    assert (out / "keep.txt").read_text() == "7\n"
+    assert "- can be read only once" in (out / "report.html").read_text("utf-8")
+
+
+def test_against_an_index_its_profile_and_matches_are_taken(out: Path, tmp_path: Path) -> None:
+    url = make_index(tmp_path, {"old": 0b11}, first_seen=42)
+    source = fingerprints(tmp_path / "in.tsv", 0, 2**64 - 1)
+    result = run("dedup", source, "--out", str(out), "--against", url, "--table-format", "jsonl")
+    assert result.exit_code == 0, result.stderr
+    assert json.loads(result.stdout)["matched"] == 1
+    expected = {"id": "d0", "old_id": "old", "distance": 2, "first_seen": 42}
+    assert json.loads((out / "matches.jsonl").read_text()) == expected
+    assert (out / "drop.txt").read_text() == "d0\n"
+
+
+def test_a_profile_that_is_not_the_indexs_is_5_and_so_is_no_index(out: Path, tmp_path: Path) -> None:
+    url, source = make_index(tmp_path), fingerprints(tmp_path / "in.tsv", 0)
+    result = run("dedup", source, "--out", str(out), "--against", url, "--profile", "zh-1")
+    assert result.exit_code == 5
+    assert run("dedup", source, "--out", str(out), "--against", f"{url}-none").exit_code == 5
+    assert not out.exists()
+
+
+def test_rejected_records_are_7(out: Path, tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl.gz").write_bytes(gzip.compress(b'nonsense\n{"id": "a", "text": "b"}'))
+    result = run("dedup", str(tmp_path / "in.jsonl.gz"), "--out", str(out))
+    assert result.exit_code == 7
+    assert f"1 record rejected, see {out / 'rejects.jsonl'}" in result.stderr
+    assert json.loads((out / "rejects.jsonl").read_text())["line"] == 1
+
+
+def test_warnings_and_cut_components_are_said(out: Path, tmp_path: Path) -> None:
+    source = fingerprints(tmp_path / "in.tsv", *[5] * 200, 4)
+    result = run("dedup", source, "--out", str(out), "--clusters", "components", "--max-cluster-size", "10")
+    assert "hsimhash: Hot fingerprint: 200 of 201 documents" in result.stderr
+    assert "1 component of more than 10 documents cut into stars" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--memory", "lots"], "'lots' is no size; write bytes, or 512M, or 2G"),
+        (["--memory", "0"], "'0' is no size"),
+        (["--keep", "best"], "no keep policy 'best'; there are: first, last"),
+        (["--clusters", "stars"], "'stars' is not one of 'star', 'components'"),
+        (["--max-cluster-size", "9"], "stars need no bound"),
+        (["--table-format", "csv"], "there is no table format 'csv'; there are: auto, parquet, jsonl"),
+        (["--max-distance", "64"], "64"),
+        (["--keep", "longest"], "keep policy longest needs texts"),
+    ],
+)
+def test_misuse_is_2_and_writes_nothing(options: list[str], message: str, out: Path, tmp_path: Path) -> None:
+    result = run("dedup", fingerprints(tmp_path / "in.tsv", 1), "--out", str(out), *options)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert not out.exists()
+
+
+def test_results_are_replaced_only_with_overwrite(out: Path, tmp_path: Path) -> None:
+    source = fingerprints(tmp_path / "in.tsv", 1, 2)
+    assert run("dedup", source, "--out", str(out)).exit_code == 0
+    again = run("dedup", source, "--out", str(out))
+    assert again.exit_code == 2
+    assert "stats.json is there already; --overwrite replaces it" in again.stderr
+    assert run("dedup", source, "--out", str(out), "--overwrite").exit_code == 0
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -9)])
+def test_a_run_that_is_ended_leaves_no_results_and_the_next_one_is_whole(
+    number: signal.Signals, code: int, out: Path, tmp_path: Path
+) -> None:
+    process = own_process("dedup", "-", "--out", str(out), "--format", "tsv", "--workers", "2", stdin=subprocess.PIPE)
+    process.stdin.write("".join(f"{n}\t{TEXT.format(n)}\n" for n in range(1000)).encode() + b"x\n")
+    process.stdin.flush()
+    wait_until((out / ".dedup.new").exists)
+    process.send_signal(number)
+    assert process.wait() == code
+    process.stdin.close()
+    assert not [path for path in out.iterdir() if not path.name.startswith(".")]
+    result = run("dedup", fingerprints(tmp_path / "in.tsv", 1, 2), "--out", str(out))
+    assert result.exit_code == 0, result.stderr
+    assert not list(out.glob(".*"))
+
+
+def test_a_terminal_is_shown_a_bar(out: Path, tmp_path: Path) -> None:
+    code, shown = on_terminal("dedup", fingerprints(tmp_path / "in.tsv", *range(2000)), "--out", str(out))
+    assert code == 0
+    assert "writing" in shown
+    assert '"documents": 2000' in shown
+
+
+def test_help_shows_an_example() -> None:
+    assert "hsimhash dedup pages.jsonl.gz --out pages.dedup" in run("dedup", "--help").stdout

@@ -1,0 +1,425 @@
+"""Documents in files → pairs, clusters, lists, numbers: against the plain way, and for every way to run it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hsimhash.dedup import DedupOptions, DedupSummary, Observer, Progress, dedup
+from hsimhash.fingerprint import Profile
+from hsimhash.index import HSimIndex
+from hsimhash.load import InputOptions, find_inputs
+from hsimhash.pairs.keep import Policy
+
+PROFILE = Profile.named("auto-1")
+TEXT = "Near-duplicate pages are common on the web, and a search engine has to find {} of them quickly and cheaply. "
+LONG = (
+    "The committee met on {} to hear what the surveyors had found along the northern shore: two wrecks, an old harbour "
+    "wall, and the remains of a mill that nobody had looked for. Its report will be printed in the spring."
+)
+
+
+def run(
+    folder: Path,
+    *inputs: Path,
+    against: HSimIndex | Profile = PROFILE,
+    said: list[str] | None = None,
+    reading: Mapping[str, str] | None = None,
+    **options: object,
+) -> DedupSummary:
+    read = InputOptions(**(reading or {}))
+    observer = Observer(say=(said if said is not None else []).append)
+    found = find_inputs([str(path) for path in inputs], read)
+    chosen = DedupOptions(reading=read, **{"table_format": "jsonl", "workers": 1, **options})
+    return dedup(found, folder, chosen, against=against, observer=observer)
+
+
+def table(folder: Path, name: str) -> list[dict[str, object]]:
+    return [json.loads(line) for line in (folder / f"{name}.jsonl").read_text("utf-8").split("\n")[:-1]]
+
+
+def rows(folder: Path, name: str) -> list[tuple[object, ...]]:
+    return [tuple(row.values()) for row in table(folder, name)]
+
+
+def ids(folder: Path, name: str) -> list[str]:
+    return (folder / f"{name}.txt").read_text("utf-8").split("\n")[:-1]
+
+
+def stats(folder: Path) -> dict[str, object]:
+    return json.loads((folder / "stats.json").read_text("utf-8"))
+
+
+def contents(folder: Path) -> dict[str, object]:
+    """All results but for what may differ from one run to the next; what is hidden is none."""
+    found: dict[str, object] = {path.name: path.read_bytes() for path in folder.glob("[!.]*")}
+    found["stats.json"] = {name: value for name, value in stats(folder).items() if name != "run"}
+    return found
+
+
+def fingerprints(path: Path, values: Sequence[int], names: Sequence[str] | None = None) -> Path:
+    chosen = names or [f"d{number}" for number in range(len(values))]
+    path.write_text("".join(f"{name}\t{value:016x}\n" for name, value in zip(chosen, values, strict=True)))
+    return path
+
+
+def pages(path: Path, texts: Sequence[str], **fields: Sequence[object]) -> Path:
+    records = [
+        {"id": f"p{number}", "text": text, **{name: values[number] for name, values in fields.items()}}
+        for number, text in enumerate(texts)
+    ]
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "out"
+
+
+# Against the plain way.
+
+
+@st.composite
+def crowds(draw: st.DrawFn) -> list[int]:
+    """Fingerprints that crowd around few places, many of them equal."""
+    centres = draw(st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=3))
+    near = st.tuples(st.sampled_from(centres), st.sets(st.integers(0, 5), max_size=5))
+    return [centre ^ sum(1 << bit for bit in bits) for centre, bits in draw(st.lists(near, max_size=25))]
+
+
+def plain_pairs(values: Sequence[int], k: int) -> list[tuple[str, str, int]]:
+    """Every pair of different fingerprints by the first document of each, and every equal one with the first."""
+    firsts = [values.index(value) for value in values]
+    return [
+        (f"d{left}", f"d{right}", bits)
+        for left in range(len(values))
+        for right in range(left + 1, len(values))
+        if (bits := (values[left] ^ values[right]).bit_count()) <= k
+        and firsts[left] == left
+        and (firsts[right] == right or bits == 0)
+    ]
+
+
+def plain_stars(values: Sequence[int], order: Sequence[int], k: int) -> dict[int, int]:
+    kept: dict[int, int] = {}
+    for one in order:
+        if one not in kept:
+            for other in order:
+                if other not in kept and (values[one] ^ values[other]).bit_count() <= k:
+                    kept[other] = one
+    return kept
+
+
+def plain_components(values: Sequence[int], order: Sequence[int], k: int) -> dict[int, int]:
+    kept: dict[int, int] = {}
+    for one in order:
+        reached = [] if one in kept else [one]
+        for at in reached:
+            kept[at] = one
+            near = [other for other in order if (values[at] ^ values[other]).bit_count() <= k]
+            reached += [other for other in near if other not in kept and other not in reached]
+    return kept
+
+
+@settings(max_examples=60)
+@given(crowds(), st.integers(0, 3), st.sampled_from(["star", "components"]), st.sampled_from(["first", "last"]))
+def test_pairs_and_clusters_are_those_of_the_plain_way(values: list[int], k: int, method: str, keep: str) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        source, folder = fingerprints(Path(name) / "in.tsv", values), Path(name) / "out"
+        reading = {"format": "fingerprints"}
+        run(folder, source, max_distance=k, clusters=method, keep=[Policy(keep)], reading=reading)
+        order = list(range(len(values)))[:: 1 if keep == "first" else -1]
+        kept = (plain_stars if method == "star" else plain_components)(values, order, k)
+        members = {its: [one for one in kept if kept[one] == its] for its in kept.values()}
+        assert rows(folder, "pairs") == plain_pairs(values, k)
+        assert rows(folder, "clusters") == [
+            (
+                f"d{number}",
+                min(f"d{one}" for one in members[kept[number]]),
+                kept[number] == number,
+                f"d{kept[number]}",
+                (value ^ values[kept[number]]).bit_count(),
+                len(members[kept[number]]),
+                max((values[a] ^ values[b]).bit_count() for a in members[kept[number]] for b in members[kept[number]]),
+            )
+            for number, value in enumerate(values)
+        ]
+        assert ids(folder, "keep") == [f"d{number}" for number in range(len(values)) if kept[number] == number]
+        assert ids(folder, "drop") == [f"d{number}" for number in range(len(values)) if kept[number] != number]
+
+
+def test_all_pairs_lists_equal_documents_with_each_other(out: Path, tmp_path: Path) -> None:
+    run(out, fingerprints(tmp_path / "in.tsv", [7, 7, 5, 7]), all_pairs=True)
+    expected = {("d0", "d1", 0), ("d0", "d3", 0), ("d1", "d3", 0), ("d0", "d2", 1), ("d1", "d2", 1), ("d2", "d3", 1)}
+    assert set(rows(out, "pairs")) == expected
+    assert len(rows(out, "pairs")) == len(expected)
+
+
+def test_a_component_that_is_too_large_is_cut_into_stars(out: Path, tmp_path: Path) -> None:
+    chain = [0, 0b111, 0b111111, 0b111111111]
+    source = fingerprints(tmp_path / "in.tsv", [*chain, 2**64 - 1, 2**64 - 1])
+    summary = run(out, source, clusters="components", max_cluster_size=3)
+    assert summary.counts["split"] == 1
+    assert ids(out, "keep") == ["d0", "d2", "d4"]
+
+
+def test_no_input_at_all_gives_empty_results(out: Path, tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text("")
+    assert run(out, tmp_path / "in.jsonl").counts["documents"] == 0
+    assert rows(out, "clusters") == rows(out, "pairs") == ids(out, "keep") == []
+
+
+# Deterministic.
+
+
+@pytest.fixture
+def crowd(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(3)
+    words = ["".join(rng.choice(list("abcdefgh"), 6)) for _ in range(400)]
+    texts = [" ".join(rng.choice(words, 60)) for _ in range(150)]
+    texts += [f"{text} {words[0]}" for text in texts[:100]] + texts[:20] + ["!", "two words", ""]
+    path = pages(tmp_path / "crowd.jsonl", texts, date=[f"2026-01-{1 + n % 28:02d}" for n in range(len(texts))])
+    with path.open("a") as file:
+        file.write('nonsense\n{"id": "p3", "text": "another text with the id of an earlier one"}\n')
+    return path
+
+
+@pytest.mark.parametrize("form", ["jsonl", "parquet"])
+def test_results_depend_on_neither_workers_nor_memory(form: str, crowd: Path, tmp_path: Path) -> None:
+    variants: list[dict[str, object]] = [{}, {"workers": 2}, {"memory_bytes": 1 << 16}, {"workers": 3}]
+    for number, variant in enumerate(variants):
+        run(tmp_path / f"out{number}", crowd, table_format=form, **variant)
+    first = contents(tmp_path / "out0")
+    assert {"rejects.jsonl", "short.jsonl", "report.html", f"pairs.{form}"} < first.keys()
+    for number in range(1, len(variants)):
+        assert contents(tmp_path / f"out{number}") == first
+
+
+def test_parquet_holds_what_json_lines_do(crowd: Path, tmp_path: Path) -> None:
+    with HSimIndex.create(f"memory://{tmp_path}") as index:
+        index.add(PROFILE.fingerprint(json.loads(crowd.read_text().partition("\n")[0])["text"]), "old", first_seen=5)
+        for form in ("jsonl", "parquet"):
+            run(tmp_path / form, crowd, table_format=form, against=index)
+    for name in ("pairs", "clusters", "matches"):
+        read = pq.read_table(tmp_path / "parquet" / f"{name}.parquet")
+        assert read.to_pylist() == table(tmp_path / "jsonl", name) != []
+
+
+# What is kept.
+
+
+def test_of_near_ones_the_policies_choose_in_their_order(out: Path, tmp_path: Path) -> None:
+    dates = ["2026-01-02", "2026-01-03T00:00:00Z", None, "2026-01-03"]
+    source = pages(tmp_path / "in.jsonl", [LONG.format("Monday")] * 4, date=dates, score=[1, 2, 9, 3])
+    run(out, source, keep=[Policy.parse("newest:date"), Policy.parse("highest:score")])
+    assert ids(out, "keep") == ["p3"]
+
+
+def test_the_longest_is_kept(out: Path, tmp_path: Path) -> None:
+    source = pages(tmp_path / "in.jsonl", [TEXT, f"{TEXT}  ", f" {TEXT}"])
+    run(out, source, keep=[Policy.parse("longest")])
+    assert ids(out, "keep") == ["p1"]
+
+
+def test_longest_is_refused_where_there_are_no_texts(out: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"longest needs texts, and input .*in.tsv holds fingerprints"):
+        run(out, fingerprints(tmp_path / "in.tsv", [1, 2]), keep=[Policy.parse("longest")])
+    assert not out.exists()
+
+
+def test_a_field_that_no_record_has_is_said(out: Path, tmp_path: Path) -> None:
+    said: list[str] = []
+    run(out, pages(tmp_path / "in.jsonl", [TEXT, TEXT]), keep=[Policy.parse("newest:dat")], said=said)
+    assert said == ['keep newest:dat: no document has a field "dat" that can be compared']
+
+
+def test_a_distance_that_no_layout_finds_is_refused_before_anything_is_read(out: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="64"):
+        run(out, fingerprints(tmp_path / "in.tsv", [1, 2]), max_distance=64)
+    assert not out.exists()
+
+
+# Records that are no documents, or not compared.
+
+
+def test_short_texts_are_kept_and_listed(out: Path, tmp_path: Path) -> None:
+    run(out, pages(tmp_path / "in.jsonl", ["!", "!", "a word", TEXT]))
+    assert ids(out, "keep") == ["p0", "p1", "p2", "p3"]
+    assert [(row["id"], row["line"], row["indexed"]) for row in table(out, "short")] == [
+        ("p0", 1, False),
+        ("p1", 2, False),
+        ("p2", 3, True),
+    ]
+    assert (stats(out)["short"], stats(out)["exact"]) == (2, 1)
+
+
+def test_a_second_record_with_an_id_is_a_repeat_or_a_reject_that_names_the_first(out: Path, tmp_path: Path) -> None:
+    first, second = tmp_path / "a.jsonl", tmp_path / "b.tsv"
+    lines = [{"id": "x", "text": TEXT}, {"id": "y", "text": LONG}, {"id": "x", "text": TEXT}, {"id": "x", "text": LONG}]
+    first.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    second.write_text(f"y\t{LONG}.\nz\t{TEXT}\nx\t{TEXT}\n")
+    summary = run(out, first, second)
+    assert (summary.counts["documents"], summary.counts["repeated"], summary.rejected) == (3, 2, 2)
+    reason = "id seen before at {}, with another text or fingerprint; the first counts"
+    assert [(row["file"], row["line"], row["reason"]) for row in table(out, "rejects")] == [
+        (str(first), 4, reason.format(f"{first}:1")),
+        (str(second), 1, reason.format(f"{first}:2")),
+    ]
+    assert ids(out, "keep") == ["x", "y"]
+    assert ids(out, "drop") == ["z"]
+
+
+def test_two_short_texts_of_one_id_are_not_taken_for_the_same(out: Path, tmp_path: Path) -> None:
+    (tmp_path / "in.tsv").write_text("x\t!\nx\t?\n")
+    assert run(out, tmp_path / "in.tsv").rejected == 1
+
+
+def test_the_place_of_a_fingerprint_is_known_among_unusual_lines(out: Path, tmp_path: Path) -> None:
+    (tmp_path / "in.tsv").write_text(f"a\t{1:016x}\n\nb\t0x2\nnonsense\nc\t{3:016x}\nc\t{4:016x}\nb\t{5:016x}\n")
+    run(out, tmp_path / "in.tsv", reading={"format": "fingerprints"})
+    found = [(row["line"], row["reason"].partition(",")[0]) for row in table(out, "rejects")]
+    assert found[1:] == [
+        (6, f"id seen before at {tmp_path / 'in.tsv'}:5"),
+        (7, f"id seen before at {tmp_path / 'in.tsv'}:3"),
+    ]
+    assert found[0][0] == 4
+
+
+def test_files_of_two_folders_with_one_name_are_told_apart(out: Path, tmp_path: Path) -> None:
+    for name, text in (("one", TEXT), ("two", LONG)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "page.txt").write_text(text)
+    run(out, tmp_path / "one", tmp_path / "two")
+    (reject,) = table(out, "rejects")
+    assert reject["file"] == str(tmp_path / "two" / "page.txt")
+    assert str(tmp_path / "one" / "page.txt") in str(reject["reason"])
+
+
+def test_what_comes_before_damage_is_used_and_the_damage_said(out: Path, tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    source = fingerprints(tmp_path / "in.tsv", rng.integers(0, 2**64, 50_000, np.uint64).tolist())
+    packed = gzip.compress(source.read_bytes())
+    (tmp_path / "in.tsv.gz").write_bytes(packed[: len(packed) // 2])
+    said: list[str] = []
+    summary = run(out, tmp_path / "in.tsv.gz", said=said)
+    assert summary.rejected == 1
+    assert 0 < int(str(summary.counts["documents"])) < 50_000
+    assert "cut off" in said[0]
+
+
+# Against a stored index.
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Iterator[HSimIndex]:
+    with HSimIndex.create(f"memory://{tmp_path}") as index:
+        yield index
+
+
+def test_documents_near_a_stored_one_give_way_to_the_nearest(out: Path, tmp_path: Path, index: HSimIndex) -> None:
+    index.add_many([0b1110000, 0b0010000], ["old-far", "old-near"], first_seen=[5, 6])
+    run(out, fingerprints(tmp_path / "in.tsv", [0, 2**64 - 1, 2**64 - 1]), against=index)
+    assert rows(out, "matches") == [("d0", "old-near", 1, 6), ("d0", "old-far", 3, 5)]
+    assert rows(out, "clusters") == [
+        ("d0", "d0", False, "old-near", 1, 2, 1),
+        ("d1", "d1", True, "d1", 0, 2, 0),
+        ("d2", "d1", False, "d1", 0, 2, 0),
+    ]
+    assert (stats(out)["matched"], stats(out)["dropped"]) == (1, 2)
+
+
+@pytest.mark.parametrize("method", ["star", "components"])
+def test_what_is_near_a_matched_document_alone_is_kept(
+    method: str, out: Path, tmp_path: Path, index: HSimIndex
+) -> None:
+    index.add(0b111, "old")
+    run(out, fingerprints(tmp_path / "in.tsv", [0, 0b111000]), against=index, clusters=method)
+    assert rows(out, "pairs") == [("d0", "d1", 3)]
+    assert ids(out, "keep") == ["d1"]
+    assert rows(out, "clusters")[0][3] == "old"
+
+
+def test_a_document_never_meets_itself(out: Path, tmp_path: Path, index: HSimIndex) -> None:
+    index.add_many([7, 7], ["d0", "d1"])
+    run(out, fingerprints(tmp_path / "in.tsv", [7, 7, 7 << 20]), against=index)
+    assert [row[:3] for row in rows(out, "matches")] == [("d0", "d1", 0), ("d1", "d0", 0)]
+    assert ids(out, "keep") == ["d2"]
+
+
+def test_matches_are_those_of_a_query_for_each_document(out: Path, tmp_path: Path, index: HSimIndex) -> None:
+    rng = np.random.default_rng(2)
+    values = rng.integers(0, 2**64, 3000, np.uint64)
+    index.add_many(values ^ np.uint64(1) << rng.integers(0, 64, 3000, np.uint64), [f"old{n}" for n in range(3000)])
+    batch = [*values[:1500].tolist(), *values[:700].tolist(), *rng.integers(0, 2**64, 500, np.uint64).tolist()]
+    run(out, fingerprints(tmp_path / "in.tsv", batch), against=index, max_distance=2)
+    queried = index.query_many(batch, max_distance=2)
+    found = [(f"d{n}", match.doc_id, match.distance) for n, matches in enumerate(queried) for match in matches]
+    assert sorted(row[:3] for row in rows(out, "matches")) == sorted(found)
+    assert [row[3] for row in rows(out, "clusters") if not row[2]] == [ones[0].doc_id for ones in queried if ones]
+
+
+def test_a_greater_distance_than_the_index_finds_is_refused(out: Path, tmp_path: Path, index: HSimIndex) -> None:
+    with pytest.raises(ValueError, match="max_distance 4 is outside 0 to 3"):
+        run(out, fingerprints(tmp_path / "in.tsv", [1]), against=index, max_distance=4)
+    assert not out.exists()
+
+
+# The report's texts, from a second look at the inputs.
+
+
+def near_texts(path: Path, form: str) -> Path:
+    texts = [LONG.format(day) for day in ("Monday", "Monday", "Tuesday")]
+    if form == "folder":
+        path.mkdir()
+        for number, text in enumerate(texts):
+            (path / f"{number}.txt").write_text(text)
+        return path
+    if form == "tsv":
+        data = "".join(f"{number}\t{text}\r\n" for number, text in enumerate(texts)).encode()
+    else:
+        data = "".join(json.dumps({"id": f"{n}", "text": text}) + "\n" for n, text in enumerate(texts)).encode()
+    named = path.with_name(f"{path.name}.{form}")
+    named.write_bytes(gzip.compress(b"\xef\xbb\xbf" + data) if form.endswith(".gz") else b"\xef\xbb\xbf" + data)
+    return named
+
+
+@pytest.mark.parametrize("form", ["jsonl", "jsonl.gz", "tsv", "folder"])
+def test_the_report_shows_texts_of_every_kind_of_input(form: str, out: Path, tmp_path: Path) -> None:
+    run(out, fingerprints(tmp_path / "before.tsv", [5]), near_texts(tmp_path / "in", form), max_distance=3)
+    assert stats(out)["dropped"] != 0
+    report = (out / "report.html").read_text("utf-8")
+    assert "Monday" in report
+    assert "before.tsv holds fingerprints alone" in report
+    assert "cannot be read again" not in report
+
+
+def test_a_report_of_inputs_that_changed_meanwhile_leaves_their_texts_out(out: Path, tmp_path: Path) -> None:
+    source = near_texts(tmp_path / "in", "jsonl")
+
+    def forget(progress: Progress) -> None:
+        if progress.stage == "find":
+            source.unlink()
+
+    found = find_inputs([str(source)], InputOptions())
+    dedup(found, out, DedupOptions(table_format="jsonl", workers=1), against=PROFILE, observer=Observer(forget))
+    report = (out / "report.html").read_text("utf-8")
+    assert "Monday" not in report
+    assert "in.jsonl cannot be read again: No such file or directory" in report
+
+
+def test_the_report_stays_small_and_the_warnings_are_in_the_numbers_too(out: Path, tmp_path: Path) -> None:
+    run(out, fingerprints(tmp_path / "in.tsv", [9] * 5000 + list(range(1 << 20, 1 << 40, 1 << 28))))
+    assert (out / "report.html").stat().st_size < 100_000
+    titles = [warning["title"] for warning in stats(out)["warnings"]]
+    assert titles == ["Giant cluster", "Hot fingerprint"]
+    assert "Hot fingerprint" in (out / "report.html").read_text("utf-8")

@@ -1,0 +1,197 @@
+"""The folder of results: whole or not at all, whatever ends a run."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_dedup import PROFILE, contents, fingerprints, ids, rows, run, stats
+
+from hsimhash.dedup import DedupOptions, Observer, Progress, dedup
+from hsimhash.errors import HsimhashError, StoreBusyError
+from hsimhash.load import InputOptions, find_inputs
+from hsimhash.pairs.keep import Policy
+
+# Of runs into folders 0, 1, 2, … the n-th kills itself before its n-th change of a name, for each is a moment at which
+# the folder is different; until one ends by itself. Prints each one's exit code.
+DOOMED = """
+import os, pathlib, sys
+import hsimhash.cli.dedup, hsimhash.dedup.report, hsimhash.settings
+from hsimhash.cli import main
+
+def doomed(method):
+    def change(*arguments, **options):
+        global left
+        left -= 1
+        if left < 0:
+            os.kill(os.getpid(), 9)
+        return method(*arguments, **options)
+    return change
+
+for left in range(100):
+    if not (child := os.fork()):
+        for name in ("replace", "unlink", "mkdir"):
+            setattr(pathlib.Path, name, doomed(getattr(pathlib.Path, name)))
+        main([*sys.argv[2:], "--out", f"{sys.argv[1]}/{left}"])
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    print("ended", code, file=sys.stderr)
+    if code != -9:
+        break
+"""
+MOMENTS = 40  # more than there are
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "out"
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return fingerprints(tmp_path / "in.tsv", [1, 2, 255 << 30, 4])
+
+
+@pytest.mark.parametrize("is_overwritten", [False, True])
+def test_a_run_killed_at_any_change_of_a_name_is_made_good_by_the_next(
+    is_overwritten: bool, source: Path, tmp_path: Path
+) -> None:
+    run(tmp_path / "whole", source)
+    whole = before = contents(tmp_path / "whole")
+    if is_overwritten:
+        other = fingerprints(tmp_path / "other.tsv", [9] * 5)
+        for moment in range(MOMENTS):
+            run(tmp_path / str(moment), other, all_pairs=True)
+        before = contents(tmp_path / "0")
+    command = ["dedup", str(source), "--table-format", "jsonl", "--quiet", *(["--overwrite"] * is_overwritten)]
+    ended = subprocess.run([sys.executable, "-c", DOOMED, str(tmp_path), *command], capture_output=True, check=True)
+    said = [line.split() for line in ended.stderr.splitlines()]
+    *killed, last = [int(words[1]) for words in said if words[0] == b"ended"]
+    assert (set(killed), last) == ({-signal.SIGKILL}, 0)
+    assert 8 < len(killed) < MOMENTS
+    for moment in range(len(killed)):
+        out = tmp_path / str(moment)
+        is_complete = (out / "stats.json").exists()
+        assert not is_complete or contents(out) in (before, whole)
+        if is_complete and not is_overwritten:
+            with pytest.raises(ValueError, match="there already"):
+                run(out, source)
+        else:
+            run(out, source, overwrite=is_overwritten)
+            assert not list(out.glob(".*"))
+        assert contents(out) == whole
+    assert contents(tmp_path / str(len(killed))) == whole
+
+
+def test_results_are_not_replaced_unasked(source: Path, out: Path, tmp_path: Path) -> None:
+    run(out, source)
+    before = contents(out)
+    with pytest.raises(ValueError, match=r"stats.json is there already; --overwrite"):
+        run(out, fingerprints(tmp_path / "other.tsv", [9]))
+    assert contents(out) == before
+
+
+def test_overwrite_leaves_nothing_of_the_results_before(source: Path, out: Path, tmp_path: Path) -> None:
+    (tmp_path / "bad.tsv").write_text("nonsense\n!\t!\n")
+    run(out, tmp_path / "bad.tsv", table_format="parquet", reading={"format": "tsv"})
+    assert (out / "rejects.jsonl").exists()
+    assert (out / "short.jsonl").exists()
+    (out / "mine.txt").write_text("not one of the results")
+    run(out, source, overwrite=True)
+    assert sorted(path.name for path in out.iterdir()) == sorted(
+        ["clusters.jsonl", "drop.txt", "keep.txt", "mine.txt", "pairs.jsonl", "report.html", "stats.json"]
+    )
+
+
+def test_files_of_others_are_not_replaced(source: Path, out: Path) -> None:
+    out.mkdir()
+    (out / "keep.txt").write_text("mine")
+    with pytest.raises(ValueError, match=r"keep.txt is there already"):
+        run(out, source)
+    assert [path.name for path in out.iterdir()] == ["keep.txt"]
+
+
+def test_a_folder_in_use_is_refused_and_left_alone(source: Path, out: Path) -> None:
+    out.mkdir()
+    (out / ".dedup.new").mkdir()
+    with (out / ".dedup.lock").open("w") as lock:
+        lock.write("4711")
+        lock.flush()
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(StoreBusyError, match="process 4711 works in"):
+            run(out, source)
+    assert sorted(path.name for path in out.iterdir()) == [".dedup.lock", ".dedup.new"]
+
+
+def test_a_failed_run_leaves_nothing(source: Path, out: Path) -> None:
+    class StopError(Exception):
+        pass
+
+    def stop(progress: Progress) -> None:
+        if progress.stage == "write":
+            raise StopError
+
+    with pytest.raises(StopError):
+        dedup(find_inputs([str(source)], InputOptions()), out, DedupOptions(), against=PROFILE, observer=Observer(stop))
+    assert list(out.iterdir()) == []
+
+
+def test_a_full_disk_is_said_and_leaves_no_results(small_disk: Callable[[str], Path], tmp_path: Path) -> None:
+    out = small_disk("1m") / "out"
+    values = np.random.default_rng(5).integers(0, 2**64, 20_000, np.uint64)
+    source = fingerprints(tmp_path / "in.tsv", values.tolist())
+    with pytest.raises(HsimhashError, match=r"cannot write .*out.*No space left on device.*free the disk"):
+        run(out, source)
+    assert list(out.iterdir()) == []
+    assert run(tmp_path / "elsewhere", source).counts["documents"] == len(values)
+
+
+def test_what_is_half_renamed_is_gone_once_the_next_run_fails(source: Path, out: Path) -> None:
+    out.mkdir()
+    (out / ".dedup.lock").touch()
+    (out / "keep.txt").write_text("d0\n")
+    with pytest.raises(ValueError, match="longest needs texts"):
+        run(out, source, keep=[Policy("longest")])
+    assert (out / "keep.txt").exists()
+    found = find_inputs([str(source)], InputOptions(format="fingerprints"))
+    source.unlink()
+    with pytest.raises(FileNotFoundError):
+        dedup(found, out, DedupOptions(), against=PROFILE)
+    assert list(out.iterdir()) == []
+
+
+def test_results_within_an_input_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "texts").mkdir()
+    with pytest.raises(ValueError, match="lies within input"):
+        run(tmp_path / "texts" / "out", tmp_path / "texts")
+    assert list((tmp_path / "texts").iterdir()) == []
+
+
+def test_a_file_in_the_folders_place_is_refused(source: Path, out: Path) -> None:
+    out.write_text("mine")
+    with pytest.raises(ValueError, match="is no folder"):
+        run(out, source)
+
+
+def test_ids_of_any_writing_come_back_as_they_were(out: Path, tmp_path: Path) -> None:
+    names = ['quote " and \\', "中文", "line\u2028separator", "percent %s", "</script>", "tab-less"]
+    run(out, fingerprints(tmp_path / "in.tsv", [1] * len(names), names))
+    assert ids(out, "keep") + ids(out, "drop") == names
+    assert [row[0] for row in rows(out, "clusters")] == names
+    assert [row[1] for row in rows(out, "pairs")] == names[1:]
+
+
+def test_the_numbers_tell_how_they_came_about(source: Path, out: Path) -> None:
+    run(out, source, memory_bytes=1 << 20, workers=1)
+    found = stats(out)
+    assert found["cluster_sizes"] == {"3": 1}
+    assert found["distances"] == {"2": 3}
+    assert found["run"]["memory_bytes"] == 1 << 20
+    assert found["run"]["seconds"].keys() == {"read", "find", "cluster", "write"}
+    assert json.dumps(found["options"]["keep"]) == '["first"]'

@@ -1,0 +1,157 @@
+import time
+from itertools import pairwise
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hsimhash.dedup import word_diff
+from hsimhash.dedup.word_diff import Part, Passages, Stretch, passages, stretches, tokens
+
+WORDS = st.lists(
+    st.sampled_from(["a", "b", "word", "字", "、", ".", " ", "\n", "\u3000", "e\u0301", "が"]), max_size=60
+)
+TEXTS = st.one_of(st.text(max_size=80), WORDS.map("".join))
+LONG = " ".join(f"word{number}" for number in range(400))
+
+
+@given(TEXTS)
+def test_joined_tokens_give_back_the_text(text: str) -> None:
+    assert "".join(tokens(text)) == text
+
+
+def test_words_are_tokens_and_so_is_each_han_character_and_each_kana() -> None:
+    assert tokens("Read  the 新聞です, now! ") == ["Read", "  the", " 新", "聞", "で", "す", ",", " now", "! "]
+
+
+def test_a_combining_mark_stays_with_its_character() -> None:
+    assert tokens("e\u0301te か\u3099") == ["e\u0301te", " か\u3099"]
+
+
+def test_a_run_without_blanks_is_cut() -> None:
+    assert [len(token) for token in tokens("x" * 100)] == [40, 40, 20]
+
+
+@given(TEXTS, TEXTS)
+def test_joined_stretches_give_back_both_texts(left: str, right: str) -> None:
+    found = stretches(left, right)
+    assert "".join(token for stretch in found for token in stretch.left) == left
+    assert "".join(token for stretch in found for token in stretch.right) == right
+
+
+@given(TEXTS, TEXTS)
+def test_equal_stretches_differ_in_white_space_only_and_take_turns_with_changes(left: str, right: str) -> None:
+    found = stretches(left, right)
+    for stretch in found:
+        words, others = ([token.strip() for token in side] for side in (stretch.left, stretch.right))
+        assert stretch.left or stretch.right
+        assert not stretch.is_equal or words == others
+    assert all(one.is_equal != other.is_equal for one, other in pairwise(found))
+
+
+@pytest.mark.parametrize("changed", [0.001, 0.05, 0.5])
+@pytest.mark.parametrize("words", [2, 6, 60, 600])
+def test_long_texts_of_few_words_are_given_back_too(words: int, changed: float) -> None:
+    random = Random(1)
+    before = [f"w{random.randrange(words)}" for _ in range(3000)]
+    after = [f"w{random.randrange(words)}" if random.random() < changed else word for word in before]
+    left, right = " ".join(["x", *before, "x"]), " ".join(["y", *after, "y"])
+    found = stretches(left, right)
+    assert "".join(token for stretch in found for token in stretch.left) == left
+    assert "".join(token for stretch in found for token in stretch.right) == right
+    assert all([*map(str.strip, stretch.left)] == [*map(str.strip, stretch.right)] for stretch in found[1::2])
+
+
+def test_a_changed_word_is_the_only_change() -> None:
+    assert stretches("one two three four five", "one two 3 four five") == [
+        Stretch(True, ["one", " two"], ["one", " two"]),
+        Stretch(False, [" three"], [" 3"]),
+        Stretch(True, [" four", " five"], [" four", " five"]),
+    ]
+
+
+def test_chinese_is_compared_by_character() -> None:
+    changes = [stretch for stretch in stretches("票价十二元，今天开始", "票价十三元，今天开始") if not stretch.is_equal]
+    assert changes == [Stretch(False, ["二"], ["三"])]
+
+
+def test_white_space_is_no_change() -> None:
+    assert all(stretch.is_equal for stretch in stretches("one  two\n\nthree ", "one two three"))
+
+
+def test_a_lone_token_that_both_share_belongs_to_the_change_around_it() -> None:
+    assert stretches("a b the c d", "a x the y d")[1] == Stretch(False, [" b", " the", " c"], [" x", " the", " y"])
+
+
+def test_a_removed_sentence_is_found_in_a_long_text_of_few_words() -> None:
+    random = Random(1)
+    words = [f"w{random.randrange(60)}" for _ in range(4000)]
+    left = " ".join(["begin", *words, "end"])
+    right = " ".join(["start", *words[:1000], *words[1010:], "stop"])
+    assert sum(len(stretch.left) for stretch in stretches(left, right) if stretch.is_equal) >= 3900
+
+
+@pytest.mark.parametrize("period", [1, 2, 3, 40, 200, 5000])
+def test_time_is_bounded_for_texts_that_repeat_themselves(period: int) -> None:
+    words = [f"w{number % period}" for number in range(10_000)]
+    start = time.process_time()
+    stretches(" ".join(["x", *words, "x"]), " ".join(["y", *reversed(words), *words[:7], "y"]))
+    assert time.process_time() - start < 5
+
+
+def test_equal_texts_have_no_passage_when_they_are_long() -> None:
+    assert passages(stretches(LONG, LONG)) == Passages((), 0)
+    assert passages(stretches("", "")) == Passages((), 0)
+
+
+def test_a_passage_is_a_change_and_a_little_of_what_is_around_it() -> None:
+    cut = passages(stretches(LONG, LONG.replace("word200 ", "changed ")))
+    ((before, change, after),) = cut.shown
+    assert before.is_equal
+    assert before.left == before.right
+    assert before.left.startswith("… word19")
+    assert before.left.endswith(" word199")
+    assert len(before.left) <= word_diff.CONTEXT_CHARS + 2
+    assert change == Part(False, " word200", " changed")
+    assert after.left.startswith(" word201 ")
+    assert after.left.endswith("word210 …")
+
+
+def test_changes_far_apart_are_passages_of_their_own_and_near_ones_share_one() -> None:
+    near = LONG.replace("word100 ", "x ").replace("word104 ", "y ")
+    assert len(passages(stretches(LONG, near)).shown) == 1
+    assert len(passages(stretches(LONG, near.replace("word300 ", "z "))).shown) == 2
+
+
+def test_nothing_is_left_out_before_the_beginning_or_after_the_end() -> None:
+    ((first, *_), (*_, last)) = passages(stretches(f"x {LONG} x", f"y {LONG} y")).shown
+    assert first == Part(False, "x", "y")
+    assert last == Part(False, " x", " y")
+
+
+@pytest.mark.parametrize("step", [2, 5, 40])
+def test_what_is_shown_is_bounded_and_the_other_changes_are_counted(step: int) -> None:
+    words = [f"word{number}" for number in range(4000)]
+    changed = ["changed" if number % step == 0 else word for number, word in enumerate(words)]
+    found = stretches(" ".join(words), " ".join(changed))
+    cut = passages(found)
+    part = max(2 * word_diff.CHANGE_CHARS + 3, 2 * word_diff.CONTEXT_CHARS)
+    for side in (1, 2):
+        chars = sum(len(part[side]) for passage in cut.shown for part in passage)
+        assert 0 < chars <= word_diff.SHOWN_CHARS + word_diff.PASSAGE_CHARS + 3 * part
+    shown = sum(not part.is_equal for passage in cut.shown for part in passage)
+    assert shown + cut.hidden == sum(not stretch.is_equal for stretch in found)
+
+
+def test_a_long_change_shows_its_beginning_and_its_end() -> None:
+    ((part,),) = passages(stretches("x" * 5000, "begin " + "y" * 5000 + " end")).shown
+    assert part.right.startswith("begin y")
+    assert " … y" in part.right
+    assert part.right.endswith("y end")
+    assert len(part.right) == 2 * word_diff.CHANGE_CHARS + 3
+
+
+def test_white_space_is_shown_as_one_blank() -> None:
+    ((_, change, _),) = passages(stretches("a b \n\n c\t d e", "a b x" + " " * 9000 + "y d e")).shown
+    assert change == Part(False, " c", " x y")

@@ -37,6 +37,16 @@ from hsimhash.store.hbase.gateway import Put
                 Options(path="/thrift", ca="/etc/ca.pem", cert="/c.pem", key="/k.pem"),
             ),
         ),
+        (
+            "hbase://gw/t?auth=kerberos&service=thrift&qop=auth-conf&protocol=compact",
+            Address(
+                "hbase",
+                (Endpoint("gw", 9091),),
+                "default",
+                "t",
+                Options(protocol="compact", auth="kerberos", service="thrift", qop="auth-conf"),
+            ),
+        ),
     ],
 )
 def test_an_address_is_read_and_written(url: str, address: Address) -> None:
@@ -71,6 +81,13 @@ def test_an_address_is_read_and_written(url: str, address: Address) -> None:
         ("hbase://gw/t?ca=/x", "go with hbase"),
         ("hbase+https://gw/t?key=/x", "needs cert="),
         ("hbase+https://gw/t?transport=framed", "HTTP has no transport="),
+        ("hbase://gw/t?auth=plain", "auth=plain is not one of kerberos"),
+        ("hbase://gw/t?auth=kerberos&qop=privacy", "qop=privacy is not one of auth, auth-int, auth-conf"),
+        ("hbase://gw/t?qop=auth", "go with auth=kerberos"),
+        ("hbase+https://gw/t?service=HTTP", "go with auth=kerberos"),
+        ("hbase://gw/t?auth=kerberos&transport=framed", "no gateway takes auth=kerberos with transport=framed"),
+        ("hbase+https://gw/t?auth=kerberos&qop=auth", "HTTP has no qop="),
+        ("hbase://gw/t?auth=kerberos&service=hbase/gw@A.ORG", "is not the first part of a principal"),
     ],
 )
 def test_what_is_wrong_with_a_url_is_named(url: str, message: str) -> None:
@@ -83,6 +100,12 @@ def test_a_password_in_a_url_is_not_repeated() -> None:
         with pytest.raises(ValueError, match="hbase") as refused:
             Address.parse(url)
         assert "secret" not in str(refused.value)
+
+
+def test_the_ticket_is_for_the_service_that_hbase_names_unless_told() -> None:
+    for url, service in (("hbase://gw/t", "hbase"), ("hbase+https://gw/t", "HTTP"), ("hbase+http://gw/t", "HTTP")):
+        assert Address.parse(f"{url}?auth=kerberos").service == service
+        assert Address.parse(f"{url}?auth=kerberos&service=thrift").service == "thrift"
 
 
 rows = st.binary(min_size=1, max_size=3)

@@ -59,11 +59,11 @@ def create_on_hbase(settings: Settings, wish: Wish) -> None:
     elif wish.is_dry_run:
         _tell(settings, address, wanted)
     else:
-        is_new = _make_table(address, wanted, is_plain_allowed=wish.is_plain_allowed)
+        is_new = _make_table(address, wanted, wish)
         _make_record(settings, is_new=is_new)
 
 
-def _make_table(address: Address, wanted: TableSettings, *, is_plain_allowed: bool) -> bool:
+def _make_table(address: Address, wanted: TableSettings, wish: Wish) -> bool:
     """Make the table where there is none; return whether it was made."""
     from hsimhash.store.hbase.admin import Admin
 
@@ -72,12 +72,13 @@ def _make_table(address: Address, wanted: TableSettings, *, is_plain_allowed: bo
         if found:
             _check_families(address, found)
             _warn_of_deviations(admin, address, wanted)
+            _warn_of_regions(admin, wish)
             return False
         try:
             if admin.can_split:
                 admin.create_table(wanted)
             else:
-                _make_plain(admin, address, wanted, is_allowed=is_plain_allowed)
+                _make_plain(admin, address, wanted, is_allowed=wish.is_plain_allowed)
         except IndexExistsError:  # another process was quicker
             return False
     return True
@@ -98,6 +99,19 @@ def _warn_of_deviations(admin: Admin, address: Address, wanted: TableSettings) -
     for one in differing:
         say(f"the table is there: {one}")
     _show(alter_lines(address, wanted, differing), "to alter it, in hbase shell:")
+    if table is None and (wanted.ttl_s, wanted.compression, wanted.family_options) != (None, "NONE", ()):
+        say(
+            "Thrift1 does not tell how the table is set, and alters none: --ttl, --compression and --family-option are "
+            "for a new one"
+        )
+
+
+def _warn_of_regions(admin: Admin, wish: Wish) -> None:
+    count = admin.region_count()
+    if wish.sample is not None or (wish.regions or count) != count:
+        say(
+            f"the table is there and keeps its {plural(count, 'region')}: --regions and --splits-from are for a new one"
+        )
 
 
 def _described(admin: Admin) -> Table | None:

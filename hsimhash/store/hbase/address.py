@@ -6,7 +6,7 @@
 | `hbase+thrift1` | the first Thrift gateway; port 9090 unless named |
 | `hbase+https`, `hbase+http` | a gateway in HTTP mode, with and without TLS; port 9091 unless named |
 
-A host without a port takes the port of the last one. IPv6 addresses stand in brackets.
+A host without a port takes the port of the last one. IPv6 addresses stand in brackets. `auth=kerberos` goes with all.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ _URL = re.compile(r"([\w+.-]+)://([^/?#]*)(/[^?#]*)?(?:\?([^#]*))?(?:#.*)?", re.
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0}
 _TABLE = re.compile(r"[\w][\w.-]*", re.ASCII)
 _NAMESPACE = re.compile(r"\w+", re.ASCII)
+_SERVICE = re.compile(r"[\w.-]+", re.ASCII)
 
 
 class Endpoint(NamedTuple):
@@ -49,6 +50,9 @@ class Options:
     ca: str = ""  # file of certificates to trust; the system's where empty
     cert: str = ""
     key: str = ""
+    auth: str = ""
+    service: str = ""  # the first part of the gateways' Kerberos principal; empty: see `Address.service`
+    qop: str = ""  # as the gateway offers where empty
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +89,11 @@ class Address:
         """Whether calls are HTTP requests."""
         return self.scheme in ("hbase+https", "hbase+http")
 
+    @property
+    def service(self) -> str:
+        """The service that the user's Kerberos ticket is for."""
+        return self.options.service or ("HTTP" if self.is_http else "hbase")
+
     def __str__(self) -> str:
         hosts = ",".join(map(str, self.gateways))
         query = urlencode(_set_options(self.options), safe="/:")
@@ -98,6 +107,22 @@ def _check_scheme(scheme: str, options: Options, url: str) -> None:
         raise ValueError(f"store {url!r}: ca=, cert= and key= go with hbase+https://")
     if options.key and not options.cert:
         raise ValueError(f"store {url!r}: key= needs cert= beside it")
+    if options.auth:
+        _check_kerberos(scheme, options, url)
+    elif options.service or options.qop:
+        raise ValueError(f"store {url!r}: service= and qop= go with auth=kerberos")
+
+
+def _check_kerberos(scheme: str, options: Options, url: str) -> None:
+    if options.transport == "framed":
+        raise ValueError(f"store {url!r}: no gateway takes auth=kerberos with transport=framed; leave one of them out")
+    if options.qop and scheme in ("hbase+https", "hbase+http"):
+        raise ValueError(f"store {url!r}: HTTP has no qop=; hbase+https:// keeps what is sent secret")
+    if options.service and not _SERVICE.fullmatch(options.service):
+        raise ValueError(
+            f"store {url!r}: service={options.service} is not the first part of a principal, such as hbase in "
+            f"hbase/gw1.example.org@EXAMPLE.ORG"
+        )
 
 
 def _shown(url: str) -> str:
@@ -133,7 +158,12 @@ def _table(path: str, url: str) -> tuple[str, str]:
 
 
 _NAMES = {field.name.removesuffix("_s"): field.name for field in fields(Options)}
-_CHOICES = {"transport": ("buffered", "framed"), "protocol": ("binary", "compact")}
+_CHOICES = {
+    "transport": ("buffered", "framed"),
+    "protocol": ("binary", "compact"),
+    "auth": ("kerberos",),
+    "qop": ("auth", "auth-int", "auth-conf"),
+}
 
 
 def _options(query: str, url: str) -> Options:

@@ -10,7 +10,7 @@ from hsimhash.store.hbase.address import Address
 from hsimhash.store.hbase.connect import TWO, first_gateway
 from hsimhash.store.hbase.connection import Connection, is_reply, tls_context
 from hsimhash.store.hbase.diagnosis import reason
-from hsimhash.store.hbase.failures import failure
+from hsimhash.store.hbase.failures import disabled, failure
 from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, DRAWER_FAMILY
 from hsimhash.store.hbase.idl import THRIFT2
 from hsimhash.store.hbase.table import FOREVER_S, TABLE_ATTRIBUTES, Family, Table, TableSettings, families
@@ -58,7 +58,7 @@ class Admin(AbstractContextManager["Admin"]):
         descriptor = THRIFT2.TTableDescriptor(
             tableName=self._table, columns=columns, attributes=_encoded(TABLE_ATTRIBUTES)
         )
-        self._create(THRIFT2.THBaseService, descriptor, list(settings.splits) or None)
+        self._create(settings.compression, THRIFT2.THBaseService, descriptor, list(settings.splits) or None)
 
     def create_plain_table(self, settings: TableSettings) -> None:
         """Make the table through Thrift1: one region, no prefix Bloom filter, no encoding, no split restriction."""
@@ -73,9 +73,9 @@ class Admin(AbstractContextManager["Admin"]):
             )
             for family in families(settings)
         ]
-        self._create(HBASE.Hbase, self._address.full_table, columns)
+        self._create(settings.compression, HBASE.Hbase, self._address.full_table, columns)
 
-    def _create(self, service: Any, *arguments: object) -> None:
+    def _create(self, compression: str, service: Any, *arguments: object) -> None:
         try:
             self._fit().call(service, "createTable", *arguments)
         except Exception as error:
@@ -89,8 +89,9 @@ class Admin(AbstractContextManager["Admin"]):
                 ) from error
             if "ompression" in message and is_reply(error):
                 raise HsimhashError(
-                    "the region servers cannot use that compression; is its codec installed on each of them? "
-                    f"'hbase org.apache.hadoop.hbase.util.CompressionTest' tells. {message.splitlines()[0]:.200}"
+                    f"the servers cannot use compression {compression} ({_why(message)}): install its codec on master "
+                    f"and region servers and start them again; 'hbase org.apache.hadoop.hbase.util.CompressionTest "
+                    f"file:///tmp/x {compression.lower()}' tries it there. GZ needs none"
                 ) from error
             raise self._meaning(error, "createTable") from error
 
@@ -117,6 +118,13 @@ class Admin(AbstractContextManager["Admin"]):
         columns = self._call(HBASE.Hbase, "getColumnDescriptors", self._address.full_table)
         return {name.rstrip(b":").decode() for name in columns}
 
+    def region_count(self) -> int:
+        """Return how many regions the table has."""
+        table = self._address.full_table
+        if self.server_type == TWO:
+            return len(self._call(THRIFT2.THBaseService, "getAllRegionLocations", table))
+        return len(self._call(HBASE.Hbase, "getTableRegions", table))
+
     def ttl_s(self) -> int | None:
         """Return after how many seconds the table drops documents or drawer rows, None: never."""
         if self.server_type == TWO:
@@ -137,6 +145,14 @@ class Admin(AbstractContextManager["Admin"]):
             return bool(self._call(THRIFT2.THBaseService, "tableExists", self._table))
         names = self._call(HBASE.Hbase, "getTableNames")
         return self._name.removeprefix("default:").encode() in names
+
+    def check_enabled(self) -> None:
+        """Raise `StoreUnavailableError` where the table is disabled.
+
+        Calls on such a table time out through Thrift2; through Thrift1 they say why.
+        """
+        if self.server_type == TWO and self._call(THRIFT2.THBaseService, "isTableDisabled", self._table):
+            raise disabled(self._name)
 
     def delete_table(self) -> None:
         """Disable and drop the table; `IndexNotFoundError` where there is none."""
@@ -186,6 +202,11 @@ class Admin(AbstractContextManager["Admin"]):
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()
+
+
+def _why(message: str) -> str:
+    line = message.splitlines()[0].partition(" Set hbase.table.sanity.checks")[0]  # what follows is no remedy
+    return line.replace("org.apache.hadoop.hbase.DoNotRetryIOException: ", "").strip(" .")[:200]
 
 
 def _encoded(values: dict[str, str]) -> dict[bytes, bytes]:

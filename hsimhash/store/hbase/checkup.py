@@ -53,6 +53,8 @@ def quick_checks(url: str) -> Iterator[Check]:
     """Look whether the index can be read through any of the gateways."""
     address = _impatient(url)
     try:
+        with Admin(address, timeout_s=address.options.timeout_s) as admin:
+            admin.check_enabled()
         gateway = open_gateway(address)
         try:
             yield check_record(HBaseStore.open(url, gateway).record)
@@ -95,6 +97,7 @@ def _check_table(admin: Admin, address: Address) -> Iterator[Check]:
     name = f"table {address.full_table.decode()}"
     if not admin.exists():
         raise IndexNotFoundError(f"there is no {name}; make it with 'hsimhash create-table'")
+    admin.check_enabled()
     yield Check(name, "ok", "is there")
     if not admin.can_describe:
         yield Check("settings", "warn", "Thrift1 does not tell how the table is set; in hbase shell: describe")

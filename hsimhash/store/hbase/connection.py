@@ -19,7 +19,9 @@ from thriftpy2.protocol.exc import TProtocolException
 from thriftpy2.thrift import TClient, TDecodeException, TException, TMessageType
 from thriftpy2.transport import TBufferedTransport, TFramedTransport, TTransportException
 
+from hsimhash.errors import HsimhashError
 from hsimhash.store.hbase.address import Address, Endpoint
+from hsimhash.store.hbase.sasl import Kerberos, KerberosError, Negotiation, SaslSocket, Wire
 
 IDLE_S = 50.0  # the gateway cuts at 60 (hbase.thrift.server.socket.read.timeout)
 
@@ -67,7 +69,7 @@ class _Socket:
 class _Http:
     """One POST for each call, over one connection; thriftpy2's own client sets time-outs for the whole process."""
 
-    def __init__(self, endpoint: Endpoint, timeout_s: float, path: str, context: ssl.SSLContext | None) -> None:
+    def __init__(self, endpoint: Endpoint, address: Address, context: ssl.SSLContext | None, timeout_s: float) -> None:
         host, port = endpoint
         self._http = (
             http.client.HTTPSConnection(host, port, timeout=timeout_s, context=context)
@@ -75,7 +77,8 @@ class _Http:
             else http.client.HTTPConnection(host, port, timeout=timeout_s)
         )
         self._http.connect()
-        self._path = path
+        self._address = address
+        self._negotiation: Negotiation | None = None
         self._request = bytearray()
         self._response: http.client.HTTPResponse | None = None
 
@@ -86,12 +89,25 @@ class _Http:
     def read(self, size: int) -> bytes:
         if self._response is None:
             self._response = self._http.getresponse()
-            if self._response.status != http.client.OK:
-                raise OSError(f"HTTP {self._response.status} {self._response.reason}")
+            self._check(self._response)
         data = self._response.read(size)
         if not data:
             raise TTransportException(TTransportException.END_OF_FILE, "the HTTP reply ended early")
         return data
+
+    def _check(self, response: http.client.HTTPResponse) -> None:
+        status = f"HTTP {response.status} {response.reason}"
+        if response.status == http.client.UNAUTHORIZED and not self._negotiation:
+            raise KerberosError(f"the gateway wants to know who asks ({status}); with Kerberos: write auth=kerberos")
+        if response.status == http.client.UNAUTHORIZED:
+            raise KerberosError(
+                f"the gateway refuses the Kerberos ticket for {self._address.service}@{self._http.host} ({status}); "
+                f"its log tells why; service= names another service"
+            )
+        if response.status != http.client.OK:
+            raise OSError(status)
+        if self._negotiation:
+            self._negotiation.check(response.getheader("WWW-Authenticate"))
 
     def write(self, data: bytes) -> None:
         self._request += data
@@ -101,21 +117,59 @@ class _Http:
             self._response.read()
             self._response = None
         body, self._request = bytes(self._request), bytearray()
-        self._http.request("POST", self._path, body, {"Content-Type": "application/x-thrift"})
+        headers = {"Content-Type": "application/x-thrift"}
+        if self._address.options.auth:  # each request proves by itself whose it is
+            self._negotiation = Negotiation(Kerberos(self._address.service, self._http.host, is_http=True))
+            headers |= self._negotiation.header()
+        self._http.request("POST", self._address.options.path, body, headers)
 
     def close(self) -> None:
         self._http.close()
 
 
+def _wire(endpoint: Endpoint, address: Address, context: ssl.SSLContext | None, timeout_s: float) -> Wire:
+    if address.is_http:
+        return _Http(endpoint, address, context, timeout_s)
+    plain = _Socket(endpoint, timeout_s)
+    if not address.options.auth:
+        return plain
+    try:
+        return SaslSocket(plain, Kerberos(address.service, endpoint.host), address.options.qop)
+    except BaseException:
+        plain.close()
+        raise
+
+
 def tls_context(address: Address) -> ssl.SSLContext | None:
-    """Return what `hbase+https://` verifies and shows, None for the other schemes."""
+    """Return what `hbase+https://` verifies and shows, None for the other schemes.
+
+    Raises:
+        HsimhashError: a file of the address cannot be used.
+    """
     if address.scheme != "hbase+https":
         return None
     options = address.options
-    context = ssl.create_default_context(cafile=options.ca or None)
+    try:
+        context = ssl.create_default_context(cafile=options.ca or None)
+    except OSError as error:
+        raise HsimhashError(f"ca={options.ca} is no file of certificates in PEM ({_said(error)})") from error
     if options.cert:
-        context.load_cert_chain(options.cert, options.key or None)
+        _load_certificate(context, options.cert, options.key)
     return context
+
+
+def _load_certificate(context: ssl.SSLContext, cert: str, key: str) -> None:
+    try:
+        context.load_cert_chain(cert, key or None, password="")  # or OpenSSL asks on the terminal
+    except OSError as error:
+        raise HsimhashError(
+            f"cert={cert}{f' and key={key} are' if key else ' is'} no certificate with its key in PEM "
+            f"({_said(error)}); the key must have no passphrase, and stands in the same file unless key= names one"
+        ) from error
+
+
+def _said(error: OSError) -> str:
+    return str(getattr(error, "reason", None) or error.strerror or error)
 
 
 class Connection:
@@ -127,9 +181,7 @@ class Connection:
         options = address.options
         self.endpoint = endpoint
         self.timeout_s = timeout_s  # to connect, then of the last call
-        self._wire = (
-            _Http(endpoint, timeout_s, options.path, context) if address.is_http else _Socket(endpoint, timeout_s)
-        )
+        self._wire = _wire(endpoint, address, context, timeout_s)
         transport: Any = TFramedTransport if options.transport == "framed" else TBufferedTransport
         self._protocol = _PROTOCOLS[options.protocol](transport(self._wire, _BUFFER_BYTES))
         self._clients: dict[ModuleType, Any] = {}

@@ -9,7 +9,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
+from hsimhash.errors import HsimhashError
 from hsimhash.store.hbase.address import Address, Endpoint
+from hsimhash.store.hbase.sasl import KerberosError, Status
 
 PROBE_S = 1.5  # for each probe: who speaks the protocol answers at once, who does not often hangs
 _REPLY_BYTES = 4096
@@ -17,6 +19,7 @@ _METHOD = b"getThriftServerType"
 
 _BINARY = struct.pack(">II", 0x80010001, len(_METHOD)) + _METHOD + struct.pack(">I", 0) + b"\x00"
 _COMPACT = b"\x82\x21\x00" + bytes([len(_METHOD)]) + _METHOD + b"\x00"
+_SASL = struct.pack(">BI", Status.START, len(_METHOD)) + _METHOD  # a mechanism that no gateway knows
 _POST = b"POST / HTTP/1.1\r\nHost: probe\r\nConnection: close\r\nContent-Type: application/x-thrift\r\n"
 
 
@@ -29,12 +32,25 @@ class Service(NamedTuple):
     scheme: str = "hbase"
     transport: str = "buffered"
     protocol: str = "binary"
+    auth: str = ""
 
 
 ZOOKEEPER = Service("ZooKeeper")
 HBASE_RPC = Service("an HBase master or region server, which speaks HBase's own RPC there")
 WEB = Service("a web server (HBase's pages are at 16010, 16030 and 9095)")
 TLS = Service("a server that wants TLS", is_gateway=True, scheme="hbase+https")
+SASL = Service("a Thrift gateway that wants Kerberos", is_gateway=True, auth="kerberos")
+SPNEGO = Service("a web server that wants Kerberos", is_gateway=True, scheme="hbase+http", auth="kerberos")
+
+# TLS's alerts about a client's certificate (RFC 8446, section 6) as OpenSSL names them; servers differ in their use.
+_ALERTS = (
+    "BAD_CERTIFICATE",
+    "CERTIFICATE_EXPIRED",
+    "CERTIFICATE_REQUIRED",
+    "CERTIFICATE_UNKNOWN",
+    "HANDSHAKE_FAILURE",
+    "UNKNOWN_CA",
+)
 
 
 def reason(error: BaseException, timeout_s: float) -> str:
@@ -59,17 +75,37 @@ def explain(endpoint: Endpoint, address: Address, error: Exception) -> str:
         return f"nothing listens at {endpoint} ({why}); is it 'hbase thrift2 start -p {endpoint.port}'?"
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"{endpoint}: {why}; name the file of its authority with ca=FILE"
+    if isinstance(error, (HsimhashError, KerberosError)):
+        return f"{endpoint}: {why}"
+    if isinstance(error, ssl.SSLError) and (error.reason or "").endswith(_ALERTS):
+        return f"{endpoint}: {why}; {_certificate_remedy(address)}"
     try:
         found = identify(endpoint)
     except OSError as probe_error:
         return f"{endpoint}: {reason(probe_error, PROBE_S)}; is the host up, and the port open in its firewall?"
-    return f"{endpoint}: {why}" if found is None else f"{endpoint} is {found.name}; {_advice(endpoint, address, found)}"
+    is_https = address.scheme == "hbase+https"
+    if found is None or (found is TLS and is_https):
+        return f"{endpoint}: {why}{f'; {_certificate_remedy(address)}' if is_https and _is_cut(error) else ''}"
+    return f"{endpoint} is {found.name}; {_advice(endpoint, address, found)}"
+
+
+def _is_cut(error: Exception) -> bool:
+    # A server that closes at once may take the alert back that says why.
+    return isinstance(error, (ssl.SSLEOFError, ConnectionResetError, BrokenPipeError))
+
+
+def _certificate_remedy(address: Address) -> str:
+    if address.options.cert:
+        return f"it does not accept the certificate of cert={address.options.cert}: is that by an authority it trusts?"
+    return "does it ask for a client certificate? name its file with cert=FILE, and that of its key with key=FILE"
 
 
 def _advice(endpoint: Endpoint, address: Address, found: Service) -> str:
     if not found.is_gateway:
         return "name the port of a Thrift gateway, as 'hbase thrift2 start -p 9091' has it"
-    options = replace(address.options, transport=found.transport, protocol=found.protocol)
+    options = replace(address.options, transport=found.transport, protocol=found.protocol, auth=found.auth)
+    if not found.auth:
+        options = replace(options, service="", qop="")
     right = replace(address, scheme=found.scheme, gateways=(endpoint,), options=options)
     return (
         f"write {right}" if str(right) != str(replace(address, gateways=(endpoint,))) else "it answers now: try again"
@@ -115,6 +151,11 @@ def _read_framed(answer: bytes) -> Service | None:
     return _gateway(answer, "framed", "binary") if answer[4:7] == b"\x80\x01\x00" else None
 
 
+def _read_sasl(answer: bytes) -> Service | None:
+    is_sasl = answer[:1] in (bytes([Status.BAD]), bytes([Status.ERROR])) and _METHOD in answer
+    return SASL if is_sasl else None
+
+
 def _read_compact(answer: bytes) -> Service | None:
     return _gateway(answer, "buffered", "compact") if answer.startswith(b"\x82") else None
 
@@ -128,6 +169,8 @@ def _read_http(answer: bytes) -> Service | None:
         return _gateway(answer, "buffered", "binary", "hbase+http")
     if b"400 Bad Request" in answer and b"TLS" in answer.upper():
         return TLS
+    if answer.startswith(b"HTTP/1.1 401") and b"WWW-Authenticate: Negotiate" in answer:
+        return SPNEGO
     return WEB if answer.startswith(b"HTTP/") else None
 
 
@@ -157,6 +200,7 @@ def _framed(request: bytes) -> bytes:
 
 _PROBES: tuple[tuple[bytes, Callable[[bytes], Service | None]], ...] = (
     (_BINARY, _read_socket),
+    (_SASL, _read_sasl),
     (_framed(_BINARY), _read_framed),
     (_COMPACT, _read_compact),
     (_framed(_COMPACT), _read_framed_compact),

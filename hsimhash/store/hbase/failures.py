@@ -13,7 +13,7 @@ from thriftpy2.thrift import TApplicationException
 from hsimhash.errors import CorruptionError, HsimhashError, IndexNotFoundError, StoreUnavailableError
 
 _JAVA = re.compile(r"(?:[\w$]+\.)+([A-Z]\w*(?:Exception|Error))")
-_NO_TABLE = {"TableNotFoundException", "TableNotEnabledException", "NamespaceNotFoundException"}
+_NO_TABLE = {"TableNotFoundException", "NamespaceNotFoundException"}
 _WORTH_A_RETRY = {
     "CallQueueTooBigException",
     "CallTimeoutException",
@@ -49,8 +49,10 @@ def failure(error: Exception, method: str, table: str, gateway: object) -> Hsimh
     message = str(getattr(error, "message", None) or error)
     classes = _JAVA.findall(message)
     what = f"{method} on {table}: {_first_line(message)}"
+    if "TableNotEnabledException" in classes:
+        return disabled(table)
     if _NO_TABLE & set(classes) or _is_but_the_table(message, table.removeprefix("default:")):
-        return IndexNotFoundError(f"no enabled table {table} there ({what}); make one with 'hsimhash create-table'")
+        return IndexNotFoundError(f"there is no table {table} ({what}); make one with 'hsimhash create-table'")
     if "NoSuchColumnFamilyException" in classes:
         return CorruptionError(
             f"table {table} lacks a column family ({what}); was it made with 'hsimhash create-table'?"
@@ -68,8 +70,13 @@ def failure(error: Exception, method: str, table: str, gateway: object) -> Hsimh
     return RefusedError(f"the servers refuse: {what}")
 
 
+def disabled(table: str) -> StoreUnavailableError:
+    """Return the error that says so of a table."""
+    return StoreUnavailableError(f"table {table} is disabled; enable it in hbase shell: enable '{table}'")
+
+
 def _is_but_the_table(message: str, table: str) -> bool:
-    # All that Thrift2 says of a table that is missing or disabled: its name, in a batch once for all its rows.
+    # All that Thrift2 says of a table that is missing: its name, in a batch once for all its rows.
     line = re.sub(r"^[\w.$]+Exception: ", "", _first_line(message))
     return bool(re.fullmatch(rf"(?:Failed \d+ actions?: )?{re.escape(table)}(?:: \d+ times?,.*)?", line))
 

@@ -28,6 +28,7 @@ def create_hbase_store(url: str, record: Record, settings: TableSettings | None 
     with Admin(address) as admin:
         if not admin.exists():
             _create_table(admin, settings or TableSettings(tuple(splits(record.layout, AUTO_REGIONS))))
+        admin.check_enabled()
         times = _times(admin)
     gateway = open_gateway(address)
     try:
@@ -52,6 +53,7 @@ def open_hbase_store(url: str, *, exclusive: bool = False) -> HBaseStore:
     with Admin(address) as admin:
         if not admin.exists():
             raise IndexNotFoundError(f"no index at {url}: there is no such table; 'hsimhash create-table' makes one")
+        admin.check_enabled()
         times = _times(admin)
     gateway = open_gateway(address)
     try:

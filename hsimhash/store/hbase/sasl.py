@@ -1,0 +1,251 @@
+"""Kerberos: SASL's frames on a socket, `Authorization: Negotiate` over HTTP.
+
+A frame of the negotiation is a status (1 byte), a length (4 bytes, big-endian) and a message; afterwards each frame is
+a length and bytes, sealed as negotiated. thriftpy2's own SASL transport wants the C library `sasl` and cuts what it
+writes into frames of 4 KB.
+
+Sources: RFC 4752 (the mechanism GSSAPI), RFC 4559 (Negotiate), Thrift's TSaslTransport.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from base64 import b64decode, b64encode
+from binascii import Error as Base64Error
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import IntEnum
+from importlib import import_module
+from typing import Any, Protocol
+
+LAYERS = {"auth": 1, "auth-int": 2, "auth-conf": 4}  # the security layers' bits in RFC 4752, weakest first
+
+_LONGEST = 0xFFFFFF  # what the mechanism can say of how much we take in one frame
+_SPNEGO = "1.3.6.1.5.5.2"
+
+
+class KerberosError(OSError):
+    """Kerberos failed; the message says why and what to do."""
+
+
+class Status(IntEnum):
+    """What a frame of the negotiation is."""
+
+    START = 1
+    OK = 2
+    BAD = 3
+    ERROR = 4
+    COMPLETE = 5
+
+
+class Wire(Protocol):
+    """A socket as thriftpy2's transports use it."""
+
+    @property
+    def socket(self) -> socket.socket | None: ...
+    def read(self, size: int) -> bytes: ...
+    def write(self, data: bytes) -> None: ...
+    def flush(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class Context(Protocol):
+    """A client's side of a security context with one service."""
+
+    @property
+    def is_complete(self) -> bool: ...
+    def step(self, token: bytes | None = None) -> bytes: ...
+    def wrap(self, data: bytes, *, is_secret: bool) -> bytes: ...
+    def unwrap(self, data: bytes, *, is_secret: bool) -> bytes: ...
+    def largest(self, size: int, *, is_secret: bool) -> int: ...
+
+
+class Kerberos:
+    """`Context` by the user's ticket, for a service such as `hbase` on a host."""
+
+    def __init__(self, service: str, host: str, *, is_http: bool = False) -> None:
+        self._gssapi = _library()
+        self._service = f"{service}@{host}"
+        with self._explained():
+            name = self._gssapi.Name(self._service, self._gssapi.NameType.hostbased_service)
+            mechanism = self._gssapi.OID.from_int_seq(_SPNEGO) if is_http else self._gssapi.MechType.kerberos
+            self._context = self._gssapi.SecurityContext(name=name, mech=mechanism, usage="initiate")
+
+    @property
+    def is_complete(self) -> bool:
+        return bool(self._context.complete)
+
+    def step(self, token: bytes | None = None) -> bytes:
+        """Take the service's token, None at first, and return the next one for it."""
+        with self._explained():
+            return self._context.step(token) or b""
+
+    def wrap(self, data: bytes, *, is_secret: bool) -> bytes:
+        """Seal bytes for the service."""
+        with self._explained():
+            return bytes(self._context.wrap(data, is_secret).message)
+
+    def unwrap(self, data: bytes, *, is_secret: bool) -> bytes:
+        """Return what the service sealed; `KerberosError` where it was changed, or is not secret as it must be."""
+        with self._explained():
+            found = self._context.unwrap(data)
+        if is_secret and not found.encrypted:
+            raise KerberosError(f"{self._service} sent in the clear what qop=auth-conf keeps secret")
+        return bytes(found.message)
+
+    def largest(self, size: int, *, is_secret: bool) -> int:
+        """Return how many bytes fit into `size` sealed ones."""
+        with self._explained():
+            return int(self._context.get_wrap_size_limit(size, is_secret))
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        errors = self._gssapi.exceptions
+        try:
+            yield
+        except (errors.MissingCredentialsError, errors.ExpiredCredentialsError) as error:
+            raise KerberosError(f"there is no valid Kerberos ticket ({_said(error)}); 'kinit' gets one") from error
+        except errors.GSSError as error:
+            raise KerberosError(
+                f"Kerberos failed for {self._service} ({_said(error)}); the gateway's principal must be SERVICE/HOST "
+                f"with the URL's host; service= names another SERVICE"
+            ) from error
+
+
+def _library() -> Any:
+    try:
+        return import_module("gssapi")
+    except ImportError as error:
+        raise KerberosError(
+            f"auth=kerberos needs the library gssapi ({error}); pip install 'hsimhash[kerberos]', with the headers of "
+            f"MIT Kerberos there (Debian: libkrb5-dev)"
+        ) from error
+
+
+def _said(error: Any) -> str:
+    # The minor status is the mechanism's own and tells most; MIT's texts name the ticket cache and the principal.
+    texts = [*error.get_all_statuses(error.min_code, False), *error.get_all_statuses(error.maj_code, True)]
+    return next((text for text in texts if text and not text.startswith("Success")), str(error))
+
+
+class SaslSocket:
+    """A socket on which both sides have proved who they are, and whose bytes are sealed as agreed."""
+
+    def __init__(self, plain: Wire, context: Context, qop: str = "") -> None:
+        """Negotiate; without `qop` the strongest layer that the gateway offers."""
+        self._plain = plain
+        self._context = context
+        self._layer = LAYERS["auth"]
+        self._frame_bytes = 0  # of what is to be sealed, at most
+        self._out = bytearray()
+        self._in = memoryview(b"")
+        self._agree_on_context()
+        self._agree_on_layer(qop)
+
+    @property
+    def socket(self) -> socket.socket | None:
+        return self._plain.socket
+
+    @property
+    def _is_secret(self) -> bool:
+        return self._layer == LAYERS["auth-conf"]
+
+    def _agree_on_context(self) -> None:
+        first = self._context.step()
+        self._say(Status.START, b"GSSAPI")
+        self._say(Status.OK, first)
+        while not self._context.is_complete:
+            self._say(Status.OK, self._context.step(self._hear(Status.OK)))
+
+    def _agree_on_layer(self, qop: str) -> None:
+        offer = self._context.unwrap(self._hear(Status.OK), is_secret=False)
+        if len(offer) != 4:
+            raise KerberosError(f"the gateway's offer of security layers has {len(offer)} bytes instead of 4")
+        self._layer = _chosen(offer[0], qop)
+        longest = 0
+        if self._layer != LAYERS["auth"]:
+            longest = _LONGEST
+            self._frame_bytes = self._context.largest(int.from_bytes(offer[1:]), is_secret=self._is_secret)
+        answer = bytes([self._layer]) + longest.to_bytes(3)
+        self._say(Status.OK, self._context.wrap(answer, is_secret=False))
+        self._hear(Status.COMPLETE)
+
+    def _say(self, status: Status, message: bytes) -> None:
+        self._plain.write(struct.pack(">BI", status, len(message)) + message)
+
+    def _hear(self, awaited: Status) -> bytes:
+        status, length = struct.unpack(">BI", self._exactly(5))
+        if status not in list(Status):
+            raise KerberosError(f"the gateway does not speak SASL: it answered with status {status}")
+        message = self._exactly(length)
+        if status in (Status.BAD, Status.ERROR):
+            raise KerberosError(f"the gateway refuses: {message.decode(errors='replace')[:200]}; its log tells more")
+        if status != awaited:
+            raise KerberosError(f"the gateway answered {Status(status).name} where {awaited.name} was due")
+        return message
+
+    def _exactly(self, size: int) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            data += self._plain.read(size - len(data))
+        return bytes(data)
+
+    def read(self, size: int) -> bytes:
+        while not self._in:
+            frame = self._exactly(int.from_bytes(self._exactly(4)))
+            self._in = memoryview(self._opened(frame))
+        data, self._in = self._in[:size], self._in[size:]
+        return bytes(data)
+
+    def _opened(self, frame: bytes) -> bytes:
+        return frame if self._layer == LAYERS["auth"] else self._context.unwrap(frame, is_secret=self._is_secret)
+
+    def write(self, data: bytes) -> None:
+        self._out += data
+
+    def flush(self) -> None:
+        data, self._out = bytes(self._out), bytearray()
+        self._plain.write(b"".join(len(frame).to_bytes(4) + frame for frame in self._frames(data)))
+
+    def _frames(self, data: bytes) -> Iterator[bytes]:
+        if self._layer == LAYERS["auth"]:
+            yield data
+            return
+        for start in range(0, len(data), self._frame_bytes):
+            yield self._context.wrap(data[start : start + self._frame_bytes], is_secret=self._is_secret)
+
+    def close(self) -> None:
+        self._plain.close()
+
+
+def _chosen(offered: int, qop: str) -> int:
+    names = [name for name, layer in LAYERS.items() if layer & offered]
+    if not names or (qop and qop not in names):
+        raise KerberosError(
+            f"the gateway offers qop={' or '.join(names) or 'nothing known'}, not qop={qop or 'any'}; "
+            f"its hbase.thrift.security.qop decides: leave qop= out to take what it offers"
+        )
+    return LAYERS[qop or names[-1]]
+
+
+class Negotiation:
+    """Who asks for one HTTP request, and whether the gateway has proved who it is."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def header(self) -> dict[str, str]:
+        """Return the header of the request."""
+        return {"Authorization": f"Negotiate {b64encode(self._context.step()).decode()}"}
+
+    def check(self, answer: str | None) -> None:
+        """Read the reply's `WWW-Authenticate`; `KerberosError` where it does not prove the gateway."""
+        words = (answer or "").split()
+        if len(words) == 2 and words[0].lower() == "negotiate" and not self._context.is_complete:
+            try:
+                self._context.step(b64decode(words[1], validate=True))
+            except Base64Error as error:
+                raise KerberosError(f"the gateway's proof of who it is cannot be read ({error})") from error
+        if not self._context.is_complete:
+            raise KerberosError("the gateway did not prove who it is: its reply has no token in WWW-Authenticate")

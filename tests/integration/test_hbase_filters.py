@@ -1,0 +1,71 @@
+"""Batches of queries on a real HBase whose gateway does not take filters, and which rows there are."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hbase_server import Gateways
+
+from hsimhash.rowkey import ROWKEY_BYTES
+from hsimhash.store.hbase import thrift2
+from hsimhash.store.hbase.address import Address
+from hsimhash.store.hbase.admin import Admin
+from hsimhash.store.hbase.connect import open_gateway
+from hsimhash.store.hbase.table import TableSettings
+from hsimhash.store.hbase.thrift2 import SINGLE_SCANS, Thrift2Gateway
+
+ROWS = [bytes([number, 1, 2, 3, 4]) + bytes(8) for number in range(0, 250, 2)]
+
+
+@pytest.fixture(scope="module")
+def table(hbase: Gateways) -> Iterator[str]:
+    """A table of two regions that holds `ROWS`."""
+    name = f"filters-{uuid.uuid4().hex}"
+    address = Address.parse(f"hbase://{hbase.host}:{hbase.thrift2_port}/{name}?timeout=60s&deadline=120s")
+    with Admin(address) as admin:
+        admin.create_table(TableSettings(splits=(b"\x80\x00\x00\x00",)))
+        gateway = open_gateway(address)
+        gateway.put_rows(np.frombuffer(b"".join(ROWS), np.uint8).reshape(-1, ROWKEY_BYTES))
+        gateway.close()
+        yield name
+        admin.delete_table()
+
+
+@pytest.mark.parametrize("filter_bytes", [b"\x0a\x01x\x12\x00", None], ids=["unknown", "none"])
+def test_a_gateway_that_takes_no_filters_is_asked_range_by_range(
+    hbase: Gateways, table: str, monkeypatch: pytest.MonkeyPatch, filter_bytes: bytes | None
+) -> None:
+    # A filter that the gateway does not know stands for one that it refuses; none, for one that it passes over.
+    filters: list[int] = []
+
+    def refused(ranges: list[tuple[bytes, bytes]]) -> bytes | None:
+        filters.append(len(ranges))
+        return filter_bytes
+
+    monkeypatch.setattr(thrift2, "row_ranges", refused)
+    gateway = open_gateway(Address.parse(f"hbase://{hbase.host}:{hbase.thrift2_port}/{table}?timeout=60s"))
+    assert isinstance(gateway, Thrift2Gateway)
+    ranges = [(row, row + b"\x00") for row in ROWS[::2]]
+    ranges += [(b"\x7f\xff", b"\x7f\xff\x00"), (b"\xff", b"\xff\x00")]  # empty, so that others come at the ends
+    assert len(ranges) > SINGLE_SCANS
+    assert sorted(row.tobytes() for row in gateway.scan(ranges)) == ROWS[::2]
+    asked = len(filters)
+    assert asked > 0
+    assert sorted(row.tobytes() for row in gateway.scan(ranges)) == ROWS[::2]
+    assert len(filters) == asked  # once refused, never asked again
+    gateway.close()
+
+
+@pytest.mark.parametrize("idl", ["thrift2", "thrift1"])
+def test_which_rows_there_are_is_told_one_by_one(hbase: Gateways, table: str, idl: str) -> None:
+    port = hbase.thrift2_port if idl == "thrift2" else hbase.thrift1_port
+    gateway = open_gateway(Address.parse(f"hbase://{hbase.host}:{port}/{table}?timeout=60s"))
+    absent = [row[:-1] + b"\x01" for row in ROWS]
+    mixed = [row for pair in zip(absent, ROWS, strict=True) for row in pair]
+    assert gateway.holds(mixed) == [False, True] * len(ROWS)
+    assert gateway.holds([ROWS[0], absent[0], ROWS[0]]) == [True, False, True]
+    assert gateway.holds([]) == []
+    gateway.close()

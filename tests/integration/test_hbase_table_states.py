@@ -1,0 +1,73 @@
+"""What the commands say of a table that is disabled, is there with other regions, or has a codec that is not."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import happybase
+import pytest
+from command_line import run
+from hbase_server import Gateways
+
+from hsimhash.store.hbase.address import Address
+from hsimhash.store.hbase.admin import Admin
+
+
+@pytest.fixture
+def stores(hbase: Gateways) -> Iterator[tuple[str, str]]:
+    """A table's URLs through Thrift2 and Thrift1."""
+    name = f"states-{uuid.uuid4().hex[:8]}"
+    second = f"hbase://{hbase.host}:{hbase.thrift2_port}/{name}"
+    yield second, f"hbase+thrift1://{hbase.host}:{hbase.thrift1_port}/{name}"
+    with Admin(Address.parse(second)) as admin:
+        if admin.exists():
+            admin.delete_table()
+
+
+def test_a_disabled_table_is_named_and_so_is_the_remedy(hbase: Gateways, stores: tuple[str, str]) -> None:
+    assert run("create-table", "--store", stores[0], "--layout", "4").exit_code == 0
+    name = Address.parse(stores[0]).table
+    plain = happybase.Connection(hbase.host, hbase.thrift1_port, timeout=60_000)
+    plain.disable_table(name)
+    for store in stores:
+        for command in (["status"], ["query", "--id", "a"], ["create-table", "--layout", "4"]):
+            result = run(*command, "--store", store)
+            assert result.exit_code == 4, result.stderr
+            assert f"is disabled; enable it in hbase shell: enable 'default:{name}'" in result.stderr
+        for command in (["doctor"], ["doctor", "--quick"]):
+            result = run(*command, "--store", store)
+            assert result.exit_code == 4
+            assert f"enable it in hbase shell: enable 'default:{name}'" in result.stdout
+        assert "+ create record" not in run("create-table", "--layout", "4", "--dry-run", "--store", store).stdout
+    plain.enable_table(name)
+    plain.close()
+    assert run("status", "--store", stores[0]).exit_code == 0
+
+
+def test_a_table_that_is_there_keeps_its_regions(stores: tuple[str, str], tmp_path: Path) -> None:
+    sample = tmp_path / "sample.tsv"
+    sample.write_text("".join(f"{number * 0x0123456789ABCDEF % 2**64:016x}\n" for number in range(100)))
+    assert run("create-table", "--store", stores[0], "--layout", "4", "--regions", "3").exit_code == 0
+    for store in stores:
+        for options in (["--regions", "5"], ["--regions", "3", "--splits-from", str(sample)]):
+            result = run("create-table", "--store", store, "--layout", "4", *options)
+            assert result.exit_code == 0
+            assert "keeps its 3 regions" in result.stderr
+        for silent in ([], ["--regions", "3"]):
+            assert "keeps its" not in run("create-table", "--store", store, "--layout", "4", *silent).stderr
+    told = run("create-table", "--store", stores[1], "--layout", "4", "--compression", "GZ")
+    assert told.exit_code == 0
+    assert "--compression and --family-option are for a new one" in told.stderr
+
+
+def test_a_codec_that_is_not_installed_is_explained(stores: tuple[str, str]) -> None:
+    for store, options in ((stores[0], []), (stores[1], ["--allow-plain"])):
+        result = run("create-table", "--store", store, "--layout", "4", "--compression", "lzo", *options)
+        assert result.exit_code == 1
+        assert "the servers cannot use compression LZO (" in result.stderr
+        assert "install its codec" in result.stderr
+        assert "CompressionTest file:///tmp/x lzo' tries it there. GZ needs none" in result.stderr
+        assert "sanity" not in result.stderr
+    assert run("create-table", "--store", stores[0], "--layout", "4", "--compression", "gz").exit_code == 0

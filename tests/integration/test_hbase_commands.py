@@ -6,6 +6,7 @@ import itertools
 import json
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import happybase
 import numpy as np
@@ -202,3 +203,22 @@ def test_on_a_read_only_gateway_all_but_writing_is_well(own_hbase: HBaseServer, 
         assert written.exit_code == 6
         assert "ok    read" in written.stdout
         assert "ead-only" in written.stdout
+
+
+def test_dedup_against_an_index_on_hbase_and_an_embedded_one_gives_the_same(store: str, tmp_path: Path) -> None:
+    embedded = f"lmdb://{tmp_path}/index"
+    stored, fresh = tmp_path / "stored.tsv", tmp_path / "fresh.tsv"
+    stored.write_text("".join(f"old-{number}\t{number << 20:016x}\n" for number in range(50)))
+    fresh.write_text("".join(f"new-{number}\t{(number << 20) ^ (1 << number % 7):016x}\n" for number in range(25, 75)))
+    results = []
+    for number, url in enumerate((store, embedded)):
+        done("create-table", "--store", url, "--layout", "4")
+        done("ingest", str(stored), "--store", url, "--job", str(tmp_path / f"job-{number}"))
+        out = tmp_path / f"out-{number}"
+        summary = json.loads(done("dedup", str(fresh), "--out", str(out), "--against", url, "--table-format", "jsonl"))
+        assert summary["dropped"] >= 25
+        matches = [json.loads(line) for line in (out / "matches.jsonl").read_text().splitlines()]
+        assert {match["id"] for match in matches} >= {f"new-{number}" for number in range(25, 50)}
+        found = [(match["id"], match["old_id"], match["distance"]) for match in matches]
+        results.append((found, (out / "keep.txt").read_text(), (out / "clusters.jsonl").read_text()))
+    assert results[0] == results[1]

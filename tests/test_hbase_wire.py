@@ -7,12 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
-from thriftpy2.protocol import TBinaryProtocol
-from thriftpy2.transport import TMemoryBuffer
 
 from hsimhash.store.hbase.gateway import DRAWER_FAMILY, Put
 from hsimhash.store.hbase.idl import THRIFT2
-from hsimhash.store.hbase.wire import in_order, put_arguments, put_bytes, row_puts
+from hsimhash.store.hbase.wire import in_order, put_arguments, put_bytes, row_puts, scan_arguments, struct_bytes
 
 puts = st.builds(Put, st.binary(max_size=300), st.binary(max_size=3), st.binary(max_size=300), st.binary(max_size=30))
 drawer_rows = st.integers(0, 20).flatmap(lambda count: arrays(np.uint8, (count, 13), elements=st.integers(0, 255)))
@@ -27,16 +25,21 @@ def written(table: bytes, wanted: list[Put]) -> bytes:
         )
         for put in wanted
     ]
-    buffer = TMemoryBuffer()
-    protocol = TBinaryProtocol(buffer)
-    THRIFT2.THBaseService.putMultiple_args(table=table, tputs=tputs).write(protocol)
-    buffer_bytes: bytes = buffer.getvalue()
-    return buffer_bytes
+    return struct_bytes(THRIFT2.THBaseService.putMultiple_args(table=table, tputs=tputs))
 
 
 @given(st.binary(max_size=30), st.lists(puts, max_size=5))
 def test_puts_are_written_as_thrift_does(table: bytes, wanted: list[Put]) -> None:
     assert put_arguments(table, b"".join(map(put_bytes, wanted)), len(wanted)) == written(table, wanted)
+
+
+@given(st.binary(max_size=30), st.binary(max_size=20), st.binary(max_size=20), st.integers(1, 2**31 - 1))
+def test_scans_are_written_as_thrift_does(table: bytes, start: bytes, stop: bytes, limit: int) -> None:
+    rest = {"columns": [THRIFT2.TColumn(family=DRAWER_FAMILY)], "caching": limit, "limit": limit}
+    scan = THRIFT2.TScan(startRow=start, stopRow=stop, **rest)
+    arguments = THRIFT2.TRowScan.getScannerResults_args(table=table, tscan=scan, numRows=limit)
+    rest_bytes = struct_bytes(THRIFT2.TScan(**rest))
+    assert scan_arguments(table, start, stop, rest_bytes, limit) == struct_bytes(arguments)
 
 
 @given(drawer_rows)

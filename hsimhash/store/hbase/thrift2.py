@@ -23,7 +23,7 @@ from hsimhash.store.hbase.filters import columns_after, first_columns, merged, r
 from hsimhash.store.hbase.gateway import DRAWER_FAMILY, Cell, Change, Deletion, Gateway, Put, Region
 from hsimhash.store.hbase.idl import THRIFT2
 from hsimhash.store.hbase.pool import Pool, Steps, Task, one_call
-from hsimhash.store.hbase.wire import in_order, put_arguments, put_bytes, row_puts
+from hsimhash.store.hbase.wire import in_order, put_arguments, put_bytes, row_puts, scan_arguments, struct_bytes
 
 SINGLE_SCANS = 40  # so many ranges are scanned one by one; measured: beyond, one filter for each region is faster
 REGIONS_AGE_S = 300.0
@@ -31,8 +31,14 @@ REGIONS_AGE_S = 300.0
 _RANGES = 1_000  # in one filter, which region servers search at every hop
 _BATCH_SCANS = 4  # of one batch at once: each keeps a region server busy; measured: ten are a third slower than four
 _WRITERS = 4  # connections of one `put` or `get`: more do not make a gateway faster
-_DRAWER_COLUMNS = [THRIFT2.TColumn(family=DRAWER_FAMILY)]
 _PREAD = THRIFT2.TReadType.PREAD
+_ROW_SCAN = {
+    "columns": [THRIFT2.TColumn(family=DRAWER_FAMILY)],
+    "caching": PAGE_ROWS,
+    "readType": _PREAD,
+    "limit": PAGE_ROWS,
+}
+_ROW_SCAN_BYTES = struct_bytes(THRIFT2.TScan(**_ROW_SCAN))
 
 Range = tuple[bytes, bytes]
 
@@ -56,13 +62,13 @@ class Thrift2Gateway(Gateway):
         disjoint = merged(ranges)
         if len(disjoint) > SINGLE_SCANS and self._takes_filters:
             try:
-                groups = self._by_region(disjoint)
-                return self._scan([_RowScan(self._table, group) for group in groups], _BATCH_SCANS)
+                return self._scan(self._by_region(disjoint), _BATCH_SCANS)
             except RefusedError:
                 self._takes_filters = False
-        return self._scan([_RowScan(self._table, [one]) for one in disjoint], self._width)
+        return self._scan([[one] for one in disjoint], self._width)
 
-    def _scan(self, scans: list[_RowScan], width: int) -> NDArray[np.uint8]:
+    def _scan(self, groups: list[list[Range]], width: int) -> NDArray[np.uint8]:
+        scans = [_RowScan(self._table, group, is_binary=self._is_binary) for group in groups]
         self._pool.run([scan.steps for scan in scans], width=width)
         joined = b"".join(chain.from_iterable(scan.pages for scan in scans))
         return np.frombuffer(joined, np.uint8).reshape(-1, ROWKEY_BYTES)
@@ -201,9 +207,10 @@ class Thrift2Gateway(Gateway):
 class _RowScan:
     """The rows within ascending, disjoint ranges, page by page; begun again, it goes on where it was."""
 
-    def __init__(self, table: bytes, ranges: list[Range]) -> None:
+    def __init__(self, table: bytes, ranges: list[Range], *, is_binary: bool) -> None:
         self._table = table
         self._ranges = ranges
+        self._is_binary = is_binary
         self._row = ranges[0][0]
         self.pages: list[bytes] = []
 
@@ -220,17 +227,16 @@ class _RowScan:
             is_last = len(rows) < PAGE_ROWS or self._row >= self._ranges[-1][1]
 
     def _call(self) -> Call:
+        return Call(THRIFT2.TRowScan, "getScannerResults", self._arguments())
+
+    def _arguments(self) -> tuple[object, ...] | bytes:
+        stop = self._ranges[-1][1]
+        if self._is_binary and len(self._ranges) == 1:
+            return scan_arguments(self._table, self._row, stop, _ROW_SCAN_BYTES, PAGE_ROWS)
         left = [(max(start, self._row), stop) for start, stop in self._ranges if stop > self._row]
-        scan = THRIFT2.TScan(
-            startRow=self._row,
-            stopRow=self._ranges[-1][1],
-            columns=_DRAWER_COLUMNS,
-            caching=PAGE_ROWS,
-            readType=_PREAD,
-            limit=PAGE_ROWS,
-            filterBytes=row_ranges(left) if len(left) > 1 else None,
-        )
-        return Call(THRIFT2.TRowScan, "getScannerResults", (self._table, scan, PAGE_ROWS))
+        filter_bytes = row_ranges(left) if len(left) > 1 else None
+        scan = THRIFT2.TScan(startRow=self._row, stopRow=stop, filterBytes=filter_bytes, **_ROW_SCAN)
+        return self._table, scan, PAGE_ROWS
 
     def _check(self, page: bytes, count: int) -> None:
         if len(page) != count * ROWKEY_BYTES:

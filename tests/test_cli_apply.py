@@ -11,8 +11,9 @@ import pytest
 import zstandard
 from command_line import own_process, run
 
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 JSON_LINES = [
-    b'\xef\xbb\xbf{"id":"a",  "fp":"0x1", "n": 1.50}',
+    b'{"id":"a",  "fp":"0x1", "n": 1.50}',
     b"",
     b'{"fp": "0x3", "id": "b", "cluster": "of the record"}  \r',
     b'{"id": 7, "fp": "0xff00000000", "\xe4\xb8\xad": "\\u4e2d"}',
@@ -31,7 +32,7 @@ def out(tmp_path: Path) -> Path:
 @pytest.fixture
 def source(tmp_path: Path) -> str:
     path = tmp_path / "in.jsonl"
-    path.write_bytes(b"\n".join(JSON_LINES))
+    path.write_bytes(BYTE_ORDER_MARK + b"\n".join(JSON_LINES))
     return str(path)
 
 
@@ -58,6 +59,17 @@ def test_kept_records_come_as_they_stand_and_in_their_order(source: str, results
     assert "left out 1 record that are no documents" in said
 
 
+@pytest.mark.parametrize("form", ["jsonl", "tsv"])
+def test_no_inputs_byte_order_mark_gets_between_the_records(form: str, out: Path, tmp_path: Path) -> None:
+    sources = [str(tmp_path / f"{number}.{form}") for number in (1, 2)]
+    lines = {"jsonl": '{{"id": "d{0}", "fingerprint": "{0:016x}"}}\n', "tsv": "d{0}\t{0:016x}\n"}[form]
+    for number, source in enumerate(sources):
+        Path(source).write_bytes(BYTE_ORDER_MARK + lines.format(number * 255).encode())
+    assert run("dedup", *sources, "--out", str(out), "--format", "fingerprints").exit_code == 0
+    code, stdout, _ = applied(*sources, "--from", str(out), "--format", "fingerprints")
+    assert (code, stdout.decode()) == (0, lines.format(0) + lines.format(255))
+
+
 def test_dropped_records_are_the_others(source: str, results: str) -> None:
     code, stdout, _ = applied(source, "--from", results, "--fingerprint-field", "fp", "--dropped")
     assert code == 7
@@ -68,13 +80,22 @@ def test_dropped_records_are_the_others(source: str, results: str) -> None:
 def test_marked_records_have_their_cluster_and_all_their_fields(form: str, source: str, out: Path) -> None:
     run("dedup", source, "--out", str(out), *DEDUP, form)
     _, stdout, _ = applied(source, "--from", str(out), "--fingerprint-field", "fp", "--mark", "cluster")
-    assert stdout.startswith(b'\xef\xbb\xbf{"id":"a",  "fp":"0x1", "n": 1.50, "cluster": "a", "kept": true}\n')
-    assert [json.loads(line) for line in stdout.decode("utf-8-sig").splitlines()] == [
+    assert stdout.startswith(b'{"id":"a",  "fp":"0x1", "n": 1.50, "cluster": "a", "kept": true}\n')
+    assert [json.loads(line) for line in stdout.decode().splitlines()] == [
         {"id": "a", "fp": "0x1", "n": 1.5, "cluster": "a", "kept": True},
         {"id": "b", "fp": "0x3", "cluster": "a", "kept": False},
         {"id": 7, "fp": "0xff00000000", "中": "中", "cluster": "7", "kept": True},
         {"id": "c", "fp": "0x2", "cluster": "a", "kept": False},
     ]
+
+
+def test_a_marked_record_may_hold_what_utf_8_cannot_say(out: Path, tmp_path: Path) -> None:
+    source = tmp_path / "in.jsonl"
+    source.write_bytes(b'{"id": "a", "fp": "0x1", "kept": 1, "cut": "\xe4\xb8\xad\\ud83d"}\n')
+    assert run("dedup", str(source), "--out", str(out), *DEDUP, "jsonl").exit_code == 0
+    code, stdout, _ = applied(str(source), "--from", str(out), "--fingerprint-field", "fp", "--mark", "cluster")
+    assert code == 0
+    assert json.loads(stdout) == {"id": "a", "fp": "0x1", "cut": "中\ud83d", "cluster": "a", "kept": True}
 
 
 @pytest.mark.parametrize(("name", "unpacked"), [("kept.tsv", bytes), ("kept.tsv.gz", gzip.decompress)])
@@ -121,6 +142,23 @@ def test_a_document_that_dedup_did_not_read_is_an_error_and_writes_no_file(resul
     assert not kept.exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("gone/kept", "No such file or directory"),
+        ("in.jsonl/kept", "Not a directory"),
+        ("x" * 250, "File name too long"),
+    ],
+)
+def test_a_file_that_cannot_be_made_is_named_as_it_was_given(
+    name: str, reason: str, source: str, results: str, tmp_path: Path
+) -> None:
+    kept = str(tmp_path / name)
+    result = run("apply", source, "--from", results, "--fingerprint-field", "fp", "--out", kept)
+    assert result.exit_code == 1
+    assert f"{kept}: {reason}" in result.stderr
+
+
 def test_documents_that_the_inputs_lack_are_said(results: str, tmp_path: Path) -> None:
     (tmp_path / "part.jsonl").write_text('{"id": "a", "fp": "0x1"}\n')
     result = run("apply", str(tmp_path / "part.jsonl"), "--from", results, "--fingerprint-field", "fp")
@@ -134,6 +172,15 @@ def test_no_complete_results_are_an_error(source: str, results: str, tmp_path: P
         result = run("apply", source, "--from", folder)
         assert result.exit_code == 2
         assert f"{folder} has no stats.json" in result.stderr
+
+
+@pytest.mark.parametrize("name", ["keep.txt", "drop.txt", "clusters.jsonl"])
+def test_results_that_are_damaged_are_named(name: str, source: str, results: str) -> None:
+    Path(results, name).write_bytes(b"\xff")
+    result = run("apply", source, "--from", results, "--mark", "cluster", "--fingerprint-field", "fp")
+    assert result.exit_code == 1
+    assert f"{Path(results, name)} cannot be read: " in result.stderr
+    assert "run 'hsimhash dedup' again" in result.stderr
 
 
 def test_records_come_through_pipes(source: str, results: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import signal
 import subprocess
 import time
@@ -129,6 +130,7 @@ def test_warnings_and_cut_components_are_said(out: Path, tmp_path: Path) -> None
         (["--max-cluster-size", "9"], "stars need no bound"),
         (["--table-format", "csv"], "there is no table format 'csv'; there are: auto, parquet, jsonl"),
         (["--max-distance", "64"], "64"),
+        (["--out", ""], "it is empty; name a folder, or . for this one"),
         (["--keep", "longest"], "keep policy longest needs texts"),
     ],
 )
@@ -137,6 +139,16 @@ def test_misuse_is_2_and_writes_nothing(options: list[str], message: str, out: P
     assert result.exit_code == 2
     assert message in result.stderr
     assert not out.exists()
+
+
+def test_a_folder_may_have_a_name_that_is_no_utf_8(tmp_path: Path) -> None:
+    out = os.fsencode(tmp_path) + b"/\xff"
+    source = fingerprints(tmp_path / "in.tsv", 1, 2)
+    process = own_process("dedup", source, "--out", out, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    stdout, stderr = process.communicate()
+    assert process.returncode == 0, stderr
+    assert json.loads(stdout)["out"] == f"{tmp_path}/\\xff"
+    assert os.path.exists(out + b"/stats.json")  # noqa: PTH110 (a path of bytes)
 
 
 def test_results_are_replaced_only_with_overwrite(out: Path, tmp_path: Path) -> None:

@@ -198,6 +198,12 @@ def test_output_replaces_a_file_through_its_link_and_leaves_nothing_beside_it() 
     assert [path.name for path in Path("folder").iterdir()] == ["out.gz"]
 
 
+def test_what_a_killed_run_left_is_no_obstacle_to_one_of_its_process_number() -> None:
+    Path(f".out.{os.getpid()}").write_text("half")
+    assert run("find-clusters", *ASKED, "-o", "out", given=EXAMPLE).exit_code == 0
+    assert Path("out").read_text() == "[255, 239, 238, 206]\n"
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_device_is_written_to_and_not_replaced(command: str) -> None:
     process = own_process(*(command, *ASKED, "-o", "/dev/stdout"), stdin=subprocess.PIPE, stdout=subprocess.PIPE)

@@ -15,6 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hsimhash.dedup import DedupOptions, DedupSummary, Observer, Progress, dedup
+from hsimhash.dedup.against import ROWS_AT_ONCE, match_stored
+from hsimhash.dedup.documents import Listener, Reading, collect
 from hsimhash.fingerprint import Profile
 from hsimhash.index import HSimIndex
 from hsimhash.load import InputOptions, find_inputs
@@ -243,6 +245,16 @@ def test_a_field_that_no_record_has_is_said(out: Path, tmp_path: Path) -> None:
     assert said == ['keep newest:dat: no document has a field "dat" that can be compared']
 
 
+def test_values_of_a_field_that_cannot_be_compared_are_counted(out: Path, tmp_path: Path) -> None:
+    said: list[str] = []
+    dates = ["2024-01-02", "Fri, 05 Jan 2024", None, 10**400, "03.01.2024"]
+    run(out, pages(tmp_path / "in.jsonl", [TEXT] * 5, date=dates), keep=[Policy.parse("newest:date")], said=said)
+    assert ids(out, "keep") == ["p0"]
+    assert said == [
+        "keep newest:date: documents whose \"date\" is no number and no ISO 8601 time come last: 3, the first is 'p1'"
+    ]
+
+
 def test_a_distance_that_no_layout_finds_is_refused_before_anything_is_read(out: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="64"):
         run(out, fingerprints(tmp_path / "in.tsv", [1, 2]), max_distance=64)
@@ -282,6 +294,7 @@ def test_a_second_record_with_an_id_is_a_repeat_or_a_reject_that_names_the_first
 def test_two_short_texts_of_one_id_are_not_taken_for_the_same(out: Path, tmp_path: Path) -> None:
     (tmp_path / "in.tsv").write_text("x\t!\nx\t?\n")
     assert run(out, tmp_path / "in.tsv").rejected == 1
+    assert "in.tsv:1, and both texts are too short to be compared; the first" in str(table(out, "rejects")[0]["reason"])
 
 
 def test_the_place_of_a_fingerprint_is_known_among_unusual_lines(out: Path, tmp_path: Path) -> None:
@@ -349,11 +362,13 @@ def test_what_is_near_a_matched_document_alone_is_kept(
     assert rows(out, "clusters")[0][3] == "old"
 
 
-def test_a_document_never_meets_itself(out: Path, tmp_path: Path, index: HSimIndex) -> None:
-    index.add_many([7, 7], ["d0", "d1"])
-    run(out, fingerprints(tmp_path / "in.tsv", [7, 7, 7 << 20]), against=index)
-    assert [row[:3] for row in rows(out, "matches")] == [("d0", "d1", 0), ("d1", "d0", 0)]
-    assert ids(out, "keep") == ["d2"]
+def test_documents_of_the_batch_that_are_stored_already_do_not_drop_each_other(
+    out: Path, tmp_path: Path, index: HSimIndex
+) -> None:
+    index.add_many([7, 7, 7 << 30], ["d0", "d1", "old"])
+    run(out, fingerprints(tmp_path / "in.tsv", [7, 7, 7 << 20, 7 << 30]), against=index)
+    assert [row[:3] for row in rows(out, "matches")] == [("d3", "old", 0)]
+    assert ids(out, "keep") == ["d0", "d2"]
 
 
 def test_matches_are_those_of_a_query_for_each_document(out: Path, tmp_path: Path, index: HSimIndex) -> None:
@@ -366,6 +381,16 @@ def test_matches_are_those_of_a_query_for_each_document(out: Path, tmp_path: Pat
     found = [(f"d{n}", match.doc_id, match.distance) for n, matches in enumerate(queried) for match in matches]
     assert sorted(row[:3] for row in rows(out, "matches")) == sorted(found)
     assert [row[3] for row in rows(out, "clusters") if not row[2]] == [ones[0].doc_id for ones in queried if ones]
+
+
+def test_matches_of_many_equal_documents_are_written_in_bounded_portions(tmp_path: Path, index: HSimIndex) -> None:
+    index.add_many([7] * 500, [f"old{number}" for number in range(500)])
+    found = find_inputs([str(fingerprints(tmp_path / "in.tsv", [7] * 400))], InputOptions())
+    documents = collect(Reading(found, InputOptions(), PROFILE, 1), Listener(*[lambda *_: None] * 4))
+    sizes: list[int] = []
+    match_stored(index, documents, 3, lambda rows: sizes.append(len(rows[0])), lambda *_: None)
+    assert sum(sizes) == 400 * 500
+    assert max(sizes) < ROWS_AT_ONCE + 500
 
 
 def test_a_greater_distance_than_the_index_finds_is_refused(out: Path, tmp_path: Path, index: HSimIndex) -> None:

@@ -43,9 +43,16 @@ def byte_count(text: str) -> int:
     return count
 
 
+def named_folder(text: str) -> Path:
+    """Return the folder of a name, which must not be empty: that would be the current one."""
+    if not text:
+        raise click.BadParameter("it is empty; name a folder, or . for this one")
+    return Path(text)
+
+
 @click.command(short_help="Find near-duplicates within files.")
 @click.argument("inputs", metavar="INPUT…", nargs=-1, required=True)
-@click.option("--out", required=True, metavar="DIR", type=click.Path(path_type=Path), help="Where the results go.")
+@click.option("--out", required=True, metavar="DIR", type=named_folder, help="Where the results go.")
 @with_settings("profile", "max_distance", "format", "id_field", "text_field", "workers")
 @click.option(
     "--fingerprint-field", type=utf8, metavar="NAME", help="The JSON field with a fingerprint, read instead of a text."
@@ -102,7 +109,8 @@ def dedup(
     says the same. Rejects are listed in rejects.jsonl, and the exit code is then 7.
 
     --against compares with an index too: its profile is taken, the table of matches has the stored documents near each
-    one, and a document that has one is dropped for the nearest. A document never meets itself.
+    one, and a document that has one is dropped for the nearest. What is stored of the
+    INPUTs' own documents is left out.
 
     \b
     Example: hsimhash dedup pages.jsonl.gz --out pages.dedup

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from secrets import token_hex
 from typing import BinaryIO, Protocol
 
 from hsimhash.cli.exits import naming
@@ -39,15 +40,26 @@ def complete(output: str) -> Iterator[BinaryIO]:
             yield stream
     else:
         path = Path(os.path.realpath(output))
-        part = path.with_name(f".{path.name}.{os.getpid()}")
-        try:
-            with naming(output), part.open("xb") as stream:
+        part = path.with_name(f".{path.name}.{token_hex(4)}")  # a process number comes again, in containers at once
+        with naming(output), _naming_part(part, output), part.open("xb") as stream:
+            try:
                 yield stream
                 stream.flush()
                 os.fsync(stream.fileno())
-            part.replace(path)
-        finally:
-            part.unlink(missing_ok=True)
+                part.replace(path)
+            finally:
+                part.unlink(missing_ok=True)
+
+
+@contextmanager
+def _naming_part(part: Path, output: str) -> Iterator[None]:
+    """Give errors that name the part the name of the file that it was to be."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename == str(part):
+            error.filename = output
+        raise
 
 
 def _is_pipe(output: str) -> bool:

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from hsimhash.dedup.documents import Collected
 from hsimhash.index import QUERY_BATCH, HSimIndex, Match
 
+ROWS_AT_ONCE = 1 << 16  # of matches, written together; a document adds all of its own
+
 Rows = tuple[Sequence[str], Sequence[str], NDArray[np.uint8], NDArray[np.int64]]
 
 
@@ -39,7 +41,9 @@ def match_stored(
     write: Callable[[Rows], object],
     progress: Callable[[int, int], object],
 ) -> Stored:
-    """Query an index for every fingerprint, once each; a document never meets itself.
+    """Query an index for every fingerprint, once each; matches with the batch's own documents are left out.
+
+    Those are compared within the batch, as they are now; two that are stored already must not drop each other.
 
     Args:
         index: only read.
@@ -49,7 +53,7 @@ def match_stored(
             of its first document, then by document, nearest first.
         progress: told (done, total) fingerprints.
     """
-    found = _Found(documents.doc_ids)
+    found = _Found(documents.doc_ids, write)
     order, starts = _by_fingerprint(documents)
     for start in range(0, len(starts) - 1, QUERY_BATCH):
         batch = range(start, min(start + QUERY_BATCH, len(starts) - 1))
@@ -58,7 +62,7 @@ def match_stored(
         for numbers, matches in zip(groups, index.query_many(queries, max_distance=max_distance), strict=True):
             for number in numbers if matches else ():
                 found.take(number, matches)
-        write(found.rows())
+        found.write_rows()
         progress(batch.stop, len(starts) - 1)
     return found.stored()
 
@@ -74,8 +78,10 @@ def _by_fingerprint(documents: Collected) -> tuple[NDArray[np.int64], NDArray[np
 
 
 class _Found:
-    def __init__(self, doc_ids: Sequence[str]) -> None:
+    def __init__(self, doc_ids: Sequence[str], write: Callable[[Rows], object]) -> None:
         self._doc_ids = doc_ids
+        self._batch = frozenset(doc_ids)
+        self._write = write
         self._nearest = np.full(len(doc_ids), -1, np.int64)
         self._numbers: dict[str, int] = {}
         self._fingerprints: list[int] = []
@@ -84,19 +90,23 @@ class _Found:
     def take(self, number: int, matches: Sequence[Match]) -> None:
         """Note the matches of a document, nearest first."""
         own = self._doc_ids[number]
-        others = [match for match in matches if match.doc_id != own]
+        others = [match for match in matches if match.doc_id not in self._batch]
         if others:
             self._nearest[number] = self._number_of(others[0])
         self._rows += [(own, match) for match in others]
+        if len(self._rows) >= ROWS_AT_ONCE:
+            self.write_rows()
 
-    def rows(self) -> Rows:
-        """Return what was noted since the last call."""
+    def write_rows(self) -> None:
+        """Write what was noted since the last call."""
         rows, self._rows = self._rows, []
-        return (
-            [own for own, _ in rows],
-            [match.doc_id for _, match in rows],
-            np.array([match.distance for _, match in rows], np.uint8),
-            np.array([match.first_seen for _, match in rows], np.int64),
+        self._write(
+            (
+                [own for own, _ in rows],
+                [match.doc_id for _, match in rows],
+                np.array([match.distance for _, match in rows], np.uint8),
+                np.array([match.first_seen for _, match in rows], np.int64),
+            )
         )
 
     def _number_of(self, match: Match) -> int:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from hsimhash.dedup.outputs import DROP, KEEP, table_in
 from hsimhash.dedup.tables import read_column_values
+from hsimhash.errors import HsimhashError
 from hsimhash.load.again import RawRecords, raw_records
 from hsimhash.load.batch import Documents, Position
 from hsimhash.load.inputs import Input, InputOptions
@@ -78,9 +80,12 @@ class _Application:
         self._write = write
         self._say = say
         clusters = table_in(folder, "clusters")
-        self._is_kept: dict[str, bool | None] = dict.fromkeys(_ids_in(folder / KEEP), True)  # None: was met
-        self._is_kept.update(dict.fromkeys(_ids_in(folder / DROP), False))
-        self._cluster_of = dict(_clusters_in(clusters)) if options.which == "all" else {}
+        with _naming_damage(folder / KEEP):
+            self._is_kept: dict[str, bool | None] = dict.fromkeys(_ids_in(folder / KEEP), True)  # None: was met
+        with _naming_damage(folder / DROP):
+            self._is_kept.update(dict.fromkeys(_ids_in(folder / DROP), False))
+        with _naming_damage(clusters):
+            self._cluster_of = dict(_clusters_in(clusters)) if options.which == "all" else {}
         self._count = Applied()
 
     def run(self, inputs: Sequence[Input]) -> Applied:
@@ -144,12 +149,22 @@ def _marked_json(line: bytes, cluster: str, is_kept: bool) -> bytes:
     fields = {"cluster": cluster, "kept": is_kept}
     record = line.rstrip()
     if b'"cluster"' in record or b'"kept"' in record:  # perhaps fields of the record: they are replaced
-        return json.dumps({**json.loads(record.decode("utf-8-sig")), **fields}, ensure_ascii=False).encode()
+        text = json.dumps({**json.loads(record.decode()), **fields}, ensure_ascii=False)
+        return text.encode("utf-8", "backslashreplace")  # a lone surrogate is the escape again that JSON reads
     return record[:-1] + b", " + json.dumps(fields, ensure_ascii=False).encode()[1:]
 
 
 def _marked_columns(line: bytes, cluster: str, is_kept: bool) -> bytes:
     return b"\t".join([line.removesuffix(b"\r"), cluster.encode(), b"true" if is_kept else b"false"])
+
+
+@contextmanager
+def _naming_damage(path: Path) -> Iterator[None]:
+    """Give the errors of reading results the name of the file, and the remedy."""
+    try:
+        yield
+    except (OSError, ValueError, KeyError) as error:
+        raise HsimhashError(f"{path} cannot be read: {error}; run 'hsimhash dedup' again") from error
 
 
 def _ids_in(path: Path) -> Iterator[str]:

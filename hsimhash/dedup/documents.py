@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -202,12 +203,14 @@ class _Columns:
                 self.repeated += 1
                 continue
             where = _where(self.inputs[earlier.input], doc_id, int(earlier.lines[at]))
-            reason = f"id seen before at {where}, with another text or fingerprint; the first counts"
+            is_known = not earlier.kinds[at] == part.kinds[place] == TOO_SHORT
+            how = "with another text or fingerprint" if is_known else "and both texts are too short to be compared"
+            reason = f"id seen before at {where}, {how}; the first counts"
             yield _reject(self.inputs[part.input], documents, part, place, reason)
 
     def _place_of(self, number: int) -> tuple[_Part, int]:
         """Return where the document of a number is kept."""
-        part = int(np.searchsorted(self._starts, number, "right")) - 1
+        part = bisect_right(self._starts, number) - 1
         return self._parts[part], number - self._starts[part]
 
     def collected(self) -> Collected:
@@ -239,10 +242,10 @@ def _part(number: int, documents: Documents, made: Fingerprints | None) -> _Part
 
 
 def _bounded(value: object) -> object:
-    """Return a field's value if it may be a time or a number, else None."""
-    if isinstance(value, str) and len(value) > FIELD_CHARACTERS:
-        return None
-    return value if isinstance(value, (str, int, float)) else None
+    """Return a field's value if it may be a time or a number, else an empty text; None stays."""
+    is_long = isinstance(value, str) and len(value) > FIELD_CHARACTERS
+    is_long = is_long or (isinstance(value, int) and abs(value) >= 10**FIELD_CHARACTERS)
+    return value if value is None or (isinstance(value, (str, int, float)) and not is_long) else ""
 
 
 def _where(one: Input, doc_id: str, line: int) -> str:

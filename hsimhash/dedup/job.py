@@ -64,9 +64,9 @@ def _check(inputs: Sequence[Input], options: DedupOptions, against: HSimIndex | 
             f"max_distance {options.max_distance} is outside 0 to {against.layout.max_distance}, what {against.url} "
             f"finds without a miss"
         )
-    unknown = [one.name for one in inputs if one.has_fingerprints]
-    if unknown and needs_lengths(options.keep):
-        raise ValueError(f"keep policy longest needs texts, and input {unknown[0]} holds fingerprints; leave it out")
+    textless = [one.name for one in inputs if one.has_fingerprints]
+    if textless and needs_lengths(options.keep):
+        raise ValueError(f"keep policy longest needs texts, and input {textless[0]} holds fingerprints; leave it out")
 
 
 def _check_place(inputs: Sequence[Input], folder: Path) -> None:
@@ -142,11 +142,19 @@ class _Run:
             return collect(reading, Listener(rejects.append, short.append, self.observer.say, progress))
 
     def _warn_of_fields(self, documents: Collected) -> None:
-        """Tell where a policy has no effect, for a misspelt field would have none."""
+        """Tell where a policy has no effect, for a misspelt field would have none, or passes over values."""
         for policy in self.options.keep:
             values = documents.fields.get(policy.field, ())
-            if values and all(policy.value_of(value) is None for value in values):
+            last = [number for number, value in enumerate(values) if policy.value_of(value) is None]
+            unfit = [number for number in last if values[number] is not None]
+            if values and len(last) == len(values):
                 self.observer.say(f'keep {policy}: no document has a field "{policy.field}" that can be compared')
+            elif unfit:
+                wanted = "no number and no ISO 8601 time" if policy.kind == "newest" else "no number"
+                self.observer.say(
+                    f'keep {policy}: documents whose "{policy.field}" is {wanted} come last: {len(unfit):,}, the first '
+                    f"is {documents.doc_ids[unfit[0]]!r:.200}"
+                )
 
     def _match(self, index: HSimIndex, documents: Collected) -> Stored:
         path = self.output.new / f"matches.{self.form}"

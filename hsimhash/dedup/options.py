@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -66,6 +67,11 @@ class DedupOptions:
         }
 
 
+def shown(name: str | Path) -> str:
+    """Return the name of a file or folder; bytes of it that are no UTF-8 become escapes."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
+
+
 @dataclass(frozen=True, slots=True)
 class Progress:
     """How far a run is: `read` counts bytes of the inputs, `match` fingerprints, both of `total`, 0 for unknown."""
@@ -100,4 +106,4 @@ class DedupSummary:
 
     def to_json(self) -> dict[str, object]:
         """Return the counts, the seconds, and the folder."""
-        return {**self.counts, "seconds": round(sum(self.seconds.values()), 3), "out": str(self.folder)}
+        return {**self.counts, "seconds": round(sum(self.seconds.values()), 3), "out": shown(self.folder)}

@@ -252,7 +252,7 @@ def _cut(name: str) -> str:
 
 def _text(text: str) -> str:
     """Return text as HTML, a run of hidden characters as the number of the first."""
-    shown = _HIDDEN.sub(lambda hit: f"‹U+{ord(hit[0][0]):04X}{'…' if len(hit[0]) > 1 else ''}›", text)
+    shown = _HIDDEN.sub(lambda run: f"‹U+{ord(run[0][0]):04X}{'…' if len(run[0]) > 1 else ''}›", text)
     return html.escape(_LONE_MARK.sub("◌", shown))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from hsimhash.dedup.options import DedupOptions
+from hsimhash.dedup.options import DedupOptions, shown
 from hsimhash.dedup.outputs import DROP, KEEP, REPORT, STATS
 from hsimhash.dedup.report import write_report
 from hsimhash.dedup.report_data import Notice, ReportCluster, ReportData
@@ -96,7 +95,7 @@ class Results:
         """Write the report."""
         clusters, missing = self._shown
         data = ReportData(
-            inputs=tuple(map(_shown_name, self.inputs)),
+            inputs=tuple(shown(one.name) for one in self.inputs),
             date=date_of(self.inputs),
             settings=self._settings(),
             totals=self.outcome.totals,
@@ -127,7 +126,7 @@ class Results:
             "cluster_sizes": self.outcome.cluster_sizes,
             "distances": self.outcome.distances,
             "warnings": [{"title": notice.title, "detail": notice.detail} for notice in self.notices],
-            "inputs": [_shown_name(one) for one in self.inputs],
+            "inputs": [shown(one.name) for one in self.inputs],
             "profile": self.profile,
             "against": self.url,
             "options": self.options.to_json(),
@@ -137,11 +136,6 @@ class Results:
         with (folder / STATS).open("x", encoding="utf-8") as file:
             json.dump(stats, file, ensure_ascii=False, indent=1)
             file.write("\n")
-
-
-def _shown_name(one: Input) -> str:
-    """Return an input's name; bytes of it that are no UTF-8 become escapes."""
-    return os.fsencode(one.name).decode("utf-8", "backslashreplace")
 
 
 def _blocks(pairs: Pairs) -> Iterator[PairBlock]:

@@ -81,7 +81,8 @@ class _ParquetTable(AbstractContextManager["_ParquetTable"]):
 
         kinds = {"text": pa.string(), "bits": pa.uint8(), "number": pa.int64(), "truth": pa.bool_()}
         self._schema: pa.Schema = pa.schema([pa.field(name, kinds[kind], nullable=False) for name, kind in columns])
-        self._writer: pq.ParquetWriter = pq.ParquetWriter(path, self._schema, compression="zstd")
+        self._file: BinaryIO = path.open("xb")  # a path pyarrow would read as a URL where it can
+        self._writer: pq.ParquetWriter = pq.ParquetWriter(self._file, self._schema, compression="zstd")
         self._held: list[pa.Table] = []
         self._rows = 0
 
@@ -104,9 +105,10 @@ class _ParquetTable(AbstractContextManager["_ParquetTable"]):
         self._held, self._rows = [], 0
 
     def __exit__(self, exc_type: object, *exc_info: object) -> None:
-        if exc_type is None:
-            self._flush()
-        self._writer.close()
+        with self._file:
+            if exc_type is None:
+                self._flush()
+            self._writer.close()
 
 
 def read_column_values(path: Path, names: Sequence[str]) -> Iterable[tuple[object, ...]]:
@@ -114,8 +116,8 @@ def read_column_values(path: Path, names: Sequence[str]) -> Iterable[tuple[objec
     if path.suffix == ".parquet":
         import pyarrow.parquet as pq
 
-        with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(columns=list(names)):
+        with path.open("rb") as file, pq.ParquetFile(file) as table:
+            for batch in table.iter_batches(columns=list(names)):
                 yield from zip(*(batch.column(name).to_pylist() for name in names), strict=True)
     else:
         import json

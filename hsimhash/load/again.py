@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 
 from hsimhash.load.batch import BadRecordError, Documents
 from hsimhash.load.inputs import Input, InputOptions, files_of
-from hsimhash.load.records import TEXT_BLOCK_BYTES, bytes_of_file, documents_of, numbered_chunks, parser_of
+from hsimhash.load.records import TEXT_BLOCK_BYTES, bytes_of_file, data_of, documents_of, numbered_chunks, parser_of
 
 
 @dataclass(frozen=True, slots=True)
 class RawRecords:
-    """Lines as they stand, the first of which is line `first_line`, and the documents that are among them."""
+    """Lines as they stand, from line `first_line` on, and the documents among them; no byte order mark."""
 
     lines: Sequence[bytes]
     first_line: int
@@ -29,7 +29,7 @@ def raw_records(one: Input, options: InputOptions) -> Iterator[RawRecords]:
     """Yield the lines of an input that is no folder."""
     parse = parser_of(one, options)
     for before, chunk in numbered_chunks(one, TEXT_BLOCK_BYTES, lambda: False):
-        yield RawRecords(chunk.data.split(b"\n")[:-1], before + 1, documents_of(chunk, before, parse))
+        yield RawRecords(data_of(chunk, before).split(b"\n")[:-1], before + 1, documents_of(chunk, before, parse))
 
 
 def texts_at(one: Input, options: InputOptions, lines: Sequence[int]) -> Iterator[tuple[int, str, str]]:

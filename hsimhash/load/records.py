@@ -114,10 +114,13 @@ def documents_of(chunk: Chunk, lines_before: int, parse: Parse) -> Documents:
     if chunk.problem:
         rejects = [Reject.of(chunk.end.line, chunk.problem, chunk.data)]
         return Documents(rejects=rejects, damage=chunk.problem if chunk.is_damaged else "")
-    data = chunk.data
-    if lines_before == 0 and data.startswith(_BOM):
-        data = data[len(_BOM) :]
+    data = data_of(chunk, lines_before)
     return parse(data, lines_before + 1) if data else Documents()
+
+
+def data_of(chunk: Chunk, lines_before: int) -> bytes:
+    """Return the lines of a chunk, without the byte order mark that an input may begin with."""
+    return chunk.data if lines_before else chunk.data.removeprefix(_BOM)
 
 
 def parser_of(one: Input, options: InputOptions, fields: Sequence[str] = ()) -> Parse:

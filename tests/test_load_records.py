@@ -393,6 +393,18 @@ def test_a_file_that_is_cut_off_is_told_and_what_came_before_is_kept(packing: st
 
 
 @pytest.mark.parametrize("packing", [".gz", ".zst"])
+def test_wherever_a_file_is_cut_off_it_is_told(packing: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    lines = [f"{number}\t{rng.bytes(30).hex()}" for number in range(4_000)]
+    packed = PACKERS[packing]("\n".join(lines).encode())
+    path = tmp_path / f"pages.tsv{packing}"
+    for end in range(1, len(packed), len(packed) // 60):
+        path.write_bytes(packed[:end])
+        pairs, rejects = read(path)
+        assert len(rejects) == 1, f"cut after {end} of {len(packed)} bytes: {len(pairs)} documents and no complaint"
+
+
+@pytest.mark.parametrize("packing", [".gz", ".zst"])
 def test_what_is_not_packed_at_all_is_told(packing: str, tmp_path: Path) -> None:
     (tmp_path / f"pages.jsonl{packing}").write_text('{"id": "a", "text": "b"}')
     assert "damaged" in read(tmp_path / f"pages.jsonl{packing}")[1][0][1]

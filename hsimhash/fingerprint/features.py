@@ -65,10 +65,11 @@ def _exact(
     """Return the hash of the text of each of `docs`, and its kind; of those without a letter or digit 0, TOO_SHORT."""
     values, kinds = np.zeros(len(docs), np.uint64), np.full(len(docs), TOO_SHORT, np.uint8)
     ends = np.flatnonzero(codes == SEPARATOR)
-    for place, doc in enumerate(docs):
-        own = slice(ends[doc - 1] + 1 if doc else 0, ends[doc])
-        if np.isin(classes[own], (HAN, SPACED, UNSPACED)).any():
-            values[place], kinds[place] = murmur64(to_text(codes[own]), seed), EXACT
+    starts = np.concatenate([[0], ends + 1])[docs]
+    letters = np.concatenate([[0], np.cumsum(np.isin(classes, (HAN, SPACED, UNSPACED)))])
+    for place in np.flatnonzero(letters[ends[docs]] > letters[starts]).tolist():
+        own = codes[starts[place] : ends[docs[place]]]
+        values[place], kinds[place] = murmur64(to_text(own), seed), EXACT
     return values, kinds
 
 

@@ -165,14 +165,14 @@ class _ZstdFile(_PackedFile):
         while size < self._block_bytes:
             self._packed = self._packed or self._file.read(_ZST_STEP_BYTES)
             if not self._packed:
-                if self._frame is not None and not parts:
+                if self._frame is not None and not size:
                     raise EOFError("the last frame has no end")
                 break
             self._frame = self._frame or zstandard.ZstdDecompressor().decompressobj()
             try:
                 parts.append(self._frame.decompress(self._packed))
             except zstandard.ZstdError:
-                if not parts:
+                if not size:
                     raise
                 break  # first what is sound; the next call meets the damage again
             size += len(parts[-1])

@@ -144,9 +144,9 @@ def _number(value: object) -> float | None:
         if match is None:
             return None
         return float(value) if match[2] or match[3] else int(match[1])
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and not math.isnan(value):
+    if isinstance(value, int) and not isinstance(value, bool):
         return value
-    return None
+    return value if isinstance(value, float) and not math.isnan(value) else None
 
 
 def _milliseconds(value: object) -> float | None:

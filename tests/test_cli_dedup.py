@@ -132,6 +132,7 @@ def test_warnings_and_cut_components_are_said(out: Path, tmp_path: Path) -> None
         (["--max-distance", "64"], "64"),
         (["--out", ""], "it is empty; name a folder, or . for this one"),
         (["--keep", "longest"], "keep policy longest needs texts"),
+        (["--fingerprint-field", ""], "name of a JSON field is empty"),
     ],
 )
 def test_misuse_is_2_and_writes_nothing(options: list[str], message: str, out: Path, tmp_path: Path) -> None:

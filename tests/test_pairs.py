@@ -224,6 +224,17 @@ def test_no_number_of_threads_changes_the_order(memory_bytes: int, monkeypatch: 
     assert np.array_equal(streams[0], streams[2])
 
 
+def test_crowds_are_taken_in_portions_without_another_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    centres = np.random.default_rng(6).integers(0, 2**64, 300, np.uint64).repeat(60)
+    values = centres ^ np.tile(np.arange(60, dtype=np.uint64) << np.uint64(16), 300)
+    whole = [np.concatenate(side) for side in zip(*iter_pairs(values, layout="4"), strict=True)]
+    monkeypatch.setattr("hsimhash.pairs.neighbours.MOST_PAIRS", 1_000)
+    blocks = list(iter_pairs(values, layout="4"))
+    assert len(whole[0]) > 100_000
+    assert max(len(block.left) for block in blocks) <= 1_000
+    assert [np.concatenate(side).tolist() for side in zip(*blocks, strict=True)] == [side.tolist() for side in whole]
+
+
 def test_a_million_spill_with_a_budget_of_a_few_megabytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     values = planted(1_000_000)
@@ -341,6 +352,7 @@ def test_parts_that_spill_cut_no_bucket() -> None:
         ([1], {"max_distance": 1.0}, TypeError, "not float"),
         ([1], {"max_distance": 400}, ValueError, "400"),
         ([1], {"layout": "11"}, ValueError, "no layout '11'"),
+        ([1], {"layout": 5}, TypeError, "not int: 5"),
         ([1], {"memory_bytes": 0}, ValueError, "above 0"),
         (np.broadcast_to(np.uint64(1), 1 << 32), {}, ValueError, "too many"),
     ],

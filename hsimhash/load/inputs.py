@@ -54,6 +54,8 @@ class InputOptions:
     def __post_init__(self) -> None:
         if self.format not in FORMATS:
             raise ValueError(f"there is no format {self.format!r}; there are: {', '.join(FORMATS)}")
+        if "" in (self.id_field, self.text_field, self.fingerprint_field, self.first_seen_field):
+            raise ValueError("the name of a JSON field is empty; name one, or leave the option out")
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,8 @@ from hsimhash.layout import FINGERPRINT_BITS, MAX_DRAWERS, SEGMENT_BITS, Cut, Dr
 from hsimhash.pairs.cost import DENSE_BUCKET, all_pairs_ns, drawers_ns
 
 CHUNK = 1 << 15  # values that are handled at once: they stay in the processor's cache
-SECTION = 1 << 18  # values whose pairs are sorted together
+SECTION = 1 << 18  # values whose pairs are sorted together,
+MOST_PAIRS = 1 << 19  # or fewer where they have more pairs than that: it bounds memory
 CELLS = 1 << 16  # of all-against-all that are handled at once
 TILES = 256  # of them that are answered together, at most
 LEAST_FINER = 4096  # members of a dense bucket; fewer are soon compared all with all
@@ -51,6 +52,24 @@ class Meetings(NamedTuple):
     def shifted(self, by: int) -> Meetings:
         """Return them with positions counted from elsewhere."""
         return Meetings(self.first + by, self.second + by)
+
+
+class _CrowdedError(Exception):
+    """There are more pairs than are held at once."""
+
+
+class _Found:
+    """Pairs, up to a limit."""
+
+    def __init__(self, limit: int) -> None:
+        self.parts: list[Meetings] = []
+        self._left = limit
+
+    def add(self, pairs: Meetings) -> None:
+        self._left -= len(pairs.first)
+        if self._left < 0:
+            raise _CrowdedError
+        self.parts.append(pairs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,18 +156,28 @@ class Search:
 
     def _compared(self, ordered: Values, start: int, stop: int) -> Generator[Meetings]:
         """Yield the near pairs of [start, stop), which cuts no bucket, in order of their positions."""
-        for section in range(start, stop, SECTION):
-            found: list[Meetings] = []
-            left = [
-                self._side_by_side(ordered[:stop], first, min(first + CHUNK, section + SECTION, stop), found)
-                for first in range(section, min(section + SECTION, stop), CHUNK)
-            ]
-            self._one_by_one(ordered[:stop], Meetings.joined(left), found)
-            pairs = Meetings.joined(found)
+        sections = [(first, min(first + SECTION, stop)) for first in range(start, stop, SECTION)][::-1]
+        while sections:
+            section, end = sections.pop()
+            try:
+                pairs = self._near_in(ordered[:stop], section, end)
+            except _CrowdedError:
+                middle = (section + end) // 2
+                sections += [(middle, end), (section, middle)]
+                continue
             words = np.sort(pairs.first - section << 32 | pairs.second - section)
             yield Meetings((words >> 32) + section, (words & 0xFFFFFFFF) + section)
 
-    def _side_by_side(self, ordered: Values, start: int, stop: int, found: list[Meetings]) -> Meetings:
+    def _near_in(self, ordered: Values, start: int, stop: int) -> Meetings:
+        """Return the near pairs of the positions [start, stop) with those behind them; `_CrowdedError`: too many."""
+        found = _Found(MOST_PAIRS)
+        left = [
+            self._side_by_side(ordered, first, min(first + CHUNK, stop), found) for first in range(start, stop, CHUNK)
+        ]
+        self._one_by_one(ordered, Meetings.joined(left), found)
+        return Meetings.joined(found.parts)
+
+    def _side_by_side(self, ordered: Values, start: int, stop: int, found: _Found) -> Meetings:
         """Compare [start, stop) with what lies behind, lag by lag, while most share buckets; return what is left."""
         lag = 0
         while True:
@@ -162,9 +191,9 @@ class Search:
             is_near = np.bitwise_count(differing) <= self.max_distance
             if is_near.any():
                 first = np.flatnonzero(is_near & is_met) + start
-                found.append(Meetings(first, first + lag))
+                found.add(Meetings(first, first + lag))
 
-    def _one_by_one(self, ordered: Values, left: Meetings, found: list[Meetings]) -> None:
+    def _one_by_one(self, ordered: Values, left: Meetings, found: _Found) -> None:
         """Compare the positions that are left, each with those behind it that share its bucket."""
         first, second = left
         while len(first):
@@ -172,7 +201,7 @@ class Search:
             is_met = differing < self.bucket_size
             is_near = is_met & (np.bitwise_count(differing) <= self.max_distance)
             if is_near.any():
-                found.append(Meetings(first[is_near], second[is_near]))
+                found.add(Meetings(first[is_near], second[is_near]))
             is_met &= second < len(ordered) - 1
             first, second = first[is_met], second[is_met] + 1
 

@@ -155,6 +155,8 @@ def _task(fingerprints: Fingerprints, max_distance: int, layout: Layout | str | 
         raise TypeError(f"max_distance is an int, not {type(max_distance).__name__}: {max_distance!r}")
     if isinstance(layout, str):
         layout = Layout.parse(layout)
+    if not isinstance(layout, Layout | None):
+        raise TypeError(f"layout is a Layout or its name, not {type(layout).__name__}: {layout!r}")
     if layout is None:
         _layouts(int(max_distance))
     elif not 0 <= max_distance <= layout.max_distance:

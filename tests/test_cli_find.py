@@ -126,10 +126,11 @@ def test_usage_goes_to_stdout(command: str, flag: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [
-        (("--foo",), 1, "--foo"),
-        (("-x",), 1, "-x"),
-        (("-b",), 1, "-b"),
-        (("--help=x",), 1, "--help"),
+        (("--foo",), 1, "unrecognized option '--foo'"),
+        (("-x",), 1, "invalid option -- 'x'"),
+        (("--blocks",), 1, "option '--blocks' requires an argument"),
+        (("-b",), 1, "option requires an argument -- 'b'"),
+        (("--help=x",), 1, "option '--help' doesn't allow an argument"),
         ((), 2, "Blocks must be provided and > 0"),
         (("-b", "abc", "-d", "3"), 2, "Blocks must be provided and > 0"),
         (("-b", "-1", "-d", "3"), 2, "Blocks must be provided and > 0"),

@@ -29,6 +29,11 @@ if TYPE_CHECKING:
 
 MOST_BLOCKS = 64
 _OPTIONS = {"i": "input", "o": "output", "b": "blocks", "d": "distance"}
+_COMPLAINTS = (
+    ("requires argument", "option requires an argument -- '{}'", "option '--{}' requires an argument"),
+    ("not recognized", "invalid option -- '{}'", "unrecognized option '--{}'"),
+    ("must not have", "", "option '--{}' doesn't allow an argument"),
+)
 _NUMBER = re.compile(r"\s*\+?([0-9]{1,20})")
 
 
@@ -127,7 +132,7 @@ def _options(program: str, arguments: Sequence[str]) -> dict[str, str] | None:
     try:
         given, _ = getopt.gnu_getopt(list(arguments), f"{short}h", [*long, "help"])
     except getopt.GetoptError as error:
-        raise PeerError(PeerCode.UNKNOWN_OPTION, f"{program}: {error.msg}") from error
+        raise PeerError(PeerCode.UNKNOWN_OPTION, f"{program}: {_complaint(error)}") from error
     options = {"input": "-", "output": "-", "blocks": "", "distance": ""}
     for name, value in given:
         word = name.lstrip("-")
@@ -135,6 +140,14 @@ def _options(program: str, arguments: Sequence[str]) -> dict[str, str] | None:
             return None
         options[_OPTIONS.get(word, word)] = value
     return options
+
+
+def _complaint(error: getopt.GetoptError) -> str:
+    """Return what getopt_long says of a short or a long option where Python's getopt has other words."""
+    for python_words, short, long in _COMPLAINTS:
+        if python_words in error.msg:
+            return (short if len(error.opt) == 1 else long).format(error.opt)
+    return error.msg
 
 
 def _checked_distance(options: dict[str, str], finder: Finder) -> int:

@@ -373,3 +373,28 @@ def test_numbers_and_times_are_written_for_people() -> None:
     assert [size(count) for count in (0, 1023, 1024, 5 << 30)] == ["0 bytes", "1023 bytes", "1.0 KiB", "5.0 GiB"]
     assert iso_time(1_700_000_000_999) == "2023-11-14T22:13:20Z"
     assert iso_time(2**63 - 1) == str(2**63 - 1)
+
+
+LOST = """
+import signal, threading
+from hsimhash.cli.signals import interruptible
+
+class Finalised:
+    def __del__(self):
+        signal.raise_signal(signal.{name})
+
+try:
+    with interruptible():
+        Finalised()
+        threading.Event().wait(60)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_a_signal_that_meets_a_finaliser_is_not_lost(name: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LOST.format(name=name)], capture_output=True, text=True, timeout=50, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "interrupted\n", "")

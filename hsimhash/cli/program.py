@@ -6,7 +6,6 @@ import difflib
 import importlib
 import io
 import os
-import signal
 import sys
 import traceback
 from pathlib import Path
@@ -16,7 +15,7 @@ import click
 from hsimhash.cli.console import log_to_stderr
 from hsimhash.cli.exits import ExitCode, exit_code_of, message_of, naming
 from hsimhash.cli.options import Invocation
-from hsimhash.cli.signals import answering
+from hsimhash.cli.signals import interruptible
 
 COMMANDS = {  # in the order of the help, which imports none of them; each is the command of its name in its module
     "demo": "Index a small sample corpus and show its near-duplicates.",
@@ -74,7 +73,7 @@ class Program(click.Group):
         """Run a command; its return value is the exit code, None for done. SIGTERM ends it as Ctrl-C does."""
         code = ExitCode.DONE
         try:
-            with answering(signal.default_int_handler):
+            with interruptible():
                 _write_utf8()
                 code = super().invoke(ctx) or ExitCode.DONE
                 with naming("standard output"):

@@ -14,6 +14,7 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+import stat
 import sys
 import time
 from collections.abc import Mapping
@@ -94,8 +95,8 @@ def linked_data(folder: Path) -> Linked | None:
     while True:
         data = Path(os.path.realpath(link))
         try:
-            found = data.stat()
-            if data.is_symlink():  # the link itself, made again meanwhile: LMDB must not be given its name
+            found = data.lstat()
+            if stat.S_ISLNK(found.st_mode):  # the link itself, made again meanwhile: LMDB must not be given its name
                 continue
         except FileNotFoundError:
             if os.path.realpath(link) == str(data):

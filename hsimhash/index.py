@@ -18,17 +18,11 @@ from numpy.typing import NDArray
 
 from hsimhash.errors import LayoutMismatchError, ProfileMismatchError
 from hsimhash.fingerprint import Profile
+from hsimhash.fingerprint.bits import Fingerprints, as_fingerprint, as_fingerprints
 from hsimhash.layout import Layout
 from hsimhash.rowkey import PREFIX_BYTES, ROWKEY_BYTES, fingerprints_of
 from hsimhash.store import BulkLoad, CheckReport, Document, Record, Store, create_store, open_store
-from hsimhash.store.base import (
-    LOCK_TIMEOUT_S,
-    Fingerprints,
-    as_fingerprint,
-    as_fingerprints,
-    check_doc_ids,
-    check_documents,
-)
+from hsimhash.store.base import LOCK_TIMEOUT_S, check_doc_ids, check_documents
 
 QUERY_BATCH = 1_000  # queries whose buckets are read at once, and
 FEW_ROWS = 40  # up to so many, a loop costs less than numpy's calls

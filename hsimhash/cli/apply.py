@@ -11,7 +11,7 @@ from hsimhash.cli.console import plural, say
 from hsimhash.cli.exits import ExitCode
 from hsimhash.cli.options import utf8, with_settings
 from hsimhash.cli.streams import check_stdin
-from hsimhash.cli.written import written
+from hsimhash.cli.written import refuse_existing, written
 
 if TYPE_CHECKING:
     from hsimhash.dedup import Applied
@@ -57,8 +57,8 @@ def apply(
 
     if mark and dropped:
         raise click.UsageError("--mark writes all documents, and --dropped some; leave one of them out")
-    if out != "-" and Path(out).is_file() and not overwrite:
-        raise click.BadParameter(f"{out} is there already; --overwrite replaces it", param_hint="'--out'")
+    if not overwrite:
+        refuse_existing(out, "--out")
     if "-" in inputs:
         check_stdin()
     reading = InputOptions(settings.format, settings.id_field, settings.text_field, fingerprint_field)

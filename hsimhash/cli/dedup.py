@@ -12,7 +12,7 @@ import click
 
 from hsimhash.cli.console import plural, print_json, say, staged_progress
 from hsimhash.cli.exits import ExitCode
-from hsimhash.cli.options import utf8, with_settings
+from hsimhash.cli.options import fingerprint_field_option, utf8, with_settings
 from hsimhash.cli.streams import check_stdin
 
 if TYPE_CHECKING:
@@ -54,9 +54,7 @@ def named_folder(text: str) -> Path:
 @click.argument("inputs", metavar="INPUT…", nargs=-1, required=True)
 @click.option("--out", required=True, metavar="DIR", type=named_folder, help="Where the results go.")
 @with_settings("profile", "max_distance", "format", "id_field", "text_field", "workers")
-@click.option(
-    "--fingerprint-field", type=utf8, metavar="NAME", help="The JSON field with a fingerprint, read instead of a text."
-)
+@fingerprint_field_option
 @click.option(
     "--clusters",
     type=click.Choice(["star", "components"]),
@@ -109,8 +107,8 @@ def dedup(
     says the same. Rejects are listed in rejects.jsonl, and the exit code is then 7.
 
     --against compares with an index too: its profile is taken, the table of matches has the stored documents near each
-    one, and a document that has one is dropped for the nearest. What is stored of the
-    INPUTs' own documents is left out.
+    one, and a document that has one is dropped for the nearest. What is stored of the INPUTs' own documents is left
+    out.
 
     \b
     Example: hsimhash dedup pages.jsonl.gz --out pages.dedup

@@ -10,7 +10,7 @@ import click
 
 from hsimhash.cli.console import plural, say, staged_progress
 from hsimhash.cli.options import open_index, with_settings
-from hsimhash.cli.written import written
+from hsimhash.cli.written import refuse_existing, written
 from hsimhash.store import Document
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ def export(settings: Settings, output: str, overwrite: bool, form: str | None) -
     \b
     Example: hsimhash export --output pages.jsonl.gz --store lmdb://pages
     """
-    if output != "-" and Path(output).is_file() and not overwrite:
-        raise click.BadParameter(f"{output} is there already; --overwrite replaces it", param_hint="'--output'")
+    if not overwrite:
+        refuse_existing(output, "--output")
     line_of = _tsv_line if (form or _form_of(output)) == "tsv" else _json_line
     with open_index(settings) as index, staged_progress("export") as tell, written(output) as stream:
         done = 0

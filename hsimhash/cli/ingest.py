@@ -19,7 +19,7 @@ import click
 
 from hsimhash.cli.console import plural, print_json, say, staged_progress
 from hsimhash.cli.exits import ExitCode
-from hsimhash.cli.options import create_index, is_on_hbase, open_index, utf8, with_settings
+from hsimhash.cli.options import create_index, fingerprint_field_option, is_on_hbase, open_index, utf8, with_settings
 from hsimhash.cli.signals import answering
 from hsimhash.cli.streams import check_stdin
 from hsimhash.errors import IndexExistsError, IndexNotFoundError
@@ -58,9 +58,7 @@ _STAGES = {"read": "reading", "merge": "merging"}
     metavar="N",
     help="Documents a second, at most: as they are read, or, added to HBase, as they are written.",
 )
-@click.option(
-    "--fingerprint-field", type=utf8, metavar="NAME", help="The JSON field with a fingerprint, read instead of a text."
-)
+@fingerprint_field_option
 @click.option(
     "--first-seen-field",
     type=utf8,

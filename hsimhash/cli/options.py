@@ -72,6 +72,11 @@ def utf8(value: str) -> str:
     return value
 
 
+fingerprint_field_option = click.option(
+    "--fingerprint-field", type=utf8, metavar="NAME", help="The JSON field with a fingerprint, read instead of a text."
+)
+
+
 def setting_flags(*keys: str) -> Callable[[Function], Function]:
     """Give a command the flags of these settings, all of them where none is named."""
 

@@ -11,6 +11,8 @@ from pathlib import Path
 from secrets import token_hex
 from typing import BinaryIO, Protocol
 
+import click
+
 from hsimhash.cli.exits import naming
 
 
@@ -19,6 +21,12 @@ class Sink(Protocol):
 
     def write(self, data: bytes, /) -> object:
         """Write all of `data`."""
+
+
+def refuse_existing(output: str, option: str) -> None:
+    """Raise where `output`, said with `option`, is a file that would be replaced."""
+    if output != "-" and Path(output).is_file():
+        raise click.BadParameter(f"{output} is there already; --overwrite replaces it", param_hint=f"'{option}'")
 
 
 @contextmanager

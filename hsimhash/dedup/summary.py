@@ -141,8 +141,13 @@ class Outcome:
         order = np.lexsort((any_one, -self.grouping.size[any_one]))[:CLUSTERS_SHOWN]
         return list(zip(kept[order].tolist(), any_one[order].tolist(), strict=True))
 
-    def _listed(self, kept: int) -> list[int]:
-        """Return the dropped documents to list of a cluster: the farthest first."""
+    @cached_property
+    def _listed(self) -> dict[int, list[int]]:
+        """What is kept of each of the largest clusters → the dropped documents to list."""
+        return {kept: self._farthest(kept) for kept, _ in self._largest}
+
+    def _farthest(self, kept: int) -> list[int]:
+        """Return dropped documents of a cluster, the farthest first."""
         grouping = self.grouping
         members = np.flatnonzero((grouping.kept == kept) & ~grouping.is_kept)
         order = np.argsort(-grouping.distance[members].astype(np.int64), kind="stable")
@@ -153,7 +158,7 @@ class Outcome:
         grouping = self.grouping
         members = [
             Member(self.names[number], int(grouping.distance[number]), texts.get(number))
-            for number in self._listed(kept)
+            for number in self._listed[kept]
         ]
         return ReportCluster(
             cluster=self.names[int(grouping.cluster[any_one])],
@@ -168,7 +173,7 @@ class Outcome:
     def shown_numbers(self) -> list[int]:
         """The documents whose texts the report compares."""
         count = len(self.documents.doc_ids)
-        shown = [number for kept, _ in self._largest for number in (kept, *self._listed(kept)[:DIFFS_SHOWN])]
+        shown = [number for kept, _ in self._largest for number in (kept, *self._listed[kept][:DIFFS_SHOWN])]
         return sorted({number for number in shown if number < count})
 
 

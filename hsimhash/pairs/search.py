@@ -19,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from hsimhash.fingerprint.bits import Fingerprints, as_fingerprints
 from hsimhash.layout import Layout
 from hsimhash.pairs import distinct
 from hsimhash.pairs.ahead import in_order
@@ -37,8 +38,6 @@ DRAWER_BYTES = 8  # a value in a drawer that is searched in memory
 PART_BYTES = 28  # measured: a value in a part that is read from files, joined and sorted
 WORTH_THREADS = 20_000  # values; fewer are searched before a thread has started
 LEAST_PART = 1 << 16  # values: smaller parts would only be slower
-
-Fingerprints = NDArray[np.uint64] | Sequence[int]
 
 
 class PairBlock(NamedTuple):
@@ -170,24 +169,10 @@ def _task(fingerprints: Fingerprints, max_distance: int, layout: Layout | str | 
 
 
 def _as_array(fingerprints: Fingerprints) -> NDArray[np.uint64]:
-    if isinstance(fingerprints, np.ndarray) and fingerprints.dtype == np.uint64 and fingerprints.ndim == 1:
-        values = np.asarray(fingerprints)
-    else:
-        values = _from_ints(list(fingerprints))
+    values = np.asarray(as_fingerprints(fingerprints))
     if len(values) >= LIMIT:
         raise ValueError(f"{len(values):,} fingerprints are too many; fewer than {LIMIT:,} can be searched at once")
     return values
-
-
-def _from_ints(numbers: list[int]) -> NDArray[np.uint64]:
-    kinds = set(map(type, numbers))
-    for kind in kinds:
-        if not issubclass(kind, (int, np.integer)) or kind is bool:
-            raise TypeError(f"a fingerprint is an int, not {kind.__name__}")
-    if numbers and not 0 <= min(numbers) <= max(numbers) < 1 << 64:
-        wrong = min(numbers) if min(numbers) < 0 else max(numbers)
-        raise ValueError(f"fingerprint {wrong} is outside [0, 2**64)")
-    return np.array(numbers, np.uint64)
 
 
 def _distances(values: NDArray[np.uint64], left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.uint8]:

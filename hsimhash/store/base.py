@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hsimhash.errors import FormatVersionError, HsimhashError
+from hsimhash.fingerprint.bits import Fingerprints, as_fingerprints
 from hsimhash.layout import Layout
 from hsimhash.rowkey import check_doc_id
 
@@ -26,7 +27,6 @@ FORMAT: dict[str, object] = {"version": 1, "rows": "tall"}  # on disk: never reu
 RECORD_PARTS = (b"layout", b"profile", b"format")  # on disk, in the order in which they are written
 LOCK_TIMEOUT_S = 30.0  # how long a write waits for another process that writes
 Progress = Callable[[int, int], None]  # done, total
-Fingerprints = Sequence[int] | NDArray[np.uint64]  # shape (n,), unsigned 64-bit
 
 
 class Document(NamedTuple):
@@ -229,26 +229,6 @@ def check_doc_ids(doc_ids: Sequence[str]) -> list[bytes]:
     if isinstance(doc_ids, (str, bytes)):
         raise TypeError(f"document ids are a sequence of str, not one {type(doc_ids).__name__}: {doc_ids!r:.80}")
     return list(map(check_doc_id, doc_ids))
-
-
-def as_fingerprints(fingerprints: Fingerprints) -> NDArray[np.uint64]:
-    """Return fingerprints as an array of shape (n,), uint64; `ValueError` or `TypeError` names what is none."""
-    if isinstance(fingerprints, np.ndarray) and fingerprints.dtype == np.uint64 and fingerprints.ndim == 1:
-        return fingerprints
-    if isinstance(fingerprints, np.ndarray):
-        fingerprints = fingerprints.tolist()
-    return np.array([as_fingerprint(value) for value in fingerprints], np.uint64)
-
-
-def as_fingerprint(value: int) -> int:
-    """Return a fingerprint as an int; `ValueError` or `TypeError` where it is none."""
-    if isinstance(value, np.integer):
-        value = int(value)
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError(f"a fingerprint is an int, not {type(value).__name__}: {value!r:.80}")
-    if not 0 <= value < 1 << 64:
-        raise ValueError(f"fingerprint {value} is outside [0, 2**64)")
-    return value
 
 
 def _as_times(first_seen: Sequence[int] | NDArray[np.int64] | int, count: int) -> NDArray[np.int64]:

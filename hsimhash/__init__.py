@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         ProfileMismatchError,
         StoreBusyError,
         StoreClosedError,
+        StoreTimeoutError,
         StoreUnavailableError,
         TextTooShortError,
     )
@@ -41,6 +42,7 @@ __all__ = [
     "ProfileMismatchError",
     "StoreBusyError",
     "StoreClosedError",
+    "StoreTimeoutError",
     "StoreUnavailableError",
     "TextTooShortError",
     "distance",

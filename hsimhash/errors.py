@@ -44,5 +44,9 @@ class StoreUnavailableError(HsimhashError):
     """The store cannot be reached or cannot take the write now; worth a retry once the cause is gone."""
 
 
+class StoreTimeoutError(StoreUnavailableError):
+    """The time that the caller allowed ended before the answer was whole; the message says how far it came."""
+
+
 class TextTooShortError(HsimhashError):
     """The text has no feature, so it has no fingerprint."""

@@ -22,7 +22,7 @@ from hsimhash.fingerprint.bits import Fingerprints, as_fingerprint, as_fingerpri
 from hsimhash.layout import Layout
 from hsimhash.rowkey import PREFIX_BYTES, ROWKEY_BYTES, fingerprints_of
 from hsimhash.store import BulkLoad, CheckReport, Document, Record, Store, create_store, open_store
-from hsimhash.store.base import LOCK_TIMEOUT_S, check_doc_ids, check_documents
+from hsimhash.store.base import LOCK_TIMEOUT_S, Reader, check_doc_ids, check_documents
 
 QUERY_BATCH = 1_000  # queries whose buckets are read at once, and
 FEW_ROWS = 40  # up to so many, a loop costs less than numpy's calls
@@ -137,7 +137,13 @@ class HSimIndex:
         return self._store.insert(encoded, values, times)
 
     def query(
-        self, fingerprint: int, *, max_distance: int | None = None, limit: int | None = None, exclude: str | None = None
+        self,
+        fingerprint: int,
+        *,
+        max_distance: int | None = None,
+        limit: int | None = None,
+        exclude: str | None = None,
+        timeout: float | None = None,
     ) -> list[Match]:
         """Return every document within `max_distance` bits of a fingerprint, nearest first.
 
@@ -146,12 +152,17 @@ class HSimIndex:
             max_distance: 0 to the layout's k, its default.
             limit: return only the first so many.
             exclude: leave this document out.
+            timeout: seconds after which the call ends, whatever it waits for or still has to read.
+
+        Raises:
+            StoreTimeoutError: the `timeout` passed.
         """
         k = self._distance(max_distance)
         _check_limit(limit)
         fingerprint = as_fingerprint(fingerprint)
-        near = _near(self._store.scan(self.layout.prefixes(fingerprint)), fingerprint, k)
-        return self._matches(fingerprint, near, k, limit, exclude) if near else []
+        with self._store.view(timeout_s=timeout) as reader:
+            near = _near(reader.scan(self.layout.prefixes(fingerprint)), fingerprint, k)
+            return _matches(reader, fingerprint, near, k, limit, exclude) if near else []
 
     def query_many(
         self,
@@ -160,6 +171,7 @@ class HSimIndex:
         max_distance: int | None = None,
         limit: int | None = None,
         exclude: Sequence[str | None] | None = None,
+        timeout: float | None = None,
     ) -> list[list[Match]]:
         """Return what `query` returns for each fingerprint, in the order given; many at once cost far less each.
 
@@ -168,6 +180,10 @@ class HSimIndex:
             max_distance: as for `query`.
             limit: as for `query`.
             exclude: for each query a document to leave out, or None.
+            timeout: as for `query`, for all queries together.
+
+        Raises:
+            StoreTimeoutError: the `timeout` passed.
         """
         k, values = self._distance(max_distance), as_fingerprints(fingerprints)
         _check_limit(limit)
@@ -178,23 +194,27 @@ class HSimIndex:
                 f"{len(exclude)} ids to exclude for {len(values)} fingerprints; give one, or None, for each"
             )
         found: list[list[Match]] = []
-        if not len(values):
-            self._store.scan([])  # a closed index says so
-        for start in range(0, len(values), QUERY_BATCH):
-            left_out = exclude[start : start + QUERY_BATCH] if exclude is not None else None
-            found += self._query_batch(values[start : start + QUERY_BATCH], k, limit, left_out)
+        with self._store.view(timeout_s=timeout) as reader:
+            for start in range(0, len(values), QUERY_BATCH):
+                left_out = exclude[start : start + QUERY_BATCH] if exclude is not None else None
+                found += self._query_batch(reader, values[start : start + QUERY_BATCH], k, limit, left_out)
         return found
 
     def _query_batch(
-        self, queries: NDArray[np.uint64], k: int, limit: int | None, exclude: Sequence[str | None] | None
+        self,
+        reader: Reader,
+        queries: NDArray[np.uint64],
+        k: int,
+        limit: int | None,
+        exclude: Sequence[str | None] | None,
     ) -> list[list[Match]]:
         found: list[list[Match]] = [[] for _ in range(len(queries))]
-        for query, near in self._near_pairs(queries, k).items():
+        for query, near in self._near_pairs(reader, queries, k).items():
             left_out = exclude[query] if exclude is not None else None
-            found[query] = self._matches(int(queries[query]), near, k, limit, left_out)
+            found[query] = _matches(reader, int(queries[query]), near, k, limit, left_out)
         return found
 
-    def _near_pairs(self, queries: NDArray[np.uint64], k: int) -> dict[int, list[tuple[int, int]]]:
+    def _near_pairs(self, reader: Reader, queries: NDArray[np.uint64], k: int) -> dict[int, list[tuple[int, int]]]:
         """Return {position of a query: its (distance, fingerprint) pairs, ascending}, for the queries that have any."""
         prefixes = self.layout.prefix_array(queries).reshape(-1, PREFIX_BYTES)
         wanted = _prefix_numbers(prefixes)
@@ -203,7 +223,7 @@ class HSimIndex:
         starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
         distinct, ends = ordered[starts], np.append(starts[1:], len(order))
         first = prefixes[order[starts]]
-        rows = self._store.scan([prefix.tobytes() for prefix in first])
+        rows = reader.scan([prefix.tobytes() for prefix in first])
         if not len(rows):
             return {}
         # Each row meets every query that asked for its bucket; so many at a time that memory does not grow with both.
@@ -224,23 +244,6 @@ class HSimIndex:
             ):
                 pairs.setdefault(position, set()).add((bits, value))
         return {position: sorted(found) for position, found in pairs.items()}
-
-    def _matches(
-        self, query: int, near: list[tuple[int, int]], k: int, limit: int | None, exclude: str | None
-    ) -> list[Match]:
-        """Return the matches among the documents of `near`, (distance, fingerprint) pairs in ascending order."""
-        most = None if limit is None else limit + (exclude is not None)
-        matches: dict[str, Match] = {}
-        groups = [near] if limit is None else [list(group) for _, group in groupby(near, key=itemgetter(0))]
-        for group in groups:
-            for document in chain.from_iterable(self._store.documents([value for _, value in group], most)):
-                # The register may tell of a move since the row was read.
-                distance = (document.fingerprint ^ query).bit_count()
-                if distance <= k and document.doc_id != exclude:
-                    matches[document.doc_id] = Match(distance, *document)
-            if limit is not None and sum(match.distance <= group[0][0] for match in matches.values()) >= limit:
-                break  # what follows is farther
-        return sorted(matches.values())[:limit]
 
     def remove(self, doc_ids: str | Sequence[str], *, before: int | None = None) -> int:
         """Remove documents; durable on return. Return how many there were; unknown ids are passed over.
@@ -340,6 +343,24 @@ class HSimIndex:
 def _check_limit(limit: int | None) -> None:
     if limit is not None and limit < 1:
         raise ValueError(f"limit {limit} must be at least 1")
+
+
+def _matches(
+    reader: Reader, query: int, near: list[tuple[int, int]], k: int, limit: int | None, exclude: str | None
+) -> list[Match]:
+    """Return the matches among the documents of `near`, (distance, fingerprint) pairs in ascending order."""
+    most = None if limit is None else limit + (exclude is not None)
+    matches: dict[str, Match] = {}
+    groups = [near] if limit is None else [list(group) for _, group in groupby(near, key=itemgetter(0))]
+    for group in groups:
+        for document in chain.from_iterable(reader.documents([value for _, value in group], most)):
+            # The register may tell of a move since the row was read.
+            distance = (document.fingerprint ^ query).bit_count()
+            if distance <= k and document.doc_id != exclude:
+                matches[document.doc_id] = Match(distance, *document)
+        if limit is not None and sum(match.distance <= group[0][0] for match in matches.values()) >= limit:
+            break  # what follows is farther
+    return sorted(matches.values())[:limit]
 
 
 def _near(rows: NDArray[np.uint8], query: int, k: int) -> list[tuple[int, int]]:

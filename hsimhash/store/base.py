@@ -120,15 +120,8 @@ class BulkLoad(Protocol):
     def __exit__(self, *exc_info: object) -> None: ...
 
 
-class Store(AbstractContextManager["Store"], ABC):
-    """What an index needs of storage. Thread-safe and fork-safe; `close` twice is harmless.
-
-    Every call raises `StoreClosedError` after `close`, `StoreUnavailableError` when the store cannot be reached or
-    written, `StoreBusyError` when another writer held it too long, `CorruptionError` for stored bytes that cannot be.
-    """
-
-    url: str
-    record: Record
+class Reader(ABC):
+    """The reads that a query makes: buckets, the documents of the near fingerprints, registers."""
 
     @abstractmethod
     def scan(self, prefixes: Sequence[bytes]) -> NDArray[np.uint8]:
@@ -148,6 +141,39 @@ class Store(AbstractContextManager["Store"], ABC):
     @abstractmethod
     def lookup(self, doc_ids: Sequence[bytes]) -> list[Document | None]:
         """Return what the register says of each document, None where it has none."""
+
+
+class Store(Reader, AbstractContextManager["Store"]):
+    """What an index needs of storage. Thread-safe and fork-safe; `close` twice is harmless.
+
+    Every call raises `StoreClosedError` after `close`, `StoreUnavailableError` when the store cannot be reached or
+    written, `StoreBusyError` when another writer held it too long, `CorruptionError` for stored bytes that cannot be.
+    """
+
+    url: str
+    record: Record
+
+    @abstractmethod
+    def view(self, *, timeout_s: float | None = None) -> AbstractContextManager[Reader]:
+        """Give a reader for one query: it misses no document that is near before, during and after the block.
+
+        On LMDB and in memory the block sees one state of the index. On HBase listings stay when a document moves, so
+        reads one after the other miss none.
+
+        Args:
+            timeout_s: how long the block's reads may take together, in seconds; `StoreTimeoutError` when they take
+                longer. None: no such bound.
+        """
+
+    @abstractmethod
+    def writing(self) -> AbstractContextManager[None]:
+        """Keep other processes and threads from writing during the block, where the store can; reentrant.
+
+        On HBase it does nothing: its writers never wait for each other.
+
+        Raises:
+            StoreBusyError: another writer held the index too long.
+        """
 
     @abstractmethod
     def insert(self, doc_ids: Sequence[bytes], fingerprints: NDArray[np.uint64], first_seen: NDArray[np.int64]) -> int:

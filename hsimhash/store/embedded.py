@@ -16,6 +16,7 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,6 +34,7 @@ from hsimhash.store.base import (
     CheckReport,
     Document,
     Progress,
+    Reader,
     Record,
     Store,
     last_occurrences,
@@ -140,6 +142,13 @@ class EmbeddedStore(Store):
             return Record.from_parts(self.environment.record_parts)
         except ValueError as error:
             raise damaged(self.path, f"it has no readable record ({error})") from error
+
+    def view(self, *, timeout_s: float | None = None) -> AbstractContextManager[Reader]:  # noqa: ARG002
+        _ = self.environment  # a closed index says so
+        return nullcontext(self)
+
+    def writing(self) -> AbstractContextManager[None]:
+        return self.environment.locked(self.lock_timeout_s)
 
     def scan(self, prefixes: Sequence[bytes]) -> NDArray[np.uint8]:
         environment = self.environment

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from hsimhash.errors import IndexExistsError, IndexNotFoundError, StoreClosedError
 from hsimhash.rowkey import FINGERPRINT_BYTES, ROWKEY_BYTES
-from hsimhash.store.base import CheckReport, Document, Progress, Record, Store, last_occurrences
+from hsimhash.store.base import CheckReport, Document, Progress, Reader, Record, Store, last_occurrences
 
 _PAGE_DOCUMENTS = 10_000
 
@@ -81,6 +81,16 @@ class MemoryStore(Store):
             if url not in _named:
                 raise IndexNotFoundError(f"no index at {url} in this process; make one with HSimIndex.create")
             return cls(url, _named[url])
+
+    @contextmanager
+    def view(self, *, timeout_s: float | None = None) -> Iterator[Reader]:  # noqa: ARG002 (nothing here takes long)
+        with self._open():
+            yield self
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        with self._open():
+            yield
 
     def scan(self, prefixes: Sequence[bytes]) -> NDArray[np.uint8]:
         with self._open() as contents:

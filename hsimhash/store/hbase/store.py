@@ -6,6 +6,7 @@ What the cells are says `cells.py`; in which order they are written, `protocol.p
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,17 @@ from numpy.typing import NDArray
 
 from hsimhash.errors import IndexExistsError, IndexNotFoundError, StoreClosedError
 from hsimhash.rowkey import DOCUMENTS_FLAG, PREFIX_BYTES, RECORD_ROWKEY, bucket_range, documents_rowkey
-from hsimhash.store.base import RECORD_PARTS, BulkLoad, CheckReport, Document, Progress, Record, Store, last_occurrences
+from hsimhash.store.base import (
+    RECORD_PARTS,
+    BulkLoad,
+    CheckReport,
+    Document,
+    Progress,
+    Reader,
+    Record,
+    Store,
+    last_occurrences,
+)
 from hsimhash.store.hbase.cells import Register, is_listing, record_from, register_key
 from hsimhash.store.hbase.collect import Audit, count_documents, pages
 from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, RECORD_FAMILY, Cell, Change, Gateway
@@ -84,6 +95,13 @@ class HBaseStore(Store):
 
     def _writes(self) -> Writes:
         return Writes(self.gateway, self.record.layout, self.times, exclusive=self.exclusive)
+
+    def view(self, *, timeout_s: float | None = None) -> AbstractContextManager[Reader]:  # noqa: ARG002
+        _ = self.gateway  # a closed index says so
+        return nullcontext(self)
+
+    def writing(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def scan(self, prefixes: Sequence[bytes]) -> NDArray[np.uint8]:
         return self.gateway.scan(list(map(bucket_range, prefixes)))

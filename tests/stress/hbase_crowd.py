@@ -25,6 +25,7 @@ from hsimhash.store.hbase.address import Address
 from hsimhash.store.hbase.admin import Admin
 from hsimhash.store.hbase.protocol import Times
 from tests.bench.fingerprint_sets import Numbers, flipped, random_fingerprints
+from tests.hbase_cluster import HBaseCluster
 from tests.hbase_server import HBaseServer
 from tests.stress.hbase_verdict import Outcome, Query, Write, ask_for_all, judge, lost_documents, noted
 
@@ -76,7 +77,7 @@ class Job:
 
 
 @contextmanager
-def table(server: HBaseServer, layout: str = "10") -> Iterator[str]:
+def table(server: HBaseServer | HBaseCluster, layout: str = "10") -> Iterator[str]:
     """Give the name of a new table with an empty index."""
     name = f"stress-{uuid.uuid4().hex}"
     url = f"hbase://{server.host}:{server.thrift2_port}/{name}?timeout=60s&deadline=120s"

@@ -1,0 +1,212 @@
+"""A real HBase of several processes over HDFS, whose region servers and master can be killed one by one.
+
+NameNode, DataNode, ZooKeeper, master, region servers and one Thrift2 gateway, each a JVM of its own, with the jars that
+`docker/hbase/entrypoint jars` fetches.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from hsimhash.errors import HsimhashError
+from hsimhash.store.hbase.address import Address
+from hsimhash.store.hbase.admin import Admin
+from tests.hbase_server import ENTRYPOINT, QUICK_JVM, HBaseServer, free_ports
+
+SESSION_MS = 6_000  # after so long ZooKeeper tells the master of a killed region server; HBase's own default is 90 s
+START_LIMIT_S = 240.0
+END_LIMIT_S = 30.0
+_ROLES = {
+    "namenode": ("hdfs.server.namenode.NameNode", "192m"),
+    "datanode": ("hdfs.server.datanode.DataNode", "192m"),
+    "zookeeper": ("hbase.zookeeper.HQuorumPeer", "128m"),
+    "master": ("hbase.master.HMaster", "512m"),
+    "regionserver": ("hbase.regionserver.HRegionServer", "512m"),
+    "thrift2": ("hbase.thrift2.ThriftServer", "256m"),
+}
+_PORTS = ("namenode", "namenode_http", "datanode", "datanode_ipc", "datanode_http", "zookeeper", "master", "thrift2")
+
+
+class HBaseCluster:
+    """The processes of one cluster, in a folder of their own; see `cluster`."""
+
+    host = "127.0.0.1"
+
+    def __init__(self, folder: Path, region_servers: int) -> None:
+        self.folder = folder
+        self.region_servers = [f"regionserver{number}" for number in range(region_servers)]
+        names = (*_PORTS, *self.region_servers)
+        self._ports = dict(zip(names, free_ports(len(names)), strict=True))
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    @property
+    def thrift2_port(self) -> int:
+        return self._ports["thrift2"]
+
+    def start(self) -> None:
+        """Start all processes; return when the master is ready."""
+        self._configure()
+        self._run("namenode", "-format", "-force", "-nonInteractive").wait(START_LIMIT_S)
+        for name in ("namenode", "datanode", "zookeeper"):
+            self._launch(name)
+        for name in ("namenode", "datanode", "zookeeper"):
+            self._await(name, self._listens)
+        self._launch("master", "start")
+        for name in self.region_servers:
+            self.start_region_server(name)
+        self._launch("thrift2", "start", "--bind", self.host, "--port", str(self.thrift2_port), "--infoport", "-1")
+        self._await("thrift2", self._listens)
+        self._await("thrift2", self._is_ready)
+
+    def start_region_server(self, name: str) -> None:
+        """Start a region server; it takes regions once the master knows it."""
+        self._launch(name, "-D", f"hbase.regionserver.port={self._ports[name]}", "start")
+
+    def kill(self, name: str) -> None:
+        """End a process at once, as a power failure would."""
+        self._processes[name].kill()
+        self._processes[name].wait(END_LIMIT_S)
+
+    def pause(self, name: str) -> None:
+        """Let a process hang: it keeps its connections, and answers nothing."""
+        self._processes[name].send_signal(signal.SIGSTOP)
+
+    def resume(self, name: str) -> None:
+        """Let a paused process go on."""
+        self._processes[name].send_signal(signal.SIGCONT)
+
+    def stop(self) -> None:
+        """End all processes; the data are of no more use."""
+        for process in reversed(self._processes.values()):
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            process.wait(END_LIMIT_S)
+
+    def gateway_connections(self) -> int:
+        """Return how many connections the gateway has a thread for: open ones, and those whose client has left."""
+        open_states = {"01", "08"}  # ESTABLISHED, CLOSE_WAIT
+        rows = (line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:])
+        return sum(int(row[1].rpartition(":")[2], 16) == self.thrift2_port and row[3] in open_states for row in rows)
+
+    def _configure(self) -> None:
+        conf, port = self.folder / "conf", self._ports
+        for name in ("log", "zookeeper", "tmp"):
+            (self.folder / name).mkdir(parents=True, exist_ok=True)
+        for name in ("hdfs", "datanode"):  # their web servers want these folders, which no jar has
+            (conf / "webapps" / name).mkdir(parents=True, exist_ok=True)
+        root = f"hdfs://{self.host}:{port['namenode']}"
+        _write(conf / "core-site.xml", {"fs.defaultFS": root, "hadoop.tmp.dir": self.folder / "tmp"})
+        _write(
+            conf / "hdfs-site.xml",
+            {
+                "dfs.replication": 1,
+                "dfs.namenode.name.dir": f"file://{self.folder}/namenode",
+                "dfs.datanode.data.dir": f"file://{self.folder}/datanode",
+                "dfs.namenode.http-address": f"{self.host}:{port['namenode_http']}",
+                "dfs.datanode.address": f"{self.host}:{port['datanode']}",
+                "dfs.datanode.ipc.address": f"{self.host}:{port['datanode_ipc']}",
+                "dfs.datanode.http.address": f"{self.host}:{port['datanode_http']}",
+                "dfs.namenode.safemode.extension": 0,
+                "dfs.permissions.enabled": "false",
+                "dfs.namenode.datanode.registration.ip-hostname-check": "false",
+            },
+        )
+        _write(
+            conf / "hbase-site.xml",
+            {
+                "hbase.cluster.distributed": "true",
+                "hbase.rootdir": f"{root}/hbase",
+                "fs.defaultFS": root,
+                "dfs.replication": 1,
+                "hbase.tmp.dir": self.folder / "tmp",
+                "hbase.zookeeper.quorum": self.host,
+                "hbase.zookeeper.property.clientPort": port["zookeeper"],
+                "hbase.zookeeper.property.dataDir": self.folder / "zookeeper",
+                "hbase.zookeeper.property.tickTime": 2_000,
+                "hbase.zookeeper.property.minSessionTimeout": 1_000,
+                "zookeeper.session.timeout": SESSION_MS,
+                "hbase.master.hostname": "localhost",
+                "hbase.unsafe.regionserver.hostname": "localhost",
+                "hbase.master.ipc.address": self.host,
+                "hbase.regionserver.ipc.address": self.host,
+                "hbase.master.port": port["master"],
+                "hbase.master.info.port": -1,
+                "hbase.regionserver.info.port": -1,
+                "hbase.thrift.info.port": -1,
+                "hbase.master.wait.on.regionservers.mintostart": len(self.region_servers),
+                "hbase.master.wait.on.regionservers.interval": 100,
+                "hbase.regionserver.msginterval": 500,
+            },
+        )
+
+    def _run(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
+        main, heap = _ROLES[name.rstrip("0123456789") if name in self.region_servers else name]
+        environment = {
+            **{key: value for key, value in os.environ.items() if not key.startswith("HBASE_") or key == "HBASE_LIB"},
+            "HBASE_DATA": str(self.folder),
+            "HBASE_CONF": str(self.folder / "conf"),
+            "HBASE_JVM": f"-Xmx{heap} {QUICK_JVM}",
+        }
+        with (self.folder / "log" / f"{name}.log").open("ab") as log:
+            return subprocess.Popen(
+                [ENTRYPOINT, "java", main, *arguments],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    def _launch(self, name: str, *arguments: str) -> None:
+        self._processes[name] = self._run(name, *arguments)
+
+    def _await(self, name: str, is_there: Callable[[str], bool]) -> None:
+        end_s = time.monotonic() + START_LIMIT_S
+        ended = os.pidfd_open(self._processes[name].pid)
+        try:
+            while not is_there(name):
+                if select.select([ended], [], [], 0.1)[0] or time.monotonic() > end_s:
+                    log = (self.folder / "log" / f"{name}.log").read_text(errors="replace")
+                    raise RuntimeError(f"{name} did not start: {log[-1_000:]}")
+        finally:
+            os.close(ended)
+
+    def _listens(self, name: str) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex((self.host, self._ports[name])) == 0
+
+    def _is_ready(self, _: str) -> bool:
+        """Whether the master answers, through the gateway."""
+        try:
+            with Admin(Address.parse(f"hbase://{self.host}:{self.thrift2_port}/none?timeout=20s")) as admin:
+                return bool(admin.namespaces())
+        except HsimhashError:
+            return False
+
+
+def _write(path: Path, settings: Mapping[str, object]) -> None:
+    rows = "".join(
+        f"  <property><name>{name}</name><value>{value}</value></property>\n" for name, value in settings.items()
+    )
+    path.write_text(f"<configuration>\n{rows}</configuration>\n")
+
+
+@contextmanager
+def cluster(folder: Path, *, region_servers: int = 2) -> Iterator[HBaseCluster]:
+    """Run a cluster in a new folder; its processes end with the block."""
+    folder.mkdir(parents=True)
+    HBaseServer.planned(folder).prepare()
+    made = HBaseCluster(folder.resolve(), region_servers)
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()

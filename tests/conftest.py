@@ -1,17 +1,31 @@
-"""What the tests share: small file systems to fill up or to make read-only."""
+"""What the tests share: small file systems to fill up or to make read-only; and that no test leaves a process."""
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
+from processes import children
 
-settings.register_profile("hsimhash", deadline=None)  # machines are shared: a slow example is no failure
+# Machines are shared: neither a slow example is a failure, nor one that is slowly made.
+settings.register_profile("hsimhash", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("hsimhash")
+
+
+@pytest.fixture(autouse=True)
+def _no_process_outlives_its_test() -> Iterator[None]:
+    """End what a test started and, as it failed, did not end; the fixtures of wider scope keep theirs."""
+    before = children()
+    yield
+    for pid in children() - before:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 @pytest.fixture

@@ -25,6 +25,7 @@ DOOMED = """
 import os, pathlib, sys
 import hsimhash.cli.dedup, hsimhash.dedup.report, hsimhash.settings
 from hsimhash.cli import main
+from processes import fork
 
 def doomed(method):
     def change(*arguments, **options):
@@ -35,12 +36,13 @@ def doomed(method):
         return method(*arguments, **options)
     return change
 
+def run():
+    for name in ("replace", "unlink", "mkdir"):
+        setattr(pathlib.Path, name, doomed(getattr(pathlib.Path, name)))
+    main([*sys.argv[2:], "--out", f"{sys.argv[1]}/{left}"])
+
 for left in range(100):
-    if not (child := os.fork()):
-        for name in ("replace", "unlink", "mkdir"):
-            setattr(pathlib.Path, name, doomed(getattr(pathlib.Path, name)))
-        main([*sys.argv[2:], "--out", f"{sys.argv[1]}/{left}"])
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    code = os.waitstatus_to_exitcode(os.waitpid(fork(run), 0)[1])
     print("ended", code, file=sys.stderr)
     if code != -9:
         break
@@ -70,7 +72,12 @@ def test_a_run_killed_at_any_change_of_a_name_is_made_good_by_the_next(
             run(tmp_path / str(moment), other, all_pairs=True)
         before = contents(tmp_path / "0")
     command = ["dedup", str(source), "--table-format", "jsonl", "--quiet", *(["--overwrite"] * is_overwritten)]
-    ended = subprocess.run([sys.executable, "-c", DOOMED, str(tmp_path), *command], capture_output=True, check=True)
+    ended = subprocess.run(
+        [sys.executable, "-c", DOOMED, str(tmp_path), *command],
+        cwd=Path(__file__).parent,
+        capture_output=True,
+        check=True,
+    )
     said = [line.split() for line in ended.stderr.splitlines()]
     *killed, last = [int(words[1]) for words in said if words[0] == b"ended"]
     assert (set(killed), last) == ({-signal.SIGKILL}, 0)

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from processes import forked
 
 from hsimhash.errors import (
     CorruptionError,
@@ -39,7 +40,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def store(path: Path) -> Iterator[EmbeddedStore]:
-    with EmbeddedStore.create(f"lmdb://{path}", path, RECORD, lock_timeout_s=1) as made:
+    with EmbeddedStore.create(f"lmdb://{path}", path, RECORD) as made:
         yield made
 
 
@@ -85,8 +86,11 @@ def test_a_second_writer_waits_then_is_told_who_writes(store: EmbeddedStore, pat
     )
     with in_another_process(code, path) as other:
         assert answer(other) == "held"
-        with pytest.raises(StoreBusyError, match=f"process {other.pid} is writing"):
-            put(store, ("a", 1))
+        with (
+            open_store(f"lmdb://{path}", lock_timeout_s=0.1) as impatient,
+            pytest.raises(StoreBusyError, match=f"process {other.pid} is writing"),
+        ):
+            put(impatient, ("a", 1))
         assert store.documents([1]) == [[]]  # readers are not held up
         tell(other)
         assert answer(other) == "free"
@@ -286,7 +290,6 @@ def test_two_stores_of_one_process_share_the_index(store: EmbeddedStore, path: P
     assert store.count() == 1
 
 
-@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")  # what is tested
 def test_forks_while_threads_read_and_write_do_no_harm(store: EmbeddedStore) -> None:
     put(store, *[(str(number), number) for number in range(100)])
     is_over = threading.Event()
@@ -301,15 +304,18 @@ def test_forks_while_threads_read_and_write_do_no_harm(store: EmbeddedStore) -> 
             put(store, (str(number), number))
             number += 1
 
+    def read_and_write() -> None:
+        assert len(store.documents([7])[0]) == 1
+        assert put(store, (f"child {os.getpid()}", 9)) == 1
+
     with ThreadPoolExecutor(3) as pool:
         futures = [pool.submit(read, 0), pool.submit(read, 1), pool.submit(write, 2)]
-        for _ in range(20):
-            child = os.fork()
-            if child == 0:
-                is_right = len(store.documents([7])[0]) == 1 and put(store, (f"child {os.getpid()}", 9)) == 1
-                os._exit(0 if is_right else 1)
-            assert os.waitpid(child, 0)[1] == 0
-        is_over.set()
+        try:
+            for _ in range(20):
+                with forked(read_and_write):
+                    pass
+        finally:
+            is_over.set()  # else the pool would wait for its threads for ever
         for future in futures:
             future.result()
     assert len(store.documents([9])[0]) == 21
@@ -553,7 +559,6 @@ def test_opening_while_others_compact_never_fails(store: EmbeddedStore, path: Pa
 
 def test_check_with_repair_beside_a_writer_harms_nothing(store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hsimhash.store.audit.PAGE_ROWS", 50)
-    store.lock_timeout_s = 30
     put(store, *[(str(number), number << 30) for number in range(400)])
     is_over = threading.Event()
 

@@ -28,13 +28,14 @@ TOP = 100
 
 
 @pytest.fixture(scope="module")
-def jieba() -> ModuleType:
+def jieba(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of jieba's own: invalid escapes, pkg_resources
         import jieba
         import jieba.analyse
 
         jieba.setLogLevel("ERROR")
+        jieba.dt.tmp_dir = str(tmp_path_factory.mktemp("jieba"))  # else its cache is one of all users and processes
         jieba.initialize()
     return jieba
 
@@ -123,8 +124,8 @@ def test_threads_and_a_memo_started_afresh_change_nothing(monkeypatch: pytest.Mo
 
 def test_a_fork_while_another_thread_fingerprints_does_not_hang() -> None:
     program = """
-import os, sys, threading, warnings
-warnings.simplefilter("ignore")  # of forking with threads: that is the point
+import sys, threading
+from processes import forked
 from hsimhash.fingerprint import Profile
 profile, stop = Profile.named("zh-1"), threading.Event()
 text = sys.argv[1]
@@ -133,12 +134,14 @@ def work():
     number = 0
     while not stop.is_set():
         profile.fingerprint("".join(chr(0x4E00 + (number := number + 7) % 20000) for _ in range(200)))
+def compare():
+    assert profile.fingerprint(text) == expected
 threading.Thread(target=work).start()
-for _ in range(20):
-    child = os.fork()
-    if not child:
-        os._exit(profile.fingerprint(text) != expected)
-    assert os.waitpid(child, 0)[1] == 0
-stop.set()
+try:
+    for _ in range(20):
+        with forked(compare):
+            pass
+finally:
+    stop.set()
 """
-    subprocess.run([sys.executable, "-c", program, "".join(LINES)], check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", program, "".join(LINES)], cwd=Path(__file__).parent, check=True)

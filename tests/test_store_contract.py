@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from processes import forked
 
 from hsimhash.errors import IndexExistsError, IndexNotFoundError, StoreClosedError
 from hsimhash.layout import Layout
@@ -251,12 +251,13 @@ def test_threads_add_remove_and_read_at_once(store: Store) -> None:
     assert store.check().is_sound
 
 
-@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")  # what is tested
 def test_a_forked_child_reads_and_the_parent_goes_on(store: Store) -> None:
     put(store, ("a", 5))
-    child = os.fork()
-    if child == 0:
-        os._exit(0 if store.documents([5]) == [[Document("a", 5, 7)]] else 1)
-    assert os.waitpid(child, 0)[1] == 0
+
+    def read() -> None:
+        assert store.documents([5]) == [[Document("a", 5, 7)]]
+
+    with forked(read):
+        pass
     put(store, ("b", 5))
     assert len(store.documents([5])[0]) == 2

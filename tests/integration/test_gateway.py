@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
 import time
@@ -15,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hbase_server import Gateways, HBaseServer
+from processes import forked
 from tcp_proxy import proxied
 
 from hsimhash.errors import CorruptionError, IndexNotFoundError, StoreClosedError, StoreUnavailableError
@@ -291,17 +291,17 @@ def test_a_closed_gateway_refuses(gateway: Gateway) -> None:
         gateway.scan([(b"a", b"b")])
 
 
-@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")  # what is tested
 def test_a_forked_child_has_connections_of_its_own(gateway: Gateway) -> None:
     rows = drawer_rows(b"forkd", 50)
     put_rows(gateway, rows)
     ranges = [(row, row + b"\x00") for row in rows[:10]]
-    child = os.fork()
-    if child == 0:
-        os._exit(0 if all(scanned(gateway, ranges) == rows[:10] for _ in range(20)) else 1)
-    for _ in range(20):
-        assert scanned(gateway, ranges) == rows[:10]
-    assert os.waitpid(child, 0)[1] == 0
+
+    def read() -> None:
+        for _ in range(20):
+            assert scanned(gateway, ranges) == rows[:10]
+
+    with forked(read):
+        read()
 
 
 def test_an_interrupted_call_leaves_no_reply_to_the_next(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ import numpy as np
 from hsimhash import HSimIndex
 from hsimhash.cli import main as hsimhash
 from tests.bench.conditions import add_scratch_option, print_conditions, scratch_folder
+from tests.processes import fork
 
 SEED = 7
 TRIALS = 300
@@ -76,18 +77,13 @@ def damaged(content: bytes, rng: np.random.Generator) -> bytes:
 
 def run(arguments: Sequence[str], told: Path) -> tuple[int, str]:
     """Run a command in a process of its own; return how that ended, and the last that it said."""
-    child = os.fork()
-    if child == 0:
-        code = 70
-        try:
-            os.dup2(os.open(os.devnull, os.O_RDWR), 1)
-            os.dup2(os.open(told, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
-            hsimhash(arguments, prog_name="hsimhash")
-        except SystemExit as end:
-            code = int(end.code or 0)
-        finally:
-            os._exit(code)
-    _, status = os.waitpid(child, 0)
+
+    def work() -> None:
+        os.dup2(os.open(os.devnull, os.O_RDWR), 1)
+        os.dup2(os.open(told, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
+        hsimhash(arguments, prog_name="hsimhash")
+
+    _, status = os.waitpid(fork(work), 0)
     lines = told.read_text(errors="replace").splitlines()
     return os.waitstatus_to_exitcode(status), lines[-1] if lines else ""
 

@@ -11,7 +11,8 @@ import select
 import subprocess
 import sys
 import termios
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from click.testing import CliRunner, Result
@@ -20,7 +21,8 @@ from hsimhash.cli import main
 from hsimhash.index import HSimIndex
 
 PROGRAM = (sys.executable, "-m", "hsimhash")
-PATIENCE_S = 2.0
+ANSWER_S = 10.0  # in which a prompt that was answered shows what follows
+PATIENCE_S = 120.0
 DOCUMENTS = {"a": 0b0001, "b": 0b0011, "中文": 0b0111, "far": 2**64 - 1}
 
 
@@ -38,6 +40,15 @@ def own_process(
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HSIMHASH_")}
     variables = {**kept, "HOME": "/nonexistent", **(environment or {})}
     return subprocess.Popen([*PROGRAM, *arguments], env=variables, **options)
+
+
+def wait_until(is_so: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
+    """Wait for what a process brings about; it must not end before that."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert process.poll() is None or is_so(), f"it ended before that, with exit code {process.returncode}"
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.01)
 
 
 def on_terminal(*arguments: str, asked: str = "", typed: str = "") -> tuple[int, str]:
@@ -60,7 +71,7 @@ def on_terminal(*arguments: str, asked: str = "", typed: str = "") -> tuple[int,
     is_asked = False
     with contextlib.suppress(OSError):  # the terminal's last user is gone
         while True:
-            if select.select([controller], [], [], PATIENCE_S)[0]:
+            if select.select([controller], [], [], ANSWER_S)[0]:
                 part = os.read(controller, 65_536)
                 if not part:
                     break

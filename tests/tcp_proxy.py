@@ -1,4 +1,4 @@
-"""A TCP proxy before a server that holds back some of its replies."""
+"""A TCP proxy before a server that holds back some of its replies; and a port without a server."""
 
 from __future__ import annotations
 
@@ -75,3 +75,11 @@ def proxied(port: int, delay: Delay) -> Iterator[Proxy]:
     finally:
         proxy.close()
         thread.join()
+
+
+@contextmanager
+def refusing_port() -> Iterator[int]:
+    """A port of this machine that refuses connections: it is taken, so that nobody else can listen there."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield taken.getsockname()[1]

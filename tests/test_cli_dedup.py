@@ -7,12 +7,10 @@ import json
 import os
 import signal
 import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from command_line import make_index, on_terminal, own_process, run
+from command_line import make_index, on_terminal, own_process, run, wait_until
 
 from hsimhash import sample
 
@@ -27,13 +25,6 @@ def out(tmp_path: Path) -> Path:
 def fingerprints(path: Path, *values: int) -> str:
     path.write_text("".join(f"d{number}\t{value:016x}\n" for number, value in enumerate(values)))
     return str(path)
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not is_so():
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.01)
 
 
 def test_the_sample_is_deduplicated_with_one_command(out: Path) -> None:
@@ -168,7 +159,7 @@ def test_a_run_that_is_ended_leaves_no_results_and_the_next_one_is_whole(
     process = own_process("dedup", "-", "--out", str(out), "--format", "tsv", "--workers", "2", stdin=subprocess.PIPE)
     process.stdin.write("".join(f"{n}\t{TEXT.format(n)}\n" for n in range(1000)).encode() + b"x\n")
     process.stdin.flush()
-    wait_until((out / ".dedup.new").exists)
+    wait_until((out / ".dedup.new").exists, process)
     process.send_signal(number)
     assert process.wait() == code
     process.stdin.close()

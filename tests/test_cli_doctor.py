@@ -1,11 +1,11 @@
 """`hsimhash doctor` on embedded indexes, and where nothing answers."""
 
 import json
-import socket
 from pathlib import Path
 
 import yaml
 from command_line import make_index, run
+from tcp_proxy import refusing_port
 
 from hsimhash.store.locks import WRITER_LOCK, WriterLock
 
@@ -44,14 +44,13 @@ def test_no_index_and_a_damaged_one_have_their_codes(tmp_path: Path) -> None:
 
 
 def test_a_gateway_that_is_not_there_is_unreachable_and_the_remedy_named() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    store = f"hbase://127.0.0.1:{port}/pages"
-    result = run("doctor", "--store", store)
-    assert result.exit_code == 4
-    assert f"fail  gateway 127.0.0.1:{port}: nothing listens" in result.stdout
-    assert "hbase thrift2 start" in result.stdout
-    assert run("doctor", "--quick", "--store", store).exit_code == 4
+    with refusing_port() as port:
+        store = f"hbase://127.0.0.1:{port}/pages"
+        result = run("doctor", "--store", store)
+        assert result.exit_code == 4
+        assert f"fail  gateway 127.0.0.1:{port}: nothing listens" in result.stdout
+        assert "hbase thrift2 start" in result.stdout
+        assert run("doctor", "--quick", "--store", store).exit_code == 4
 
 
 def test_an_index_in_memory_is_refused() -> None:

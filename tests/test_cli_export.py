@@ -88,7 +88,7 @@ def test_link_keeps_pointing_at_the_file(url: str, tmp_path: Path) -> None:
 def test_pipe_is_written_and_not_replaced(url: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     read: list[str] = []
-    reader = threading.Thread(target=lambda: read.append((tmp_path / "pipe").read_text()))
+    reader = threading.Thread(target=lambda: read.append((tmp_path / "pipe").read_text()), daemon=True)
     reader.start()
     assert run("export", "--output", str(tmp_path / "pipe"), "--store", url).exit_code == 0
     reader.join()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command_line import own_process, run
+from command_line import own_process, run, wait_until
 
 COMMANDS = ("find-all", "find-clusters")
 ASKED = ("-b", "4", "-d", "3")
@@ -246,8 +246,7 @@ def test_a_run_that_ends_early_leaves_the_output_as_it_was(sent: signal.Signals,
     Path("in").write_text(DENSE)
     Path("out").write_text("old")
     process = own_process(*("find-all", *ASKED, "-i", "in", "-o", "out"), stderr=subprocess.DEVNULL)
-    while process.poll() is None and not any(path.stat().st_size for path in Path().glob(".out.*")):
-        pass  # from here on it writes
+    wait_until(lambda: any(path.stat().st_size for path in Path().glob(".out.*")), process)
     process.send_signal(sent)
     assert process.wait() == code
     assert Path("out").read_text() == "old"

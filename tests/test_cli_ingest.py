@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from command_line import ids_in, make_index, on_terminal, own_process, run
+from command_line import ids_in, make_index, on_terminal, own_process, run, wait_until
 
 from hsimhash import sample
 from hsimhash.index import HSimIndex
 
 TEXT = "Near-duplicate pages are common on the web, and a search engine has to find {} of them quickly and cheaply. "
+SLOWLY = ("--rate", "1000")  # a command that is still at work when it has been seen to begin
 
 
 @pytest.fixture
@@ -33,13 +34,6 @@ def pages(path: Path, count: int) -> Path:
 def fingerprints(path: Path, count: int) -> Path:
     path.write_text("".join(f"{number}\t{number * 0x9E3779B97F4A7C15 % 2**64:016x}\n" for number in range(count)))
     return path
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not is_so():
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.01)
 
 
 # What goes in.
@@ -237,7 +231,7 @@ def slow_job(tmp_path: Path, url: str) -> Iterator[tuple[subprocess.Popen[bytes]
     assert process.stdin is not None
     process.stdin.write(fingerprints(tmp_path / "in.tsv", 1500).read_bytes())
     process.stdin.flush()
-    wait_until(lambda: (job / "tags.jsonl").exists() and (job / "tags.jsonl").stat().st_size > 0)
+    wait_until(lambda: (job / "tags.jsonl").exists() and (job / "tags.jsonl").stat().st_size > 0, process)
     yield process, arguments
     process.kill()
     process.communicate()
@@ -249,8 +243,7 @@ def test_a_signal_ends_it_resumably_though_stdin_is_silent(
 ) -> None:
     process, arguments = slow_job
     process.send_signal(number)
-    wait_until(lambda: process.poll() is not None)
-    assert process.returncode == 130
+    assert process.wait() == 130
     assert process.stdout is not None
     assert process.stderr is not None
     assert process.stdout.read() == b""
@@ -277,8 +270,8 @@ def test_a_second_process_on_the_same_job_is_refused_and_told_whose_it_is(
 def test_an_ingest_of_texts_that_is_interrupted_goes_on(mode: str, url: str, tmp_path: Path) -> None:
     path = pages(tmp_path / "in.tsv", 15_000)
     arguments = ["ingest", str(path), "--on-duplicate", mode, "--workers", "2", "--store", url]
-    process = own_process(*arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    wait_until(lambda: any((tmp_path / "index" / "jobs").glob("*/checkpoint.json")))
+    process = own_process(*arguments, *SLOWLY, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    wait_until(lambda: any((tmp_path / "index" / "jobs").glob("*/checkpoint.json")), process)
     process.send_signal(signal.SIGINT)
     _, talk = process.communicate()
     assert process.returncode == 130, talk.decode()
@@ -301,7 +294,7 @@ def test_a_ctrl_c_that_is_ignored_stays_so(url: str, tmp_path: Path) -> None:
     assert process.stdin is not None
     process.stdin.write(fingerprints(tmp_path / "in.tsv", 1500).read_bytes())
     process.stdin.flush()
-    wait_until(lambda: (job / "tags.jsonl").exists() and (job / "tags.jsonl").stat().st_size > 0)
+    wait_until(lambda: (job / "tags.jsonl").exists() and (job / "tags.jsonl").stat().st_size > 0, process)
     process.send_signal(signal.SIGINT)
     stdout, _ = process.communicate()
     assert process.returncode == 0
@@ -313,8 +306,7 @@ def test_two_signals_end_it_at_once(slow_job: tuple[subprocess.Popen[bytes], lis
     assert process.stderr is not None
     process.send_signal(signal.SIGINT)
     process.send_signal(signal.SIGTERM)
-    wait_until(lambda: process.poll() is not None)
-    assert process.returncode == 130
+    assert process.wait() == 130
     assert b"Traceback" not in process.stderr.read()
 
 
@@ -322,8 +314,8 @@ def test_two_signals_end_it_at_once(slow_job: tuple[subprocess.Popen[bytes], lis
 def test_a_killed_ingest_goes_on(mode: str, url: str, tmp_path: Path) -> None:
     path = fingerprints(tmp_path / "in.tsv", 30_000)
     arguments = ["ingest", str(path), "--on-duplicate", mode, "--store", url, "--quiet"]
-    process = own_process(*arguments, stdout=subprocess.PIPE)
-    wait_until(lambda: any((tmp_path / "index" / "jobs").glob("*/checkpoint.json")))
+    process = own_process(*arguments, *SLOWLY, stdout=subprocess.PIPE)
+    wait_until(lambda: any((tmp_path / "index" / "jobs").glob("*/checkpoint.json")), process)
     process.kill()
     process.communicate()
     result = run(*arguments)
@@ -336,8 +328,8 @@ def test_a_killed_ingest_goes_on(mode: str, url: str, tmp_path: Path) -> None:
 def test_an_unfinished_job_begun_otherwise_is_2_with_the_difference(url: str, tmp_path: Path) -> None:
     path = fingerprints(tmp_path / "in.tsv", 30_000)
     arguments = ["ingest", str(path), "--store", url, "--quiet"]
-    process = own_process(*arguments, "--on-duplicate", "tag", stdout=subprocess.PIPE)
-    wait_until(lambda: any((tmp_path / "index" / "jobs").glob("*/checkpoint.json")))
+    process = own_process(*arguments, "--on-duplicate", "tag", *SLOWLY, stdout=subprocess.PIPE)
+    wait_until(lambda: any((tmp_path / "index" / "jobs").glob("*/checkpoint.json")), process)
     process.kill()
     process.communicate()
     result = run(*arguments)

@@ -386,7 +386,7 @@ class Finalised:
 try:
     with interruptible():
         Finalised()
-        threading.Event().wait(60)
+        threading.Event().wait(600)
 except KeyboardInterrupt:
     print("interrupted")
 """
@@ -395,6 +395,6 @@ except KeyboardInterrupt:
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
 def test_a_signal_that_meets_a_finaliser_is_not_lost(name: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", LOST.format(name=name)], capture_output=True, text=True, timeout=50, check=False
+        [sys.executable, "-c", LOST.format(name=name)], capture_output=True, text=True, timeout=120, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "interrupted\n", "")

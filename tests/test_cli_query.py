@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from command_line import lines_of, make_index, on_terminal, own_process, run
+from command_line import PATIENCE_S, lines_of, make_index, on_terminal, own_process, run
 
 from hsimhash.fingerprint import Profile
 from hsimhash.index import HSimIndex
@@ -232,7 +232,7 @@ def test_each_line_is_answered_when_no_more_has_come(url: str) -> None:
             # The next line's beginning has come too: it is not waited for.
             process.stdin.write(b'{"fingerprint": 1}\n{"finger' if number == 1 else b'print": 3}\n')
             process.stdin.flush()
-            readable, _, _ = select.select([process.stdout], [], [], 30)
+            readable, _, _ = select.select([process.stdout], [], [], PATIENCE_S)
             assert readable, "the answer waits for more lines"
             assert json.loads(process.stdout.readline())["line"] == number
         process.stdin.close()

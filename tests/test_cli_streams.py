@@ -13,7 +13,7 @@ import pytest
 import zstandard
 
 from hsimhash.index import HSimIndex
-from tests.command_line import own_process, run
+from tests.command_line import own_process, run, wait_until
 
 LINES = "".join(f'{{"id": "d{number}", "fingerprint": "{number:016x}"}}\n' for number in range(2_000))
 
@@ -77,8 +77,7 @@ def test_a_signal_to_the_group_while_workers_start_is_an_interruption(sent: sign
         stderr=subprocess.PIPE,
         start_new_session=True,
     )
-    while not (tmp_path / "index" / "jobs").exists() and process.poll() is None:
-        pass  # the job begins just before the workers start
+    wait_until((tmp_path / "index" / "jobs").exists, process)  # the job begins just before the workers start
     os.killpg(process.pid, sent)
     _, told = process.communicate()
     assert b"Traceback" not in told
@@ -111,8 +110,8 @@ def test_a_signal_whose_answer_nobody_hears_ends_resumably(tmp_path: Path) -> No
     store = f"lmdb://{tmp_path / 'index'}"
     command = ("ingest", "-", "--fingerprint-field", "fingerprint", "--store", store)
     process = own_process(*command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=broken_pipe())
-    while not list((tmp_path / "index").glob("jobs/*/checkpoint.json")) and process.poll() is None:
-        pass  # from here on the signal is the job's
+    # From here on the signal is the job's.
+    wait_until(lambda: any((tmp_path / "index").glob("jobs/*/checkpoint.json")), process)
     process.send_signal(signal.SIGTERM)
     assert process.communicate() == (b"", None)
     assert process.returncode == 130

@@ -112,7 +112,7 @@ def gateway(behave: Callable[[Peer], None]) -> Iterator[connection._Socket]:
                 failures.append(error)
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = threading.Thread(target=serve)
+        thread = threading.Thread(target=serve, daemon=True)
         thread.start()
         plain = connection._Socket(Endpoint("127.0.0.1", listener.getsockname()[1]), 10.0)
         try:
@@ -257,7 +257,7 @@ def test_a_gateway_that_wants_kerberos_is_told_from_others() -> None:
                         answer = b"Unsupported mechanism type " + name
                         taken.sendall(struct.pack(">BI", Status.BAD, len(answer)) + answer)
 
-        thread = threading.Thread(target=serve)
+        thread = threading.Thread(target=serve, daemon=True)
         thread.start()
         with pytest.raises(StoreUnavailableError) as refused:
             first_gateway(Address.parse(f"hbase://127.0.0.1:{port}/t"))

@@ -20,7 +20,7 @@ def blocks(language: str) -> list[str]:
 def run(command: list[str], folder: Path) -> str:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     result = subprocess.run(
-        command, cwd=folder, env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=120, check=False
+        command, cwd=folder, env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=280, check=False
     )
     assert result.returncode == 0, result.stderr
     return result.stdout

@@ -21,7 +21,7 @@ from thriftpy2.rpc import make_client
 from thriftpy2.transport import TFramedTransportFactory
 
 TESTS = Path(__file__).parents[1]
-PATIENCE_S = 60
+PATIENCE_S = 120
 ROWS = {b"a": {b"f:": b"1"}, b"b": {b"f:": b"2"}}
 IDL = thriftpy2.load_fp(
     io.StringIO(
@@ -114,19 +114,21 @@ def test_a_gateway_takes_options_and_settings(own_hbase: HBaseServer) -> None:
 
 
 USER = """
-import sys, time
+import sys
 from pathlib import Path
 from hbase_server import serving
 with serving(Path(sys.argv[1])):
     print("ready", flush=True)
-    time.sleep(600)
+    sys.stdin.read()
 """
 
 
 def test_a_killed_server_kept_its_rows_and_ends_with_its_killed_user(tmp_path: Path, own_hbase: HBaseServer) -> None:
     folder = tmp_path / "hbase"
     command = [sys.executable, "-c", USER, folder]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(TESTS)}) as user:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(TESTS)}
+    ) as user:
         try:
             assert user.stdout is not None
             assert user.stdout.readline() == b"ready\n"

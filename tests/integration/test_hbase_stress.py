@@ -42,7 +42,7 @@ def test_queries_beside_writers_and_the_collector_are_right(own_hbase: HBaseServ
 
 @pytest.mark.timeout(900)
 def test_a_crowd_survives_kills_of_its_gateway(own_hbase: HBaseServer) -> None:
-    assert faults(hbase_faults.kill_gateway(own_hbase, "thrift2", 2)) == []
+    assert faults(hbase_faults.kill_gateway(own_hbase, "thrift2", 2, slack_s=10)) == []
 
 
 @pytest.mark.parametrize("idl", ["thrift2", "thrift1"])

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hbase_server import HBaseServer
+from tcp_proxy import refusing_port
 
 from hsimhash.errors import StoreUnavailableError
 from hsimhash.rowkey import ROWKEY_BYTES
@@ -111,7 +112,7 @@ def ending_tls(port: int, context: ssl.SSLContext) -> Iterator[int]:
                 threading.Thread(target=_meet, args=(taken, port, context), daemon=True).start()
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = threading.Thread(target=serve)
+        thread = threading.Thread(target=serve, daemon=True)
         thread.start()
         try:
             yield listener.getsockname()[1]
@@ -187,7 +188,5 @@ def test_a_server_by_a_strange_authority_is_not_believed(port: int, certificates
 def test_a_server_that_cuts_without_an_alert_may_want_a_certificate(certificates: Certificates) -> None:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(*certificates.trusted.issue("gateway"))
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        nobody = closed.getsockname()[1]
-    with ending_tls(nobody, context) as port:  # closes once the handshake is done
+    with refusing_port() as nobody, ending_tls(nobody, context) as port:  # closes once the handshake is done
         assert "does it ask for a client certificate?" in complaint(place(port, certificates, "t"))

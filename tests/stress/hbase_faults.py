@@ -36,7 +36,7 @@ THRIFT1_SHARE = 4  # one so many kills more of a Thrift1 gateway
 DEADLINE_S = 2.0  # of the impatient: every other querier, and one writer
 PATIENCE_S = 120.0  # of the others
 SLACK_S = 1.0  # beyond a deadline: the processes share the machine's cores
-LONGEST_UP_S, SHORTLY_DOWN_S, LONGEST_DOWN_S = 4.0, 1.0, 5.0
+LONGEST_UP_S, SHORTLY_DOWN_S, LONGER_DOWN_S = 4.0, 1.0, 2.0  # the last beyond what a deadline takes
 
 ANSWERS, ASKERS, LATE_DOCUMENTS = 10_000, 16, 2_000
 TIMEOUT_S, LATE_S, LATE_SHARE = 0.3, 0.45, 10  # one reply in so many is late
@@ -46,9 +46,9 @@ IDLE_S = 70.0  # a gateway cuts after 60 by default
 # Kills.
 
 
-def kill_gateway(server: HBaseServer, idl: str, kills: int) -> list[Outcome]:
+def kill_gateway(server: HBaseServer, idl: str, kills: int, *, slack_s: float = SLACK_S) -> list[Outcome]:
     """Kill a gateway again and again under a crowd."""
-    rng = np.random.default_rng(SEED)
+    rng, latest_s = np.random.default_rng(SEED), DEADLINE_S + slack_s
     with (
         table(server) as name,
         server.gateway(idl) as gateway,
@@ -56,7 +56,11 @@ def kill_gateway(server: HBaseServer, idl: str, kills: int) -> list[Outcome]:
     ):
         add_base(index)
         with at_work(_jobs(gateway, name)) as crew:
-            killed = [_kill_once(server, gateway, crew, rng, is_short=number % 2 == 1) for number in range(kills)]
+            down_s = [
+                rng.uniform(0, SHORTLY_DOWN_S) if number % 2 else latest_s + rng.uniform(0, LONGER_DOWN_S)
+                for number in range(kills)
+            ]
+            killed = [_kill_once(server, gateway, crew, rng.uniform(0, LONGEST_UP_S), one_s) for one_s in down_s]
             notes = crew.stop()
         return [
             Outcome(
@@ -65,7 +69,7 @@ def kill_gateway(server: HBaseServer, idl: str, kills: int) -> list[Outcome]:
                 f"itself, the last {max(kill.recovery_s for kill in killed):.1f} s after the gateway listens",
             ),
             *verdicts(index, notes),
-            *_failures(gateway, notes, killed),
+            *_failures(gateway, notes, killed, latest_s),
         ]
 
 
@@ -90,29 +94,31 @@ class Kill(NamedTuple):
     recovery_s: float
 
 
-def _kill_once(server: HBaseServer, gateway: Gateway, crew: Crew, rng: np.random.Generator, *, is_short: bool) -> Kill:
-    """Kill the gateway and start it again, before or after the deadlines have passed."""
-    time.sleep(rng.uniform(0, LONGEST_UP_S))
+def _kill_once(server: HBaseServer, gateway: Gateway, crew: Crew, up_s: float, down_s: float) -> Kill:
+    """Kill the gateway after a while, and start it again after another."""
+    time.sleep(up_s)
     server.kill_gateway(gateway.name)
     gone = time.monotonic_ns()
-    time.sleep(rng.uniform(0, SHORTLY_DOWN_S) if is_short else rng.uniform(DEADLINE_S + SLACK_S, LONGEST_DOWN_S))
+    time.sleep(down_s)
     started = time.monotonic_ns()
     server.start_gateway(gateway.name)
     return Kill(gone, started, crew.await_progress())
 
 
-def _failures(gateway: Gateway, notes: Sequence[Notes], killed: Sequence[Kill]) -> list[Outcome]:
+def _failures(gateway: Gateway, notes: Sequence[Notes], killed: Sequence[Kill], latest_s: float) -> list[Outcome]:
     impatient = [failure for number, one in enumerate(notes) if _is_impatient(number) for failure in one.failures]
     patient = [failure for number, one in enumerate(notes) if not _is_impatient(number) for failure in one.failures]
     bad = [failure.text for failure in impatient if not _is_named(failure, gateway)]
-    waits_s = [wait_s for failure in impatient for kill in killed if (wait_s := _wait_s(failure, kill)) is not None]
+    waits_s = [
+        wait_s for failure in impatient for kill in killed if (wait_s := _wait_s(failure, kill, latest_s)) is not None
+    ]
     return [
         Outcome(
             bool(impatient) and not bad,
             f"of {len(impatient)} errors {len(bad)} do not name the gateway and the deadline {bad[:2] or ''}",
         ),
         Outcome(
-            bool(waits_s) and max(waits_s) <= DEADLINE_S + SLACK_S,
+            bool(waits_s) and max(waits_s) <= latest_s,
             f"with a deadline of {DEADLINE_S:g} s {len(waits_s)} errors while there was no gateway, the latest after "
             f"{max(waits_s, default=0.0):.2f} s",
         ),
@@ -123,10 +129,10 @@ def _failures(gateway: Gateway, notes: Sequence[Notes], killed: Sequence[Kill]) 
     ]
 
 
-def _wait_s(failure: Failure, kill: Kill) -> float | None:
-    """Return for how long a call waited without a gateway; None where one came before the call's deadline passed."""
+def _wait_s(failure: Failure, kill: Kill, latest_s: float) -> float | None:
+    """Return for how long a call waited without a gateway; None where one came before the call had to end."""
     began = max(failure.began, kill.gone)
-    is_within = failure.ended > kill.gone and began + (DEADLINE_S + SLACK_S) * 1e9 <= kill.started
+    is_within = failure.ended > kill.gone and began + latest_s * 1e9 <= kill.started
     return (failure.ended - began) / 1e9 if is_within else None
 
 

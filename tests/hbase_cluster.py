@@ -26,12 +26,12 @@ SESSION_MS = 6_000  # after so long ZooKeeper tells the master of a killed regio
 START_LIMIT_S = 240.0
 END_LIMIT_S = 30.0
 _ROLES = {
-    "namenode": ("hdfs.server.namenode.NameNode", "192m"),
-    "datanode": ("hdfs.server.datanode.DataNode", "192m"),
-    "zookeeper": ("hbase.zookeeper.HQuorumPeer", "128m"),
-    "master": ("hbase.master.HMaster", "512m"),
-    "regionserver": ("hbase.regionserver.HRegionServer", "512m"),
-    "thrift2": ("hbase.thrift2.ThriftServer", "256m"),
+    "namenode": ("org.apache.hadoop.hdfs.server.namenode.NameNode", "192m"),
+    "datanode": ("org.apache.hadoop.hdfs.server.datanode.DataNode", "192m"),
+    "zookeeper": ("org.apache.hadoop.hbase.zookeeper.HQuorumPeer", "128m"),
+    "master": ("org.apache.hadoop.hbase.master.HMaster", "512m"),
+    "regionserver": ("org.apache.hadoop.hbase.regionserver.HRegionServer", "512m"),
+    "thrift2": ("org.apache.hadoop.hbase.thrift2.ThriftServer", "256m"),
 }
 _PORTS = ("namenode", "namenode_http", "datanode", "datanode_ipc", "datanode_http", "zookeeper", "master", "thrift2")
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
 import shutil
 import subprocess
+import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree
@@ -21,6 +24,7 @@ DOCKER = TOP / "docker"
 ENTRYPOINT = DOCKER / "hbase" / "entrypoint"
 COMPOSE = yaml.safe_load((DOCKER / "compose.yaml").read_text(encoding="utf-8"))
 SERVICES = COMPOSE["services"]
+IMAGES = (DOCKER / "Dockerfile", DOCKER / "hbase" / "Dockerfile")
 SERVICE_KEYS = {  # those of the compose specification that are in use, with their types
     "build": dict,
     "command": list,
@@ -28,6 +32,7 @@ SERVICE_KEYS = {  # those of the compose specification that are in use, with the
     "environment": dict,
     "healthcheck": dict,
     "image": str,
+    "mem_limit": str,
     "ports": list,
     "profiles": list,
     "restart": str,
@@ -51,6 +56,13 @@ def instructions(dockerfile: Path) -> Iterator[tuple[str, str]]:
             yield name, rest.strip()
 
 
+def copied(service: dict[str, dict[str, str]]) -> Iterator[str]:
+    """The sources that an image takes from its context."""
+    for name, rest in instructions(dockerfile_of(service)):
+        if name == "COPY" and not rest.startswith("--from="):
+            yield from rest.split()[:-1]
+
+
 def entrypoint_commands() -> set[str]:
     return set(re.findall(r"^#   entrypoint (\w+)", ENTRYPOINT.read_text(encoding="utf-8"), re.MULTILINE))
 
@@ -66,17 +78,74 @@ def test_the_compose_file_has_only_parts_of_the_specification() -> None:
 @services
 def test_a_build_names_a_dockerfile_whose_sources_are_in_its_context(service: dict[str, dict[str, str]]) -> None:
     context = (DOCKER / service["build"]["context"]).resolve()
-    for name, rest in instructions(dockerfile_of(service)):
-        if name == "COPY" and not rest.startswith("--from="):
-            for source in rest.split()[:-1]:
-                assert (context / source).exists(), source
+    for source in copied(service):
+        assert (context / source).exists(), source
 
 
 def test_the_context_of_hsimhash_lets_its_sources_through() -> None:
     ignored = (TOP / ".dockerignore").read_text(encoding="utf-8").splitlines()
-    sources = [rest.split()[:-1] for name, rest in instructions(DOCKER / "Dockerfile") if name == "COPY"]
     assert ignored[0] == "*"
-    assert {f"!{source}" for names in sources for source in names} <= set(ignored)
+    assert {f"!{source}" for source in copied(SERVICES["hsimhash"])} <= set(ignored)
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with hsimhash installed from a copy of what its image copies, links as links, and nothing else."""
+    folder = tmp_path_factory.mktemp("image")
+    source, site = folder / "src", folder / "site"
+    source.mkdir()
+    for name in copied(SERVICES["hsimhash"]):
+        if (TOP / name).is_dir():
+            unwanted = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(TOP / name, source / name, symlinks=True, ignore=unwanted)
+        else:
+            shutil.copy(TOP / name, source, follow_symlinks=False)
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    subprocess.run([*command, "--target", site, source], cwd=folder, check=True)
+    shutil.rmtree(source)
+    return site
+
+
+def run_installed(site: Path, *arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run the installed program, after a look that it is that one."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("HSIMHASH_")}
+    options = {
+        "cwd": folder,
+        "env": {**environment, "PYTHONPATH": str(site), "HOME": str(folder)},
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.PIPE,
+        "text": True,
+        "check": False,
+    }
+    where = subprocess.run([sys.executable, "-c", "import hsimhash; print(hsimhash.__file__)"], **options)
+    assert Path(where.stdout).is_relative_to(site)
+    return subprocess.run([site / "bin" / "hsimhash", *arguments], **options)
+
+
+def test_what_the_image_copies_prints_the_lines_that_make_a_table(installed: Path, tmp_path: Path) -> None:
+    store = SERVICES["create-table"]["environment"]["HSIMHASH_STORE"]
+    lines = run_installed(installed, "create-table", "--print-shell", "--store", store, folder=tmp_path)
+    assert lines.returncode == 0, lines.stderr
+    assert "create 'default:hsimhash'" in lines.stdout
+
+
+def test_what_the_image_copies_gets_as_far_as_to_call_a_gateway(installed: Path, tmp_path: Path) -> None:
+    nobody = "hbase://127.0.0.1:1/hsimhash"
+    answer = run_installed(installed, "create-table", "--store", nobody, folder=tmp_path)
+    assert answer.returncode == 4, answer.stderr
+    assert "connection refused" in answer.stderr
+
+
+def test_what_the_image_copies_ingests_and_queries(installed: Path, tmp_path: Path) -> None:
+    text = (
+        "The harbour ferry will not run on Sunday because divers have to look at the moorings, the harbour office said."
+    )
+    (tmp_path / "pages.jsonl").write_text("".join(json.dumps({"id": name, "text": text}) + "\n" for name in "ab"))
+    store = ("--store", "lmdb://pages")
+    summary = run_installed(installed, "ingest", "pages.jsonl", *store, folder=tmp_path)
+    assert summary.returncode == 0, summary.stderr
+    assert json.loads(summary.stdout)["added"] == 2
+    assert '"id": "b"' in run_installed(installed, "query", "--id", "a", *store, folder=tmp_path).stdout
 
 
 @services
@@ -98,6 +167,13 @@ def test_the_commands_that_the_comments_show_exist() -> None:
         assert words[words.index("hsimhash") + 1] in COMMANDS
     for line in shown:
         assert (TOP / shlex.split(line)[3]).samefile(DOCKER / "compose.yaml")
+
+
+def test_hbases_shell_is_in_its_image_under_the_name_that_messages_say() -> None:
+    assert "exec hbase hbase shell\n" in (DOCKER / "compose.yaml").read_text(encoding="utf-8")
+    steps = [rest for name, rest in instructions(DOCKER / "hbase" / "Dockerfile") if name == "RUN"]
+    assert "ln -s /opt/hbase/entrypoint /usr/local/bin/hbase" in steps
+    assert "shell" in entrypoint_commands()
 
 
 def test_services_wait_for_services_that_exist_and_can_meet_the_condition() -> None:
@@ -128,23 +204,75 @@ def test_the_gateways_are_open_to_this_machine_alone_on_the_ports_that_the_scrip
     assert SERVICES["create-table"]["environment"]["HSIMHASH_STORE"] == f"hbase://hbase:{defaults['THRIFT2']}/hsimhash"
 
 
-def test_data_are_in_a_named_volume_where_the_image_puts_them() -> None:
-    volume, _, place = SERVICES["hbase"]["volumes"][0].partition(":")
-    assert volume in COMPOSE["volumes"]
-    environment = dict(pair.split("=") for pair in dict(instructions(DOCKER / "hbase" / "Dockerfile"))["ENV"].split())
-    assert environment["HBASE_DATA"] == place
+def variables(dockerfile: Path) -> dict[str, str]:
+    return dict(pair.split("=") for pair in dict(instructions(dockerfile))["ENV"].split())
 
 
-def test_hsimhash_does_not_run_as_root() -> None:
-    for dockerfile in (DOCKER / "Dockerfile", DOCKER / "hbase" / "Dockerfile"):
-        assert dict(instructions(dockerfile))["USER"] in ("hsimhash", "hbase")
+def test_data_and_job_folders_are_in_named_volumes_where_the_images_put_them() -> None:
+    places = {}
+    for name in ("hbase", "hsimhash"):
+        (volume,) = SERVICES[name]["volumes"]
+        source, _, places[name] = volume.partition(":")
+        assert source in COMPOSE["volumes"]
+    assert places["hbase"] == variables(DOCKER / "hbase" / "Dockerfile")["HBASE_DATA"]
+    folder = dict(instructions(DOCKER / "Dockerfile"))["WORKDIR"]
+    assert places["hsimhash"] == f"{folder}/.hsimhash"  # an interrupted ingest's job folder outlives its container
 
 
-def test_the_versions_of_all_jars_are_properties_of_the_pom() -> None:
-    pom = ElementTree.parse(DOCKER / "hbase" / "pom.xml")
+@pytest.mark.parametrize("dockerfile", IMAGES, ids=["hsimhash", "hbase"])
+def test_an_image_runs_as_a_user_whose_number_never_changes_and_owns_its_volume(dockerfile: Path) -> None:
+    steps = list(instructions(dockerfile))
+    user, _, group = dict(steps)["USER"].partition(":")
+    assert int(user) > 1_000
+    made = next(rest for name, rest in steps if name == "RUN" and "useradd" in rest)
+    assert f"groupadd --gid {group} " in made
+    assert f"useradd --uid {user} --gid {group} " in made
+    assert f"install -d -o {user} -g {group} " in made
+
+
+@pytest.mark.parametrize("dockerfile", IMAGES, ids=["hsimhash", "hbase"])
+def test_base_images_are_named_to_the_patch_release(dockerfile: Path) -> None:
+    images = [rest.split()[0] for name, rest in instructions(dockerfile) if name == "FROM"]
+    assert images
+    assert all(re.fullmatch(r"[\w/-]+:\d+\.\d+\.\d+[\w.-]*(@sha256:[0-9a-f]{64})?", image) for image in images), images
+
+
+def test_every_dependency_of_the_image_has_one_version() -> None:
+    lines = (DOCKER / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pinned = dict(line.lower().split("==") for line in lines if not line.startswith("#"))
+    project = tomllib.loads((TOP / "pyproject.toml").read_text(encoding="utf-8"))
+    needed = [*project["project"]["dependencies"], *project["build-system"]["requires"]]
+    assert {re.split(r"[<>=~]", name)[0].lower() for name in needed} <= set(pinned)
+    (install,) = (rest for name, rest in instructions(DOCKER / "Dockerfile") if "pip install" in rest)
+    assert "PIP_CONSTRAINT=/src/constraints.txt" in install
+
+
+@services
+def test_a_service_has_a_limit_of_memory_beyond_its_heaps(service: dict[str, str]) -> None:
+    heaps = re.findall(r"HEAP:-(\d+)m", ENTRYPOINT.read_text(encoding="utf-8"))
+    assert len(heaps) == 2
+    needed = int(heaps[0]) + 2 * int(heaps[1])  # the master with all in it, two gateways
+    limit = re.fullmatch(r"(\d+)m", service["mem_limit"])
+    assert limit
+    assert int(limit[1]) >= 1.5 * needed
+
+
+def test_a_wrong_checksum_of_a_jar_ends_the_build() -> None:
+    fetched = [rest for name, rest in instructions(DOCKER / "hbase" / "Dockerfile") if name == "RUN" and "mvn" in rest]
+    calls = [
+        call for rest in [*fetched, ENTRYPOINT.read_text(encoding="utf-8")] for call in re.findall(r"mvn -.*", rest)
+    ]
+    assert calls
+    assert all(re.search(r" (-C|--strict-checksums) ", call) for call in calls)
+
+
+@pytest.mark.parametrize("name", ["pom.xml", "shell-pom.xml"])
+def test_the_versions_of_all_jars_are_properties_of_the_pom(name: str) -> None:
+    pom = ElementTree.parse(DOCKER / "hbase" / name)
     versions = [node.text or "" for node in pom.iter("version")][1:]  # the first is the pom's own
     assert versions
     assert all(re.fullmatch(r"\$\{[\w.]+\}", version) for version in versions)
+    assert name in list(copied(SERVICES["hbase"]))
 
 
 def test_the_settings_of_hbase_take_only_variables_that_the_script_exports() -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 import happybase
 import pytest
 import thriftpy2
+from command_line import run
 from hbase_server import ENTRYPOINT, Gateways, HBaseServer, or_skip, serving
 from thriftpy2.rpc import make_client
 from thriftpy2.transport import TFramedTransportFactory
@@ -58,6 +59,12 @@ def rows_of(gateways: Gateways, table: str) -> dict[bytes, dict[bytes, bytes]]:
         return dict(connection.table(table).scan())
     finally:
         connection.close()
+
+
+def shell(server: HBaseServer, lines: str) -> int:
+    """Give lines to HBase's shell; return its exit code."""
+    command = [ENTRYPOINT, "shell", "-n"]
+    return subprocess.run(command, env=server.environment(), input=lines, text=True, check=False).returncode
 
 
 def write(gateways: Gateways, table: str) -> None:
@@ -164,6 +171,22 @@ def test_in_the_foreground_it_is_healthy_and_ends_at_sigterm(tmp_path: Path, own
     assert "Master has completed initialization" in (tmp_path / "log").read_text()  # a container's log is HBase's
 
 
+def test_the_lines_for_hbase_shell_make_the_table_there(own_hbase: HBaseServer) -> None:
+    store = f"hbase://{own_hbase.host}:{own_hbase.thrift2_port}/by_shell:pages"
+    lines = run("create-table", "--store", store, "--regions", "3", "--print-shell").stdout
+    assert shell(own_hbase, lines) == 0
+    assert run("create-table", "--store", store).exit_code == 0
+    compact = run("compact", "--store", store).stdout
+    assert shell(own_hbase, compact) == 0
+    assert "ok    settings" in run("doctor", "--store", store).stdout
+    assert shell(own_hbase, "describe 'by_shell:missing'\n") == 1
+
+
+def test_a_server_without_memory_ends(own_hbase: HBaseServer) -> None:
+    for process in processes(own_hbase.folder):
+        assert b"\0-XX:+ExitOnOutOfMemoryError\0" in Path(f"/proc/{process}/cmdline").read_bytes()
+
+
 def test_a_taken_port_is_named(tmp_path: Path, own_hbase: HBaseServer) -> None:
     server = HBaseServer.planned(tmp_path / "hbase")
     taken = f"port {server.thrift2_port} is taken"
@@ -186,7 +209,7 @@ def test_a_failed_start_shows_the_log_and_leaves_nothing(
 def test_a_machine_without_java_or_maven_is_told_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str
 ) -> None:
-    for tool in {"basename", "bash", "cat", "cmp", "dirname", "flock", "java", "mkdir", "sed"} - {missing}:
+    for tool in {"basename", "bash", "cat", "cmp", "dirname", "flock", "java", "mkdir", "readlink", "sed"} - {missing}:
         place = shutil.which(tool)
         if place is None:
             pytest.skip(f"no {tool} here")

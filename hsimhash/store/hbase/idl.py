@@ -1,4 +1,4 @@
-"""HBase's second Thrift interface, as far as it is called: `schema/hbase2.thrift`, loaded once."""
+"""HBase's second Thrift interface, as far as it is called: `hbase2.thrift`, loaded once."""
 
 from __future__ import annotations
 

@@ -80,4 +80,4 @@ hbase-stop:
 	@docker/hbase/entrypoint stop
 
 clean: hbase-stop
-	rm -rf .hbase $(VENV) .demo .bench build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .hbase $(VENV) .venv-3.* .demo .bench build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

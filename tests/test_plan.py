@@ -9,7 +9,9 @@ from click.testing import CliRunner
 
 from hsimhash.cli import main
 from hsimhash.layout import Layout
-from hsimhash.plan import cost, layouts_for, recommend
+from hsimhash.plan import HBASE_PRICES, LMDB_PRICES, Prices, cost, layouts_for, recommend
+
+stores = pytest.mark.parametrize("prices", [LMDB_PRICES, HBASE_PRICES], ids=["lmdb", "hbase"])
 
 
 @pytest.mark.parametrize(("distance", "names"), [(3, {"4", "10", "16", "20"}), (6, {"28"}), (0, {"64/1"})])
@@ -26,13 +28,45 @@ def test_a_distance_beyond_every_layout_is_refused() -> None:
         layouts_for(64)
 
 
+@stores
 @pytest.mark.parametrize(
-    ("documents", "name"), [(10**6, "4"), (10**7, "4"), (10**8, "10"), (10**9, "10"), (10**10, "16"), (10**11, "20")]
+    ("documents", "name"), [(10**6, "4"), (10**8, "10"), (10**9, "10"), (10**10, "20"), (10**11, "20")]
 )
-def test_more_documents_ask_for_more_drawers(documents: int, name: str) -> None:
-    best, reason = recommend([cost(layout, documents) for layout in layouts_for(3)])
+def test_more_documents_ask_for_more_drawers(documents: int, name: str, prices: Prices) -> None:
+    best, reason = recommend([cost(layout, documents) for layout in layouts_for(3)], prices)
     assert best.layout.name == name
     assert "candidates" in reason
+
+
+@stores
+@pytest.mark.parametrize("documents", [50_000, 200_000, 400_000, 8_388_608])
+def test_84_drawers_are_not_recommended_where_28_take_less_than_three_times_as_long(
+    documents: int, prices: Prices
+) -> None:
+    costs = {len(layout.drawers): cost(layout, documents) for layout in layouts_for(6)}
+    assert costs[28].time_us(prices) < 3 * costs[84].time_us(prices)
+    assert recommend(list(costs.values()), prices)[0] is not costs[84]
+    assert recommend([costs[28], costs[84]], prices)[0] is costs[28]
+
+
+@pytest.mark.parametrize(
+    ("drawers", "documents", "measured_us"),
+    [(28, 50_000, 65), (28, 400_000, 81), (84, 50_000, 152), (84, 200_000, 208)],
+)
+def test_a_query_takes_about_what_was_measured(drawers: int, documents: int, measured_us: float) -> None:
+    (found,) = (cost(layout, documents) for layout in layouts_for(6) if len(layout.drawers) == drawers)
+    query_us = found.time_us(LMDB_PRICES) - drawers * LMDB_PRICES.row_us
+    assert measured_us / 2 < query_us < measured_us * 2
+
+
+def test_what_is_dear_decides() -> None:
+    few, many = (cost(layout, 10**8) for layout in layouts_for(3)[:2])
+    assert recommend([few, many], Prices(read_us=0, candidate_us=1, row_us=0))[0] is many
+    assert recommend([few, many], Prices(read_us=1, candidate_us=0, row_us=0))[0] is few
+
+
+def test_the_size_on_hbase_counts_both_families() -> None:
+    assert cost(Layout.named("10"), 10**6).hbase_bytes == 10**6 * (10 * 16.5 + 2 * (35 + 30))
 
 
 @pytest.mark.parametrize("name", ["4", "10"])
@@ -60,6 +94,7 @@ def test_the_command_prints_a_table_and_a_recommendation() -> None:
     assert result.exit_code == 0
     assert "recommended: layout 10" in result.stdout
     assert "1,000,000,000" in result.stdout
+    assert "× replication" in result.stdout
 
 
 def test_the_command_reads_a_sample(tmp_path: Path) -> None:
@@ -67,7 +102,7 @@ def test_the_command_reads_a_sample(tmp_path: Path) -> None:
     sample.write_text("a\t0123456789abcdef\n\nb\t0x1\n12345\n")
     result = CliRunner().invoke(main, ["plan", "--documents", "1000", "--sample", str(sample), "--json"])
     facts = json.loads(result.stdout)
-    assert facts["recommended"] == "4"
+    assert (facts["recommended"], facts["recommended_hbase"]) == ("4", "4")
     assert facts["layouts"][0]["hottest_bucket"] > 0
 
 

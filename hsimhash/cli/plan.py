@@ -31,8 +31,9 @@ MOST_DOCUMENTS = 10**15  # more than anybody has; beyond it tables and sizes are
 def plan(documents: int, distance: int, sample: Path | None, as_json: bool) -> None:
     """Compare the layouts that find every pair within K bits, and recommend one.
 
-    Bytes are measured ones: LMDB for ids of 35 bytes, HBase for drawer rows uncompressed and one replica. Without a
-    sample candidates are those of uniform fingerprints; real ones are skewed.
+    Bytes and times are measured ones, with all in memory: bytes for ids of 35 bytes, on HBase uncompressed and for one
+    replica; times for one query and one added document. Without a sample candidates are those of uniform fingerprints;
+    real ones are skewed.
 
     \b
     Example: hsimhash plan --documents 100000000
@@ -40,7 +41,7 @@ def plan(documents: int, distance: int, sample: Path | None, as_json: bool) -> N
              hsimhash plan --documents 1000000000 --sample sample.tsv
     """
     from hsimhash.cli.sample import read_sample
-    from hsimhash.plan import cost, layouts_for, recommend
+    from hsimhash.plan import HBASE_PRICES, LMDB_PRICES, cost, layouts_for, recommend
 
     fingerprints = read_sample(sample, "--sample") if sample else None
     try:
@@ -48,15 +49,31 @@ def plan(documents: int, distance: int, sample: Path | None, as_json: bool) -> N
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="'--distance'") from error
     costs = [cost(layout, documents, sample=fingerprints) for layout in layouts]
-    best, reason = recommend(costs)
+    best, reason = recommend(costs, LMDB_PRICES)
+    best_hbase, reason_hbase = recommend(costs, HBASE_PRICES)
     if as_json:
-        print_json({"recommended": best.layout.name, "reason": reason, "layouts": [_fields(one) for one in costs]})
+        print_json(
+            {
+                "recommended": best.layout.name,
+                "reason": reason,
+                "recommended_hbase": best_hbase.layout.name,
+                "reason_hbase": reason_hbase,
+                "layouts": [_fields(one) for one in costs],
+            }
+        )
         return
     _print_table(costs, best)
+    print_line(
+        "HBase: uncompressed, × replication (HDFS keeps 3); 'create-table --compression GZ' halves ids that are URLs"
+    )
     print_line(f"recommended: layout {best.layout.name}: {reason}")
+    if best_hbase is not best:
+        print_line(f"on HBase: layout {best_hbase.layout.name}: {reason_hbase}")
 
 
 def _fields(cost: Cost) -> dict[str, object]:
+    from hsimhash.plan import HBASE_PRICES, LMDB_PRICES
+
     return {
         "layout": cost.layout.name,
         "drawers": cost.reads,
@@ -64,6 +81,8 @@ def _fields(cost: Cost) -> dict[str, object]:
         "lmdb_bytes": cost.lmdb_bytes,
         "hbase_bytes": cost.hbase_bytes,
         "reads": cost.reads,
+        "lmdb_us": cost.time_us(LMDB_PRICES),
+        "hbase_us": cost.time_us(HBASE_PRICES),
         "candidates": cost.candidates,
         "candidates_p99": cost.candidates_p99,
         "hottest_bucket": cost.hottest_bucket,
@@ -71,8 +90,10 @@ def _fields(cost: Cost) -> dict[str, object]:
 
 
 def _print_table(costs: list[Cost], best: Cost) -> None:
+    from hsimhash.plan import HBASE_PRICES, LMDB_PRICES
+
     is_sampled = costs[0].hottest_bucket is not None
-    columns = ["", "layout", "reads>", "rows>", "LMDB>", "HBase>", "candidates>"]
+    columns = ["", "layout", "reads>", "rows>", "LMDB>", "HBase>", "LMDB µs>", "HBase µs>", "candidates>"]
     rows = [
         [
             "*" if cost is best else "",
@@ -81,6 +102,8 @@ def _print_table(costs: list[Cost], best: Cost) -> None:
             f"{cost.rows:,}",
             size(cost.lmdb_bytes),
             size(cost.hbase_bytes),
+            f"{cost.time_us(LMDB_PRICES):,.0f}",
+            f"{cost.time_us(HBASE_PRICES):,.0f}",
             _count(cost.candidates),
             *([_count(cost.candidates_p99), _count(cost.hottest_bucket)] if is_sampled else []),
         ]

@@ -147,6 +147,6 @@ def recommend(costs: Sequence[Cost], prices: Prices) -> tuple[Cost, str]:
     best = min(costs, key=lambda cost: cost.rows * cost.time_us(prices))
     return best, (
         f"of all it has the least product of rows and time: {best.reads} rows a document, about "
-        f"{best.time_us(prices):,.0f} µs for one query and one added document (a query reads {best.candidates:,.{1 if best.candidates < 10 else 0}f} "
-        f"candidates)"
+        f"{best.time_us(prices):,.0f} µs for one query and one added document (a query reads about "
+        f"{best.candidates:,.0f} candidates)"
     )

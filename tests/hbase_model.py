@@ -35,6 +35,7 @@ from hsimhash.store.hbase.gateway import (
     Gateway,
     Put,
     Region,
+    always,
 )
 
 MINUTE_MS = 60_000
@@ -46,6 +47,7 @@ SERVERS = 3
 
 Key = tuple[bytes, bytes, bytes]  # family, row, qualifier
 Item = TypeVar("Item")
+IsTimely = Callable[[], bool]
 
 
 class Version(NamedTuple):
@@ -112,8 +114,8 @@ class Cluster:
             self._order.pop(key[0], None)
         return stored
 
-    def put(self, put: Put, timestamp: int = 0) -> None:
-        stamp = max(self.stamp(put.row), timestamp)
+    def put(self, put: Put, at_least: int = 0) -> None:
+        stamp = max(self.stamp(put.row), at_least) if put.timestamp is None else put.timestamp
         self._stored((put.family, put.row, put.qualifier)).versions.append(
             Version(stamp, next(self._numbers), put.value)
         )
@@ -194,6 +196,16 @@ class ModelGateway(Gateway):
             mischief.pause()
             yield items[start:stop]
 
+    def _sent(self, items: Sequence[Item], is_timely: IsTimely) -> Iterator[tuple[Sequence[Item], int]]:
+        """Yield the items of a call as they are carried out together, and when they were sent, while they may be."""
+        for part in self._parts(items):
+            if not is_timely():
+                return
+            sent = self.cluster.now
+            if self._is("parts") and self.mischief is not None:
+                self.mischief.pause()
+            yield part, sent
+
     def _is(self, kind: str) -> bool:
         return self.mischief is not None and self.mischief.rng.random() < getattr(self.mischief, kind)
 
@@ -203,10 +215,13 @@ class ModelGateway(Gateway):
         if due >= self.cluster.now:
             self.cluster.later(due, lambda: call(item))
 
-    def _write(self, items: Sequence[Item], call: Callable[[Item], object]) -> None:
+    def _write(self, items: Sequence[Item], call: Callable[[Item], object], is_timely: IsTimely = always) -> None:
         """Carry out a call that is sent again where its reply is lost: once, or twice; or it fails after all."""
-        sent = self.cluster.now
-        for part in self._parts(items):
+        for part, sent in self._sent(items, is_timely):
+            if self.cluster.now - sent > LATEST_MS:
+                if not is_timely():
+                    return
+                sent = self.cluster.now
             if self._is("failed"):
                 for item in part:
                     self._fail(sent, call, item)
@@ -215,7 +230,7 @@ class ModelGateway(Gateway):
                 for item in part:
                     call(item)
                     if self._is("late"):
-                        self._late(self.cluster.now, call, item)
+                        self._late(sent, call, item)
 
     def _fail(self, sent: int, call: Callable[[Item], object], item: Item) -> None:
         assert self.mischief is not None
@@ -275,16 +290,15 @@ class ModelGateway(Gateway):
             found.append(Cell(row, qualifier, version.value, version.timestamp) if version else None)
         return found
 
-    def put(self, puts: Sequence[Put]) -> None:
-        self._write(puts, self.cluster.put)
+    def put(self, puts: Sequence[Put], *, is_timely: IsTimely = always) -> None:
+        self._write(puts, self.cluster.put, is_timely)
 
-    def change(self, changes: Sequence[Change]) -> list[bool | None]:
+    def change(self, changes: Sequence[Change], *, is_timely: IsTimely = always) -> list[bool | None]:
         outcomes: list[bool | None] = []
-        sent = self.cluster.now
-        for part in self._parts(changes):
+        for part, sent in self._sent(changes, is_timely):
             with self.cluster.lock:
                 outcomes += [self._change(change, sent) for change in part]
-        return outcomes
+        return outcomes + [None] * (len(changes) - len(outcomes))
 
     def _change(self, change: Change, sent: int) -> bool | None:
         if self.mischief is None:

@@ -75,6 +75,22 @@ def test_a_delete_ahead_of_the_clock_hides_a_later_put(gateway: Gateway, row: by
     assert gateway.get([(row, b"q")], DOCUMENT_FAMILY) == [None]
 
 
+def test_a_put_with_an_earlier_timestamp_stays_under_what_was_put_since(gateway: Gateway, row: bytes) -> None:
+    late = Put(row, DOCUMENT_FAMILY, b"q", b"1", 1_000)
+    gateway.put([late, Put(row, DOCUMENT_FAMILY, b"r", b"3", 2_000), Put(row, DOCUMENT_FAMILY, b"s", b"4")])
+    assert get(gateway, row) == Cell(row, b"q", b"1", 1_000)
+    assert get(gateway, row, b"r").timestamp == 2_000
+    assert get(gateway, row, b"s").timestamp > 2_000
+    assert change(gateway, row, b"1", b"2")
+    changed = get(gateway, row)
+    assert changed.timestamp > 1_000
+    gateway.put([late])
+    assert get(gateway, row) == changed
+    delete(gateway, row, changed.timestamp)
+    gateway.put([late])
+    assert gateway.get([(row, b"q")], DOCUMENT_FAMILY) == [None]
+
+
 def test_none_and_empty_both_match_absent_and_empty(gateway: Gateway) -> None:
     for expected, before in itertools.product([None, b""], [None, b""]):
         row = documents_rowkey(next(_numbers) << 32)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -12,13 +14,14 @@ from hsimhash.store.base import CheckReport, Progress
 from hsimhash.store.hbase import cells
 from hsimhash.store.hbase.cells import Register
 from hsimhash.store.hbase.collect import Audit, pages
-from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, DRAWER_FAMILY, Cell, Deletion
-from hsimhash.store.hbase.protocol import Read, Times, Wanted, Writes
+from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, DRAWER_FAMILY, Cell, Deletion, Put, always
+from hsimhash.store.hbase.protocol import Read, Wanted, Writes
 from hsimhash.store.hbase.store import HBaseStore
 from tests.hbase_model import LATEST_MS, ModelGateway
 from tests.stress import protocol
 from tests.stress.protocol import Done, Kind, states
 
+IsTimely = Callable[[], bool]
 SCHEDULES = 1_000  # `python -m tests.stress.protocol` runs 100,000
 MOST_SCHEDULES = 30_000  # in which a broken protocol must fail once
 
@@ -30,32 +33,72 @@ def test_the_invariant_holds_in_every_schedule() -> None:
 # The protocol, broken on purpose: one step each.
 
 
+def register_puts(registers: Mapping[bytes, Register]) -> list[Put]:
+    keys = {doc_id: cells.register_key(doc_id) for doc_id in registers}
+    return [
+        Put(keys[doc_id][0], DOCUMENT_FAMILY, doc_id, register.to_bytes()) for doc_id, register in registers.items()
+    ]
+
+
 class RegistersFirst(Writes):
-    def _write(self, wanted: Wanted, found: Mapping[bytes, Read], following: Mapping[bytes, Register]) -> set[bytes]:
+    def _write(
+        self, wanted: Wanted, found: Mapping[bytes, Read], following: Mapping[bytes, Register], *, may_put: bool
+    ) -> set[bytes]:
         self._put_listings(wanted)
-        done = self._set_registers(list(wanted), found, following, self.times.clock())
+        done = self._set_registers(list(wanted), found, following, self.times.rows_timely())
         self._put_drawer_rows(wanted)
         return done
 
 
 class PutsRegisters(Writes):
     def _set_registers(
-        self, doc_ids: Sequence[bytes], found: Mapping[bytes, Read], following: Mapping[bytes, Register], began: float
+        self,
+        doc_ids: Sequence[bytes],
+        found: Mapping[bytes, Read],
+        following: Mapping[bytes, Register],
+        is_timely: IsTimely,
     ) -> set[bytes]:
-        return self._put_registers(doc_ids, following, began)
-
-
-class NeverLate(Writes):
-    def _is_late(self, began: float) -> bool:
-        return False
+        self.gateway.put(register_puts({doc_id: following[doc_id] for doc_id in doc_ids}), is_timely=is_timely)
+        return set(doc_ids)
 
 
 class BelievesUnknown(Writes):
     def _set_registers(
-        self, doc_ids: Sequence[bytes], found: Mapping[bytes, Read], following: Mapping[bytes, Register], began: float
+        self,
+        doc_ids: Sequence[bytes],
+        found: Mapping[bytes, Read],
+        following: Mapping[bytes, Register],
+        is_timely: IsTimely,
     ) -> set[bytes]:
-        super()._set_registers(doc_ids, found, following, began)
+        super()._set_registers(doc_ids, found, following, is_timely)
         return set(doc_ids)
+
+
+# What an exclusive writer puts, broken on purpose.
+
+
+class PutsNow(Writes):
+    """Registers are put as a server stamps them: what the release 0.1.0 did."""
+
+    def _put_registers(self, registers: Mapping[bytes, Register], is_timely: IsTimely) -> None:
+        self.gateway.put(register_puts(registers), is_timely=is_timely)
+
+
+class PutsWhenever(Writes):
+    """Registers are put however long ago their rows were."""
+
+    def _put_registers(self, registers: Mapping[bytes, Register], is_timely: IsTimely) -> None:
+        super()._put_registers(registers, always)
+
+
+class PutsAgain(Writes):
+    """Registers that exist are put too, by which they come under what is there."""
+
+    def _write(
+        self, wanted: Wanted, found: Mapping[bytes, Read], following: Mapping[bytes, Register], *, may_put: bool
+    ) -> set[bytes]:
+        unread = dict.fromkeys(wanted, Read(Register(), None, 0.0))
+        return super()._write(wanted, unread if may_put else found, following, may_put=may_put) | set(wanted)
 
 
 class DeletesNow(Audit):
@@ -118,16 +161,20 @@ class Forgets(Register):
 
 class WithoutChanges(Writes):
     def _set_registers(
-        self, doc_ids: Sequence[bytes], found: Mapping[bytes, Read], following: Mapping[bytes, Register], began: float
+        self,
+        doc_ids: Sequence[bytes],
+        found: Mapping[bytes, Read],
+        following: Mapping[bytes, Register],
+        is_timely: IsTimely,
     ) -> set[bytes]:
         bare = {doc_id: Forgets(*register) for doc_id, register in following.items()}
-        return super()._set_registers(doc_ids, found, bare, began)
+        return super()._set_registers(doc_ids, found, bare, is_timely)
 
 
 def writing(writes: type[Writes]) -> type[HBaseStore]:
     class Broken(HBaseStore):
         def _writes(self) -> Writes:
-            return writes(self.gateway, self.record.layout, self.times)
+            return writes(self.gateway, self.record.layout, self.times, exclusive=self.exclusive)
 
     return Broken
 
@@ -140,17 +187,25 @@ def collecting(audit: type[Audit]) -> type[HBaseStore]:
     return Broken
 
 
+def at(**changes: float) -> Kind:
+    return Kind(times=replace(Kind().times, **changes))
+
+
 BROKEN = {
     "registers before drawer rows": Kind(writing(RegistersFirst)),
     "registers put, not compared": Kind(writing(PutsRegisters)),
-    "no look at the clock before registers": Kind(writing(NeverLate)),
+    "registers put as servers stamp them": Kind(writing(PutsNow)),
+    "registers put at a server's time": at(put_before_s=0),
+    "registers put however late": Kind(writing(PutsWhenever)),
+    "registers that exist put": Kind(writing(PutsAgain)),
+    "no look at the clock before registers": at(rewrite_s=math.inf),
     "an unknown outcome taken for done": Kind(writing(BelievesUnknown)),
     "registers that do not count their changes": Kind(writing(WithoutChanges)),
     "deletes with the time of now": Kind(collecting(DeletesNow)),
     "timestamps read after the documents row": Kind(collecting(ReadsTimestampsLast)),
     "listings read after the registers": Kind(collecting(ReadsRegistersFirst)),
-    "what is young collected": Kind(times=Times(settled_s=0)),
-    "removed registers forgotten at once": Kind(times=Times(forgotten_s=0)),
+    "what is young collected": at(settled_s=0),
+    "removed registers forgotten at once": at(forgotten_s=0),
     "DELETE_COLUMN": Kind(gateway=DeletesOneVersion),
 }
 

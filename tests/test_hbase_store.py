@@ -27,10 +27,11 @@ from hsimhash.store.hbase.gateway import (
     Change,
     Deletion,
     Put,
+    always,
 )
 from hsimhash.store.hbase.protocol import Times
 from hsimhash.store.hbase.store import HBaseStore
-from tests.hbase_model import DAY_MS, MINUTE_MS, Cluster, ModelGateway
+from tests.hbase_model import DAY_MS, DRIFT_MS, MINUTE_MS, Cluster, ModelGateway
 
 URL = "hbase://model/pages"
 RECORD = Record(Layout.named("4"), {"name": "test-1"})
@@ -196,23 +197,58 @@ def test_rows_that_took_too_long_are_written_again_before_their_registers(cluste
         delay = 11 * MINUTE_MS
         puts = 0
 
-        def put(self, puts: Sequence[Put]) -> None:
-            super().put(puts)
+        def put(self, puts: Sequence[Put], *, is_timely: Callable[[], bool] = always) -> None:
+            super().put(puts, is_timely=is_timely)
             self.puts += len(puts)
             cluster.advance(self.delay)
             self.delay = 0
 
-    gateway = Slow(cluster)
-    clock: Callable[[], float] = lambda: cluster.now / 1_000  # noqa: E731
-    store = HBaseStore.create(URL, gateway, RECORD, times=Times(clock=clock))
+    def clock() -> float:
+        return cluster.now / 1_000
+
+    def stopped() -> float:
+        return 0
+
+    # A machine's clock may stand still while it sleeps; or its wall clock may be set back.
+    for number, times in enumerate((Times(clock=clock, wall_clock=stopped), Times(clock=stopped, wall_clock=clock))):
+        gateway = Slow(cluster)
+        store = HBaseStore(URL, gateway, RECORD, times=times)
+        assert put(store, (f"a{number}", 5)) == 1
+        assert gateway.puts == 2 * (1 + DRAWERS)
+
+
+@pytest.mark.parametrize("exclusive", [False, True])
+def test_no_register_is_sent_long_after_its_rows(cluster: Cluster, exclusive: bool) -> None:
+    class Stalling(ModelGateway):
+        stall = True
+
+        def _wait(self) -> None:
+            if self.stall:
+                cluster.advance(11 * MINUTE_MS)
+                self.stall = False
+
+        def put(self, puts: Sequence[Put], *, is_timely: Callable[[], bool] = always) -> None:
+            if is_timely is not always:
+                self._wait()
+            super().put(puts, is_timely=is_timely)
+
+        def change(self, changes: Sequence[Change], *, is_timely: Callable[[], bool] = always) -> list[bool | None]:
+            self._wait()
+            return super().change(changes, is_timely=is_timely)
+
+    began = cluster.now
+    times = Times(put_from=1, clock=lambda: cluster.now / 1_000)
+    store = HBaseStore(URL, Stalling(cluster), RECORD, times=times, exclusive=exclusive)
     assert put(store, ("a", 5)) == 1
-    assert gateway.puts == 2 * (1 + DRAWERS)
+    row = store.gateway.get([(drawer_rows(5)[0], b"")], DRAWER_FAMILY)[0]
+    assert row is not None
+    assert row.timestamp > began + 11 * MINUTE_MS
 
 
 def test_a_change_whose_reply_is_lost_counts_once(cluster: Cluster) -> None:
     class Deaf(ModelGateway):
-        def change(self, changes: Sequence[Change]) -> list[bool | None]:
-            super().change(changes)
+        def change(self, changes: Sequence[Change], *, is_timely: Callable[[], bool] = always) -> list[bool | None]:
+            super().change(changes, is_timely=is_timely)
             return [None] * len(changes)
 
     store = HBaseStore.create(URL, Deaf(cluster), RECORD)
@@ -224,7 +260,7 @@ def test_a_change_whose_reply_is_lost_counts_once(cluster: Cluster) -> None:
 
 def test_a_server_that_never_says_what_it_wrote_is_an_error(cluster: Cluster) -> None:
     class Mute(ModelGateway):
-        def change(self, changes: Sequence[Change]) -> list[bool | None]:
+        def change(self, changes: Sequence[Change], *, is_timely: Callable[[], bool] = always) -> list[bool | None]:
             return [None] * len(changes)
 
     HBaseStore.create(URL, ModelGateway(cluster), RECORD)
@@ -233,25 +269,89 @@ def test_a_server_that_never_says_what_it_wrote_is_an_error(cluster: Cluster) ->
         put(store, ("a", 5), ("b", 5))
 
 
-def test_exclusive_writes_put_new_registers_and_compare_old_ones(cluster: Cluster) -> None:
-    class Counting(ModelGateway):
-        changed = 0
+# Exclusive writes.
 
-        def change(self, changes: Sequence[Change]) -> list[bool | None]:
-            self.changed += len(changes)
-            return super().change(changes)
 
-    gateway = Counting(cluster)
-    HBaseStore.create(URL, gateway, RECORD)
-    gateway.changed = 0
-    store = HBaseStore.open(URL, gateway, exclusive=True)
-    assert put(store, ("a", 5), ("b", 5)) == 2
-    assert gateway.changed == 0
-    cluster.drifts = [-5 * MINUTE_MS] * len(cluster.drifts)
-    assert put(store, ("a", 6), ("b", 5), ("c", 5)) == 2
-    assert gateway.changed == 1
-    assert store.lookup([b"a", b"b", b"c"]) == [Document("a", 6, 7), Document("b", 5, 7), Document("c", 5, 7)]
+class Recording(ModelGateway):
+    """Keeps the registers that are put, whose copies may land at any time; the next ones fail where `fails` says so."""
+
+    fails = False
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster)
+        self.registers: list[Put] = []
+        self.changes = 0
+
+    def put(self, puts: Sequence[Put], *, is_timely: Callable[[], bool] = always) -> None:
+        registers = [put for put in puts if put.timestamp is not None]
+        self.registers += registers
+        if registers and self.fails:
+            self.fails = False
+            raise StoreUnavailableError("no reply")
+        super().put(puts, is_timely=is_timely)
+
+    def change(self, changes: Sequence[Change], *, is_timely: Callable[[], bool] = always) -> list[bool | None]:
+        self.changes += len(changes)
+        return super().change(changes, is_timely=is_timely)
+
+    def land_late(self) -> None:
+        super().put(self.registers)
+
+
+@pytest.fixture
+def recording(cluster: Cluster) -> Recording:
+    return Recording(cluster)
+
+
+@pytest.fixture
+def alone(recording: Recording) -> HBaseStore:
+    """A store that alone writes its documents, however few."""
+    return HBaseStore(URL, recording, RECORD, times=Times(put_from=1), exclusive=True)
+
+
+def test_exclusive_writes_put_many_new_registers_and_compare_the_others(recording: Recording) -> None:
+    store = HBaseStore(URL, recording, RECORD, exclusive=True)
+    assert put(store, *many(0, 60)) == 60
+    assert (len(recording.registers), recording.changes) == (60, 0)
+    assert put(store, ("doc 0", 5), *many(40, 90)) == 31
+    assert (len(recording.registers), recording.changes) == (60, 31)
+    assert put(store, *many(80, 140, factor=2)) == 60
+    assert (len(recording.registers), recording.changes) == (110, 41)
     assert store.check().is_sound
+
+
+def test_a_register_that_lands_late_undoes_neither_a_move_nor_a_removal(
+    cluster: Cluster, recording: Recording, alone: HBaseStore
+) -> None:
+    assert put(alone, ("a", 5), ("b", 5)) == 2
+    cluster.drifts = [-DRIFT_MS] * len(cluster.drifts)
+    assert put(alone, ("a", 6)) == 1
+    assert alone.remove([b"b"]) == 1
+    cluster.drifts = [DRIFT_MS] * len(cluster.drifts)
+    recording.land_late()
+    assert alone.lookup([b"a", b"b"]) == [Document("a", 6, 7), None]
+    assert alone.check().is_sound
+
+
+def test_a_register_that_was_not_acknowledged_and_lands_late_undoes_no_put_though_a_clock_went_back(
+    cluster: Cluster, recording: Recording, alone: HBaseStore
+) -> None:
+    recording.fails = True
+    with pytest.raises(StoreUnavailableError):
+        put(alone, ("a", 5))
+    cluster.drifts = [-DRIFT_MS] * len(cluster.drifts)
+    assert put(alone, ("a", 6)) == 1
+    recording.land_late()
+    assert alone.lookup([b"a"]) == [Document("a", 6, 7)]
+
+
+def test_a_register_that_is_put_under_a_delete_marker_is_compared_and_set(
+    cluster: Cluster, recording: Recording, alone: HBaseStore
+) -> None:
+    recording.delete([Deletion(register_key(b"a")[0], DOCUMENT_FAMILY, b"a", cluster.now)])
+    assert put(alone, ("a", 5)) == 1
+    assert recording.changes == 1
+    assert alone.lookup([b"a"]) == [Document("a", 5, 7)]
 
 
 @pytest.fixture
@@ -412,16 +512,16 @@ class Failing(ModelGateway):
         if self.calls_left == 0:
             raise StoreUnavailableError("killed")
 
-    def put(self, puts: Sequence[Put]) -> None:
+    def put(self, puts: Sequence[Put], *, is_timely: Callable[[], bool] = always) -> None:
         half = len(puts) // 2
-        super().put(puts[:half])
+        super().put(puts[:half], is_timely=is_timely)
         self._count()
-        super().put(puts[half:])
+        super().put(puts[half:], is_timely=is_timely)
 
-    def change(self, changes: Sequence[Change]) -> list[bool | None]:
-        outcomes = super().change(changes[:1])
+    def change(self, changes: Sequence[Change], *, is_timely: Callable[[], bool] = always) -> list[bool | None]:
+        outcomes = super().change(changes[:1], is_timely=is_timely)
         self._count()
-        return outcomes + super().change(changes[1:])
+        return outcomes + super().change(changes[1:], is_timely=is_timely)
 
 
 @pytest.mark.parametrize("calls", range(1, 16))

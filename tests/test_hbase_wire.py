@@ -12,7 +12,11 @@ from hsimhash.store.hbase.gateway import DRAWER_FAMILY, Put
 from hsimhash.store.hbase.idl import THRIFT2
 from hsimhash.store.hbase.wire import in_order, put_arguments, put_bytes, row_puts, scan_arguments, struct_bytes
 
-puts = st.builds(Put, st.binary(max_size=300), st.binary(max_size=3), st.binary(max_size=300), st.binary(max_size=30))
+puts = st.builds(
+    Put,
+    *(st.binary(max_size=most) for most in (300, 3, 300, 30)),
+    timestamp=st.none() | st.integers(0, 2**63 - 1),
+)
 drawer_rows = st.integers(0, 20).flatmap(lambda count: arrays(np.uint8, (count, 13), elements=st.integers(0, 255)))
 
 
@@ -21,7 +25,11 @@ def written(table: bytes, wanted: list[Put]) -> bytes:
     tputs = [
         THRIFT2.TPut(
             row=put.row,
-            columnValues=[THRIFT2.TColumnValue(family=put.family, qualifier=put.qualifier, value=put.value)],
+            columnValues=[
+                THRIFT2.TColumnValue(
+                    family=put.family, qualifier=put.qualifier, value=put.value, timestamp=put.timestamp
+                )
+            ],
         )
         for put in wanted
     ]

@@ -1,12 +1,15 @@
 """How writes keep the invariant, under a model of HBase: `python -m tests.stress.protocol [--schedules 100000]`.
 
-In every schedule a few actors run the real store at once: they add, move and remove the same documents, query, check
-and collect. Before each part of each call of the gateway another actor may go on, time may pass, a clock may jump, and
-calls land late, twice or never (`tests/hbase_model.py`). All is drawn from the schedule's number.
+In every schedule a few actors run the real store at once: they add, move and remove the same documents, one by one or
+as `ingest` does that skips or tags near-duplicates, query, check and collect. In half of the schedules a document, or
+both, belongs to one actor alone, which writes `exclusive`. Before each part of each call of the gateway another actor
+may go on, time may pass, a clock may jump, and calls land late, twice or never (`tests/hbase_model.py`). All is drawn
+from the schedule's number.
 
 After every write: a register that has a fingerprint implies its listing and all its drawer rows. Every query: a
-document whose last write was acknowledged before it, with no other until its end, is answered as that write says. At
-the end: nothing acknowledged is lost, `check` finds no problem, and once all is old it leaves nothing over.
+document whose last write was acknowledged before it, with no other until its end, is answered as that write says,
+whatever lands late of those before. At the end: nothing acknowledged is lost, `check` finds no problem, and once all
+is old it leaves nothing over.
 """
 
 from __future__ import annotations
@@ -43,16 +46,21 @@ FINGERPRINTS = (0x1234567890ABCDEF, 0x1234567890ABCDEE, 0xFEDCBA0987654321)  # t
 FIRST_SEEN = 7  # always the same, so that a document which comes back has the register that it had
 STEPS_MS = tuple(minutes * MINUTE_MS for minutes in (1, 3, 9, 11, 19, 21, 41, 61, 90))
 HURRY = (0.6, 0.8, 0.95)  # of steps, by the schedule: only a millisecond passes
+EXCLUSIVE = 0.3  # of documents: written by one actor alone
 JUMPS, COMPACTIONS, DAYS = 0.04, 0.005, 0.002  # of steps: clocks jump, the table is compacted, more than a day passes
 RESTLESS = (0.1, 0.3, 1.0)  # of steps, by the schedule: another actor may go on; where few, one stalls for long
+FAILED = (0.01, 0.01, 0.1)  # of calls, by the schedule
 SHRINK_TRIES = 300  # schedules in which a smaller plan must fail once
-COUNTS = {"add": 5, "remove": 2, "query": 3, "check": 2, "wait": 2}
+ADDS = {"add": 3, "skip": 1, "tag": 1}
+WRITES = {**ADDS, "remove": 2}
+OTHERS = {"query": 3, "check": 2, "wait": 2}
 
 
 class Operation(NamedTuple):
     verb: str
     doc_id: str = ""
     fingerprint: int = 0
+    is_exclusive: bool = False
 
 
 Plan = tuple[tuple[Operation, ...], ...]  # of each actor
@@ -64,7 +72,7 @@ class Kind:
 
     store: type[HBaseStore] = HBaseStore
     gateway: type[ModelGateway] = ModelGateway
-    times: Times = field(default_factory=Times)
+    times: Times = field(default_factory=lambda: Times(put_from=1))
 
 
 class Violation(Exception):  # noqa: N818
@@ -79,14 +87,21 @@ class _Aborted(BaseException):
 
 
 def plan_of(rng: random.Random) -> Plan:
-    """Draw what each of two to four actors does."""
-    return tuple(tuple(_operation(rng) for _ in range(rng.randint(1, 4))) for _ in range(rng.randint(2, 4)))
+    """Draw what each of two to four actors does, and which documents belong to one of them alone."""
+    actors = range(rng.randint(2, 4))
+    owners = {doc_id: rng.choice(actors) for doc_id in DOC_IDS if rng.random() < EXCLUSIVE}
+    shared = [doc_id for doc_id in DOC_IDS if doc_id not in owners]
+    owned = [[doc_id for doc_id, owner in owners.items() if owner == actor] for actor in actors]
+    return tuple(
+        tuple(_operation(rng, own or shared, is_exclusive=bool(own)) for _ in range(rng.randint(1, 4))) for own in owned
+    )
 
 
-def _operation(rng: random.Random) -> Operation:
-    verb = rng.choices(list(COUNTS), list(COUNTS.values()))[0]
-    doc_id = rng.choice(DOC_IDS) if verb in ("add", "remove") else ""
-    return Operation(verb, doc_id, rng.choice(FINGERPRINTS) if verb in ("add", "query") else 0)
+def _operation(rng: random.Random, doc_ids: Sequence[str], *, is_exclusive: bool) -> Operation:
+    counts = WRITES | OTHERS if doc_ids else OTHERS
+    verb = rng.choices(list(counts), list(counts.values()))[0]
+    doc_id = rng.choice(doc_ids) if verb in WRITES else ""
+    return Operation(verb, doc_id, rng.choice(FINGERPRINTS) if verb in ADDS or verb == "query" else 0, is_exclusive)
 
 
 # What was done, and what may follow from it.
@@ -94,13 +109,17 @@ def _operation(rng: random.Random) -> Operation:
 
 @dataclass(slots=True)
 class Done:
-    """A write from its beginning to its end; one that failed may take effect until its calls have landed."""
+    """A write from its beginning to its end; one that failed may take effect until its calls have landed.
+
+    It is made where it found the document otherwise: nothing of the writes that ended before it takes effect then.
+    """
 
     doc_id: str
     fingerprint: int | None
     began: int
     ended: int | None = None
     is_acknowledged: bool = False
+    is_made: bool = False
 
     @property
     def settled(self) -> int:
@@ -121,7 +140,9 @@ def states(history: Sequence[Done], doc_id: str, began: int, ended: int) -> set[
 
 
 def _follows(other: Done, write: Done) -> bool:
-    return other.is_acknowledged and other.began > write.settled
+    if not other.is_acknowledged:
+        return False
+    return other.began > (write.ended if other.is_made and write.ended is not None else write.settled)
 
 
 # The actors.
@@ -168,6 +189,7 @@ class Schedule:
         self.failure: BaseException | None = None
         self.times = replace(kind.times, clock=self._seconds, wall_clock=self._seconds)
         self._restless, self._hurry = self.rng.choice(RESTLESS), self.rng.choice(HURRY)
+        self._failed = self.rng.choice(FAILED)
         self._alive: list[int] = []
         self._finished = threading.Lock()
 
@@ -193,18 +215,18 @@ class Schedule:
             raise self.failure
         self._check_end()
 
-    def _index(self, mischief: Mischief | None = None) -> HSimIndex:
-        record = Record(LAYOUT, {"name": "auto-1"})
-        return HSimIndex(
-            self.kind.store("hbase://model", self.kind.gateway(self.cluster, mischief), record, times=self.times),
-            PROFILE,
-        )
+    def _index(self, mischief: Mischief | None = None, *, exclusive: bool = False) -> HSimIndex:
+        gateway, record = self.kind.gateway(self.cluster, mischief), Record(LAYOUT, {"name": "auto-1"})
+        store = self.kind.store("hbase://model", gateway, record, times=self.times, exclusive=exclusive)
+        return HSimIndex(store, PROFILE)
 
     def _act(self, number: int) -> None:
         try:
             if self.failure is None:
-                index = self._index(Mischief(self.rng, lambda: self._pause(number)))
-                for operation in self.plan[number]:
+                operations = self.plan[number]
+                mischief = Mischief(self.rng, lambda: self._pause(number), failed=self._failed)
+                index = self._index(mischief, exclusive=any(operation.is_exclusive for operation in operations))
+                for operation in operations:
                     self._operate(number, index, operation)
         except _Aborted:
             pass
@@ -252,17 +274,26 @@ class Schedule:
         self.cluster.advance(1 if self.cluster.now > began else 2)
 
     def _add(self, index: HSimIndex, operation: Operation) -> None:
-        with self._noted(operation.doc_id, operation.fingerprint):
-            index.add(operation.fingerprint, operation.doc_id, first_seen=FIRST_SEEN)
+        with self._noted(operation.doc_id, operation.fingerprint) as done:
+            added = index.add_many([operation.fingerprint], [operation.doc_id], first_seen=FIRST_SEEN)
+            done.is_made = added > 0
+
+    def _skip(self, index: HSimIndex, operation: Operation) -> None:
+        if not self._query(index, operation).keys() - {operation.doc_id}:
+            self._add(index, operation)
+
+    def _tag(self, index: HSimIndex, operation: Operation) -> None:
+        self._query(index, operation)
+        self._add(index, operation)
 
     def _remove(self, index: HSimIndex, operation: Operation) -> None:
-        with self._noted(operation.doc_id, None):
-            index.remove(operation.doc_id)
+        with self._noted(operation.doc_id, None) as done:
+            done.is_made = index.remove(operation.doc_id) > 0
 
     def _noted(self, doc_id: str, fingerprint: int | None) -> _Noted:
         return _Noted(self, Done(doc_id, fingerprint, self.cluster.now))
 
-    def _query(self, index: HSimIndex, operation: Operation) -> None:
+    def _query(self, index: HSimIndex, operation: Operation) -> dict[str, int]:
         began = self.cluster.now
         matches = {match.doc_id: match.fingerprint for match in index.query(operation.fingerprint)}
         self._say(f"    answer {matches}")
@@ -272,6 +303,7 @@ class Schedule:
                 near = {value if _is_near(value, operation.fingerprint) else None for value in allowed}
                 if matches.get(doc_id) not in near:
                     raise Violation(f"{operation} answers {matches.get(doc_id)} for {doc_id}, not one of {near}")
+        return matches
 
     def _check(self, index: HSimIndex, operation: Operation) -> None:
         report = index.check(repair=True)
@@ -322,8 +354,9 @@ class _Noted:
     def __init__(self, schedule: Schedule, done: Done) -> None:
         self.schedule, self.done = schedule, done
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Done:
         self.schedule.history.append(self.done)
+        return self.done
 
     def __exit__(self, kind: type[BaseException] | None, *exc_info: object) -> None:
         self.done.ended, self.done.is_acknowledged = self.schedule.cluster.now, kind is None

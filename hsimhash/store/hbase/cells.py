@@ -39,7 +39,9 @@ from hsimhash.rowkey import (
 from hsimhash.store.base import RECORD_PARTS, Document, Record
 from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, Put
 
-COLLECTED = b"collected"  # beside the record: its timestamp is the server's time of the last collection
+# Beside the record:
+COLLECTED = b"collected"  # its timestamp is the server's time of the last collection
+NOW = b"now"  # its timestamp is the latest that a server had when an exclusive writer asked
 TABLE_START, TABLE_STOP = b"", b"\xff" * (ROWKEY_BYTES + 1)
 
 _TIME_BYTES = 8

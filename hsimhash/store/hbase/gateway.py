@@ -7,7 +7,7 @@ cell semantics. What knows of the register, of documents and of their order of w
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
@@ -29,12 +29,13 @@ class Cell(NamedTuple):
 
 
 class Put(NamedTuple):
-    """A value to write; the region server stamps it."""
+    """A value to write; the region server stamps it where it has no `timestamp` (ms since 1970)."""
 
     row: bytes
     family: bytes
     qualifier: bytes
     value: bytes
+    timestamp: int | None = None
 
 
 class Change(NamedTuple):
@@ -64,12 +65,18 @@ class Region(NamedTuple):
     server: str
 
 
+def always() -> bool:
+    """Say yes."""
+    return True
+
+
 class Gateway(ABC):
     """One table behind one or more Thrift gateways. Thread-safe and fork-safe; `close` twice is harmless.
 
     Reads are retried within the deadline; so are `put`, `put_rows` and `delete`, which may be sent twice. Every call
     raises `StoreUnavailableError` when no gateway answers within the deadline, or a server refuses for now.
     The deadline counts from a call's beginning, then from each reply to it: long work goes on while there are answers.
+    Where a write takes `is_timely`, it is asked right before anything is sent, and nothing is sent once it says no.
     """
 
     def one_deadline(self) -> AbstractContextManager[None]:
@@ -104,20 +111,20 @@ class Gateway(ABC):
         return [cell is not None for cell in self.get([(row, b"") for row in rows], DRAWER_FAMILY)]
 
     @abstractmethod
-    def put(self, puts: Sequence[Put]) -> None:
-        """Write cells; on return the servers hold every one of them."""
+    def put(self, puts: Sequence[Put], *, is_timely: Callable[[], bool] = always) -> None:
+        """Write cells; on return the servers hold every one of them, unless `is_timely` said no."""
 
     def put_rows(self, rows: NDArray[np.uint8]) -> None:
         """Write drawer rows, shape (n, 13); on return the servers hold every one of them."""
         self.put([Put(row.tobytes(), DRAWER_FAMILY, b"", b"") for row in rows])
 
     @abstractmethod
-    def change(self, changes: Sequence[Change]) -> list[bool | None]:
+    def change(self, changes: Sequence[Change], *, is_timely: Callable[[], bool] = always) -> list[bool | None]:
         """Compare and set each cell by itself, all at once; never sent twice.
 
         Returns:
             For each change whether it was made; None where that is unknown, because the reply did not come: it may
-            have been made, or be made later.
+            have been made, or be made later; or because it was not sent.
         """
 
     @abstractmethod

@@ -56,6 +56,15 @@ def _one_call(call: Call) -> Steps:
     return (yield call)
 
 
+def while_timely(task: Task, is_timely: Callable[[], bool]) -> Task:
+    """Return the task, whose result is `UNKNOWN` where `is_timely` says no when it begins, or begins again."""
+    return partial(_while_timely, task, is_timely)
+
+
+def _while_timely(task: Task, is_timely: Callable[[], bool]) -> Steps:
+    return (yield from task()) if is_timely() else UNKNOWN
+
+
 class Pool:
     """At most `address.options.connections` connections; thread-safe and fork-safe."""
 

@@ -12,6 +12,12 @@ It deletes nothing: what it leaves behind is collected later (`collect.py`), but
 that may still count on it. That rests on the three times below, and on two promises of a cluster: the clocks of its
 region servers are right to 10 minutes, and a call whose reply was lost lands within 20 minutes or never
 (`hbase.client.operation.timeout`). 10 of the writer + 20 + 2 · 10 < 60.
+
+Who alone writes its documents (`exclusive`) puts registers that are new in batches. A copy of such a put may land after
+a later write of the document, so it must lie below it. It has a timestamp of half an hour ago: below whatever any
+server stamps from now on, whose clocks differ by 2 · 10 minutes. And it is greater than those of all such puts before
+it, by whomever: it is a server's time only where that is the latest that a cell beside the record has had. What was put
+is read again like an unknown outcome, and compared and set where it is not seen: a delete marker may lie above it.
 """
 
 from __future__ import annotations
@@ -19,41 +25,58 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from uuid import uuid4
 
 import numpy as np
 
 from hsimhash.errors import StoreUnavailableError
 from hsimhash.layout import Layout
-from hsimhash.rowkey import ROWKEY_BYTES, encode
-from hsimhash.store.hbase.cells import Register, listing_put, register_key
-from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, Change, Gateway, Put
+from hsimhash.rowkey import RECORD_ROWKEY, ROWKEY_BYTES, encode
+from hsimhash.store.hbase.cells import NOW, Register, listing_put, register_key
+from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, RECORD_FAMILY, Change, Gateway, Put, always
 
 BATCH_DOCUMENTS = 1_000  # written together; bounds memory, and how long their rows wait for their registers
-CHANGES_AT_ONCE = 200  # registers set between two looks at the clock
+CHANGES_AT_ONCE = 200  # registers set by one call; bounds how long one takes to which no reply comes
+MOST_DRAWS = 3  # of a timestamp, where others draw one at once; then registers are compared and set
 MOST_LOST = 5  # calls in sequence that set registers without a single reply, each after its time-out
 
 Wanted = Mapping[bytes, tuple[int, int]]  # by document id: fingerprint, first seen
 
 
+def _awake_or_asleep() -> float:
+    """Return seconds that go on while the machine sleeps, where the system has such a clock."""
+    clock = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.monotonic() if clock is None else time.clock_gettime(clock)
+
+
 @dataclass(frozen=True, slots=True)
 class Times:
-    """How long writes may take, and what is old enough to collect; in seconds.
+    """How long writes may take, and what is old enough to collect, in seconds; and which are put in batches.
 
     Args:
         rewrite_s: a register is set within this time after its rows were begun, or they are written again.
         settled_s: only what was written longer ago is collected.
         forgotten_s: for so long a removed document's register stays.
         ttl_s: after which the table drops documents and drawer rows; None: never.
-        clock: seconds that only go forward.
-        wall_clock: seconds since 1970.
+        put_before_s: so long before now is the timestamp of registers that are put.
+        put_from: so many new registers of an exclusive writer are put; fewer are compared and set as fast.
+        clock: seconds that only go forward, also while the machine sleeps.
+        wall_clock: seconds since 1970: it tells of a sleep that a virtual machine did not notice.
     """
 
     rewrite_s: float = 600.0
     settled_s: float = 3_600.0
     forgotten_s: float = 86_400.0
     ttl_s: float | None = None
-    clock: Callable[[], float] = time.monotonic
+    put_before_s: float = 1_800.0
+    put_from: int = 50
+    clock: Callable[[], float] = _awake_or_asleep
     wall_clock: Callable[[], float] = time.time
+
+    def rows_timely(self) -> Callable[[], bool]:
+        """Return what says, of rows that are begun now, whether a register may still count on them."""
+        began, wall_began = self.clock(), self.wall_clock()
+        return lambda: max(self.clock() - began, self.wall_clock() - wall_began) <= self.rewrite_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +98,7 @@ class Writes:
         gateway: to the table.
         layout: fixes the drawer rows.
         times: see `Times`.
-        exclusive: nobody else writes these documents: registers that are new are put, without comparing.
+        exclusive: nobody else writes these documents: many registers that are new are put, without comparing.
     """
 
     def __init__(self, gateway: Gateway, layout: Layout, times: Times, *, exclusive: bool = False) -> None:
@@ -97,7 +120,7 @@ class Writes:
                 announce = None
             if left:
                 following = {doc_id: _following(found[doc_id].register, *want) for doc_id, want in left.items()}
-                done = self._write(left, found, following)
+                done = self._write(left, found, following, may_put=self.exclusive and not sent)
                 is_news = {doc_id for doc_id, want in left.items() if found[doc_id].register.fingerprint != want[0]}
                 changed += len(done & is_news)
                 left = {doc_id: want for doc_id, want in left.items() if doc_id not in done}
@@ -112,7 +135,7 @@ class Writes:
             removed += sum(found[doc_id].value == value for doc_id, value in sent.items())
             left = [doc_id for doc_id in left if found[doc_id].register.is_filed(before)]
             following = {doc_id: found[doc_id].register.removed() for doc_id in left}
-            done = self._set_registers(left, found, following, self.times.clock())
+            done = self._set_registers(left, found, following, always)
             removed += len(done)
             left = [doc_id for doc_id in left if doc_id not in done]
             sent = {doc_id: following[doc_id].to_bytes() for doc_id in left}
@@ -134,16 +157,19 @@ class Writes:
             return False
         return self.times.ttl_s is None or 0 <= read.age_s <= self.times.ttl_s / 2
 
-    def _write(self, wanted: Wanted, found: Mapping[bytes, Read], following: Mapping[bytes, Register]) -> set[bytes]:
-        """Write rows, then registers; return the documents whose register is set."""
-        began = self.times.clock()
+    def _write(
+        self, wanted: Wanted, found: Mapping[bytes, Read], following: Mapping[bytes, Register], *, may_put: bool
+    ) -> set[bytes]:
+        """Write rows, then registers; return the documents whose register is known to be set."""
+        is_timely = self.times.rows_timely()
         self._put_listings(wanted)
         self._put_drawer_rows(wanted)
-        if not self.exclusive:
-            return self._set_registers(list(wanted), found, following, began)
-        new = [doc_id for doc_id in wanted if found[doc_id].value is None]
-        old = [doc_id for doc_id in wanted if found[doc_id].value is not None]
-        return self._put_registers(new, following, began) | self._set_registers(old, found, following, began)
+        new = {doc_id for doc_id in wanted if found[doc_id].value is None}
+        if may_put and len(new) >= self.times.put_from:
+            self._put_registers({doc_id: following[doc_id] for doc_id in new}, is_timely)
+        else:
+            new = set()
+        return self._set_registers([doc_id for doc_id in wanted if doc_id not in new], found, following, is_timely)
 
     def _put_listings(self, wanted: Wanted) -> None:
         self.gateway.put([listing_put(fingerprint, doc_id) for doc_id, (fingerprint, _) in wanted.items()])
@@ -153,16 +179,20 @@ class Writes:
         self.gateway.put_rows(encode(self.layout, fingerprints).reshape(-1, ROWKEY_BYTES))
 
     def _set_registers(
-        self, doc_ids: Sequence[bytes], found: Mapping[bytes, Read], following: Mapping[bytes, Register], began: float
+        self,
+        doc_ids: Sequence[bytes],
+        found: Mapping[bytes, Read],
+        following: Mapping[bytes, Register],
+        is_timely: Callable[[], bool],
     ) -> set[bytes]:
         """Compare and set registers; return the documents for which that is known to be done."""
         done = set[bytes]()
         for start in range(0, len(doc_ids), CHANGES_AT_ONCE):
             part = doc_ids[start : start + CHANGES_AT_ONCE]
             changes = [Change(*_cell(doc_id), found[doc_id].value, following[doc_id].to_bytes()) for doc_id in part]
-            if self._is_late(began):
+            if not is_timely():
                 break
-            outcomes = self.gateway.change(changes)
+            outcomes = self.gateway.change(changes, is_timely=is_timely)
             self._count_lost(outcomes)
             done |= {doc_id for doc_id, is_made in zip(part, outcomes, strict=True) if is_made}
         return done
@@ -175,17 +205,22 @@ class Writes:
                 f"answered; documents may be written or not: write them again. 'hsimhash doctor --write' tells more"
             )
 
-    def _put_registers(self, doc_ids: Sequence[bytes], following: Mapping[bytes, Register], began: float) -> set[bytes]:
-        """Put registers that are new; one that exists is never put: it could come under it, where a clock went back."""
-        puts = [Put(*_cell(doc_id), following[doc_id].to_bytes()) for doc_id in doc_ids]
-        if self._is_late(began):
-            return set()
-        self.gateway.put(puts)
-        return set(doc_ids)
+    def _put_registers(self, registers: Mapping[bytes, Register], is_timely: Callable[[], bool]) -> None:
+        """Put registers that are new, to be read again."""
+        timestamp = self._timestamp()
+        if timestamp is not None:
+            puts = [Put(*_cell(doc_id), register.to_bytes(), timestamp) for doc_id, register in registers.items()]
+            self.gateway.put(puts, is_timely=is_timely)
 
-    def _is_late(self, began: float) -> bool:
-        """Whether what was written since `began` may be collected before a register counts on it."""
-        return self.times.clock() - began > self.times.rewrite_s
+    def _timestamp(self) -> int | None:
+        """Return a timestamp for registers that are put now; None where it would not be the greatest so far."""
+        for _ in range(MOST_DRAWS):
+            token = uuid4().bytes
+            self.gateway.put([Put(RECORD_ROWKEY, RECORD_FAMILY, NOW, token)])
+            cell = self.gateway.get([(RECORD_ROWKEY, NOW)], RECORD_FAMILY)[0]
+            if cell is not None and cell.value == token:
+                return cell.timestamp - round(self.times.put_before_s * 1_000)
+        return None
 
 
 def _following(register: Register, fingerprint: int, first_seen: int) -> Register:

@@ -7,7 +7,7 @@ scans, and a batch of queries is a batch of scans.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from importlib import import_module
@@ -23,9 +23,9 @@ from hsimhash.rowkey import ROWKEY_BYTES
 from hsimhash.store.hbase.batches import CALL_CELLS, CALL_ROWS, PAGE_ROWS, put_batches, slices
 from hsimhash.store.hbase.connection import Call
 from hsimhash.store.hbase.filters import columns_after, first_columns, merged
-from hsimhash.store.hbase.gateway import DRAWER_FAMILY, Cell, Change, Deletion, Gateway, Put, Region
+from hsimhash.store.hbase.gateway import DRAWER_FAMILY, Cell, Change, Deletion, Gateway, Put, Region, always
 from hsimhash.store.hbase.idl import THRIFT2
-from hsimhash.store.hbase.pool import Pool, Steps, Task, one_call
+from hsimhash.store.hbase.pool import Pool, Steps, Task, one_call, while_timely
 
 HBASE: ModuleType = import_module("Hbase_thrift")
 
@@ -119,15 +119,27 @@ class Thrift1Gateway(Gateway):
         columns = list(dict.fromkeys(_column(family, qualifier) for _, qualifier in keys))
         return self._task("getRowsWithColumns", self._table, rows, columns, _NO_ATTRIBUTES)
 
-    def put(self, puts: Sequence[Put]) -> None:
-        self._pool.run([partial(self._put, batch) for batch in put_batches(puts)], width=_WRITERS)
+    def put(self, puts: Sequence[Put], *, is_timely: Callable[[], bool] = always) -> None:
+        by_time: defaultdict[int | None, list[Put]] = defaultdict(list)
+        for put in puts:
+            by_time[put.timestamp].append(put)
+        tasks = [
+            while_timely(partial(self._put, batch, timestamp), is_timely)
+            for timestamp, group in by_time.items()
+            for batch in put_batches(group)
+        ]
+        self._pool.run(tasks, width=_WRITERS)
 
-    def _put(self, batch: Sequence[Put]) -> Steps:
+    def _put(self, batch: Sequence[Put], timestamp: int | None) -> Steps:
         rows = [HBASE.BatchMutation(row=put.row, mutations=[_mutation(put)]) for put in batch]
-        yield self._call("mutateRows", self._table, rows, _NO_ATTRIBUTES)
+        if timestamp is None:
+            yield self._call("mutateRows", self._table, rows, _NO_ATTRIBUTES)
+        else:
+            yield self._call("mutateRowsTs", self._table, rows, timestamp, _NO_ATTRIBUTES)
 
-    def change(self, changes: Sequence[Change]) -> list[bool | None]:
-        return self._pool.run(list(map(self._change, changes)), width=self._width, once=True)
+    def change(self, changes: Sequence[Change], *, is_timely: Callable[[], bool] = always) -> list[bool | None]:
+        tasks = [while_timely(self._change(change), is_timely) for change in changes]
+        return self._pool.run(tasks, width=self._width, once=True)
 
     def _change(self, change: Change) -> Task:
         row, family, qualifier, expected, value = change

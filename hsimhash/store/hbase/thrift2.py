@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from itertools import chain, groupby
@@ -20,9 +20,9 @@ from hsimhash.store.hbase.batches import CALL_CELLS, CALL_ROWS, PAGE_ROWS, PUT_R
 from hsimhash.store.hbase.connection import Call
 from hsimhash.store.hbase.failures import RefusedError
 from hsimhash.store.hbase.filters import columns_after, first_columns, merged, row_ranges
-from hsimhash.store.hbase.gateway import DRAWER_FAMILY, Cell, Change, Deletion, Gateway, Put, Region
+from hsimhash.store.hbase.gateway import DRAWER_FAMILY, Cell, Change, Deletion, Gateway, Put, Region, always
 from hsimhash.store.hbase.idl import THRIFT2
-from hsimhash.store.hbase.pool import Pool, Steps, Task, one_call
+from hsimhash.store.hbase.pool import Pool, Steps, Task, one_call, while_timely
 from hsimhash.store.hbase.wire import in_order, put_arguments, put_bytes, row_puts, scan_arguments, struct_bytes
 
 SINGLE_SCANS = 40  # so many ranges are scanned one by one; measured: beyond, one filter for each region is faster
@@ -142,10 +142,11 @@ class Thrift2Gateway(Gateway):
         tasks = [self._task("getMultiple", self._table, gets[part]) for part in slices(len(gets), size)]
         return list(map(_cells, chain.from_iterable(self._pool.run(tasks, width=self._width))))
 
-    def put(self, puts: Sequence[Put]) -> None:
+    def put(self, puts: Sequence[Put], *, is_timely: Callable[[], bool] = always) -> None:
         ordered = sorted(puts, key=itemgetter(0))  # cut into calls, each then meets few regions
         batches = put_batches(ordered, share(len(ordered), PUT_ROWS, _WRITERS))
-        self._pool.run([partial(self._put, batch) for batch in batches], width=_WRITERS)
+        tasks = [while_timely(partial(self._put, batch), is_timely) for batch in batches]
+        self._pool.run(tasks, width=_WRITERS)
 
     def _put(self, batch: Sequence[Put]) -> Steps:
         if self._is_binary:
@@ -168,8 +169,9 @@ class Thrift2Gateway(Gateway):
     def _put_rows(self, rows: NDArray[np.uint8]) -> Steps:
         yield self._put_call(row_puts(rows).tobytes(), len(rows))
 
-    def change(self, changes: Sequence[Change]) -> list[bool | None]:
-        return self._pool.run(list(map(self._change, changes)), width=self._width, once=True)
+    def change(self, changes: Sequence[Change], *, is_timely: Callable[[], bool] = always) -> list[bool | None]:
+        tasks = [while_timely(self._change(change), is_timely) for change in changes]
+        return self._pool.run(tasks, width=self._width, once=True)
 
     def _change(self, change: Change) -> Task:
         row, family, qualifier, expected, value = change
@@ -258,8 +260,9 @@ def _cells(result: Any) -> list[Cell]:
 
 
 def _tput(put: Put) -> Any:
-    column = THRIFT2.TColumnValue(family=put.family, qualifier=put.qualifier, value=put.value)
-    return THRIFT2.TPut(row=put.row, columnValues=[column])
+    row, family, qualifier, value, timestamp = put
+    column = THRIFT2.TColumnValue(family=family, qualifier=qualifier, value=value, timestamp=timestamp)
+    return THRIFT2.TPut(row=row, columnValues=[column])
 
 
 def _tdelete(deletion: Deletion) -> Any:

@@ -21,13 +21,15 @@ from hsimhash.store.hbase.gateway import DRAWER_FAMILY, Put
 _STOP = b"\x00"
 _PUT_ROW = b"\x0b\x00\x01"
 _ONE_COLUMN = b"\x0f\x00\x02\x0c\x00\x00\x00\x01"
-_PUT = _PUT_ROW + b"%b%b" + _ONE_COLUMN + b"\x0b\x00\x01%b%b\x0b\x00\x02%b%b\x0b\x00\x03%b%b" + 2 * _STOP
+_PUT = _PUT_ROW + b"%b%b" + _ONE_COLUMN + b"\x0b\x00\x01%b%b\x0b\x00\x02%b%b\x0b\x00\x03%b%b%b" + 2 * _STOP
+_TIMESTAMP = b"\x0a\x00\x04"
 
 
 def put_bytes(put: Put) -> bytes:
     """Return a `TPut`."""
-    row, family, qualifier, value = put
-    return _PUT % (_size(row), row, _size(family), family, _size(qualifier), qualifier, _size(value), value)
+    row, family, qualifier, value, timestamp = put
+    stamp = b"" if timestamp is None else _TIMESTAMP + timestamp.to_bytes(8, "big")
+    return _PUT % (_size(row), row, _size(family), family, _size(qualifier), qualifier, _size(value), value, stamp)
 
 
 def row_puts(rows: NDArray[np.uint8]) -> NDArray[np.uint8]:

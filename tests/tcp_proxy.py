@@ -1,4 +1,4 @@
-"""A TCP proxy before a server that holds back some of its replies; and a port without a server."""
+"""A TCP proxy before a server that holds back some of its replies, or of the requests to it; a port without a server."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from contextlib import contextmanager, suppress
 from itertools import count
 
 Delay = Callable[[int], float]  # from a reply's number, counted over all connections, to seconds
+Pass = Callable[[bytes], None]  # a part of a request; it is passed on when this returns, even if the client is gone
 
 
 class Proxy:
-    """Passes bytes on both ways; each reply waits as long as `delay` says."""
+    """Passes bytes on both ways; each reply waits as long as `delay` says, each request until `let_pass` returns."""
 
-    def __init__(self, port: int, delay: Delay) -> None:
+    def __init__(self, port: int, delay: Delay, let_pass: Pass = lambda _: None) -> None:
         self._target = port
         self._delay = delay
+        self._let_pass = let_pass
         self._numbers = count(1)
         self._closing = threading.Event()
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -42,9 +44,10 @@ class Proxy:
             with suppress(OSError):
                 while data := client.recv(1 << 16):
                     asked.set()
+                    self._let_pass(data)
                     server.sendall(data)
             with suppress(OSError):
-                server.shutdown(socket.SHUT_RDWR)
+                server.shutdown(socket.SHUT_WR)  # what was asked last is still answered
             back.join()
 
     def _answers(self, server: socket.socket, client: socket.socket, asked: threading.Event) -> None:
@@ -65,9 +68,9 @@ class Proxy:
 
 
 @contextmanager
-def proxied(port: int, delay: Delay) -> Iterator[Proxy]:
+def proxied(port: int, delay: Delay, let_pass: Pass = lambda _: None) -> Iterator[Proxy]:
     """Run a proxy before a port of this machine."""
-    proxy = Proxy(port, delay)
+    proxy = Proxy(port, delay, let_pass)
     thread = threading.Thread(target=proxy.serve, daemon=True)
     thread.start()
     try:

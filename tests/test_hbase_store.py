@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from hsimhash.rowkey import RECORD_ROWKEY, documents_rowkey, encode
 from hsimhash.store.base import Document, Record
 from hsimhash.store.hbase import collect
 from hsimhash.store.hbase import store as store_module
+from hsimhash.store.hbase.bulk import TableLoad
 from hsimhash.store.hbase.cells import COLLECTED, Register, listing_key, listing_put, register_key
 from hsimhash.store.hbase.gateway import (
     DOCUMENT_FAMILY,
@@ -522,6 +524,23 @@ class Failing(ModelGateway):
         outcomes = super().change(changes[:1], is_timely=is_timely)
         self._count()
         return outcomes + super().change(changes[1:], is_timely=is_timely)
+
+
+@pytest.mark.parametrize("is_of_another_release", [False, True])
+def test_a_merge_goes_on_though_its_slices_have_another_size_by_now(
+    store: HBaseStore, tmp_path: Path, is_of_another_release: bool
+) -> None:
+    with TableLoad(store, tmp_path / "runs", slice_documents=100) as bulk:
+        bulk.add_run(*rows(*many(0, 1_000)))
+        told = itertools.count()
+        assert bulk.merge(stop=lambda: next(told) == 6) is None
+    if is_of_another_release:
+        state = json.loads((tmp_path / "runs" / "merged.json").read_text())
+        del state["slices"]
+        (tmp_path / "runs" / "merged.json").write_text(json.dumps(state))
+    with TableLoad(store, tmp_path / "runs", slice_documents=200) as again:
+        assert again.merge() == 1_000
+    assert contents(store) == dict(many(0, 1_000))
 
 
 @pytest.mark.parametrize("calls", range(1, 16))

@@ -2,8 +2,9 @@
 
 The runs are the embedded store's (`store/runs.py`). A *slice* has the documents whose digests lie in one range, of
 every run: so a document that is in several runs is met once, and the last run counts. How far a merge came is in
-`merged.json` beside the runs: the slice, how many documents were new or moved before it, and, once it was begun, in
-it. A merge that was killed goes on with that slice; inserting it again changes nothing.
+`merged.json` beside the runs: into how many slices it cuts them, the slice, how many documents were new or moved
+before it, and, once it was begun, in it. A merge that was killed goes on with that slice, cut as it was, whatever the
+release; inserting it again changes nothing.
 """
 
 from __future__ import annotations
@@ -27,9 +28,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """How far a merge of so many runs came; `pending` counts the slice that was begun."""
+    """How far a merge of so many runs, cut into so many slices, came; `pending` counts the slice that was begun."""
 
     runs: int
+    slices: int = 0
     slice: int = 0
     added: int = 0
     pending: int | None = None
@@ -40,22 +42,24 @@ def _tell_nobody(done: int, total: int) -> None:
 
 
 class TableLoad(RunFolder):
-    """A bulk load of an HBase store; see `BulkLoad` and the module's text."""
+    """A bulk load of an HBase store, in slices of about `slice_documents`; see `BulkLoad` and the module's text."""
 
-    def __init__(self, store: HBaseStore, folder: Path) -> None:
+    def __init__(self, store: HBaseStore, folder: Path, *, slice_documents: int | None = None) -> None:
         super().__init__(folder)
         self._store = store
+        self._slice_documents = slice_documents or BATCH_DOCUMENTS
 
     @property
     def _state_path(self) -> Path:
         return self.folder / "merged.json"
 
     def _read_state(self) -> _State:
+        slices = -(-sum(run.size for run in self._runs) // self._slice_documents)
         if not self._state_path.exists():
-            return _State(self.runs)
+            return _State(self.runs, slices)
         state = _State(**json.loads(self._state_path.read_text()))
-        # A run more: its documents belong to any slice.
-        return state if state.runs == self.runs else _State(self.runs, added=state.added)
+        # A run more: its documents belong to any slice. 0.1.0 did not say how many slices it cut.
+        return state if state.runs == self.runs and state.slices else _State(self.runs, slices, added=state.added)
 
     def _save(self, state: _State) -> _State:
         temporary = self._state_path.with_suffix(".tmp")
@@ -72,18 +76,17 @@ class TableLoad(RunFolder):
         with run_errors(self.folder):
             state = self._read_state()
             documents = sum(run.size for run in self._runs)
-            slices = -(-documents // BATCH_DOCUMENTS)
             tell = progress or _tell_nobody
-            while state.slice < slices:
-                tell(documents * state.slice // slices, documents)
+            while state.slice < state.slices:
+                tell(documents * state.slice // state.slices, documents)
                 if stop is not None and stop():
                     return None
-                state = self._insert(state, slices)
+                state = self._insert(state)
             tell(documents, documents)
             return state.added
 
-    def _insert(self, state: _State, slices: int) -> _State:
-        low, high = (state.slice << 64) // slices, (state.slice + 1 << 64) // slices
+    def _insert(self, state: _State) -> _State:
+        low, high = (state.slice << 64) // state.slices, (state.slice + 1 << 64) // state.slices
         begun = state
 
         def announce(count: int) -> None:

@@ -12,8 +12,8 @@ import pytest
 from hsimhash.rowkey import PREFIX_BYTES, documents_rowkey
 from hsimhash.store.base import CheckReport, Progress
 from hsimhash.store.hbase import cells
-from hsimhash.store.hbase.cells import Register
-from hsimhash.store.hbase.collect import Audit, pages
+from hsimhash.store.hbase.cells import COLLECTED, Register
+from hsimhash.store.hbase.collect import Audit, pages, server_time
 from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, DRAWER_FAMILY, Cell, Deletion, Put, always
 from hsimhash.store.hbase.protocol import Read, Wanted, Writes
 from hsimhash.store.hbase.store import HBaseStore
@@ -105,7 +105,7 @@ class DeletesNow(Audit):
     """Deletes with the time of now instead of what was read."""
 
     def _collect(self, cells: Sequence[Cell], family: bytes, before: int) -> int:  # type: ignore[override]
-        now = self._server_time()
+        now = server_time(self.gateway, COLLECTED)
         old = [Cell(cell.row, cell.qualifier, cell.value, now) for cell in cells if cell.timestamp <= before]
         if old:
             self._delete_now(old, family)
@@ -123,7 +123,7 @@ class ReadsTimestampsLast(Audit):
         return super().run()
 
     def _check_listed(self, cells: Sequence[Cell]) -> None:
-        before = self._server_time() - round(self.times.settled_s * 1_000)
+        before = server_time(self.gateway, COLLECTED) - round(self.times.settled_s * 1_000)
         left = [cell for cell in cells if cell.row[PREFIX_BYTES:] in self.empty]
         self._collect(left, DRAWER_FAMILY, before)
 
@@ -134,7 +134,7 @@ class ReadsRegistersFirst(Audit):
     def _check_listings(self, listings: Sequence[Cell]) -> None:
         registers = self.gateway.get([cells.register_key(cell.qualifier) for cell in listings], DOCUMENT_FAMILY)
         again = self.gateway.get([(cell.row, cell.qualifier) for cell in listings], DOCUMENT_FAMILY)
-        before = self._server_time() - round(self.times.settled_s * 1_000)
+        before = server_time(self.gateway, COLLECTED) - round(self.times.settled_s * 1_000)
         left = [
             cell
             for cell, register in zip(again, registers, strict=True)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hsimhash.errors import CorruptionError, IndexExistsError, StoreUnavailableError
 from hsimhash.layout import Layout
 from hsimhash.rowkey import RECORD_ROWKEY, documents_rowkey, encode
-from hsimhash.store.base import Document, Record
+from hsimhash.store.base import RECORD_PARTS, Document, Record
 from hsimhash.store.hbase import collect
 from hsimhash.store.hbase import store as store_module
 from hsimhash.store.hbase.bulk import TableLoad
@@ -462,6 +462,13 @@ def test_check_tells_how_far_it_is(store: HBaseStore) -> None:
     assert told == sorted(told)
     assert len(told) > 3
     assert all(0 <= done <= total for done, total in told)
+
+
+@pytest.mark.parametrize("part", RECORD_PARTS)
+def test_no_index_is_created_under_a_delete_ahead_of_the_clock(cluster: Cluster, part: bytes) -> None:
+    cluster.delete(Deletion(RECORD_ROWKEY, RECORD_FAMILY, part, cluster.now + DAY_MS))
+    with pytest.raises(CorruptionError, match=rf"i:{part.decode()} of row .* written 3 times.*clocks"):
+        HBaseStore.create(URL, ModelGateway(cluster), RECORD)
 
 
 def test_a_delete_ahead_of_the_clock_is_named(cluster: Cluster, store: HBaseStore) -> None:

@@ -98,6 +98,21 @@ def _rest(gateway: Gateway, family: bytes, last: Cell) -> Iterator[list[Cell]]:
         last = cells[-1]
 
 
+def server_time(gateway: Gateway, qualifier: bytes) -> int:
+    """Return a server's time in ms, the stamp of a cell that is written for that into the record's row.
+
+    What is older was there before this moment, whatever this machine's clock says.
+    """
+    gateway.put([Put(RECORD_ROWKEY, RECORD_FAMILY, qualifier, b"")])
+    cell = gateway.get([(RECORD_ROWKEY, qualifier)], RECORD_FAMILY)[0]
+    if cell is None:
+        raise CorruptionError(
+            f"the cell i:{qualifier.decode()} of row {RECORD_ROWKEY.hex()} is hidden as soon as it is written: a "
+            f"delete lies ahead of the servers' clocks there; correct them, and run a major compaction"
+        )
+    return cell.timestamp
+
+
 class Audit:
     """One run of `check`; see the module's text.
 
@@ -126,7 +141,7 @@ class Audit:
     def run(self) -> CheckReport:
         """Compare, and mend where asked to."""
         if self.is_repair:
-            now = self._server_time()
+            now = server_time(self.gateway, COLLECTED)
             self.settled_before = now - round(self.times.settled_s * 1_000)
             self.forgotten_before = now - round(self.times.forgotten_s * 1_000)
         # Listings first: a drawer row is left over once its last listing is gone.
@@ -147,17 +162,6 @@ class Audit:
     def _pages(self, family: bytes) -> Iterator[list[Cell]]:
         """Yield the cells to check, in order."""
         return pages(self.gateway, family)
-
-    def _server_time(self) -> int:
-        """Return a server's time in ms: what is older was there before this moment, whatever this machine's clock."""
-        self.gateway.put([Put(RECORD_ROWKEY, RECORD_FAMILY, COLLECTED, b"")])
-        cell = self.gateway.get([(RECORD_ROWKEY, COLLECTED)], RECORD_FAMILY)[0]
-        if cell is None:
-            raise CorruptionError(
-                f"the cell i:collected of row {RECORD_ROWKEY.hex()} is hidden as soon as it is written: a delete lies "
-                f"ahead of the servers' clocks there; correct them, and run a major compaction"
-            )
-        return cell.timestamp
 
     def _advance(self, family: int, page: Sequence[Cell]) -> None:
         if self.progress is not None and page:

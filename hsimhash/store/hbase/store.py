@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hsimhash.errors import IndexExistsError, IndexNotFoundError, StoreClosedError
+from hsimhash.errors import CorruptionError, IndexExistsError, IndexNotFoundError, StoreClosedError
 from hsimhash.rowkey import DOCUMENTS_FLAG, PREFIX_BYTES, RECORD_ROWKEY, bucket_range, documents_rowkey
 from hsimhash.store.base import (
     RECORD_PARTS,
@@ -25,8 +26,8 @@ from hsimhash.store.base import (
     Store,
     last_occurrences,
 )
-from hsimhash.store.hbase.cells import Register, is_listing, record_from, register_key
-from hsimhash.store.hbase.collect import Audit, count_documents, pages
+from hsimhash.store.hbase.cells import NOW, Register, is_listing, record_from, register_key
+from hsimhash.store.hbase.collect import Audit, count_documents, pages, server_time
 from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, RECORD_FAMILY, Cell, Change, Gateway
 from hsimhash.store.hbase.protocol import BATCH_DOCUMENTS, Times, Wanted, Writes
 from hsimhash.store.hbase.sampling import Sample, SampleAudit
@@ -34,6 +35,7 @@ from hsimhash.store.hbase.sampling import Sample, SampleAudit
 ROWS_AT_ONCE = 100  # documents rows read by one call, and of each
 FIRST_CELLS = 100  # so many listings; most rows have one
 MORE_CELLS = 5_000  # of a row that has more
+CREATE_TRIES = 3  # of writing a part of the record
 
 
 class HBaseStore(Store):
@@ -66,9 +68,12 @@ class HBaseStore(Store):
             raise IndexExistsError(f"there is an index at {url} already; open it, or choose another table")
         # Part by part, each only where there is none: of two that create at once, one meets the other's part.
         for part in RECORD_PARTS:
-            while part not in found:
-                gateway.change([Change(RECORD_ROWKEY, RECORD_FAMILY, part, None, values[part])])
-                found = _record_cells(gateway)
+            for _ in range(CREATE_TRIES):
+                if part not in found:
+                    gateway.change([Change(RECORD_ROWKEY, RECORD_FAMILY, part, None, values[part])])
+                    found = _record_cells(gateway)
+            if part not in found:
+                raise _hidden(gateway, part)
             if found[part] != values[part]:
                 raise IndexExistsError(
                     f"another index is being created at {url}, or its creation was interrupted: its {part.decode()} "
@@ -198,6 +203,15 @@ class HBaseStore(Store):
         gateway, self._open_gateway = self._open_gateway, None
         if gateway is not None:
             gateway.close()
+
+
+def _hidden(gateway: Gateway, part: bytes) -> CorruptionError:
+    stamp = datetime.fromtimestamp(server_time(gateway, NOW) / 1_000, UTC)
+    return CorruptionError(
+        f"the cell i:{part.decode()} of row {RECORD_ROWKEY.hex()} was written {CREATE_TRIES} times and is not there: a "
+        f"delete lies ahead of the servers' clocks, one of which says {stamp:%Y-%m-%dT%H:%M:%SZ}, or they do not "
+        f"answer; correct the clocks and run a major compaction, or drop the table"
+    )
 
 
 def _record_cells(gateway: Gateway) -> dict[bytes, bytes]:

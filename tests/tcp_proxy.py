@@ -1,4 +1,4 @@
-"""A TCP proxy before a server that holds back some of its replies, or of the requests to it; a port without a server."""
+"""A TCP proxy before a server that holds back some replies, or requests to it; and a port without a server."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def _show_regions(index: HSimIndex, *, as_json: bool) -> None:
     facts = {
         "url": index.url,
         "regions": len(found.regions),
-        "servers": len({counted.region.server for counted in found.regions}),
+        "servers": len({counted.region.server for counted in found.regions} - {""}),
         "drawer_rows": found.rows,
         "is_exact": all(counted.is_exact for counted in found.regions),
         "fingerprints": round(found.rows / len(index.layout.drawers)),

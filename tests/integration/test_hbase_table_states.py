@@ -10,9 +10,12 @@ import happybase
 import pytest
 from command_line import run
 from hbase_server import Gateways
+from thriftpy2.rpc import make_client
 
 from hsimhash.store.hbase.address import Address
 from hsimhash.store.hbase.admin import Admin
+from hsimhash.store.hbase.connect import open_gateway
+from hsimhash.store.hbase.idl import THRIFT2
 
 
 @pytest.fixture
@@ -60,6 +63,24 @@ def test_a_table_that_is_there_keeps_its_regions(stores: tuple[str, str], tmp_pa
     told = run("create-table", "--store", stores[1], "--layout", "4", "--compression", "GZ")
     assert told.exit_code == 0
     assert "--compression and --family-option are for a new one" in told.stderr
+
+
+def test_a_region_with_replicas_counts_once(hbase: Gateways, stores: tuple[str, str]) -> None:
+    name = Address.parse(stores[0]).table.encode()
+    client = make_client(THRIFT2.THBaseService, hbase.host, hbase.thrift2_port, timeout=60_000)
+    descriptor = THRIFT2.TTableDescriptor(
+        tableName=THRIFT2.TTableName(ns=b"default", qualifier=name),
+        columns=[THRIFT2.TColumnFamilyDescriptor(name=family) for family in (b"f", b"d", b"i")],
+        attributes={b"REGION_REPLICATION": b"2"},
+    )
+    client.createTable(descriptor, [b"\x40", b"\x80"])
+    told = client.getAllRegionLocations(name)
+    client.close()
+    assert len(told) == 6
+    for store in stores:
+        gateway = open_gateway(Address.parse(store))
+        assert [region.start for region in gateway.regions()] == [b"", b"\x40", b"\x80"]
+        gateway.close()
 
 
 def test_a_codec_that_is_not_installed_is_explained(stores: tuple[str, str]) -> None:

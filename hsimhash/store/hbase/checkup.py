@@ -133,7 +133,9 @@ def _check_index(url: str, gateway: Gateway, *, writes: bool) -> Iterator[Check]
 
 def _check_regions(gateway: Gateway) -> Check:
     regions = gateway.regions()
-    servers = len({region.server for region in regions})
+    servers = len({region.server for region in regions} - {""})
+    if homeless := sum(not region.server for region in regions):
+        return Check("regions", "fail", f"{homeless} of {len(regions)} are on no server; 'hbase hbck' tells more")
     said = f"{len(regions)}, on region servers: {servers}"
     if len(regions) < servers or len(regions) == 1:
         return Check("regions", "warn", f"{said}: few of the servers have all the load; see create-table --regions")
@@ -159,7 +161,7 @@ def check_stamps(gateway: Gateway) -> Check:
 
 def write_checks(gateway: Gateway) -> Iterator[Check]:
     """Write a cell to one region of each server, beside the rows of any index, and delete it."""
-    rows = {region.server: region.start.ljust(ROWKEY_BYTES, b"\x00") for region in gateway.regions()}
+    rows = {one.server: one.start.ljust(ROWKEY_BYTES, b"\x00") for one in gateway.regions() if one.server}
     skews = []
     for server, row in rows.items():
         began, began_s = time.perf_counter(), time.time()

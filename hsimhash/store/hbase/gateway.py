@@ -58,7 +58,10 @@ class Deletion(NamedTuple):
 
 
 class Region(NamedTuple):
-    """A table's region: half-open [start, stop), both empty at the table's ends, and its server as host:port."""
+    """A table's region: half-open [start, stop), both empty at the table's ends.
+
+    `server` is host:port, empty where no server has the region: it is on its way to another, or stuck.
+    """
 
     start: bytes
     stop: bytes
@@ -133,7 +136,7 @@ class Gateway(ABC):
 
     @abstractmethod
     def regions(self) -> list[Region]:
-        """Return the table's regions in order of start."""
+        """Return the table's regions in order of start, each once, however many replicas it has."""
 
     @abstractmethod
     def close(self) -> None:

@@ -28,7 +28,8 @@ struct TScan {
 }
 
 struct THRegionInfo {
-  1: required i64 regionId, 2: required binary tableName, 3: optional binary startKey, 4: optional binary endKey
+  1: required i64 regionId, 2: required binary tableName, 3: optional binary startKey, 4: optional binary endKey,
+  7: optional i32 replicaId
 }
 struct TServerName { 1: required string hostName, 2: optional i32 port }
 struct THRegionLocation { 1: required TServerName serverName, 2: required THRegionInfo regionInfo }

@@ -192,7 +192,7 @@ class HBaseStore(Store):
 
     def describe(self) -> dict[str, object]:
         regions = self.gateway.regions()
-        return {"regions": len(regions), "servers": len({region.server for region in regions})}
+        return {"regions": len(regions), "servers": len({region.server for region in regions} - {""})}
 
     def bulk(self, folder: Path) -> BulkLoad:
         from hsimhash.store.hbase.bulk import TableLoad

@@ -6,8 +6,9 @@ scans, and a batch of queries is a batch of scans.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from importlib import import_module
@@ -31,6 +32,7 @@ HBASE: ModuleType = import_module("Hbase_thrift")
 
 _WRITERS = 4  # connections of one `put`: more do not make a gateway faster
 _GET_ROWS = 32  # in one call, which asks for each column in each row
+_REPLICA = re.compile(rb",\d+_[0-9A-F]{4}\.[0-9a-f]{32}\.\Z")  # how the name of a region's other replica ends
 _NO_ATTRIBUTES: dict[bytes, bytes] = {}
 
 
@@ -161,10 +163,7 @@ class Thrift1Gateway(Gateway):
         self._pool.run(tasks, width=_WRITERS)
 
     def regions(self) -> list[Region]:
-        found = self._pool.run([self._task("getTableRegions", self._table)], width=1)[0]
-        return sorted(
-            Region(region.startKey, region.endKey, f"{region.serverName.decode()}:{region.port}") for region in found
-        )
+        return regions_of(self._pool.run([self._task("getTableRegions", self._table)], width=1)[0])
 
     def close(self) -> None:
         self._pool.close()
@@ -206,6 +205,15 @@ class _RowScan:
         if rows:
             self.pages.append(page)
             self._row = rows[-1].row + b"\x00"
+
+
+def regions_of(infos: Iterable[Any]) -> list[Region]:
+    """Return the regions of a gateway's `TRegionInfo`s, of which each replica has one, named `…_0001.…` and so on."""
+    return sorted(
+        Region(info.startKey, info.endKey, f"{info.serverName.decode()}:{info.port}" if info.serverName else "")
+        for info in infos
+        if not _REPLICA.search(info.name)
+    )
 
 
 def _column(family: bytes, qualifier: bytes) -> bytes:

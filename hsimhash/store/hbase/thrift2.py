@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from itertools import chain, groupby
@@ -186,15 +186,7 @@ class Thrift2Gateway(Gateway):
         self._pool.run(tasks, width=_WRITERS)
 
     def regions(self) -> list[Region]:
-        locations = self._one("getAllRegionLocations", self._table)
-        return sorted(
-            Region(
-                location.regionInfo.startKey or b"",
-                location.regionInfo.endKey or b"",
-                f"{location.serverName.hostName}:{location.serverName.port}",
-            )
-            for location in locations
-        )
+        return regions_of(self._one("getAllRegionLocations", self._table))
 
     def close(self) -> None:
         self._pool.close()
@@ -253,6 +245,19 @@ class _RowScan:
     def _has(self, row: bytes) -> bool:
         position = bisect_right(self._ranges, row, key=lambda one: one[0]) - 1
         return position >= 0 and row < self._ranges[position][1]
+
+
+def regions_of(locations: Iterable[Any]) -> list[Region]:
+    """Return the regions of a gateway's `THRegionLocation`s, of which each replica has one."""
+    return sorted(
+        Region(
+            location.regionInfo.startKey or b"",
+            location.regionInfo.endKey or b"",
+            f"{location.serverName.hostName}:{location.serverName.port}" if location.serverName else "",
+        )
+        for location in locations
+        if not location.regionInfo.replicaId
+    )
 
 
 def _cells(result: Any) -> list[Cell]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +16,8 @@ from hsimhash.errors import HsimhashError, IndexNotFoundError
 
 if TYPE_CHECKING:
     from hsimhash.settings import Settings
+    from hsimhash.store.hbase.address import Address
+    from hsimhash.store.hbase.admin import Admin
 
 
 @click.command("drop-table")
@@ -23,8 +26,9 @@ if TYPE_CHECKING:
 def drop_table(settings: Settings, is_confirmed: bool) -> ExitCode:
     """Delete an index, a damaged one too, and all that is in it. What is no index is refused.
 
-    On HBase the line for hbase shell that keeps a snapshot is shown first; the table is disabled and dropped. An
-    embedded index goes with its job folders; other files in its folder stay.
+    On HBase the line for hbase shell that keeps a snapshot is shown first; the table is disabled and dropped. A table
+    that has an index's column families, but neither its record nor its settings, is refused. An embedded index goes
+    with its job folders; other files in its folder stay.
 
     \b
     Example: hsimhash drop-table --store lmdb://old --yes
@@ -41,7 +45,7 @@ def drop_table(settings: Settings, is_confirmed: bool) -> ExitCode:
 def _drop_table(settings: Settings, is_confirmed: bool) -> bool:
     from hsimhash.store.hbase.address import Address
     from hsimhash.store.hbase.admin import Admin
-    from hsimhash.store.hbase.table import TableSettings, families, snapshot_line
+    from hsimhash.store.hbase.table import TableSettings, drop_lines, families, snapshot_line
 
     address = Address.parse(settings.store)
     with Admin(address) as admin:
@@ -53,12 +57,32 @@ def _drop_table(settings: Settings, is_confirmed: bool) -> bool:
                 f"table {address.full_table.decode()} is no index: its column families are {', '.join(sorted(found))}; "
                 f"if it shall go, drop it in hbase shell"
             )
+        if not _is_index(admin, address):
+            raise HsimhashError(
+                f"table {address.full_table.decode()} has the column families of an index, but no index's record; if "
+                f"it shall go, in hbase shell: {'; '.join(drop_lines(address))}"
+            )
         say("a snapshot keeps it, if taken before, in hbase shell:")
         click.echo(snapshot_line(address, f"{address.table}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"), err=True)
+        say("what is made of the snapshot needs 'hsimhash check --repair' before use: it has no rows of one moment")
         is_confirmed = confirm(f"Drop {settings.store} and all that is in it?", is_confirmed=is_confirmed)
         if is_confirmed:
             admin.delete_table()
     return is_confirmed
+
+
+def _is_index(admin: Admin, address: Address) -> bool:
+    """Whether a table is an index: it is set as no other is, or has a part of a record, which takes it enabled."""
+    from hsimhash.store.hbase.connect import open_gateway
+    from hsimhash.store.hbase.store import has_record
+    from hsimhash.store.hbase.table import TableSettings, deviations
+
+    table = admin.table() if admin.can_describe else None
+    if table is not None and not deviations(table, TableSettings()):
+        return True
+    admin.check_enabled()
+    with closing(open_gateway(address)) as gateway:
+        return has_record(gateway)
 
 
 def _drop_folder(settings: Settings, is_confirmed: bool) -> bool:

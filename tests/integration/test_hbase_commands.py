@@ -113,6 +113,34 @@ def test_a_table_of_others_is_left_alone(hbase: Gateways, store: str) -> None:
         assert admin.exists()
 
 
+def test_a_table_of_others_that_has_the_same_families_is_left_alone(hbase: Gateways, store: str) -> None:
+    table = Address.parse(store).table
+    connection = happybase.Connection(hbase.host, hbase.thrift1_port, timeout=60_000)
+    connection.create_table(table, {"d": {}, "f": {}, "i": {}})
+    thrift1 = f"hbase+thrift1://{hbase.host}:{hbase.thrift1_port}/{table}"
+    for url in (store, thrift1):
+        dropped = run("drop-table", "--yes", "--store", url)
+        assert dropped.exit_code == 1
+        assert f"no index's record; if it shall go, in hbase shell: disable 'default:{table}'" in dropped.stderr
+    connection.disable_table(table)
+    connection.close()
+    for url in (store, thrift1):
+        assert run("drop-table", "--yes", "--store", url).exit_code == 4
+    with Admin(Address.parse(store)) as admin:
+        assert admin.exists()
+
+
+def test_an_index_that_is_disabled_or_lacks_its_record_can_be_dropped(hbase: Gateways, store: str) -> None:
+    with Admin(Address.parse(store)) as admin:
+        admin.create_table(TableSettings(ttl_s=3_600, compression="GZ"))
+    connection = happybase.Connection(hbase.host, hbase.thrift1_port, timeout=60_000)
+    connection.disable_table(Address.parse(store).table)
+    connection.close()
+    dropped = run("drop-table", "--yes", "--store", store)
+    assert dropped.exit_code == 0, dropped.stderr
+    assert "'hsimhash check --repair' before use" in dropped.stderr
+
+
 def test_a_missing_namespace_is_planned(hbase: Gateways) -> None:
     store = f"hbase://{hbase.host}:{hbase.thrift2_port}/nowhere:pages"
     assert "+ create namespace nowhere" in done("create-table", "--store", store, "--dry-run")

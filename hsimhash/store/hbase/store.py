@@ -214,6 +214,11 @@ def _hidden(gateway: Gateway, part: bytes) -> CorruptionError:
     )
 
 
+def has_record(gateway: Gateway) -> bool:
+    """Whether the table has a part of an index's record at least."""
+    return bool(_record_cells(gateway))
+
+
 def _record_cells(gateway: Gateway) -> dict[bytes, bytes]:
     cells = gateway.get([(RECORD_ROWKEY, part) for part in RECORD_PARTS], RECORD_FAMILY)
     return {cell.qualifier: cell.value for cell in cells if cell is not None}

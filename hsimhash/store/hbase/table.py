@@ -196,6 +196,11 @@ def compact_line(address: Address) -> str:
     return f"major_compact {_ruby_table(address)}"
 
 
+def drop_lines(address: Address) -> list[str]:
+    """Return the lines that delete the table in `hbase shell`."""
+    return [f"disable {_ruby_table(address)}", f"drop {_ruby_table(address)}"]
+
+
 def snapshot_line(address: Address, name: str) -> str:
     """Return the line that keeps the table as it is now in `hbase shell`; names have letters, digits, `_`, `-`, `.`."""
     return f"snapshot {_ruby_table(address)}, {_ruby(name)}"

@@ -17,7 +17,7 @@ from processes import forked
 from hsimhash.errors import IndexExistsError, IndexNotFoundError, StoreClosedError
 from hsimhash.layout import Layout
 from hsimhash.rowkey import encode
-from hsimhash.store import Document, Record, Store, create_store, open_store
+from hsimhash.store import Document, Mark, Record, Store, create_store, open_store
 from hsimhash.store.hbase.store import HBaseStore
 from tests.hbase_model import DAY_MS, Cluster, ModelGateway
 
@@ -227,6 +227,7 @@ def test_a_closed_store_refuses_every_call_and_close_twice_is_harmless(store: St
         lambda: list(store.walk()),
         store.check,
         store.describe,
+        lambda: store.marked("job"),
     ]
     for call in calls:
         with pytest.raises(StoreClosedError):
@@ -261,3 +262,17 @@ def test_a_forked_child_reads_and_the_parent_goes_on(store: Store) -> None:
         pass
     put(store, ("b", 5))
     assert len(store.documents([5])[0]) == 2
+
+
+def test_a_mark_is_remembered_by_its_token_with_documents_and_without(place: Place) -> None:
+    url = place.url()
+    nothing = np.empty(0, np.uint64), np.empty(0, np.int64)
+    with place.create(url, RECORD) as store, place.open(url) as other:
+        assert store.marked("job") == 0
+        assert store.insert([b"a"], np.array([5], np.uint64), np.array([7], np.int64), mark=Mark("job", 3)) == 1
+        assert store.insert([], *nothing, mark=Mark("another", 2**40)) == 0
+        assert [other.marked(token) for token in ("job", "another", "")] == [3, 2**40, 0]
+        assert other.insert([], *nothing, mark=Mark("job", 4)) == 0
+        assert store.marked("job") == 4
+        assert (store.count(), store.record) == (1, RECORD)
+        assert store.check().is_sound

@@ -5,7 +5,8 @@ Every way to end keeps what the last checkpoint acknowledged, and the same call 
 - `add`: documents are collected into sorted runs; a run is durable, then its checkpoint. At the end all are merged.
 - `skip`, `tag`: for each batch its decisions are durable, then its documents, then its tags, then its checkpoint. A
   resume carries out the decisions that it finds beyond the checkpoint instead of making them anew: the index that they
-  were made against is no longer there.
+  were made against is no longer there. Where the store does all of a batch or nothing, those that it does not remember
+  were not carried out, and are made anew: others may have written meanwhile.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from hsimhash.load.intake import Gathering, Intake, bytes_before, intakes, usual
 from hsimhash.load.job import Counts, Job, JobSpec, State
 from hsimhash.load.pace import Pace
 from hsimhash.load.records import Reader
-from hsimhash.store import BulkLoad, is_hbase, store_name
+from hsimhash.store import BulkLoad, Mark, check_documents, is_hbase, store_name
 
 RUN_DOCUMENTS = 1_000_000  # in one sorted run
 RUN_ID_CHARACTERS = 64 << 20  # of ids in one sorted run
@@ -146,13 +147,14 @@ def ingest(
     folder = options.job or default_job(_url(index), inputs)
     rule = check_options(index.layout, options)
     spec = _spec(index, inputs, options, rule)
-    with Job.open(folder, spec, tags=options.tags, fresh=options.fresh, is_index_empty=index.is_empty) as job:
+    with Job.open(folder, spec, tags=options.tags, fresh=options.fresh, marked=index.store.marked) as job:
         run = _Run(index, inputs, options, observer, job)
-        if job.was_done:
-            if not job.has_summary:  # killed before it was written
+        if job.was_done:  # and perhaps killed before its end
+            if not job.has_summary:
                 job.write_summary(run.summary(is_complete=True).to_json())
-            if job.runs_folder.exists():  # killed before their end
+            if job.runs_folder.exists():
                 index.bulk(job.runs_folder).delete()
+            job.delete_decisions()
             return run.summary(is_complete=True)
         return run.bulk() if options.on_duplicate == "add" else run.decide(rule)
 
@@ -229,6 +231,7 @@ class _Run:
         self._observer = observer
         self._job = job
         self._counts = job.checkpoint.counts
+        self._marked = index.store.marked(job.checkpoint.token)
         self._seconds_before = job.checkpoint.seconds
         self._began_at = time.monotonic()
         is_bulk = options.on_duplicate == "add"
@@ -256,6 +259,7 @@ class _Run:
             counts = self._counts
             indexed = counts.documents - counts.rejected - counts.short
             self._counts = counts.plus(added=added, unchanged=indexed - added)
+            self._remember()
             summary = self._finish()
             bulk.delete()
         return summary
@@ -263,14 +267,17 @@ class _Run:
     def decide(self, rule: Rule) -> Summary:
         """Decide about the documents batch by batch, and carry the decisions out."""
         self._say_resumed()
+        if self._index.store.is_atomic:
+            self._job.decisions.drop(after=max(0, self._marked - self._counts.settled))
         for gathered in self._gathered(self._is_batch):
             fingerprints, first_seen = gathered.columns()
             start = 0
             while start < len(fingerprints):
                 part = slice(start, start + DECIDED_AT_ONCE)
-                decisions = self._decisions(gathered.doc_ids[part], fingerprints[part], rule)
-                part = slice(start, start + len(decisions))
-                self._carry_out(decisions, fingerprints[part], first_seen[part])
+                with self._index.store.writing():  # what others add between deciding and adding would not be met
+                    decisions = self._decisions(gathered.doc_ids[part], fingerprints[part], rule)
+                    part = slice(start, start + len(decisions))
+                    self._carry_out(decisions, fingerprints[part], first_seen[part])
                 start += len(decisions)
             self._acknowledge(gathered)
         return self._finish() if self._reader.is_exhausted else self.summary(is_complete=False)
@@ -331,6 +338,8 @@ class _Run:
         with job_errors(self._job.folder):
             decisions = log.take(doc_ids, fingerprints.tolist())
         if not decisions:
+            if self._marked > self._counts.settled:  # of decisions about others than come now
+                self._remember()
             decisions = decide(self._index, doc_ids, fingerprints, rule)
             with job_errors(self._job.folder):
                 log.append(decisions)
@@ -341,16 +350,30 @@ class _Run:
     ) -> None:
         is_added = np.array([decision.verdict is not Verdict.DUPLICATE for decision in decisions], np.bool_)
         doc_ids = [decision.doc_id for decision, is_one in zip(decisions, is_added, strict=True) if is_one]
-        self._index.add_many(fingerprints[is_added], doc_ids, first_seen=first_seen[is_added].tolist())
-        if self._options.on_duplicate == "tag":
-            with job_errors(self._job.folder):
-                self._job.lists["tags"].append(decision.to_tag() for decision in decisions)
         number = count_verdicts(decisions)
         self._counts = self._counts.plus(
             added=number[Verdict.ADDED],
             unchanged=number[Verdict.UNCHANGED],
             duplicates=number[Verdict.DUPLICATE],
         )
+        if self._counts.settled > self._marked:  # else they were carried out before a kill, and may have moved since
+            self._insert(fingerprints[is_added], doc_ids, first_seen[is_added])
+        if self._options.on_duplicate == "tag":
+            with job_errors(self._job.folder):
+                self._job.lists["tags"].append(decision.to_tag() for decision in decisions)
+
+    def _insert(
+        self, fingerprints: NDArray[np.uint64], doc_ids: Sequence[str], first_seen: NDArray[np.int64]
+    ) -> None:
+        """Add documents, and let the index remember how many are settled with them."""
+        values, encoded, times = check_documents(fingerprints, doc_ids, first_seen)
+        mark = Mark(self._job.checkpoint.token, self._counts.settled)
+        self._index.store.insert(encoded, values, times, mark=mark)
+        self._marked = mark.count
+
+    def _remember(self) -> None:
+        """Let the index remember how many documents are settled."""
+        self._insert(np.empty(0, np.uint64), [], np.empty(0, np.int64))
 
     # What is said and kept.
 
@@ -366,10 +389,10 @@ class _Run:
         self._job.save(replace(checkpoint, counts=self._counts, seconds=self._seconds()))
 
     def _finish(self) -> Summary:
-        self._job.decisions.drop()
         self._save(state=State.DONE)
         summary = self.summary(is_complete=True)
         self._job.write_summary(summary.to_json())
+        self._job.delete_decisions()
         return summary
 
     def _seconds(self) -> float:

@@ -6,13 +6,17 @@
 | `checkpoint.json` | how far it came: state, position in the inputs, counts, runs, sizes of the lists |
 | `rejects.jsonl` | `{"file", "line", "reason", "record"}`: records that are no documents |
 | `short.jsonl` | `{"id", "file", "line", "why", "indexed"}`: texts with too few features for a vote, or none |
-| `decisions.jsonl` | `{"id", "fingerprint", "match", "verdict"}`: of `skip` and `tag`, before they are carried out |
+| `decisions.jsonl` | `{"id", "fingerprint", "match", "verdict"}`: of `skip` and `tag`, until the job is done |
 | `tags.jsonl` | `{"id", "fingerprint", "match"}`: each document's nearest earlier match, of `tag`; or elsewhere |
 | `runs/` | of `add`: sorted documents that are not in the index yet |
 | `summary.json` | what came of it |
 | `lock` | held by the process at work; holds its pid |
 
 A list is appended to before the checkpoint that names its new size; a resume cuts off what is beyond.
+
+The index has a say too. It remembers, by the token in the checkpoint, of how many documents it was told what became of
+them; never less than the checkpoint counts. So where it remembers less, it is not the index that the job wrote: another
+one was made in its place, or an older backup was restored.
 """
 
 from __future__ import annotations
@@ -20,11 +24,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
+import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import islice
 from pathlib import Path
 
 from hsimhash.errors import CorruptionError, HsimhashError
@@ -70,6 +76,11 @@ class Counts:
     short: int = 0
     exact: int = 0
 
+    @property
+    def settled(self) -> int:
+        """Of how many documents it is known what became of them in the index; of an unfinished `add` of none."""
+        return self.added + self.unchanged + self.duplicates
+
     def plus(self, **more: int) -> Counts:
         """Return the counts with some of them greater."""
         return dataclasses.replace(self, **{name: getattr(self, name) + count for name, count in more.items()})
@@ -81,7 +92,10 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What is acknowledged; `sizes` of the lists in bytes, `seconds` of work."""
+    """What is acknowledged; `sizes` of the lists in bytes, `seconds` of work, `token` of the mark in the index.
+
+    The checkpoint of a release that wrote no token gets one here that no index remembers.
+    """
 
     state: State
     position: Position = field(default_factory=Position)
@@ -89,6 +103,7 @@ class Checkpoint:
     runs: int = 0
     seconds: float = 0.0
     sizes: Mapping[str, int] = field(default_factory=dict)
+    token: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def to_json(self) -> dict[str, object]:
         """Return it as JSON values."""
@@ -167,12 +182,12 @@ class DecisionLog:
         self._listing.sync()
         self.acknowledged = self._listing.size
 
-    def drop(self) -> None:
-        """Forget the decisions ahead."""
-        if self._ahead:
-            self._ahead.clear()
+    def drop(self, after: int = 0) -> None:
+        """Forget the decisions ahead, but for the first `after`."""
+        if len(self._ahead) > after:
+            self._ahead = deque(islice(self._ahead, after))
             self.close()
-            self._listing = Listing(self._listing.path, self.acknowledged)
+            self._listing = Listing(self._listing.path, self.acknowledged + sum(size for _, size in self._ahead))
 
     def close(self) -> None:
         """Close the file."""
@@ -211,7 +226,7 @@ class Job:
 
     @classmethod
     def open(
-        cls, folder: Path, spec: JobSpec, *, tags: Path | None, fresh: bool, is_index_empty: Callable[[], bool]
+        cls, folder: Path, spec: JobSpec, *, tags: Path | None, fresh: bool, marked: Callable[[str], int]
     ) -> Job:
         """Begin a job, or go on with the one in the folder.
 
@@ -220,10 +235,11 @@ class Job:
             spec: what it is begun with.
             tags: the list of tags, where it shall not be in the folder.
             fresh: forget what is in the folder.
-            is_index_empty: whether the index has no document, so that what a job had added would be gone.
+            marked: of how many documents the index remembers, by the job's token, what became of them.
 
         Raises:
             ValueError: the job there was begun otherwise, or the folder's files are not a job's.
+            HsimhashError: the index does not remember all that the unfinished job there wrote.
             StoreBusyError: another process works on it.
         """
         job = cls(folder, tags)
@@ -232,17 +248,17 @@ class Job:
                 job._refuse_foreign()
                 folder.mkdir(parents=True, exist_ok=True)
                 job._resources.enter_context(job._lock)
-                job._begin(spec, fresh=fresh, is_index_empty=is_index_empty)
+                job._begin(spec, fresh=fresh, marked=marked)
         except BaseException:
             job.close()
             raise
         return job
 
-    def _begin(self, spec: JobSpec, *, fresh: bool, is_index_empty: Callable[[], bool]) -> None:
+    def _begin(self, spec: JobSpec, *, fresh: bool, marked: Callable[[str], int]) -> None:
         stored = None if fresh else self._stored()
         if stored is not None:
             begun, checkpoint = stored
-            has_lost = checkpoint.counts.added + checkpoint.counts.unchanged > 0 and is_index_empty()
+            has_lost = checkpoint.counts.settled > marked(checkpoint.token)
             differences = spec.differences(begun)
             if checkpoint.state is State.DONE:
                 self.was_done = spec.can_repeat and not differences and not has_lost
@@ -260,13 +276,13 @@ class Job:
             self._open_lists()
 
     def _stored(self) -> tuple[Mapping[str, object], Checkpoint] | None:
+        if not (self.folder / _CHECKPOINT).exists():  # killed as the job was begun, or deleted
+            return None
         try:
             begun = json.loads((self.folder / _JOB).read_text(encoding="utf-8"))
             checkpoint = Checkpoint.from_json((self.folder / _CHECKPOINT).read_text(encoding="utf-8"))
             _flat(begun)
-        except FileNotFoundError:
-            return None
-        except (ValueError, TypeError, KeyError) as error:
+        except (FileNotFoundError, ValueError, TypeError, KeyError) as error:
             reason = ", ".join(str(error).splitlines())
             raise CorruptionError(f"job {self.folder} cannot be read ({reason}); start over with --fresh") from error
         return begun, checkpoint
@@ -279,7 +295,8 @@ class Job:
             )
         if has_lost:
             raise HsimhashError(
-                f"job {self.folder} is unfinished, and what it added is no longer in the index; start over with --fresh"
+                f"job {self.folder} is unfinished, and the index does not remember all that it wrote: the index was made "
+                f"anew or restored since, or an earlier release began the job; start over with --fresh"
             )
 
     def _refuse_foreign(self) -> None:
@@ -344,6 +361,11 @@ class Job:
         """Write down what came of the job."""
         with job_errors(self.folder):
             write_json(self.folder / _SUMMARY, summary)
+
+    def delete_decisions(self) -> None:
+        """Delete the decisions, which nobody needs once the job is done: they may be gigabytes."""
+        with job_errors(self.folder):
+            self._paths["decisions"].unlink(missing_ok=True)
 
     def close(self) -> None:
         """Let go of the folder; harmless when repeated."""

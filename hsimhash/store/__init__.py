@@ -6,7 +6,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from hsimhash.store.base import LOCK_TIMEOUT_S, BulkLoad, CheckReport, Document, Record, Store
+from hsimhash.store.base import LOCK_TIMEOUT_S, BulkLoad, CheckReport, Document, Mark, Record, Store, check_documents
 from hsimhash.store.embedded import EmbeddedStore
 from hsimhash.store.hbase.address import DEFAULT_PORTS as HBASE_SCHEMES
 from hsimhash.store.hbase.address import Address, Options
@@ -17,8 +17,10 @@ __all__ = [
     "BulkLoad",
     "CheckReport",
     "Document",
+    "Mark",
     "Record",
     "Store",
+    "check_documents",
     "create_store",
     "is_hbase",
     "open_store",

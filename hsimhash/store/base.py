@@ -37,6 +37,28 @@ class Document(NamedTuple):
     first_seen: int
 
 
+class Mark(NamedTuple):
+    """How far a job came, as the index remembers it: of so many documents it knows what became of them."""
+
+    token: str
+    count: int
+
+    @property
+    def key(self) -> bytes:
+        """The name that it is stored under, beside the record's parts."""
+        return mark_key(self.token)
+
+    @property
+    def value(self) -> bytes:
+        """The stored count."""
+        return str(self.count).encode()
+
+
+def mark_key(token: str) -> bytes:
+    """Return the name that the mark of a job is stored under."""
+    return f"job:{token}".encode()
+
+
 def check_format(found: object, index: str) -> None:
     """Raise `FormatVersionError`, naming the index, for a format that this release does not know."""
     if found != FORMAT:
@@ -104,7 +126,7 @@ class BulkLoad(Protocol):
         """Sort documents and write them as one run; durable on return. Of an id that occurs twice the last counts."""
 
     def discard_after(self, runs: int) -> None:
-        """Drop the runs beyond the first `runs`."""
+        """Drop the runs beyond the first `runs`; `CorruptionError` where there are not so many."""
 
     def merge(self, *, progress: Progress | None = None, stop: Callable[[], bool] | None = None) -> int | None:
         """Bring all runs into the index; return how many documents are new or moved, None when `stop` asked to end.
@@ -152,6 +174,7 @@ class Store(Reader, AbstractContextManager["Store"]):
 
     url: str
     record: Record
+    is_atomic = True  # whether a kill leaves all documents of an `insert`, and its mark, or none
 
     @abstractmethod
     def view(self, *, timeout_s: float | None = None) -> AbstractContextManager[Reader]:
@@ -176,11 +199,23 @@ class Store(Reader, AbstractContextManager["Store"]):
         """
 
     @abstractmethod
-    def insert(self, doc_ids: Sequence[bytes], fingerprints: NDArray[np.uint64], first_seen: NDArray[np.int64]) -> int:
+    def insert(
+        self,
+        doc_ids: Sequence[bytes],
+        fingerprints: NDArray[np.uint64],
+        first_seen: NDArray[np.int64],
+        *,
+        mark: Mark | None = None,
+    ) -> int:
         """Add or move documents; durable on return. Return how many are new or moved.
 
-        An unchanged document keeps its first seen. Of an id that occurs twice the last occurrence counts.
+        An unchanged document keeps its first seen. Of an id that occurs twice the last occurrence counts. A `mark`
+        takes the place of the one with its token, in the same step on LMDB and in memory, after the documents on HBase.
         """
+
+    @abstractmethod
+    def marked(self, token: str) -> int:
+        """Return the count of the mark with a token, 0 where there is none."""
 
     @abstractmethod
     def remove(self, doc_ids: Sequence[bytes], *, before: int | None = None) -> int:

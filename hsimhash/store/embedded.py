@@ -5,7 +5,7 @@
 | `drawers` (DUPSORT, DUPFIXED) | prefix (5) | fingerprint (8); key and value together are the rowkey |
 | `documents` | fingerprint (8), id; or a cut id | first seen (8); behind it the id, where the key cuts it |
 | `register` | BLAKE2b digest of the id (16) | fingerprint (8), first seen (8) |
-| `record` | `layout`, `profile`, `format`; `load:<token>` while a bulk load merges | JSON |
+| `record` | `layout`, `profile`, `format`; `load:<token>` while a bulk load merges; `job:<token>` | JSON |
 
 An id of over 502 bytes is cut in the key: its first 487 bytes and its digest (16).
 All numbers big-endian; first seen in ms since 1970. Every write is one transaction, durable when the call returns.
@@ -33,11 +33,13 @@ from hsimhash.store.base import (
     BulkLoad,
     CheckReport,
     Document,
+    Mark,
     Progress,
     Reader,
     Record,
     Store,
     last_occurrences,
+    mark_key,
 )
 from hsimhash.store.damage import DamagedRowError, damaged, lmdb_errors
 
@@ -170,9 +172,16 @@ class EmbeddedStore(Store):
             register = environment.databases["register"]
             return [_confirmed(transaction, register, doc_id) for doc_id in doc_ids]
 
-    def insert(self, doc_ids: Sequence[bytes], fingerprints: NDArray[np.uint64], first_seen: NDArray[np.int64]) -> int:
+    def insert(
+        self,
+        doc_ids: Sequence[bytes],
+        fingerprints: NDArray[np.uint64],
+        first_seen: NDArray[np.int64],
+        *,
+        mark: Mark | None = None,
+    ) -> int:
         environment, last = self.environment, last_occurrences(doc_ids)
-        if not last:
+        if not last and mark is None:
             return 0
         with environment.write(self.lock_timeout_s) as transaction:
             rows = Rows(self, transaction)
@@ -186,7 +195,14 @@ class EmbeddedStore(Store):
                     rows.unlist(doc_id, register[0])
                 new.append((doc_id, fingerprint, int(first_seen[position])))
             rows.put(new)
+            if mark is not None:
+                transaction.put(mark.key, mark.value, db=environment.databases["record"])
         return len(new)
+
+    def marked(self, token: str) -> int:
+        environment = self.environment
+        with environment.read() as transaction:
+            return int(transaction.get(mark_key(token), b"0", db=environment.databases["record"]))
 
     def remove(self, doc_ids: Sequence[bytes], *, before: int | None = None) -> int:
         removed = 0

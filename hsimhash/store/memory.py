@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from hsimhash.errors import IndexExistsError, IndexNotFoundError, StoreClosedError
 from hsimhash.rowkey import FINGERPRINT_BYTES, ROWKEY_BYTES
-from hsimhash.store.base import CheckReport, Document, Progress, Reader, Record, Store, last_occurrences
+from hsimhash.store.base import CheckReport, Document, Mark, Progress, Reader, Record, Store, last_occurrences
 
 _PAGE_DOCUMENTS = 10_000
 
@@ -26,6 +26,7 @@ class _Contents:
         self.buckets: defaultdict[bytes, set[int]] = defaultdict(set)
         self.documents: defaultdict[int, set[bytes]] = defaultdict(set)
         self.register: dict[bytes, Document] = {}
+        self.marks: dict[str, int] = {}
         self.users = 0
 
 
@@ -112,7 +113,14 @@ class MemoryStore(Store):
         with self._open() as contents:
             return [contents.register.get(doc_id) for doc_id in doc_ids]
 
-    def insert(self, doc_ids: Sequence[bytes], fingerprints: NDArray[np.uint64], first_seen: NDArray[np.int64]) -> int:
+    def insert(
+        self,
+        doc_ids: Sequence[bytes],
+        fingerprints: NDArray[np.uint64],
+        first_seen: NDArray[np.int64],
+        *,
+        mark: Mark | None = None,
+    ) -> int:
         added = 0
         with self._open() as contents:
             for position in last_occurrences(doc_ids):
@@ -127,7 +135,13 @@ class MemoryStore(Store):
                 contents.documents[fingerprint].add(doc_id)
                 contents.register[doc_id] = Document(doc_id.decode(), fingerprint, int(first_seen[position]))
                 added += 1
+            if mark is not None:
+                contents.marks[mark.token] = mark.count
         return added
+
+    def marked(self, token: str) -> int:
+        with self._open() as contents:
+            return contents.marks.get(token, 0)
 
     def remove(self, doc_ids: Sequence[bytes], *, before: int | None = None) -> int:
         with self._open() as contents:

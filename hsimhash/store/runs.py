@@ -22,7 +22,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from hsimhash.errors import StoreUnavailableError
+from hsimhash.errors import CorruptionError, StoreUnavailableError
 from hsimhash.layout import Drawer
 from hsimhash.rowkey import FINGERPRINT_BYTES, PREFIX_BYTES, ROWKEY_BYTES, fingerprint_bytes
 from hsimhash.store.base import check_documents, last_occurrences
@@ -147,7 +147,12 @@ class RunFolder:
             self._runs.append(Run(path))
 
     def discard_after(self, runs: int) -> None:
-        """Drop the runs beyond the first `runs`."""
+        """Drop the runs beyond the first `runs`; see `BulkLoad.discard_after`."""
+        if runs > len(self._runs):
+            raise CorruptionError(
+                f"{self._path(len(self._runs))} is missing, of the {runs:,} sorted runs that its job wrote; start over "
+                f"with --fresh"
+            )
         with run_errors(self.folder):
             if runs < len(self._runs):
                 self._forget_merge()

@@ -13,18 +13,26 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from hsimhash.errors import CorruptionError, IndexExistsError, IndexNotFoundError, StoreClosedError
+from hsimhash.errors import (
+    CorruptionError,
+    IndexExistsError,
+    IndexNotFoundError,
+    StoreClosedError,
+    StoreUnavailableError,
+)
 from hsimhash.rowkey import DOCUMENTS_FLAG, PREFIX_BYTES, RECORD_ROWKEY, bucket_range, documents_rowkey
 from hsimhash.store.base import (
     RECORD_PARTS,
     BulkLoad,
     CheckReport,
     Document,
+    Mark,
     Progress,
     Reader,
     Record,
     Store,
     last_occurrences,
+    mark_key,
 )
 from hsimhash.store.hbase.cells import NOW, Register, is_listing, record_from, register_key
 from hsimhash.store.hbase.collect import Audit, count_documents, pages, server_time
@@ -36,6 +44,7 @@ ROWS_AT_ONCE = 100  # documents rows read by one call, and of each
 FIRST_CELLS = 100  # so many listings; most rows have one
 MORE_CELLS = 5_000  # of a row that has more
 CREATE_TRIES = 3  # of writing a part of the record
+MARK_TRIES = 10  # one is enough, but for replies that do not come
 
 
 class HBaseStore(Store):
@@ -48,6 +57,8 @@ class HBaseStore(Store):
         times: see `Times`.
         exclusive: no one else writes the documents that this store is given; their registers are written faster.
     """
+
+    is_atomic = False
 
     def __init__(
         self, url: str, gateway: Gateway, record: Record, *, times: Times | None = None, exclusive: bool = False
@@ -145,13 +156,38 @@ class HBaseStore(Store):
             for doc_id, cell in zip(doc_ids, cells, strict=True)
         ]
 
-    def insert(self, doc_ids: Sequence[bytes], fingerprints: NDArray[np.uint64], first_seen: NDArray[np.int64]) -> int:
+    def insert(
+        self,
+        doc_ids: Sequence[bytes],
+        fingerprints: NDArray[np.uint64],
+        first_seen: NDArray[np.int64],
+        *,
+        mark: Mark | None = None,
+    ) -> int:
         writes, last = self._writes(), last_occurrences(doc_ids)
         with self.gateway.one_deadline():
-            return sum(
+            added = sum(
                 writes.add(_wanted(last[start : start + BATCH_DOCUMENTS], doc_ids, fingerprints, first_seen))
                 for start in range(0, len(last), BATCH_DOCUMENTS)
             )
+            if mark is not None:
+                self.set_mark(mark)
+        return added
+
+    def set_mark(self, mark: Mark) -> None:
+        """Remember how far a job came."""
+        # Not by a put: one that lands late, or that a slower clock stamps, would bring an earlier mark back.
+        for _ in range(MARK_TRIES):
+            (cell,) = self.gateway.get([(RECORD_ROWKEY, mark.key)], RECORD_FAMILY)
+            held = cell.value if cell is not None else None
+            change = Change(RECORD_ROWKEY, RECORD_FAMILY, mark.key, held, mark.value)
+            if held == mark.value or self.gateway.change([change]) == [True]:
+                return
+        raise StoreUnavailableError(f"{self.url} does not keep how far the job came; 'hsimhash doctor' tells more")
+
+    def marked(self, token: str) -> int:
+        (cell,) = self.gateway.get([(RECORD_ROWKEY, mark_key(token))], RECORD_FAMILY)
+        return int(cell.value) if cell is not None else 0
 
     def insert_announced(self, wanted: Wanted, announce: Callable[[int], None]) -> int:
         """Insert one batch as `insert` does, telling how many are new or moved before anything is written."""

@@ -7,8 +7,10 @@ import itertools
 import json
 import os
 import shutil
+import threading
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,10 +30,11 @@ from hsimhash.load.decisions import Rule, decide
 from hsimhash.load.folder import FolderLock
 from hsimhash.load.intake import Gathering, Intake
 from hsimhash.load.job import Counts
-from hsimhash.store import Record
+from hsimhash.store import Document, Record
 from hsimhash.store import bulk as bulk_module
 from hsimhash.store.hbase import bulk as hbase_bulk_module
 from hsimhash.store.hbase.store import HBaseStore
+from hsimhash.store.memory import MemoryStore
 from tests.hbase_model import Cluster, ModelGateway
 
 PROFILE = Profile.named("auto-1")
@@ -279,6 +282,78 @@ def test_many_equals_of_documents_that_moved_away_are_all_passed_over() -> None:
         found = decide(index, given, fingerprints, Rule(1, leaves_out=False))[-1].match
     assert found is not None
     assert (found.distance, found.doc_id) == (1, "last")
+
+
+class Counting(MemoryStore):
+    """Counts the documents that are read."""
+
+    read = 0
+
+    def documents(self, fingerprints: Sequence[int], limit: int | None = None) -> list[list[Document]]:
+        found = super().documents(fingerprints, limit)
+        self.read += sum(map(len, found))
+        return found
+
+
+@pytest.mark.parametrize("leaves_out", [False, True])
+def test_documents_of_one_fingerprint_that_come_again_are_read_a_few_times_each(*, leaves_out: bool) -> None:
+    count = 2_000
+    doc_ids = [f"{number:04}" for number in range(count)]
+    store = Counting.create(f"memory://again-{next(_numbers)}", Record(Layout.named("4"), PROFILE.to_json()))
+    with HSimIndex(store, PROFILE) as index:
+        index.add_many([7] * count, doc_ids)
+        decisions = decide(index, doc_ids, np.full(count, 7, np.uint64), Rule(3, leaves_out=leaves_out))
+        assert store.read < 10 * count
+    nearest = [decision.match.doc_id if decision.match else "" for decision in decisions]
+    assert nearest == ["0001", *["0000"] * (count - 1)]
+
+
+# Two jobs at once.
+
+
+def far_apart(prefix: str, count: int) -> Documents:
+    values = np.random.default_rng(5).integers(0, 2**64, count, np.uint64)
+    return [(f"{prefix}{number}", value) for number, value in enumerate(values.tolist())]
+
+
+def test_two_skip_jobs_at_once_keep_no_duplicates_of_each_other(tmp_path: Path) -> None:
+    count, start = 8_000, threading.Barrier(2)
+
+    def run(name: str) -> Counts:
+        path = write(tmp_path / f"{name}.tsv", far_apart(name, count))
+        is_first = itertools.count()
+
+        def wait_for_the_other(_: Progress) -> None:
+            if next(is_first) == 0:
+                start.wait()
+
+        with HSimIndex.open(f"lmdb://{tmp_path / 'index'}") as index:
+            return load(index, path, "skip", Observer(progress=wait_for_the_other)).counts
+
+    with filled(tmp_path, []) as index, ThreadPoolExecutor(2) as pool:
+        p, q = pool.map(run, "pq")
+        assert index.count() == p.added + q.added == p.duplicates + q.duplicates == count
+
+
+@pytest.mark.usefixtures("small")
+def test_what_a_skip_job_decided_before_a_kill_is_not_carried_out_beside_what_others_added_since(
+    tmp_path: Path, place: Callable[[], Path]
+) -> None:
+    count, number = 10, 0
+    p, q = (write(tmp_path / f"{name}.tsv", far_apart(name, count)) for name in "pq")
+    while True:
+        number += 1
+        with filled(place(), []) as index:
+            try:
+                with killed_at(number, is_before=False):
+                    load(index, p, "skip")
+                break
+            except KilledError:
+                pass
+            load(index, q, "skip")
+            load(index, p, "skip")
+            assert len(set(contents(index).values())) == index.count() == count
+    assert number > 10
 
 
 # Texts.

@@ -7,7 +7,8 @@ document that was accepted again, the index's own entry no longer counts; a docu
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -88,6 +89,39 @@ def decide(index: HSimIndex, doc_ids: Sequence[str], fingerprints: NDArray[np.ui
     ]
 
 
+class _Listed:
+    """The matches of one fingerprint in the index, nearest first, read as far as they were asked for.
+
+    What was passed over is not looked at again: where a batch brings back thousands of documents of one fingerprint, each
+    would otherwise pass over all those before it.
+    """
+
+    def __init__(self, index: HSimIndex, fingerprint: int, max_distance: int) -> None:
+        self._index = index
+        self._fingerprint = fingerprint
+        self._max_distance = max_distance
+        self._matches: deque[Match] = deque()
+        self._limit = 4
+        self._is_read = False
+
+    def first(self, replaced: Container[str], own: str) -> Match | None:
+        """Return the first whose document is not replaced, nor `own`; what is replaced once stays so."""
+        while True:
+            while self._matches and self._matches[0].doc_id in replaced:
+                self._matches.popleft()
+            for match in self._matches:
+                if match.doc_id != own and match.doc_id not in replaced:
+                    return match
+            if self._is_read:
+                return None
+            self._read_more()
+
+    def _read_more(self) -> None:
+        self._limit *= 4
+        found = self._index.query(self._fingerprint, max_distance=self._max_distance, limit=self._limit)
+        self._matches, self._is_read = deque(found), len(found) < self._limit
+
+
 class _Batch:
     def __init__(self, index: HSimIndex, doc_ids: Sequence[str], fingerprints: NDArray[np.uint64], rule: Rule) -> None:
         self._index = index
@@ -99,6 +133,7 @@ class _Batch:
         self._rank[sorted(range(len(doc_ids)), key=doc_ids.__getitem__)] = np.arange(len(doc_ids))
         self._is_in_force = np.zeros(len(doc_ids), np.bool_)  # accepted, and not accepted again since
         self._place: dict[str, int] = {}  # of the accepted document in force of each id
+        self._listed: dict[int, _Listed] = {}
 
     def decide(self, number: int, stored: int | None, matches: Sequence[Match]) -> Decision:
         doc_id, fingerprint = self._doc_ids[number], self._values[number]
@@ -128,20 +163,13 @@ class _Batch:
 
     def _in_index(self, number: int, matches: Sequence[Match]) -> Nearest | None:
         """Return the nearest document of the index that no earlier one of the batch replaces."""
-        limit = 1
-        while True:
-            for match in matches:
-                if match.doc_id not in self._place:
-                    return Nearest(match.distance, match.doc_id, match.fingerprint)
-            if len(matches) < limit:
-                return None
-            limit *= 4
-            matches = self._index.query(
-                self._values[number],
-                max_distance=self._rule.max_distance,
-                limit=limit,
-                exclude=self._doc_ids[number],
-            )
+        first = matches[0] if matches else None
+        if first is not None and first.doc_id in self._place:
+            value = self._values[number]
+            if value not in self._listed:
+                self._listed[value] = _Listed(self._index, value, self._rule.max_distance)
+            first = self._listed[value].first(self._place, self._doc_ids[number])
+        return Nearest(first.distance, first.doc_id, first.fingerprint) if first is not None else None
 
 
 def count_verdicts(decisions: Sequence[Decision]) -> Mapping[Verdict, int]:

@@ -591,7 +591,9 @@ def test_a_job_that_lost_files_is_not_continued(lost: str, tmp_path: Path) -> No
         interrupted(index, path, asks=4, job=job)
         assert sorted(found.name for found in (job / "runs").glob("run-*"))[1:] == ["run-000002"]
         shutil.rmtree(job / lost) if (job / lost).is_dir() else (job / lost).unlink()
-        with pytest.raises(CorruptionError, match=r"(is missing, of the 2 sorted runs|No such file.*job\.json).*--fresh"):
+        with pytest.raises(
+            CorruptionError, match=r"(is missing, of the 2 sorted runs|No such file.*job\.json).*--fresh"
+        ):
             load(index, path, job=job)
         assert load(index, path, job=job, fresh=True).counts.added == len(MANY)
 

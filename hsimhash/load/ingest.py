@@ -362,9 +362,7 @@ class _Run:
             with job_errors(self._job.folder):
                 self._job.lists["tags"].append(decision.to_tag() for decision in decisions)
 
-    def _insert(
-        self, fingerprints: NDArray[np.uint64], doc_ids: Sequence[str], first_seen: NDArray[np.int64]
-    ) -> None:
+    def _insert(self, fingerprints: NDArray[np.uint64], doc_ids: Sequence[str], first_seen: NDArray[np.int64]) -> None:
         """Add documents, and let the index remember how many are settled with them."""
         values, encoded, times = check_documents(fingerprints, doc_ids, first_seen)
         mark = Mark(self._job.checkpoint.token, self._counts.settled)

@@ -225,9 +225,7 @@ class Job:
         self._lock = FolderLock(folder / _LOCK)
 
     @classmethod
-    def open(
-        cls, folder: Path, spec: JobSpec, *, tags: Path | None, fresh: bool, marked: Callable[[str], int]
-    ) -> Job:
+    def open(cls, folder: Path, spec: JobSpec, *, tags: Path | None, fresh: bool, marked: Callable[[str], int]) -> Job:
         """Begin a job, or go on with the one in the folder.
 
         Args:

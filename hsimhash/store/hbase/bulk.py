@@ -4,20 +4,22 @@ The runs are the embedded store's (`store/runs.py`). A *slice* has the documents
 every run: so a document that is in several runs is met once, and the last run counts. How far a merge came is in
 `merged.json` beside the runs: into how many slices it cuts them, the slice, how many documents were new or moved
 before it, and, once it was begun, in it. A merge that was killed goes on with that slice, cut as it was, whatever the
-release; inserting it again changes nothing.
+release; inserting it again changes nothing. The table remembers, by the merge's token, how many slices it was given:
+one that remembers fewer was made anew or restored, and gets them all.
 """
 
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hsimhash.store.base import Progress
+from hsimhash.store.base import Mark, Progress
 from hsimhash.store.files import sync_folder
 from hsimhash.store.hbase.protocol import BATCH_DOCUMENTS, Wanted
 from hsimhash.store.runs import RunFolder, run_errors, write_array
@@ -35,6 +37,7 @@ class _State:
     slice: int = 0
     added: int = 0
     pending: int | None = None
+    token: str = field(default_factory=lambda: uuid.uuid4().hex)  # in a file without one: of no mark
 
 
 def _tell_nobody(done: int, total: int) -> None:
@@ -58,6 +61,8 @@ class TableLoad(RunFolder):
         if not self._state_path.exists():
             return _State(self.runs, slices)
         state = _State(**json.loads(self._state_path.read_text()))
+        if state.slice > self._store.marked(state.token):
+            return _State(self.runs, slices)
         # A run more: its documents belong to any slice. 0.1.0 did not say how many slices it cut.
         return state if state.runs == self.runs and state.slices else _State(self.runs, slices, added=state.added)
 
@@ -95,6 +100,7 @@ class TableLoad(RunFolder):
                 begun = self._save(replace(state, pending=count))
 
         self._store.insert_announced(self._documents(low, high), announce)
+        self._store.set_mark(Mark(state.token, state.slice + 1))
         return self._save(replace(begun, slice=begun.slice + 1, added=begun.added + (begun.pending or 0), pending=None))
 
     def _documents(self, low: int, high: int) -> Wanted:

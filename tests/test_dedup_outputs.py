@@ -180,6 +180,16 @@ def test_results_within_an_input_are_refused(tmp_path: Path) -> None:
     assert list((tmp_path / "texts").iterdir()) == []
 
 
+def test_results_are_not_written_over_an_input(source: Path, out: Path) -> None:
+    out.mkdir()
+    given = out / "pairs.jsonl"
+    given.hardlink_to(source)
+    with pytest.raises(ValueError, match=r"pairs\.jsonl has the name of a result"):
+        run(out, given, overwrite=True)
+    assert given.exists()
+    assert list(out.iterdir()) == [given]
+
+
 def test_a_file_in_the_folders_place_is_refused(source: Path, out: Path) -> None:
     out.write_text("mine")
     with pytest.raises(ValueError, match="is no folder"):

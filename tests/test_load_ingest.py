@@ -731,6 +731,22 @@ def test_tags_that_cannot_be_written_are_refused_before_anything_is(tmp_path: Pa
         assert not (tmp_path / "index" / "jobs").exists()
 
 
+@pytest.mark.parametrize("name", ["in.tsv", "link.tsv", "hard.tsv", "texts/new.jsonl"])
+def test_tags_are_not_written_into_an_input(name: str, tmp_path: Path) -> None:
+    path = write(tmp_path / "in.tsv", MANY)
+    (tmp_path / "link.tsv").symlink_to("in.tsv")
+    (tmp_path / "hard.tsv").hardlink_to(path)
+    (tmp_path / "texts").mkdir()
+    before = path.read_text()
+    options = IngestOptions("tag", tags=tmp_path / name, fresh=True)
+    with filled(tmp_path, []) as index:
+        with pytest.raises(ValueError, match=r"it is read as input .*choose another name"):
+            ingest(index, find_inputs([str(path), str(tmp_path / "texts")], InputOptions()), options)
+        assert index.count() == 0
+    assert path.read_text() == before
+    assert list((tmp_path / "texts").iterdir()) == []
+
+
 def test_the_job_stays_within_its_index_when_the_process_changes_its_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -114,7 +114,7 @@ def ingest(
         _check_job(options.job or default_job(settings.store, found))
     for note in (one.note for one in found if one.note):
         say(note)
-    with _index(settings, options, exclusive=exclusive) as index:
+    with _index(settings, found, options, exclusive=exclusive) as index:
         summary = _run(index, found, options, quiet=quiet)
     return _report(summary, is_stream=any(one.is_stream for one in found))
 
@@ -143,14 +143,14 @@ def _check_job(folder: Path) -> None:
         raise click.UsageError(f"job folder {folder}: {there} is no folder that can be written; choose another --job")
 
 
-def _index(settings: Settings, options: IngestOptions, *, exclusive: bool) -> HSimIndex:
+def _index(settings: Settings, inputs: list[Input], options: IngestOptions, *, exclusive: bool) -> HSimIndex:
     """Open the index, or make it, unless the ingest would then be refused."""
     from hsimhash.load import check_options
 
     try:
         return open_index(settings, exclusive=exclusive)
     except IndexNotFoundError:
-        check_options(Layout.parse(settings.layout), options)
+        check_options(Layout.parse(settings.layout), inputs, options)
     with contextlib.suppress(IndexExistsError):  # another process was quicker
         create_index(settings).close()
         say(f"made {settings.store} with layout {settings.layout} and profile {settings.profile}")

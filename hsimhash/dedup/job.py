@@ -17,7 +17,7 @@ from hsimhash.dedup.against import NONE_STORED, Stored, match_stored
 from hsimhash.dedup.documents import Collected, Listener, Reading, collect
 from hsimhash.dedup.grouping import Rule, find_near, group
 from hsimhash.dedup.options import DedupOptions, DedupSummary, Observer, Progress, Stage
-from hsimhash.dedup.outputs import REJECTS, SHORT, Lines, OutputFolder, output_errors
+from hsimhash.dedup.outputs import NAMES, REJECTS, SHORT, Lines, OutputFolder, output_errors
 from hsimhash.dedup.results import MATCH_COLUMNS, Results
 from hsimhash.dedup.summary import Outcome
 from hsimhash.dedup.tables import Form, open_table, table_form
@@ -71,9 +71,13 @@ def _check(inputs: Sequence[Input], options: DedupOptions, against: HSimIndex | 
 
 def _check_place(inputs: Sequence[Input], folder: Path) -> None:
     for one in inputs:
-        if one.kind == "files" and folder.resolve().is_relative_to(Path(one.name).resolve()):
+        if one.kind == "files" and one.reads(folder):
             raise ValueError(
                 f"{folder} lies within input {one.name}, so its files would be read as texts; choose another"
+            )
+        if any(one.reads(folder / name) for name in NAMES):
+            raise ValueError(
+                f"input {one.name} has the name of a result in {folder}, so it would be lost; choose another"
             )
 
 

@@ -34,7 +34,7 @@ REJECTS, SHORT = "rejects.jsonl", "short.jsonl"
 TABLES = ("pairs", "clusters", "matches")
 SUFFIXES = (".parquet", ".jsonl")
 _LOCK, _NEW = ".dedup.lock", ".dedup.new"
-_NAMES = (
+NAMES = (
     *(f"{table}{suffix}" for table in TABLES for suffix in SUFFIXES),
     *(KEEP, DROP, REJECTS, SHORT, REPORT, STATS),
 )
@@ -72,7 +72,7 @@ class OutputFolder:
             raise ValueError(f"{self.path} is no folder; choose another name for the results")
         is_unfinished = self._lock.path.exists()
         if not overwrite and not is_unfinished:
-            self._refuse_results(_NAMES)
+            self._refuse_results(NAMES)
         self.path.mkdir(parents=True, exist_ok=True)
         if not self._lock.take():
             raise StoreBusyError(
@@ -88,7 +88,7 @@ class OutputFolder:
 
     def _clear(self, *, has_parts: bool) -> None:
         """Delete what an unfinished run left; `has_parts` of results that it was giving their names."""
-        for name in _NAMES if has_parts else ():
+        for name in NAMES if has_parts else ():
             (self.path / name).unlink(missing_ok=True)
         shutil.rmtree(self.new, ignore_errors=True)
         self.new.mkdir()
@@ -107,13 +107,13 @@ class OutputFolder:
     def finish(self) -> None:
         """Give all that is in `new` its name."""
         with output_errors(self.path):
-            made = [name for name in _NAMES if (self.new / name).exists()]
+            made = [name for name in NAMES if (self.new / name).exists()]
             for name in made:
                 sync_file(self.new / name)
             self._is_half_done = True
             (self.path / STATS).unlink(missing_ok=True)
             sync_folder(self.path)
-            for name in _NAMES:
+            for name in NAMES:
                 if name in made:
                     (self.new / name).replace(self.path / name)
                 else:

@@ -92,8 +92,8 @@ def decide(index: HSimIndex, doc_ids: Sequence[str], fingerprints: NDArray[np.ui
 class _Listed:
     """The matches of one fingerprint in the index, nearest first, read as far as they were asked for.
 
-    What was passed over is not looked at again: where a batch brings back thousands of documents of one fingerprint, each
-    would otherwise pass over all those before it.
+    What was passed over is not looked at again: where a batch brings back thousands of documents of one fingerprint,
+    each would otherwise pass over all those before it.
     """
 
     def __init__(self, index: HSimIndex, fingerprint: int, max_distance: int) -> None:

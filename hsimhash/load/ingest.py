@@ -145,7 +145,7 @@ def ingest(
     """
     observer = observer or Observer()
     folder = options.job or default_job(_url(index), inputs)
-    rule = check_options(index.layout, options)
+    rule = check_options(index.layout, inputs, options)
     spec = _spec(index, inputs, options, rule)
     with Job.open(folder, spec, tags=options.tags, fresh=options.fresh, marked=index.store.marked) as job:
         run = _Run(index, inputs, options, observer, job)
@@ -173,10 +173,10 @@ def default_job(url: str, inputs: Sequence[Input]) -> Path:
     return Path(place, "jobs", digest) if scheme == "lmdb" else JOBS / digest
 
 
-def check_options(layout: Layout, options: IngestOptions) -> Rule:
+def check_options(layout: Layout, inputs: Sequence[Input], options: IngestOptions) -> Rule:
     """Return how documents are decided about; `ValueError` for what an index of this layout or the disk refuses."""
     if options.tags is not None:
-        _check_tags(options.tags)
+        _check_tags(options.tags, inputs)
     most = layout.max_distance
     k = most if options.max_distance is None or options.on_duplicate == "add" else options.max_distance
     if not 0 <= k <= most:
@@ -184,7 +184,7 @@ def check_options(layout: Layout, options: IngestOptions) -> Rule:
     return Rule(k, leaves_out=options.on_duplicate == "skip")
 
 
-def _check_tags(tags: Path) -> None:
+def _check_tags(tags: Path, inputs: Sequence[Input]) -> None:
     reason = ""
     if not tags.parent.is_dir():
         reason = f"there is no folder {tags.parent}"
@@ -192,6 +192,8 @@ def _check_tags(tags: Path) -> None:
         reason = "it is no file"
     elif not os.access(tags if tags.exists() else tags.parent, os.W_OK):
         reason = "permission denied"
+    elif read := [one.name for one in inputs if one.reads(tags)]:
+        reason = f"it is read as input {read[0]}"
     if reason:
         raise ValueError(f"tags {tags} cannot be written: {reason}; nothing was written, choose another name")
 

@@ -16,6 +16,7 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -82,6 +83,14 @@ class Input:
     def place(self) -> str:
         """The input's absolute name; what it is called wherever the command runs."""
         return self.name if self.name == STDIN else os.path.abspath(self.name)  # noqa: PTH100 (links stay links)
+
+    def reads(self, path: Path) -> bool:
+        """Whether what is at `path`, or comes to be there, is read as this input or as part of it."""
+        if self.kind == "files":
+            return path.resolve().is_relative_to(Path(self.name).resolve())
+        with suppress(OSError):  # one of them is not there
+            return os.path.samefile(0 if self.name == STDIN else self.name, path)  # noqa: PTH121 (a descriptor)
+        return False
 
 
 def find_inputs(names: Sequence[str], options: InputOptions) -> list[Input]:

@@ -293,8 +293,8 @@ class Job:
             )
         if has_lost:
             raise HsimhashError(
-                f"job {self.folder} is unfinished, and the index does not remember all that it wrote: the index was made "
-                f"anew or restored since, or an earlier release began the job; start over with --fresh"
+                f"job {self.folder} is unfinished, and the index does not remember all that it wrote: it was made anew "
+                f"or restored since, or an earlier release began the job; start over with --fresh"
             )
 
     def _refuse_foreign(self) -> None:

@@ -37,8 +37,9 @@ class Document(NamedTuple):
     first_seen: int
 
 
-class Mark(NamedTuple):
-    """How far a job came, as the index remembers it: of so many documents it knows what became of them."""
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """How far the job with a token came, as the index remembers it: what became of so many documents is known."""
 
     token: str
     count: int

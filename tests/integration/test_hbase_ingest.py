@@ -92,7 +92,7 @@ def test_an_ingest_leaves_what_it_leaves_in_an_embedded_index(given: Path, store
     found = ingest(given, store, "--job", "job", *options)
     assert counts(found) == counts(expected)
     assert documents(store) == documents("lmdb://embedded")
-    for name in ("decisions", "tags", "rejects"):
+    for name in ("tags", "rejects"):
         here, there = Path("job", f"{name}.jsonl"), Path("embedded-job", f"{name}.jsonl")
         assert here.exists() == there.exists()
         assert not here.exists() or here.read_bytes() == there.read_bytes()

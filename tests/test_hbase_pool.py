@@ -10,7 +10,8 @@ from hsimhash.errors import StoreUnavailableError
 from hsimhash.store.hbase.address import Address
 from hsimhash.store.hbase.connection import Call
 from hsimhash.store.hbase.idl import THRIFT2
-from hsimhash.store.hbase.pool import UNKNOWN, Pool, one_call
+from hsimhash.store.hbase.lanes import UNKNOWN, one_call
+from hsimhash.store.hbase.pool import Pool
 
 LIMIT_S = 3.0  # of a reply, and of a call with all its retries
 LEAST_S = 0.1  # that a reply is waited for, also where the deadline has passed

@@ -114,7 +114,7 @@ def gateway(behave: Callable[[Peer], None]) -> Iterator[connection._Socket]:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
-        plain = connection._Socket(Endpoint("127.0.0.1", listener.getsockname()[1]), 10.0)
+        plain = connection._Socket(Endpoint("127.0.0.1", listener.getsockname()[1]), connection._Due(10.0))
         try:
             yield plain
         finally:

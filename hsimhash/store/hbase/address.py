@@ -44,8 +44,8 @@ class Options:
     transport: str = "buffered"
     protocol: str = "binary"
     timeout_s: float = 5.0  # to connect, and for each call
-    deadline_s: float = 30.0  # for a call with all its retries, counted anew from each reply
-    connections: int = 32  # at most, over all gateways
+    deadline_s: float | None = None  # for a call with all its retries, counted anew from each reply; None: see `Pool`
+    connections: int = 8  # in use at most, over all gateways
     path: str = "/"  # in HTTP mode
     ca: str = ""  # file of certificates to trust; the system's where empty
     cert: str = ""

@@ -8,7 +8,7 @@ from hsimhash.store.hbase.connection import Connection, tls_context
 from hsimhash.store.hbase.diagnosis import explain
 from hsimhash.store.hbase.gateway import Gateway
 from hsimhash.store.hbase.idl import THRIFT2
-from hsimhash.store.hbase.pool import Pool
+from hsimhash.store.hbase.pool import DEADLINE_S, Pool
 from hsimhash.store.hbase.thrift1 import Thrift1Gateway
 from hsimhash.store.hbase.thrift2 import Thrift2Gateway
 
@@ -16,21 +16,32 @@ ONE = THRIFT2.TThriftServerType.ONE
 TWO = THRIFT2.TThriftServerType.TWO
 
 
-def open_gateway(address: Address) -> Gateway:
-    """Return the table behind the first gateway that answers, through the interface that it speaks.
+def open_gateway(address: Address, *, deadline_s: float = DEADLINE_S) -> Gateway:
+    """Return the table behind the first gateway that answers, through the interface that it speaks: one connection.
+
+    Args:
+        address: of the table; a deadline in it beats `deadline_s`.
+        deadline_s: how long a call is tried without an answer.
 
     Raises:
         StoreUnavailableError: none answers; the message says of each what was found there instead.
     """
-    _, found = first_gateway(address)
+    spoken: list[int] = []
 
     def check(connection: Connection) -> None:
-        other = _ask(connection)
-        if other != found:
-            raise StoreUnavailableError(f"it speaks Thrift{other} where the first one spoke Thrift{found}")
+        found = _ask(connection)
+        if found == TWO and address.scheme == "hbase+thrift1":
+            raise StoreUnavailableError("it speaks Thrift2; write hbase:// instead of hbase+thrift1://")
+        if found != (spoken or [found])[0]:
+            raise StoreUnavailableError(f"it speaks Thrift{found} where the first one spoke Thrift{spoken[0]}")
+        spoken[:] = [found]
 
-    pool = Pool(address, check)
-    return Thrift2Gateway(pool) if found == TWO else Thrift1Gateway(pool)
+    pool = Pool(address, check, deadline_s=deadline_s)
+    errors = pool.reach()
+    if errors:
+        complaints = (explain(endpoint, address, error) for endpoint, error in errors.items())
+        raise StoreUnavailableError(f"no HBase gateway for {address}: {'; '.join(complaints)}")
+    return Thrift2Gateway(pool) if spoken[0] == TWO else Thrift1Gateway(pool)
 
 
 def first_gateway(address: Address) -> tuple[Endpoint, int]:

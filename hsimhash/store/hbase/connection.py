@@ -1,16 +1,18 @@
-"""One Thrift client over one socket: a call is sent, its reply received, then the next.
+"""One Thrift client over one socket: calls are sent, their replies received in the same order.
 
-A connection that was interrupted between the two is never used again: the next call would read the late reply.
+A connection that was interrupted in between is never used again: the next call would read the late reply.
 """
 
 from __future__ import annotations
 
 import http.client
+import math
 import os
 import select
 import socket
 import ssl
 import time
+from collections import deque
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -28,6 +30,7 @@ IDLE_S = 50.0  # the gateway cuts at 60 (hbase.thrift.server.socket.read.timeout
 _PROTOCOLS = {"binary": TBinaryProtocol, "compact": TCompactProtocol}
 _BUFFER_BYTES = 1 << 16
 _LEAST_WAIT_S = 0.5  # for a reply that came in while another one timed out
+_KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}  # a host that is gone is noticed in a minute
 
 
 class Call(NamedTuple):
@@ -38,25 +41,49 @@ class Call(NamedTuple):
     arguments: tuple[object, ...] | bytes
 
 
+class _Due:
+    """The moment by which what is under way must be done: a socket's own time-out bounds each of its reads only."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self.at_s = time.monotonic() + timeout_s
+
+    def left_s(self) -> float:
+        """Return how long is left; `TimeoutError` where nothing is."""
+        left_s = self.at_s - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError
+        return left_s
+
+
+def _keep_alive(connection: socket.socket) -> None:
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEPALIVE.items():
+        if hasattr(socket, name):  # not on every system
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
 class _Socket:
     """What thriftpy2's transports read from and write to; its own `TSocket` resolves IPv4 only."""
 
-    def __init__(self, endpoint: Endpoint, timeout_s: float) -> None:
-        self._socket = socket.create_connection(endpoint, timeout_s)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    def __init__(self, endpoint: Endpoint, due: _Due) -> None:
+        self._due = due
+        self._socket = socket.create_connection(endpoint, due.left_s())
+        _keep_alive(self._socket)
 
     @property
     def socket(self) -> socket.socket | None:
         return self._socket
 
     def read(self, size: int) -> bytes:
+        self._socket.settimeout(self._due.left_s())
         data = self._socket.recv(size)
         if not data:
             raise TTransportException(TTransportException.END_OF_FILE, "the connection was closed by the other side")
         return data
 
     def write(self, data: bytes) -> None:
+        self._socket.settimeout(self._due.left_s())
         self._socket.sendall(data)
 
     def flush(self) -> None:
@@ -69,14 +96,17 @@ class _Socket:
 class _Http:
     """One POST for each call, over one connection; thriftpy2's own client sets time-outs for the whole process."""
 
-    def __init__(self, endpoint: Endpoint, address: Address, context: ssl.SSLContext | None, timeout_s: float) -> None:
+    def __init__(self, endpoint: Endpoint, address: Address, context: ssl.SSLContext | None, due: _Due) -> None:
         host, port = endpoint
+        timeout_s = due.left_s()
         self._http = (
             http.client.HTTPSConnection(host, port, timeout=timeout_s, context=context)
             if context
             else http.client.HTTPConnection(host, port, timeout=timeout_s)
         )
         self._http.connect()
+        _keep_alive(self._http.sock)
+        self._due = due
         self._address = address
         self._negotiation: Negotiation | None = None
         self._request = bytearray()
@@ -87,10 +117,12 @@ class _Http:
         return self._http.sock  # None once the gateway said 'Connection: close'
 
     def read(self, size: int) -> bytes:
+        if self._http.sock is not None:
+            self._http.sock.settimeout(self._due.left_s())
         if self._response is None:
             self._response = self._http.getresponse()
             self._check(self._response)
-        data = self._response.read(size)
+        data = self._response.read1(size)  # what one read of the socket gives
         if not data:
             raise TTransportException(TTransportException.END_OF_FILE, "the HTTP reply ended early")
         return data
@@ -113,6 +145,8 @@ class _Http:
         self._request += data
 
     def flush(self) -> None:
+        if self._http.sock is not None:
+            self._http.sock.settimeout(self._due.left_s())
         if self._response is not None:
             self._response.read()
             self._response = None
@@ -127,10 +161,10 @@ class _Http:
         self._http.close()
 
 
-def _wire(endpoint: Endpoint, address: Address, context: ssl.SSLContext | None, timeout_s: float) -> Wire:
+def _wire(endpoint: Endpoint, address: Address, context: ssl.SSLContext | None, due: _Due) -> Wire:
     if address.is_http:
-        return _Http(endpoint, address, context, timeout_s)
-    plain = _Socket(endpoint, timeout_s)
+        return _Http(endpoint, address, context, due)
+    plain = _Socket(endpoint, due)
     if not address.options.auth:
         return plain
     try:
@@ -173,7 +207,7 @@ def _said(error: OSError) -> str:
 
 
 class Connection:
-    """A client of one gateway; of one thread at a time."""
+    """A client of one gateway; of one thread at a time. Replies come in the order of the calls."""
 
     def __init__(
         self, endpoint: Endpoint, address: Address, context: ssl.SSLContext | None, *, timeout_s: float
@@ -181,38 +215,39 @@ class Connection:
         options = address.options
         self.endpoint = endpoint
         self.timeout_s = timeout_s  # to connect, then of the last call
-        self._wire = _wire(endpoint, address, context, timeout_s)
+        self.last_method = ""  # whose reply was read last
+        self._due = _Due(timeout_s)
+        self._wire = _wire(endpoint, address, context, self._due)
         transport: Any = TFramedTransport if options.transport == "framed" else TBufferedTransport
         self._protocol = _PROTOCOLS[options.protocol](transport(self._wire, _BUFFER_BYTES))
         self._clients: dict[ModuleType, Any] = {}
-        self._awaited: Call | None = None
-        self.last_method = ""
-        self._reply_due_s = 0.0
+        self._awaited: deque[tuple[Call, float]] = deque()  # and when their replies are due
         self._used_s = time.monotonic()
         self._pid = os.getpid()
 
     @property
+    def is_awaited(self) -> bool:
+        """Whether a call is under way."""
+        return bool(self._awaited)
+
+    @property
     def is_fit(self) -> bool:
         """Whether a call can be sent: none is under way, and nothing tells that the gateway has let go."""
-        return (
-            self._awaited is None
-            and self._pid == os.getpid()
-            and time.monotonic() - self._used_s < IDLE_S
-            and self._is_quiet()
-        )
+        return not self._awaited and self._pid == os.getpid() and not self.is_stale and self.is_quiet
 
-    def _is_quiet(self) -> bool:
-        # Between two calls nothing may come: what does is the end of the connection.
+    @property
+    def is_stale(self) -> bool:
+        """Whether it was idle for so long that the gateway may cut it."""
+        return time.monotonic() - self._used_s >= IDLE_S
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing has come that was not read: a reply, or, between two calls, the end of the connection."""
         if self._wire.socket is None:
             return False
         poll = select.poll()
         poll.register(self._wire.socket, select.POLLIN)
         return not poll.poll(0)
-
-    def _set_timeout(self, timeout_s: float) -> None:
-        if self._wire.socket is None:
-            raise ConnectionError("the gateway closed the connection after its reply")
-        self._wire.socket.settimeout(timeout_s)
 
     def call(self, service: ModuleType, method: str, *arguments: object) -> Any:  # as the IDL has it
         """Send a call and return its reply, within the time-out of the last one."""
@@ -220,12 +255,12 @@ class Connection:
         return self.receive()
 
     def send(self, call: Call, timeout_s: float) -> None:
-        """Send a call, whose reply must be received before the next and within the time-out."""
-        self._awaited = call
-        self.last_method = call.method
-        self.timeout_s = timeout_s
-        self._reply_due_s = time.monotonic() + timeout_s
-        self._set_timeout(timeout_s)
+        """Send a call, behind others perhaps; its reply must be received within the time-out."""
+        due_s = time.monotonic() + timeout_s
+        self._awaited.append((call, due_s))
+        self.timeout_s, self._due.at_s = timeout_s, due_s
+        if self._wire.socket is None:
+            raise ConnectionError("the gateway closed the connection after its reply")
         client = self._clients.get(call.service)
         if client is None:
             client = self._clients[call.service] = TClient(call.service, self._protocol)
@@ -241,15 +276,18 @@ class Connection:
         self._protocol.write_message_end()
         self._protocol.trans.flush()
 
-    def receive(self) -> Any:  # as the IDL has it
-        """Return the reply to the call sent; raises what the gateway answered, or why no answer came.
+    def receive(self, *, end_s: float = math.inf) -> Any:  # as the IDL has it
+        """Return the reply to the oldest call under way; raises what the gateway answered, or why no answer came.
 
-        The time-out counts from the sending; a reply that is here already is read even after it.
+        The time-out counts from the sending; a reply that is here already is read even after it, but none is waited
+        for beyond the moment `end_s`.
         """
-        call = self._awaited
-        if call is None:
+        if not self._awaited:
             raise RuntimeError("no call was sent on this connection")
-        self._set_timeout(max(self._reply_due_s - time.monotonic(), min(_LEAST_WAIT_S, self.timeout_s)))
+        call, due_s = self._awaited[0]
+        least_s = time.monotonic() + min(_LEAST_WAIT_S, self.timeout_s)
+        self._due.at_s = min(max(due_s, least_s), end_s)
+        self.last_method = call.method
         try:
             reply = self._clients[call.service]._recv(call.method)
         except Exception as error:
@@ -260,7 +298,7 @@ class Connection:
         return reply
 
     def _settle(self) -> None:
-        self._awaited = None
+        self._awaited.popleft()
         self._used_s = time.monotonic()
 
     def close(self) -> None:

@@ -86,6 +86,10 @@ class Gateway(ABC):
         """Let a deadline count over all calls that this thread makes within, from the last reply to any of them."""
         return nullcontext()
 
+    def ending(self, timeout_s: float | None) -> AbstractContextManager[None]:  # noqa: ARG002
+        """Let all calls that this thread makes within end after so long, with `StoreTimeoutError`; None: no end."""
+        return nullcontext()
+
     @abstractmethod
     def scan(self, ranges: Sequence[tuple[bytes, bytes]]) -> NDArray[np.uint8]:
         """Return the rowkeys of `DRAWER_FAMILY` within half-open ranges: shape (m, 13), uint8, in any order."""

@@ -26,7 +26,8 @@ from hsimhash.store.hbase.connection import Call
 from hsimhash.store.hbase.filters import columns_after, first_columns, merged
 from hsimhash.store.hbase.gateway import DRAWER_FAMILY, Cell, Change, Deletion, Gateway, Put, Region, always
 from hsimhash.store.hbase.idl import THRIFT2
-from hsimhash.store.hbase.pool import Pool, Steps, Task, one_call, while_timely
+from hsimhash.store.hbase.lanes import Steps, Task, one_call, while_timely
+from hsimhash.store.hbase.pool import Pool
 
 HBASE: ModuleType = import_module("Hbase_thrift")
 
@@ -46,6 +47,9 @@ class Thrift1Gateway(Gateway):
 
     def one_deadline(self) -> AbstractContextManager[None]:
         return self._pool.one_deadline()
+
+    def ending(self, timeout_s: float | None) -> AbstractContextManager[None]:
+        return self._pool.ending(timeout_s)
 
     def scan(self, ranges: Sequence[tuple[bytes, bytes]]) -> NDArray[np.uint8]:
         scans = [_RowScan(self._table, start, stop) for start, stop in merged(ranges)]

@@ -22,7 +22,8 @@ from hsimhash.store.hbase.failures import RefusedError
 from hsimhash.store.hbase.filters import columns_after, first_columns, merged, row_ranges
 from hsimhash.store.hbase.gateway import DRAWER_FAMILY, Cell, Change, Deletion, Gateway, Put, Region, always
 from hsimhash.store.hbase.idl import THRIFT2
-from hsimhash.store.hbase.pool import Pool, Steps, Task, one_call, while_timely
+from hsimhash.store.hbase.lanes import Steps, Task, one_call, while_timely
+from hsimhash.store.hbase.pool import Pool
 from hsimhash.store.hbase.wire import in_order, put_arguments, put_bytes, row_puts, scan_arguments, struct_bytes
 
 SINGLE_SCANS = 40  # so many ranges are scanned one by one; measured: beyond, one filter for each region is faster
@@ -57,6 +58,9 @@ class Thrift2Gateway(Gateway):
 
     def one_deadline(self) -> AbstractContextManager[None]:
         return self._pool.one_deadline()
+
+    def ending(self, timeout_s: float | None) -> AbstractContextManager[None]:
+        return self._pool.ending(timeout_s)
 
     def scan(self, ranges: Sequence[Range]) -> NDArray[np.uint8]:
         disjoint = merged(ranges)

@@ -1,0 +1,84 @@
+"""Which of several gateways the next connection goes to.
+
+A gateway that failed is left alone for longer and longer, and is then tried by one connection that no call waits for,
+as long as another gateway works. Of those that work the one with the fewest connections of this process is next, drawn
+by lot among equals: so many processes spread over all gateways from their first connection on.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hsimhash.store.hbase.address import Endpoint
+
+FIRST_REST_S, LONGEST_REST_S = 5.0, 60.0  # how long a gateway that failed is left alone, doubled each time
+
+
+@dataclass(slots=True)
+class _Standing:
+    connections: int = 0
+    failures: int = 0  # since it last answered
+    rests_until_s: float = 0.0
+    is_tried: bool = False  # by a connection that no call waits for
+
+
+class Choice:
+    """What this process knows of the gateways. Not thread-safe: the pool's lock is held around every call."""
+
+    def __init__(self, gateways: Sequence[Endpoint]) -> None:
+        self._standings = {gateway: _Standing() for gateway in gateways}
+
+    def next(self) -> Endpoint:
+        """Return the gateway for the next connection; where none works, the one that has rested longest."""
+        rests = {gateway: one.rests_until_s if one.failures else 0.0 for gateway, one in self._standings.items()}
+        least = min((rests[gateway], one.connections) for gateway, one in self._standings.items())
+        ready = [gateway for gateway, one in self._standings.items() if (rests[gateway], one.connections) == least]
+        return secrets.choice(ready)  # not `random`: forked children would all draw the same
+
+    def works(self, gateway: Endpoint) -> bool:
+        """Whether the gateway has not failed since it last answered."""
+        return not self._standings[gateway].failures
+
+    def has_other(self, gateway: Endpoint) -> bool:
+        """Whether another gateway works."""
+        return any(not one.failures for other, one in self._standings.items() if other != gateway)
+
+    def to_try(self) -> Endpoint | None:
+        """Return a gateway that has rested and is to be tried beside the calls, and note that this is done."""
+        now = time.monotonic()
+        for gateway, one in self._standings.items():
+            if one.failures and not one.is_tried and now >= one.rests_until_s and self.has_other(gateway):
+                one.is_tried = True
+                return gateway
+        return None
+
+    def tried(self, gateway: Endpoint) -> None:
+        """Note that the trial has ended."""
+        self._standings[gateway].is_tried = False
+
+    def failed(self, gateway: Endpoint) -> None:
+        """Leave a gateway alone; what fails while it rests was sent before, and is no news."""
+        one, now = self._standings[gateway], time.monotonic()
+        if not one.failures or now >= one.rests_until_s:
+            one.rests_until_s = now + min(FIRST_REST_S * 2**one.failures, LONGEST_REST_S)
+            one.failures += 1
+
+    def answered(self, gateway: Endpoint) -> None:
+        """Take a gateway for one that works."""
+        self._standings[gateway].failures = 0
+
+    def opened(self, gateway: Endpoint) -> None:
+        """Count a connection."""
+        self._standings[gateway].connections += 1
+
+    def closed(self, gateway: Endpoint) -> None:
+        """Count a connection no more."""
+        self._standings[gateway].connections -= 1
+
+    def is_crowded(self, gateway: Endpoint) -> bool:
+        """Whether a connection would better be made anew, to a gateway that works and has at least two fewer."""
+        most = self._standings[gateway].connections - 2
+        return any(not one.failures and one.connections <= most for one in self._standings.values())

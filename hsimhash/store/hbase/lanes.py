@@ -1,0 +1,255 @@
+"""Tasks under way on many connections at once, without threads: requests are sent on all, then replies are read.
+
+A *task* is a generator function: it yields calls, is sent each one's reply, and returns a result. Its calls go over
+one connection, one after the other. A task that fails for the moment is begun again on another connection, so what it
+has read so far it must keep outside of its generator.
+"""
+
+from __future__ import annotations
+
+import http.client
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tenacity import RetryCallState
+from thriftpy2.thrift import TApplicationException
+from thriftpy2.transport import TTransportException
+
+from hsimhash.errors import HsimhashError, StoreTimeoutError, StoreUnavailableError
+from hsimhash.store.hbase.connection import Call, Connection, is_reply
+from hsimhash.store.hbase.diagnosis import reason
+from hsimhash.store.hbase.failures import TransientError, failure
+
+if TYPE_CHECKING:
+    from hsimhash.store.hbase.pool import Pool
+
+Steps = Generator[Call, Any, Any]
+Task = Callable[[], Steps]
+
+UNKNOWN = None  # the result of a task that was sent once and whose reply did not come
+
+_LEAST_TIMEOUT_S = 0.1
+_MISSING = object()
+
+
+def one_call(call: Call) -> Task:
+    """Return the task that makes one call and returns its reply."""
+    return partial(_one_call, call)
+
+
+def _one_call(call: Call) -> Steps:
+    return (yield call)
+
+
+def while_timely(task: Task, is_timely: Callable[[], bool]) -> Task:
+    """Return the task, whose result is `UNKNOWN` where `is_timely` says no when it begins, or begins again."""
+    return partial(_while_timely, task, is_timely)
+
+
+def _while_timely(task: Task, is_timely: Callable[[], bool]) -> Steps:
+    return (yield from task()) if is_timely() else UNKNOWN
+
+
+class Patience(threading.local):
+    """How long what this thread asks may take.
+
+    `silent_s` is for how long calls were waited for since the last reply, where several share one deadline; what the
+    thread does between them does not count. `end_s` is when everything ends.
+    """
+
+    silent_s: float | None = None
+    end_s: float = math.inf
+
+
+class _Begun(NamedTuple):
+    """A task under way: its place among all, and its generator."""
+
+    position: int
+    steps: Steps
+
+
+class _Lane:
+    """A connection and the tasks under way on it, in the order in which their replies come."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.begun: deque[_Begun] = deque()
+
+
+class Run:
+    """Tasks under way; `go` is called until it no longer raises `TransientError`.
+
+    Args:
+        pool: gives the connections.
+        tasks: whose `results` are wanted.
+        width: on at most so many connections.
+        depth: at most so many tasks on a connection at once, where there are more tasks than connections.
+        once: a task whose call was sent is never begun again; without a reply its result is `UNKNOWN`.
+    """
+
+    def __init__(self, pool: Pool, tasks: Sequence[Task], *, width: int, depth: int, once: bool) -> None:
+        self.results: list[Any] = [_MISSING] * len(tasks)
+        self._pool = pool
+        self._tasks = tasks
+        self._width = width
+        self._depth = min(depth, max(1, -(-len(tasks) // width))) if not pool.address.is_http else 1
+        self._once = once
+        self._timeout_most_s = pool.address.options.timeout_s
+        self._allowed_end_s = pool.patience.end_s
+        self._heard_s = time.monotonic() - (pool.patience.silent_s or 0.0)
+        self._has_met_internal_error = False
+
+    @property
+    def silent_s(self) -> float:
+        """For how long nothing was heard."""
+        return time.monotonic() - self._heard_s
+
+    @property
+    def _end_s(self) -> float:
+        return min(self._heard_s + self._pool.deadline_s, self._allowed_end_s)
+
+    def is_over(self, state: RetryCallState) -> bool:
+        """Whether the time would be over before the next try; a deadline counts from the last reply."""
+        return time.monotonic() + state.upcoming_sleep >= self._end_s
+
+    def error(self, last: TransientError) -> StoreUnavailableError:
+        """Return what to raise when it is over."""
+        if self._allowed_end_s < self._heard_s + self._pool.deadline_s:
+            return StoreTimeoutError(f"the allowed time ended; last: {last}")
+        return StoreUnavailableError(
+            f"no answer from HBase within the deadline of {self._pool.deadline_s:g} s: {last}; 'hsimhash doctor' "
+            f"tells more"
+        )
+
+    def go(self) -> None:
+        """Begin every task that has no result; raises `TransientError` where some still have none."""
+        self._waiting = deque(number for number, result in enumerate(self.results) if result is _MISSING)
+        self._lanes: deque[_Lane] = deque()
+        self._failures: list[TransientError] = []
+        try:
+            while self._lanes or (self._waiting and not self._failures):
+                if not self._widen():
+                    self._advance()
+        finally:
+            for lane in self._lanes:  # left only by what is no failure to retry: a permanent error, an end, Ctrl-C
+                self._pool.abandon(lane.connection)
+        if self._failures:
+            raise self._failures[0]
+
+    def _timeout_s(self) -> float:
+        left_s = self._end_s - time.monotonic()
+        if left_s <= 0 and self._end_s == self._allowed_end_s:
+            raise StoreTimeoutError("the allowed time ended")
+        return min(self._timeout_most_s, max(left_s, _LEAST_TIMEOUT_S))
+
+    def _widen(self) -> bool:
+        if not self._waiting or len(self._lanes) >= self._width or self._failures:
+            return False
+        try:
+            connection = self._pool.take(self._timeout_s(), wait=not self._lanes)
+        except TransientError as error:
+            self._failures.append(error)
+            return not self._lanes
+        if connection is None:
+            return False
+        lane = _Lane(connection)
+        self._lanes.append(lane)
+        self._fill(lane)
+        return True
+
+    def _fill(self, lane: _Lane) -> None:
+        """Begin tasks on a lane as far as it takes some; give its connection back where none is left for it."""
+        while self._waiting and len(lane.begun) < self._depth and not self._gives_way():
+            position = self._waiting.popleft()
+            begun = _Begun(position, self._tasks[position]())
+            lane.begun.append(begun)
+            if not self._step(lane, begun, None):
+                return
+        if not lane.begun:
+            self._lanes.remove(lane)
+            self._pool.give_back(lane.connection)
+
+    def _gives_way(self) -> bool:
+        return len(self._lanes) > 1 and self._pool.is_wanted
+
+    def _step(self, lane: _Lane, begun: _Begun, reply: object) -> bool:
+        """Send a task's next call, or keep its result; return whether the lane still works."""
+        try:
+            call = begun.steps.send(reply)
+        except StopIteration as stop:
+            self.results[begun.position] = stop.value
+            lane.begun.remove(begun)
+            return True
+        try:
+            lane.connection.send(call, self._timeout_s())
+        except (OSError, TTransportException, http.client.HTTPException) as error:
+            self._break(lane, error)
+            return False
+        return True
+
+    def _advance(self) -> None:
+        lane = self._lanes[0]
+        begun = lane.begun[0]
+        self._timeout_s()  # ends what may not go on, however fast replies come
+        try:
+            reply = lane.connection.receive(end_s=self._allowed_end_s)
+        except Exception as error:  # a broken stream can raise anything while it is decoded
+            if is_reply(error):
+                self._hear(lane)
+                self._refused(lane, error)
+            else:
+                self._break(lane, error)
+            return
+        self._hear(lane)
+        self._lanes.rotate(-1)
+        lane.begun.rotate(-1)  # its next call is sent behind those of the others
+        if self._step(lane, begun, reply):
+            self._fill(lane)
+
+    def _hear(self, lane: _Lane) -> None:
+        self._heard_s = time.monotonic()
+        self._pool.heard(lane.connection)
+
+    def _refused(self, lane: _Lane, error: Exception) -> None:
+        """Take a gateway's answer that is an error."""
+        begun = lane.begun.popleft()
+        table = self._pool.address.full_table.decode()
+        meaning = failure(error, lane.connection.last_method, table, lane.connection.endpoint)
+        if self._is_worth_a_try(error):
+            meaning = TransientError(str(meaning))
+        self._fail([begun], meaning, error)
+        self._fill(lane)
+
+    def _is_worth_a_try(self, error: Exception) -> bool:
+        """Whether it is the first bare 'Internal error', as of a gateway that is being stopped."""
+        if not isinstance(error, TApplicationException) or error.type != TApplicationException.INTERNAL_ERROR:
+            return False
+        is_first, self._has_met_internal_error = not self._has_met_internal_error, True
+        return is_first and not self._once
+
+    def _break(self, lane: _Lane, error: Exception) -> None:
+        """Let go of a connection on which nothing more can be read."""
+        self._lanes.remove(lane)
+        connection = lane.connection
+        if isinstance(error, TimeoutError):
+            self._pool.abandon(connection)
+        else:
+            self._pool.drop(connection)
+        if time.monotonic() < self._allowed_end_s:  # a caller's short patience is no gateway's fault
+            self._pool.failed(connection.endpoint)
+        text = f"gateway {connection.endpoint}: {reason(error, connection.timeout_s)}"
+        self._fail(list(lane.begun), TransientError(text), error)
+
+    def _fail(self, begun: Sequence[_Begun], meaning: HsimhashError, error: Exception) -> None:
+        if not isinstance(meaning, TransientError):
+            raise meaning from error
+        if self._once:
+            for one in begun:
+                self.results[one.position] = UNKNOWN
+        else:
+            self._failures.append(meaning)

@@ -258,7 +258,7 @@ class Pool:
     def _try(self, endpoint: Endpoint) -> None:
         try:
             connection = self._open(endpoint, self.address.options.timeout_s)
-        except Exception as error:  # noqa: BLE001  # whatever it is, the gateway goes on resting
+        except Exception as error:  # whatever it is, the gateway goes on resting
             _log.info("gateway %s does not work yet: %s", endpoint, error)
         else:
             self.give_back(connection)

@@ -182,7 +182,7 @@ def test_the_lines_for_hbase_shell_make_the_table_there(own_hbase: HBaseServer) 
     assert shell(own_hbase, "describe 'by_shell:missing'\n") == 1
 
 
-def test_a_server_without_memory_ends(own_hbase: HBaseServer) -> None:
+def test_every_java_process_is_told_to_end_where_memory_runs_out(own_hbase: HBaseServer) -> None:
     for process in processes(own_hbase.folder):
         assert b"\0-XX:+ExitOnOutOfMemoryError\0" in Path(f"/proc/{process}/cmdline").read_bytes()
 

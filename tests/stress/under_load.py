@@ -1,0 +1,155 @@
+"""All tests on a busy machine: `python -m tests.stress.under_load [--runs 10] [--load 6] [--tests tests]`.
+
+So many processes work beside them without a pause: they compute, and every third writes files and syncs them. The
+first run is that of a bare machine: `make test` in a fresh clone of what is committed, with a home and a TMPDIR of its
+own, so that the caches of pip, Maven and jieba are empty. Every run must be green and leave no process behind.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.bench.conditions import add_scratch_option, print_conditions, scratch_folder
+
+RUNS, LOAD = 10, 6
+TOP = Path(__file__).parents[2]
+MARK = "TESTS_UNDER_LOAD"  # in the environment of all that a run starts
+WRITTEN_BYTES = 64 << 20
+FAREWELL_S = 120.0  # a test's HBase ends a while after its last user
+END = re.compile(r"^=+ (.*(?:passed|failed|error).*) =+$|^(\d+ (?:passed|failed).*)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What came of one run: its log, the processes that it left, by pid."""
+
+    code: int
+    seconds: float
+    log: str
+    left: dict[int, str]
+
+    @property
+    def is_green(self) -> bool:
+        return self.code == 0 and not self.left
+
+    def told(self) -> str:
+        ends = [match[1] or match[2] for match in END.finditer(self.log)]
+        return (
+            f"{self.seconds:.0f} s, {ends[-1] if ends else f'exit code {self.code}'}, {len(self.left)} processes left"
+        )
+
+
+# The load.
+
+
+def compute(parent: int) -> None:
+    while os.getppid() == parent:
+        sum(range(100_000))
+
+
+def write(parent: int, folder: Path) -> None:
+    path = folder / str(os.getpid())
+    while os.getppid() == parent:
+        with path.open("wb") as file:
+            file.write(random.randbytes(1 << 20) * (WRITTEN_BYTES >> 20))
+            os.fsync(file.fileno())
+
+
+@contextmanager
+def busy(load: int, folder: Path) -> Iterator[None]:
+    """Keep the machine busy for the block."""
+    parent = os.getpid()
+    works = [(write, (parent, folder)) if number % 3 == 2 else (compute, (parent,)) for number in range(load)]
+    workers = [multiprocessing.Process(target=work, args=given, daemon=True) for work, given in works]
+    for worker in workers:
+        worker.start()
+    try:
+        yield
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.join()
+
+
+# The runs.
+
+
+def run(tests: str, folder: Path, *, is_bare: bool) -> Run:
+    """Run the tests once, with files of their own in `folder`."""
+    mark = f"{os.getpid()}-{folder.name}"
+    environment = {**os.environ, MARK: mark, "TMPDIR": str(folder / "tmp")}
+    for name in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS"):
+        environment.pop(name, None)
+    (folder / "tmp").mkdir(parents=True)
+    place = TOP
+    if is_bare:
+        place = folder / "clone"
+        subprocess.run(["git", "clone", "--quiet", TOP, place], check=True)
+        (folder / "home").mkdir()
+        environment |= {"HOME": str(folder / "home"), "MAVEN_OPTS": f"-Duser.home={folder / 'home'}"}
+        environment = {name: value for name, value in environment.items() if name not in ("PIP_CACHE_DIR", "HBASE_LIB")}
+    began = time.monotonic()
+    with (folder / "log").open("wb") as log:
+        command = ["make", "-C", place, f"PYTHON={sys.executable}", f"TESTS={tests}", "test"]
+        done = subprocess.run(command, env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL, check=False)
+    seconds = time.monotonic() - began
+    return Run(done.returncode, seconds, (folder / "log").read_text(errors="replace"), end_rest(mark))
+
+
+def end_rest(mark: str) -> dict[int, str]:
+    """Wait for the last processes of a run; end those that do not end by themselves, and return them."""
+    deadline = time.monotonic() + FAREWELL_S
+    while (left := marked(mark)) and time.monotonic() < deadline:
+        time.sleep(0.5)
+    for pid in left:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return left
+
+
+def marked(mark: str) -> dict[int, str]:
+    """Return the command lines of the processes whose environment has a run's mark."""
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # ended, or another user's
+            if f"{MARK}={mark}".encode() in (folder / "environ").read_bytes().split(b"\0"):
+                found[int(folder.name)] = (
+                    (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                )
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--runs", type=int, default=RUNS, help="how often to run the tests, one after the other")
+    parser.add_argument("--load", type=int, default=LOAD, help="how many processes are busy beside them")
+    parser.add_argument("--tests", default="tests", help="what to run, as `make test TESTS=…` takes it")
+    add_scratch_option(parser)
+    arguments = parser.parse_args()
+    print_conditions("all tests under load", packages=["pytest"], runs=arguments.runs, load=arguments.load)
+    green = 0
+    with scratch_folder(arguments.scratch) as folder, busy(arguments.load, folder):
+        for number in range(arguments.runs):
+            done = run(arguments.tests, folder / str(number), is_bare=number == 0)
+            green += done.is_green
+            print(f"{'PASS' if done.is_green else 'FAIL'}  run {number + 1}: {done.told()}", flush=True)
+            if not done.is_green:
+                print(done.log, *done.left.items(), sep="\n", flush=True)
+    print(f"{'PASS' if green == arguments.runs else 'FAIL'}  {green} of {arguments.runs} runs green")
+    return 0 if green == arguments.runs else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

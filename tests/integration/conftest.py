@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import pytest
 from hbase_server import Gateways, HBaseServer, or_skip, serving
+
+FIRST_TEST_S = 900  # one of them fetches the jars, which takes minutes on a bare machine, and starts HBase
+
+
+def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent) and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(FIRST_TEST_S))
 
 
 @pytest.fixture(scope="session")

@@ -86,7 +86,7 @@ def ingest(
 
     skip leaves a document out that has a match among those that came before it, in the index or in the same run; tag
     adds it, and writes the nearest of them down. A document of the index with the same id and another fingerprint is
-    moved.
+    moved. On HBase skip and tag are exact while no other process adds documents.
 
     The job folder has the checkpoint, the lists and, of add, what is not in the index yet. By default it is within an
     embedded index, and .hsimhash/jobs/… in the working folder for one on HBase. ?connections=N in the URL
@@ -94,7 +94,8 @@ def ingest(
     so within 20 minutes after.
 
     Bad records go to a list in the job folder, and the exit code is then 7. Ctrl-C ends after the batch; the same
-    command goes on where any end left it. At last a summary is printed as JSON.
+    command goes on where any end left it. At last a summary is printed as JSON. What an index has ingested is not
+    ingested again, even if documents were removed or expired since; --fresh brings those back.
 
     \b
     Example: hsimhash ingest pages.jsonl.gz --store lmdb://pages

@@ -5,7 +5,7 @@
 | drawer row | `f:` | empty |
 | documents of a fingerprint (flag 0) | `d:<doc id>` | empty |
 | register (flag 254) | `d:<doc id>` | fingerprint (8) · first seen, ms (8) · changes (4); if removed: changes (4) |
-| index record (flag 255) | `i:layout`, `i:profile`, `i:format` | JSON each |
+| index record (flag 255) | `i:layout`, `i:profile`, `i:format`, `i:job:<token>` | JSON each |
 
 *Changes* counts how often the register was written, modulo 2**32. It makes every state of a register another value: a
 compare-and-set whose reply was lost may land after the document was written again, and must not match then. A value of

@@ -13,6 +13,7 @@ from thriftpy2.thrift import TApplicationException
 from hsimhash.errors import CorruptionError, HsimhashError, IndexNotFoundError, StoreUnavailableError
 
 _JAVA = re.compile(r"(?:[\w$]+\.)+([A-Z]\w*(?:Exception|Error))")
+_CAUSE = re.compile(r"((?:[\w$]+\.)+[A-Z]\w*(?:Exception|Error)\b.*)")
 _NO_TABLE = {"TableNotFoundException", "NamespaceNotFoundException"}
 _WORTH_A_RETRY = {
     "CallQueueTooBigException",
@@ -48,11 +49,13 @@ def failure(error: Exception, method: str, table: str, gateway: object) -> Hsimh
     """Return what an error that a gateway answered means; `TransientError` where a retry may help."""
     message = str(getattr(error, "message", None) or error)
     classes = _JAVA.findall(message)
-    what = f"{method} on {table}: {_first_line(message)}"
+    what = f"{method} on {table}: {_gist(message)}"
     if "TableNotEnabledException" in classes:
         return disabled(table)
-    if _NO_TABLE & set(classes) or _is_but_the_table(message, table.removeprefix("default:")):
+    if _NO_TABLE & set(classes):
         return IndexNotFoundError(f"there is no table {table} ({what}); make one with 'hsimhash create-table'")
+    if _is_but_the_table(message, table.removeprefix("default:")):
+        return IndexNotFoundError(f"table {table} is missing, or disabled ({what}); 'hsimhash doctor' tells which")
     if "NoSuchColumnFamilyException" in classes:
         return CorruptionError(
             f"table {table} lacks a column family ({what}); was it made with 'hsimhash create-table'?"
@@ -94,6 +97,14 @@ def _is_transient(error: Exception, classes: list[str]) -> bool:
     if type(error).__name__ in ("IllegalArgument", "TIllegalArgument"):
         return "scanner" in str(getattr(error, "message", ""))  # its lease ran out, or the gateway was started again
     return bool(_WORTH_A_RETRY & set(classes)) or not classes
+
+
+def _gist(message: str) -> str:
+    """Return a message's first line and, where that does not say it, the last cause: Java's class and what it says."""
+    first = _first_line(message)
+    lines = [line for line in message.splitlines() if not line.lstrip().startswith("at ")]
+    causes = [found[1][:200].strip() for line in lines if (found := _CAUSE.search(line))]
+    return first if not causes or causes[-1] in first else f"{first} … {causes[-1]}"
 
 
 def _first_line(message: str) -> str:

@@ -1,0 +1,45 @@
+"""What is said of the errors that gateways answer."""
+
+from __future__ import annotations
+
+import pytest
+
+from hsimhash.errors import IndexNotFoundError
+from hsimhash.store.hbase.failures import TransientError, failure
+from hsimhash.store.hbase.idl import THRIFT2
+
+NO_MASTER = """Failed after attempts=16, exceptions:
+2026-11-22T00:00:01.000Z, RpcRetryingCaller{globalStartTime=1, pause=100}, \
+org.apache.hadoop.hbase.MasterNotRunningException: java.io.IOException: org.apache.zookeeper.NoNodeException
+2026-11-22T00:00:09.000Z, RpcRetryingCaller{globalStartTime=1, pause=100}, \
+org.apache.hadoop.hbase.MasterNotRunningException: java.net.ConnectException: Call to gw1:16000 failed
+\tat org.apache.hadoop.hbase.client.ConnectionException.from(ConnectionException.java:10)
+"""
+
+
+def told(message: str, method: str = "getMultiple", *, can_retry: bool = True) -> Exception:
+    return failure(THRIFT2.TIOError(message=message, canRetry=can_retry), method, "default:pages", "gw1:9090")
+
+
+def test_the_last_cause_is_told_after_the_first_line() -> None:
+    error = told(NO_MASTER, "getTableDescriptor")
+    assert isinstance(error, TransientError)
+    assert str(error) == (
+        "the servers refuse for now: getTableDescriptor on default:pages: Failed after attempts=16, exceptions: … "
+        "org.apache.hadoop.hbase.MasterNotRunningException: java.net.ConnectException: Call to gw1:16000 failed"
+    )
+
+
+@pytest.mark.parametrize(
+    "message", ["org.apache.hadoop.hbase.RegionTooBusyException: over limit\n\tat a.B.c(D.java)", "x"]
+)
+def test_a_cause_that_the_first_line_has_is_told_once(message: str) -> None:
+    assert str(told(message)).endswith(f"default:pages: {message.splitlines()[0]}")
+
+
+@pytest.mark.parametrize("message", ["Failed 5 actions: pages: 5 times, servers with issues: null", "pages"])
+def test_where_only_the_table_is_named_it_is_missing_or_disabled(message: str) -> None:
+    error = told(message)
+    assert isinstance(error, IndexNotFoundError)
+    assert "table default:pages is missing, or disabled" in str(error)
+    assert "create-table" not in str(error)

@@ -17,7 +17,7 @@ from thriftpy2.transport import TTransportException
 from hsimhash.errors import HsimhashError, StoreUnavailableError
 from hsimhash.store.hbase import connection
 from hsimhash.store.hbase.address import Address, Endpoint
-from hsimhash.store.hbase.connect import first_gateway
+from hsimhash.store.hbase.connect import first_gateway, open_gateway
 from hsimhash.store.hbase.connection import tls_context
 from hsimhash.store.hbase.sasl import LAYERS, KerberosError, Negotiation, SaslSocket, Status
 
@@ -217,6 +217,13 @@ def test_an_offer_of_another_size_is_refused() -> None:
 def test_a_gateway_that_leaves_amid_the_negotiation_is_noticed() -> None:
     with gateway(Peer.greet) as plain, pytest.raises(TTransportException, match="closed by the other side"):
         SaslSocket(plain, Script())
+
+
+@pytest.mark.parametrize(("scheme", "is_warned"), [("hbase+http", True), ("hbase+https", False), ("hbase", False)])
+def test_who_asks_in_the_clear_is_warned(caplog: pytest.LogCaptureFixture, scheme: str, is_warned: bool) -> None:
+    with pytest.raises(StoreUnavailableError):
+        open_gateway(Address.parse(f"{scheme}://127.0.0.1:1/t?auth=kerberos&timeout=1s"))
+    assert ("sent in the clear" in caplog.text) is is_warned
 
 
 def test_an_http_reply_must_prove_the_gateway() -> None:

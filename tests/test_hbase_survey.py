@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from hsimhash.layout import Layout
 from hsimhash.rowkey import PREFIX_BYTES, encode, splits
-from hsimhash.store.hbase.gateway import DRAWER_FAMILY, Put, Region
+from hsimhash.store.hbase.cells import Register, listing_put, register_key
+from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, DRAWER_FAMILY, Put, Region
 from hsimhash.store.hbase.survey import key_in_words, range_in_words, survey
 
 LAYOUT = Layout.named("10")
@@ -68,6 +69,23 @@ def test_a_hot_bucket_is_met_where_it_is_read() -> None:
     assert prefix in LAYOUT.prefixes(int(same[0]))
     assert len(prefix) == PREFIX_BYTES
     assert rows == 300
+
+
+def documents(cluster: Cluster, fingerprints: list[int]) -> None:
+    for number, fingerprint in enumerate(fingerprints):
+        doc_id = b"https://example.org/%d" % number
+        cluster.put(listing_put(fingerprint, doc_id))
+        row, qualifier = register_key(doc_id)
+        cluster.put(Put(row, DOCUMENT_FAMILY, qualifier, Register(fingerprint).to_bytes()))
+
+
+def test_a_fingerprint_that_many_documents_share_is_met() -> None:
+    gateway, _ = table(skewed(100), [])
+    documents(gateway.cluster, [*range(3_000), *[5_000] * 1_500, *[6_000] * 999])
+    (crowd,) = survey(gateway).crowds
+    assert (crowd.fingerprint, crowd.documents) == (5_000, 1_500)
+    assert crowd.share == pytest.approx(1_500 / 5_499, rel=0.2)
+    assert 50 < crowd.bytes / crowd.documents < 80
 
 
 def test_an_empty_table_has_no_skew() -> None:

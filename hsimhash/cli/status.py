@@ -24,7 +24,7 @@ def status(settings: Settings, as_json: bool) -> None:
 
     On HBase rows are estimated from samples, exact in a small table; "skew" is how many times as many rows as the mean
     the fullest region has: over 2, 'create-table --splits-from' spreads a new table better. Hot buckets are those of
-    over 100 rows that the samples met.
+    over 100 rows that the samples met, crowded fingerprints those of over 1,000 documents, which are one row.
 
     \b
     Example: hsimhash status --store hbase://gw1/crawl:pages
@@ -59,12 +59,19 @@ def _show_regions(index: HSimIndex, *, as_json: bool) -> None:
         "skew": found.skew and round(found.skew, 2),
     }
     if as_json:
-        print_json({**facts, "region_rows": _regions(found), "hot_buckets": _hot_buckets(found)})
+        print_json(
+            {**facts, "region_rows": _regions(found), "hot_buckets": _hot_buckets(found), "crowds": _crowds(found)}
+        )
         return
     print_fields([(name.replace("_", " "), shown(name, value)) for name, value in facts.items()])
     _print_regions(found)
     for bucket in _hot_buckets(found):
         print_line(f"hot bucket: segment {bucket['segment']}, drawer {bucket['drawer']}: {bucket['rows']:,} rows met")
+    for crowd in found.crowds:
+        print_line(
+            f"crowded fingerprint: {crowd.fingerprint:016x}: {crowd.documents:,} documents or more, "
+            f"{crowd.bytes / 1e6:,.1f} MB or more in one row; about {crowd.share:.0%} of all documents"
+        )
 
 
 def _regions(found: Survey) -> list[dict[str, object]]:
@@ -84,6 +91,18 @@ def _hot_buckets(found: Survey) -> list[dict[str, object]]:
     return [
         {"segment": prefix[:SEGMENT_BYTES].hex(), "drawer": prefix[SEGMENT_BYTES], "rows": rows}
         for prefix, rows in found.hot_buckets
+    ]
+
+
+def _crowds(found: Survey) -> list[dict[str, object]]:
+    return [
+        {
+            "fingerprint": f"{crowd.fingerprint:016x}",
+            "documents": crowd.documents,
+            "bytes": crowd.bytes,
+            "share": round(crowd.share, 3),
+        }
+        for crowd in found.crowds
     ]
 
 

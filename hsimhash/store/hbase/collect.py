@@ -213,7 +213,7 @@ class Audit:
         left = []
         for cell, register in zip(listings, registers, strict=True):
             fingerprint = int.from_bytes(cell.row[PREFIX_BYTES:], "big")
-            if _says(register) != fingerprint:
+            if fingerprint_in(register) != fingerprint:
                 left.append((cell, register))
             elif len(self._confirmed) < MOST_CONFIRMED:
                 self._confirmed.append(fingerprint)
@@ -232,17 +232,17 @@ class Audit:
             self._problem(f"the register of {_shown(cell.qualifier)} cannot be read: {cell.value[:40].hex()}")
         if self.is_repair:
             self._delete_now(unreadable, DOCUMENT_FAMILY)
-        filed = [cell for cell in cells if _says(cell) is not None]
+        filed = [cell for cell in cells if fingerprint_in(cell) is not None]
         self.documents += len(filed)
         incomplete = self._lacking(filed)
         if incomplete:
             self._mend(self._unchanged(incomplete))
-        removed = [cell for cell in cells if _parsed(cell) is not None and _says(cell) is None]
+        removed = [cell for cell in cells if _parsed(cell) is not None and fingerprint_in(cell) is None]
         self._collect(removed, DOCUMENT_FAMILY, self.forgotten_before)
 
     def _lacking(self, registers: Sequence[Cell]) -> list[Cell]:
         """Return the registers whose fingerprint does not list them, or lacks drawer rows."""
-        said = [(cell, fingerprint) for cell in registers if (fingerprint := _says(cell)) is not None]
+        said = [(cell, fingerprint) for cell in registers if (fingerprint := fingerprint_in(cell)) is not None]
         listed = self.gateway.get([listing_key(value, cell.qualifier) for cell, value in said], DOCUMENT_FAMILY)
         fingerprints = list(dict.fromkeys(fingerprint for _, fingerprint in said))
         is_held = self.gateway.holds(drawer_rowkeys(self.layout, fingerprints))
@@ -270,7 +270,7 @@ class Audit:
         fingerprints: dict[int, None] = {}
         listings = []
         for cell in registers:
-            fingerprint = _says(cell)
+            fingerprint = fingerprint_in(cell)
             if fingerprint is not None:
                 self._problem(f"{_shown(cell.qualifier)} (fingerprint {fingerprint:016x}) is not listed, or not filed")
                 fingerprints[fingerprint] = None
@@ -321,7 +321,7 @@ class Audit:
 def count_documents(gateway: Gateway) -> int:
     """Return how many registers have a fingerprint."""
     return sum(
-        _says(cell) is not None
+        fingerprint_in(cell) is not None
         for page in pages(gateway, DOCUMENT_FAMILY, is_whole=lambda flag: flag == REGISTER_FLAG)
         for cell in page
         if is_register(cell.row, cell.qualifier)
@@ -335,8 +335,8 @@ def _parsed(register: Cell) -> Register | None:
         return None
 
 
-def _says(register: Cell | None) -> int | None:
-    """Return the fingerprint in a register, None where there is none."""
+def fingerprint_in(register: Cell | None) -> int | None:
+    """Return the fingerprint in a register, None where there is none, or it cannot be read."""
     parsed = _parsed(register) if register is not None else None
     return parsed.fingerprint if parsed is not None else None
 

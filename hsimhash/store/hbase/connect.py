@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from hsimhash.errors import StoreUnavailableError
 from hsimhash.store.hbase.address import Address, Endpoint
 from hsimhash.store.hbase.connection import Connection, tls_context
@@ -15,6 +17,8 @@ from hsimhash.store.hbase.thrift2 import Thrift2Gateway
 ONE = THRIFT2.TThriftServerType.ONE
 TWO = THRIFT2.TThriftServerType.TWO
 
+_log = logging.getLogger("hsimhash.store")
+
 
 def open_gateway(address: Address, *, deadline_s: float = DEADLINE_S) -> Gateway:
     """Return the table behind the first gateway that answers, through the interface that it speaks: one connection.
@@ -26,6 +30,12 @@ def open_gateway(address: Address, *, deadline_s: float = DEADLINE_S) -> Gateway
     Raises:
         StoreUnavailableError: none answers; the message says of each what was found there instead.
     """
+    if address.scheme == "hbase+http" and address.options.auth:
+        _log.warning(
+            "%s: over http:// Kerberos proves who asks, and all that is asked and answered is sent in the clear; "
+            "write hbase+https:// where the gateway has TLS",
+            address,
+        )
     spoken: list[int] = []
 
     def check(connection: Connection) -> None:

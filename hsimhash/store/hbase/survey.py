@@ -1,8 +1,11 @@
-"""Where a table's rows are: keys in words, and how many drawer rows each region has, from samples.
+"""Where a table's rows are: keys in words, how many drawer rows each region has, and crowded rows, from samples.
 
 A gateway tells no sizes. So windows of the segments' range are read, at random places of every region and of one width
 in all of them, chosen so that a window has a few hundred rows; a table so small that the windows would meet is read
 whole, and its numbers are exact.
+
+Of buckets, the fullest that were met are told. A fingerprint that very many documents share is one row of listings,
+which no split can cut; it is met by reading registers at random places: half of the documents are half of those.
 """
 
 from __future__ import annotations
@@ -14,20 +17,32 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 
-from hsimhash.rowkey import DOCUMENTS_FLAG, PREFIX_BYTES, RECORD_FLAG, REGISTER_FLAG, SEGMENT_BYTES
-from hsimhash.store.hbase.cells import TABLE_STOP
-from hsimhash.store.hbase.gateway import DRAWER_FAMILY, Gateway, Region
+from hsimhash.rowkey import (
+    DOCUMENTS_FLAG,
+    PREFIX_BYTES,
+    RECORD_FLAG,
+    REGISTER_FLAG,
+    SEGMENT_BYTES,
+    documents_rowkey,
+)
+from hsimhash.store.hbase.cells import TABLE_STOP, is_register
+from hsimhash.store.hbase.collect import fingerprint_in
+from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, DRAWER_FAMILY, Gateway, Region
 
 HOT_BUCKET_ROWS = 100
 MOST_HOT_BUCKETS = 5
 WINDOW_ROWS = 200  # that a window should have, and
 MOST_WINDOW_ROWS = 2_000  # at most: a hot bucket is not read to its end
 
+HOT_LISTINGS = 1_000  # documents of one fingerprint
+MOST_LISTINGS = 20_000  # read of one
+
 _SEGMENTS = 1 << 8 * SEGMENT_BYTES
 _PILOTS, _PILOT_ROWS = 32, 64
 _REGION_WINDOWS = 16, 4  # usually, and in a table of very many regions
 _MOST_WINDOWS = 2_048
 _AT_ONCE = 8
+_CELL_BYTES = 36  # of a listing, around the document's id
 _OTHER_ROWS = {DOCUMENTS_FLAG: "documents", REGISTER_FLAG: "registers", RECORD_FLAG: "record"}
 
 
@@ -41,11 +56,22 @@ class Counted:
 
 
 @dataclass(frozen=True, slots=True)
+class Crowd:
+    """A fingerprint whose row lists so many documents at least, in so many bytes, and its share of all documents."""
+
+    fingerprint: int
+    documents: int
+    bytes: int
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
 class Survey:
-    """A table's regions in order, and the fullest buckets that were met: prefix and rows, at least."""
+    """A table's regions in order, and the fullest that was met: buckets (prefix and rows, at least), fingerprints."""
 
     regions: tuple[Counted, ...]
     hot_buckets: tuple[tuple[bytes, int], ...]
+    crowds: tuple[Crowd, ...]
 
     @property
     def rows(self) -> int:
@@ -94,10 +120,33 @@ def survey(gateway: Gateway) -> Survey:
             for window in _windows(position, region, width, parts, randoms)
         ]
         found = list(pool.map(lambda window: _prefixes(gateway, window.start, window.stop, MOST_WINDOW_ROWS), windows))
+        crowds = _crowds(gateway, pool, randoms)
     counted = tuple(_counted(position, region, windows, found) for position, region in enumerate(regions))
     buckets = Counter(prefix for prefixes in found for prefix in prefixes)
     hot = [one for one in buckets.most_common(MOST_HOT_BUCKETS) if one[1] >= HOT_BUCKET_ROWS]
-    return Survey(counted, tuple(hot))
+    return Survey(counted, tuple(hot), crowds)
+
+
+def _crowds(gateway: Gateway, pool: ThreadPoolExecutor, randoms: random.Random) -> tuple[Crowd, ...]:
+    """Return the fingerprints of very many documents, as far as registers at random places tell."""
+    starts = [randoms.randrange(_SEGMENTS) for _ in range(_PILOTS)]
+    found = pool.map(lambda start: gateway.rows(_key(start), TABLE_STOP, DOCUMENT_FAMILY, limit=_PILOT_ROWS), starts)
+    registers = {
+        cell.qualifier: fingerprint_in(cell)
+        for rows in found
+        for (cell, *_) in rows
+        if is_register(cell.row, cell.qualifier)
+    }
+    shared = Counter(fingerprint for fingerprint in registers.values() if fingerprint is not None)
+    common = [(value, met) for value, met in shared.most_common(MOST_HOT_BUCKETS) if met > 1]
+    crowds = pool.map(lambda one: _crowd(gateway, one[0], one[1] / shared.total()), common)
+    return tuple(crowd for crowd in crowds if crowd.documents >= HOT_LISTINGS)
+
+
+def _crowd(gateway: Gateway, fingerprint: int, share: float) -> Crowd:
+    row = documents_rowkey(fingerprint)
+    cells = gateway.cells(row, DOCUMENT_FAMILY, limit=MOST_LISTINGS)
+    return Crowd(fingerprint, len(cells), sum(_CELL_BYTES + len(cell.qualifier) for cell in cells), share)
 
 
 def _prefixes(gateway: Gateway, start: bytes, stop: bytes, limit: int) -> list[bytes]:

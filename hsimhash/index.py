@@ -22,7 +22,7 @@ from hsimhash.fingerprint.bits import Fingerprints, as_fingerprint, as_fingerpri
 from hsimhash.layout import Layout
 from hsimhash.rowkey import PREFIX_BYTES, ROWKEY_BYTES, fingerprints_of
 from hsimhash.store import BulkLoad, CheckReport, Document, Record, Store, create_store, open_store
-from hsimhash.store.base import LOCK_TIMEOUT_S, Reader, check_doc_ids, check_documents
+from hsimhash.store.base import DEADLINE_S, LOCK_TIMEOUT_S, Reader, check_doc_ids, check_documents
 
 QUERY_BATCH = 1_000  # queries whose buckets are read at once, and
 FEW_ROWS = 40  # up to so many, a loop costs less than numpy's calls
@@ -79,6 +79,7 @@ class HSimIndex:
         profile: Profile | str | None = None,
         lock_timeout_s: float = LOCK_TIMEOUT_S,
         exclusive: bool = False,
+        deadline_s: float = DEADLINE_S,
     ) -> HSimIndex:
         """Open the index at `url`, with the layout and the profile it was made with.
 
@@ -89,6 +90,7 @@ class HSimIndex:
             lock_timeout_s: on LMDB, how long a write waits for another process that writes.
             exclusive: on HBase alone, nobody else writes the documents that are written through this index, nor does
                 so within 20 minutes after; they are written faster.
+            deadline_s: on HBase, how long a call is tried without an answer, unless the URL has a `deadline=`.
 
         Raises:
             IndexNotFoundError: there is none.
@@ -97,7 +99,7 @@ class HSimIndex:
         """
         wanted_layout = Layout.parse(layout) if isinstance(layout, str) else layout
         wanted_profile = Profile.named(profile) if isinstance(profile, str) else profile
-        store = open_store(url, lock_timeout_s=lock_timeout_s, exclusive=exclusive)
+        store = open_store(url, lock_timeout_s=lock_timeout_s, exclusive=exclusive, deadline_s=deadline_s)
         try:
             if wanted_layout is not None and wanted_layout != store.record.layout:
                 raise LayoutMismatchError(

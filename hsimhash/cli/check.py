@@ -47,7 +47,7 @@ def check(settings: Settings, repair: bool, sample: int | None, as_json: bool) -
     if sample is not None and not is_on_hbase(settings):
         raise click.UsageError(f"--sample is for an index on HBase; {settings.store} is checked whole, leave it out")
     try:
-        with open_index(settings) as index, progress("check") as tell:
+        with open_index(settings, is_job=True) as index, progress("check") as tell:
             report = _report(index, tell, repair=repair, sample=sample)
     except CorruptionError as error:
         say(f"error: {message_of(error)}")

@@ -149,8 +149,10 @@ def _against(settings: Settings, url: str | None) -> AbstractContextManager[HSim
 
         return nullcontext(Profile.named(settings.profile))
     from hsimhash.index import HSimIndex
+    from hsimhash.store.base import JOB_DEADLINE_S
 
-    return HSimIndex.open(url, profile=settings.profile if "profile" in settings.model_fields_set else None)
+    asked = settings.profile if "profile" in settings.model_fields_set else None
+    return HSimIndex.open(url, profile=asked, deadline_s=JOB_DEADLINE_S)
 
 
 @contextmanager

@@ -55,11 +55,11 @@ def expire(settings: Settings, before: int, is_dry_run: bool, is_confirmed: bool
              hsimhash expire --before 2026-01-31 --yes --store lmdb://pages
     """
     if is_dry_run:
-        with open_index(settings) as index:
+        with open_index(settings, is_job=True) as index:
             old = sum(1 for _ in index.documents(before=before))
         _report("would_remove", f"would remove {plural(old, 'document')}", old, as_json=as_json)
         return ExitCode.DONE
-    with open_index(settings) as index:
+    with open_index(settings, is_job=True) as index:
         question = f"Remove every document first seen before {iso_time(before)} from {settings.store}?"
         if not confirm(question, is_confirmed=is_confirmed):
             return ExitCode.FAILED

@@ -37,7 +37,7 @@ def export(settings: Settings, output: str, overwrite: bool, form: str | None) -
     if not overwrite:
         refuse_existing(output, "--output")
     line_of = _tsv_line if (form or _form_of(output)) == "tsv" else _json_line
-    with open_index(settings) as index, staged_progress("export") as tell, written(output) as stream:
+    with open_index(settings, is_job=True) as index, staged_progress("export") as tell, written(output) as stream:
         done = 0
         for done, document in enumerate(index.documents(), start=1):
             stream.write(line_of(document))

@@ -149,13 +149,13 @@ def _index(settings: Settings, inputs: list[Input], options: IngestOptions, *, e
     from hsimhash.load import check_options
 
     try:
-        return open_index(settings, exclusive=exclusive)
+        return open_index(settings, exclusive=exclusive, is_job=True)
     except IndexNotFoundError:
         check_options(Layout.parse(settings.layout), inputs, options)
     with contextlib.suppress(IndexExistsError):  # another process was quicker
         create_index(settings).close()
         say(f"made {settings.store} with layout {settings.layout} and profile {settings.profile}")
-    return open_index(settings, exclusive=exclusive)
+    return open_index(settings, exclusive=exclusive, is_job=True)
 
 
 def _run(index: HSimIndex, inputs: list[Input], options: IngestOptions, *, quiet: bool) -> Summary:

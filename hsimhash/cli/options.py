@@ -114,9 +114,16 @@ def load_settings(flags: dict[str, object]) -> Loaded:
         raise click.UsageError(str(error)) from error
 
 
-def open_index(settings: Settings, *, exclusive: bool = False) -> HSimIndex:
-    """Open the index that the settings name; a layout or profile that somebody set must be the index's own."""
+def open_index(settings: Settings, *, exclusive: bool = False, is_job: bool = False) -> HSimIndex:
+    """Open the index that the settings name; a layout or profile that somebody set must be the index's own.
+
+    Args:
+        settings: which.
+        exclusive: see `HSimIndex.open`.
+        is_job: the command works for minutes, and waits as long for a cluster that lost a server.
+    """
     from hsimhash.index import HSimIndex
+    from hsimhash.store.base import DEADLINE_S, JOB_DEADLINE_S
 
     asked = settings.model_fields_set
     return HSimIndex.open(
@@ -125,6 +132,7 @@ def open_index(settings: Settings, *, exclusive: bool = False) -> HSimIndex:
         profile=settings.profile if "profile" in asked else None,
         lock_timeout_s=settings.lock_timeout_s,
         exclusive=exclusive,
+        deadline_s=JOB_DEADLINE_S if is_job else DEADLINE_S,
     )
 
 

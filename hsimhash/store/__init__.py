@@ -6,7 +6,17 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from hsimhash.store.base import LOCK_TIMEOUT_S, BulkLoad, CheckReport, Document, Mark, Record, Store, check_documents
+from hsimhash.store.base import (
+    DEADLINE_S,
+    LOCK_TIMEOUT_S,
+    BulkLoad,
+    CheckReport,
+    Document,
+    Mark,
+    Record,
+    Store,
+    check_documents,
+)
 from hsimhash.store.embedded import EmbeddedStore
 from hsimhash.store.hbase.address import DEFAULT_PORTS as HBASE_SCHEMES
 from hsimhash.store.hbase.address import Address, Options
@@ -66,13 +76,16 @@ def create_store(url: str, record: Record, *, lock_timeout_s: float = LOCK_TIMEO
     return MemoryStore.create(url, record)
 
 
-def open_store(url: str, *, lock_timeout_s: float = LOCK_TIMEOUT_S, exclusive: bool = False) -> Store:
+def open_store(
+    url: str, *, lock_timeout_s: float = LOCK_TIMEOUT_S, exclusive: bool = False, deadline_s: float = DEADLINE_S
+) -> Store:
     """Open the index at `url`; `IndexNotFoundError` where there is none, `ValueError` for no URL of a store.
 
     Args:
         url: of the store.
         lock_timeout_s: of the embedded store, how long a write waits for another process that writes.
         exclusive: of HBase alone, nobody else writes the documents that this store is given: they are written faster.
+        deadline_s: of HBase alone, how long a call is tried without an answer, unless the URL says.
     """
     scheme, place = _split(url)
     if exclusive and scheme not in HBASE_SCHEMES:
@@ -82,5 +95,5 @@ def open_store(url: str, *, lock_timeout_s: float = LOCK_TIMEOUT_S, exclusive: b
     if scheme in HBASE_SCHEMES:
         from hsimhash.store.hbase.opening import open_hbase_store
 
-        return open_hbase_store(url, exclusive=exclusive)
+        return open_hbase_store(url, exclusive=exclusive, deadline_s=deadline_s)
     return MemoryStore.open(url)

@@ -26,6 +26,8 @@ from hsimhash.rowkey import check_doc_id
 FORMAT: dict[str, object] = {"version": 1, "rows": "tall"}  # on disk: never reuse a version
 RECORD_PARTS = (b"layout", b"profile", b"format")  # on disk, in the order in which they are written
 LOCK_TIMEOUT_S = 30.0  # how long a write waits for another process that writes
+DEADLINE_S = 30.0  # how long a call to a cluster is tried without an answer
+JOB_DEADLINE_S = 600.0  # likewise, of a job that takes minutes: to lose a region server takes two
 Progress = Callable[[int, int], None]  # done, total
 
 

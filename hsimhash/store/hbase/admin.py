@@ -151,8 +151,12 @@ class Admin(AbstractContextManager["Admin"]):
 
         Calls on such a table time out through Thrift2; through Thrift1 they say why.
         """
-        if self.server_type == TWO and self._call(THRIFT2.THBaseService, "isTableDisabled", self._table):
+        if self.is_disabled():
             raise disabled(self._name)
+
+    def is_disabled(self) -> bool:
+        """Whether the table is disabled; False on Thrift1, whose calls on it say so by themselves."""
+        return self.server_type == TWO and bool(self._call(THRIFT2.THBaseService, "isTableDisabled", self._table))
 
     def delete_table(self) -> None:
         """Disable and drop the table; `IndexNotFoundError` where there is none."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 
 from hsimhash.errors import StoreUnavailableError
+from hsimhash.store.base import DEADLINE_S
 from hsimhash.store.hbase.address import Address, Endpoint
 from hsimhash.store.hbase.connection import Connection, tls_context
 from hsimhash.store.hbase.diagnosis import explain
 from hsimhash.store.hbase.gateway import Gateway
 from hsimhash.store.hbase.idl import THRIFT2
-from hsimhash.store.hbase.pool import DEADLINE_S, Pool
+from hsimhash.store.hbase.pool import Pool
 from hsimhash.store.hbase.thrift1 import Thrift1Gateway
 from hsimhash.store.hbase.thrift2 import Thrift2Gateway
 

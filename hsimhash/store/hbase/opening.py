@@ -1,17 +1,30 @@
-"""From a URL to a store: the table, the gateway, the record."""
+"""From a URL to a store: one connection to a gateway and one read of the record; the master only to make a table.
+
+What else the cluster can tell, whether the table is there, enabled, and how it is made, is asked only to explain why
+the record cannot be read, or for an index of release 0.1.0, whose record has no TTL.
+"""
 
 from __future__ import annotations
 
 import logging
+from functools import partial
 
-from hsimhash.errors import HsimhashError, IndexExistsError, IndexNotFoundError, StoreUnavailableError
+from hsimhash.errors import (
+    HsimhashError,
+    IndexExistsError,
+    IndexNotFoundError,
+    StoreTimeoutError,
+    StoreUnavailableError,
+)
 from hsimhash.rowkey import splits
-from hsimhash.store.base import Record
+from hsimhash.store.base import DEADLINE_S, Record
 from hsimhash.store.hbase.address import Address
 from hsimhash.store.hbase.admin import Admin
 from hsimhash.store.hbase.connect import open_gateway
+from hsimhash.store.hbase.failures import disabled
+from hsimhash.store.hbase.gateway import Gateway
 from hsimhash.store.hbase.protocol import Times
-from hsimhash.store.hbase.store import HBaseStore
+from hsimhash.store.hbase.store import HBaseStore, record_ttl
 from hsimhash.store.hbase.table import AUTO_REGIONS, TableSettings
 
 _log = logging.getLogger("hsimhash.store")
@@ -29,10 +42,12 @@ def create_hbase_store(url: str, record: Record, settings: TableSettings | None 
         if not admin.exists():
             _create_table(admin, settings or TableSettings(tuple(splits(record.layout, AUTO_REGIONS))))
         admin.check_enabled()
-        times = _times(admin)
+        ttl_s = _ttl_s(admin)
     gateway = open_gateway(address)
     try:
-        return HBaseStore.create(url, gateway, record, times=times)
+        if ttl_s is not None:
+            record_ttl(gateway, ttl_s)
+        return HBaseStore.create(url, gateway, record, times=Times(ttl_s=ttl_s or None))
     except BaseException:
         gateway.close()
         raise
@@ -47,29 +62,69 @@ def _create_table(admin: Admin, settings: TableSettings) -> None:
         # Another process has made it meanwhile; whose record comes first decides.
 
 
-def open_hbase_store(url: str, *, exclusive: bool = False) -> HBaseStore:
-    """Open the index in the table at `url`; `IndexNotFoundError` where there is no table, or no record in it."""
+def open_hbase_store(url: str, *, exclusive: bool = False, deadline_s: float = DEADLINE_S) -> HBaseStore:
+    """Open the index in the table at `url`; `IndexNotFoundError` where there is no table, or no record in it.
+
+    Args:
+        url: of the index; a deadline in it beats `deadline_s`.
+        exclusive: see `HBaseStore`.
+        deadline_s: how long a call is tried without an answer.
+    """
     address = Address.parse(url)
-    with Admin(address) as admin:
-        if not admin.exists():
-            raise IndexNotFoundError(f"no index at {url}: there is no such table; 'hsimhash create-table' makes one")
-        admin.check_enabled()
-        times = _times(admin)
-    gateway = open_gateway(address)
+    gateway = open_gateway(address, deadline_s=deadline_s)
     try:
-        return HBaseStore.open(url, gateway, times=times, exclusive=exclusive)
+        return _open(url, address, gateway, exclusive=exclusive)
     except BaseException:
         gateway.close()
         raise
 
 
-def _times(admin: Admin) -> Times:
+def _open(url: str, address: Address, gateway: Gateway, *, exclusive: bool) -> HBaseStore:
+    times = partial(_asked_times, address)
     try:
-        return Times(ttl_s=admin.ttl_s())
+        with gateway.ending(address.options.timeout_s):
+            return HBaseStore.open(url, gateway, times=times, exclusive=exclusive)
+    except StoreTimeoutError:
+        _explain(address)
+        return HBaseStore.open(url, gateway, times=times, exclusive=exclusive)
+
+
+def _explain(address: Address) -> None:
+    """Say so where the table whose record is not read in time is disabled."""
+    try:
+        with Admin(address, timeout_s=address.options.timeout_s) as admin:
+            is_disabled = admin.is_disabled()
+    except HsimhashError as error:
+        _log.info("cannot tell whether the table is disabled: %s", error)
+        return
+    if is_disabled:
+        raise disabled(address.full_table.decode())
+
+
+def _asked_times(address: Address) -> Times:
+    """Return the times for a table whose record has no TTL, from how the table is made."""
+    try:
+        with Admin(address, timeout_s=address.options.timeout_s) as admin:
+            return Times(ttl_s=_ttl_s(admin) or None)
+    except HsimhashError as error:
+        _warn(error)
+        return Times()
+
+
+def _ttl_s(admin: Admin) -> int | None:
+    """Return the table's TTL, 0: never; None where who may only read and write is not told how the table is made."""
+    try:
+        return admin.ttl_s() or 0
     except (IndexNotFoundError, StoreUnavailableError):
         raise
-    except HsimhashError as error:  # who may only read and write need not be told how the table is made
-        _log.warning(
-            "cannot tell the table's TTL (%s); if it has one, documents added again expire with the rest", error
-        )
-        return Times()
+    except HsimhashError as error:
+        _warn(error)
+        return None
+
+
+def _warn(error: HsimhashError) -> None:
+    _log.warning(
+        "cannot tell the table's TTL (%s); if it has one, documents added again expire with the rest; "
+        "'hsimhash create-table' writes the TTL into the record",
+        error,
+    )

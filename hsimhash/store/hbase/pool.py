@@ -19,6 +19,7 @@ from typing import Any
 from tenacity import Retrying, retry_if_exception_type, wait_random_exponential
 
 from hsimhash.errors import StoreClosedError
+from hsimhash.store.base import DEADLINE_S
 from hsimhash.store.hbase.address import Address, Endpoint
 from hsimhash.store.hbase.choice import Choice
 from hsimhash.store.hbase.connection import Connection, tls_context
@@ -26,7 +27,6 @@ from hsimhash.store.hbase.diagnosis import reason
 from hsimhash.store.hbase.failures import TransientError
 from hsimhash.store.hbase.lanes import Patience, Run, Task
 
-DEADLINE_S = 30.0  # of a call with all its retries, unless the address or the caller says otherwise
 CONNECT_S = 1.0  # to connect, where another gateway works
 
 Check = Callable[[Connection], None]  # raises where a gateway is not what it should be

@@ -5,8 +5,10 @@ What the cells are says `cells.py`; in which order they are written, `protocol.p
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from hsimhash.errors import (
     IndexExistsError,
     IndexNotFoundError,
     StoreClosedError,
+    StoreTimeoutError,
     StoreUnavailableError,
 )
 from hsimhash.rowkey import DOCUMENTS_FLAG, PREFIX_BYTES, RECORD_ROWKEY, bucket_range, documents_rowkey
@@ -36,7 +39,7 @@ from hsimhash.store.base import (
 )
 from hsimhash.store.hbase.cells import NOW, Register, is_listing, record_from, register_key
 from hsimhash.store.hbase.collect import Audit, count_documents, pages, server_time
-from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, RECORD_FAMILY, Cell, Change, Gateway
+from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, RECORD_FAMILY, Cell, Change, Gateway, Put
 from hsimhash.store.hbase.protocol import BATCH_DOCUMENTS, Times, Wanted, Writes
 from hsimhash.store.hbase.sampling import Sample, SampleAudit
 
@@ -45,6 +48,10 @@ FIRST_CELLS = 100  # so many listings; most rows have one
 MORE_CELLS = 5_000  # of a row that has more
 CREATE_TRIES = 3  # of writing a part of the record
 MARK_TRIES = 10  # one is enough, but for replies that do not come
+SLOW_S = 1.0  # a query that takes longer is logged
+TTL = b"ttl"  # beside the record's parts: the table's TTL in seconds, 0 for none
+
+_log = logging.getLogger("hsimhash.store")
 
 
 class HBaseStore(Store):
@@ -54,20 +61,37 @@ class HBaseStore(Store):
         url: `hbase://…`, for messages.
         gateway: to the table; closed with the store.
         record: what the table's record says; see `create` and `open`.
-        times: see `Times`.
+        times: see `Times`; or what returns them, called once they are needed.
         exclusive: no one else writes the documents that this store is given; their registers are written faster.
     """
 
     is_atomic = False
 
     def __init__(
-        self, url: str, gateway: Gateway, record: Record, *, times: Times | None = None, exclusive: bool = False
+        self,
+        url: str,
+        gateway: Gateway,
+        record: Record,
+        *,
+        times: Times | Callable[[], Times] | None = None,
+        exclusive: bool = False,
     ) -> None:
         self.url = url
         self.record = record
-        self.times = times or Times()
         self.exclusive = exclusive
+        self._times = times or Times()
         self._open_gateway: Gateway | None = gateway
+
+    @property
+    def times(self) -> Times:
+        """Return how long writes may take; asked for when first needed, where the record does not say it."""
+        if not isinstance(self._times, Times):
+            self._times = self._times()
+        return self._times
+
+    @times.setter
+    def times(self, times: Times) -> None:
+        self._times = times
 
     @classmethod
     def create(
@@ -93,13 +117,32 @@ class HBaseStore(Store):
         return cls(url, gateway, record, times=times, exclusive=exclusive)
 
     @classmethod
-    def open(cls, url: str, gateway: Gateway, *, times: Times | None = None, exclusive: bool = False) -> HBaseStore:
-        """Open the index in a table; `IndexNotFoundError` where the table has no record."""
-        found = _record_cells(gateway)
+    def open(
+        cls, url: str, gateway: Gateway, *, times: Times | Callable[[], Times] | None = None, exclusive: bool = False
+    ) -> HBaseStore:
+        """Open the index in a table, which takes one read; `IndexNotFoundError` where the table has no record.
+
+        Args:
+            url: for messages.
+            gateway: to the table.
+            times: what returns them, where the record has no TTL: one that release 0.1.0 wrote.
+            exclusive: see `HBaseStore`.
+        """
+        try:
+            found = _record_cells(gateway)
+        except IndexNotFoundError as error:
+            raise IndexNotFoundError(
+                f"no index at {url}: there is no such table; 'hsimhash create-table' makes one"
+            ) from error
+        except CorruptionError as error:  # all that can be wrong with what such a read meets
+            raise IndexNotFoundError(f"no index at {url}: {error}") from error
+        ttl = found.pop(TTL, None)
         if not found:
             raise IndexNotFoundError(
                 f"no index at {url}: the table has no record; make one with 'hsimhash create-table'"
             )
+        if ttl is not None:
+            times = Times(ttl_s=int(ttl) or None)
         return cls(url, gateway, record_from(found, url), times=times, exclusive=exclusive)
 
     @property
@@ -112,9 +155,21 @@ class HBaseStore(Store):
     def _writes(self) -> Writes:
         return Writes(self.gateway, self.record.layout, self.times, exclusive=self.exclusive)
 
-    def view(self, *, timeout_s: float | None = None) -> AbstractContextManager[Reader]:  # noqa: ARG002
-        _ = self.gateway  # a closed index says so
-        return nullcontext(self)
+    @contextmanager
+    def view(self, *, timeout_s: float | None = None) -> Iterator[Reader]:
+        view, began = View(self), time.monotonic()
+        with self.gateway.ending(timeout_s):
+            try:
+                yield view
+            except StoreTimeoutError as error:
+                raise StoreTimeoutError(
+                    f"a query of {self.url} did not end in time, having read {view}: {error}; allow more time, or "
+                    f"give a limit"
+                ) from error
+            finally:
+                took_s = time.monotonic() - began
+                if took_s > SLOW_S:
+                    _log.info("a query of %s took %.1f s: it read %s", self.url, took_s, view)
 
     def writing(self) -> AbstractContextManager[None]:
         return nullcontext()
@@ -123,31 +178,7 @@ class HBaseStore(Store):
         return self.gateway.scan(list(map(bucket_range, prefixes)))
 
     def documents(self, fingerprints: Sequence[int], limit: int | None = None) -> list[list[Document]]:
-        gateway, found = self.gateway, list[list[Document]]()
-        most = FIRST_CELLS if limit is None else min(limit, FIRST_CELLS)
-        for start in range(0, len(fingerprints), ROWS_AT_ONCE):
-            part = fingerprints[start : start + ROWS_AT_ONCE]
-            listings = gateway.cells_of([documents_rowkey(value) for value in part], DOCUMENT_FAMILY, limit=most)
-            confirmed = self._confirmed([cell for cells in listings for cell in cells])
-            for fingerprint, cells in zip(part, listings, strict=True):
-                first = [next(confirmed) for _ in cells]
-                found.append(self._up_to(fingerprint, first, cells, most, limit))
-        return found
-
-    def _up_to(
-        self, fingerprint: int, found: list[Document | None], listed: list[Cell], most: int, limit: int | None
-    ) -> list[Document]:
-        """Return the documents of a row up to the limit, reading on behind the first page where that is not enough."""
-        documents = [document for document in found if document is not None]
-        while len(listed) == most and (limit is None or _held(documents, fingerprint) < limit):
-            row, after, most = documents_rowkey(fingerprint), listed[-1].qualifier, min(4 * most, MORE_CELLS)
-            listed = self.gateway.cells(row, DOCUMENT_FAMILY, after=after, limit=most)
-            documents += [document for document in self._confirmed(listed) if document is not None]
-        return documents if limit is None else _cut(documents, fingerprint, limit)
-
-    def _confirmed(self, listings: Sequence[Cell]) -> Iterator[Document | None]:
-        """Return what the registers of listed documents say, in their order."""
-        return iter(self.lookup([cell.qualifier for cell in listings]))
+        return View(self).documents(fingerprints, limit)
 
     def lookup(self, doc_ids: Sequence[bytes]) -> list[Document | None]:
         cells = self.gateway.get([register_key(doc_id) for doc_id in doc_ids], DOCUMENT_FAMILY)
@@ -212,7 +243,7 @@ class HBaseStore(Store):
         # Listings sort as their fingerprints do: a row begins with the first four bytes of its fingerprint.
         for page in pages(self.gateway, DOCUMENT_FAMILY, is_whole=lambda flag: flag == DOCUMENTS_FLAG):
             listings = [cell for cell in page if is_listing(cell.row)]
-            found = zip(self._confirmed(listings), listings, strict=True)
+            found = zip(self.lookup([cell.qualifier for cell in listings]), listings, strict=True)
             yield [
                 document
                 for document, cell in found
@@ -241,6 +272,68 @@ class HBaseStore(Store):
             gateway.close()
 
 
+class View(Reader):
+    """The reads of one query, which counts them."""
+
+    def __init__(self, store: HBaseStore) -> None:
+        self._store = store
+        self._asked = self._buckets = self._rows = self._documents = 0
+
+    def __str__(self) -> str:
+        return f"{self._buckets} of {self._asked} buckets with {self._rows} rows, and {self._documents} documents"
+
+    def scan(self, prefixes: Sequence[bytes]) -> NDArray[np.uint8]:
+        self._asked += len(prefixes)
+        rows = self._store.scan(prefixes)
+        self._buckets += len(prefixes)
+        self._rows += len(rows)
+        return rows
+
+    def documents(self, fingerprints: Sequence[int], limit: int | None = None) -> list[list[Document]]:
+        gateway, found = self._store.gateway, list[list[Document]]()
+        most = FIRST_CELLS if limit is None else min(limit, FIRST_CELLS)
+        for start in range(0, len(fingerprints), ROWS_AT_ONCE):
+            part = fingerprints[start : start + ROWS_AT_ONCE]
+            listings = gateway.cells_of([documents_rowkey(value) for value in part], DOCUMENT_FAMILY, limit=most)
+            confirmed = self._confirmed([cell for cells in listings for cell in cells])
+            for fingerprint, cells in zip(part, listings, strict=True):
+                first = [next(confirmed) for _ in cells]
+                found.append(self._up_to(fingerprint, first, cells, most, limit))
+        return found
+
+    def _up_to(
+        self, fingerprint: int, found: list[Document | None], listed: list[Cell], most: int, limit: int | None
+    ) -> list[Document]:
+        """Return the documents of a row up to the limit, reading on behind the first page where that is not enough."""
+        documents = [document for document in found if document is not None]
+        while len(listed) == most and (limit is None or _held(documents, fingerprint) < limit):
+            row, after, most = documents_rowkey(fingerprint), listed[-1].qualifier, min(4 * most, MORE_CELLS)
+            listed = self._store.gateway.cells(row, DOCUMENT_FAMILY, after=after, limit=most)
+            documents += [document for document in self._confirmed(listed) if document is not None]
+        return documents if limit is None else _cut(documents, fingerprint, limit)
+
+    def _confirmed(self, listings: Sequence[Cell]) -> Iterator[Document | None]:
+        """Return what the registers of listed documents say, in their order."""
+        found = self.lookup([cell.qualifier for cell in listings])
+        self._documents += len(found)
+        return iter(found)
+
+    def lookup(self, doc_ids: Sequence[bytes]) -> list[Document | None]:
+        return self._store.lookup(doc_ids)
+
+
+def recorded_ttl_s(gateway: Gateway) -> int | None:
+    """Return what is written of the table's TTL, 0: never; None where nothing is, as release 0.1.0 wrote nothing."""
+    ttl = _record_cells(gateway).get(TTL)
+    return None if ttl is None else int(ttl)
+
+
+def record_ttl(gateway: Gateway, ttl_s: int) -> None:
+    """Write down the table's TTL, 0: never, where something else is written or nothing."""
+    if recorded_ttl_s(gateway) != ttl_s:
+        gateway.put([Put(RECORD_ROWKEY, RECORD_FAMILY, TTL, b"%d" % ttl_s)])
+
+
 def _hidden(gateway: Gateway, part: bytes) -> CorruptionError:
     stamp = datetime.fromtimestamp(server_time(gateway, NOW) / 1_000, UTC)
     return CorruptionError(
@@ -256,7 +349,7 @@ def has_record(gateway: Gateway) -> bool:
 
 
 def _record_cells(gateway: Gateway) -> dict[bytes, bytes]:
-    cells = gateway.get([(RECORD_ROWKEY, part) for part in RECORD_PARTS], RECORD_FAMILY)
+    cells = gateway.get([(RECORD_ROWKEY, part) for part in (*RECORD_PARTS, TTL)], RECORD_FAMILY)
     return {cell.qualifier: cell.value for cell in cells if cell is not None}
 
 

@@ -32,6 +32,7 @@ from hsimhash.store.hbase.pool import Pool
 HBASE: ModuleType = import_module("Hbase_thrift")
 
 _WRITERS = 4  # connections of one `put`: more do not make a gateway faster
+_LANE_SCANS = 2  # at once on one connection
 _GET_ROWS = 32  # in one call, which asks for each column in each row
 _REPLICA = re.compile(rb",\d+_[0-9A-F]{4}\.[0-9a-f]{32}\.\Z")  # how the name of a region's other replica ends
 _NO_ATTRIBUTES: dict[bytes, bytes] = {}
@@ -53,7 +54,7 @@ class Thrift1Gateway(Gateway):
 
     def scan(self, ranges: Sequence[tuple[bytes, bytes]]) -> NDArray[np.uint8]:
         scans = [_RowScan(self._table, start, stop) for start, stop in merged(ranges)]
-        self._pool.run([scan.steps for scan in scans], width=self._width)
+        self._pool.run([scan.steps for scan in scans], width=self._width, depth=_LANE_SCANS)
         joined = b"".join([page for scan in scans for page in scan.pages])
         return np.frombuffer(joined, np.uint8).reshape(-1, ROWKEY_BYTES)
 

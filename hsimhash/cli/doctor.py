@@ -21,12 +21,23 @@ if TYPE_CHECKING:
 @with_settings("store")
 @click.option("--write", "writes", is_flag=True, help="HBase: write a cell to each server too, and delete it.")
 @click.option("--quick", "is_quick", is_flag=True, help="Only whether the index can be read: exit code 0 or 4.")
+@click.option(
+    "--load",
+    "processes",
+    type=click.IntRange(1, 10_000),
+    is_flag=False,
+    flag_value=100,
+    metavar="N",
+    help="HBase: open what N processes would, 100 unless said, and time the last connection.",
+)
 @json_option
-def doctor(settings: Settings, writes: bool, is_quick: bool, as_json: bool) -> ExitCode:
+def doctor(settings: Settings, writes: bool, is_quick: bool, processes: int | None, as_json: bool) -> ExitCode:
     """Look at an index from the outside in, and print a line for each check: ok, warn, or fail, with what to do.
 
     On HBase: each gateway (resolves, connects, which Thrift), the table and its settings, the record, regions, round
-    trips; with --write also a write to each server and its clock. An embedded index: folder, record, writer, disk.
+    trips; with --write also a write to each server and its clock; with --load the connections of many processes. A
+    query waits at most as long as the gateways do: set their hbase.client.operation.timeout and hbase.rpc.timeout near
+    your deadline, 30 s, or calls that nobody waits for hold their threads for 20 minutes. An embedded index: folder, record, writer, disk.
     At the end the settings to paste into hsimhash.yaml.
 
     Exit codes: 0 nothing failed, 4 cannot be reached, 5 no index there, 6 something else failed.
@@ -34,10 +45,11 @@ def doctor(settings: Settings, writes: bool, is_quick: bool, as_json: bool) -> E
     \b
     Example: hsimhash doctor --store hbase://gw1,gw2/crawl:pages
              hsimhash doctor --store hbase://gw1/crawl:pages --quick
+             hsimhash doctor --store hbase://gw1,gw2/crawl:pages --load 200
     """
     refuse_memory(settings)
     found = []
-    for check in _checks(settings, writes=writes, is_quick=is_quick):
+    for check in _checks(settings, writes=writes, is_quick=is_quick, processes=processes):
         found.append(check)
         if not as_json:
             print_line(f"{check.status:4}  {check.name}: {' '.join(check.message.splitlines())}")
@@ -50,11 +62,15 @@ def doctor(settings: Settings, writes: bool, is_quick: bool, as_json: bool) -> E
     return code
 
 
-def _checks(settings: Settings, *, writes: bool, is_quick: bool) -> Iterator[Check]:
+def _checks(settings: Settings, *, writes: bool, is_quick: bool, processes: int | None) -> Iterator[Check]:
     if is_on_hbase(settings):
         from hsimhash.store.hbase.checkup import hbase_checks, quick_checks
 
-        return quick_checks(settings.store) if is_quick else hbase_checks(settings.store, writes=writes)
+        if is_quick:
+            return quick_checks(settings.store)
+        return hbase_checks(settings.store, writes=writes, processes=processes)
+    if processes is not None:
+        raise click.UsageError(f"--load is for an index on HBase, not for {settings.store}")
     from hsimhash.store.checkup import embedded_checks
 
     return embedded_checks(settings.store, Path(settings.store.removeprefix("lmdb://")))

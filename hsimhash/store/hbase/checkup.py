@@ -16,7 +16,9 @@ from hsimhash.store.hbase.admin import Admin
 from hsimhash.store.hbase.connect import ONE, TWO, ask, open_gateway
 from hsimhash.store.hbase.diagnosis import explain
 from hsimhash.store.hbase.gateway import RECORD_FAMILY, Deletion, Gateway, Put
-from hsimhash.store.hbase.store import HBaseStore
+from hsimhash.store.hbase.load import load_checks
+from hsimhash.store.hbase.opening import open_hbase_store
+from hsimhash.store.hbase.store import HBaseStore, recorded_ttl_s
 from hsimhash.store.hbase.table import TableSettings, alter_lines, deviations
 
 WORRYING_SKEW_S, WRONG_SKEW_S = 60.0, 600.0  # the protocol of writing relies on clocks that are right to 10 minutes
@@ -24,8 +26,11 @@ _PROBE = b"doctor"  # the qualifier of a cell that is written and deleted again
 _MANY_REGIONS = 200  # for each server
 
 
-def hbase_checks(url: str, *, writes: bool) -> Iterator[Check]:
-    """Look at everything; what cannot be looked at, because something before it failed, is left out."""
+def hbase_checks(url: str, *, writes: bool, processes: int | None = None) -> Iterator[Check]:
+    """Look at everything; what cannot be looked at, because something before it failed, is left out.
+
+    With `processes`, also at what the connections of so many do to the gateways.
+    """
     address = _impatient(url)
     spoken: dict[Endpoint, int] = {}
     for endpoint in address.gateways:
@@ -36,15 +41,18 @@ def hbase_checks(url: str, *, writes: bool) -> Iterator[Check]:
         yield Check("gateways", "fail", "some speak Thrift1 and some Thrift2; name those of one kind")
         return
     answering = replace(address, gateways=tuple(spoken))
+    if processes is not None:
+        yield from load_checks(answering, processes)
     try:
         with Admin(answering, timeout_s=address.options.timeout_s) as admin:
             yield from _check_table(admin, answering)
+            ttl_s = _told_ttl_s(admin)
         gateway = open_gateway(answering)
     except HsimhashError as error:
         yield Check.failed("table", error)
         return
     try:
-        yield from _check_index(url, gateway, writes=writes)
+        yield from _check_index(url, gateway, ttl_s, writes=writes)
     finally:
         gateway.close()
 
@@ -53,13 +61,8 @@ def quick_checks(url: str) -> Iterator[Check]:
     """Look whether the index can be read through any of the gateways."""
     address = _impatient(url)
     try:
-        with Admin(address, timeout_s=address.options.timeout_s) as admin:
-            admin.check_enabled()
-        gateway = open_gateway(address)
-        try:
-            yield check_record(HBaseStore.open(url, gateway).record)
-        finally:
-            gateway.close()
+        with open_hbase_store(str(address)) as store:
+            yield check_record(store.record)
     except HsimhashError as error:
         yield Check.failed("index", error)
 
@@ -116,10 +119,21 @@ def _line_for(place: str, lines: list[str]) -> str:
     return next(line for line in lines if mark in line)
 
 
-def _check_index(url: str, gateway: Gateway, *, writes: bool) -> Iterator[Check]:
+def _told_ttl_s(admin: Admin) -> int | None:
+    """Return the table's TTL, 0: never; None where who asks is not told."""
+    try:
+        return admin.ttl_s() or 0
+    except StoreUnavailableError:
+        raise
+    except HsimhashError:
+        return None
+
+
+def _check_index(url: str, gateway: Gateway, ttl_s: int | None, *, writes: bool) -> Iterator[Check]:
     try:
         store = HBaseStore.open(url, gateway)
         yield check_record(store.record)
+        yield from check_ttl(gateway, ttl_s)
         yield _check_regions(gateway)
         yield _check_get(gateway)
         yield check_read(store)
@@ -129,6 +143,15 @@ def _check_index(url: str, gateway: Gateway, *, writes: bool) -> Iterator[Check]
             yield check_stamps(gateway)
     except HsimhashError as error:
         yield Check.failed("record" if isinstance(error, (IndexNotFoundError, CorruptionError)) else "index", error)
+
+
+def check_ttl(gateway: Gateway, ttl_s: int | None) -> Iterator[Check]:
+    """Compare the table's TTL with what the record says of it, by which documents added again are kept."""
+    recorded_s = recorded_ttl_s(gateway)
+    if ttl_s is not None and recorded_s != ttl_s:
+        said = "nothing" if recorded_s is None else f"{recorded_s} s"
+        message = f"the table's is {ttl_s} s (0: never), the record says {said}; run 'hsimhash create-table' as it was"
+        yield Check("ttl", "warn", message)
 
 
 def _check_regions(gateway: Gateway) -> Check:

@@ -40,7 +40,7 @@ def open_gateway(address: Address, *, deadline_s: float = DEADLINE_S) -> Gateway
     spoken: list[int] = []
 
     def check(connection: Connection) -> None:
-        found = _ask(connection)
+        found = ask_on(connection)
         if found == TWO and address.scheme == "hbase+thrift1":
             raise StoreUnavailableError("it speaks Thrift2; write hbase:// instead of hbase+thrift1://")
         if found != (spoken or [found])[0]:
@@ -79,10 +79,11 @@ def ask(endpoint: Endpoint, address: Address) -> int:
     """Return which interface a gateway speaks: 1 or 2."""
     connection = Connection(endpoint, address, tls_context(address), timeout_s=address.options.timeout_s)
     try:
-        return _ask(connection)
+        return ask_on(connection)
     finally:
         connection.close()
 
 
-def _ask(connection: Connection) -> int:
+def ask_on(connection: Connection) -> int:
+    """Return which interface the gateway of a connection speaks: 1 or 2."""
     return int(connection.call(THRIFT2.THBaseService, "getThriftServerType"))

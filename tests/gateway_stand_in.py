@@ -1,0 +1,162 @@
+"""A stand-in for a Thrift2 gateway: one socket, a thread for each connection, calls that hang as long as a test wants.
+
+It holds what a table's record, one bucket and one documents row need, and tells how many of its threads are busy.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from types import SimpleNamespace
+from typing import Any
+
+from thriftpy2.protocol import TBinaryProtocol
+from thriftpy2.thrift import TApplicationException, TMessageType
+from thriftpy2.transport import TBufferedTransport, TTransportException
+
+from hsimhash.layout import Layout
+from hsimhash.store import Record
+from hsimhash.store.hbase.idl import THRIFT2
+
+RECORD = Record(Layout.named("10"), {"name": "any"}).to_parts() | {b"ttl": b"0"}
+
+
+class _Wire:
+    def __init__(self, taken: socket.socket) -> None:
+        self._socket = taken
+
+    def read(self, size: int) -> bytes:
+        data = self._socket.recv(size)
+        if not data:
+            raise TTransportException(TTransportException.END_OF_FILE, "closed")
+        return data
+
+    def write(self, data: bytes) -> None:
+        self._socket.sendall(data)
+
+    def flush(self) -> None:
+        pass
+
+
+class StandIn:
+    """A gateway; `hung` has the methods that get no answer now, `*` being all; `refusals` what is answered instead."""
+
+    def __init__(self) -> None:
+        self.hung: set[str] = set()
+        self.refusals: list[str] = []  # methods that fail once each with 'Internal error'
+        self.busy = self.most_busy = self.accepted = 0
+        self.methods: list[str] = []
+        self.rows: list[bytes] = []  # that every scan finds
+        self._changed = threading.Condition()
+        self._is_over = False
+        self._taken: list[socket.socket] = []
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=256)
+        self.port: int = self._listener.getsockname()[1]
+
+    def serve(self) -> None:
+        while True:
+            try:
+                taken, _ = self._listener.accept()
+            except OSError:
+                return
+            with self._changed:
+                self.accepted += 1
+                self._taken.append(taken)
+            threading.Thread(target=self._talk, args=(taken,), daemon=True).start()
+
+    def _talk(self, taken: socket.socket) -> None:
+        protocol = TBinaryProtocol(TBufferedTransport(_Wire(taken)))
+        with taken, suppress(OSError, TTransportException):
+            while True:
+                self._answer(protocol)
+
+    def _answer(self, protocol: Any) -> None:
+        method, _, number = protocol.read_message_begin()
+        arguments = getattr(THRIFT2.THBaseService, f"{method}_args")()
+        arguments.read(protocol)
+        protocol.read_message_end()
+        self._begin(method)
+        try:
+            if method in self.refusals:
+                self.refusals.remove(method)
+                protocol.write_message_begin(method, TMessageType.EXCEPTION, number)
+                TApplicationException(TApplicationException.INTERNAL_ERROR, f"Internal error in {method}").write(
+                    protocol
+                )
+            else:
+                result = getattr(THRIFT2.THBaseService, f"{method}_result")()
+                result.success = getattr(self, method)(arguments)
+                protocol.write_message_begin(method, TMessageType.REPLY, number)
+                result.write(protocol)
+            protocol.write_message_end()
+            protocol.trans.flush()
+        finally:
+            with self._changed:
+                self.busy -= 1
+
+    def _begin(self, method: str) -> None:
+        with self._changed:
+            self.busy += 1
+            self.most_busy = max(self.most_busy, self.busy)
+            self.methods.append(method)
+            self._changed.wait_for(lambda: self._is_over or not self.hung & {method, "*"})
+            if self._is_over:
+                raise ConnectionAbortedError
+
+    def wake(self) -> None:
+        """Answer everything."""
+        with self._changed:
+            self.hung.clear()
+            self._changed.notify_all()
+
+    def getThriftServerType(self, arguments: Any) -> int:
+        return int(THRIFT2.TThriftServerType.TWO)
+
+    def getAllRegionLocations(self, arguments: Any) -> list[Any]:
+        server = THRIFT2.TServerName(hostName="rs", port=16020)
+        return [THRIFT2.THRegionLocation(serverName=server, regionInfo=THRIFT2.THRegionInfo(startKey=b"", endKey=b""))]
+
+    def getScannerResults(self, arguments: Any) -> list[Any]:
+        start, stop = arguments.tscan.startRow, arguments.tscan.stopRow
+        rows = [row for row in self.rows if start <= row < stop]
+        return [THRIFT2.TResult(row=row, columnValues=[]) for row in rows]
+
+    def getMultiple(self, arguments: Any) -> list[Any]:
+        return [self.get(SimpleNamespace(tget=get)) for get in arguments.tgets]
+
+    def get(self, arguments: Any) -> Any:
+        get = arguments.tget
+        qualifiers: Sequence[bytes] = [column.qualifier for column in get.columns or [] if column.qualifier]
+        return THRIFT2.TResult(
+            row=get.row,
+            columnValues=[
+                THRIFT2.TColumnValue(family=b"i", qualifier=name, value=RECORD[name], timestamp=1)
+                for name in qualifiers
+                if name in RECORD
+            ],
+        )
+
+    def close(self) -> None:
+        with self._changed:
+            self._is_over = True
+            self._changed.notify_all()
+            taken = list(self._taken)
+        for one in [self._listener, *taken]:
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+
+@contextmanager
+def stand_in() -> Iterator[StandIn]:
+    """Run a gateway."""
+    gateway = StandIn()
+    thread = threading.Thread(target=gateway.serve, daemon=True)
+    thread.start()
+    try:
+        yield gateway
+    finally:
+        gateway.close()
+        thread.join()

@@ -1,0 +1,312 @@
+"""What a crawler's process does to gateways that hang, end, come back or lose their servers; on stand-ins for them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+import numpy as np
+import pytest
+from gateway_stand_in import StandIn, stand_in
+
+from hsimhash.errors import StoreTimeoutError, StoreUnavailableError
+from hsimhash.rowkey import encode
+from hsimhash.store import open_store
+from hsimhash.store.base import JOB_DEADLINE_S
+from hsimhash.store.hbase import choice
+from hsimhash.store.hbase.address import Address, Endpoint
+from hsimhash.store.hbase.choice import Choice
+from hsimhash.store.hbase.connect import open_gateway
+from hsimhash.store.hbase.connection import Call, Connection
+from hsimhash.store.hbase.gateway import Change
+from hsimhash.store.hbase.idl import THRIFT2
+from hsimhash.store.hbase.pool import Pool
+from hsimhash.store.hbase.store import HBaseStore
+from hsimhash.store.hbase.thrift2 import SINGLE_SCANS, Thrift2Gateway
+
+LIMIT_S = 30.0  # until something must have happened
+SCANS = ["getScannerResults"]
+RANGES = [(bytes([number]), bytes([number, 0])) for number in range(10)]
+
+
+@pytest.fixture
+def gateway() -> Iterator[StandIn]:
+    with stand_in() as one:
+        yield one
+
+
+@pytest.fixture
+def two() -> Iterator[tuple[StandIn, StandIn]]:
+    with stand_in() as one, stand_in() as other:
+        yield one, other
+
+
+def url_of(*gateways: StandIn, options: str = "") -> str:
+    return f"hbase://{','.join(f'127.0.0.1:{one.port}' for one in gateways)}/t?{options or 'connections=8'}"
+
+
+def opened(*gateways: StandIn, options: str = "") -> Thrift2Gateway:
+    found = open_gateway(Address.parse(url_of(*gateways, options=options)))
+    assert isinstance(found, Thrift2Gateway)
+    return found
+
+
+def pool_of(gateway: Thrift2Gateway) -> Pool:
+    return gateway._pool
+
+
+def await_that(is_so: Callable[[], bool]) -> None:
+    end = time.monotonic() + LIMIT_S
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_open_is_one_connection_and_two_calls(gateway: StandIn) -> None:
+    open_store(url_of(gateway)).close()
+    assert gateway.methods == ["getThriftServerType", "getMultiple"]
+    assert gateway.accepted == 1
+
+
+def test_open_ends_within_its_deadline_where_nothing_answers_the_read(gateway: StandIn) -> None:
+    gateway.hung = {"getMultiple", "isTableDisabled"}
+    began = time.monotonic()
+    with pytest.raises(StoreUnavailableError, match="deadline of 1 s"):
+        open_store(url_of(gateway, options="timeout=500ms&deadline=1s"))
+    assert time.monotonic() - began < 10
+
+
+def test_a_query_needs_five_connections_and_one_round(gateway: StandIn) -> None:
+    ours = opened(gateway)
+    ours.scan(RANGES)
+    assert gateway.methods.count("getScannerResults") == 10
+    assert gateway.accepted == 5
+    ours.close()
+
+
+def test_a_query_ends_when_its_time_is_over_and_says_how_far_it_came(gateway: StandIn) -> None:
+    store = open_store(url_of(gateway))
+    gateway.hung = {"getScannerResults"}
+    began = time.monotonic()
+    with (
+        pytest.raises(StoreTimeoutError, match="having read 0 of 2 buckets with 0 rows, and 0 documents"),
+        store.view(timeout_s=0.3) as reader,
+    ):
+        reader.scan([b"12345", b"67890"])
+    assert 0.3 <= time.monotonic() - began < 5
+    gateway.wake()
+    with store.view(timeout_s=LIMIT_S) as reader:
+        assert len(reader.scan([b"12345"])) == 0
+    store.close()
+
+
+def test_an_end_is_kept_however_fast_replies_come(gateway: StandIn) -> None:
+    store = open_store(url_of(gateway))
+    with pytest.raises(StoreTimeoutError, match=r"having read \d+ of \d+ buckets"), store.view(timeout_s=0.3) as reader:
+        while True:
+            reader.scan([b"12345"])
+    store.close()
+
+
+def test_time_outs_hold_at_most_twice_the_connections(gateway: StandIn) -> None:
+    ours = opened(gateway, options="connections=3&timeout=100ms&deadline=500ms")
+    gateway.hung = {"getScannerResults"}
+    for _ in range(3):
+        with pytest.raises(StoreUnavailableError):
+            ours.scan(RANGES)
+    assert gateway.busy == gateway.most_busy == 6
+    gateway.wake()
+    assert len(ours.scan(RANGES)) == 0
+    await_that(lambda: gateway.busy == 0)
+    ours.scan(RANGES)
+    assert len(pool_of(ours)._overdue) == 0
+    ours.close()
+
+
+def test_open_passes_over_a_gateway_that_hangs(two: tuple[StandIn, StandIn]) -> None:
+    two[0].hung = {"*"}
+    for _ in range(4):  # whichever is drawn first
+        began = time.monotonic()
+        ours = opened(*two)
+        assert time.monotonic() - began < 3
+        ours.close()
+
+
+def test_only_the_first_query_waits_for_a_gateway_that_hangs(two: tuple[StandIn, StandIn]) -> None:
+    ours = opened(*two, options="timeout=2s")
+    ours.scan(RANGES)
+    assert {one.accepted for one in two} == {2, 3}
+    two[0].hung = {"*"}
+    ours.scan(RANGES)
+    for _ in range(20):
+        began = time.monotonic()
+        ours.scan(RANGES)
+        assert time.monotonic() - began < 2
+    ours.close()
+
+
+def test_a_gateway_that_works_again_is_tried_beside_the_calls_and_gets_its_share(
+    two: tuple[StandIn, StandIn], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choice, "FIRST_REST_S", 0.1)
+    ours = opened(*two, options="timeout=1s")
+    ours.scan(RANGES)
+    two[0].hung = {"*"}
+    ours.scan(RANGES)
+    before = two[0].accepted
+    await_that(lambda: ours.scan(RANGES).shape == (0, 13) and two[0].accepted == before + 1)  # tried, by one
+    two[0].wake()
+    await_that(lambda: ours.scan(RANGES).shape == (0, 13) and held(ours, two[0]) >= 2)
+    assert abs(held(ours, two[0]) - held(ours, two[1])) <= 1
+    ours.close()
+
+
+def held(ours: Thrift2Gateway, gateway: StandIn) -> int:
+    return sum(one.endpoint.port == gateway.port for one in list(pool_of(ours)._all))
+
+
+def test_a_gateway_that_fails_rests_for_longer_and_longer() -> None:
+    one, other = Endpoint("one", 1), Endpoint("other", 2)
+    gateways = Choice([one, other])
+    rests = []
+    for _ in range(6):
+        gateways.failed(one)
+        standing = gateways._standings[one]
+        rests.append(standing.rests_until_s - time.monotonic())
+        gateways.failed(one)  # what was sent before
+        assert gateways.next() == other
+        assert gateways.to_try() is None
+        standing.rests_until_s = 0.0
+    assert [round(rest) for rest in rests] == [5, 10, 20, 40, 60, 60]
+    assert gateways.to_try() == one
+    assert gateways.to_try() is None  # by one connection at a time
+    gateways.answered(one)
+    assert {gateways.next() for _ in range(100)} == {one, other}
+
+
+def test_processes_begin_at_any_gateway(two: tuple[StandIn, StandIn]) -> None:
+    for _ in range(40):
+        opened(*two).close()
+    assert min(one.accepted for one in two) >= 5  # by chance once in 10 million runs fewer
+
+
+@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")  # what is tested
+def test_forked_children_begin_at_any_gateway(two: tuple[StandIn, StandIn]) -> None:
+    ours = opened(*two)
+    ours.scan(RANGES[:1])
+    for _ in range(40):
+        child = os.fork()
+        if child == 0:
+            try:
+                ours.scan(RANGES[:1])
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+    assert min(one.accepted for one in two) >= 5
+    ours.close()
+
+
+def test_a_refusal_turns_batches_off_for_its_call_alone(gateway: StandIn, caplog: pytest.LogCaptureFixture) -> None:
+    ours = opened(gateway)
+    ranges = [(number.to_bytes(2), number.to_bytes(2) + b"\x00") for number in range(0, 10 * SINGLE_SCANS, 2)]
+    gateway.refusals = SCANS * 2  # a single one is tried again
+    with caplog.at_level(logging.WARNING, "hsimhash"):
+        ours.scan(ranges)
+    assert gateway.methods.count("getScannerResults") == 2 + len(ranges)
+    assert "is made one by one" in caplog.text
+    gateway.methods.clear()
+    ours.scan(ranges)
+    assert gateway.methods.count("getScannerResults") == 1
+    ours.close()
+
+
+def test_a_gateway_that_passes_over_filters_is_asked_for_single_scans_from_then_on(gateway: StandIn) -> None:
+    gateway.rows = [b"\x00\x01" + bytes(11)]  # outside of the ranges
+    ours = opened(gateway)
+    ranges = [(number.to_bytes(2), number.to_bytes(2) + b"\x00") for number in range(0, 10 * SINGLE_SCANS, 2)]
+    ours.scan(ranges)
+    gateway.methods.clear()
+    ours.scan(ranges)
+    assert gateway.methods.count("getScannerResults") == len(ranges)
+    ours.close()
+
+
+def test_an_internal_error_without_a_reason_is_tried_once_more(gateway: StandIn) -> None:
+    ours = opened(gateway)
+    gateway.refusals = ["getMultiple"]
+    assert ours.get([(b"row", b"layout")], b"i") != [None]
+    gateway.refusals = ["checkAndPut"]
+    with pytest.raises(Exception, match="without saying why"):
+        ours.change([Change(b"row", b"d", b"q", None, b"")])
+    assert gateway.methods.count("checkAndPut") == 1
+    ours.close()
+
+
+def test_a_reply_that_drips_ends_with_its_time() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        over = threading.Event()
+
+        def drip() -> None:
+            with listener.accept()[0] as taken, suppress(OSError):
+                taken.sendall(b"\x80\x01\x00\x02\x00\x00\x27\x10")  # a reply, whose name has 10,000 bytes
+                while not over.wait(0.05):
+                    taken.sendall(b"n")
+
+        thread = threading.Thread(target=drip)
+        thread.start()
+        port = listener.getsockname()[1]
+        address = Address.parse(f"hbase://127.0.0.1:{port}/t")
+        connection = Connection(address.gateways[0], address, None, timeout_s=LIMIT_S)
+        began = time.monotonic()
+        connection.send(Call(THRIFT2.THBaseService, "getThriftServerType", ()), 1.0)
+        with pytest.raises(TimeoutError):
+            connection.receive()
+        assert time.monotonic() - began < LIMIT_S / 2
+        over.set()
+        connection.close()
+        thread.join()
+
+
+def test_a_pause_of_ours_between_calls_does_not_count_against_their_deadline(gateway: StandIn) -> None:
+    ours = opened(gateway, options="timeout=10s&deadline=1s")
+    with ours.one_deadline():
+        ours.scan(RANGES)
+        time.sleep(1.2)  # what is tested: a stall
+        gateway.hung = {"getScannerResults"}
+        threading.Timer(0.4, gateway.wake).start()
+        assert len(ours.scan(RANGES)) == 0  # 0.1 s were left of a deadline that ran on
+    ours.close()
+
+
+def test_jobs_wait_longer_unless_the_url_says_otherwise(gateway: StandIn) -> None:
+    for options, deadline_s in (("connections=8", JOB_DEADLINE_S), ("deadline=7s", 7.0)):
+        store = open_store(url_of(gateway, options=options), deadline_s=JOB_DEADLINE_S)
+        assert isinstance(store, HBaseStore)
+        assert isinstance(store.gateway, Thrift2Gateway)
+        assert pool_of(store.gateway).deadline_s == deadline_s
+        store.close()
+
+
+def test_slow_queries_are_logged(gateway: StandIn, caplog: pytest.LogCaptureFixture) -> None:
+    store = open_store(url_of(gateway))
+    gateway.hung = {"getScannerResults"}
+    threading.Timer(1.1, gateway.wake).start()
+    with caplog.at_level(logging.INFO, "hsimhash"), store.view() as reader:
+        reader.scan([b"12345"])
+    assert "took 1." in caplog.text
+    assert "it read 1 of 1 buckets" in caplog.text
+    store.close()
+
+
+def test_the_rows_of_a_stand_in_are_scanned(gateway: StandIn) -> None:
+    store = open_store(url_of(gateway))
+    rows = encode(store.record.layout, np.array([7], np.uint64)).reshape(-1, 13)
+    gateway.rows = [row.tobytes() for row in rows]
+    with store.view() as reader:
+        assert len(reader.scan(store.record.layout.prefixes(7))) == 10
+    store.close()

@@ -111,19 +111,19 @@ class StandIn:
             self.hung.clear()
             self._changed.notify_all()
 
-    def getThriftServerType(self, arguments: Any) -> int:
+    def getThriftServerType(self, arguments: Any) -> int:  # noqa: N802  # Thrift\'s names
         return int(THRIFT2.TThriftServerType.TWO)
 
-    def getAllRegionLocations(self, arguments: Any) -> list[Any]:
+    def getAllRegionLocations(self, arguments: Any) -> list[Any]:  # noqa: N802  # Thrift\'s names
         server = THRIFT2.TServerName(hostName="rs", port=16020)
         return [THRIFT2.THRegionLocation(serverName=server, regionInfo=THRIFT2.THRegionInfo(startKey=b"", endKey=b""))]
 
-    def getScannerResults(self, arguments: Any) -> list[Any]:
+    def getScannerResults(self, arguments: Any) -> list[Any]:  # noqa: N802  # Thrift\'s names
         start, stop = arguments.tscan.startRow, arguments.tscan.stopRow
         rows = [row for row in self.rows if start <= row < stop]
         return [THRIFT2.TResult(row=row, columnValues=[]) for row in rows]
 
-    def getMultiple(self, arguments: Any) -> list[Any]:
+    def getMultiple(self, arguments: Any) -> list[Any]:  # noqa: N802  # Thrift\'s names
         return [self.get(SimpleNamespace(tget=get)) for get in arguments.tgets]
 
     def get(self, arguments: Any) -> Any:

@@ -35,9 +35,8 @@ def doctor(settings: Settings, writes: bool, is_quick: bool, processes: int | No
     """Look at an index from the outside in, and print a line for each check: ok, warn, or fail, with what to do.
 
     On HBase: each gateway (resolves, connects, which Thrift), the table and its settings, the record, regions, round
-    trips; with --write also a write to each server and its clock; with --load the connections of many processes. A
-    query waits at most as long as the gateways do: set their hbase.client.operation.timeout and hbase.rpc.timeout near
-    your deadline, 30 s, or calls that nobody waits for hold their threads for 20 minutes. An embedded index: folder, record, writer, disk.
+    trips; with --write also a write to each server and its clock; with --load the connections of many processes. An
+    embedded index: folder, record, writer, disk.
     At the end the settings to paste into hsimhash.yaml.
 
     Exit codes: 0 nothing failed, 4 cannot be reached, 5 no index there, 6 something else failed.

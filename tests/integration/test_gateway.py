@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import socket
 import subprocess
 import time
@@ -311,10 +312,10 @@ def test_an_interrupted_call_leaves_no_reply_to_the_next(gateway: Gateway, monke
     receive = Connection.receive
     calls = count(1)
 
-    def interrupted(connection: Connection) -> object:
+    def interrupted(connection: Connection, *, end_s: float = math.inf) -> object:
         if next(calls) % 7 == 0:
             raise KeyboardInterrupt
-        return receive(connection)
+        return receive(connection, end_s=end_s)
 
     monkeypatch.setattr(Connection, "receive", interrupted)
     answers = 0

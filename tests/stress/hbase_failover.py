@@ -1,9 +1,15 @@
-"""A region server is killed under processes that query and write: `python -m tests.stress.hbase_failover`.
+"""A master stops and a region server is killed under an index: `python -m tests.stress.hbase_failover`.
 
-HBase over HDFS with two region servers and one default gateway. Until the master has given the lost regions to the
-other server, calls on them wait inside the gateway. Every process must go on by itself, nothing may be lost or wrong,
-and the gateway's threads, one a connection, must not pile up: at no moment more than twice the connections that the
-processes may have.
+HBase over HDFS with two region servers and one default gateway.
+
+| what | what must hold |
+|---|---|
+| the master is stopped (SIGSTOP) | `open`, `query`, `add` work |
+| a region server is killed under processes that query and write | nothing lost, nothing wrong, no error |
+| one is killed under 100 crawlers, a query and an add a second each | none fails |
+
+Until the master has given the lost regions to the other server, calls on them wait inside the gateway. Its threads, one a
+connection, must not pile up: at no moment more than twice the connections that the processes may have.
 """
 
 from __future__ import annotations
@@ -19,11 +25,14 @@ from hsimhash import HSimIndex
 from hsimhash.store.hbase.address import Options
 from tests.bench.conditions import add_scratch_option, print_conditions, scratch_folder
 from tests.hbase_cluster import SESSION_MS, HBaseCluster, cluster
+from tests.stress.hbase_crawlers import PROCESSES, crawlers
 from tests.stress.hbase_crowd import SEED, Crew, Job, add_base, at_work, table, url_of, verdicts
 from tests.stress.hbase_verdict import Outcome
 
 KILLS, QUERIERS, WRITERS = 2, 8, 4
 PEACE_S = 5.0  # before a kill
+OUTAGE_S = 40.0  # by then the regions are at the other server
+OPENED_S = 10.0
 LOOK_S = 0.2  # between two looks at the gateway's connections
 
 
@@ -77,6 +86,44 @@ def kill_region_servers(server: HBaseCluster, kills: int) -> list[Outcome]:
             ]
 
 
+def kill_under_crawlers(server: HBaseCluster, processes: int) -> list[Outcome]:
+    """Kill a region server under processes that query and add, with the default settings."""
+    with table(server) as name, watched(server) as watch:
+        with crawlers(url_of(server.thrift2_port, name), processes, 1.0) as (_, end):
+            time.sleep(PEACE_S)
+            server.kill(server.region_servers[-1])
+            time.sleep(OUTAGE_S)
+            notes = end()
+        server.start_region_server(server.region_servers[-1])
+    errors = [error for one in notes for error in one[4]]
+    most = 2 * Options().connections * processes
+    return [
+        Outcome(
+            not errors and all(one[3] for one in notes),
+            f"a region server killed under {processes} crawlers: {sum(one[3] for one in notes):,} queries and adds, "
+            f"{len(errors)} errors, the slowest query {max(one[2] for one in notes):.1f} s {errors[:2] or ''}",
+        ),
+        Outcome(watch.most <= most, f"at most {watch.most} connections at the gateway, allowed {most}"),
+    ]
+
+
+def stop_master(server: HBaseCluster) -> Outcome:
+    """Open, query and add while the master does nothing."""
+    with table(server) as name:
+        server.pause("master")
+        try:
+            began = time.monotonic()
+            with HSimIndex.open(url_of(server.thrift2_port, name)) as index:
+                index.add(7, "seven")
+                found = [match.doc_id for match in index.query(7)]
+            took_s = time.monotonic() - began
+        finally:
+            server.resume("master")
+    return Outcome(
+        found == ["seven"] and took_s < OPENED_S, f"the master stopped: open, add and query took {took_s:.2f} s"
+    )
+
+
 def _kill_once(server: HBaseCluster, crew: Crew, number: int) -> float:
     time.sleep(PEACE_S)
     name = server.region_servers[number % len(server.region_servers)]
@@ -91,11 +138,16 @@ def _kill_once(server: HBaseCluster, crew: Crew, number: int) -> float:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--kills", type=int, default=KILLS, metavar="N", help=f"how many, by default {KILLS}")
+    parser.add_argument("--processes", type=int, default=PROCESSES, metavar="N", help=f"by default {PROCESSES}")
     add_scratch_option(parser)
     arguments = parser.parse_args()
     print_conditions("failover", packages=["thriftpy2"], seed=SEED, kills=arguments.kills, session_ms=SESSION_MS)
     with scratch_folder(arguments.scratch) as folder, cluster(folder / "hbase") as server:
-        outcomes = kill_region_servers(server, arguments.kills)
+        outcomes = [
+            stop_master(server),
+            *kill_region_servers(server, arguments.kills),
+            *kill_under_crawlers(server, arguments.processes),
+        ]
     for one in outcomes:
         one.print()
     return 0 if all(one.is_right for one in outcomes) else 1

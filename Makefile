@@ -71,6 +71,7 @@ stress-hbase: $(VENV)/.test
 	$(BIN)/python -m tests.stress.hbase_live
 	$(BIN)/python -m tests.stress.hbase_faults
 	$(BIN)/python -m tests.stress.hbase_kills
+	$(BIN)/python -m tests.stress.hbase_crawlers
 
 stress-tests: $(VENV)/.test
 	$(BIN)/python -m tests.stress.under_load --tests '$(TESTS)'

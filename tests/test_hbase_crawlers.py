@@ -7,6 +7,7 @@ import os
 import socket
 import threading
 import time
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -14,20 +15,26 @@ from contextlib import suppress
 import numpy as np
 import pytest
 from gateway_stand_in import StandIn, stand_in
+from hbase_model import Cluster, ModelGateway
 
 from hsimhash.errors import StoreTimeoutError, StoreUnavailableError
+from hsimhash.layout import Layout
 from hsimhash.rowkey import encode
-from hsimhash.store import open_store
+from hsimhash.store import Record, open_store
 from hsimhash.store.base import JOB_DEADLINE_S
 from hsimhash.store.hbase import choice
 from hsimhash.store.hbase.address import Address, Endpoint
+from hsimhash.store.hbase.batches import ScanBatch
+from hsimhash.store.hbase.checkup import check_ttl
 from hsimhash.store.hbase.choice import Choice
 from hsimhash.store.hbase.connect import open_gateway
 from hsimhash.store.hbase.connection import Call, Connection
-from hsimhash.store.hbase.gateway import Change
+from hsimhash.store.hbase.gateway import Change, Region
 from hsimhash.store.hbase.idl import THRIFT2
+from hsimhash.store.hbase.load import load_checks
 from hsimhash.store.hbase.pool import Pool
-from hsimhash.store.hbase.store import HBaseStore
+from hsimhash.store.hbase.protocol import Times
+from hsimhash.store.hbase.store import HBaseStore, record_ttl
 from hsimhash.store.hbase.thrift2 import SINGLE_SCANS, Thrift2Gateway
 
 LIMIT_S = 30.0  # until something must have happened
@@ -311,3 +318,58 @@ def test_the_rows_of_a_stand_in_are_scanned(gateway: StandIn) -> None:
     with store.view() as reader:
         assert len(reader.scan(store.record.layout.prefixes(7))) == 10
     store.close()
+
+
+def test_a_reader_takes_the_ttl_from_the_record_and_an_old_record_is_asked_about_once() -> None:
+    url, gateway, asked = "hbase://model/t", ModelGateway(Cluster()), list[int]()
+    HBaseStore.create(url, gateway, Record(Layout.named("4"), {"name": "any"}))
+
+    def ask() -> Times:
+        asked.append(1)
+        return Times(ttl_s=99)
+
+    old = HBaseStore.open(url, gateway, times=ask)
+    assert not asked
+    assert (old.times.ttl_s, old.times.ttl_s, len(asked)) == (99, 99, 1)
+    for ttl_s, expected in ((86_400, 86_400), (0, None)):
+        record_ttl(gateway, ttl_s)
+        assert HBaseStore.open(url, gateway, times=ask).times.ttl_s == expected
+    assert len(asked) == 1
+
+
+def test_the_doctor_compares_the_ttl_with_the_record() -> None:
+    gateway = ModelGateway(Cluster())
+    assert [check.status for check in check_ttl(gateway, 0)] == ["warn"]
+    record_ttl(gateway, 50)
+    assert [check.status for check in check_ttl(gateway, 60)] == ["warn"]
+    assert list(check_ttl(gateway, 50)) == list(check_ttl(gateway, None)) == []
+
+
+def test_the_doctor_opens_what_many_processes_would(gateway: StandIn) -> None:
+    address = Address.parse(url_of(gateway, options="connections=4&timeout=200ms"))
+    assert [check.status for check in load_checks(address, 20)] == ["ok", "ok"]
+    assert gateway.accepted == 80
+    gateway.hung = {"*"}
+    size, load = load_checks(address, 300)
+    assert (size.status, load.status) == ("warn", "fail")
+    assert "does not answer connection 1 of" in load.message
+    assert "-w 4000" in load.message
+
+
+def regions(count: int, servers: int) -> list[Region]:
+    starts = [b"", *(bytes([256 * number // count]) for number in range(1, count))]
+    return [Region(start, b"", f"rs{number % servers}") for number, start in enumerate(starts)]
+
+
+def test_a_batch_is_as_wide_as_there_are_servers_and_visits_them_in_turn() -> None:
+    ranges = [(number.to_bytes(2), number.to_bytes(2) + b"\x00") for number in range(0, 1 << 16, 64)]
+    for count, servers in ((1, 1), (16, 2), (128, 8)):
+        batch = ScanBatch.of(ranges, regions(count, servers))
+        assert batch is not None
+        assert batch.width == 4 * servers
+        assert sorted(one for group in batch.groups for one in group) == ranges
+        starts = [region.start for region in regions(count, servers)]
+        of_server = [(bisect_right(starts, group[0][0]) - 1) % servers for group in batch.groups]
+        assert of_server == [number % servers for number in range(len(of_server))]
+    assert ScanBatch.of(ranges, regions(256, 2)) is not None
+    assert ScanBatch.of(ranges[::2], regions(256, 2)) is None  # two ranges a region: single scans are faster

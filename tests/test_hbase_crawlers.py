@@ -22,7 +22,6 @@ from hsimhash.layout import Layout
 from hsimhash.rowkey import encode
 from hsimhash.store import Record, open_store
 from hsimhash.store.base import JOB_DEADLINE_S
-from hsimhash.store.hbase import choice
 from hsimhash.store.hbase.address import Address, Endpoint
 from hsimhash.store.hbase.batches import ScanBatch
 from hsimhash.store.hbase.checkup import check_ttl
@@ -37,7 +36,7 @@ from hsimhash.store.hbase.protocol import Times
 from hsimhash.store.hbase.store import HBaseStore, record_ttl
 from hsimhash.store.hbase.thrift2 import SINGLE_SCANS, Thrift2Gateway
 
-LIMIT_S = 30.0  # until something must have happened
+LIMIT_S = 60.0  # until something must have happened
 SCANS = ["getScannerResults"]
 RANGES = [(bytes([number]), bytes([number, 0])) for number in range(10)]
 
@@ -84,9 +83,9 @@ def test_open_is_one_connection_and_two_calls(gateway: StandIn) -> None:
 def test_open_ends_within_its_deadline_where_nothing_answers_the_read(gateway: StandIn) -> None:
     gateway.hung = {"getMultiple", "isTableDisabled"}
     began = time.monotonic()
-    with pytest.raises(StoreUnavailableError, match="deadline of 1 s"):
-        open_store(url_of(gateway, options="timeout=500ms&deadline=1s"))
-    assert time.monotonic() - began < 10
+    with pytest.raises(StoreUnavailableError, match="deadline of 3 s"):
+        open_store(url_of(gateway, options="timeout=2s&deadline=3s"))
+    assert time.monotonic() - began < LIMIT_S / 2
 
 
 def test_a_query_needs_five_connections_and_one_round(gateway: StandIn) -> None:
@@ -122,9 +121,9 @@ def test_an_end_is_kept_however_fast_replies_come(gateway: StandIn) -> None:
 
 
 def test_time_outs_hold_at_most_twice_the_connections(gateway: StandIn) -> None:
-    ours = opened(gateway, options="connections=3&timeout=100ms&deadline=500ms")
+    ours = opened(gateway, options="connections=3&timeout=1s&deadline=3s")
     gateway.hung = {"getScannerResults"}
-    for _ in range(3):
+    for _ in range(2):
         with pytest.raises(StoreUnavailableError):
             ours.scan(RANGES)
     assert gateway.busy == gateway.most_busy == 6
@@ -140,35 +139,37 @@ def test_open_passes_over_a_gateway_that_hangs(two: tuple[StandIn, StandIn]) -> 
     two[0].hung = {"*"}
     for _ in range(4):  # whichever is drawn first
         began = time.monotonic()
-        ours = opened(*two)
-        assert time.monotonic() - began < 3
+        ours = opened(*two, options="timeout=20s")
+        assert time.monotonic() - began < 15
         ours.close()
 
 
 def test_only_the_first_query_waits_for_a_gateway_that_hangs(two: tuple[StandIn, StandIn]) -> None:
-    ours = opened(*two, options="timeout=2s")
+    ours = opened(*two, options="timeout=5s")
     ours.scan(RANGES)
     assert {one.accepted for one in two} == {2, 3}
     two[0].hung = {"*"}
     ours.scan(RANGES)
+    before = two[0].accepted
     for _ in range(20):
         began = time.monotonic()
         ours.scan(RANGES)
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 4
+    assert two[0].accepted - before <= 1  # which no query waits for
     ours.close()
 
 
 def test_a_gateway_that_works_again_is_tried_beside_the_calls_and_gets_its_share(
-    two: tuple[StandIn, StandIn], monkeypatch: pytest.MonkeyPatch
+    two: tuple[StandIn, StandIn],
 ) -> None:
-    monkeypatch.setattr(choice, "FIRST_REST_S", 0.1)
-    ours = opened(*two, options="timeout=1s")
+    ours = opened(*two, options="timeout=2s")
     ours.scan(RANGES)
     two[0].hung = {"*"}
     ours.scan(RANGES)
-    before = two[0].accepted
-    await_that(lambda: ours.scan(RANGES).shape == (0, 13) and two[0].accepted == before + 1)  # tried, by one
     two[0].wake()
+    before = two[0].accepted
+    ours.scan(RANGES)
+    assert two[0].accepted == before  # it rests
     await_that(lambda: ours.scan(RANGES).shape == (0, 13) and held(ours, two[0]) >= 2)
     assert abs(held(ours, two[0]) - held(ours, two[1])) <= 1
     ours.close()
@@ -346,9 +347,9 @@ def test_the_doctor_compares_the_ttl_with_the_record() -> None:
 
 
 def test_the_doctor_opens_what_many_processes_would(gateway: StandIn) -> None:
-    address = Address.parse(url_of(gateway, options="connections=4&timeout=200ms"))
-    assert [check.status for check in load_checks(address, 20)] == ["ok", "ok"]
-    assert gateway.accepted == 80
+    address = Address.parse(url_of(gateway, options="connections=4&timeout=3s"))
+    assert next(load_checks(address, 20)).status == "ok"
+    assert "80 connections at once, all answered" in list(load_checks(address, 20))[1].message
     gateway.hung = {"*"}
     size, load = load_checks(address, 300)
     assert (size.status, load.status) == ("warn", "fail")

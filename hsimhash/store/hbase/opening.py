@@ -80,13 +80,14 @@ def open_hbase_store(url: str, *, exclusive: bool = False, deadline_s: float = D
 
 
 def _open(url: str, address: Address, gateway: Gateway, *, exclusive: bool) -> HBaseStore:
-    times = partial(_asked_times, address)
-    try:
-        with gateway.ending(address.options.timeout_s):
-            return HBaseStore.open(url, gateway, times=times, exclusive=exclusive)
-    except StoreTimeoutError:
-        _explain(address)
-        return HBaseStore.open(url, gateway, times=times, exclusive=exclusive)
+    read = partial(HBaseStore.open, url, gateway, times=partial(_asked_times, address), exclusive=exclusive)
+    with gateway.one_deadline():
+        try:
+            with gateway.ending(address.options.timeout_s):
+                return read()
+        except StoreTimeoutError:
+            _explain(address)
+            return read()
 
 
 def _explain(address: Address) -> None:

@@ -159,6 +159,22 @@ def test_only_the_first_query_waits_for_a_gateway_that_hangs(two: tuple[StandIn,
     ours.close()
 
 
+def test_callers_with_little_time_leave_a_gateway_that_hangs_as_well(two: tuple[StandIn, StandIn]) -> None:
+    store = open_store(url_of(*two))
+    for _ in range(3):
+        store.scan([bytes([number]) * 5 for number in range(10)])
+    two[0].hung = {"*"}
+    errors = 0
+    for _ in range(20):
+        try:
+            with store.view(timeout_s=2) as reader:
+                reader.scan([bytes([number]) * 5 for number in range(10)])
+        except StoreTimeoutError:
+            errors += 1
+    assert errors <= 1
+    store.close()
+
+
 def test_a_gateway_that_works_again_is_tried_beside_the_calls_and_gets_its_share(
     two: tuple[StandIn, StandIn],
 ) -> None:

@@ -1,8 +1,9 @@
 """Which of several gateways the next connection goes to.
 
 A gateway that failed is left alone for longer and longer, and is then tried by one connection that no call waits for,
-as long as another gateway works. Of those that work the one with the fewest connections of this process is next, drawn
-by lot among equals: so many processes spread over all gateways from their first connection on.
+as long as another gateway works; one that owes replies for which nobody waits any more comes after the others. Of
+those that work the one with the fewest connections of this process is next, drawn by lot among equals: so many
+processes spread over all gateways from their first connection on.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ FIRST_REST_S, LONGEST_REST_S = 5.0, 60.0  # how long a gateway that failed is le
 @dataclass(slots=True)
 class _Standing:
     connections: int = 0
+    overdue: int = 0  # kept aside: replies that nobody waits for any more
     failures: int = 0  # since it last answered
     rests_until_s: float = 0.0
     is_tried: bool = False  # by a connection that no call waits for
@@ -33,18 +35,22 @@ class Choice:
 
     def next(self) -> Endpoint:
         """Return the gateway for the next connection; where none works, the one that has rested longest."""
-        rests = {gateway: one.rests_until_s if one.failures else 0.0 for gateway, one in self._standings.items()}
-        least = min((rests[gateway], one.connections) for gateway, one in self._standings.items())
-        ready = [gateway for gateway, one in self._standings.items() if (rests[gateway], one.connections) == least]
+        ranks = {
+            gateway: (one.rests_until_s if one.failures else 0.0, one.overdue, one.connections)
+            for gateway, one in self._standings.items()
+        }
+        least = min(ranks.values())
+        ready = [gateway for gateway, rank in ranks.items() if rank == least]
         return secrets.choice(ready)  # not `random`: forked children would all draw the same
 
     def works(self, gateway: Endpoint) -> bool:
-        """Whether the gateway has not failed since it last answered."""
-        return not self._standings[gateway].failures
+        """Whether the gateway has not failed since it last answered, and owes no reply."""
+        one = self._standings[gateway]
+        return not one.failures and not one.overdue
 
     def has_other(self, gateway: Endpoint) -> bool:
         """Whether another gateway works."""
-        return any(not one.failures for other, one in self._standings.items() if other != gateway)
+        return any(self.works(other) for other in self._standings if other != gateway)
 
     def to_try(self) -> Endpoint | None:
         """Return a gateway that has rested and is to be tried beside the calls, and note that this is done."""
@@ -78,7 +84,11 @@ class Choice:
         """Count a connection no more."""
         self._standings[gateway].connections -= 1
 
+    def owes(self, gateway: Endpoint, replies: int) -> None:
+        """Count connections that are kept aside, or, below zero, are no more."""
+        self._standings[gateway].overdue += replies
+
     def is_crowded(self, gateway: Endpoint) -> bool:
         """Whether a connection would better be made anew, to a gateway that works and has at least two fewer."""
         most = self._standings[gateway].connections - 2
-        return any(not one.failures and one.connections <= most for one in self._standings.values())
+        return any(self.works(other) and one.connections <= most for other, one in self._standings.items())

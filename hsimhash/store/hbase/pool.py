@@ -187,6 +187,7 @@ class Pool:
         """Let go of overdue connections whose gateway has done with the call, and of those that idled too long."""
         for connection in [one for one in self._overdue if not one.is_quiet]:
             self._overdue.remove(connection)
+            self._choice.owes(connection.endpoint, -1)
             connection.close()
         while self._idle and self._idle[0].is_stale:
             self._let_go(self._idle.pop(0))
@@ -313,6 +314,7 @@ class Pool:
                 connection.close()
             else:
                 self._overdue.add(connection)
+                self._choice.owes(connection.endpoint, 1)
             self._changed.notify()
 
     def close(self) -> None:

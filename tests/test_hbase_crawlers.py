@@ -388,5 +388,6 @@ def test_a_batch_is_as_wide_as_there_are_servers_and_visits_them_in_turn() -> No
         starts = [region.start for region in regions(count, servers)]
         of_server = [(bisect_right(starts, group[0][0]) - 1) % servers for group in batch.groups]
         assert of_server == [number % servers for number in range(len(of_server))]
+    assert ScanBatch.of(ranges, []) is None
     assert ScanBatch.of(ranges, regions(256, 2)) is not None
     assert ScanBatch.of(ranges[::2], regions(256, 2)) is None  # two ranges a region: single scans are faster

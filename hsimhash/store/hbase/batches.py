@@ -40,6 +40,8 @@ class ScanBatch:
     @classmethod
     def of(cls, ranges: Sequence[Range], regions: Sequence[Region]) -> ScanBatch | None:
         """Return the scans of many ranges; None where each range is better scanned by itself."""
+        if not regions:  # there is no table, as a scan will say
+            return None
         starts = [region.start for region in regions]
         by_server: dict[str, list[list[Range]]] = {}
         for place, group in groupby(ranges, lambda one: max(bisect_right(starts, one[0]) - 1, 0)):

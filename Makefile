@@ -72,6 +72,7 @@ stress-hbase: $(VENV)/.test
 	$(BIN)/python -m tests.stress.hbase_faults
 	$(BIN)/python -m tests.stress.hbase_kills
 	$(BIN)/python -m tests.stress.hbase_crawlers
+	$(BIN)/python -m tests.stress.hbase_failover
 
 stress-tests: $(VENV)/.test
 	$(BIN)/python -m tests.stress.under_load --tests '$(TESTS)'

@@ -8,8 +8,8 @@ HBase over HDFS with two region servers and one default gateway.
 | a region server is killed under processes that query and write | nothing lost, nothing wrong, no error |
 | one is killed under 100 crawlers, a query and an add a second each | none fails |
 
-Until the master has given the lost regions to the other server, calls on them wait inside the gateway. Its threads, one a
-connection, must not pile up: at no moment more than twice the connections that the processes may have.
+Until the master has given the lost regions to the other server, calls on them wait inside the gateway. Its threads, one
+for each connection, must not pile up: at no moment more than twice the connections that the processes may have.
 """
 
 from __future__ import annotations

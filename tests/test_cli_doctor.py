@@ -7,7 +7,7 @@ import yaml
 from command_line import make_index, run
 from tcp_proxy import refusing_port
 
-from hsimhash.store.locks import WRITER_LOCK, WriterLock
+from hsimhash.store.locks import WRITER_LOCK, wait_for_lock
 
 
 def test_a_sound_index_is_well_and_its_settings_can_be_pasted(tmp_path: Path) -> None:
@@ -25,7 +25,7 @@ def test_a_sound_index_is_well_and_its_settings_can_be_pasted(tmp_path: Path) ->
 
 def test_who_writes_is_named(tmp_path: Path) -> None:
     url = make_index(tmp_path)
-    with WriterLock(tmp_path / "index" / WRITER_LOCK).held(1):
+    with wait_for_lock(tmp_path / "index" / WRITER_LOCK, 1):
         assert "is writing; others that write wait" in run("doctor", "--store", url).stdout
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from command_line import make_index, on_terminal, run
 
-from hsimhash.store.locks import WRITER_LOCK, WriterLock
+from hsimhash.store.locks import WRITER_LOCK, wait_for_lock
 
 
 def test_an_index_goes_with_its_folder(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_nobody_to_ask_is_misuse_and_a_no_leaves_the_index(tmp_path: Path) -> No
 
 def test_an_index_that_is_being_written_stays(tmp_path: Path) -> None:
     url = make_index(tmp_path)
-    with WriterLock(tmp_path / "index" / WRITER_LOCK).held(1):
+    with wait_for_lock(tmp_path / "index" / WRITER_LOCK, 1):
         result = run("drop-table", "--yes", "--store", url, "--lock-timeout", "0.1")
     assert result.exit_code == 4
     assert "is writing" in result.stderr

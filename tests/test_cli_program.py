@@ -21,7 +21,7 @@ from hsimhash.cli.console import iso_time, size
 from hsimhash.cli.exits import ExitCode, exit_code_of, message_of
 from hsimhash.cli.program import COMMANDS
 from hsimhash.settings import SettingsError
-from hsimhash.store.environment import WRITER_LOCK, WriterLock
+from hsimhash.store.locks import WRITER_LOCK, wait_for_lock
 
 OPENING = [  # commands that need an index, complete but for it
     ("query", "1"),
@@ -184,7 +184,7 @@ def test_verbose_error_has_a_traceback_others_have_none() -> None:
 
 def test_index_that_another_process_writes_is_told_with_its_holder(tmp_path: Path) -> None:
     url = make_index(tmp_path)
-    with WriterLock(tmp_path / "index" / WRITER_LOCK).held(0):
+    with wait_for_lock(tmp_path / "index" / WRITER_LOCK, 0):
         process = own_process("remove", "a", "--yes", "--store", url, "--lock-timeout", "0.1", stderr=subprocess.PIPE)
         _, told = process.communicate()
     assert process.returncode == ExitCode.STORE_UNREACHABLE

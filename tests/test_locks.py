@@ -10,11 +10,11 @@ import pytest
 
 from hsimhash.errors import StoreBusyError
 from hsimhash.load.folder import FolderLock
-from hsimhash.store.locks import WriterLock
+from hsimhash.store.locks import wait_for_lock
 
 LOCKS: dict[str, Callable[[Path], AbstractContextManager[object]]] = {
     "job": FolderLock,
-    "writer": lambda path: WriterLock(path).held(0.01),
+    "writer": lambda path: wait_for_lock(path, 0.01),
 }
 lock_kinds = pytest.mark.parametrize("lock", LOCKS.values(), ids=LOCKS)
 

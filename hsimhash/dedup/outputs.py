@@ -26,7 +26,7 @@ from typing import BinaryIO
 
 from hsimhash.errors import HsimhashError, StoreBusyError
 from hsimhash.store.files import sync_file, sync_folder
-from hsimhash.store.locks import LockFile
+from hsimhash.store.locks import HeldLock, holder_of, take_lock
 
 STATS, REPORT = "stats.json", "report.html"
 KEEP, DROP = "keep.txt", "drop.txt"
@@ -46,7 +46,7 @@ class OutputFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.new = path / _NEW
-        self._lock = LockFile(path / _LOCK)
+        self._lock: HeldLock | None = None
         self._is_half_done = False
 
     @classmethod
@@ -70,13 +70,15 @@ class OutputFolder:
     def _take(self, *, overwrite: bool) -> None:
         if self.path.exists() and not self.path.is_dir():
             raise ValueError(f"{self.path} is no folder; choose another name for the results")
-        is_unfinished = self._lock.path.exists()
+        is_unfinished = (self.path / _LOCK).exists()
         if not overwrite and not is_unfinished:
             self._refuse_results(NAMES)
         self.path.mkdir(parents=True, exist_ok=True)
-        if not self._lock.take():
+        self._lock = take_lock(self.path / _LOCK)
+        if self._lock is None:
             raise StoreBusyError(
-                f"process {self._lock.holder()} works in {self.path}; wait for it to end, or choose another folder"
+                f"process {holder_of(self.path / _LOCK)} works in {self.path}; wait for it to end, or choose another "
+                f"folder"
             )
         try:
             if not overwrite:
@@ -96,8 +98,9 @@ class OutputFolder:
     def _leave(self) -> None:
         shutil.rmtree(self.new, ignore_errors=True)
         if not self._is_half_done:
-            self._lock.path.unlink(missing_ok=True)
-        self._lock.release()
+            (self.path / _LOCK).unlink(missing_ok=True)
+        if self._lock is not None:
+            self._lock.close()
 
     def _refuse_results(self, names: Sequence[str]) -> None:
         found = [name for name in names if (self.path / name).exists()]

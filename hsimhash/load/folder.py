@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hsimhash.errors import CorruptionError, StoreBusyError, StoreUnavailableError
 from hsimhash.store.files import sync_folder
-from hsimhash.store.locks import LockFile
+from hsimhash.store.locks import HeldLock, holder_of, take_lock
 
 
 class Listing:
@@ -68,26 +68,29 @@ class FolderLock:
     """The right to work in a folder, for one process at a time. A context manager."""
 
     def __init__(self, path: Path) -> None:
-        self._file = LockFile(path)
+        self.path = path
+        self._lock: HeldLock | None = None
 
     def __enter__(self) -> FolderLock:
-        if not self._file.take():
+        self._lock = take_lock(self.path)
+        if self._lock is None:
             raise StoreBusyError(
-                f"process {self._file.holder()} works on the same job ({self._file.path}); wait for it to end, or "
+                f"process {holder_of(self.path)} works on the same job ({self.path}); wait for it to end, or "
                 f"choose another folder with --job"
             )
         return self
 
     def verify(self) -> None:
         """Raise `StoreBusyError` if the file was deleted or replaced, so that another process may hold the new one."""
-        if not self._file.is_in_place():
+        if self._lock is None or not self._lock.is_in_place():
             raise StoreBusyError(
-                f"{self._file.path} was deleted while this process was at work, so another may work on the same job; "
+                f"{self.path} was deleted while this process was at work, so another may work on the same job; "
                 f"what was acknowledged is kept: the same command goes on"
             )
 
     def __exit__(self, *exc_info: object) -> None:
-        self._file.release()
+        if self._lock is not None:
+            self._lock.close()
 
 
 def write_json(path: Path, data: Mapping[str, object]) -> None:

@@ -13,16 +13,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from hsimhash.rowkey import FINGERPRINT_BYTES, PREFIX_BYTES, SEGMENT_BYTES
 from hsimhash.store.base import CheckReport, Progress
 from hsimhash.store.embedded import EmbeddedStore, Rows, digest, document_key, listed_id, pack, page, unpack_register
+from hsimhash.store.files import verify_pages
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
     import lmdb
 
 PAGE_ROWS = 20_000  # rows read in one transaction; bounds memory, and how long a writer waits
@@ -41,28 +41,32 @@ class _Audit:
         self.problems = self.leftovers = self.repaired = 0
         self.examples: list[str] = []
         names = ("register", "documents", "drawers")
-        store.environment.verify_pages(*names)
-        with store.environment.read() as transaction:
-            counts = [transaction.stat(store.environment.databases[name])["entries"] for name in names]
+        with store.view() as view:
+            verify_pages(view.transaction, *(view.databases[name] for name in names))
+            counts = [view.transaction.stat(view.databases[name])["entries"] for name in names]
         self.registers, self.listings, self.drawer_rows = counts
         self.total = self.listings + self.drawer_rows
 
     def run(self) -> CheckReport:
-        begun = self.store.environment.last_transaction()
+        begun = self.store.last_transaction()
         confirmed = self._check_listings()
         # The counts tell that every register is listed only if nobody wrote meanwhile.
-        if confirmed < self.registers or self.store.environment.last_transaction() != begun:
+        if confirmed < self.registers or self.store.last_transaction() != begun:
             self._check_registers()
         self._check_drawer_rows()
         return CheckReport(
             self.registers, self.drawer_rows, self.problems, self.leftovers, self.repaired, tuple(self.examples)
         )
 
-    def _transaction(self) -> AbstractContextManager[lmdb.Transaction]:
-        """A page is read, and mended, in one transaction."""
+    @contextmanager
+    def _transaction(self) -> Iterator[lmdb.Transaction]:
+        """Give a transaction: a page is read, and mended, in one."""
         if self.is_repair:
-            return self.store.environment.write(self.store.lock_timeout_s)
-        return self.store.environment.read()
+            with self.store.write() as transaction:
+                yield transaction
+        else:
+            with self.store.view() as view:
+                yield view.transaction
 
     def _problem(self, text: str, *, is_leftover: bool = False) -> bool:
         """Count what was found; return whether to mend it."""

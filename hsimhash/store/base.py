@@ -145,6 +145,10 @@ class BulkLoad(Protocol):
     def __exit__(self, *exc_info: object) -> None: ...
 
 
+class StopAskedError(Exception):
+    """The `stop` that a call was given asked to end; nothing was written."""
+
+
 class Reader(ABC):
     """The reads that a query makes: buckets, the documents of the near fingerprints, registers."""
 
@@ -192,13 +196,17 @@ class Store(Reader, AbstractContextManager["Store"]):
         """
 
     @abstractmethod
-    def writing(self) -> AbstractContextManager[None]:
+    def writing(self, *, stop: Callable[[], bool] | None = None) -> AbstractContextManager[object]:
         """Keep other processes and threads from writing during the block, where the store can; reentrant.
 
         On HBase it does nothing: its writers never wait for each other.
 
+        Args:
+            stop: asked again and again while another writes.
+
         Raises:
             StoreBusyError: another writer held the index too long.
+            StopAskedError: `stop` asked to end.
         """
 
     @abstractmethod
@@ -259,7 +267,11 @@ class Store(Reader, AbstractContextManager["Store"]):
         raise self._lacks("bulk load", folder)
 
     def compact(self) -> tuple[int, int]:
-        """Rewrite the storage without free space; return its bytes before and after."""
+        """Rewrite the storage without free space; return its bytes before and after.
+
+        Raises:
+            StoreBusyError: others have it open.
+        """
         raise self._lacks("compaction")
 
     def backup(self, target: Path) -> None:

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from hsimhash.layout import Drawer
 from hsimhash.rowkey import FINGERPRINT_BYTES, PREFIX_BYTES
-from hsimhash.store.base import Progress
+from hsimhash.store.base import Progress, StopAskedError
 from hsimhash.store.damage import DamagedRowError
 from hsimhash.store.embedded import (
     DIGEST_BYTES,
@@ -82,17 +82,20 @@ class SortedRuns(RunFolder):
         """Bring all runs into the index; see `BulkLoad.merge`."""
         if not self._runs:
             return 0
-        with run_errors(self.folder), self._store.environment.locked(self._store.lock_timeout_s):
-            return _Merge(self._store, self._runs, self._token, progress, stop).run()
+        try:
+            with run_errors(self.folder), self._store.writing(stop=stop):
+                return _Merge(self._store, self._runs, self._token, progress, stop).run()
+        except StopAskedError:
+            return None
 
     def delete(self) -> None:
         """Remove the runs, and before them what the index remembers of their merge."""
-        environment, key = self._store.environment, _state_key(self._token)
-        with environment.read() as transaction:
-            is_remembered = transaction.get(key, db=environment.databases["record"]) is not None
+        key = _state_key(self._token)
+        with self._store.view() as view:
+            is_remembered = view.transaction.get(key, db=view.databases["record"]) is not None
         if is_remembered:
-            with environment.write(self._store.lock_timeout_s) as transaction:
-                transaction.delete(key, db=environment.databases["record"])
+            with self._store.write() as transaction:
+                transaction.delete(key, db=self._store.environment.databases["record"])
         super().delete()
 
 
@@ -105,10 +108,6 @@ def _all_written(consumed_and_added: tuple[int, int]) -> None:
 
 def _state_key(token: str) -> bytes:
     return f"load:{token}".encode()
-
-
-class _StopAskedError(Exception):
-    """`stop` asked to end between two commits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,11 +152,11 @@ class _Merge:
         # Each document is written as a listing, as its drawer rows and as a register.
         self.total = self.documents * (2 + len(store.record.layout.drawers))
 
-    def run(self) -> int | None:
+    def run(self) -> int:
         stored = self._stored()
         if stored is not None and stored.stage == _DONE:
             return stored.added
-        if stored is not None and (stored.data, stored.transaction) == self.store.environment.last_transaction():
+        if stored is not None and (stored.data, stored.transaction) == self.store.last_transaction():
             reached, self.added = stored, stored.added
         else:
             if stored is not None:
@@ -169,10 +168,7 @@ class _Merge:
             reached = _State("documents", b"", self.added, len(self.runs), "")
             with self._commit(reached.stage, reached.after):
                 pass
-        try:
-            self._write_from(reached)
-        except _StopAskedError:
-            return None
+        self._write_from(reached)
         return self.added
 
     def _write_from(self, reached: _State) -> None:
@@ -190,16 +186,16 @@ class _Merge:
 
     def _stored(self) -> _State | None:
         """Return how far an earlier merge of the same runs came."""
-        with self.store.environment.read() as transaction:
-            stored = transaction.get(self.state_key, db=self.store.environment.databases["record"])
+        with self.store.view() as view:
+            stored = view.transaction.get(self.state_key, db=view.databases["record"])
         state = _State.from_json(stored) if stored else None
         return state if state is not None and state.runs == len(self.runs) else None
 
     @contextmanager
     def _commit(self, stage: str, after: bytes) -> Iterator[lmdb.Transaction]:
         """Give a write transaction that also records how far the merge came."""
-        with self.store.environment.write(self.store.lock_timeout_s) as transaction:
-            data = self.store.environment.data_name
+        with self.store.write() as transaction:
+            data = self.store.data_file()
             state = _State(stage, after, self.added, len(self.runs), data, transaction.id())
             transaction.put(self.state_key, state.to_json(), db=self.store.environment.databases["record"])
             yield transaction
@@ -209,7 +205,7 @@ class _Merge:
         if self.progress is not None:
             self.progress(self.done, self.total)
         if self.stop is not None and not is_last and self.stop():
-            raise _StopAskedError
+            raise StopAskedError("asked to end between two commits")
 
     # Stage 1.
 
@@ -244,11 +240,11 @@ class _Merge:
         """Whether each register differs from what the index has."""
         packed = registers.tobytes()
         keys = [packed[at : at + DIGEST_BYTES] for at in range(0, len(packed), REGISTER.itemsize)]
-        with self.store.environment.read() as transaction:
-            database = self.store.environment.databases["register"]
-            if not transaction.stat(database)["entries"]:
+        with self.store.view() as view:
+            database = view.databases["register"]
+            if not view.transaction.stat(database)["entries"]:
                 return np.ones(len(registers), np.bool_)
-            stored = dict(transaction.cursor(database).getmulti(keys))
+            stored = dict(view.transaction.cursor(database).getmulti(keys))
         new = registers["fingerprint"].tolist()
         is_change = [
             key not in stored or unpack_register(stored[key])[0] != fingerprint

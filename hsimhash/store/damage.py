@@ -42,14 +42,19 @@ def as_our_error(path: Path, error: lmdb.Error | OSError | DamagedRowError) -> H
     if isinstance(error, (*_CORRUPT, DamagedRowError)):
         return damaged(path, error)
     if isinstance(error, lmdb.DiskError) or getattr(error, "errno", None) == errno.ENOSPC or is_full(path):
-        return StoreUnavailableError(
-            f"no space left on the disk of index {path}; nothing of this write was stored: free some space and go on"
-        )
+        return no_space(path)
     if isinstance(error, lmdb.ReadonlyError):
         return StoreUnavailableError(f"index {path} cannot be written: its folder is read-only")
     if isinstance(error, OSError):
         return StoreUnavailableError(f"index {path}: {error.strerror or error} ({error.filename or path})")
     return StoreUnavailableError(f"index {path}: {error}")
+
+
+def no_space(path: Path) -> StoreUnavailableError:
+    """Return what to raise where the disk of the index `path` is full."""
+    return StoreUnavailableError(
+        f"no space left on the disk of index {path}; nothing of this write was stored: free some space and go on"
+    )
 
 
 def is_full(path: Path) -> bool:

@@ -13,18 +13,26 @@ All numbers big-endian; first seen in ms since 1970. Every write is one transact
 
 from __future__ import annotations
 
-import shutil
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+import itertools
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import lmdb
 import numpy as np
 from numpy.typing import NDArray
 
-from hsimhash.errors import IndexExistsError, StoreClosedError
+from hsimhash.errors import (
+    IndexExistsError,
+    LayoutMismatchError,
+    StoreBusyError,
+    StoreClosedError,
+    StoreTimeoutError,
+    StoreUnavailableError,
+)
 from hsimhash.rowkey import FINGERPRINT_BYTES, PREFIX_BYTES, ROWKEY_BYTES, encode
 from hsimhash.store import environment as lmdb_environment
 from hsimhash.store import files
@@ -41,12 +49,9 @@ from hsimhash.store.base import (
     last_occurrences,
     mark_key,
 )
-from hsimhash.store.damage import DamagedRowError, damaged, lmdb_errors
-
-if TYPE_CHECKING:
-    import lmdb
-
-    from hsimhash.store.environment import Environment
+from hsimhash.store.damage import DamagedRowError, as_our_error, damaged, lmdb_errors
+from hsimhash.store.environment import Environment
+from hsimhash.store.locks import WRITER_LOCK, held_here, lock_data, users_of, wait_for_lock
 
 DIGEST_BYTES = 16
 KEY_BYTES = 511  # LMDB's longest key
@@ -55,6 +60,8 @@ WHOLE_ID_BYTES = KEY_BYTES - FINGERPRINT_BYTES - 1  # so that only cut keys have
 _NUMBER_BYTES = 8
 _HEAD_BYTES = FINGERPRINT_BYTES + CUT_ID_BYTES
 _PAGE_DOCUMENTS = 10_000
+_SCANS_AT_ONCE = 10_000  # buckets read, and
+_LISTED_AT_ONCE = 256  # listings read, between two looks at the clock
 
 
 def digest(doc_id: bytes) -> bytes:
@@ -102,75 +109,183 @@ def unpack_register(value: bytes) -> tuple[int, int]:
     return int.from_bytes(value[:_NUMBER_BYTES], "big"), int.from_bytes(value[_NUMBER_BYTES:], "big")
 
 
+class View(Reader):
+    """One state of an index, in a read transaction; see `Store.view`. A class: a generator would cost a query more."""
+
+    __slots__ = ("_deadline", "_environment", "_store", "_timeout_s", "databases", "transaction")
+
+    def __init__(self, store: EmbeddedStore, timeout_s: float | None) -> None:
+        self._store = store
+        self._timeout_s = timeout_s
+        self._deadline = None if timeout_s is None else time.monotonic() + timeout_s
+
+    def __enter__(self) -> View:
+        self._environment = environment = self._store.environment
+        try:
+            self.transaction = environment.env.begin()
+        except lmdb.Error as error:
+            raise self._store.as_our_error(error, environment) from error
+        self.databases = environment.databases
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        environment = self._environment
+        if not environment.has_lock_file and self.transaction.id() != environment.env.info()["last_txnid"]:
+            self.transaction.abort()
+            raise StoreUnavailableError(
+                f"index {environment.path} was written while it was read from a read-only mount, where nobody can mark "
+                f"what is being read; try again, mount it writable, or read a backup"
+            ) from error
+        if not environment.is_over:  # in a forked child it is the parent's
+            self.transaction.abort()
+        if isinstance(error, (lmdb.Error, OSError, DamagedRowError)):
+            raise self._store.as_our_error(error, environment) from error
+
+    def scan(self, prefixes: Sequence[bytes]) -> NDArray[np.uint8]:
+        cursor = self.transaction.cursor(self.databases["drawers"])
+        parts = []
+        for start in range(0, len(prefixes), _SCANS_AT_ONCE):
+            self._check_time(f"{start:,} of {len(prefixes):,} buckets")
+            part = prefixes[start : start + _SCANS_AT_ONCE]
+            parts.append(cursor.getmulti(part, dupdata=True, dupfixed_bytes=FINGERPRINT_BYTES, keyfixed=True))
+        rows = parts[0] if len(parts) == 1 else b"".join(parts)
+        return np.frombuffer(rows, np.uint8).reshape(-1, ROWKEY_BYTES)
+
+    def documents(self, fingerprints: Sequence[int], limit: int | None = None) -> list[list[Document]]:
+        listing = self.transaction.cursor(self.databases["documents"])
+        return [self._documents_of(listing, fingerprint, limit) for fingerprint in fingerprints]
+
+    def lookup(self, doc_ids: Sequence[bytes]) -> list[Document | None]:
+        return [self.confirmed(doc_id) for doc_id in doc_ids]
+
+    def confirmed(self, doc_id: bytes) -> Document | None:
+        """Return what the register says of a document."""
+        value = self.transaction.get(digest(doc_id), db=self.databases["register"])
+        return Document(decode_id(doc_id), *unpack_register(value)) if value is not None else None
+
+    def _documents_of(self, listing: lmdb.Cursor, fingerprint: int, limit: int | None) -> list[Document]:
+        """Return the confirmed documents of a fingerprint, as far as the limit-th that its register has there."""
+        packed, found, wanted, head = pack(fingerprint), [], limit, b""
+        is_there = listing.set_range(packed)
+        for number in itertools.count():
+            if number % _LISTED_AT_ONCE == 0:
+                self._check_time(f"{number:,} documents of fingerprint {fingerprint:016x}")
+            if not is_there:
+                break
+            key, value = listing.item()
+            # Ids that the key cuts are in order only up to the cut, so those with one beginning are all read.
+            if not key.startswith(packed) or (wanted == 0 and key[:_HEAD_BYTES] != head):
+                break
+            document = self.confirmed(listed_id(key, value))
+            if document is not None:
+                found.append(document)
+                if wanted and document.fingerprint == fingerprint:
+                    wanted, head = wanted - 1, key[:_HEAD_BYTES]
+            is_there = listing.next()
+        found.sort()
+        return found if limit is None else _up_to(found, fingerprint, limit)
+
+    def _check_time(self, reached: str) -> None:
+        if self._deadline is not None and time.monotonic() >= self._deadline:
+            raise StoreTimeoutError(
+                f"index {self._environment.path}: the {self._timeout_s:g} s allowed are over; the query had read "
+                f"{reached}"
+            )
+
+
 class EmbeddedStore(Store):
     """The index in folder `path`; see the module's text and `Store`.
 
     Args:
         url: `lmdb://…`, for messages.
         path: the index's folder.
-        lock_timeout_s: how long a write waits for another writer, in seconds.
+        lock_timeout_s: how long a write waits for another writer, and opening for a compaction, in seconds.
     """
 
     def __init__(self, url: str, path: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -> None:
         self.url = url
-        self._closing = threading.Lock()
         self.lock_timeout_s = lock_timeout_s
-        self._environment: Environment | None = lmdb_environment.acquire(path)
+        self._is_closed = False
+        self._environment = lmdb_environment.acquire(path, self, lock_timeout_s)
         self.path = self._environment.path  # absolute: the process may change its folder
         try:
-            self.record = self._read_record()
-        except BaseException:
+            self.record = Record.from_parts(self._environment.record_parts)
+        except ValueError as error:
             self.close()
-            raise
+            raise damaged(self.path, f"it has no readable record ({error})") from error
 
     @classmethod
     def create(cls, url: str, path: Path, record: Record, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -> EmbeddedStore:
         """Make an empty index; `IndexExistsError` where there is one."""
         try:
-            files.create_files(path, record.to_parts())
+            files.create_files(path, record.to_parts(), lock_timeout_s=lock_timeout_s)
         except FileExistsError as error:
             raise IndexExistsError(f"there is an index at {path} already; open it, or choose another place") from error
         return cls(url, path, lock_timeout_s=lock_timeout_s)
 
     @property
     def environment(self) -> Environment:
-        """The process's environment for this index; `StoreClosedError` after `close`."""
-        if self._environment is None:
+        """The process's environment for this index, opened again after a fork; `StoreClosedError` after `close`."""
+        environment = self._environment
+        return self._opened_again(environment) if environment.is_over or self._is_closed else environment
+
+    def _opened_again(self, old: Environment) -> Environment:
+        if self._is_closed:
             raise StoreClosedError(f"{self.url} was closed; open it again")
-        return self._environment
+        new = lmdb_environment.acquire(self.path, self, self.lock_timeout_s)
+        if new.record_parts != old.record_parts:
+            lmdb_environment.release(new, self)
+            raise LayoutMismatchError(f"another index was made at {self.path} since this one was opened; open it again")
+        self._environment = new
+        return new
 
-    def _read_record(self) -> Record:
-        try:
-            return Record.from_parts(self.environment.record_parts)
-        except ValueError as error:
-            raise damaged(self.path, f"it has no readable record ({error})") from error
+    def as_our_error(self, error: lmdb.Error | OSError | DamagedRowError, environment: Environment) -> Exception:
+        """Return what to raise for an error of LMDB in this store."""
+        if environment.is_over:
+            return StoreClosedError(f"{self.url} was closed, or compacted, in another thread during this call")
+        return as_our_error(self.path, error)
 
-    def view(self, *, timeout_s: float | None = None) -> AbstractContextManager[Reader]:  # noqa: ARG002
-        _ = self.environment  # a closed index says so
-        return nullcontext(self)
+    def view(self, *, timeout_s: float | None = None) -> View:
+        return View(self, timeout_s)
 
-    def writing(self) -> AbstractContextManager[None]:
-        return self.environment.locked(self.lock_timeout_s)
+    def writing(self, *, stop: Callable[[], bool] | None = None) -> AbstractContextManager[object]:
+        if self.environment.is_read_only:
+            raise StoreUnavailableError(f"index {self.path} cannot be written: its data file is read-only")
+        path = self.path / WRITER_LOCK
+        if held_here(path) is not None:
+            return nullcontext()
+        with lmdb_errors(self.path):
+            return wait_for_lock(path, self.lock_timeout_s, stop)
+
+    def verify_lock(self) -> None:
+        """Raise `StoreBusyError` if the file of the writer's lock was deleted or replaced while this thread writes."""
+        lock = held_here(self.path / WRITER_LOCK)
+        if lock is None or not lock.is_in_place():
+            raise StoreBusyError(
+                f"{self.path / WRITER_LOCK} was deleted while this process was writing, so another may write too; what "
+                f"was not yet acknowledged is not stored: try again, and leave that file alone"
+            )
+
+    @contextmanager
+    def write(self) -> Iterator[lmdb.Transaction]:
+        """Give a write transaction under the writer's lock; durable when the block ends, undone when it raises."""
+        with lmdb_errors(self.path), self.writing(), self.environment.begin_write() as transaction:
+            yield transaction
+            self.verify_lock()
 
     def scan(self, prefixes: Sequence[bytes]) -> NDArray[np.uint8]:
-        environment = self.environment
-        with environment.read() as transaction:
-            cursor = transaction.cursor(environment.databases["drawers"])
-            rows = cursor.getmulti(prefixes, dupdata=True, dupfixed_bytes=FINGERPRINT_BYTES, keyfixed=True)
-        return np.frombuffer(rows, np.uint8).reshape(-1, ROWKEY_BYTES)
+        with self.view() as view:
+            return view.scan(prefixes)
 
     def documents(self, fingerprints: Sequence[int], limit: int | None = None) -> list[list[Document]]:
-        environment = self.environment
-        with environment.read() as transaction:
-            listing = transaction.cursor(environment.databases["documents"])
-            register = environment.databases["register"]
-            return [_documents_of(transaction, listing, register, fingerprint, limit) for fingerprint in fingerprints]
+        with self.view() as view:
+            return view.documents(fingerprints, limit)
 
     def lookup(self, doc_ids: Sequence[bytes]) -> list[Document | None]:
-        environment = self.environment
-        with environment.read() as transaction:
-            register = environment.databases["register"]
-            return [_confirmed(transaction, register, doc_id) for doc_id in doc_ids]
+        with self.view() as view:
+            return view.lookup(doc_ids)
+
+    # The locks of a write are held by `with` itself, not by a generator's: a signal may come before that goes on.
 
     def insert(
         self,
@@ -180,10 +295,11 @@ class EmbeddedStore(Store):
         *,
         mark: Mark | None = None,
     ) -> int:
-        environment, last = self.environment, last_occurrences(doc_ids)
+        last = last_occurrences(doc_ids)
         if not last and mark is None:
+            self.environment  # noqa: B018 (a closed index says so)
             return 0
-        with environment.write(self.lock_timeout_s) as transaction:
+        with lmdb_errors(self.path), self.writing(), self.environment.begin_write() as transaction:
             rows = Rows(self, transaction)
             new = []
             for position in last:
@@ -196,17 +312,17 @@ class EmbeddedStore(Store):
                 new.append((doc_id, fingerprint, int(first_seen[position])))
             rows.put(new)
             if mark is not None:
-                transaction.put(mark.key, mark.value, db=environment.databases["record"])
+                transaction.put(mark.key, mark.value, db=self.environment.databases["record"])
+            self.verify_lock()
         return len(new)
 
     def marked(self, token: str) -> int:
-        environment = self.environment
-        with environment.read() as transaction:
-            return int(transaction.get(mark_key(token), b"0", db=environment.databases["record"]))
+        with self.view() as view:
+            return int(view.transaction.get(mark_key(token), b"0", db=view.databases["record"]))
 
     def remove(self, doc_ids: Sequence[bytes], *, before: int | None = None) -> int:
         removed = 0
-        with self.environment.write(self.lock_timeout_s) as transaction:
+        with lmdb_errors(self.path), self.writing(), self.environment.begin_write() as transaction:
             rows = Rows(self, transaction)
             for doc_id in doc_ids:
                 register = rows.get_register(doc_id)
@@ -214,20 +330,21 @@ class EmbeddedStore(Store):
                     rows.unlist(doc_id, register[0])
                     rows.delete_register(doc_id)
                     removed += 1
+            self.verify_lock()
         return removed
 
     def count(self) -> int:
-        with self.environment.read() as transaction:
-            return int(transaction.stat(self.environment.databases["register"])["entries"])
+        with self.view() as view:
+            return int(view.transaction.stat(view.databases["register"])["entries"])
 
     def walk(self) -> Iterator[list[Document]]:
-        self.environment.verify_pages("documents")
+        with self.view() as view:
+            files.verify_pages(view.transaction, view.databases["documents"])
         after = b""
         while True:
-            with self.environment.read() as transaction:
-                rows = page(transaction, self.environment.databases["documents"], after, _PAGE_DOCUMENTS)
-                register = self.environment.databases["register"]
-                found = [_confirmed(transaction, register, listed_id(key, value)) for key, value in rows]
+            with self.view() as view:
+                rows = page(view.transaction, view.databases["documents"], after, _PAGE_DOCUMENTS)
+                found = [view.confirmed(listed_id(key, value)) for key, value in rows]
             if not rows:
                 return
             # A document that moved meanwhile is listed where its register says; here it would be told twice.
@@ -249,16 +366,13 @@ class EmbeddedStore(Store):
         return SortedRuns(self, folder)
 
     def describe(self) -> dict[str, object]:
-        environment = self.environment
-        with environment.read() as transaction:
-            stats = {
-                name: transaction.stat(environment.databases[name]) for name in ("drawers", "documents", "register")
-            }
+        with self.view() as view:
+            stats = {name: view.transaction.stat(view.databases[name]) for name in ("drawers", "documents", "register")}
         bytes_of = {
             f"{name}_bytes": stat["psize"] * (stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"])
             for name, stat in stats.items()
         }
-        file_bytes = environment.file_bytes()
+        file_bytes = self.file_bytes()
         return {
             "path": str(self.path),
             "drawer_rows": stats["drawers"]["entries"],
@@ -267,41 +381,72 @@ class EmbeddedStore(Store):
             "free_bytes": max(0, file_bytes - sum(bytes_of.values())),
         }
 
-    def compact(self) -> tuple[int, int]:
+    def last_transaction(self) -> tuple[str, int]:
+        """Return what tells the data file from another, and the number of its last committed transaction."""
         environment = self.environment
-        with environment.locked(self.lock_timeout_s):
-            data = files.new_data_file(self.path)
-            before = environment.file_bytes()
-            try:
-                environment.copy(data)
-            except BaseException:
-                files.delete_files(data)
-                raise
-            # From here on the copy may be in force, whatever interrupts; if it is not, the next compaction deletes it.
-            with lmdb_errors(self.path):
-                files.replace_data(self.path, data)
-            after = environment.file_bytes()
-        return before, after
+        with lmdb_errors(self.path):
+            return self.data_file(), int(environment.env.info()["last_txnid"])
+
+    def data_file(self) -> str:
+        """Return what tells the data file from the one that a compaction puts in its place."""
+        return str(os.fstat(self.environment.lock.fileno()).st_ino)
+
+    def file_bytes(self) -> int:
+        """Return the size of the data file."""
+        return os.fstat(self.environment.lock.fileno()).st_size
+
+    def compact(self) -> tuple[int, int]:
+        """See `Store.compact`; calls of other threads through this store wait for it."""
+        with lmdb_errors(self.path), self.writing():
+            lmdb_environment.close_alone(self.environment)
+            with self._data_alone():
+                return self._rewrite()
+
+    def _data_alone(self) -> AbstractContextManager[object]:
+        data = self.path / files.DATA
+        lock = lock_data(data, is_shared=False)
+        if lock is None:
+            pids = ", ".join(map(str, users_of(data))) or "unknown, perhaps in another container"
+            raise StoreBusyError(
+                f"index {self.path} is in use by other processes ({pids}), and 'compact' needs it alone; nothing was "
+                f"changed: end them, and try again"
+            )
+        return lock
+
+    def _rewrite(self) -> tuple[int, int]:
+        data, new = self.path / files.DATA, files.new_data_file(self.path)
+        before = data.stat().st_size
+        env = files.open_lmdb(data.resolve(), is_read_only=True, has_lock=False)
+        try:
+            databases = files.open_databases(env, create=False)
+            with env.begin() as transaction:
+                files.copy_rows(transaction, databases, new)
+        finally:
+            env.close()
+        files.replace_data(self.path, new)
+        return before, data.stat().st_size
 
     def backup(self, target: Path) -> None:
         with lmdb_errors(target):
-            target.mkdir(parents=True, exist_ok=True)
+            made = files.make_folder(target)
             if any(target.iterdir()):
                 raise IndexExistsError(f"{target} is not empty; give a new folder for the backup")
             data = files.new_data_file(target)
             try:
-                self.environment.copy(data)
-                (target / files.DATA_LINK).symlink_to(data.name)
+                with self.view() as view:
+                    files.copy_rows(view.transaction, view.databases, data)
+                data.rename(target / files.DATA)
+                (target / WRITER_LOCK).touch()
                 files.sync_folder(target)
             except BaseException:
-                shutil.rmtree(target)
+                with suppress(OSError):  # somebody has put files in
+                    for folder in made:
+                        folder.rmdir()
                 raise
 
     def close(self) -> None:
-        with self._closing:
-            environment, self._environment = self._environment, None
-        if environment is not None:
-            lmdb_environment.release(environment)
+        self._is_closed = True
+        lmdb_environment.release(self._environment, self)
 
 
 class Rows:
@@ -362,34 +507,6 @@ def page(transaction: lmdb.Transaction, database: object, after: bytes, most: in
     if not cursor.set_range(after + b"\x00" if after else b"\x00"):
         return []
     return [row for row, _ in zip(cursor.iternext(), range(most), strict=False)]
-
-
-def _confirmed(transaction: lmdb.Transaction, register: object, doc_id: bytes) -> Document | None:
-    value = transaction.get(digest(doc_id), db=register)
-    return Document(decode_id(doc_id), *unpack_register(value)) if value is not None else None
-
-
-def _documents_of(
-    transaction: lmdb.Transaction, listing: lmdb.Cursor, register: object, fingerprint: int, limit: int | None
-) -> list[Document]:
-    """Return the confirmed documents listed under a fingerprint, as far as the limit-th that its register has there."""
-    packed, found, wanted, head = pack(fingerprint), [], limit, b""
-    is_there = listing.set_range(packed)
-    while is_there:
-        key, value = listing.item()
-        if not key.startswith(packed):
-            break
-        # Ids that the key cuts are in order only up to the cut, so those with one beginning are all read.
-        if wanted == 0 and key[:_HEAD_BYTES] != head:
-            break
-        document = _confirmed(transaction, register, listed_id(key, value))
-        if document is not None:
-            found.append(document)
-            if wanted and document.fingerprint == fingerprint:
-                wanted, head = wanted - 1, key[:_HEAD_BYTES]
-        is_there = listing.next()
-    found.sort()
-    return found if limit is None else _up_to(found, fingerprint, limit)
 
 
 def _up_to(documents: list[Document], fingerprint: int, limit: int) -> list[Document]:

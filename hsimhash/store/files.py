@@ -2,171 +2,48 @@
 
 | file in the index's folder | what |
 |---|---|
-| `data.mdb` | link to the data file in force; `compact` replaces it in one step |
-| `data-….mdb`, `data-….mdb-lock` | LMDB's data and lock files |
-| `writer.lock` | held by the process that writes (flock); holds its pid |
-| `writer.queue` | held by the process that is next, so that one that writes without pause starves nobody |
+| `data.mdb` | LMDB's data file; locked (flock) by all who have the index open, shared, and by `compact`, alone |
+| `data.mdb-lock` | LMDB's lock file |
+| `writer.lock` | locked by the process that writes; holds its pid |
+| `data-….mdb` | a data file that is being made; what a kill left is deleted by the next `compact` |
 | `jobs/` | job folders of `hsimhash ingest` |
+
+In an index of release 0.1.0 `data.mdb` is a link to a `data-….mdb`, until it is compacted.
 """
 
 from __future__ import annotations
 
 import itertools
 import os
+import re
 import shutil
-import stat
-import sys
 import time
+from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 
 import lmdb
 
 from hsimhash.errors import CorruptionError, IndexNotFoundError, StoreUnavailableError
-from hsimhash.store.damage import DamagedRowError, damaged
-from hsimhash.store.locks import WRITER_LOCK, WRITER_QUEUE, WriterLock
+from hsimhash.store.damage import DamagedRowError, is_full, no_space
+from hsimhash.store.locks import WRITER_LOCK, wait_for_lock
 
-DATA_LINK = "data.mdb"
+DATA = "data.mdb"
 JOBS = "jobs"
 MAP_BYTES = 1 << 40  # address space, not disk: the file grows as it is written
 MAX_READERS = 1024  # simultaneous readers, over all processes
 EMPTY_INDEX_BYTES = 1 << 16
-ROWS_AT_ONCE = 50_000  # of a copy, in one transaction; bounds memory, and how long other threads wait
+ROWS_AT_ONCE = 50_000  # of a copy, in one transaction; bounds memory
 DATABASES: dict[str, dict[str, bool]] = {
     "record": {},
     "drawers": {"dupsort": True, "dupfixed": True},
     "documents": {},
     "register": {},
 }
-
-# LMDB's data format 1, on 64-bit machines: offsets within a meta page, and within the entry of a named database.
-_ROOTS_IN_META = 80, 128
-_TXNID_IN_META = 144
-_ROOT_IN_DB = 40
-_NO_PAGE = (1 << 64) - 1
-
-
-@dataclass(frozen=True, slots=True)
-class Linked:
-    """The data file that an index's link names; `identity` is its device and inode."""
-
-    path: Path
-    identity: tuple[int, int]
-    size: int
-
-
-@dataclass(frozen=True, slots=True)
-class OpenFiles:
-    """LMDB's environment on a data file, and what tells whether its files are still the index's own.
-
-    Args:
-        env: the environment.
-        name: the data file's name.
-        link: the link that named it.
-        lock: LMDB's lock file; empty where it has none.
-        identity: the data file's device and inode, the lock file's inode.
-        is_read_only: nobody can write here.
-    """
-
-    env: lmdb.Environment
-    name: str
-    link: str
-    lock: str
-    identity: tuple[int, int, int]
-    is_read_only: bool
-
-    def are_in_force(self) -> bool:
-        """Whether the index still has these files; `OSError` where one of them is gone."""
-        # On every call: os.stat takes half the time of Path.stat.
-        data = os.stat(self.link)  # noqa: PTH116
-        return self.identity == (data.st_dev, data.st_ino, _inode(self.lock))
-
-
-def _inode(lock: str) -> int:
-    return os.stat(lock).st_ino if lock else 0  # noqa: PTH116
-
-
-def linked_data(folder: Path) -> Linked | None:
-    """Return the data file that the link names; None for no such file."""
-    link = folder / DATA_LINK
-    while True:
-        data = Path(os.path.realpath(link))
-        try:
-            found = data.lstat()
-            if stat.S_ISLNK(found.st_mode):  # the link itself, made again meanwhile: LMDB must not be given its name
-                continue
-        except FileNotFoundError:
-            if os.path.realpath(link) == str(data):
-                return None
-            continue  # replaced meanwhile
-        return Linked(data, (found.st_dev, found.st_ino), found.st_size)
-
-
-def open_in_force(folder: Path) -> OpenFiles:
-    """Open the data file that the link names; again if a compaction replaces it meanwhile."""
-    while True:
-        linked = linked_data(folder)
-        if linked is None:
-            refuse_lost_link(folder)
-            raise IndexNotFoundError(
-                f"no index at {folder}; make one with 'hsimhash create-table --store lmdb://{folder}'"
-            )
-        if linked.size == 0:
-            raise damaged(folder, f"{linked.path.name} is empty")
-        opened = _open_linked(folder, linked)
-        if opened is not None:
-            return opened
-
-
-def _open_linked(folder: Path, linked: Linked) -> OpenFiles | None:
-    """Open a data file; None where it is no longer the one that the link names."""
-    data = linked.path
-    is_read_only = not (os.access(data, os.W_OK) and os.access(folder, os.W_OK))
-    # Without a lock file a reader sees pages that a writer uses again, so only where nobody can write.
-    has_lock = not os.statvfs(folder).f_flag & os.ST_RDONLY
-    lock = f"{data}-lock" if has_lock else ""
-    try:
-        env = open_lmdb(data, is_read_only=is_read_only, has_lock=has_lock)
-        lock_inode = _inode(lock)
-    except (lmdb.Error, OSError):
-        if linked_data(folder) == linked:
-            raise
-        return None
-    try:
-        is_in_force = _is_in_force(folder, linked, env)
-    except BaseException:
-        env.close()
-        raise
-    if not is_in_force:
-        env.close()
-        return None
-    identity = (*linked.identity, lock_inode)
-    return OpenFiles(env, data.name, str(folder / DATA_LINK), lock, identity, is_read_only)
-
-
-def _is_in_force(folder: Path, linked: Linked, env: lmdb.Environment) -> bool:
-    """Whether a data file that was just opened is still the one that the link names; it must be whole."""
-    after = linked_data(folder)
-    if after is None or (after.path, after.identity) != (linked.path, linked.identity):
-        _delete_if_made_again(linked)
-        return False
-    try:
-        if is_cut_off(linked.path, env):
-            raise damaged(folder, f"{linked.path.name} is cut off")
-    except FileNotFoundError:  # replaced this very moment
-        return False
-    return True
-
-
-def _delete_if_made_again(linked: Linked) -> None:
-    """Delete what LMDB made, empty, where a compaction had deleted the data file before it was opened."""
-    with suppress(FileNotFoundError):
-        found = linked.path.stat()
-        if (found.st_dev, found.st_ino) != linked.identity and found.st_size <= EMPTY_INDEX_BYTES:
-            delete_files(linked.path)
+_MADE = re.compile(r"data-\d+-[0-9a-f]+\.mdb(-lock)?")
+_OF_0_1_0 = ("writer.queue",)
 
 
 def open_lmdb(
@@ -189,109 +66,116 @@ def open_lmdb(
     )
 
 
-def new_data_file(path: Path) -> Path:
-    """Return a name for a data file in folder `path` that no process uses."""
-    return path / f"data-{os.getpid()}-{time.time_ns():x}.mdb"
-
-
-def create_files(path: Path, fill: dict[bytes, bytes]) -> None:
-    """Make an empty index in folder `path`, its record filled; other processes see all of it or nothing.
-
-    Raises:
-        FileExistsError: an index is there.
-    """
-    link = path / DATA_LINK
-    if link.exists():
-        raise FileExistsError(path)
-    refuse_lost_link(path)
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        data = new_data_file(path)
-        _create_data(data, fill)
-    except (lmdb.Error, OSError) as error:
-        raise StoreUnavailableError(f"cannot make an index in {path}: {error}") from error
-    try:
-        link.symlink_to(data.name)
-    except FileExistsError:
-        delete_files(data)
-        raise
-    except OSError as error:
-        raise StoreUnavailableError(f"cannot make an index in {path}: {error}") from error
-    sync_folder(path)
-
-
-def refuse_lost_link(path: Path) -> None:
-    """Raise `CorruptionError` where a folder has an index's data, or a link to some, but the link leads nowhere."""
-    link = path / DATA_LINK
-    # What a killed creation leaves is smaller than any index with documents.
-    found = [data.name for data in path.glob("data-*.mdb") if data.stat().st_size > EMPTY_INDEX_BYTES]
-    if found:
-        raise CorruptionError(
-            f"index {path} is damaged: {DATA_LINK}, the link to its data file, is missing; found {', '.join(found)}: "
-            f"'ln -s {found[0]} {link}' puts it back"
-        )
-    if link.is_symlink():
-        raise CorruptionError(
-            f"index {path} is damaged: {DATA_LINK} names {link.readlink()}, which is missing; restore a backup, or "
-            f"remove the folder to begin anew"
-        )
-
-
-def is_cut_off(data: Path, env: lmdb.Environment) -> bool:
-    """Whether a root page of the data file lies beyond its end, as after a copy that was broken off.
-
-    Reading a page that is not there would end the process by SIGBUS. The last page that LMDB counts says nothing: pages
-    that a transaction took and gave back are never written.
-    """
-    page_bytes, size = env.stat()["psize"], data.stat().st_size
-    roots = [root for root in _roots_in_meta(data, page_bytes) if root != _NO_PAGE]
-    if any((root + 1) * page_bytes > size for root in roots):
-        return True
-    with env.begin() as transaction:
-        named = [transaction.get(name) for name in (b"drawers", b"documents", b"register", b"record")]
-    roots = [int.from_bytes(one[_ROOT_IN_DB : _ROOT_IN_DB + 8], sys.byteorder) for one in named if one]
-    return any(root != _NO_PAGE and (root + 1) * page_bytes > size for root in roots)
-
-
-def _roots_in_meta(data: Path, page_bytes: int) -> list[int]:
-    """Return the root pages of the free list and of the table of databases, from the newer of the two meta pages."""
-    with data.open("rb") as file:
-        metas = [os.pread(file.fileno(), _TXNID_IN_META + 8, number * page_bytes) for number in (0, 1)]
-    newest = max(metas, key=lambda meta: int.from_bytes(meta[_TXNID_IN_META:], sys.byteorder))
-    return [int.from_bytes(newest[at : at + 8], sys.byteorder) for at in _ROOTS_IN_META]
-
-
-def _create_data(data: Path, fill: dict[bytes, bytes]) -> None:
-    env = open_lmdb(data)
-    try:
-        record = open_databases(env, create=True)["record"]
-        with env.begin(write=True, db=record) as transaction:
-            for key, value in fill.items():
-                transaction.put(key, value)
-    finally:
-        env.close()
-
-
 def open_databases(env: lmdb.Environment, *, create: bool) -> dict[str, object]:
     """Return the databases of an index by name."""
     return {name: env.open_db(name.encode(), create=create, **kind) for name, kind in DATABASES.items()}
 
 
-def copy_rows(env: lmdb.Environment, databases: Mapping[str, object], target: Path) -> None:
-    """Write all rows, as of now, in their order to the new data file `target`, whose pages get full.
+def lmdb_lock(data: Path) -> Path:
+    """Return the name of LMDB's lock file of a data file."""
+    return data.with_name(f"{data.name}-lock")
+
+
+def new_data_file(folder: Path) -> Path:
+    """Return a name for a data file in a folder that no process uses."""
+    return folder / f"data-{os.getpid()}-{time.time_ns():x}.mdb"
+
+
+def create_files(folder: Path, fill: Mapping[bytes, bytes], *, lock_timeout_s: float) -> None:
+    """Make an empty index in a folder, its record filled; other processes see all of it or nothing.
+
+    Raises:
+        FileExistsError: an index is there.
+    """
+    refuse_index(folder)
+    try:
+        make_folder(folder)
+        with wait_for_lock(folder / WRITER_LOCK, lock_timeout_s):
+            refuse_index(folder)
+            data = new_data_file(folder)
+            _create_data(data, fill)
+            lmdb_lock(folder / DATA).unlink(missing_ok=True)  # of an index whose data file somebody deleted
+            data.rename(folder / DATA)
+            sync_folder(folder)
+    except FileExistsError:
+        raise
+    except (lmdb.Error, OSError) as error:
+        raise StoreUnavailableError(f"cannot make an index in {folder}: {error}") from error
+
+
+def refuse_index(folder: Path) -> None:
+    """Raise `FileExistsError` where a folder has an index, `CorruptionError` where it has lost the link to its data."""
+    if (folder / DATA).exists():
+        raise FileExistsError(folder)
+    refuse_lost_link(folder)
+
+
+def refuse_lost_link(folder: Path) -> None:
+    """Raise `CorruptionError` where an index of release 0.1.0 has lost its link, or the link leads nowhere."""
+    link = folder / DATA
+    if link.is_symlink():
+        raise CorruptionError(
+            f"index {folder} is damaged: {DATA} names {link.readlink()}, which is missing; restore a backup, or "
+            f"remove the folder to begin anew"
+        )
+    # What a killed creation leaves is smaller than any index with documents.
+    found = [data.name for data in folder.glob("data-*.mdb") if data.stat().st_size > EMPTY_INDEX_BYTES]
+    if found:
+        raise CorruptionError(
+            f"index {folder} is damaged: its {DATA} is missing; found {', '.join(found)}: 'ln -s {found[0]} {link}' "
+            f"puts it back"
+        )
+
+
+def _create_data(data: Path, fill: Mapping[bytes, bytes]) -> None:
+    try:
+        env = open_lmdb(data, has_lock=False)
+        try:
+            record = open_databases(env, create=True)["record"]
+            with env.begin(write=True, db=record) as transaction:
+                for key, value in fill.items():
+                    transaction.put(key, value)
+        finally:
+            env.close()
+    except BaseException:
+        data.unlink(missing_ok=True)
+        raise
+
+
+def verify_pages(transaction: lmdb.Transaction, *databases: object) -> None:
+    """Read all rows of databases once; an error where one of their pages is not what it must be.
+
+    Backwards: LMDB tells of such a page then. On its way forwards it ends the process (SIGABRT), so this comes before
+    every walk over a whole database.
+    """
+    for database in databases:
+        rows = transaction.cursor(database).iterprev(values=False)
+        while deque(itertools.islice(rows, ROWS_AT_ONCE), maxlen=1):
+            pass
+
+
+def copy_rows(transaction: lmdb.Transaction, databases: Mapping[str, object], target: Path) -> None:
+    """Write all rows that a transaction sees, in their order, to the new data file `target`, whose pages get full.
 
     Not by LMDB's own compacting copy: that of lmdb 3.0.0 (LMDB 0.9.36) ends the process by SIGSEGV where a bucket is so
     large that its rows have pages of their own.
     """
-    copy = open_lmdb(target, has_lock=False, is_durable=False)
+    verify_pages(transaction, *databases.values())
     try:
-        copies = open_databases(copy, create=True)
-        with env.begin() as transaction:
+        copy = open_lmdb(target, has_lock=False, is_durable=False)
+        try:
+            copies = open_databases(copy, create=True)
             for name, database in databases.items():
                 _append_rows(transaction.cursor(database), copy, copies[name])
-    finally:
-        copy.close()
-    sync_file(target)
+        finally:
+            copy.close()
+        sync_file(target)
+    except BaseException as error:
+        was_full = isinstance(error, lmdb.Error) and is_full(target.parent)
+        target.unlink(missing_ok=True)
+        if was_full:
+            raise no_space(target.parent) from error
+        raise
 
 
 def _append_rows(cursor: lmdb.Cursor, copy: lmdb.Environment, database: object) -> None:
@@ -304,34 +188,39 @@ def _append_rows(cursor: lmdb.Cursor, copy: lmdb.Environment, database: object) 
 
 
 def replace_data(folder: Path, data: Path) -> None:
-    """Make `data` the data file in force; readers and writers of every process follow at their next call.
-
-    Every other data and lock file goes: the old ones, and what a killed compaction left. Under the writer's lock.
-    """
-    if data.parent != folder:
-        raise ValueError(f"{data} is not in the index's folder {folder}")
-    link = folder / f"{DATA_LINK}.new"
-    link.unlink(missing_ok=True)
-    link.symlink_to(data.name)
-    link.replace(folder / DATA_LINK)
+    """Make `data` the data file of an index that nobody has open, and delete what else was made in the folder."""
+    old = (folder / DATA).resolve()
+    copy_owner(old, data)
+    lmdb_lock(folder / DATA).unlink(missing_ok=True)  # before: it knows the old file's transactions
+    data.replace(folder / DATA)
     sync_folder(folder)
-    for other in folder.glob("data-*.mdb*"):
-        if not other.name.startswith(data.name):
-            other.unlink(missing_ok=True)
+    for left in _made_files(folder):
+        left.unlink(missing_ok=True)
 
 
-def delete_files(data: Path) -> None:
-    """Delete a data file and its lock file; who has them open keeps reading them."""
-    data.unlink(missing_ok=True)
-    Path(f"{data}-lock").unlink(missing_ok=True)
+def _made_files(folder: Path) -> list[Path]:
+    """Return the files that a creation or compaction makes, and what the link of release 0.1.0 names."""
+    return [path for path in folder.iterdir() if _MADE.fullmatch(path.name)]
+
+
+def copy_owner(of: Path, to: Path) -> None:
+    """Give a file the owner and the mode of another, as far as this user may."""
+    wanted, found = of.stat(), to.stat()
+    with suppress(PermissionError):
+        if (wanted.st_uid, wanted.st_gid) != (found.st_uid, found.st_gid):
+            os.chown(to, wanted.st_uid, wanted.st_gid)
+        if wanted.st_mode != found.st_mode:
+            to.chmod(wanted.st_mode & 0o777)
 
 
 def refuse_no_index(folder: Path) -> None:
-    """Raise `IndexNotFoundError` unless a folder has the link to a data file of its own, be that there or lost."""
-    link = folder / DATA_LINK
-    if not (link.is_symlink() and fnmatch(str(link.readlink()), "data-*.mdb")):
+    """Raise `IndexNotFoundError` unless a folder has a data file of ours, be that damaged or lost."""
+    data = folder / DATA
+    is_link = data.is_symlink() and fnmatch(str(data.readlink()), "data-*.mdb")
+    if not is_link and not (data.is_file() and (folder / WRITER_LOCK).is_file()):
         raise IndexNotFoundError(
-            f"no index at {folder}: there is no {DATA_LINK} that names a data file, as 'hsimhash create-table' makes it"
+            f"no index at {folder}: there is no {DATA} with a {WRITER_LOCK} beside it, as 'hsimhash create-table' "
+            f"makes them"
         )
 
 
@@ -339,19 +228,29 @@ def drop_index(folder: Path, *, lock_timeout_s: float) -> None:
     """Delete an index, damaged or not, and its folder unless that has other files.
 
     Raises:
-        IndexNotFoundError: the folder has no link to a data file of its own.
+        IndexNotFoundError: the folder has no index.
         StoreBusyError: another process wrote for all that time; nothing was deleted.
     """
     refuse_no_index(folder)
-    link = folder / DATA_LINK
-    with WriterLock(folder / WRITER_LOCK).held(lock_timeout_s):
-        link.unlink()  # first: there is no half of an index at any time
+    data = folder / DATA
+    with wait_for_lock(folder / WRITER_LOCK, lock_timeout_s):
+        left = [lmdb_lock(data), *_made_files(folder), *(folder / name for name in _OF_0_1_0)]
+        data.unlink()  # first: there is no half of an index at any time
         sync_folder(folder)
         shutil.rmtree(folder / JOBS, ignore_errors=True)
-        for file in (*folder.glob("data-*.mdb*"), folder / WRITER_QUEUE, folder / WRITER_LOCK):
+        for file in (*left, folder / WRITER_LOCK):
             file.unlink(missing_ok=True)
     with suppress(OSError):  # there are other files
         folder.rmdir()
+
+
+def make_folder(path: Path) -> list[Path]:
+    """Make a folder and those that it is in, durably; return those that were not there, the innermost first."""
+    made = [folder for folder in (path, *path.parents) if not folder.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for folder in made:
+        sync_folder(folder.parent)
+    return made
 
 
 def sync_file(path: Path) -> None:

@@ -1,7 +1,8 @@
-"""Who may use an environment, and who may write an index: locks among threads and among processes.
+"""Locks on files, among processes and among the threads of one; gone with whoever holds them.
 
-LMDB's own writer lock has neither time-out nor holder, hence `writer.lock`; and `writer.queue`, which the next writer
-holds, so that a process that writes without pause starves nobody.
+A lock is an open file that is locked (flock), and nothing else: to close it is to unlock it. Its holder is a `with`
+over that file, whose exit is in C, so that no exception raised by a signal comes between; and where there is no `with`
+yet, the file goes with the last reference to it. No count, and no mark in memory, can be left behind.
 """
 
 from __future__ import annotations
@@ -10,210 +11,145 @@ import fcntl
 import os
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from io import FileIO
 from pathlib import Path
 
 from hsimhash.errors import StoreBusyError
+from hsimhash.store.base import StopAskedError
 
 WRITER_LOCK = "writer.lock"
-WRITER_QUEUE = "writer.queue"
-LOCK_POLL_S = 0.0005, 0.02  # first and longest pause between two tries
+LOCK_POLL_S = 0.001  # between two tries; short, for a process that writes without pause leaves short gaps
 
 
-class Gate:
-    """Lets many calls use an environment at once, and one close it when none does.
+class HeldLock(FileIO):
+    """A file that is locked until it is closed, or until nobody refers to it. A context manager."""
 
-    `enter` and `leave` take no lock unless the gate is shut: a call marks itself before it looks at the gate, and
-    `shut` shuts the gate before it looks at the marks, so that one of them sees the other.
-    """
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition(threading.Lock())
-        self._users: set[int] = set()  # threads: none makes a call within a call, so a mark left behind heals
-        self._is_shut = False
-
-    def enter(self) -> None:
-        """Begin a call; waits while the environment is being closed."""
-        thread = threading.get_ident()
-        self._users.add(thread)
-        if self._is_shut:
-            self._wait(thread)
-
-    def _wait(self, thread: int) -> None:
-        with self._changed:
-            self._users.discard(thread)
-            self._changed.notify_all()
-            while self._is_shut:
-                self._changed.wait()
-            self._users.add(thread)
-
-    def leave(self) -> None:
-        """End a call."""
-        self._users.discard(threading.get_ident())
-        if self._is_shut:
-            with self._changed:
-                self._changed.notify_all()
-
-    def shut(self) -> None:
-        """Wait until nobody uses the environment, and keep everybody out."""
-        with self._changed:
-            while self._is_shut:
-                self._changed.wait()
-            self._is_shut = True
-            self._users.discard(threading.get_ident())  # Ctrl-C may have ended its last call half-way
-            while self._users:
-                self._changed.wait()
-
-    def reopen(self) -> None:
-        """Let calls in again."""
-        with self._changed:
-            self._is_shut = False
-            self._changed.notify_all()
-
-
-class LockFile:
-    """A file that one process at a time has locked (flock); it holds that process's pid."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._fd = -1
-
-    def take(self) -> bool:
-        """Lock the file if nobody else has; return whether it is locked now."""
-        while True:
-            self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-            try:
-                is_locked = self._try_lock()
-                if is_locked and self.is_in_place():
-                    self._sign()
-                    return True
-            except BaseException:
-                self.release()
-                raise
-            self.release()
-            if not is_locked:
-                return False
-
-    def _try_lock(self) -> bool:
-        try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
-
-    def _sign(self) -> None:
-        with suppress(OSError):  # on a full disk the others are not told who has it
-            os.ftruncate(self._fd, 0)
-            os.pwrite(self._fd, str(os.getpid()).encode(), 0)
+    is_locked = False
 
     def is_in_place(self) -> bool:
-        """Whether the file that is locked is the one at `path`: another that took its place can be locked too."""
+        """Whether the locked file is the one at its path: another that took its place can be locked too."""
         try:
-            return os.path.samestat(os.fstat(self._fd), self.path.stat())
+            return os.path.samestat(os.fstat(self.fileno()), os.stat(self.name))  # noqa: PTH116
         except FileNotFoundError:
             return False
 
-    def holder(self) -> str:
-        """Return the pid of the process that has it, for a message."""
-        try:
-            return self.path.read_text(encoding="ascii", errors="replace") or "unknown"
-        except OSError:
-            return "unknown"
+    def sign(self) -> None:
+        """Write this process's pid into the file."""
+        with suppress(OSError):  # on a full disk the others are not told who has it
+            os.ftruncate(self.fileno(), 0)
+            os.pwrite(self.fileno(), str(os.getpid()).encode(), 0)
 
-    def release(self) -> None:
-        """Unlock the file; harmless when repeated."""
-        if self._fd == -1:
-            return
-        # Closing alone would not do: a child forked meanwhile has the descriptor too. Forgotten before it is closed, so
-        # that such a child closes no other file's descriptor.
-        fcntl.flock(self._fd, fcntl.LOCK_UN)
-        fd, self._fd = self._fd, -1
-        os.close(fd)
 
-    def forget(self) -> None:
-        """In a forked child: close the file and leave the parent its lock."""
-        if self._fd != -1:
-            os.close(self._fd)
-        self._fd = -1
+_files: dict[int, weakref.ref[HeldLock]] = {}  # by descriptor: for a forked child to close what it got from its parent
+_held: dict[tuple[str, int], weakref.ref[HeldLock]] = {}  # by path and thread: for entering a lock again
+
+
+def take_lock(path: Path) -> HeldLock | None:
+    """Lock a file for this thread alone; it is made where it is missing, and holds the pid. None: another has it."""
+    return _take(lambda: HeldLock(path, "r+", opener=_open_or_make), fcntl.LOCK_EX)
+
+
+def lock_data(path: Path, *, is_shared: bool) -> HeldLock | None:
+    """Lock a file that is there, to read it, with others or alone; None where a lock of others excludes that."""
+    return _take(lambda: HeldLock(path), fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX)
+
+
+def _open_or_make(path: str, _: int) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+
+
+def _take(opened: Callable[[], HeldLock], kind: int) -> HeldLock | None:
+    lock = opened()
+    try:
+        while not lock.is_locked:
+            _files[lock.fileno()] = weakref.ref(lock)
+            fcntl.flock(lock.fileno(), kind | fcntl.LOCK_NB)
+            if lock.is_in_place():
+                lock.is_locked = True
+            else:
+                lock.close()
+                lock = opened()
+        if lock.writable():
+            lock.sign()
+            _held[str(lock.name), threading.get_ident()] = weakref.ref(lock)
+    except BlockingIOError:
+        lock.close()
+        return None
+    except BaseException:
+        lock.close()
+        raise
+    return lock
+
+
+def wait_for_lock(path: Path, timeout_s: float, stop: Callable[[], bool] | None = None) -> HeldLock:
+    """Lock a file as `take_lock` does, as soon as nobody else has it.
+
+    Raises:
+        StoreBusyError: another had it for `timeout_s` seconds; the message names its process.
+        StopAskedError: `stop` asked to end.
+    """
+    deadline = time.monotonic() + timeout_s
+    while (lock := take_lock(path)) is None:
+        if stop is not None and stop():
+            raise StopAskedError(f"asked to end while waiting for {path}")
+        if time.monotonic() >= deadline:
+            raise StoreBusyError(
+                f"process {holder_of(path)} is writing ({path}); waited {timeout_s:g} s; wait for it to end, or allow "
+                f"more with --lock-timeout"
+            )
+        time.sleep(LOCK_POLL_S)
+    return lock
+
+
+def held_here(path: Path) -> HeldLock | None:
+    """Return the lock on a file that this thread holds, None where it holds none."""
+    known = _held.get((str(path), threading.get_ident()))
+    lock = known() if known is not None else None
+    return lock if lock is not None and not lock.closed else None
+
+
+def holder_of(path: Path) -> str:
+    """Return the pid of the process that has a file locked alone, for a message."""
+    try:
+        return path.read_text(encoding="ascii", errors="replace") or "unknown"
+    except OSError:
+        return "unknown"
 
 
 def writer_of(lock: Path) -> str | None:
     """Return the pid of the process that holds a writer's lock, None where nobody does."""
     try:
-        fd = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
+        held = lock_data(lock, is_shared=True)
     except FileNotFoundError:
         return None
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return LockFile(lock).holder()
-    finally:
-        os.close(fd)
+    if held is None:
+        return holder_of(lock)
+    held.close()
     return None
 
 
-class WriterLock:
-    """The right to write an index: one thread of one process at a time; re-entrant within the thread."""
+def users_of(path: Path) -> list[int]:
+    """Return the pids of the processes that have a file locked, as far as the system tells (Linux)."""
+    inode = str(path.stat().st_ino)
+    try:
+        lines = Path("/proc/locks").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return []
+    # 1: FLOCK  ADVISORY  READ 4711 08:01:1234567 0 EOF
+    words = [line.split() for line in lines]
+    return sorted({int(one[4]) for one in words if one[1] == "FLOCK" and one[5].rpartition(":")[2] == inode})
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._file = LockFile(path)
-        self._queue = LockFile(path.with_name(WRITER_QUEUE))
-        self._thread = threading.RLock()
-        self._depth = 0
 
-    @contextmanager
-    def held(self, timeout_s: float) -> Iterator[None]:
-        """Hold the lock for the block.
+def _after_fork_in_child() -> None:
+    """Close what the parent has locked: a lock lasts until the last process that has its file closes it."""
+    for lock in [ref() for ref in _files.values()]:
+        if lock is not None:
+            lock.close()
+    _files.clear()
+    _held.clear()
 
-        Raises:
-            StoreBusyError: another writer kept it for `timeout_s` seconds; the message names its process.
-        """
-        deadline = time.monotonic() + timeout_s
-        if not self._thread.acquire(timeout=timeout_s):
-            raise StoreBusyError(f"{self.path}: another thread of this process has written for over {timeout_s:g} s")
-        try:
-            if self._depth == 0:
-                self._acquire(deadline, timeout_s)
-            self._depth += 1
-            try:
-                yield
-            finally:
-                self._depth -= 1
-                if self._depth == 0:
-                    self._file.release()
-        finally:
-            self._thread.release()
 
-    def verify(self) -> None:
-        """Raise `StoreBusyError` if the lock's file was deleted or replaced while the lock is held."""
-        if not self._file.is_in_place():
-            raise StoreBusyError(
-                f"{self.path} was deleted while this process was writing, so another may write too; what was not yet "
-                f"acknowledged is not stored: try again, and leave that file alone"
-            )
-
-    def forget(self) -> None:
-        """In a forked child: let go of the parent's lock without releasing it."""
-        self._file.forget()
-        self._queue.forget()
-        self._depth, self._thread = 0, threading.RLock()
-
-    def _acquire(self, deadline: float, timeout_s: float) -> None:
-        self._wait_for(self._queue, deadline, timeout_s)
-        try:
-            self._wait_for(self._file, deadline, timeout_s)
-        finally:
-            self._queue.release()
-
-    def _wait_for(self, file: LockFile, deadline: float, timeout_s: float) -> None:
-        pause = LOCK_POLL_S[0]
-        while not file.take():
-            if time.monotonic() >= deadline:
-                raise StoreBusyError(
-                    f"process {self._file.holder()} is writing ({file.path}); waited {timeout_s:g} s; wait for it to "
-                    f"end, or allow more with --lock-timeout"
-                )
-            time.sleep(pause)
-            pause = min(2 * pause, LOCK_POLL_S[1])
+os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -6,7 +6,7 @@ import heapq
 import os
 import threading
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -89,7 +89,7 @@ class MemoryStore(Store):
             yield self
 
     @contextmanager
-    def writing(self) -> Iterator[None]:
+    def writing(self, *, stop: Callable[[], bool] | None = None) -> Iterator[None]:  # noqa: ARG002
         with self._open():
             yield
 

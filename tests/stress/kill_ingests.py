@@ -257,8 +257,8 @@ def phase_of(trial: Path) -> str:
 
 def merge_stage(trial: Path) -> str | None:
     """Return the stage that a merge has committed to last."""
-    with EmbeddedStore(url_in(trial), trial / "index") as store, store.environment.read() as transaction:
-        for key, value in transaction.cursor(store.environment.databases["record"]):
+    with EmbeddedStore(url_in(trial), trial / "index") as store, store.view() as view:
+        for key, value in view.transaction.cursor(view.databases["record"]):
             if key.startswith(b"load:"):
                 return str(json.loads(value)["stage"])
     return None

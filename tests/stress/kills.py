@@ -6,7 +6,7 @@
 | `skip`, `tag` | `ingest --on-duplicate …` | acknowledged decisions hold; at the end all is as undisturbed |
 | `texts` | `ingest` of texts by two worker processes | as `bulk`; no worker outlives its parent |
 | `writers` | two processes that add, move, remove, compact | all acknowledged calls hold, and at most one more |
-| `compact` | compacts without end, beside readers | nothing is lost, the readers miss nothing, the next one cleans up |
+| `compact` | compacts without end | nothing is lost, the next one cleans up |
 
 "All" is the index, the counts and the lists. After every kill the index is opened and checked: no problems, and every
 document of before is in it. The same command then goes on, and is killed again. The moments are drawn from a seed; what
@@ -53,7 +53,7 @@ def print_tally(tally: Tally, shares: Mapping[str, int]) -> None:
         for (victim_name, phase), count in sorted(tally.phases.items()):
             if victim_name == name:
                 print(f"    {count:4} {phase}")
-    print(f"stray files left by kills while `compact` ran beside writers: {tally.stray_files}")
+    print(f"stray files left by kills: {tally.stray_files}")
     print(
         f"{'PASS' if tally.is_sound else 'FAIL'}  {tally.kills} kills: {tally.lost} acknowledged documents lost, "
         f"{tally.failed_opens} failed opens, {tally.problems} problems found by check, "

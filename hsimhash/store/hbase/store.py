@@ -171,7 +171,7 @@ class HBaseStore(Store):
                 if took_s > SLOW_S:
                     _log.info("a query of %s took %.1f s: it read %s", self.url, took_s, view)
 
-    def writing(self) -> AbstractContextManager[None]:
+    def writing(self, *, stop: Callable[[], bool] | None = None) -> AbstractContextManager[object]:  # noqa: ARG002
         return nullcontext()
 
     def scan(self, prefixes: Sequence[bytes]) -> NDArray[np.uint8]:

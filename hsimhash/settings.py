@@ -19,6 +19,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from hsimhash.errors import HsimhashError
 from hsimhash.fingerprint import Profile
+from hsimhash.fingerprint.formats import formats_named
 from hsimhash.layout import Layout
 from hsimhash.load.ingest import OnDuplicate
 from hsimhash.load.inputs import InputOptions
@@ -62,6 +63,11 @@ def _profile(name: str) -> str:
     return name
 
 
+def _fingerprint_format(name: str) -> str:
+    formats_named(name)
+    return name
+
+
 def _format(name: str) -> str:
     InputOptions(format=name)
     return name
@@ -85,6 +91,7 @@ class Settings(BaseSettings):
     text_field: str = Field("text", min_length=1)
     id_field: str = Field("id", min_length=1)
     format: Annotated[str, AfterValidator(_format)] = "auto"
+    fingerprint_format: Annotated[str, AfterValidator(_fingerprint_format)] = "auto"
     job: str | None = Field(None, min_length=1)
 
     @field_validator("*", mode="before")

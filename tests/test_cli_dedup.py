@@ -60,6 +60,7 @@ def test_every_option_arrives(out: Path, tmp_path: Path) -> None:
         "id_field": "id",
         "text_field": "text",
         "fingerprint_field": None,
+        "fingerprint_format": "auto",
     }
     assert (stats["run"]["memory_bytes"], stats["run"]["workers"]) == (64 << 20, 1)
     assert (out / "pairs.jsonl").read_text().count("\n") == 3

@@ -78,8 +78,41 @@ def test_a_folder_stdin_and_files_go_in(url: str, tmp_path: Path) -> None:
 
 def test_fingerprints_are_recognised_and_said(url: str, tmp_path: Path) -> None:
     result = run("ingest", str(fingerprints(tmp_path / "in.tsv", 5)), "--store", url)
-    assert "in.tsv holds fingerprints" in result.stderr
+    assert "in.tsv holds fingerprints (as texts: --format tsv), read as hexadecimal" in result.stderr
     assert json.loads(result.stdout)["added"] == 5
+
+
+def test_a_dump_of_decimals_goes_in_as_it_was_written(url: str, tmp_path: Path) -> None:
+    values = {f"d{number}": 10 ** (number % 19) * 7 for number in range(60)}
+    (tmp_path / "in.tsv").write_text("".join(f"{doc_id}\t{value}\n" for doc_id, value in values.items()))
+    result = run("ingest", str(tmp_path / "in.tsv"), "--store", url)
+    assert result.exit_code == 0
+    assert "read as decimal" in result.stderr
+    with HSimIndex.open(url) as index:
+        assert {document.doc_id: document.fingerprint for document in index.documents()} == values
+
+
+def test_a_header_line_is_refused_until_the_format_is_said(url: str, tmp_path: Path) -> None:
+    path = fingerprints(tmp_path / "in.tsv", 50)
+    path.write_text(f"id\tfingerprint\n{path.read_text()}")
+    result = run("ingest", str(path), "--store", url)
+    assert result.exit_code == 2
+    assert "line 1 is 'id\\tfingerprint'; say --format fingerprints" in result.stderr
+    assert not (tmp_path / "index").exists()
+    result = run("ingest", str(path), "--format", "fingerprints", "--store", url)
+    assert (result.exit_code, json.loads(result.stdout)["added"]) == (7, 50)
+
+
+def test_an_export_of_one_document_without_a_letter_is_refused_naming_the_option(tmp_path: Path) -> None:
+    url, copy = make_index(tmp_path, {"a": 0x1291587514616409}), f"lmdb://{tmp_path / 'copy'}"
+    export = str(tmp_path / "export.tsv")
+    assert run("export", "--output", export, "--store", url).exit_code == 0
+    result = run("ingest", export, "--store", copy)
+    assert result.exit_code == 2
+    assert "--fingerprint-format hex|decimal|signed" in result.stderr
+    assert run("ingest", export, "--store", copy, environment={"HSIMHASH_FINGERPRINT_FORMAT": "hex"}).exit_code == 0
+    with HSimIndex.open(url) as one, HSimIndex.open(copy) as other:
+        assert [document[:2] for document in other.documents()] == [document[:2] for document in one.documents()]
 
 
 def test_skip_and_tag_do_as_they_say(url: str, tmp_path: Path) -> None:

@@ -129,7 +129,7 @@ def test_bad_lines_are_told_and_the_rest_is_answered(url: str) -> None:
         b'{"text": 5}',
         b'{"fingerprint": "xyz"}',
         b'{"fingerprint": true}',
-        b'{"fingerprint": -1}',
+        b'{"fingerprint": -9223372036854775809}',
         b'{"fingerprint": 18446744073709551616}',
         b'{"fingerprint": 1, "id": ["a"]}',
         b'{"fingerprint": 1, "id": "a\\u0000"}',
@@ -203,6 +203,46 @@ def test_bad_fingerprint_is_misuse_and_named_before_any_index_is_opened() -> Non
     result = run("query", "12xy", "--store", "lmdb://gone")
     assert result.exit_code == 2
     assert "12xy" in result.stderr
+
+
+def test_an_ambiguous_fingerprint_is_misuse_that_names_the_remedies(url: str) -> None:
+    taken = "1291587514616409"
+    result = run("query", taken, "--store", url)
+    assert result.exit_code == 2
+    assert "0x" in result.stderr
+    assert "--fingerprint-format" in result.stderr
+    for arguments, value in [
+        ((f"0x{taken}",), int(taken, 16)),
+        ((taken, "--fingerprint-format", "hex"), int(taken, 16)),
+        ((taken, "--fingerprint-format", "decimal"), int(taken)),
+        (("--fingerprint-format", "signed", "--", f"-{taken}"), 2**64 - int(taken)),
+    ]:
+        answer = lines_of(run("query", "--store", url, *arguments).stdout)[0]
+        assert answer["fingerprint"] == f"{value:016x}"
+
+
+def test_lines_are_read_in_the_format_that_those_beside_them_tell(url: str) -> None:
+    written = ["1291587514616409", "12345678901234567890", 7]
+    given = "".join(json.dumps({"fingerprint": one}) + "\n" for one in written)
+    result = run("query", "-", "--store", url, given=given)
+    assert [int(str(answer["fingerprint"]), 16) for answer in lines_of(result.stdout)] == list(map(int, written))
+    assert "stdin: fingerprints are read as decimal" in result.stderr
+
+
+def test_a_line_that_alone_is_ambiguous_is_rejected_and_nothing_waits_for_more(url: str) -> None:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with own_process("query", "-", "--store", url, **pipes) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdin.write(b'{"fingerprint": "1291587514616409"}\n')
+        process.stdin.flush()
+        assert b"stdin:1: rejected: ambiguous" in process.stderr.readline()
+        process.stdin.write(b'{"fingerprint": "000000000000000f"}\n')
+        process.stdin.flush()
+        assert json.loads(process.stdout.readline())["line"] == 2
+        process.stdin.close()
+    assert process.returncode == 7
 
 
 def test_terminal_shows_a_table_unless_json_is_asked_for(url: str) -> None:

@@ -7,30 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hsimhash.fingerprint import distance, distances, format_fingerprint, parse_fingerprint
+from hsimhash.fingerprint import distance, distances, format_fingerprint
 
 FINGERPRINTS = st.integers(0, 2**64 - 1)
-
-
-@given(FINGERPRINTS)
-def test_what_is_printed_is_read_back(fp: int) -> None:
-    text = format_fingerprint(fp)
-    assert len(text) == 16
-    assert parse_fingerprint(text) == parse_fingerprint(text.upper()) == parse_fingerprint(f"0x{fp:x}") == fp
-
-
-@given(FINGERPRINTS)
-def test_decimal_is_read_unless_it_has_sixteen_digits(fp: int) -> None:
-    assert parse_fingerprint(str(fp)) == (int(str(fp), 16) if len(str(fp)) == 16 else fp)
-
-
-@pytest.mark.parametrize(
-    "text", ["", "0x", "-1", str(2**64), "0x1" + "0" * 16, "abc", "12 34", "1" * 15 + "g", "１２３"]
-)
-def test_anything_else_is_refused_by_name(text: str) -> None:
-    with pytest.raises(ValueError, match="not a fingerprint: ") as raised:
-        parse_fingerprint(text)
-    assert repr(text) in str(raised.value)
 
 
 @given(FINGERPRINTS, st.lists(FINGERPRINTS, max_size=20))

@@ -105,7 +105,7 @@ def write(path: Path, given: Documents) -> Path:
 def load(
     index: HSimIndex, path: Path, mode: str = "add", observer: Observer | None = None, **options: object
 ) -> Summary:
-    reading = InputOptions("fingerprints") if path.suffix == ".tsv" else InputOptions()
+    reading = InputOptions("fingerprints", fingerprint_format="hex") if path.suffix == ".tsv" else InputOptions()
     found = find_inputs([str(path)], reading)
     return ingest(index, found, IngestOptions(mode, reading=reading, workers=1, **options), observer)  # type: ignore[arg-type]
 
@@ -944,3 +944,20 @@ def test_a_read_only_folder_is_told(tmp_path: Path, read_only_disk: tuple[Path, 
         make_read_only()
         with pytest.raises(StoreUnavailableError, match="Read-only file system"):
             load(index, path, job=disk / "job")
+
+
+def test_the_format_of_fingerprints_is_part_of_what_a_job_was_begun_with(tmp_path: Path) -> None:
+    path = tmp_path / "in.tsv"
+    path.write_text("".join(f"{number}\t{10**15 + number}\n" for number in range(100)))
+    with filled(tmp_path, []) as index:
+
+        def run(form: str, *, is_stopped: bool) -> Summary:
+            reading = InputOptions("fingerprints", fingerprint_format=form)
+            observer = Observer(stop=lambda: is_stopped)
+            return ingest(index, find_inputs([str(path)], reading), IngestOptions(reading=reading), observer)
+
+        run("decimal", is_stopped=True)
+        with pytest.raises(ValueError, match="was .*decimal fingerprints.*, is .*hexadecimal fingerprints"):
+            run("hex", is_stopped=False)
+        assert run("decimal", is_stopped=False).counts.added == 100
+        assert contents(index)["7"] == 10**15 + 7

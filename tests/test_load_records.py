@@ -14,7 +14,8 @@ import zstandard
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from hsimhash.fingerprint import format_fingerprint, parse_fingerprint
+from hsimhash.fingerprint import format_fingerprint
+from hsimhash.fingerprint.formats import FORMAT_NAMES, Formats, formats_named, read_fingerprint
 from hsimhash.load import InputOptions, find_inputs
 from hsimhash.load import lines as lines_module
 from hsimhash.load.batch import Batch, Position
@@ -93,22 +94,130 @@ def test_a_text_in_a_tsv_may_hold_tabs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "lines", ["a\t0123456789abcdef\n\nb\t7\n", "a\t0x123456789abcdef\nb\t7", "a\t81985529216486895\r\nb\t7\r\n"]
+    "lines",
+    [
+        "a\t0123456789abcdef\n\nb\t0000000000000007\n",
+        "a\t0x123456789abcdef\nb\t0x7",
+        "a\t81985529216486895\r\nb\t7\r\n",
+        "\ufeffb\t7\na\t81985529216486895",
+    ],
 )
 def test_a_tsv_whose_first_lines_are_fingerprints_holds_fingerprints(lines: str, tmp_path: Path) -> None:
     path = tmp_path / "pages.tsv"
     path.write_text(lines)
     (found,) = find_inputs([str(path)], InputOptions())
     assert found.has_fingerprints
-    assert "fingerprints" in found.note
-    assert read(path) == ([("a", FINGERPRINT), ("b", f"{7:016x}")], [])
+    assert f"{path} holds fingerprints (as texts: --format tsv), read as " in found.note
+    pairs, rejects = read(path)
+    assert (dict(pairs), rejects) == ({"a": FINGERPRINT, "b": f"{7:016x}"}, [])
 
 
-@pytest.mark.parametrize("line", ["c\ttext", "c", "c\t7\t7", "c\t99999999999999999999999", "c\t二"])
-def test_a_tsv_with_one_other_line_among_the_first_holds_texts(line: str, tmp_path: Path) -> None:
-    (tmp_path / "pages.tsv").write_text("a\t7\n" * 15 + line)
+@pytest.mark.parametrize("line", ["id\tfingerprint", "c", "c\t7\t7", "c\t99999999999999999999999", "c\t二"])
+@pytest.mark.parametrize("place", [0, 15])
+def test_a_tsv_with_one_other_line_among_the_first_is_refused(line: str, place: int, tmp_path: Path) -> None:
+    lines = ["a\t7"] * 20
+    lines.insert(place, line)
+    path = tmp_path / "pages.tsv"
+    path.write_text("\n".join(lines))
+    with pytest.raises(ValueError, match=f"line {place + 1} is .*--format fingerprints.*--format tsv") as raised:
+        find_inputs([str(path)], InputOptions())
+    assert "15 of its first 16 lines are an id, a tab and a fingerprint" in str(raised.value)
+    pairs, rejects = read(path, format="fingerprints")
+    assert (len(pairs), [number for number, _ in rejects]) == (20, [place + 1])
+
+
+@pytest.mark.parametrize("packing", [".gz", ".zst"])
+def test_a_file_damaged_behind_its_first_fingerprints_holds_no_texts(packing: str, tmp_path: Path) -> None:
+    path = tmp_path / f"pages.tsv{packing}"
+    path.write_bytes(PACKERS[packing](b"a\t0123456789abcdef\nb\t0123456789abcdef\n") + b"junk")
+    pairs, rejects = read(path)
+    assert pairs == [("a", FINGERPRINT), ("b", FINGERPRINT)]
+    assert [reason.split(" about")[0] for _, reason in rejects] == ["damaged or cut off"]
+
+
+def test_a_tsv_of_texts_is_told_to_be_one(tmp_path: Path) -> None:
+    (tmp_path / "pages.tsv").write_text("a\tone\nb\ttwo")
     (found,) = find_inputs([str(tmp_path / "pages.tsv")], InputOptions())
-    assert not found.has_fingerprints
+    assert found.note == f"{tmp_path / 'pages.tsv'} holds texts (as fingerprints: --format fingerprints)"
+
+
+@pytest.mark.parametrize("form", ["auto", "tsv", "fingerprints"])
+def test_lines_that_end_in_a_carriage_return_alone_are_refused(form: str, tmp_path: Path) -> None:
+    (tmp_path / "pages.tsv").write_bytes(b"a\tone\rb\ttwo\r")
+    with pytest.raises(ValueError, match="carriage return alone"):
+        find_inputs([str(tmp_path / "pages.tsv")], InputOptions(form))
+
+
+# How fingerprints are written.
+
+TAKEN, OTHER = 1291587514616409, 2**63 + 5  # 16 digits without a letter; a negative number in signed form
+WRITERS: dict[str, Callable[[int], str]] = {
+    "hex": "{:016x}".format,
+    "decimal": str,
+    "signed": lambda value: str(value - 2**64 if value >= 2**63 else value),
+}
+
+
+def written(path: Path, form: str, values: list[int]) -> Path:
+    """Write `id<TAB>fingerprint`, or JSON strings, or JSON numbers, by the name of the file."""
+    words = [WRITERS[form](value) for value in values]
+    if path.suffix == ".tsv":
+        path.write_text("".join(f"{number}\t{word}\n" for number, word in enumerate(words)))
+    else:
+        found = [int(word) for word in words] if path.stem == "numbers" else words
+        records = [{"id": str(number), "fingerprint": one} for number, one in enumerate(found)]
+        path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
+@pytest.mark.parametrize("name", ["in.tsv", "in.jsonl"])
+@pytest.mark.parametrize("form", WRITERS)
+def test_a_file_is_read_in_the_format_that_one_of_its_first_values_tells(form: str, name: str, tmp_path: Path) -> None:
+    values = [TAKEN, TAKEN + 1, *range(10**15, 10**15 + 2_000), OTHER, 0xABCDEF0123456789, TAKEN]
+    path = written(tmp_path / name, form, values)
+    (found,) = find_inputs([str(path)], InputOptions("fingerprints"))
+    assert found.formats == (form,)
+    assert found.note.endswith(f"read as {'hexadecimal' if form == 'hex' else form}")
+    pairs, rejects = read(path, format="fingerprints")
+    assert [int(value, 16) for _, value in pairs] == values
+    assert not rejects
+
+
+@pytest.mark.parametrize("form", ["decimal", "signed"])
+def test_json_numbers_are_numbers(form: str, tmp_path: Path) -> None:
+    values = [5, TAKEN, OTHER, 0]
+    path = written(tmp_path / "numbers.jsonl", form, values)
+    assert [int(value, 16) for _, value in read(path, fingerprint_field="fingerprint")[0]] == values
+
+
+@pytest.mark.parametrize("name", ["in.tsv", "in.jsonl"])
+@pytest.mark.parametrize("form", WRITERS)
+def test_a_file_that_stays_ambiguous_is_refused_unless_its_format_is_said(form: str, name: str, tmp_path: Path) -> None:
+    values = [int(WRITERS["decimal"](TAKEN + number), 16 if form == "hex" else 10) for number in range(20_000)]
+    path = written(tmp_path / name, form, values)
+    with pytest.raises(ValueError, match=r"its first 10,000 fingerprints has 16 digits.*--fingerprint-format hex\|dec"):
+        find_inputs([str(path)], InputOptions("fingerprints"))
+    pairs, rejects = read(path, format="fingerprints", fingerprint_format=form)
+    assert [int(value, 16) for _, value in pairs] == values
+    assert not rejects
+
+
+def test_what_contradicts_the_format_is_rejected_and_never_read_otherwise(tmp_path: Path) -> None:
+    (tmp_path / "in.tsv").write_text(
+        "a\t12345678901234567890\nb\t0123456789abcdef\nc\t0x5\nd\t-1\ne\t1291587514616409\n"
+    )
+    pairs, rejects = read(tmp_path / "in.tsv")
+    assert [int(value, 16) for _, value in pairs] == [12345678901234567890, TAKEN]
+    assert [number for number, _ in rejects] == [2, 3, 4]
+    assert "--fingerprint-format" in rejects[0][1]
+
+
+def test_two_looks_at_a_large_file_read_little_of_it(tmp_path: Path) -> None:
+    path = written(tmp_path / "in.tsv", "hex", [0xABCDEF0123456789] * 100_000)
+    with path.open("ab") as file:
+        file.truncate(1 << 40)  # a hole: whoever reads on is not done today
+    (found,) = find_inputs([str(path)], InputOptions())
+    assert found.formats == ("hex",)
 
 
 def test_format_tsv_reads_fingerprints_as_texts(tmp_path: Path) -> None:
@@ -289,12 +398,12 @@ def test_odd_but_good_json_lines_are_taken(record: bytes, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
-        ("true", "neither 16 hex digits"),
-        ("-1", "neither 16 hex digits"),
-        (str(2**64), "neither 16 hex digits"),
-        ('"xyz"', "not a fingerprint"),
-        ("1.0", "neither 16 hex digits"),
-        ("[]", "neither 16 hex digits"),
+        ("true", '"fp" is no fingerprint but a truth value'),
+        (str(-(2**63) - 1), "not a fingerprint: -9223372036854775809; accepted are 16 hex"),
+        (str(2**64), "not a fingerprint: 18446744073709551616; accepted are 16 hex"),
+        ('"xyz"', "not a fingerprint: 'xyz'; accepted are 16 hex"),
+        ("1.0", '"fp" is no fingerprint but a number'),
+        ("[]", '"fp" is no fingerprint but an array'),
     ],
 )
 def test_bad_fingerprints_in_json_lines_are_rejected(value: str, reason: str, tmp_path: Path) -> None:
@@ -478,7 +587,7 @@ fingerprint_lines = st.one_of(
 )
 
 
-def one_by_one(lines: list[bytes]) -> Iterator[tuple[str, int] | None]:
+def one_by_one(lines: list[bytes], formats: Formats) -> Iterator[tuple[str, int] | None]:
     """What each line means, read in the plainest way; None for a bad one."""
     for line in lines:
         if not line.strip(b" \r"):
@@ -486,18 +595,19 @@ def one_by_one(lines: list[bytes]) -> Iterator[tuple[str, int] | None]:
         try:
             doc_id, fingerprint = line.removesuffix(b"\r").decode().split("\t")
             check_doc_id(doc_id)
-            yield doc_id, parse_fingerprint(fingerprint)
+            yield doc_id, read_fingerprint(fingerprint, formats)
         except ValueError:
             yield None
 
 
-@given(st.lists(fingerprint_lines, min_size=1, max_size=8))
-@example([b"a\t0123456789abcdef", b"\t0123456789abcdef"])
-@example([b"\t0123456789abcdef"])
-@example([b"\xc2\t0123456789abcdef", b"\x85\t0123456789abcdef"])
-def test_columns_are_what_the_lines_are_one_by_one(lines: list[bytes]) -> None:
-    found = fingerprint_columns(b"".join(line + b"\n" for line in lines), 1)
-    expected = list(one_by_one(lines))
+@given(st.lists(fingerprint_lines, min_size=1, max_size=8), st.sampled_from([*FORMAT_NAMES]))
+@example([b"a\t0123456789abcdef", b"\t0123456789abcdef"], "hex")
+@example([b"\t0123456789abcdef"], "hex")
+@example([b"\xc2\t0123456789abcdef", b"\x85\t0123456789abcdef"], "hex")
+@example([b"a\t1291587514616409"], "auto")
+def test_columns_are_what_the_lines_are_one_by_one(lines: list[bytes], form: str) -> None:
+    found = fingerprint_columns(b"".join(line + b"\n" for line in lines), 1, formats_named(form))
+    expected = list(one_by_one(lines, formats_named(form)))
     good = [one for one in expected if one is not None]
     assert list(zip(found.doc_ids, found.fingerprints.tolist(), strict=True)) == good
     assert len(found.rejects) == expected.count(None)
@@ -506,14 +616,16 @@ def test_columns_are_what_the_lines_are_one_by_one(lines: list[bytes]) -> None:
 # Streams.
 
 
-def through_pipe(data: bytes, start: Position | None = None) -> tuple[Found, list[Batch]]:
+def through_pipe(
+    data: bytes, start: Position | None = None, form: str = "tsv", block_bytes: int = 1 << 16
+) -> tuple[Found, list[Batch]]:
     """Read a pipe that somebody wrote into."""
     reading, writing = os.pipe()
     try:
         assert len(data) < 1 << 16  # so much fits into a pipe
         os.write(writing, data)
         os.close(writing)
-        batches = batches_of(f"/dev/fd/{reading}", start=start, format="tsv")
+        batches = batches_of(f"/dev/fd/{reading}", start=start, format=form, block_bytes=block_bytes)
     finally:
         os.close(reading)
     return contents(batches), batches
@@ -558,3 +670,31 @@ def test_a_silent_stream_gives_way_and_stops_when_asked() -> None:
     finally:
         os.close(reading)
         os.close(writing)
+
+
+def test_a_stream_is_decided_by_the_first_block_that_tells_and_holds_nothing_back() -> None:
+    first, second, third = b"a\t1291587514616409\n", b"b\t0000000abcdef123\n", b"c\t1291587514616409\n"
+    (pairs, rejects), batches = through_pipe(first + second + third, form="fingerprints", block_bytes=len(first))
+    assert pairs == [("b", "0000000abcdef123"), ("c", "1291587514616409")]
+    ((line, reason),) = rejects
+    assert line == 1
+    assert "ambiguous" in reason
+    assert "--fingerprint-format" in reason
+    assert [batch.documents.note for batch in batches][:3] == ["", "fingerprints are read as hexadecimal", ""]
+
+
+def test_a_stream_of_numbers_learns_that_they_are_signed() -> None:
+    lines = [b"a\t00000000012\n", b"b\t00000000013\n", b"c\t-0000000014\n", b"d\t00000000015\n"]
+    (pairs, rejects), batches = through_pipe(b"".join(lines), form="fingerprints", block_bytes=len(lines[0]))
+    assert [int(value, 16) for _, value in pairs] == [12, 13, 2**64 - 14, 15]
+    assert not rejects
+    notes = [batch.documents.note.removeprefix("fingerprints are read as ") for batch in batches]
+    assert notes[:4] == ["decimal or signed", "", "signed", ""]
+
+
+def test_what_a_stream_told_before_a_stop_holds_behind_it() -> None:
+    lines = [b"a\t0000000abcdef123\n", b"b\t1291587514616409\n", b"c\t00000000000012345\n"]
+    _, batches = through_pipe(b"".join(lines), form="fingerprints", block_bytes=len(lines[0]))
+    (pairs, rejects), _ = through_pipe(b"".join(lines), start=batches[0].end, form="fingerprints")
+    assert pairs == [("b", "1291587514616409")]
+    assert [line for line, _ in rejects] == [3]

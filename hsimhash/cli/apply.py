@@ -9,7 +9,7 @@ import click
 
 from hsimhash.cli.console import plural, say
 from hsimhash.cli.exits import ExitCode
-from hsimhash.cli.options import utf8, with_settings
+from hsimhash.cli.options import reading_of, utf8, with_settings
 from hsimhash.cli.streams import check_stdin
 from hsimhash.cli.written import refuse_existing, written
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @click.option("--mark", type=click.Choice(["cluster"]), help="Write all documents, each with its cluster.")
 @click.option("--dropped", is_flag=True, help="Write the dropped documents instead.")
 @click.option("--overwrite", is_flag=True, help="Replace FILE where it is there already.")
-@with_settings("format", "id_field", "text_field")
+@with_settings("format", "id_field", "text_field", "fingerprint_format")
 @click.option("--fingerprint-field", type=utf8, metavar="NAME", help="As it was given to dedup.")
 def apply(
     settings: Settings,
@@ -53,7 +53,7 @@ def apply(
              hsimhash apply pages.jsonl.gz --from pages.dedup --mark cluster | jq -r 'select(.kept) | .id'
     """
     from hsimhash import dedup as steps
-    from hsimhash.load import InputOptions, find_inputs
+    from hsimhash.load import find_inputs
 
     if mark and dropped:
         raise click.UsageError("--mark writes all documents, and --dropped some; leave one of them out")
@@ -61,7 +61,7 @@ def apply(
         refuse_existing(out, "--out")
     if "-" in inputs:
         check_stdin()
-    reading = InputOptions(settings.format, settings.id_field, settings.text_field, fingerprint_field)
+    reading = reading_of(settings, fingerprint_field)
     found = find_inputs(inputs, reading)
     options = steps.ApplyOptions("all" if mark else "dropped" if dropped else "kept", reading)
     with written(out) as stream:

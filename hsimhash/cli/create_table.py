@@ -45,7 +45,7 @@ def _pairs(ctx: click.Context, param: click.Parameter, value: _Texts) -> tuple[_
 
 
 @click.command("create-table")
-@with_settings("store", "layout", "profile")
+@with_settings("store", "layout", "profile", "fingerprint_format")
 @click.option(
     "--regions", callback=_regions, default="auto", metavar="N|auto", help="HBase: how many regions to begin with."
 )

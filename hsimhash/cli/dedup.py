@@ -12,7 +12,7 @@ import click
 
 from hsimhash.cli.console import plural, print_json, say, staged_progress
 from hsimhash.cli.exits import ExitCode
-from hsimhash.cli.options import fingerprint_field_option, utf8, with_settings
+from hsimhash.cli.options import fingerprint_field_option, reading_of, utf8, with_settings
 from hsimhash.cli.streams import check_stdin
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def named_folder(text: str) -> Path:
 @click.command(short_help="Find near-duplicates within files.")
 @click.argument("inputs", metavar="INPUT…", nargs=-1, required=True)
 @click.option("--out", required=True, metavar="DIR", type=named_folder, help="Where the results go.")
-@with_settings("profile", "max_distance", "format", "id_field", "text_field", "workers")
+@with_settings("profile", "max_distance", "format", "id_field", "text_field", "fingerprint_format", "workers")
 @fingerprint_field_option
 @click.option(
     "--clusters",
@@ -116,11 +116,11 @@ def dedup(
              hsimhash apply pages.jsonl.gz --from pages.dedup --out kept.jsonl.gz
     """
     from hsimhash import dedup as steps
-    from hsimhash.load import InputOptions, find_inputs
+    from hsimhash.load import find_inputs
     from hsimhash.pairs import MEMORY_BYTES
     from hsimhash.pairs.keep import Policy
 
-    reading = InputOptions(settings.format, settings.id_field, settings.text_field, fingerprint_field)
+    reading = reading_of(settings, fingerprint_field)
     options = steps.DedupOptions(
         max_distance=steps.MAX_DISTANCE if settings.max_distance is None else settings.max_distance,
         clusters=clusters,

@@ -38,7 +38,7 @@ class Scan:
 @click.command()
 @click.option("--query", "fingerprint", metavar="FP", help="A fingerprint: 16 hex digits, 0x…, or decimal.")
 @click.option("--id", "doc_id", type=utf8, metavar="ID", help="A document.")
-@with_settings("store", "max_distance")
+@with_settings("store", "max_distance", "fingerprint_format")
 @json_option
 def explain(settings: Settings, fingerprint: str | None, doc_id: str | None, as_json: bool) -> None:
     """Show what a query reads: each drawer's bucket as a half-open range of rowkeys, its rows, and how many are near.
@@ -52,8 +52,9 @@ def explain(settings: Settings, fingerprint: str | None, doc_id: str | None, as_
     """
     if (fingerprint is None) == (doc_id is None):
         raise click.UsageError("give one of --query and --id")
+    given = None if fingerprint is None else parse_fingerprint(fingerprint, format=settings.fingerprint_format)
     with open_index(settings) as index:
-        query = parse_fingerprint(fingerprint) if fingerprint is not None else _fingerprint_of(index, doc_id or "")
+        query = _fingerprint_of(index, doc_id or "") if given is None else given
         k = index.layout.max_distance if settings.max_distance is None else settings.max_distance
         began = time.perf_counter()
         matches = index.query(query, max_distance=k)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("texts", type=utf8, metavar="[TEXT…|-]", nargs=-1)
 @click.option("--file", "paths", metavar="FILE", multiple=True, help="A file with a text; may be repeated.")
-@with_settings("profile", "text_field", "id_field")
+@with_settings("profile", "text_field", "id_field", "fingerprint_format")
 @click.option("--features", "shows_features", is_flag=True, help="Show each feature, its weight, its share, its hash.")
 @json_option
 def fingerprint(

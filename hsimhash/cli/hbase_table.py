@@ -37,13 +37,13 @@ class Wish:
     is_for_shell: bool = False
     is_plain_allowed: bool = False
 
-    def table_settings(self, layout: Layout) -> TableSettings:
+    def table_settings(self, layout: Layout, fingerprint_format: str) -> TableSettings:
         """Return how the table is to be made; `ValueError` names what cannot be."""
         sample = None
         if self.sample is not None:
             from hsimhash.cli.sample import read_sample
 
-            sample = read_sample(self.sample, "--splits-from")
+            sample = read_sample(self.sample, "--splits-from", fingerprint_format)
         splits = rowkey.splits(layout, self.regions or AUTO_REGIONS, sample=sample)
         return TableSettings(tuple(splits), self.ttl_s, self.compression.upper(), self.family_options)
 
@@ -51,7 +51,7 @@ class Wish:
 def create_on_hbase(settings: Settings, wish: Wish) -> None:
     """Do what `create-table` was asked for."""
     address = Address.parse(settings.store)
-    wanted = wish.table_settings(Layout.parse(settings.layout))
+    wanted = wish.table_settings(Layout.parse(settings.layout), settings.fingerprint_format)
     if wish.is_for_shell:
         for line in shell_lines(address, wanted):
             print_line(line)

@@ -19,7 +19,15 @@ import click
 
 from hsimhash.cli.console import plural, print_json, say, staged_progress
 from hsimhash.cli.exits import ExitCode
-from hsimhash.cli.options import create_index, fingerprint_field_option, is_on_hbase, open_index, utf8, with_settings
+from hsimhash.cli.options import (
+    create_index,
+    fingerprint_field_option,
+    is_on_hbase,
+    open_index,
+    reading_of,
+    utf8,
+    with_settings,
+)
 from hsimhash.cli.signals import answering
 from hsimhash.cli.streams import check_stdin
 from hsimhash.errors import IndexExistsError, IndexNotFoundError
@@ -45,6 +53,7 @@ _STAGES = {"read": "reading", "merge": "merging"}
     "format",
     "id_field",
     "text_field",
+    "fingerprint_format",
     "workers",
     "lock_timeout_s",
     "job",
@@ -102,9 +111,9 @@ def ingest(
              zcat pages.tsv.gz | hsimhash ingest - --format tsv --on-duplicate skip
              hsimhash ingest pages.jsonl --store hbase://gw1:9091/pages --exclusive --rate 5000
     """
-    from hsimhash.load import InputOptions, default_job, find_inputs
+    from hsimhash.load import default_job, find_inputs
 
-    reading = InputOptions(settings.format, settings.id_field, settings.text_field, fingerprint_field, first_seen_field)
+    reading = reading_of(settings, fingerprint_field, first_seen_field)
     if exclusive and not is_on_hbase(settings):
         raise click.UsageError(f"--exclusive is for an index on HBase, and {settings.store} is not; leave it out")
     if "-" in inputs:

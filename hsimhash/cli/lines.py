@@ -19,8 +19,10 @@ from hsimhash.cli.exits import naming
 from hsimhash.cli.streams import check_stdin
 from hsimhash.errors import HsimhashError
 from hsimhash.fingerprint import TOO_SHORT, Profile
+from hsimhash.fingerprint.formats import Formats, formats_named
 from hsimhash.load.lines import Source, chunks_of
-from hsimhash.load.records import doc_id_of, fingerprint_of, json_object, reason_of, text_of
+from hsimhash.load.records import Narrowing, doc_id_of, fingerprint_of, json_object, reason_of, text_of
+from hsimhash.load.sniff import is_written
 from hsimhash.rowkey import check_doc_id
 
 if TYPE_CHECKING:
@@ -48,6 +50,16 @@ class Request:
         return {name: value for name, value in fields.items() if value is not None}
 
 
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """What a line asks for: a fingerprint as it is written, unless it has a text."""
+
+    written: object
+    text: str | None
+    doc_id: str | None
+    line: int
+
+
 class Lines:
     """The lines of a file, or of stdin for `-`; `rejected` counts the bad ones among those read so far."""
 
@@ -57,25 +69,46 @@ class Lines:
         self.rejected = 0
 
     def requests(self, settings: Settings) -> Iterator[list[Request]]:
-        """Yield what JSON lines ask for, in batches."""
-        return self._batches(lambda line, number: _request(line, number, settings))
+        """Yield what JSON lines ask for, in batches; what has come together decides how fingerprints are written."""
+        narrowing = Narrowing(formats_named(settings.fingerprint_format))
+        for batch in self._batches(lambda line, number: _record(line, number, settings)):
+            records = [one for _, one in batch if isinstance(one, _Record)]
+            note = narrowing.take(record.written for record in records if is_written(record.written))
+            if note:
+                say(f"{self.name}: {note}")
+            requests = self._good([(number, _request(one, narrowing.formats)) for number, one in batch])
+            if requests:
+                yield requests
 
     def doc_ids(self) -> Iterator[list[str]]:
         """Yield ids, one a line, in batches."""
-        return self._batches(_doc_id)
+        for batch in self._batches(_doc_id):
+            doc_ids = self._good(batch)
+            if doc_ids:
+                yield doc_ids
 
-    def _batches(self, parse: Callable[[str, int], T]) -> Iterator[list[T]]:
+    def _good(self, batch: Sequence[tuple[int, T | ValueError]]) -> list[T]:
+        """Return what is good of a batch; tell of the rest, each with the number of its line."""
+        found = []
+        for number, one in batch:
+            if isinstance(one, ValueError):
+                self.rejected += 1
+                say(f"{self.name}:{number}: rejected: {reason_of(one)}")
+            else:
+                found.append(one)
+        return found
+
+    def _batches(self, parse: Callable[[str, int], T]) -> Iterator[list[tuple[int, T | ValueError]]]:
         """Yield full batches while lines are plenty, else what has come: its sender may wait for the answers."""
-        batch: list[T] = []
+        batch: list[tuple[int, T | ValueError]] = []
         with _opened(self.path) as stream, naming(self.name):
             for number, line, problem in _numbered_lines(_Arrivals(stream)):
                 try:
                     text = _text_of(line, problem, is_first=number == 1)
                     if text:
-                        batch.append(parse(text, number))
+                        batch.append((number, parse(text, number)))
                 except ValueError as error:
-                    self.rejected += 1
-                    say(f"{self.name}:{number}: rejected: {reason_of(error)}")
+                    batch.append((number, error))
                 if batch and (line is None or len(batch) == BATCH_LINES):
                     yield batch
                     batch = []
@@ -175,14 +208,27 @@ def _doc_id(line: str, number: int) -> str:  # noqa: ARG001
     return line
 
 
-def _request(line: str, number: int, settings: Settings) -> Request:
+def _record(line: str, number: int, settings: Settings) -> _Record:
     fields = json_object(line)
     doc_id = fields.get(settings.id_field)
     if doc_id is not None:
         doc_id = doc_id_of(doc_id, settings.id_field)
         check_doc_id(doc_id)
     if "fingerprint" in fields:
-        return Request(fingerprint_of(fields["fingerprint"], "fingerprint"), doc_id=doc_id, line=number)
+        return _Record(fields["fingerprint"], None, doc_id, number)
     if settings.text_field not in fields:
         raise ValueError(f'neither "fingerprint" nor "{settings.text_field}"')
-    return Request(text=text_of(fields[settings.text_field], settings.text_field), doc_id=doc_id, line=number)
+    return _Record(None, text_of(fields[settings.text_field], settings.text_field), doc_id, number)
+
+
+def _request(record: _Record | ValueError, formats: Formats) -> Request | ValueError:
+    """Return what a record asks for, or why it asks for nothing."""
+    if isinstance(record, ValueError):
+        return record
+    if record.text is not None:
+        return Request(text=record.text, doc_id=record.doc_id, line=record.line)
+    try:
+        fingerprint = fingerprint_of(record.written, "fingerprint", formats)
+    except ValueError as error:
+        return error
+    return Request(fingerprint, doc_id=record.doc_id, line=record.line)

@@ -16,6 +16,7 @@ from hsimhash.cli.console import say
 
 if TYPE_CHECKING:
     from hsimhash.index import HSimIndex
+    from hsimhash.load import InputOptions
     from hsimhash.settings import Loaded, Settings
     from hsimhash.store.hbase.gateway import Gateway
     from hsimhash.store.hbase.store import HBaseStore
@@ -48,6 +49,11 @@ _FLAGS: dict[str, Callable[[Function], Function]] = {
     "id_field": click.option("--id-field", metavar="NAME", help="The JSON field with the id."),
     "format": click.option(
         "--format", metavar="auto|jsonl|tsv|fingerprints|files", help="What the inputs are; auto: by their names."
+    ),
+    "fingerprint_format": click.option(
+        "--fingerprint-format",
+        metavar="auto|hex|decimal|signed",
+        help="How fingerprints are written; auto: as the first ones of an input tell.",
     ),
     "job": click.option("--job", metavar="DIR", help="The folder for the job's checkpoint and lists."),
 }
@@ -133,6 +139,20 @@ def open_index(settings: Settings, *, exclusive: bool = False, is_job: bool = Fa
         lock_timeout_s=settings.lock_timeout_s,
         exclusive=exclusive,
         deadline_s=JOB_DEADLINE_S if is_job else DEADLINE_S,
+    )
+
+
+def reading_of(settings: Settings, fingerprint_field: str | None, first_seen_field: str | None = None) -> InputOptions:
+    """Return how inputs are read."""
+    from hsimhash.load import InputOptions
+
+    return InputOptions(
+        settings.format,
+        settings.id_field,
+        settings.text_field,
+        fingerprint_field,
+        first_seen_field,
+        settings.fingerprint_format,
     )
 
 

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import click
 
 from hsimhash.cli.console import print_json, print_line, print_table, size
-from hsimhash.cli.options import json_option
+from hsimhash.cli.options import json_option, with_settings
 
 if TYPE_CHECKING:
     from hsimhash.plan import Cost
+    from hsimhash.settings import Settings
 
 MOST_DOCUMENTS = 10**15  # more than anybody has; beyond it tables and sizes are no longer readable
 
@@ -27,8 +28,9 @@ MOST_DOCUMENTS = 10**15  # more than anybody has; beyond it tables and sizes are
     metavar="FILE",
     help="Fingerprints of your own, one a line (or id<TAB>fingerprint): tells of hot buckets.",
 )
+@with_settings("fingerprint_format")
 @json_option
-def plan(documents: int, distance: int, sample: Path | None, as_json: bool) -> None:
+def plan(settings: Settings, documents: int, distance: int, sample: Path | None, as_json: bool) -> None:
     """Compare the layouts that find every pair within K bits, and recommend one.
 
     Bytes and times are measured ones, with all in memory: bytes for ids of 35 bytes, on HBase uncompressed and for one
@@ -43,7 +45,7 @@ def plan(documents: int, distance: int, sample: Path | None, as_json: bool) -> N
     from hsimhash.cli.sample import read_sample
     from hsimhash.plan import HBASE_PRICES, LMDB_PRICES, cost, layouts_for, recommend
 
-    fingerprints = read_sample(sample, "--sample") if sample else None
+    fingerprints = read_sample(sample, "--sample", settings.fingerprint_format) if sample else None
     try:
         layouts = layouts_for(distance)
     except ValueError as error:

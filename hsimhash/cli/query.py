@@ -65,7 +65,7 @@ class Bounds:
 )
 @click.option("--text", "texts", type=utf8, multiple=True, metavar="TEXT", help="A text.")
 @click.option("--file", "paths", multiple=True, metavar="FILE", help="A file with a text; - is stdin.")
-@with_settings("store", "max_distance", "text_field", "id_field")
+@with_settings("store", "max_distance", "text_field", "id_field", "fingerprint_format")
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="The nearest N only.")
 @click.option("--exclude", type=utf8, metavar="ID", help="Leave this document out.")
 @click.option("--exit-code", "tells_by_exit_code", is_flag=True, help="Exit with 8 if nothing was found at all.")
@@ -83,6 +83,9 @@ def query(
 ) -> ExitCode:
     """Find every document within a few bits of each FP (16 hex digits, 0x…, or decimal), or of a document or a text.
 
+    16 digits without a letter may be hex or decimal: write 0x before them, or say --fingerprint-format. A negative
+    number, such as Java and PostgreSQL print, stands behind --.
+
     On a terminal a table is printed; into a pipe, or with --json, one JSON line for each query: {"fingerprint",
     "matches": [{"distance", "id", "fingerprint", "first_seen"}, …]}, nearest first, first_seen in ms since 1970.
 
@@ -99,7 +102,8 @@ def query(
         raise click.UsageError("--id leaves its own document out already; --exclude goes with the others")
     bounds = Bounds(settings.max_distance, limit, exclude, is_for_people(as_json))
     lines = Lines("-") if fingerprints == ("-",) else None
-    asked = [] if lines else [Request(parse_fingerprint(text)) for text in fingerprints]
+    form = settings.fingerprint_format
+    asked = [] if lines else [Request(parse_fingerprint(text, format=form)) for text in fingerprints]
     with open_index(settings) as index:
         batches = lines.requests(settings) if lines else iter([asked or [_request(source, index)]])
         found = sum(_answer(index, batch, bounds) for batch in batches)

@@ -8,19 +8,25 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from hsimhash.fingerprint import parse_fingerprint
+from hsimhash.cli.console import say
+from hsimhash.fingerprint.formats import formats_named, read_fingerprint, spoken
+from hsimhash.load.sniff import decided_formats
 
 
-def read_sample(path: Path, flag: str) -> NDArray[np.uint64]:
+def read_sample(path: Path, flag: str, fingerprint_format: str) -> NDArray[np.uint64]:
     """Return the fingerprints of a file, one a line, alone or behind a tab; `flag` named the file."""
-    found = []
-    with path.open(encoding="utf-8", errors="replace") as lines:
-        for number, line in enumerate(lines, start=1):
-            if line.strip():
-                try:
-                    found.append(parse_fingerprint(line.strip().split("\t")[-1]))
-                except ValueError as error:
-                    raise click.BadParameter(f"{path}:{number}: {error}", param_hint=f"'{flag}'") from error
-    if not found:
+    with path.open(encoding="utf-8-sig", errors="replace") as lines:
+        words = [(number, line.strip().split("\t")[-1]) for number, line in enumerate(lines, start=1) if line.strip()]
+    if not words:
         raise click.BadParameter(f"{path} has no fingerprint", param_hint=f"'{flag}'")
+    asked = formats_named(fingerprint_format)
+    formats = decided_formats(str(path), asked, (word for _, word in words))
+    if formats != asked:
+        say(f"fingerprints of {path} are read as {spoken(formats)}")
+    found = []
+    for number, word in words:
+        try:
+            found.append(read_fingerprint(word, formats))
+        except ValueError as error:
+            raise click.BadParameter(f"{path}:{number}: {error}", param_hint=f"'{flag}'") from error
     return np.array(found, np.uint64)

@@ -116,6 +116,8 @@ class _Application:
 
     def _tell(self, one: Input, documents: Documents) -> None:
         self._count.rejected += len(documents.rejects)
+        if documents.note:
+            self._say(f"{one.name}: {documents.note}")
         if documents.damage:
             self._say(f"{one.name}:{documents.rejects[0].line}: {documents.damage}; what comes before it is written")
 

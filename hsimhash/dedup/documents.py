@@ -109,6 +109,8 @@ def _tell(listener: Listener, one: Input, batch: Batch, made: Fingerprints | Non
     documents = batch.documents
     if made is not None:
         listener.short(short_lines(one, documents, made))
+    if documents.note:
+        listener.say(f"{one.name}: {documents.note}")
     if documents.damage:
         listener.say(f"{one.name}:{documents.rejects[0].line}: {documents.damage}; the documents before it are kept")
 

@@ -64,6 +64,7 @@ class DedupOptions:
             "id_field": self.reading.id_field,
             "text_field": self.reading.text_field,
             "fingerprint_field": self.reading.fingerprint_field,
+            "fingerprint_format": self.reading.fingerprint_format,
         }
 
 

@@ -1,8 +1,7 @@
-"""A fingerprint as a number: what is one, how it prints, how it is read, how far it is from another."""
+"""A fingerprint as a number: what is one, how it prints, how far it is from another."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,33 +12,10 @@ FINGERPRINT_DIGITS = FINGERPRINT_BITS // 4
 LIMIT = 1 << FINGERPRINT_BITS
 Fingerprints = Sequence[int] | NDArray[np.uint64]  # shape (n,), unsigned 64-bit
 
-_HEX = re.compile(rf"0[xX][0-9a-fA-F]{{1,{FINGERPRINT_DIGITS}}}|[0-9a-fA-F]{{{FINGERPRINT_DIGITS}}}")
-_DECIMAL = re.compile(r"[0-9]{1,20}")
-
 
 def format_fingerprint(fp: int) -> str:
     """Return the fingerprint as 16 lower-case hexadecimal digits."""
     return f"{as_fingerprint(fp):0{FINGERPRINT_DIGITS}x}"
-
-
-def parse_fingerprint(text: str) -> int:
-    """Return the fingerprint that `text` writes.
-
-    Exactly 16 hexadecimal digits are always read as hexadecimal, all-digit ones included; `0x` and up to 16 digits
-    too; any other row of digits is decimal.
-
-    Raises:
-        ValueError: it is none of these, or not below 2**64.
-    """
-    word = text.strip()
-    if _HEX.fullmatch(word):
-        return int(word, 16)
-    if _DECIMAL.fullmatch(word) and int(word) < LIMIT:
-        return int(word)
-    raise ValueError(
-        f"not a fingerprint: {text[:80]!r}; accepted are 16 hexadecimal digits, 0x and up to 16 of them, "
-        "or a decimal number below 2**64 that has not exactly 16 digits"
-    )
 
 
 def distance(a: int, b: int) -> int:

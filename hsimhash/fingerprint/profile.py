@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hsimhash.errors import ProfileMismatchError, TextTooShortError
-from hsimhash.fingerprint.bits import LIMIT, format_fingerprint, parse_fingerprint
+from hsimhash.fingerprint.bits import LIMIT, format_fingerprint
 from hsimhash.fingerprint.features import TOO_SHORT, find_features, fingerprint_batch
+from hsimhash.fingerprint.formats import parse_fingerprint
 from hsimhash.fingerprint.hashes import HASH_NAME, SEED_LIMIT, murmur64
 from hsimhash.fingerprint.idf import IDF_NAME, IDF_SHA256
 from hsimhash.fingerprint.normalize import NORMALIZE_NAME
@@ -210,7 +211,7 @@ class Profile:
         if wrong := sorted(data.keys() ^ {"version", *_FIELDS, "probe"}):
             raise ValueError(f"a profile of version {PROFILE_VERSION} has not exactly these fields: {', '.join(wrong)}")
         profile = cls(**{name: data[name] for name in _FIELDS})
-        object.__setattr__(profile, "probe", parse_fingerprint(str(data["probe"])))
+        object.__setattr__(profile, "probe", parse_fingerprint(str(data["probe"]), format="hex"))
         return profile
 
 

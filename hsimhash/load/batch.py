@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from hsimhash.fingerprint.formats import Formats
 from hsimhash.load.lines import PREVIEW_BYTES, Place
 
 NO_FINGERPRINTS: NDArray[np.uint64] = np.empty(0, np.uint64)
@@ -48,6 +49,8 @@ class Documents:
         rejects: the records between them that are no documents.
         damage: why the input ends here, before its end.
         fields: what else was asked for of JSON records: by name one value for each id, None where there is none.
+        formats: which the input's fingerprints may have, as far as it was read.
+        note: what was found out about the input here, for the user.
     """
 
     doc_ids: Sequence[str] = ()
@@ -58,14 +61,23 @@ class Documents:
     rejects: Sequence[Reject] = ()
     damage: str = ""
     fields: Mapping[str, Sequence[object]] = field(default_factory=dict)
+    formats: Formats = ()
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A place in the inputs: the number of the input from 0, and where in it."""
+    """A place in the inputs.
+
+    Args:
+        input: the number of the input, from 0.
+        place: where in it.
+        formats: of a stream, which its fingerprints may have by what came before; none: as at its beginning.
+    """
 
     input: int = 0
     place: Place = field(default_factory=Place)
+    formats: Formats = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,18 @@
 """Lines of `id<TAB>fingerprint` → columns, whole blocks at once: a Python loop would cost more than the index does.
 
 What every usual line has in common is checked with numpy: one tab, 1 to 2,048 bytes before it without control
-characters, 16 hexadecimal digits behind it. Any other line goes through `_parse_line`.
+characters, 16 hexadecimal digits behind it. Any other line, and every line where these are not known to be
+hexadecimal, goes through `_parse_line`.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
-from hsimhash.fingerprint import parse_fingerprint
+from hsimhash.fingerprint.formats import HEX, Formats, read_fingerprint
 from hsimhash.load.batch import BadRecordError, Documents, Reject
 from hsimhash.rowkey import DOC_ID_BYTES, check_doc_id
 
@@ -25,21 +28,23 @@ Bytes = NDArray[np.uint8]
 Positions = NDArray[np.intp]
 
 
-def fingerprint_columns(data: bytes, first_line: int) -> Documents:
-    """Return the documents of whole lines, the first of which is line `first_line`."""
+def fingerprint_columns(data: bytes, first_line: int, formats: Formats) -> Documents:
+    """Return the documents of whole lines, the first of which is line `first_line`; see `read_fingerprint`."""
     data = data.replace(b"\r\n", b"\n")
     characters = np.frombuffer(data, np.uint8)
     ends = np.flatnonzero(characters == _NEWLINE)
     starts = np.concatenate(([0], ends[:-1] + 1))
     fingerprints = np.zeros(len(ends), np.uint64)
-    is_usual = _usual(characters, starts, ends, fingerprints)
+    is_usual = np.zeros(len(ends), np.bool_)
+    if formats == HEX:
+        is_usual = _usual(characters, starts, ends, fingerprints)
     doc_ids = _usual_ids(characters, data, starts, ends, is_usual)
     if doc_ids is None:  # somewhere it is not UTF-8
         is_usual &= _is_ascii(characters, starts)
         doc_ids = _usual_ids(characters, data, starts, ends, is_usual) or []
     if len(doc_ids) == len(ends):
         return Documents(doc_ids, fingerprints=fingerprints, lines=range(first_line, first_line + len(ends)))
-    return _with_unusual(data, first_line, (starts, ends, is_usual), doc_ids, fingerprints)
+    return _with_unusual(data, first_line, _Lines(starts, ends, is_usual, formats), doc_ids, fingerprints)
 
 
 def _usual(
@@ -78,24 +83,28 @@ def _is_ascii(characters: Bytes, starts: Positions) -> NDArray[np.bool_]:
     return np.maximum.reduceat(characters, starts) < 0x80
 
 
+class _Lines(NamedTuple):
+    """Where lines begin and end, which are usual, and the formats of their fingerprints."""
+
+    starts: Positions
+    ends: Positions
+    is_usual: NDArray[np.bool_]
+    formats: Formats
+
+
 def _with_unusual(
-    data: bytes,
-    first_line: int,
-    lines: tuple[Positions, Positions, NDArray[np.bool_]],
-    usual_ids: list[str],
-    fingerprints: NDArray[np.uint64],
+    data: bytes, first_line: int, lines: _Lines, usual_ids: list[str], fingerprints: NDArray[np.uint64]
 ) -> Documents:
-    starts, ends, is_usual = lines
-    doc_ids: list[str | None] = [None] * len(ends)
-    for place, doc_id in zip(np.flatnonzero(is_usual).tolist(), usual_ids, strict=True):
+    doc_ids: list[str | None] = [None] * len(lines.ends)
+    for place, doc_id in zip(np.flatnonzero(lines.is_usual).tolist(), usual_ids, strict=True):
         doc_ids[place] = doc_id
     rejects = []
-    for place in np.flatnonzero(~is_usual).tolist():
-        line = data[starts[place] : ends[place]]
+    for place in np.flatnonzero(~lines.is_usual).tolist():
+        line = data[lines.starts[place] : lines.ends[place]]
         if not line.strip(b" \r"):
             continue
         try:
-            doc_ids[place], fingerprints[place] = _parse_line(line)
+            doc_ids[place], fingerprints[place] = _parse_line(line, lines.formats)
         except BadRecordError as error:
             rejects.append(Reject.of(first_line + place, error, line))
     is_document = np.array([doc_id is not None for doc_id in doc_ids], np.bool_)
@@ -107,13 +116,13 @@ def _with_unusual(
     )
 
 
-def _parse_line(line: bytes) -> tuple[str, int]:
+def _parse_line(line: bytes, formats: Formats) -> tuple[str, int]:
     try:
         columns = line.removesuffix(b"\r").decode("utf-8").split("\t")
         if len(columns) != 2:
             raise BadRecordError(f"{len(columns)} columns instead of an id, a tab and a fingerprint")
         check_doc_id(columns[0])
-        return columns[0], parse_fingerprint(columns[1])
+        return columns[0], read_fingerprint(columns[1], formats)
     except UnicodeDecodeError as error:
         raise BadRecordError(f"not UTF-8: {error.reason} at byte {error.start}") from error
     except BadRecordError:

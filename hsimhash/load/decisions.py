@@ -15,7 +15,8 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from hsimhash.fingerprint import format_fingerprint, parse_fingerprint
+from hsimhash.fingerprint import format_fingerprint
+from hsimhash.fingerprint.formats import HEX, read_fingerprint
 from hsimhash.index import HSimIndex, Match
 
 
@@ -66,8 +67,8 @@ class Decision:
         """Read what `to_line` wrote; `ValueError` or `KeyError` for anything else."""
         fields = json.loads(line)
         match = fields["match"]
-        nearest = match and Nearest(match["distance"], match["id"], parse_fingerprint(match["fingerprint"]))
-        return cls(fields["id"], parse_fingerprint(fields["fingerprint"]), Verdict(fields["verdict"]), nearest)
+        nearest = match and Nearest(match["distance"], match["id"], read_fingerprint(match["fingerprint"], HEX))
+        return cls(fields["id"], read_fingerprint(fields["fingerprint"], HEX), Verdict(fields["verdict"]), nearest)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from hsimhash.fingerprint.formats import spoken
 from hsimhash.index import HSimIndex
 from hsimhash.layout import Layout
 from hsimhash.load.decisions import Decision, Rule, Verdict, count_verdicts, decide
@@ -208,12 +209,13 @@ def _spec(index: HSimIndex, inputs: Sequence[Input], options: IngestOptions, rul
         "tags": str(options.tags.absolute()) if options.tags else None,
         **asdict(options.reading),
     }
+    del settings["fingerprint_format"]  # what it came to stands with each input
     marks = [(one.place, f"{_holds(one)} {one.mark}".rstrip()) for one in inputs]
     return JobSpec(settings, marks, can_repeat=not any(one.is_stream for one in inputs))
 
 
 def _holds(one: Input) -> str:
-    return f"{one.kind} with {'fingerprints' if one.has_fingerprints else 'texts'}"
+    return f"{one.kind} with {spoken(one.formats) + ' fingerprints' if one.has_fingerprints else 'texts'}"
 
 
 def _url(index: HSimIndex) -> str:

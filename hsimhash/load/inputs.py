@@ -3,7 +3,7 @@
 | input | holds |
 |---|---|
 | `.jsonl`, `.ndjson`, `.json` | JSON lines, with a text or a fingerprint each |
-| `.tsv` | `id<TAB>text`, or `id<TAB>fingerprint` where each of the first 16 lines is one |
+| `.tsv` | `id<TAB>fingerprint` where each of the first 16 lines is that, `id<TAB>text` where none is |
 | a folder | text files, each a document; its id is its path within the folder |
 | `-`, or a pipe | JSON lines |
 
@@ -21,14 +21,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from hsimhash.fingerprint import parse_fingerprint
-from hsimhash.load.lines import STDIN, chunks_of, open_source
+from hsimhash.fingerprint.formats import Formats, formats_named, spoken
+from hsimhash.load.lines import STDIN
+from hsimhash.load.sniff import FirstLines, decided_formats, holds_fingerprints, refuse_carriage_returns, written_in
 
 FORMATS = ("auto", "jsonl", "tsv", "fingerprints", "files")
-SNIFFED_LINES = 16
 PACKED = (".gz", ".zst")
 _JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
-_BLOCK_BYTES = 1 << 16
 
 Kind = Literal["jsonl", "tsv", "files"]
 
@@ -42,6 +41,8 @@ class InputOptions:
         id_field: the JSON field with the document's id.
         text_field: the JSON field with its text.
         fingerprint_field: the JSON field with its fingerprint, read instead of a text; None: texts are read.
+        fingerprint_format: how fingerprints are written: `hex`, `decimal`, `signed`; `auto`: as each input's first ones
+            tell (`fingerprint/formats.py` has the rule).
         first_seen_field: the JSON field that says when the document was first seen, ms since 1970 or an ISO 8601 time,
             where a record has it; None: `first_seen` where fingerprints are read, else none.
     """
@@ -51,19 +52,39 @@ class InputOptions:
     text_field: str = "text"
     fingerprint_field: str | None = None
     first_seen_field: str | None = None
+    fingerprint_format: str = "auto"
 
     def __post_init__(self) -> None:
         if self.format not in FORMATS:
             raise ValueError(f"there is no format {self.format!r}; there are: {', '.join(FORMATS)}")
+        formats_named(self.fingerprint_format)
         if "" in (self.id_field, self.text_field, self.fingerprint_field, self.first_seen_field):
             raise ValueError("the name of a JSON field is empty; name one, or leave the option out")
+
+    @property
+    def formats(self) -> Formats:
+        """Which formats fingerprints may have, before any was read."""
+        return formats_named(self.fingerprint_format)
+
+    @property
+    def json_fingerprint_field(self) -> str:
+        """The JSON field with the fingerprint, where fingerprints are read."""
+        return self.fingerprint_field or "fingerprint"
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
     """One input as it was found.
 
-    `size_bytes` counts the bytes to be read, packed as they are, 0 for a stream; `mark` changes when the input does.
+    Args:
+        name: as it was given.
+        kind: what its records are.
+        has_fingerprints: whether they are read instead of texts.
+        is_stream: whether it is stdin or a pipe.
+        size_bytes: to be read, packed as they are; 0 for a stream.
+        mark: changes when the input does.
+        note: what was found out, for the user.
+        formats: which its fingerprints may have; of a stream, before anything is read of it.
     """
 
     name: str
@@ -73,6 +94,7 @@ class Input:
     size_bytes: int
     mark: str
     note: str = ""
+    formats: Formats = ()
 
     @property
     def packing(self) -> str:
@@ -126,7 +148,9 @@ def _stream(name: str, options: InputOptions) -> Input:
     if options.format == "files":
         raise ValueError(f"input {name} is no folder, and --format files reads folders")
     kind: Kind = "jsonl" if options.format in ("auto", "jsonl") else "tsv"
-    return Input(name, kind, _has_fingerprints(kind, options), is_stream=True, size_bytes=0, mark="")
+    has_fingerprints = _has_fingerprints(kind, options)
+    formats = options.formats if has_fingerprints else ()
+    return Input(name, kind, has_fingerprints, is_stream=True, size_bytes=0, mark="", formats=formats)
 
 
 def _folder(name: str, options: InputOptions) -> Input:
@@ -141,12 +165,24 @@ def _folder(name: str, options: InputOptions) -> Input:
 
 
 def _file(name: str, status: os.stat_result, options: InputOptions) -> Input:
-    kind, note = _kind_of(name, options), ""
-    has_fingerprints = _has_fingerprints(kind, options)
-    if kind == "tsv" and options.format == "auto" and _begins_with_fingerprints(name):
-        has_fingerprints, note = True, f"{name} holds fingerprints (as texts: --format tsv)"
+    kind, lines = _kind_of(name, options), FirstLines(name, _packing_of(name))
+    has_fingerprints, hint = _has_fingerprints(kind, options), ""
+    if kind == "tsv":
+        refuse_carriage_returns(name, lines)
+        if options.format == "auto":
+            has_fingerprints = holds_fingerprints(name, lines)
+            hint = " (as texts: --format tsv)" if has_fingerprints else " (as fingerprints: --format fingerprints)"
+    formats = _formats(name, kind, lines, options) if has_fingerprints else ()
+    if has_fingerprints and len(formats) < len(options.formats):
+        hint += f", read as {spoken(formats)}"
+    note = f"{name} holds {'fingerprints' if has_fingerprints else 'texts'}{hint}" if hint else ""
     mark = f"{status.st_size} bytes of {status.st_mtime_ns}"
-    return Input(name, kind, has_fingerprints, is_stream=False, size_bytes=status.st_size, mark=mark, note=note)
+    return Input(name, kind, has_fingerprints, False, status.st_size, mark, note, formats)
+
+
+def _formats(name: str, kind: Kind, lines: FirstLines, options: InputOptions) -> Formats:
+    field = options.json_fingerprint_field if kind == "jsonl" else None
+    return decided_formats(name, options.formats, written_in(lines.bounded(), field))
 
 
 def _kind_of(name: str, options: InputOptions) -> Kind:
@@ -172,27 +208,6 @@ def _has_fingerprints(kind: Kind, options: InputOptions) -> bool:
 
 def _packing_of(name: str) -> str:
     return next((packing for packing in PACKED if name.lower().endswith(packing)), "")
-
-
-def _begins_with_fingerprints(name: str) -> bool:
-    """Whether each of the first lines is an id, a tab and a fingerprint."""
-    lines: list[bytes] = []
-    with open_source(name, _packing_of(name), _BLOCK_BYTES) as source:
-        for chunk in chunks_of(source, lambda: False):
-            if chunk.problem:
-                return False
-            lines += [line for line in chunk.data.split(b"\n") if line.strip()]
-            if len(lines) >= SNIFFED_LINES:
-                break
-    return bool(lines) and all(map(_is_fingerprint_line, lines[:SNIFFED_LINES]))
-
-
-def _is_fingerprint_line(line: bytes) -> bool:
-    columns = line.split(b"\t")
-    try:
-        return len(columns) == 2 and parse_fingerprint(columns[1].decode("ascii")) >= 0
-    except ValueError:
-        return False
 
 
 def files_of(folder: str) -> Iterator[tuple[str, str]]:

@@ -106,7 +106,7 @@ def _intake(one: Input, batch: Batch, fingerprints: NDArray[np.uint64], made: Fi
         counts = counts.plus(short=int(np.count_nonzero(~is_indexed)), exact=int(np.count_nonzero(made.kinds == EXACT)))
         doc_ids = list(itertools.compress(doc_ids, is_indexed.tolist()))
         fingerprints, first_seen = fingerprints[is_indexed], first_seen[is_indexed]
-    warning = ""
+    warning = f"{one.name}: {documents.note}" if documents.note else ""
     if documents.damage:
         warning = f"{one.name}:{documents.rejects[0].line}: {documents.damage}; the documents before it are kept"
     return Intake(doc_ids, fingerprints, first_seen, rejects, short, counts, batch.end, warning)

@@ -5,17 +5,19 @@ from __future__ import annotations
 import errno
 import json
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
 
-from hsimhash.fingerprint import parse_fingerprint
+from hsimhash.fingerprint.formats import Formats, narrow, read_fingerprint, spoken
 from hsimhash.load.batch import BadRecordError, Batch, Documents, Position, Reject
 from hsimhash.load.columns import fingerprint_columns
 from hsimhash.load.inputs import PACKED, Input, InputOptions, files_of
 from hsimhash.load.lines import RECORD_LIMIT_BYTES, Chunk, Place, chunks_of, open_source
+from hsimhash.load.sniff import is_written, written_in
 from hsimhash.rowkey import check_doc_id
 
 TEXT_BLOCK_BYTES = 256 << 10  # about so much text comes in one batch; more only where a single record is larger
@@ -62,21 +64,24 @@ class Reader:
         what is sent when the job goes on must begin with the same, and may go on.
         """
         for number in range(start.input, len(self._inputs)):
-            place = start.place if number == start.input else Place()
+            here = start if number == start.input else Position(number)
             one = self._inputs[number]
-            found = self._files(one, place) if one.kind == "files" else self._lines(one, place)
+            found = self._files(one, here.place) if one.kind == "files" else self._lines(one, here)
+            formats = here.formats
             for documents, end in found:
-                yield Batch(number, documents, Position(number, end))
+                formats = documents.formats or formats
+                yield Batch(number, documents, Position(number, end, formats))
             if self._stop():
                 return
             if not one.is_stream:
                 yield Batch(number, Documents(), Position(number + 1))
         self.is_exhausted = True
 
-    def _lines(self, one: Input, start: Place) -> Iterator[tuple[Documents, Place]]:
-        parse = parser_of(one, self._options, self._fields)
+    def _lines(self, one: Input, start: Position) -> Iterator[tuple[Documents, Place]]:
+        begun = replace(one, formats=start.formats or one.formats)
+        parse = parser_of(begun, self._options, self._fields)
         block_bytes = self._block_bytes if one.has_fingerprints else TEXT_BLOCK_BYTES
-        for line, chunk in numbered_chunks(one, block_bytes, self._stop, start):
+        for line, chunk in numbered_chunks(one, block_bytes, self._stop, start.place):
             yield documents_of(chunk, line, parse), chunk.end
 
     def _files(self, one: Input, start: Place) -> Iterator[tuple[Documents, Place]]:
@@ -126,8 +131,8 @@ def data_of(chunk: Chunk, lines_before: int) -> bytes:
 def parser_of(one: Input, options: InputOptions, fields: Sequence[str] = ()) -> Parse:
     """Return what makes documents of an input's lines, the first of which has the number given."""
     if one.kind == "jsonl":
-        return _JsonLines(options, fields, has_fingerprints=one.has_fingerprints).parse
-    return fingerprint_columns if one.has_fingerprints else _parse_tsv
+        return _JsonLines(one, options, fields).parse
+    return _FingerprintLines(one.formats).parse if one.has_fingerprints else _parse_tsv
 
 
 class _Columns:
@@ -214,35 +219,73 @@ def _parse_tsv(data: bytes, first_line: int) -> Documents:
     return found.documents()
 
 
+class Narrowing:
+    """Which formats an input's fingerprints may have, as it is read."""
+
+    def __init__(self, formats: Formats) -> None:
+        self.formats = formats
+
+    @property
+    def is_open(self) -> bool:
+        """Whether what is read may still rule formats out."""
+        return len(self.formats) > 1
+
+    def take(self, written: Iterable[str | int]) -> str:
+        """Rule out formats by what a block of the input has; return what to tell the user, if there is news."""
+        before, self.formats = self.formats, narrow(self.formats, written)
+        is_news = self.formats != before and ("hex" not in self.formats or not self.is_open)
+        return f"fingerprints are read as {spoken(self.formats)}" if is_news else ""
+
+
+class _FingerprintLines:
+    def __init__(self, formats: Formats) -> None:
+        self._narrowing = Narrowing(formats)
+
+    def parse(self, data: bytes, first_line: int) -> Documents:
+        note = self._narrowing.take(written_in(data.split(b"\n"), None)) if self._narrowing.is_open else ""
+        formats = self._narrowing.formats
+        return replace(fingerprint_columns(data, first_line, formats), formats=formats, note=note)
+
+
 class _JsonLines:
-    def __init__(self, options: InputOptions, fields: Sequence[str], *, has_fingerprints: bool) -> None:
+    def __init__(self, one: Input, options: InputOptions, fields: Sequence[str]) -> None:
         self._fields = fields
         self._id_field = options.id_field
         self._text_field = options.text_field
-        self._fingerprint_field = (options.fingerprint_field or "fingerprint") if has_fingerprints else None
-        self._first_seen_field = options.first_seen_field or ("first_seen" if has_fingerprints else None)
+        self._fingerprint_field = options.json_fingerprint_field if one.has_fingerprints else None
+        self._first_seen_field = options.first_seen_field or ("first_seen" if one.has_fingerprints else None)
+        self._narrowing = Narrowing(one.formats)
 
     def parse(self, data: bytes, first_line: int) -> Documents:
         found = _Columns(self._fields)
-        for number, line in enumerate(data.split(b"\n")[:-1], start=first_line):
-            if not line.strip():
-                continue
+        lines = [(number, line) for number, line in enumerate(data.split(b"\n")[:-1], first_line) if line.strip()]
+        records = [_record_or_error(line) for _, line in lines]
+        note = self._narrowing.take(self._written(records)) if self._narrowing.is_open else ""
+        for (number, line), record in zip(lines, records, strict=True):
             try:
-                self._take(found, number, line)
+                if isinstance(record, ValueError):
+                    raise record
+                self._take(found, number, record)
             except (BadRecordError, UnicodeDecodeError) as error:
                 found.reject(number, reason_of(error), line)
-        return found.documents()
+        return replace(found.documents(), formats=self._narrowing.formats, note=note)
 
-    def _take(self, found: _Columns, number: int, line: bytes) -> None:
-        record = json_object(line.decode("utf-8"))
+    def _take(self, found: _Columns, number: int, record: Mapping[str, object]) -> None:
         doc_id = doc_id_of(_value(record, self._id_field), self._id_field)
         first_seen = self._first_seen(record)
         if self._fingerprint_field is not None:
-            fingerprint = fingerprint_of(_value(record, self._fingerprint_field), self._fingerprint_field)
+            value = _value(record, self._fingerprint_field)
+            fingerprint = fingerprint_of(value, self._fingerprint_field, self._narrowing.formats)
             found.take(doc_id, number, fingerprint=fingerprint, first_seen=first_seen, record=record)
             return
         text = text_of(_value(record, self._text_field), self._text_field)
         found.take(doc_id, number, text=text, first_seen=first_seen, record=record)
+
+    def _written(self, records: Sequence[Mapping[str, object] | ValueError]) -> Iterator[str | int]:
+        for record in records:
+            value = record.get(self._fingerprint_field or "") if isinstance(record, Mapping) else None
+            if is_written(value):
+                yield value
 
     def _first_seen(self, record: Mapping[str, object]) -> int | None:
         value = record.get(self._first_seen_field) if self._first_seen_field is not None else None
@@ -254,6 +297,13 @@ class _JsonLines:
                 f'"{self._first_seen_field}" is neither ms since 1970 nor an ISO 8601 time since then: {value!r:.80}'
             )
         return time
+
+
+def _record_or_error(line: bytes) -> Mapping[str, object] | ValueError:
+    try:
+        return json_object(line.decode("utf-8"))
+    except (BadRecordError, UnicodeDecodeError) as error:
+        return error
 
 
 def _value(record: Mapping[str, object], field: str) -> object:
@@ -302,16 +352,14 @@ def text_of(value: object, field: str) -> str:
     return value
 
 
-def fingerprint_of(value: object, field: str) -> int:
-    """Return a field's value as a fingerprint; `BadRecordError` if it is none."""
-    if isinstance(value, str):
-        try:
-            return parse_fingerprint(value)
-        except ValueError as error:
-            raise BadRecordError(str(error)) from error
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 64:
-        return value
-    raise BadRecordError(f'"{field}" is neither 16 hex digits nor a number below 2**64: {value!r:.80}')
+def fingerprint_of(value: object, field: str, formats: Formats) -> int:
+    """Return a field's value as a fingerprint; `BadRecordError` if it is none in these formats."""
+    if not is_written(value):
+        raise BadRecordError(f'"{field}" is no fingerprint but {_type_of(value)}')
+    try:
+        return read_fingerprint(value, formats)
+    except ValueError as error:
+        raise BadRecordError(str(error)) from error
 
 
 def _time_of(value: object) -> int | None:

@@ -1,0 +1,111 @@
+"""How a fingerprint is written: no word is read as another number than was written."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from hsimhash.fingerprint import format_fingerprint, parse_fingerprint
+from hsimhash.fingerprint.formats import ALL_FORMATS, Formats, formats_named, narrow, read_fingerprint
+
+FINGERPRINTS = st.integers(0, 2**64 - 1)
+SIXTEEN_DIGITS = st.integers(10**15, 10**16 - 1)
+TAKEN = "1291587514616409"  # 16 digits without a letter
+
+
+def signed(fp: int) -> int:
+    return fp - 2**64 if fp >= 2**63 else fp
+
+
+@given(FINGERPRINTS)
+def test_what_is_printed_is_read_back(fp: int) -> None:
+    text = format_fingerprint(fp)
+    assert len(text) == 16
+    assert parse_fingerprint(text, format="hex") == parse_fingerprint(text.upper(), format="hex") == fp
+    assert parse_fingerprint(f"0x{fp:x}") == fp
+
+
+@given(FINGERPRINTS | SIXTEEN_DIGITS)
+@example(0)
+@example(2**63)
+@example(2**64 - 1)
+def test_each_format_reads_what_it_writes(fp: int) -> None:
+    written = {"hex": f"{fp:016x}", "decimal": str(fp), "signed": str(signed(fp))}
+    for name, word in written.items():
+        assert parse_fingerprint(word, format=name) == parse_fingerprint(f" {word}\n", format=name) == fp
+
+
+@given(FINGERPRINTS | SIXTEEN_DIGITS)
+def test_a_word_alone_is_read_right_or_refused_as_ambiguous(fp: int) -> None:
+    for word in (f"{fp:016x}", f"{fp:016X}", str(fp), str(signed(fp))):
+        if len(word) == 16 and word.isdecimal() and word[0] != "0":
+            with pytest.raises(ValueError, match=f"ambiguous fingerprint '{word}'.*0x.*--fingerprint-format"):
+                parse_fingerprint(word)
+        else:
+            assert parse_fingerprint(word) == fp
+
+
+@pytest.mark.parametrize("text", ["", "0x", str(2**64), "0x1" + "0" * 16, "abc", "12 34", "1" * 15 + "g", "１２３"])
+def test_anything_else_is_refused_by_name(text: str) -> None:
+    with pytest.raises(ValueError, match="not a fingerprint: ") as raised:
+        parse_fingerprint(text)
+    assert repr(text) in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("12", "hex"),
+        ("abc", "hex"),
+        ("-1", "hex"),
+        ("0x1f", "decimal"),
+        ("00000000000000ff", "decimal"),
+        ("0000000000000012", "decimal"),
+        ("-1", "decimal"),
+        (str(2**63), "signed"),
+        (str(-(2**63) - 1), "signed"),
+        ("0123456789abcdef", "signed"),
+    ],
+)
+def test_what_contradicts_the_format_is_refused_with_the_remedy(text: str, name: str) -> None:
+    with pytest.raises(ValueError, match=f"not a fingerprint: '{text}'; accepted are .*; --fingerprint-format chooses"):
+        parse_fingerprint(text, format=name)
+
+
+def test_an_unknown_format_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(ValueError, match=r"no fingerprint format 'octal'; there are: auto, hex, decimal, signed"):
+        parse_fingerprint("7", format="octal")
+
+
+@pytest.mark.parametrize(
+    ("written", "left"),
+    [
+        ([TAKEN], ALL_FORMATS),
+        ([TAKEN, "12345678901234567"], ("decimal", "signed")),
+        ([TAKEN, "0123456789abcdef", "12345678901234567"], ("hex",)),
+        ([TAKEN, "0x12"], ("hex",)),
+        (["0123456789012345"], ("hex",)),
+        (["12", "-3"], ("signed",)),
+        (["12", str(2**63)], ("decimal",)),
+        (["nonsense", "", "-", "1" * 21], ALL_FORMATS),
+        (["12", "0123456789abcdef", "-3"], ("signed",)),
+        ([5, 6], ALL_FORMATS),
+        ([5, 2**63], ("hex", "decimal")),
+        ([-5], ("signed",)),
+        ([2**64], ALL_FORMATS),
+    ],
+)
+def test_words_rule_formats_out(written: list[str | int], left: Formats) -> None:
+    assert narrow(ALL_FORMATS, written) == left
+
+
+@given(st.integers(-(2**63), 2**64 - 1))
+def test_a_number_is_a_number_in_every_format_that_has_it(number: int) -> None:
+    for name in ALL_FORMATS:
+        least, limit = (-(2**63), 2**63) if name == "signed" else (0, 2**64)
+        if least <= number < limit:
+            assert read_fingerprint(number, formats_named(name)) == number % 2**64
+        else:
+            with pytest.raises(ValueError, match="not a fingerprint"):
+                read_fingerprint(number, formats_named(name))

@@ -63,6 +63,7 @@ stress: $(VENV)/.test
 	$(BIN)/python -m tests.stress.exactness
 	$(BIN)/python -m tests.stress.kills
 	$(BIN)/python -m tests.stress.fuzz_records
+	$(BIN)/python -m tests.stress.fingerprint_formats
 	$(BIN)/python -m tests.stress.damage
 
 stress-hbase: $(VENV)/.test

@@ -343,6 +343,8 @@ class HSimIndex:
 
 
 def _check_limit(limit: int | None) -> None:
+    if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool)):
+        raise TypeError(f"limit is a whole number of matches, not {type(limit).__name__}: {limit!r:.80}")
     if limit is not None and limit < 1:
         raise ValueError(f"limit {limit} must be at least 1")
 

@@ -35,7 +35,7 @@ def test_documents_first_seen_earlier_are_removed(url: str) -> None:
         ("2026-01-01T08:00:00+08:00", 2),
         ("2026-01-01T00:00:00+08:00", 1),
         ("1d", 3),
-        ("0m", 4),
+        ("0min", 4),
         ("999999999w", 0),
     ],
 )
@@ -45,8 +45,15 @@ def test_date_is_utc_unless_it_says_otherwise_and_may_be_an_age(url: str, before
     assert len(ids_in(url)) == 4
 
 
+def test_minutes_or_months_are_refused_with_the_remedy(url: str) -> None:
+    result = run("expire", "--before", "6m", "--yes", "--store", url)
+    assert result.exit_code == 2
+    assert "'6m' may be minutes or months; write 6min for minutes, or days such as 180d" in result.stderr
+    assert len(ids_in(url)) == 4
+
+
 def test_dry_run_removes_nothing_whatever_else_is_said(url: str) -> None:
-    result = run("expire", "--before", "0m", "--dry-run", "--yes", "--store", url)
+    result = run("expire", "--before", "0min", "--dry-run", "--yes", "--store", url)
     assert result.exit_code == 0
     assert "would remove 4 documents" in result.stderr
     assert len(ids_in(url)) == 4

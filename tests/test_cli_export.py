@@ -4,11 +4,14 @@ import gzip
 import io
 import os
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import zstandard
-from command_line import DOCUMENTS, lines_of, make_index, run
+from command_line import DOCUMENTS, ids_in, lines_of, make_index, run
+
+from hsimhash.cli.written import complete
 
 TIMES = [1_000, 2_000, 3_000, 4_000]
 
@@ -116,3 +119,66 @@ def test_folder_that_is_missing_is_named(url: str, tmp_path: Path) -> None:
     assert result.exit_code == 1
     assert str(tmp_path / "gone") in result.stderr
     assert "No such file" in result.stderr
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o077])
+def test_a_file_written_over_keeps_mode_and_owner(umask: int, url: str, tmp_path: Path) -> None:
+    before = os.umask(umask)
+    try:
+        for mode in (0o600, 0o664):
+            path = tmp_path / f"all-{mode:o}.jsonl"
+            path.write_text("old")
+            path.chmod(mode)
+            if os.geteuid() == 0:
+                os.chown(path, 65_534, 65_534)
+            owner = (path.stat().st_uid, path.stat().st_gid)
+            assert run("export", "--output", str(path), "--overwrite", "--store", url).exit_code == 0
+            assert lines_of(path.read_text()) == expected()
+            assert path.stat().st_mode & 0o7777 == mode
+            assert (path.stat().st_uid, path.stat().st_gid) == owner
+        assert run("export", "--output", str(tmp_path / "new.jsonl"), "--store", url).exit_code == 0
+        assert (tmp_path / "new.jsonl").stat().st_mode & 0o7777 == 0o666 & ~umask
+    finally:
+        os.umask(before)
+
+
+def test_a_file_with_several_names_is_written_over_under_all_of_them(url: str, tmp_path: Path) -> None:
+    path, other = tmp_path / "all.jsonl", tmp_path / "other"
+    path.write_text("old " * 1_000)
+    other.hardlink_to(path)
+    assert run("export", "--output", str(path), "--overwrite", "--store", url).exit_code == 0
+    assert path.samefile(other)
+    assert lines_of(other.read_text()) == expected()
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["all.jsonl", "index", "other"]
+
+
+def test_another_users_file_stays_theirs_where_it_may_be_written(url: str, tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can become another user")
+    for folder in (tmp_path, *tmp_path.parents):
+        if not folder.stat().st_mode & 0o001:
+            folder.chmod(folder.stat().st_mode | 0o011)
+    place = tmp_path / "shared"
+    place.mkdir()
+    place.chmod(0o777)
+    path = place / "all.txt"
+    path.write_text("old")
+    path.chmod(0o666)
+    child = os.fork()
+    if not child:
+        os.setuid(65_534)
+        with suppress(BaseException), complete(str(path)) as stream:
+            stream.write(b"new")
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert path.read_text() == "new"
+    assert (path.stat().st_uid, path.stat().st_mode & 0o777) == (0, 0o666)
+
+
+def test_an_id_that_begins_with_a_byte_order_mark_comes_back(tmp_path: Path) -> None:
+    documents = {"\ufeffa": 1, "\ufeffb": 2}
+    url, copy = make_index(tmp_path, documents), f"lmdb://{tmp_path / 'copy'}"
+    export = str(tmp_path / "all.tsv")
+    assert run("export", "--output", export, "--store", url).exit_code == 0
+    assert run("ingest", export, "--store", copy).exit_code == 0
+    assert ids_in(copy) == sorted(documents)

@@ -155,6 +155,15 @@ def test_tab_separated_lines_that_were_read_as_json_are_told_of_tsv(first: str, 
     assert (b"--format tsv" in told) == is_hinted
 
 
+@pytest.mark.parametrize("indent", [None, 1])
+def test_an_array_of_json_is_told_of_lines(indent: int | None, url: str, tmp_path: Path) -> None:
+    (tmp_path / "in.json").write_text(json.dumps([{"id": "a", "text": "b"}, {"id": "c", "text": "d"}], indent=indent))
+    result = run("ingest", str(tmp_path / "in.json"), "--workers", "1", "--store", url)
+    assert result.exit_code == 7
+    assert "jq -c" in result.stderr
+    assert "--format tsv" not in result.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -23,10 +23,36 @@ def test_closed_streams_do_no_harm_to_the_index(tmp_path: Path) -> None:
     store = f"lmdb://{tmp_path / 'index'}"
     command = ("ingest", str(tmp_path / "in.jsonl"), "--fingerprint-field", "fingerprint", "--store", store)
     process = own_process(*command, preexec_fn=lambda: [os.close(number) for number in (0, 1, 2)] and None)
-    assert process.wait() == 0
+    assert process.wait() == 1  # the summary could not be printed
     with HSimIndex.open(store) as index:
         assert index.count() == 2_000
         assert index.check().is_sound
+
+
+@pytest.mark.parametrize("command", ["export", "query", "describe", "find-all"])
+def test_what_a_closed_stdout_does_not_get_is_an_error(command: str, tmp_path: Path) -> None:
+    arguments = {"query": ("1",), "find-all": ("-b", "4", "-d", "3")}.get(command, ())
+    store = f"lmdb://{tmp_path / 'index'}"
+    with HSimIndex.create(store) as index:
+        index.add(1, "a")
+    process = own_process(
+        *(command, *arguments, *(() if command == "find-all" else ("--store", store))),
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: os.close(1),
+    )
+    _, told = process.communicate(b"1\n3\n")
+    assert process.returncode == (8 if command == "find-all" else 1)
+    assert b"Bad file descriptor" in told
+    assert b"stdout" in told or b"standard output" in told
+    assert b"exported" not in told
+    assert b"Traceback" not in told
+    assert b"Exception ignored" not in told
+
+
+def test_a_closed_stdout_is_no_error_where_nothing_is_written_to_it(tmp_path: Path) -> None:
+    store = f"lmdb://{tmp_path / 'index'}"
+    assert own_process("create-table", "--store", store, preexec_fn=lambda: os.close(1)).wait() == 0
 
 
 @pytest.mark.parametrize("command", [("ingest", "-"), ("query", "-")])

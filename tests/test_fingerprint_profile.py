@@ -249,7 +249,15 @@ def test_the_plain_profile_votes_own_features_as_jiebas_tags() -> None:
     assert profile.fingerprint_features(tags) == profile.fingerprint(PROBE_TEXT)
 
 
-@pytest.mark.parametrize("weight", [0, -1, float("nan"), float("inf"), 1e-9])
+def test_an_own_feature_that_weighs_nothing_has_no_vote() -> None:
+    for name in NAMES:
+        profile = Profile.named(name)
+        assert profile.fingerprint_features({"a": 2, "b": 0, "c": 0.0}) == profile.fingerprint_features({"a": 2})
+        with pytest.raises(TextTooShortError):
+            profile.fingerprint_features({"a": 0})
+
+
+@pytest.mark.parametrize("weight", [-1, float("nan"), float("inf"), 1e-9])
 def test_an_own_feature_without_a_fair_weight_is_refused(weight: float) -> None:
     for name in NAMES:
         with pytest.raises(ValueError, match="feature 'a' weighs"):

@@ -154,6 +154,10 @@ def test_edge_fingerprints_are_found(index: HSimIndex, value: int) -> None:
         (lambda index: index.query("1"), TypeError, "not str"),
         (lambda index: index.remove(["a", 5]), TypeError, "not int"),
         (lambda index: index.add_many([1, 2], "ab"), TypeError, "not one str"),
+        (lambda index: index.add_many([1, 2], {"a", "b"}), TypeError, "doc_ids is a set, which has no order"),
+        (lambda index: index.add_many({1: 0, 2: 0}.keys(), ["a", "b"]), TypeError, "fingerprints is a dict_keys"),
+        (lambda index: index.query(1, limit=1.5), TypeError, "whole number of matches, not float: 1.5"),
+        (lambda index: index.query_many([1], limit=True), TypeError, "not bool"),
         (lambda index: index.query(1, max_distance=1.5), TypeError, "not float"),
     ],
 )

@@ -957,7 +957,7 @@ def test_the_format_of_fingerprints_is_part_of_what_a_job_was_begun_with(tmp_pat
             return ingest(index, find_inputs([str(path)], reading), IngestOptions(reading=reading), observer)
 
         run("decimal", is_stopped=True)
-        with pytest.raises(ValueError, match="was .*decimal fingerprints.*, is .*hexadecimal fingerprints"):
+        with pytest.raises(ValueError, match=r"was .*decimal fingerprints.*, is .*hexadecimal fingerprints"):
             run("hex", is_stopped=False)
         assert run("decimal", is_stopped=False).counts.added == 100
         assert contents(index)["7"] == 10**15 + 7

@@ -85,6 +85,13 @@ def test_the_model_of_the_writers_keeps_first_seen_of_what_does_not_move() -> No
     assert documents == {"b": (3, 9)}
 
 
+def test_no_fingerprint_is_read_as_another_however_it_is_written() -> None:
+    command = [sys.executable, "-m", "tests.stress.fingerprint_formats", "--fingerprints", "5000", "--small", "240"]
+    ended = subprocess.run(command, cwd=Path(__file__).parents[1], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "fingerprints: 0 read wrong" in ended.stdout
+
+
 def test_every_command_answers_or_tells_of_the_damage() -> None:
     command = [sys.executable, "-m", "tests.stress.damage", "--trials", "4"]
     ended = subprocess.run(command, cwd=Path(__file__).parents[1], capture_output=True, text=True, check=False)

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 import click
 
-from hsimhash.cli.exits import naming
+from hsimhash.cli.streams import writing_stdout
 
 PROGRESS_INTERVAL_S = 10.0  # between two lines of progress where there is no terminal
 PIPED_COLUMNS = 1_000  # the width of a table where there is no terminal: wide enough not to break lines
@@ -26,8 +26,14 @@ def say(text: str) -> None:
 
 def print_line(text: str) -> None:
     """Print a line of data; with what other programs read, so without colours."""
-    with naming("standard output"):
+    with writing_stdout():
         print(text)
+
+
+def send() -> None:
+    """Send what was printed: who sends requests may wait for these answers."""
+    with writing_stdout():
+        sys.stdout.flush()
 
 
 def print_json(value: object) -> None:
@@ -60,7 +66,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title:
         table.add_column(name.removesuffix(">"), justify="right" if name.endswith(">") else "left", overflow="fold")
     for row in rows:
         table.add_row(*row)
-    with naming("standard output"):
+    with writing_stdout():
         console.print(table)
 
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from hsimhash.settings import Settings
 
 BATCH_DOCUMENTS = 10_000
-_AGE = re.compile(r"(\d{1,9})([mhdw])", re.ASCII)
-_UNIT_S = {"m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+_AGE = re.compile(r"(\d{1,9})(min|[hdw])", re.ASCII)
+_UNIT_S = {"min": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 
 def _moment(ctx: click.Context, param: click.Parameter, value: str) -> int:  # noqa: ARG001
@@ -28,6 +28,10 @@ def _moment(ctx: click.Context, param: click.Parameter, value: str) -> int:  # n
     age = _AGE.fullmatch(value)
     if age:
         return time.time_ns() // 1_000_000 - int(age[1]) * _UNIT_S[age[2]] * 1_000
+    if re.fullmatch(r"\d+m", value, re.ASCII):
+        raise click.BadParameter(
+            f"{value!r} may be minutes or months; write {value}in for minutes, or days such as 180d"
+        )
     try:
         moment = datetime.fromisoformat(value)
     except ValueError as error:
@@ -46,7 +50,7 @@ def _moment(ctx: click.Context, param: click.Parameter, value: str) -> int:  # n
 @yes_option
 @json_option
 def expire(settings: Settings, before: int, is_dry_run: bool, is_confirmed: bool, as_json: bool) -> ExitCode:
-    """Remove the documents first seen before DATE (UTC), or longer ago than an age: m, h, d or w.
+    """Remove the documents first seen before DATE (UTC), or longer ago than an age: min, h, d or w.
 
     Others may read and write meanwhile. What was removed before an interruption stays removed.
 

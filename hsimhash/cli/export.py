@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,7 +41,10 @@ def export(settings: Settings, output: str, overwrite: bool, form: str | None) -
     with open_index(settings, is_job=True) as index, staged_progress("export") as tell, written(output) as stream:
         done = 0
         for done, document in enumerate(index.documents(), start=1):
-            stream.write(line_of(document))
+            line = line_of(document)
+            if done == 1 and line.startswith(codecs.BOM_UTF8):
+                stream.write(codecs.BOM_UTF8)  # a reader takes the first one of a file for no part of the id
+            stream.write(line)
             if done % PROGRESS_DOCUMENTS == 0:  # by the fingerprint: to count them first, HBase would read them all
                 tell("export", document.fingerprint >> 32, 1 << 32, plural(done, "document"))
     say(f"exported {plural(done, 'document')}")

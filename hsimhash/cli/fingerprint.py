@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
-from hsimhash.cli.console import is_for_people, print_json, print_line, print_table, say
+from hsimhash.cli.console import is_for_people, print_json, print_line, print_table, say, send
 from hsimhash.cli.exits import ExitCode
 from hsimhash.cli.lines import Lines, Request, fingerprints_of, read_text
 from hsimhash.cli.options import json_option, utf8, with_settings
@@ -60,7 +59,7 @@ def fingerprint(
             short += _print_features(profile, batch, is_for_people=is_for_people(as_json))
         else:
             short += _print_fingerprints(profile, batch, as_json=as_json or lines is not None)
-        sys.stdout.flush()
+        send()
     if lines:
         return ExitCode.REJECTED_RECORDS if lines.rejected else ExitCode.DONE
     return ExitCode.FAILED if short else ExitCode.DONE

@@ -184,15 +184,21 @@ def _report(summary: Summary, *, is_stream: bool) -> ExitCode:
         say("nothing to do, these inputs were ingested already; --fresh ingests again")
     if summary.rejects:
         say(f"{plural(summary.counts.rejected, 'record')} rejected, see {summary.rejects}")
-        if summary.counts.rejected == summary.counts.documents and _is_no_json(summary.rejects):
-            say("none of them is JSON; lines of an id, a tab and a text are read with --format tsv")
+        if summary.counts.rejected == summary.counts.documents:
+            _hint(summary.rejects)
     print_json(summary.to_json())
     return ExitCode.REJECTED_RECORDS if summary.counts.rejected else ExitCode.DONE
 
 
-def _is_no_json(rejects: Path) -> bool:
+def _hint(rejects: Path) -> None:
+    """Say what the records may be where none is a JSON object."""
     with rejects.open(encoding="utf-8") as lines:
-        return all(json.loads(line)["reason"].startswith("no JSON") for line in islice(lines, FIRST_REJECTS))
+        first = [json.loads(line) for line in islice(lines, FIRST_REJECTS)]
+    record = first[0]["record"].strip()
+    if record.startswith("[") or record == "{":
+        say("JSON is read one object a line; 'jq -c .[]' makes such lines of an array, 'jq -c .' of spread objects")
+    elif all(reject["reason"].startswith("no JSON") for reject in first):
+        say("none of them is JSON; lines of an id, a tab and a text are read with --format tsv")
 
 
 @contextmanager

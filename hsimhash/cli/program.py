@@ -5,17 +5,17 @@ from __future__ import annotations
 import difflib
 import importlib
 import io
-import os
 import sys
 import traceback
 from pathlib import Path
 
 import click
 
-from hsimhash.cli.console import log_to_stderr
-from hsimhash.cli.exits import ExitCode, exit_code_of, message_of, naming
+from hsimhash.cli.console import log_to_stderr, send
+from hsimhash.cli.exits import ExitCode, exit_code_of, message_of
 from hsimhash.cli.options import Invocation
 from hsimhash.cli.signals import interruptible
+from hsimhash.cli.streams import drop_stdout
 
 COMMANDS = {  # in the order of the help, which imports none of them; each is the command of its name in its module
     "demo": "Index a small sample corpus and show its near-duplicates.",
@@ -24,6 +24,7 @@ COMMANDS = {  # in the order of the help, which imports none of them; each is th
     "drop-table": "Delete an index and all that is in it.",
     "ingest": "Add documents from files: fingerprint, check, load.",
     "query": "Find the documents near a fingerprint, a document or a text.",
+    "distance": "Show which bits differ between two fingerprints.",
     "find-all": "Find all pairs in a list of fingerprints, as simhash-cpp does.",
     "find-clusters": "Find all clusters in a list of fingerprints, as simhash-cpp does.",
     "dedup": "Find near-duplicates within files, and which to keep.",
@@ -76,10 +77,9 @@ class Program(click.Group):
             with interruptible():
                 _write_utf8()
                 code = super().invoke(ctx) or ExitCode.DONE
-                with naming("standard output"):
-                    sys.stdout.flush()
+                send()
         except BrokenPipeError:  # the reader, such as `head`, has what it wanted
-            _drop_output()
+            drop_stdout()
         except (KeyboardInterrupt, click.Abort):
             # Else CPython ends by SIGINT, whatever the exit code, if Ctrl-C fell into an exec(), such as a dataclass's.
             exec("")  # noqa: S102
@@ -99,13 +99,6 @@ def _write_utf8() -> None:
     """Write UTF-8 into pipes and files, whatever the locale; let no terminal stumble over a character it lacks."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding=None if sys.stdout.isatty() else "utf-8", errors="backslashreplace")
-
-
-def _drop_output() -> None:
-    """Let the interpreter's last flush of stdout go nowhere."""
-    null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, sys.stdout.fileno())
-    os.close(null)
 
 
 @click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})

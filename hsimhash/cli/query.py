@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
 
-from hsimhash.cli.console import is_for_people, iso_time, print_json, print_table, say
+from hsimhash.cli.console import is_for_people, iso_time, print_json, print_table, say, send
 from hsimhash.cli.exits import ExitCode
 from hsimhash.cli.lines import Lines, Request, fingerprints_of, read_text
 from hsimhash.cli.options import json_option, open_index, utf8, with_settings
@@ -141,7 +140,7 @@ def _answer(index: HSimIndex, requests: Sequence[Request], bounds: Bounds) -> in
         matches = [] if fingerprint is None else next(answers)
         found += len(matches)
         (_print_table if bounds.is_for_people else _print_json)(request, shown, matches)
-    sys.stdout.flush()  # who sends queries may wait for these answers
+    send()
     return found
 
 

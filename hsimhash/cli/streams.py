@@ -1,6 +1,7 @@
 """Standard streams whose other end is gone.
 
-Those that the caller closed: files opened later must not get their numbers. Stderr that nobody reads any more, or whose
+Those that the caller closed: files opened later must not get their numbers, and what is written to stdout must not get
+lost without an error. Stderr that nobody reads any more, or whose
 disk is full: what is said there is lost, and the work goes on.
 """
 
@@ -9,9 +10,13 @@ from __future__ import annotations
 import io
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
+
+from hsimhash.cli.exits import naming
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -32,11 +37,30 @@ def open_closed_streams() -> None:
             os.fstat(number)
         except OSError:
             _closed.add(name)
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number: this one
+            # It takes the lowest free number: this one. What is written to a stdout for reading alone fails.
+            os.open(os.devnull, os.O_RDONLY if name == "stdout" else os.O_RDWR)
             os.set_inheritable(number, True)
         if getattr(sys, name) is None:
             mode = "w" if number else "r"
             setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
+
+
+@contextmanager
+def writing_stdout() -> Iterator[None]:
+    """Name stdout in the errors of writing to it; after one the interpreter's last flush of it goes nowhere."""
+    try:
+        with naming("standard output"):
+            yield
+    except OSError:
+        drop_stdout()
+        raise
+
+
+def drop_stdout() -> None:
+    """Let what stdout still holds go nowhere."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)
 
 
 class _Talk(io.FileIO):

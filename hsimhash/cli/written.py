@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import os
+import shutil
+import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +16,7 @@ from typing import BinaryIO, Protocol
 import click
 
 from hsimhash.cli.exits import naming
+from hsimhash.cli.streams import writing_stdout
 
 
 class Sink(Protocol):
@@ -41,22 +44,52 @@ def written(output: str) -> Iterator[Sink]:
 def complete(output: str) -> Iterator[BinaryIO]:
     """Give a stream for `output`; a file takes its name only when the block ends without an error."""
     if output == "-":
-        with naming("standard output"):
+        with writing_stdout():
             yield sys.stdout.buffer
+            sys.stdout.buffer.flush()  # before anybody says that it is written
     elif _is_pipe(output):
         with naming(output), Path(output).open("wb") as stream:
             yield stream
     else:
         path = Path(os.path.realpath(output))
         part = path.with_name(f".{path.name}.{token_hex(4)}")  # a process number comes again, in containers at once
-        with naming(output), _naming_part(part, output), part.open("xb") as stream:
+        before = path.stat() if path.exists() else None
+        with naming(output), _naming_part(part, output), _new_file(part, before) as stream:
             try:
+                is_like_before = before is None or _made_like(before, stream.fileno())
                 yield stream
                 stream.flush()
                 os.fsync(stream.fileno())
-                part.replace(path)
+                _put(part, path, is_replaced=is_like_before)
             finally:
                 part.unlink(missing_ok=True)
+
+
+def _new_file(part: Path, before: os.stat_result | None) -> BinaryIO:
+    """Open a new file; where it is to take another's place, nobody else may read it until it has that one's mode."""
+    mode = 0o666 if before is None else 0o600
+    return open(part, "xb", opener=lambda name, flags: os.open(name, flags, mode))
+
+
+def _made_like(before: os.stat_result, fd: int) -> bool:
+    """Give an open file another's owner and mode; return whether it can then take its place, all names included."""
+    try:
+        os.fchown(fd, before.st_uid, before.st_gid)
+    except PermissionError:
+        return False
+    os.fchmod(fd, stat.S_IMODE(before.st_mode))
+    return before.st_nlink == 1
+
+
+def _put(part: Path, path: Path, *, is_replaced: bool) -> None:
+    """Give a complete file its name; or its content to the file that has the name, which then stays the same file."""
+    if is_replaced:
+        part.replace(path)
+        return
+    with part.open("rb") as source, path.open("wb") as target:
+        shutil.copyfileobj(source, target)
+        target.flush()
+        os.fsync(target.fileno())
 
 
 @contextmanager

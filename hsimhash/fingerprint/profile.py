@@ -158,16 +158,19 @@ class Profile:
         The cap levels the weights of fewer than `cap` features: for a handful take a profile with `cap=None`.
 
         Args:
-            features: each a string, or an unsigned 64-bit number that is its own hash, and its weight: finite, above 0,
-                counted in steps of 1/4096. The weights of a repeated feature add up; there is no least number.
+            features: each a string, or an unsigned 64-bit number that is its own hash, and its weight: finite, counted
+                in steps of 1/4096; one that weighs 0 has no vote. The weights of a repeated feature add up; there is no
+                least number.
 
         Raises:
-            TextTooShortError: there are none.
+            TextTooShortError: there are none with a vote.
             ValueError: a weight or a number is outside its range.
         """
         summed: dict[int, float] = {}
         for feature, weight in features.items() if isinstance(features, Mapping) else features:
             key = _feature_hash(feature, self.seed)
+            if weight == 0:
+                continue
             summed[key] = summed.get(key, 0) + _feature_weight(feature, weight, in_steps=not self.is_plain)
         if not summed:
             raise TextTooShortError("no features, so no fingerprint")
@@ -247,7 +250,7 @@ def _feature_hash(feature: str | int, seed: int) -> int:
 
 def _feature_weight(feature: str | int, weight: float, *, in_steps: bool) -> float:
     if not (math.isfinite(weight) and weight * SCALE >= 1):
-        raise ValueError(f"feature {feature!r} weighs {weight}; a weight is finite and at least 1/{SCALE}")
+        raise ValueError(f"feature {feature!r} weighs {weight}; a weight is 0, or finite and at least 1/{SCALE}")
     return round(weight * SCALE) if in_steps else weight
 
 

@@ -59,9 +59,10 @@ def holds_fingerprints(name: str, lines: FirstLines) -> bool:
     others = [(number, line) for number, line in enumerate(first, start=1) if not _is_fingerprint_line(line)]
     if 0 < len(others) < len(first):
         number, line = others[0]
+        shown = Reject.of(number, "", line).preview[:80]
         raise ValueError(
             f"input {name}: {len(first) - len(others)} of its first {len(first)} lines are an id, a tab and a "
-            f"fingerprint, but line {number} is {Reject.of(number, '', line).preview[:80]!r}; say --format "
+            f"fingerprint, but line {number} is '{shown}'; say --format "
             f"fingerprints, which rejects the others (a header, say), or --format tsv if all of them are texts"
         )
     return bool(first) and not others

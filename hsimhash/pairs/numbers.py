@@ -84,9 +84,11 @@ class _Reader:
 
     def error(self, lines_before: int, line: bytes) -> HsimhashError:
         shown = line.strip()[:80].decode("utf-8", "backslashreplace")
+        problem = "is no unsigned decimal number below 2**64"
+        if len(line) > LINE_LIMIT_BYTES:
+            problem = f"stands in a line of more than {LINE_LIMIT_BYTES:,} bytes, which no number needs"
         return HsimhashError(
-            f"line {self._lines + lines_before + 1}: {shown!r} is no unsigned decimal number below 2**64; "
-            "correct the line or remove it"
+            f"line {self._lines + lines_before + 1}: {shown!r} {problem}; correct the line or remove it"
         )
 
     def _values(self, data: bytes) -> NDArray[np.uint64]:

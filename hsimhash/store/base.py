@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -294,6 +294,9 @@ def check_documents(
     fingerprints: Fingerprints, doc_ids: Sequence[str], first_seen: Sequence[int] | NDArray[np.int64] | int
 ) -> tuple[NDArray[np.uint64], list[bytes], NDArray[np.int64]]:
     """Return documents' fingerprints, ids as UTF-8 and first seen; `ValueError` or `TypeError` names what is wrong."""
+    for name, given in (("fingerprints", fingerprints), ("doc_ids", doc_ids)):
+        if isinstance(given, Set):
+            raise TypeError(f"{name} is a {type(given).__name__}, which has no order to pair by; give a list")
     values, encoded = as_fingerprints(fingerprints), check_doc_ids(doc_ids)
     if len(values) != len(encoded):
         raise ValueError(f"{len(values)} fingerprints for {len(encoded)} document ids")

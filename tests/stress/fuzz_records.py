@@ -69,7 +69,7 @@ def tsv_truth(line: bytes) -> Good:
 
 def fingerprint_truth(line: bytes) -> Good:
     doc_id, fingerprint = line.removesuffix(b"\r").decode().split("\t")
-    return checked_id(doc_id), parse_fingerprint(fingerprint)
+    return checked_id(doc_id), parse_fingerprint(fingerprint, format="hex")
 
 
 TRUTHS = {"jsonl": json_truth, "tsv": tsv_truth, "fingerprints": fingerprint_truth}
@@ -133,7 +133,7 @@ class Maker:
 
     def _fingerprint(self) -> str:
         value = self.rng.getrandbits(64)
-        return self.rng.choice([f"{value:016x}", f"{value:016x}", f"{value:016X}", f"{value:#x}", str(value)])
+        return self.rng.choice([f"{value:016x}", f"{value:016x}", f"{value:016X}", f"{value:#x}"])
 
     def _json(self, fields: dict[str, object]) -> bytes:
         more = {"score": float("nan"), "list": [1, {"deep": None}], "id ": "no id", "other": "\ud800"}
@@ -181,6 +181,7 @@ class Maker:
                 b"a\tb\t0123456789abcdef",
                 b"a\t0123456789abcdeg",
                 b"a\t-1",
+                b"a\t12345678901234567",
                 b"a\t%d" % 2**64,
                 b"\xd9\xa1\t",
             ]
@@ -229,6 +230,7 @@ def fuzz(form: str, count: int, folder: Path, rng: random.Random) -> list[str]:
     path.write_bytes(PACKERS[packing](b"\n".join(lines) + rng.choice([b"", b"\n"])))
     url = f"lmdb://{folder / f'index-{form}'}"
     arguments = ["ingest", str(path), "--format", form, "--on-duplicate", mode, "--store", url, "--workers", "1"]
+    arguments += ["--fingerprint-format", "hex"]
     done = subprocess.run([sys.executable, "-m", "hsimhash", *arguments], capture_output=True, check=False)
     what = f"{form}{packing}, {mode}"
     talk = done.stderr.decode(errors="replace")

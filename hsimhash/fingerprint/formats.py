@@ -61,6 +61,8 @@ def parse_fingerprint(text: str, *, format: str = "auto") -> int:
 
 def read_fingerprint(written: str | int, formats: Formats) -> int:
     """Return the fingerprint that a word or a JSON number is in all of `formats` that it fits; `ValueError` if none."""
+    if _is_in_all(written, formats):
+        return int(written)
     values = {value for one in formats if (value := _READERS[one](written)) is not None}
     if len(values) == 1:
         return values.pop()
@@ -88,9 +90,14 @@ def narrow(formats: Formats, written: Iterable[str | int]) -> Formats:
 
 def fitting(written: str | int, formats: Formats) -> Formats:
     """Return those of `formats` in which a word or a JSON number is a fingerprint."""
-    if isinstance(written, int) and 0 <= written < LIMIT // 2:
+    if _is_in_all(written, formats):
         return formats
     return tuple(name for name in formats if _READERS[name](written) is not None)
+
+
+def _is_in_all(written: str | int, formats: Formats) -> bool:
+    """Whether it is a JSON number that is the same in all of `formats`: the usual one, told without trying each."""
+    return isinstance(written, int) and 0 <= written < (LIMIT // 2 if "signed" in formats else LIMIT)
 
 
 def spoken(formats: Formats) -> str:

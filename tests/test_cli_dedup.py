@@ -179,3 +179,17 @@ def test_a_terminal_is_shown_a_bar(out: Path, tmp_path: Path) -> None:
 
 def test_help_shows_an_example() -> None:
     assert "hsimhash dedup pages.jsonl.gz --out pages.dedup" in run("dedup", "--help").stdout
+
+
+def test_decimals_are_compared_and_applied_as_they_were_written(tmp_path: Path) -> None:
+    # 1 bit apart as decimals, 27 if the one of 16 digits were read as hexadecimal.
+    (tmp_path / "in.tsv").write_text("a\t1291587514616409\nb\t19305986024098393\n")
+    result = run("dedup", str(tmp_path / "in.tsv"), "--out", str(tmp_path / "out"), "--table-format", "jsonl")
+    assert result.exit_code == 0
+    assert "read as decimal" in result.stderr
+    assert (tmp_path / "out" / "drop.txt").read_text() == "b\n"
+    (tmp_path / "in.tsv").write_text("a\t1291587514616409\n")
+    assert run("apply", str(tmp_path / "in.tsv"), "--from", str(tmp_path / "out")).exit_code == 2
+    said = ("--fingerprint-format", "decimal")
+    kept = run("apply", str(tmp_path / "in.tsv"), "--from", str(tmp_path / "out"), *said)
+    assert (kept.exit_code, kept.stdout) == (0, "a\t1291587514616409\n")

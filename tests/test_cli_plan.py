@@ -1,5 +1,9 @@
 """`hsimhash plan`: the numbers it takes and the sizes it shows; `test_plan.py` has the rest."""
 
+import json
+import random
+from pathlib import Path
+
 import pytest
 from command_line import run
 
@@ -15,3 +19,31 @@ def test_most_documents_have_readable_sizes() -> None:
     result = run("plan", "--documents", str(10**15))
     assert result.exit_code == 0
     assert "183.8 PiB" in result.stdout
+
+
+def hottest(path: Path, *options: str) -> list[int]:
+    result = run("plan", "--documents", "1000000", "--sample", str(path), "--json", *options)
+    assert result.exit_code == 0, result.stderr
+    return [int(layout["hottest_bucket"]) for layout in json.loads(result.stdout)["layouts"]]
+
+
+def test_a_sample_is_read_in_one_format(tmp_path: Path) -> None:
+    values = [1291587514616409, *range(10**17, 10**17 + 3_000), *range(10**15, 10**15 + 3_000)]
+    (tmp_path / "hex").write_text("".join(f"{value:016x}\n" for value in values))
+    (tmp_path / "decimal").write_text("".join(f"id\t{value}\n" for value in values))
+    assert hottest(tmp_path / "decimal") == hottest(tmp_path / "hex")
+    (tmp_path / "ambiguous").write_text("".join(f"{value}\n" for value in values if len(str(value)) == 16))
+    result = run("plan", "--documents", "1000000", "--sample", str(tmp_path / "ambiguous"))
+    assert result.exit_code == 2
+    assert "--fingerprint-format hex|decimal|signed" in result.stderr
+    assert hottest(tmp_path / "ambiguous", "--fingerprint-format", "hex")
+
+
+def test_regions_are_split_by_a_sample_in_the_format_that_is_said(tmp_path: Path) -> None:
+    rng = random.Random(1)
+    (tmp_path / "sample").write_text("".join(f"{rng.randrange(10**15, 10**16)}\n" for _ in range(2_000)))
+    table = ("create-table", "--print-shell", "--store", "hbase://gw/pages", "--splits-from", str(tmp_path / "sample"))
+    refused = run(*table)
+    assert refused.exit_code == 2
+    assert "--fingerprint-format hex|decimal|signed" in refused.stderr
+    assert run(*table, "--fingerprint-format", "hex").exit_code == 0

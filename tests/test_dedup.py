@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,6 +18,8 @@ from hypothesis import strategies as st
 from hsimhash.dedup import DedupOptions, DedupSummary, Observer, Progress, dedup
 from hsimhash.dedup.against import ROWS_AT_ONCE, match_stored
 from hsimhash.dedup.documents import Listener, Reading, collect
+from hsimhash.dedup.report_data import CLUSTERS_LISTED, NOTICES_SHOWN
+from hsimhash.dedup.texts import Texts
 from hsimhash.fingerprint import Profile
 from hsimhash.index import HSimIndex
 from hsimhash.load import InputOptions, find_inputs
@@ -446,5 +449,79 @@ def test_the_report_stays_small_and_the_warnings_are_in_the_numbers_too(out: Pat
     run(out, fingerprints(tmp_path / "in.tsv", [9] * 5000 + list(range(1 << 20, 1 << 40, 1 << 28))))
     assert (out / "report.html").stat().st_size < 100_000
     titles = [warning["title"] for warning in stats(out)["warnings"]]
-    assert titles == ["Giant cluster", "Hot fingerprint"]
+    assert titles == ["Giant cluster"] * NOTICES_SHOWN + ["Hot fingerprint"]
     assert "Hot fingerprint" in (out / "report.html").read_text("utf-8")
+
+
+def words(count: int) -> str:
+    return " ".join(f"word{number * 7919 % 3001}" for number in range(count))
+
+
+def test_the_report_marks_nothing_but_what_differs_in_long_texts(out: Path, tmp_path: Path) -> None:
+    text = words(4_000)
+    run(out, pages(tmp_path / "in.jsonl", [text, " " * 600 + text, f"{text} the very end"]), max_distance=3)
+    report = (out / "report.html").read_text("utf-8")
+    assert "Both have the same words" in report
+    assert set(re.findall("<mark>(.*?)</mark>", report)) == {"the very end"}
+
+
+def test_pairs_are_compared_up_to_a_budget_of_characters(tmp_path: Path) -> None:
+    with Texts(tmp_path, compared_chars=5) as texts:
+        for number in range(3):
+            texts.add(number, f"text {number}\nmore", is_compared=number < 2)
+        pairs = [texts.pair((0, "a"), (right, "b"), 1) for right in (2, 1, 1)]
+        assert [pair.comparison is not None for pair in pairs] == [False, True, False]
+        assert "no more pairs were compared" in texts.note
+        assert texts.first_lines == {0: "text 0", 1: "text 1", 2: "text 2"}
+
+
+def test_a_giant_cluster_and_a_hot_fingerprint_are_not_hidden_by_larger_ones_of_equal_documents(
+    out: Path, tmp_path: Path
+) -> None:
+    templates = [number << 40 for number in range(128)]
+    not_found, logins = [(1 << 63) + 0x55] * 300, [(3 << 62) + 0xAA] * 200
+    larger = [0xFF00 + sum(15 << 16 + 4 * bit for bit in range(5) if number >> bit & 1) for number in range(25)] * 140
+    run(out, fingerprints(tmp_path / "in.tsv", [*not_found, *logins, *larger, *templates]), clusters="components")
+    details = [(warning["title"], warning["detail"]) for warning in stats(out)["warnings"]]
+    assert [title for title, _ in details] == ["Giant cluster"] + ["Hot fingerprint"] * 3
+    assert "128 of 4,128 documents (3.1%) are in the cluster of 'd4000', whose diameter is 7 bits" in details[0][1]
+    assert "8000000000000055" in details[1][1]
+    assert "c0000000000000aa" in details[2][1]
+    assert "<summary><bdi>d4000</bdi>" in (out / "report.html").read_text("utf-8")
+
+
+def test_a_cluster_has_the_name_of_its_kept_document_in_the_report(out: Path, tmp_path: Path) -> None:
+    run(out, fingerprints(tmp_path / "in.tsv", [7, 7, 5], ["kept", "a-smaller-id", "third"]))
+    report = (out / "report.html").read_text("utf-8")
+    assert "<summary><bdi>kept</bdi>" in report
+    assert rows(out, "clusters")[0][1] == "a-smaller-id"
+
+
+def test_the_numbers_tell_what_a_greater_distance_would_add_with_examples(out: Path, tmp_path: Path) -> None:
+    values = [0, 0b1111, 1 << 60 | 0b11111, 2**64 - 1, 2**64 - 1]
+    run(out, fingerprints(tmp_path / "in.tsv", values))
+    found = stats(out)
+    assert found["beyond"] == {"pairs": {"4": 1, "5": 0, "6": 1}, "compared": 4, "fingerprints": 4}
+    assert [tuple(example.values()) for example in found["examples"]] == [
+        ("d3", "d4", 0, None),
+        ("d1", "d2", 2, None),
+        ("d0", "d1", 4, None),
+        ("d0", "d2", 6, None),
+    ]
+
+
+def test_the_numbers_tell_the_share_of_equal_words_of_examples(out: Path, tmp_path: Path) -> None:
+    run(out, pages(tmp_path / "in.jsonl", [words(100), f"{words(100)} end"]))
+    (example,) = stats(out)["examples"]
+    assert example["equal_words"] == 0.995
+
+
+def test_clusters_are_listed_with_their_first_lines_up_to_a_bound(out: Path, tmp_path: Path) -> None:
+    texts = [f"  \nHeading  of {number}\n{number} {LONG} {number * 31}" for number in range(CLUSTERS_LISTED + 20)]
+    twice = [text for text in texts for _ in range(2)]
+    run(out, pages(tmp_path / "in.jsonl", twice), max_distance=0)
+    report = (out / "report.html").read_text("utf-8")
+    clusters = int(str(stats(out)["clusters"]))
+    assert clusters > CLUSTERS_LISTED
+    assert len(re.findall(">Heading of [0-9]+<", report)) == CLUSTERS_LISTED
+    assert f"{clusters - CLUSTERS_LISTED:,} more clusters are in clusters.jsonl" in report

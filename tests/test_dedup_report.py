@@ -7,26 +7,37 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hsimhash.dedup.report import ID_CHARS, write_report
+from hsimhash.dedup.report import ID_CHARS, LINK_CHARS, write_report
 from hsimhash.dedup.report_data import (
+    CLUSTERS_LISTED,
     CLUSTERS_SHOWN,
+    DIFFS_SHOWN,
     MEMBERS_LISTED,
-    TEXT_CHARS,
-    Member,
+    PAIRS_SHOWN,
+    Distance,
     ReportCluster,
     ReportData,
+    ShownPair,
     Totals,
     find_notices,
 )
+from hsimhash.dedup.texts import FIRST_LINE_CHARS
+from hsimhash.dedup.word_diff import compare
 
 TOTALS = Totals(documents=100_000, dropped=12_300, clusters=4_000, equal=8_000, short=12, rejects=7)
+PAIR = ShownPair(
+    "en-tram",
+    "en-tram/edit",
+    3,
+    compare("The tram leaves at eight every day.", "The tram leaves at nine every day."),
+)
 CLUSTER = ReportCluster(
-    cluster="en-tram",
+    kept_id="en-tram",
     size=3,
     diameter=4,
-    kept_id="en-tram",
-    members=(Member("en-tram/edit", 3, "The tram leaves at nine every day."), Member("en-tram/exact", 0)),
-    kept_text="The tram leaves at eight every day.",
+    members=(("en-tram/edit", 3), ("en-tram/exact", 0)),
+    pairs=(PAIR,),
+    first_line="The tram",
 )
 DATA = ReportData(
     inputs=("crawl.jsonl",),
@@ -34,16 +45,41 @@ DATA = ReportData(
     settings=(("layout", "10"), ("profile", "auto-1")),
     totals=TOTALS,
     cluster_sizes={2: 3_000, 3: 900, 7: 60, 9: 39, 1234: 1},
-    distances={0: 8_000, 1: 2_000, 3: 2_300},
+    distances=(
+        Distance(0, 8_000),
+        Distance(1, 2_000),
+        Distance(2, 0),
+        Distance(3, 2_300, shown=(PAIR,)),
+        Distance(4, 1_150, is_within=False),
+    ),
+    sampled=(4_000, 92_000),
     notices=(),
     clusters=(CLUSTER,),
+    listed=(CLUSTER,),
     clusters_file="clusters.jsonl",
 )
 HOSTILE = "<script>alert('1')</script>\"&amp;\u202e\x00\ud800\u0301</details><img src=//x onerror=y>"
-VOID = {"meta"}
+VOID = {"meta", "br"}
 HEAD_TAGS = {"html", "head", "meta", "title", "style"}
-BODY_TAGS = {"body", "header", "main", "h1", "h2", "h3", "dl", "div", "dt", "dd", "strong", "span", "p", "bdi", "mark"}
-TABLE_TAGS = {"table", "caption", "thead", "tbody", "tr", "th", "td", "details", "summary"}
+BODY_TAGS = {
+    "body",
+    "header",
+    "main",
+    "h1",
+    "h2",
+    "h3",
+    "dl",
+    "div",
+    "dt",
+    "dd",
+    "strong",
+    "span",
+    "p",
+    "bdi",
+    "mark",
+    "br",
+}
+TABLE_TAGS = {"table", "caption", "thead", "tbody", "tr", "th", "td", "details", "summary", "b"}
 TAGS = HEAD_TAGS | BODY_TAGS | TABLE_TAGS
 ATTRIBUTES = {"lang", "charset", "http-equiv", "content", "name", "class", "style", "scope", "open", "dir"}
 
@@ -91,26 +127,38 @@ def page_of(data: ReportData = DATA, **changes: object) -> Page:
 
 def hostile_data(text: str) -> ReportData:
     """Data with `text` wherever a text can stand."""
-    member = Member(text, 2, f"one {text} two")
-    cluster = ReportCluster(text, 5, 2, text, (member,), f"one {text} {text} three")
-    data = dataclasses.replace(DATA, inputs=(text,), date=text, settings=((text, text),), clusters=(cluster,))
-    return dataclasses.replace(data, clusters_file=text, texts_missing=text)
-
-
-def largest_data(char: str) -> ReportData:
-    """More of everything than the report shows."""
-    text = " ".join([char * 30] * 3_000)
-    members = tuple(
-        Member(char * 2_000, 3, text.replace(char * 30, f"{number}{char * 9}", number * 500)) for number in range(2, 60)
-    )
-    clusters = tuple(ReportCluster(char * 2_000, 50_000, 64, char * 2_000, members, text) for _ in range(60))
-    sizes = dict.fromkeys(range(2, 50_000), 1)
+    pairs = (ShownPair(text, text, 2, compare(f"one {text} {text} three", f"one {text} two")),)
+    pairs += (ShownPair(text, text, 2, compare(f"one {text} {text} three", f"one {text} {text} three")),)
+    cluster = ReportCluster(text, 5, 2, ((text, 2),), pairs, text)
+    distances = (Distance(2, 5, shown=pairs),)
     return dataclasses.replace(
         DATA,
-        inputs=(char * 2_000,) * 500,
-        clusters=clusters,
-        cluster_sizes=sizes,
-        distances=dict.fromkeys(range(65), 9),
+        inputs=(text,),
+        date=text,
+        settings=((text, text),),
+        distances=distances,
+        clusters=(cluster,),
+        listed=(cluster,),
+        clusters_file=text,
+        texts_missing=text,
+    )
+
+
+def largest_data(doc_id: str, char: str) -> ReportData:
+    """As much of everything as the report may be given."""
+    text = " ".join([char * 30] * 3_000)
+    other = text.replace(char * 30, f"2{char * 9}", 1_000)
+    pair = ShownPair(doc_id, doc_id, 3, compare(text, other))
+    cluster = ReportCluster(
+        doc_id, 50_000, 64, ((doc_id, 3),) * MEMBERS_LISTED, (pair,) * DIFFS_SHOWN, char * FIRST_LINE_CHARS
+    )
+    return dataclasses.replace(
+        DATA,
+        inputs=(doc_id,) * 500,
+        clusters=(cluster,) * CLUSTERS_SHOWN,
+        listed=(cluster,) * CLUSTERS_LISTED,
+        cluster_sizes=dict.fromkeys(range(2, 50_000), 1),
+        distances=tuple(Distance(bits, 9, shown=(pair,) * PAIRS_SHOWN) for bits in range(20)),
     )
 
 
@@ -136,84 +184,141 @@ def test_documents_matched_in_an_index_are_shown_where_there_was_one() -> None:
 
 
 def test_no_documents_at_all_make_a_page() -> None:
-    empty = dataclasses.replace(DATA, totals=Totals(0, 0, 0, 0, 0, 0), cluster_sizes={}, distances={}, clusters=())
+    empty = dataclasses.replace(
+        DATA, totals=Totals(0, 0, 0, 0, 0, 0), cluster_sizes={}, distances=(), clusters=(), listed=()
+    )
     text = page_of(empty).text
     assert text.count("There are none.") == 2
-    assert "largest clusters" not in text
+    assert not any(title in text for title in ("largest clusters", "All clusters", "Some pairs"))
 
 
-def test_cluster_sizes_are_counted_in_steps_and_add_up() -> None:
-    rows = re.findall(r'scope="row" class="number">([\d,–]+)</th><td class="number">([\d,]+)<', html_of(DATA))
-    sizes = dict(rows[: -len(range(4))])
-    assert sizes["2"] == "3,000"
-    assert sizes["4"] == "0"
-    assert sizes["5–9"] == "99"
-    assert list(sizes)[-1] == "1,000–1,999"
-    assert sum(int(count.replace(",", "")) for count in sizes.values()) == sum(DATA.cluster_sizes.values())
+def bars_of(data: ReportData) -> list[tuple[str, list[int]]]:
+    """The rows of the charts: label, counts."""
+    rows = re.findall(r'<tr class="\w*"><th scope="row" class="number">([\d,–]+)</th>(.*)</tr>', html_of(data))
+    return [
+        (label, [int(count.replace(",", "")) for count in re.findall(r'"number">([\d,]+)<', cells)])
+        for label, cells in rows
+    ]
+
+
+def test_cluster_sizes_are_counted_in_steps_by_clusters_and_by_documents() -> None:
+    sizes = dict(bars_of(dataclasses.replace(DATA, distances=())))
+    assert sizes["2"] == [3_000, 6_000]
+    assert sizes["4"] == [0, 0]
+    assert sizes["5–9"] == [99, 60 * 7 + 39 * 9]
+    assert list(sizes.items())[-1] == ("1,000–1,999", [1, 1_234])
 
 
 @given(st.dictionaries(st.integers(2, 10**9), st.integers(1, 99), min_size=1))
 def test_every_cluster_is_in_the_step_of_its_size(sizes: dict[int, int]) -> None:
-    source = html_of(dataclasses.replace(DATA, cluster_sizes=sizes, distances={}))
-    rows = re.findall(r'scope="row" class="number">([\d,–]+)</th><td class="number">([\d,]+)<', source)
-    for label, count in rows:
+    rows = bars_of(dataclasses.replace(DATA, cluster_sizes=sizes, distances=()))
+    for label, counts in rows:
         first, _, last = label.replace(",", "").partition("–")
-        inside = sum(n for size, n in sizes.items() if int(first) <= size <= int(last or first))
-        assert int(count.replace(",", "")) == inside
-    assert sum(int(count.replace(",", "")) for _, count in rows) == sum(sizes.values())
+        inside = {size: n for size, n in sizes.items() if int(first) <= size <= int(last or first)}
+        assert counts == [sum(inside.values()), sum(size * n for size, n in inside.items())]
+    assert sum(counts[0] for _, counts in rows) == sum(sizes.values())
     assert len(rows) <= 3 * 10 + 3
 
 
-def test_distances_run_from_0_bits_on_without_a_gap() -> None:
-    rows = re.findall(r'scope="row" class="number">(\d)</th><td class="number">([\d,]+)<', html_of(DATA))
-    assert rows[-4:] == [("0", "8,000"), ("1", "2,000"), ("2", "0"), ("3", "2,300")]
+def test_distances_run_from_0_bits_to_those_beyond_the_one_searched_for() -> None:
+    rows = bars_of(dataclasses.replace(DATA, cluster_sizes={}))
+    assert rows == [("0", [8_000]), ("1", [2_000]), ("2", [0]), ("3", [2_300]), ("4", [1_150])]
+    assert html_of(DATA).count('<tr class="beyond">') == 1
 
 
 def test_the_longest_bar_fills_its_column_and_no_count_has_no_bar() -> None:
-    source = html_of(dataclasses.replace(DATA, cluster_sizes={}))
-    assert re.findall(r"width:([\d.]+)%\"", source) == ["100.00", "25.00", "28.75"]
+    source = html_of(dataclasses.replace(DATA, cluster_sizes={2: 10, 5: 5}, distances=DATA.distances[:4]))
+    widths = [*("100.00", "80.00", "50.00", "100.00"), *("100.00", "25.00", "28.75")]
+    assert re.findall(r"width:([\d.]+)%\"", source) == widths
+
+
+def test_what_a_greater_distance_would_add_is_said_and_how_it_was_counted() -> None:
+    assert "1,150 at 4 bits (estimated from 4,000 of 92,000 fingerprints)" in page_of().text
+    assert "1,150 at 4 bits (all were counted)" in page_of(sampled=(92_000, 92_000)).text
+
+
+def test_the_share_of_equal_words_is_shown_and_is_100_percent_only_where_all_are() -> None:
+    text = page_of().text
+    assert text.count("3 bits apart, 87.5% of the words equal") == 2
+    assert "3 bits · 2,300 pairs · 87.5% of the words equal" in text
+    words = " ".join(map(str, range(5_000)))
+    pair = ShownPair("a", "b", 1, compare(words, f"{words} end"))
+    assert "99.9% of the words equal" in page_of(clusters=(dataclasses.replace(CLUSTER, pairs=(pair,)),)).text
 
 
 def test_a_pair_shows_only_what_differs_as_marked() -> None:
-    assert page_of().all_of("mark") == ["eight", "nine"]
+    assert page_of(distances=()).all_of("mark") == ["eight", "nine"]
+
+
+def test_line_breaks_stay_and_are_no_part_of_what_is_marked() -> None:
+    pair = ShownPair("a", "b", 1, compare("Title\n\nfirst line\nlast line", "Title\n\nother line\nlast line"))
+    source = html_of(dataclasses.replace(DATA, distances=(), clusters=(dataclasses.replace(CLUSTER, pairs=(pair,)),)))
+    assert ">Title\n\n<mark>first</mark> line\nlast line</p>" in source
+    assert "white-space: pre-line" in source
 
 
 def test_texts_with_the_same_words_are_said_to_be_so() -> None:
-    same = dataclasses.replace(CLUSTER, kept_text="The  tram.\n", members=(Member("b", 0, "The tram."),))
-    page = page_of(clusters=(same,))
+    same = dataclasses.replace(CLUSTER, pairs=(ShownPair("a", "b", 0, compare("The  tram.\n", "The tram.")),))
+    page = page_of(clusters=(same,), distances=())
+    assert "100.0% of the words equal" in page.text
     assert "Both have the same words: The tram." in page.text
     assert not page.all_of("mark")
 
 
 def test_a_cluster_without_texts_says_so_once() -> None:
-    bare = dataclasses.replace(CLUSTER, kept_text=None)
-    assert "does not hold the texts" in page_of(clusters=(bare,)).text
+    bare = dataclasses.replace(CLUSTER, pairs=(dataclasses.replace(PAIR, comparison=None),))
+    assert page_of(clusters=(bare,)).text.count("are not at hand") == 1
     text = page_of(clusters=(bare,), texts_missing="The input was fingerprints.").text
     assert "The input was fingerprints." in text
-    assert "does not hold the texts" not in text
+    assert "are not at hand" not in text
+
+
+def test_a_cluster_is_named_by_the_document_that_is_kept() -> None:
+    assert "en-tram · 3 documents · diameter 4 bits" in page_of().text
 
 
 def test_members_and_clusters_that_are_not_listed_are_counted() -> None:
-    members = tuple(Member(f"member-{number}", 1) for number in range(30))
-    many = dataclasses.replace(CLUSTER, size=41_234, members=members)
-    text = page_of(clusters=(many,) * 30).text
-    assert text.count("member-19 ") == CLUSTERS_SHOWN
-    assert "member-20" not in text
-    assert f"{41_234 - 1 - MEMBERS_LISTED:,} more are in clusters.jsonl." in text
-    assert f"{4_000 - CLUSTERS_SHOWN:,} more clusters are in clusters.jsonl." in text
+    many = dataclasses.replace(CLUSTER, size=41_234)
+    text = page_of(clusters=(many,), listed=(CLUSTER,) * 30).text
+    assert f"{41_234 - 1 - 2:,} more are in clusters.jsonl." in text
+    assert f"{4_000 - 30:,} more clusters are in clusters.jsonl." in text
+    assert "The 30 largest clusters by name" in text
+    all_listed = page_of(listed=(CLUSTER,), totals=dataclasses.replace(TOTALS, clusters=1)).text
+    assert "All clusters Kept documents and their first lines" in all_listed
+    assert "more clusters" not in all_listed
 
 
-def test_the_first_members_with_a_text_are_compared_and_no_more() -> None:
-    members = tuple(Member(f"m{number}", 3 - number, f"word{number}" if number else None) for number in range(4))
-    page = page_of(clusters=(dataclasses.replace(CLUSTER, members=members),))
-    assert page.all_of("h3") == ["Kept and dropped, 2 bits apart", "Kept and dropped, 1 bit apart"]
+def test_a_listed_cluster_has_its_kept_document_and_first_line_and_size() -> None:
+    assert "en-tram The tram 3 4 bits" in page_of(clusters=(), distances=()).text
 
 
-@pytest.mark.parametrize("chars", [TEXT_CHARS, TEXT_CHARS + 1, 3 * TEXT_CHARS])
-def test_text_that_was_not_compared_is_said_to_be_so_also_where_it_comes_cut(chars: int) -> None:
-    text = ("word " * chars)[:chars]
-    long = dataclasses.replace(CLUSTER, kept_text=text, members=(Member("b", 1, f"{text} end"),))
-    assert "Only the first 20,000 characters were compared." in page_of(clusters=(long,)).text
+LINK = "https://example.org/a?b=1&c='2'"
+
+
+def test_an_id_that_is_a_url_is_a_link_which_tells_nobody_where_it_was_followed() -> None:
+    source = html_of(hostile_data(LINK))
+    links = [attributes for tag, attributes in Page(source).tags if tag == "a"]
+    assert links
+    assert all(link == {"href": LINK, "rel": "noreferrer"} for link in links)
+
+
+@pytest.mark.parametrize(
+    "doc_id",
+    [
+        "javascript:alert(1)",
+        "data:text/html,x",
+        "ftp://example.org/",
+        "//example.org/",
+        "see http://example.org/",
+        "http://example.org/a b",
+        "http://example.org/\n",
+        "http://example.org/\u202egpj.exe",
+        "http://",
+        "https://example.org/" + "x" * LINK_CHARS,
+    ],
+)
+def test_no_other_id_is_a_link(doc_id: str) -> None:
+    assert not [tag for tag, _ in page_of(hostile_data(doc_id)).tags if tag == "a"]
 
 
 @pytest.mark.parametrize("text", [HOSTILE, "</title></style><script>", "$title ${main} $$", "\u2066\u200f<!--", "]]>"])
@@ -247,10 +352,17 @@ def test_a_long_id_shows_its_beginning_and_its_end() -> None:
     assert re.fullmatch(f"a{{{ID_CHARS // 2}}} … z{{{ID_CHARS // 2}}}", shown)
 
 
-@pytest.mark.parametrize("char", ["x", "\U000e0001", "\u202e'"])
-def test_the_page_stays_under_3_mb_whatever_there_is(char: str) -> None:
-    data = largest_data(char)
-    assert len(html_of(data).encode("utf-8")) < 3_000_000
+@pytest.mark.parametrize(
+    ("doc_id", "char"),
+    [("x" * 2_000, "x"), ("\U000e0001" * 2_000, "\U000e0001"), ("'" * 2_000, "\u202e'")],
+)
+def test_the_page_stays_under_4_mb_whatever_there_is(doc_id: str, char: str) -> None:
+    assert len(html_of(largest_data(doc_id, char)).encode("utf-8")) < 4_000_000
+
+
+def test_the_page_stays_under_1_mb_with_usual_urls() -> None:
+    doc_id = "https://www.example.org/archive/2026/11/22/what-happened-at-the-harbour?page=2&view=print"
+    assert len(html_of(largest_data(doc_id, "x")).encode("utf-8")) < 1_000_000
 
 
 def test_the_same_data_give_the_same_bytes_in_any_order_of_the_counts() -> None:
@@ -267,22 +379,16 @@ def test_nothing_is_fetched_and_nothing_runs() -> None:
 
 def test_notices_name_the_count_and_are_shown() -> None:
     giant = dataclasses.replace(CLUSTER, size=2_000, diameter=9)
-    notices = find_notices(dataclasses.replace(TOTALS, short=6_000), giant, (0xBEEF, 1_500))
+    notices = find_notices(dataclasses.replace(TOTALS, short=6_000), [giant], [(0xBEEF, 1_500)])
     assert [notice.title for notice in notices] == ["Giant cluster", "Hot fingerprint", "Many short texts"]
-    assert "2,000 of 100,000 documents (2.0%)" in notices[0].detail
+    assert "2,000 of 100,000 documents (2.0%) are in the cluster of 'en-tram', whose diameter is 9" in notices[0].detail
     assert "000000000000beef" in notices[1].detail
     assert "6,000 of 100,000 documents (6.0%)" in notices[2].detail
     text = page_of(notices=notices).text
     assert all(notice.title in text and notice.detail in text for notice in notices)
 
 
-def test_a_giant_cluster_of_equal_documents_alone_is_no_more_than_a_hot_fingerprint() -> None:
-    equal = dataclasses.replace(CLUSTER, size=2_000, diameter=0)
-    assert [notice.title for notice in find_notices(TOTALS, equal, (0xBEEF, 2_000))] == ["Hot fingerprint"]
-
-
 def test_nothing_odd_makes_no_notice() -> None:
-    assert find_notices(TOTALS, CLUSTER, (0xBEEF, 10)) == ()
-    assert find_notices(Totals(0, 0, 0, 0, 0, 0), None, (0, 0)) == ()
-    assert find_notices(Totals(4, 2, 1, 2, 1, 0), dataclasses.replace(CLUSTER, size=3), (1, 3)) == ()
+    assert find_notices(TOTALS, [], []) == ()
+    assert find_notices(Totals(4, 2, 1, 2, 1, 0), [], []) == ()
     assert "Warnings" not in page_of().text

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hsimhash.dedup import word_diff
-from hsimhash.dedup.word_diff import Part, Passages, Stretch, passages, stretches, tokens
+from hsimhash.dedup.word_diff import Comparison, Part, Passages, Stretch, compare, passages, stretches, tokens
 
 WORDS = st.lists(
     st.sampled_from(["a", "b", "word", "字", "、", ".", " ", "\n", "\u3000", "e\u0301", "が"]), max_size=60
@@ -152,6 +152,64 @@ def test_a_long_change_shows_its_beginning_and_its_end() -> None:
     assert len(part.right) == 2 * word_diff.CHANGE_CHARS + 3
 
 
-def test_white_space_is_shown_as_one_blank() -> None:
-    ((_, change, _),) = passages(stretches("a b \n\n c\t d e", "a b x" + " " * 9000 + "y d e")).shown
-    assert change == Part(False, " c", " x y")
+def test_white_space_is_shown_as_one_blank_but_line_breaks_stay() -> None:
+    ((_, change, _),) = passages(stretches("a b \n \n\n c\t d e", "a b x" + " " * 9000 + "y d e")).shown
+    assert change == Part(False, "\n\nc", " x y")
+    ((_, change, _),) = passages(stretches("a b\r\nc d e", "a b x d e")).shown
+    assert change == Part(False, "\nc", " x")
+
+
+# Texts of any length.
+
+
+def changes(left: str, right: str) -> list[tuple[str, str]]:
+    found = [one for one in stretches(left, right) if not one.is_equal]
+    return [("".join(one.left).strip(), "".join(one.right).strip()) for one in found]
+
+
+@pytest.mark.parametrize("words", [3_000, 30_000, 100_000])
+def test_in_long_texts_only_what_differs_is_a_change(words: int) -> None:
+    random = Random(words)
+    left = [f"w{random.randrange(5_000)}" for _ in range(words)]
+    right = left.copy()
+    places = range(words // 20, words, words // 10)
+    for place in places:
+        right[place] = "changed"
+    white_space = " " * 600
+    assert changes(" ".join(left), white_space + "\n".join(right)) == [(left[place], "changed") for place in places]
+
+
+def test_a_passage_missing_near_the_end_of_a_long_text_is_the_only_change() -> None:
+    random = Random(4)
+    words = [f"w{random.randrange(2_000)}" for _ in range(20_000)]
+    missing = [f"m{number}" for number in range(40)]
+    found = changes(
+        " ".join([*words, *missing, "the", "end"]), " ".join([*words[:5], "more", *words[5:], "the", "end"])
+    )
+    assert found == [("", "more"), (" ".join(missing), "")]
+
+
+def test_lines_that_repeat_themselves_have_only_their_own_changes() -> None:
+    left, right = ["all is well."] * 20_000, ["all is well."] * 20_000
+    left[5_000], right[15_000] = "a fault.", "another fault."
+    found = [one for one in stretches("\n".join(left), "\n".join(right)) if not one.is_equal]
+    assert sum(len(one.left) + len(one.right) for one in found) < 30
+
+
+def test_a_moved_passage_is_a_change_and_the_rest_is_not() -> None:
+    words = [f"word{number}" for number in range(5_000)]
+    moved = [*words[:1_000], *words[1_100:4_000], *words[1_000:1_100], *words[4_000:]]
+    passage = " ".join(words[1_000:1_100])
+    assert changes(" ".join(words), " ".join(moved)) == [(passage, ""), ("", passage)]
+
+
+def test_the_share_of_equal_words_is_of_both_texts() -> None:
+    assert compare("a b c d", "a b c d").equal_share == 1
+    assert compare("a b c d", "a b c d e f").equal_share == 0.8
+    assert compare("a b", "c d").equal_share == 0
+    assert compare("", "").equal_share == 1
+
+
+def test_texts_with_the_same_words_have_an_opening_and_no_passages() -> None:
+    assert compare("One\n\n\ntwo", "One two") == Comparison(1.0, Passages((), 0), "One\n\ntwo")
+    assert len(compare(LONG, LONG).opening) == word_diff.OPENING_CHARS + 2

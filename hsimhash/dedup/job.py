@@ -106,15 +106,15 @@ class _Run:
         with self._stage("cluster"):
             ranks = rank(self.options.keep, documents.doc_ids, lengths=documents.lengths, fields=documents.fields)
             grouping = group(documents, pairs, ranks, self.rule, stored)
-        outcome = Outcome(documents, pairs, grouping, stored)
+        outcome = Outcome(documents, pairs, self.rule.max_distance, grouping, stored)
         results = Results(outcome, self.inputs, self.options, self._url, self._profile.name)
         with output_errors(self.output.new):
             with self._stage("write"):
                 results.write_tables(self.output.new, self.form)
-                results.write_report(self.output.new, self.form)
-            results.write_stats(self.output.new, self._seconds)
+                distances = results.write_report(self.output.new, self.form)
+            results.write_stats(self.output.new, distances, self._seconds)
         self.output.finish()
-        return DedupSummary(outcome.counts, results.notices, self._seconds, self.output.path)
+        return DedupSummary(outcome.counts, outcome.notices, self._seconds, self.output.path)
 
     @contextmanager
     def _stage(self, stage: Stage) -> Iterator[None]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from importlib.metadata import version
 from itertools import compress
 from pathlib import Path
@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from hsimhash.dedup.options import DedupOptions, shown
 from hsimhash.dedup.outputs import DROP, KEEP, REPORT, STATS
 from hsimhash.dedup.report import write_report
-from hsimhash.dedup.report_data import Notice, ReportCluster, ReportData
-from hsimhash.dedup.summary import Outcome, date_of, read_texts
+from hsimhash.dedup.report_data import Distance, ReportData, ShownPair
+from hsimhash.dedup.summary import Outcome
 from hsimhash.dedup.tables import BLOCK_ROWS, Column, Form, Kind, open_table
+from hsimhash.dedup.texts import Texts, date_of, read_texts
 from hsimhash.load.inputs import Input
 from hsimhash.load.intake import usual_workers
 from hsimhash.pairs import PairBlock, Pairs
@@ -80,34 +81,39 @@ class Results:
             grouping.diameter[part],
         )
 
-    @cached_property
-    def _shown(self) -> tuple[tuple[ReportCluster, ...], str]:
-        """The largest clusters, and why texts of them are missing."""
-        texts, missing = read_texts(self.outcome, self.inputs, self.options.reading)
-        return self.outcome.largest_clusters(texts), missing
-
-    @cached_property
-    def notices(self) -> tuple[Notice, ...]:
-        """What deserves a warning."""
-        return self.outcome.notices(next(iter(self._shown[0]), None))
-
-    def write_report(self, folder: Path, form: Form) -> None:
-        """Write the report."""
-        clusters, missing = self._shown
-        data = ReportData(
-            inputs=tuple(shown(one.name) for one in self.inputs),
-            date=date_of(self.inputs),
-            settings=self._settings(),
-            totals=self.outcome.totals,
-            cluster_sizes=self.outcome.cluster_sizes,
-            distances=self.outcome.distances,
-            notices=self.notices,
-            clusters=clusters,
-            clusters_file=f"clusters.{form}",
-            texts_missing=missing,
-        )
+    def write_report(self, folder: Path, form: Form) -> Sequence[Distance]:
+        """Write the report; return the distances, with the pairs that it shows."""
+        data = self._report_data(folder, f"clusters.{form}")
         with (folder / REPORT).open("x", encoding="utf-8", newline="\n") as file:
             write_report(file, data)
+        return data.distances
+
+    def _report_data(self, folder: Path, clusters_file: str) -> ReportData:
+        outcome = self.outcome
+        with Texts(folder) as texts:
+            missing = read_texts(
+                texts,
+                outcome.documents,
+                self.inputs,
+                self.options.reading,
+                compared=outcome.compared_numbers,
+                listed=outcome.listed_numbers,
+            )
+            clusters, distances = outcome.shown_clusters(texts), outcome.sampled_distances(texts)
+            return ReportData(
+                inputs=tuple(shown(one.name) for one in self.inputs),
+                date=date_of(self.inputs),
+                settings=self._settings(),
+                totals=outcome.totals,
+                cluster_sizes=outcome.cluster_sizes,
+                distances=distances,
+                sampled=(outcome.beyond.sampled, outcome.beyond.distinct),
+                notices=outcome.notices,
+                clusters=clusters,
+                listed=outcome.listed_clusters(texts),
+                clusters_file=clusters_file,
+                texts_missing=" ".join(filter(None, (missing, texts.note))),
+            )
 
     def _settings(self) -> tuple[tuple[str, str], ...]:
         return (
@@ -118,14 +124,20 @@ class Results:
             *([("against", self.url)] if self.url else []),
         )
 
-    def write_stats(self, folder: Path, seconds: Mapping[str, float]) -> None:
+    def write_stats(self, folder: Path, distances: Sequence[Distance], seconds: Mapping[str, float]) -> None:
         """Write the numbers; what differs from one run to the next is under `run`."""
         workers = self.options.workers or usual_workers(self.inputs)
         stats = {
             **self.outcome.counts,
             "cluster_sizes": self.outcome.cluster_sizes,
             "distances": self.outcome.distances,
-            "warnings": [{"title": notice.title, "detail": notice.detail} for notice in self.notices],
+            "beyond": {
+                "pairs": self.outcome.beyond.pairs,
+                "compared": self.outcome.beyond.sampled,
+                "fingerprints": self.outcome.beyond.distinct,
+            },
+            "examples": [_example(pair) for distance in distances for pair in distance.shown],
+            "warnings": [{"title": notice.title, "detail": notice.detail} for notice in self.outcome.notices],
             "inputs": [shown(one.name) for one in self.inputs],
             "profile": self.profile,
             "against": self.url,
@@ -136,6 +148,16 @@ class Results:
         with (folder / STATS).open("x", encoding="utf-8") as file:
             json.dump(stats, file, ensure_ascii=False, indent=1)
             file.write("\n")
+
+
+def _example(pair: ShownPair) -> dict[str, object]:
+    share = None if pair.comparison is None else pair.comparison.equal_share
+    return {
+        "left": pair.left,
+        "right": pair.right,
+        "distance": pair.distance,
+        "equal_words": None if share is None else math.floor(share * 10_000) / 10_000,
+    }
 
 
 def _blocks(pairs: Pairs) -> Iterator[PairBlock]:

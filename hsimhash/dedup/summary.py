@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,30 +13,34 @@ from hsimhash.dedup.against import NONE_STORED, Stored
 from hsimhash.dedup.documents import Collected
 from hsimhash.dedup.grouping import Grouping, names_of
 from hsimhash.dedup.report_data import (
+    CLUSTERS_LISTED,
     CLUSTERS_SHOWN,
     DIFFS_SHOWN,
     MEMBERS_LISTED,
-    TEXT_CHARS,
-    Member,
+    NOTICES_SHOWN,
+    PAIRS_SHOWN,
+    Distance,
     Notice,
     ReportCluster,
+    ShownPair,
     Totals,
     find_notices,
+    giant_size,
+    hot_size,
 )
+from hsimhash.dedup.samples import Beyond, find_beyond, some_beyond, some_within
+from hsimhash.dedup.texts import Texts
 from hsimhash.fingerprint import EXACT, TOO_SHORT
-from hsimhash.load.again import texts_at
-from hsimhash.load.inputs import Input, InputOptions
 from hsimhash.pairs import Pairs
-
-INPUTS_NAMED = 3  # of those whose texts are missing
 
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """All that was found; `pairs` are numbered among the comparable documents."""
+    """All that was found; `pairs`, within `max_distance` bits, are numbered among the comparable documents."""
 
     documents: Collected
     pairs: Pairs
+    max_distance: int
     grouping: Grouping
     stored: Stored
 
@@ -123,89 +124,122 @@ class Outcome:
             "split": self.grouping.split,
         }
 
-    def notices(self, largest: ReportCluster | None) -> tuple[Notice, ...]:
-        """Return what deserves a warning."""
+    @property
+    def notices(self) -> tuple[Notice, ...]:
+        """What deserves a warning."""
         sizes = np.bincount(self.pairs.groups, minlength=1)
-        hottest = int(sizes.argmax())
-        among = self.documents.comparable
-        fingerprint = int(self.documents.fingerprints[among[hottest]]) if len(among) else 0
-        return find_notices(self.totals, largest, (fingerprint, int(sizes[hottest])))
-
-    def largest_clusters(self, texts: Texts) -> tuple[ReportCluster, ...]:
-        """Return the largest clusters for the report."""
-        return tuple(self._report_cluster(kept, any_one, texts) for kept, any_one in self._largest)
+        hottest = np.argsort(-sizes, kind="stable")[:NOTICES_SHOWN]
+        hottest = hottest[sizes[hottest] >= hot_size(self.totals)]
+        fingerprints = self.documents.fingerprints[self.documents.comparable[hottest]]
+        hot = list(zip(fingerprints.tolist(), sizes[hottest].tolist(), strict=True))
+        return find_notices(self.totals, [self._cluster(at) for at in self._giants], hot)
 
     @cached_property
-    def _largest(self) -> list[tuple[int, int]]:
-        kept, any_one = self._any_of_clusters
-        order = np.lexsort((any_one, -self.grouping.size[any_one]))[:CLUSTERS_SHOWN]
-        return list(zip(kept[order].tolist(), any_one[order].tolist(), strict=True))
+    def _giants(self) -> list[int]:
+        """The clusters to warn of, as places in `_any_of_clusters`, the widest first."""
+        _, any_one = self._any_of_clusters
+        size, diameter = self.grouping.size[any_one], self.grouping.diameter[any_one].astype(np.int64)
+        giants = np.flatnonzero((size >= giant_size(self.totals)) & (diameter > 0))
+        order = np.lexsort((any_one[giants], -size[giants], -diameter[giants]))
+        numbers: list[int] = giants[order][:NOTICES_SHOWN].tolist()
+        return numbers
 
     @cached_property
-    def _listed(self) -> dict[int, list[int]]:
-        """What is kept of each of the largest clusters → the dropped documents to list."""
-        return {kept: self._farthest(kept) for kept, _ in self._largest}
+    def _listed(self) -> list[int]:
+        """The clusters to list, the largest first."""
+        _, any_one = self._any_of_clusters
+        order: list[int] = np.lexsort((any_one, -self.grouping.size[any_one]))[:CLUSTERS_LISTED].tolist()
+        return order
 
-    def _farthest(self, kept: int) -> list[int]:
+    @cached_property
+    def _shown(self) -> dict[int, list[int]]:
+        """The clusters to show → dropped documents of each: those to warn of, and the largest."""
+        largest = [at for at in self._listed if at not in self._giants]
+        shown = [*self._giants, *largest[: CLUSTERS_SHOWN - len(self._giants)]]
+        return {at: self._farthest(at) for at in shown}
+
+    def _farthest(self, at: int) -> list[int]:
         """Return dropped documents of a cluster, the farthest first."""
         grouping = self.grouping
-        members = np.flatnonzero((grouping.kept == kept) & ~grouping.is_kept)
+        members = np.flatnonzero((grouping.kept == self._kept_of_clusters[at]) & ~grouping.is_kept)
         order = np.argsort(-grouping.distance[members].astype(np.int64), kind="stable")
-        listed: list[int] = members[order[:MEMBERS_LISTED]].tolist()
-        return listed
+        farthest: list[int] = members[order[:MEMBERS_LISTED]].tolist()
+        return farthest
 
-    def _report_cluster(self, kept: int, any_one: int, texts: Texts) -> ReportCluster:
-        grouping = self.grouping
-        members = [
-            Member(self.names[number], int(grouping.distance[number]), texts.get(number))
-            for number in self._listed[kept]
-        ]
+    def _cluster(self, at: int, texts: Texts | None = None) -> ReportCluster:
+        """Return a cluster without its members."""
+        kept, any_one = (int(numbers[at]) for numbers in self._any_of_clusters)
         return ReportCluster(
-            cluster=self.names[int(grouping.cluster[any_one])],
-            size=int(grouping.size[any_one]),
-            diameter=int(grouping.diameter[any_one]),
-            kept_id=self.names[kept],
-            members=tuple(members),
-            kept_text=texts.get(kept),
+            self.names[kept],
+            int(self.grouping.size[any_one]),
+            int(self.grouping.diameter[any_one]),
+            first_line=texts.first_lines.get(kept, "") if texts else "",
         )
 
+    def shown_clusters(self, texts: Texts) -> tuple[ReportCluster, ...]:
+        """Return the clusters to show, with some members and how their texts differ."""
+        return tuple(self._with_members(at, members, texts) for at, members in self._shown.items())
+
+    def _with_members(self, at: int, members: Sequence[int], texts: Texts) -> ReportCluster:
+        kept = int(self._kept_of_clusters[at])
+        distances = self.grouping.distance[members].tolist()
+        pairs = zip(members[:DIFFS_SHOWN], distances, strict=False)
+        return replace(
+            self._cluster(at, texts),
+            members=tuple((self.names[number], bits) for number, bits in zip(members, distances, strict=True)),
+            pairs=tuple(self._pair(kept, number, bits, texts) for number, bits in pairs),
+        )
+
+    def listed_clusters(self, texts: Texts) -> tuple[ReportCluster, ...]:
+        """Return the clusters to list."""
+        return tuple(self._cluster(at, texts) for at in self._listed)
+
     @cached_property
-    def shown_numbers(self) -> list[int]:
+    def beyond(self) -> Beyond:
+        """The pairs just beyond the distance searched for."""
+        fingerprints = self.documents.fingerprints[self.documents.comparable]
+        return find_beyond(fingerprints, self.pairs.groups, self.max_distance)
+
+    @cached_property
+    def _samples(self) -> dict[int, list[tuple[int, int]]]:
+        """Distance → some pairs of documents."""
+        within = {bits: some_within(self.pairs, bits, PAIRS_SHOWN) for bits in range(self.max_distance + 1)}
+        beyond = {bits: some_beyond(self.beyond, bits, PAIRS_SHOWN) for bits in self.beyond.pairs}
+        among = self.documents.comparable
+        return {
+            bits: [(int(among[left]), int(among[right])) for left, right in couples]
+            for bits, couples in {**within, **beyond}.items()
+        }
+
+    def sampled_distances(self, texts: Texts) -> tuple[Distance, ...]:
+        """Return each distance with its count, and some pairs."""
+        counts = {**self.distances, **self.beyond.pairs}
+        return tuple(
+            Distance(
+                bits,
+                counts.get(bits, 0),
+                bits <= self.max_distance,
+                tuple(self._pair(left, right, bits, texts) for left, right in couples),
+            )
+            for bits, couples in self._samples.items()
+        )
+
+    def _pair(self, left: int, right: int, bits: int, texts: Texts) -> ShownPair:
+        return texts.pair((left, self.names[left]), (right, self.names[right]), bits)
+
+    @property
+    def compared_numbers(self) -> set[int]:
         """The documents whose texts the report compares."""
+        kept = self._kept_of_clusters
+        shown = {number for at, members in self._shown.items() for number in (int(kept[at]), *members[:DIFFS_SHOWN])}
+        shown |= {number for couples in self._samples.values() for couple in couples for number in couple}
+        return self._of_inputs(shown)
+
+    @property
+    def listed_numbers(self) -> set[int]:
+        """The documents whose first lines the report lists."""
+        return self._of_inputs(self._kept_of_clusters[self._listed].tolist())
+
+    def _of_inputs(self, numbers: Iterable[int]) -> set[int]:
         count = len(self.documents.doc_ids)
-        shown = [number for kept, _ in self._largest for number in (kept, *self._listed[kept][:DIFFS_SHOWN])]
-        return sorted({number for number in shown if number < count})
-
-
-Texts = Mapping[int, str]
-
-
-def read_texts(outcome: Outcome, inputs: Sequence[Input], options: InputOptions) -> tuple[Texts, str]:
-    """Read the texts for the report from the inputs again; return them by number, and why some are not at hand."""
-    documents, texts = outcome.documents, {}
-    missing = []
-    for at, one in enumerate(inputs):
-        if one.is_stream or one.has_fingerprints:
-            missing.append(f"{one.name} {'can be read only once' if one.is_stream else 'holds fingerprints alone'}")
-            continue
-        shown = [number for number in outcome.shown_numbers if documents.inputs[number] == at]
-        numbers = {int(documents.lines[number]): number for number in shown}
-        try:
-            for line, doc_id, text in texts_at(one, options, sorted(numbers)) if numbers else ():
-                if documents.doc_ids[numbers[line]] == doc_id:
-                    texts[numbers[line]] = text[:TEXT_CHARS]
-        except OSError as error:
-            missing.append(f"{one.name} cannot be read again: {error.strerror}")
-    more = f"; and {len(missing) - INPUTS_NAMED:,} more" if len(missing) > INPUTS_NAMED else ""
-    return texts, f"Texts are missing: {'; '.join(missing[:INPUTS_NAMED])}{more}." if missing else ""
-
-
-def date_of(inputs: Sequence[Input]) -> str:
-    """Return when the newest of the files among the inputs was changed; so the same files give the same report."""
-    times = []
-    for one in inputs:
-        with suppress(FileNotFoundError):  # deleted since it was read
-            times += [] if one.is_stream else [Path(one.name).stat().st_mtime]
-    if not times:
-        return "not known: the input was a stream"
-    return datetime.fromtimestamp(max(times), UTC).strftime("inputs of %Y-%m-%d %H:%M UTC")
+        return {number for number in numbers if number < count}

@@ -1,0 +1,116 @@
+"""The texts that the report compares, from a second look at the inputs; they wait in a temporary file."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+
+from hsimhash.dedup.documents import Collected
+from hsimhash.dedup.report_data import ShownPair
+from hsimhash.dedup.word_diff import compare
+from hsimhash.load.again import texts_at
+from hsimhash.load.inputs import Input, InputOptions
+
+INPUTS_NAMED = 3  # of those whose texts are missing
+HELD_BYTES = 64 << 20  # of texts; more are in a file
+COMPARED_CHARS = 40_000_000  # of all texts together, after which no two are compared: a minute at most
+FIRST_LINE_CHARS = 120
+
+
+class Texts:
+    """Texts of documents by number; those beyond HELD_BYTES are in a file of `folder`. A context manager."""
+
+    def __init__(self, folder: Path, compared_chars: int = COMPARED_CHARS) -> None:
+        self.first_lines: dict[int, str] = {}
+        self._file = tempfile.SpooledTemporaryFile[bytes](HELD_BYTES, dir=str(folder))
+        self._places: dict[int, tuple[int, int]] = {}
+        self._chars_left = compared_chars
+
+    def __enter__(self) -> Texts:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._file.close()
+
+    def add(self, number: int, text: str, *, is_compared: bool) -> None:
+        """Take a text, or of one that is not compared the first line."""
+        line = next(iter(text.lstrip().split("\n", 1)))
+        self.first_lines[number] = " ".join(line[:FIRST_LINE_CHARS].split())
+        if is_compared:
+            data = text.encode("utf-8", "surrogatepass")
+            self._places[number] = self._file.tell(), len(data)
+            self._file.write(data)
+
+    def pair(self, left: tuple[int, str], right: tuple[int, str], distance: int) -> ShownPair:
+        """Return two documents, each a number and an id, with what differs where both texts are at hand."""
+        comparison = None
+        if left[0] in self._places and right[0] in self._places and self._chars_left > 0:
+            texts = self._text(left[0]), self._text(right[0])
+            self._chars_left -= sum(map(len, texts))
+            comparison = compare(*texts)
+        return ShownPair(left[1], right[1], distance, comparison)
+
+    def _text(self, number: int) -> str:
+        start, size = self._places[number]
+        self._file.seek(start)
+        return self._file.read(size).decode("utf-8", "surrogatepass")
+
+    @property
+    def note(self) -> str:
+        """Why pairs were left out, where their texts together are too long: a sentence."""
+        spent = f"The texts are long: after {COMPARED_CHARS:,} characters no more pairs were compared."
+        return spent if self._chars_left <= 0 else ""
+
+
+def read_texts(
+    texts: Texts,
+    documents: Collected,
+    inputs: Sequence[Input],
+    options: InputOptions,
+    *,
+    compared: Collection[int],
+    listed: Collection[int],
+) -> str:
+    """Read texts of documents from the inputs again; return why some are not at hand.
+
+    Args:
+        texts: takes them.
+        documents: all of them.
+        inputs: where they came from.
+        options: how these are read.
+        compared: the numbers of those whose texts are compared.
+        listed: the numbers of those whose first lines are shown.
+    """
+    missing = []
+    wanted = np.array(sorted({*compared, *listed}), np.int64)
+    is_compared = frozenset(compared)
+    for at, one in enumerate(inputs):
+        if one.is_stream or one.has_fingerprints:
+            missing.append(f"{one.name} {'can be read only once' if one.is_stream else 'holds fingerprints alone'}")
+            continue
+        numbers = {int(documents.lines[number]): number for number in wanted[documents.inputs[wanted] == at].tolist()}
+        try:
+            for line, doc_id, text in texts_at(one, options, sorted(numbers)) if numbers else ():
+                number = numbers[line]
+                if documents.doc_ids[number] == doc_id:
+                    texts.add(number, text, is_compared=number in is_compared)
+        except OSError as error:
+            missing.append(f"{one.name} cannot be read again: {error.strerror}")
+    more = f"; and {len(missing) - INPUTS_NAMED:,} more" if len(missing) > INPUTS_NAMED else ""
+    return f"Texts are missing: {'; '.join(missing[:INPUTS_NAMED])}{more}." if missing else ""
+
+
+def date_of(inputs: Sequence[Input]) -> str:
+    """Return when the newest of the files among the inputs was changed; so the same files give the same report."""
+    times = []
+    for one in inputs:
+        with suppress(FileNotFoundError):  # deleted since it was read
+            times += [] if one.is_stream else [Path(one.name).stat().st_mtime]
+    if not times:
+        return "not known: the input was a stream"
+    return datetime.fromtimestamp(max(times), UTC).strftime("inputs of %Y-%m-%d %H:%M UTC")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hsimhash.pairs import find_pairs
-from hsimhash.pairs.clusters import FEW_MEMBERS, Clusters, components, diameters, star
+from hsimhash.pairs import PairBlock, find_pairs, iter_pairs
+from hsimhash.pairs.clusters import FEW_MEMBERS, Clusters, components, diameters, linked, star
 
 FLIPS = st.lists(st.integers(0, 63), max_size=4)
 
@@ -76,6 +78,28 @@ def test_components_are_a_union_find(given: tuple[list[int], list[int], int]) ->
     clusters = components(values, find_pairs(values, max_distance=k), ranks)
     assert_is(clusters, fingerprints, joined(fingerprints, rank, k))
     assert clusters.split == 0
+
+
+@given(documents())
+def test_linked_blocks_are_the_components(given: tuple[list[int], list[int], int]) -> None:
+    values, k = np.array(given[0], np.uint64), given[2]
+    pairs = find_pairs(values, max_distance=k)
+    expected = components(values, pairs, np.arange(len(values))).kept
+    assert linked(iter_pairs(values, max_distance=k), len(values))[pairs.groups].tolist() == expected.tolist()
+
+
+def test_linking_holds_a_part_of_the_pairs_only() -> None:
+    count, blocks, pairs = 1_000, 100, 200_000
+    left = np.arange(pairs) % (count - 1)
+    block = PairBlock(left, left + 1, np.ones(pairs, np.uint8))
+    tracemalloc.start()
+    try:
+        cluster = linked((PairBlock(*map(np.copy, block)) for _ in range(blocks)), count)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert not cluster.any()
+    assert peak < blocks * pairs * 17 / 2  # bytes of a pair
 
 
 @given(documents(), st.integers(1, 12))

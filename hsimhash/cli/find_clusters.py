@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import click
@@ -30,14 +31,14 @@ def find_clusters(ctx: click.Context, arguments: tuple[str, ...]) -> int:
 def _lines(fingerprints: NDArray[np.uint64], distance: int) -> Iterator[bytes]:
     import numpy as np
 
-    from hsimhash.pairs import find_pairs
-    from hsimhash.pairs.clusters import components
+    from hsimhash.pairs import group_equal, iter_pairs
+    from hsimhash.pairs.clusters import linked
     from hsimhash.pairs.numbers import list_lines
 
-    pairs = find_pairs(fingerprints, max_distance=distance)
     positions = np.arange(len(fingerprints))
-    cluster = components(fingerprints, pairs, positions).kept
-    members = np.flatnonzero(pairs.groups == positions)
+    members = np.flatnonzero(group_equal(fingerprints) == positions)
+    with closing(iter_pairs(fingerprints, max_distance=distance)) as blocks:
+        cluster = linked(blocks, len(fingerprints))
     sizes = np.bincount(cluster[members], minlength=len(positions))
     members = members[sizes[cluster[members]] > 1]
     members = members[np.argsort(cluster[members], kind="stable")]

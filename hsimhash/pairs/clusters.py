@@ -9,7 +9,7 @@ numbered by their most preferred document: of two, the lower number is the one t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hsimhash.layout import FINGERPRINT_BITS
-from hsimhash.pairs.search import Pairs
+from hsimhash.pairs.search import PAIRS_AT_ONCE, PairBlock, Pairs
 
 FEW_MEMBERS = 64  # clusters of up to so many are compared together, larger ones one by one
 ROWS_AT_ONCE, COLUMNS_AT_ONCE = 1 << 6, 1 << 12  # compared all against all
@@ -176,16 +176,47 @@ def _neighbours(above: Indexes, ends: Indexes, vertices: Indexes) -> Indexes:
 
 
 def _components(low: Indexes, high: Indexes, count: int) -> Indexes:
-    """Return the lowest vertex of each vertex's component: roots hook onto lower ones until no edge joins two."""
+    """Return the lowest vertex of each vertex's component."""
     root = np.arange(count)
-    while len(low):
-        np.minimum.at(root, high, low)
-        while ((next_root := root[root]) != root).any():
-            root = next_root
-        ends = root[low], root[high]
-        is_open = ends[0] != ends[1]
-        low, high = np.minimum(*ends)[is_open], np.maximum(*ends)[is_open]
+    _join(root, low, high)
     return root
+
+
+def linked(blocks: Iterable[PairBlock], count: int) -> Indexes:
+    """Return for each of `count` positions the lowest one of its component, from pairs in any order.
+
+    Memory is bounded: what `find_pairs` and `components` hold grows with the pairs.
+    """
+    root = np.arange(count)
+    held: list[PairBlock] = []
+    room = PAIRS_AT_ONCE
+    for block in blocks:
+        held.append(block)
+        room -= len(block.left)
+        if room <= 0:
+            _join_blocks(root, held)
+            held, room = [], PAIRS_AT_ONCE
+    _join_blocks(root, held)
+    return root
+
+
+def _join_blocks(root: Indexes, blocks: Sequence[PairBlock]) -> None:
+    none = np.empty(0, np.int64)
+    left, right = (np.concatenate([none, *(block[side] for block in blocks)]) for side in (0, 1))
+    _join(root, left, right)
+
+
+def _join(root: Indexes, some: Indexes, others: Indexes) -> None:
+    """Join the components of the ends of each edge: roots hook onto lower ones until no edge joins two."""
+    while True:
+        ends = root[some], root[others]
+        is_open = ends[0] != ends[1]
+        if not is_open.any():
+            return
+        some, others = np.minimum(*ends)[is_open], np.maximum(*ends)[is_open]
+        np.minimum.at(root, others, some)
+        while ((next_root := root[root]) != root).any():
+            root[:] = next_root
 
 
 def diameters(fingerprints: Words | Sequence[int], clusters: Clusters) -> Diameters:

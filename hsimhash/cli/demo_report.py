@@ -9,7 +9,6 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hsimhash import sample
+from hsimhash.dedup.word_diff import aligned
 from hsimhash.index import HSimIndex
 from hsimhash.layout import Layout
 
@@ -126,36 +126,20 @@ def _print_pair(console: Console, outcome: Outcome, pair: Pair) -> None:
 
 def _side_by_side(left: str, right: str, *, colours: bool) -> tuple[Text, Text]:
     """Return two texts with what differs marked, unchanged stretches shortened."""
-    a, b = _TOKEN.findall(left), _TOKEN.findall(right)
-    stretches = list(_stretches(a, b))
+    found = aligned(_TOKEN.findall(left), _TOKEN.findall(right))
     sides = Text(), Text()
-    for number, (is_equal, *slices) in enumerate(stretches):
-        for side, tokens, part in zip(sides, (a, b), slices, strict=True):
+    for number, (is_equal, *parts) in enumerate(found):
+        for side, tokens in zip(sides, parts, strict=True):
             if is_equal:
-                side.append(_shorten(tokens[part], is_first=number == 0, is_last=number == len(stretches) - 1))
+                side.append(_shorten(tokens, is_first=number == 0, is_last=number == len(found) - 1))
             else:
-                side.append_text(_marked("".join(tokens[part]), colours=colours))
+                side.append_text(_marked("".join(tokens), colours=colours))
     for side in sides:
         side.truncate(COLUMN_CELLS, overflow="ellipsis")
     return sides
 
 
-def _stretches(a: list[str], b: list[str]) -> Iterator[tuple[bool, slice, slice]]:
-    """Yield (is equal, part of a, part of b) in order; a lone token that both share belongs to the change around it."""
-    words_a, words_b = ([token.strip(" ") for token in tokens] for tokens in (a, b))
-    matcher = SequenceMatcher(None, words_a, words_b, autojunk=False)
-    i = j = 0
-    for start, other, size in matcher.get_matching_blocks():
-        is_kept = size > 1 or start in (0, len(a) - size) or not size
-        if is_kept and (start > i or other > j):
-            yield False, slice(i, start), slice(j, other)
-        if is_kept:
-            i, j = start + size, other + size
-        if is_kept and size:
-            yield True, slice(start, i), slice(other, j)
-
-
-def _shorten(tokens: list[str], *, is_first: bool, is_last: bool) -> str:
+def _shorten(tokens: Sequence[str], *, is_first: bool, is_last: bool) -> str:
     head = [] if is_first and not is_last else tokens[:CONTEXT_TOKENS]
     tail = [] if is_last else tokens[-CONTEXT_TOKENS:]
     if len(head) + len(tail) < len(tokens):

@@ -19,10 +19,12 @@ from hsimhash.dedup import DedupOptions, DedupSummary, Observer, Progress, dedup
 from hsimhash.dedup.against import ROWS_AT_ONCE, match_stored
 from hsimhash.dedup.documents import Listener, Reading, collect
 from hsimhash.dedup.report_data import CLUSTERS_LISTED, NOTICES_SHOWN
+from hsimhash.dedup.tables import BLOCK_ROWS
 from hsimhash.dedup.texts import Texts
 from hsimhash.fingerprint import Profile
 from hsimhash.index import HSimIndex
 from hsimhash.load import InputOptions, find_inputs
+from hsimhash.pairs import find_pairs
 from hsimhash.pairs.keep import Policy
 
 PROFILE = Profile.named("auto-1")
@@ -182,6 +184,21 @@ def test_no_input_at_all_gives_empty_results(out: Path, tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text("")
     assert run(out, tmp_path / "in.jsonl").counts["documents"] == 0
     assert rows(out, "clusters") == rows(out, "pairs") == ids(out, "keep") == []
+
+
+def test_many_pairs_stand_in_order_with_those_of_equal_documents_among_them(out: Path, tmp_path: Path) -> None:
+    values = np.array([*range(2_000), *range(1_500, 3_000), *range(100), 7, 7], np.uint64)
+    pairs = find_pairs(values, max_distance=3)
+    equal = np.flatnonzero(pairs.groups != np.arange(len(values)))
+    expected = sorted(
+        [
+            *zip(pairs.left.tolist(), pairs.right.tolist(), pairs.distance.tolist(), strict=True),
+            *((int(pairs.groups[number]), int(number), 0) for number in equal),
+        ]
+    )
+    assert len(pairs.left) > 2 * BLOCK_ROWS
+    run(out, fingerprints(tmp_path / "in.tsv", values.tolist()))
+    assert rows(out, "pairs") == [(f"d{left}", f"d{right}", bits) for left, right, bits in expected]
 
 
 # Deterministic.

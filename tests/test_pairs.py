@@ -4,6 +4,7 @@ import errno
 import os
 import tempfile
 import threading
+import tracemalloc
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -378,3 +379,14 @@ def test_the_pairs_of_real_fingerprints_are_those_of_their_list(k: int) -> None:
     found = of_blocks(find_pairs(values, max_distance=k).expand())
     assert len(found) == len(expected)
     assert set(map(tuple, found.tolist())) == expected
+
+
+def test_finding_pairs_takes_little_more_memory_than_they_do() -> None:
+    values = np.arange(20_000, dtype=np.uint64)
+    tracemalloc.start()
+    try:
+        pairs = len(find_pairs(values, max_distance=3, memory_bytes=1 << 24).left)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 30 * pairs  # bytes: a pair has 17

@@ -161,11 +161,26 @@ def _example(pair: ShownPair) -> dict[str, object]:
 
 
 def _blocks(pairs: Pairs) -> Iterator[PairBlock]:
-    """Yield the pairs, and each equal document's with the first, in order."""
+    """Yield the pairs, and each equal document's with the first, in order; only some are copied at once."""
     equal = np.flatnonzero(pairs.groups != np.arange(len(pairs.groups)))
-    left = np.concatenate([pairs.left, pairs.groups[equal]])
-    right = np.concatenate([pairs.right, equal])
-    distance = np.concatenate([pairs.distance, np.zeros(len(equal), np.uint8)])
+    equal = equal[np.argsort(pairs.groups[equal], kind="stable")]
+    keys = pairs.groups[equal] << 32 | equal
+    done = 0
+    for start in range(0, max(1, len(pairs.left)), BLOCK_ROWS):
+        part = slice(start, start + BLOCK_ROWS)
+        left, right, distance = pairs.left[part], pairs.right[part], pairs.distance[part]
+        is_last = part.stop >= len(pairs.left)
+        upto = len(keys) if is_last else int(np.searchsorted(keys, left[-1] << 32 | right[-1]))
+        among = equal[done:upto]
+        yield from _in_order(
+            np.concatenate([left, pairs.groups[among]]),
+            np.concatenate([right, among]),
+            np.concatenate([distance, np.zeros(len(among), np.uint8)]),
+        )
+        done = upto
+
+
+def _in_order(left: NDArray[np.int64], right: NDArray[np.int64], distance: NDArray[np.uint8]) -> Iterator[PairBlock]:
     order = np.lexsort((right, left))
     for start in range(0, len(order), BLOCK_ROWS):
         part = order[start : start + BLOCK_ROWS]

@@ -104,8 +104,14 @@ def find_pairs(
     joined = np.concatenate([np.empty(0, np.int64), *words]).view(np.uint64)
     del words
     joined.sort()
-    left, right = (joined >> np.uint64(32)).astype(np.int64), (joined & np.uint64(LIMIT - 1)).astype(np.int64)
-    return Pairs(left, right, _distances(task.values, left, right), groups)
+    left = (joined >> np.uint64(32)).view(np.int64)
+    joined &= np.uint64(LIMIT - 1)
+    right = joined.view(np.int64)
+    distance = np.empty(len(left), np.uint8)
+    for start in range(0, len(left), PAIRS_AT_ONCE):
+        part = slice(start, start + PAIRS_AT_ONCE)
+        distance[part] = _distances(task.values, left[part], right[part])
+    return Pairs(left, right, distance, groups)
 
 
 def iter_pairs(

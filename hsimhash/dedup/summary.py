@@ -124,7 +124,7 @@ class Outcome:
             "split": self.grouping.split,
         }
 
-    @property
+    @cached_property
     def notices(self) -> tuple[Notice, ...]:
         """What deserves a warning."""
         sizes = np.bincount(self.pairs.groups, minlength=1)

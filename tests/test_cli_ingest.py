@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from command_line import ids_in, make_index, on_terminal, own_process, run, wait_until
+from command_line import PATIENCE_S, ids_in, make_index, on_terminal, own_process, run, wait_until
 
 from hsimhash import sample
 from hsimhash.index import HSimIndex
@@ -297,6 +297,26 @@ def test_a_signal_ends_it_resumably_though_stdin_is_silent(
     stdout, _ = rest.communicate((tmp_path / "in.tsv").read_bytes())
     assert json.loads(stdout)["documents"] == 1500
     assert len(ids_in(url)) == 1500
+
+
+@pytest.mark.parametrize("mode", ["add", "skip", "tag"])
+def test_sigterm_ends_an_ingest_that_waits_for_another_writer(mode: str, url: str, tmp_path: Path) -> None:
+    job, pipes = tmp_path / "job", {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    arguments = ["ingest", str(fingerprints(tmp_path / "in.tsv", 5)), "--on-duplicate", mode, "--job", str(job)]
+    arguments += ["--store", url, "--lock-timeout", "3600"]
+    with HSimIndex.create(url) as index:
+        with index.store.writing():
+            process = own_process(*arguments, **pipes)
+            wait_until((job / "checkpoint.json").exists, process)
+            if mode == "add":
+                wait_until(lambda: "merging" in (job / "checkpoint.json").read_text(), process)
+            process.send_signal(signal.SIGTERM)
+            _, talk = process.communicate(timeout=PATIENCE_S)
+            assert process.returncode == 130, talk.decode()
+            assert b"the same command goes on" in talk
+        assert index.count() == 0
+    assert own_process(*arguments).wait() == 0
+    assert len(ids_in(url)) == 5
 
 
 def test_a_second_process_on_the_same_job_is_refused_and_told_whose_it_is(

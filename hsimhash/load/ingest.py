@@ -15,7 +15,7 @@ import hashlib
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -33,7 +33,7 @@ from hsimhash.load.intake import Gathering, Intake, bytes_before, intakes, usual
 from hsimhash.load.job import Counts, Job, JobSpec, State
 from hsimhash.load.pace import Pace
 from hsimhash.load.records import Reader
-from hsimhash.store import BulkLoad, Mark, check_documents, is_hbase, store_name
+from hsimhash.store import BulkLoad, Mark, StopAskedError, check_documents, is_hbase, store_name
 
 RUN_DOCUMENTS = 1_000_000  # in one sorted run
 RUN_ID_CHARACTERS = 64 << 20  # of ids in one sorted run
@@ -157,7 +157,10 @@ def ingest(
                 index.bulk(job.runs_folder).delete()
             job.delete_decisions()
             return run.summary(is_complete=True)
-        return run.bulk() if options.on_duplicate == "add" else run.decide(rule)
+        try:
+            return run.bulk() if options.on_duplicate == "add" else run.decide(rule)
+        except StopAskedError:  # while another process was writing
+            return run.summary(is_complete=False)
 
 
 def default_job(url: str, inputs: Sequence[Input]) -> Path:
@@ -256,16 +259,17 @@ class _Run:
             if not self._reader.is_exhausted:
                 return self.summary(is_complete=False)
             self._save(state=State.MERGING)
-            added = bulk.merge(progress=self._tell_merge, stop=self._observer.stop)
-            if added is None:
-                self._save()
-                return self.summary(is_complete=False)
-            counts = self._counts
-            indexed = counts.documents - counts.rejected - counts.short
-            self._counts = counts.plus(added=added, unchanged=indexed - added)
-            self._remember()
-            summary = self._finish()
-            bulk.delete()
+            with self._alone():
+                added = bulk.merge(progress=self._tell_merge, stop=self._observer.stop)
+                if added is None:
+                    self._save()
+                    return self.summary(is_complete=False)
+                counts = self._counts
+                indexed = counts.documents - counts.rejected - counts.short
+                self._counts = counts.plus(added=added, unchanged=indexed - added)
+                self._remember()
+                summary = self._finish()
+                bulk.delete()
         return summary
 
     def decide(self, rule: Rule) -> Summary:
@@ -278,7 +282,7 @@ class _Run:
             start = 0
             while start < len(fingerprints):
                 part = slice(start, start + DECIDED_AT_ONCE)
-                with self._index.store.writing():  # what others add between deciding and adding would not be met
+                with self._alone():  # what others add between deciding and adding would not be met
                     decisions = self._decisions(gathered.doc_ids[part], fingerprints[part], rule)
                     part = slice(start, start + len(decisions))
                     self._carry_out(decisions, fingerprints[part], first_seen[part])
@@ -372,6 +376,10 @@ class _Run:
         mark = Mark(self._job.checkpoint.token, self._counts.settled)
         self._index.store.insert(encoded, values, times, mark=mark)
         self._marked = mark.count
+
+    def _alone(self) -> AbstractContextManager[object]:
+        """Keep others from writing for the block; `stop` ends the wait for one that writes already."""
+        return self._index.store.writing(stop=self._observer.stop)
 
     def _remember(self) -> None:
         """Let the index remember how many documents are settled."""

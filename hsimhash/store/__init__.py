@@ -14,6 +14,7 @@ from hsimhash.store.base import (
     Document,
     Mark,
     Record,
+    StopAskedError,
     Store,
     check_documents,
 )
@@ -29,6 +30,7 @@ __all__ = [
     "Document",
     "Mark",
     "Record",
+    "StopAskedError",
     "Store",
     "check_documents",
     "create_store",

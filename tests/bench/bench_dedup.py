@@ -100,7 +100,9 @@ def plain_kept(fingerprints: np.ndarray) -> dict[int, int]:
 def clusters_differ(folder: Path) -> int:
     """Return how many documents have another kept one than the plain way gives them."""
     lines = (folder / "fingerprints").read_text().splitlines()
-    fingerprints = np.array([parse_fingerprint(json.loads(line)["fingerprint"]) for line in lines], np.uint64)
+    fingerprints = np.array(
+        [parse_fingerprint(json.loads(line)["fingerprint"], format="hex") for line in lines], np.uint64
+    )
     rows = [json.loads(line) for line in (folder / "results" / "clusters.jsonl").read_text().splitlines()]
     doc_ids = [row["id"] for row in rows]
     kept = plain_kept(fingerprints)

@@ -17,6 +17,8 @@ from processes import children
 settings.register_profile("hsimhash", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("hsimhash")
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored by what a shell began with &, and by all below it
+
 
 @pytest.fixture(autouse=True)
 def _no_process_outlives_its_test() -> Iterator[None]:

@@ -142,7 +142,7 @@ class HBaseStore(Store):
                 f"no index at {url}: the table has no record; make one with 'hsimhash create-table'"
             )
         if ttl is not None:
-            times = Times(ttl_s=int(ttl) or None)
+            times = Times(ttl_s=_ttl_s(ttl) or None)
         return cls(url, gateway, record_from(found, url), times=times, exclusive=exclusive)
 
     @property
@@ -325,13 +325,20 @@ class View(Reader):
 def recorded_ttl_s(gateway: Gateway) -> int | None:
     """Return what is written of the table's TTL, 0: never; None where nothing is, as release 0.1.0 wrote nothing."""
     ttl = _record_cells(gateway).get(TTL)
-    return None if ttl is None else int(ttl)
+    return None if ttl is None else _ttl_s(ttl)
+
+
+def _ttl_s(value: bytes) -> int:
+    if not value.isdigit():
+        raise CorruptionError(f"the record's ttl is {value!r}, not seconds; 'hsimhash create-table' writes it again")
+    return int(value)
 
 
 def record_ttl(gateway: Gateway, ttl_s: int) -> None:
     """Write down the table's TTL, 0: never, where something else is written or nothing."""
-    if recorded_ttl_s(gateway) != ttl_s:
-        gateway.put([Put(RECORD_ROWKEY, RECORD_FAMILY, TTL, b"%d" % ttl_s)])
+    value = b"%d" % ttl_s
+    if _record_cells(gateway).get(TTL) != value:
+        gateway.put([Put(RECORD_ROWKEY, RECORD_FAMILY, TTL, value)])
 
 
 def _hidden(gateway: Gateway, part: bytes) -> CorruptionError:

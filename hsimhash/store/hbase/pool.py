@@ -219,20 +219,17 @@ class Pool:
         made = None
         try:
             made = self._connect(endpoint, min(timeout_s, CONNECT_S) if self._choice.has_other(endpoint) else timeout_s)
+        except Exception:
+            self.failed(endpoint)
+            raise
         finally:
             with self._changed:
                 self._opening -= 1
                 if made:
-                    self._keep(made)
-                else:
-                    self._checked.discard(endpoint)
-                    self._choice.failed(endpoint)
+                    self._all.add(made)
+                    self._choice.opened(endpoint)
                 self._changed.notify()
         return made
-
-    def _keep(self, made: Connection) -> None:
-        self._all.add(made)
-        self._choice.opened(made.endpoint)
 
     def _connect(self, endpoint: Endpoint, timeout_s: float) -> Connection:
         end_s = time.monotonic() + timeout_s

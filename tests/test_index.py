@@ -25,6 +25,7 @@ from hsimhash import (
     StoreClosedError,
 )
 from hsimhash.layout import LAYOUT_NAMES
+from hsimhash.store.embedded import EmbeddedStore
 
 _numbers = itertools.count()
 
@@ -200,9 +201,10 @@ def test_a_url_of_no_store_is_refused(bad: str) -> None:
 def test_an_unknown_format_version_is_refused(tmp_path: Path) -> None:
     url = f"lmdb://{tmp_path / 'index'}"
     with HSimIndex.create(url) as index:
-        environment = index._store.environment  # type: ignore[attr-defined]
-        with environment.write(1) as transaction:
-            transaction.put(b"format", b'{"version": 2, "rows": "tall"}', db=environment.databases["record"])
+        store = index.store
+        assert isinstance(store, EmbeddedStore)
+        with store.write() as transaction:
+            transaction.put(b"format", b'{"version": 2, "rows": "tall"}', db=store.environment.databases["record"])
     with pytest.raises(FormatVersionError, match="'version': 2"):
         HSimIndex.open(url)
 

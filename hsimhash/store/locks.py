@@ -43,7 +43,9 @@ class HeldLock(FileIO):
             os.pwrite(self.fileno(), str(os.getpid()).encode(), 0)
 
 
-_files: dict[int, weakref.ref[HeldLock]] = {}  # by descriptor: for a forked child to close what it got from its parent
+# By descriptor, what was opened last: for a forked child to close what it got from its parent.
+_files: dict[int, tuple[weakref.ref[HeldLock], os.stat_result]] = {}
+_opening = threading.Lock()  # so that no fork comes between opening a file and knowing of it
 _held: dict[tuple[str, int], weakref.ref[HeldLock]] = {}  # by path and thread: for entering a lock again
 
 
@@ -61,17 +63,23 @@ def _open_or_make(path: str, _: int) -> int:
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
 
 
-def _take(opened: Callable[[], HeldLock], kind: int) -> HeldLock | None:
-    lock = opened()
+def _opened(make: Callable[[], HeldLock]) -> HeldLock:
+    with _opening:
+        lock = make()
+        _files[lock.fileno()] = weakref.ref(lock), os.fstat(lock.fileno())
+        return lock
+
+
+def _take(make: Callable[[], HeldLock], kind: int) -> HeldLock | None:
+    lock = _opened(make)
     try:
         while not lock.is_locked:
-            _files[lock.fileno()] = weakref.ref(lock)
             fcntl.flock(lock.fileno(), kind | fcntl.LOCK_NB)
             if lock.is_in_place():
                 lock.is_locked = True
             else:
                 lock.close()
-                lock = opened()
+                lock = _opened(make)
         if lock.writable():
             lock.sign()
             _held[str(lock.name), threading.get_ident()] = weakref.ref(lock)
@@ -145,11 +153,23 @@ def users_of(path: Path) -> list[int]:
 
 def _after_fork_in_child() -> None:
     """Close what the parent has locked: a lock lasts until the last process that has its file closes it."""
-    for lock in [ref() for ref in _files.values()]:
-        if lock is not None:
+    for fd, (ref, stat) in _files.items():
+        lock = ref()
+        if lock is not None and not lock.closed:
             lock.close()
+        elif _is_open(fd, stat):  # the parent was about to close it
+            os.close(fd)
     _files.clear()
     _held.clear()
+    _opening.release()
 
 
-os.register_at_fork(after_in_child=_after_fork_in_child)
+def _is_open(fd: int, stat: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(os.fstat(fd), stat)
+    except OSError:
+        return False
+
+
+# In C, so that no signal leaves it held.
+os.register_at_fork(before=_opening.acquire, after_in_parent=_opening.release, after_in_child=_after_fork_in_child)

@@ -65,6 +65,7 @@ stress: $(VENV)/.test
 	$(BIN)/python -m tests.stress.fuzz_records
 	$(BIN)/python -m tests.stress.fingerprint_formats
 	$(BIN)/python -m tests.stress.damage
+	$(BIN)/python -m tests.stress.crowd
 
 stress-hbase: $(VENV)/.test
 	$(BIN)/python -m tests.stress.protocol

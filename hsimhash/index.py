@@ -24,6 +24,7 @@ from hsimhash.rowkey import PREFIX_BYTES, ROWKEY_BYTES, fingerprints_of
 from hsimhash.store import BulkLoad, CheckReport, Document, Record, Store, create_store, open_store
 from hsimhash.store.base import DEADLINE_S, LOCK_TIMEOUT_S, Reader, check_doc_ids, check_documents
 
+ADD_BATCH = 100_000  # documents written in one transaction; bounds memory, and how long other writers wait
 QUERY_BATCH = 1_000  # queries whose buckets are read at once, and
 FEW_ROWS = 40  # up to so many, a loop costs less than numpy's calls
 MEETINGS_AT_ONCE = 1 << 20  # rows times queries that are compared at once: both bound the memory of query_many
@@ -120,6 +121,9 @@ class HSimIndex:
     ) -> int:
         """Add documents, and move those that have another fingerprint; durable on return.
 
+        More than ADD_BATCH are written one batch after the other, between which others write: of a call that fails,
+        some batches may be there. The same call again does the rest.
+
         Args:
             fingerprints: shape (n,), unsigned 64-bit.
             doc_ids: n ids of 1 to 2,048 bytes of UTF-8 without control characters; of one that occurs twice the last
@@ -136,7 +140,8 @@ class HSimIndex:
         if first_seen is None:
             first_seen = time.time_ns() // 1_000_000
         values, encoded, times = check_documents(fingerprints, doc_ids, first_seen)
-        return self._store.insert(encoded, values, times)
+        parts = [slice(start, start + ADD_BATCH) for start in range(0, max(1, len(values)), ADD_BATCH)]
+        return sum(self._store.insert(encoded[part], values[part], times[part]) for part in parts)
 
     def query(
         self,
@@ -305,7 +310,11 @@ class HSimIndex:
         }
 
     def compact(self) -> tuple[int, int]:
-        """Rewrite the index without free space, while others read; return its bytes before and after."""
+        """Rewrite the index without free space; return its bytes before and after.
+
+        Raises:
+            StoreBusyError: others have the index open; the message names their processes.
+        """
         return self._store.compact()
 
     def backup(self, target: str | Path) -> None:

@@ -23,10 +23,12 @@ from hsimhash.errors import (
     IndexExistsError,
     IndexNotFoundError,
     StoreBusyError,
+    StoreTimeoutError,
     StoreUnavailableError,
 )
 from hsimhash.layout import Layout
-from hsimhash.store import Document, Record, create_store, open_store
+from hsimhash.store import Document, Record, create_store, files, open_store
+from hsimhash.store.base import StopAskedError
 from hsimhash.store.embedded import EmbeddedStore, Rows, digest, document_key, pack
 
 RECORD = Record(Layout.named("10"), {"name": "test-1"})
@@ -627,3 +629,127 @@ def test_close_from_many_threads_releases_once(path: Path) -> None:
             with ThreadPoolExecutor(4) as pool:
                 list(pool.map(lambda one: one.close(), [closing] * 4))
         assert kept.count() == 0
+
+
+def test_a_view_sees_one_state_while_a_document_moves(store: EmbeddedStore) -> None:
+    put(store, ("doc", 1))
+    with store.view() as view:
+        assert len(view.scan(RECORD.layout.prefixes(0)))
+        put(store, ("doc", 2**63))
+        assert view.documents([1, 2**63]) == [[Document("doc", 1, 7)], []]
+    assert store.documents([1, 2**63]) == [[], [Document("doc", 2**63, 7)]]
+
+
+@pytest.mark.parametrize("limit", [None, 59_000])
+def test_a_query_ends_within_its_time_and_says_how_far_it_came(store: EmbeddedStore, limit: int | None) -> None:
+    put(store, *[(f"{number:05}", 1) for number in range(60_000)])
+    with (
+        store.view(timeout_s=0.001) as view,
+        pytest.raises(StoreTimeoutError, match=r"0.001 s allowed are over; .*,?\d+ documents of fingerprint 0{15}1"),
+    ):
+        view.documents([1], limit)
+    with store.view(timeout_s=60) as view:
+        assert len(view.documents([1], 10)[0]) == 10
+
+
+def test_an_exception_that_is_kept_keeps_no_lock(store: EmbeddedStore, path: Path) -> None:
+    def interrupted(documents: object) -> None:
+        raise KeyboardInterrupt
+
+    kept = []
+    for _ in range(2):
+        try:
+            with store.writing(), store.writing():
+                interrupted(put(store, ("a", 1)))
+        except KeyboardInterrupt as error:
+            kept.append(error)
+        with open_store(f"lmdb://{path}", lock_timeout_s=0) as other:
+            assert other.remove([b"a"]) == 1
+    assert len(kept) == 2
+
+
+def test_the_wait_for_another_writer_ends_when_asked(store: EmbeddedStore, tmp_path: Path, path: Path) -> None:
+    with in_another_process("with store.writing(): print('held', flush=True); sys.stdin.readline()", path) as other:
+        assert answer(other) == "held"
+        bulk = store.bulk(tmp_path / "runs")
+        bulk.add_run(np.array([1], np.uint64), ["a"], 7)
+        assert bulk.merge(stop=lambda: True) is None
+        with pytest.raises(StopAskedError), store.writing(stop=lambda: True):
+            pass
+        tell(other)
+    assert bulk.merge() == 1
+
+
+def test_a_backup_or_compaction_touches_no_file_of_others(store: EmbeddedStore, path: Path, tmp_path: Path) -> None:
+    put(store, *[(str(number), number << 32) for number in range(2_000)])
+    mine = path / "data-before-upgrade.mdb"
+    mine.write_text("mine")
+    (path / "data.mdb").chmod(0o640)
+    store.compact()
+    assert mine.read_text() == "mine"
+    assert (path / "data.mdb").stat().st_mode & 0o777 == 0o640
+    store.close()
+    zero_pages_with(b"1500", path)
+    target = tmp_path / "backup"
+    target.mkdir()
+    with open_store(f"lmdb://{path}") as damaged, pytest.raises(CorruptionError):
+        damaged.backup(target)
+    assert list(target.iterdir()) == []
+    files.drop_index(path, lock_timeout_s=1)
+    assert [file.name for file in path.iterdir()] == [mine.name]
+
+
+@pytest.fixture
+def read_only_view(small_disk: Callable[[str], Path], tmp_path: Path) -> Iterator[tuple[Path, Path]]:
+    """A folder, and the same one mounted read-only at another place."""
+    folder, mounted = small_disk("64m"), tmp_path / "read-only"
+    mounted.mkdir()
+    subprocess.run(["mount", "--bind", str(folder), str(mounted)], check=True)
+    subprocess.run(["mount", "-o", "remount,bind,ro", str(mounted)], check=True)
+    yield folder, mounted
+    subprocess.run(["umount", "--lazy", str(mounted)], check=True)
+
+
+def test_a_read_only_mount_is_read_while_nobody_writes_and_says_so_when_somebody_did(
+    read_only_view: tuple[Path, Path],
+) -> None:
+    folder, mounted = read_only_view
+    with EmbeddedStore.create(f"lmdb://{folder / 'index'}", folder / "index", RECORD) as store:
+        put(store, ("a", 1))
+        code = (
+            "from hsimhash.errors import StoreUnavailableError\n"
+            "print(store.count(), flush=True)\n"
+            "try:\n"
+            "    with store.view() as view:\n"
+            "        print('reading', flush=True); sys.stdin.readline(); view.documents([1])\n"
+            "except StoreUnavailableError as error:\n"
+            "    print(error, flush=True)\n"
+            "print(store.count(), flush=True)\n"
+        )
+        with in_another_process(code, mounted / "index") as other:
+            assert answer(other) == "1"
+            assert answer(other) == "reading"
+            put(store, ("b", 1))
+            tell(other)
+            assert "was written while it was read from a read-only mount" in answer(other)
+            assert answer(other) == "2"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
+def test_a_reader_without_the_right_is_told_which_file_it_needs(store: EmbeddedStore, path: Path) -> None:
+    put(store, ("a", 1))
+    store.close()
+    reading, writing = os.pipe()
+
+    def open_as_nobody() -> None:
+        os.setuid(65534)
+        with pytest.raises(StoreUnavailableError, match=r"cannot write .*data.mdb-lock"):
+            open_store(f"lmdb://{path}")
+        os.write(writing, b"told")
+
+    for folder in (path, *path.parents[:4]):
+        if folder.owner() == "root" and str(folder).startswith("/tmp/"):
+            folder.chmod(0o755)
+    with forked(open_as_nobody):
+        pass
+    assert os.read(reading, 4) == b"told"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 
 from hsimhash.layout import LAYOUT_NAMES, Layout
 from tests.bench.fingerprint_sets import FINGERPRINTS, PAIRS, real_fingerprints
-from tests.stress import exactness, kill_ingests, kill_writers, kills
+from tests.stress import crowd, exactness, kill_ingests, kill_writers, kills
 from tests.stress.victims import Operation
 
 DATA = os.environ.get("HSIMHASH_DATA")
@@ -97,3 +98,19 @@ def test_every_command_answers_or_tells_of_the_damage() -> None:
     ended = subprocess.run(command, cwd=Path(__file__).parents[1], capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "PASS  40 commands: 0 faults" in ended.stdout
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        lambda folder: crowd.check_moves(folder, 2),
+        lambda folder: crowd.check_opens(folder, 100),
+        lambda folder: crowd.check_signals(folder, 200),
+        lambda folder: crowd.check_forks(folder, 10, load=1),
+    ],
+    ids=["moves", "opens", "signals", "forks"],
+)
+def test_a_crowd_at_one_index_does_no_harm(check: Callable[[Path], crowd.Outcome], tmp_path: Path) -> None:
+    outcome = check(tmp_path)
+    assert outcome.tried
+    assert not outcome.faults

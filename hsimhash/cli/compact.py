@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 def compact(settings: Settings, as_json: bool) -> ExitCode:
     """Rewrite an index without its free space; print its bytes before and after.
 
-    Others may read meanwhile; writers wait. The disk must have room for both.
+    Nobody else may have the index open: those who have are named, and nothing is changed. Who opens it meanwhile waits.
+    The disk must have room for both.
 
     On HBase the region servers compact by themselves: the line for hbase shell that makes them do it now is printed,
     and the exit code is 2.

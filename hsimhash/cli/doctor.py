@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -70,9 +69,10 @@ def _checks(settings: Settings, *, writes: bool, is_quick: bool, processes: int 
         return hbase_checks(settings.store, writes=writes, processes=processes)
     if processes is not None:
         raise click.UsageError(f"--load is for an index on HBase, not for {settings.store}")
+    from hsimhash.store import folder_of
     from hsimhash.store.checkup import embedded_checks
 
-    return embedded_checks(settings.store, Path(settings.store.removeprefix("lmdb://")))
+    return embedded_checks(settings.store, folder_of(settings.store))
 
 
 def _exit_code(found: list[Check], *, is_quick: bool) -> ExitCode:

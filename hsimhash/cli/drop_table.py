@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import closing
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -86,9 +85,10 @@ def _is_index(admin: Admin, address: Address) -> bool:
 
 
 def _drop_folder(settings: Settings, is_confirmed: bool) -> bool:
+    from hsimhash.store import folder_of
     from hsimhash.store.files import drop_index, refuse_no_index
 
-    folder = Path(settings.store.removeprefix("lmdb://"))
+    folder = folder_of(settings.store)
     refuse_no_index(folder)
     if not confirm(f"Delete the index in {folder} and all that is in it?", is_confirmed=is_confirmed):
         return False

@@ -34,6 +34,7 @@ __all__ = [
     "Store",
     "check_documents",
     "create_store",
+    "folder_of",
     "is_hbase",
     "open_store",
     "store_name",
@@ -50,6 +51,11 @@ def _split(url: str) -> tuple[str, str]:
     return scheme, place
 
 
+def folder_of(url: str) -> Path:
+    """Return the folder of an embedded index's URL; `~` is the user's home, as in a shell."""
+    return Path(url.removeprefix("lmdb://")).expanduser()
+
+
 def is_hbase(url: str) -> bool:
     """Whether a URL is that of a store on HBase."""
     return url.partition("://")[0] in HBASE_SCHEMES
@@ -57,9 +63,9 @@ def is_hbase(url: str) -> bool:
 
 def store_name(url: str) -> str:
     """Return the URL that the same store has in any working folder, and however it is talked to."""
-    scheme, place = _split(url)
+    scheme, _ = _split(url)
     if scheme == "lmdb":
-        return f"{scheme}://{os.path.abspath(place)}"  # noqa: PTH100 (links stay links)
+        return f"{scheme}://{os.path.abspath(folder_of(url))}"  # noqa: PTH100 (links stay links)
     if scheme in HBASE_SCHEMES:
         address = Address.parse(url)
         return str(replace(address, options=Options(path=address.options.path)))
@@ -68,9 +74,9 @@ def store_name(url: str) -> str:
 
 def create_store(url: str, record: Record, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -> Store:
     """Make an empty index at `url`; `IndexExistsError` where there is one, `ValueError` for no URL of a store."""
-    scheme, place = _split(url)
+    scheme, _ = _split(url)
     if scheme == "lmdb":
-        return EmbeddedStore.create(url, Path(place), record, lock_timeout_s=lock_timeout_s)
+        return EmbeddedStore.create(url, folder_of(url), record, lock_timeout_s=lock_timeout_s)
     if scheme in HBASE_SCHEMES:
         from hsimhash.store.hbase.opening import create_hbase_store
 
@@ -89,11 +95,11 @@ def open_store(
         exclusive: of HBase alone, nobody else writes the documents that this store is given: they are written faster.
         deadline_s: of HBase alone, how long a call is tried without an answer, unless the URL says.
     """
-    scheme, place = _split(url)
+    scheme, _ = _split(url)
     if exclusive and scheme not in HBASE_SCHEMES:
         raise ValueError(f"exclusive writing is for HBase, and {url} is not on it; leave it out")
     if scheme == "lmdb":
-        return EmbeddedStore(url, Path(place), lock_timeout_s=lock_timeout_s)
+        return EmbeddedStore(url, folder_of(url), lock_timeout_s=lock_timeout_s)
     if scheme in HBASE_SCHEMES:
         from hsimhash.store.hbase.opening import open_hbase_store
 

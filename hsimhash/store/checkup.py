@@ -14,6 +14,7 @@ from typing import Literal
 from hsimhash.errors import HsimhashError
 from hsimhash.store.base import Record, Store
 from hsimhash.store.embedded import EmbeddedStore
+from hsimhash.store.files import DATA
 from hsimhash.store.locks import WRITER_LOCK, writer_of
 
 QUERY = 0x5851F42D4C957F2D  # any one; most likely nothing is near it
@@ -79,9 +80,13 @@ def embedded_checks(url: str, folder: Path) -> Iterator[Check]:
 
 
 def _check_folder(folder: Path) -> Check:
-    if os.access(folder, os.W_OK | os.X_OK):
-        return Check("folder", "ok", f"{folder} can be written")
-    return Check("folder", "warn", f"{folder} cannot be written: queries work, ingest does not; see its owner and mode")
+    """Look for what a write needs; who cannot read is told by opening."""
+    data = (folder / DATA).resolve()
+    refused = [path for path in (folder, data, folder / WRITER_LOCK) if path.exists() and not os.access(path, os.W_OK)]
+    if not refused:
+        return Check("folder", "ok", f"{folder} and its files can be written")
+    names = ", ".join(map(str, refused))
+    return Check("folder", "warn", f"this user cannot write {names}: queries work, ingest does not; see owner and mode")
 
 
 def _check_writer(folder: Path) -> Check:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import mmap
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -43,8 +44,21 @@ def as_our_error(path: Path, error: lmdb.Error | OSError | DamagedRowError) -> H
         return damaged(path, error)
     if isinstance(error, lmdb.DiskError) or getattr(error, "errno", None) == errno.ENOSPC or is_full(path):
         return no_space(path)
-    if isinstance(error, lmdb.ReadonlyError):
-        return StoreUnavailableError(f"index {path} cannot be written: its folder is read-only")
+    if isinstance(error, lmdb.MapFullError):
+        return StoreUnavailableError(
+            f"index {path} is full: an embedded index holds 1 TiB, about 3,000 million documents; nothing of this "
+            f"write was stored: begin another, or use HBase"
+        )
+    if isinstance(error, lmdb.MemoryError):
+        return StoreUnavailableError(
+            f"index {path}: cannot reserve 1 TiB of address space, which takes no memory; allow it with 'ulimit -v "
+            f"unlimited'"
+        )
+    if os.strerror(errno.EAGAIN) in str(error):
+        return StoreUnavailableError(
+            f"index {path}: a process with the same number ({os.getpid()}), in another container, has it open; let the "
+            f"containers share their process numbers (docker run --pid=host, or --pid=container:…)"
+        )
     if isinstance(error, OSError):
         return StoreUnavailableError(f"index {path}: {error.strerror or error} ({error.filename or path})")
     return StoreUnavailableError(f"index {path}: {error}")

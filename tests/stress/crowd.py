@@ -1,0 +1,242 @@
+"""Many who use one embedded index at once: `python -m tests.stress.crowd [--moves 600]`.
+
+| part | what | what must hold |
+|---|---|---|
+| `moves` | a document moves between two fingerprints near a third; four processes query that | it is always found |
+| `opens` | a process opens the index again and again beside a writer | none finds it damaged |
+| `signals` | a signal in an `add` or a `query`, caught | others write on, this process forks and reads on |
+| `forks` | forks under threads that read and write, beside a load | every child ends, and reads and writes before |
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hsimhash import HSimIndex
+from tests.bench.conditions import add_scratch_option, print_conditions, scratch_folder
+from tests.processes import forked
+
+SEED = 11
+MOVES_S, OPENS, SIGNALS, FORKS = 600.0, 20_000, 20_000, 1_000
+READERS, LOAD = 4, 6  # processes
+LATEST_S = 60.0  # in which a write must succeed
+QUERY, FIRST, SECOND = 0, 1, 1 << 63
+
+_spawn = multiprocessing.get_context("spawn")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How often something was tried, and how often it was not as it must be."""
+
+    part: str
+    tried: int
+    faults: int
+
+    def __str__(self) -> str:
+        return f"{'FAIL' if self.faults else 'PASS'}  {self.part}: {self.tried:,} tried, {self.faults} faults"
+
+
+class _InterruptedError(Exception):
+    """What the signal handler raises."""
+
+
+@contextmanager
+def _beside(count: int, work: Callable[..., None], *arguments: object) -> Iterator[list[Any]]:
+    """Run processes beside the block; give the queue of what each tells once it is asked to end."""
+    is_over, told = _spawn.Event(), _spawn.Queue()
+    processes = [_spawn.Process(target=work, args=(*arguments, is_over, told)) for _ in range(count)]
+    answers: list[Any] = []
+    for one in processes:
+        one.start()
+    try:
+        for _ in processes:
+            told.get(timeout=LATEST_S)  # each says that it has begun
+        yield answers
+        is_over.set()
+        answers += [told.get(timeout=LATEST_S) for _ in processes]
+    finally:
+        for one in processes:
+            one.kill() if not is_over.is_set() else one.join(LATEST_S)
+
+
+def _query(url: str, is_over: Any, told: Any) -> None:
+    queries = misses = 0
+    with HSimIndex.open(url) as index:
+        told.put(None)
+        while not is_over.is_set():
+            found = [index.query(QUERY)] if queries % 4 else index.query_many([QUERY] * 3)
+            misses += sum(1 for matches in found if [match.doc_id for match in matches] != ["doc"])
+            queries += len(found)
+    told.put((queries, misses))
+
+
+def _write(url: str, is_over: Any, told: Any) -> None:
+    rng, number = np.random.default_rng(SEED), 0
+    with HSimIndex.open(url, lock_timeout_s=LATEST_S) as index:
+        told.put(None)
+        while not is_over.is_set():
+            index.add_many(rng.integers(0, 2**64, 20, np.uint64), [f"w{number + one}" for one in range(20)])
+            number = (number + 20) % 20_000
+    told.put(None)
+
+
+def _spin(is_over: Any, told: Any) -> None:
+    told.put(None)
+    while not is_over.is_set():
+        sum(range(10_000))
+    told.put(None)
+
+
+def check_moves(folder: Path, seconds: float) -> Outcome:
+    """Move a document to and fro; count the queries that miss it."""
+    url = f"lmdb://{folder / 'moves'}"
+    with HSimIndex.create(url) as index:
+        index.add(FIRST, "doc")
+        with _beside(READERS, _query, url) as answers:
+            until = time.monotonic() + seconds
+            while time.monotonic() < until:
+                index.add(SECOND, "doc")
+                index.add(FIRST, "doc")
+    return Outcome("moves", sum(queries for queries, _ in answers), sum(misses for _, misses in answers))
+
+
+def check_opens(folder: Path, opens: int) -> Outcome:
+    """Open an index beside a writer; count what fails."""
+    url, faults = f"lmdb://{folder / 'opens'}", 0
+    HSimIndex.create(url).close()
+    with _beside(1, _write, url):
+        for _ in range(opens):
+            try:
+                with HSimIndex.open(url) as index:
+                    index.query(QUERY)
+            except Exception as error:
+                faults += 1
+                print(f"FAIL  opens: {error}", flush=True)
+    return Outcome("opens", opens, faults)
+
+
+def check_signals(folder: Path, signals: int) -> Outcome:
+    """Interrupt adds and queries; keep the last error, as a notebook does, and see that all goes on."""
+    url, rng, faults, kept = f"lmdb://{folder / 'signals'}", np.random.default_rng(SEED), 0, None
+    before = signal.signal(signal.SIGALRM, _interrupt)
+    try:
+        with HSimIndex.create(url, lock_timeout_s=LATEST_S) as index, HSimIndex.open(url) as _:
+            index.add(FIRST, "doc")
+            with _beside(1, _probe, url) as answers:
+                for number in range(2 * signals):
+                    try:
+                        signal.setitimer(signal.ITIMER_REAL, float(rng.uniform(1e-5, 4e-3 if number % 2 else 2e-4)))
+                        while True:
+                            index.add(number, "other") if number % 2 else index.query(QUERY)
+                    except _InterruptedError as error:
+                        kept = error
+                    if number % 1_000 == 999:
+                        with forked(lambda: index.add(FIRST << 20, "child"), limit_s=LATEST_S):
+                            pass
+                        faults += [match.doc_id for match in index.query(QUERY)].count("doc") != 1
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    del kept
+    return Outcome("signals", 2 * signals, faults + sum(answers))
+
+
+def _interrupt(*_: object) -> None:
+    raise _InterruptedError
+
+
+def _probe(url: str, is_over: Any, told: Any) -> None:
+    """Write now and then; tell how often that failed."""
+    faults, number = 0, 0
+    told.put(None)
+    with HSimIndex.open(url, lock_timeout_s=LATEST_S / 2) as index:
+        while not is_over.wait(0.05):
+            number += 1
+            try:
+                index.add(number, "probe")
+            except Exception as error:
+                faults += 1
+                print(f"FAIL  signals: {error}", flush=True)
+    told.put(faults)
+
+
+def check_forks(folder: Path, forks: int, load: int) -> Outcome:
+    """Fork under threads that read and write; each child reads, writes and ends."""
+    url, is_over, faults = f"lmdb://{folder / 'forks'}", threading.Event(), 0
+    with HSimIndex.create(url, lock_timeout_s=LATEST_S) as index, ExitStack() as stack:
+        index.add(FIRST, "doc")
+
+        def read() -> None:
+            while not is_over.is_set():
+                index.query(QUERY)
+
+        def write() -> None:
+            number = 0
+            while not is_over.is_set():
+                number += 1
+                index.add(number << 20, "thread")
+
+        def in_child() -> None:
+            if [match.doc_id for match in index.query(QUERY, exclude="thread")] != ["doc"]:
+                raise AssertionError("the document was not found")
+            index.add(0xFFFF << 40, f"child {os.getpid() % 10}")
+
+        stack.enter_context(_beside(load, _spin))
+        threads = [threading.Thread(target=work) for work in (read, read, write)]
+        for one in threads:
+            one.start()
+        try:
+            for _ in range(forks):
+                try:
+                    with forked(in_child, limit_s=2 * LATEST_S):
+                        pass
+                except AssertionError as error:
+                    faults += 1
+                    print(f"FAIL  forks: {error}", flush=True)
+        finally:
+            is_over.set()
+            for one in threads:
+                one.join()
+        faults += not index.check().is_sound
+    return Outcome("forks", forks, faults)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--moves", type=float, default=MOVES_S, help="how many seconds to move for")
+    parser.add_argument("--opens", type=int, default=OPENS, help="how often to open")
+    parser.add_argument("--signals", type=int, default=SIGNALS, help="how many adds, and queries, to interrupt")
+    parser.add_argument("--forks", type=int, default=FORKS, help="how often to fork")
+    parser.add_argument("--load", type=int, default=LOAD, help="busy processes beside the forks")
+    add_scratch_option(parser)
+    arguments = parser.parse_args()
+    print_conditions("a crowd at one embedded index", seed=SEED, moves_s=arguments.moves, opens=arguments.opens)
+    outcomes = []
+    with scratch_folder(arguments.scratch) as folder:
+        for check in (
+            lambda: check_moves(folder, arguments.moves),
+            lambda: check_opens(folder, arguments.opens),
+            lambda: check_signals(folder, arguments.signals),
+            lambda: check_forks(folder, arguments.forks, arguments.load),
+        ):
+            outcomes.append(check())
+            print(outcomes[-1], flush=True)
+    return 1 if any(one.faults for one in outcomes) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

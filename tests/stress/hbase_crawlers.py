@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -41,42 +41,52 @@ MOST_SHARE = 0.6
 DOCUMENTS, ALLOWED_S, ENDED_S = 60_000, 0.5, 0.6
 LIMIT_S = 180.0
 
-Pace = Callable[[], float]
+
+class Crawl(NamedTuple):
+    """What one process met, in seconds and in errors; `is_well` if its last call was answered."""
+
+    opened_s: float
+    first_s: float
+    longest_s: float  # of the later queries
+    calls: int
+    errors: list[str]
+    is_well: bool
 
 
 # Processes, forked from one that has imported everything.
 
 
 def _crawl(url: str, number: int, pace_s: float, is_over: Any, notes: Any) -> None:
-    """Query and add until it is over; tell the longest open, the first query, the longest later one, and errors."""
+    """Query and add until it is over; tell what was met."""
     rng = np.random.default_rng([SEED, number])
     errors: list[str] = []
     began = time.monotonic()
     opened_s = first_s = longest_s = 0.0
-    calls = 0
+    calls, is_well = 0, False
     try:
         with HSimIndex.open(url) as index:
             opened_s = time.monotonic() - began
             while not is_over.is_set():
                 value = int(random_fingerprints(rng, 1)[0])
-                asked = time.monotonic()
+                asked, is_well = time.monotonic(), False
                 try:
                     index.query(value, limit=10)
                     took_s = time.monotonic() - asked
                     first_s, longest_s = (took_s, longest_s) if not calls else (first_s, max(longest_s, took_s))
                     index.add(value, f"{number}/{calls}")
+                    is_well = True
                 except HsimhashError as error:
                     errors.append(f"after {time.monotonic() - asked:.1f} s: {error}"[:300])
                 calls += 1
                 is_over.wait(max(0.0, pace_s - (time.monotonic() - asked)) * rng.uniform(0.9, 1.1))
     except HsimhashError as error:
         errors.append(str(error)[:300])
-    notes.put((opened_s, first_s, longest_s, calls, errors))
+    notes.put(Crawl(opened_s, first_s, longest_s, calls, errors, is_well))
 
 
 @contextmanager
-def crawlers(url: str, count: int, pace_s: float) -> Iterator[tuple[list[int], Callable[[], list[Any]]]]:
-    """Run processes; give their ids, and what ends them and returns their notes."""
+def crawlers(url: str, count: int, pace_s: float) -> Iterator[Callable[[], list[Crawl]]]:
+    """Run processes; give what ends them and returns their notes."""
     context = get_context("fork")
     is_over, notes = context.Event(), context.Queue()
     started = [
@@ -86,7 +96,7 @@ def crawlers(url: str, count: int, pace_s: float) -> Iterator[tuple[list[int], C
     for one in started:
         one.start()
 
-    def end() -> list[Any]:
+    def end() -> list[Crawl]:
         is_over.set()
         found = [notes.get(timeout=LIMIT_S) for _ in started]
         for one in started:
@@ -94,7 +104,7 @@ def crawlers(url: str, count: int, pace_s: float) -> Iterator[tuple[list[int], C
         return found
 
     try:
-        yield [one.pid for one in started if one.pid], end
+        yield end
     finally:
         is_over.set()
         for one in started:
@@ -162,14 +172,14 @@ def restart_one_of_two(server: HBaseServer, restarts: int) -> Outcome:
     """Kill one of two gateways and start it again, many times; then see how connections are shared."""
     with table(server) as name, server.gateway("thrift2") as second:
         url = urls_of(name, second.port, server.thrift2_port)
-        with crawlers(url, RESTARTED_PROCESSES, 0.05) as (_, end):
+        with crawlers(url, RESTARTED_PROCESSES, 0.05) as end:
             shares = []
             for _ in range(restarts):
                 server.kill_gateway(second.name)
                 server.start_gateway(second.name)
                 shares.append(_await_share(second.port, server.thrift2_port))
             notes = end()
-    errors = [error for one in notes for error in one[4]]
+    errors = [error for one in notes for error in one.errors]
     worst = max(share for share, _ in shares)
     waited_s = [seconds for _, seconds in shares]
     return Outcome(
@@ -192,18 +202,18 @@ def _await_share(*ports: int) -> tuple[float, float]:
 
 def crowd(server: HBaseServer, processes: int, seconds: float) -> Outcome:
     """Let many processes query and add on one gateway as it comes."""
-    with table(server) as name, crawlers(url_of(server.thrift2_port, name), processes, 1.0) as (_, end):
+    with table(server) as name, crawlers(url_of(server.thrift2_port, name), processes, 1.0) as end:
         most, until = 0, time.monotonic() + seconds
         while time.monotonic() < until:
             most = max(most, connections(server.thrift2_port))
             time.sleep(0.5)
         notes = end()
-    errors = [error for one in notes for error in one[4]]
-    calls = sum(one[3] for one in notes)
+    errors = [error for one in notes for error in one.errors]
+    calls = sum(one.calls for one in notes)
     return Outcome(
         not errors and most < MOST_CONNECTIONS * processes / PROCESSES and calls >= processes,
         f"{processes} processes for {seconds:g} s: {calls:,} queries and adds, {len(errors)} errors, {most} "
-        f"connections at most, the slowest query {max(one[2] for one in notes):.2f} s {errors[:2] or ''}",
+        f"connections at most, the slowest query {max(one.longest_s for one in notes):.2f} s {errors[:2] or ''}",
     )
 
 

@@ -99,7 +99,7 @@ def test_the_command_prints_a_table_and_a_recommendation() -> None:
 
 def test_the_command_reads_a_sample(tmp_path: Path) -> None:
     sample = tmp_path / "sample.tsv"
-    sample.write_text("a\t0123456789abcdef\n\nb\t0x1\n12345\n")
+    sample.write_text("a\t0123456789abcdef\n\nb\t0x1\nfedcba9876543210\n")
     result = CliRunner().invoke(main, ["plan", "--documents", "1000", "--sample", str(sample), "--json"])
     facts = json.loads(result.stdout)
     assert (facts["recommended"], facts["recommended_hbase"]) == ("4", "4")

@@ -18,7 +18,7 @@ from hsimhash.index import HSimIndex
 if TYPE_CHECKING:
     from hsimhash.settings import Settings
 
-BATCH_DOCUMENTS = 10_000
+BATCH_DOCUMENTS = 100_000  # in key order; each batch rewrites most pages of the index once
 _AGE = re.compile(r"(\d{1,9})(min|[hdw])", re.ASCII)
 _UNIT_S = {"min": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 

@@ -321,17 +321,17 @@ class EmbeddedStore(Store):
             return int(view.transaction.get(mark_key(token), b"0", db=view.databases["record"]))
 
     def remove(self, doc_ids: Sequence[bytes], *, before: int | None = None) -> int:
-        removed = 0
         with lmdb_errors(self.path), self.writing(), self.environment.begin_write() as transaction:
             rows = Rows(self, transaction)
-            for doc_id in doc_ids:
-                register = rows.get_register(doc_id)
-                if register is not None and (before is None or register[1] < before):
-                    rows.unlist(doc_id, register[0])
-                    rows.delete_register(doc_id)
-                    removed += 1
+            found = {doc_id: rows.get_register(doc_id) for doc_id in doc_ids}
+            old = [
+                (doc_id, register[0])
+                for doc_id, register in found.items()
+                if register is not None and (before is None or register[1] < before)
+            ]
+            rows.delete(old)
             self.verify_lock()
-        return removed
+        return len(old)
 
     def count(self) -> int:
         with self.view() as view:
@@ -464,9 +464,15 @@ class Rows:
         value = self.transaction.get(digest(doc_id), db=self.register)
         return unpack_register(value) if value is not None else None
 
-    def delete_register(self, doc_id: bytes) -> None:
-        """Forget a document."""
-        self.transaction.delete(digest(doc_id), db=self.register)
+    def delete(self, documents: Sequence[tuple[bytes, int]]) -> None:
+        """Forget (id, fingerprint), each database in the order of its keys."""
+        for key in sorted(document_key(pack(fingerprint), doc_id) for doc_id, fingerprint in documents):
+            self.transaction.delete(key, db=self.listing)
+        left = [value for value in {fingerprint for _, fingerprint in documents} if not self.is_listed(pack(value))]
+        for prefix, packed in sorted((prefix, pack(value)) for value in left for prefix in self.layout.prefixes(value)):
+            self.transaction.delete(prefix, packed, db=self.drawers)
+        for key in sorted(digest(doc_id) for doc_id, _ in documents):
+            self.transaction.delete(key, db=self.register)
 
     def put(self, documents: Sequence[tuple[bytes, int, int]]) -> None:
         """Write rows, list and register of (id, fingerprint, first seen), each in key order."""

@@ -146,7 +146,7 @@ class StandIn:
         for one in [self._listener, *taken]:
             with suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
+            one.close()
 
 
 @contextmanager

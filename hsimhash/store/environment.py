@@ -20,7 +20,7 @@ from pathlib import Path
 import lmdb
 from lmdb import _envid
 
-from hsimhash.errors import IndexNotFoundError, StoreBusyError, StoreUnavailableError
+from hsimhash.errors import CorruptionError, IndexNotFoundError, StoreBusyError, StoreUnavailableError
 from hsimhash.store import files
 from hsimhash.store.base import RECORD_PARTS, check_format
 from hsimhash.store.damage import damaged, lmdb_errors
@@ -81,7 +81,10 @@ class Environment:
         if size >= wanted:
             return
         if self.is_read_only:
-            raise damaged(self.path, f"{data.name} has {size} bytes instead of {wanted}")
+            raise CorruptionError(
+                f"index {self.path} has {size:,} bytes instead of {wanted:,}: it was cut off, or its last pages were "
+                f"never written; 'hsimhash check' where it can be written completes it, and tells which"
+            )
         with data.open("r+b") as file:
             os.posix_fallocate(file.fileno(), size, wanted - size)
 

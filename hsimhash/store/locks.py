@@ -28,6 +28,7 @@ class HeldLock(FileIO):
     """A file that is locked until it is closed, or until nobody refers to it. A context manager."""
 
     is_locked = False
+    __del__ = FileIO.close  # without the warning: to be closed so is what an interrupted call counts on
 
     def is_in_place(self) -> bool:
         """Whether the locked file is the one at its path: another that took its place can be locked too."""

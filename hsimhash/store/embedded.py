@@ -143,13 +143,13 @@ class View(Reader):
 
     def scan(self, prefixes: Sequence[bytes]) -> NDArray[np.uint8]:
         cursor = self.transaction.cursor(self.databases["drawers"])
-        parts = []
+        rows = _rows(cursor, prefixes) if self._deadline is None else b"".join(self._timely_rows(cursor, prefixes))
+        return np.frombuffer(rows, np.uint8).reshape(-1, ROWKEY_BYTES)
+
+    def _timely_rows(self, cursor: lmdb.Cursor, prefixes: Sequence[bytes]) -> Iterator[bytes]:
         for start in range(0, len(prefixes), _SCANS_AT_ONCE):
             self._check_time(f"{start:,} of {len(prefixes):,} buckets")
-            part = prefixes[start : start + _SCANS_AT_ONCE]
-            parts.append(cursor.getmulti(part, dupdata=True, dupfixed_bytes=FINGERPRINT_BYTES, keyfixed=True))
-        rows = parts[0] if len(parts) == 1 else b"".join(parts)
-        return np.frombuffer(rows, np.uint8).reshape(-1, ROWKEY_BYTES)
+            yield _rows(cursor, prefixes[start : start + _SCANS_AT_ONCE])
 
     def documents(self, fingerprints: Sequence[int], limit: int | None = None) -> list[list[Document]]:
         listing = self.transaction.cursor(self.databases["documents"])
@@ -168,7 +168,7 @@ class View(Reader):
         packed, found, wanted, head = pack(fingerprint), [], limit, b""
         is_there = listing.set_range(packed)
         for number in itertools.count():
-            if number % _LISTED_AT_ONCE == 0:
+            if self._deadline is not None and number % _LISTED_AT_ONCE == 0:
                 self._check_time(f"{number:,} documents of fingerprint {fingerprint:016x}")
             if not is_there:
                 break
@@ -191,6 +191,12 @@ class View(Reader):
                 f"index {self._environment.path}: the {self._timeout_s:g} s allowed are over; the query had read "
                 f"{reached}"
             )
+
+
+def _rows(cursor: lmdb.Cursor, prefixes: Sequence[bytes]) -> bytes:
+    """Return the rowkeys of buckets, one after the other."""
+    rows: bytes = cursor.getmulti(prefixes, dupdata=True, dupfixed_bytes=FINGERPRINT_BYTES, keyfixed=True)
+    return rows
 
 
 class EmbeddedStore(Store):

@@ -22,7 +22,7 @@ from hsimhash.fingerprint.bits import Fingerprints, as_fingerprint, as_fingerpri
 from hsimhash.layout import Layout
 from hsimhash.rowkey import PREFIX_BYTES, ROWKEY_BYTES, fingerprints_of
 from hsimhash.store import BulkLoad, CheckReport, Document, Record, Store, create_store, open_store
-from hsimhash.store.base import DEADLINE_S, LOCK_TIMEOUT_S, Reader, check_doc_ids, check_documents
+from hsimhash.store.base import DEADLINE_S, LOCK_TIMEOUT_S, Reader, check_doc_ids, check_documents, last_occurrences
 
 ADD_BATCH = 100_000  # documents written in one transaction; bounds memory, and how long other writers wait
 QUERY_BATCH = 1_000  # queries whose buckets are read at once, and
@@ -140,8 +140,11 @@ class HSimIndex:
         if first_seen is None:
             first_seen = time.time_ns() // 1_000_000
         values, encoded, times = check_documents(fingerprints, doc_ids, first_seen)
-        parts = [slice(start, start + ADD_BATCH) for start in range(0, max(1, len(values)), ADD_BATCH)]
-        return sum(self._store.insert(encoded[part], values[part], times[part]) for part in parts)
+        if len(values) <= ADD_BATCH:
+            return self._store.insert(encoded, values, times)
+        last = last_occurrences(encoded)  # of the whole call
+        parts = (last[start : start + ADD_BATCH] for start in range(0, len(last), ADD_BATCH))
+        return sum(self._store.insert([encoded[place] for place in part], values[part], times[part]) for part in parts)
 
     def query(
         self,

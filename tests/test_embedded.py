@@ -753,3 +753,56 @@ def test_a_reader_without_the_right_is_told_which_file_it_needs(store: EmbeddedS
     with forked(open_as_nobody):
         pass
     assert os.read(reading, 4) == b"told"
+
+
+def test_a_fork_beside_a_compaction_leaves_a_child_that_can_open_the_index(store: EmbeddedStore, path: Path) -> None:
+    put(store, ("a", 1))
+    store.close()
+    being_copied = files.open_lmdb(path / "data.mdb", is_read_only=True, has_lock=False)
+
+    def read() -> None:
+        with open_store(f"lmdb://{path}") as own:
+            assert own.count() == 1
+
+    try:
+        with forked(read):
+            pass
+    finally:
+        being_copied.close()
+
+
+def test_a_child_keeps_its_parents_file_though_that_has_the_descriptor_of_a_lock(
+    store: EmbeddedStore, path: Path
+) -> None:
+    put(store, ("a", 1))
+    store.close()
+    shutil.rmtree(path)
+    own = [(path.parent / f"own-{number}").open("w") for number in range(8)]
+
+    def write() -> None:
+        for file in own:
+            file.write("kept")
+            file.flush()
+
+    try:
+        with forked(write):
+            pass
+    finally:
+        for file in own:
+            file.close()
+
+
+def test_a_killed_backup_is_no_index(store: EmbeddedStore, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(store, *[(str(number), number << 40) for number in range(3_000)])
+    target, copy_rows = path.parent / "backup", files.copy_rows
+
+    def copy_and_die(*arguments: object) -> None:
+        copy_rows(*arguments)  # type: ignore[arg-type]
+        os._exit(0)
+
+    monkeypatch.setattr(files, "copy_rows", copy_and_die)
+    with forked(lambda: store.backup(target)):
+        pass
+    assert list(target.iterdir())
+    with pytest.raises(IndexNotFoundError):
+        open_store(f"lmdb://{target}")

@@ -24,6 +24,7 @@ from hsimhash import (
     ProfileMismatchError,
     StoreClosedError,
 )
+from hsimhash.index import ADD_BATCH
 from hsimhash.layout import LAYOUT_NAMES
 from hsimhash.store.embedded import EmbeddedStore
 
@@ -248,3 +249,12 @@ def test_describe_tells_how_the_index_was_made(index: HSimIndex) -> None:
     assert facts["drawer_rows"] == 20
     assert facts["max_distance"] == 3
     assert facts["layout"] == index.layout.to_json()
+
+
+def test_of_an_id_that_occurs_twice_in_a_large_call_the_last_counts(url: str) -> None:
+    count = ADD_BATCH + 1
+    doc_ids = ["twice", *map(str, range(count - 2)), "twice"]
+    with HSimIndex.create(url, layout="4") as index:
+        assert index.add_many(list(range(count)), doc_ids, first_seen=7) == count - 1
+        assert index.add_many(list(range(count)), doc_ids, first_seen=8) == 0
+        assert index.get("twice") == Document("twice", count - 1, 7)

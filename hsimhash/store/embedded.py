@@ -130,16 +130,20 @@ class View(Reader):
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         environment = self._environment
-        if not environment.has_lock_file and self.transaction.id() != environment.env.info()["last_txnid"]:
-            self.transaction.abort()
-            raise StoreUnavailableError(
-                f"index {environment.path} was written while it was read from a read-only mount, where nobody can mark "
-                f"what is being read; try again, mount it writable, or read a backup"
-            ) from error
         if not environment.is_over:  # in a forked child it is the parent's
+            was_written = not environment.has_lock_file and self._was_overtaken()
             self.transaction.abort()
+            if was_written:
+                raise StoreUnavailableError(
+                    f"index {environment.path} was written while it was read from a read-only mount, where nobody can "
+                    f"mark what is being read; try again, mount it writable, or read a backup"
+                ) from error
         if isinstance(error, (lmdb.Error, OSError, DamagedRowError)):
             raise self._store.as_our_error(error, environment) from error
+
+    def _was_overtaken(self) -> bool:
+        """Whether others have committed since the transaction began."""
+        return int(self.transaction.id()) != int(self._environment.env.info()["last_txnid"])
 
     def scan(self, prefixes: Sequence[bytes]) -> NDArray[np.uint8]:
         cursor = self.transaction.cursor(self.databases["drawers"])
@@ -437,7 +441,7 @@ class EmbeddedStore(Store):
             made = files.make_folder(target)
             if any(target.iterdir()):
                 raise IndexExistsError(f"{target} is not empty; give a new folder for the backup")
-            data = files.new_data_file(target)
+            data = target / f"{files.DATA}.part"  # a killed backup is no index
             try:
                 with self.view() as view:
                     files.copy_rows(view.transaction, view.databases, data)

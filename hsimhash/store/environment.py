@@ -236,11 +236,11 @@ _env_keys = _envid.env_keys
 
 
 def _after_fork_in_child() -> None:
+    _envid.env_keys = _keys_of_this_process  # also for what another thread was making or compacting
     try:
         for environment in list(_environments):
             if not environment.is_over:
                 environment.leave_behind()
-                _envid.env_keys = _keys_of_this_process
     finally:
         _registry_lock.release()
 

@@ -44,8 +44,8 @@ class HeldLock(FileIO):
             os.pwrite(self.fileno(), str(os.getpid()).encode(), 0)
 
 
-# By descriptor, what was opened last: for a forked child to close what it got from its parent.
-_files: dict[int, tuple[weakref.ref[HeldLock], os.stat_result]] = {}
+# By descriptor, what was opened last, and where: for a forked child to close what it got from its parent.
+_files: dict[int, tuple[weakref.ref[HeldLock], str]] = {}
 _opening = threading.Lock()  # so that no fork comes between opening a file and knowing of it
 _held: dict[tuple[str, int], weakref.ref[HeldLock]] = {}  # by path and thread: for entering a lock again
 
@@ -67,7 +67,7 @@ def _open_or_make(path: str, _: int) -> int:
 def _opened(make: Callable[[], HeldLock]) -> HeldLock:
     with _opening:
         lock = make()
-        _files[lock.fileno()] = weakref.ref(lock), os.fstat(lock.fileno())
+        _files[lock.fileno()] = weakref.ref(lock), _place_of(lock.fileno())
         return lock
 
 
@@ -154,22 +154,26 @@ def users_of(path: Path) -> list[int]:
 
 def _after_fork_in_child() -> None:
     """Close what the parent has locked: a lock lasts until the last process that has its file closes it."""
-    for fd, (ref, stat) in _files.items():
+    for fd, (ref, place) in _files.items():
         lock = ref()
         if lock is not None and not lock.closed:
             lock.close()
-        elif _is_open(fd, stat):  # the parent was about to close it
+        elif place and _place_of(fd) == place:  # the parent was about to close it
             os.close(fd)
     _files.clear()
     _held.clear()
     _opening.release()
 
 
-def _is_open(fd: int, stat: os.stat_result) -> bool:
+def _place_of(fd: int) -> str:
+    """Return inode and path of an open file, where the system tells them (Linux); else nothing.
+
+    By the path too: a descriptor and an inode may since have been given to a file that is not ours.
+    """
     try:
-        return os.path.samestat(os.fstat(fd), stat)
+        return f"{os.fstat(fd).st_ino} {os.readlink(f'/proc/self/fd/{fd}')}"  # noqa: PTH115 (half the time)
     except OSError:
-        return False
+        return ""
 
 
 # In C, so that no signal leaves it held.

@@ -182,3 +182,10 @@ def test_an_id_that_begins_with_a_byte_order_mark_comes_back(tmp_path: Path) -> 
     assert run("export", "--output", export, "--store", url).exit_code == 0
     assert run("ingest", export, "--store", copy).exit_code == 0
     assert ids_in(copy) == sorted(documents)
+
+
+def test_the_index_is_not_written_over_by_its_export(url: str, tmp_path: Path) -> None:
+    done = run("export", "--output", str(tmp_path / "index" / "data.mdb"), "--overwrite", "--store", url)
+    assert done.exit_code == 2
+    assert "is a file of the index" in done.stderr
+    assert ids_in(url)

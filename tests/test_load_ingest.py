@@ -747,6 +747,15 @@ def test_tags_are_not_written_into_an_input(name: str, tmp_path: Path) -> None:
     assert list((tmp_path / "texts").iterdir()) == []
 
 
+@pytest.mark.parametrize("name", ["data.mdb", "data.mdb-lock", "writer.lock"])
+def test_tags_are_not_written_into_the_index_itself(name: str, tmp_path: Path) -> None:
+    path = write(tmp_path / "in.tsv", [("a", 1)])
+    with filled(tmp_path, [("b", 2)]) as index:
+        with pytest.raises(ValueError, match=r"is a file of the index .* itself"):
+            load(index, path, "tag", tags=tmp_path / "index" / name, fresh=True)
+        assert [document.doc_id for document in index.documents()] == ["b"]
+
+
 def test_the_job_stays_within_its_index_when_the_process_changes_its_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,7 @@ import click
 from hsimhash.cli.console import plural, say, staged_progress
 from hsimhash.cli.options import open_index, with_settings
 from hsimhash.cli.written import refuse_existing, written
-from hsimhash.store import Document
+from hsimhash.store import Document, is_own_file
 
 if TYPE_CHECKING:
     from hsimhash.settings import Settings
@@ -37,6 +37,8 @@ def export(settings: Settings, output: str, overwrite: bool, form: str | None) -
     """
     if not overwrite:
         refuse_existing(output, "--output")
+    if is_own_file(settings.store, Path(output)):
+        raise click.UsageError(f"--output {output} is a file of the index {settings.store} itself; choose another name")
     line_of = _tsv_line if (form or _form_of(output)) == "tsv" else _json_line
     with open_index(settings, is_job=True) as index, staged_progress("export") as tell, written(output) as stream:
         done = 0

@@ -33,7 +33,7 @@ from hsimhash.load.intake import Gathering, Intake, bytes_before, intakes, usual
 from hsimhash.load.job import Counts, Job, JobSpec, State
 from hsimhash.load.pace import Pace
 from hsimhash.load.records import Reader
-from hsimhash.store import BulkLoad, Mark, StopAskedError, check_documents, is_hbase, store_name
+from hsimhash.store import BulkLoad, Mark, StopAskedError, check_documents, is_hbase, is_own_file, store_name
 
 RUN_DOCUMENTS = 1_000_000  # in one sorted run
 RUN_ID_CHARACTERS = 64 << 20  # of ids in one sorted run
@@ -147,6 +147,8 @@ def ingest(
     observer = observer or Observer()
     folder = options.job or default_job(_url(index), inputs)
     rule = check_options(index.layout, inputs, options)
+    if options.tags is not None and is_own_file(_url(index), options.tags):
+        raise ValueError(f"tags {options.tags} is a file of the index {index.url} itself; choose another name")
     spec = _spec(index, inputs, options, rule)
     with Job.open(folder, spec, tags=options.tags, fresh=options.fresh, marked=index.store.marked) as job:
         run = _Run(index, inputs, options, observer, job)

@@ -6,6 +6,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+from hsimhash.store import files
 from hsimhash.store.base import (
     DEADLINE_S,
     LOCK_TIMEOUT_S,
@@ -36,6 +37,7 @@ __all__ = [
     "create_store",
     "folder_of",
     "is_hbase",
+    "is_own_file",
     "open_store",
     "store_name",
 ]
@@ -54,6 +56,11 @@ def _split(url: str) -> tuple[str, str]:
 def folder_of(url: str) -> Path:
     """Return the folder of an embedded index's URL; `~` is the user's home, as in a shell."""
     return Path(url.removeprefix("lmdb://")).expanduser()
+
+
+def is_own_file(url: str, path: Path) -> bool:
+    """Whether a path leads to a file that the index itself is made of."""
+    return url.startswith("lmdb://") and files.is_own(folder_of(url), path)
 
 
 def is_hbase(url: str) -> bool:

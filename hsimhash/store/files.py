@@ -244,6 +244,12 @@ def drop_index(folder: Path, *, lock_timeout_s: float) -> None:
         folder.rmdir()
 
 
+def is_own(folder: Path, path: Path) -> bool:
+    """Whether a path leads to a file of the index in a folder: its data, or a lock."""
+    data = (folder / DATA).resolve()
+    return path.resolve() in (data, lmdb_lock(data), (folder / WRITER_LOCK).resolve())
+
+
 def make_folder(path: Path) -> list[Path]:
     """Make a folder and those that it is in, durably; return those that were not there, the innermost first."""
     made = [folder for folder in (path, *path.parents) if not folder.exists()]

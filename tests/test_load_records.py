@@ -22,6 +22,7 @@ from hsimhash.load.batch import Batch, Position
 from hsimhash.load.columns import fingerprint_columns
 from hsimhash.load.lines import RECORD_LIMIT_BYTES
 from hsimhash.load.records import Reader
+from hsimhash.load.sniff import FORMAT_LINES
 from hsimhash.rowkey import check_doc_id
 
 Found = tuple[list[tuple[str, str]], list[tuple[int, str]]]
@@ -217,6 +218,14 @@ def test_two_looks_at_a_large_file_read_little_of_it(tmp_path: Path) -> None:
         file.truncate(1 << 40)  # a hole: whoever reads on is not done today
     (found,) = find_inputs([str(path)], InputOptions())
     assert found.formats == ("hex",)
+
+
+def test_small_decimals_leave_a_file_open_for_signed_ones(tmp_path: Path) -> None:
+    path = tmp_path / "in.tsv"
+    path.write_text("".join(f"{number}\t{number}\n" for number in range(FORMAT_LINES + 1)) + "last\t-5\n")
+    pairs, rejects = read(path)
+    assert rejects == []
+    assert pairs[-1] == ("last", format_fingerprint(2**64 - 5))
 
 
 def test_format_tsv_reads_fingerprints_as_texts(tmp_path: Path) -> None:

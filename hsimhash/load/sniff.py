@@ -8,7 +8,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import TypeGuard
 
-from hsimhash.fingerprint.formats import ALL_FORMATS, DECIMAL, SIGNED, Formats, fitting
+from hsimhash.fingerprint.formats import ALL_FORMATS, Formats, fitting
 from hsimhash.load.batch import Reject
 from hsimhash.load.lines import chunks_of, open_source
 
@@ -84,7 +84,7 @@ def refuse_carriage_returns(name: str, lines: FirstLines) -> None:
 
 
 def decided_formats(name: str, formats: Formats, written: Iterable[str | int]) -> Formats:
-    """Return which formats the fingerprints of a file may have: one, or several where only numbers were seen.
+    """Return which formats the fingerprints of a file may have: one, or several that agree on all that was seen.
 
     Args:
         name: of the file.
@@ -106,7 +106,7 @@ def decided_formats(name: str, formats: Formats, written: Iterable[str | int]) -
             f"input {name}: each of its first {words:,} fingerprints has 16 digits and no letter, so they may be "
             f"hexadecimal or decimal; say which with --fingerprint-format {'|'.join(formats)}"
         )
-    return DECIMAL if formats == (*DECIMAL, *SIGNED) else formats  # up to here both are the same numbers
+    return formats
 
 
 def written_in(lines: Iterable[bytes], field: str | None) -> Iterator[str | int]:

@@ -290,6 +290,12 @@ def last_occurrences(doc_ids: Sequence[bytes]) -> list[int]:
     return sorted({doc_id: position for position, doc_id in enumerate(doc_ids)}.values())
 
 
+def up_to(documents: list[Document], fingerprint: int, limit: int) -> list[Document]:
+    """Return documents as far as the limit-th whose register has the fingerprint."""
+    places = [place for place, document in enumerate(documents) if document.fingerprint == fingerprint]
+    return documents[: places[limit - 1] + 1] if len(places) > limit else documents
+
+
 def check_documents(
     fingerprints: Fingerprints, doc_ids: Sequence[str], first_seen: Sequence[int] | NDArray[np.int64] | int
 ) -> tuple[NDArray[np.uint64], list[bytes], NDArray[np.int64]]:

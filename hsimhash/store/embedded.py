@@ -48,6 +48,7 @@ from hsimhash.store.base import (
     Store,
     last_occurrences,
     mark_key,
+    up_to,
 )
 from hsimhash.store.damage import DamagedRowError, as_our_error, damaged, lmdb_errors
 from hsimhash.store.environment import Environment
@@ -109,7 +110,7 @@ def unpack_register(value: bytes) -> tuple[int, int]:
     return int.from_bytes(value[:_NUMBER_BYTES], "big"), int.from_bytes(value[_NUMBER_BYTES:], "big")
 
 
-class View(Reader):
+class LmdbView(Reader):
     """One state of an index, in a read transaction; see `Store.view`. A class: a generator would cost a query more."""
 
     __slots__ = ("_deadline", "_environment", "_store", "_timeout_s", "databases", "transaction")
@@ -119,7 +120,7 @@ class View(Reader):
         self._timeout_s = timeout_s
         self._deadline = None if timeout_s is None else time.monotonic() + timeout_s
 
-    def __enter__(self) -> View:
+    def __enter__(self) -> LmdbView:
         self._environment = environment = self._store.environment
         try:
             self.transaction = environment.env.begin()
@@ -187,7 +188,7 @@ class View(Reader):
                     wanted, head = wanted - 1, key[:_HEAD_BYTES]
             is_there = listing.next()
         found.sort()
-        return found if limit is None else _up_to(found, fingerprint, limit)
+        return found if limit is None else up_to(found, fingerprint, limit)
 
     def _check_time(self, reached: str) -> None:
         if self._deadline is not None and time.monotonic() >= self._deadline:
@@ -255,8 +256,8 @@ class EmbeddedStore(Store):
             return StoreClosedError(f"{self.url} was closed, or compacted, in another thread during this call")
         return as_our_error(self.path, error)
 
-    def view(self, *, timeout_s: float | None = None) -> View:
-        return View(self, timeout_s)
+    def view(self, *, timeout_s: float | None = None) -> LmdbView:
+        return LmdbView(self, timeout_s)
 
     def writing(self, *, stop: Callable[[], bool] | None = None) -> AbstractContextManager[object]:
         if self.environment.is_read_only:
@@ -523,9 +524,3 @@ def page(transaction: lmdb.Transaction, database: object, after: bytes, most: in
     if not cursor.set_range(after + b"\x00" if after else b"\x00"):
         return []
     return [row for row, _ in zip(cursor.iternext(), range(most), strict=False)]
-
-
-def _up_to(documents: list[Document], fingerprint: int, limit: int) -> list[Document]:
-    """Return documents as far as the limit-th whose register has the fingerprint."""
-    places = [place for place, document in enumerate(documents) if document.fingerprint == fingerprint]
-    return documents[: places[limit - 1] + 1] if len(places) > limit else documents

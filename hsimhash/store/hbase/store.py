@@ -36,6 +36,7 @@ from hsimhash.store.base import (
     Store,
     last_occurrences,
     mark_key,
+    up_to,
 )
 from hsimhash.store.hbase.cells import NOW, Register, is_listing, record_from, register_key
 from hsimhash.store.hbase.collect import Audit, count_documents, pages, server_time
@@ -157,7 +158,7 @@ class HBaseStore(Store):
 
     @contextmanager
     def view(self, *, timeout_s: float | None = None) -> Iterator[Reader]:
-        view, began = View(self), time.monotonic()
+        view, began = HBaseView(self), time.monotonic()
         with self.gateway.ending(timeout_s):
             try:
                 yield view
@@ -178,7 +179,7 @@ class HBaseStore(Store):
         return self.gateway.scan(list(map(bucket_range, prefixes)))
 
     def documents(self, fingerprints: Sequence[int], limit: int | None = None) -> list[list[Document]]:
-        return View(self).documents(fingerprints, limit)
+        return HBaseView(self).documents(fingerprints, limit)
 
     def lookup(self, doc_ids: Sequence[bytes]) -> list[Document | None]:
         cells = self.gateway.get([register_key(doc_id) for doc_id in doc_ids], DOCUMENT_FAMILY)
@@ -272,7 +273,7 @@ class HBaseStore(Store):
             gateway.close()
 
 
-class View(Reader):
+class HBaseView(Reader):
     """The reads of one query, which counts them."""
 
     def __init__(self, store: HBaseStore) -> None:
@@ -310,7 +311,7 @@ class View(Reader):
             row, after, most = documents_rowkey(fingerprint), listed[-1].qualifier, min(4 * most, MORE_CELLS)
             listed = self._store.gateway.cells(row, DOCUMENT_FAMILY, after=after, limit=most)
             documents += [document for document in self._confirmed(listed) if document is not None]
-        return documents if limit is None else _cut(documents, fingerprint, limit)
+        return documents if limit is None else up_to(documents, fingerprint, limit)
 
     def _confirmed(self, listings: Sequence[Cell]) -> Iterator[Document | None]:
         """Return what the registers of listed documents say, in their order."""
@@ -372,9 +373,3 @@ def _wanted(
 def _held(documents: Sequence[Document], fingerprint: int) -> int:
     """Return how many documents' registers have the fingerprint."""
     return sum(document.fingerprint == fingerprint for document in documents)
-
-
-def _cut(documents: list[Document], fingerprint: int, limit: int) -> list[Document]:
-    """Return documents as far as the limit-th whose register has the fingerprint."""
-    places = [place for place, document in enumerate(documents) if document.fingerprint == fingerprint]
-    return documents[: places[limit - 1] + 1] if len(places) > limit else documents

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 
 
 def main() -> None:
@@ -16,11 +17,15 @@ def main() -> None:
         if signal.getsignal(number) != signal.SIG_IGN:  # a shell's background job ignores Ctrl-C
             signal.signal(number, _end)
     from hsimhash.cli import main as program
-    from hsimhash.cli.streams import let_talk_get_lost, open_closed_streams
+    from hsimhash.cli.streams import flush_or_drop, let_talk_get_lost, open_closed_streams
 
     open_closed_streams()  # else an index's files would take their numbers
     let_talk_get_lost()
-    program(prog_name="hsimhash")
+    try:
+        program(prog_name="hsimhash")
+    except OSError as error:  # of --help and --version, which print before a command begins
+        flush_or_drop()
+        sys.exit(f"hsimhash: error: standard output: {error.strerror}")
 
 
 def _end(number: int, frame: object) -> None:  # noqa: ARG001

@@ -50,6 +50,16 @@ def test_what_a_closed_stdout_does_not_get_is_an_error(command: str, tmp_path: P
     assert b"Exception ignored" not in told
 
 
+@pytest.mark.parametrize("arguments", [("--version",), ("--help",), ("query", "--help"), ("demo",)])
+def test_help_that_cannot_be_printed_is_an_error(arguments: tuple[str, ...]) -> None:
+    process = own_process(*arguments, stderr=subprocess.PIPE, preexec_fn=lambda: os.close(1))
+    _, told = process.communicate()
+    assert process.returncode == 1
+    assert told.startswith(b"hsimhash: error: ")
+    assert b"Bad file descriptor" in told
+    assert b"Exception ignored" not in told
+
+
 def test_a_closed_stdout_is_no_error_where_nothing_is_written_to_it(tmp_path: Path) -> None:
     store = f"lmdb://{tmp_path / 'index'}"
     assert own_process("create-table", "--store", store, preexec_fn=lambda: os.close(1)).wait() == 0

@@ -196,7 +196,9 @@ def test_json_numbers_are_numbers(form: str, tmp_path: Path) -> None:
 def test_a_file_that_stays_ambiguous_is_refused_unless_its_format_is_said(form: str, name: str, tmp_path: Path) -> None:
     values = [int(WRITERS["decimal"](TAKEN + number), 16 if form == "hex" else 10) for number in range(20_000)]
     path = written(tmp_path / name, form, values)
-    with pytest.raises(ValueError, match=r"its first 10,000 fingerprints has 16 digits.*--fingerprint-format hex\|dec"):
+    with pytest.raises(
+        ValueError, match=r"its first fingerprints \(10,000\) have 16 digits.*--fingerprint-format hex\|dec"
+    ):
         find_inputs([str(path)], InputOptions("fingerprints"))
     pairs, rejects = read(path, format="fingerprints", fingerprint_format=form)
     assert [int(value, 16) for _, value in pairs] == values

@@ -76,5 +76,5 @@ def _report(count: Applied) -> ExitCode:
     if count.missing:
         say(f"the inputs lack {plural(count.missing, 'document')} that dedup read")
     if count.rejected:
-        say(f"left out {plural(count.rejected, 'record')} that are no documents")
+        say(f"left out {plural(count.rejected, 'bad record')}")
     return ExitCode.REJECTED_RECORDS if count.rejected else ExitCode.DONE

@@ -33,7 +33,11 @@ def backup(settings: Settings, target: str) -> ExitCode:
         return _tell(settings, target)
     if "://" in target:
         raise click.BadParameter(f"{target!r} is no folder; leave the lmdb:// away", param_hint="DEST")
+    if not target:
+        raise click.BadParameter("no folder is named; give a new one", param_hint="DEST")
     folder = Path(target)
+    if folder.is_symlink() and not folder.exists():
+        raise click.BadParameter(f"{target} is a link to nowhere; give a new folder", param_hint="DEST")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise click.BadParameter(f"{target} is there and not empty; give a new folder", param_hint="DEST")
     with open_index(settings) as index:

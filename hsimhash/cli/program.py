@@ -15,7 +15,7 @@ from hsimhash.cli.console import log_to_stderr, send
 from hsimhash.cli.exits import ExitCode, exit_code_of, message_of
 from hsimhash.cli.options import Invocation
 from hsimhash.cli.signals import interruptible
-from hsimhash.cli.streams import drop_stdout
+from hsimhash.cli.streams import drop_stdout, flush_or_drop
 
 COMMANDS = {  # in the order of the help, which imports none of them; each is the command of its name in its module
     "demo": "Index a small sample corpus and show its near-duplicates.",
@@ -92,6 +92,7 @@ class Program(click.Group):
                 traceback.print_exception(error)
             click.echo(f"hsimhash: error: {message_of(error)}", err=True)
             code = exit_code_of(error)
+            flush_or_drop()
         ctx.exit(code)
 
 

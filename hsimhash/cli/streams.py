@@ -56,6 +56,14 @@ def writing_stdout() -> Iterator[None]:
         raise
 
 
+def flush_or_drop() -> None:
+    """Send what stdout still holds; where that fails, let it go nowhere, or the interpreter's end fails with 120."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        drop_stdout()
+
+
 def drop_stdout() -> None:
     """Let what stdout still holds go nowhere."""
     null = os.open(os.devnull, os.O_WRONLY)

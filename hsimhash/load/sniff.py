@@ -103,7 +103,7 @@ def decided_formats(name: str, formats: Formats, written: Iterable[str | int]) -
         formats = fits or formats
     if words and len(formats) > 1 and "hex" in formats:
         raise ValueError(
-            f"input {name}: each of its first {words:,} fingerprints has 16 digits and no letter, so they may be "
+            f"input {name}: all of its first fingerprints ({words:,}) have 16 digits and no letter, so they may be "
             f"hexadecimal or decimal; say which with --fingerprint-format {'|'.join(formats)}"
         )
     return formats

@@ -3,14 +3,18 @@
 import gzip
 import io
 import os
+import resource
+import shutil
 import threading
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 import zstandard
 from command_line import DOCUMENTS, ids_in, lines_of, make_index, run
 
+from hsimhash.cli.exits import message_of
 from hsimhash.cli.written import complete
 
 TIMES = [1_000, 2_000, 3_000, 4_000]
@@ -150,6 +154,62 @@ def test_a_file_with_several_names_is_written_over_under_all_of_them(url: str, t
     assert path.samefile(other)
     assert lines_of(other.read_text()) == expected()
     assert sorted(one.name for one in tmp_path.iterdir()) == ["all.jsonl", "index", "other"]
+
+
+def several_names(folder: Path) -> Path:
+    (folder / "all.txt").write_text("old")
+    (folder / "other").hardlink_to(folder / "all.txt")
+    return folder / "all.txt"
+
+
+def write_whole(path: Path, content: bytes, then: Callable[[], None] = lambda: None) -> None:
+    with complete(str(path)) as stream:
+        stream.write(content)
+        stream.flush()
+        then()
+
+
+def interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+@contextmanager
+def files_bounded_later() -> Iterator[Callable[[], None]]:
+    """Give a call after which no file grows beyond 1,000 bytes, as on a disk that is full from then on."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        yield lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, before[1]))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_complete_part_that_cannot_be_copied_is_kept_and_named(tmp_path: Path) -> None:
+    path, content = several_names(tmp_path), b"new" * 10_000
+    with pytest.raises(OSError, match="File too large") as caught, files_bounded_later() as bound:
+        write_whole(path, content, then=bound)
+    (part,) = tmp_path.glob(".all.txt.*")
+    assert part.read_bytes() == content
+    assert message_of(caught.value) == f"{path}: File too large; the complete content is in {part}"
+
+
+def test_a_complete_part_is_kept_and_named_when_its_copy_is_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = several_names(tmp_path)
+    monkeypatch.setattr(shutil, "copyfileobj", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        write_whole(path, b"new")
+    (part,) = tmp_path.glob(".all.txt.*")
+    assert part.read_bytes() == b"new"
+    assert str(part) in capsys.readouterr().err
+
+
+def test_an_incomplete_part_is_deleted(tmp_path: Path) -> None:
+    path = several_names(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        write_whole(path, b"new", then=interrupt)
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["all.txt", "other"]
+    assert path.read_text() == "old"
 
 
 def test_another_users_file_stays_theirs_where_it_may_be_written(url: str, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from typing import BinaryIO, Protocol
 
 import click
 
+from hsimhash.cli.console import say
 from hsimhash.cli.exits import naming
 from hsimhash.cli.streams import writing_stdout
 
@@ -60,9 +61,11 @@ def complete(output: str) -> Iterator[BinaryIO]:
                 yield stream
                 stream.flush()
                 os.fsync(stream.fileno())
-                _put(part, path, is_replaced=is_like_before)
-            finally:
+            except BaseException:
                 part.unlink(missing_ok=True)
+                raise
+            with _keeping(part):
+                _put(part, path, is_replaced=is_like_before)
 
 
 def _new_file(part: Path, before: os.stat_result | None) -> BinaryIO:
@@ -90,6 +93,21 @@ def _put(part: Path, path: Path, *, is_replaced: bool) -> None:
         shutil.copyfileobj(source, target)
         target.flush()
         os.fsync(target.fileno())
+    part.unlink()
+
+
+@contextmanager
+def _keeping(part: Path) -> Iterator[None]:
+    """Say where the complete part is when the block fails: the file that it was to be may be truncated by then."""
+    kept = f"the complete content is in {part}"
+    try:
+        yield
+    except OSError as error:
+        error.strerror = f"{error.strerror}; {kept}"
+        raise
+    except BaseException:  # Ctrl-C, whose message is not ours
+        say(kept)
+        raise
 
 
 @contextmanager

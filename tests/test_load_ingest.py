@@ -484,10 +484,13 @@ def test_a_finished_job_of_an_index_that_was_dropped_begins_anew(mode: str, tmp_
         assert load(index, path, mode, job=job).counts.added == 2
     shutil.rmtree(tmp_path / "index")
     with filled(tmp_path, [("other", 2**50)]) as index:
-        summary = load(index, path, mode, job=job)
+        said: list[str] = []
+        summary = load(index, path, mode, Observer(say=said.append), job=job)
         assert (summary.is_repeated, summary.counts.added) == (False, 2)
+        assert said == [FORGOTTEN]
         assert index.count() == 3
-        assert load(index, path, mode, job=job).is_repeated
+        assert load(index, path, mode, Observer(say=said.append), job=job).is_repeated
+        assert said == [FORGOTTEN]
 
 
 def test_a_finished_job_that_a_restored_backup_does_not_know_begins_anew(mode: str, tmp_path: Path) -> None:
@@ -527,37 +530,98 @@ def test_removed_documents_come_back_only_with_fresh(mode: str, tmp_path: Path) 
         assert load(index, path, mode, fresh=True).counts.added == 1
 
 
-def test_a_finished_job_of_an_earlier_release_begins_anew(mode: str, tmp_path: Path) -> None:
-    path = write(tmp_path / "in.tsv", [("a", 1), ("b", 2)])
-    with filled(tmp_path, []) as index:
-        forget_token(load(index, path, mode).job)
-        before = list(index.documents())
-        summary = load(index, path, mode)
-        assert not summary.is_repeated
-        assert (summary.counts.added, summary.counts.documents) == (0, 2)
-        assert list(index.documents()) == before
-
-
-def forget_token(job: Path) -> None:
-    """Make a job's checkpoint one of a release that wrote no token."""
-    checkpoint = json.loads((job / "checkpoint.json").read_text())
-    del checkpoint["token"]
-    (job / "checkpoint.json").write_text(json.dumps(checkpoint))
-
-
-@pytest.mark.parametrize("way", ["earlier release", "backup"])
-@pytest.mark.usefixtures("small")
-def test_an_unfinished_job_goes_on_only_where_the_index_remembers_all_that_it_wrote(
-    way: str, mode: str, tmp_path: Path
+@pytest.mark.parametrize("suffix", [".tsv", ".jsonl"])
+def test_a_finished_job_of_an_earlier_release_counts_as_done_unless_the_index_is_empty(
+    suffix: str, mode: str, tmp_path: Path
 ) -> None:
+    path = write_as(suffix, tmp_path, 1)
+    said: list[str] = []
+    with filled(tmp_path, [("other", 2**50 - 1)]) as index:
+        first = load(index, path, mode)
+        make_earlier(first.job)
+        index.remove("0")
+        summary = load(index, path, mode, Observer(say=said.append))
+        assert summary.to_json() == {**first.to_json(), "repeated": True}
+        assert contents(index) == {"other": 2**50 - 1}
+        assert not said
+        index.remove("other")
+        assert load(index, path, mode, Observer(say=said.append)).counts.added == 1
+        assert said == [FORGOTTEN]
+
+
+FORGOTTEN = "the index does not remember this job, which had ended: its inputs are ingested again"
+
+
+def write_as(suffix: str, folder: Path, number: int) -> Path:
+    """Write so many documents: with fingerprints as .tsv, else with texts."""
+    if suffix == ".tsv":
+        return write(folder / "in.tsv", MANY[:number])
+    path = folder / f"in{suffix}"
+    path.write_text(
+        "".join(json.dumps({"id": str(one), "text": f"text {one} of many"}) + "\n" for one in range(number))
+    )
+    return path
+
+
+def make_earlier(job: Path) -> None:
+    """Make a job one of 0.1.0, which wrote no token and no formats of fingerprints."""
+    checkpoint = json.loads((job / "checkpoint.json").read_text())
+    del checkpoint["token"], checkpoint["position"]["formats"]
+    (job / "checkpoint.json").write_text(json.dumps(checkpoint))
+    begun = json.loads((job / "job.json").read_text())
+    begun["inputs"] = [[place, mark.replace("with hexadecimal ", "with ")] for place, mark in begun["inputs"]]
+    (job / "job.json").write_text(json.dumps(begun))
+
+
+@pytest.mark.parametrize("suffix", [".tsv", ".jsonl"])
+@pytest.mark.usefixtures("small")
+def test_an_unfinished_job_of_an_earlier_release_goes_on_only_if_nothing_of_it_is_in_the_index_and_it_reads_texts(
+    suffix: str, mode: str, tmp_path: Path
+) -> None:
+    path = write_as(suffix, tmp_path, 40)
+    with filled(tmp_path, [("before", 2**50)]) as index:
+        interrupted(index, path, mode, job=tmp_path / "job")
+        make_earlier(tmp_path / "job")
+        if mode == "add" and suffix == ".jsonl":
+            assert load(index, path, mode, job=tmp_path / "job").counts.added == 40
+        else:
+            with pytest.raises(HsimhashError, match="an earlier release began this job; start over with --fresh"):
+                load(index, path, mode, job=tmp_path / "job")
+            load(index, path, mode, job=tmp_path / "job", fresh=True)
+        assert load(index, path, mode, job=tmp_path / "job").is_repeated
+
+
+@pytest.mark.usefixtures("small")
+def test_a_merge_that_an_earlier_release_began_goes_on(tmp_path: Path) -> None:
+    path = write(tmp_path / "in.tsv", MANY)
+    with filled(tmp_path, [("before", 2**50)]) as index:
+        job = interrupted_merge(index, path).job
+        make_earlier(job)
+        with pytest.raises(ValueError, match=r'otherwise: on_duplicate was "add", is "skip"; max_distance .*; ask'):
+            load(index, path, "skip")
+        interrupted_merge(index, path)  # which writes a token
+        assert load(index, path).counts.added == len(MANY)
+        assert contents(index) == {"before": 2**50, **dict(MANY)}
+        assert load(index, path).is_repeated
+
+
+def interrupted_merge(index: HSimIndex, path: Path) -> Summary:
+    """Leave a job behind that is at merging."""
+    told: list[str] = []
+    observer = Observer(stop=lambda: told.count("merge") > 3, progress=lambda one: told.append(one.stage))
+    summary = load(index, path, observer=observer)
+    assert not summary.is_complete
+    assert json.loads((summary.job / "checkpoint.json").read_text())["state"] == "merging"
+    return summary
+
+
+@pytest.mark.usefixtures("small")
+def test_an_unfinished_job_goes_on_only_where_the_index_remembers_all_that_it_wrote(mode: str, tmp_path: Path) -> None:
     path = write(tmp_path / "in.tsv", MANY)
     with filled(tmp_path, [("before", 2**50)]) as index:
         index.backup(tmp_path / "backup")
         interrupted(index, path, mode, job=tmp_path / "job")
-    if way == "backup":
-        restore(tmp_path / "backup", tmp_path / "index")
-    else:
-        forget_token(tmp_path / "job")
+    restore(tmp_path / "backup", tmp_path / "index")
     with HSimIndex.open(f"lmdb://{tmp_path / 'index'}") as index:
         if mode == "add":  # nothing of it was in the index
             assert load(index, path, mode, job=tmp_path / "job").counts.added == len(MANY)
@@ -573,9 +637,7 @@ def test_a_merge_that_a_restored_backup_does_not_know_is_done_again(tmp_path: Pa
     path = write(tmp_path / "in.tsv", MANY)
     with filled(tmp_path, [("before", 2**50)]) as index:
         index.backup(tmp_path / "backup")
-        told: list[str] = []
-        observer = Observer(stop=lambda: told.count("merge") > 3, progress=lambda one: told.append(one.stage))
-        assert not load(index, path, observer=observer).is_complete
+        interrupted_merge(index, path)
     restore(tmp_path / "backup", tmp_path / "index")
     with HSimIndex.open(f"lmdb://{tmp_path / 'index'}") as index:
         assert load(index, path).counts.added == len(MANY)

@@ -104,7 +104,8 @@ def ingest(
 
     Bad records go to a list in the job folder, and the exit code is then 7. Ctrl-C ends after the batch; the same
     command goes on where any end left it. At last a summary is printed as JSON. What an index has ingested is not
-    ingested again, even if documents were removed or expired since; --fresh brings those back.
+    ingested again, even if documents were removed or expired since; --fresh brings those back. An index that was made
+    anew or restored may not remember a job that ended: then all its inputs are ingested again, and a line says so.
 
     \b
     Example: hsimhash ingest pages.jsonl.gz --store lmdb://pages

@@ -150,7 +150,9 @@ def ingest(
     if options.tags is not None and is_own_file(_url(index), options.tags):
         raise ValueError(f"tags {options.tags} is a file of the index {index.url} itself; choose another name")
     spec = _spec(index, inputs, options, rule)
-    with Job.open(folder, spec, tags=options.tags, fresh=options.fresh, marked=index.store.marked) as job:
+    with Job.open(folder, spec, tags=options.tags, fresh=options.fresh, store=index.store) as job:
+        if job.was_forgotten:
+            observer.say("the index does not remember this job, which had ended: its inputs are ingested again")
         run = _Run(index, inputs, options, observer, job)
         if job.was_done:  # and perhaps killed before its end
             if not job.has_summary:
@@ -215,12 +217,13 @@ def _spec(index: HSimIndex, inputs: Sequence[Input], options: IngestOptions, rul
         **asdict(options.reading),
     }
     del settings["fingerprint_format"]  # what it came to stands with each input
-    marks = [(one.place, f"{_holds(one)} {one.mark}".rstrip()) for one in inputs]
-    return JobSpec(settings, marks, can_repeat=not any(one.is_stream for one in inputs))
+    marks = [(one.place, f"{_holds(one, spoken(one.formats))} {one.mark}".rstrip()) for one in inputs]
+    earlier = [(one.place, f"{_holds(one, '')} {one.mark}".rstrip()) for one in inputs]
+    return JobSpec(settings, marks, earlier, can_repeat=not any(one.is_stream for one in inputs))
 
 
-def _holds(one: Input) -> str:
-    return f"{one.kind} with {spoken(one.formats) + ' fingerprints' if one.has_fingerprints else 'texts'}"
+def _holds(one: Input, formats: str) -> str:
+    return f"{one.kind} with {f'{formats} fingerprints'.lstrip() if one.has_fingerprints else 'texts'}"
 
 
 def _url(index: HSimIndex) -> str:

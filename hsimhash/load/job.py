@@ -17,6 +17,10 @@ A list is appended to before the checkpoint that names its new size; a resume cu
 The index has a say too. It remembers, by the token in the checkpoint, of how many documents it was told what became of
 them; never less than the checkpoint counts. So where it remembers less, it is not the index that the job wrote: another
 one was made in its place, or an older backup was restored.
+
+A folder of 0.1.0 has no token, nor the formats of fingerprints in the inputs' marks. Such a job goes on where neither
+matters: nothing of it is in the index yet, and it is read whole or has no fingerprints. A finished one counts as done
+unless the index is empty.
 """
 
 from __future__ import annotations
@@ -26,9 +30,9 @@ import json
 import shutil
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import islice
 from pathlib import Path
@@ -37,6 +41,7 @@ from hsimhash.errors import CorruptionError, HsimhashError
 from hsimhash.load.batch import Position
 from hsimhash.load.decisions import Decision
 from hsimhash.load.folder import FolderLock, Listing, job_errors, write_json
+from hsimhash.store import Store
 
 VERSION = 1  # on disk: never reuse
 LISTS = ("rejects", "short", "decisions", "tags")
@@ -83,7 +88,7 @@ class Counts:
 
     def plus(self, **more: int) -> Counts:
         """Return the counts with some of them greater."""
-        return dataclasses.replace(self, **{name: getattr(self, name) + count for name, count in more.items()})
+        return replace(self, **{name: getattr(self, name) + count for name, count in more.items()})
 
     def sum(self, other: Counts) -> Counts:
         """Return the counts of both."""
@@ -94,7 +99,7 @@ class Counts:
 class Checkpoint:
     """What is acknowledged; `sizes` of the lists in bytes, `seconds` of work, `token` of the mark in the index.
 
-    The checkpoint of a release that wrote no token gets one here that no index remembers.
+    The token is empty in the checkpoint of 0.1.0.
     """
 
     state: State
@@ -103,7 +108,7 @@ class Checkpoint:
     runs: int = 0
     seconds: float = 0.0
     sizes: Mapping[str, int] = field(default_factory=dict)
-    token: str = field(default_factory=lambda: uuid.uuid4().hex)
+    token: str = ""
 
     def to_json(self) -> dict[str, object]:
         """Return it as JSON values."""
@@ -121,11 +126,13 @@ class Checkpoint:
 class JobSpec:
     """What a job is begun with: settings by name, and the inputs' marks by absolute name, in order.
 
-    `can_repeat` is false where an input cannot be looked at again, so that the same one may hold something else.
+    `earlier` are the inputs with their marks as 0.1.0 wrote them, without the formats of fingerprints. `can_repeat` is
+    false where an input cannot be looked at again, so that the same one may hold something else.
     """
 
     settings: Mapping[str, object]
     inputs: Sequence[tuple[str, str]]
+    earlier: Sequence[tuple[str, str]]
     can_repeat: bool
 
     def to_json(self) -> dict[str, object]:
@@ -148,6 +155,16 @@ def _flat(data: Mapping[str, object]) -> dict[str, object]:
     if not isinstance(settings, dict) or not isinstance(inputs, list) or data["version"] != VERSION:
         raise ValueError("not of this version")
     return {**settings, **{f"input {number} ({name})": mark for number, (name, mark) in enumerate(inputs, start=1)}}
+
+
+def _has_lost(store: Store, checkpoint: Checkpoint) -> bool:
+    """Whether the index does not remember all that the job wrote; of a finished one of 0.1.0: whether it is empty."""
+    counts = checkpoint.counts
+    if checkpoint.token:
+        return counts.settled > store.marked(checkpoint.token)
+    if checkpoint.state is State.DONE:
+        return counts.added + counts.unchanged > 0 and store.is_empty()
+    return counts.settled > 0
 
 
 class DecisionLog:
@@ -216,16 +233,17 @@ class Job:
 
     def __init__(self, folder: Path, tags: Path | None = None) -> None:
         self.folder = folder
-        self.checkpoint = Checkpoint(State.RUNNING)
+        self.checkpoint = Checkpoint(State.RUNNING, token=uuid.uuid4().hex)
         self.is_resumed = False
         self.was_done = False
+        self.was_forgotten = False  # by the index, though it had ended; so it begins anew
         self._paths = {name: folder / f"{name}.jsonl" for name in LISTS}
         self._paths["tags"] = tags or self._paths["tags"]
         self._resources = ExitStack()
         self._lock = FolderLock(folder / _LOCK)
 
     @classmethod
-    def open(cls, folder: Path, spec: JobSpec, *, tags: Path | None, fresh: bool, marked: Callable[[str], int]) -> Job:
+    def open(cls, folder: Path, spec: JobSpec, *, tags: Path | None, fresh: bool, store: Store) -> Job:
         """Begin a job, or go on with the one in the folder.
 
         Args:
@@ -233,11 +251,11 @@ class Job:
             spec: what it is begun with.
             tags: the list of tags, where it shall not be in the folder.
             fresh: forget what is in the folder.
-            marked: of how many documents the index remembers, by the job's token, what became of them.
+            store: of the index, which is asked what it remembers of the job.
 
         Raises:
             ValueError: the job there was begun otherwise, or the folder's files are not a job's.
-            HsimhashError: the index does not remember all that the unfinished job there wrote.
+            HsimhashError: the index does not remember all that the unfinished job there wrote, or 0.1.0 began it.
             StoreBusyError: another process works on it.
         """
         job = cls(folder, tags)
@@ -246,25 +264,30 @@ class Job:
                 job._refuse_foreign()
                 folder.mkdir(parents=True, exist_ok=True)
                 job._resources.enter_context(job._lock)
-                job._begin(spec, fresh=fresh, marked=marked)
+                job._begin(spec, fresh=fresh, store=store)
         except BaseException:
             job.close()
             raise
         return job
 
-    def _begin(self, spec: JobSpec, *, fresh: bool, marked: Callable[[str], int]) -> None:
+    def _begin(self, spec: JobSpec, *, fresh: bool, store: Store) -> None:
         stored = None if fresh else self._stored()
         if stored is not None:
             begun, checkpoint = stored
-            has_lost = checkpoint.counts.settled > marked(checkpoint.token)
+            has_lost = _has_lost(store, checkpoint)
             differences = spec.differences(begun)
+            if checkpoint.state is not State.RUNNING:  # all was read: how 0.1.0 read it no longer matters
+                differences = min(differences, replace(spec, inputs=spec.earlier).differences(begun), key=len)
             if checkpoint.state is State.DONE:
-                self.was_done = spec.can_repeat and not differences and not has_lost
+                is_same = spec.can_repeat and not differences
+                self.was_done, self.was_forgotten = is_same and not has_lost, is_same and has_lost
             else:
+                if checkpoint.state is State.RUNNING and not checkpoint.token:
+                    self._refuse_earlier(spec, has_lost=has_lost)
                 self._refuse(differences, has_lost=has_lost)
                 self.is_resumed = True
             if self.was_done or self.is_resumed:
-                self.checkpoint = checkpoint
+                self.checkpoint = replace(checkpoint, token=checkpoint.token or self.checkpoint.token)
         if not self.was_done and not self.is_resumed:
             begun_tags = stored and _flat(stored[0]).get("tags")
             self._clear(may_replace_tags=fresh or (begun_tags is not None and begun_tags == spec.settings["tags"]))
@@ -285,6 +308,12 @@ class Job:
             raise CorruptionError(f"job {self.folder} cannot be read ({reason}); start over with --fresh") from error
         return begun, checkpoint
 
+    def _refuse_earlier(self, spec: JobSpec, *, has_lost: bool) -> None:
+        if has_lost or spec.inputs != spec.earlier:
+            raise HsimhashError(
+                f"job {self.folder} is unfinished, and an earlier release began this job; start over with --fresh"
+            )
+
     def _refuse(self, differences: Sequence[str], *, has_lost: bool) -> None:
         if differences:
             raise ValueError(
@@ -294,7 +323,7 @@ class Job:
         if has_lost:
             raise HsimhashError(
                 f"job {self.folder} is unfinished, and the index does not remember all that it wrote: it was made anew "
-                f"or restored since, or an earlier release began the job; start over with --fresh"
+                f"or restored since; start over with --fresh"
             )
 
     def _refuse_foreign(self) -> None:
@@ -347,7 +376,7 @@ class Job:
                 listing.sync()
             sizes = {name: listing.size for name, listing in self.lists.items()}
             sizes["decisions"] = self.decisions.acknowledged
-            self.checkpoint = dataclasses.replace(checkpoint, sizes=sizes)
+            self.checkpoint = replace(checkpoint, sizes=sizes)
             write_json(self.folder / _CHECKPOINT, self.checkpoint.to_json())
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -433,3 +434,15 @@ def test_settings_come_from_the_environment_too(url: str, tmp_path: Path) -> Non
     result = run("ingest", str(tmp_path / "in.tsv"), environment=variables)
     assert json.loads(result.stdout)["duplicates"] == 1
     assert (tmp_path / "job" / "summary.json").exists()
+
+
+def test_a_finished_job_that_the_index_does_not_remember_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "in.tsv"
+    path.write_text("a\t00000000000000ff\n")
+    arguments = ("ingest", str(path), "--job", str(tmp_path / "job"), "--store", f"lmdb://{tmp_path / 'index'}")
+    line = "the index does not remember this job, which had ended: its inputs are ingested again"
+    assert line not in run(*arguments).stderr
+    shutil.rmtree(tmp_path / "index")
+    again = run(*arguments)
+    assert line in again.stderr
+    assert json.loads(again.stdout)["repeated"] is False

@@ -28,7 +28,11 @@ class _Standing:
 
 
 class Choice:
-    """What this process knows of the gateways. Not thread-safe: the pool's lock is held around every call."""
+    """What this process knows of the gateways.
+
+    Not thread-safe: the pool's lock is held around every call that changes something. `works` and `has_other` read
+    single values, and may be a moment behind.
+    """
 
     def __init__(self, gateways: Sequence[Endpoint]) -> None:
         self._standings = {gateway: _Standing() for gateway in gateways}

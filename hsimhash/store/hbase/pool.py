@@ -59,7 +59,9 @@ class Pool:
         _pools.add(self)
 
     def _start_afresh(self) -> None:
-        self._changed = threading.Condition(threading.Lock())
+        # Entered by itself, in C: a signal while a condition is entered, in Python, would leave it locked for good.
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._choice = Choice(self.address.gateways)
         self._idle: list[Connection] = []
         self._all: set[Connection] = set()  # idle and in use
@@ -73,11 +75,11 @@ class Pool:
     @contextmanager
     def one_deadline(self) -> Iterator[None]:
         """Let the deadlines of what this thread runs within count from the last reply to any of it, or from now."""
-        self.patience.silent_s = 0.0
+        outer_s, self.patience.silent_s = self.patience.silent_s, 0.0
         try:
             yield
         finally:
-            self.patience.silent_s = None
+            self.patience.silent_s = outer_s
 
     @contextmanager
     def ending(self, timeout_s: float | None) -> Iterator[None]:
@@ -119,7 +121,7 @@ class Pool:
         """Connect to one of the gateways, each tried once; return nothing, or what was wrong with each."""
         errors: dict[Endpoint, Exception] = {}
         for _ in self.address.gateways:
-            with self._changed:
+            with self._lock:
                 endpoint = self._choice.next()
                 self._opening += 1
             try:
@@ -139,7 +141,7 @@ class Pool:
         """
         end_s = time.monotonic() + timeout_s
         while True:
-            with self._changed:
+            with self._lock:
                 if not self._await(end_s if wait else None):
                     if not wait:
                         return None
@@ -223,7 +225,7 @@ class Pool:
             self.failed(endpoint)
             raise
         finally:
-            with self._changed:
+            with self._lock:
                 self._opening -= 1
                 if made:
                     self._all.add(made)
@@ -241,17 +243,24 @@ class Pool:
             except BaseException:
                 made.close()
                 raise
-            with self._changed:
+            with self._lock:
                 self._checked.add(endpoint)
                 self._choice.answered(endpoint)
         return made
 
     def _try_beside(self) -> None:
         """Try a gateway that failed and has rested, in a thread of its own: no call waits for it."""
-        endpoint = self._choice.to_try()
-        if endpoint is not None:
-            self._opening += 1
-            threading.Thread(target=self._try, args=(endpoint,), name="hsimhash-gateway", daemon=True).start()
+        endpoint = self._choice.to_try() if self._has_room() else None
+        if endpoint is None:
+            return
+        trial = threading.Thread(target=self._try, args=(endpoint,), name="hsimhash-gateway", daemon=True)
+        self._opening += 1
+        try:
+            trial.start()
+        except RuntimeError as error:  # no more threads, or the interpreter ends: the calls go on without
+            self._opening -= 1
+            self._choice.tried(endpoint)
+            _log.info("gateway %s cannot be tried: %s", endpoint, error)
 
     def _try(self, endpoint: Endpoint) -> None:
         try:
@@ -261,24 +270,24 @@ class Pool:
         else:
             self.give_back(connection)
         finally:
-            with self._changed:
+            with self._lock:
                 self._choice.tried(endpoint)
 
     def heard(self, connection: Connection) -> None:
         """Note that the connection's gateway answered."""
         if not self._choice.works(connection.endpoint):
-            with self._changed:
+            with self._lock:
                 self._choice.answered(connection.endpoint)
 
     def failed(self, endpoint: Endpoint) -> None:
         """Leave a gateway alone for a while, and ask what it is before it is used again."""
-        with self._changed:
+        with self._lock:
             self._checked.discard(endpoint)
             self._choice.failed(endpoint)
 
     def give_back(self, connection: Connection) -> None:
         """Keep a connection for the next call, unless another gateway has too few."""
-        with self._changed:
+        with self._lock:
             if not self._is_closed and connection in self._all and not self._choice.is_crowded(connection.endpoint):
                 self._idle.append(connection)
                 self._changed.notify()
@@ -287,7 +296,7 @@ class Pool:
 
     def drop(self, connection: Connection) -> None:
         """Close a connection, whatever is under way on it."""
-        with self._changed:
+        with self._lock:
             self._let_go(connection)
             self._changed.notify()
 
@@ -305,7 +314,7 @@ class Pool:
         if not connection.is_awaited:
             self.give_back(connection)
             return
-        with self._changed:
+        with self._lock:
             self._forget(connection)
             if self._is_closed:
                 connection.close()
@@ -316,7 +325,7 @@ class Pool:
 
     def close(self) -> None:
         """Close idle connections now, and those in use when they are given back."""
-        with self._changed:
+        with self._lock:
             self._is_closed = True
             for connection in [*self._idle, *self._overdue]:
                 self._let_go(connection)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import errno
 import json
 import stat
@@ -24,7 +25,6 @@ TEXT_BLOCK_BYTES = 256 << 10  # about so much text comes in one batch; more only
 FILES_IN_BATCH = 256
 _UNREADABLE = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.ELOOP)  # a file's own fault
 _TOO_LONG = f"longer than {RECORD_LIMIT_BYTES >> 20} MiB"
-_BOM = b"\xef\xbb\xbf"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Parse = Callable[[bytes, int], Documents]
@@ -125,7 +125,7 @@ def documents_of(chunk: Chunk, lines_before: int, parse: Parse) -> Documents:
 
 def data_of(chunk: Chunk, lines_before: int) -> bytes:
     """Return the lines of a chunk, without the byte order mark that an input may begin with."""
-    return chunk.data if lines_before else chunk.data.removeprefix(_BOM)
+    return chunk.data if lines_before else chunk.data.removeprefix(codecs.BOM_UTF8)
 
 
 def parser_of(one: Input, options: InputOptions, fields: Sequence[str] = ()) -> Parse:

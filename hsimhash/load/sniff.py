@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -16,7 +17,6 @@ SNIFFED_LINES = 16  # that tell fingerprints from texts
 FORMAT_LINES = 10_000  # read at most to decide a format, and
 FORMAT_BYTES = 4 << 20  # so many bytes; nearly every input is decided by its first lines
 _BLOCK_BYTES = 1 << 16
-_BOM = b"\xef\xbb\xbf"
 
 
 class FirstLines:
@@ -35,7 +35,7 @@ class FirstLines:
                     return
                 lines = [chunk.data] if chunk.problem else chunk.data.split(b"\n")
                 if is_first:
-                    lines[0] = lines[0].removeprefix(_BOM)
+                    lines[0] = lines[0].removeprefix(codecs.BOM_UTF8)
                 yield from (line for line in lines if line.strip())
                 is_first = False
 

@@ -51,8 +51,8 @@ def test_what_a_closed_stdout_does_not_get_is_an_error(command: str, tmp_path: P
 
 
 @pytest.mark.parametrize("arguments", [("--version",), ("--help",), ("query", "--help"), ("demo",)])
-def test_help_that_cannot_be_printed_is_an_error(arguments: tuple[str, ...]) -> None:
-    process = own_process(*arguments, stderr=subprocess.PIPE, preexec_fn=lambda: os.close(1))
+def test_help_that_cannot_be_printed_is_an_error(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    process = own_process(*arguments, cwd=tmp_path, stderr=subprocess.PIPE, preexec_fn=lambda: os.close(1))
     _, told = process.communicate()
     assert process.returncode == 1
     assert told.startswith(b"hsimhash: error: ")

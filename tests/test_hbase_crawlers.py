@@ -131,7 +131,7 @@ def test_time_outs_hold_at_most_twice_the_connections(gateway: StandIn) -> None:
     assert len(ours.scan(RANGES)) == 0
     await_that(lambda: gateway.busy == 0)
     ours.scan(RANGES)
-    assert len(pool_of(ours)._overdue) == 0
+    assert len(pool_of(ours)._choice.overdue) == 0
     ours.close()
 
 
@@ -192,7 +192,7 @@ def test_a_gateway_that_works_again_is_tried_beside_the_calls_and_gets_its_share
 
 
 def held(ours: Thrift2Gateway, gateway: StandIn) -> int:
-    return sum(one.endpoint.port == gateway.port for one in list(pool_of(ours)._all))
+    return sum(one.endpoint.port == gateway.port for one in pool_of(ours)._choice.connections)
 
 
 def test_a_gateway_that_fails_rests_for_longer_and_longer() -> None:

@@ -1,20 +1,32 @@
-"""Connections and deadlines, against a port that takes connections and never answers."""
+"""Connections and deadlines: against a port that takes connections and never answers, and beside signals."""
 
+import gc
+import math
+import random
 import re
+import signal
 import socket
+import sys
+import warnings
 from collections.abc import Iterator
+from contextlib import ExitStack
+from types import FrameType
 
 import pytest
 
 from hsimhash.errors import StoreUnavailableError
 from hsimhash.store.hbase.address import Address
-from hsimhash.store.hbase.connection import Call
+from hsimhash.store.hbase.connect import ask_on
+from hsimhash.store.hbase.connection import Call, Connection
 from hsimhash.store.hbase.idl import THRIFT2
 from hsimhash.store.hbase.lanes import UNKNOWN, one_call
 from hsimhash.store.hbase.pool import Pool
+from tests.gateway_stand_in import stand_in
+from tests.processes import forked
 
 LIMIT_S = 3.0  # of a reply, and of a call with all its retries
 LEAST_S = 0.1  # that a reply is waited for, also where the deadline has passed
+CONNECTIONS, INTERRUPTIONS = 4, 500
 ASK = one_call(Call(THRIFT2.THBaseService, "getThriftServerType", ()))
 
 
@@ -47,3 +59,61 @@ def test_after_the_block_a_run_has_a_deadline_of_its_own(pool: Pool) -> None:
     with pool.one_deadline():
         assert pool.run([ASK], width=1, once=True) == [UNKNOWN]
     assert waited_s(pool) > LEAST_S
+
+
+class _InterruptedError(Exception):
+    """What the signal handler raises."""
+
+
+def _interrupt_calls(url: str) -> None:
+    """Interrupt calls at any moment; then the pool must be as if they had ended."""
+    warnings.simplefilter("ignore", ResourceWarning)  # of sockets that nobody got to know
+    sys.unraisablehook = lambda _: None
+    is_armed, interrupted = False, 0
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        nonlocal is_armed
+        if is_armed:
+            is_armed = False
+            raise _InterruptedError
+
+    rng, pool = random.Random(5), Pool(Address.parse(url), lambda _: None)
+    signal.signal(signal.SIGALRM, interrupt)
+    while interrupted < INTERRUPTIONS:
+        try:
+            is_armed = True
+            signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-5, 4e-3))
+            with pool.one_deadline(), pool.ending(60):
+                pool.run([ASK] * 2 * CONNECTIONS, width=CONNECTIONS)
+            is_armed = False
+        except _InterruptedError:
+            interrupted += 1
+    assert (pool.patience.silent_s, pool.patience.end_s) == (None, math.inf)
+    assert not pool.is_wanted
+    gc.collect()
+    taken = [pool.take(LIMIT_S, wait=True) for _ in range(CONNECTIONS)]
+    assert all(taken)
+    assert pool.take(0, wait=False) is None
+
+
+def test_a_signal_at_any_moment_costs_no_connection_and_no_patience() -> None:
+    with (
+        stand_in() as gateway,
+        forked(lambda: _interrupt_calls(f"hbase://127.0.0.1:{gateway.port}/pages?connections={CONNECTIONS}")),
+    ):
+        pass
+
+
+def test_the_addresses_of_a_host_share_the_time_to_connect(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as full, stand_in() as gateway, ExitStack() as waiting:
+        for _ in range(3):  # more than its queue takes: the next one gets no answer
+            caller = waiting.enter_context(socket.socket())
+            caller.setblocking(False)
+            caller.connect_ex(full.getsockname())
+        kind = (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "")
+        found = [(*kind, full.getsockname()), (*kind, ("127.0.0.1", gateway.port))]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+        address = Address.parse("hbase://both:9090/pages")
+        connection = Connection(address.gateways[0], address, None, timeout_s=LIMIT_S)
+        assert ask_on(connection) == THRIFT2.TThriftServerType.TWO
+        connection.close()

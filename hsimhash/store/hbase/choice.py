@@ -4,24 +4,57 @@ A gateway that failed is left alone for longer and longer, and is then tried by 
 as long as another gateway works; one that owes replies for which nobody waits any more comes after the others. Of
 those that work the one with the fewest connections of this process is next, drawn by lot among equals: so many
 processes spread over all gateways from their first connection on.
+
+A connection counts for as long as someone holds it: where a signal interrupts its user before it is given back, its
+place is free again as soon as the interrupted call is left.
 """
 
 from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+from weakref import ref
 
 from hsimhash.store.hbase.address import Endpoint
+from hsimhash.store.hbase.connection import Connection
 
 FIRST_REST_S, LONGEST_REST_S = 5.0, 60.0  # how long a gateway that failed is left alone, doubled each time
 
 
+T = TypeVar("T")
+
+
+class Living(Generic[T]):
+    """Things for as long as someone else holds them.
+
+    Unlike in a `WeakSet` no Python code runs when one goes, which a signal could interrupt. May be read by any thread.
+    """
+
+    def __init__(self) -> None:
+        self._references: list[ref[T]] = []
+
+    def __iter__(self) -> Iterator[T]:
+        return (thing for one in self._references if (thing := one()) is not None)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def add(self, thing: T) -> None:
+        """Add a thing."""
+        self._references = [*map(ref, self), ref(thing)]
+
+    def discard(self, thing: T) -> None:
+        """Remove a thing, if it is there."""
+        self._references = [ref(one) for one in self if one is not thing]
+
+
 @dataclass(slots=True)
 class _Standing:
-    connections: int = 0
-    overdue: int = 0  # kept aside: replies that nobody waits for any more
+    connections: Living[Connection] = field(default_factory=Living)
+    overdue: set[Connection] = field(default_factory=set)  # kept aside: replies that nobody waits for any more
     failures: int = 0  # since it last answered
     rests_until_s: float = 0.0
     is_tried: bool = False  # by a connection that no call waits for
@@ -37,10 +70,20 @@ class Choice:
     def __init__(self, gateways: Sequence[Endpoint]) -> None:
         self._standings = {gateway: _Standing() for gateway in gateways}
 
+    @property
+    def connections(self) -> list[Connection]:
+        """All connections that are idle, in use or being opened."""
+        return [connection for one in self._standings.values() for connection in one.connections]
+
+    @property
+    def overdue(self) -> list[Connection]:
+        """All connections that are kept aside."""
+        return [connection for one in self._standings.values() for connection in one.overdue]
+
     def next(self) -> Endpoint:
         """Return the gateway for the next connection; where none works, the one that has rested longest."""
         ranks = {
-            gateway: (one.rests_until_s if one.failures else 0.0, one.overdue, one.connections)
+            gateway: (one.rests_until_s if one.failures else 0.0, len(one.overdue), len(one.connections))
             for gateway, one in self._standings.items()
         }
         least = min(ranks.values())
@@ -80,19 +123,23 @@ class Choice:
         """Take a gateway for one that works."""
         self._standings[gateway].failures = 0
 
-    def opened(self, gateway: Endpoint) -> None:
+    def opens(self, connection: Connection) -> None:
         """Count a connection."""
-        self._standings[gateway].connections += 1
+        self._standings[connection.endpoint].connections.add(connection)
 
-    def closed(self, gateway: Endpoint) -> None:
+    def puts_aside(self, connection: Connection) -> None:
+        """Count a connection as one that is kept aside."""
+        one = self._standings[connection.endpoint]
+        one.overdue.add(connection)
+        one.connections.discard(connection)
+
+    def closes(self, connection: Connection) -> None:
         """Count a connection no more."""
-        self._standings[gateway].connections -= 1
-
-    def owes(self, gateway: Endpoint, replies: int) -> None:
-        """Count connections that are kept aside, or, below zero, are no more."""
-        self._standings[gateway].overdue += replies
+        one = self._standings[connection.endpoint]
+        one.connections.discard(connection)
+        one.overdue.discard(connection)
 
     def is_crowded(self, gateway: Endpoint) -> bool:
         """Whether a connection would better be made anew, to a gateway that works and has at least two fewer."""
-        most = self._standings[gateway].connections - 2
-        return any(self.works(other) and one.connections <= most for other, one in self._standings.items())
+        most = len(self._standings[gateway].connections) - 2
+        return any(self.works(other) and len(one.connections) <= most for other, one in self._standings.items())

@@ -13,6 +13,7 @@ import socket
 import ssl
 import time
 from collections import deque
+from contextlib import suppress
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -55,6 +56,28 @@ class _Due:
         return left_s
 
 
+def _connected(endpoint: Endpoint, due: _Due) -> socket.socket:
+    """Return a socket to one of the host's addresses, which share the time: `socket.create_connection` gives it each.
+
+    Raises:
+        OSError: what the last address met.
+    """
+    found = socket.getaddrinfo(*endpoint, type=socket.SOCK_STREAM)
+    for left, (family, kind, protocol, _, address) in zip(range(len(found), 0, -1), found, strict=True):
+        made = socket.socket(family, kind, protocol)
+        try:
+            made.settimeout(due.left_s() / left)
+            made.connect(address)
+            _keep_alive(made)
+        except BaseException as error:
+            made.close()
+            if left == 1 or not isinstance(error, OSError):
+                raise
+        else:
+            return made
+    raise OSError(f"{endpoint.host} has no address")
+
+
 def _keep_alive(connection: socket.socket) -> None:
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -68,8 +91,7 @@ class _Socket:
 
     def __init__(self, endpoint: Endpoint, due: _Due) -> None:
         self._due = due
-        self._socket = socket.create_connection(endpoint, due.left_s())
-        _keep_alive(self._socket)
+        self._socket = _connected(endpoint, due)
 
     @property
     def socket(self) -> socket.socket | None:
@@ -98,14 +120,14 @@ class _Http:
 
     def __init__(self, endpoint: Endpoint, address: Address, context: ssl.SSLContext | None, due: _Due) -> None:
         host, port = endpoint
-        timeout_s = due.left_s()
-        self._http = (
-            http.client.HTTPSConnection(host, port, timeout=timeout_s, context=context)
-            if context
-            else http.client.HTTPConnection(host, port, timeout=timeout_s)
-        )
-        self._http.connect()
-        _keep_alive(self._http.sock)
+        plain = _connected(endpoint, due)
+        if context:
+            plain.settimeout(due.left_s())
+            self._http: http.client.HTTPConnection = http.client.HTTPSConnection(host, port, context=context)
+            self._http.sock = context.wrap_socket(plain, server_hostname=host)
+        else:
+            self._http = http.client.HTTPConnection(host, port)
+            self._http.sock = plain
         self._due = due
         self._address = address
         self._negotiation: Negotiation | None = None
@@ -207,23 +229,38 @@ def _said(error: OSError) -> str:
 
 
 class Connection:
-    """A client of one gateway; of one thread at a time. Replies come in the order of the calls."""
+    """A client of one gateway; of one thread at a time. It connects with its first call, or by `connect`.
+
+    Replies come in the order of the calls.
+    """
 
     def __init__(
         self, endpoint: Endpoint, address: Address, context: ssl.SSLContext | None, *, timeout_s: float
     ) -> None:
-        options = address.options
+        self._wire: Wire | None = None
         self.endpoint = endpoint
         self.timeout_s = timeout_s  # to connect, then of the last call
         self.last_method = ""  # whose reply was read last
+        self._address = address
+        self._context = context
         self._due = _Due(timeout_s)
-        self._wire = _wire(endpoint, address, context, self._due)
-        transport: Any = TFramedTransport if options.transport == "framed" else TBufferedTransport
-        self._protocol = _PROTOCOLS[options.protocol](transport(self._wire, _BUFFER_BYTES))
         self._clients: dict[ModuleType, Any] = {}
         self._awaited: deque[tuple[Call, float]] = deque()  # and when their replies are due
         self._used_s = time.monotonic()
         self._pid = os.getpid()
+
+    def connect(self, timeout_s: float) -> None:
+        """Connect, within so long."""
+        options = self._address.options
+        self.timeout_s, self._due.at_s = timeout_s, time.monotonic() + timeout_s
+        self._wire = _wire(self.endpoint, self._address, self._context, self._due)
+        transport: Any = TFramedTransport if options.transport == "framed" else TBufferedTransport
+        self._protocol = _PROTOCOLS[options.protocol](transport(self._wire, _BUFFER_BYTES))
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether it has connected."""
+        return self._wire is not None
 
     @property
     def is_awaited(self) -> bool:
@@ -243,7 +280,7 @@ class Connection:
     @property
     def is_quiet(self) -> bool:
         """Whether nothing has come that was not read: a reply, or, between two calls, the end of the connection."""
-        if self._wire.socket is None:
+        if self._wire is None or self._wire.socket is None:
             return False
         poll = select.poll()
         poll.register(self._wire.socket, select.POLLIN)
@@ -257,9 +294,11 @@ class Connection:
     def send(self, call: Call, timeout_s: float) -> None:
         """Send a call, behind others perhaps; its reply must be received within the time-out."""
         due_s = time.monotonic() + timeout_s
+        if self._wire is None:
+            self.connect(timeout_s)
         self._awaited.append((call, due_s))
         self.timeout_s, self._due.at_s = timeout_s, due_s
-        if self._wire.socket is None:
+        if self._wire is None or self._wire.socket is None:
             raise ConnectionError("the gateway closed the connection after its reply")
         client = self._clients.get(call.service)
         if client is None:
@@ -301,9 +340,16 @@ class Connection:
         self._awaited.popleft()
         self._used_s = time.monotonic()
 
+    def say_no_more(self) -> None:
+        """Let the gateway close the connection as soon as it has done with what was sent: it reads the end then."""
+        if self._wire is not None and self._wire.socket is not None:
+            with suppress(OSError):  # it is closed already
+                self._wire.socket.shutdown(socket.SHUT_WR)
+
     def close(self) -> None:
         """Let go of the socket; in a forked child the parent's connection stays whole."""
-        self._wire.close()
+        if self._wire is not None:
+            self._wire.close()
 
 
 def is_reply(error: BaseException) -> bool:

@@ -3,6 +3,9 @@
 A gateway keeps a thread for each connection, and that of a call whose reply did not come in time stays busy for as
 long as HBase tries, which may be 20 minutes. Such a connection is kept aside until its reply, or its end, comes: it
 counts, so that time-outs never hold more than twice `connections` threads of the gateways.
+
+A signal handler may raise between any two steps. So nothing here is counted up and down: connections in use and those
+who wait for one count for as long as they exist (`Living`), and all waiting is a single call into C.
 """
 
 from __future__ import annotations
@@ -11,17 +14,18 @@ import logging
 import os
 import threading
 import time
-import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from queue import Empty, SimpleQueue
 from typing import Any
+from weakref import WeakSet
 
 from tenacity import Retrying, retry_if_exception_type, wait_random_exponential
 
 from hsimhash.errors import StoreClosedError
 from hsimhash.store.base import DEADLINE_S
 from hsimhash.store.hbase.address import Address, Endpoint
-from hsimhash.store.hbase.choice import Choice
+from hsimhash.store.hbase.choice import Choice, Living
 from hsimhash.store.hbase.connection import Connection, tls_context
 from hsimhash.store.hbase.diagnosis import reason
 from hsimhash.store.hbase.failures import TransientError
@@ -33,10 +37,14 @@ Check = Callable[[Connection], None]  # raises where a gateway is not what it sh
 
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.05, 2.0
 _LEAST_CONNECT_S = 0.1
-_LOOK_S = 0.05  # between two looks at the connections that are kept aside, where one is waited for
+_LOOK_S, _LOOK_ASIDE_S = 1.0, 0.05  # between two looks of who waits; where connections are kept aside
 
 _log = logging.getLogger("hsimhash.store")
-_pools: weakref.WeakSet[Pool] = weakref.WeakSet()
+_pools: WeakSet[Pool] = WeakSet()
+
+
+class _Waiter:
+    """Someone who waits for a connection."""
 
 
 class Pool:
@@ -59,15 +67,11 @@ class Pool:
         _pools.add(self)
 
     def _start_afresh(self) -> None:
-        # Entered by itself, in C: a signal while a condition is entered, in Python, would leave it locked for good.
         self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
+        self._freed: SimpleQueue[None] = SimpleQueue()  # wakes who waits
+        self._waiting: Living[_Waiter] = Living()
         self._choice = Choice(self.address.gateways)
         self._idle: list[Connection] = []
-        self._all: set[Connection] = set()  # idle and in use
-        self._overdue: set[Connection] = set()
-        self._opening = 0
-        self._waiters = 0
         self._checked: set[Endpoint] = set()
 
     # How long what a thread asks may take.
@@ -75,8 +79,9 @@ class Pool:
     @contextmanager
     def one_deadline(self) -> Iterator[None]:
         """Let the deadlines of what this thread runs within count from the last reply to any of it, or from now."""
-        outer_s, self.patience.silent_s = self.patience.silent_s, 0.0
+        outer_s = self.patience.silent_s
         try:
+            self.patience.silent_s = 0.0
             yield
         finally:
             self.patience.silent_s = outer_s
@@ -85,9 +90,9 @@ class Pool:
     def ending(self, timeout_s: float | None) -> Iterator[None]:
         """Let all that this thread runs within end after so long, with `StoreTimeoutError`; None: no such end."""
         outer_s = self.patience.end_s
-        if timeout_s is not None:
-            self.patience.end_s = min(outer_s, time.monotonic() + timeout_s)
         try:
+            if timeout_s is not None:
+                self.patience.end_s = min(outer_s, time.monotonic() + timeout_s)
             yield
         finally:
             self.patience.end_s = outer_s
@@ -122,12 +127,11 @@ class Pool:
         errors: dict[Endpoint, Exception] = {}
         for _ in self.address.gateways:
             with self._lock:
-                endpoint = self._choice.next()
-                self._opening += 1
+                connection = self._new(self._choice.next())
             try:
-                connection = self._open(endpoint, self.address.options.timeout_s)
+                self._open(connection, self.address.options.timeout_s)
             except Exception as error:  # a service that is no gateway can answer anything
-                errors[endpoint] = error
+                errors[connection.endpoint] = error
             else:
                 self.give_back(connection)
                 return {}
@@ -141,137 +145,132 @@ class Pool:
         """
         end_s = time.monotonic() + timeout_s
         while True:
-            with self._lock:
-                if not self._await(end_s if wait else None):
-                    if not wait:
-                        return None
-                    raise TransientError(self._busy(timeout_s))
-                self._try_beside()
-                found = self._pop()
-                endpoint = self._choice.next()
-            if found is None:
-                left_s = max(end_s - time.monotonic(), _LEAST_CONNECT_S)
-                try:
-                    return self._open(endpoint, left_s)
-                except Exception as error:
-                    raise TransientError(f"gateway {endpoint}: {reason(error, left_s)}") from error
-            if found.is_fit:
+            found = self._await(end_s) if wait else self._spare()
+            if found is None and wait:
+                raise TransientError(self._busy(timeout_s))
+            if found is None or (found.is_connected and found.is_fit):
                 return found
-            self.drop(found)
+            if found.is_connected:
+                self.drop(found)
+                continue
+            left_s = max(end_s - time.monotonic(), _LEAST_CONNECT_S)
+            try:
+                self._open(found, left_s)
+            except Exception as error:
+                raise TransientError(f"gateway {found.endpoint}: {reason(error, left_s)}") from error
+            return found
+
+    def _await(self, end_s: float) -> Connection | None:
+        """Return a connection as soon as there is one; None at the end."""
+        waiter = _Waiter()
+        try:
+            with self._lock:
+                self._waiting.add(waiter)
+            while True:
+                with self._lock:
+                    found = self._pop()
+                    look_s = _LOOK_ASIDE_S if self._choice.overdue else _LOOK_S
+                left_s = end_s - time.monotonic()
+                if found is not None or left_s <= 0:
+                    return found
+                with suppress(Empty):
+                    self._freed.get(timeout=min(left_s, look_s))
+        finally:
+            with self._lock:
+                self._waiting.discard(waiter)
+
+    def _spare(self) -> Connection | None:
+        """Return a connection that nobody else waits for; None where there is none."""
+        with self._lock:
+            return None if self.is_wanted else self._pop()
 
     def _busy(self, timeout_s: float) -> str:
-        overdue = f", and {len(self._overdue)} wait for replies that are overdue" if self._overdue else ""
-        return f"all {len(self._all)} connections were in use for {timeout_s:.3g} s{overdue}"
+        with self._lock:
+            used, kept = len(self._choice.connections), len(self._choice.overdue)
+        overdue = f", and {kept} wait for replies that are overdue" if kept else ""
+        return f"all {used} connections were in use for {timeout_s:.3g} s{overdue}"
 
     @property
     def is_wanted(self) -> bool:
         """Whether someone waits for a connection: who has several gives one back."""
-        return self._waiters > 0
-
-    def _await(self, end_s: float | None) -> bool:
-        """Wait until a connection can be taken; return whether one can. Without an end, do not wait."""
-        self._settle()
-        if end_s is None:
-            return self._can_take() and not self.is_wanted
-        self._waiters += 1
-        try:
-            while not self._can_take():
-                left_s = end_s - time.monotonic()
-                if left_s <= 0:
-                    return False
-                self._changed.wait(min(left_s, _LOOK_S) if self._overdue else left_s)
-                self._settle()
-            return True
-        finally:
-            self._waiters -= 1
-
-    def _settle(self) -> None:
-        """Let go of overdue connections whose gateway has done with the call, and of those that idled too long."""
-        for connection in [one for one in self._overdue if not one.is_quiet]:
-            self._overdue.remove(connection)
-            self._choice.owes(connection.endpoint, -1)
-            connection.close()
-        while self._idle and self._idle[0].is_stale:
-            self._let_go(self._idle.pop(0))
-
-    def _can_take(self) -> bool:
-        return self._is_closed or bool(self._idle) or self._has_room()
-
-    def _has_room(self) -> bool:
-        held, most = len(self._all) + self._opening, self.address.options.connections
-        return held < most and held + len(self._overdue) < 2 * most
+        return len(self._waiting) > 0
 
     def _pop(self) -> Connection | None:
-        """Return an idle connection; None, having counted one that is being opened, where that is better."""
-        self._check_open()
+        """Return an idle connection, or a new one where that is better; None where all are in use."""
+        if self._is_closed:
+            raise StoreClosedError(f"{self.address} was closed")
+        self._settle()
+        self._try_beside()
         for place in reversed(range(len(self._idle))):
             if self._choice.works(self._idle[place].endpoint):
                 return self._idle.pop(place)
-        if self._idle and not (self._has_room() and self._choice.has_other(self._idle[-1].endpoint)):
+        has_room = self._has_room()
+        if self._idle and not (has_room and self._choice.has_other(self._idle[-1].endpoint)):
             return self._idle.pop()
-        self._opening += 1
-        return None
+        return self._new(self._choice.next()) if has_room else None
 
-    def _check_open(self) -> None:
-        if self._is_closed:
-            raise StoreClosedError(f"{self.address} was closed")
+    def _settle(self) -> None:
+        """Let go of overdue connections whose gateway has done with the call, and of those that idled too long."""
+        for connection in self._choice.overdue:
+            if not connection.is_quiet:
+                self._let_go(connection)
+        while self._idle and self._idle[0].is_stale:
+            self._let_go(self._idle.pop(0))
 
-    def _open(self, endpoint: Endpoint, timeout_s: float) -> Connection:
-        """Return a new connection, which was counted as being opened."""
-        made = None
+    def _has_room(self) -> bool:
+        held, most = len(self._choice.connections), self.address.options.connections
+        return held < most and held + len(self._choice.overdue) < 2 * most
+
+    def _new(self, endpoint: Endpoint) -> Connection:
+        """Return a connection that counts, and is to be opened."""
+        made = Connection(endpoint, self.address, self._context, timeout_s=self.address.options.timeout_s)
+        self._choice.opens(made)
+        return made
+
+    def _open(self, connection: Connection, timeout_s: float) -> None:
+        has_other = self._choice.has_other(connection.endpoint)
         try:
-            made = self._connect(endpoint, min(timeout_s, CONNECT_S) if self._choice.has_other(endpoint) else timeout_s)
-        except Exception:
-            self.failed(endpoint)
+            self._connect(connection, min(timeout_s, CONNECT_S) if has_other else timeout_s)
+        except BaseException as error:
+            self.drop(connection)
+            if isinstance(error, Exception):
+                self.failed(connection.endpoint)
             raise
-        finally:
-            with self._lock:
-                self._opening -= 1
-                if made:
-                    self._all.add(made)
-                    self._choice.opened(endpoint)
-                self._changed.notify()
-        return made
 
-    def _connect(self, endpoint: Endpoint, timeout_s: float) -> Connection:
+    def _connect(self, connection: Connection, timeout_s: float) -> None:
         end_s = time.monotonic() + timeout_s
-        made = Connection(endpoint, self.address, self._context, timeout_s=timeout_s)
-        if endpoint not in self._checked:
-            made.timeout_s = max(end_s - time.monotonic(), _LEAST_CONNECT_S)
-            try:
-                self._check(made)
-            except BaseException:
-                made.close()
-                raise
+        connection.connect(timeout_s)
+        if connection.endpoint not in self._checked:
+            connection.timeout_s = max(end_s - time.monotonic(), _LEAST_CONNECT_S)
+            self._check(connection)
             with self._lock:
-                self._checked.add(endpoint)
-                self._choice.answered(endpoint)
-        return made
+                self._checked.add(connection.endpoint)
+                self._choice.answered(connection.endpoint)
 
     def _try_beside(self) -> None:
         """Try a gateway that failed and has rested, in a thread of its own: no call waits for it."""
         endpoint = self._choice.to_try() if self._has_room() else None
         if endpoint is None:
             return
-        trial = threading.Thread(target=self._try, args=(endpoint,), name="hsimhash-gateway", daemon=True)
-        self._opening += 1
+        connection = self._new(endpoint)
+        trial = threading.Thread(target=self._try, args=(connection,), name="hsimhash-gateway", daemon=True)
         try:
             trial.start()
         except RuntimeError as error:  # no more threads, or the interpreter ends: the calls go on without
-            self._opening -= 1
+            self._choice.closes(connection)
             self._choice.tried(endpoint)
             _log.info("gateway %s cannot be tried: %s", endpoint, error)
 
-    def _try(self, endpoint: Endpoint) -> None:
+    def _try(self, connection: Connection) -> None:
         try:
-            connection = self._open(endpoint, self.address.options.timeout_s)
+            self._open(connection, self.address.options.timeout_s)
         except Exception as error:  # whatever it is, the gateway goes on resting
-            _log.info("gateway %s does not work yet: %s", endpoint, error)
+            _log.info("gateway %s does not work yet: %s", connection.endpoint, error)
         else:
             self.give_back(connection)
         finally:
             with self._lock:
-                self._choice.tried(endpoint)
+                self._choice.tried(connection.endpoint)
 
     def heard(self, connection: Connection) -> None:
         """Note that the connection's gateway answered."""
@@ -288,26 +287,25 @@ class Pool:
     def give_back(self, connection: Connection) -> None:
         """Keep a connection for the next call, unless another gateway has too few."""
         with self._lock:
-            if not self._is_closed and connection in self._all and not self._choice.is_crowded(connection.endpoint):
+            if self._is_closed or self._choice.is_crowded(connection.endpoint):
+                self._let_go(connection)
+            else:
                 self._idle.append(connection)
-                self._changed.notify()
-                return
-        self.drop(connection)
+                self._wake()
 
     def drop(self, connection: Connection) -> None:
         """Close a connection, whatever is under way on it."""
         with self._lock:
             self._let_go(connection)
-            self._changed.notify()
 
     def _let_go(self, connection: Connection) -> None:
-        self._forget(connection)
+        self._choice.closes(connection)
         connection.close()
+        self._wake()
 
-    def _forget(self, connection: Connection) -> None:
-        if connection in self._all:
-            self._all.remove(connection)
-            self._choice.closed(connection.endpoint)
+    def _wake(self) -> None:
+        if self.is_wanted:
+            self._freed.put(None)
 
     def abandon(self, connection: Connection) -> None:
         """Keep a connection aside on which calls are under way that nobody waits for any more."""
@@ -315,26 +313,25 @@ class Pool:
             self.give_back(connection)
             return
         with self._lock:
-            self._forget(connection)
             if self._is_closed:
-                connection.close()
+                self._let_go(connection)
             else:
-                self._overdue.add(connection)
-                self._choice.owes(connection.endpoint, 1)
-            self._changed.notify()
+                self._choice.puts_aside(connection)
+                connection.say_no_more()
+                self._wake()
 
     def close(self) -> None:
         """Close idle connections now, and those in use when they are given back."""
         with self._lock:
             self._is_closed = True
-            for connection in [*self._idle, *self._overdue]:
+            while self._idle:
+                self._let_go(self._idle.pop())
+            for connection in self._choice.overdue:
                 self._let_go(connection)
-            self._idle, self._overdue = [], set()
-            self._changed.notify_all()
 
     def forget(self) -> None:
         """Let go of the connections, which are the parent process's."""
-        for connection in [*self._all, *self._overdue]:
+        for connection in [*self._choice.connections, *self._choice.overdue]:
             connection.close()
         self._start_afresh()
 

@@ -26,7 +26,7 @@ from tests.processes import forked
 
 LIMIT_S = 3.0  # of a reply, and of a call with all its retries
 LEAST_S = 0.1  # that a reply is waited for, also where the deadline has passed
-CONNECTIONS, INTERRUPTIONS = 4, 500
+CONNECTIONS, INTERRUPTIONS = 4, 200
 ASK = one_call(Call(THRIFT2.THBaseService, "getThriftServerType", ()))
 
 

@@ -556,7 +556,7 @@ def test_a_bulk_load_that_was_killed_anywhere_goes_on_and_counts_right(
 ) -> None:
     put(store, ("doc 5", 5), ("doc 6", 7))
     failing = Failing(cluster)
-    with HBaseStore.open(URL, failing).bulk(tmp_path / "runs") as bulk:
+    with TableLoad(HBaseStore.open(URL, failing), tmp_path / "runs", slice_documents=1_000) as bulk:
         bulk.add_run(*rows(*many(0, 2_000)))
         failing.calls_left = calls
         with pytest.raises(StoreUnavailableError, match="killed"):

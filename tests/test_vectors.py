@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ import pytest
 from hsimhash import rowkey
 from hsimhash.layout import LAYOUT_NAMES, Layout
 
-VECTORS: dict[str, Any] = json.loads((Path(__file__).parents[1] / "schema" / "vectors.json").read_text())
+SCHEMA = Path(__file__).parents[1] / "schema"
+VECTORS: dict[str, Any] = json.loads((SCHEMA / "vectors.json").read_text())
 
 
 def test_every_named_layout_has_vectors() -> None:
@@ -44,3 +46,23 @@ def test_document_register_and_record_rowkeys_are_the_pinned_ones() -> None:
 def test_bucket_ranges_are_the_pinned_ones() -> None:
     for prefix, expected in VECTORS["bucket_ranges"].items():
         assert [edge.hex() for edge in rowkey.bucket_range(bytes.fromhex(prefix))] == expected
+
+
+def test_the_worked_example_of_the_page_is_what_the_code_gives() -> None:
+    page = (SCHEMA / "rowkey.md").read_text(encoding="utf-8")
+    fingerprint = 0x43BD250265AC2FC7
+    shown = {row.replace(" ", "") for row in re.findall(r"`(\w{8} \w\w \w{16})`", page)}
+    drawers = {name: rowkey.encode(Layout.named(name), np.array([fingerprint], np.uint64))[0] for name in ("4", "10")}
+    seventh = drawers["10"][6].tobytes()
+    assert shown == {
+        *(row.tobytes().hex() for row in drawers["4"]),
+        seventh.hex(),
+        rowkey.documents_rowkey(fingerprint).hex(),
+    }
+    start, stop = rowkey.bucket_range(seventh[: rowkey.PREFIX_BYTES])
+    assert f"from `{start.hex()}` to" in page
+    assert f"`{stop.hex()}`" in page
+    _, _, _, _, _, sixth, other, *_ = Layout.named("10").prefixes(fingerprint ^ 1)
+    assert f"bucket `{other.hex()}`" in page
+    assert f"prefix `{sixth.hex()}`" in page
+    assert sixth == drawers["10"][5].tobytes()[: rowkey.PREFIX_BYTES]

@@ -1,4 +1,4 @@
-"""The README's commands and code, run as they stand."""
+"""The commands and code of the README and the other pages, run as they stand; and that what they name is there."""
 
 from __future__ import annotations
 
@@ -8,13 +8,19 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
-README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+from hsimhash.cli.program import COMMANDS, main
+
+TOP = Path(__file__).parents[1]
+README = (TOP / "README.md").read_text(encoding="utf-8")
+OPERATIONS = (TOP / "OPERATIONS.md").read_text(encoding="utf-8")
+PAGES = [*TOP.glob("*.md"), *TOP.glob("schema/*.md")]
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+def blocks(language: str, page: str = README) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
 
 
 def run(command: list[str], folder: Path) -> str:
@@ -42,3 +48,30 @@ def test_every_command_is_in_the_table() -> None:
     commands = re.findall(r"^  ([a-z-]+)  ", listed[listed.index("Commands:") :], re.MULTILINE)
     assert commands
     assert [name for name in commands if f"`{name}" not in README and f"make {name}" not in README] == []
+
+
+@pytest.mark.parametrize("block", blocks("console", OPERATIONS))
+def test_what_a_page_shows_of_a_console_is_what_is_printed(block: str, tmp_path: Path) -> None:
+    command, _, shown = block.removeprefix("$ ").partition("\n")
+    printed = run(["bash", "-euc", f"{command} 2>&1"], tmp_path)
+    assert printed.replace("─", "").split() == shown.replace("─", "").split()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_options_that_a_page_names_are_there(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    spans = re.findall(r"`(?:hsimhash )?([a-z-]+)( [^`]*)`", text)
+    lines = re.findall(r"^(?:\$ )?hsimhash ([a-z-]+)( .*)", text, re.MULTILINE)
+    for name, words in [*spans, *lines]:
+        if name in COMMANDS:
+            command = main.get_command(click.Context(main), name)
+            assert command is not None
+            known = {option for parameter in command.params for option in parameter.opts} | {"--help"}
+            named = set(re.findall(r"(?<=\s)--[a-z-]+", words.partition(" | ")[0]))
+            assert named <= known, f"{name}: {named - known}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_files(page: Path) -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8"))
+    assert [link for link in links if not (page.parent / link).exists()] == []

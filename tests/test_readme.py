@@ -72,6 +72,12 @@ def test_options_that_a_page_names_are_there(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_lead_to_files(page: Path) -> None:
-    links = re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8"))
+def test_files_and_make_targets_that_a_page_names_are_there(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", text)
     assert [link for link in links if not (page.parent / link).exists()] == []
+    places = re.findall(r"`((?:hsimhash|tests|schema|docker|conf)/[\w/.-]+)[` ]", text)
+    assert [place for place in places if not re.search("X|NAME", place) and not (TOP / place).exists()] == []
+    makefile = (TOP / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"`(?:\w+=\w* )?make ([a-z-]+)", text))
+    assert {target for target in targets if f"\n{target}:" not in makefile} == set()

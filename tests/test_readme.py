@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import click
+import commands_page
 import pytest
 
 from hsimhash.cli.program import COMMANDS, main
@@ -48,6 +49,11 @@ def test_every_command_is_in_the_table() -> None:
     commands = re.findall(r"^  ([a-z-]+)  ", listed[listed.index("Commands:") :], re.MULTILINE)
     assert commands
     assert [name for name in commands if f"`{name}" not in README and f"make {name}" not in README] == []
+
+
+def test_the_command_reference_is_what_help_says() -> None:
+    written = commands_page.PAGE.read_text(encoding="utf-8")
+    assert written.split() == commands_page.text().split(), "'python -m tests.commands_page' writes it anew"
 
 
 @pytest.mark.parametrize("block", blocks("console", OPERATIONS))

@@ -51,6 +51,19 @@ def test_every_command_is_in_the_table() -> None:
     assert [name for name in commands if f"`{name}" not in README and f"make {name}" not in README] == []
 
 
+def test_the_chinese_readme_has_the_same_code_commands_and_numbers() -> None:
+    fence = re.compile(r"^```\w*\n.*?^```", re.MULTILINE | re.DOTALL)
+    code, spans, numbers = [], [], []
+    for text in (README, (TOP / "README.zh-CN.md").read_text(encoding="utf-8")):
+        code.append([re.sub(r" +# .*", "", block) for block in fence.findall(text)])  # comments are translated
+        prose = fence.sub("", text)
+        spans.append(set(re.findall(r"`([^`\n]+)`", prose)))
+        numbers.append(set(re.findall(r"\d[\d,.]*\d", prose)))
+    assert code[0] == code[1]
+    assert spans[0] == spans[1]
+    assert numbers[0] == numbers[1]
+
+
 def test_the_command_reference_is_what_help_says() -> None:
     written = commands_page.PAGE.read_text(encoding="utf-8")
     assert written.split() == commands_page.text().split(), "'python -m tests.commands_page' writes it anew"

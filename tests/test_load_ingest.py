@@ -740,6 +740,28 @@ def test_files_that_are_no_jobs_are_left_alone(name: str, fresh: bool, tmp_path:
     assert {path.name: path.read_text() for path in job.iterdir()} == {name: "mine"}
 
 
+@pytest.mark.usefixtures("small")
+def test_a_default_job_that_lost_both_of_its_files_starts_over_with_fresh(tmp_path: Path) -> None:
+    path = write(tmp_path / "in.tsv", MANY)
+    with filled(tmp_path, []) as index:
+        interrupted(index, path, asks=4)
+        (job,) = (tmp_path / "index" / "jobs").iterdir()
+        assert (job / "runs" / "run-000001").exists()
+        (job / "job.json").unlink()
+        (job / "checkpoint.json").unlink()
+        with pytest.raises(CorruptionError, match=r"lost job\.json and checkpoint\.json; start over with --fresh"):
+            load(index, path)
+        for name in ("notes.txt", "runs/notes.txt"):
+            (job / name).write_text("mine")
+            before = sorted(job.rglob("*"))
+            with pytest.raises(ValueError, match=rf"{name} is there"):
+                load(index, path, fresh=True)
+            assert sorted(job.rglob("*")) == before
+            (job / name).unlink()
+        assert load(index, path, fresh=True).counts.added == len(MANY)
+        assert index.check().is_sound
+
+
 def test_the_job_of_another_program_is_left_alone(tmp_path: Path) -> None:
     job = tmp_path / "job"
     (job / "runs").mkdir(parents=True)

@@ -34,6 +34,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from fnmatch import fnmatchcase
 from itertools import islice
 from pathlib import Path
 
@@ -48,6 +49,9 @@ LISTS = ("rejects", "short", "decisions", "tags")
 RUNS = "runs"
 _JOB, _CHECKPOINT, _SUMMARY, _LOCK = "job.json", "checkpoint.json", "summary.json", "lock"
 _FILES = (_CHECKPOINT, _SUMMARY, *(f"{name}.jsonl" for name in LISTS), RUNS, _JOB)  # as they are deleted
+_NEW = tuple(f"{name}.new" for name in (_JOB, _CHECKPOINT, _SUMMARY))
+_OURS = (*_FILES, *_NEW, _LOCK, f"{RUNS}/run-[0-9]*", f"{RUNS}/token", f"{RUNS}/merged.*")  # with what a kill leaves
+_DEFAULT_NAME = "jobs/" + "[0-9a-f]" * 16  # as `default_job` gives it: nobody else makes such a folder
 
 
 class State(StrEnum):
@@ -255,13 +259,14 @@ class Job:
 
         Raises:
             ValueError: the job there was begun otherwise, or the folder's files are not a job's.
-            HsimhashError: the index does not remember all that the unfinished job there wrote, or 0.1.0 began it.
+            HsimhashError: the index does not remember all that the unfinished job there wrote, or 0.1.0 began it, or
+                files of it vanished.
             StoreBusyError: another process works on it.
         """
         job = cls(folder, tags)
         try:
             with job_errors(folder):
-                job._refuse_foreign()
+                job._refuse_foreign(fresh=fresh)
                 folder.mkdir(parents=True, exist_ok=True)
                 job._resources.enter_context(job._lock)
                 job._begin(spec, fresh=fresh, store=store)
@@ -326,11 +331,23 @@ class Job:
                 f"or restored since; start over with --fresh"
             )
 
-    def _refuse_foreign(self) -> None:
-        """Raise `ValueError` where files of a job's names are there, but no job of ours."""
+    def _refuse_foreign(self, *, fresh: bool) -> None:
+        """Raise an error where files of a job's names are there, but no job of ours; see `_DEFAULT_NAME`."""
         found = [self.folder / name for name in _FILES if (self.folder / name).exists()]
-        if found and not self._is_job():
+        if not found or self._is_job():
+            return
+        if self.folder.absolute().match(_DEFAULT_NAME):
+            found = [
+                path for path in (*self.folder.iterdir(), *self.folder.glob(f"{RUNS}/*")) if not self._is_ours(path)
+            ]
+            if not found and not fresh:
+                raise CorruptionError(f"job {self.folder} lost {_JOB} and {_CHECKPOINT}; start over with --fresh")
+        if found:
             raise ValueError(f"{found[0]} is there, but no job of hsimhash is; choose another folder with --job")
+
+    def _is_ours(self, path: Path) -> bool:
+        name = path.relative_to(self.folder).as_posix()
+        return any(fnmatchcase(name, pattern) for pattern in _OURS)
 
     def _is_job(self) -> bool:
         """Whether there is a job: one of its two files can be read, for the other may be damaged."""

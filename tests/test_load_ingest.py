@@ -866,6 +866,25 @@ def test_a_list_that_lost_lines_is_told(tmp_path: Path) -> None:
             load(index, path, "tag", tags=tags)
 
 
+@pytest.mark.parametrize("name", [None, "tags.jsonl"])
+@pytest.mark.parametrize("is_done", [False, True])
+@pytest.mark.usefixtures("small")
+def test_tags_that_vanished_are_told(is_done: bool, name: str | None, tmp_path: Path) -> None:
+    path, job, tags = write(tmp_path / "in.tsv", MANY), tmp_path / "job", tmp_path / name if name else None
+    with filled(tmp_path, []) as index:
+        if is_done:
+            load(index, path, "tag", job=job, tags=tags)
+        else:
+            interrupted(index, path, "tag", job=job, tags=tags)
+        lost = tags or job / "tags.jsonl"
+        lost.unlink()
+        for _ in range(2):
+            with pytest.raises(CorruptionError, match=rf"{lost} is missing.*; start over with --fresh"):
+                load(index, path, "tag", job=job, tags=tags)
+        assert load(index, path, "tag", job=job, tags=tags, fresh=True).counts.documents == len(MANY)
+        assert lost.read_text().count("\n") == len(MANY)
+
+
 @pytest.mark.parametrize("name", ["checkpoint.json", "job.json"])
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '{"state": "no such"}'])
 def test_an_unreadable_job_is_told(name: str, text: str, tmp_path: Path) -> None:

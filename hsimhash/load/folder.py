@@ -22,17 +22,13 @@ class Listing:
         self.size = size
         self._file: FileIO | None = None
         self._is_synced = True
-        if size or path.exists():
+        verify_size(path, size)
+        if path.exists():
             self._open(size)
 
     def _open(self, size: int) -> FileIO:
         is_new = not self.path.exists()
         self._file = self.path.open("x+b" if is_new else "r+b", buffering=0)
-        if os.fstat(self._file.fileno()).st_size < size:
-            self._file.close()
-            raise CorruptionError(
-                f"{self.path} is shorter than the {size:,} bytes that its job wrote; start over with --fresh"
-            )
         self._file.truncate(size)
         self._file.seek(size)
         if is_new:
@@ -62,6 +58,14 @@ class Listing:
         """Close the file."""
         if self._file is not None:
             self._file.close()
+
+
+def verify_size(path: Path, size: int) -> None:
+    """Raise `CorruptionError` where a list has less than the `size` bytes that its job wrote."""
+    if size and not path.exists():
+        raise CorruptionError(f"{path} is missing, which its job wrote; start over with --fresh")
+    if size and path.stat().st_size < size:
+        raise CorruptionError(f"{path} is shorter than the {size:,} bytes that its job wrote; start over with --fresh")
 
 
 class FolderLock:

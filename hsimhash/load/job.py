@@ -41,7 +41,7 @@ from pathlib import Path
 from hsimhash.errors import CorruptionError, HsimhashError
 from hsimhash.load.batch import Position
 from hsimhash.load.decisions import Decision
-from hsimhash.load.folder import FolderLock, Listing, job_errors, write_json
+from hsimhash.load.folder import FolderLock, Listing, job_errors, verify_size, write_json
 from hsimhash.store import Store
 
 VERSION = 1  # on disk: never reuse
@@ -298,7 +298,9 @@ class Job:
             self._clear(may_replace_tags=fresh or (begun_tags is not None and begun_tags == spec.settings["tags"]))
             write_json(self.folder / _JOB, spec.to_json())
             write_json(self.folder / _CHECKPOINT, self.checkpoint.to_json())
-        if not self.was_done:
+        if self.was_done:
+            verify_size(self._paths["tags"], self.checkpoint.sizes.get("tags", 0))
+        else:
             self._open_lists()
 
     def _stored(self) -> tuple[Mapping[str, object], Checkpoint] | None:

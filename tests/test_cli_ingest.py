@@ -147,6 +147,15 @@ def test_rejected_records_are_7_and_said_again_when_there_is_nothing_to_do(url: 
     assert Path(json.loads(first.stdout)["rejects"]).read_text().count("\n") == 1
 
 
+def test_the_list_of_rejects_may_be_deleted_when_the_job_is_done(url: str, tmp_path: Path) -> None:
+    (tmp_path / "in.jsonl").write_text("nonsense\n")
+    first = run("ingest", str(tmp_path / "in.jsonl"), "--store", url)
+    Path(json.loads(first.stdout)["rejects"]).unlink()
+    again = run("ingest", str(tmp_path / "in.jsonl"), "--store", url)
+    assert first.exit_code == again.exit_code == 7
+    assert "nothing to do" in again.stderr
+
+
 @pytest.mark.parametrize(("first", "is_hinted"), [("", True), ('{"id": "a", "text": "b"}\n', False)])
 def test_tab_separated_lines_that_were_read_as_json_are_told_of_tsv(first: str, is_hinted: bool, url: str) -> None:
     pipes = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE}

@@ -185,7 +185,7 @@ def _report(summary: Summary, *, is_stream: bool) -> ExitCode:
         say("nothing to do, these inputs were ingested already; --fresh ingests again")
     if summary.rejects:
         say(f"{plural(summary.counts.rejected, 'record')} rejected, see {summary.rejects}")
-        if summary.counts.rejected == summary.counts.documents:
+        if not summary.is_repeated and summary.counts.rejected == summary.counts.documents:
             _hint(summary.rejects)
     print_json(summary.to_json())
     return ExitCode.REJECTED_RECORDS if summary.counts.rejected else ExitCode.DONE

@@ -115,6 +115,25 @@ def test_lines_with_tabs_get_two_columns_and_files_appear_whole(
     assert unpacked((tmp_path / name).read_bytes()) == b"a\tone text here\r\n"
 
 
+@pytest.mark.parametrize("name", ["in.jsonl", "link.jsonl", "hard.jsonl", "out/keep.txt", "out/clusters.jsonl"])
+@pytest.mark.parametrize("given", ["in.jsonl", "-"])
+def test_what_is_read_is_not_written_over(
+    given: str, name: str, results: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("link.jsonl").symlink_to("in.jsonl")
+    Path("hard.jsonl").hardlink_to("in.jsonl")
+    before = Path(name).read_bytes()
+    with Path("in.jsonl").open("rb") as stdin:
+        arguments = (given, "--from", results, "--fingerprint-field", "fp", "--out", name, "--overwrite")
+        process = own_process("apply", *arguments, stdin=stdin, stderr=subprocess.PIPE)
+        _, said = process.communicate()
+    assert process.returncode == 2
+    assert f"{name} is read to write it; choose another name" in said.decode()
+    assert Path(name).read_bytes() == before
+    assert not list(tmp_path.rglob(".*"))
+
+
 def test_of_a_folder_the_paths_are_written(out: Path, tmp_path: Path) -> None:
     (tmp_path / "texts" / "sub").mkdir(parents=True)
     for name in ("a.txt", "sub/b.txt", "z.txt"):
@@ -125,6 +144,8 @@ def test_of_a_folder_the_paths_are_written(out: Path, tmp_path: Path) -> None:
     result = run("apply", folder, "--from", str(out))
     assert result.exit_code == 7
     assert result.stdout == f"{folder}/z.txt\n"
+    assert run("apply", folder, "--from", str(out), "--out", f"{folder}/kept").exit_code == 2
+    assert not Path(folder, "kept").exists()
     marked = run("apply", folder, "--from", str(out), "--mark", "cluster")
     assert marked.stdout == "".join(
         f"{folder}/{name}\ta.txt\t{kept}\n"

@@ -199,6 +199,21 @@ def test_output_replaces_a_file_through_its_link_and_leaves_nothing_beside_it() 
     assert [path.name for path in Path("folder").iterdir()] == ["out.gz"]
 
 
+@pytest.mark.parametrize("name", ["in", "link", "hard"])
+@pytest.mark.parametrize("given", ["in", "-"])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_input_is_not_written_over(command: str, given: str, name: str) -> None:
+    Path("in").write_text(EXAMPLE)
+    Path("link").symlink_to("in")
+    Path("hard").hardlink_to("in")
+    with Path("in").open("rb") as stdin:
+        process = own_process(command, *ASKED, "-i", given, "-o", name, stdin=stdin, stderr=subprocess.PIPE)
+        _, said = process.communicate()
+    assert process.returncode == 8
+    assert f"Error writing {name}: it is the input" in said.decode()
+    assert Path("in").read_text() == EXAMPLE
+
+
 def test_what_a_killed_run_left_is_no_obstacle_to_one_of_its_process_number() -> None:
     Path(f".out.{os.getpid()}").write_text("half")
     assert run("find-clusters", *ASKED, "-o", "out", given=EXAMPLE).exit_code == 0

@@ -831,6 +831,18 @@ def test_tags_are_not_written_into_an_input(name: str, tmp_path: Path) -> None:
     assert list((tmp_path / "texts").iterdir()) == []
 
 
+def test_a_list_of_the_job_is_no_input_of_the_job(tmp_path: Path) -> None:
+    job = tmp_path / "job"
+    with filled(tmp_path, []) as index:
+        load(index, write(tmp_path / "in.tsv", [("a", 1)]), "tag", job=job)
+        before = (job / "tags.jsonl").read_bytes()
+        again = find_inputs([str(job / "tags.jsonl")], InputOptions(fingerprint_field="fingerprint"))
+        with pytest.raises(ValueError, match=r"tags\.jsonl is a list of job .*choose another folder"):
+            ingest(index, again, IngestOptions(job=job))
+        assert (job / "tags.jsonl").read_bytes() == before
+        assert ingest(index, again, IngestOptions()).counts.unchanged == 1
+
+
 @pytest.mark.parametrize("name", ["data.mdb", "data.mdb-lock", "writer.lock"])
 def test_tags_are_not_written_into_the_index_itself(name: str, tmp_path: Path) -> None:
     path = write(tmp_path / "in.tsv", [("a", 1)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from hsimhash.cli.written import refuse_existing, written
 
 if TYPE_CHECKING:
     from hsimhash.dedup import Applied
+    from hsimhash.load import Input
     from hsimhash.settings import Settings
 
 
@@ -63,10 +65,23 @@ def apply(
         check_stdin()
     reading = reading_of(settings, fingerprint_field)
     found = find_inputs(inputs, reading)
+    _refuse_read(out, found, folder)
     options = steps.ApplyOptions("all" if mark else "dropped" if dropped else "kept", reading)
     with written(out) as stream:
         count = steps.apply(found, folder, options, stream.write, say)
     return _report(count)
+
+
+def _refuse_read(out: str, inputs: Sequence[Input], folder: Path) -> None:
+    """Raise where the output is an input, within one, or a result of dedup, be it through a link: it would be lost."""
+    from hsimhash.dedup.outputs import NAMES
+
+    path = Path(out)
+    if out == "-" or (path.exists() and not path.is_file()):
+        return
+    results = [folder / name for name in NAMES if (folder / name).exists()]
+    if any(one.reads(path) for one in inputs) or (path.exists() and any(path.samefile(result) for result in results)):
+        raise click.BadParameter(f"{out} is read to write it; choose another name", param_hint="'--out'")
 
 
 def _report(count: Applied) -> ExitCode:

@@ -6,10 +6,11 @@ Scripts are written around those programs, so these two commands keep their exit
 from __future__ import annotations
 
 import getopt
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -96,6 +97,7 @@ def run_finder(program: str, arguments: Sequence[str], finder: Finder) -> int:
             click.echo(_USAGE.format(program=program, purpose=finder.purpose, example=finder.example))
             return PeerCode.DONE
         distance = _checked_distance(options, finder)
+        _refuse_input(options["input"], options["output"])
         fingerprints = _read(options["input"])
         _tell(f"Computing {finder.computing}...")
         _write(options["output"], finder.writing, finder.lines_of(fingerprints, distance))
@@ -174,6 +176,13 @@ def _number(text: str) -> int:
     """Return the number that a text begins with, 0 where it begins with none."""
     match = _NUMBER.match(text)
     return int(match[1]) if match else 0
+
+
+def _refuse_input(name: str, output: str) -> None:
+    """Raise where the output is the input, be it through a link: scripts that do so would lose their numbers."""
+    with suppress(OSError):  # one of them is not there
+        if output != "-" and Path(output).is_file() and os.path.samefile(0 if name == "-" else name, output):  # noqa: PTH121 (a descriptor)
+            raise PeerError(PeerCode.WRITING, f"Error writing {output}: it is the input; choose another file")
 
 
 def _read(name: str) -> NDArray[np.uint64]:

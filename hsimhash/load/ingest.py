@@ -30,7 +30,7 @@ from hsimhash.load.decisions import Decision, Rule, Verdict, count_verdicts, dec
 from hsimhash.load.folder import job_errors
 from hsimhash.load.inputs import Input, InputOptions
 from hsimhash.load.intake import Gathering, Intake, bytes_before, intakes, usual_workers
-from hsimhash.load.job import Counts, Job, JobSpec, State
+from hsimhash.load.job import LISTS, Counts, Job, JobSpec, State
 from hsimhash.load.pace import Pace
 from hsimhash.load.records import Reader
 from hsimhash.store import BulkLoad, Mark, StopAskedError, check_documents, is_hbase, is_own_file, store_name
@@ -149,6 +149,11 @@ def ingest(
     rule = check_options(index.layout, inputs, options)
     if options.tags is not None and is_own_file(_url(index), options.tags):
         raise ValueError(f"tags {options.tags} is a file of the index {index.url} itself; choose another name")
+    lists = [folder / f"{name}.jsonl" for name in LISTS]
+    if read := [one.name for one in inputs if one.kind != "files" and any(map(one.reads, lists))]:
+        raise ValueError(
+            f"input {read[0]} is a list of job {folder}, which would be lost; choose another folder with --job"
+        )
     spec = _spec(index, inputs, options, rule)
     with Job.open(folder, spec, tags=options.tags, fresh=options.fresh, store=index.store) as job:
         if job.was_forgotten:

@@ -283,14 +283,34 @@ def test_full_disk_is_an_error_that_names_the_file_and_leaves_none(
     assert list(output.parent.iterdir()) == []
 
 
-def test_read_only_folder_is_an_error_that_names_it(read_only_disk: tuple[Path, Callable[[], None]]) -> None:
+WRITES = (
+    ("remove", "a", "--yes"),
+    ("expire", "--before", "2100-01-01", "--yes"),
+    ("check", "--repair"),
+    ("compact",),
+    ("drop-table", "--yes"),
+    ("ingest", "in.tsv"),
+    ("ingest", "in.tsv", "--job", "job"),
+    ("ingest", "in.tsv", "--job", "other", "--on-duplicate", "tag"),
+)
+
+
+def test_read_only_folder_is_an_error_that_names_it(
+    read_only_disk: tuple[Path, Callable[[], None]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder, freeze = read_only_disk
     url = make_index(folder)
+    monkeypatch.chdir(tmp_path)
+    Path("in.tsv").write_text("a\t0x1\n")
     freeze()
-    removed = run("remove", "a", "--yes", "--store", url)
-    assert removed.exit_code == ExitCode.STORE_UNREACHABLE
-    assert f"{folder}" in removed.stderr
-    assert "read-only" in removed.stderr
+    for command in WRITES:
+        refused = run(*command, "--store", url)
+        assert refused.exit_code == ExitCode.STORE_UNREACHABLE, command
+        told = refused.stderr.splitlines()[-1]
+        assert str(folder) in told
+        assert "read-only" in told.lower()
+        assert "mount it writable" in told
+        assert "free" not in told
     exported = run("export", "--store", url, "--output", str(folder / "all.jsonl"))
     assert exported.exit_code == ExitCode.FAILED
     assert str(folder) in exported.stderr

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from hsimhash.errors import HsimhashError, StoreBusyError
+from hsimhash.store.damage import remedy
 from hsimhash.store.files import sync_file, sync_folder
 from hsimhash.store.locks import HeldLock, holder_of, take_lock
 
@@ -170,6 +171,6 @@ def output_errors(path: Path) -> Iterator[None]:
     except OSError as error:
         where = os.fspath(error.filename) if error.filename is not None else path
         raise HsimhashError(
-            f"cannot write {where}: {error.strerror or error}; free the disk or choose another folder, and run the "
+            f"cannot write {where}: {error.strerror or error}; {remedy(error)} or choose another folder, and run the "
             f"same command again"
         ) from error

@@ -10,6 +10,7 @@ from io import FileIO
 from pathlib import Path
 
 from hsimhash.errors import CorruptionError, StoreBusyError, StoreUnavailableError
+from hsimhash.store.damage import remedy
 from hsimhash.store.files import sync_folder
 from hsimhash.store.locks import HeldLock, holder_of, take_lock
 
@@ -116,5 +117,5 @@ def job_errors(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise StoreUnavailableError(
             f"cannot use the job's files in {error.filename or folder}: {error.strerror or error}; what was "
-            f"acknowledged is kept: free the disk or mend the folder, and the same command goes on"
+            f"acknowledged is kept: {remedy(error)}, and the same command goes on"
         ) from error

@@ -44,6 +44,8 @@ def as_our_error(path: Path, error: lmdb.Error | OSError | DamagedRowError) -> H
         return damaged(path, error)
     if isinstance(error, lmdb.DiskError) or getattr(error, "errno", None) == errno.ENOSPC or is_full(path):
         return no_space(path)
+    if getattr(error, "errno", None) == errno.EROFS:
+        return read_only(path)
     if isinstance(error, lmdb.MapFullError):
         return StoreUnavailableError(
             f"index {path} is full: an embedded index holds 1 TiB, about 3,000 million documents; nothing of this "
@@ -69,6 +71,16 @@ def no_space(path: Path) -> StoreUnavailableError:
     return StoreUnavailableError(
         f"no space left on the disk of index {path}; nothing of this write was stored: free some space and go on"
     )
+
+
+def read_only(path: Path) -> StoreUnavailableError:
+    """Return what to raise where the disk of the index `path` is mounted read-only."""
+    return StoreUnavailableError(f"index {path} cannot be written: its file system is read-only; mount it writable")
+
+
+def remedy(error: OSError) -> str:
+    """Return what the user can do about a folder in which files could not be written."""
+    return {errno.ENOSPC: "free the disk", errno.EROFS: "mount it writable"}.get(error.errno or 0, "mend the folder")
 
 
 def is_full(path: Path) -> bool:

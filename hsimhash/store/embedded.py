@@ -50,7 +50,7 @@ from hsimhash.store.base import (
     mark_key,
     up_to,
 )
-from hsimhash.store.damage import DamagedRowError, as_our_error, damaged, lmdb_errors
+from hsimhash.store.damage import DamagedRowError, as_our_error, damaged, lmdb_errors, read_only
 from hsimhash.store.environment import Environment
 from hsimhash.store.locks import WRITER_LOCK, held_here, lock_data, users_of, wait_for_lock
 
@@ -260,8 +260,12 @@ class EmbeddedStore(Store):
         return LmdbView(self, timeout_s)
 
     def writing(self, *, stop: Callable[[], bool] | None = None) -> AbstractContextManager[object]:
+        if self.environment.is_read_only and not self.environment.has_lock_file:
+            raise read_only(self.path)
         if self.environment.is_read_only:
-            raise StoreUnavailableError(f"index {self.path} cannot be written: its data file is read-only")
+            raise StoreUnavailableError(
+                f"index {self.path} cannot be written: this user cannot write {files.DATA}; give the right to write it"
+            )
         path = self.path / WRITER_LOCK
         if held_here(path) is not None:
             return nullcontext()

@@ -27,7 +27,7 @@ from pathlib import Path
 import lmdb
 
 from hsimhash.errors import CorruptionError, IndexNotFoundError, StoreUnavailableError
-from hsimhash.store.damage import DamagedRowError, is_full, no_space
+from hsimhash.store.damage import DamagedRowError, is_full, lmdb_errors, no_space
 from hsimhash.store.locks import WRITER_LOCK, wait_for_lock
 
 DATA = "data.mdb"
@@ -230,10 +230,11 @@ def drop_index(folder: Path, *, lock_timeout_s: float) -> None:
     Raises:
         IndexNotFoundError: the folder has no index.
         StoreBusyError: another process wrote for all that time; nothing was deleted.
+        StoreUnavailableError: the folder cannot be written.
     """
     refuse_no_index(folder)
     data = folder / DATA
-    with wait_for_lock(folder / WRITER_LOCK, lock_timeout_s):
+    with lmdb_errors(folder), wait_for_lock(folder / WRITER_LOCK, lock_timeout_s):
         left = [lmdb_lock(data), *_made_files(folder), *(folder / name for name in _OF_0_1_0)]
         data.unlink()  # first: there is no half of an index at any time
         sync_folder(folder)

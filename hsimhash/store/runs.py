@@ -26,6 +26,7 @@ from hsimhash.errors import CorruptionError, StoreUnavailableError
 from hsimhash.layout import Drawer
 from hsimhash.rowkey import FINGERPRINT_BYTES, PREFIX_BYTES, ROWKEY_BYTES, fingerprint_bytes
 from hsimhash.store.base import check_documents, last_occurrences
+from hsimhash.store.damage import remedy
 from hsimhash.store.embedded import digest, document_key, document_value, key_part
 from hsimhash.store.files import sync_folder
 
@@ -186,7 +187,7 @@ def run_errors(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise StoreUnavailableError(
             f"cannot use the sorted runs in {error.filename or folder}: {error.strerror or error}; what was "
-            f"acknowledged is kept: free the disk or mend the folder, and go on"
+            f"acknowledged is kept: {remedy(error)}, and go on"
         ) from error
 
 

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from command_line import ids_in, make_index, run
 
 
@@ -23,6 +24,18 @@ def test_folder_that_is_not_empty_is_refused_and_left_alone(tmp_path: Path) -> N
     assert result.exit_code == 2
     assert "not empty; give a new folder" in result.stderr
     assert [path.name for path in (tmp_path / "full").iterdir()] == ["mine"]
+
+
+@pytest.mark.parametrize("name", ["index/jobs/b", "index/b/c", "link/b", "index", "index/empty"])
+def test_no_backup_goes_into_the_folder_of_its_index(name: str, tmp_path: Path) -> None:
+    url = make_index(tmp_path)
+    (tmp_path / "index" / "empty").mkdir()
+    (tmp_path / "link").symlink_to("index")
+    before = sorted(tmp_path.rglob("*"))
+    result = run("backup", str(tmp_path / name), "--store", url)
+    assert result.exit_code == 2
+    assert str(tmp_path / name) in result.stderr
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_url_is_no_folder(tmp_path: Path) -> None:

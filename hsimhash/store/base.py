@@ -275,7 +275,10 @@ class Store(Reader, AbstractContextManager["Store"]):
         raise self._lacks("compaction")
 
     def backup(self, target: Path) -> None:
-        """Write a copy of the index as it is now to the new folder `target`, while others read and write."""
+        """Write a copy of the index as it is now to the new folder `target`, while others read and write.
+
+        `ValueError` where `target` lies within the index's own folder.
+        """
         raise self._lacks("backup", target)
 
     def _lacks(self, what: str, *_: object) -> HsimhashError:

@@ -442,6 +442,10 @@ class EmbeddedStore(Store):
         return before, data.stat().st_size
 
     def backup(self, target: Path) -> None:
+        if target.resolve().is_relative_to(self.path):
+            raise ValueError(
+                f"{target} lies within the index {self.path}, and would be lost with it; choose another folder"
+            )
         with lmdb_errors(target):
             made = files.make_folder(target)
             if any(target.iterdir()):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -47,6 +48,24 @@ def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
     yield mount
     for folder in mounted:
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@pytest.fixture
+def small_ext4(tmp_path: Path) -> Iterator[Path]:
+    """A folder on an ext4 of 11 MB, which keeps its last blocks for itself; needs the right to mount, and mkfs."""
+    image, folder = tmp_path / "ext4.image", tmp_path / "ext4"
+    folder.mkdir()
+    with image.open("wb") as file:
+        file.truncate(11 << 20)
+    make = ["mkfs.ext4", "-q", "-b", "4096", "-m", "0", str(image)]
+    mount = ["mount", "-o", "loop", str(image), str(folder)]
+    if os.geteuid() != 0 or shutil.which(make[0]) is None:
+        pytest.skip("no right to mount an ext4 here, or no mkfs.ext4")
+    subprocess.run(make, check=True)
+    if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+        pytest.skip("an image of an ext4 cannot be mounted here")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 @pytest.fixture

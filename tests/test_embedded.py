@@ -149,13 +149,17 @@ def test_a_file_that_is_no_index_is_a_clear_error(path: Path, content: bytes) ->
         open_store(f"lmdb://{path}")
 
 
-def test_a_full_disk_is_a_clear_error_and_loses_nothing(small_disk: Callable[[str], Path]) -> None:
-    path = small_disk("2m") / "index"
+@pytest.mark.parametrize("disk", ["small_disk", "small_ext4"])
+def test_a_full_disk_is_a_clear_error_and_loses_nothing(disk: str, request: pytest.FixtureRequest) -> None:
+    found = request.getfixturevalue(disk)
+    path = (found if isinstance(found, Path) else found("2m")) / "index"
     acknowledged: list[str] = []
 
     def fill(store: EmbeddedStore) -> None:
         for number in range(100):
-            documents = [(f"{number} {place}", (number << 32) + place) for place in range(500)]
+            documents = [
+                (f"{number} {place}", (number * 300 + place) * 0x9E3779B97F4A7C15 % 2**64) for place in range(300)
+            ]
             put(store, *documents)
             acknowledged.extend(doc_id for doc_id, _ in documents)
 

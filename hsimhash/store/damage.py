@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import mmap
 import os
 import shutil
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ import lmdb
 
 from hsimhash.errors import CorruptionError, HsimhashError, StoreUnavailableError
 
+FULL_BYTES = 1 << 20  # free on a full disk, at most: ext4 keeps up to some dozen blocks for itself
 _CORRUPT = (
     lmdb.CorruptedError,
     lmdb.PageNotFoundError,
@@ -42,7 +42,7 @@ def as_our_error(path: Path, error: lmdb.Error | OSError | DamagedRowError) -> H
     """Return what to raise for an error of LMDB or of the file system at the index `path`."""
     if isinstance(error, (*_CORRUPT, DamagedRowError)):
         return damaged(path, error)
-    if isinstance(error, lmdb.DiskError) or getattr(error, "errno", None) == errno.ENOSPC or is_full(path):
+    if is_full(path, error):
         return no_space(path)
     if getattr(error, "errno", None) == errno.EROFS:
         return read_only(path)
@@ -83,10 +83,14 @@ def remedy(error: OSError) -> str:
     return {errno.ENOSPC: "free the disk", errno.EROFS: "mount it writable"}.get(error.errno or 0, "mend the folder")
 
 
-def is_full(path: Path) -> bool:
-    """Whether the disk has less than a page left: LMDB tells of a write cut short as an input/output error."""
+def is_full(path: Path, error: BaseException) -> bool:
+    """Whether an error tells that the disk is full: LMDB says input/output error where a write was cut short."""
+    if isinstance(error, lmdb.DiskError) or getattr(error, "errno", None) == errno.ENOSPC:
+        return True
+    if not isinstance(error, (lmdb.Error, OSError)) or os.strerror(errno.EIO) not in str(error):
+        return False
     try:
-        return shutil.disk_usage(path).free < mmap.PAGESIZE
+        return shutil.disk_usage(path).free < FULL_BYTES
     except OSError:
         return False
 

@@ -19,8 +19,8 @@ import re
 import shutil
 import time
 from collections import deque
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -128,17 +128,23 @@ def refuse_lost_link(folder: Path) -> None:
 
 
 def _create_data(data: Path, fill: Mapping[bytes, bytes]) -> None:
+    with _deleted_on_error(data), closing(open_lmdb(data, has_lock=False)) as env:
+        record = open_databases(env, create=True)["record"]
+        with env.begin(write=True, db=record) as transaction:
+            for key, value in fill.items():
+                transaction.put(key, value)
+
+
+@contextmanager
+def _deleted_on_error(data: Path) -> Iterator[None]:
+    """Delete a data file that could not be made, once it is known whether for want of space."""
     try:
-        env = open_lmdb(data, has_lock=False)
-        try:
-            record = open_databases(env, create=True)["record"]
-            with env.begin(write=True, db=record) as transaction:
-                for key, value in fill.items():
-                    transaction.put(key, value)
-        finally:
-            env.close()
-    except BaseException:
+        yield
+    except BaseException as error:
+        was_full = is_full(data.parent, error)
         data.unlink(missing_ok=True)
+        if was_full:
+            raise no_space(data.parent) from error
         raise
 
 
@@ -161,21 +167,12 @@ def copy_rows(transaction: lmdb.Transaction, databases: Mapping[str, object], ta
     large that its rows have pages of their own.
     """
     verify_pages(transaction, *databases.values())
-    try:
-        copy = open_lmdb(target, has_lock=False, is_durable=False)
-        try:
+    with _deleted_on_error(target):
+        with closing(open_lmdb(target, has_lock=False, is_durable=False)) as copy:
             copies = open_databases(copy, create=True)
             for name, database in databases.items():
                 _append_rows(transaction.cursor(database), copy, copies[name])
-        finally:
-            copy.close()
         sync_file(target)
-    except BaseException as error:
-        was_full = isinstance(error, lmdb.Error) and is_full(target.parent)
-        target.unlink(missing_ok=True)
-        if was_full:
-            raise no_space(target.parent) from error
-        raise
 
 
 def _append_rows(cursor: lmdb.Cursor, copy: lmdb.Environment, database: object) -> None:

@@ -762,6 +762,21 @@ def test_a_default_job_that_lost_both_of_its_files_starts_over_with_fresh(tmp_pa
         assert index.check().is_sound
 
 
+def test_a_new_job_folder_is_durable_with_all_that_it_is_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: set[Path] = set()
+    fsync = os.fsync
+
+    def seen(fd: int) -> None:
+        synced.add(Path(f"/proc/self/fd/{fd}").readlink())
+        fsync(fd)
+
+    job = tmp_path / "a" / "b" / "job"
+    with filled(tmp_path, []) as index:
+        monkeypatch.setattr(os, "fsync", seen)
+        load(index, write(tmp_path / "in.tsv", [("a", 1)]), job=job)
+    assert {tmp_path, job.parent.parent, job.parent, job, job / "runs"} <= synced
+
+
 def test_the_job_of_another_program_is_left_alone(tmp_path: Path) -> None:
     job = tmp_path / "job"
     (job / "runs").mkdir(parents=True)

@@ -26,7 +26,7 @@ from typing import BinaryIO
 
 from hsimhash.errors import HsimhashError, StoreBusyError
 from hsimhash.store.damage import remedy
-from hsimhash.store.files import sync_file, sync_folder
+from hsimhash.store.files import make_folder, sync_file, sync_folder
 from hsimhash.store.locks import HeldLock, holder_of, take_lock
 
 STATS, REPORT = "stats.json", "report.html"
@@ -74,7 +74,7 @@ class OutputFolder:
         is_unfinished = (self.path / _LOCK).exists()
         if not overwrite and not is_unfinished:
             self._refuse_results(NAMES)
-        self.path.mkdir(parents=True, exist_ok=True)
+        make_folder(self.path)
         self._lock = take_lock(self.path / _LOCK)
         if self._lock is None:
             raise StoreBusyError(

@@ -43,6 +43,7 @@ from hsimhash.load.batch import Position
 from hsimhash.load.decisions import Decision
 from hsimhash.load.folder import FolderLock, Listing, job_errors, verify_size, write_json
 from hsimhash.store import Store
+from hsimhash.store.files import make_folder
 
 VERSION = 1  # on disk: never reuse
 LISTS = ("rejects", "short", "decisions", "tags")
@@ -267,7 +268,7 @@ class Job:
         try:
             with job_errors(folder):
                 job._refuse_foreign(fresh=fresh)
-                folder.mkdir(parents=True, exist_ok=True)
+                make_folder(folder)
                 job._resources.enter_context(job._lock)
                 job._begin(spec, fresh=fresh, store=store)
         except BaseException:

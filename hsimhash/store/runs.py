@@ -28,7 +28,7 @@ from hsimhash.rowkey import FINGERPRINT_BYTES, PREFIX_BYTES, ROWKEY_BYTES, finge
 from hsimhash.store.base import check_documents, last_occurrences
 from hsimhash.store.damage import remedy
 from hsimhash.store.embedded import digest, document_key, document_value, key_part
-from hsimhash.store.files import sync_folder
+from hsimhash.store.files import make_folder, sync_folder
 
 REGISTER = np.dtype([("high", ">u8"), ("low", ">u8"), ("fingerprint", ">u8"), ("first_seen", ">i8")])
 
@@ -122,7 +122,7 @@ class RunFolder:
         self.folder = folder
         self._runs: list[Run] = []
         with run_errors(folder):
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folder(folder)
             while (self._path(len(self._runs)) / "fingerprints").is_file():
                 self._runs.append(Run(self._path(len(self._runs))))
 

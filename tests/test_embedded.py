@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -472,6 +473,24 @@ def test_damage_inside_the_data_file_is_told_with_the_place_and_what_to_do(store
         ):
             with pytest.raises(CorruptionError, match=told):
                 attempt()
+
+
+def test_a_write_that_is_cut_short_on_a_disk_with_room_tells_of_damage(store: EmbeddedStore, path: Path) -> None:
+    store.close()
+
+    def write() -> None:
+        size_bytes = (path / "data.mdb").stat().st_size
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes + 10_000, resource.RLIM_INFINITY))
+        with (
+            open_store(f"lmdb://{path}") as limited,
+            pytest.raises(CorruptionError, match=r"is damaged: .*Input/output error, though the disk has room"),
+        ):
+            put(limited, *[(str(number), number << 32) for number in range(2_000)])
+
+    with forked(write):
+        pass
+    with open_store(f"lmdb://{path}") as whole:
+        assert put(whole, ("7", 1)) == 1
 
 
 def test_damage_between_sound_pages_is_told_where_all_rows_are_walked(store: EmbeddedStore, path: Path) -> None:

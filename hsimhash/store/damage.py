@@ -44,6 +44,11 @@ def as_our_error(path: Path, error: lmdb.Error | OSError | DamagedRowError) -> H
         return damaged(path, error)
     if is_full(path, error):
         return no_space(path)
+    if isinstance(error, lmdb.Error) and os.strerror(errno.EIO) in str(error):
+        return damaged(
+            path,
+            f"{error}, though the disk has room: a page number leads too far, or past 'ulimit -f', or a disk fails",
+        )
     if getattr(error, "errno", None) == errno.EROFS:
         return read_only(path)
     if isinstance(error, lmdb.MapFullError):

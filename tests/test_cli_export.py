@@ -7,12 +7,13 @@ import resource
 import shutil
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import zstandard
 from command_line import DOCUMENTS, ids_in, lines_of, make_index, run
+from processes import forked
 
 from hsimhash.cli.exits import message_of
 from hsimhash.cli.written import complete
@@ -224,13 +225,14 @@ def test_another_users_file_stays_theirs_where_it_may_be_written(url: str, tmp_p
     path = place / "all.txt"
     path.write_text("old")
     path.chmod(0o666)
-    child = os.fork()
-    if not child:
+
+    def write_as_another() -> None:
         os.setuid(65_534)
-        with suppress(BaseException), complete(str(path)) as stream:
+        with complete(str(path)) as stream:
             stream.write(b"new")
-        os._exit(0)
-    os.waitpid(child, 0)
+
+    with forked(write_as_another):
+        pass
     assert path.read_text() == "new"
     assert (path.stat().st_uid, path.stat().st_mode & 0o777) == (0, 0o666)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import socket
 import threading
 import time
@@ -16,6 +15,7 @@ import numpy as np
 import pytest
 from gateway_stand_in import StandIn, stand_in
 from hbase_model import Cluster, ModelGateway
+from processes import forked
 
 from hsimhash.errors import StoreTimeoutError, StoreUnavailableError
 from hsimhash.layout import Layout
@@ -220,18 +220,12 @@ def test_processes_begin_at_any_gateway(two: tuple[StandIn, StandIn]) -> None:
     assert min(one.accepted for one in two) >= 5  # by chance once in 10 million runs fewer
 
 
-@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")  # what is tested
 def test_forked_children_begin_at_any_gateway(two: tuple[StandIn, StandIn]) -> None:
     ours = opened(*two)
     ours.scan(RANGES[:1])
     for _ in range(40):
-        child = os.fork()
-        if child == 0:
-            try:
-                ours.scan(RANGES[:1])
-            finally:
-                os._exit(0)
-        os.waitpid(child, 0)
+        with forked(lambda: ours.scan(RANGES[:1])):
+            pass
     assert min(one.accepted for one in two) >= 5
     ours.close()
 

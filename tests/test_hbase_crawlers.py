@@ -24,9 +24,9 @@ from hsimhash.store import Record, open_store
 from hsimhash.store.base import JOB_DEADLINE_S
 from hsimhash.store.hbase.address import Address, Endpoint
 from hsimhash.store.hbase.batches import ScanBatch
-from hsimhash.store.hbase.checkup import check_ttl
+from hsimhash.store.hbase.checkup import check_ttl, hbase_checks
 from hsimhash.store.hbase.choice import Choice
-from hsimhash.store.hbase.connect import open_gateway
+from hsimhash.store.hbase.connect import first_gateway, open_gateway
 from hsimhash.store.hbase.connection import Call, Connection
 from hsimhash.store.hbase.gateway import Change, Region
 from hsimhash.store.hbase.idl import THRIFT2
@@ -212,6 +212,16 @@ def test_a_gateway_that_fails_rests_for_longer_and_longer() -> None:
     assert gateways.to_try() is None  # by one connection at a time
     gateways.answered(one)
     assert {gateways.next() for _ in range(100)} == {one, other}
+
+
+def test_thrift2_behind_an_address_of_thrift1_is_told_in_the_same_words_by_all(gateway: StandIn) -> None:
+    url = url_of(gateway).replace("hbase://", "hbase+thrift1://")
+    told = f"127.0.0.1:{gateway.port}: it speaks Thrift2; write hbase:// instead of hbase+thrift1://"
+    for ask in (open_gateway, first_gateway):
+        with pytest.raises(StoreUnavailableError) as refused:
+            ask(Address.parse(url))
+        assert str(refused.value).endswith(told)
+    assert [found.message for found in hbase_checks(url, writes=False) if found.status == "fail"] == [told]
 
 
 def test_processes_begin_at_any_gateway(two: tuple[StandIn, StandIn]) -> None:

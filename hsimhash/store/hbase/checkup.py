@@ -13,7 +13,7 @@ from hsimhash.store.base import RECORD_PARTS
 from hsimhash.store.checkup import READS, Check, check_read, check_record, median_ms
 from hsimhash.store.hbase.address import Address, Endpoint
 from hsimhash.store.hbase.admin import Admin
-from hsimhash.store.hbase.connect import ONE, TWO, ask, open_gateway
+from hsimhash.store.hbase.connect import ONE, ask, open_gateway
 from hsimhash.store.hbase.diagnosis import explain
 from hsimhash.store.hbase.gateway import RECORD_FAMILY, Deletion, Gateway, Put
 from hsimhash.store.hbase.load import load_checks
@@ -82,10 +82,6 @@ def _check_gateway(endpoint: Endpoint, address: Address, spoken: dict[Endpoint, 
         milliseconds = median_ms(lambda: ask(endpoint, address))
     except Exception as error:  # a service that is no gateway can answer anything
         yield Check.failed(name, StoreUnavailableError(explain(endpoint, address, error)))
-        return
-    if kind == TWO and address.scheme == "hbase+thrift1":
-        complaint = f"{endpoint} speaks Thrift2; write hbase:// instead of hbase+thrift1://"
-        yield Check.failed(name, StoreUnavailableError(complaint))
         return
     spoken[endpoint] = kind
     how = "HTTP" if address.is_http else f"transport={address.options.transport}, protocol={address.options.protocol}"

@@ -40,9 +40,7 @@ def open_gateway(address: Address, *, deadline_s: float = DEADLINE_S) -> Gateway
     spoken: list[int] = []
 
     def check(connection: Connection) -> None:
-        found = ask_on(connection)
-        if found == TWO and address.scheme == "hbase+thrift1":
-            raise StoreUnavailableError("it speaks Thrift2; write hbase:// instead of hbase+thrift1://")
+        found = ask_on(connection, address)
         if found != (spoken or [found])[0]:
             raise StoreUnavailableError(f"it speaks Thrift{found} where the first one spoke Thrift{spoken[0]}")
         spoken[:] = [found]
@@ -64,14 +62,9 @@ def first_gateway(address: Address) -> tuple[Endpoint, int]:
     complaints = []
     for endpoint in address.gateways:
         try:
-            found = ask(endpoint, address)
+            return endpoint, ask(endpoint, address)
         except Exception as error:  # a service that is no gateway can answer anything
             complaints.append(explain(endpoint, address, error))
-            continue
-        if found == TWO and address.scheme == "hbase+thrift1":
-            complaints.append(f"{endpoint} speaks Thrift2; write hbase:// instead of hbase+thrift1://")
-            continue
-        return endpoint, found
     raise StoreUnavailableError(f"no HBase gateway for {address}: {'; '.join(complaints)}")
 
 
@@ -79,11 +72,14 @@ def ask(endpoint: Endpoint, address: Address) -> int:
     """Return which interface a gateway speaks: 1 or 2."""
     connection = Connection(endpoint, address, tls_context(address), timeout_s=address.options.timeout_s)
     try:
-        return ask_on(connection)
+        return ask_on(connection, address)
     finally:
         connection.close()
 
 
-def ask_on(connection: Connection) -> int:
-    """Return which interface the gateway of a connection speaks: 1 or 2."""
-    return int(connection.call(THRIFT2.THBaseService, "getThriftServerType"))
+def ask_on(connection: Connection, address: Address) -> int:
+    """Return which interface the gateway of a connection speaks, 1 or 2; an error where the address has another."""
+    found = int(connection.call(THRIFT2.THBaseService, "getThriftServerType"))
+    if found == TWO and address.scheme == "hbase+thrift1":
+        raise StoreUnavailableError("it speaks Thrift2; write hbase:// instead of hbase+thrift1://")
+    return found

@@ -52,7 +52,7 @@ def _open_all(address: Address, count: int) -> Check:
             try:
                 connection = Connection(endpoint, address, context, timeout_s=timeout_s)
                 opened.enter_context(closing(connection))
-                ask_on(connection)
+                ask_on(connection, address)
             except Exception as error:  # a service that is full can answer anything
                 why = (
                     f"gateway {endpoint} does not answer connection {number + 1} of {count}: {reason(error, timeout_s)}"

@@ -42,7 +42,7 @@ def create_hbase_store(url: str, record: Record, settings: TableSettings | None 
         if not admin.exists():
             _create_table(admin, settings or TableSettings(tuple(splits(record.layout, AUTO_REGIONS))))
         admin.check_enabled()
-        ttl_s = _ttl_s(admin)
+        ttl_s = _table_ttl_s(admin)
     gateway = open_gateway(address)
     try:
         if ttl_s is not None:
@@ -106,13 +106,13 @@ def _asked_times(address: Address) -> Times:
     """Return the times for a table whose record has no TTL, from how the table is made."""
     try:
         with Admin(address, timeout_s=address.options.timeout_s) as admin:
-            return Times(ttl_s=_ttl_s(admin) or None)
+            return Times(ttl_s=_table_ttl_s(admin) or None)
     except HsimhashError as error:
         _warn(error)
         return Times()
 
 
-def _ttl_s(admin: Admin) -> int | None:
+def _table_ttl_s(admin: Admin) -> int | None:
     """Return the table's TTL, 0: never; None where who may only read and write is not told how the table is made."""
     try:
         return admin.ttl_s() or 0

@@ -143,7 +143,7 @@ class HBaseStore(Store):
                 f"no index at {url}: the table has no record; make one with 'hsimhash create-table'"
             )
         if ttl is not None:
-            times = Times(ttl_s=_ttl_s(ttl) or None)
+            times = Times(ttl_s=_seconds_of(ttl) or None)
         return cls(url, gateway, record_from(found, url), times=times, exclusive=exclusive)
 
     @property
@@ -326,10 +326,10 @@ class HBaseView(Reader):
 def recorded_ttl_s(gateway: Gateway) -> int | None:
     """Return what is written of the table's TTL, 0: never; None where nothing is, as release 0.1.0 wrote nothing."""
     ttl = _record_cells(gateway).get(TTL)
-    return None if ttl is None else _ttl_s(ttl)
+    return None if ttl is None else _seconds_of(ttl)
 
 
-def _ttl_s(value: bytes) -> int:
+def _seconds_of(value: bytes) -> int:
     if not value.isdigit():
         raise CorruptionError(f"the record's ttl is {value!r}, not seconds; 'hsimhash create-table' writes it again")
     return int(value)

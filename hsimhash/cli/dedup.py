@@ -6,14 +6,13 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import click
 
 from hsimhash.cli.console import plural, print_json, say, staged_progress
 from hsimhash.cli.exits import ExitCode
-from hsimhash.cli.options import fingerprint_field_option, reading_of, utf8, with_settings
-from hsimhash.cli.streams import check_stdin
+from hsimhash.cli.options import fingerprint_field_option, inputs_of, reading_of, utf8, with_settings
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from hsimhash.dedup import DedupOptions, DedupSummary, Method, Progress
     from hsimhash.fingerprint import Profile
     from hsimhash.index import HSimIndex
+    from hsimhash.load import InputOptions
     from hsimhash.settings import Settings
 
 _STAGES = {
@@ -32,6 +32,16 @@ _STAGES = {
 }
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _SIZE = re.compile(r"([0-9]+)([KMGT]?)(?:I?B)?", re.ASCII | re.IGNORECASE)
+
+
+class _Plain(TypedDict):
+    """The options that a run is given as they are."""
+
+    clusters: Method
+    max_cluster_size: int | None
+    table_format: str
+    all_pairs: bool
+    overwrite: bool
 
 
 def byte_count(text: str) -> int:
@@ -84,15 +94,11 @@ def dedup(
     inputs: tuple[str, ...],
     out: Path,
     fingerprint_field: str | None,
-    clusters: Method,
-    max_cluster_size: int | None,
     keep: tuple[str, ...],
     against: str | None,
     memory: int | None,
-    table_format: str,
-    all_pairs: bool,
-    overwrite: bool,
     quiet: bool,
+    **plain: Unpack[_Plain],
 ) -> ExitCode:
     """Find the near-duplicates within each INPUT and among them, and say which documents to keep.
 
@@ -116,31 +122,30 @@ def dedup(
              hsimhash apply pages.jsonl.gz --from pages.dedup --out kept.jsonl.gz
     """
     from hsimhash import dedup as steps
-    from hsimhash.load import find_inputs
+
+    reading = reading_of(settings, fingerprint_field)
+    options = _options(settings, reading, keep, memory, plain)
+    found = inputs_of(inputs, reading)
+    with _against(settings, against) as known, _shown(quiet=quiet) as tell:
+        summary = steps.dedup(found, out, options, against=known, observer=steps.Observer(tell, say))
+    return _report(summary, options)
+
+
+def _options(
+    settings: Settings, reading: InputOptions, keep: tuple[str, ...], memory: int | None, plain: _Plain
+) -> DedupOptions:
+    from hsimhash.dedup import MAX_DISTANCE, DedupOptions
     from hsimhash.pairs import MEMORY_BYTES
     from hsimhash.pairs.keep import Policy
 
-    reading = reading_of(settings, fingerprint_field)
-    options = steps.DedupOptions(
-        max_distance=steps.MAX_DISTANCE if settings.max_distance is None else settings.max_distance,
-        clusters=clusters,
-        max_cluster_size=max_cluster_size,
+    return DedupOptions(
+        max_distance=MAX_DISTANCE if settings.max_distance is None else settings.max_distance,
         keep=tuple(Policy.parse(text) for text in keep or ("first",)),
         reading=reading,
         workers=settings.workers,
         memory_bytes=memory or MEMORY_BYTES,
-        table_format=table_format,
-        all_pairs=all_pairs,
-        overwrite=overwrite,
+        **plain,
     )
-    if "-" in inputs:
-        check_stdin()
-    found = find_inputs(inputs, reading)
-    for note in (one.note for one in found if one.note):
-        say(note)
-    with _against(settings, against) as known, _shown(quiet=quiet) as tell:
-        summary = steps.dedup(found, out, options, against=known, observer=steps.Observer(tell, say))
-    return _report(summary, options)
 
 
 def _against(settings: Settings, url: str | None) -> AbstractContextManager[HSimIndex | Profile]:

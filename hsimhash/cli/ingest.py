@@ -22,6 +22,7 @@ from hsimhash.cli.exits import ExitCode
 from hsimhash.cli.options import (
     create_index,
     fingerprint_field_option,
+    inputs_of,
     is_on_hbase,
     open_index,
     reading_of,
@@ -29,7 +30,6 @@ from hsimhash.cli.options import (
     with_settings,
 )
 from hsimhash.cli.signals import answering
-from hsimhash.cli.streams import check_stdin
 from hsimhash.errors import IndexExistsError, IndexNotFoundError
 from hsimhash.layout import Layout
 
@@ -112,19 +112,15 @@ def ingest(
              zcat pages.tsv.gz | hsimhash ingest - --format tsv --on-duplicate skip
              hsimhash ingest pages.jsonl --store hbase://gw1:9091/pages --exclusive --rate 5000
     """
-    from hsimhash.load import default_job, find_inputs
+    from hsimhash.load import default_job
 
     reading = reading_of(settings, fingerprint_field, first_seen_field)
     if exclusive and not is_on_hbase(settings):
         raise click.UsageError(f"--exclusive is for an index on HBase, and {settings.store} is not; leave it out")
-    if "-" in inputs:
-        check_stdin()
-    found = find_inputs(inputs, reading)
+    found = inputs_of(inputs, reading)
     options = _options(settings, reading, tags, fresh=fresh, rate=rate)
     if options.job or is_on_hbase(settings):
         _check_job(options.job or default_job(settings.store, found))
-    for note in (one.note for one in found if one.note):
-        say(note)
     with _index(settings, found, options, exclusive=exclusive) as index:
         summary = _run(index, found, options, quiet=quiet)
     return _report(summary, is_stream=any(one.is_stream for one in found))

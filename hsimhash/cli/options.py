@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, cast
 import click
 
 from hsimhash.cli.console import say
+from hsimhash.cli.streams import check_stdin
 
 if TYPE_CHECKING:
     from hsimhash.index import HSimIndex
-    from hsimhash.load import InputOptions
+    from hsimhash.load import Input, InputOptions
     from hsimhash.settings import Loaded, Settings
     from hsimhash.store.hbase.gateway import Gateway
     from hsimhash.store.hbase.store import HBaseStore
@@ -154,6 +155,18 @@ def reading_of(settings: Settings, fingerprint_field: str | None, first_seen_fie
         first_seen_field,
         settings.fingerprint_format,
     )
+
+
+def inputs_of(names: Sequence[str], reading: InputOptions) -> list[Input]:
+    """Return the inputs of these names, and say what was found out about them."""
+    from hsimhash.load import find_inputs
+
+    if "-" in names:
+        check_stdin()
+    found = find_inputs(names, reading)
+    for note in (one.note for one in found if one.note):
+        say(note)
+    return found
 
 
 def is_on_hbase(settings: Settings) -> bool:

@@ -12,8 +12,9 @@ from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, DRAWER_FAMILY, RECORD_
 COMPRESSIONS = ("NONE", "GZ", "SNAPPY", "LZ4", "ZSTD", "LZO", "BZIP2")
 ENCODING = "FAST_DIFF"
 # Thrift does not tell how many region servers there are. Sixteen regions give each of up to five servers three or more,
-# so that they can be balanced; they hold 1e9 documents in 10 drawers (165 GB) before HBase splits one, at 10 GB; and
-# they are no burden to a lone server. For more servers: --regions, three or four for each.
+# so that they can be balanced; they hold 1e9 documents in 10 drawers before HBase splits one, when a family in it has
+# 10 GB: f has 165 GB then, and d 130 with ids of 35 bytes (see `plan`); and they are no burden to a lone server. For
+# more servers: --regions, three or four for each.
 AUTO_REGIONS = 16
 BLOCK_BYTES = 16_384  # a bucket is a few rows: a block of 64 KB would be read for each
 

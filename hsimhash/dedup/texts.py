@@ -12,7 +12,7 @@ import numpy as np
 
 from hsimhash.dedup.documents import Collected
 from hsimhash.dedup.report_data import ShownPair
-from hsimhash.dedup.word_diff import compare
+from hsimhash.dedup.word_diff import Comparison, compare
 from hsimhash.load.again import texts_at
 from hsimhash.load.inputs import Input, InputOptions
 
@@ -30,6 +30,7 @@ class Texts:
         self._file = tempfile.SpooledTemporaryFile[bytes](HELD_BYTES, dir=str(folder))
         self._places: dict[int, tuple[int, int]] = {}
         self._chars_left = compared_chars
+        self._found: dict[tuple[int, int], Comparison] = {}  # the same two may be shown twice
 
     def __enter__(self) -> Texts:
         return self
@@ -48,12 +49,12 @@ class Texts:
 
     def pair(self, left: tuple[int, str], right: tuple[int, str], distance: int) -> ShownPair:
         """Return two documents, each a number and an id, with what differs where both texts are at hand."""
-        comparison = None
-        if left[0] in self._places and right[0] in self._places and self._chars_left > 0:
+        pair = left[0], right[0]
+        if pair not in self._found and self._places.keys() >= {*pair} and self._chars_left > 0:
             texts = self._text(left[0]), self._text(right[0])
             self._chars_left -= sum(map(len, texts))
-            comparison = compare(*texts)
-        return ShownPair(left[1], right[1], distance, comparison)
+            self._found[pair] = compare(*texts)
+        return ShownPair(left[1], right[1], distance, self._found.get(pair))
 
     def _text(self, number: int) -> str:
         start, size = self._places[number]

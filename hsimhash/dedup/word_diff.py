@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from itertools import accumulate, count
 from typing import NamedTuple
 
 import numpy as np
@@ -137,14 +136,21 @@ def _lasting(runs: Iterable[_Run], length: int, other_length: int) -> Iterator[_
 Numbers = NDArray[np.int64]
 
 
+class _Numbers(dict[str, int]):
+    """A number for each token, the same for those that differ in white space alone."""
+
+    def __missing__(self, token: str) -> int:
+        word = token.strip()
+        self[token] = number = len(self) if word == token else self[word]
+        return number
+
+
 class _Matcher:
     """What two lists of tokens have in common, white space aside."""
 
     def __init__(self, a: Sequence[str], b: Sequence[str]) -> None:
-        numbers: defaultdict[str, int] = defaultdict(count().__next__)
-        self._a, self._b = (
-            np.fromiter((numbers[token.strip()] for token in side), np.int64, len(side)) for side in (a, b)
-        )
+        numbers = _Numbers()
+        self._a, self._b = (np.fromiter(map(numbers.__getitem__, side), np.int64, len(side)) for side in (a, b))
         self._work_left = WORK
 
     def runs(self) -> Iterator[_Run]:
@@ -165,6 +171,8 @@ class _Matcher:
     def _inner(self, here: slice, there: slice, anchor_tokens: Sequence[int]) -> Iterator[_Run]:
         a, b = self._a[here], self._b[there]
         work = _equal_pairs(a, b)
+        if not work:
+            return
         if work <= min(EQUAL_PAIRS, self._work_left):
             self._work_left -= work
             blocks = SequenceMatcher(None, a.tolist(), b.tolist(), autojunk=False).get_matching_blocks()
@@ -288,10 +296,14 @@ def _traced(history: Sequence[Mapping[int, int]], diagonal: int, x: int) -> list
 
 def passages(found: Sequence[Stretch]) -> Passages:
     """Cut stretches to the changes and what is around them, up to SHOWN_CHARS of a text, line breaks kept."""
-    groups = list(_groups(found))
-    chars = accumulate((_chars(group) for group in groups), initial=0)
-    shown = [group for group, before in zip(groups, chars, strict=False) if before < SHOWN_CHARS]
-    return Passages(tuple(shown), sum(not part.is_equal for group in groups[len(shown) :] for part in group))
+    shown, chars = [], 0
+    for group in _groups(found):  # no further than is shown: long texts have 100,000 changes
+        if chars >= SHOWN_CHARS:
+            break
+        shown.append(group)
+        chars += _chars(group)
+    changes = sum(not part.is_equal for group in shown for part in group)
+    return Passages(tuple(shown), sum(not one.is_equal for one in found) - changes)
 
 
 def _groups(found: Sequence[Stretch]) -> Iterator[tuple[Part, ...]]:
@@ -311,7 +323,7 @@ def _parts(found: Sequence[Stretch]) -> Iterator[Part | None]:
     """Yield what is shown of the stretches, and None where a passage ends."""
     for number, (is_equal, *sides) in enumerate(found):
         if not is_equal:
-            yield Part(False, *(_shorten(_plain("".join(side))) for side in sides))
+            yield Part(False, *map(_shorten, sides))
         elif all(map(_is_short, sides)):
             yield Part(True, *(_plain("".join(side)) for side in sides))
         else:
@@ -330,7 +342,10 @@ def _chars(group: Sequence[Part]) -> int:
     return max(sum(len(part.left) for part in group), sum(len(part.right) for part in group))
 
 
-def _shorten(changed: str) -> str:
+def _shorten(tokens: Sequence[str]) -> str:
+    if len(tokens) > 2 * CHANGE_CHARS + 1:  # each is shown as a character or more: what is between is left out anyway
+        tokens = [*tokens[: CHANGE_CHARS + 1], *tokens[-CHANGE_CHARS:]]
+    changed = _plain("".join(tokens))
     if len(changed) <= 2 * CHANGE_CHARS:
         return changed
     return f"{changed[:CHANGE_CHARS]} … {changed[-CHANGE_CHARS:]}"

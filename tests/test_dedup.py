@@ -448,6 +448,14 @@ def test_the_report_shows_texts_of_every_kind_of_input(form: str, out: Path, tmp
     assert "cannot be read again" not in report
 
 
+def test_each_pair_of_the_report_is_told(out: Path, tmp_path: Path) -> None:
+    stages: list[str] = []
+    found = find_inputs([str(near_texts(tmp_path / "in", "jsonl"))], InputOptions())
+    observer = Observer(lambda progress: stages.append(progress.stage))
+    dedup(found, out, DedupOptions(table_format="jsonl", workers=1), against=PROFILE, observer=observer)
+    assert stages.count("write") == 1 + (out / "report.html").read_text("utf-8").count("of the words equal</h3>")
+
+
 def test_a_report_of_inputs_that_changed_meanwhile_leaves_their_texts_out(out: Path, tmp_path: Path) -> None:
     source = near_texts(tmp_path / "in", "jsonl")
 

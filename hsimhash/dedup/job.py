@@ -111,7 +111,7 @@ class _Run:
         with output_errors(self.output.new):
             with self._stage("write"):
                 results.write_tables(self.output.new, self.form)
-                distances = results.write_report(self.output.new, self.form)
+                distances = results.write_report(self.output.new, self.form, lambda: self._tell("write"))
             results.write_stats(self.output.new, distances, self._seconds)
         self.output.finish()
         return DedupSummary(outcome.counts, outcome.notices, self._seconds, self.output.path)

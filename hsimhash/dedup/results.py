@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import compress
@@ -81,16 +81,16 @@ class Results:
             grouping.diameter[part],
         )
 
-    def write_report(self, folder: Path, form: Form) -> Sequence[Distance]:
-        """Write the report; return the distances, with the pairs that it shows."""
-        data = self._report_data(folder, f"clusters.{form}")
+    def write_report(self, folder: Path, form: Form, tell: Callable[[], object]) -> Sequence[Distance]:
+        """Write the report; return the distances, with the pairs that it shows. `tell` is called for each of these."""
+        data = self._report_data(folder, f"clusters.{form}", tell)
         with (folder / REPORT).open("x", encoding="utf-8", newline="\n") as file:
             write_report(file, data)
         return data.distances
 
-    def _report_data(self, folder: Path, clusters_file: str) -> ReportData:
+    def _report_data(self, folder: Path, clusters_file: str, tell: Callable[[], object]) -> ReportData:
         outcome = self.outcome
-        with Texts(folder) as texts:
+        with Texts(folder, tell=tell) as texts:
             missing = read_texts(
                 texts,
                 outcome.documents,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,7 +25,10 @@ FIRST_LINE_CHARS = 120
 class Texts:
     """Texts of documents by number; those beyond HELD_BYTES are in a file of `folder`. A context manager."""
 
-    def __init__(self, folder: Path, compared_chars: int = COMPARED_CHARS) -> None:
+    def __init__(
+        self, folder: Path, *, compared_chars: int = COMPARED_CHARS, tell: Callable[[], object] = lambda: None
+    ) -> None:
+        self._tell = tell  # of a pair: long texts take seconds
         self.first_lines: dict[int, str] = {}
         self._file = tempfile.SpooledTemporaryFile[bytes](HELD_BYTES, dir=str(folder))
         self._places: dict[int, tuple[int, int]] = {}
@@ -49,6 +52,7 @@ class Texts:
 
     def pair(self, left: tuple[int, str], right: tuple[int, str], distance: int) -> ShownPair:
         """Return two documents, each a number and an id, with what differs where both texts are at hand."""
+        self._tell()
         pair = left[0], right[0]
         if pair not in self._found and self._places.keys() >= {*pair} and self._chars_left > 0:
             texts = self._text(left[0]), self._text(right[0])

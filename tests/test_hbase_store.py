@@ -570,7 +570,7 @@ def test_a_bulk_load_that_was_killed_anywhere_goes_on_and_counts_right(
 
 def test_a_bulk_load_can_be_stopped_and_goes_on_with_a_run_more(store: HBaseStore, tmp_path: Path) -> None:
     answers: Iterator[bool] = iter([False, True])
-    with store.bulk(tmp_path / "runs") as bulk:
+    with TableLoad(store, tmp_path / "runs", slice_documents=1_000) as bulk:
         bulk.add_run(*rows(*many(0, 3_000)))
         assert bulk.merge(stop=lambda: next(answers)) is None
         assert 0 < store.count() < 3_000

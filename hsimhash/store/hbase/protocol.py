@@ -35,7 +35,7 @@ from hsimhash.rowkey import RECORD_ROWKEY, ROWKEY_BYTES, encode
 from hsimhash.store.hbase.cells import NOW, Register, listing_put, register_key
 from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, RECORD_FAMILY, Change, Gateway, Put, always
 
-BATCH_DOCUMENTS = 2_500  # written together; bounds memory, and how long their rows wait for their registers
+BATCH_DOCUMENTS = 5_000  # written together; bounds memory, and how long their rows wait for their registers
 CHANGES_AT_ONCE = 200  # registers set by one call; bounds how long one takes to which no reply comes
 MOST_DRAWS = 3  # of a timestamp, where others draw one at once; then registers are compared and set
 MOST_LOST = 5  # calls in sequence that set registers without a single reply, each after its time-out

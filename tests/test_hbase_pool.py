@@ -115,5 +115,5 @@ def test_the_addresses_of_a_host_share_the_time_to_connect(monkeypatch: pytest.M
         monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
         address = Address.parse("hbase://both:9090/pages")
         connection = Connection(address.gateways[0], address, None, timeout_s=LIMIT_S)
-        assert ask_on(connection) == THRIFT2.TThriftServerType.TWO
+        assert ask_on(connection, address) == THRIFT2.TThriftServerType.TWO
         connection.close()

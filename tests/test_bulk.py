@@ -15,7 +15,7 @@ from hsimhash import HSimIndex
 from hsimhash.errors import StoreUnavailableError
 from hsimhash.layout import LAYOUT_NAMES, Layout
 from hsimhash.store import Record, Store, create_store
-from hsimhash.store import bulk as bulk_module
+from hsimhash.store.lmdb import merge as merge_module
 
 Documents = list[tuple[str, int]]
 ids = st.sampled_from(["a", "b", "c", "d", "e", "文", "x" * 600, "x" * 601])
@@ -85,8 +85,8 @@ def test_an_interrupted_merge_ends_as_an_undisturbed_one(
 ) -> None:
     folder = tmp_path_factory.mktemp("runs")
     with monkeypatch.context() as small, new_store("4") as plain, new_store("4") as bulk:
-        small.setattr(bulk_module, "COMMIT_DOCUMENTS", 2)
-        small.setattr(bulk_module, "COMMIT_ROWS", 3)
+        small.setattr(merge_module, "COMMIT_DOCUMENTS", 2)
+        small.setattr(merge_module, "COMMIT_ROWS", 3)
         for number, documents in enumerate(before):
             insert(plain, documents, number)
             insert(bulk, documents, number)

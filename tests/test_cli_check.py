@@ -8,7 +8,7 @@ from command_line import DOCUMENTS, lines_of, make_index, run
 
 from hsimhash.layout import Layout
 from hsimhash.store import open_store
-from hsimhash.store.embedded import EmbeddedStore
+from hsimhash.store.lmdb.store import LmdbStore
 
 
 @pytest.fixture
@@ -16,7 +16,7 @@ def damaged(tmp_path: Path) -> str:
     """An index in which two drawer rows of a document are lost."""
     url = make_index(tmp_path)
     with open_store(url) as store:
-        assert isinstance(store, EmbeddedStore)
+        assert isinstance(store, LmdbStore)
         with store.write() as transaction:
             for prefix in Layout.named("10").prefixes(DOCUMENTS["far"])[:2]:
                 packed = DOCUMENTS["far"].to_bytes(8, "big")

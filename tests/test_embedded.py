@@ -28,9 +28,12 @@ from hsimhash.errors import (
     StoreUnavailableError,
 )
 from hsimhash.layout import Layout
-from hsimhash.store import Document, Record, create_store, files, open_store
+from hsimhash.store import Document, Record, create_store, open_store
 from hsimhash.store.base import StopAskedError
-from hsimhash.store.embedded import EmbeddedStore, Rows, digest, document_key, pack
+from hsimhash.store.lmdb import data_file
+from hsimhash.store.lmdb.codec import digest, document_key, pack
+from hsimhash.store.lmdb.rows import Rows
+from hsimhash.store.lmdb.store import LmdbStore
 
 RECORD = Record(Layout.named("10"), {"name": "test-1"})
 
@@ -41,12 +44,12 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def store(path: Path) -> Iterator[EmbeddedStore]:
-    with EmbeddedStore.create(f"lmdb://{path}", path, RECORD) as made:
+def store(path: Path) -> Iterator[LmdbStore]:
+    with LmdbStore.create(f"lmdb://{path}", path, RECORD) as made:
         yield made
 
 
-def put(store: EmbeddedStore, *documents: tuple[str, int]) -> int:
+def put(store: LmdbStore, *documents: tuple[str, int]) -> int:
     values = np.array([value for _, value in documents], np.uint64)
     return store.insert([doc_id.encode() for doc_id, _ in documents], values, np.full(len(values), 7, np.int64))
 
@@ -56,8 +59,8 @@ def in_another_process(code: str, path: Path) -> subprocess.Popen[str]:
     prelude = (
         "import sys, numpy as np\n"
         "from pathlib import Path\n"
-        "from hsimhash.store.embedded import EmbeddedStore\n"
-        f"store = EmbeddedStore('lmdb://x', Path({str(path)!r}))\n"
+        "from hsimhash.store.lmdb.store import LmdbStore\n"
+        f"store = LmdbStore('lmdb://x', Path({str(path)!r}))\n"
     )
     return subprocess.Popen([sys.executable, "-c", prelude + code], stdin=-1, stdout=-1, text=True)
 
@@ -80,7 +83,7 @@ def tell(process: subprocess.Popen[str]) -> None:
     process.stdin.flush()
 
 
-def test_a_second_writer_waits_then_is_told_who_writes(store: EmbeddedStore, path: Path) -> None:
+def test_a_second_writer_waits_then_is_told_who_writes(store: LmdbStore, path: Path) -> None:
     code = "with store.writing():\n    print('held', flush=True); sys.stdin.readline()\nprint('free', flush=True)"
     with in_another_process(code, path) as other:
         assert answer(other) == "held"
@@ -95,19 +98,19 @@ def test_a_second_writer_waits_then_is_told_who_writes(store: EmbeddedStore, pat
         assert put(store, ("a", 1)) == 1
 
 
-def test_a_killed_writer_leaves_no_lock(store: EmbeddedStore, path: Path) -> None:
+def test_a_killed_writer_leaves_no_lock(store: LmdbStore, path: Path) -> None:
     killed_while("with store.writing(): ", path)
     assert put(store, ("a", 1)) == 1
 
 
-def test_what_another_process_wrote_is_seen(store: EmbeddedStore, path: Path) -> None:
+def test_what_another_process_wrote_is_seen(store: LmdbStore, path: Path) -> None:
     code = "store.insert([b'b'], np.array([5], np.uint64), np.array([7]))"
     with in_another_process(code, path) as other:
         assert other.wait() == 0
     assert store.documents([5]) == [[Document("b", 5, 7)]]
 
 
-def test_a_writer_whose_lock_file_is_deleted_stores_nothing_and_says_so(store: EmbeddedStore, path: Path) -> None:
+def test_a_writer_whose_lock_file_is_deleted_stores_nothing_and_says_so(store: LmdbStore, path: Path) -> None:
     def write_without_lock_file() -> None:
         with store.write() as transaction:
             (path / "writer.lock").unlink()
@@ -120,9 +123,7 @@ def test_a_writer_whose_lock_file_is_deleted_stores_nothing_and_says_so(store: E
 
 
 @pytest.mark.parametrize("name", ["data.mdb", "data.mdb-lock"])
-def test_a_writer_whose_index_was_deleted_says_so_and_stores_nothing(
-    store: EmbeddedStore, path: Path, name: str
-) -> None:
+def test_a_writer_whose_index_was_deleted_says_so_and_stores_nothing(store: LmdbStore, path: Path, name: str) -> None:
     put(store, ("a", 1))
     (path / name).unlink()
     assert store.documents([1]) == [[Document("a", 1, 7)]]  # a reader has the file open
@@ -132,7 +133,7 @@ def test_a_writer_whose_index_was_deleted_says_so_and_stores_nothing(
     assert store.lookup([b"b"]) == [None]
 
 
-def test_an_index_whose_lmdb_lock_file_was_deleted_opens_again(store: EmbeddedStore, path: Path) -> None:
+def test_an_index_whose_lmdb_lock_file_was_deleted_opens_again(store: LmdbStore, path: Path) -> None:
     put(store, ("a", 1))
     (path / "data.mdb-lock").unlink()
     store.close()
@@ -156,7 +157,7 @@ def test_a_full_disk_is_a_clear_error_and_loses_nothing(disk: str, request: pyte
     path = (found if isinstance(found, Path) else found("2m")) / "index"
     acknowledged: list[str] = []
 
-    def fill(store: EmbeddedStore) -> None:
+    def fill(store: LmdbStore) -> None:
         for number in range(100):
             documents = [
                 (f"{number} {place}", (number * 300 + place) * 0x9E3779B97F4A7C15 % 2**64) for place in range(300)
@@ -164,7 +165,7 @@ def test_a_full_disk_is_a_clear_error_and_loses_nothing(disk: str, request: pyte
             put(store, *documents)
             acknowledged.extend(doc_id for doc_id, _ in documents)
 
-    with EmbeddedStore.create(f"lmdb://{path}", path, RECORD) as store:
+    with LmdbStore.create(f"lmdb://{path}", path, RECORD) as store:
         with pytest.raises(StoreUnavailableError, match="no space left"):
             fill(store)
         assert acknowledged
@@ -177,7 +178,7 @@ def test_a_full_disk_stops_a_bulk_load_that_goes_on_later(small_disk: Callable[[
     disk = small_disk("6m")
     path, ballast = disk / "index", disk / "ballast"
     values = np.random.default_rng(1).integers(0, 2**64, 8_000, np.uint64)
-    with EmbeddedStore.create(f"lmdb://{path}", path, RECORD) as store:
+    with LmdbStore.create(f"lmdb://{path}", path, RECORD) as store:
         bulk = store.bulk(tmp_path / "runs")
         bulk.add_run(values, [str(number) for number in range(len(values))], 1)
         ballast.write_bytes(b"x" * (4 << 20))
@@ -193,7 +194,7 @@ def test_a_read_only_disk_can_be_read_but_not_written(read_only_disk: tuple[Path
     disk, make_read_only = read_only_disk
     url = f"lmdb://{disk / 'index'}"
     with create_store(url, RECORD) as store:
-        assert isinstance(store, EmbeddedStore)
+        assert isinstance(store, LmdbStore)
         put(store, ("a", 1))
     make_read_only()
     with open_store(url) as store:
@@ -205,7 +206,7 @@ def test_a_read_only_disk_can_be_read_but_not_written(read_only_disk: tuple[Path
         create_store(f"lmdb://{disk / 'other'}", RECORD)
 
 
-def test_compact_shrinks_the_file_and_what_is_opened_later_reads_on(store: EmbeddedStore, path: Path) -> None:
+def test_compact_shrinks_the_file_and_what_is_opened_later_reads_on(store: LmdbStore, path: Path) -> None:
     rng = np.random.default_rng(1)
     for start in range(0, 5_000, 500):
         ids = [str(start + number).encode() for number in range(500)]
@@ -219,7 +220,7 @@ def test_compact_shrinks_the_file_and_what_is_opened_later_reads_on(store: Embed
     assert {file.name for file in path.iterdir()} == {"data.mdb", "data.mdb-lock", "writer.lock"}
 
 
-def test_compact_is_refused_while_others_have_the_index_open_and_names_them(store: EmbeddedStore, path: Path) -> None:
+def test_compact_is_refused_while_others_have_the_index_open_and_names_them(store: LmdbStore, path: Path) -> None:
     put(store, ("a", 1))
     with in_another_process("print('open', flush=True); sys.stdin.readline(); print(store.count())\n", path) as other:
         assert answer(other) == "open"
@@ -235,21 +236,21 @@ def test_compact_is_refused_while_others_have_the_index_open_and_names_them(stor
     assert store.count() == 2
 
 
-def test_what_opens_during_a_compaction_waits_for_it(store: EmbeddedStore, path: Path) -> None:
+def test_what_opens_during_a_compaction_waits_for_it(store: LmdbStore, path: Path) -> None:
     put(store, ("a", 1))
     code = (
-        "from hsimhash.store import files\n"
-        "copy_rows = files.copy_rows\n"
+        "from hsimhash.store.lmdb import data_file\n"
+        "copy_rows = data_file.copy_rows\n"
         "def slow(*arguments):\n"
         "    print('there', flush=True); sys.stdin.readline(); copy_rows(*arguments)\n"
-        "files.copy_rows = slow\n"
+        "data_file.copy_rows = slow\n"
         "store.compact(); print('done', flush=True)\n"
     )
     store.close()
     with in_another_process(code, path) as other:
         assert answer(other) == "there"
         with pytest.raises(StoreBusyError, match=f"process {other.pid} is compacting"):
-            EmbeddedStore(f"lmdb://{path}", path, lock_timeout_s=0)
+            LmdbStore(f"lmdb://{path}", path, lock_timeout_s=0)
         tell(other)
         assert answer(other) == "done"
         with open_store(f"lmdb://{path}") as opened:
@@ -259,7 +260,7 @@ def test_what_opens_during_a_compaction_waits_for_it(store: EmbeddedStore, path:
 @pytest.mark.parametrize("signal_name", ["SIGINT", "SIGKILL"])
 @pytest.mark.parametrize("step", ["os.fsync", "os.unlink", "os.replace"])
 def test_compact_interrupted_after_any_step_loses_nothing_and_the_next_one_cleans_up(
-    store: EmbeddedStore, path: Path, step: str, signal_name: str
+    store: LmdbStore, path: Path, step: str, signal_name: str
 ) -> None:
     put(store, *[(str(number), number << 32) for number in range(500)])
     store.close()
@@ -282,14 +283,14 @@ def test_compact_interrupted_after_any_step_loses_nothing_and_the_next_one_clean
     assert {file.name for file in path.glob("data*")} == {"data.mdb", "data.mdb-lock"}
 
 
-def test_compact_deletes_a_lock_file_whose_data_file_a_kill_had_deleted(store: EmbeddedStore, path: Path) -> None:
+def test_compact_deletes_a_lock_file_whose_data_file_a_kill_had_deleted(store: LmdbStore, path: Path) -> None:
     orphan = path / "data-1-1.mdb-lock"
     orphan.touch()
     store.compact()
     assert not orphan.exists()
 
 
-def test_an_index_with_a_large_bucket_can_be_compacted_and_backed_up(store: EmbeddedStore, path: Path) -> None:
+def test_an_index_with_a_large_bucket_can_be_compacted_and_backed_up(store: LmdbStore, path: Path) -> None:
     put(store, *[(str(number), number) for number in range(2_000)])
     store.close()
     code = "store.compact()\nstore.backup(store.path.parent / 'backup')\nprint('done', flush=True)\n"
@@ -301,7 +302,7 @@ def test_an_index_with_a_large_bucket_can_be_compacted_and_backed_up(store: Embe
         assert copy.check().is_sound
 
 
-def test_a_backup_is_the_index_as_it_was(store: EmbeddedStore, tmp_path: Path) -> None:
+def test_a_backup_is_the_index_as_it_was(store: LmdbStore, tmp_path: Path) -> None:
     put(store, ("a", 1), ("b", 2))
     store.backup(tmp_path / "backup")
     put(store, ("c", 3))
@@ -314,14 +315,14 @@ def test_a_backup_is_the_index_as_it_was(store: EmbeddedStore, tmp_path: Path) -
         store.backup(tmp_path / "backup")
 
 
-def test_two_stores_of_one_process_share_the_index(store: EmbeddedStore, path: Path) -> None:
+def test_two_stores_of_one_process_share_the_index(store: LmdbStore, path: Path) -> None:
     with open_store(f"lmdb://{path}") as second, open_store(f"lmdb://{path.parent}/./index") as third:
         put(store, ("a", 1))
         assert second.count() == third.count() == 1
     assert store.count() == 1
 
 
-def test_forks_while_threads_read_and_write_do_no_harm(store: EmbeddedStore) -> None:
+def test_forks_while_threads_read_and_write_do_no_harm(store: LmdbStore) -> None:
     put(store, *[(str(number), number) for number in range(100)])
     is_over = threading.Event()
 
@@ -353,7 +354,7 @@ def test_forks_while_threads_read_and_write_do_no_harm(store: EmbeddedStore) -> 
     assert store.check().is_sound
 
 
-def test_check_repairs_what_a_damaged_index_lacks(store: EmbeddedStore) -> None:
+def test_check_repairs_what_a_damaged_index_lacks(store: LmdbStore) -> None:
     put(store, ("a", 1), ("b", 2), ("c", 3))
     databases = store.environment.databases
     with store.write() as transaction:
@@ -376,7 +377,7 @@ def test_check_repairs_what_a_damaged_index_lacks(store: EmbeddedStore) -> None:
     assert store.documents([1, 2]) == [[Document("a", 1, 7)], [Document("b", 2, 7)]]
 
 
-def test_check_lists_a_document_again_where_its_register_says(store: EmbeddedStore) -> None:
+def test_check_lists_a_document_again_where_its_register_says(store: LmdbStore) -> None:
     put(store, ("a", 1), ("b", 2))
     databases = store.environment.databases
     with store.write() as transaction:
@@ -389,10 +390,8 @@ def test_check_lists_a_document_again_where_its_register_says(store: EmbeddedSto
     assert (again.documents, again.problems, again.leftovers) == (2, 0, 0)
 
 
-def test_check_finds_a_lost_document_while_others_are_added(
-    store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("hsimhash.store.audit.PAGE_ROWS", 7)
+def test_check_finds_a_lost_document_while_others_are_added(store: LmdbStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hsimhash.store.lmdb.audit.PAGE_ROWS", 7)
     put(store, *[(str(number), number) for number in range(20)])
     with store.write() as transaction:
         transaction.delete(document_key(pack(3), b"3"), db=store.environment.databases["documents"])
@@ -407,21 +406,21 @@ def test_check_finds_a_lost_document_while_others_are_added(
 
 def test_an_index_made_anew_in_the_same_folder_opens_while_an_error_of_the_old_one_is_kept(path: Path) -> None:
     url = f"lmdb://{path}"
-    with EmbeddedStore.create(url, path, RECORD) as old, old.view() as view:
+    with LmdbStore.create(url, path, RECORD) as old, old.view() as view:
         kept = view  # as the traceback of an error keeps it
     shutil.rmtree(path)
     record = Record(Layout.named("4"), {"name": "test-1"})
-    with EmbeddedStore.create(url, path, record) as new:
+    with LmdbStore.create(url, path, record) as new:
         assert new.record == record
     assert kept.databases
 
 
 def test_check_pages_through_one_large_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hsimhash.store.audit.PAGE_ROWS", 7)
-    monkeypatch.setattr("hsimhash.store.audit.DIGESTS_IN_MEMORY", 10)
+    monkeypatch.setattr("hsimhash.store.lmdb.audit.PAGE_ROWS", 7)
+    monkeypatch.setattr("hsimhash.store.lmdb.audit.DIGESTS_IN_MEMORY", 10)
     path = tmp_path / "index"
     record = Record(Layout.named("4"), {"name": "test-1"})
-    with EmbeddedStore.create(f"lmdb://{path}", path, record) as store:
+    with LmdbStore.create(f"lmdb://{path}", path, record) as store:
         put(store, *[(str(number), number) for number in range(50)])
         with store.write() as transaction:
             transaction.put(digest(b"ghost"), pack(1) + pack(1), db=store.environment.databases["register"])
@@ -429,7 +428,7 @@ def test_check_pages_through_one_large_bucket(tmp_path: Path, monkeypatch: pytes
     assert (report.documents, report.drawer_rows, report.problems, report.leftovers) == (51, 200, 1, 0)
 
 
-def test_progress_of_check_ends_at_its_total(store: EmbeddedStore) -> None:
+def test_progress_of_check_ends_at_its_total(store: LmdbStore) -> None:
     put(store, *[(str(number), number) for number in range(50)])
     seen: list[tuple[int, int]] = []
     store.check(progress=lambda done, total: seen.append((done, total)))
@@ -439,7 +438,7 @@ def test_progress_of_check_ends_at_its_total(store: EmbeddedStore) -> None:
 @pytest.mark.parametrize("share", [0.0, 0.02, 0.5, 0.75])
 def test_a_data_file_that_is_cut_off_is_a_clear_error(path: Path, share: float) -> None:
     rng = np.random.default_rng(1)
-    with EmbeddedStore.create(f"lmdb://{path}", path, RECORD) as store:
+    with LmdbStore.create(f"lmdb://{path}", path, RECORD) as store:
         for start in range(0, 3_000, 500):
             ids = [str(start + number).encode() for number in range(500)]
             store.insert(ids, rng.integers(0, 2**64, 500, np.uint64), np.zeros(500, np.int64))
@@ -458,7 +457,7 @@ def zero_pages_with(content: bytes, path: Path) -> None:
     data.write_bytes(b"".join(bytes(len(page)) if content in page else page for page in pages))
 
 
-def test_damage_inside_the_data_file_is_told_with_the_place_and_what_to_do(store: EmbeddedStore, path: Path) -> None:
+def test_damage_inside_the_data_file_is_told_with_the_place_and_what_to_do(store: LmdbStore, path: Path) -> None:
     put(store, *[(str(number), number << 32) for number in range(2_000)])
     store.close()
     zero_pages_with(digest(b"7"), path)
@@ -475,7 +474,7 @@ def test_damage_inside_the_data_file_is_told_with_the_place_and_what_to_do(store
                 attempt()
 
 
-def test_a_write_that_is_cut_short_on_a_disk_with_room_tells_of_damage(store: EmbeddedStore, path: Path) -> None:
+def test_a_write_that_is_cut_short_on_a_disk_with_room_tells_of_damage(store: LmdbStore, path: Path) -> None:
     store.close()
 
     def write() -> None:
@@ -493,7 +492,7 @@ def test_a_write_that_is_cut_short_on_a_disk_with_room_tells_of_damage(store: Em
         assert put(whole, ("7", 1)) == 1
 
 
-def test_damage_between_sound_pages_is_told_where_all_rows_are_walked(store: EmbeddedStore, path: Path) -> None:
+def test_damage_between_sound_pages_is_told_where_all_rows_are_walked(store: LmdbStore, path: Path) -> None:
     put(store, *[(f"{number:04}", number << 32) for number in range(3_000)])
     store.close()
     zero_pages_with(b"1500", path)
@@ -509,7 +508,7 @@ def test_damage_between_sound_pages_is_told_where_all_rows_are_walked(store: Emb
         assert [answer(other) for _ in range(3)] == ["True"] * 3
 
 
-def test_a_row_that_cannot_be_is_told_with_its_place_and_what_to_do(store: EmbeddedStore, path: Path) -> None:
+def test_a_row_that_cannot_be_is_told_with_its_place_and_what_to_do(store: LmdbStore, path: Path) -> None:
     put(store, ("a", 1))
     with store.write() as transaction:
         transaction.put(digest(b"a"), b"short", db=store.environment.databases["register"])
@@ -529,7 +528,7 @@ def as_0_1_0_made_it(path: Path) -> Path:
     return data
 
 
-def test_an_index_of_the_first_release_opens_and_a_compaction_ends_its_link(store: EmbeddedStore, path: Path) -> None:
+def test_an_index_of_the_first_release_opens_and_a_compaction_ends_its_link(store: LmdbStore, path: Path) -> None:
     put(store, *[(str(number), number << 32) for number in range(1_000)])
     store.close()
     data = as_0_1_0_made_it(path)
@@ -541,7 +540,7 @@ def test_an_index_of_the_first_release_opens_and_a_compaction_ends_its_link(stor
         assert {file.name for file in path.glob("data*")} == {"data.mdb", "data.mdb-lock"}
 
 
-def test_a_lost_link_is_told_and_no_new_index_is_made_over_the_old_one(store: EmbeddedStore, path: Path) -> None:
+def test_a_lost_link_is_told_and_no_new_index_is_made_over_the_old_one(store: LmdbStore, path: Path) -> None:
     put(store, *[(str(number), number << 32) for number in range(1_000)])
     store.close()
     data = as_0_1_0_made_it(path)
@@ -554,14 +553,14 @@ def test_a_lost_link_is_told_and_no_new_index_is_made_over_the_old_one(store: Em
         assert again.count() == 1_000
 
 
-def test_another_index_in_the_same_place_is_refused(store: EmbeddedStore, path: Path) -> None:
+def test_another_index_in_the_same_place_is_refused(store: LmdbStore, path: Path) -> None:
     put(store, ("a", 1))
     shutil.rmtree(path)
     other = Record(Layout.named("4"), {"name": "test-1"})
-    code = f"EmbeddedStore.create('lmdb://x', Path({str(path)!r}), Record(Layout.named('4'), {{'name': 'test-1'}}))"
+    code = f"LmdbStore.create('lmdb://x', Path({str(path)!r}), Record(Layout.named('4'), {{'name': 'test-1'}}))"
     prelude = (
         "from pathlib import Path\nfrom hsimhash.layout import Layout\n"
-        "from hsimhash.store.embedded import EmbeddedStore\nfrom hsimhash.store.base import Record\n"
+        "from hsimhash.store.lmdb.store import LmdbStore\nfrom hsimhash.store.base import Record\n"
     )
     subprocess.run([sys.executable, "-c", prelude + code], check=True)
     assert len(store.scan(RECORD.layout.prefixes(1))) == 10  # of the old one, as it was
@@ -587,24 +586,24 @@ def test_a_store_opened_by_a_relative_path_stays_where_it_is(tmp_path: Path, mon
         assert other.count() == 0
 
 
-def test_opening_while_others_compact_never_fails(store: EmbeddedStore, path: Path) -> None:
+def test_opening_while_others_compact_never_fails(store: LmdbStore, path: Path) -> None:
     put(store, ("a", 1))
     store.close()
     code = (
         "for _ in range(150):\n"
-        "    with EmbeddedStore('lmdb://x', store.path) as other:\n"
+        "    with LmdbStore('lmdb://x', store.path) as other:\n"
         "        assert other.count() == 1\n"
-        "    store.close(); store = EmbeddedStore('lmdb://x', store.path)\n"
+        "    store.close(); store = LmdbStore('lmdb://x', store.path)\n"
     )
-    with in_another_process(code, path) as other, EmbeddedStore(f"lmdb://{path}", path) as mine:
+    with in_another_process(code, path) as other, LmdbStore(f"lmdb://{path}", path) as mine:
         while other.poll() is None:
             with contextlib.suppress(StoreBusyError):
                 mine.compact()
         assert other.returncode == 0
 
 
-def test_check_with_repair_beside_a_writer_harms_nothing(store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hsimhash.store.audit.PAGE_ROWS", 50)
+def test_check_with_repair_beside_a_writer_harms_nothing(store: LmdbStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hsimhash.store.lmdb.audit.PAGE_ROWS", 50)
     put(store, *[(str(number), number << 30) for number in range(400)])
     is_over = threading.Event()
 
@@ -637,7 +636,7 @@ def test_a_whole_id_and_a_cut_one_never_share_a_key() -> None:
     assert max(map(len, keys)) == 511
 
 
-def test_a_killed_reader_does_not_make_the_file_grow_for_ever(store: EmbeddedStore, path: Path) -> None:
+def test_a_killed_reader_does_not_make_the_file_grow_for_ever(store: LmdbStore, path: Path) -> None:
     killed_while("view = store.view().__enter__()\n", path)
     for number in range(300):
         put(store, ("a", number))
@@ -645,7 +644,7 @@ def test_a_killed_reader_does_not_make_the_file_grow_for_ever(store: EmbeddedSto
 
 
 def test_close_from_many_threads_releases_once(path: Path) -> None:
-    EmbeddedStore.create(f"lmdb://{path}", path, RECORD).close()
+    LmdbStore.create(f"lmdb://{path}", path, RECORD).close()
     with open_store(f"lmdb://{path}") as kept:
         for _ in range(50):
             closing = open_store(f"lmdb://{path}")
@@ -654,7 +653,7 @@ def test_close_from_many_threads_releases_once(path: Path) -> None:
         assert kept.count() == 0
 
 
-def test_a_view_sees_one_state_while_a_document_moves(store: EmbeddedStore) -> None:
+def test_a_view_sees_one_state_while_a_document_moves(store: LmdbStore) -> None:
     put(store, ("doc", 1))
     with store.view() as view:
         assert len(view.scan(RECORD.layout.prefixes(0)))
@@ -664,7 +663,7 @@ def test_a_view_sees_one_state_while_a_document_moves(store: EmbeddedStore) -> N
 
 
 @pytest.mark.parametrize("limit", [None, 59_000])
-def test_a_query_ends_within_its_time_and_says_how_far_it_came(store: EmbeddedStore, limit: int | None) -> None:
+def test_a_query_ends_within_its_time_and_says_how_far_it_came(store: LmdbStore, limit: int | None) -> None:
     put(store, *[(f"{number:05}", 1) for number in range(60_000)])
     with (
         store.view(timeout_s=0.001) as view,
@@ -675,7 +674,7 @@ def test_a_query_ends_within_its_time_and_says_how_far_it_came(store: EmbeddedSt
         assert len(view.documents([1], 10)[0]) == 10
 
 
-def test_an_exception_that_is_kept_keeps_no_lock(store: EmbeddedStore, path: Path) -> None:
+def test_an_exception_that_is_kept_keeps_no_lock(store: LmdbStore, path: Path) -> None:
     def interrupted(documents: object) -> None:
         raise KeyboardInterrupt
 
@@ -691,7 +690,7 @@ def test_an_exception_that_is_kept_keeps_no_lock(store: EmbeddedStore, path: Pat
     assert len(kept) == 2
 
 
-def test_the_wait_for_another_writer_ends_when_asked(store: EmbeddedStore, tmp_path: Path, path: Path) -> None:
+def test_the_wait_for_another_writer_ends_when_asked(store: LmdbStore, tmp_path: Path, path: Path) -> None:
     with in_another_process("with store.writing(): print('held', flush=True); sys.stdin.readline()", path) as other:
         assert answer(other) == "held"
         bulk = store.bulk(tmp_path / "runs")
@@ -703,7 +702,7 @@ def test_the_wait_for_another_writer_ends_when_asked(store: EmbeddedStore, tmp_p
     assert bulk.merge() == 1
 
 
-def test_a_backup_or_compaction_touches_no_file_of_others(store: EmbeddedStore, path: Path, tmp_path: Path) -> None:
+def test_a_backup_or_compaction_touches_no_file_of_others(store: LmdbStore, path: Path, tmp_path: Path) -> None:
     put(store, *[(str(number), number << 32) for number in range(2_000)])
     mine = path / "data-before-upgrade.mdb"
     mine.write_text("mine")
@@ -718,7 +717,7 @@ def test_a_backup_or_compaction_touches_no_file_of_others(store: EmbeddedStore, 
     with open_store(f"lmdb://{path}") as damaged, pytest.raises(CorruptionError):
         damaged.backup(target)
     assert list(target.iterdir()) == []
-    files.drop_index(path, lock_timeout_s=1)
+    data_file.drop_index(path, lock_timeout_s=1)
     assert [file.name for file in path.iterdir()] == [mine.name]
 
 
@@ -737,7 +736,7 @@ def test_a_read_only_mount_is_read_while_nobody_writes_and_says_so_when_somebody
     read_only_view: tuple[Path, Path],
 ) -> None:
     folder, mounted = read_only_view
-    with EmbeddedStore.create(f"lmdb://{folder / 'index'}", folder / "index", RECORD) as store:
+    with LmdbStore.create(f"lmdb://{folder / 'index'}", folder / "index", RECORD) as store:
         put(store, ("a", 1))
         code = (
             "from hsimhash.errors import StoreUnavailableError\n"
@@ -759,7 +758,7 @@ def test_a_read_only_mount_is_read_while_nobody_writes_and_says_so_when_somebody
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
-def test_a_reader_without_the_right_is_told_which_file_it_needs(store: EmbeddedStore, path: Path) -> None:
+def test_a_reader_without_the_right_is_told_which_file_it_needs(store: LmdbStore, path: Path) -> None:
     put(store, ("a", 1))
     store.close()
     reading, writing = os.pipe()
@@ -778,10 +777,10 @@ def test_a_reader_without_the_right_is_told_which_file_it_needs(store: EmbeddedS
     assert os.read(reading, 4) == b"told"
 
 
-def test_a_fork_beside_a_compaction_leaves_a_child_that_can_open_the_index(store: EmbeddedStore, path: Path) -> None:
+def test_a_fork_beside_a_compaction_leaves_a_child_that_can_open_the_index(store: LmdbStore, path: Path) -> None:
     put(store, ("a", 1))
     store.close()
-    being_copied = files.open_lmdb(path / "data.mdb", is_read_only=True, has_lock=False)
+    being_copied = data_file.open_lmdb(path / "data.mdb", is_read_only=True, has_lock=False)
 
     def read() -> None:
         with open_store(f"lmdb://{path}") as own:
@@ -794,9 +793,7 @@ def test_a_fork_beside_a_compaction_leaves_a_child_that_can_open_the_index(store
         being_copied.close()
 
 
-def test_a_child_keeps_its_parents_file_though_that_has_the_descriptor_of_a_lock(
-    store: EmbeddedStore, path: Path
-) -> None:
+def test_a_child_keeps_its_parents_file_though_that_has_the_descriptor_of_a_lock(store: LmdbStore, path: Path) -> None:
     put(store, ("a", 1))
     store.close()
     shutil.rmtree(path)
@@ -815,15 +812,15 @@ def test_a_child_keeps_its_parents_file_though_that_has_the_descriptor_of_a_lock
             file.close()
 
 
-def test_a_killed_backup_is_no_index(store: EmbeddedStore, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_backup_is_no_index(store: LmdbStore, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(store, *[(str(number), number << 40) for number in range(3_000)])
-    target, copy_rows = path.parent / "backup", files.copy_rows
+    target, copy_rows = path.parent / "backup", data_file.copy_rows
 
     def copy_and_die(*arguments: object) -> None:
         copy_rows(*arguments)  # type: ignore[arg-type]
         os._exit(0)
 
-    monkeypatch.setattr(files, "copy_rows", copy_and_die)
+    monkeypatch.setattr(data_file, "copy_rows", copy_and_die)
     with forked(lambda: store.backup(target)):
         pass
     assert list(target.iterdir())

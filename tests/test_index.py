@@ -26,7 +26,7 @@ from hsimhash import (
 )
 from hsimhash.index import ADD_BATCH
 from hsimhash.layout import LAYOUT_NAMES
-from hsimhash.store.embedded import EmbeddedStore
+from hsimhash.store.lmdb.store import LmdbStore
 
 _numbers = itertools.count()
 
@@ -203,7 +203,7 @@ def test_an_unknown_format_version_is_refused(tmp_path: Path) -> None:
     url = f"lmdb://{tmp_path / 'index'}"
     with HSimIndex.create(url) as index:
         store = index.store
-        assert isinstance(store, EmbeddedStore)
+        assert isinstance(store, LmdbStore)
         with store.write() as transaction:
             transaction.put(b"format", b'{"version": 2, "rows": "tall"}', db=store.environment.databases["record"])
     with pytest.raises(FormatVersionError, match="'version': 2"):

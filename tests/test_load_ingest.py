@@ -31,9 +31,9 @@ from hsimhash.load.folder import FolderLock
 from hsimhash.load.intake import Gathering, Intake
 from hsimhash.load.job import Counts
 from hsimhash.store import Document, Record
-from hsimhash.store import bulk as bulk_module
 from hsimhash.store.hbase import bulk as hbase_bulk_module
 from hsimhash.store.hbase.store import HBaseStore
+from hsimhash.store.lmdb import merge as merge_module
 from hsimhash.store.memory import MemoryStore
 from tests.hbase_model import Cluster, ModelGateway
 
@@ -60,8 +60,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "DECIDED_AT_ONCE", 3)
     for name in ("BULK_BLOCK_BYTES", "DECIDED_BLOCK_BYTES"):
         monkeypatch.setattr(module, name, 60)
-    monkeypatch.setattr(bulk_module, "COMMIT_DOCUMENTS", 3)
-    monkeypatch.setattr(bulk_module, "COMMIT_ROWS", 8)
+    monkeypatch.setattr(merge_module, "COMMIT_DOCUMENTS", 3)
+    monkeypatch.setattr(merge_module, "COMMIT_ROWS", 8)
     monkeypatch.setattr(hbase_bulk_module, "BATCH_DOCUMENTS", 3)
 
 

@@ -86,7 +86,7 @@ def _is_index(admin: Admin, address: Address) -> bool:
 
 def _drop_folder(settings: Settings, is_confirmed: bool) -> bool:
     from hsimhash.store import folder_of
-    from hsimhash.store.files import drop_index, refuse_no_index
+    from hsimhash.store.lmdb.data_file import drop_index, refuse_no_index
 
     folder = folder_of(settings.store)
     refuse_no_index(folder)

@@ -25,8 +25,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from hsimhash.errors import HsimhashError, StoreBusyError
-from hsimhash.store.damage import remedy
-from hsimhash.store.files import make_folder, sync_file, sync_folder
+from hsimhash.files import make_folder, remedy, sync_file, sync_folder
 from hsimhash.store.locks import HeldLock, holder_of, take_lock
 
 STATS, REPORT = "stats.json", "report.html"

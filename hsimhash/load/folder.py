@@ -10,8 +10,7 @@ from io import FileIO
 from pathlib import Path
 
 from hsimhash.errors import CorruptionError, StoreBusyError, StoreUnavailableError
-from hsimhash.store.damage import remedy
-from hsimhash.store.files import sync_folder
+from hsimhash.files import remedy, sync_folder
 from hsimhash.store.locks import HeldLock, holder_of, take_lock
 
 

@@ -39,11 +39,11 @@ from itertools import islice
 from pathlib import Path
 
 from hsimhash.errors import CorruptionError, HsimhashError
+from hsimhash.files import make_folder
 from hsimhash.load.batch import Position
 from hsimhash.load.decisions import Decision
 from hsimhash.load.folder import FolderLock, Listing, job_errors, verify_size, write_json
 from hsimhash.store import Store
-from hsimhash.store.files import make_folder
 
 VERSION = 1  # on disk: never reuse
 LISTS = ("rejects", "short", "decisions", "tags")

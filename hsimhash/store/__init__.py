@@ -6,7 +6,6 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from hsimhash.store import files
 from hsimhash.store.base import (
     DEADLINE_S,
     LOCK_TIMEOUT_S,
@@ -19,9 +18,10 @@ from hsimhash.store.base import (
     Store,
     check_documents,
 )
-from hsimhash.store.embedded import EmbeddedStore
 from hsimhash.store.hbase.address import DEFAULT_PORTS as HBASE_SCHEMES
 from hsimhash.store.hbase.address import Address, Options
+from hsimhash.store.lmdb import data_file
+from hsimhash.store.lmdb.store import LmdbStore
 from hsimhash.store.memory import MemoryStore
 
 __all__ = [
@@ -60,7 +60,7 @@ def folder_of(url: str) -> Path:
 
 def is_own_file(url: str, path: Path) -> bool:
     """Whether a path leads to a file that the index itself is made of."""
-    return url.startswith("lmdb://") and files.is_own(folder_of(url), path)
+    return url.startswith("lmdb://") and data_file.is_own(folder_of(url), path)
 
 
 def is_hbase(url: str) -> bool:
@@ -83,7 +83,7 @@ def create_store(url: str, record: Record, *, lock_timeout_s: float = LOCK_TIMEO
     """Make an empty index at `url`; `IndexExistsError` where there is one, `ValueError` for no URL of a store."""
     scheme, _ = _split(url)
     if scheme == "lmdb":
-        return EmbeddedStore.create(url, folder_of(url), record, lock_timeout_s=lock_timeout_s)
+        return LmdbStore.create(url, folder_of(url), record, lock_timeout_s=lock_timeout_s)
     if scheme in HBASE_SCHEMES:
         from hsimhash.store.hbase.opening import create_hbase_store
 
@@ -106,7 +106,7 @@ def open_store(
     if exclusive and scheme not in HBASE_SCHEMES:
         raise ValueError(f"exclusive writing is for HBase, and {url} is not on it; leave it out")
     if scheme == "lmdb":
-        return EmbeddedStore(url, folder_of(url), lock_timeout_s=lock_timeout_s)
+        return LmdbStore(url, folder_of(url), lock_timeout_s=lock_timeout_s)
     if scheme in HBASE_SCHEMES:
         from hsimhash.store.hbase.opening import open_hbase_store
 

@@ -13,8 +13,8 @@ from typing import Literal
 
 from hsimhash.errors import HsimhashError
 from hsimhash.store.base import Record, Store
-from hsimhash.store.embedded import EmbeddedStore
-from hsimhash.store.files import DATA
+from hsimhash.store.lmdb.data_file import DATA
+from hsimhash.store.lmdb.store import LmdbStore
 from hsimhash.store.locks import WRITER_LOCK, writer_of
 
 QUERY = 0x5851F42D4C957F2D  # any one; most likely nothing is near it
@@ -67,16 +67,16 @@ def median_ms(call: Callable[[], object]) -> float:
 def embedded_checks(url: str, folder: Path) -> Iterator[Check]:
     """Look at an embedded index: its folder, record, locks and disk."""
     try:
-        store = EmbeddedStore(url, folder)
+        store = LmdbStore(url, folder)
     except HsimhashError as error:
         yield Check.failed("index", error)
         return
     with store:
-        yield _check_folder(store.path)
+        yield _check_folder(store.session.path)
         yield check_record(store.record)
         yield check_read(store)
-        yield _check_writer(store.path)
-        yield _check_disk(store.path, int(str(store.describe()["file_bytes"])))
+        yield _check_writer(store.session.path)
+        yield _check_disk(store.session.path, int(str(store.describe()["file_bytes"])))
 
 
 def _check_folder(folder: Path) -> Check:

@@ -23,12 +23,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hsimhash.errors import CorruptionError, StoreUnavailableError
+from hsimhash.files import make_folder, remedy, sync_folder
 from hsimhash.layout import Drawer
 from hsimhash.rowkey import FINGERPRINT_BYTES, PREFIX_BYTES, ROWKEY_BYTES, fingerprint_bytes
 from hsimhash.store.base import check_documents, last_occurrences
-from hsimhash.store.damage import remedy
-from hsimhash.store.embedded import digest, document_key, document_value, key_part
-from hsimhash.store.files import make_folder, sync_folder
+from hsimhash.store.lmdb.codec import digest, document_key, document_value, key_part
 
 REGISTER = np.dtype([("high", ">u8"), ("low", ">u8"), ("fingerprint", ">u8"), ("first_seen", ">i8")])
 

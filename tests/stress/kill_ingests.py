@@ -15,7 +15,7 @@ import numpy as np
 
 from hsimhash import HSimIndex
 from hsimhash.load.job import Counts
-from hsimhash.store.embedded import EmbeddedStore
+from hsimhash.store.lmdb.store import LmdbStore
 from tests.stress.killing import LATEST_S, Tally, check, contents, crowded, delay, stray_files, url_in, victim
 from tests.stress.victims import Documents
 
@@ -257,7 +257,7 @@ def phase_of(trial: Path) -> str:
 
 def merge_stage(trial: Path) -> str | None:
     """Return the stage that a merge has committed to last."""
-    with EmbeddedStore(url_in(trial), trial / "index") as store, store.view() as view:
+    with LmdbStore(url_in(trial), trial / "index") as store, store.view() as view:
         for key, value in view.transaction.cursor(view.databases["record"]):
             if key.startswith(b"load:"):
                 return str(json.loads(value)["stage"])

@@ -19,7 +19,7 @@ import numpy as np
 
 READY = b"ready\n"
 SMALL = {
-    "hsimhash.store.bulk": {"COMMIT_DOCUMENTS": 200, "COMMIT_ROWS": 1_000},
+    "hsimhash.store.lmdb.merge": {"COMMIT_DOCUMENTS": 200, "COMMIT_ROWS": 1_000},
     "hsimhash.load.ingest": {
         "RUN_DOCUMENTS": 300,
         "DECIDED_AT_ONCE": 80,

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hsimhash.files import sync_folder
 from hsimhash.store.base import Mark, Progress
-from hsimhash.store.files import sync_folder
 from hsimhash.store.hbase.protocol import BATCH_DOCUMENTS, Wanted
 from hsimhash.store.runs import RunFolder, run_errors, write_array
 

@@ -21,9 +21,10 @@ import lmdb
 from lmdb import _envid
 
 from hsimhash.errors import CorruptionError, IndexNotFoundError, StoreBusyError, StoreUnavailableError
-from hsimhash.store import files
+from hsimhash.files import copy_owner
 from hsimhash.store.base import RECORD_PARTS, check_format
-from hsimhash.store.damage import damaged, lmdb_errors
+from hsimhash.store.lmdb import data_file
+from hsimhash.store.lmdb.damage import damaged, lmdb_errors
 from hsimhash.store.locks import LOCK_POLL_S, HeldLock, lock_data, users_of
 
 READER_CHECK_WRITES = 64  # write transactions between two looks for readers that were killed
@@ -47,19 +48,19 @@ class Environment:
         self.lock = lock
         self.is_over = False  # closed, or left behind by a fork
         self.users: weakref.WeakSet[object] = weakref.WeakSet()
-        data = Path(os.path.realpath(path / files.DATA))
+        data = Path(os.path.realpath(path / data_file.DATA))
         if data.stat().st_size == 0:
             raise damaged(path, f"{data.name} is empty")
         self.is_read_only = not os.access(data, os.W_OK)
         # LMDB needs none where nobody can write through this mount; others may, through another.
         self.has_lock_file = not os.statvfs(path).f_flag & os.ST_RDONLY
-        self._lmdb_lock = files.lmdb_lock(data)
+        self._lmdb_lock = data_file.lmdb_lock(data)
         if self.has_lock_file:
             _check_lock_file(path, self._lmdb_lock)
-        self.env = files.open_lmdb(data, is_read_only=self.is_read_only, has_lock=self.has_lock_file)
+        self.env = data_file.open_lmdb(data, is_read_only=self.is_read_only, has_lock=self.has_lock_file)
         try:
             if self.has_lock_file:
-                files.copy_owner(data, self._lmdb_lock)
+                copy_owner(data, self._lmdb_lock)
                 self._lmdb_lock_inode = _inode(self._lmdb_lock)
             self._check_length(data)
             self._writes = 0
@@ -93,7 +94,7 @@ class Environment:
             with self.env.begin(db=self.env.open_db(b"record", create=False)) as transaction:
                 self.record_parts = {name: transaction.get(name) or b"" for name in RECORD_PARTS}
             check_format(self._format(), f"index {self.path}")
-            self.databases = files.open_databases(self.env, create=False)
+            self.databases = data_file.open_databases(self.env, create=False)
             with self.env.begin() as transaction:
                 for database in self.databases.values():
                     transaction.cursor(database).first()  # tells of most files that were cut off
@@ -178,7 +179,7 @@ def acquire(path: Path, user: object, timeout_s: float) -> Environment:
                 environment.users.add(user)
                 return environment
         if time.monotonic() >= deadline:
-            who = ", ".join(map(str, users_of(path / files.DATA))) or "unknown"
+            who = ", ".join(map(str, users_of(path / data_file.DATA))) or "unknown"
             raise StoreBusyError(
                 f"process {who} is compacting index {path}; waited {timeout_s:g} s; wait for it to end, or allow more "
                 f"with --lock-timeout"
@@ -193,9 +194,9 @@ def _is_on(folder: Path) -> Callable[[Environment], bool]:
 def _open(path: Path) -> Environment | None:
     """Open the index in a folder; None while it is being compacted."""
     try:
-        lock = lock_data(path / files.DATA, is_shared=True)
+        lock = lock_data(path / data_file.DATA, is_shared=True)
     except FileNotFoundError as error:
-        files.refuse_lost_link(path)
+        data_file.refuse_lost_link(path)
         raise IndexNotFoundError(
             f"no index at {path}; make one with 'hsimhash create-table --store lmdb://{path}'"
         ) from error

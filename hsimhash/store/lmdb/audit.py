@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING
 
 from hsimhash.rowkey import FINGERPRINT_BYTES, PREFIX_BYTES, SEGMENT_BYTES
 from hsimhash.store.base import CheckReport, Progress
-from hsimhash.store.embedded import EmbeddedStore, Rows, digest, document_key, listed_id, pack, page, unpack_register
-from hsimhash.store.files import verify_pages
+from hsimhash.store.lmdb.codec import digest, document_key, listed_id, pack, unpack_register
+from hsimhash.store.lmdb.data_file import verify_pages
+from hsimhash.store.lmdb.rows import Rows, page
+from hsimhash.store.lmdb.session import Session
 
 if TYPE_CHECKING:
     import lmdb
@@ -33,25 +35,25 @@ _log = logging.getLogger("hsimhash.store")
 
 
 class _Audit:
-    def __init__(self, store: EmbeddedStore, *, repair: bool, progress: Progress | None) -> None:
-        self.store = store
+    def __init__(self, session: Session, *, repair: bool, progress: Progress | None) -> None:
+        self.session = session
         self.is_repair = repair
         self.progress = progress
         self.done = 0
         self.problems = self.leftovers = self.repaired = 0
         self.examples: list[str] = []
         names = ("register", "documents", "drawers")
-        with store.view() as view:
+        with session.view() as view:
             verify_pages(view.transaction, *(view.databases[name] for name in names))
             counts = [view.transaction.stat(view.databases[name])["entries"] for name in names]
         self.registers, self.listings, self.drawer_rows = counts
         self.total = self.listings + self.drawer_rows
 
     def run(self) -> CheckReport:
-        begun = self.store.last_transaction()
+        begun = self.session.last_transaction()
         confirmed = self._check_listings()
         # The counts tell that every register is listed only if nobody wrote meanwhile.
-        if confirmed < self.registers or self.store.last_transaction() != begun:
+        if confirmed < self.registers or self.session.last_transaction() != begun:
             self._check_registers()
         self._check_drawer_rows()
         return CheckReport(
@@ -62,10 +64,10 @@ class _Audit:
     def _transaction(self) -> Iterator[lmdb.Transaction]:
         """Give a transaction: a page is read, and mended, in one."""
         if self.is_repair:
-            with self.store.write() as transaction:
+            with self.session.write() as transaction:
                 yield transaction
         else:
-            with self.store.view() as view:
+            with self.session.view() as view:
                 yield view.transaction
 
     def _problem(self, text: str, *, is_leftover: bool = False) -> bool:
@@ -89,8 +91,8 @@ class _Audit:
         after = b""
         while True:
             with self._transaction() as transaction:
-                found = page(transaction, self.store.environment.databases[name], after, PAGE_ROWS)
-                visit(Rows(self.store, transaction), found)
+                found = page(transaction, self.session.environment.databases[name], after, PAGE_ROWS)
+                visit(self.session.rows(transaction), found)
             if not found:
                 return
             after = found[-1][0]
@@ -178,7 +180,7 @@ class _Audit:
         after: tuple[bytes, bytes] | None = None
         while True:
             with self._transaction() as transaction:
-                rows = Rows(self.store, transaction)
+                rows = self.session.rows(transaction)
                 found = _drawer_page(transaction, rows.drawers, after)
                 for prefix, packed in found:
                     self._check_drawer_row(rows, prefix, packed)
@@ -245,9 +247,9 @@ def _drawer_page(
     return [row for row, _ in zip(cursor.iternext(), range(PAGE_ROWS), strict=False)]
 
 
-def audit(store: EmbeddedStore, *, repair: bool, progress: Progress | None) -> CheckReport:
-    """Compare registers, documents and drawer rows of a store; see the module's text."""
-    report = _Audit(store, repair=repair, progress=progress).run()
+def audit(session: Session, *, repair: bool, progress: Progress | None) -> CheckReport:
+    """Compare registers, documents and drawer rows of an index; see the module's text."""
+    report = _Audit(session, repair=repair, progress=progress).run()
     if report.repaired:
-        _log.info("index %s: %d rows repaired", store.path, report.repaired)
+        _log.info("index %s: %d rows repaired", session.path, report.repaired)
     return report

@@ -30,13 +30,9 @@ from numpy.typing import NDArray
 from hsimhash.layout import Drawer
 from hsimhash.rowkey import FINGERPRINT_BYTES, PREFIX_BYTES
 from hsimhash.store.base import Progress, StopAskedError
-from hsimhash.store.damage import DamagedRowError
-from hsimhash.store.embedded import (
-    DIGEST_BYTES,
-    EmbeddedStore,
-    Rows,
-    unpack_register,
-)
+from hsimhash.store.lmdb.codec import DIGEST_BYTES, unpack_register
+from hsimhash.store.lmdb.damage import DamagedRowError
+from hsimhash.store.lmdb.session import Session
 from hsimhash.store.runs import (
     REGISTER,
     Run,
@@ -62,9 +58,9 @@ _log = logging.getLogger("hsimhash.store")
 class SortedRuns(RunFolder):
     """A bulk load of the embedded store; see `BulkLoad` and the module's text."""
 
-    def __init__(self, store: EmbeddedStore, folder: Path) -> None:
+    def __init__(self, session: Session, folder: Path) -> None:
         super().__init__(folder)
-        self._store = store
+        self._session = session
         with run_errors(folder):
             self._token = self._read_token()
 
@@ -83,19 +79,19 @@ class SortedRuns(RunFolder):
         if not self._runs:
             return 0
         try:
-            with run_errors(self.folder), self._store.writing(stop=stop):
-                return _Merge(self._store, self._runs, self._token, progress, stop).run()
+            with run_errors(self.folder), self._session.writing(stop=stop):
+                return _Merge(self._session, self._runs, self._token, progress, stop).run()
         except StopAskedError:
             return None
 
     def delete(self) -> None:
         """Remove the runs, and before them what the index remembers of their merge."""
         key = _state_key(self._token)
-        with self._store.view() as view:
+        with self._session.view() as view:
             is_remembered = view.transaction.get(key, db=view.databases["record"]) is not None
         if is_remembered:
-            with self._store.write() as transaction:
-                transaction.delete(key, db=self._store.environment.databases["record"])
+            with self._session.write() as transaction:
+                transaction.delete(key, db=self._session.environment.databases["record"])
         super().delete()
 
 
@@ -135,13 +131,13 @@ class _Merge:
 
     def __init__(
         self,
-        store: EmbeddedStore,
+        session: Session,
         runs: list[Run],
         token: str,
         progress: Progress | None,
         stop: Callable[[], bool] | None,
     ) -> None:
-        self.store = store
+        self.session = session
         self.runs = runs
         self.state_key = _state_key(token)
         self.progress = progress
@@ -150,18 +146,18 @@ class _Merge:
         self.added = 0
         self.done = 0
         # Each document is written as a listing, as its drawer rows and as a register.
-        self.total = self.documents * (2 + len(store.record.layout.drawers))
+        self.total = self.documents * (2 + len(session.record.layout.drawers))
 
     def run(self) -> int:
         stored = self._stored()
         if stored is not None and stored.stage == _DONE:
             return stored.added
-        if stored is not None and (stored.data, stored.transaction) == self.store.last_transaction():
+        if stored is not None and (stored.data, stored.transaction) == self.session.last_transaction():
             reached, self.added = stored, stored.added
         else:
             if stored is not None:
                 _log.info(
-                    "index %s: others have written since the merge was interrupted; it starts again", self.store.path
+                    "index %s: others have written since the merge was interrupted; it starts again", self.session.path
                 )
             kept = self._resolve()
             self.added = kept if stored is None else stored.added  # the first count stands: some may be in by now
@@ -178,7 +174,7 @@ class _Merge:
             "registers": self._write_registers,
         }
         first = list(stages).index(reached.stage)
-        self.done = self.documents * (0, 1, 1 + len(self.store.record.layout.drawers))[first]
+        self.done = self.documents * (0, 1, 1 + len(self.session.record.layout.drawers))[first]
         after = reached.after
         for write in list(stages.values())[first:]:
             write(after)
@@ -186,7 +182,7 @@ class _Merge:
 
     def _stored(self) -> _State | None:
         """Return how far an earlier merge of the same runs came."""
-        with self.store.view() as view:
+        with self.session.view() as view:
             stored = view.transaction.get(self.state_key, db=view.databases["record"])
         state = _State.from_json(stored) if stored else None
         return state if state is not None and state.runs == len(self.runs) else None
@@ -194,10 +190,10 @@ class _Merge:
     @contextmanager
     def _commit(self, stage: str, after: bytes) -> Iterator[lmdb.Transaction]:
         """Give a write transaction that also records how far the merge came."""
-        with self.store.write() as transaction:
-            data = self.store.data_file()
+        with self.session.write() as transaction:
+            data = self.session.data_file()
             state = _State(stage, after, self.added, len(self.runs), data, transaction.id())
-            transaction.put(self.state_key, state.to_json(), db=self.store.environment.databases["record"])
+            transaction.put(self.state_key, state.to_json(), db=self.session.environment.databases["record"])
             yield transaction
 
     def _advance(self, count: int, *, is_last: bool = False) -> None:
@@ -240,7 +236,7 @@ class _Merge:
         """Whether each register differs from what the index has."""
         packed = registers.tobytes()
         keys = [packed[at : at + DIGEST_BYTES] for at in range(0, len(packed), REGISTER.itemsize)]
-        with self.store.view() as view:
+        with self.session.view() as view:
             database = view.databases["register"]
             if not view.transaction.stat(database)["entries"]:
                 return np.ones(len(registers), np.bool_)
@@ -258,7 +254,7 @@ class _Merge:
         rows = heapq.merge(*(run.listings(after) for run in self.runs))
         while batch := list(itertools.islice(rows, COMMIT_DOCUMENTS)):
             with self._commit("documents", batch[-1][0]) as transaction:
-                cursor = transaction.cursor(self.store.environment.databases["documents"])
+                cursor = transaction.cursor(self.session.environment.databases["documents"])
                 is_behind = not cursor.last() or cursor.key() < batch[0][0]
                 _all_written(cursor.putmulti(batch, append=is_behind))
             self._advance(len(batch))
@@ -266,7 +262,7 @@ class _Merge:
     # Stage 3.
 
     def _write_drawers(self, after: bytes) -> None:
-        drawers = self.store.record.layout.drawers
+        drawers = self.session.record.layout.drawers
         for run in self.runs:
             write_permuted(run, drawers)
         ranges = self._segment_ranges(drawers)
@@ -279,7 +275,7 @@ class _Merge:
     def _put_drawer_rows(self, transaction: lmdb.Transaction, rows: NDArray[np.uint8]) -> None:
         if not len(rows):
             return
-        cursor = transaction.cursor(self.store.environment.databases["drawers"])
+        cursor = transaction.cursor(self.session.environment.databases["drawers"])
         is_behind = not cursor.last() or cursor.key() < rows[0, :PREFIX_BYTES].tobytes()
         prefixes = np.ascontiguousarray(rows[:, :PREFIX_BYTES]).view(f"V{PREFIX_BYTES}").ravel().tolist()
         values = np.ascontiguousarray(rows[:, PREFIX_BYTES:]).view(f"V{FINGERPRINT_BYTES}").ravel().tolist()
@@ -331,7 +327,7 @@ class _Merge:
     def _put_registers(
         self, transaction: lmdb.Transaction, registers: NDArray[np.void], doc_id_of: Callable[[int], bytes]
     ) -> None:
-        rows = Rows(self.store, transaction)
+        rows = self.session.rows(transaction)
         packed, size = registers.tobytes(), REGISTER.itemsize
         items = [
             (packed[at : at + DIGEST_BYTES], packed[at + DIGEST_BYTES : at + size])

@@ -27,7 +27,8 @@ from pathlib import Path
 import lmdb
 
 from hsimhash.errors import CorruptionError, IndexNotFoundError, StoreUnavailableError
-from hsimhash.store.damage import DamagedRowError, is_full, lmdb_errors, no_space
+from hsimhash.files import copy_owner, make_folder, sync_file, sync_folder
+from hsimhash.store.lmdb.damage import DamagedRowError, is_full, lmdb_errors, no_space
 from hsimhash.store.locks import WRITER_LOCK, wait_for_lock
 
 DATA = "data.mdb"
@@ -200,16 +201,6 @@ def _made_files(folder: Path) -> list[Path]:
     return [path for path in folder.iterdir() if _MADE.fullmatch(path.name)]
 
 
-def copy_owner(of: Path, to: Path) -> None:
-    """Give a file the owner and the mode of another, as far as this user may."""
-    wanted, found = of.stat(), to.stat()
-    with suppress(PermissionError):
-        if (wanted.st_uid, wanted.st_gid) != (found.st_uid, found.st_gid):
-            os.chown(to, wanted.st_uid, wanted.st_gid)
-        if wanted.st_mode != found.st_mode:
-            to.chmod(wanted.st_mode & 0o777)
-
-
 def refuse_no_index(folder: Path) -> None:
     """Raise `IndexNotFoundError` unless a folder has a data file of ours, be that damaged or lost."""
     data = folder / DATA
@@ -246,27 +237,3 @@ def is_own(folder: Path, path: Path) -> bool:
     """Whether a path leads to a file of the index in a folder: its data, or a lock."""
     data = (folder / DATA).resolve()
     return path.resolve() in (data, lmdb_lock(data), (folder / WRITER_LOCK).resolve())
-
-
-def make_folder(path: Path) -> list[Path]:
-    """Make a folder and those that it is in, durably; return those that were not there, the innermost first."""
-    made = [folder for folder in (path, *path.parents) if not folder.exists()]
-    path.mkdir(parents=True, exist_ok=True)
-    for folder in made:
-        sync_folder(folder.parent)
-    return made
-
-
-def sync_file(path: Path) -> None:
-    """Make a file's content durable."""
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-
-
-def sync_folder(path: Path) -> None:
-    """Make the names in a folder durable."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -83,11 +83,6 @@ def read_only(path: Path) -> StoreUnavailableError:
     return StoreUnavailableError(f"index {path} cannot be written: its file system is read-only; mount it writable")
 
 
-def remedy(error: OSError) -> str:
-    """Return what the user can do about a folder in which files could not be written."""
-    return {errno.ENOSPC: "free the disk", errno.EROFS: "mount it writable"}.get(error.errno or 0, "mend the folder")
-
-
 def is_full(path: Path, error: BaseException) -> bool:
     """Whether an error tells that the disk is full: LMDB says input/output error where a write was cut short."""
     if isinstance(error, lmdb.DiskError) or getattr(error, "errno", None) == errno.ENOSPC:

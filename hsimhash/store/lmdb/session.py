@@ -1,0 +1,227 @@
+"""An index that is open: its environment, its views, and the right to write."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+
+import lmdb
+import numpy as np
+from numpy.typing import NDArray
+
+from hsimhash.errors import (
+    LayoutMismatchError,
+    StoreBusyError,
+    StoreClosedError,
+    StoreTimeoutError,
+    StoreUnavailableError,
+)
+from hsimhash.rowkey import FINGERPRINT_BYTES, ROWKEY_BYTES
+from hsimhash.store.base import Document, Reader, Record, up_to
+from hsimhash.store.lmdb import environment as environments
+from hsimhash.store.lmdb.codec import HEAD_BYTES, decode_id, digest, listed_id, pack, unpack_register
+from hsimhash.store.lmdb.damage import DamagedRowError, as_our_error, damaged, lmdb_errors, read_only
+from hsimhash.store.lmdb.data_file import DATA
+from hsimhash.store.lmdb.environment import Environment
+from hsimhash.store.lmdb.rows import Rows
+from hsimhash.store.locks import WRITER_LOCK, held_here, wait_for_lock
+
+_SCANS_AT_ONCE = 10_000  # buckets read, and
+_LISTED_AT_ONCE = 256  # listings read, between two looks at the clock
+
+
+class Session:
+    """The index in folder `path`, open in this process; see `Store`.
+
+    Args:
+        url: `lmdb://…`, for messages.
+        path: the index's folder.
+        lock_timeout_s: how long a write waits for another writer, and opening for a compaction, in seconds.
+    """
+
+    def __init__(self, url: str, path: Path, lock_timeout_s: float) -> None:
+        self.url = url
+        self.lock_timeout_s = lock_timeout_s
+        self._is_closed = False
+        self._environment = environments.acquire(path, self, lock_timeout_s)
+        self.path = self._environment.path  # absolute: the process may change its folder
+        try:
+            self.record = Record.from_parts(self._environment.record_parts)
+        except ValueError as error:
+            self.close()
+            raise damaged(self.path, f"it has no readable record ({error})") from error
+
+    @property
+    def environment(self) -> Environment:
+        """The process's environment for this index, opened again after a fork; `StoreClosedError` after `close`."""
+        environment = self._environment
+        return self._opened_again(environment) if environment.is_over or self._is_closed else environment
+
+    def _opened_again(self, old: Environment) -> Environment:
+        if self._is_closed:
+            raise StoreClosedError(f"{self.url} was closed; open it again")
+        new = environments.acquire(self.path, self, self.lock_timeout_s)
+        if new.record_parts != old.record_parts:
+            environments.release(new, self)
+            raise LayoutMismatchError(f"another index was made at {self.path} since this one was opened; open it again")
+        self._environment = new
+        return new
+
+    def as_our_error(self, error: lmdb.Error | OSError | DamagedRowError, environment: Environment) -> Exception:
+        """Return what to raise for an error of LMDB in this store."""
+        if environment.is_over:
+            return StoreClosedError(f"{self.url} was closed, or compacted, in another thread during this call")
+        return as_our_error(self.path, error)
+
+    def view(self, *, timeout_s: float | None = None) -> LmdbView:
+        return LmdbView(self, timeout_s)
+
+    def writing(self, *, stop: Callable[[], bool] | None = None) -> AbstractContextManager[object]:
+        if self.environment.is_read_only and not self.environment.has_lock_file:
+            raise read_only(self.path)
+        if self.environment.is_read_only:
+            raise StoreUnavailableError(
+                f"index {self.path} cannot be written: this user cannot write {DATA}; give the right to write it"
+            )
+        path = self.path / WRITER_LOCK
+        if held_here(path) is not None:
+            return nullcontext()
+        with lmdb_errors(self.path):
+            return wait_for_lock(path, self.lock_timeout_s, stop)
+
+    def verify_lock(self) -> None:
+        """Raise `StoreBusyError` if the file of the writer's lock was deleted or replaced while this thread writes."""
+        lock = held_here(self.path / WRITER_LOCK)
+        if lock is None or not lock.is_in_place():
+            raise StoreBusyError(
+                f"{self.path / WRITER_LOCK} was deleted while this process was writing, so another may write too; what "
+                f"was not yet acknowledged is not stored: try again, and leave that file alone"
+            )
+
+    @contextmanager
+    def write(self) -> Iterator[lmdb.Transaction]:
+        """Give a write transaction under the writer's lock; durable when the block ends, undone when it raises."""
+        with lmdb_errors(self.path), self.writing(), self.environment.begin_write() as transaction:
+            yield transaction
+            self.verify_lock()
+
+    def rows(self, transaction: lmdb.Transaction) -> Rows:
+        """Return the index's rows in a write transaction."""
+        return Rows(self.record.layout, self.environment.databases, transaction)
+
+    def last_transaction(self) -> tuple[str, int]:
+        """Return what tells the data file from another, and the number of its last committed transaction."""
+        environment = self.environment
+        with lmdb_errors(self.path):
+            return self.data_file(), int(environment.env.info()["last_txnid"])
+
+    def data_file(self) -> str:
+        """Return what tells the data file from the one that a compaction puts in its place."""
+        return str(os.fstat(self.environment.lock.fileno()).st_ino)
+
+    def file_bytes(self) -> int:
+        """Return the size of the data file."""
+        return os.fstat(self.environment.lock.fileno()).st_size
+
+    def close(self) -> None:
+        """Give up the environment; the last session of the process closes it."""
+        self._is_closed = True
+        environments.release(self._environment, self)
+
+
+class LmdbView(Reader):
+    """One state of an index, in a read transaction; see `Store.view`. A class: a generator would cost a query more."""
+
+    __slots__ = ("_deadline", "_environment", "_session", "_timeout_s", "databases", "transaction")
+
+    def __init__(self, session: Session, timeout_s: float | None) -> None:
+        self._session = session
+        self._timeout_s = timeout_s
+        self._deadline = None if timeout_s is None else time.monotonic() + timeout_s
+
+    def __enter__(self) -> LmdbView:
+        self._environment = environment = self._session.environment
+        try:
+            self.transaction = environment.env.begin()
+        except lmdb.Error as error:
+            raise self._session.as_our_error(error, environment) from error
+        self.databases = environment.databases
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        environment = self._environment
+        if not environment.is_over:  # in a forked child it is the parent's
+            was_written = not environment.has_lock_file and self._was_overtaken()
+            self.transaction.abort()
+            if was_written:
+                raise StoreUnavailableError(
+                    f"index {environment.path} was written while it was read from a read-only mount, where nobody can "
+                    f"mark what is being read; try again, mount it writable, or read a backup"
+                ) from error
+        if isinstance(error, (lmdb.Error, OSError, DamagedRowError)):
+            raise self._session.as_our_error(error, environment) from error
+
+    def _was_overtaken(self) -> bool:
+        """Whether others have committed since the transaction began."""
+        return int(self.transaction.id()) != int(self._environment.env.info()["last_txnid"])
+
+    def scan(self, prefixes: Sequence[bytes]) -> NDArray[np.uint8]:
+        cursor = self.transaction.cursor(self.databases["drawers"])
+        rows = _rows(cursor, prefixes) if self._deadline is None else b"".join(self._timely_rows(cursor, prefixes))
+        return np.frombuffer(rows, np.uint8).reshape(-1, ROWKEY_BYTES)
+
+    def _timely_rows(self, cursor: lmdb.Cursor, prefixes: Sequence[bytes]) -> Iterator[bytes]:
+        for start in range(0, len(prefixes), _SCANS_AT_ONCE):
+            self._check_time(f"{start:,} of {len(prefixes):,} buckets")
+            yield _rows(cursor, prefixes[start : start + _SCANS_AT_ONCE])
+
+    def documents(self, fingerprints: Sequence[int], limit: int | None = None) -> list[list[Document]]:
+        listing = self.transaction.cursor(self.databases["documents"])
+        return [self._documents_of(listing, fingerprint, limit) for fingerprint in fingerprints]
+
+    def lookup(self, doc_ids: Sequence[bytes]) -> list[Document | None]:
+        return [self.confirmed(doc_id) for doc_id in doc_ids]
+
+    def confirmed(self, doc_id: bytes) -> Document | None:
+        """Return what the register says of a document."""
+        value = self.transaction.get(digest(doc_id), db=self.databases["register"])
+        return Document(decode_id(doc_id), *unpack_register(value)) if value is not None else None
+
+    def _documents_of(self, listing: lmdb.Cursor, fingerprint: int, limit: int | None) -> list[Document]:
+        """Return the confirmed documents of a fingerprint, as far as the limit-th that its register has there."""
+        packed, found, wanted, head = pack(fingerprint), [], limit, b""
+        is_there = listing.set_range(packed)
+        for number in itertools.count():
+            if self._deadline is not None and number % _LISTED_AT_ONCE == 0:
+                self._check_time(f"{number:,} documents of fingerprint {fingerprint:016x}")
+            if not is_there:
+                break
+            key, value = listing.item()
+            # Ids that the key cuts are in order only up to the cut, so those with one beginning are all read.
+            if not key.startswith(packed) or (wanted == 0 and key[:HEAD_BYTES] != head):
+                break
+            document = self.confirmed(listed_id(key, value))
+            if document is not None:
+                found.append(document)
+                if wanted and document.fingerprint == fingerprint:
+                    wanted, head = wanted - 1, key[:HEAD_BYTES]
+            is_there = listing.next()
+        found.sort()
+        return found if limit is None else up_to(found, fingerprint, limit)
+
+    def _check_time(self, reached: str) -> None:
+        if self._deadline is not None and time.monotonic() >= self._deadline:
+            raise StoreTimeoutError(
+                f"index {self._environment.path}: the {self._timeout_s:g} s allowed are over; the query had read "
+                f"{reached}"
+            )
+
+
+def _rows(cursor: lmdb.Cursor, prefixes: Sequence[bytes]) -> bytes:
+    """Return the rowkeys of buckets, one after the other."""
+    rows: bytes = cursor.getmulti(prefixes, dupdata=True, dupfixed_bytes=FINGERPRINT_BYTES, keyfixed=True)
+    return rows

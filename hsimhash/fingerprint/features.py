@@ -1,10 +1,9 @@
-"""Texts → weighted features → fingerprints, a batch at a time, as a profile says."""
+"""Texts → weighted features → fingerprints, a batch at a time, as a recipe says."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,10 +11,8 @@ from numpy.typing import NDArray
 from hsimhash.fingerprint import segment, tokens, weights
 from hsimhash.fingerprint.hashes import murmur64, murmur64_spans
 from hsimhash.fingerprint.normalize import HAN, SEPARATOR, SPACED, UNSPACED, classify, normalize, to_text
+from hsimhash.fingerprint.recipe import Recipe
 from hsimhash.fingerprint.vote import vote, vote_in_order
-
-if TYPE_CHECKING:
-    from hsimhash.fingerprint.profile import Profile
 
 VOTED, EXACT, TOO_SHORT = range(3)
 
@@ -33,30 +30,30 @@ class Features:
     texts: Callable[[], list[str]]
 
 
-def fingerprint_batch(profile: Profile, texts: Sequence[str]) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
+def fingerprint_batch(recipe: Recipe, texts: Sequence[str]) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
     """Return the texts' fingerprints and their kinds, shape (n,) each."""
-    if profile.is_plain:
-        found = _heaviest_words(profile, texts)
+    if recipe.is_plain:
+        found = _heaviest_words(recipe, texts)
         values = vote_in_order(found.doc, found.hashes, found.weights, len(texts))
         count = np.bincount(found.doc, minlength=len(texts))
         return values, np.where(count == 0, TOO_SHORT, VOTED).astype(np.uint8)
     codes = normalize(texts)
     classes = classify(codes)
-    found = _features(profile, codes, classes, len(texts))
+    found = _features(recipe, codes, classes, len(texts))
     values = vote(found.doc, found.hashes, found.weights, len(texts))
     kinds = np.full(len(texts), VOTED, np.uint8)
-    few = np.bincount(found.doc, minlength=len(texts)) < profile.min_features
+    few = np.bincount(found.doc, minlength=len(texts)) < recipe.min_features
     if few.any():
-        values[few], kinds[few] = _exact(np.flatnonzero(few), codes, classes, profile.seed)
+        values[few], kinds[few] = _exact(np.flatnonzero(few), codes, classes, recipe.seed)
     return values, kinds
 
 
-def find_features(profile: Profile, text: str) -> Features:
+def find_features(recipe: Recipe, text: str) -> Features:
     """Return one text's features with the weights that they vote with."""
-    if profile.is_plain:
-        return _heaviest_words(profile, [text])
+    if recipe.is_plain:
+        return _heaviest_words(recipe, [text])
     codes = normalize([text])
-    return _features(profile, codes, classify(codes), 1)
+    return _features(recipe, codes, classify(codes), 1)
 
 
 def _exact(
@@ -73,57 +70,57 @@ def _exact(
     return values, kinds
 
 
-def _features(profile: Profile, codes: NDArray[np.uint32], classes: NDArray[np.uint8], documents: int) -> Features:
-    if profile.tokens == "jieba":
-        found = [_words(profile, to_text(codes))]
+def _features(recipe: Recipe, codes: NDArray[np.uint32], classes: NDArray[np.uint8], documents: int) -> Features:
+    if recipe.tokens == "jieba":
+        found = [_words(recipe, to_text(codes))]
     else:
-        found = _features_by_script(profile, codes, classes)
+        found = _features_by_script(recipe, codes, classes)
     doc = np.concatenate([part.doc for part in found])
     weight = np.concatenate([part.weights for part in found])
     return Features(
         doc,
         np.concatenate([part.hashes for part in found]),
-        weights.capped(doc, weight, profile.cap, documents),
+        weights.capped(doc, weight, recipe.cap, documents),
         lambda: [text for part in found for text in part.texts()],
     )
 
 
-def _features_by_script(profile: Profile, codes: NDArray[np.uint32], classes: NDArray[np.uint8]) -> list[Features]:
-    every_script = profile.tokens == "words"
+def _features_by_script(recipe: Recipe, codes: NDArray[np.uint32], classes: NDArray[np.uint8]) -> list[Features]:
+    every_script = recipe.tokens == "words"
     is_han = not every_script and bool((classes == HAN).any())  # else no dictionary is loaded
-    han = [_words(profile, tokens.han_runs(codes, classes))] if is_han else []
+    han = [_words(recipe, tokens.han_runs(codes, classes))] if is_han else []
     codes, classes = tokens.drop_apostrophes(codes, classes)
-    words = tokens.word_shingles(codes, classes, profile.n, every_script=every_script)
-    found = [*han, _shingles(profile, words, profile.word_unit)]
+    words = tokens.word_shingles(codes, classes, recipe.n, every_script=every_script)
+    found = [*han, _shingles(recipe, words, recipe.word_unit)]
     if not every_script and (classes == UNSPACED).any():
-        found.append(_shingles(profile, tokens.char_shingles(codes, classes, profile.char_n), profile.char_unit))
+        found.append(_shingles(recipe, tokens.char_shingles(codes, classes, recipe.char_n), recipe.char_unit))
     return found
 
 
-def _words(profile: Profile, joined: str) -> Features:
-    known = segment.vocabulary(profile.idf_sha256, profile.seed)
+def _words(recipe: Recipe, joined: str) -> Features:
+    known = segment.vocabulary(recipe.idf_sha256, recipe.seed)
     doc, number, count = weights.fold_numbers(*segment.number_words(joined, known))
     weight = weights.tfidf(count, known.idf[number])
     return Features(doc, known.hashes[number], weight, lambda: [known.words[i] for i in number])
 
 
-def _shingles(profile: Profile, spans: tokens.Spans, unit: int) -> Features:
-    hashes = murmur64_spans(spans.buffer, spans.starts, spans.ends, profile.seed)
+def _shingles(recipe: Recipe, spans: tokens.Spans, unit: int) -> Features:
+    hashes = murmur64_spans(spans.buffer, spans.starts, spans.ends, recipe.seed)
     kept, count = weights.fold_hashes(spans.doc, hashes)
     weight = (count * unit).astype(np.float64)
     return Features(spans.doc[kept], hashes[kept], weight, lambda: [spans.text(i) for i in kept])
 
 
-def _heaviest_words(profile: Profile, texts: Sequence[str]) -> Features:
-    """Return each text's words, order and weights as `jieba.analyse.extract_tags(text, profile.top, True)` does."""
-    known = segment.vocabulary(profile.idf_sha256, profile.seed)
+def _heaviest_words(recipe: Recipe, texts: Sequence[str]) -> Features:
+    """Return each text's words, order and weights as `jieba.analyse.extract_tags(text, recipe.top, True)` does."""
+    known = segment.vocabulary(recipe.idf_sha256, recipe.seed)
     joined = "".join([text.replace(segment.SEPARATOR, " ") + segment.SEPARATOR for text in texts])
     try:
         doc, number = segment.number_words(joined, known)
     except UnicodeEncodeError as error:
         raise ValueError(
-            f"a text holds the lone surrogate U+{ord(joined[error.start]):04X}, and {profile.name} normalises nothing; "
+            f"a text holds the lone surrogate U+{ord(joined[error.start]):04X}, and {recipe.name} normalises nothing; "
             "replace it before"
         ) from error
-    doc, number, weight = weights.heaviest(doc, number, known.idf[number], profile.top, len(texts))
+    doc, number, weight = weights.heaviest(doc, number, known.idf[number], recipe.top, len(texts))
     return Features(doc, known.hashes[number], weight, lambda: [known.words[i] for i in number])

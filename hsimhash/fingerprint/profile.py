@@ -5,11 +5,9 @@ An index is tied to its profile. What a built-in profile gives never changes; be
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
 import operator
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -20,10 +18,8 @@ from hsimhash.errors import ProfileMismatchError, TextTooShortError
 from hsimhash.fingerprint.bits import LIMIT, format_fingerprint
 from hsimhash.fingerprint.features import TOO_SHORT, find_features, fingerprint_batch
 from hsimhash.fingerprint.formats import parse_fingerprint
-from hsimhash.fingerprint.hashes import HASH_NAME, SEED_LIMIT, murmur64
-from hsimhash.fingerprint.idf import IDF_NAME, IDF_SHA256
-from hsimhash.fingerprint.normalize import NORMALIZE_NAME
-from hsimhash.fingerprint.segment import SEGMENTER_NAME
+from hsimhash.fingerprint.hashes import murmur64
+from hsimhash.fingerprint.recipe import FIELDS, Recipe
 from hsimhash.fingerprint.vote import EXACT_LIMIT, vote, vote_in_order
 from hsimhash.fingerprint.weights import SCALE, capped
 
@@ -39,14 +35,6 @@ PROBE_TEXT = (
     "apt-get are words too. Быстрая коричневая лиса прыгает через ленивую собаку. 지문은 문서의 내용을 요약한다. "
     "これはテストのためのひらがなとカタカナです。ภาษาไทยไม่มีช่องว่างระหว่างคำ"
 )
-
-_TOKENS = {"jieba": ("tfidf", "tfidf-float"), "words": ("count",), "script": ("tfidf+count",)}  # and their weights
-_FIXED = {"idf": IDF_NAME, "segmenter": SEGMENTER_NAME, "hash": HASH_NAME, "tie": "zero"}
-_LEAST = {"n": 1, "char_n": 1, "word_unit": 1, "char_unit": 1, "top": 1, "cap": 1, "min_features": 1, "seed": 0}
-_MOST = {"n": 64, "char_n": 64, "word_unit": 1 << 20, "char_unit": 1 << 20, "seed": SEED_LIMIT - 1}
-_OPTIONAL = ("top", "cap")
-_TOP_OF = re.compile(r"jieba-topn-1:top=([1-9][0-9]{0,6})")
-_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,71 +59,20 @@ class Feature:
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class Profile(Recipe):
     """What decides a fingerprint; make your own by `replace(Profile.named("words-1"), name="mine-1", n=3)`.
 
     Args:
-        name: yours for your own; a built-in name stands for that profile only.
-        normalize: "nfkc-casefold-1"; "none" for "tfidf-float".
-        tokens: "jieba": words as jieba cuts them; "words": shingles of words; "script": each script in its own way.
-        weights: "tfidf": rint(tf · idf · 4096) for jieba's words; "count": how often, times the unit, for shingles;
-            "tfidf+count": both, for "script"; "tfidf-float": as `jieba.analyse.extract_tags` returns them.
-        n: words to a shingle.
-        char_n: characters to a shingle, in scripts without spaces.
-        word_unit: what a shingle of words weighs each time it occurs.
-        char_unit: the same for a shingle of characters.
-        top: only so many of the heaviest features vote; for "tfidf-float".
-        cap: no feature weighs more than 1/cap of the document's total; None: no cap.
-        min_features: with fewer, the fingerprint is the hash of the normalised text.
-        idf: the table of inverse document frequencies.
-        idf_sha256: of its content.
-        segmenter: what cuts Chinese words.
-        hash: of a feature's UTF-8.
-        seed: of the hash.
-        tie: "zero": an even vote gives 0.
+        those of `Recipe`.
     """
 
-    name: str
-    normalize: str = NORMALIZE_NAME
-    tokens: str = "script"
-    weights: str = "tfidf+count"
-    n: int = 2
-    char_n: int = 3
-    # So a sentence moves a page alike in any script, character for character: measured at 5 to 95 % Han
-    # (tests/bench/bench_quality.py). In tf · idf a pair of words is worth 14.5, three characters 5.5.
-    word_unit: int = 29 * SCALE // 2
-    char_unit: int = 11 * SCALE // 2
-    top: int | None = None
-    cap: int | None = 16
-    min_features: int = 16
-    idf: str = IDF_NAME
-    idf_sha256: str = IDF_SHA256
-    segmenter: str = SEGMENTER_NAME
-    hash: str = HASH_NAME
-    seed: int = 0
-    tie: str = "zero"
     probe: int | None = field(init=False, default=None, compare=False)  # as recorded in JSON; `verify` compares
 
-    def __post_init__(self) -> None:
-        _check_numbers(self)
-        _check_choices(self)
-        _check_name(self)
-
-    @classmethod
-    def named(cls, name: str) -> Profile:
+    @staticmethod
+    def named(name: str) -> Profile:
         """Return the built-in profile of that name, such as "auto-1" or "jieba-topn-1:top=100"."""
-        top = _TOP_OF.fullmatch(name)
-        if top and int(top[1]) != _BUILT_IN["jieba-topn-1"].top:
-            return dataclasses.replace(_BUILT_IN["jieba-topn-1"], name=name, top=int(top[1]))
-        known = _BUILT_IN.get("jieba-topn-1" if top else name)
-        if known is None:
-            raise ValueError(f"no profile {name!r}; known are {', '.join(_BUILT_IN)}, jieba-topn-1:top=N")
-        return known
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether it fingerprints as jieba's `extract_tags` and a plain loop do."""
-        return self.weights == "tfidf-float"
+        recipe = Recipe.named(name)
+        return Profile(*(getattr(recipe, name) for name in FIELDS))
 
     def fingerprint(self, text: str) -> int:
         """Return a text's fingerprint; `TextTooShortError` when there is nothing to fingerprint."""
@@ -201,7 +138,7 @@ class Profile:
 
     def to_json(self) -> dict[str, object]:
         """Return the profile as what `json.dumps` takes, its probe's fingerprint included."""
-        fields = {name: getattr(self, name) for name in _FIELDS}
+        fields = {name: getattr(self, name) for name in FIELDS}
         expected = _PROBES.get(self.name) if self.probe is None else self.probe
         probe = _probe(self) if expected is None else expected
         return {"version": PROFILE_VERSION, **fields, "probe": format_fingerprint(probe)}
@@ -211,14 +148,11 @@ class Profile:
         """Return the profile that `to_json` wrote; `ValueError` if it is of another version or has other fields."""
         if not isinstance(data, Mapping) or data.get("version") != PROFILE_VERSION:
             raise ValueError(f"not a profile of version {PROFILE_VERSION}: {data!r:.200}")
-        if wrong := sorted(data.keys() ^ {"version", *_FIELDS, "probe"}):
+        if wrong := sorted(data.keys() ^ {"version", *FIELDS, "probe"}):
             raise ValueError(f"a profile of version {PROFILE_VERSION} has not exactly these fields: {', '.join(wrong)}")
-        profile = cls(**{name: data[name] for name in _FIELDS})
+        profile = cls(**{name: data[name] for name in FIELDS})
         object.__setattr__(profile, "probe", parse_fingerprint(str(data["probe"]), format="hex"))
         return profile
-
-
-_FIELDS = tuple(entry.name for entry in dataclasses.fields(Profile) if entry.init)
 
 
 def split_batch(texts: Sequence[str]) -> Iterator[Sequence[str]]:
@@ -254,55 +188,6 @@ def _feature_weight(feature: str | int, weight: float, *, in_steps: bool) -> flo
     return round(weight * SCALE) if in_steps else weight
 
 
-def _check_numbers(profile: Profile) -> None:
-    for name, least in _LEAST.items():
-        value = getattr(profile, name)
-        if value is None and name in _OPTIONAL:
-            continue
-        if type(value) is not int or not least <= value <= _MOST.get(name, EXACT_LIMIT):
-            raise ValueError(f"profile {profile.name!r}: {name} is a number from {least} on, not {value!r}")
-
-
-def _check_choices(profile: Profile) -> None:
-    for name, only in _FIXED.items():
-        if getattr(profile, name) != only:
-            raise ValueError(f"profile {profile.name!r}: {name} can only be {only!r}, not {getattr(profile, name)!r}")
-    if profile.weights not in _TOKENS.get(profile.tokens, ()):
-        known = "; ".join(f"{tokens} with {' or '.join(weights)}" for tokens, weights in _TOKENS.items())
-        wrong = f"tokens {profile.tokens!r} with weights {profile.weights!r}"
-        raise ValueError(f"profile {profile.name!r}: there are no {wrong}; there are {known}")
-    if profile.normalize != ("none" if profile.is_plain else NORMALIZE_NAME):
-        raise ValueError(f"profile {profile.name!r}: normalize is 'none' for tfidf-float, else {NORMALIZE_NAME!r}")
-    if profile.is_plain and (profile.cap is not None or profile.min_features != 1):
-        raise ValueError(f"profile {profile.name!r}: tfidf-float goes with cap=None and min_features=1")
-    if profile.top is not None and not profile.is_plain:
-        raise ValueError(f"profile {profile.name!r}: top goes with tfidf-float only")
-
-
-def _check_name(profile: Profile) -> None:
-    top = _TOP_OF.fullmatch(profile.name)
-    base = _BUILT_IN.get("jieba-topn-1" if top else profile.name)
-    if base is None:
-        if not _NAME.fullmatch(profile.name):
-            raise ValueError(f"a profile's name is up to 64 of a-z, 0-9, '.', '_' and '-', not {profile.name!r}")
-        return
-    fixed = {name: getattr(base, name) for name in _FIELDS if name != "name"}
-    if top:
-        fixed["top"] = int(top[1])
-    if any(getattr(profile, name) != value for name, value in fixed.items()):
-        raise ValueError(f"the name {profile.name!r} stands for the built-in profile; give yours another")
-
-
-_BUILT_IN: dict[str, Profile] = {}
-_BUILT_IN |= {
-    profile.name: profile
-    for profile in (
-        Profile("auto-1"),
-        Profile("zh-1", tokens="jieba", weights="tfidf"),
-        Profile("words-1", tokens="words", weights="count"),
-        Profile("jieba-topn-1", "none", "jieba", "tfidf-float", top=20, cap=None, min_features=1),
-    )
-}
 # Pinned for ever: what the built-in profiles give for PROBE_TEXT.
 _PROBES = {
     "auto-1": 0xA9A3669B168E67C0,

@@ -1,0 +1,142 @@
+"""What a profile is made of: its fields, which values they may have, and the built-in ones."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, fields, replace
+
+from hsimhash.fingerprint.hashes import HASH_NAME, SEED_LIMIT
+from hsimhash.fingerprint.idf import IDF_NAME, IDF_SHA256
+from hsimhash.fingerprint.normalize import NORMALIZE_NAME
+from hsimhash.fingerprint.segment import SEGMENTER_NAME
+from hsimhash.fingerprint.vote import EXACT_LIMIT
+from hsimhash.fingerprint.weights import SCALE
+
+_TOKENS = {"jieba": ("tfidf", "tfidf-float"), "words": ("count",), "script": ("tfidf+count",)}  # and their weights
+_FIXED = {"idf": IDF_NAME, "segmenter": SEGMENTER_NAME, "hash": HASH_NAME, "tie": "zero"}
+_LEAST = {"n": 1, "char_n": 1, "word_unit": 1, "char_unit": 1, "top": 1, "cap": 1, "min_features": 1, "seed": 0}
+_MOST = {"n": 64, "char_n": 64, "word_unit": 1 << 20, "char_unit": 1 << 20, "seed": SEED_LIMIT - 1}
+_OPTIONAL = ("top", "cap")
+_TOP_OF = re.compile(r"jieba-topn-1:top=([1-9][0-9]{0,6})")
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """The fields of a profile.
+
+    Args:
+        name: yours for your own; a built-in name stands for that profile only.
+        normalize: "nfkc-casefold-1"; "none" for "tfidf-float".
+        tokens: "jieba": words as jieba cuts them; "words": shingles of words; "script": each script in its own way.
+        weights: "tfidf": rint(tf · idf · 4096) for jieba's words; "count": how often, times the unit, for shingles;
+            "tfidf+count": both, for "script"; "tfidf-float": as `jieba.analyse.extract_tags` returns them.
+        n: words to a shingle.
+        char_n: characters to a shingle, in scripts without spaces.
+        word_unit: what a shingle of words weighs each time it occurs.
+        char_unit: the same for a shingle of characters.
+        top: only so many of the heaviest features vote; for "tfidf-float".
+        cap: no feature weighs more than 1/cap of the document's total; None: no cap.
+        min_features: with fewer, the fingerprint is the hash of the normalised text.
+        idf: the table of inverse document frequencies.
+        idf_sha256: of its content.
+        segmenter: what cuts Chinese words.
+        hash: of a feature's UTF-8.
+        seed: of the hash.
+        tie: "zero": an even vote gives 0.
+    """
+
+    name: str
+    normalize: str = NORMALIZE_NAME
+    tokens: str = "script"
+    weights: str = "tfidf+count"
+    n: int = 2
+    char_n: int = 3
+    # So a sentence moves a page alike in any script, character for character: measured at 5 to 95 % Han
+    # (tests/bench/bench_quality.py). In tf · idf a pair of words is worth 14.5, three characters 5.5.
+    word_unit: int = 29 * SCALE // 2
+    char_unit: int = 11 * SCALE // 2
+    top: int | None = None
+    cap: int | None = 16
+    min_features: int = 16
+    idf: str = IDF_NAME
+    idf_sha256: str = IDF_SHA256
+    segmenter: str = SEGMENTER_NAME
+    hash: str = HASH_NAME
+    seed: int = 0
+    tie: str = "zero"
+
+    def __post_init__(self) -> None:
+        _check_numbers(self)
+        _check_choices(self)
+        _check_name(self)
+
+    @staticmethod
+    def named(name: str) -> Recipe:
+        """Return the built-in recipe of that name, such as "auto-1" or "jieba-topn-1:top=100"."""
+        top = _TOP_OF.fullmatch(name)
+        if top and int(top[1]) != _BUILT_IN["jieba-topn-1"].top:
+            return replace(_BUILT_IN["jieba-topn-1"], name=name, top=int(top[1]))
+        known = _BUILT_IN.get("jieba-topn-1" if top else name)
+        if known is None:
+            raise ValueError(f"no profile {name!r}; known are {', '.join(_BUILT_IN)}, jieba-topn-1:top=N")
+        return known
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it fingerprints as jieba's `extract_tags` and a plain loop do."""
+        return self.weights == "tfidf-float"
+
+
+FIELDS = tuple(entry.name for entry in fields(Recipe))
+
+
+def _check_numbers(recipe: Recipe) -> None:
+    for name, least in _LEAST.items():
+        value = getattr(recipe, name)
+        if value is None and name in _OPTIONAL:
+            continue
+        if type(value) is not int or not least <= value <= _MOST.get(name, EXACT_LIMIT):
+            raise ValueError(f"profile {recipe.name!r}: {name} is a number from {least} on, not {value!r}")
+
+
+def _check_choices(recipe: Recipe) -> None:
+    for name, only in _FIXED.items():
+        if getattr(recipe, name) != only:
+            raise ValueError(f"profile {recipe.name!r}: {name} can only be {only!r}, not {getattr(recipe, name)!r}")
+    if recipe.weights not in _TOKENS.get(recipe.tokens, ()):
+        known = "; ".join(f"{tokens} with {' or '.join(weights)}" for tokens, weights in _TOKENS.items())
+        wrong = f"tokens {recipe.tokens!r} with weights {recipe.weights!r}"
+        raise ValueError(f"profile {recipe.name!r}: there are no {wrong}; there are {known}")
+    if recipe.normalize != ("none" if recipe.is_plain else NORMALIZE_NAME):
+        raise ValueError(f"profile {recipe.name!r}: normalize is 'none' for tfidf-float, else {NORMALIZE_NAME!r}")
+    if recipe.is_plain and (recipe.cap is not None or recipe.min_features != 1):
+        raise ValueError(f"profile {recipe.name!r}: tfidf-float goes with cap=None and min_features=1")
+    if recipe.top is not None and not recipe.is_plain:
+        raise ValueError(f"profile {recipe.name!r}: top goes with tfidf-float only")
+
+
+def _check_name(recipe: Recipe) -> None:
+    top = _TOP_OF.fullmatch(recipe.name)
+    base = _BUILT_IN.get("jieba-topn-1" if top else recipe.name)
+    if base is None:
+        if not _NAME.fullmatch(recipe.name):
+            raise ValueError(f"a profile's name is up to 64 of a-z, 0-9, '.', '_' and '-', not {recipe.name!r}")
+        return
+    fixed = {name: getattr(base, name) for name in FIELDS if name != "name"}
+    if top:
+        fixed["top"] = int(top[1])
+    if any(getattr(recipe, name) != value for name, value in fixed.items()):
+        raise ValueError(f"the name {recipe.name!r} stands for the built-in profile; give yours another")
+
+
+_BUILT_IN: dict[str, Recipe] = {}
+_BUILT_IN |= {
+    recipe.name: recipe
+    for recipe in (
+        Recipe("auto-1"),
+        Recipe("zh-1", tokens="jieba", weights="tfidf"),
+        Recipe("words-1", tokens="words", weights="count"),
+        Recipe("jieba-topn-1", "none", "jieba", "tfidf-float", top=20, cap=None, min_features=1),
+    )
+}

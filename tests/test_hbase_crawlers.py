@@ -64,7 +64,7 @@ def opened(*gateways: StandIn, options: str = "") -> Thrift2Gateway:
 
 
 def pool_of(gateway: Thrift2Gateway) -> Pool:
-    return gateway._pool
+    return gateway._caller.pool
 
 
 def await_that(is_so: Callable[[], bool]) -> None:

@@ -19,7 +19,7 @@ from hsimhash.store.hbase.address import Address
 from hsimhash.store.hbase.connect import ask_on
 from hsimhash.store.hbase.connection import Call, Connection
 from hsimhash.store.hbase.idl import THRIFT2
-from hsimhash.store.hbase.lanes import UNKNOWN, one_call
+from hsimhash.store.hbase.lanes import UNKNOWN, Caller, one_call
 from hsimhash.store.hbase.pool import Pool
 from tests.gateway_stand_in import stand_in
 from tests.processes import forked
@@ -31,34 +31,34 @@ ASK = one_call(Call(THRIFT2.THBaseService, "getThriftServerType", ()))
 
 
 @pytest.fixture
-def pool() -> Iterator[Pool]:
+def caller() -> Iterator[Caller]:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         url = f"hbase://127.0.0.1:{port}/pages?timeout={LIMIT_S}s&deadline={LIMIT_S}s"
         pool = Pool(Address.parse(url), lambda connection: None)
-        yield pool
+        yield Caller(pool)
         pool.close()
 
 
-def waited_s(pool: Pool) -> float:
+def waited_s(caller: Caller) -> float:
     """Return how long a call waits for its reply."""
     with pytest.raises(StoreUnavailableError) as refused:
-        pool.run([ASK], width=1)
+        caller.run([ASK], width=1)
     told = re.search(r"deadline of 3 s.*127\.0\.0\.1.*no reply within ([\d.]+) s", str(refused.value))
     assert told, refused.value
     return float(told[1])
 
 
-def test_one_deadline_counts_over_several_runs(pool: Pool) -> None:
-    with pool.one_deadline():
-        assert pool.run([ASK], width=1, once=True) == [UNKNOWN]
-        assert waited_s(pool) == LEAST_S
+def test_one_deadline_counts_over_several_runs(caller: Caller) -> None:
+    with caller.one_deadline():
+        assert caller.run([ASK], width=1, once=True) == [UNKNOWN]
+        assert waited_s(caller) == LEAST_S
 
 
-def test_after_the_block_a_run_has_a_deadline_of_its_own(pool: Pool) -> None:
-    with pool.one_deadline():
-        assert pool.run([ASK], width=1, once=True) == [UNKNOWN]
-    assert waited_s(pool) > LEAST_S
+def test_after_the_block_a_run_has_a_deadline_of_its_own(caller: Caller) -> None:
+    with caller.one_deadline():
+        assert caller.run([ASK], width=1, once=True) == [UNKNOWN]
+    assert waited_s(caller) > LEAST_S
 
 
 class _InterruptedError(Exception):
@@ -78,17 +78,18 @@ def _interrupt_calls(url: str) -> None:
             raise _InterruptedError
 
     rng, pool = random.Random(5), Pool(Address.parse(url), lambda _: None)
+    caller = Caller(pool)
     signal.signal(signal.SIGALRM, interrupt)
     while interrupted < INTERRUPTIONS:
         try:
             is_armed = True
             signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-5, 4e-3))
-            with pool.one_deadline(), pool.ending(60):
-                pool.run([ASK] * 2 * CONNECTIONS, width=CONNECTIONS)
+            with caller.one_deadline(), caller.ending(60):
+                caller.run([ASK] * 2 * CONNECTIONS, width=CONNECTIONS)
             is_armed = False
         except _InterruptedError:
             interrupted += 1
-    assert (pool.patience.silent_s, pool.patience.end_s) == (None, math.inf)
+    assert (caller.patience.silent_s, caller.patience.end_s) == (None, math.inf)
     assert not pool.is_wanted
     gc.collect()
     taken = [pool.take(LIMIT_S, wait=True) for _ in range(CONNECTIONS)]

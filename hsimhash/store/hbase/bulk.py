@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
@@ -24,8 +24,13 @@ from hsimhash.store.base import Mark, Progress
 from hsimhash.store.hbase.protocol import BATCH_DOCUMENTS, Wanted
 from hsimhash.store.runs import RunFolder, run_errors, write_array
 
-if TYPE_CHECKING:
-    from hsimhash.store.hbase.store import HBaseStore
+
+class Target(Protocol):
+    """What a bulk load needs of the store."""
+
+    def insert_announced(self, wanted: Wanted, announce: Callable[[int], None]) -> int: ...
+    def set_mark(self, mark: Mark) -> None: ...
+    def marked(self, token: str) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +52,7 @@ def _tell_nobody(done: int, total: int) -> None:
 class TableLoad(RunFolder):
     """A bulk load of an HBase store, in slices of about `slice_documents`; see `BulkLoad` and the module's text."""
 
-    def __init__(self, store: HBaseStore, folder: Path, *, slice_documents: int | None = None) -> None:
+    def __init__(self, store: Target, folder: Path, *, slice_documents: int | None = None) -> None:
         super().__init__(folder)
         self._store = store
         self._slice_documents = slice_documents or BATCH_DOCUMENTS

@@ -11,6 +11,7 @@ from hsimhash.store.hbase.connection import Connection, tls_context
 from hsimhash.store.hbase.diagnosis import explain
 from hsimhash.store.hbase.gateway import Gateway
 from hsimhash.store.hbase.idl import THRIFT2
+from hsimhash.store.hbase.lanes import Caller
 from hsimhash.store.hbase.pool import Pool
 from hsimhash.store.hbase.thrift1 import Thrift1Gateway
 from hsimhash.store.hbase.thrift2 import Thrift2Gateway
@@ -45,12 +46,13 @@ def open_gateway(address: Address, *, deadline_s: float = DEADLINE_S) -> Gateway
             raise StoreUnavailableError(f"it speaks Thrift{found} where the first one spoke Thrift{spoken[0]}")
         spoken[:] = [found]
 
-    pool = Pool(address, check, deadline_s=deadline_s)
+    pool = Pool(address, check)
     errors = pool.reach()
     if errors:
         complaints = (explain(endpoint, address, error) for endpoint, error in errors.items())
         raise StoreUnavailableError(f"no HBase gateway for {address}: {'; '.join(complaints)}")
-    return Thrift2Gateway(pool) if spoken[0] == TWO else Thrift1Gateway(pool)
+    caller = Caller(pool, deadline_s=deadline_s)
+    return Thrift2Gateway(caller) if spoken[0] == TWO else Thrift1Gateway(caller)
 
 
 def first_gateway(address: Address) -> tuple[Endpoint, int]:

@@ -12,27 +12,28 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from tenacity import RetryCallState
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_random_exponential
 from thriftpy2.thrift import TApplicationException
 from thriftpy2.transport import TTransportException
 
 from hsimhash.errors import HsimhashError, StoreTimeoutError, StoreUnavailableError
+from hsimhash.store.base import DEADLINE_S
 from hsimhash.store.hbase.connection import Call, Connection, is_reply
 from hsimhash.store.hbase.diagnosis import reason
 from hsimhash.store.hbase.failures import TransientError, failure
-
-if TYPE_CHECKING:
-    from hsimhash.store.hbase.pool import Pool
+from hsimhash.store.hbase.pool import Pool
 
 Steps = Generator[Call, Any, Any]
 Task = Callable[[], Steps]
 
 UNKNOWN = None  # the result of a task that was sent once and whose reply did not come
 
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.05, 2.0
 _LEAST_TIMEOUT_S = 0.1
 _MISSING = object()
 
@@ -66,6 +67,64 @@ class Patience(threading.local):
     end_s: float = math.inf
 
 
+class Caller:
+    """Runs tasks on a pool's connections, each call within its deadline.
+
+    Args:
+        pool: of the connections; closed with it.
+        deadline_s: how long a call is tried without an answer, unless the address says.
+    """
+
+    def __init__(self, pool: Pool, *, deadline_s: float = DEADLINE_S) -> None:
+        self.pool = pool
+        self.deadline_s = pool.address.options.deadline_s or deadline_s
+        self.patience = Patience()
+
+    @contextmanager
+    def one_deadline(self) -> Iterator[None]:
+        """Let the deadlines of what this thread runs within count from the last reply to any of it, or from now."""
+        outer_s = self.patience.silent_s
+        try:
+            self.patience.silent_s = 0.0
+            yield
+        finally:
+            self.patience.silent_s = outer_s
+
+    @contextmanager
+    def ending(self, timeout_s: float | None) -> Iterator[None]:
+        """Let all that this thread runs within end after so long, with `StoreTimeoutError`; None: no such end."""
+        outer_s = self.patience.end_s
+        try:
+            if timeout_s is not None:
+                self.patience.end_s = min(outer_s, time.monotonic() + timeout_s)
+            yield
+        finally:
+            self.patience.end_s = outer_s
+
+    def run(self, tasks: Sequence[Task], *, width: int, depth: int = 1, once: bool = False) -> list[Any]:
+        """Return the tasks' results; see `_Run`.
+
+        Raises:
+            StoreUnavailableError: for the whole deadline no call was answered; see `one_deadline`.
+            StoreTimeoutError: see `ending`.
+        """
+        run = _Run(self, tasks, width=width, depth=depth, once=once)
+        retrying = Retrying(
+            retry=retry_if_exception_type(TransientError),
+            stop=run.is_over,
+            wait=wait_random_exponential(_FIRST_WAIT_S, _LONGEST_WAIT_S),
+            reraise=True,
+        )
+        try:
+            retrying(run.go)
+        except TransientError as error:
+            raise run.error(error) from error
+        finally:
+            if self.patience.silent_s is not None:
+                self.patience.silent_s = run.silent_s
+        return run.results
+
+
 class _Begun(NamedTuple):
     """A task under way: its place among all, and its generator."""
 
@@ -81,27 +140,28 @@ class _Lane:
         self.begun: deque[_Begun] = deque()
 
 
-class Run:
+class _Run:
     """Tasks under way; `go` is called until it no longer raises `TransientError`.
 
     Args:
-        pool: gives the connections.
+        caller: gives the connections, and the time.
         tasks: whose `results` are wanted.
         width: on at most so many connections.
         depth: at most so many tasks on a connection at once, where there are more tasks than connections.
         once: a task whose call was sent is never begun again; without a reply its result is `UNKNOWN`.
     """
 
-    def __init__(self, pool: Pool, tasks: Sequence[Task], *, width: int, depth: int, once: bool) -> None:
+    def __init__(self, caller: Caller, tasks: Sequence[Task], *, width: int, depth: int, once: bool) -> None:
         self.results: list[Any] = [_MISSING] * len(tasks)
-        self._pool = pool
+        self._caller = caller
+        self._pool = pool = caller.pool
         self._tasks = tasks
         self._width = width
         self._depth = min(depth, max(1, -(-len(tasks) // width))) if not pool.address.is_http else 1
         self._once = once
         self._timeout_most_s = pool.address.options.timeout_s
-        self._allowed_end_s = pool.patience.end_s
-        self._heard_s = time.monotonic() - (pool.patience.silent_s or 0.0)
+        self._allowed_end_s = caller.patience.end_s
+        self._heard_s = time.monotonic() - (caller.patience.silent_s or 0.0)
         self._has_met_internal_error = False
 
     @property
@@ -111,7 +171,7 @@ class Run:
 
     @property
     def _end_s(self) -> float:
-        return min(self._heard_s + self._pool.deadline_s, self._allowed_end_s)
+        return min(self._heard_s + self._caller.deadline_s, self._allowed_end_s)
 
     def is_over(self, state: RetryCallState) -> bool:
         """Whether the time would be over before the next try; a deadline counts from the last reply."""
@@ -119,10 +179,10 @@ class Run:
 
     def error(self, last: TransientError) -> StoreUnavailableError:
         """Return what to raise when it is over."""
-        if self._allowed_end_s < self._heard_s + self._pool.deadline_s:
+        if self._allowed_end_s < self._heard_s + self._caller.deadline_s:
             return StoreTimeoutError(f"the allowed time ended; last: {last}")
         return StoreUnavailableError(
-            f"no answer from HBase within the deadline of {self._pool.deadline_s:g} s: {last}; 'hsimhash doctor' "
+            f"no answer from HBase within the deadline of {self._caller.deadline_s:g} s: {last}; 'hsimhash doctor' "
             f"tells more"
         )
 

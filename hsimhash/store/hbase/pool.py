@@ -14,28 +14,22 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import Any
 from weakref import WeakSet
 
-from tenacity import Retrying, retry_if_exception_type, wait_random_exponential
-
 from hsimhash.errors import StoreClosedError
-from hsimhash.store.base import DEADLINE_S
 from hsimhash.store.hbase.address import Address, Endpoint
 from hsimhash.store.hbase.choice import Choice, Living
 from hsimhash.store.hbase.connection import Connection, tls_context
 from hsimhash.store.hbase.diagnosis import reason
 from hsimhash.store.hbase.failures import TransientError
-from hsimhash.store.hbase.lanes import Patience, Run, Task
 
 CONNECT_S = 1.0  # to connect, where another gateway works
 
 Check = Callable[[Connection], None]  # raises where a gateway is not what it should be
 
-_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.05, 2.0
 _LEAST_CONNECT_S = 0.1
 _LOOK_S, _LOOK_ASIDE_S = 1.0, 0.05  # between two looks of who waits; where connections are kept aside
 
@@ -53,13 +47,10 @@ class Pool:
     Args:
         address: of the gateways.
         check: is given every first connection to a gateway, and the first after it failed.
-        deadline_s: how long a call is tried without an answer, unless the address says.
     """
 
-    def __init__(self, address: Address, check: Check, *, deadline_s: float = DEADLINE_S) -> None:
+    def __init__(self, address: Address, check: Check) -> None:
         self.address = address
-        self.deadline_s = address.options.deadline_s or deadline_s
-        self.patience = Patience()
         self._check = check
         self._context = tls_context(address)
         self._is_closed = False
@@ -73,54 +64,6 @@ class Pool:
         self._choice = Choice(self.address.gateways)
         self._idle: list[Connection] = []
         self._checked: set[Endpoint] = set()
-
-    # How long what a thread asks may take.
-
-    @contextmanager
-    def one_deadline(self) -> Iterator[None]:
-        """Let the deadlines of what this thread runs within count from the last reply to any of it, or from now."""
-        outer_s = self.patience.silent_s
-        try:
-            self.patience.silent_s = 0.0
-            yield
-        finally:
-            self.patience.silent_s = outer_s
-
-    @contextmanager
-    def ending(self, timeout_s: float | None) -> Iterator[None]:
-        """Let all that this thread runs within end after so long, with `StoreTimeoutError`; None: no such end."""
-        outer_s = self.patience.end_s
-        try:
-            if timeout_s is not None:
-                self.patience.end_s = min(outer_s, time.monotonic() + timeout_s)
-            yield
-        finally:
-            self.patience.end_s = outer_s
-
-    def run(self, tasks: Sequence[Task], *, width: int, depth: int = 1, once: bool = False) -> list[Any]:
-        """Return the tasks' results; see `Run`.
-
-        Raises:
-            StoreUnavailableError: for the whole deadline no call was answered; see `one_deadline`.
-            StoreTimeoutError: see `ending`.
-        """
-        run = Run(self, tasks, width=width, depth=depth, once=once)
-        retrying = Retrying(
-            retry=retry_if_exception_type(TransientError),
-            stop=run.is_over,
-            wait=wait_random_exponential(_FIRST_WAIT_S, _LONGEST_WAIT_S),
-            reraise=True,
-        )
-        try:
-            retrying(run.go)
-        except TransientError as error:
-            raise run.error(error) from error
-        finally:
-            if self.patience.silent_s is not None:
-                self.patience.silent_s = run.silent_s
-        return run.results
-
-    # Connections.
 
     def reach(self) -> dict[Endpoint, Exception]:
         """Connect to one of the gateways, each tried once; return nothing, or what was wrong with each."""

@@ -38,6 +38,7 @@ from hsimhash.store.base import (
     mark_key,
     up_to,
 )
+from hsimhash.store.hbase.bulk import TableLoad
 from hsimhash.store.hbase.cells import NOW, Register, is_listing, record_from, register_key
 from hsimhash.store.hbase.collect import Audit, count_documents, pages, server_time
 from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, RECORD_FAMILY, Cell, Change, Gateway, Put
@@ -263,8 +264,6 @@ class HBaseStore(Store):
         return {"regions": len(regions), "servers": len({region.server for region in regions} - {""})}
 
     def bulk(self, folder: Path) -> BulkLoad:
-        from hsimhash.store.hbase.bulk import TableLoad
-
         return TableLoad(self, folder)
 
     def close(self) -> None:

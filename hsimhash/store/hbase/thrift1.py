@@ -26,8 +26,7 @@ from hsimhash.store.hbase.connection import Call
 from hsimhash.store.hbase.filters import columns_after, first_columns, merged
 from hsimhash.store.hbase.gateway import DRAWER_FAMILY, Cell, Change, Deletion, Gateway, Put, Region, always
 from hsimhash.store.hbase.idl import THRIFT2
-from hsimhash.store.hbase.lanes import Steps, Task, one_call, while_timely
-from hsimhash.store.hbase.pool import Pool
+from hsimhash.store.hbase.lanes import Caller, Steps, Task, one_call, while_timely
 
 HBASE: ModuleType = import_module("Hbase_thrift")
 
@@ -41,20 +40,20 @@ _NO_ATTRIBUTES: dict[bytes, bytes] = {}
 class Thrift1Gateway(Gateway):
     """`Gateway` on Thrift1."""
 
-    def __init__(self, pool: Pool) -> None:
-        self._pool = pool
-        self._table = pool.address.full_table
-        self._width = pool.address.options.connections
+    def __init__(self, caller: Caller) -> None:
+        self._caller = caller
+        self._table = caller.pool.address.full_table
+        self._width = caller.pool.address.options.connections
 
     def one_deadline(self) -> AbstractContextManager[None]:
-        return self._pool.one_deadline()
+        return self._caller.one_deadline()
 
     def ending(self, timeout_s: float | None) -> AbstractContextManager[None]:
-        return self._pool.ending(timeout_s)
+        return self._caller.ending(timeout_s)
 
     def scan(self, ranges: Sequence[tuple[bytes, bytes]]) -> NDArray[np.uint8]:
         scans = [_RowScan(self._table, start, stop) for start, stop in merged(ranges)]
-        self._pool.run([scan.steps for scan in scans], width=self._width, depth=_LANE_SCANS)
+        self._caller.run([scan.steps for scan in scans], width=self._width, depth=_LANE_SCANS)
         joined = b"".join([page for scan in scans for page in scan.pages])
         return np.frombuffer(joined, np.uint8).reshape(-1, ROWKEY_BYTES)
 
@@ -65,15 +64,15 @@ class Thrift1Gateway(Gateway):
         scan = HBASE.TScan(
             startRow=start, stopRow=stop, columns=[family], caching=page, filterString=first_columns(columns)
         )
-        results = self._pool.run([partial(self._pages, scan, limit, page)], width=1)[0]
+        results = self._caller.run([partial(self._pages, scan, limit, page)], width=1)[0]
         return list(map(_cells, results))
 
     def cells(self, row: bytes, family: bytes, *, after: bytes | None = None, limit: int) -> list[Cell]:
-        found: list[Cell] = self._pool.run([self._first_cells(row, family, after, limit)], width=1)[0]
+        found: list[Cell] = self._caller.run([self._first_cells(row, family, after, limit)], width=1)[0]
         return found
 
     def cells_of(self, rows: Sequence[bytes], family: bytes, *, limit: int) -> list[list[Cell]]:
-        return self._pool.run([self._first_cells(row, family, None, limit) for row in rows], width=self._width)
+        return self._caller.run([self._first_cells(row, family, None, limit) for row in rows], width=self._width)
 
     def _first_cells(self, row: bytes, family: bytes, after: bytes | None, limit: int) -> Task:
         page = min(limit, CALL_ROWS)
@@ -116,7 +115,7 @@ class Thrift1Gateway(Gateway):
         batches = [keys[part] for part in slices(len(keys), _GET_ROWS)]
         tasks = [self._get(batch, family) for batch in batches]
         found: list[Cell | None] = []
-        for batch, results in zip(batches, self._pool.run(tasks, width=self._width), strict=True):
+        for batch, results in zip(batches, self._caller.run(tasks, width=self._width), strict=True):
             cells = {(cell.row, cell.qualifier): cell for result in results for cell in _cells(result)}
             found += map(cells.get, batch)
         return found
@@ -135,7 +134,7 @@ class Thrift1Gateway(Gateway):
             for timestamp, group in by_time.items()
             for batch in put_batches(group)
         ]
-        self._pool.run(tasks, width=_WRITERS)
+        self._caller.run(tasks, width=_WRITERS)
 
     def _put(self, batch: Sequence[Put], timestamp: int | None) -> Steps:
         rows = [HBASE.BatchMutation(row=put.row, mutations=[_mutation(put)]) for put in batch]
@@ -146,7 +145,7 @@ class Thrift1Gateway(Gateway):
 
     def change(self, changes: Sequence[Change], *, is_timely: Callable[[], bool] = always) -> list[bool | None]:
         tasks = [while_timely(self._change(change), is_timely) for change in changes]
-        return self._pool.run(tasks, width=self._width, once=True)
+        return self._caller.run(tasks, width=self._width, once=True)
 
     def _change(self, change: Change) -> Task:
         row, family, qualifier, expected, value = change
@@ -165,13 +164,13 @@ class Thrift1Gateway(Gateway):
             for timestamp, rows in by_time.items()
             for part in slices(len(rows), CALL_ROWS)
         ]
-        self._pool.run(tasks, width=_WRITERS)
+        self._caller.run(tasks, width=_WRITERS)
 
     def regions(self) -> list[Region]:
-        return regions_of(self._pool.run([self._task("getTableRegions", self._table)], width=1)[0])
+        return regions_of(self._caller.run([self._task("getTableRegions", self._table)], width=1)[0])
 
     def close(self) -> None:
-        self._pool.close()
+        self._caller.pool.close()
 
     def _call(self, method: str, *arguments: object) -> Call:
         return Call(HBASE.Hbase, method, arguments)

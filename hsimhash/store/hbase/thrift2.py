@@ -33,8 +33,7 @@ from hsimhash.store.hbase.failures import RefusedError
 from hsimhash.store.hbase.filters import columns_after, first_columns, merged, row_ranges
 from hsimhash.store.hbase.gateway import DRAWER_FAMILY, Cell, Change, Deletion, Gateway, Put, Region, always
 from hsimhash.store.hbase.idl import THRIFT2
-from hsimhash.store.hbase.lanes import Steps, Task, one_call, while_timely
-from hsimhash.store.hbase.pool import Pool
+from hsimhash.store.hbase.lanes import Caller, Steps, Task, one_call, while_timely
 from hsimhash.store.hbase.wire import in_order, put_arguments, put_bytes, row_puts, scan_arguments, struct_bytes
 
 SINGLE_SCANS = 40  # so many ranges are scanned one by one; measured: beyond, one filter for each region is faster
@@ -61,20 +60,20 @@ class _FiltersIgnoredError(RefusedError):
 class Thrift2Gateway(Gateway):
     """`Gateway` on Thrift2."""
 
-    def __init__(self, pool: Pool) -> None:
-        self._pool = pool
-        self._table = pool.address.full_table
-        self._width = pool.address.options.connections
-        self._is_binary = pool.address.options.protocol == "binary"
+    def __init__(self, caller: Caller) -> None:
+        self._caller = caller
+        self._table = caller.pool.address.full_table
+        self._width = caller.pool.address.options.connections
+        self._is_binary = caller.pool.address.options.protocol == "binary"
         self._takes_filters = True
         self._regions: list[Region] = []
         self._regions_read_s = 0.0
 
     def one_deadline(self) -> AbstractContextManager[None]:
-        return self._pool.one_deadline()
+        return self._caller.one_deadline()
 
     def ending(self, timeout_s: float | None) -> AbstractContextManager[None]:
-        return self._pool.ending(timeout_s)
+        return self._caller.ending(timeout_s)
 
     def scan(self, ranges: Sequence[Range]) -> NDArray[np.uint8]:
         disjoint = merged(ranges)
@@ -91,7 +90,7 @@ class Thrift2Gateway(Gateway):
 
     def _scan(self, groups: Sequence[list[Range]], width: int, *, depth: int = 1) -> NDArray[np.uint8]:
         scans = [_RowScan(self._table, group, is_binary=self._is_binary) for group in groups]
-        self._pool.run([scan.steps for scan in scans], width=width, depth=depth)
+        self._caller.run([scan.steps for scan in scans], width=width, depth=depth)
         joined = b"".join(chain.from_iterable(scan.pages for scan in scans))
         return np.frombuffer(joined, np.uint8).reshape(-1, ROWKEY_BYTES)
 
@@ -157,13 +156,13 @@ class Thrift2Gateway(Gateway):
 
     def _get(self, gets: list[Any], size: int) -> list[list[Cell]]:
         tasks = [self._task("getMultiple", self._table, gets[part]) for part in slices(len(gets), size)]
-        return list(map(_cells, chain.from_iterable(self._pool.run(tasks, width=self._width))))
+        return list(map(_cells, chain.from_iterable(self._caller.run(tasks, width=self._width))))
 
     def put(self, puts: Sequence[Put], *, is_timely: Callable[[], bool] = always) -> None:
         ordered = sorted(puts, key=itemgetter(0))  # cut into calls, each then meets few regions
         batches = put_batches(ordered, share(len(ordered), PUT_ROWS, _WRITERS))
         tasks = [while_timely(partial(self._put, batch), is_timely) for batch in batches]
-        self._pool.run(tasks, width=_WRITERS)
+        self._caller.run(tasks, width=_WRITERS)
 
     def _put(self, batch: Sequence[Put]) -> Steps:
         if self._is_binary:
@@ -181,14 +180,14 @@ class Thrift2Gateway(Gateway):
         ordered = in_order(rows)
         parts = slices(len(ordered), share(len(ordered), PUT_ROWS, _WRITERS))
         tasks = [partial(self._put_rows, ordered[part]) for part in parts]
-        self._pool.run(tasks, width=_WRITERS)
+        self._caller.run(tasks, width=_WRITERS)
 
     def _put_rows(self, rows: NDArray[np.uint8]) -> Steps:
         yield self._put_call(row_puts(rows).tobytes(), len(rows))
 
     def change(self, changes: Sequence[Change], *, is_timely: Callable[[], bool] = always) -> list[bool | None]:
         tasks = [while_timely(self._change(change), is_timely) for change in changes]
-        return self._pool.run(tasks, width=self._width, once=True)
+        return self._caller.run(tasks, width=self._width, once=True)
 
     def _change(self, change: Change) -> Task:
         row, family, qualifier, expected, value = change
@@ -200,19 +199,19 @@ class Thrift2Gateway(Gateway):
             self._task("deleteMultiple", self._table, list(map(_tdelete, deletions[part])))
             for part in slices(len(deletions), CALL_ROWS)
         ]
-        self._pool.run(tasks, width=_WRITERS)
+        self._caller.run(tasks, width=_WRITERS)
 
     def regions(self) -> list[Region]:
         return regions_of(self._one("getAllRegionLocations", self._table))
 
     def close(self) -> None:
-        self._pool.close()
+        self._caller.pool.close()
 
     def _task(self, method: str, *arguments: object) -> Task:
         return one_call(Call(THRIFT2.THBaseService, method, arguments))
 
     def _one(self, method: str, *arguments: object) -> Any:  # as the IDL has it
-        return self._pool.run([self._task(method, *arguments)], width=1)[0]
+        return self._caller.run([self._task(method, *arguments)], width=1)[0]
 
 
 class _RowScan:

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from hsimhash import dedup as steps
 from hsimhash.cli.console import plural, say
 from hsimhash.cli.exits import ExitCode
 from hsimhash.cli.options import reading_of, utf8, with_settings
 from hsimhash.cli.streams import check_stdin
 from hsimhash.cli.written import refuse_existing, written
-
-if TYPE_CHECKING:
-    from hsimhash.dedup import Applied
-    from hsimhash.load import Input
-    from hsimhash.settings import Settings
+from hsimhash.dedup import Applied
+from hsimhash.dedup.outputs import NAMES
+from hsimhash.load import Input, find_inputs
+from hsimhash.settings import Settings
 
 
 @click.command(short_help="Write the documents that a dedup keeps.")
@@ -54,9 +53,6 @@ def apply(
     Example: hsimhash apply pages.jsonl.gz --from pages.dedup --out kept.jsonl.gz
              hsimhash apply pages.jsonl.gz --from pages.dedup --mark cluster | jq -r 'select(.kept) | .id'
     """
-    from hsimhash import dedup as steps
-    from hsimhash.load import find_inputs
-
     if mark and dropped:
         raise click.UsageError("--mark writes all documents, and --dropped some; leave one of them out")
     if not overwrite:
@@ -74,8 +70,6 @@ def apply(
 
 def _refuse_read(out: str, inputs: Sequence[Input], folder: Path) -> None:
     """Raise where the output is an input, within one, or a result of dedup, be it through a link: it would be lost."""
-    from hsimhash.dedup.outputs import NAMES
-
     path = Path(out)
     if out == "-" or (path.exists() and not path.is_file()):
         return

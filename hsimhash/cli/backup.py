@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from hsimhash.cli.console import print_line, say
 from hsimhash.cli.exits import ExitCode
 from hsimhash.cli.options import is_on_hbase, open_index, utf8, with_settings
-
-if TYPE_CHECKING:
-    from hsimhash.settings import Settings
+from hsimhash.settings import Settings
+from hsimhash.store.hbase.address import Address
+from hsimhash.store.hbase.table import snapshot_line
 
 
 @click.command()
@@ -47,8 +46,6 @@ def backup(settings: Settings, target: str) -> ExitCode:
 
 
 def _tell(settings: Settings, target: str) -> ExitCode:
-    from hsimhash.store.hbase.address import Address
-    from hsimhash.store.hbase.table import snapshot_line
 
     address = Address.parse(settings.store)
     last = re.sub(r"[^\w.-]", "-", target.rstrip("/").rpartition("/")[2], flags=re.ASCII)

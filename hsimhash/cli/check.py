@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import click
 
@@ -13,12 +13,11 @@ from hsimhash.cli.console import print_fields, print_json, progress, say
 from hsimhash.cli.exits import ExitCode, message_of
 from hsimhash.cli.options import is_on_hbase, json_option, open_index, with_settings
 from hsimhash.errors import CorruptionError
-
-if TYPE_CHECKING:
-    from hsimhash.index import HSimIndex
-    from hsimhash.settings import Settings
-    from hsimhash.store import CheckReport
-    from hsimhash.store.hbase.store import HBaseStore
+from hsimhash.index import HSimIndex
+from hsimhash.settings import Settings
+from hsimhash.store import CheckReport
+from hsimhash.store.hbase.sampling import Sample
+from hsimhash.store.hbase.store import HBaseStore
 
 
 @click.command()
@@ -71,6 +70,5 @@ def check(settings: Settings, repair: bool, sample: int | None, as_json: bool) -
 def _report(index: HSimIndex, tell: Callable[[int, int], None], *, repair: bool, sample: int | None) -> CheckReport:
     if sample is None:
         return index.check(repair=repair, progress=tell)
-    from hsimhash.store.hbase.sampling import Sample
 
     return cast("HBaseStore", index.store).check_sample(Sample(sample, time.time_ns()), progress=tell)

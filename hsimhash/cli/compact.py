@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from hsimhash.cli.console import print_fields, print_json, print_line, say, size
 from hsimhash.cli.exits import ExitCode
 from hsimhash.cli.options import is_on_hbase, json_option, open_index, with_settings
-
-if TYPE_CHECKING:
-    from hsimhash.settings import Settings
+from hsimhash.settings import Settings
+from hsimhash.store.hbase.address import Address
+from hsimhash.store.hbase.table import compact_line
 
 
 @click.command()
@@ -41,8 +39,6 @@ def compact(settings: Settings, as_json: bool) -> ExitCode:
 
 
 def _tell(settings: Settings) -> ExitCode:
-    from hsimhash.store.hbase.address import Address
-    from hsimhash.store.hbase.table import compact_line
 
     say("a table is compacted by its servers; in hbase shell:")
     print_line(compact_line(Address.parse(settings.store)))

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from click.core import ParameterSource
 
 from hsimhash.cli.console import say
+from hsimhash.cli.hbase_table import Wish, create_on_hbase
 from hsimhash.cli.options import create_index, is_on_hbase, with_settings
 from hsimhash.cli.record import refuse_others
 from hsimhash.errors import IndexExistsError
-
-if TYPE_CHECKING:
-    from hsimhash.settings import Settings
+from hsimhash.settings import Settings
 
 _TTL = re.compile(r"([1-9]\d{0,9})([smhdw]?)", re.ASCII)
 _UNIT_S = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
@@ -87,8 +86,6 @@ def create_table(settings: Settings, **options: Any) -> None:  # by the names an
              hsimhash create-table --store hbase://gw1/crawl:pages --print-shell | hbase shell -n
     """
     if is_on_hbase(settings):
-        from hsimhash.cli.hbase_table import Wish, create_on_hbase
-
         create_on_hbase(settings, Wish(**options))
         return
     _refuse_options(settings)

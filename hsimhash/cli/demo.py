@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING
 
 import click
 
 from hsimhash import sample
+from hsimhash.cli import demo_report
 from hsimhash.errors import IndexExistsError, IndexNotFoundError
-
-if TYPE_CHECKING:
-    from hsimhash.index import HSimIndex
+from hsimhash.index import HSimIndex
+from hsimhash.load import IngestOptions, find_inputs, ingest
 
 DEMO_STORE = "lmdb://.demo/index"
 
@@ -31,8 +30,6 @@ def demo(store: str, fresh: bool) -> None:
       hsimhash demo
       hsimhash demo --store lmdb:///tmp/demo --keep
     """
-    from hsimhash.cli import demo_report
-
     started = time.perf_counter()
     texts = _read_texts()
     with _demo_index(store, texts, fresh=fresh) as index:
@@ -47,8 +44,6 @@ def _read_texts() -> dict[str, str]:
 
 def _demo_index(store: str, texts: dict[str, str], *, fresh: bool) -> HSimIndex:
     """Return the index at `store`, the sample in it."""
-    from hsimhash.index import HSimIndex
-
     try:
         index = HSimIndex.open(store)
     except IndexNotFoundError:
@@ -76,7 +71,6 @@ def _refuse_foreign(index: HSimIndex, texts: dict[str, str]) -> None:
 
 
 def _fill(index: HSimIndex) -> None:
-    from hsimhash.load import IngestOptions, find_inputs, ingest
 
     options = IngestOptions(workers=1, fresh=True)  # a process of its own would take longer to start than this takes
     ingest(index, find_inputs([str(sample.documents())], options.reading), options)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
 
 import click
 
 from hsimhash.cli.console import print_fields, print_json, print_line, print_table, shown
 from hsimhash.cli.options import gateway_of, is_on_hbase, json_option, open_index, with_settings
-
-if TYPE_CHECKING:
-    from hsimhash.index import HSimIndex
-    from hsimhash.settings import Settings
-    from hsimhash.store.hbase.gateway import Region
-    from hsimhash.store.hbase.table import Table
+from hsimhash.index import HSimIndex
+from hsimhash.settings import Settings
+from hsimhash.store.hbase.address import Address
+from hsimhash.store.hbase.admin import Admin
+from hsimhash.store.hbase.gateway import Region
+from hsimhash.store.hbase.survey import range_in_words
+from hsimhash.store.hbase.table import Table, TableSettings, deviations
 
 
 @click.command()
@@ -55,21 +55,16 @@ def _fields(facts: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str
 
 def _on_hbase(index: HSimIndex) -> tuple[list[Region], Table | None]:
     """Return the regions, and how the table is made where the gateway tells."""
-    from hsimhash.store.hbase.address import Address
-    from hsimhash.store.hbase.admin import Admin
-
     with Admin(Address.parse(index.url)) as admin:
         return gateway_of(index).regions(), admin.table() if admin.can_describe else None
 
 
 def _deviations(table: Table) -> list[str]:
-    from hsimhash.store.hbase.table import TableSettings, deviations
 
     return list(map(str, deviations(table, TableSettings())))
 
 
 def _table_facts(regions: list[Region], table: Table | None) -> dict[str, object]:
-    from hsimhash.store.hbase.survey import range_in_words
 
     ranges = [
         {"start": one.start.hex(), "stop": one.stop.hex(), "segments": range_in_words(one), "server": one.server}
@@ -82,7 +77,6 @@ def _table_facts(regions: list[Region], table: Table | None) -> dict[str, object
 
 
 def _print_table(regions: list[Region], table: Table | None) -> None:
-    from hsimhash.store.hbase.survey import range_in_words
 
     if table is None:
         print_line("families: this gateway, Thrift1, does not tell how they are set")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from hsimhash.cli.console import print_fields, print_json
@@ -11,9 +9,7 @@ from hsimhash.cli.options import json_option, with_settings
 from hsimhash.fingerprint import distance as bits_between
 from hsimhash.fingerprint import format_fingerprint, parse_fingerprint
 from hsimhash.fingerprint.bits import FINGERPRINT_BITS
-
-if TYPE_CHECKING:
-    from hsimhash.settings import Settings
+from hsimhash.settings import Settings
 
 
 @click.command()

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import click
 
 from hsimhash.cli.console import print_json, print_line
 from hsimhash.cli.exits import ExitCode, exit_code_of
 from hsimhash.cli.options import is_on_hbase, json_option, refuse_memory, with_settings
-
-if TYPE_CHECKING:
-    from hsimhash.settings import Settings
-    from hsimhash.store.checkup import Check
+from hsimhash.settings import Settings
+from hsimhash.store import folder_of
+from hsimhash.store.checkup import Check, embedded_checks
+from hsimhash.store.hbase.checkup import hbase_checks, quick_checks
 
 
 @click.command()
@@ -62,15 +61,11 @@ def doctor(settings: Settings, writes: bool, is_quick: bool, processes: int | No
 
 def _checks(settings: Settings, *, writes: bool, is_quick: bool, processes: int | None) -> Iterator[Check]:
     if is_on_hbase(settings):
-        from hsimhash.store.hbase.checkup import hbase_checks, quick_checks
-
         if is_quick:
             return quick_checks(settings.store)
         return hbase_checks(settings.store, writes=writes, processes=processes)
     if processes is not None:
         raise click.UsageError(f"--load is for an index on HBase, not for {settings.store}")
-    from hsimhash.store import folder_of
-    from hsimhash.store.checkup import embedded_checks
 
     return embedded_checks(settings.store, folder_of(settings.store))
 

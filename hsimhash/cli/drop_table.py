@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import closing
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 import click
 
@@ -12,11 +11,14 @@ from hsimhash.cli.console import say
 from hsimhash.cli.exits import ExitCode
 from hsimhash.cli.options import confirm, is_on_hbase, refuse_memory, with_settings, yes_option
 from hsimhash.errors import HsimhashError, IndexNotFoundError
-
-if TYPE_CHECKING:
-    from hsimhash.settings import Settings
-    from hsimhash.store.hbase.address import Address
-    from hsimhash.store.hbase.admin import Admin
+from hsimhash.settings import Settings
+from hsimhash.store import folder_of
+from hsimhash.store.hbase.address import Address
+from hsimhash.store.hbase.admin import Admin
+from hsimhash.store.hbase.connect import open_gateway
+from hsimhash.store.hbase.store import has_record
+from hsimhash.store.hbase.table import TableSettings, deviations, drop_lines, families, snapshot_line
+from hsimhash.store.lmdb.data_file import drop_index, refuse_no_index
 
 
 @click.command("drop-table")
@@ -42,9 +44,6 @@ def drop_table(settings: Settings, is_confirmed: bool) -> ExitCode:
 
 
 def _drop_table(settings: Settings, is_confirmed: bool) -> bool:
-    from hsimhash.store.hbase.address import Address
-    from hsimhash.store.hbase.admin import Admin
-    from hsimhash.store.hbase.table import TableSettings, drop_lines, families, snapshot_line
 
     address = Address.parse(settings.store)
     with Admin(address) as admin:
@@ -72,10 +71,6 @@ def _drop_table(settings: Settings, is_confirmed: bool) -> bool:
 
 def _is_index(admin: Admin, address: Address) -> bool:
     """Whether a table is an index: it is set as no other is, or has a part of a record, which takes it enabled."""
-    from hsimhash.store.hbase.connect import open_gateway
-    from hsimhash.store.hbase.store import has_record
-    from hsimhash.store.hbase.table import TableSettings, deviations
-
     table = admin.table() if admin.can_describe else None
     if table is not None and not deviations(table, TableSettings()):
         return True
@@ -85,8 +80,6 @@ def _is_index(admin: Admin, address: Address) -> bool:
 
 
 def _drop_folder(settings: Settings, is_confirmed: bool) -> bool:
-    from hsimhash.store import folder_of
-    from hsimhash.store.lmdb.data_file import drop_index, refuse_no_index
 
     folder = folder_of(settings.store)
     refuse_no_index(folder)

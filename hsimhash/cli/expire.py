@@ -6,7 +6,6 @@ import re
 import time
 from datetime import UTC, datetime
 from itertools import islice
-from typing import TYPE_CHECKING
 
 import click
 
@@ -14,9 +13,7 @@ from hsimhash.cli.console import iso_time, plural, print_json, progress, say
 from hsimhash.cli.exits import ExitCode
 from hsimhash.cli.options import confirm, json_option, open_index, with_settings, yes_option
 from hsimhash.index import HSimIndex
-
-if TYPE_CHECKING:
-    from hsimhash.settings import Settings
+from hsimhash.settings import Settings
 
 BATCH_DOCUMENTS = 100_000  # in key order; each batch rewrites most pages of the index once
 _AGE = re.compile(r"(\d{1,9})(min|[hdw])", re.ASCII)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from bisect import bisect_right
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import click
 import numpy as np
@@ -14,12 +13,10 @@ from hsimhash.cli.console import print_fields, print_json, print_table
 from hsimhash.cli.options import gateway_of, is_on_hbase, json_option, open_index, utf8, with_settings
 from hsimhash.errors import HsimhashError
 from hsimhash.fingerprint import format_fingerprint, parse_fingerprint
+from hsimhash.index import HSimIndex
 from hsimhash.rowkey import bucket_range, fingerprints_of
-
-if TYPE_CHECKING:
-    from hsimhash.index import HSimIndex
-    from hsimhash.settings import Settings
-    from hsimhash.store.hbase.gateway import Region
+from hsimhash.settings import Settings
+from hsimhash.store.hbase.gateway import Region
 
 
 @dataclass(frozen=True, slots=True)

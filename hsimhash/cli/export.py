@@ -5,17 +5,14 @@ from __future__ import annotations
 import codecs
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from hsimhash.cli.console import plural, say, staged_progress
 from hsimhash.cli.options import open_index, with_settings
 from hsimhash.cli.written import refuse_existing, written
+from hsimhash.settings import Settings
 from hsimhash.store import Document, is_own_file
-
-if TYPE_CHECKING:
-    from hsimhash.settings import Settings
 
 PROGRESS_DOCUMENTS = 10_000  # between two steps of the progress bar
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import click
 
@@ -12,9 +11,7 @@ from hsimhash.cli.exits import ExitCode
 from hsimhash.cli.lines import Lines, Request, fingerprints_of, read_text
 from hsimhash.cli.options import json_option, utf8, with_settings
 from hsimhash.fingerprint import Feature, Profile, format_fingerprint
-
-if TYPE_CHECKING:
-    from hsimhash.settings import Settings
+from hsimhash.settings import Settings
 
 
 @click.command()

@@ -4,24 +4,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from hsimhash import rowkey
 from hsimhash.cli.console import plural, print_line, say
 from hsimhash.cli.record import refuse_others
+from hsimhash.cli.sample import read_sample
 from hsimhash.errors import HsimhashError, IndexExistsError, IndexNotFoundError
 from hsimhash.fingerprint import Profile
 from hsimhash.layout import Layout
+from hsimhash.settings import Settings
 from hsimhash.store import Record, open_store
 from hsimhash.store.hbase.address import Address
-from hsimhash.store.hbase.table import AUTO_REGIONS, TableSettings, alter_lines, deviations, families, shell_lines
-
-if TYPE_CHECKING:
-    from hsimhash.settings import Settings
-    from hsimhash.store.hbase.admin import Admin
-    from hsimhash.store.hbase.table import Table
+from hsimhash.store.hbase.admin import Admin
+from hsimhash.store.hbase.opening import create_hbase_store
+from hsimhash.store.hbase.table import (
+    AUTO_REGIONS,
+    Table,
+    TableSettings,
+    alter_lines,
+    deviations,
+    families,
+    shell_lines,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +47,6 @@ class Wish:
         """Return how the table is to be made; `ValueError` names what cannot be."""
         sample = None
         if self.sample is not None:
-            from hsimhash.cli.sample import read_sample
-
             sample = read_sample(self.sample, "--splits-from", fingerprint_format)
         splits = rowkey.splits(layout, self.regions or AUTO_REGIONS, sample=sample)
         return TableSettings(tuple(splits), self.ttl_s, self.compression.upper(), self.family_options)
@@ -65,8 +69,6 @@ def create_on_hbase(settings: Settings, wish: Wish) -> None:
 
 def _make_table(address: Address, wanted: TableSettings, wish: Wish) -> bool:
     """Make the table where there is none; return whether it was made."""
-    from hsimhash.store.hbase.admin import Admin
-
     with Admin(address) as admin:
         found = admin.family_names()
         if found:
@@ -154,7 +156,6 @@ def _make_record(settings: Settings, *, is_new: bool) -> None:
 
 
 def _write_record(settings: Settings) -> None:
-    from hsimhash.store.hbase.opening import create_hbase_store
 
     create_hbase_store(settings.store, _record(settings)).close()
 
@@ -165,8 +166,6 @@ def _record(settings: Settings) -> Record:
 
 def _tell(settings: Settings, address: Address, wanted: TableSettings) -> None:
     """Print what would be made and what should be altered."""
-    from hsimhash.store.hbase.admin import Admin
-
     with Admin(address) as admin:
         found = admin.family_names()
         if not found:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BufferedIOBase, UnsupportedOperation
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TypeVar, cast
 
 from hsimhash.cli.console import say
 from hsimhash.cli.exits import naming
@@ -24,9 +24,7 @@ from hsimhash.load.lines import Source, chunks_of
 from hsimhash.load.records import Narrowing, doc_id_of, fingerprint_of, json_object, reason_of, text_of
 from hsimhash.load.sniff import is_written
 from hsimhash.rowkey import check_doc_id
-
-if TYPE_CHECKING:
-    from hsimhash.settings import Settings
+from hsimhash.settings import Settings
 
 BATCH_LINES = 1_000
 BLOCK_BYTES = 1 << 16

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from hsimhash.cli.console import print_json, print_line, print_table, size
 from hsimhash.cli.options import json_option, with_settings
-
-if TYPE_CHECKING:
-    from hsimhash.plan import Cost
-    from hsimhash.settings import Settings
+from hsimhash.cli.sample import read_sample
+from hsimhash.plan import HBASE_PRICES, LMDB_PRICES, Cost, cost, layouts_for, recommend
+from hsimhash.settings import Settings
 
 MOST_DOCUMENTS = 10**15  # more than anybody has; beyond it tables and sizes are no longer readable
 
@@ -42,9 +40,6 @@ def plan(settings: Settings, documents: int, distance: int, sample: Path | None,
              hsimhash export --store lmdb://pages --format tsv | shuf -n 100000 > sample.tsv
              hsimhash plan --documents 1000000000 --sample sample.tsv
     """
-    from hsimhash.cli.sample import read_sample
-    from hsimhash.plan import HBASE_PRICES, LMDB_PRICES, cost, layouts_for, recommend
-
     fingerprints = read_sample(sample, "--sample", settings.fingerprint_format) if sample else None
     try:
         layouts = layouts_for(distance)
@@ -74,7 +69,6 @@ def plan(settings: Settings, documents: int, distance: int, sample: Path | None,
 
 
 def _fields(cost: Cost) -> dict[str, object]:
-    from hsimhash.plan import HBASE_PRICES, LMDB_PRICES
 
     return {
         "layout": cost.layout.name,
@@ -92,7 +86,6 @@ def _fields(cost: Cost) -> dict[str, object]:
 
 
 def _print_table(costs: list[Cost], best: Cost) -> None:
-    from hsimhash.plan import HBASE_PRICES, LMDB_PRICES
 
     is_sampled = costs[0].hottest_bucket is not None
     columns = ["", "layout", "reads>", "rows>", "LMDB>", "HBase>", "LMDB µs>", "HBase µs>", "candidates>"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import click
 
@@ -15,9 +14,7 @@ from hsimhash.cli.options import json_option, open_index, utf8, with_settings
 from hsimhash.errors import HsimhashError
 from hsimhash.fingerprint import format_fingerprint, parse_fingerprint
 from hsimhash.index import HSimIndex, Match
-
-if TYPE_CHECKING:
-    from hsimhash.settings import Settings
+from hsimhash.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)

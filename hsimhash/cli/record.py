@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
 
 from hsimhash.cli.console import say
 from hsimhash.errors import IndexExistsError
 from hsimhash.fingerprint import Profile
 from hsimhash.index import HSimIndex
 from hsimhash.layout import Layout
-
-if TYPE_CHECKING:
-    from hsimhash.settings import Settings
+from hsimhash.settings import Settings
 
 
 def refuse_others(settings: Settings, cause: IndexExistsError | None = None) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import click
 
@@ -11,9 +10,7 @@ from hsimhash.cli.console import plural, print_json, say
 from hsimhash.cli.exits import ExitCode
 from hsimhash.cli.lines import Lines
 from hsimhash.cli.options import confirm, json_option, open_index, utf8, with_settings, yes_option
-
-if TYPE_CHECKING:
-    from hsimhash.settings import Settings
+from hsimhash.settings import Settings
 
 
 @click.command()

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from hsimhash.cli.console import print_fields, print_json, print_line, print_table, shown
 from hsimhash.cli.options import gateway_of, is_on_hbase, json_option, open_index, with_settings
+from hsimhash.index import HSimIndex
 from hsimhash.rowkey import SEGMENT_BYTES
-
-if TYPE_CHECKING:
-    from hsimhash.index import HSimIndex
-    from hsimhash.settings import Settings
-    from hsimhash.store.hbase.survey import Survey
+from hsimhash.settings import Settings
+from hsimhash.store.hbase.survey import Survey, range_in_words, survey
 
 
 @click.command()
@@ -46,7 +42,6 @@ def _show_rows(index: HSimIndex, *, as_json: bool) -> None:
 
 
 def _show_regions(index: HSimIndex, *, as_json: bool) -> None:
-    from hsimhash.store.hbase.survey import survey
 
     found = survey(gateway_of(index))
     facts = {
@@ -107,7 +102,6 @@ def _crowds(found: Survey) -> list[dict[str, object]]:
 
 
 def _print_regions(found: Survey) -> None:
-    from hsimhash.store.hbase.survey import range_in_words
 
     mean = found.rows / len(found.regions)
     rows = [

@@ -46,7 +46,6 @@ def backup(settings: Settings, target: str) -> ExitCode:
 
 
 def _tell(settings: Settings, target: str) -> ExitCode:
-
     address = Address.parse(settings.store)
     last = re.sub(r"[^\w.-]", "-", target.rstrip("/").rpartition("/")[2], flags=re.ASCII)
     name = f"{address.table}-{last}"

@@ -39,7 +39,6 @@ def compact(settings: Settings, as_json: bool) -> ExitCode:
 
 
 def _tell(settings: Settings) -> ExitCode:
-
     say("a table is compacted by its servers; in hbase shell:")
     print_line(compact_line(Address.parse(settings.store)))
     return ExitCode.MISUSED

@@ -71,6 +71,5 @@ def _refuse_foreign(index: HSimIndex, texts: dict[str, str]) -> None:
 
 
 def _fill(index: HSimIndex) -> None:
-
     options = IngestOptions(workers=1, fresh=True)  # a process of its own would take longer to start than this takes
     ingest(index, find_inputs([str(sample.documents())], options.reading), options)

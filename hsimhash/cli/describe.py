@@ -60,12 +60,10 @@ def _on_hbase(index: HSimIndex) -> tuple[list[Region], Table | None]:
 
 
 def _deviations(table: Table) -> list[str]:
-
     return list(map(str, deviations(table, TableSettings())))
 
 
 def _table_facts(regions: list[Region], table: Table | None) -> dict[str, object]:
-
     ranges = [
         {"start": one.start.hex(), "stop": one.stop.hex(), "segments": range_in_words(one), "server": one.server}
         for one in regions
@@ -77,7 +75,6 @@ def _table_facts(regions: list[Region], table: Table | None) -> dict[str, object
 
 
 def _print_table(regions: list[Region], table: Table | None) -> None:
-
     if table is None:
         print_line("families: this gateway, Thrift1, does not tell how they are set")
     else:

@@ -44,7 +44,6 @@ def drop_table(settings: Settings, is_confirmed: bool) -> ExitCode:
 
 
 def _drop_table(settings: Settings, is_confirmed: bool) -> bool:
-
     address = Address.parse(settings.store)
     with Admin(address) as admin:
         found = admin.family_names()
@@ -80,7 +79,6 @@ def _is_index(admin: Admin, address: Address) -> bool:
 
 
 def _drop_folder(settings: Settings, is_confirmed: bool) -> bool:
-
     folder = folder_of(settings.store)
     refuse_no_index(folder)
     if not confirm(f"Delete the index in {folder} and all that is in it?", is_confirmed=is_confirmed):

@@ -156,7 +156,6 @@ def _make_record(settings: Settings, *, is_new: bool) -> None:
 
 
 def _write_record(settings: Settings) -> None:
-
     create_hbase_store(settings.store, _record(settings)).close()
 
 

@@ -187,7 +187,6 @@ def _refuse_input(name: str, output: str) -> None:
 
 
 def _read(name: str) -> NDArray[np.uint64]:
-
     shown = "stdin" if name == "-" else name
     _tell("Reading hashes from stdin." if name == "-" else f"Reading hashes from {name}")
     try:

@@ -69,7 +69,6 @@ def plan(settings: Settings, documents: int, distance: int, sample: Path | None,
 
 
 def _fields(cost: Cost) -> dict[str, object]:
-
     return {
         "layout": cost.layout.name,
         "drawers": cost.reads,
@@ -86,7 +85,6 @@ def _fields(cost: Cost) -> dict[str, object]:
 
 
 def _print_table(costs: list[Cost], best: Cost) -> None:
-
     is_sampled = costs[0].hottest_bucket is not None
     columns = ["", "layout", "reads>", "rows>", "LMDB>", "HBase>", "LMDB µs>", "HBase µs>", "candidates>"]
     rows = [

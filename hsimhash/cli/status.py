@@ -42,7 +42,6 @@ def _show_rows(index: HSimIndex, *, as_json: bool) -> None:
 
 
 def _show_regions(index: HSimIndex, *, as_json: bool) -> None:
-
     found = survey(gateway_of(index))
     facts = {
         "url": index.url,
@@ -102,7 +101,6 @@ def _crowds(found: Survey) -> list[dict[str, object]]:
 
 
 def _print_regions(found: Survey) -> None:
-
     mean = found.rows / len(found.regions)
     rows = [
         (

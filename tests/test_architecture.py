@@ -12,6 +12,7 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "hsimhash"
 LADDER = [
     {"errors"},
+    {"files"},
     {"fingerprint", "layout", "sample"},
     {"rowkey"},
     {"plan"},
@@ -63,6 +64,45 @@ def test_only_the_command_line_prints_reads_the_environment_or_exits(path: Path)
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         text = ast.unparse(node) if isinstance(node, (ast.Call, ast.Attribute)) else ""
         assert not text.startswith(("print(", "os.environ", "os.getenv", "sys.exit(")), f"{path}: {text}"
+
+
+def _classes_and_functions(path: Path) -> list[str]:
+    """The module-level classes and functions of a file."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return [node.name for node in tree.body if isinstance(node, (ast.ClassDef, ast.FunctionDef))]
+
+
+def test_no_public_name_stands_for_two_things_and_no_private_class_in_one_part() -> None:
+    public: dict[str, Path] = {}
+    private: dict[tuple[str, str], Path] = {}
+    for path in FILES:
+        for name in _classes_and_functions(path):
+            if not name.startswith("_"):
+                assert name not in public, f"{name} is defined in {path} and in {public[name]}"
+                public[name] = path
+            elif not name[1:2].islower():
+                place = (path.relative_to(PACKAGE).parts[0], name)
+                assert place not in private, f"{name} is defined in {path} and in {private[place]}"
+                private[place] = path
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    modules = {".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path for path in FILES}
+    left = {name: _modules_imported(path) & modules.keys() - {name} for name, path in modules.items()}
+    while free := {name for name, needed in left.items() if not needed & left.keys()}:
+        left = {name: needed for name, needed in left.items() if name not in free}
+    assert not left, f"these import each other, or what does: {sorted(left)}"
+
+
+def _modules_imported(path: Path) -> set[str]:
+    """The modules that a file imports anywhere, in functions and under TYPE_CHECKING too."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        if isinstance(node, ast.ImportFrom):
+            found |= {f"{node.module}", *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return found
 
 
 def test_importing_loads_no_dictionary_and_configures_nothing() -> None:

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hsimhash.dedup import DedupOptions, DedupSummary, Observer, Progress, dedup
+from hsimhash.dedup import DedupObserver, DedupOptions, DedupProgress, DedupSummary, dedup
 from hsimhash.dedup.against import ROWS_AT_ONCE, match_stored
 from hsimhash.dedup.documents import Listener, Reading, collect
 from hsimhash.dedup.report_data import CLUSTERS_LISTED, NOTICES_SHOWN
@@ -44,7 +44,7 @@ def run(
     **options: object,
 ) -> DedupSummary:
     read = InputOptions(**(reading or {}))
-    observer = Observer(say=(said if said is not None else []).append)
+    observer = DedupObserver(say=(said if said is not None else []).append)
     found = find_inputs([str(path) for path in inputs], read)
     chosen = DedupOptions(reading=read, **{"table_format": "jsonl", "workers": 1, **options})
     return dedup(found, folder, chosen, against=against, observer=observer)
@@ -459,12 +459,12 @@ def test_each_pair_of_the_report_is_told(out: Path, tmp_path: Path) -> None:
 def test_a_report_of_inputs_that_changed_meanwhile_leaves_their_texts_out(out: Path, tmp_path: Path) -> None:
     source = near_texts(tmp_path / "in", "jsonl")
 
-    def forget(progress: Progress) -> None:
+    def forget(progress: DedupProgress) -> None:
         if progress.stage == "find":
             source.unlink()
 
     found = find_inputs([str(source)], InputOptions())
-    dedup(found, out, DedupOptions(table_format="jsonl", workers=1), against=PROFILE, observer=Observer(forget))
+    dedup(found, out, DedupOptions(table_format="jsonl", workers=1), against=PROFILE, observer=DedupObserver(forget))
     report = (out / "report.html").read_text("utf-8")
     assert "Monday" not in report
     assert "in.jsonl cannot be read again: No such file or directory" in report

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from test_dedup import PROFILE, contents, fingerprints, ids, rows, run, stats
 
-from hsimhash.dedup import DedupOptions, Observer, Progress, dedup
+from hsimhash.dedup import DedupObserver, DedupOptions, DedupProgress, dedup
 from hsimhash.errors import HsimhashError, StoreBusyError
 from hsimhash.load import InputOptions, find_inputs
 from hsimhash.pairs.keep import Policy
@@ -140,12 +140,18 @@ def test_a_failed_run_leaves_nothing(source: Path, out: Path) -> None:
     class StopError(Exception):
         pass
 
-    def stop(progress: Progress) -> None:
+    def stop(progress: DedupProgress) -> None:
         if progress.stage == "write":
             raise StopError
 
     with pytest.raises(StopError):
-        dedup(find_inputs([str(source)], InputOptions()), out, DedupOptions(), against=PROFILE, observer=Observer(stop))
+        dedup(
+            find_inputs([str(source)], InputOptions()),
+            out,
+            DedupOptions(),
+            against=PROFILE,
+            observer=DedupObserver(stop),
+        )
     assert list(out.iterdir()) == []
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from hsimhash.store.hbase.gateway import DRAWER_FAMILY, Put
 from hsimhash.store.hbase.idl import THRIFT2
-from hsimhash.store.hbase.wire import in_order, put_arguments, put_bytes, row_puts, scan_arguments, struct_bytes
+from hsimhash.store.hbase.wire import put_arguments, put_bytes, row_puts, scan_arguments, sorted_rows, struct_bytes
 
 puts = st.builds(
     Put,
@@ -58,4 +58,4 @@ def test_drawer_rows_are_written_as_puts(rows: NDArray[np.uint8]) -> None:
 
 @given(drawer_rows)
 def test_rows_are_brought_in_order(rows: NDArray[np.uint8]) -> None:
-    assert [row.tobytes() for row in in_order(rows)] == sorted(row.tobytes() for row in rows)
+    assert [row.tobytes() for row in sorted_rows(rows)] == sorted(row.tobytes() for row in rows)

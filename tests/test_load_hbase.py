@@ -11,7 +11,7 @@ import pytest
 from hsimhash.fingerprint import Profile
 from hsimhash.index import HSimIndex
 from hsimhash.layout import Layout
-from hsimhash.load import IngestOptions, InputOptions, Observer, Summary, default_job, find_inputs, ingest
+from hsimhash.load import IngestObserver, IngestOptions, InputOptions, Summary, default_job, find_inputs, ingest
 from hsimhash.load import pace as pace_module
 from hsimhash.store import Record, store_name
 from hsimhash.store.hbase import bulk as bulk_module
@@ -47,7 +47,9 @@ def index(gateway: Counting) -> Iterator[HSimIndex]:
         yield made
 
 
-def load(index: HSimIndex, folder: Path, count: int, observer: Observer | None = None, **options: object) -> Summary:
+def load(
+    index: HSimIndex, folder: Path, count: int, observer: IngestObserver | None = None, **options: object
+) -> Summary:
     path = folder / "in.tsv"
     if not path.exists():
         path.write_text("".join(f"d{number}\t{number:016x}\n" for number in range(count)))
@@ -69,7 +71,7 @@ def test_a_merge_that_goes_on_does_not_wait_for_what_was_written_before(
     clock = Clock()
     monkeypatch.setattr(pace_module, "time", clock)
     monkeypatch.setattr(bulk_module, "BATCH_DOCUMENTS", 10)
-    assert not load(index, tmp_path, 100, Observer(stop=lambda: clock.now > 2.9), rate=20).is_complete
+    assert not load(index, tmp_path, 100, IngestObserver(stop=lambda: clock.now > 2.9), rate=20).is_complete
     assert 0 < index.count() < 100
     before_s = clock.now
     assert load(index, tmp_path, 100, rate=20).counts.added == 100
@@ -101,7 +103,7 @@ def test_a_merge_goes_on_only_in_the_table_that_it_was_begun_in(
     monkeypatch.setattr(bulk_module, "BATCH_DOCUMENTS", 10)
     first, second = new_index(), new_index()
     told: list[str] = []
-    observer = Observer(lambda: told.count("merge") > 3, lambda one: told.append(one.stage))
+    observer = IngestObserver(lambda: told.count("merge") > 3, lambda one: told.append(one.stage))
     assert not load(first, tmp_path, 100, observer).is_complete
     assert 0 < first.count() < 100
     if is_old:  # a release that wrote no token

@@ -24,9 +24,9 @@ from hsimhash.errors import CorruptionError, HsimhashError, StoreBusyError, Stor
 from hsimhash.fingerprint import Profile
 from hsimhash.index import HSimIndex
 from hsimhash.layout import Layout
-from hsimhash.load import IngestOptions, InputOptions, Observer, Progress, Summary, find_inputs, ingest
+from hsimhash.load import IngestObserver, IngestOptions, IngestProgress, InputOptions, Summary, find_inputs, ingest
 from hsimhash.load.batch import Position
-from hsimhash.load.decisions import Rule, decide
+from hsimhash.load.decisions import DuplicateRule, decide
 from hsimhash.load.folder import FolderLock
 from hsimhash.load.intake import Gathering, Intake
 from hsimhash.load.job import Counts
@@ -103,7 +103,7 @@ def write(path: Path, given: Documents) -> Path:
 
 
 def load(
-    index: HSimIndex, path: Path, mode: str = "add", observer: Observer | None = None, **options: object
+    index: HSimIndex, path: Path, mode: str = "add", observer: IngestObserver | None = None, **options: object
 ) -> Summary:
     reading = InputOptions("fingerprints", fingerprint_format="hex") if path.suffix == ".tsv" else InputOptions()
     found = find_inputs([str(path)], reading)
@@ -239,7 +239,7 @@ def test_a_stop_loses_nothing_and_doubles_nothing(
     with filled(folder, []) as index:
         for number in stops:
             asked = itertools.count(number, -1)
-            summary = load(index, path, mode, Observer(stop=lambda asked=asked: next(asked) <= 0))
+            summary = load(index, path, mode, IngestObserver(stop=lambda asked=asked: next(asked) <= 0))
             if summary.is_complete:
                 break
             assert summary.done is None or 0 <= summary.done <= 1
@@ -262,7 +262,7 @@ def test_decide_is_the_oracle_for_any_distance(mode: str, before: Documents, giv
             index,
             [doc_id for doc_id, _ in given],
             np.array([value for _, value in given], np.uint64),
-            Rule(k, leaves_out=mode == "skip"),
+            DuplicateRule(k, leaves_out=mode == "skip"),
         )
     assert [json.loads(decision.to_line()) for decision in decisions] == expected
     assert [type(decision).from_line(decision.to_line().encode()) for decision in decisions] == decisions
@@ -279,7 +279,7 @@ def test_many_equals_of_documents_that_moved_away_are_all_passed_over() -> None:
         index.add_many([7] * count + [6], [*doc_ids, "last"])
         given = [*doc_ids, "new"]
         fingerprints = np.array([2**40 + number * 997 * 2**30 for number in range(count)] + [7], np.uint64)
-        found = decide(index, given, fingerprints, Rule(1, leaves_out=False))[-1].match
+        found = decide(index, given, fingerprints, DuplicateRule(1, leaves_out=False))[-1].match
     assert found is not None
     assert (found.distance, found.doc_id) == (1, "last")
 
@@ -302,7 +302,7 @@ def test_documents_of_one_fingerprint_that_come_again_are_read_a_few_times_each(
     store = Counting.create(f"memory://again-{next(_numbers)}", Record(Layout.named("4"), PROFILE.to_json()))
     with HSimIndex(store, PROFILE) as index:
         index.add_many([7] * count, doc_ids)
-        decisions = decide(index, doc_ids, np.full(count, 7, np.uint64), Rule(3, leaves_out=leaves_out))
+        decisions = decide(index, doc_ids, np.full(count, 7, np.uint64), DuplicateRule(3, leaves_out=leaves_out))
         assert store.read < 10 * count
     nearest = [decision.match.doc_id if decision.match else "" for decision in decisions]
     assert nearest == ["0001", *["0000"] * (count - 1)]
@@ -323,12 +323,12 @@ def test_two_skip_jobs_at_once_keep_no_duplicates_of_each_other(tmp_path: Path) 
         path = write(tmp_path / f"{name}.tsv", far_apart(name, count))
         is_first = itertools.count()
 
-        def wait_for_the_other(_: Progress) -> None:
+        def wait_for_the_other(_: IngestProgress) -> None:
             if next(is_first) == 0:
                 start.wait()
 
         with HSimIndex.open(f"lmdb://{tmp_path / 'index'}") as index:
-            return load(index, path, "skip", Observer(progress=wait_for_the_other)).counts
+            return load(index, path, "skip", IngestObserver(progress=wait_for_the_other)).counts
 
     with filled(tmp_path, []) as index, ThreadPoolExecutor(2) as pool:
         p, q = pool.map(run, "pq")
@@ -422,7 +422,7 @@ def test_a_damaged_input_is_told_at_once_and_the_others_are_read(tmp_path: Path)
     said: list[str] = []
     with filled(tmp_path, []) as index:
         inputs = find_inputs([str(tmp_path / "bad.tsv.gz"), str(tmp_path / "good.tsv")], InputOptions("tsv"))
-        summary = ingest(index, inputs, IngestOptions(workers=1), Observer(say=said.append))
+        summary = ingest(index, inputs, IngestOptions(workers=1), IngestObserver(say=said.append))
         assert index.count() == 1
     assert summary.counts.rejected == 1
     assert len(said) == 1
@@ -431,9 +431,9 @@ def test_a_damaged_input_is_told_at_once_and_the_others_are_read(tmp_path: Path)
 
 def test_progress_goes_from_nothing_to_everything(tmp_path: Path) -> None:
     path = write(tmp_path / "in.tsv", [(str(number), number) for number in range(30_000)])
-    told: list[Progress] = []
+    told: list[IngestProgress] = []
     with filled(tmp_path, []) as index:
-        load(index, path, observer=Observer(progress=told.append))
+        load(index, path, observer=IngestObserver(progress=told.append))
     reads = [one for one in told if one.stage == "read"]
     assert [one.done for one in reads] == sorted(one.done for one in reads)
     assert reads[-1].done == reads[-1].total == path.stat().st_size
@@ -485,11 +485,11 @@ def test_a_finished_job_of_an_index_that_was_dropped_begins_anew(mode: str, tmp_
     shutil.rmtree(tmp_path / "index")
     with filled(tmp_path, [("other", 2**50)]) as index:
         said: list[str] = []
-        summary = load(index, path, mode, Observer(say=said.append), job=job)
+        summary = load(index, path, mode, IngestObserver(say=said.append), job=job)
         assert (summary.is_repeated, summary.counts.added) == (False, 2)
         assert said == [FORGOTTEN]
         assert index.count() == 3
-        assert load(index, path, mode, Observer(say=said.append), job=job).is_repeated
+        assert load(index, path, mode, IngestObserver(say=said.append), job=job).is_repeated
         assert said == [FORGOTTEN]
 
 
@@ -540,12 +540,12 @@ def test_a_finished_job_of_an_earlier_release_counts_as_done_unless_the_index_is
         first = load(index, path, mode)
         make_earlier(first.job)
         index.remove("0")
-        summary = load(index, path, mode, Observer(say=said.append))
+        summary = load(index, path, mode, IngestObserver(say=said.append))
         assert summary.to_json() == {**first.to_json(), "repeated": True}
         assert contents(index) == {"other": 2**50 - 1}
         assert not said
         index.remove("other")
-        assert load(index, path, mode, Observer(say=said.append)).counts.added == 1
+        assert load(index, path, mode, IngestObserver(say=said.append)).counts.added == 1
         assert said == [FORGOTTEN]
 
 
@@ -608,7 +608,7 @@ def test_a_merge_that_an_earlier_release_began_goes_on(tmp_path: Path) -> None:
 def interrupted_merge(index: HSimIndex, path: Path) -> Summary:
     """Leave a job behind that is at merging."""
     told: list[str] = []
-    observer = Observer(stop=lambda: told.count("merge") > 3, progress=lambda one: told.append(one.stage))
+    observer = IngestObserver(stop=lambda: told.count("merge") > 3, progress=lambda one: told.append(one.stage))
     summary = load(index, path, observer=observer)
     assert not summary.is_complete
     assert json.loads((summary.job / "checkpoint.json").read_text())["state"] == "merging"
@@ -677,7 +677,7 @@ def test_decisions_are_deleted_when_the_job_is_done(mode: str, tmp_path: Path) -
 def interrupted(index: HSimIndex, path: Path, mode: str = "add", asks: int = 2, **options: object) -> None:
     """Leave an unfinished job behind that has acknowledged something, by a stop that is asked for so many times."""
     asked = itertools.count(asks, -1)
-    summary = load(index, path, mode, Observer(stop=lambda: next(asked) <= 0), **options)
+    summary = load(index, path, mode, IngestObserver(stop=lambda: next(asked) <= 0), **options)
     assert not summary.is_complete
     assert summary.counts.documents > 0
 
@@ -704,7 +704,7 @@ def test_resuming_is_told(tmp_path: Path) -> None:
     said: list[str] = []
     with filled(tmp_path, []) as index:
         interrupted(index, path)
-        load(index, path, observer=Observer(say=said.append))
+        load(index, path, observer=IngestObserver(say=said.append))
     assert len(said) == 1
     assert said[0].startswith("resuming at ")
 
@@ -945,7 +945,7 @@ def test_a_deleted_lock_file_is_told_and_the_job_goes_on(tmp_path: Path) -> None
 
     with filled(tmp_path, []) as index:
         with pytest.raises(StoreBusyError, match="was deleted"):
-            load(index, path, observer=Observer(stop=delete_lock), job=job)
+            load(index, path, observer=IngestObserver(stop=delete_lock), job=job)
         assert load(index, path, job=job).counts.added == len(MANY)
 
 
@@ -992,7 +992,9 @@ def test_a_silent_stream_takes_no_memory() -> None:
     assert [len(column) for column in gathering.columns()] == [0, 0]
 
 
-def through_pipe(index: HSimIndex, given: Documents, mode: str, job: Path, observer: Observer | None = None) -> Summary:
+def through_pipe(
+    index: HSimIndex, given: Documents, mode: str, job: Path, observer: IngestObserver | None = None
+) -> Summary:
     reading, writing = os.pipe()
     try:
         os.write(writing, "".join(f"{doc_id}\t{value:016x}\n" for doc_id, value in given).encode())
@@ -1012,7 +1014,7 @@ def through_pipe(index: HSimIndex, given: Documents, mode: str, job: Path, obser
 def test_a_stream_goes_on_if_it_begins_with_the_same(mode: str, tmp_path: Path) -> None:
     with filled(tmp_path, []) as index:
         asked = itertools.count(3, -1)
-        first = through_pipe(index, MANY, mode, tmp_path / "job", Observer(stop=lambda: next(asked) <= 0))
+        first = through_pipe(index, MANY, mode, tmp_path / "job", IngestObserver(stop=lambda: next(asked) <= 0))
         assert 0 < first.counts.documents < len(MANY)
         with pytest.raises(HsimhashError, match="does not begin"):
             through_pipe(index, MANY[1:], mode, tmp_path / "job")
@@ -1046,7 +1048,7 @@ def test_what_was_not_acknowledged_of_a_stream_may_come_otherwise(mode: str, tmp
 def test_an_empty_stream_brings_in_what_was_acknowledged(tmp_path: Path) -> None:
     with filled(tmp_path, []) as index:
         asked = itertools.count(3, -1)
-        first = through_pipe(index, MANY, "add", tmp_path / "job", Observer(stop=lambda: next(asked) <= 0))
+        first = through_pipe(index, MANY, "add", tmp_path / "job", IngestObserver(stop=lambda: next(asked) <= 0))
         assert index.count() == 0
         summary = through_pipe(index, [], "add", tmp_path / "job")
         assert summary.is_complete
@@ -1092,7 +1094,7 @@ def test_the_format_of_fingerprints_is_part_of_what_a_job_was_begun_with(tmp_pat
 
         def run(form: str, *, is_stopped: bool) -> Summary:
             reading = InputOptions("fingerprints", fingerprint_format=form)
-            observer = Observer(stop=lambda: is_stopped)
+            observer = IngestObserver(stop=lambda: is_stopped)
             return ingest(index, find_inputs([str(path)], reading), IngestOptions(reading=reading), observer)
 
         run("decimal", is_stopped=True)

@@ -21,7 +21,7 @@ from hsimhash.load import lines as lines_module
 from hsimhash.load.batch import Batch, Position
 from hsimhash.load.columns import fingerprint_columns
 from hsimhash.load.lines import RECORD_LIMIT_BYTES
-from hsimhash.load.records import Reader
+from hsimhash.load.records import DocumentReader
 from hsimhash.load.sniff import FORMAT_LINES
 from hsimhash.rowkey import check_doc_id
 
@@ -39,7 +39,7 @@ def batches_of(
 ) -> list[Batch]:
     reading = InputOptions(**options)
     inputs = find_inputs([str(name) for name in names], reading)
-    reader = Reader(inputs, reading, lambda: False, block_bytes)
+    reader = DocumentReader(inputs, reading, lambda: False, block_bytes)
     batches = list(reader.batches(start or Position()))
     assert reader.is_exhausted
     return batches
@@ -673,7 +673,7 @@ def test_a_silent_stream_gives_way_and_stops_when_asked() -> None:
         os.write(writing, b"a\tone\nb\tt")
         options = InputOptions("tsv")
         asked: list[Batch] = []
-        reader = Reader(find_inputs([f"/dev/fd/{reading}"], options), options, lambda: len(asked) >= 2, 1 << 16)
+        reader = DocumentReader(find_inputs([f"/dev/fd/{reading}"], options), options, lambda: len(asked) >= 2, 1 << 16)
         asked.extend(reader.batches(Position()))
         assert contents(asked) == ([("a", "one")], [])
         assert not reader.is_exhausted

@@ -19,7 +19,7 @@ from hsimhash.load import Input, find_inputs
 from hsimhash.settings import Settings
 
 
-@click.command(short_help="Write the documents that a dedup keeps.")
+@click.command("apply", short_help="Write the documents that a dedup keeps.")
 @click.argument("inputs", metavar="INPUT…", nargs=-1, required=True)
 @click.option(
     "--from", "folder", required=True, metavar="DIR", type=click.Path(path_type=Path), help="What dedup made."
@@ -30,7 +30,7 @@ from hsimhash.settings import Settings
 @click.option("--overwrite", is_flag=True, help="Replace FILE where it is there already.")
 @with_settings("format", "id_field", "text_field", "fingerprint_format")
 @click.option("--fingerprint-field", type=utf8, metavar="NAME", help="As it was given to dedup.")
-def apply(
+def apply_command(
     settings: Settings,
     inputs: tuple[str, ...],
     folder: Path,

@@ -15,10 +15,10 @@ from hsimhash.store.hbase.address import Address
 from hsimhash.store.hbase.table import snapshot_line
 
 
-@click.command()
+@click.command("backup")
 @click.argument("target", type=utf8, metavar="DEST")
 @with_settings("store")
-def backup(settings: Settings, target: str) -> ExitCode:
+def backup_command(settings: Settings, target: str) -> ExitCode:
     """Write a copy of an index, as it is now, to the folder DEST, which must be new or empty.
 
     Others may read and write meanwhile. The copy is an index: open it with --store lmdb://DEST.

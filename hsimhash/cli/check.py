@@ -20,7 +20,7 @@ from hsimhash.store.hbase.sampling import Sample
 from hsimhash.store.hbase.store import HBaseStore
 
 
-@click.command()
+@click.command("check")
 @with_settings("store", "lock_timeout_s")
 @click.option("--repair", is_flag=True, help="Mend the problems and delete the leftovers.")
 @click.option(
@@ -30,7 +30,7 @@ from hsimhash.store.hbase.store import HBaseStore
     help="On HBase: look at N documents and N drawer rows from all over the table, each time others.",
 )
 @json_option
-def check(settings: Settings, repair: bool, sample: int | None, as_json: bool) -> ExitCode:
+def check_command(settings: Settings, repair: bool, sample: int | None, as_json: bool) -> ExitCode:
     """Compare registers, documents and drawer rows with each other.
 
     Problems are documents that a query may miss, and rows that cannot be: exit code 6, or 0 where --repair has mended

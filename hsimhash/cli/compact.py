@@ -12,10 +12,10 @@ from hsimhash.store.hbase.address import Address
 from hsimhash.store.hbase.table import compact_line
 
 
-@click.command()
+@click.command("compact")
 @with_settings("store", "lock_timeout_s")
 @json_option
-def compact(settings: Settings, as_json: bool) -> ExitCode:
+def compact_command(settings: Settings, as_json: bool) -> ExitCode:
     """Rewrite an index without its free space; print its bytes before and after.
 
     Nobody else may have the index open: those who have are named, and nothing is changed. Who opens it meanwhile waits.

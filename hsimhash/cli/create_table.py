@@ -70,7 +70,7 @@ def _pairs(ctx: click.Context, param: click.Parameter, value: _Texts) -> tuple[_
 @click.option(
     "--allow-plain", "is_plain_allowed", is_flag=True, help="HBase: make a lesser table where only Thrift1 runs."
 )
-def create_table(settings: Settings, **options: Any) -> None:  # by the names and types of the fields of `Wish`
+def create_table_command(settings: Settings, **options: Any) -> None:  # by the names and types of the fields of `Wish`
     """Make an empty index. Its layout and its profile stay what they are.
 
     Where an index with the same layout and profile is, nothing happens; where one with others is, the differences are

@@ -16,10 +16,10 @@ from hsimhash.load import IngestOptions, find_inputs, ingest
 DEMO_STORE = "lmdb://.demo/index"
 
 
-@click.command()
+@click.command("demo")
 @click.option("--store", default=DEMO_STORE, show_default=True, metavar="URL", help="Where to put the demo's index.")
 @click.option("--fresh/--keep", default=True, help="Start over, or use the index that an earlier demo left.")
-def demo(store: str, fresh: bool) -> None:
+def demo_command(store: str, fresh: bool) -> None:
     """Index a small sample corpus and show the near-duplicates found in it.
 
     Some 370 short documents in Chinese and English go in; every pair within the layout's distance comes out and is

@@ -34,7 +34,7 @@ Pair = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class DemoOutcome:
     """What the index found in the sample, and the truth. Pairs are in the order of the documents."""
 
     texts: dict[str, str]
@@ -59,7 +59,7 @@ class Outcome:
         return [pair for pair in self.truth if pair not in found]
 
 
-def evaluate(index: HSimIndex, texts: dict[str, str]) -> Outcome:
+def evaluate(index: HSimIndex, texts: dict[str, str]) -> DemoOutcome:
     """Query every document of the sample that is in the index."""
     documents = [document for document in index.get_many(list(texts)) if document is not None]
     ids = [document.doc_id for document in documents]
@@ -71,7 +71,7 @@ def evaluate(index: HSimIndex, texts: dict[str, str]) -> Outcome:
         for match in matches
         if position[doc_id] < position[match.doc_id]
     }
-    return Outcome(
+    return DemoOutcome(
         texts=texts,
         truth={(first, second): kind for first, second, kind in sample.truth()},
         distances=_all_distances(ids, fingerprints),
@@ -88,7 +88,7 @@ def _all_distances(ids: Sequence[str], fingerprints: NDArray[np.uint64]) -> dict
     }
 
 
-def report(index: HSimIndex, outcome: Outcome, seconds: float) -> None:
+def report(index: HSimIndex, outcome: DemoOutcome, seconds: float) -> None:
     """Print all of it to stdout: plain text where that is no terminal."""
     console = Console(highlight=False, markup=False, emoji=False)
     distance = index.layout.max_distance
@@ -104,7 +104,7 @@ def report(index: HSimIndex, outcome: Outcome, seconds: float) -> None:
     _print_next(console, index)
 
 
-def _shown(outcome: Outcome) -> Iterator[Pair]:
+def _shown(outcome: DemoOutcome) -> Iterator[Pair]:
     """Yield a found pair of each kind, by turns Chinese and English."""
     for number, kind in enumerate(SHOWN_KINDS):
         pairs = [pair for pair in outcome.right if outcome.truth[pair] == kind]
@@ -112,7 +112,7 @@ def _shown(outcome: Outcome) -> Iterator[Pair]:
         yield from pairs[:1]
 
 
-def _print_pair(console: Console, outcome: Outcome, pair: Pair) -> None:
+def _print_pair(console: Console, outcome: DemoOutcome, pair: Pair) -> None:
     kind, distance = outcome.truth[pair], outcome.distances[pair]
     console.print()
     console.print(f"{kind} ({sample.KINDS[kind]}), distance {distance} bits", style="bold")
@@ -157,7 +157,7 @@ def _marked(text: str, *, colours: bool) -> Text:
     return Text.assemble(before, (text, "bold yellow") if colours else f"[{text}]", after)
 
 
-def _print_score(console: Console, outcome: Outcome) -> None:
+def _print_score(console: Console, outcome: DemoOutcome) -> None:
     true, right = Counter(outcome.truth.values()), Counter(outcome.truth[pair] for pair in outcome.right)
     table = Table(box=None, pad_edge=False, header_style="cyan")
     table.add_column("true pairs")
@@ -175,7 +175,7 @@ def _print_score(console: Console, outcome: Outcome) -> None:
     console.print(f"precision {precision:.3f}   recall {recall:.3f}   F1 {harmonic:.3f}", style="bold")
 
 
-def _print_limits(console: Console, outcome: Outcome, distance: int) -> None:
+def _print_limits(console: Console, outcome: DemoOutcome, distance: int) -> None:
     """Say what was wrong or missed, and what a greater distance would find."""
     for first, second in outcome.wrong:
         console.print(f"Not the same, though within {distance} bits: {first}, {second} (one form, other facts).")

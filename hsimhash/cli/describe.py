@@ -17,11 +17,11 @@ from hsimhash.store.hbase.survey import range_in_words
 from hsimhash.store.hbase.table import Table, TableSettings, deviations
 
 
-@click.command()
+@click.command("describe")
 @with_settings("store")
 @click.option("--count", "is_counted", is_flag=True, help="HBase: count the documents too, which reads all registers.")
 @json_option
-def describe(settings: Settings, is_counted: bool, as_json: bool) -> None:
+def describe_command(settings: Settings, is_counted: bool, as_json: bool) -> None:
     """Show how an index was made and what is in it.
 
     On HBase also how its column families are set, what of it is not as 'create-table' makes it, and which segments of

@@ -12,12 +12,12 @@ from hsimhash.fingerprint.bits import FINGERPRINT_BITS
 from hsimhash.settings import Settings
 
 
-@click.command()
+@click.command("distance")
 @click.argument("first", metavar="A")
 @click.argument("second", metavar="B")
 @with_settings("fingerprint_format")
 @json_option
-def distance(settings: Settings, first: str, second: str, as_json: bool) -> None:
+def distance_command(settings: Settings, first: str, second: str, as_json: bool) -> None:
     """Print how many bits differ between the fingerprints A and B (16 hex digits, 0x…, or decimal), and which.
 
     Bits are counted from 0, the lowest, to 63. 16 digits without a letter may be hex or decimal: write 0x before them,

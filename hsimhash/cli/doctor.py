@@ -15,7 +15,7 @@ from hsimhash.store.checkup import Check, embedded_checks
 from hsimhash.store.hbase.checkup import hbase_checks, quick_checks
 
 
-@click.command()
+@click.command("doctor")
 @with_settings("store")
 @click.option("--write", "writes", is_flag=True, help="HBase: write a cell to each server too, and delete it.")
 @click.option("--quick", "is_quick", is_flag=True, help="Only whether the index can be read: exit code 0 or 4.")
@@ -29,7 +29,7 @@ from hsimhash.store.hbase.checkup import hbase_checks, quick_checks
     help="HBase: open what N processes would, 100 unless said, and time the last connection.",
 )
 @json_option
-def doctor(settings: Settings, writes: bool, is_quick: bool, processes: int | None, as_json: bool) -> ExitCode:
+def doctor_command(settings: Settings, writes: bool, is_quick: bool, processes: int | None, as_json: bool) -> ExitCode:
     """Look at an index from the outside in, and print a line for each check: ok, warn, or fail, with what to do.
 
     On HBase: each gateway (resolves, connects, which Thrift), the table and its settings, the record, regions, round

@@ -24,7 +24,7 @@ from hsimhash.store.lmdb.data_file import drop_index, refuse_no_index
 @click.command("drop-table")
 @with_settings("store", "lock_timeout_s")
 @yes_option
-def drop_table(settings: Settings, is_confirmed: bool) -> ExitCode:
+def drop_table_command(settings: Settings, is_confirmed: bool) -> ExitCode:
     """Delete an index, a damaged one too, and all that is in it. What is no index is refused.
 
     On HBase the line for hbase shell that keeps a snapshot is shown first; the table is disabled and dropped. A table

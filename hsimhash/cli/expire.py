@@ -38,7 +38,7 @@ def _moment(ctx: click.Context, param: click.Parameter, value: str) -> int:  # n
     return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1_000)
 
 
-@click.command()
+@click.command("expire")
 @click.option(
     "--before", callback=_moment, metavar="DATE", required=True, help="2026-01-31, 2026-01-31T12:00Z, or 30d, 12h."
 )
@@ -46,7 +46,7 @@ def _moment(ctx: click.Context, param: click.Parameter, value: str) -> int:  # n
 @click.option("--dry-run", "is_dry_run", is_flag=True, help="Count only.")
 @yes_option
 @json_option
-def expire(settings: Settings, before: int, is_dry_run: bool, is_confirmed: bool, as_json: bool) -> ExitCode:
+def expire_command(settings: Settings, before: int, is_dry_run: bool, is_confirmed: bool, as_json: bool) -> ExitCode:
     """Remove the documents first seen before DATE (UTC), or longer ago than an age: min, h, d or w.
 
     Others may read and write meanwhile. What was removed before an interruption stays removed.

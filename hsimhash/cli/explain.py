@@ -32,12 +32,12 @@ class Scan:
     region: Region | None
 
 
-@click.command()
+@click.command("explain")
 @click.option("--query", "fingerprint", metavar="FP", help="A fingerprint: 16 hex digits, 0x…, or decimal.")
 @click.option("--id", "doc_id", type=utf8, metavar="ID", help="A document.")
 @with_settings("store", "max_distance", "fingerprint_format")
 @json_option
-def explain(settings: Settings, fingerprint: str | None, doc_id: str | None, as_json: bool) -> None:
+def explain_command(settings: Settings, fingerprint: str | None, doc_id: str | None, as_json: bool) -> None:
     """Show what a query reads: each drawer's bucket as a half-open range of rowkeys, its rows, and how many are near.
 
     On HBase also the region and the server that have it. The buckets are read one by one here, each with its time; a

@@ -17,12 +17,12 @@ from hsimhash.store import Document, is_own_file
 PROGRESS_DOCUMENTS = 10_000  # between two steps of the progress bar
 
 
-@click.command()
+@click.command("export")
 @click.option("--output", metavar="FILE", default="-", help="Packed where it ends in .gz or .zst; - is stdout.")
 @click.option("--overwrite", is_flag=True, help="Replace FILE where it is there already.")
 @click.option("--format", "form", type=click.Choice(["jsonl", "tsv"]), help="By the name of FILE; else jsonl.")
 @with_settings("store")
-def export(settings: Settings, output: str, overwrite: bool, form: str | None) -> None:
+def export_command(settings: Settings, output: str, overwrite: bool, form: str | None) -> None:
     """Write a line for each document, in order of fingerprint and id.
 
     jsonl: {"id", "fingerprint": 16 hex digits, "first_seen": ms since 1970}. tsv: id, a tab, fingerprint. FILE appears

@@ -20,9 +20,9 @@ Find all pairs within DISTANCE bits of each other; write each as a line, [206, 2
 EXAMPLE = r"printf '255\n239\n51\n' | hsimhash find-all --blocks 4 --distance 3"
 
 
-@click.command(cls=PeerCommand, add_help_option=False)
+@click.command("find-all", cls=PeerCommand, add_help_option=False)
 @click.pass_context
-def find_all(ctx: click.Context, arguments: tuple[str, ...]) -> int:
+def find_all_command(ctx: click.Context, arguments: tuple[str, ...]) -> int:
     """Find all pairs, as simhash-find-all does."""
     finder = Finder(PURPOSE, EXAMPLE, blocks_must_be=">=", computing="matches", writing="matches", lines_of=_lines)
     return run_finder(ctx.command_path, arguments, finder)

@@ -23,9 +23,9 @@ Join all fingerprints within DISTANCE bits of each other, step by step; write ea
 EXAMPLE = r"printf '255\n239\n238\n51\n' | hsimhash find-clusters --blocks 4 --distance 3"
 
 
-@click.command(cls=PeerCommand, add_help_option=False)
+@click.command("find-clusters", cls=PeerCommand, add_help_option=False)
 @click.pass_context
-def find_clusters(ctx: click.Context, arguments: tuple[str, ...]) -> int:
+def find_clusters_command(ctx: click.Context, arguments: tuple[str, ...]) -> int:
     """Find all clusters, as simhash-find-clusters does."""
     finder = Finder(PURPOSE, EXAMPLE, blocks_must_be=">", computing="clusters", writing="results", lines_of=_lines)
     return run_finder(ctx.command_path, arguments, finder)

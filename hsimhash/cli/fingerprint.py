@@ -8,19 +8,19 @@ import click
 
 from hsimhash.cli.console import is_for_people, print_json, print_line, print_table, say, send
 from hsimhash.cli.exits import ExitCode
-from hsimhash.cli.lines import Lines, Request, fingerprints_of, read_text
+from hsimhash.cli.lines import Lines, Request, read_text, requested_fingerprints
 from hsimhash.cli.options import json_option, utf8, with_settings
 from hsimhash.fingerprint import Feature, Profile, format_fingerprint
 from hsimhash.settings import Settings
 
 
-@click.command()
+@click.command("fingerprint")
 @click.argument("texts", type=utf8, metavar="[TEXT…|-]", nargs=-1)
 @click.option("--file", "paths", metavar="FILE", multiple=True, help="A file with a text; may be repeated.")
 @with_settings("profile", "text_field", "id_field", "fingerprint_format")
 @click.option("--features", "shows_features", is_flag=True, help="Show each feature, its weight, its share, its hash.")
 @json_option
-def fingerprint(
+def fingerprint_command(
     settings: Settings,
     texts: tuple[str, ...],
     paths: tuple[str, ...],
@@ -64,7 +64,7 @@ def fingerprint(
 
 def _print_fingerprints(profile: Profile, requests: Sequence[Request], *, as_json: bool) -> int:
     """Print a line for each request; return how many are too short for a fingerprint."""
-    values = fingerprints_of(requests, profile)
+    values = requested_fingerprints(requests, profile)
     for request, value in zip(requests, values, strict=True):
         shown = None if value is None else format_fingerprint(value)
         if as_json:
@@ -78,7 +78,7 @@ def _print_fingerprints(profile: Profile, requests: Sequence[Request], *, as_jso
 
 def _print_features(profile: Profile, requests: Sequence[Request], *, is_for_people: bool) -> int:
     """Print what votes in each request; return how many are too short for a fingerprint."""
-    values = fingerprints_of(requests, profile)
+    values = requested_fingerprints(requests, profile)
     for request, value in zip(requests, values, strict=True):
         if value is None:
             _say_too_short(request)

@@ -20,7 +20,7 @@ from hsimhash.cli.streams import check_stdin
 from hsimhash.errors import HsimhashError
 from hsimhash.fingerprint import TOO_SHORT, Profile
 from hsimhash.fingerprint.formats import Formats, formats_named
-from hsimhash.load.lines import Source, chunks_of
+from hsimhash.load.lines import LineSource, chunks_of
 from hsimhash.load.records import Narrowing, doc_id_of, fingerprint_of, json_object, reason_of, text_of
 from hsimhash.load.sniff import is_written
 from hsimhash.rowkey import check_doc_id
@@ -114,7 +114,7 @@ class Lines:
             yield batch
 
 
-class _Arrivals(Source):
+class _Arrivals(LineSource):
     """What comes through an open stream; `read` tells once that nothing more has come, then waits for it."""
 
     is_stream = True
@@ -148,7 +148,7 @@ def _is_ready(stream: BufferedIOBase) -> bool:
         return True
 
 
-def _numbered_lines(source: Source) -> Iterator[tuple[int, bytes | None, str]]:
+def _numbered_lines(source: LineSource) -> Iterator[tuple[int, bytes | None, str]]:
     """Yield each line's number, the line, and what is wrong with it; None for a line where nothing more has come."""
     before = 0
     for chunk in chunks_of(source, lambda: False):
@@ -162,7 +162,7 @@ def _numbered_lines(source: Source) -> Iterator[tuple[int, bytes | None, str]]:
         before = chunk.end.line
 
 
-def fingerprints_of(requests: Sequence[Request], profile: Profile) -> list[int | None]:
+def requested_fingerprints(requests: Sequence[Request], profile: Profile) -> list[int | None]:
     """Return the fingerprint of each request, None where its text is too short for one."""
     texts = [request.text for request in requests if request.fingerprint is None]
     if texts:

@@ -15,7 +15,7 @@ from hsimhash.settings import Settings
 MOST_DOCUMENTS = 10**15  # more than anybody has; beyond it tables and sizes are no longer readable
 
 
-@click.command(short_help="Compare layouts: rows, bytes, candidates and reads per query.")
+@click.command("plan", short_help="Compare layouts: rows, bytes, candidates and reads per query.")
 @click.option(
     "--documents", type=click.IntRange(1, MOST_DOCUMENTS), required=True, metavar="N", help="How many documents."
 )
@@ -28,7 +28,7 @@ MOST_DOCUMENTS = 10**15  # more than anybody has; beyond it tables and sizes are
 )
 @with_settings("fingerprint_format")
 @json_option
-def plan(settings: Settings, documents: int, distance: int, sample: Path | None, as_json: bool) -> None:
+def plan_command(settings: Settings, documents: int, distance: int, sample: Path | None, as_json: bool) -> None:
     """Compare the layouts that find every pair within K bits, and recommend one.
 
     Bytes and times are measured ones, with all in memory: bytes for ids of 35 bytes, on HBase uncompressed and for one

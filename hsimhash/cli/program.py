@@ -17,7 +17,7 @@ from hsimhash.cli.options import Invocation
 from hsimhash.cli.signals import interruptible
 from hsimhash.cli.streams import drop_stdout, flush_or_drop
 
-COMMANDS = {  # in the order of the help, which imports none of them; each is the command of its name in its module
+COMMANDS = {  # in the order of the help, which imports none of them; each is `NAME_command` in module NAME
     "demo": "Index a small sample corpus and show its near-duplicates.",
     "plan": "Compare layouts for a number of documents.",
     "create-table": "Make an empty index.",
@@ -54,7 +54,7 @@ class Program(click.Group):
         if cmd_name not in COMMANDS:
             return None
         name = cmd_name.replace("-", "_")
-        command: click.Command = getattr(importlib.import_module(f"hsimhash.cli.{name}"), name)
+        command: click.Command = getattr(importlib.import_module(f"hsimhash.cli.{name}"), f"{name}_command")
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002, D102

@@ -9,7 +9,7 @@ import click
 
 from hsimhash.cli.console import is_for_people, iso_time, print_json, print_table, say, send
 from hsimhash.cli.exits import ExitCode
-from hsimhash.cli.lines import Lines, Request, fingerprints_of, read_text
+from hsimhash.cli.lines import Lines, Request, read_text, requested_fingerprints
 from hsimhash.cli.options import json_option, open_index, utf8, with_settings
 from hsimhash.errors import HsimhashError
 from hsimhash.fingerprint import format_fingerprint, parse_fingerprint
@@ -54,7 +54,7 @@ class Bounds:
     is_for_people: bool
 
 
-@click.command()
+@click.command("query")
 @click.argument("fingerprints", metavar="[FP…|-]", nargs=-1)
 @click.option(
     "--id", "doc_ids", type=utf8, multiple=True, metavar="ID", help="A document, which is not among its own matches."
@@ -66,7 +66,7 @@ class Bounds:
 @click.option("--exclude", type=utf8, metavar="ID", help="Leave this document out.")
 @click.option("--exit-code", "tells_by_exit_code", is_flag=True, help="Exit with 8 if nothing was found at all.")
 @json_option
-def query(
+def query_command(
     settings: Settings,
     fingerprints: tuple[str, ...],
     doc_ids: tuple[str, ...],
@@ -122,7 +122,7 @@ def _request(source: Source, index: HSimIndex) -> Request:
 
 def _answer(index: HSimIndex, requests: Sequence[Request], bounds: Bounds) -> int:
     """Print the answers to requests; return how many matches there are."""
-    asked = list(zip(requests, fingerprints_of(requests, index.profile), strict=True))
+    asked = list(zip(requests, requested_fingerprints(requests, index.profile), strict=True))
     answers = iter(
         index.query_many(
             [fingerprint for _, fingerprint in asked if fingerprint is not None],

@@ -13,13 +13,13 @@ from hsimhash.cli.options import confirm, json_option, open_index, utf8, with_se
 from hsimhash.settings import Settings
 
 
-@click.command()
+@click.command("remove")
 @click.argument("doc_ids", type=utf8, metavar="[ID…|-]", nargs=-1)
 @click.option("--file", "path", metavar="FILE", help="A file with one id a line; - is stdin.")
 @with_settings("store", "lock_timeout_s")
 @yes_option
 @json_option
-def remove(
+def remove_command(
     settings: Settings, doc_ids: tuple[str, ...], path: str | None, is_confirmed: bool, as_json: bool
 ) -> ExitCode:
     """Remove documents by ID, and tell how many there were and how many were unknown.

@@ -10,12 +10,12 @@ from hsimhash.cli.console import print_json, print_line
 from hsimhash.cli.options import json_option, load_settings, setting_flags
 
 
-@click.group()
-def settings() -> None:
+@click.group("settings")
+def settings_command() -> None:
     """Settings: a flag beats the environment (HSIMHASH_…), which beats the file, which beats the default."""
 
 
-@settings.command(short_help="Show every setting, its value, and where it came from.")
+@settings_command.command(short_help="Show every setting, its value, and where it came from.")
 @setting_flags()
 @json_option
 def show(as_json: bool, **flags: object) -> None:

@@ -12,10 +12,10 @@ from hsimhash.settings import Settings
 from hsimhash.store.hbase.survey import Survey, range_in_words, survey
 
 
-@click.command()
+@click.command("status")
 @with_settings("store")
 @json_option
-def status(settings: Settings, as_json: bool) -> None:
+def status_command(settings: Settings, as_json: bool) -> None:
     """Show how many rows an index has and, on HBase, how evenly its regions share them.
 
     On HBase rows are estimated from samples, exact in a small table; "skew" is how many times as many rows as the mean

@@ -3,7 +3,7 @@
 from hsimhash.dedup.apply import Applied, ApplyOptions, apply
 from hsimhash.dedup.grouping import METHODS, Method
 from hsimhash.dedup.job import dedup
-from hsimhash.dedup.options import MAX_DISTANCE, DedupOptions, DedupSummary, Observer, Progress
+from hsimhash.dedup.options import MAX_DISTANCE, DedupObserver, DedupOptions, DedupProgress, DedupSummary
 from hsimhash.dedup.tables import TABLE_FORMATS
 
 __all__ = [
@@ -12,11 +12,11 @@ __all__ = [
     "TABLE_FORMATS",
     "Applied",
     "ApplyOptions",
+    "DedupObserver",
     "DedupOptions",
+    "DedupProgress",
     "DedupSummary",
     "Method",
-    "Observer",
-    "Progress",
     "apply",
     "dedup",
 ]

@@ -20,7 +20,7 @@ from hsimhash.errors import HsimhashError
 from hsimhash.load.again import RawRecords, raw_records
 from hsimhash.load.batch import Documents, Position
 from hsimhash.load.inputs import Input, InputOptions
-from hsimhash.load.records import Reader
+from hsimhash.load.records import DocumentReader
 
 Which = Literal["kept", "dropped", "all"]
 BLOCK_BYTES = 1 << 18
@@ -106,7 +106,7 @@ class _Application:
             self._put(documents.doc_ids[place], line, marked, is_kept=is_kept)
 
     def _take_files(self, one: Input) -> None:
-        reader = Reader([one], self._options.reading, lambda: False, BLOCK_BYTES)
+        reader = DocumentReader([one], self._options.reading, lambda: False, BLOCK_BYTES)
         for batch in reader.batches(Position()):
             self._tell(one, batch.documents)
             for place, is_kept in self._wanted(one, batch.documents):

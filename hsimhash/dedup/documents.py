@@ -21,7 +21,7 @@ from hsimhash.fingerprint import TOO_SHORT, VOTED, Fingerprints, Profile, format
 from hsimhash.load.batch import Batch, Documents, Position, Reject
 from hsimhash.load.inputs import Input, InputOptions
 from hsimhash.load.intake import bytes_before, fingerprinted, reject_line, short_lines, usual_workers
-from hsimhash.load.records import Reader
+from hsimhash.load.records import DocumentReader
 
 BLOCK_BYTES = 256 << 10
 FIELD_CHARACTERS = 64  # a longer value of a field is no time and no number
@@ -93,7 +93,7 @@ def collect(reading: Reading, listener: Listener) -> Collected:
     inputs = reading.inputs
     if not all(one.has_fingerprints for one in inputs):
         reading.profile.verify()
-    reader = Reader(inputs, reading.options, lambda: False, BLOCK_BYTES, fields=reading.fields)
+    reader = DocumentReader(inputs, reading.options, lambda: False, BLOCK_BYTES, fields=reading.fields)
     batches = reader.batches(Position())
     workers = reading.workers or usual_workers(inputs)
     columns = _Columns(inputs, reading.fields)

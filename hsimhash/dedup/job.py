@@ -16,8 +16,8 @@ import numpy as np
 from hsimhash.dedup.against import NONE_STORED, Stored, match_stored
 from hsimhash.dedup.documents import Collected, Listener, Reading, collect
 from hsimhash.dedup.grouping import Rule, find_near, group
-from hsimhash.dedup.options import DedupOptions, DedupSummary, Observer, Progress, Stage
-from hsimhash.dedup.outputs import NAMES, REJECTS, SHORT, Lines, OutputFolder, output_errors
+from hsimhash.dedup.options import DedupObserver, DedupOptions, DedupProgress, DedupSummary, Stage
+from hsimhash.dedup.outputs import NAMES, REJECTS, SHORT, LineFile, OutputFolder, output_errors
 from hsimhash.dedup.results import MATCH_COLUMNS, Results
 from hsimhash.dedup.summary import Outcome
 from hsimhash.dedup.tables import Form, open_table, table_form
@@ -34,7 +34,7 @@ def dedup(
     options: DedupOptions,
     *,
     against: HSimIndex | Profile,
-    observer: Observer | None = None,
+    observer: DedupObserver | None = None,
 ) -> DedupSummary:
     """Find near-duplicates in inputs, and write what to keep; the inputs are not changed.
 
@@ -53,7 +53,7 @@ def dedup(
     _check(inputs, options, against)
     _check_place(inputs, folder)
     with OutputFolder.begin(folder, overwrite=options.overwrite) as output:
-        return _Run(inputs, output, options, rule, form, against, observer or Observer()).run()
+        return _Run(inputs, output, options, rule, form, against, observer or DedupObserver()).run()
 
 
 def _check(inputs: Sequence[Input], options: DedupOptions, against: HSimIndex | Profile) -> None:
@@ -89,7 +89,7 @@ class _Run:
     rule: Rule
     form: Form
     against: HSimIndex | Profile
-    observer: Observer
+    observer: DedupObserver
     _seconds: dict[str, float] = field(default_factory=dict)
     _documents: int = 0
 
@@ -125,7 +125,7 @@ class _Run:
 
     def _tell(self, stage: Stage, done: int = 0, total: int = 0, documents: int | None = None) -> None:
         self._documents = self._documents if documents is None else documents
-        self.observer.progress(Progress(stage, done, total, self._documents))
+        self.observer.progress(DedupProgress(stage, done, total, self._documents))
 
     @property
     def _profile(self) -> Profile:
@@ -138,7 +138,7 @@ class _Run:
     def _read(self) -> Collected:
         options, fields = self.options, needed_fields(self.options.keep)
         reading = Reading(self.inputs, options.reading, self._profile, options.workers, fields)
-        with Lines(self.output.new / REJECTS) as rejects, Lines(self.output.new / SHORT) as short:
+        with LineFile(self.output.new / REJECTS) as rejects, LineFile(self.output.new / SHORT) as short:
 
             def progress(done: int, total: int, documents: int) -> None:
                 self._tell("read", done, total, documents)

@@ -68,13 +68,13 @@ class DedupOptions:
         }
 
 
-def shown(name: str | Path) -> str:
+def shown_path(name: str | Path) -> str:
     """Return the name of a file or folder; bytes of it that are no UTF-8 become escapes."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class DedupProgress:
     """How far a run is: `read` counts bytes of the inputs, `match` fingerprints, both of `total`, 0 for unknown."""
 
     stage: Stage
@@ -84,10 +84,10 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Observer:
+class DedupObserver:
     """Who watches; both may be called often."""
 
-    progress: Callable[[Progress], None] = lambda _: None
+    progress: Callable[[DedupProgress], None] = lambda _: None
     say: Callable[[str], None] = lambda _: None
 
 
@@ -107,4 +107,4 @@ class DedupSummary:
 
     def to_json(self) -> dict[str, object]:
         """Return the counts, the seconds, and the folder."""
-        return {**self.counts, "seconds": round(sum(self.seconds.values()), 3), "out": shown(self.folder)}
+        return {**self.counts, "seconds": round(sum(self.seconds.values()), 3), "out": shown_path(self.folder)}

@@ -127,7 +127,7 @@ class OutputFolder:
             self._is_half_done = False
 
 
-class Lines:
+class LineFile:
     """A file of lines; it is made with its first one. A context manager."""
 
     def __init__(self, path: Path) -> None:
@@ -143,7 +143,7 @@ class Lines:
                 self._file = self._file or self._path.open("xb")
                 self._file.write(data)
 
-    def __enter__(self) -> Lines:
+    def __enter__(self) -> LineFile:
         return self
 
     def __exit__(self, *exc_info: object) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from hsimhash.dedup.options import DedupOptions, shown
+from hsimhash.dedup.options import DedupOptions, shown_path
 from hsimhash.dedup.outputs import DROP, KEEP, REPORT, STATS
 from hsimhash.dedup.report import write_report
 from hsimhash.dedup.report_data import Distance, ReportData, ShownPair
@@ -101,7 +101,7 @@ class Results:
             )
             clusters, distances = outcome.shown_clusters(texts), outcome.sampled_distances(texts)
             return ReportData(
-                inputs=tuple(shown(one.name) for one in self.inputs),
+                inputs=tuple(shown_path(one.name) for one in self.inputs),
                 date=date_of(self.inputs),
                 settings=self._settings(),
                 totals=outcome.totals,
@@ -138,7 +138,7 @@ class Results:
             },
             "examples": [_example(pair) for distance in distances for pair in distance.shown],
             "warnings": [{"title": notice.title, "detail": notice.detail} for notice in self.outcome.notices],
-            "inputs": [shown(one.name) for one in self.inputs],
+            "inputs": [shown_path(one.name) for one in self.inputs],
             "profile": self.profile,
             "against": self.url,
             "options": self.options.to_json(),

@@ -24,7 +24,7 @@ Kind = Literal["text", "bits", "number", "truth"]
 Column = Sequence[str] | NDArray[np.generic]
 
 
-class Table(Protocol):
+class TableFile(Protocol):
     """A table that grows."""
 
     def write(self, columns: Sequence[Column]) -> None:
@@ -45,7 +45,7 @@ def table_form(name: str) -> Form:
     return "parquet" if has_arrow and name != "jsonl" else "jsonl"
 
 
-def open_table(path: Path, form: Form, columns: Sequence[tuple[str, Kind]]) -> AbstractContextManager[Table]:
+def open_table(path: Path, form: Form, columns: Sequence[tuple[str, Kind]]) -> AbstractContextManager[TableFile]:
     """Begin a table with named columns; it is whole when the block ends."""
     return _ParquetTable(path, columns) if form == "parquet" else _JsonTable(path, columns)
 

@@ -112,7 +112,7 @@ def aligned(a: Sequence[str], b: Sequence[str]) -> list[Stretch]:
     return found
 
 
-class _Run(NamedTuple):
+class _Stretch(NamedTuple):
     """Equal tokens: `size` of one side from `start` on, and of the other from `other` on."""
 
     start: int
@@ -120,10 +120,10 @@ class _Run(NamedTuple):
     size: int
 
 
-def _lasting(runs: Iterable[_Run], length: int, other_length: int) -> Iterator[_Run]:
+def _lasting(runs: Iterable[_Stretch], length: int, other_length: int) -> Iterator[_Stretch]:
     """Yield runs, adjoining ones as one, without lone tokens but at both ends; and an empty one that ends both."""
-    last = _Run(0, 0, 0)
-    for run in (*runs, _Run(length, other_length, 0)):
+    last = _Stretch(0, 0, 0)
+    for run in (*runs, _Stretch(length, other_length, 0)):
         if run.start == last.start + last.size and run.other == last.other + last.size:
             last = last._replace(size=last.size + run.size)
             continue
@@ -153,22 +153,22 @@ class _Matcher:
         self._a, self._b = (np.fromiter(map(numbers.__getitem__, side), np.int64, len(side)) for side in (a, b))
         self._work_left = WORK
 
-    def runs(self) -> Iterator[_Run]:
+    def runs(self) -> Iterator[_Stretch]:
         """Yield the equal runs, in order, without overlap."""
         return self._between(slice(0, len(self._a)), slice(0, len(self._b)), ANCHOR_TOKENS)
 
-    def _between(self, here: slice, there: slice, anchor_tokens: Sequence[int]) -> Iterator[_Run]:
+    def _between(self, here: slice, there: slice, anchor_tokens: Sequence[int]) -> Iterator[_Stretch]:
         """Yield the equal runs of two ranges."""
         a, b = self._a[here], self._b[there]
         begin = _common(a, b)
         end = _common(a[begin:][::-1], b[begin:][::-1])
         here, there = slice(here.start + begin, here.stop - end), slice(there.start + begin, there.stop - end)
-        yield _Run(here.start - begin, there.start - begin, begin)
+        yield _Stretch(here.start - begin, there.start - begin, begin)
         if here.start < here.stop and there.start < there.stop:
             yield from self._inner(here, there, anchor_tokens)
-        yield _Run(here.stop, there.stop, end)
+        yield _Stretch(here.stop, there.stop, end)
 
-    def _inner(self, here: slice, there: slice, anchor_tokens: Sequence[int]) -> Iterator[_Run]:
+    def _inner(self, here: slice, there: slice, anchor_tokens: Sequence[int]) -> Iterator[_Stretch]:
         a, b = self._a[here], self._b[there]
         work = _equal_pairs(a, b)
         if not work:
@@ -176,19 +176,19 @@ class _Matcher:
         if work <= min(EQUAL_PAIRS, self._work_left):
             self._work_left -= work
             blocks = SequenceMatcher(None, a.tolist(), b.tolist(), autojunk=False).get_matching_blocks()
-            yield from (_Run(here.start + start, there.start + other, size) for start, other, size in blocks)
+            yield from (_Stretch(here.start + start, there.start + other, size) for start, other, size in blocks)
         elif anchor_tokens:
             i, j = here.start, there.start
             for start, other, size in _anchors(a, b, anchor_tokens[0]):
                 start, other = start + here.start, other + there.start
                 covered = max(i - start, 0)  # by the run before
                 yield from self._between(slice(i, start + covered), slice(j, other + covered), anchor_tokens[1:])
-                yield _Run(start + covered, other + covered, size - covered)
+                yield _Stretch(start + covered, other + covered, size - covered)
                 i, j = start + size, other + size
             yield from self._between(slice(i, here.stop), slice(j, there.stop), anchor_tokens[1:])
         elif self._work_left > 0:
             self._work_left -= EQUAL_PAIRS
-            yield from (_Run(here.start + x, there.start + y, size) for x, y, size in _few_edits(a, b))
+            yield from (_Stretch(here.start + x, there.start + y, size) for x, y, size in _few_edits(a, b))
 
 
 def _common(a: Numbers, b: Numbers) -> int:
@@ -208,7 +208,7 @@ def _equal_pairs(a: Numbers, b: Numbers) -> int:
     return sum(times * others[token] for token, times in counts.items())
 
 
-def _anchors(a: Numbers, b: Numbers, length: int) -> list[_Run]:
+def _anchors(a: Numbers, b: Numbers, length: int) -> list[_Stretch]:
     """Return runs made of shingles that either side has once: of those in the same order the most tokens."""
     if min(len(a), len(b)) < length:
         return []
@@ -225,7 +225,7 @@ def _anchors(a: Numbers, b: Numbers, length: int) -> list[_Run]:
     first = np.flatnonzero(is_new)
     sizes = np.diff(first, append=len(start)) + length - 1
     found = zip(start[first].tolist(), other[first].tolist(), sizes.tolist(), strict=True)
-    return _ascending([_Run(*run) for run in found])
+    return _ascending([_Stretch(*run) for run in found])
 
 
 def _once(side: Numbers, length: int) -> tuple[NDArray[np.uint64], Numbers]:
@@ -239,7 +239,7 @@ def _once(side: Numbers, length: int) -> tuple[NDArray[np.uint64], Numbers]:
     return values[times == 1], first[times == 1]
 
 
-def _ascending(runs: Sequence[_Run]) -> list[_Run]:
+def _ascending(runs: Sequence[_Stretch]) -> list[_Stretch]:
     """Return those runs, ascending on both sides, that have the most tokens; `runs` ascend on one."""
     ends, weights, numbers = [-1], [0], [-1]  # the best chains: the later they end, the more they have
     before = []
@@ -259,7 +259,7 @@ def _ascending(runs: Sequence[_Run]) -> list[_Run]:
     return found[::-1]
 
 
-def _few_edits(a: Numbers, b: Numbers) -> list[_Run]:
+def _few_edits(a: Numbers, b: Numbers) -> list[_Stretch]:
     """Return the equal runs of sides that differ in at most EDITS tokens; none for others.
 
     Source: Myers, "An O(ND) difference algorithm and its variations", Algorithmica 1986.
@@ -284,12 +284,12 @@ def _step(reached: Mapping[int, int], diagonal: int, edits: int) -> tuple[int, i
     return reached[diagonal - 1] + 1, diagonal - 1
 
 
-def _traced(history: Sequence[Mapping[int, int]], diagonal: int, x: int) -> list[_Run]:
+def _traced(history: Sequence[Mapping[int, int]], diagonal: int, x: int) -> list[_Stretch]:
     """Return the equal runs on the way that ends at `x`."""
     found = []
     for edits in range(len(history) - 1, -1, -1):
         start, before = _step(history[edits], diagonal, edits)
-        found.append(_Run(start, start - diagonal, x - start))
+        found.append(_Stretch(start, start - diagonal, x - start))
         diagonal, x = before, history[edits][before]
     return found[::-1]
 

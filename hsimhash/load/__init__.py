@@ -1,17 +1,25 @@
 """Documents in files, folders or on stdin → an index: in bulk, resumable, with near-duplicates left out or tagged."""
 
-from hsimhash.load.ingest import IngestOptions, Observer, Progress, Summary, check_options, default_job, ingest
+from hsimhash.load.ingest import (
+    IngestObserver,
+    IngestOptions,
+    IngestProgress,
+    Summary,
+    check_options,
+    default_job,
+    ingest,
+)
 from hsimhash.load.inputs import FORMATS, Input, InputOptions, find_inputs
 from hsimhash.load.job import Counts
 
 __all__ = [
     "FORMATS",
     "Counts",
+    "IngestObserver",
     "IngestOptions",
+    "IngestProgress",
     "Input",
     "InputOptions",
-    "Observer",
-    "Progress",
     "Summary",
     "check_options",
     "default_job",

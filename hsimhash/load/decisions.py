@@ -72,14 +72,16 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class DuplicateRule:
     """When a document has a match, and whether it is then left out."""
 
     max_distance: int
     leaves_out: bool
 
 
-def decide(index: HSimIndex, doc_ids: Sequence[str], fingerprints: NDArray[np.uint64], rule: Rule) -> list[Decision]:
+def decide(
+    index: HSimIndex, doc_ids: Sequence[str], fingerprints: NDArray[np.uint64], rule: DuplicateRule
+) -> list[Decision]:
     """Decide about documents in the order given; the index is only read. Quadratic in their number, in numpy."""
     stored = index.get_many(doc_ids)
     found = index.query_many(fingerprints, max_distance=rule.max_distance, limit=1, exclude=doc_ids)
@@ -124,7 +126,9 @@ class _Listed:
 
 
 class _Batch:
-    def __init__(self, index: HSimIndex, doc_ids: Sequence[str], fingerprints: NDArray[np.uint64], rule: Rule) -> None:
+    def __init__(
+        self, index: HSimIndex, doc_ids: Sequence[str], fingerprints: NDArray[np.uint64], rule: DuplicateRule
+    ) -> None:
         self._index = index
         self._doc_ids = doc_ids
         self._fingerprints = fingerprints

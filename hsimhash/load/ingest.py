@@ -26,13 +26,13 @@ from numpy.typing import NDArray
 from hsimhash.fingerprint.formats import spoken
 from hsimhash.index import HSimIndex
 from hsimhash.layout import Layout
-from hsimhash.load.decisions import Decision, Rule, Verdict, count_verdicts, decide
+from hsimhash.load.decisions import Decision, DuplicateRule, Verdict, count_verdicts, decide
 from hsimhash.load.folder import job_errors
 from hsimhash.load.inputs import Input, InputOptions
 from hsimhash.load.intake import Gathering, Intake, bytes_before, intakes, usual_workers
 from hsimhash.load.job import LISTS, Counts, Job, JobSpec, State
 from hsimhash.load.pace import Pace
-from hsimhash.load.records import Reader
+from hsimhash.load.records import DocumentReader
 from hsimhash.store import BulkLoad, Mark, StopAskedError, check_documents, is_hbase, is_own_file, store_name
 
 RUN_DOCUMENTS = 1_000_000  # in one sorted run
@@ -84,7 +84,7 @@ class IngestOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class IngestProgress:
     """How far an ingest is: stage `read` counts bytes of the inputs (0 in all: unknown), stage `merge` rows."""
 
     stage: Literal["read", "merge"]
@@ -94,11 +94,11 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Observer:
+class IngestObserver:
     """Who watches: `stop` is asked whether to end soon, `progress` and `say` are told. All may be called often."""
 
     stop: Callable[[], bool] = lambda: False
-    progress: Callable[[Progress], None] = lambda _: None
+    progress: Callable[[IngestProgress], None] = lambda _: None
     say: Callable[[str], None] = lambda _: None
 
 
@@ -129,7 +129,7 @@ class Summary:
 
 
 def ingest(
-    index: HSimIndex, inputs: Sequence[Input], options: IngestOptions, observer: Observer | None = None
+    index: HSimIndex, inputs: Sequence[Input], options: IngestOptions, observer: IngestObserver | None = None
 ) -> Summary:
     """Bring the documents of inputs into an index; go on where an earlier call with the same arguments ended.
 
@@ -144,7 +144,7 @@ def ingest(
         StoreBusyError: another process works on the same job, or writes the index.
         StoreUnavailableError: a disk is full or read-only. Once that is mended the same call goes on.
     """
-    observer = observer or Observer()
+    observer = observer or IngestObserver()
     folder = options.job or default_job(_url(index), inputs)
     rule = check_options(index.layout, inputs, options)
     if options.tags is not None and is_own_file(_url(index), options.tags):
@@ -186,7 +186,7 @@ def default_job(url: str, inputs: Sequence[Input]) -> Path:
     return Path(place, "jobs", digest) if scheme == "lmdb" else JOBS / digest
 
 
-def check_options(layout: Layout, inputs: Sequence[Input], options: IngestOptions) -> Rule:
+def check_options(layout: Layout, inputs: Sequence[Input], options: IngestOptions) -> DuplicateRule:
     """Return how documents are decided about; `ValueError` for what an index of this layout or the disk refuses."""
     if options.tags is not None:
         _check_tags(options.tags, inputs)
@@ -194,7 +194,7 @@ def check_options(layout: Layout, inputs: Sequence[Input], options: IngestOption
     k = most if options.max_distance is None or options.on_duplicate == "add" else options.max_distance
     if not 0 <= k <= most:
         raise ValueError(f"max_distance {k} is outside 0 to {most}, what layout {layout.name} finds")
-    return Rule(k, leaves_out=options.on_duplicate == "skip")
+    return DuplicateRule(k, leaves_out=options.on_duplicate == "skip")
 
 
 def _check_tags(tags: Path, inputs: Sequence[Input]) -> None:
@@ -211,7 +211,7 @@ def _check_tags(tags: Path, inputs: Sequence[Input]) -> None:
         raise ValueError(f"tags {tags} cannot be written: {reason}; nothing was written, choose another name")
 
 
-def _spec(index: HSimIndex, inputs: Sequence[Input], options: IngestOptions, rule: Rule) -> JobSpec:
+def _spec(index: HSimIndex, inputs: Sequence[Input], options: IngestOptions, rule: DuplicateRule) -> JobSpec:
     settings: dict[str, object] = {
         "store": store_name(_url(index)),
         "layout": index.layout.name,
@@ -240,7 +240,7 @@ class _Run:
     """One call of `ingest`."""
 
     def __init__(
-        self, index: HSimIndex, inputs: Sequence[Input], options: IngestOptions, observer: Observer, job: Job
+        self, index: HSimIndex, inputs: Sequence[Input], options: IngestOptions, observer: IngestObserver, job: Job
     ) -> None:
         self._index = index
         self._inputs = inputs
@@ -257,7 +257,7 @@ class _Run:
         self._writing = Pace(options.rate if is_written_at_rate else None, observer.stop)
         self._merged: int | None = None  # so far; the first number that a merge tells is of calls before
         block_bytes = BULK_BLOCK_BYTES if is_bulk else DECIDED_BLOCK_BYTES
-        self._reader = Reader(inputs, options.reading, observer.stop, block_bytes)
+        self._reader = DocumentReader(inputs, options.reading, observer.stop, block_bytes)
 
     def bulk(self) -> Summary:
         """Collect runs, and merge them."""
@@ -282,7 +282,7 @@ class _Run:
                 bulk.delete()
         return summary
 
-    def decide(self, rule: Rule) -> Summary:
+    def decide(self, rule: DuplicateRule) -> Summary:
         """Decide about the documents batch by batch, and carry the decisions out."""
         self._say_resumed()
         if self._index.store.is_atomic:
@@ -350,7 +350,9 @@ class _Run:
             bulk.add_run(fingerprints, gathered.doc_ids, first_seen)
         self._acknowledge(gathered, runs=bulk.runs)
 
-    def _decisions(self, doc_ids: Sequence[str], fingerprints: NDArray[np.uint64], rule: Rule) -> list[Decision]:
+    def _decisions(
+        self, doc_ids: Sequence[str], fingerprints: NDArray[np.uint64], rule: DuplicateRule
+    ) -> list[Decision]:
         """Return decisions made before a kill about the first of these documents, else new ones about all of them."""
         log = self._job.decisions
         with job_errors(self._job.folder):
@@ -429,9 +431,9 @@ class _Run:
     def _tell_read(self, gathering: Gathering, intake: Intake) -> None:
         done, total = bytes_before(self._inputs, intake.end)
         documents = self._counts.documents + gathering.counts.documents
-        self._observer.progress(Progress("read", done, total, documents))
+        self._observer.progress(IngestProgress("read", done, total, documents))
 
     def _tell_merge(self, done: int, total: int) -> None:
         self._writing.keep(done - (done if self._merged is None else self._merged))
         self._merged = done
-        self._observer.progress(Progress("merge", done, total, self._counts.documents))
+        self._observer.progress(IngestProgress("merge", done, total, self._counts.documents))

@@ -66,7 +66,7 @@ class Chunk:
     is_damaged: bool = False
 
 
-class Source(AbstractContextManager["Source"], ABC):
+class LineSource(AbstractContextManager["LineSource"], ABC):
     """The bytes of an input, unpacked."""
 
     is_stream = False
@@ -85,7 +85,7 @@ class Source(AbstractContextManager["Source"], ABC):
         raise NotImplementedError
 
 
-class _File(Source):
+class _File(LineSource):
     """A file as it is."""
 
     def __init__(self, name: str, block_bytes: int) -> None:
@@ -182,7 +182,7 @@ class _ZstdFile(_PackedFile):
         return b"".join(parts)
 
 
-class _Stream(Source):
+class _Stream(LineSource):
     """Stdin or a pipe: what is there, when it is there."""
 
     is_stream = True
@@ -211,7 +211,7 @@ class _Stream(Source):
             os.close(self._fd)
 
 
-def open_source(name: str, packing: str, block_bytes: int, *, is_stream: bool = False) -> Source:
+def open_source(name: str, packing: str, block_bytes: int, *, is_stream: bool = False) -> LineSource:
     """Open an input, to be read in blocks of about `block_bytes`; `packing` is `.gz`, `.zst` or nothing."""
     if is_stream:
         return _Stream(name, block_bytes)
@@ -219,7 +219,7 @@ def open_source(name: str, packing: str, block_bytes: int, *, is_stream: bool = 
     return kinds[packing](name, block_bytes)
 
 
-def chunks_of(source: Source, stop: Callable[[], bool], start: Place | None = None) -> Iterator[Chunk]:
+def chunks_of(source: LineSource, stop: Callable[[], bool], start: Place | None = None) -> Iterator[Chunk]:
     """Yield the lines of a source just opened, from `start` on; ends early when `stop` says so.
 
     A last line without newline gets one.
@@ -231,7 +231,7 @@ def chunks_of(source: Source, stop: Callable[[], bool], start: Place | None = No
 
 
 class _Chunks:
-    def __init__(self, source: Source, start: Place, stop: Callable[[], bool]) -> None:
+    def __init__(self, source: LineSource, start: Place, stop: Callable[[], bool]) -> None:
         self._source = source
         self._start = start
         self._stop = stop

@@ -30,7 +30,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 Parse = Callable[[bytes, int], Documents]
 
 
-class Reader:
+class DocumentReader:
     """Batches of the inputs from a position on, in order. `is_exhausted` once all was read, not when `stop` ended it.
 
     Args:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hsimhash.layout import FINGERPRINT_BITS
-from hsimhash.pairs.spill import Column, SortedRuns, quantiles
+from hsimhash.pairs.spill import Column, SpilledRuns, quantiles
 
 ROW_BYTES = 40  # working memory a fingerprint, measured
 PART_ROW_BYTES = 96  # likewise, of a part that is read from files
@@ -45,7 +45,7 @@ def distinct_in_files(fingerprints: Values, folder: Path, memory_bytes: int, gro
     rows = max(SAMPLE, memory_bytes // PART_ROW_BYTES)
     step = max(1, len(fingerprints) // SAMPLE)
     splits = quantiles(fingerprints[::step], -(-len(fingerprints) // rows))
-    runs = SortedRuns([Column(folder / "values.run", np.uint64), Column(folder / "indices.run", np.uint32)], splits)
+    runs = SpilledRuns([Column(folder / "values.run", np.uint64), Column(folder / "indices.run", np.uint32)], splits)
     for start in range(0, len(fingerprints), rows):
         ordered, order = _sorted(fingerprints[start : start + rows])
         runs.add(ordered, order + start)

@@ -27,7 +27,7 @@ from hsimhash.pairs.cost import drawers_ns
 from hsimhash.pairs.distinct import Distinct
 from hsimhash.pairs.expand import expanded
 from hsimhash.pairs.neighbours import Meetings, Search, searches
-from hsimhash.pairs.spill import Column, SortedRuns, quantiles, spill_folder
+from hsimhash.pairs.spill import Column, SpilledRuns, quantiles, spill_folder
 from hsimhash.plan import layouts_for
 
 MEMORY_BYTES = 1 << 30
@@ -247,7 +247,7 @@ class _Work:
         step = max(1, len(values) // distinct.SAMPLE)
         sample = share.ordered(values[::step]) & ~(share.bucket_size - np.uint64(1))
         name = f"drawer-{share.drawer.number}.run"
-        runs = SortedRuns([Column(self._folder / name, np.uint64)], quantiles(sample, -(-len(values) // part)))
+        runs = SpilledRuns([Column(self._folder / name, np.uint64)], quantiles(sample, -(-len(values) // part)))
         for start in range(0, len(values), part):
             runs.add(share.ordered(values[start : start + part]))
             yield Meetings.joined([])

@@ -64,7 +64,7 @@ class Column:
         self._path.unlink(missing_ok=True)
 
 
-class SortedRuns:
+class SpilledRuns:
     """Rows in runs that are each sorted by their first column, read back by ranges of it.
 
     Args:

@@ -19,7 +19,7 @@ import numpy as np
 
 from hsimhash.load import InputOptions, find_inputs
 from hsimhash.load.batch import Position
-from hsimhash.load.records import Reader
+from hsimhash.load.records import DocumentReader
 from tests.bench.conditions import add_scratch_option, print_conditions, scratch_folder
 
 SEED = 12
@@ -80,7 +80,7 @@ def read(name: str, form: str, values: Sequence[int], block_bytes: int = BLOCK_B
     except ValueError:
         return Tally(refused=len(values))
     truth, tally = np.array(values, np.uint64), Tally()
-    for batch in Reader(inputs, options, lambda: False, block_bytes).batches(Position()):
+    for batch in DocumentReader(inputs, options, lambda: False, block_bytes).batches(Position()):
         documents = batch.documents
         right = int(np.count_nonzero(truth[list(map(int, documents.doc_ids))] == documents.fingerprints))
         tally.add(Tally(right, len(documents.rejects), len(documents.doc_ids) - right))

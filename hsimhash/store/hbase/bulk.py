@@ -34,7 +34,7 @@ class Target(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _State:
+class _Reached:
     """How far a merge of so many runs, cut into so many slices, came; `pending` counts the slice that was begun."""
 
     runs: int
@@ -61,17 +61,17 @@ class TableLoad(RunFolder):
     def _state_path(self) -> Path:
         return self.folder / "merged.json"
 
-    def _read_state(self) -> _State:
+    def _read_state(self) -> _Reached:
         slices = -(-sum(run.size for run in self._runs) // self._slice_documents)
         if not self._state_path.exists():
-            return _State(self.runs, slices)
-        state = _State(**json.loads(self._state_path.read_text()))
+            return _Reached(self.runs, slices)
+        state = _Reached(**json.loads(self._state_path.read_text()))
         if state.slice > self._store.marked(state.token):
-            return _State(self.runs, slices)
+            return _Reached(self.runs, slices)
         # A run more: its documents belong to any slice. 0.1.0 did not say how many slices it cut.
-        return state if state.runs == self.runs and state.slices else _State(self.runs, slices, added=state.added)
+        return state if state.runs == self.runs and state.slices else _Reached(self.runs, slices, added=state.added)
 
-    def _save(self, state: _State) -> _State:
+    def _save(self, state: _Reached) -> _Reached:
         temporary = self._state_path.with_suffix(".tmp")
         write_array(temporary, np.frombuffer(json.dumps(asdict(state)).encode(), np.uint8))
         temporary.replace(self._state_path)
@@ -95,7 +95,7 @@ class TableLoad(RunFolder):
             tell(documents, documents)
             return state.added
 
-    def _insert(self, state: _State) -> _State:
+    def _insert(self, state: _Reached) -> _Reached:
         low, high = (state.slice << 64) // state.slices, (state.slice + 1 << 64) // state.slices
         begun = state
 

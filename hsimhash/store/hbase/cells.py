@@ -130,19 +130,19 @@ def drawer_rowkeys(layout: Layout, fingerprints: Sequence[int]) -> list[bytes]:
     return [rows[start : start + ROWKEY_BYTES] for start in range(0, len(rows), ROWKEY_BYTES)]
 
 
-def flag_of(row: bytes) -> int:
+def row_flag(row: bytes) -> int:
     """Return a row's flag; that of the record, which no other row has, where the row is cut short."""
     return row[SEGMENT_BYTES] if len(row) == ROWKEY_BYTES else RECORD_FLAG
 
 
 def is_listing(row: bytes) -> bool:
     """Whether a row of the family `d` lists the documents of a fingerprint, its segment the right one."""
-    return flag_of(row) == DOCUMENTS_FLAG and row[:SEGMENT_BYTES] == row[SEGMENT_BYTES + 1 : 2 * SEGMENT_BYTES + 1]
+    return row_flag(row) == DOCUMENTS_FLAG and row[:SEGMENT_BYTES] == row[SEGMENT_BYTES + 1 : 2 * SEGMENT_BYTES + 1]
 
 
 def is_register(row: bytes, doc_id: bytes) -> bool:
     """Whether a cell of the family `d` is the register of its qualifier."""
-    return flag_of(row) == REGISTER_FLAG and register_rowkey(doc_id) == row
+    return row_flag(row) == REGISTER_FLAG and register_rowkey(doc_id) == row
 
 
 def record_from(values: Mapping[bytes, bytes], index: str) -> Record:

@@ -43,12 +43,12 @@ from hsimhash.store.hbase.cells import (
     TABLE_STOP,
     Register,
     drawer_rowkeys,
-    flag_of,
     is_listing,
     is_register,
     listing_key,
     listing_put,
     register_key,
+    row_flag,
 )
 from hsimhash.store.hbase.gateway import (
     DOCUMENT_FAMILY,
@@ -84,7 +84,7 @@ def pages(gateway: Gateway, family: bytes, *, is_whole: Callable[[int], bool] = 
         page: list[Cell] = []
         for row in rows:
             page += row
-            if len(row) == PAGE_COLUMNS and is_whole(flag_of(row[0].row)):
+            if len(row) == PAGE_COLUMNS and is_whole(row_flag(row[0].row)):
                 yield page
                 yield from _rest(gateway, family, row[-1])
                 page = []

@@ -67,7 +67,7 @@ def reason(error: BaseException, timeout_s: float) -> str:
     return str(getattr(error, "message", None) or error) or type(error).__name__
 
 
-def explain(endpoint: Endpoint, address: Address, error: Exception) -> str:
+def explain_failure(endpoint: Endpoint, address: Address, error: Exception) -> str:
     """Return what is wrong with a gateway that failed with `error`, and what to do; asks the port what it is."""
     why = reason(error, address.options.timeout_s)
     if isinstance(error, socket.gaierror):

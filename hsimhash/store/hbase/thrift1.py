@@ -52,7 +52,7 @@ class Thrift1Gateway(Gateway):
         return self._caller.ending(timeout_s)
 
     def scan(self, ranges: Sequence[tuple[bytes, bytes]]) -> NDArray[np.uint8]:
-        scans = [_RowScan(self._table, start, stop) for start, stop in merged(ranges)]
+        scans = [_OpenScan(self._table, start, stop) for start, stop in merged(ranges)]
         self._caller.run([scan.steps for scan in scans], width=self._width, depth=_LANE_SCANS)
         joined = b"".join([page for scan in scans for page in scan.pages])
         return np.frombuffer(joined, np.uint8).reshape(-1, ROWKEY_BYTES)
@@ -167,7 +167,7 @@ class Thrift1Gateway(Gateway):
         self._caller.run(tasks, width=_WRITERS)
 
     def regions(self) -> list[Region]:
-        return regions_of(self._caller.run([self._task("getTableRegions", self._table)], width=1)[0])
+        return regions_of_infos(self._caller.run([self._task("getTableRegions", self._table)], width=1)[0])
 
     def close(self) -> None:
         self._caller.pool.close()
@@ -179,7 +179,7 @@ class Thrift1Gateway(Gateway):
         return one_call(self._call(method, *arguments))
 
 
-class _RowScan:
+class _OpenScan:
     """The rows within a half-open range, page by page; begun again, it goes on where it was."""
 
     def __init__(self, table: bytes, start: bytes, stop: bytes) -> None:
@@ -211,7 +211,7 @@ class _RowScan:
             self._row = rows[-1].row + b"\x00"
 
 
-def regions_of(infos: Iterable[Any]) -> list[Region]:
+def regions_of_infos(infos: Iterable[Any]) -> list[Region]:
     """Return the regions of a gateway's `TRegionInfo`s, of which each replica has one, named `…_0001.…` and so on."""
     return sorted(
         Region(info.startKey, info.endKey, f"{info.serverName.decode()}:{info.port}" if info.serverName else "")

@@ -34,7 +34,7 @@ from hsimhash.store.hbase.filters import columns_after, first_columns, merged, r
 from hsimhash.store.hbase.gateway import DRAWER_FAMILY, Cell, Change, Deletion, Gateway, Put, Region, always
 from hsimhash.store.hbase.idl import THRIFT2
 from hsimhash.store.hbase.lanes import Caller, Steps, Task, one_call, while_timely
-from hsimhash.store.hbase.wire import in_order, put_arguments, put_bytes, row_puts, scan_arguments, struct_bytes
+from hsimhash.store.hbase.wire import put_arguments, put_bytes, row_puts, scan_arguments, sorted_rows, struct_bytes
 
 SINGLE_SCANS = 40  # so many ranges are scanned one by one; measured: beyond, one filter for each region is faster
 REGIONS_AGE_S = 300.0
@@ -177,7 +177,7 @@ class Thrift2Gateway(Gateway):
         if not self._is_binary:
             super().put_rows(rows)
             return
-        ordered = in_order(rows)
+        ordered = sorted_rows(rows)
         parts = slices(len(ordered), share(len(ordered), PUT_ROWS, _WRITERS))
         tasks = [partial(self._put_rows, ordered[part]) for part in parts]
         self._caller.run(tasks, width=_WRITERS)
@@ -202,7 +202,7 @@ class Thrift2Gateway(Gateway):
         self._caller.run(tasks, width=_WRITERS)
 
     def regions(self) -> list[Region]:
-        return regions_of(self._one("getAllRegionLocations", self._table))
+        return regions_of_locations(self._one("getAllRegionLocations", self._table))
 
     def close(self) -> None:
         self._caller.pool.close()
@@ -263,7 +263,7 @@ class _RowScan:
         return position >= 0 and row < self._ranges[position][1]
 
 
-def regions_of(locations: Iterable[Any]) -> list[Region]:
+def regions_of_locations(locations: Iterable[Any]) -> list[Region]:
     """Return the regions of a gateway's `THRegionLocation`s, of which each replica has one."""
     return sorted(
         Region(

@@ -41,7 +41,7 @@ def row_puts(rows: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return puts
 
 
-def in_order(rows: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def sorted_rows(rows: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Return drawer rows in ascending order: cut into calls, each then meets few regions."""
     whole = np.ascontiguousarray(rows).view(f"V{ROWKEY_BYTES}").ravel()
     return np.sort(whole).view(np.uint8).reshape(-1, ROWKEY_BYTES)

@@ -198,7 +198,7 @@ def test_a_compaction_between_two_parts_of_a_merge_does_not_confuse_it(
         bulk = store.bulk(tmp_path / "runs")
         assert bulk.merge(stop=lambda: True) is None
         store.compact()
-        while store.last_transaction()[1] < 30:  # type: ignore[attr-defined]
+        while store.session.last_transaction()[1] < 30:  # type: ignore[attr-defined]
             insert(store, [("x", 1 << 41)], 1)
             store.remove([b"x"])
         assert bulk.merge() == 1

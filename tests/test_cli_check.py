@@ -17,10 +17,10 @@ def damaged(tmp_path: Path) -> str:
     url = make_index(tmp_path)
     with open_store(url) as store:
         assert isinstance(store, LmdbStore)
-        with store.write() as transaction:
+        with store.session.write() as transaction:
             for prefix in Layout.named("10").prefixes(DOCUMENTS["far"])[:2]:
                 packed = DOCUMENTS["far"].to_bytes(8, "big")
-                assert transaction.delete(prefix, packed, db=store.environment.databases["drawers"])
+                assert transaction.delete(prefix, packed, db=store.session.environment.databases["drawers"])
     return url
 
 

@@ -65,7 +65,9 @@ def test_help_lists_every_command_and_imports_none() -> None:
 def test_every_listed_command_is_there() -> None:
     for name in COMMANDS:
         module = name.replace("-", "_")
-        assert isinstance(getattr(importlib.import_module(f"hsimhash.cli.{module}"), module), click.Command)
+        command = getattr(importlib.import_module(f"hsimhash.cli.{module}"), f"{module}_command")
+        assert isinstance(command, click.Command)
+        assert command.name == name
 
 
 @pytest.mark.parametrize("command", [*[(name,) for name in COMMANDS if name != "settings"], ("settings", "show")])

@@ -112,9 +112,9 @@ def test_what_another_process_wrote_is_seen(store: LmdbStore, path: Path) -> Non
 
 def test_a_writer_whose_lock_file_is_deleted_stores_nothing_and_says_so(store: LmdbStore, path: Path) -> None:
     def write_without_lock_file() -> None:
-        with store.write() as transaction:
+        with store.session.write() as transaction:
             (path / "writer.lock").unlink()
-            Rows(store, transaction).put([(b"a", 1, 7)])
+            store.session.rows(transaction).put([(b"a", 1, 7)])
 
     with pytest.raises(StoreBusyError, match="was deleted"):
         write_without_lock_file()
@@ -293,7 +293,7 @@ def test_compact_deletes_a_lock_file_whose_data_file_a_kill_had_deleted(store: L
 def test_an_index_with_a_large_bucket_can_be_compacted_and_backed_up(store: LmdbStore, path: Path) -> None:
     put(store, *[(str(number), number) for number in range(2_000)])
     store.close()
-    code = "store.compact()\nstore.backup(store.path.parent / 'backup')\nprint('done', flush=True)\n"
+    code = "store.compact()\nstore.backup(store.session.path.parent / 'backup')\nprint('done', flush=True)\n"
     with in_another_process(code, path) as other:  # LMDB's own compact copy ended the process
         assert answer(other) == "done"
     with open_store(f"lmdb://{path.parent / 'backup'}") as copy:
@@ -356,8 +356,8 @@ def test_forks_while_threads_read_and_write_do_no_harm(store: LmdbStore) -> None
 
 def test_check_repairs_what_a_damaged_index_lacks(store: LmdbStore) -> None:
     put(store, ("a", 1), ("b", 2), ("c", 3))
-    databases = store.environment.databases
-    with store.write() as transaction:
+    databases = store.session.environment.databases
+    with store.session.write() as transaction:
         transaction.delete(RECORD.layout.prefixes(1)[4], pack(1), db=databases["drawers"])  # a missed match
         transaction.put(RECORD.layout.prefixes(2)[0], pack(99 << 40), db=databases["drawers"])  # does not recompute
         transaction.put(b"\x00\x00\x00\x00\x63", pack(5), db=databases["drawers"])  # no such drawer
@@ -379,8 +379,8 @@ def test_check_repairs_what_a_damaged_index_lacks(store: LmdbStore) -> None:
 
 def test_check_lists_a_document_again_where_its_register_says(store: LmdbStore) -> None:
     put(store, ("a", 1), ("b", 2))
-    databases = store.environment.databases
-    with store.write() as transaction:
+    databases = store.session.environment.databases
+    with store.session.write() as transaction:
         transaction.delete(document_key(pack(1), b"a"), db=databases["documents"])
         transaction.put(document_key(pack(9), b"a"), pack(7), db=databases["documents"])
     report = store.check(repair=True)
@@ -393,8 +393,8 @@ def test_check_lists_a_document_again_where_its_register_says(store: LmdbStore) 
 def test_check_finds_a_lost_document_while_others_are_added(store: LmdbStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hsimhash.store.lmdb.audit.PAGE_ROWS", 7)
     put(store, *[(str(number), number) for number in range(20)])
-    with store.write() as transaction:
-        transaction.delete(document_key(pack(3), b"3"), db=store.environment.databases["documents"])
+    with store.session.write() as transaction:
+        transaction.delete(document_key(pack(3), b"3"), db=store.session.environment.databases["documents"])
     added: list[int] = []
 
     def add_one(done: int, total: int) -> None:
@@ -422,8 +422,8 @@ def test_check_pages_through_one_large_bucket(tmp_path: Path, monkeypatch: pytes
     record = Record(Layout.named("4"), {"name": "test-1"})
     with LmdbStore.create(f"lmdb://{path}", path, record) as store:
         put(store, *[(str(number), number) for number in range(50)])
-        with store.write() as transaction:
-            transaction.put(digest(b"ghost"), pack(1) + pack(1), db=store.environment.databases["register"])
+        with store.session.write() as transaction:
+            transaction.put(digest(b"ghost"), pack(1) + pack(1), db=store.session.environment.databases["register"])
         report = store.check()
     assert (report.documents, report.drawer_rows, report.problems, report.leftovers) == (51, 200, 1, 0)
 
@@ -510,8 +510,8 @@ def test_damage_between_sound_pages_is_told_where_all_rows_are_walked(store: Lmd
 
 def test_a_row_that_cannot_be_is_told_with_its_place_and_what_to_do(store: LmdbStore, path: Path) -> None:
     put(store, ("a", 1))
-    with store.write() as transaction:
-        transaction.put(digest(b"a"), b"short", db=store.environment.databases["register"])
+    with store.session.write() as transaction:
+        transaction.put(digest(b"a"), b"short", db=store.session.environment.databases["register"])
     for attempt in (lambda: store.lookup([b"a"]), lambda: put(store, ("a", 2)), lambda: store.check()):
         with pytest.raises(
             CorruptionError, match=rf"index {path} is damaged: a register has 5 bytes.*restore a backup"
@@ -591,9 +591,9 @@ def test_opening_while_others_compact_never_fails(store: LmdbStore, path: Path) 
     store.close()
     code = (
         "for _ in range(150):\n"
-        "    with LmdbStore('lmdb://x', store.path) as other:\n"
+        "    with LmdbStore('lmdb://x', store.session.path) as other:\n"
         "        assert other.count() == 1\n"
-        "    store.close(); store = LmdbStore('lmdb://x', store.path)\n"
+        "    store.close(); store = LmdbStore('lmdb://x', store.session.path)\n"
     )
     with in_another_process(code, path) as other, LmdbStore(f"lmdb://{path}", path) as mine:
         while other.poll() is None:
@@ -640,7 +640,7 @@ def test_a_killed_reader_does_not_make_the_file_grow_for_ever(store: LmdbStore, 
     killed_while("view = store.view().__enter__()\n", path)
     for number in range(300):
         put(store, ("a", number))
-    assert store.file_bytes() < 2_000_000
+    assert store.session.file_bytes() < 2_000_000
 
 
 def test_close_from_many_threads_releases_once(path: Path) -> None:

@@ -49,7 +49,7 @@ def test_a_profile_survives_json(profile: Profile) -> None:
 
 
 def test_the_default_top_is_jiebas() -> None:
-    assert Profile.named("jieba-topn-1:top=20") is Profile.named("jieba-topn-1")
+    assert Profile.named("jieba-topn-1:top=20") == Profile.named("jieba-topn-1")
     assert Profile.named("jieba-topn-1:top=7").top == 7
 
 

@@ -204,8 +204,10 @@ def test_an_unknown_format_version_is_refused(tmp_path: Path) -> None:
     with HSimIndex.create(url) as index:
         store = index.store
         assert isinstance(store, LmdbStore)
-        with store.write() as transaction:
-            transaction.put(b"format", b'{"version": 2, "rows": "tall"}', db=store.environment.databases["record"])
+        with store.session.write() as transaction:
+            transaction.put(
+                b"format", b'{"version": 2, "rows": "tall"}', db=store.session.environment.databases["record"]
+            )
     with pytest.raises(FormatVersionError, match="'version': 2"):
         HSimIndex.open(url)
 

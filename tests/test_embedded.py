@@ -32,7 +32,6 @@ from hsimhash.store import Document, Record, create_store, open_store
 from hsimhash.store.base import StopAskedError
 from hsimhash.store.lmdb import data_file
 from hsimhash.store.lmdb.codec import digest, document_key, pack
-from hsimhash.store.lmdb.rows import Rows
 from hsimhash.store.lmdb.store import LmdbStore
 
 RECORD = Record(Layout.named("10"), {"name": "test-1"})

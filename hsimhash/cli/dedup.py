@@ -10,18 +10,22 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import click
 
+from hsimhash import dedup as steps
 from hsimhash.cli.console import plural, print_json, say, staged_progress
 from hsimhash.cli.exits import ExitCode
 from hsimhash.cli.options import fingerprint_field_option, inputs_of, reading_of, utf8, with_settings
+from hsimhash.dedup import MAX_DISTANCE, DedupOptions, DedupProgress, DedupSummary, Method
+from hsimhash.fingerprint import Profile
+from hsimhash.index import HSimIndex
+from hsimhash.load import InputOptions
+from hsimhash.pairs import MEMORY_BYTES
+from hsimhash.pairs.keep import Policy
+from hsimhash.settings import Settings
+from hsimhash.store.base import JOB_DEADLINE_S
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from hsimhash.dedup import DedupOptions, DedupSummary, Method, Progress
-    from hsimhash.fingerprint import Profile
-    from hsimhash.index import HSimIndex
-    from hsimhash.load import InputOptions
-    from hsimhash.settings import Settings
 
 _STAGES = {
     "read": "reading",
@@ -60,7 +64,7 @@ def named_folder(text: str) -> Path:
     return Path(text)
 
 
-@click.command(short_help="Find near-duplicates within files.")
+@click.command("dedup", short_help="Find near-duplicates within files.")
 @click.argument("inputs", metavar="INPUT…", nargs=-1, required=True)
 @click.option("--out", required=True, metavar="DIR", type=named_folder, help="Where the results go.")
 @with_settings("profile", "max_distance", "format", "id_field", "text_field", "fingerprint_format", "workers")
@@ -89,7 +93,7 @@ def named_folder(text: str) -> Path:
 @click.option("--all-pairs", is_flag=True, help="List all pairs of equal documents, not only each one with the first.")
 @click.option("--overwrite", is_flag=True, help="Replace results that are in DIR already.")
 @click.option("--quiet", is_flag=True, help="Show no progress.")
-def dedup(
+def dedup_command(
     settings: Settings,
     inputs: tuple[str, ...],
     out: Path,
@@ -121,22 +125,17 @@ def dedup(
              hsimhash dedup pages.jsonl --out new --against lmdb://pages --keep newest:date --keep longest
              hsimhash apply pages.jsonl.gz --from pages.dedup --out kept.jsonl.gz
     """
-    from hsimhash import dedup as steps
-
     reading = reading_of(settings, fingerprint_field)
     options = _options(settings, reading, keep, memory, plain)
     found = inputs_of(inputs, reading)
     with _against(settings, against) as known, _shown(quiet=quiet) as tell:
-        summary = steps.dedup(found, out, options, against=known, observer=steps.Observer(tell, say))
+        summary = steps.dedup(found, out, options, against=known, observer=steps.DedupObserver(tell, say))
     return _report(summary, options)
 
 
 def _options(
     settings: Settings, reading: InputOptions, keep: tuple[str, ...], memory: int | None, plain: _Plain
 ) -> DedupOptions:
-    from hsimhash.dedup import MAX_DISTANCE, DedupOptions
-    from hsimhash.pairs import MEMORY_BYTES
-    from hsimhash.pairs.keep import Policy
 
     return DedupOptions(
         max_distance=MAX_DISTANCE if settings.max_distance is None else settings.max_distance,
@@ -150,25 +149,21 @@ def _options(
 
 def _against(settings: Settings, url: str | None) -> AbstractContextManager[HSimIndex | Profile]:
     if url is None:
-        from hsimhash.fingerprint import Profile
-
         return nullcontext(Profile.named(settings.profile))
-    from hsimhash.index import HSimIndex
-    from hsimhash.store.base import JOB_DEADLINE_S
 
     asked = settings.profile if "profile" in settings.model_fields_set else None
     return HSimIndex.open(url, profile=asked, deadline_s=JOB_DEADLINE_S)
 
 
 @contextmanager
-def _shown(*, quiet: bool) -> Iterator[Callable[[Progress], None]]:
+def _shown(*, quiet: bool) -> Iterator[Callable[[DedupProgress], None]]:
     """Show progress, unless it shall be quiet."""
     if quiet:
         yield lambda _: None
         return
     with staged_progress(_STAGES["read"]) as show:
 
-        def tell(progress: Progress) -> None:
+        def tell(progress: DedupProgress) -> None:
             show(_STAGES[progress.stage], progress.done, progress.total, plural(progress.documents, "document"))
 
         yield tell

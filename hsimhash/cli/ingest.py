@@ -13,10 +13,10 @@ from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
 
 import click
 
+from hsimhash import load
 from hsimhash.cli.console import plural, print_json, say, staged_progress
 from hsimhash.cli.exits import ExitCode
 from hsimhash.cli.options import (
@@ -31,18 +31,16 @@ from hsimhash.cli.options import (
 )
 from hsimhash.cli.signals import answering
 from hsimhash.errors import IndexExistsError, IndexNotFoundError
+from hsimhash.index import HSimIndex
 from hsimhash.layout import Layout
-
-if TYPE_CHECKING:
-    from hsimhash.index import HSimIndex
-    from hsimhash.load import IngestOptions, Input, InputOptions, Progress, Summary
-    from hsimhash.settings import Settings
+from hsimhash.load import IngestOptions, IngestProgress, Input, InputOptions, Summary, check_options, default_job
+from hsimhash.settings import Settings
 
 FIRST_REJECTS = 100  # that are looked at to tell what is wrong with all of them
 _STAGES = {"read": "reading", "merge": "merging"}
 
 
-@click.command(short_help="Bring documents into the index.")
+@click.command("ingest", short_help="Bring documents into the index.")
 @click.argument("inputs", metavar="INPUT…", nargs=-1, required=True)
 @with_settings(
     "store",
@@ -77,7 +75,7 @@ _STAGES = {"read": "reading", "merge": "merging"}
 @click.option("--tags", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Where tag writes.")
 @click.option("--fresh", is_flag=True, help="Start over, whatever an earlier run left in the job folder.")
 @click.option("--quiet", is_flag=True, help="Show no progress.")
-def ingest(
+def ingest_command(
     settings: Settings,
     inputs: tuple[str, ...],
     exclusive: bool,
@@ -112,8 +110,6 @@ def ingest(
              zcat pages.tsv.gz | hsimhash ingest - --format tsv --on-duplicate skip
              hsimhash ingest pages.jsonl --store hbase://gw1:9091/pages --exclusive --rate 5000
     """
-    from hsimhash.load import default_job
-
     reading = reading_of(settings, fingerprint_field, first_seen_field)
     if exclusive and not is_on_hbase(settings):
         raise click.UsageError(f"--exclusive is for an index on HBase, and {settings.store} is not; leave it out")
@@ -129,7 +125,6 @@ def ingest(
 def _options(
     settings: Settings, reading: InputOptions, tags: Path | None, *, fresh: bool, rate: float | None
 ) -> IngestOptions:
-    from hsimhash.load import IngestOptions
 
     return IngestOptions(
         on_duplicate=settings.on_duplicate,
@@ -152,8 +147,6 @@ def _check_job(folder: Path) -> None:
 
 def _index(settings: Settings, inputs: list[Input], options: IngestOptions, *, exclusive: bool) -> HSimIndex:
     """Open the index, or make it, unless the ingest would then be refused."""
-    from hsimhash.load import check_options
-
     try:
         return open_index(settings, exclusive=exclusive, is_job=True)
     except IndexNotFoundError:
@@ -165,10 +158,9 @@ def _index(settings: Settings, inputs: list[Input], options: IngestOptions, *, e
 
 
 def _run(index: HSimIndex, inputs: list[Input], options: IngestOptions, *, quiet: bool) -> Summary:
-    from hsimhash import load
 
     with _stoppable() as stop, _shown(quiet=quiet) as tell:
-        return load.ingest(index, inputs, options, load.Observer(stop, tell, say))
+        return load.ingest(index, inputs, options, load.IngestObserver(stop, tell, say))
 
 
 def _report(summary: Summary, *, is_stream: bool) -> ExitCode:
@@ -216,7 +208,7 @@ def _stoppable() -> Iterator[Callable[[], bool]]:
 
 
 @contextmanager
-def _shown(*, quiet: bool) -> Iterator[Callable[[Progress], None]]:
+def _shown(*, quiet: bool) -> Iterator[Callable[[IngestProgress], None]]:
     """Show progress, unless it shall be quiet."""
     if quiet:
         yield lambda _: None
@@ -224,7 +216,7 @@ def _shown(*, quiet: bool) -> Iterator[Callable[[Progress], None]]:
     rate = _rate()
     with staged_progress(_STAGES["read"]) as show:
 
-        def tell(progress: Progress) -> None:
+        def tell(progress: IngestProgress) -> None:
             words = f"{plural(progress.documents, 'document')}, {rate(progress.documents):,.0f}/s"
             show(_STAGES[progress.stage], progress.done, progress.total, words)
 

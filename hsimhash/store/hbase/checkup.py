@@ -14,7 +14,7 @@ from hsimhash.store.checkup import READS, Check, check_read, check_record, media
 from hsimhash.store.hbase.address import Address, Endpoint
 from hsimhash.store.hbase.admin import Admin
 from hsimhash.store.hbase.connect import ONE, ask, open_gateway
-from hsimhash.store.hbase.diagnosis import explain
+from hsimhash.store.hbase.diagnosis import explain_failure
 from hsimhash.store.hbase.gateway import RECORD_FAMILY, Deletion, Gateway, Put
 from hsimhash.store.hbase.load import load_checks
 from hsimhash.store.hbase.opening import open_hbase_store
@@ -81,7 +81,7 @@ def _check_gateway(endpoint: Endpoint, address: Address, spoken: dict[Endpoint, 
         kind = ask(endpoint, address)
         milliseconds = median_ms(lambda: ask(endpoint, address))
     except Exception as error:  # a service that is no gateway can answer anything
-        yield Check.failed(name, StoreUnavailableError(explain(endpoint, address, error)))
+        yield Check.failed(name, StoreUnavailableError(explain_failure(endpoint, address, error)))
         return
     spoken[endpoint] = kind
     how = "HTTP" if address.is_http else f"transport={address.options.transport}, protocol={address.options.protocol}"

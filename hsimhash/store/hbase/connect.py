@@ -8,7 +8,7 @@ from hsimhash.errors import StoreUnavailableError
 from hsimhash.store.base import DEADLINE_S
 from hsimhash.store.hbase.address import Address, Endpoint
 from hsimhash.store.hbase.connection import Connection, tls_context
-from hsimhash.store.hbase.diagnosis import explain
+from hsimhash.store.hbase.diagnosis import explain_failure
 from hsimhash.store.hbase.gateway import Gateway
 from hsimhash.store.hbase.idl import THRIFT2
 from hsimhash.store.hbase.lanes import Caller
@@ -49,7 +49,7 @@ def open_gateway(address: Address, *, deadline_s: float = DEADLINE_S) -> Gateway
     pool = Pool(address, check)
     errors = pool.reach()
     if errors:
-        complaints = (explain(endpoint, address, error) for endpoint, error in errors.items())
+        complaints = (explain_failure(endpoint, address, error) for endpoint, error in errors.items())
         raise StoreUnavailableError(f"no HBase gateway for {address}: {'; '.join(complaints)}")
     caller = Caller(pool, deadline_s=deadline_s)
     return Thrift2Gateway(caller) if spoken[0] == TWO else Thrift1Gateway(caller)
@@ -66,7 +66,7 @@ def first_gateway(address: Address) -> tuple[Endpoint, int]:
         try:
             return endpoint, ask(endpoint, address)
         except Exception as error:  # a service that is no gateway can answer anything
-            complaints.append(explain(endpoint, address, error))
+            complaints.append(explain_failure(endpoint, address, error))
     raise StoreUnavailableError(f"no HBase gateway for {address}: {'; '.join(complaints)}")
 
 

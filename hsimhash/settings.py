@@ -20,9 +20,9 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from hsimhash.errors import HsimhashError
 from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.formats import formats_named
+from hsimhash.inputs.files import InputOptions
 from hsimhash.layout import Layout
 from hsimhash.load.ingest import OnDuplicate
-from hsimhash.load.inputs import InputOptions
 from hsimhash.store import HBASE_SCHEMES
 from hsimhash.store.hbase.address import Address
 

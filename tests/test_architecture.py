@@ -17,7 +17,7 @@ LADDER = [
     {"rowkey"},
     {"plan"},
     {"store"},
-    {"index"},
+    {"index", "inputs"},
     {"load", "pairs"},
     {"dedup"},
     {"settings"},

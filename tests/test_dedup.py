@@ -23,7 +23,7 @@ from hsimhash.dedup.tables import BLOCK_ROWS
 from hsimhash.dedup.texts import Texts
 from hsimhash.fingerprint import Profile
 from hsimhash.index import HSimIndex
-from hsimhash.load import InputOptions, find_inputs
+from hsimhash.inputs import InputOptions, find_inputs
 from hsimhash.pairs import find_pairs
 from hsimhash.pairs.keep import Policy
 
@@ -451,7 +451,7 @@ def test_the_report_shows_texts_of_every_kind_of_input(form: str, out: Path, tmp
 def test_each_pair_of_the_report_is_told(out: Path, tmp_path: Path) -> None:
     stages: list[str] = []
     found = find_inputs([str(near_texts(tmp_path / "in", "jsonl"))], InputOptions())
-    observer = Observer(lambda progress: stages.append(progress.stage))
+    observer = DedupObserver(lambda progress: stages.append(progress.stage))
     dedup(found, out, DedupOptions(table_format="jsonl", workers=1), against=PROFILE, observer=observer)
     assert stages.count("write") == 1 + (out / "report.html").read_text("utf-8").count("of the words equal</h3>")
 

@@ -16,7 +16,7 @@ from test_dedup import PROFILE, contents, fingerprints, ids, rows, run, stats
 
 from hsimhash.dedup import DedupObserver, DedupOptions, DedupProgress, dedup
 from hsimhash.errors import HsimhashError, StoreBusyError
-from hsimhash.load import InputOptions, find_inputs
+from hsimhash.inputs import InputOptions, find_inputs
 from hsimhash.pairs.keep import Policy
 
 # Of runs into folders 0, 1, 2, … the n-th kills itself before its n-th change of a name, for each is a moment at which

@@ -10,8 +10,9 @@ import pytest
 
 from hsimhash.fingerprint import Profile
 from hsimhash.index import HSimIndex
+from hsimhash.inputs import InputOptions, find_inputs
 from hsimhash.layout import Layout
-from hsimhash.load import IngestObserver, IngestOptions, InputOptions, Summary, default_job, find_inputs, ingest
+from hsimhash.load import IngestObserver, IngestOptions, Summary, default_job, ingest
 from hsimhash.load import pace as pace_module
 from hsimhash.store import Record, store_name
 from hsimhash.store.hbase import bulk as bulk_module

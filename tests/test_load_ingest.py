@@ -23,9 +23,10 @@ from hypothesis import strategies as st
 from hsimhash.errors import CorruptionError, HsimhashError, StoreBusyError, StoreUnavailableError
 from hsimhash.fingerprint import Profile
 from hsimhash.index import HSimIndex
+from hsimhash.inputs import InputOptions, find_inputs
+from hsimhash.inputs.batch import Position
 from hsimhash.layout import Layout
-from hsimhash.load import IngestObserver, IngestOptions, IngestProgress, InputOptions, Summary, find_inputs, ingest
-from hsimhash.load.batch import Position
+from hsimhash.load import IngestObserver, IngestOptions, IngestProgress, Summary, ingest
 from hsimhash.load.decisions import DuplicateRule, decide
 from hsimhash.load.folder import FolderLock
 from hsimhash.load.intake import Gathering, Intake

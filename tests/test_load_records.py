@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 
 from hsimhash.fingerprint import format_fingerprint
 from hsimhash.fingerprint.formats import FORMAT_NAMES, Formats, formats_named, read_fingerprint
-from hsimhash.load import InputOptions, find_inputs
+from hsimhash.inputs import InputOptions, find_inputs
+from hsimhash.inputs.batch import Batch, Position
+from hsimhash.inputs.columns import fingerprint_columns
+from hsimhash.inputs.lines import RECORD_LIMIT_BYTES
+from hsimhash.inputs.records import DocumentReader
+from hsimhash.inputs.sniff import FORMAT_LINES
 from hsimhash.load import lines as lines_module
-from hsimhash.load.batch import Batch, Position
-from hsimhash.load.columns import fingerprint_columns
-from hsimhash.load.lines import RECORD_LIMIT_BYTES
-from hsimhash.load.records import DocumentReader
-from hsimhash.load.sniff import FORMAT_LINES
 from hsimhash.rowkey import check_doc_id
 
 Found = tuple[list[tuple[str, str]], list[tuple[int, str]]]
@@ -485,7 +485,7 @@ def test_a_line_over_the_limit_is_rejected_and_the_rest_goes_on(
     long = f"long\t{'x' * (size - 5)}"
     (tmp_path / "pages.tsv").write_text(f"a\tone\n{long}\nb\ttwo\n{long}")
     for block_bytes in (1, 7, 63, 64):
-        monkeypatch.setattr("hsimhash.load.records.TEXT_BLOCK_BYTES", block_bytes)
+        monkeypatch.setattr("hsimhash.inputs.records.TEXT_BLOCK_BYTES", block_bytes)
         pairs, rejects = read(tmp_path / "pages.tsv", format="tsv")
         assert [doc_id for doc_id, _ in pairs] == (["a", "long", "b", "long"] if size <= 64 else ["a", "b"])
         assert [line for line, _ in rejects] == ([] if size <= 64 else [2, 4])
@@ -561,7 +561,7 @@ def test_blocks_of_any_size_and_a_resume_at_any_place_give_the_same(
     with monkeypatch.context() as small:
         small.setattr(lines_module, "RECORD_LIMIT_BYTES", limit)
         whole = read(path, format="tsv")
-        small.setattr("hsimhash.load.records.TEXT_BLOCK_BYTES", block_bytes)
+        small.setattr("hsimhash.inputs.records.TEXT_BLOCK_BYTES", block_bytes)
         batches = batches_of(path, format="tsv")
         assert contents(batches) == whole
         for number, batch in enumerate(batches, start=1):
@@ -571,7 +571,7 @@ def test_blocks_of_any_size_and_a_resume_at_any_place_give_the_same(
 
 
 def test_a_folder_goes_on_behind_any_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hsimhash.load.records.FILES_IN_BATCH", 2)
+    monkeypatch.setattr("hsimhash.inputs.records.FILES_IN_BATCH", 2)
     for number in range(7):
         (tmp_path / str(number)).write_bytes(b"\xff" if number == 3 else b"text")
     batches = batches_of(tmp_path)

@@ -15,7 +15,7 @@ from hsimhash.cli.streams import check_stdin
 from hsimhash.cli.written import refuse_existing, written
 from hsimhash.dedup import Applied
 from hsimhash.dedup.outputs import NAMES
-from hsimhash.load import Input, find_inputs
+from hsimhash.inputs import Input, find_inputs
 from hsimhash.settings import Settings
 
 

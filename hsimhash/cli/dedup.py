@@ -17,7 +17,7 @@ from hsimhash.cli.options import fingerprint_field_option, inputs_of, reading_of
 from hsimhash.dedup import MAX_DISTANCE, DedupOptions, DedupProgress, DedupSummary, Method
 from hsimhash.fingerprint import Profile
 from hsimhash.index import HSimIndex
-from hsimhash.load import InputOptions
+from hsimhash.inputs import InputOptions
 from hsimhash.pairs import MEMORY_BYTES
 from hsimhash.pairs.keep import Policy
 from hsimhash.settings import Settings

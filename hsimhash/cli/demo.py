@@ -11,7 +11,8 @@ from hsimhash import sample
 from hsimhash.cli import demo_report
 from hsimhash.errors import IndexExistsError, IndexNotFoundError
 from hsimhash.index import HSimIndex
-from hsimhash.load import IngestOptions, find_inputs, ingest
+from hsimhash.inputs import find_inputs
+from hsimhash.load import IngestOptions, ingest
 
 DEMO_STORE = "lmdb://.demo/index"
 

@@ -32,8 +32,9 @@ from hsimhash.cli.options import (
 from hsimhash.cli.signals import answering
 from hsimhash.errors import IndexExistsError, IndexNotFoundError
 from hsimhash.index import HSimIndex
+from hsimhash.inputs import Input, InputOptions
 from hsimhash.layout import Layout
-from hsimhash.load import IngestOptions, IngestProgress, Input, InputOptions, Summary, check_options, default_job
+from hsimhash.load import IngestOptions, IngestProgress, Summary, check_options, default_job
 from hsimhash.settings import Settings
 
 FIRST_REJECTS = 100  # that are looked at to tell what is wrong with all of them

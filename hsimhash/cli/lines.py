@@ -20,9 +20,9 @@ from hsimhash.cli.streams import check_stdin
 from hsimhash.errors import HsimhashError
 from hsimhash.fingerprint import TOO_SHORT, Profile
 from hsimhash.fingerprint.formats import Formats, formats_named
-from hsimhash.load.lines import LineSource, chunks_of
-from hsimhash.load.records import Narrowing, doc_id_of, fingerprint_of, json_object, reason_of, text_of
-from hsimhash.load.sniff import is_written
+from hsimhash.inputs.lines import LineSource, chunks_of
+from hsimhash.inputs.records import Narrowing, doc_id_of, fingerprint_of, json_object, reason_of, text_of
+from hsimhash.inputs.sniff import is_written
 from hsimhash.rowkey import check_doc_id
 from hsimhash.settings import Settings
 

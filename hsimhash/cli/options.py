@@ -17,7 +17,7 @@ from hsimhash.cli.streams import check_stdin
 
 if TYPE_CHECKING:
     from hsimhash.index import HSimIndex
-    from hsimhash.load import Input, InputOptions
+    from hsimhash.inputs import Input, InputOptions
     from hsimhash.settings import Loaded, Settings
     from hsimhash.store.hbase.gateway import Gateway
     from hsimhash.store.hbase.store import HBaseStore
@@ -145,7 +145,7 @@ def open_index(settings: Settings, *, exclusive: bool = False, is_job: bool = Fa
 
 def reading_of(settings: Settings, fingerprint_field: str | None, first_seen_field: str | None = None) -> InputOptions:
     """Return how inputs are read."""
-    from hsimhash.load import InputOptions
+    from hsimhash.inputs import InputOptions
 
     return InputOptions(
         settings.format,
@@ -159,7 +159,7 @@ def reading_of(settings: Settings, fingerprint_field: str | None, first_seen_fie
 
 def inputs_of(names: Sequence[str], reading: InputOptions) -> list[Input]:
     """Return the inputs of these names, and say what was found out about them."""
-    from hsimhash.load import find_inputs
+    from hsimhash.inputs import find_inputs
 
     if "-" in names:
         check_stdin()

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from hsimhash.cli.console import say
 from hsimhash.fingerprint.formats import formats_named, read_fingerprint, spoken
-from hsimhash.load.sniff import decided_formats
+from hsimhash.inputs.sniff import decided_formats
 
 
 def read_sample(path: Path, flag: str, fingerprint_format: str) -> NDArray[np.uint64]:

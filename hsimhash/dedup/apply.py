@@ -17,10 +17,10 @@ from typing import Literal
 from hsimhash.dedup.outputs import DROP, KEEP, table_in
 from hsimhash.dedup.tables import read_column_values
 from hsimhash.errors import HsimhashError
-from hsimhash.load.again import RawRecords, raw_records
-from hsimhash.load.batch import Documents, Position
-from hsimhash.load.inputs import Input, InputOptions
-from hsimhash.load.records import DocumentReader
+from hsimhash.inputs.batch import Documents, Position
+from hsimhash.inputs.files import Input, InputOptions
+from hsimhash.inputs.records import DocumentReader
+from hsimhash.inputs.reread import RawRecords, raw_records
 
 Which = Literal["kept", "dropped", "all"]
 BLOCK_BYTES = 1 << 18

@@ -18,10 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hsimhash.fingerprint import TOO_SHORT, VOTED, Fingerprints, Profile, format_fingerprint
-from hsimhash.load.batch import Batch, Documents, Position, Reject
-from hsimhash.load.inputs import Input, InputOptions
+from hsimhash.inputs.batch import Batch, Documents, Position, Reject
+from hsimhash.inputs.files import Input, InputOptions
+from hsimhash.inputs.records import DocumentReader
 from hsimhash.load.intake import bytes_before, fingerprinted, reject_line, short_lines, usual_workers
-from hsimhash.load.records import DocumentReader
 
 BLOCK_BYTES = 256 << 10
 FIELD_CHARACTERS = 64  # a longer value of a field is no time and no number

@@ -23,7 +23,7 @@ from hsimhash.dedup.summary import Outcome
 from hsimhash.dedup.tables import Form, open_table, table_form
 from hsimhash.fingerprint import Profile
 from hsimhash.index import HSimIndex
-from hsimhash.load.inputs import Input
+from hsimhash.inputs.files import Input
 from hsimhash.pairs import find_pairs
 from hsimhash.pairs.keep import needed_fields, needs_lengths, rank
 

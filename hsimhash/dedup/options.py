@@ -10,7 +10,7 @@ from typing import Literal
 
 from hsimhash.dedup.grouping import METHODS, Method, Rule
 from hsimhash.dedup.report_data import Notice
-from hsimhash.load.inputs import InputOptions
+from hsimhash.inputs.files import InputOptions
 from hsimhash.pairs import MEMORY_BYTES
 from hsimhash.pairs.keep import Policy
 

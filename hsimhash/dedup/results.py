@@ -20,7 +20,7 @@ from hsimhash.dedup.report_data import Distance, ReportData, ShownPair
 from hsimhash.dedup.summary import Outcome
 from hsimhash.dedup.tables import BLOCK_ROWS, Column, Form, Kind, open_table
 from hsimhash.dedup.texts import Texts, date_of, read_texts
-from hsimhash.load.inputs import Input
+from hsimhash.inputs.files import Input
 from hsimhash.load.intake import usual_workers
 from hsimhash.pairs import PairBlock, Pairs
 

@@ -13,8 +13,8 @@ import numpy as np
 from hsimhash.dedup.documents import Collected
 from hsimhash.dedup.report_data import ShownPair
 from hsimhash.dedup.word_diff import Comparison, compare
-from hsimhash.load.again import texts_at
-from hsimhash.load.inputs import Input, InputOptions
+from hsimhash.inputs.files import Input, InputOptions
+from hsimhash.inputs.reread import texts_at
 
 INPUTS_NAMED = 3  # of those whose texts are missing
 HELD_BYTES = 64 << 20  # of texts; more are in a file

@@ -9,20 +9,15 @@ from hsimhash.load.ingest import (
     default_job,
     ingest,
 )
-from hsimhash.load.inputs import FORMATS, Input, InputOptions, find_inputs
 from hsimhash.load.job import Counts
 
 __all__ = [
-    "FORMATS",
     "Counts",
     "IngestObserver",
     "IngestOptions",
     "IngestProgress",
-    "Input",
-    "InputOptions",
     "Summary",
     "check_options",
     "default_job",
-    "find_inputs",
     "ingest",
 ]

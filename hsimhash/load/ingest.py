@@ -25,14 +25,14 @@ from numpy.typing import NDArray
 
 from hsimhash.fingerprint.formats import spoken
 from hsimhash.index import HSimIndex
+from hsimhash.inputs.files import Input, InputOptions
+from hsimhash.inputs.records import DocumentReader
 from hsimhash.layout import Layout
 from hsimhash.load.decisions import Decision, DuplicateRule, Verdict, count_verdicts, decide
 from hsimhash.load.folder import job_errors
-from hsimhash.load.inputs import Input, InputOptions
 from hsimhash.load.intake import Gathering, Intake, bytes_before, intakes, usual_workers
 from hsimhash.load.job import LISTS, Counts, Job, JobSpec, State
 from hsimhash.load.pace import Pace
-from hsimhash.load.records import DocumentReader
 from hsimhash.store import BulkLoad, Mark, StopAskedError, check_documents, is_hbase, is_own_file, store_name
 
 RUN_DOCUMENTS = 1_000_000  # in one sorted run

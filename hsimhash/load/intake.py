@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hsimhash.fingerprint import EXACT, TOO_SHORT, Fingerprints, Profile, fingerprint_stream
-from hsimhash.load.batch import Batch, Documents, Position, Reject
-from hsimhash.load.inputs import Input
+from hsimhash.inputs.batch import Batch, Documents, Position, Reject
+from hsimhash.inputs.files import Input
 from hsimhash.load.job import Counts
 
 LITTLE_BYTES = 1 << 20  # of inputs; for so little one process is quicker than several

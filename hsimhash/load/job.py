@@ -40,7 +40,7 @@ from pathlib import Path
 
 from hsimhash.errors import CorruptionError, HsimhashError
 from hsimhash.files import make_folder
-from hsimhash.load.batch import Position
+from hsimhash.inputs.batch import Position
 from hsimhash.load.decisions import Decision
 from hsimhash.load.folder import FolderLock, Listing, job_errors, verify_size, write_json
 from hsimhash.store import Store

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import numpy as np
 
-from hsimhash.load import InputOptions, find_inputs
-from hsimhash.load.batch import Position
-from hsimhash.load.records import DocumentReader
+from hsimhash.inputs import InputOptions, find_inputs
+from hsimhash.inputs.batch import Position
+from hsimhash.inputs.records import DocumentReader
 from tests.bench.conditions import add_scratch_option, print_conditions, scratch_folder
 
 SEED = 12

@@ -28,7 +28,7 @@ SMALL = {
         "DECIDED_BLOCK_BYTES": 2 << 10,
     },
     "hsimhash.store.hbase.bulk": {"BATCH_DOCUMENTS": 40},
-    "hsimhash.load.records": {"TEXT_BLOCK_BYTES": 16 << 10},
+    "hsimhash.inputs.records": {"TEXT_BLOCK_BYTES": 16 << 10},
 }
 IDS, FINGERPRINTS = 200, 60  # of the writers: few, so that documents move, and share fingerprints
 MOST_DOCUMENTS = 8  # in one operation

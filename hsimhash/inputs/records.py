@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 
 from hsimhash.fingerprint.formats import Formats, narrow, read_fingerprint, spoken
-from hsimhash.load.batch import BadRecordError, Batch, Documents, Position, Reject
-from hsimhash.load.columns import fingerprint_columns
-from hsimhash.load.inputs import PACKED, Input, InputOptions, files_of
-from hsimhash.load.lines import RECORD_LIMIT_BYTES, Chunk, Place, chunks_of, open_source
-from hsimhash.load.sniff import is_written, written_in
+from hsimhash.inputs.batch import BadRecordError, Batch, Documents, Position, Reject
+from hsimhash.inputs.columns import fingerprint_columns
+from hsimhash.inputs.files import PACKED, Input, InputOptions, files_of
+from hsimhash.inputs.lines import RECORD_LIMIT_BYTES, Chunk, Place, chunks_of, open_source
+from hsimhash.inputs.sniff import is_written, written_in
 from hsimhash.rowkey import check_doc_id
 
 TEXT_BLOCK_BYTES = 256 << 10  # about so much text comes in one batch; more only where a single record is larger

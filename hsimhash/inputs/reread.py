@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from hsimhash.load.batch import BadRecordError, Documents
-from hsimhash.load.inputs import Input, InputOptions, files_of
-from hsimhash.load.records import TEXT_BLOCK_BYTES, bytes_of_file, data_of, documents_of, numbered_chunks, parser_of
+from hsimhash.inputs.batch import BadRecordError, Documents
+from hsimhash.inputs.files import Input, InputOptions, files_of
+from hsimhash.inputs.records import TEXT_BLOCK_BYTES, bytes_of_file, data_of, documents_of, numbered_chunks, parser_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Literal
 
 from hsimhash.fingerprint.formats import Formats, formats_named, spoken
-from hsimhash.load.lines import STDIN
-from hsimhash.load.sniff import FirstLines, decided_formats, holds_fingerprints, refuse_carriage_returns, written_in
+from hsimhash.inputs.lines import STDIN
+from hsimhash.inputs.sniff import FirstLines, decided_formats, holds_fingerprints, refuse_carriage_returns, written_in
 
 FORMATS = ("auto", "jsonl", "tsv", "fingerprints", "files")
 PACKED = (".gz", ".zst")

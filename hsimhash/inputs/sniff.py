@@ -10,8 +10,8 @@ from itertools import islice
 from typing import TypeGuard
 
 from hsimhash.fingerprint.formats import ALL_FORMATS, Formats, fitting
-from hsimhash.load.batch import Reject
-from hsimhash.load.lines import chunks_of, open_source
+from hsimhash.inputs.batch import Reject
+from hsimhash.inputs.lines import chunks_of, open_source
 
 SNIFFED_LINES = 16  # that tell fingerprints from texts
 FORMAT_LINES = 10_000  # read at most to decide a format, and

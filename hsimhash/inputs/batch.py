@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hsimhash.fingerprint.formats import Formats
-from hsimhash.load.lines import PREVIEW_BYTES, Place
+from hsimhash.inputs.lines import PREVIEW_BYTES, Place
 
 NO_FINGERPRINTS: NDArray[np.uint64] = np.empty(0, np.uint64)
 NO_FINGERPRINTS.setflags(write=False)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hsimhash.fingerprint.formats import HEX, Formats, read_fingerprint
-from hsimhash.load.batch import BadRecordError, Documents, Reject
+from hsimhash.inputs.batch import BadRecordError, Documents, Reject
 from hsimhash.rowkey import DOC_ID_BYTES, check_doc_id
 
 _DIGITS = 16

@@ -317,7 +317,7 @@ def test_jobs_wait_longer_unless_the_url_says_otherwise(gateway: StandIn) -> Non
         store = open_store(url_of(gateway, options=options), deadline_s=JOB_DEADLINE_S)
         assert isinstance(store, HBaseStore)
         assert isinstance(store.gateway, Thrift2Gateway)
-        assert pool_of(store.gateway).deadline_s == deadline_s
+        assert store.gateway._caller.deadline_s == deadline_s
         store.close()
 
 

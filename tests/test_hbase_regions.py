@@ -21,7 +21,7 @@ def test_thrift2_tells_each_region_once() -> None:
         *(location(MIDDLE, b"", None, replica) for replica in (None, 1)),
         *(location(b"", MIDDLE, ("one", "two")[replica], replica) for replica in (1, 0)),
     ]
-    assert thrift2.regions_of(locations) == REGIONS
+    assert thrift2.regions_of_locations(locations) == REGIONS
 
 
 def test_thrift1_tells_each_region_once() -> None:
@@ -34,4 +34,4 @@ def test_thrift1_tells_each_region_once() -> None:
         info(b"", MIDDLE, b"two", "_000A"),
         info(b"", MIDDLE, b"one", ""),
     ]
-    assert thrift1.regions_of(infos) == REGIONS
+    assert thrift1.regions_of_infos(infos) == REGIONS

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from hsimhash.fingerprint import format_fingerprint
 from hsimhash.fingerprint.formats import FORMAT_NAMES, Formats, formats_named, read_fingerprint
 from hsimhash.inputs import InputOptions, find_inputs
+from hsimhash.inputs import lines as lines_module
 from hsimhash.inputs.batch import Batch, Position
 from hsimhash.inputs.columns import fingerprint_columns
 from hsimhash.inputs.lines import RECORD_LIMIT_BYTES
 from hsimhash.inputs.records import DocumentReader
 from hsimhash.inputs.sniff import FORMAT_LINES
-from hsimhash.load import lines as lines_module
 from hsimhash.rowkey import check_doc_id
 
 Found = tuple[list[tuple[str, str]], list[tuple[int, str]]]

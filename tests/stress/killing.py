@@ -100,8 +100,9 @@ def victim(*arguments: object) -> Iterator[Victim]:
     command = [sys.executable, "-m", "tests.stress.victims", *map(str, arguments)]
     with (
         tempfile.TemporaryFile() as log,
+        # Unbuffered: what it says soon after READY is read by `output`, so it must not be in a buffer by then.
         subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=log, env=environment, start_new_session=True
+            command, bufsize=0, stdout=subprocess.PIPE, stderr=log, env=environment, start_new_session=True
         ) as process,
     ):
         one = Victim(process, log)

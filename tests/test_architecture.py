@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -23,6 +24,12 @@ LADDER = [
     {"settings"},
     {"cli", "compat"},
 ]
+
+
+def test_the_page_has_the_same_ladder() -> None:
+    page = (PACKAGE.parent / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    rungs = re.findall(r"^\| \d+ \| (.+?) \|", page, re.MULTILINE)
+    assert [set(re.findall(r"`(\w+)`", names)) for names in rungs] == LADDER
 
 
 def rung(module: str) -> int:

@@ -8,14 +8,13 @@ a key is `HSIMHASH_` and its name in capitals; an empty variable counts as not s
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, NamedTuple
 
 import yaml
-from pydantic import AfterValidator, Field, ValidationError, field_validator
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from hsimhash.errors import HsimhashError
 from hsimhash.fingerprint import Profile
@@ -32,17 +31,25 @@ CONFIG_VARIABLE = f"{PREFIX}CONFIG"
 OTHER_VARIABLES = (CONFIG_VARIABLE, f"{PREFIX}DATA")  # known, and no settings
 FILE_NAME = "hsimhash.yaml"
 LOCK_TIMEOUT_MOST_S = 86_400
+_NULL = "tag:yaml.org,2002:null"
 
 
 class SettingsError(HsimhashError):
     """The settings file or a variable has an unknown key or a bad value."""
 
 
-def _store(url: str) -> str:
-    try:
-        url.encode()
-    except UnicodeEncodeError as error:
-        raise ValueError("it should be UTF-8") from error
+def _refused_by(check: Callable[[str], object]) -> AfterValidator:
+    """Return what refuses a value for which `check` raises `ValueError`."""
+
+    def checked(text: str) -> str:
+        check(text)
+        return text
+
+    return AfterValidator(checked)
+
+
+def _check_store(url: str) -> None:
+    url.encode()
     scheme, _, place = url.partition("://")
     if scheme in HBASE_SCHEMES and place:
         Address.parse(url)
@@ -50,67 +57,25 @@ def _store(url: str) -> str:
         raise ValueError(
             "use lmdb://relative/path, lmdb:///absolute/path, hbase://gateway:9091/namespace:table or memory://name"
         )
-    return url
 
 
-def _layout(text: str) -> str:
-    Layout.parse(text)
-    return text
+class Settings(BaseModel):
+    """What the commands run with. `model_fields_set` has the keys that somebody set, whatever the value."""
 
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-def _profile(name: str) -> str:
-    Profile.named(name)
-    return name
-
-
-def _fingerprint_format(name: str) -> str:
-    formats_named(name)
-    return name
-
-
-def _format(name: str) -> str:
-    InputOptions(format=name)
-    return name
-
-
-class Settings(BaseSettings):
-    """What the commands run with. `model_fields_set` has the keys that somebody set, whatever the value.
-
-    It reads no environment by itself: `load` is given one.
-    """
-
-    model_config = SettingsConfigDict(frozen=True, extra="forbid", coerce_numbers_to_str=True, allow_inf_nan=False)
-
-    store: Annotated[str, AfterValidator(_store)] = "lmdb://hsimhash-index"
-    layout: Annotated[str, AfterValidator(_layout)] = "10"
-    profile: Annotated[str, AfterValidator(_profile)] = "auto-1"
+    store: Annotated[str, _refused_by(_check_store)] = "lmdb://hsimhash-index"
+    layout: Annotated[str, _refused_by(Layout.parse)] = "10"
+    profile: Annotated[str, _refused_by(Profile.named)] = "auto-1"
     max_distance: int | None = Field(None, ge=0, le=64)
     workers: int | None = Field(None, ge=1)
     lock_timeout_s: float = Field(30.0, ge=0, le=LOCK_TIMEOUT_MOST_S)
     on_duplicate: OnDuplicate = "add"
     text_field: str = Field("text", min_length=1)
     id_field: str = Field("id", min_length=1)
-    format: Annotated[str, AfterValidator(_format)] = "auto"
-    fingerprint_format: Annotated[str, AfterValidator(_fingerprint_format)] = "auto"
+    format: Annotated[str, _refused_by(InputOptions)] = "auto"
+    fingerprint_format: Annotated[str, _refused_by(formats_named)] = "auto"
     job: str | None = Field(None, min_length=1)
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _is_no_truth_value(cls, value: object) -> object:
-        if isinstance(value, bool):  # pydantic would read `workers: yes` as 1
-            raise ValueError("must not be true or false")
-        return value
-
-    @classmethod
-    def settings_customise_sources(  # noqa: D102
-        cls,
-        settings_cls: type[BaseSettings],  # noqa: ARG003
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        return (init_settings,)
 
 
 KEYS = tuple(Settings.model_fields)
@@ -124,11 +89,9 @@ class Loaded:
     sources: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class _Given:
-    value: object
+class _Given(NamedTuple):
+    value: str | None  # text, wherever it is from: `Settings` knows which are numbers
     source: str
-    is_flag: bool = False
 
 
 def flag_of(key: str) -> str:
@@ -142,7 +105,7 @@ def variable_of(key: str) -> str:
 
 
 def load(
-    flags: Mapping[str, object] | None = None,
+    flags: Mapping[str, str] | None = None,
     environment: Mapping[str, str] | None = None,
     config: Path | None = None,
 ) -> Loaded:
@@ -157,46 +120,87 @@ def load(
         SettingsError: an unknown key, a bad value or an unreadable file; the message names file and line, or variable.
         ValueError: a bad flag.
     """
-    environment = environment or {}
-    path = find_file(environment, config)
+    flags, environment = flags or {}, environment or {}
     given = {
-        **(_from_file(path) if path else {}),
-        **_from_environment(environment),
-        **{key: _Given(value, flag_of(key), is_flag=True) for key, value in (flags or {}).items()},
+        **_in_file(*_find_file(environment, config)),
+        **_in_environment(environment),
+        **{key: _Given(value, flag_of(key)) for key, value in flags.items()},
     }
     try:
         settings = Settings.model_validate({key: one.value for key, one in given.items()})
     except ValidationError as error:
-        _refuse(error, given)
+        key, reason = _refusal(error)
+        kind = ValueError if key in flags else SettingsError
+        raise kind(f"{given[key].source}: {key} = {given[key].value!r:.80}: {reason}") from error
     return Loaded(settings, {key: given[key].source if key in given else DEFAULT for key in KEYS})
 
 
-def find_file(environment: Mapping[str, str], config: Path | None = None) -> Path | None:
-    """Return the settings file to read, None where there is none; one that was asked for must be there."""
-    asked = config or (Path(environment[CONFIG_VARIABLE]) if environment.get(CONFIG_VARIABLE) else None)
-    if asked is not None:
-        if not _is_there(asked):
-            raise SettingsError(
-                f"there is no settings file {asked} ({'--config' if config else CONFIG_VARIABLE} names it)"
-            )
-        return asked
+def _refusal(error: ValidationError) -> tuple[str, str]:
+    """Return the first key that is refused, and why."""
+    problem = error.errors(include_url=False)[0]
+    reason = problem.get("ctx", {}).get("error") or problem["msg"].replace("Input should", "it should")
+    if problem["type"] == "string_unicode" or isinstance(reason, UnicodeError):
+        reason = "it should be UTF-8"
+    return str(problem["loc"][0]), str(reason)
+
+
+def _find_file(environment: Mapping[str, str], config: Path | None) -> tuple[Path, str]:
+    """Return path and text of the settings file; without one, an empty text."""
+    asked = config or environment.get(CONFIG_VARIABLE)
     home = environment.get("HOME")
     usual = [Path(FILE_NAME), *([Path(home, ".config", "hsimhash", FILE_NAME)] if home else [])]
-    return next((path for path in usual if _is_there(path)), None)
+    for path in [Path(asked)] if asked else usual:
+        text = _read(path)
+        if text is not None:
+            return path, text
+    if asked:
+        raise SettingsError(f"there is no settings file {asked} ({'--config' if config else CONFIG_VARIABLE} names it)")
+    return Path(FILE_NAME), ""
 
 
-def _is_there(path: Path) -> bool:
-    """Whether there is something of that name, be it a folder or a link that leads nowhere: reading it tells."""
+def _read(path: Path) -> str | None:
+    """Return the text of a file, None where nothing has that name; a link that leads nowhere has it."""
     try:
-        path.lstat()
-    except (FileNotFoundError, NotADirectoryError):
-        return False
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"{path} is not UTF-8: {error.reason} at byte {error.start}") from error
     except OSError as error:
-        raise _unreadable(path, error) from error
-    return True
+        if isinstance(error, (FileNotFoundError, NotADirectoryError)) and not path.is_symlink():
+            return None
+        raise SettingsError(f"settings file {path} cannot be read: {error.strerror}; mend it, or remove it") from error
 
 
-def _from_environment(environment: Mapping[str, str]) -> dict[str, _Given]:
+def _in_file(path: Path, text: str) -> dict[str, _Given]:
+    given: dict[str, _Given] = {}
+    for key_node, value_node in _pairs(path, text):
+        where = f"{path}:{key_node.start_mark.line + 1}"
+        key, value = str(key_node.value), None if value_node.tag == _NULL else value_node.value
+        if key not in KEYS:
+            raise SettingsError(f"{where}: unknown key {key!r:.80} = {value!r:.80}; {_nearest(key, KEYS)}")
+        if not isinstance(value, str | None):
+            raise SettingsError(f"{where}: {key} is a list or has keys of its own; write one value")
+        if key in given:
+            raise SettingsError(f"{where}: {key} = {value!r:.80} stands here again, first at {given[key].source}")
+        given[key] = _Given(value, where)
+    return given
+
+
+def _pairs(path: Path, text: str) -> list[tuple[yaml.Node, yaml.Node]]:
+    """Return the keys and values of a YAML file as they are written there: nodes know their lines."""
+    try:
+        root = yaml.compose(text, yaml.SafeLoader)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"{path}:{mark.line + 1}" if mark else str(path)
+        raise SettingsError(f"{where}: invalid YAML: {getattr(error, 'problem', None) or error}") from error
+    if root is None:
+        return []
+    if not isinstance(root, yaml.MappingNode):
+        raise SettingsError(f"{path}:{root.start_mark.line + 1}: settings are lines of key: value")
+    return list(root.value)
+
+
+def _in_environment(environment: Mapping[str, str]) -> dict[str, _Given]:
     known = {variable_of(key): key for key in KEYS}
     given = {}
     for name in sorted(name for name in environment if name.startswith(PREFIX) and name not in OTHER_VARIABLES):
@@ -208,61 +212,6 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, _Given]:
     return given
 
 
-def _from_file(path: Path) -> dict[str, _Given]:
-    try:
-        root = yaml.compose(path.read_text(encoding="utf-8"), yaml.SafeLoader)
-        if root is None:
-            return {}
-        if not isinstance(root, yaml.MappingNode):
-            raise SettingsError(f"{path}:{root.start_mark.line + 1}: settings are lines of key: value")
-        return _from_mapping(path, root)
-    except UnicodeDecodeError as error:
-        raise SettingsError(f"{path} is not UTF-8: {error.reason} at byte {error.start}") from error
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f"{path}:{mark.line + 1}" if mark else str(path)
-        raise SettingsError(f"{where}: no YAML: {getattr(error, 'problem', None) or error}") from error
-    except OSError as error:
-        raise _unreadable(path, error) from error
-
-
-def _unreadable(path: Path, error: OSError) -> SettingsError:
-    return SettingsError(f"settings file {path} cannot be read: {error.strerror}; mend it, or remove it")
-
-
-def _from_mapping(path: Path, root: yaml.MappingNode) -> dict[str, _Given]:
-    given: dict[str, _Given] = {}
-    constructor = yaml.constructor.SafeConstructor()
-    for key_node, value_node in root.value:
-        where = f"{path}:{key_node.start_mark.line + 1}"
-        key = str(key_node.value)
-        try:
-            value = constructor.construct_object(value_node, deep=True)
-            repr(value)  # for messages; of a number with too many digits it fails
-        except ValueError as error:
-            raise SettingsError(
-                f"{where}: {key} = {value_node.value!r:.80} is no number or date that can be read; put it in quotes"
-            ) from error
-        if key not in KEYS:
-            raise SettingsError(f"{where}: unknown key {key!r:.80} = {value!r:.80}; {_nearest(key, KEYS)}")
-        if key in given:
-            raise SettingsError(f"{where}: {key} = {value!r:.80} stands here again, first at {given[key].source}")
-        given[key] = _Given(value, where)
-    return given
-
-
 def _nearest(name: str, known: Iterable[str]) -> str:
     nearest = difflib.get_close_matches(name, known, n=1, cutoff=0)[0]
     return f"the nearest known one is {nearest}; 'hsimhash settings show' lists all"
-
-
-def _refuse(error: ValidationError, given: Mapping[str, _Given]) -> NoReturn:
-    problem = error.errors(include_url=False)[0]
-    key = str(problem["loc"][0])
-    one = given[key]
-    if problem["type"] == "string_unicode":
-        reason = "it should be UTF-8"
-    else:
-        reason = str(problem.get("ctx", {}).get("error") or problem["msg"].replace("Input should", "it should"))
-    message = f"{one.source}: {key} = {one.value!r:.80}: {reason}"
-    raise (ValueError if one.is_flag else SettingsError)(message) from error

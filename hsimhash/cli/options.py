@@ -114,7 +114,7 @@ def load_settings(flags: dict[str, object]) -> Loaded:
     from hsimhash import settings
 
     invocation = click.get_current_context().find_object(Invocation)
-    given = {key: value for key, value in flags.items() if value is not None}
+    given = {key: str(value) for key, value in flags.items() if value is not None}
     try:
         return settings.load(given, os.environ, invocation.config if invocation else None)
     except ValueError as error:

@@ -1,11 +1,17 @@
-"""Files and folders that last: made durable, and errors that name what to do."""
+"""Files and folders that last: made durable, whole or not at all, and errors that name the file and the remedy."""
 
 from __future__ import annotations
 
 import errno
+import json
 import os
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
+from io import FileIO
 from pathlib import Path
+from typing import BinaryIO
+
+from hsimhash.errors import StoreUnavailableError
 
 
 def make_folder(path: Path) -> list[Path]:
@@ -32,16 +38,123 @@ def sync_folder(path: Path) -> None:
         os.close(fd)
 
 
-def copy_owner(of: Path, to: Path) -> None:
-    """Give a file the owner and the mode of another, as far as this user may."""
+def copy_owner(of: Path, to: Path) -> bool:
+    """Give a file the owner and the mode of another, as far as this user may; return whether that was all."""
     wanted, found = of.stat(), to.stat()
     with suppress(PermissionError):
         if (wanted.st_uid, wanted.st_gid) != (found.st_uid, found.st_gid):
             os.chown(to, wanted.st_uid, wanted.st_gid)
         if wanted.st_mode != found.st_mode:
-            to.chmod(wanted.st_mode & 0o777)
+            to.chmod(wanted.st_mode & 0o7777)
+        return True
+    return False
 
 
-def remedy(error: OSError) -> str:
-    """Return what the user can do about a folder in which files could not be written."""
-    return {errno.ENOSPC: "free the disk", errno.EROFS: "mount it writable"}.get(error.errno or 0, "mend the folder")
+def put_in_place(part: Path, path: Path) -> None:
+    """Give a durable file a name, and the owner and mode of the file that had it; in one step, durable on return."""
+    if path.exists():
+        copy_owner(path, part)
+    part.replace(path)
+    sync_folder(path.parent)
+
+
+@contextmanager
+def replace_file(
+    path: Path, part: Path | None = None, put: Callable[[Path, Path], None] = put_in_place
+) -> Iterator[BinaryIO]:
+    """Give a stream to a new file, `part`, which is put in the place of `path` if the block ends without an error."""
+    part = part or path.with_name(f"{path.name}.new")
+    with part.open("wb") as stream:
+        try:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
+    put(part, path)
+
+
+def write_json(path: Path, data: Mapping[str, object]) -> None:
+    """Put JSON in the place of a file, in one step, durable on return."""
+    with replace_file(path) as file:
+        file.write(json.dumps(data, ensure_ascii=False, indent=1).encode("utf-8", "backslashreplace"))
+
+
+@contextmanager
+def naming(path: str | Path, remedy: str = "") -> Iterator[None]:
+    """Give the errors of an open file its name, which those of a full disk lack, and a remedy."""
+    try:
+        yield
+    except OSError as error:
+        error.strerror = "; ".join(filter(None, (error.strerror or str(error), remedy)))
+        error.filename = str(path) if error.filename is None else error.filename
+        raise
+
+
+@contextmanager
+def file_errors(
+    path: Path,
+    kind: type[Exception] = StoreUnavailableError,
+    advice: str = ", and run the same command again: what was acknowledged is kept",
+) -> Iterator[None]:
+    """Raise errors of the file or folder `path` as `kind`; `advice` follows on what can be done about the disk."""
+    try:
+        yield
+    except OSError as error:
+        remedies = {errno.ENOSPC: "free the disk", errno.EROFS: "mount it writable"}
+        raise kind(
+            f"cannot use {error.filename or path}: {error.strerror or error}; "
+            f"{remedies.get(error.errno or 0, 'mend the folder')}{advice}"
+        ) from error
+
+
+class AppendLog:
+    """A file of lines that is only appended to, behind its first `size` bytes; it is made with its first line."""
+
+    def __init__(
+        self, path: Path, size: int = 0, errors: Callable[[Path], AbstractContextManager[None]] = file_errors
+    ) -> None:
+        self.path = path
+        self.size = size
+        self._errors = errors
+        self._file: FileIO | None = None
+        self._is_synced = True
+        if path.exists():
+            self._open(size)
+
+    def _open(self, size: int) -> FileIO:
+        with self._errors(self.path):
+            is_new = not self.path.exists()
+            self._file = self.path.open("x+b" if is_new else "r+b", buffering=0)
+            self._file.truncate(size)
+            self._file.seek(size)
+            if is_new:
+                sync_folder(self.path.parent)
+            return self._file
+
+    def append(self, lines: Iterable[str]) -> None:
+        """Add lines; durable after `sync`."""
+        # An input's name may hold bytes that are no UTF-8: they become escapes that JSON reads.
+        data = "".join(f"{line}\n" for line in lines).encode("utf-8", "backslashreplace")
+        if not data:
+            return
+        file = self._file or self._open(self.size)
+        self._is_synced = False
+        with self._errors(self.path):
+            while data:
+                written = file.write(data)
+                self.size += written
+                data = data[written:]
+
+    def sync(self) -> None:
+        """Make what was added durable."""
+        if self._file is not None and not self._is_synced:
+            with self._errors(self.path):
+                os.fsync(self._file.fileno())
+            self._is_synced = True
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()

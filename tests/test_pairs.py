@@ -264,7 +264,8 @@ def test_a_folder_that_cannot_be_written_is_named_with_the_remedy(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
     with pytest.raises(OSError, match=r"--memory.*TMPDIR") as raised:
         find_pairs(planted(100_000), memory_bytes=1 << 20)
-    assert (raised.value.errno, raised.value.filename) == (errno.ENOENT, str(tmp_path / "gone"))
+    assert raised.value.errno == errno.ENOENT
+    assert str(raised.value.filename).startswith(str(tmp_path / "gone"))
 
 
 def test_a_full_disk_is_an_error_that_names_the_folder_and_leaves_nothing(

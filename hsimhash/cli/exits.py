@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from enum import IntEnum
-from pathlib import Path
 
 from hsimhash import errors
 
@@ -65,14 +62,3 @@ def _is_current_folder_gone() -> bool:
     except FileNotFoundError:
         return True
     return False
-
-
-@contextmanager
-def naming(path: str | Path) -> Iterator[None]:
-    """Give the errors of reading or writing an open file its name: those of a full disk carry none."""
-    try:
-        yield
-    except OSError as error:
-        if error.filename is None:
-            error.filename = str(path)
-        raise

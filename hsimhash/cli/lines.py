@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TypeVar, cast
 
 from hsimhash.cli.console import say
-from hsimhash.cli.exits import naming
 from hsimhash.cli.streams import check_stdin
 from hsimhash.errors import HsimhashError
+from hsimhash.files import naming
 from hsimhash.fingerprint import TOO_SHORT, Profile
 from hsimhash.fingerprint.formats import Formats, formats_named
 from hsimhash.inputs.lines import LineSource, chunks_of

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hsimhash.cli.exits import naming
+from hsimhash.files import naming
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer

@@ -5,10 +5,9 @@ from __future__ import annotations
 import gzip
 import os
 import shutil
-import stat
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
 from typing import BinaryIO, Protocol
@@ -16,8 +15,8 @@ from typing import BinaryIO, Protocol
 import click
 
 from hsimhash.cli.console import say
-from hsimhash.cli.exits import naming
 from hsimhash.cli.streams import writing_stdout
+from hsimhash.files import copy_owner, naming, replace_file, sync_folder
 
 
 class Sink(Protocol):
@@ -54,46 +53,25 @@ def complete(output: str) -> Iterator[BinaryIO]:
     else:
         path = Path(os.path.realpath(output))
         part = path.with_name(f".{path.name}.{token_hex(4)}")  # a process number comes again, in containers at once
-        before = path.stat() if path.exists() else None
-        with naming(output), _naming_part(part, output), _new_file(part, before) as stream:
-            try:
-                is_like_before = before is None or _made_like(before, stream.fileno())
+        with naming(output), _naming_part(part, output):
+            part.touch(0o600 if path.exists() else 0o666, exist_ok=False)  # nobody else reads it before it is `path`
+            with replace_file(path, part, _put) as stream:
                 yield stream
-                stream.flush()
-                os.fsync(stream.fileno())
-            except BaseException:
-                part.unlink(missing_ok=True)
-                raise
-            with _keeping(part):
-                _put(part, path, is_replaced=is_like_before)
 
 
-def _new_file(part: Path, before: os.stat_result | None) -> BinaryIO:
-    """Open a new file; where it is to take another's place, nobody else may read it until it has that one's mode."""
-    mode = 0o666 if before is None else 0o600
-    return open(part, "xb", opener=lambda name, flags: os.open(name, flags, mode))
-
-
-def _made_like(before: os.stat_result, fd: int) -> bool:
-    """Give an open file another's owner and mode; return whether it can then take its place, all names included."""
-    try:
-        os.fchown(fd, before.st_uid, before.st_gid)
-    except PermissionError:
-        return False
-    os.fchmod(fd, stat.S_IMODE(before.st_mode))
-    return before.st_nlink == 1
-
-
-def _put(part: Path, path: Path, *, is_replaced: bool) -> None:
-    """Give a complete file its name; or its content to the file that has the name, which then stays the same file."""
-    if is_replaced:
-        part.replace(path)
-        return
-    with part.open("rb") as source, path.open("wb") as target:
-        shutil.copyfileobj(source, target)
-        target.flush()
-        os.fsync(target.fileno())
-    part.unlink()
+def _put(part: Path, path: Path) -> None:
+    """Give a complete file its name; or its content to the file that has the name, where that must stay the same."""
+    with _keeping(part):
+        if not path.exists() or (path.stat().st_nlink == 1 and copy_owner(path, part)):
+            part.replace(path)
+        else:
+            with part.open("rb") as source, path.open("wb") as target:
+                shutil.copyfileobj(source, target)
+                target.flush()
+                os.fsync(target.fileno())
+            part.unlink()
+    with suppress(PermissionError):  # a folder that may be written but not listed
+        sync_folder(path.parent)
 
 
 @contextmanager
@@ -101,9 +79,9 @@ def _keeping(part: Path) -> Iterator[None]:
     """Say where the complete part is when the block fails: the file that it was to be may be truncated by then."""
     kept = f"the complete content is in {part}"
     try:
-        yield
-    except OSError as error:
-        error.strerror = f"{error.strerror}; {kept}"
+        with naming(part, kept):
+            yield
+    except OSError:
         raise
     except BaseException:  # Ctrl-C, whose message is not ours
         say(kept)

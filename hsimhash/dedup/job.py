@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,10 +17,11 @@ from hsimhash.dedup.against import NONE_STORED, Stored, match_stored
 from hsimhash.dedup.documents import Collected, Listener, Reading, collect
 from hsimhash.dedup.grouping import Rule, find_near, group
 from hsimhash.dedup.options import DedupObserver, DedupOptions, DedupProgress, DedupSummary, Stage
-from hsimhash.dedup.outputs import NAMES, REJECTS, SHORT, LineFile, OutputFolder, output_errors
+from hsimhash.dedup.outputs import NAMES, REJECTS, SHORT, OutputFolder, output_errors
 from hsimhash.dedup.results import MATCH_COLUMNS, Results
 from hsimhash.dedup.summary import Outcome
 from hsimhash.dedup.tables import Form, open_table, table_form
+from hsimhash.files import AppendLog
 from hsimhash.fingerprint import Profile
 from hsimhash.index import HSimIndex
 from hsimhash.inputs.files import Input
@@ -138,12 +139,15 @@ class _Run:
     def _read(self) -> Collected:
         options, fields = self.options, needed_fields(self.options.keep)
         reading = Reading(self.inputs, options.reading, self._profile, options.workers, fields)
-        with LineFile(self.output.new / REJECTS) as rejects, LineFile(self.output.new / SHORT) as short:
+        with closing(self._list(REJECTS)) as rejects, closing(self._list(SHORT)) as short:
 
             def progress(done: int, total: int, documents: int) -> None:
                 self._tell("read", done, total, documents)
 
             return collect(reading, Listener(rejects.append, short.append, self.observer.say, progress))
+
+    def _list(self, name: str) -> AppendLog:
+        return AppendLog(self.output.new / name, errors=output_errors)
 
     def _warn_of_fields(self, documents: Collected) -> None:
         """Tell where a policy has no effect, for a misspelt field would have none, or passes over values."""

@@ -17,15 +17,14 @@ Tables are `.parquet` or `.jsonl`.
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import BinaryIO
 
 from hsimhash.errors import HsimhashError, StoreBusyError
-from hsimhash.files import make_folder, remedy, sync_file, sync_folder
+from hsimhash.files import file_errors, make_folder, sync_file, sync_folder
 from hsimhash.store.locks import HeldLock, holder_of, take_lock
 
 STATS, REPORT = "stats.json", "report.html"
@@ -37,6 +36,9 @@ _LOCK, _NEW = ".dedup.lock", ".dedup.new"
 NAMES = (
     *(f"{table}{suffix}" for table in TABLES for suffix in SUFFIXES),
     *(KEEP, DROP, REJECTS, SHORT, REPORT, STATS),
+)
+output_errors = partial(
+    file_errors, kind=HsimhashError, advice=" or choose another folder, and run the same command again"
 )
 
 
@@ -127,31 +129,6 @@ class OutputFolder:
             self._is_half_done = False
 
 
-class LineFile:
-    """A file of lines; it is made with its first one. A context manager."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file: BinaryIO | None = None
-
-    def append(self, lines: Sequence[str]) -> None:
-        """Add lines."""
-        if lines:
-            # An input's name may hold bytes that are no UTF-8: they become escapes that JSON reads.
-            data = "".join(f"{line}\n" for line in lines).encode("utf-8", "backslashreplace")
-            with output_errors(self._path):
-                self._file = self._file or self._path.open("xb")
-                self._file.write(data)
-
-    def __enter__(self) -> LineFile:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        if self._file is not None:
-            with output_errors(self._path):
-                self._file.close()
-
-
 def table_in(folder: Path, table: str) -> Path:
     """Return the path of a table of results; `ValueError` where there are no complete results."""
     if not (folder / STATS).is_file():
@@ -160,16 +137,3 @@ def table_in(folder: Path, table: str) -> Path:
     if not found:
         raise ValueError(f"{folder} has no table {table}{' or '.join(SUFFIXES)}; run 'hsimhash dedup' again")
     return found[0]
-
-
-@contextmanager
-def output_errors(path: Path) -> Iterator[None]:
-    """Raise errors of writing as `HsimhashError` that names the file or folder."""
-    try:
-        yield
-    except OSError as error:
-        where = os.fspath(error.filename) if error.filename is not None else path
-        raise HsimhashError(
-            f"cannot write {where}: {error.strerror or error}; {remedy(error)} or choose another folder, and run the "
-            f"same command again"
-        ) from error

@@ -12,13 +12,14 @@ import select
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import zstandard
 
 from hsimhash.errors import HsimhashError
+from hsimhash.files import naming
 
 RECORD_LIMIT_BYTES = 16 << 20
 IDLE_S = 0.5  # how long a stream may be silent before its reader looks around
@@ -98,7 +99,7 @@ class _File(LineSource):
         return self._file.tell()
 
     def read(self) -> bytes:
-        with _named(self._name):
+        with naming(self._name):
             return self._file.read(self._block_bytes)
 
     def skip(self, offset: int) -> None:
@@ -129,7 +130,7 @@ class _PackedFile(_File):
 
     def _unpack(self) -> bytes:
         try:
-            with _named(self._name):
+            with naming(self._name):
                 return self._next_block()
         except (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError) as error:
             raise DamagedInputError(f"damaged or cut off about byte {self._file.tell():,}: {error.args[0]}") from error
@@ -201,7 +202,7 @@ class _Stream(LineSource):
     def read(self) -> bytes | None:
         if not select.select([self._fd], [], [], IDLE_S)[0]:
             return None
-        with _named(self._name):
+        with naming(self._name):
             block = os.read(self._fd, self._block_bytes)
         self._read_bytes += len(block)
         return block
@@ -339,13 +340,3 @@ class _Chunks:
 
     def _chunk(self, data: bytes, problem: str = "") -> Chunk:
         return Chunk(data, Place(self._offset, self._line, self._source.read_bytes, self._digest), problem)
-
-
-@contextmanager
-def _named(name: str) -> Iterator[None]:
-    """Give errors of reading the input's name: they carry none."""
-    try:
-        yield
-    except OSError as error:
-        error.filename = error.filename or name
-        raise

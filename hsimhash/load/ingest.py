@@ -29,7 +29,6 @@ from hsimhash.inputs.files import Input, InputOptions
 from hsimhash.inputs.records import DocumentReader
 from hsimhash.layout import Layout
 from hsimhash.load.decisions import Decision, DuplicateRule, Verdict, count_verdicts, decide
-from hsimhash.load.folder import job_errors
 from hsimhash.load.intake import Gathering, Intake, bytes_before, intakes, usual_workers
 from hsimhash.load.job import LISTS, Counts, Job, JobSpec, State
 from hsimhash.load.pace import Pace
@@ -355,14 +354,12 @@ class _Run:
     ) -> list[Decision]:
         """Return decisions made before a kill about the first of these documents, else new ones about all of them."""
         log = self._job.decisions
-        with job_errors(self._job.folder):
-            decisions = log.take(doc_ids, fingerprints.tolist())
+        decisions = log.take(doc_ids, fingerprints.tolist())
         if not decisions:
             if self._marked > self._counts.settled:  # of decisions about others than come now
                 self._remember()
             decisions = decide(self._index, doc_ids, fingerprints, rule)
-            with job_errors(self._job.folder):
-                log.append(decisions)
+            log.append(decisions)
         return decisions
 
     def _carry_out(
@@ -379,8 +376,7 @@ class _Run:
         if self._counts.settled > self._marked:  # else they were carried out before a kill, and may have moved since
             self._insert(fingerprints[is_added], doc_ids, first_seen[is_added])
         if self._options.on_duplicate == "tag":
-            with job_errors(self._job.folder):
-                self._job.lists["tags"].append(decision.to_tag() for decision in decisions)
+            self._job.lists["tags"].append(decision.to_tag() for decision in decisions)
 
     def _insert(self, fingerprints: NDArray[np.uint64], doc_ids: Sequence[str], first_seen: NDArray[np.int64]) -> None:
         """Add documents, and let the index remember how many are settled with them."""
@@ -400,9 +396,8 @@ class _Run:
     # What is said and kept.
 
     def _acknowledge(self, gathered: Gathering, *, runs: int = 0) -> None:
-        with job_errors(self._job.folder):
-            self._job.lists["rejects"].append(gathered.rejects)
-            self._job.lists["short"].append(gathered.short)
+        self._job.lists["rejects"].append(gathered.rejects)
+        self._job.lists["short"].append(gathered.short)
         self._counts = self._counts.sum(gathered.counts)
         self._save(position=gathered.end, runs=runs)
 

@@ -39,10 +39,10 @@ from itertools import islice
 from pathlib import Path
 
 from hsimhash.errors import CorruptionError, HsimhashError
-from hsimhash.files import make_folder
+from hsimhash.files import AppendLog, file_errors, make_folder, write_json
 from hsimhash.inputs.batch import Position
 from hsimhash.load.decisions import Decision
-from hsimhash.load.folder import FolderLock, Listing, job_errors, verify_size, write_json
+from hsimhash.load.folder import FolderLock, verify_size
 from hsimhash.store import Store
 
 VERSION = 1  # on disk: never reuse
@@ -178,7 +178,7 @@ class DecisionLog:
     def __init__(self, path: Path, acknowledged: int) -> None:
         self._ahead = _decisions_behind(path, acknowledged)
         self.acknowledged = acknowledged
-        self._listing = Listing(path, acknowledged + sum(size for _, size in self._ahead))
+        self._listing = AppendLog(path, acknowledged + sum(size for _, size in self._ahead))
 
     def take(self, doc_ids: Sequence[str], fingerprints: Sequence[int]) -> list[Decision]:
         """Return the decisions ahead about the first of these documents; none if they were never made.
@@ -209,7 +209,7 @@ class DecisionLog:
         if len(self._ahead) > after:
             self._ahead = deque(islice(self._ahead, after))
             self.close()
-            self._listing = Listing(self._listing.path, self.acknowledged + sum(size for _, size in self._ahead))
+            self._listing = AppendLog(self._listing.path, self.acknowledged + sum(size for _, size in self._ahead))
 
     def close(self) -> None:
         """Close the file."""
@@ -266,7 +266,7 @@ class Job:
         """
         job = cls(folder, tags)
         try:
-            with job_errors(folder):
+            with file_errors(folder):
                 job._refuse_foreign(fresh=fresh)
                 make_folder(folder)
                 job._resources.enter_context(job._lock)
@@ -373,7 +373,9 @@ class Job:
 
     def _open_lists(self) -> None:
         sizes = self.checkpoint.sizes
-        self.lists = {name: Listing(self._paths[name], sizes.get(name, 0)) for name in LISTS if name != "decisions"}
+        for name in LISTS:
+            verify_size(self._paths[name], sizes.get(name, 0))
+        self.lists = {name: AppendLog(self._paths[name], sizes.get(name, 0)) for name in LISTS if name != "decisions"}
         self.decisions = DecisionLog(self._paths["decisions"], sizes.get("decisions", 0))
         for listing in self.lists.values():
             self._resources.callback(listing.close)
@@ -391,7 +393,7 @@ class Job:
     def save(self, checkpoint: Checkpoint) -> None:
         """Acknowledge: make the lists durable, then the checkpoint, which is given their sizes."""
         self._lock.verify()
-        with job_errors(self.folder):
+        with file_errors(self.folder):
             for listing in self.lists.values():
                 listing.sync()
             sizes = {name: listing.size for name, listing in self.lists.items()}
@@ -406,12 +408,12 @@ class Job:
 
     def write_summary(self, summary: Mapping[str, object]) -> None:
         """Write down what came of the job."""
-        with job_errors(self.folder):
+        with file_errors(self.folder):
             write_json(self.folder / _SUMMARY, summary)
 
     def delete_decisions(self) -> None:
         """Delete the decisions, which nobody needs once the job is done: they may be gigabytes."""
-        with job_errors(self.folder):
+        with file_errors(self.folder):
             self._paths["decisions"].unlink(missing_ok=True)
 
     def close(self) -> None:

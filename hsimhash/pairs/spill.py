@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from hsimhash.files import naming
+
 _REMEDY = (
     "what does not fit into memory is spilled there: allow more memory (--memory), or set TMPDIR to a folder with room"
 )
@@ -19,21 +21,12 @@ _REMEDY = (
 @contextmanager
 def spill_folder() -> Iterator[Path]:
     """Give a new folder in the system's one for temporary files (TMPDIR), which is deleted at the end."""
-    with _naming("the folder for temporary files"):
+    with naming("the folder for temporary files", _REMEDY):
         parent = tempfile.gettempdir()
-    with _naming(parent):
+    with naming(parent, _REMEDY):
         folder = tempfile.TemporaryDirectory(prefix="hsimhash-pairs-")
     with folder as name:
         yield Path(name)
-
-
-@contextmanager
-def _naming(folder: object) -> Iterator[None]:
-    """Give the errors of spilling the name of the folder, and the remedy."""
-    try:
-        yield
-    except OSError as error:
-        raise OSError(error.errno, f"{error.strerror or error}; {_REMEDY}", str(folder)) from error
 
 
 class Column:
@@ -46,13 +39,13 @@ class Column:
 
     def append(self, rows: NDArray[Any]) -> None:
         """Write rows behind those that are there."""
-        with _naming(self._path.parent), self._path.open("ab") as file:
+        with naming(self._path.parent, _REMEDY), self._path.open("ab") as file:
             file.write(np.ascontiguousarray(rows, self._dtype).data)
         self._rows += len(rows)
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
         """Return the rows of [start, stop)."""
-        with _naming(self._path.parent):
+        with naming(self._path.parent, _REMEDY):
             return np.fromfile(self._path, self._dtype, stop - start, offset=start * self._dtype.itemsize)
 
     def mapped(self) -> NDArray[Any]:

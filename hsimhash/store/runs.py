@@ -15,15 +15,14 @@ import os
 import shutil
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hsimhash.errors import CorruptionError, StoreUnavailableError
-from hsimhash.files import make_folder, remedy, sync_folder
+from hsimhash.errors import CorruptionError
+from hsimhash.files import file_errors, make_folder, sync_folder
 from hsimhash.layout import Drawer
 from hsimhash.rowkey import FINGERPRINT_BYTES, PREFIX_BYTES, ROWKEY_BYTES, fingerprint_bytes
 from hsimhash.store.base import check_documents, last_occurrences
@@ -120,7 +119,7 @@ class RunFolder:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._runs: list[Run] = []
-        with run_errors(folder):
+        with file_errors(folder):
             make_folder(folder)
             while (self._path(len(self._runs)) / "fingerprints").is_file():
                 self._runs.append(Run(self._path(len(self._runs))))
@@ -141,7 +140,7 @@ class RunFolder:
         last = last_occurrences(ids)
         if len(last) < len(ids):
             ids, fingerprints, times = [ids[position] for position in last], fingerprints[last], times[last]
-        with run_errors(self.folder):
+        with file_errors(self.folder):
             path = self._path(self.runs)
             Run.write(path, fingerprints, ids, times)
             self._runs.append(Run(path))
@@ -153,7 +152,7 @@ class RunFolder:
                 f"{self._path(len(self._runs))} is missing, of the {runs:,} sorted runs that its job wrote; start over "
                 f"with --fresh"
             )
-        with run_errors(self.folder):
+        with file_errors(self.folder):
             if runs < len(self._runs):
                 self._forget_merge()
             for run in reversed(self._runs[runs:]):
@@ -165,7 +164,7 @@ class RunFolder:
 
     def delete(self) -> None:
         """Remove the runs."""
-        with run_errors(self.folder):
+        with file_errors(self.folder):
             for run in reversed(self._runs):
                 run.delete()
             shutil.rmtree(self.folder)
@@ -176,18 +175,6 @@ class RunFolder:
 
     def __exit__(self, *exc_info: object) -> None:
         pass
-
-
-@contextmanager
-def run_errors(folder: Path) -> Iterator[None]:
-    """Raise errors of the run files as `StoreUnavailableError`, naming the file."""
-    try:
-        yield
-    except OSError as error:
-        raise StoreUnavailableError(
-            f"cannot use the sorted runs in {error.filename or folder}: {error.strerror or error}; what was "
-            f"acknowledged is kept: {remedy(error)}, and go on"
-        ) from error
 
 
 def _document_order(fingerprints: NDArray[np.uint64], ids: list[bytes]) -> NDArray[np.intp]:

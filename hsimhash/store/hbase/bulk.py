@@ -19,10 +19,10 @@ from typing import Protocol
 
 import numpy as np
 
-from hsimhash.files import sync_folder
+from hsimhash.files import file_errors, write_json
 from hsimhash.store.base import Mark, Progress
 from hsimhash.store.hbase.protocol import BATCH_DOCUMENTS, Wanted
-from hsimhash.store.runs import RunFolder, run_errors, write_array
+from hsimhash.store.runs import RunFolder
 
 
 class Target(Protocol):
@@ -72,10 +72,7 @@ class TableLoad(RunFolder):
         return state if state.runs == self.runs and state.slices else _Reached(self.runs, slices, added=state.added)
 
     def _save(self, state: _Reached) -> _Reached:
-        temporary = self._state_path.with_suffix(".tmp")
-        write_array(temporary, np.frombuffer(json.dumps(asdict(state)).encode(), np.uint8))
-        temporary.replace(self._state_path)
-        sync_folder(self.folder)
+        write_json(self._state_path, asdict(state))
         return state
 
     def _forget_merge(self) -> None:
@@ -83,7 +80,7 @@ class TableLoad(RunFolder):
 
     def merge(self, *, progress: Progress | None = None, stop: Callable[[], bool] | None = None) -> int | None:
         """Insert all documents; see `BulkLoad.merge`."""
-        with run_errors(self.folder):
+        with file_errors(self.folder):
             state = self._read_state()
             documents = sum(run.size for run in self._runs)
             tell = progress or _tell_nobody

@@ -27,7 +27,7 @@ from pathlib import Path
 import lmdb
 
 from hsimhash.errors import CorruptionError, IndexNotFoundError, StoreUnavailableError
-from hsimhash.files import copy_owner, make_folder, sync_file, sync_folder
+from hsimhash.files import make_folder, put_in_place, sync_file, sync_folder
 from hsimhash.store.lmdb.damage import DamagedRowError, is_full, lmdb_errors, no_space
 from hsimhash.store.locks import WRITER_LOCK, wait_for_lock
 
@@ -96,8 +96,7 @@ def create_files(folder: Path, fill: Mapping[bytes, bytes], *, lock_timeout_s: f
             data = new_data_file(folder)
             _create_data(data, fill)
             lmdb_lock(folder / DATA).unlink(missing_ok=True)  # of an index whose data file somebody deleted
-            data.rename(folder / DATA)
-            sync_folder(folder)
+            put_in_place(data, folder / DATA)
     except FileExistsError:
         raise
     except (lmdb.Error, OSError) as error:
@@ -187,11 +186,8 @@ def _append_rows(cursor: lmdb.Cursor, copy: lmdb.Environment, database: object) 
 
 def replace_data(folder: Path, data: Path) -> None:
     """Make `data` the data file of an index that nobody has open, and delete what else was made in the folder."""
-    old = (folder / DATA).resolve()
-    copy_owner(old, data)
     lmdb_lock(folder / DATA).unlink(missing_ok=True)  # before: it knows the old file's transactions
-    data.replace(folder / DATA)
-    sync_folder(folder)
+    put_in_place(data, folder / DATA)
     for left in _made_files(folder):
         left.unlink(missing_ok=True)
 

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from hsimhash.files import file_errors
 from hsimhash.layout import Drawer
 from hsimhash.rowkey import FINGERPRINT_BYTES, PREFIX_BYTES
 from hsimhash.store.base import Progress, StopAskedError
@@ -40,7 +41,6 @@ from hsimhash.store.runs import (
     drawer_rows,
     join_registers,
     permuted_of,
-    run_errors,
     write_array,
     write_permuted,
 )
@@ -61,7 +61,7 @@ class SortedRuns(RunFolder):
     def __init__(self, session: Session, folder: Path) -> None:
         super().__init__(folder)
         self._session = session
-        with run_errors(folder):
+        with file_errors(folder):
             self._token = self._read_token()
 
     def _read_token(self) -> str:
@@ -79,7 +79,7 @@ class SortedRuns(RunFolder):
         if not self._runs:
             return 0
         try:
-            with run_errors(self.folder), self._session.writing(stop=stop):
+            with file_errors(self.folder), self._session.writing(stop=stop):
                 return _Merge(self._session, self._runs, self._token, progress, stop).run()
         except StopAskedError:
             return None

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hsimhash.errors import IndexExistsError, StoreBusyError
-from hsimhash.files import make_folder, sync_folder
+from hsimhash.files import make_folder, put_in_place
 from hsimhash.rowkey import FINGERPRINT_BYTES
 from hsimhash.store.base import (
     LOCK_TIMEOUT_S,
@@ -222,9 +222,8 @@ class LmdbStore(Store):
             try:
                 with self.session.view() as view:
                     data_file.copy_rows(view.transaction, view.databases, data)
-                data.rename(target / data_file.DATA)
                 (target / WRITER_LOCK).touch()
-                sync_folder(target)
+                put_in_place(data, target / data_file.DATA)
             except BaseException:
                 with suppress(OSError):  # somebody has put files in
                     for folder in made:

@@ -321,7 +321,9 @@ def test_no_other_id_is_a_link(doc_id: str) -> None:
     assert not [tag for tag, _ in page_of(hostile_data(doc_id)).tags if tag == "a"]
 
 
-@pytest.mark.parametrize("text", [HOSTILE, "</title></style><script>", "$title ${main} $$", "\u2066\u200f<!--", "]]>"])
+@pytest.mark.parametrize(
+    "text", [HOSTILE, "</title></style><script>", "{{ title }} {% endfor %} {# x #}", "\u2066\u200f<!--", "]]>"]
+)
 def test_whatever_documents_say_is_text(text: str) -> None:
     page = page_of(hostile_data(text))
     assert {tag for tag, _ in page.tags} <= TAGS

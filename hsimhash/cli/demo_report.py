@@ -7,7 +7,7 @@ import shlex
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,17 +18,13 @@ from rich.table import Table
 from rich.text import Text
 
 from hsimhash import sample
-from hsimhash.dedup.word_diff import aligned
+from hsimhash.dedup.word_diff import compare
 from hsimhash.index import HSimIndex
 from hsimhash.layout import Layout
 
 WIDE_LAYOUT = "28"  # the named layout with the greatest k
 SHOWN_KINDS = ("edit", "repost", "sentence", "reformat", "mixed")
-CONTEXT_TOKENS = 18  # shown of an unchanged stretch, on either side of a change
-COLUMN_CELLS = 240  # of a document, at most
-
-# A Han character, a word, or anything else that is no white space; line breaks count, blanks go with what follows.
-_TOKEN = re.compile(r" *(?:[\u3400-\u9fff]|[^\W\u3400-\u9fff]+|\n+|[^\w\s])")
+_LONG = re.compile("(.{40}).+(.{40})")  # an unchanged stretch of which only both ends are shown
 
 Pair = tuple[str, str]
 
@@ -120,31 +116,23 @@ def _print_pair(console: Console, outcome: DemoOutcome, pair: Pair) -> None:
     for doc_id in pair:
         table.add_column(Text(doc_id), ratio=1, overflow="fold")
     colours = console.color_system is not None and not console.no_color
-    table.add_row(*_side_by_side(*(outcome.texts[doc_id] for doc_id in pair), colours=colours))
+    comparison = compare(*(outcome.texts[doc_id] for doc_id in pair))
+    for passage in comparison.passages.shown:
+        are_equal, *sides = zip(*passage, strict=True)
+        table.add_row(*(_side(zip(are_equal, side, strict=True), colours=colours) for side in sides))
+    if comparison.opening:
+        table.add_row(_shorten(comparison.opening), "(the same words)")
     console.print(table)
 
 
-def _side_by_side(left: str, right: str, *, colours: bool) -> tuple[Text, Text]:
-    """Return two texts with what differs marked, unchanged stretches shortened."""
-    found = aligned(_TOKEN.findall(left), _TOKEN.findall(right))
-    sides = Text(), Text()
-    for number, (is_equal, *parts) in enumerate(found):
-        for side, tokens in zip(sides, parts, strict=True):
-            if is_equal:
-                side.append(_shorten(tokens, is_first=number == 0, is_last=number == len(found) - 1))
-            else:
-                side.append_text(_marked("".join(tokens), colours=colours))
-    for side in sides:
-        side.truncate(COLUMN_CELLS, overflow="ellipsis")
-    return sides
+def _side(parts: Iterable[tuple[bool, str]], *, colours: bool) -> Text:
+    """Return a text's side of a passage with what differs marked."""
+    return Text.assemble(*(_shorten(text) if is_equal else _marked(text, colours=colours) for is_equal, text in parts))
 
 
-def _shorten(tokens: Sequence[str], *, is_first: bool, is_last: bool) -> str:
-    head = [] if is_first and not is_last else tokens[:CONTEXT_TOKENS]
-    tail = [] if is_last else tokens[-CONTEXT_TOKENS:]
-    if len(head) + len(tail) < len(tokens):
-        tokens = ["".join(head), "…", "".join(tail).lstrip()]
-    return re.sub(r"\n+", " ", "".join(tokens))
+def _shorten(text: str) -> str:
+    """Return both ends of an unchanged stretch, in one line."""
+    return _LONG.sub(r"\1…\2", re.sub(r"\n+", " ", text)).replace("… ", "…")
 
 
 def _marked(text: str, *, colours: bool) -> Text:

@@ -92,15 +92,11 @@ def tokens(text: str) -> list[str]:
 
 
 def stretches(left: str, right: str) -> list[Stretch]:
-    """Return both texts as stretches, equal and changed ones by turns; joined they are the texts."""
-    return aligned(tokens(left), tokens(right))
+    """Return both texts as stretches, equal and changed ones by turns; joined they are the texts.
 
-
-def aligned(a: Sequence[str], b: Sequence[str]) -> list[Stretch]:
-    """Return the stretches of two lists of tokens, which are equal where they are but for white space around them.
-
-    A lone token that both share between two changes belongs to the change around it.
+    White space is no change, and a lone token that both share between two changes belongs to the change around it.
     """
+    a, b = tokens(left), tokens(right)
     found: list[Stretch] = []
     i = j = 0
     for start, other, size in _lasting(_Matcher(a, b).runs(), len(a), len(b)):

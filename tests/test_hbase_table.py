@@ -12,9 +12,9 @@ from hsimhash.store.hbase.table import (
     TABLE_ATTRIBUTES,
     Table,
     TableSettings,
-    alter_lines,
-    deviations,
+    compared,
     families,
+    shell_lines,
 )
 
 PLACE = Address.parse("hbase://gw/pages")
@@ -31,18 +31,22 @@ def made(settings: TableSettings, **changed: dict[str, str]) -> Table:
 
 
 def lines(table: Table, settings: TableSettings) -> list[str]:
-    return alter_lines(PLACE, settings, deviations(table, settings))
+    return shell_lines(compared(PLACE, table, settings))
+
+
+def differing(table: Table, settings: TableSettings) -> list[str]:
+    return [step.text for step in compared(PLACE, table, settings) if step.sign != "="]
 
 
 @pytest.mark.parametrize("made_with", [TableSettings(), TableSettings(ttl_s=86_400, compression="GZ")])
 def test_what_create_table_makes_differs_in_nothing(made_with: TableSettings) -> None:
     for asked in (made_with, TableSettings()):
-        assert deviations(made(made_with), asked) == []
+        assert differing(made(made_with), asked) == []
 
 
 def test_a_setting_that_differs_is_named_and_altered() -> None:
     table = made(TableSettings(), f={"BLOOMFILTER": "ROW"}, d={"VERSIONS": "3"})
-    assert list(map(str, deviations(table, TableSettings()))) == [
+    assert differing(table, TableSettings()) == [
         "family f: BLOOMFILTER is ROW, not ROWPREFIX_FIXED_LENGTH",
         "family d: VERSIONS is 3, not 1",
     ]
@@ -56,16 +60,15 @@ def test_the_prefix_of_the_bloom_filter_and_the_tables_attributes_count() -> Non
     table = made(TableSettings())
     plain = Table(tuple(replace(family, configuration={}) for family in table.families), {})
     first, second = lines(plain, TableSettings())
-    assert (
-        first == "alter 'default:pages', {NAME => 'f', CONFIGURATION => {'RowPrefixBloomFilter.prefix_length' => '5'}}"
-    )
-    assert second.startswith("alter 'default:pages', METADATA => {'hbase.regionserver.region.split_restriction.type'")
+    bloom = "CONFIGURATION => {'RowPrefixBloomFilter.prefix_length' => '5'}"
+    assert second == f"alter 'default:pages', {{NAME => 'f', {bloom}}}"
+    assert first.startswith("alter 'default:pages', METADATA => {'hbase.regionserver.region.split_restriction.type'")
 
 
 def test_a_missing_family_is_added_whole() -> None:
     table = made(TableSettings())
     without = replace(table, families=tuple(family for family in table.families if family.name != "i"))
-    assert list(map(str, deviations(without, TableSettings()))) == ["family i is missing"]
+    assert differing(without, TableSettings()) == ["family i: it is missing"]
     (line,) = lines(without, TableSettings())
     assert "NAME => 'i'" in line
     assert "BLOCKSIZE" in line
@@ -73,7 +76,7 @@ def test_a_missing_family_is_added_whole() -> None:
 
 def test_the_record_never_expires_and_drawers_live_as_long_as_documents() -> None:
     table = made(TableSettings(ttl_s=100), i={"TTL": "100"}, f={"TTL": "50"})
-    assert list(map(str, deviations(table, TableSettings()))) == [
+    assert differing(table, TableSettings()) == [
         "family f: TTL is 50, not 100",
         f"family i: TTL is 100, not {FOREVER_S}",
     ]
@@ -81,5 +84,5 @@ def test_the_record_never_expires_and_drawers_live_as_long_as_documents() -> Non
 
 def test_a_ttl_and_a_compression_count_where_they_are_asked_for() -> None:
     asked = TableSettings(ttl_s=100, compression="GZ")
-    found = {(one.place, one.name) for one in deviations(made(TableSettings()), asked)}
-    assert found == {("f", "TTL"), ("d", "TTL"), *((name, "COMPRESSION") for name in "fdi")}
+    found = {told.partition(" is ")[0] for told in differing(made(TableSettings()), asked)}
+    assert found == {"family f: TTL", "family d: TTL", *(f"family {name}: COMPRESSION" for name in "fdi")}

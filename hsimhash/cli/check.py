@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable
-from typing import cast
 
 import click
 
@@ -68,7 +67,6 @@ def check_command(settings: Settings, repair: bool, sample: int | None, as_json:
 
 
 def _report(index: HSimIndex, tell: Callable[[int, int], None], *, repair: bool, sample: int | None) -> CheckReport:
-    if sample is None:
-        return index.check(repair=repair, progress=tell)
-
-    return cast("HBaseStore", index.store).check_sample(Sample(sample, time.time_ns()), progress=tell)
+    if sample is not None and isinstance(index.store, HBaseStore):
+        return index.store.check_sample(Sample(sample, time.time_ns()), progress=tell)
+    return index.check(repair=repair, progress=tell)

@@ -9,12 +9,18 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from hsimhash.cli.console import say
-from hsimhash.cli.hbase_table import Wish, create_on_hbase
-from hsimhash.cli.options import create_index, is_on_hbase, with_settings
-from hsimhash.cli.record import refuse_others
+from hsimhash.cli.console import plural, print_line, say
+from hsimhash.cli.options import is_on_hbase, refuse_memory, with_settings
+from hsimhash.cli.sample import read_sample
 from hsimhash.errors import IndexExistsError
+from hsimhash.fingerprint import Profile
+from hsimhash.layout import Layout
+from hsimhash.rowkey import splits
 from hsimhash.settings import Settings
+from hsimhash.store import Record, create_store, open_store
+from hsimhash.store.hbase import operations
+from hsimhash.store.hbase.address import Address
+from hsimhash.store.hbase.table import AUTO_REGIONS, TableSettings, new_table, shell_lines
 
 _TTL = re.compile(r"([1-9]\d{0,9})([smhdw]?)", re.ASCII)
 _UNIT_S = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
@@ -70,7 +76,7 @@ def _pairs(ctx: click.Context, param: click.Parameter, value: _Texts) -> tuple[_
 @click.option(
     "--allow-plain", "is_plain_allowed", is_flag=True, help="HBase: make a lesser table where only Thrift1 runs."
 )
-def create_table_command(settings: Settings, **options: Any) -> None:  # by the names and types of the fields of `Wish`
+def create_table_command(settings: Settings, **options: Any) -> None:  # by the names of the options
     """Make an empty index. Its layout and its profile stay what they are.
 
     Where an index with the same layout and profile is, nothing happens; where one with others is, the differences are
@@ -85,17 +91,65 @@ def create_table_command(settings: Settings, **options: Any) -> None:  # by the 
              hsimhash create-table --store hbase://gw1,gw2/crawl:pages --regions 64 --splits-from sample.tsv --ttl 90d
              hsimhash create-table --store hbase://gw1/crawl:pages --print-shell | hbase shell -n
     """
+    record = Record(Layout.parse(settings.layout), Profile.named(settings.profile).to_json())
     if is_on_hbase(settings):
-        create_on_hbase(settings, Wish(**options))
+        _create_on_hbase(settings, record, options)
         return
     _refuse_options(settings)
+    refuse_memory(settings)
     try:
-        create_index(settings).close()
-    except IndexExistsError as error:
-        refuse_others(settings, error)
+        create_store(settings.store, record, lock_timeout_s=settings.lock_timeout_s).close()
+    except IndexExistsError:
+        with open_store(settings.store) as store:
+            store.record.check_same(record, settings.store)
         say(f"{settings.store} is already there with this layout and profile")
     else:
         say(f"made {settings.store} with layout {settings.layout} and profile {settings.profile}")
+
+
+def _create_on_hbase(settings: Settings, record: Record, options: dict[str, Any]) -> None:
+    wanted = _table_settings(settings, record.layout, options)
+    if options["is_for_shell"]:
+        for line in shell_lines(new_table(Address.parse(settings.store), wanted)):
+            print_line(line)
+        say(f"then 'hsimhash create-table --store {settings.store}' writes the index's record into the table")
+        return
+    if options["is_dry_run"]:
+        planned = operations.plan(settings.store, record, wanted)
+        for step in planned.steps:
+            print_line(str(step))
+        _tell(planned, options)
+        return
+    done = operations.create(settings.store, record, wanted, is_plain_allowed=options["is_plain_allowed"])
+    _tell(done, options)
+    if done.steps[-1].sign == "=":
+        say(f"{settings.store} is already there with this layout and profile")
+    else:
+        what = "wrote the index's record into" if done.regions else "made"
+        say(f"{what} {settings.store} with layout {settings.layout} and profile {settings.profile}")
+
+
+def _table_settings(settings: Settings, layout: Layout, options: dict[str, Any]) -> TableSettings:
+    """Return how the table is to be made; `ValueError` names what cannot be."""
+    sample = options["sample"] and read_sample(options["sample"], "--splits-from", settings.fingerprint_format)
+    keys = tuple(splits(layout, options["regions"] or AUTO_REGIONS, sample=sample))
+    return TableSettings(keys, options["ttl_s"], options["compression"].upper(), options["family_options"])
+
+
+def _tell(plan: operations.Plan, options: dict[str, Any]) -> None:
+    """Say in what the table that is there differs, and which options it does not heed."""
+    differing = [step for step in plan.steps if step.sign == "~"]
+    for step in differing:
+        say(f"the table is there: {step.text}")
+    if differing:
+        say("hsimhash alters no table; in hbase shell:")
+    for line in shell_lines(differing):
+        click.echo(line, err=True)
+    for note in plan.notes:
+        say(note)
+    if plan.regions and (options["sample"] or options["regions"] not in (None, plan.regions)):
+        kept = plural(plan.regions, "region")
+        say(f"the table is there and keeps its {kept}: --regions and --splits-from are for a new one")
 
 
 def _refuse_options(settings: Settings) -> None:

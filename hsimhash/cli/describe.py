@@ -7,14 +7,11 @@ from collections.abc import Iterator, Mapping
 import click
 
 from hsimhash.cli.console import print_fields, print_json, print_line, print_table, shown
-from hsimhash.cli.options import gateway_of, is_on_hbase, json_option, open_index, with_settings
-from hsimhash.index import HSimIndex
+from hsimhash.cli.options import is_on_hbase, json_option, open_index, with_settings
 from hsimhash.settings import Settings
-from hsimhash.store.hbase.address import Address
-from hsimhash.store.hbase.admin import Admin
-from hsimhash.store.hbase.gateway import Region
+from hsimhash.store.hbase.operations import TableFacts, describe
+from hsimhash.store.hbase.store import HBaseStore
 from hsimhash.store.hbase.survey import range_in_words
-from hsimhash.store.hbase.table import Table, TableSettings, deviations
 
 
 @click.command("describe")
@@ -34,14 +31,14 @@ def describe_command(settings: Settings, is_counted: bool, as_json: bool) -> Non
     """
     with open_index(settings) as index:
         facts = index.describe(is_counted=is_counted or not is_on_hbase(settings))
-        regions, table = _on_hbase(index) if is_on_hbase(settings) else ([], None)
+        found = describe(index.store) if isinstance(index.store, HBaseStore) else None
     if as_json:
-        print_json({**facts, **(_table_facts(regions, table) if regions else {})})
+        print_json({**facts, **(_table_json(found) if found else {})})
         return
     layout = {**index.layout.to_json(), "drawers": len(index.layout.drawers)}
     print_fields(list(_fields({**facts, "layout": layout})))
-    if regions:
-        _print_table(regions, table)
+    if found:
+        _print_table(found)
 
 
 def _fields(facts: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, str]]:
@@ -53,34 +50,25 @@ def _fields(facts: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str
             yield prefix + name.replace("_", " "), shown(name, value)
 
 
-def _on_hbase(index: HSimIndex) -> tuple[list[Region], Table | None]:
-    """Return the regions, and how the table is made where the gateway tells."""
-    with Admin(Address.parse(index.url)) as admin:
-        return gateway_of(index).regions(), admin.table() if admin.can_describe else None
-
-
-def _deviations(table: Table) -> list[str]:
-    return list(map(str, deviations(table, TableSettings())))
-
-
-def _table_facts(regions: list[Region], table: Table | None) -> dict[str, object]:
+def _table_json(found: TableFacts) -> dict[str, object]:
     ranges = [
         {"start": one.start.hex(), "stop": one.stop.hex(), "segments": range_in_words(one), "server": one.server}
-        for one in regions
+        for one in found.regions
     ]
-    if table is None:
+    if not found.table.is_told:
         return {"region_ranges": ranges}
-    families = {family.name: family.attributes | family.configuration for family in table.families}
-    return {"families": families, "deviations": _deviations(table), "region_ranges": ranges}
+    families = {family.name: family.attributes | family.configuration for family in found.table.families}
+    return {"families": families, "deviations": found.deviations, "region_ranges": ranges}
 
 
-def _print_table(regions: list[Region], table: Table | None) -> None:
-    if table is None:
+def _print_table(found: TableFacts) -> None:
+    families = found.table.families
+    if not found.table.is_told:
         print_line("families: this gateway, Thrift1, does not tell how they are set")
     else:
-        names = list(dict.fromkeys(name for family in table.families for name in family.attributes))
-        rows = [(name, *(family.attributes.get(name, "") for family in table.families)) for name in names]
-        print_table(("setting", *(f"family {family.name}" for family in table.families)), rows)
-        for deviation in _deviations(table) or ["all settings are as create-table makes them"]:
+        names = list(dict.fromkeys(name for family in families for name in family.attributes))
+        rows = [(name, *(family.attributes.get(name, "") for family in families)) for name in names]
+        print_table(("setting", *(f"family {family.name}" for family in families)), rows)
+        for deviation in found.deviations or ["all settings are as create-table makes them"]:
             print_line(deviation)
-    print_table(("region: segments", "server"), [(range_in_words(region), region.server) for region in regions])
+    print_table(("region: segments", "server"), [(range_in_words(region), region.server) for region in found.regions])

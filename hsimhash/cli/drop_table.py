@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import closing
-from datetime import UTC, datetime
-
 import click
 
 from hsimhash.cli.console import say
 from hsimhash.cli.exits import ExitCode
 from hsimhash.cli.options import confirm, is_on_hbase, refuse_memory, with_settings, yes_option
-from hsimhash.errors import HsimhashError, IndexNotFoundError
 from hsimhash.settings import Settings
 from hsimhash.store import folder_of
-from hsimhash.store.hbase.address import Address
-from hsimhash.store.hbase.admin import Admin
-from hsimhash.store.hbase.connect import open_gateway
-from hsimhash.store.hbase.store import has_record
-from hsimhash.store.hbase.table import TableSettings, deviations, drop_lines, families, snapshot_line
+from hsimhash.store.hbase.operations import drop
 from hsimhash.store.lmdb.data_file import drop_index, refuse_no_index
 
 
@@ -44,38 +36,13 @@ def drop_table_command(settings: Settings, is_confirmed: bool) -> ExitCode:
 
 
 def _drop_table(settings: Settings, is_confirmed: bool) -> bool:
-    address = Address.parse(settings.store)
-    with Admin(address) as admin:
-        found = admin.family_names()
-        if not found:
-            raise IndexNotFoundError(f"no index at {settings.store}: there is no such table")
-        if found != {family.name for family in families(TableSettings())}:
-            raise HsimhashError(
-                f"table {address.full_table.decode()} is no index: its column families are {', '.join(sorted(found))}; "
-                f"if it shall go, drop it in hbase shell"
-            )
-        if not _is_index(admin, address):
-            raise HsimhashError(
-                f"table {address.full_table.decode()} has the column families of an index, but no index's record; if "
-                f"it shall go, in hbase shell: {'; '.join(drop_lines(address))}"
-            )
+    def is_sure(snapshot_line: str) -> bool:
         say("a snapshot keeps it, if taken before, in hbase shell:")
-        click.echo(snapshot_line(address, f"{address.table}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"), err=True)
+        click.echo(snapshot_line, err=True)
         say("what is made of the snapshot needs 'hsimhash check --repair' before use: it has no rows of one moment")
-        is_confirmed = confirm(f"Drop {settings.store} and all that is in it?", is_confirmed=is_confirmed)
-        if is_confirmed:
-            admin.delete_table()
-    return is_confirmed
+        return confirm(f"Drop {settings.store} and all that is in it?", is_confirmed=is_confirmed)
 
-
-def _is_index(admin: Admin, address: Address) -> bool:
-    """Whether a table is an index: it is set as no other is, or has a part of a record, which takes it enabled."""
-    table = admin.table() if admin.can_describe else None
-    if table is not None and not deviations(table, TableSettings()):
-        return True
-    admin.check_enabled()
-    with closing(open_gateway(address)) as gateway:
-        return has_record(gateway)
+    return drop(settings.store, is_sure)
 
 
 def _drop_folder(settings: Settings, is_confirmed: bool) -> bool:

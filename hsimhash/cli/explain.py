@@ -3,33 +3,16 @@
 from __future__ import annotations
 
 import time
-from bisect import bisect_right
-from dataclasses import dataclass
 
 import click
-import numpy as np
 
 from hsimhash.cli.console import print_fields, print_json, print_table
-from hsimhash.cli.options import gateway_of, is_on_hbase, json_option, open_index, utf8, with_settings
+from hsimhash.cli.options import json_option, open_index, utf8, with_settings
 from hsimhash.errors import HsimhashError
 from hsimhash.fingerprint import format_fingerprint, parse_fingerprint
 from hsimhash.index import HSimIndex
-from hsimhash.rowkey import bucket_range, fingerprints_of
 from hsimhash.settings import Settings
-from hsimhash.store.hbase.gateway import Region
-
-
-@dataclass(frozen=True, slots=True)
-class Scan:
-    """One bucket as it was read: half-open keys, rows, how many of them are near enough, time."""
-
-    drawer: int
-    start: bytes
-    stop: bytes
-    rows: int
-    near: int
-    milliseconds: float
-    region: Region | None
+from hsimhash.store.explain import Scan, explain
 
 
 @click.command("explain")
@@ -56,7 +39,7 @@ def explain_command(settings: Settings, fingerprint: str | None, doc_id: str | N
         began = time.perf_counter()
         matches = index.query(query, max_distance=k)
         milliseconds = 1_000 * (time.perf_counter() - began)
-        scans = _scans(index, query, k, gateway_of(index).regions() if is_on_hbase(settings) else [])
+        scans = explain(index.store, query, k)
     facts = {
         "fingerprint": format_fingerprint(query),
         "max_distance": k,
@@ -78,19 +61,6 @@ def _fingerprint_of(index: HSimIndex, doc_id: str) -> int:
     if document is None:
         raise HsimhashError(f"{index.url} has no document {doc_id!r}")
     return document.fingerprint
-
-
-def _scans(index: HSimIndex, query: int, k: int, regions: list[Region]) -> list[Scan]:
-    starts = [region.start for region in regions]
-    scans = []
-    for drawer, prefix in zip(index.layout.drawers, index.layout.prefixes(query), strict=True):
-        began = time.perf_counter()
-        rows = index.store.scan([prefix])
-        milliseconds = 1_000 * (time.perf_counter() - began)
-        near = int(np.count_nonzero(np.bitwise_count(fingerprints_of(rows) ^ np.uint64(query)) <= k))
-        region = regions[bisect_right(starts, prefix) - 1] if regions else None
-        scans.append(Scan(drawer.number, *bucket_range(prefix), len(rows), near, milliseconds, region))
-    return scans
 
 
 def _json(scan: Scan) -> dict[str, object]:

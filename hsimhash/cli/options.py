@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import click
 
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from hsimhash.index import HSimIndex
     from hsimhash.inputs import Input, InputOptions
     from hsimhash.settings import Loaded, Settings
-    from hsimhash.store.hbase.gateway import Gateway
-    from hsimhash.store.hbase.store import HBaseStore
 
 Function = Callable[..., object]
 
@@ -174,11 +172,6 @@ def is_on_hbase(settings: Settings) -> bool:
     from hsimhash.store import is_hbase
 
     return is_hbase(settings.store)
-
-
-def gateway_of(index: HSimIndex) -> Gateway:
-    """Return the gateway of an index on HBase."""
-    return cast("HBaseStore", index.store).gateway
 
 
 def refuse_memory(settings: Settings) -> None:

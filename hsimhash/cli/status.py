@@ -5,11 +5,12 @@ from __future__ import annotations
 import click
 
 from hsimhash.cli.console import print_fields, print_json, print_line, print_table, shown
-from hsimhash.cli.options import gateway_of, is_on_hbase, json_option, open_index, with_settings
-from hsimhash.index import HSimIndex
+from hsimhash.cli.options import json_option, open_index, with_settings
+from hsimhash.layout import Layout
 from hsimhash.rowkey import SEGMENT_BYTES
 from hsimhash.settings import Settings
-from hsimhash.store.hbase.survey import Survey, range_in_words, survey
+from hsimhash.store.hbase.store import HBaseStore
+from hsimhash.store.hbase.survey import Survey, range_in_words
 
 
 @click.command("status")
@@ -27,38 +28,35 @@ def status_command(settings: Settings, as_json: bool) -> None:
              hsimhash status --store hbase://gw1/crawl:pages --json | jq .skew
     """
     with open_index(settings) as index:
-        if is_on_hbase(settings):
-            _show_regions(index, as_json=as_json)
-        else:
-            _show_rows(index, as_json=as_json)
-
-
-def _show_rows(index: HSimIndex, *, as_json: bool) -> None:
-    facts = {"url": index.url, "documents": index.count(), **index.store.describe()}
+        store = index.store
+        found = store.survey() if isinstance(store, HBaseStore) else None
+        own = {"documents": index.count(), **store.describe()} if found is None else _sums(found, index.layout)
+    facts = {"url": settings.store, **own}
     if as_json:
-        print_json(facts)
-    else:
-        print_fields([(name.replace("_", " "), shown(name, value)) for name, value in facts.items()])
+        print_json({**facts, **(_parts(found) if found else {})})
+        return
+    print_fields([(name.replace("_", " "), shown(name, value)) for name, value in facts.items()])
+    if found:
+        _print_regions(found)
+        _print_crowded(found)
 
 
-def _show_regions(index: HSimIndex, *, as_json: bool) -> None:
-    found = survey(gateway_of(index))
-    facts = {
-        "url": index.url,
+def _sums(found: Survey, layout: Layout) -> dict[str, object]:
+    return {
         "regions": len(found.regions),
         "servers": len({counted.region.server for counted in found.regions} - {""}),
         "drawer_rows": found.rows,
         "is_exact": all(counted.is_exact for counted in found.regions),
-        "fingerprints": round(found.rows / len(index.layout.drawers)),
+        "fingerprints": round(found.rows / len(layout.drawers)),
         "skew": found.skew and round(found.skew, 2),
     }
-    if as_json:
-        print_json(
-            {**facts, "region_rows": _regions(found), "hot_buckets": _hot_buckets(found), "crowds": _crowds(found)}
-        )
-        return
-    print_fields([(name.replace("_", " "), shown(name, value)) for name, value in facts.items()])
-    _print_regions(found)
+
+
+def _parts(found: Survey) -> dict[str, object]:
+    return {"region_rows": _regions(found), "hot_buckets": _hot_buckets(found), "crowds": _crowds(found)}
+
+
+def _print_crowded(found: Survey) -> None:
     for bucket in _hot_buckets(found):
         print_line(f"hot bucket: segment {bucket['segment']}, drawer {bucket['drawer']}: {bucket['rows']:,} rows met")
     for crowd in found.crowds:

@@ -85,7 +85,7 @@ def create_store(url: str, record: Record, *, lock_timeout_s: float = LOCK_TIMEO
     if scheme == "lmdb":
         return LmdbStore.create(url, folder_of(url), record, lock_timeout_s=lock_timeout_s)
     if scheme in HBASE_SCHEMES:
-        from hsimhash.store.hbase.opening import create_hbase_store
+        from hsimhash.store.hbase.operations import create_hbase_store
 
         return create_hbase_store(url, record)
     return MemoryStore.create(url, record)

@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from hsimhash.errors import FormatVersionError, HsimhashError
+from hsimhash.errors import FormatVersionError, HsimhashError, IndexExistsError
 from hsimhash.fingerprint.bits import Fingerprints, as_fingerprints
 from hsimhash.layout import Layout
 from hsimhash.rowkey import check_doc_id
@@ -93,6 +93,21 @@ class Record:
         """Return the record of its stored values; `ValueError` where they cannot be one."""
         layout, profile, form = (json.loads(parts[name]) for name in RECORD_PARTS)
         return cls(Layout.from_json(layout), profile, form)
+
+    def check_same(self, asked: Record, url: str) -> None:
+        """Raise `IndexExistsError`, naming the differences, where the index at `url` was made otherwise than asked."""
+        parts = {"layout": (self.layout.to_json(), asked.layout.to_json()), "profile": (self.profile, asked.profile)}
+        differences = [
+            f"{part}.{name}: the index has {json.dumps(stored.get(name))}, asked for {json.dumps(wanted.get(name))}"
+            for part, (stored, wanted) in parts.items()
+            for name in sorted(stored.keys() | wanted.keys())
+            if stored.get(name) != wanted.get(name)
+        ]
+        if differences:
+            raise IndexExistsError(
+                f"there is an index at {url}, made otherwise; ask for what it has, or choose another place: "
+                f"{'; '.join(differences)}"
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ from hsimhash.store.hbase.admin import Admin
 from hsimhash.store.hbase.cells import Register, drawer_rowkeys
 from hsimhash.store.hbase.connect import open_gateway
 from hsimhash.store.hbase.gateway import DRAWER_FAMILY
-from hsimhash.store.hbase.opening import create_hbase_store
+from hsimhash.store.hbase.operations import create_hbase_store
 from hsimhash.store.hbase.table import TableSettings
 from tests.bench.conditions import (
     add_scratch_option,

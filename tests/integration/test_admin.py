@@ -11,7 +11,7 @@ from hsimhash.errors import HsimhashError, IndexExistsError, IndexNotFoundError
 from hsimhash.store.hbase.address import Address
 from hsimhash.store.hbase.admin import Admin
 from hsimhash.store.hbase.connect import open_gateway
-from hsimhash.store.hbase.table import TABLE_ATTRIBUTES, TableSettings, families, shell_lines
+from hsimhash.store.hbase.table import TABLE_ATTRIBUTES, TableSettings, families, new_table, shell_lines
 
 SETTINGS = TableSettings(
     splits=(b"\x00\x01\x27\x5c", b"\x80\x00\x00\x00", b"\xff\x00\x00\x00"),
@@ -71,8 +71,10 @@ def test_thrift1_makes_a_plain_table_only(hbase: Gateways) -> None:
         assert admin.exists()
         with pytest.raises(IndexExistsError):
             admin.create_plain_table(TableSettings())
-        with pytest.raises(HsimhashError, match="does not tell"):
-            admin.table()
+        found = admin.table()
+        assert found is not None
+        assert [family.name for family in found.families] == ["d", "f", "i"]
+        assert (found.is_told, admin.ttl_s()) == (False, 100)
         admin.delete_table()
         assert not admin.exists()
         with pytest.raises(IndexNotFoundError):
@@ -87,14 +89,14 @@ def test_a_framed_gateway_is_refused(own_hbase: HBaseServer) -> None:
 
 
 def test_the_shells_lines_say_the_same() -> None:
-    lines = shell_lines(Address.parse("hbase://gw/crawl:pages"), SETTINGS)
+    lines = shell_lines(new_table(Address.parse("hbase://gw/crawl:pages"), SETTINGS))
     assert lines[0] == "create_namespace 'crawl' rescue nil"
     assert lines[1].startswith("create 'crawl:pages', {NAME => 'f', VERSIONS => '1', ")
     assert "CONFIGURATION => {'RowPrefixBloomFilter.prefix_length' => '5'}" in lines[1]
     assert r"SPLITS => ['\x00\x01\x27\x5C', '\x80\x00\x00\x00', '\xFF\x00\x00\x00']" in lines[1]
     assert lines[1].count("TTL => '86400'") == 2
     assert lines[1].endswith("split_restriction.prefix_length' => '5'}")
-    assert len(shell_lines(Address.parse("hbase://gw/pages"), TableSettings())) == 1
+    assert len(shell_lines(new_table(Address.parse("hbase://gw/pages"), TableSettings()))) == 1
 
 
 @pytest.mark.parametrize(

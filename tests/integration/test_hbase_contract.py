@@ -12,7 +12,7 @@ from hbase_server import Gateways
 from hsimhash.store import Record, Store, open_store
 from hsimhash.store.hbase.address import Address
 from hsimhash.store.hbase.admin import Admin
-from hsimhash.store.hbase.opening import create_hbase_store
+from hsimhash.store.hbase.operations import create_hbase_store
 from hsimhash.store.hbase.protocol import Times
 from hsimhash.store.hbase.store import HBaseStore
 from hsimhash.store.hbase.table import TableSettings

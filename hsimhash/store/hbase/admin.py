@@ -38,16 +38,17 @@ class Admin(AbstractContextManager["Admin"]):
         return self.server_type == TWO and self._address.options.transport != "framed"
 
     @property
-    def can_describe(self) -> bool:
-        """Whether the gateway tells how the table is made."""
-        return bool(self.server_type == TWO)
+    def is_plain(self) -> bool:
+        """Whether the gateway can make a plain table only."""
+        return bool(self.server_type != TWO)
 
     def create_table(self, settings: TableSettings) -> None:
         """Make the table; `IndexExistsError` where there is one."""
         if not self.can_split:
             raise HsimhashError(
                 f"gateway {self._endpoint} cannot make the table as it must be: that takes Thrift2, not framed, which "
-                f"garbles split keys; run what 'hsimhash create-table --print-shell' prints in hbase shell"
+                f"garbles split keys; run what 'hsimhash create-table --print-shell' prints in hbase shell, then this "
+                f"command again{'; or take a lesser table with --allow-plain' if self.is_plain else ''}"
             )
         columns = [
             THRIFT2.TColumnFamilyDescriptor(
@@ -96,27 +97,19 @@ class Admin(AbstractContextManager["Admin"]):
             raise self._meaning(error, "createTable") from error
 
     def table(self) -> Table | None:
-        """Return how the table is made, None where there is none; `HsimhashError` on Thrift1, which does not tell."""
-        if self.server_type != TWO:
-            raise HsimhashError(f"gateway {self._endpoint} is Thrift1, which does not tell how a table is made")
+        """Return how the table is made, None where there is none."""
         if not self.exists():
             return None
-        found = self._call(THRIFT2.THBaseService, "getTableDescriptor", self._table)
-        described = (
-            Family(family.name.decode(), _decoded(family.attributes), dict(family.configuration or {}))
-            for family in found.columns
-        )
-        return Table(tuple(sorted(described, key=lambda family: family.name)), _decoded(found.attributes))
-
-    def family_names(self) -> set[str]:
-        """Return the names of the table's families, none where there is no table."""
-        if not self.exists():
-            return set()
         if self.server_type == TWO:
-            found = self._call(THRIFT2.THBaseService, "getTableDescriptor", self._table).columns
-            return {family.name.decode() for family in found}
+            found = self._call(THRIFT2.THBaseService, "getTableDescriptor", self._table)
+            described = (
+                Family(family.name.decode(), _decoded(family.attributes), dict(family.configuration or {}))
+                for family in found.columns
+            )
+            return Table(tuple(sorted(described, key=lambda family: family.name)), _decoded(found.attributes))
         columns = self._call(HBASE.Hbase, "getColumnDescriptors", self._address.full_table)
-        return {name.rstrip(b":").decode() for name in columns}
+        ttls = {name.rstrip(b":").decode(): {"TTL": str(column.timeToLive)} for name, column in columns.items()}
+        return Table(tuple(Family(name, ttl, {}) for name, ttl in sorted(ttls.items())), {}, is_told=False)
 
     def region_count(self) -> int:
         """Return how many regions the table has."""
@@ -127,16 +120,10 @@ class Admin(AbstractContextManager["Admin"]):
 
     def ttl_s(self) -> int | None:
         """Return after how many seconds the table drops documents or drawer rows, None: never."""
-        if self.server_type == TWO:
-            table = self.table()
-            options = (
-                {family.name: family.attributes.get("TTL", FOREVER_S) for family in table.families} if table else {}
-            )
-        else:
-            columns = self._call(HBASE.Hbase, "getColumnDescriptors", self._address.full_table)
-            options = {column.name.rstrip(b":").decode(): column.timeToLive for column in columns.values()}
-        found = [options.get(family.decode(), FOREVER_S) for family in (DRAWER_FAMILY, DOCUMENT_FAMILY)]
-        shortest = min(int(ttl) if str(ttl).isdecimal() else FOREVER_S for ttl in found)
+        table = self.table()
+        options = {family.name: family.attributes.get("TTL", "") for family in table.families} if table else {}
+        found = [options.get(family.decode(), "") for family in (DRAWER_FAMILY, DOCUMENT_FAMILY)]
+        shortest = min(int(ttl) if ttl.isdecimal() else FOREVER_S for ttl in found)
         return shortest if 0 < shortest < FOREVER_S else None
 
     def exists(self) -> bool:

@@ -6,6 +6,7 @@ import socket
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Literal
 
 from hsimhash.errors import CorruptionError, HsimhashError, IndexNotFoundError, StoreUnavailableError
 from hsimhash.rowkey import RECORD_ROWKEY, ROWKEY_BYTES
@@ -19,7 +20,7 @@ from hsimhash.store.hbase.gateway import RECORD_FAMILY, Deletion, Gateway, Put
 from hsimhash.store.hbase.load import load_checks
 from hsimhash.store.hbase.opening import open_hbase_store
 from hsimhash.store.hbase.store import HBaseStore, recorded_ttl_s
-from hsimhash.store.hbase.table import TableSettings, alter_lines, deviations
+from hsimhash.store.hbase.table import TableSettings, compared
 
 WORRYING_SKEW_S, WRONG_SKEW_S = 60.0, 600.0  # the protocol of writing relies on clocks that are right to 10 minutes
 _PROBE = b"doctor"  # the qualifier of a cell that is written and deleted again
@@ -98,21 +99,16 @@ def _check_table(admin: Admin, address: Address) -> Iterator[Check]:
         raise IndexNotFoundError(f"there is no {name}; make it with 'hsimhash create-table'")
     admin.check_enabled()
     yield Check(name, "ok", "is there")
-    if not admin.can_describe:
+    table = admin.table()
+    if table is None or not table.is_told:
         yield Check("settings", "warn", "Thrift1 does not tell how the table is set; in hbase shell: describe")
         return
-    table = admin.table()
-    differing = deviations(table, TableSettings()) if table else []
-    lines = alter_lines(address, TableSettings(), differing)
-    for one in differing:
-        yield Check("settings", "warn" if one.name else "fail", f"{one}; in hbase shell: {_line_for(one.place, lines)}")
+    differing = [step for step in compared(address, table, TableSettings()) if step.sign != "="]
+    for step in differing:
+        status: Literal["warn", "fail"] = "warn" if step.sign == "~" else "fail"
+        yield Check("settings", status, f"{step.text}; in hbase shell: {step.line}")
     if not differing:
         yield Check("settings", "ok", "are as create-table makes them")
-
-
-def _line_for(place: str, lines: list[str]) -> str:
-    mark = f"NAME => '{place}'" if place else "METADATA"
-    return next(line for line in lines if mark in line)
 
 
 def _told_ttl_s(admin: Admin) -> int | None:

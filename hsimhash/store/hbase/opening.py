@@ -1,4 +1,4 @@
-"""From a URL to a store: one connection to a gateway and one read of the record; the master only to make a table.
+"""From a URL to a store: one connection to a gateway and one read of the record.
 
 What else the cluster can tell, whether the table is there, enabled, and how it is made, is asked only to explain why
 the record cannot be read, or for an index of release 0.1.0, whose record has no TTL.
@@ -11,55 +11,20 @@ from functools import partial
 
 from hsimhash.errors import (
     HsimhashError,
-    IndexExistsError,
     IndexNotFoundError,
     StoreTimeoutError,
     StoreUnavailableError,
 )
-from hsimhash.rowkey import splits
-from hsimhash.store.base import DEADLINE_S, Record
+from hsimhash.store.base import DEADLINE_S
 from hsimhash.store.hbase.address import Address
 from hsimhash.store.hbase.admin import Admin
 from hsimhash.store.hbase.connect import open_gateway
 from hsimhash.store.hbase.failures import disabled
 from hsimhash.store.hbase.gateway import Gateway
 from hsimhash.store.hbase.protocol import Times
-from hsimhash.store.hbase.store import HBaseStore, record_ttl
-from hsimhash.store.hbase.table import AUTO_REGIONS, TableSettings
+from hsimhash.store.hbase.store import HBaseStore
 
 _log = logging.getLogger("hsimhash.store")
-
-
-def create_hbase_store(url: str, record: Record, settings: TableSettings | None = None) -> HBaseStore:
-    """Write an index's record into the table at `url`, made where it is missing: with `settings`, or `AUTO_REGIONS`.
-
-    Raises:
-        IndexExistsError: the table has a record.
-        HsimhashError: the table is missing, and the gateway cannot make it; the message says what to do.
-    """
-    address = Address.parse(url)
-    with Admin(address) as admin:
-        if not admin.exists():
-            _create_table(admin, settings or TableSettings(tuple(splits(record.layout, AUTO_REGIONS))))
-        admin.check_enabled()
-        ttl_s = _table_ttl_s(admin)
-    gateway = open_gateway(address)
-    try:
-        if ttl_s is not None:
-            record_ttl(gateway, ttl_s)
-        return HBaseStore.create(url, gateway, record, times=Times(ttl_s=ttl_s or None))
-    except BaseException:
-        gateway.close()
-        raise
-
-
-def _create_table(admin: Admin, settings: TableSettings) -> None:
-    try:
-        admin.create_table(settings)
-    except IndexExistsError:
-        if not admin.exists():
-            raise
-        # Another process has made it meanwhile; whose record comes first decides.
 
 
 def open_hbase_store(url: str, *, exclusive: bool = False, deadline_s: float = DEADLINE_S) -> HBaseStore:
@@ -106,13 +71,13 @@ def _asked_times(address: Address) -> Times:
     """Return the times for a table whose record has no TTL, from how the table is made."""
     try:
         with Admin(address, timeout_s=address.options.timeout_s) as admin:
-            return Times(ttl_s=_table_ttl_s(admin) or None)
+            return Times(ttl_s=usable_ttl_s(admin) or None)
     except HsimhashError as error:
         _warn(error)
         return Times()
 
 
-def _table_ttl_s(admin: Admin) -> int | None:
+def usable_ttl_s(admin: Admin) -> int | None:
     """Return the table's TTL, 0: never; None where who may only read and write is not told how the table is made."""
     try:
         return admin.ttl_s() or 0

@@ -44,6 +44,7 @@ from hsimhash.store.hbase.collect import Audit, count_documents, pages, server_t
 from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, RECORD_FAMILY, Cell, Change, Gateway, Put
 from hsimhash.store.hbase.protocol import BATCH_DOCUMENTS, Times, Wanted, Writes
 from hsimhash.store.hbase.sampling import Sample, SampleAudit
+from hsimhash.store.hbase.survey import Survey, survey
 
 ROWS_AT_ONCE = 100  # documents rows read by one call, and of each
 FIRST_CELLS = 100  # so many listings; most rows have one
@@ -258,6 +259,10 @@ class HBaseStore(Store):
     def check_sample(self, sample: Sample, *, progress: Progress | None = None) -> CheckReport:
         """Compare the rows of a sample as `check` does those of all; the report counts what was looked at."""
         return SampleAudit(self.gateway, self.record.layout, self.times, sample, progress=progress).run()
+
+    def survey(self) -> Survey:
+        """Count the drawer rows of every region, from samples in a large table."""
+        return survey(self.gateway)
 
     def describe(self) -> dict[str, object]:
         regions = self.gateway.regions()

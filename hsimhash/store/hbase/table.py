@@ -1,9 +1,10 @@
-"""How the table is made: families and settings, what differs from them in one that is there, `hbase shell` lines."""
+"""How the table is made: families and settings, and the steps that lead there, from none or from another."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from hsimhash.rowkey import PREFIX_BYTES
 from hsimhash.store.hbase.address import DEFAULT_NAMESPACE, Address
@@ -22,6 +23,7 @@ _RESTRICTION = "hbase.regionserver.region.split_restriction"
 TABLE_ATTRIBUTES = {f"{_RESTRICTION}.type": "KeyPrefix", f"{_RESTRICTION}.prefix_length": str(PREFIX_BYTES)}
 _BLOOM_PREFIX = "RowPrefixBloomFilter.prefix_length"
 _PREFIX_BLOOM = "ROWPREFIX_FIXED_LENGTH"
+_VERBS = {"+": "create", "~": "alter", "=": "ok"}
 FOREVER_S = (1 << 31) - 1  # HBase's TTL of families that have none
 
 # What of ColumnFamilyDescriptorBuilder's keys (HBase 2.6) changes how cells are kept, but not which: versions, deleted
@@ -82,10 +84,26 @@ class Family:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table as the cluster describes it."""
+    """A table as the cluster describes it; through Thrift1, which is not told all, its families and their TTL alone."""
 
     families: tuple[Family, ...]
     attributes: dict[str, str]
+    is_told: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A part of an index on HBase: "+" it is missing, "~" it must be altered, "=" it is as it should be.
+
+    `line` does it in `hbase shell`, which alone can alter; it is empty where the line of another step does it too.
+    """
+
+    sign: Literal["+", "~", "="]
+    text: str
+    line: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.sign} {_VERBS[self.sign]} {self.text}"
 
 
 def families(settings: TableSettings) -> tuple[Family, ...]:
@@ -97,37 +115,59 @@ def families(settings: TableSettings) -> tuple[Family, ...]:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Deviation:
-    """A setting of a table that is not as it should be; `place` is a family's name, or empty for the table itself.
+def new_table(address: Address, wanted: TableSettings, namespaces: Sequence[str] = ()) -> list[Step]:
+    """Return what makes the table; the namespace too, unless it is one of those that are known to be there."""
+    words = [_ruby_table(address), *map(_ruby_family, families(wanted))]
+    if wanted.splits:
+        words.append(f"SPLITS => [{', '.join(map(_ruby_bytes, wanted.splits))}]")
+    words.append(f"METADATA => {_ruby_map(TABLE_ATTRIBUTES)}")
+    regions = f"{len(wanted.splits) + 1:,} region{'s' if wanted.splits else ''}"
+    steps = [Step("+", f"table {address.full_table.decode()}: {regions}", f"create {', '.join(words)}")]
+    for family in families(wanted):
+        values = ", ".join(f"{name}={value}" for name, value in family.attributes.items())
+        steps.append(Step("+", f"family {family.name}: {values}"))
+    if address.namespace in (DEFAULT_NAMESPACE, *namespaces):
+        return steps
+    # `hbase shell -n` ends at the first error, so that a namespace that is there must be none.
+    line = f"create_namespace {_ruby(address.namespace)} rescue nil"
+    return [Step("+", f"namespace {address.namespace}: by yourself, in hbase shell", line), *steps]
 
-    Of a family that is missing, `name` is empty and `wanted` all that it should have.
-    """
 
-    place: str
-    name: str
-    found: str
-    wanted: str
-
-    def __str__(self) -> str:
-        where = f"family {self.place}" if self.place else "table"
-        return f"{where}: {self.name} is {self.found}, not {self.wanted}" if self.name else f"{where} is missing"
-
-
-def deviations(table: Table, settings: TableSettings) -> list[Deviation]:
-    """Return in what a table differs from `settings`; a TTL and a compression count only where they ask for one."""
-    found = {family.name: family for family in table.families}
-    differing = []
-    for wanted in families(settings):
-        if wanted.name not in found:
-            differing.append(Deviation(wanted.name, "", "", ""))
+def compared(address: Address, table: Table, wanted: TableSettings) -> list[Step]:
+    """Return how far a table is as `wanted`; a TTL and a compression count only where that asks for one."""
+    name = f"table {address.full_table.decode()}"
+    if not table.is_told:
+        return [Step("=", f"{name}, as far as Thrift1 tells")]
+    found, alter = {family.name: family for family in table.families}, f"alter {_ruby_table(address)}, "
+    own = _differing(table.attributes, TABLE_ATTRIBUTES)
+    steps = _alterations(name, table.attributes, own, f"{alter}METADATA => {_ruby_map(own)}")
+    for family in families(wanted):
+        if family.name not in found:
+            steps.append(Step("+", f"family {family.name}: it is missing", alter + _ruby_family(family)))
             continue
-        values = _values(found[wanted.name])
-        asked = {**_chosen_ttl(wanted.name, values, found), **_values(wanted)}
+        values, asked = _values(found[family.name]), _values(family)
         if asked["COMPRESSION"] == "NONE":
             del asked["COMPRESSION"]
-        differing += _differing(wanted.name, values, asked)
-    return differing + _differing("", table.attributes, TABLE_ATTRIBUTES)
+        own = _differing(values, _chosen_ttl(family.name, values, found) | asked)
+        configuration = {key: own[key] for key in family.configuration if key in own}
+        attributes = {key: value for key, value in own.items() if key not in configuration}
+        line = alter + _ruby_family(Family(family.name, attributes, configuration))
+        steps += _alterations(f"family {family.name}", values, own, line)
+    return steps
+
+
+def shell_lines(steps: Iterable[Step]) -> list[str]:
+    """Return the lines that do the steps in `hbase shell`."""
+    return list(dict.fromkeys(step.line for step in steps if step.line))
+
+
+def _alterations(place: str, found: dict[str, str], wanted: dict[str, str], line: str) -> list[Step]:
+    told = [f"{place}: {name} is {found.get(name, 'not set')}, not {value}" for name, value in wanted.items()]
+    return [Step("~", text, line) for text in told] or [Step("=", place)]
+
+
+def _differing(found: dict[str, str], wanted: dict[str, str]) -> dict[str, str]:
+    return {name: value for name, value in wanted.items() if found.get(name, "").lower() != value.lower()}
 
 
 def _values(family: Family) -> dict[str, str]:
@@ -140,14 +180,6 @@ def _chosen_ttl(name: str, values: dict[str, str], found: dict[str, Family]) -> 
         return {"TTL": str(FOREVER_S)} if "TTL" in values else {}
     documents = found.get(DOCUMENT_FAMILY.decode())
     return {"TTL": documents.attributes["TTL"]} if documents and "TTL" in documents.attributes else {}
-
-
-def _differing(place: str, found: dict[str, str], wanted: dict[str, str]) -> list[Deviation]:
-    return [
-        Deviation(place, name, found.get(name, "not set"), value)
-        for name, value in wanted.items()
-        if found.get(name, "").lower() != value.lower()
-    ]
 
 
 def _family(settings: TableSettings, name: bytes, bloom: str) -> Family:
@@ -163,33 +195,6 @@ def _family(settings: TableSettings, name: bytes, bloom: str) -> Family:
     attributes |= dict(settings.family_options)
     prefix = {_BLOOM_PREFIX: str(PREFIX_BYTES)} if attributes["BLOOMFILTER"] == _PREFIX_BLOOM else {}
     return Family(name.decode(), attributes, prefix)
-
-
-def shell_lines(address: Address, settings: TableSettings) -> list[str]:
-    """Return the lines that make the table in `hbase shell`."""
-    words = [_ruby_table(address), *map(_ruby_family, families(settings))]
-    if settings.splits:
-        words.append(f"SPLITS => [{', '.join(map(_ruby_bytes, settings.splits))}]")
-    words.append(f"METADATA => {_ruby_map(TABLE_ATTRIBUTES)}")
-    create = "create " + ", ".join(words)
-    if address.namespace == DEFAULT_NAMESPACE:
-        return [create]
-    # `hbase shell -n` ends at the first error, so that a namespace that is there must be none.
-    return [f"create_namespace {_ruby(address.namespace)} rescue nil", create]
-
-
-def alter_lines(address: Address, settings: TableSettings, differing: Sequence[Deviation]) -> list[str]:
-    """Return the lines that mend a table in `hbase shell`."""
-    lines = []
-    for family in families(settings):
-        own = {one.name: one.wanted for one in differing if one.place == family.name}
-        if "" in own:
-            lines.append(f"alter {_ruby_table(address)}, {_ruby_family(family)}")
-        elif own:
-            configuration = {name: own.pop(name) for name in family.configuration if name in own}
-            lines.append(f"alter {_ruby_table(address)}, {_ruby_family(Family(family.name, own, configuration))}")
-    own = {one.name: one.wanted for one in differing if not one.place}
-    return [*lines, f"alter {_ruby_table(address)}, METADATA => {_ruby_map(own)}"] if own else lines
 
 
 def compact_line(address: Address) -> str:

@@ -21,9 +21,9 @@ from hsimhash.store import Record, create_store, open_store
 from hsimhash.store.hbase import operations
 from hsimhash.store.hbase.address import Address
 from hsimhash.store.hbase.table import AUTO_REGIONS, TableSettings, new_table, shell_lines
+from hsimhash.times import UNIT_S
 
 _TTL = re.compile(r"([1-9]\d{0,9})([smhdw]?)", re.ASCII)
-_UNIT_S = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _Texts = tuple[str, ...]
 
 
@@ -31,7 +31,7 @@ def _ttl_s(ctx: click.Context, param: click.Parameter, value: str | None) -> int
     found = _TTL.fullmatch(value) if value is not None else None
     if value is not None and not found:
         raise click.BadParameter(f"{value!r} is no time such as 90d, 12h or 3600s")
-    return int(found[1]) * _UNIT_S[found[2]] if found else None
+    return int(found[1]) * UNIT_S[found[2] or "s"] if found else None
 
 
 def _regions(ctx: click.Context, param: click.Parameter, value: str) -> int | None:  # noqa: ARG001

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import time
-from datetime import UTC, datetime
 from itertools import islice
 
 import click
@@ -14,28 +13,27 @@ from hsimhash.cli.exits import ExitCode
 from hsimhash.cli.options import confirm, json_option, open_index, with_settings, yes_option
 from hsimhash.index import HSimIndex
 from hsimhash.settings import Settings
+from hsimhash.times import UNIT_S, milliseconds_of
 
 BATCH_DOCUMENTS = 100_000  # in key order; each batch rewrites most pages of the index once
 _AGE = re.compile(r"(\d{1,9})(min|[hdw])", re.ASCII)
-_UNIT_S = {"min": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 
 def _moment(ctx: click.Context, param: click.Parameter, value: str) -> int:  # noqa: ARG001
     """Return ms since 1970 for an ISO 8601 date or time, UTC unless it says otherwise, or for an age."""
     age = _AGE.fullmatch(value)
     if age:
-        return time.time_ns() // 1_000_000 - int(age[1]) * _UNIT_S[age[2]] * 1_000
+        return time.time_ns() // 1_000_000 - int(age[1]) * UNIT_S[age[2][0]] * 1_000
     if re.fullmatch(r"\d+m", value, re.ASCII):
         raise click.BadParameter(
             f"{value!r} may be minutes or months; write {value}in for minutes, or days such as 180d"
         )
-    try:
-        moment = datetime.fromisoformat(value)
-    except ValueError as error:
+    moment = milliseconds_of(value)
+    if moment is None:
         raise click.BadParameter(
             f"{value!r} is neither a date such as 2026-01-31 or 2026-01-31T12:00Z nor an age such as 30d"
-        ) from error
-    return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1_000)
+        )
+    return round(moment)
 
 
 @click.command("expire")

@@ -8,7 +8,6 @@ import json
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -20,12 +19,12 @@ from hsimhash.inputs.files import PACKED, Input, InputOptions, files_of
 from hsimhash.inputs.lines import RECORD_LIMIT_BYTES, Chunk, Place, chunks_of, open_source
 from hsimhash.inputs.sniff import is_written, written_in
 from hsimhash.rowkey import check_doc_id
+from hsimhash.times import milliseconds_of
 
 TEXT_BLOCK_BYTES = 256 << 10  # about so much text comes in one batch; more only where a single record is larger
 FILES_IN_BATCH = 256
 _UNREADABLE = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.ELOOP)  # a file's own fault
 _TOO_LONG = f"longer than {RECORD_LIMIT_BYTES >> 20} MiB"
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Parse = Callable[[bytes, int], Documents]
 
@@ -291,12 +290,12 @@ class _JsonLines:
         value = record.get(self._first_seen_field) if self._first_seen_field is not None else None
         if value is None:
             return None
-        time = value if isinstance(value, int) and not isinstance(value, bool) else _time_of(value)
-        if time is None or not 0 <= time < 1 << 63:
+        time = value if isinstance(value, int) and not isinstance(value, bool) else milliseconds_of(value)
+        if time is None or not 0 <= round(time) < 1 << 63:
             raise BadRecordError(
                 f'"{self._first_seen_field}" is neither ms since 1970 nor an ISO 8601 time since then: {value!r:.80}'
             )
-        return time
+        return round(time)
 
 
 def _record_or_error(line: bytes) -> Mapping[str, object] | ValueError:
@@ -360,18 +359,6 @@ def fingerprint_of(value: object, field: str, formats: Formats) -> int:
         return read_fingerprint(value, formats)
     except ValueError as error:
         raise BadRecordError(str(error)) from error
-
-
-def _time_of(value: object) -> int | None:
-    """Return an ISO 8601 time as ms since 1970, None where it is none; one without a zone is UTC."""
-    try:
-        time = datetime.fromisoformat(value) if isinstance(value, str) else None
-        if time is None:
-            return None
-        since = (time if time.tzinfo else time.replace(tzinfo=UTC)) - _EPOCH
-        return round(since / timedelta(milliseconds=1))
-    except (ValueError, OverflowError):
-        return None
 
 
 def bytes_of_file(path: str) -> bytes:

@@ -6,13 +6,12 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 
 import numpy as np
 from numpy.typing import NDArray
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECOND = timedelta(milliseconds=1)
+from hsimhash.times import milliseconds_of
+
 PLAIN = ("first", "last", "longest", "shortest-id", "https")
 WITH_FIELD = ("newest", "highest")
 POLICY_FORMS = (*PLAIN, *(f"{kind}:FIELD" for kind in WITH_FIELD))
@@ -53,7 +52,9 @@ class Policy:
         For `newest` a number, or an ISO 8601 time as ms since 1970, UTC where it names no zone; for `highest` a number.
         """
         number = _number(value)
-        return _milliseconds(value) if number is None and self.kind == "newest" else number
+        if number is None and self.kind == "newest" and isinstance(value, str):
+            return milliseconds_of(value.strip())
+        return number
 
     def __str__(self) -> str:
         return f"{self.kind}:{self.field}" if self.field else self.kind
@@ -147,11 +148,3 @@ def _number(value: object) -> float | None:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     return value if isinstance(value, float) and not math.isnan(value) else None
-
-
-def _milliseconds(value: object) -> float | None:
-    try:
-        time = datetime.fromisoformat(value.strip() if isinstance(value, str) else "")
-    except ValueError:
-        return None
-    return (time.replace(tzinfo=time.tzinfo or UTC) - _EPOCH) / _MILLISECOND

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
@@ -18,10 +18,12 @@ from hsimhash.layout import Layout
 from hsimhash.rowkey import splits
 from hsimhash.settings import Settings
 from hsimhash.store import Record, create_store, open_store
-from hsimhash.store.hbase import operations
 from hsimhash.store.hbase.address import Address
 from hsimhash.store.hbase.table import AUTO_REGIONS, TableSettings, new_table, shell_lines
 from hsimhash.times import UNIT_S
+
+if TYPE_CHECKING:
+    from hsimhash.store.hbase.operations import Plan
 
 _TTL = re.compile(r"([1-9]\d{0,9})([smhdw]?)", re.ASCII)
 _Texts = tuple[str, ...]
@@ -114,6 +116,8 @@ def _create_on_hbase(settings: Settings, record: Record, options: dict[str, Any]
             print_line(line)
         say(f"then 'hsimhash create-table --store {settings.store}' writes the index's record into the table")
         return
+    from hsimhash.store.hbase import operations  # here: thriftpy2 would slow down the making of an embedded index
+
     if options["is_dry_run"]:
         planned = operations.plan(settings.store, record, wanted)
         for step in planned.steps:
@@ -136,7 +140,7 @@ def _table_settings(settings: Settings, layout: Layout, options: dict[str, Any])
     return TableSettings(keys, options["ttl_s"], options["compression"].upper(), options["family_options"])
 
 
-def _tell(plan: operations.Plan, options: dict[str, Any]) -> None:
+def _tell(plan: Plan, options: dict[str, Any]) -> None:
     """Say in what the table that is there differs, and which options it does not heed."""
     differing = [step for step in plan.steps if step.sign == "~"]
     for step in differing:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 import click
 
 from hsimhash.cli.console import print_fields, print_json, print_line, print_table, shown
 from hsimhash.cli.options import is_on_hbase, json_option, open_index, with_settings
 from hsimhash.settings import Settings
-from hsimhash.store.hbase.operations import TableFacts, describe
 from hsimhash.store.hbase.store import HBaseStore
 from hsimhash.store.hbase.survey import range_in_words
+
+if TYPE_CHECKING:
+    from hsimhash.index import HSimIndex
+    from hsimhash.store.hbase.operations import TableFacts
 
 
 @click.command("describe")
@@ -31,7 +35,7 @@ def describe_command(settings: Settings, is_counted: bool, as_json: bool) -> Non
     """
     with open_index(settings) as index:
         facts = index.describe(is_counted=is_counted or not is_on_hbase(settings))
-        found = describe(index.store) if isinstance(index.store, HBaseStore) else None
+        found = _facts_of_table(index)
     if as_json:
         print_json({**facts, **(_table_json(found) if found else {})})
         return
@@ -39,6 +43,14 @@ def describe_command(settings: Settings, is_counted: bool, as_json: bool) -> Non
     print_fields(list(_fields({**facts, "layout": layout})))
     if found:
         _print_table(found)
+
+
+def _facts_of_table(index: HSimIndex) -> TableFacts | None:
+    if not isinstance(index.store, HBaseStore):
+        return None
+    from hsimhash.store.hbase.operations import describe  # here: thriftpy2 is for HBase alone, and slow to import
+
+    return describe(index.store)
 
 
 def _fields(facts: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, str]]:

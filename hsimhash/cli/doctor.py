@@ -12,7 +12,6 @@ from hsimhash.cli.options import is_on_hbase, json_option, refuse_memory, with_s
 from hsimhash.settings import Settings
 from hsimhash.store import folder_of
 from hsimhash.store.checkup import Check, embedded_checks
-from hsimhash.store.hbase.checkup import hbase_checks, quick_checks
 
 
 @click.command("doctor")
@@ -61,6 +60,8 @@ def doctor_command(settings: Settings, writes: bool, is_quick: bool, processes: 
 
 def _checks(settings: Settings, *, writes: bool, is_quick: bool, processes: int | None) -> Iterator[Check]:
     if is_on_hbase(settings):
+        from hsimhash.store.hbase.checkup import hbase_checks, quick_checks  # here: thriftpy2 is for HBase alone
+
         if is_quick:
             return quick_checks(settings.store)
         return hbase_checks(settings.store, writes=writes, processes=processes)

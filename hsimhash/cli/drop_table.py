@@ -9,7 +9,6 @@ from hsimhash.cli.exits import ExitCode
 from hsimhash.cli.options import confirm, is_on_hbase, refuse_memory, with_settings, yes_option
 from hsimhash.settings import Settings
 from hsimhash.store import folder_of
-from hsimhash.store.hbase.operations import drop
 from hsimhash.store.lmdb.data_file import drop_index, refuse_no_index
 
 
@@ -36,6 +35,8 @@ def drop_table_command(settings: Settings, is_confirmed: bool) -> ExitCode:
 
 
 def _drop_table(settings: Settings, is_confirmed: bool) -> bool:
+    from hsimhash.store.hbase.operations import drop  # here: thriftpy2 is for HBase alone, and slow to import
+
     def is_sure(snapshot_line: str) -> bool:
         say("a snapshot keeps it, if taken before, in hbase shell:")
         click.echo(snapshot_line, err=True)

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 import click
 
 from hsimhash.cli.pair_files import Finder, PeerCommand, run_finder
-from hsimhash.pairs import iter_pairs
-from hsimhash.pairs.numbers import list_lines
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,6 +28,9 @@ def find_all_command(ctx: click.Context, arguments: tuple[str, ...]) -> int:
 
 def _lines(fingerprints: NDArray[np.uint64], distance: int) -> Iterator[bytes]:
     import numpy as np
+
+    from hsimhash.pairs import iter_pairs  # here: numpy would slow down --help
+    from hsimhash.pairs.numbers import list_lines
 
     for block in iter_pairs(fingerprints, max_distance=distance):
         left, right = fingerprints[block.left], fingerprints[block.right]

@@ -9,9 +9,6 @@ from typing import TYPE_CHECKING
 import click
 
 from hsimhash.cli.pair_files import Finder, PeerCommand, run_finder
-from hsimhash.pairs import group_equal, iter_pairs
-from hsimhash.pairs.clusters import linked
-from hsimhash.pairs.numbers import list_lines
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,6 +30,10 @@ def find_clusters_command(ctx: click.Context, arguments: tuple[str, ...]) -> int
 
 def _lines(fingerprints: NDArray[np.uint64], distance: int) -> Iterator[bytes]:
     import numpy as np
+
+    from hsimhash.pairs import group_equal, iter_pairs  # here: numpy would slow down --help
+    from hsimhash.pairs.clusters import linked
+    from hsimhash.pairs.numbers import list_lines
 
     positions = np.arange(len(fingerprints))
     members = np.flatnonzero(group_equal(fingerprints) == positions)

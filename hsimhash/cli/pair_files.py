@@ -23,7 +23,6 @@ from hsimhash.cli.exits import message_of
 from hsimhash.cli.streams import check_stdin
 from hsimhash.cli.written import complete
 from hsimhash.errors import HsimhashError
-from hsimhash.pairs.numbers import read_numbers
 
 if TYPE_CHECKING:
     import numpy as np
@@ -187,6 +186,8 @@ def _refuse_input(name: str, output: str) -> None:
 
 
 def _read(name: str) -> NDArray[np.uint64]:
+    from hsimhash.pairs.numbers import read_numbers  # here: numpy would slow down --help
+
     shown = "stdin" if name == "-" else name
     _tell("Reading hashes from stdin." if name == "-" else f"Reading hashes from {name}")
     try:

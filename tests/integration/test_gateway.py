@@ -400,9 +400,9 @@ def test_a_gateway_that_cut_an_idle_connection_costs_no_error(own_hbase: HBaseSe
 def test_a_gateway_that_is_killed_and_comes_back(own_hbase: HBaseServer, table: str, idl: str) -> None:
     row = new_row()
     with own_hbase.gateway(idl) as served:
-        gateway = opened(served.port, table, "timeout=5s&deadline=2s")
         patient = opened(served.port, table, PATIENCE)
         put_rows(patient, [row])
+        gateway = opened(served.port, table, "timeout=5s&deadline=2s")
         own_hbase.kill_gateway(served.name)
         begin = time.monotonic()
         with pytest.raises(StoreUnavailableError, match=rf"deadline of 2 s.*127\.0\.0\.1:{served.port}.*refused"):

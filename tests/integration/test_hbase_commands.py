@@ -225,7 +225,8 @@ def test_the_doctor_tells_a_dead_gateway_from_a_dead_cluster(hbase: Gateways, st
 def test_on_a_read_only_gateway_all_but_writing_is_well(own_hbase: HBaseServer, store: str) -> None:
     done("create-table", "--store", store, "--regions", "2")
     with own_hbase.gateway("thrift2", "-ro") as served:
-        place = f"hbase://127.0.0.1:{served.port}/{Address.parse(store).table}"
+        # The first call of a new gateway takes long on a busy machine.
+        place = f"hbase://127.0.0.1:{served.port}/{Address.parse(store).table}?timeout=60s&deadline=120s"
         assert "fail" not in done("doctor", "--store", place)
         written = run("doctor", "--store", place, "--write")
         assert written.exit_code == 6

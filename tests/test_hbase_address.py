@@ -7,8 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hsimhash.store.hbase.address import Address, Endpoint, Options
-from hsimhash.store.hbase.batches import PUT_BYTES, PUT_ROWS, put_batches, share, slices
-from hsimhash.store.hbase.filters import columns_after, merged, row_ranges
+from hsimhash.store.hbase.batches import (
+    PUT_BYTES,
+    PUT_ROWS,
+    columns_after,
+    merged,
+    put_batches,
+    row_ranges,
+    share,
+    slices,
+)
 from hsimhash.store.hbase.gateway import Put
 
 

@@ -24,13 +24,12 @@ from hsimhash.store import Record, open_store
 from hsimhash.store.base import JOB_DEADLINE_S
 from hsimhash.store.hbase.address import Address, Endpoint
 from hsimhash.store.hbase.batches import ScanBatch
-from hsimhash.store.hbase.checkup import check_ttl, hbase_checks
+from hsimhash.store.hbase.checkup import check_ttl, hbase_checks, load_checks
 from hsimhash.store.hbase.choice import Choice
 from hsimhash.store.hbase.connect import first_gateway, open_gateway
 from hsimhash.store.hbase.connection import Call, Connection
 from hsimhash.store.hbase.gateway import Change, Region
 from hsimhash.store.hbase.idl import THRIFT2
-from hsimhash.store.hbase.load import load_checks
 from hsimhash.store.hbase.pool import Pool
 from hsimhash.store.hbase.protocol import Times
 from hsimhash.store.hbase.store import HBaseStore, record_ttl

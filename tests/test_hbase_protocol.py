@@ -12,8 +12,8 @@ import pytest
 from hsimhash.rowkey import PREFIX_BYTES, documents_rowkey
 from hsimhash.store.base import CheckReport, Progress
 from hsimhash.store.hbase import cells
+from hsimhash.store.hbase.audit import Audit, pages, server_time
 from hsimhash.store.hbase.cells import COLLECTED, Register
-from hsimhash.store.hbase.collect import Audit, pages, server_time
 from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, DRAWER_FAMILY, Cell, Deletion, Put, always
 from hsimhash.store.hbase.protocol import Read, Wanted, Writes
 from hsimhash.store.hbase.store import HBaseStore

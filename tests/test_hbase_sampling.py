@@ -7,10 +7,10 @@ import pytest
 
 from hsimhash.layout import Layout
 from hsimhash.store.base import Record
-from hsimhash.store.hbase import collect
+from hsimhash.store.hbase import audit
+from hsimhash.store.hbase.audit import Sample
 from hsimhash.store.hbase.cells import listing_key
 from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, Deletion
-from hsimhash.store.hbase.sampling import Sample
 from hsimhash.store.hbase.store import HBaseStore
 from tests.hbase_model import DAY_MS, Cluster, ModelGateway
 
@@ -71,5 +71,5 @@ def test_check_finds_the_same_whatever_it_remembers(store: HBaseStore, monkeypat
     store.remove([f"d{number}".encode() for number in range(0, DOCUMENTS, 9)])
     whole = store.check()
     assert whole.leftovers
-    monkeypatch.setattr(collect, "MOST_CONFIRMED", 100)
+    monkeypatch.setattr(audit, "MOST_CONFIRMED", 100)
     assert store.check() == whole

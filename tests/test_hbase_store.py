@@ -17,7 +17,7 @@ from hsimhash.errors import CorruptionError, IndexExistsError, StoreUnavailableE
 from hsimhash.layout import Layout
 from hsimhash.rowkey import RECORD_ROWKEY, documents_rowkey, encode
 from hsimhash.store.base import RECORD_PARTS, Document, Record
-from hsimhash.store.hbase import collect
+from hsimhash.store.hbase import audit
 from hsimhash.store.hbase import store as store_module
 from hsimhash.store.hbase.bulk import TableLoad
 from hsimhash.store.hbase.cells import COLLECTED, Register, listing_key, listing_put, register_key
@@ -148,7 +148,7 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"ROWS_AT_ONCE": 2, "FIRST_CELLS": 3, "MORE_CELLS": 5}.items():
         monkeypatch.setattr(store_module, name, value)
     for name, value in {"PAGE_ROWS": 3, "PAGE_COLUMNS": 2, "PAGE_CELLS": 4}.items():
-        monkeypatch.setattr(collect, name, value)
+        monkeypatch.setattr(audit, name, value)
 
 
 @pytest.mark.usefixtures("small_pages")

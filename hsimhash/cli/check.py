@@ -15,7 +15,7 @@ from hsimhash.errors import CorruptionError
 from hsimhash.index import HSimIndex
 from hsimhash.settings import Settings
 from hsimhash.store import CheckReport
-from hsimhash.store.hbase.sampling import Sample
+from hsimhash.store.hbase.audit import Sample
 from hsimhash.store.hbase.store import HBaseStore
 
 

@@ -8,7 +8,7 @@ of F are visible.* So a write
 3. puts the drawer rows,
 4. compares the registers with what it read, and sets them; where that was refused or is unknown, it begins again.
 
-It deletes nothing: what it leaves behind is collected later (`collect.py`), but only once it is older than any write
+It deletes nothing: what it leaves behind is collected later (`audit.py`), but only once it is older than any write
 that may still count on it. That rests on the three times below, and on two promises of a cluster: the clocks of its
 region servers are right to 10 minutes, and a call whose reply was lost lands within 20 minutes or never
 (`hbase.client.operation.timeout`). 10 of the writer + 20 + 2 · 10 < 60.

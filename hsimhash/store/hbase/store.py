@@ -1,6 +1,6 @@
 """The index on HBase: buckets, listings, registers and the record as cells of one table, through a `Gateway`.
 
-What the cells are says `cells.py`; in which order they are written, `protocol.py`; how leftovers go, `collect.py`.
+What the cells are says `cells.py`; in which order they are written, `protocol.py`; how leftovers go, `audit.py`.
 """
 
 from __future__ import annotations
@@ -38,12 +38,11 @@ from hsimhash.store.base import (
     mark_key,
     up_to,
 )
+from hsimhash.store.hbase.audit import Audit, Sample, count_documents, pages, server_time
 from hsimhash.store.hbase.bulk import TableLoad
 from hsimhash.store.hbase.cells import NOW, Register, is_listing, record_from, register_key
-from hsimhash.store.hbase.collect import Audit, count_documents, pages, server_time
 from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, RECORD_FAMILY, Cell, Change, Gateway, Put
 from hsimhash.store.hbase.protocol import BATCH_DOCUMENTS, Times, Wanted, Writes
-from hsimhash.store.hbase.sampling import Sample, SampleAudit
 from hsimhash.store.hbase.survey import Survey, survey
 
 ROWS_AT_ONCE = 100  # documents rows read by one call, and of each
@@ -258,7 +257,7 @@ class HBaseStore(Store):
 
     def check_sample(self, sample: Sample, *, progress: Progress | None = None) -> CheckReport:
         """Compare the rows of a sample as `check` does those of all; the report counts what was looked at."""
-        return SampleAudit(self.gateway, self.record.layout, self.times, sample, progress=progress).run()
+        return Audit(self.gateway, self.record.layout, self.times, sample=sample, progress=progress).run()
 
     def survey(self) -> Survey:
         """Count the drawer rows of every region, from samples in a large table."""

@@ -25,8 +25,8 @@ from hsimhash.rowkey import (
     SEGMENT_BYTES,
     documents_rowkey,
 )
+from hsimhash.store.hbase.audit import fingerprint_in
 from hsimhash.store.hbase.cells import TABLE_STOP, is_register
-from hsimhash.store.hbase.collect import fingerprint_in
 from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, DRAWER_FAMILY, Gateway, Region
 
 HOT_BUCKET_ROWS = 100

@@ -21,9 +21,17 @@ from numpy.typing import NDArray
 
 from hsimhash.errors import CorruptionError
 from hsimhash.rowkey import ROWKEY_BYTES
-from hsimhash.store.hbase.batches import CALL_CELLS, CALL_ROWS, PAGE_ROWS, put_batches, slices
+from hsimhash.store.hbase.batches import (
+    CALL_CELLS,
+    CALL_ROWS,
+    PAGE_ROWS,
+    columns_after,
+    first_columns,
+    merged,
+    put_batches,
+    slices,
+)
 from hsimhash.store.hbase.connection import Call
-from hsimhash.store.hbase.filters import columns_after, first_columns, merged
 from hsimhash.store.hbase.gateway import DRAWER_FAMILY, Cell, Change, Deletion, Gateway, Put, Region, always
 from hsimhash.store.hbase.idl import THRIFT2
 from hsimhash.store.hbase.lanes import Caller, Steps, Task, one_call, while_timely

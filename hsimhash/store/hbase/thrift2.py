@@ -24,13 +24,16 @@ from hsimhash.store.hbase.batches import (
     PUT_ROWS,
     Range,
     ScanBatch,
+    columns_after,
+    first_columns,
+    merged,
     put_batches,
+    row_ranges,
     share,
     slices,
 )
 from hsimhash.store.hbase.connection import Call
 from hsimhash.store.hbase.failures import RefusedError
-from hsimhash.store.hbase.filters import columns_after, first_columns, merged, row_ranges
 from hsimhash.store.hbase.gateway import DRAWER_FAMILY, Cell, Change, Deletion, Gateway, Put, Region, always
 from hsimhash.store.hbase.idl import THRIFT2
 from hsimhash.store.hbase.lanes import Caller, Steps, Task, one_call, while_timely

@@ -12,6 +12,11 @@
 Others write meanwhile, and their calls may land late. So only cells that were settled when it began are deleted (see
 `Times`; "when it began" is a server's time, the stamp of a cell written for that), with the timestamp that was read
 *before* what condemns the cell; what is put later stays.
+
+A sample is so many documents and drawer rows from all over the table, each run others. The keys are cut into strata of
+one size. In each a place is drawn, and rows are read from there on, and from the stratum's start where it ends before
+there are enough. Registers lie evenly, for their rows begin with a digest; listings and drawer rows as the fingerprints
+do.
 """
 
 from __future__ import annotations
@@ -19,6 +24,7 @@ from __future__ import annotations
 import logging
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import compress
 
 import numpy as np
@@ -67,6 +73,9 @@ PAGE_CELLS = 10_000  # of a wide row
 MOST_CONFIRMED = 8_000_000  # fingerprints remembered from the listings; drawer rows of others are looked up
 MOST_EXAMPLES = 20
 PROGRESS_STEPS = 1 << 12  # of one pass over the table
+STRATA = 256  # of a sample
+
+_SEGMENTS = 1 << 8 * SEGMENT_BYTES
 
 _log = logging.getLogger("hsimhash.store")
 
@@ -98,6 +107,39 @@ def _rest(gateway: Gateway, family: bytes, last: Cell) -> Iterator[list[Cell]]:
         last = cells[-1]
 
 
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """About how many documents to check, and as many drawer rows; the seed draws which."""
+
+    documents: int
+    seed: int
+
+
+def sampled_pages(gateway: Gateway, family: bytes, sample: Sample) -> Iterator[list[Cell]]:
+    """Yield the cells of a sample's rows of a family, in order, in pages."""
+    strata, rng = min(STRATA, sample.documents), np.random.default_rng([sample.seed, *family])
+    rows_each = -(-sample.documents // strata)
+    if family == DOCUMENT_FAMILY:
+        rows_each *= 2  # a document has a listing and a register
+    page: list[Cell] = []
+    for number in range(strata):
+        low, high = number * _SEGMENTS // strata, (number + 1) * _SEGMENTS // strata
+        page += _drawn(gateway, family, (low, int(rng.integers(low, high)), high), rows_each)
+        if len(page) >= PAGE_ROWS:
+            yield page
+            page = []
+    yield page
+
+
+def _drawn(gateway: Gateway, family: bytes, segments: tuple[int, int, int], count: int) -> list[Cell]:
+    """Return the cells of `count` rows between the first and the last of three segments, from the middle one on."""
+    low, middle, high = (one.to_bytes(SEGMENT_BYTES, "big") if one < _SEGMENTS else TABLE_STOP for one in segments)
+    rows = gateway.rows(middle, high, family, limit=count, columns=PAGE_COLUMNS)
+    if low < middle and len(rows) < count:
+        rows = gateway.rows(low, middle, family, limit=count - len(rows), columns=PAGE_COLUMNS) + rows
+    return [cell for row in rows for cell in row]
+
+
 def server_time(gateway: Gateway, qualifier: bytes) -> int:
     """Return a server's time in ms, the stamp of a cell that is written for that into the record's row.
 
@@ -122,16 +164,25 @@ class Audit:
         times: what is old enough to collect.
         repair: mend problems and collect.
         progress: is told how far it is, in steps.
+        sample: what to look at; None: everything.
     """
 
     def __init__(
-        self, gateway: Gateway, layout: Layout, times: Times, *, repair: bool, progress: Progress | None
+        self,
+        gateway: Gateway,
+        layout: Layout,
+        times: Times,
+        *,
+        repair: bool = False,
+        progress: Progress | None = None,
+        sample: Sample | None = None,
     ) -> None:
         self.gateway = gateway
         self.layout = layout
         self.times = times
         self.is_repair = repair
         self.progress = progress
+        self.sample = sample
         self.documents = self.drawer_rows = self.problems = self.leftovers = self.repaired = 0
         self.examples: list[str] = []
         self.settled_before = self.forgotten_before = -1
@@ -161,7 +212,7 @@ class Audit:
 
     def _pages(self, family: bytes) -> Iterator[list[Cell]]:
         """Yield the cells to check, in order."""
-        return pages(self.gateway, family)
+        return pages(self.gateway, family) if self.sample is None else sampled_pages(self.gateway, family, self.sample)
 
     def _advance(self, family: int, page: Sequence[Cell]) -> None:
         if self.progress is not None and page:

@@ -50,3 +50,7 @@ class StoreTimeoutError(StoreUnavailableError):
 
 class TextTooShortError(HsimhashError):
     """The text has no feature, so it has no fingerprint."""
+
+
+class StopAskedError(Exception):
+    """The `stop` that a call was given asked to end; nothing was written."""

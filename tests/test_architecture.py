@@ -13,7 +13,7 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "hsimhash"
 LADDER = [
     {"errors"},
-    {"files", "times"},
+    {"files", "locks", "times"},
     {"fingerprint", "layout", "sample"},
     {"rowkey"},
     {"plan"},

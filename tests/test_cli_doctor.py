@@ -7,7 +7,7 @@ import yaml
 from command_line import make_index, run
 from tcp_proxy import refusing_port
 
-from hsimhash.store.locks import WRITER_LOCK, wait_for_lock
+from hsimhash.locks import WRITER_LOCK, wait_for_lock
 
 
 def test_a_sound_index_is_well_and_its_settings_can_be_pasted(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from command_line import make_index, on_terminal, run
 
-from hsimhash.store.locks import WRITER_LOCK, wait_for_lock
+from hsimhash.locks import WRITER_LOCK, wait_for_lock
 
 
 def test_an_index_goes_with_its_folder(tmp_path: Path) -> None:

@@ -20,8 +20,8 @@ from hsimhash import errors
 from hsimhash.cli.console import iso_time, size
 from hsimhash.cli.exits import ExitCode, exit_code_of, message_of
 from hsimhash.cli.program import COMMANDS
+from hsimhash.locks import WRITER_LOCK, wait_for_lock
 from hsimhash.settings import SettingsError
-from hsimhash.store.locks import WRITER_LOCK, wait_for_lock
 
 OPENING = [  # commands that need an index, complete but for it
     ("query", "1"),

@@ -24,13 +24,13 @@ from hsimhash.errors import (
     CorruptionError,
     IndexExistsError,
     IndexNotFoundError,
+    StopAskedError,
     StoreBusyError,
     StoreTimeoutError,
     StoreUnavailableError,
 )
 from hsimhash.layout import Layout
 from hsimhash.store import Document, Record, create_store, open_store
-from hsimhash.store.base import StopAskedError
 from hsimhash.store.lmdb import data_file
 from hsimhash.store.lmdb.codec import digest, document_key, pack
 from hsimhash.store.lmdb.store import LmdbStore

@@ -10,7 +10,7 @@ import pytest
 
 from hsimhash.errors import StoreBusyError
 from hsimhash.load.folder import FolderLock
-from hsimhash.store.locks import wait_for_lock
+from hsimhash.locks import wait_for_lock
 
 LOCKS: dict[str, Callable[[Path], AbstractContextManager[object]]] = {
     "job": FolderLock,

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from hsimhash.errors import HsimhashError, StoreBusyError
 from hsimhash.files import file_errors, make_folder, sync_file, sync_folder
-from hsimhash.store.locks import HeldLock, holder_of, take_lock
+from hsimhash.locks import HeldLock, holder_of, take_lock
 
 STATS, REPORT = "stats.json", "report.html"
 KEEP, DROP = "keep.txt", "drop.txt"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from hsimhash.errors import CorruptionError, StoreBusyError
-from hsimhash.store.locks import HeldLock, holder_of, take_lock
+from hsimhash.locks import HeldLock, holder_of, take_lock
 
 
 def verify_size(path: Path, size: int) -> None:

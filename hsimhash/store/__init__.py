@@ -14,7 +14,6 @@ from hsimhash.store.base import (
     Document,
     Mark,
     Record,
-    StopAskedError,
     Store,
     check_documents,
 )
@@ -31,7 +30,6 @@ __all__ = [
     "Document",
     "Mark",
     "Record",
-    "StopAskedError",
     "Store",
     "check_documents",
     "create_store",

@@ -160,10 +160,6 @@ class BulkLoad(Protocol):
     def __exit__(self, *exc_info: object) -> None: ...
 
 
-class StopAskedError(Exception):
-    """The `stop` that a call was given asked to end; nothing was written."""
-
-
 class Reader(ABC):
     """The reads that a query makes: buckets, the documents of the near fingerprints, registers."""
 

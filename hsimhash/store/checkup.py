@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Literal
 
 from hsimhash.errors import HsimhashError
+from hsimhash.locks import WRITER_LOCK, writer_of
 from hsimhash.store.base import Record, Store
 from hsimhash.store.lmdb.data_file import DATA
 from hsimhash.store.lmdb.store import LmdbStore
-from hsimhash.store.locks import WRITER_LOCK, writer_of
 
 QUERY = 0x5851F42D4C957F2D  # any one; most likely nothing is near it
 READS = 5  # of a round trip, whose median counts

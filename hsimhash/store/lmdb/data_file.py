@@ -28,8 +28,8 @@ import lmdb
 
 from hsimhash.errors import CorruptionError, IndexNotFoundError, StoreUnavailableError
 from hsimhash.files import make_folder, put_in_place, sync_file, sync_folder
+from hsimhash.locks import WRITER_LOCK, wait_for_lock
 from hsimhash.store.lmdb.damage import DamagedRowError, is_full, lmdb_errors, no_space
-from hsimhash.store.locks import WRITER_LOCK, wait_for_lock
 
 DATA = "data.mdb"
 JOBS = "jobs"

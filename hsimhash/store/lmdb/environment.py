@@ -22,10 +22,10 @@ from lmdb import _envid
 
 from hsimhash.errors import CorruptionError, IndexNotFoundError, StoreBusyError, StoreUnavailableError
 from hsimhash.files import copy_owner
+from hsimhash.locks import LOCK_POLL_S, HeldLock, lock_data, users_of
 from hsimhash.store.base import RECORD_PARTS, check_format
 from hsimhash.store.lmdb import data_file
 from hsimhash.store.lmdb.damage import damaged, lmdb_errors
-from hsimhash.store.locks import LOCK_POLL_S, HeldLock, lock_data, users_of
 
 READER_CHECK_WRITES = 64  # write transactions between two looks for readers that were killed
 

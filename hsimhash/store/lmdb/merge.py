@@ -27,10 +27,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from hsimhash.errors import StopAskedError
 from hsimhash.files import file_errors
 from hsimhash.layout import Drawer
 from hsimhash.rowkey import FINGERPRINT_BYTES, PREFIX_BYTES
-from hsimhash.store.base import Progress, StopAskedError
+from hsimhash.store.base import Progress
 from hsimhash.store.lmdb.codec import DIGEST_BYTES, unpack_register
 from hsimhash.store.lmdb.damage import DamagedRowError
 from hsimhash.store.lmdb.session import Session

@@ -20,6 +20,7 @@ from hsimhash.errors import (
     StoreTimeoutError,
     StoreUnavailableError,
 )
+from hsimhash.locks import WRITER_LOCK, held_here, wait_for_lock
 from hsimhash.rowkey import FINGERPRINT_BYTES, ROWKEY_BYTES
 from hsimhash.store.base import Document, Reader, Record, up_to
 from hsimhash.store.lmdb import environment as environments
@@ -28,7 +29,6 @@ from hsimhash.store.lmdb.damage import DamagedRowError, as_our_error, damaged, l
 from hsimhash.store.lmdb.data_file import DATA
 from hsimhash.store.lmdb.environment import Environment
 from hsimhash.store.lmdb.rows import Rows
-from hsimhash.store.locks import WRITER_LOCK, held_here, wait_for_lock
 
 _SCANS_AT_ONCE = 10_000  # buckets read, and
 _LISTED_AT_ONCE = 256  # listings read, between two looks at the clock

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from hsimhash.errors import IndexExistsError, StoreBusyError
 from hsimhash.files import make_folder, put_in_place
+from hsimhash.locks import WRITER_LOCK, lock_data, users_of
 from hsimhash.rowkey import FINGERPRINT_BYTES
 from hsimhash.store.base import (
     LOCK_TIMEOUT_S,
@@ -32,7 +33,6 @@ from hsimhash.store.lmdb.damage import lmdb_errors
 from hsimhash.store.lmdb.merge import SortedRuns
 from hsimhash.store.lmdb.rows import page
 from hsimhash.store.lmdb.session import LmdbView, Session
-from hsimhash.store.locks import WRITER_LOCK, lock_data, users_of
 
 _PAGE_DOCUMENTS = 10_000
 

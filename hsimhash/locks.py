@@ -17,8 +17,7 @@ from contextlib import suppress
 from io import FileIO
 from pathlib import Path
 
-from hsimhash.errors import StoreBusyError
-from hsimhash.store.base import StopAskedError
+from hsimhash.errors import StopAskedError, StoreBusyError
 
 WRITER_LOCK = "writer.lock"
 LOCK_POLL_S = 0.001  # between two tries; short, for a process that writes without pause leaves short gaps

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-from processes import children
+
+from tests.support.processes import children
 
 # Machines are shared: neither a slow example is a failure, nor one that is slowly made.
 settings.register_profile("hsimhash", deadline=None, suppress_health_check=[HealthCheck.too_slow])

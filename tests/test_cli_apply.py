@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 import zstandard
-from command_line import own_process, run
+
+from tests.support.command_line import own_process, run
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 JSON_LINES = [

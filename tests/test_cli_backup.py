@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import pytest
-from command_line import ids_in, make_index, run
+
+from tests.support.command_line import ids_in, make_index, run
 
 
 def test_copy_is_an_index_with_the_same_documents(tmp_path: Path) -> None:

@@ -4,11 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
-from command_line import DOCUMENTS, lines_of, make_index, run
 
 from hsimhash.layout import Layout
 from hsimhash.store import open_store
 from hsimhash.store.lmdb.store import LmdbStore
+from tests.support.command_line import DOCUMENTS, lines_of, make_index, run
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from command_line import ids_in, make_index, run
+from tests.support.command_line import ids_in, make_index, run
 
 
 def test_it_gives_free_space_back_and_loses_nothing(tmp_path: Path) -> None:

@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-from command_line import ids_in, make_index, run
-
 from hsimhash.index import HSimIndex
+from tests.support.command_line import ids_in, make_index, run
 
 
 def test_it_makes_an_empty_index_with_layout_and_profile(tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from command_line import make_index, on_terminal, own_process, run, wait_until
 
 from hsimhash import sample
+from tests.support.command_line import make_index, on_terminal, own_process, run, wait_until
 
 TEXT = "Near-duplicate pages are common on the web, and a search engine has to find {} of them quickly and cheaply. "
 

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from command_line import make_index, run
+from tests.support.command_line import make_index, run
 
 
 def test_json_has_the_record_and_the_counts(tmp_path: Path) -> None:

@@ -3,7 +3,8 @@
 import json
 
 import pytest
-from command_line import run
+
+from tests.support.command_line import run
 
 
 def test_the_bits_that_differ_are_counted_and_named() -> None:

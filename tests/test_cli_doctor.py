@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 
 import yaml
-from command_line import make_index, run
-from tcp_proxy import refusing_port
 
 from hsimhash.locks import WRITER_LOCK, wait_for_lock
+from tests.support.command_line import make_index, run
+from tests.support.tcp_proxy import refusing_port
 
 
 def test_a_sound_index_is_well_and_its_settings_can_be_pasted(tmp_path: Path) -> None:

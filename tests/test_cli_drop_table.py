@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from command_line import make_index, on_terminal, run
 
 from hsimhash.locks import WRITER_LOCK, wait_for_lock
+from tests.support.command_line import make_index, on_terminal, run
 
 
 def test_an_index_goes_with_its_folder(tmp_path: Path) -> None:

@@ -5,10 +5,10 @@ import time
 from pathlib import Path
 
 import pytest
-from command_line import ids_in, make_index, on_terminal, run
 
 from hsimhash.cli import expire
 from hsimhash.index import HSimIndex
+from tests.support.command_line import ids_in, make_index, on_terminal, run
 
 DAY_MS = 86_400_000
 NEW_YEAR_MS = 1_767_225_600_000  # 2026-01-01, UTC

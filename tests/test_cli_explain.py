@@ -3,10 +3,9 @@
 import json
 from pathlib import Path
 
-from command_line import DOCUMENTS, make_index, run
-
 from hsimhash.layout import Layout
 from hsimhash.rowkey import bucket_range
+from tests.support.command_line import DOCUMENTS, make_index, run
 
 
 def test_every_bucket_is_told_with_its_range_and_rows(tmp_path: Path) -> None:

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 import zstandard
-from command_line import DOCUMENTS, ids_in, lines_of, make_index, run
-from processes import forked
 
 from hsimhash.cli.exits import message_of
 from hsimhash.cli.written import complete
+from tests.support.command_line import DOCUMENTS, ids_in, lines_of, make_index, run
+from tests.support.processes import forked
 
 TIMES = [1_000, 2_000, 3_000, 4_000]
 

@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
-from command_line import lines_of, on_terminal, run
 
 from hsimhash.fingerprint import Profile, format_fingerprint
+from tests.support.command_line import lines_of, on_terminal, run
 
 TEXTS = [
     "The near-duplicates of a page differ in a few words; its fingerprint then differs in a few bits, seldom in more.",

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command_line import run
 
 from hsimhash.layout import Layout
 from hsimhash.rowkey import splits
+from tests.support.command_line import run
 
 SCHEMA = Path(__file__).parents[1] / "schema"
 STORE = "hbase://nowhere.invalid/crawl:pages"

@@ -5,7 +5,8 @@ import random
 from pathlib import Path
 
 import pytest
-from command_line import run
+
+from tests.support.command_line import run
 
 
 @pytest.mark.parametrize("documents", ["0", "1e18", str(10**18), str(10**30)])

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import click
 import pytest
-from command_line import DOCUMENTS, ids_in, make_index, own_process, run
 
 from hsimhash import errors
 from hsimhash.cli.console import iso_time, size
@@ -22,6 +21,7 @@ from hsimhash.cli.exits import ExitCode, exit_code_of, message_of
 from hsimhash.cli.program import COMMANDS
 from hsimhash.locks import WRITER_LOCK, wait_for_lock
 from hsimhash.settings import SettingsError
+from tests.support.command_line import DOCUMENTS, ids_in, make_index, own_process, run
 
 OPENING = [  # commands that need an index, complete but for it
     ("query", "1"),

@@ -6,10 +6,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from command_line import PATIENCE_S, lines_of, make_index, on_terminal, own_process, run
 
 from hsimhash.fingerprint import Profile
 from hsimhash.index import HSimIndex
+from tests.support.command_line import PATIENCE_S, lines_of, make_index, on_terminal, own_process, run
 
 TEXT = "a text with enough words in it to be fingerprinted, and then a few more of them for good measure"
 

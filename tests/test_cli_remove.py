@@ -4,7 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from command_line import ids_in, make_index, on_terminal, run
+
+from tests.support.command_line import ids_in, make_index, on_terminal, run
 
 
 @pytest.fixture

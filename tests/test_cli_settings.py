@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
-from command_line import run
 
 from hsimhash.settings import KEYS
+from tests.support.command_line import run
 
 
 @pytest.fixture(autouse=True)

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_dedup import PROFILE, contents, fingerprints, ids, rows, run, stats
 
 from hsimhash.dedup import DedupObserver, DedupOptions, DedupProgress, dedup
 from hsimhash.errors import HsimhashError, StoreBusyError
 from hsimhash.inputs import InputOptions, find_inputs
 from hsimhash.pairs.keep import Policy
+from tests.test_dedup import PROFILE, contents, fingerprints, ids, rows, run, stats
 
 # Of runs into folders 0, 1, 2, … the n-th kills itself before its n-th change of a name, for each is a moment at which
 # the folder is different; until one ends by itself. Prints each one's exit code.
@@ -25,7 +25,7 @@ DOOMED = """
 import os, pathlib, sys
 import hsimhash.cli.dedup, hsimhash.dedup.report, hsimhash.settings
 from hsimhash.cli import main
-from processes import fork
+from tests.support.processes import fork
 
 def doomed(method):
     def change(*arguments, **options):

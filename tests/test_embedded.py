@@ -18,7 +18,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from processes import forked
 
 from hsimhash.errors import (
     CorruptionError,
@@ -34,6 +33,7 @@ from hsimhash.store import Document, Record, create_store, open_store
 from hsimhash.store.lmdb import data_file
 from hsimhash.store.lmdb.codec import digest, document_key, pack
 from hsimhash.store.lmdb.store import LmdbStore
+from tests.support.processes import forked
 
 RECORD = Record(Layout.named("10"), {"name": "test-1"})
 

@@ -125,7 +125,7 @@ def test_threads_and_a_memo_started_afresh_change_nothing(monkeypatch: pytest.Mo
 def test_a_fork_while_another_thread_fingerprints_does_not_hang() -> None:
     program = """
 import sys, threading
-from processes import forked
+from tests.support.processes import forked
 from hsimhash.fingerprint import Profile
 profile, stop = Profile.named("zh-1"), threading.Event()
 text = sys.argv[1]

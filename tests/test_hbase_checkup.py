@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 
 import pytest
-from hbase_model import Cluster, ModelGateway
 
 from hsimhash.errors import StoreUnavailableError
 from hsimhash.layout import Layout
@@ -13,6 +12,7 @@ from hsimhash.store import Record
 from hsimhash.store.hbase.checkup import check_stamps, write_checks
 from hsimhash.store.hbase.gateway import Put, Region
 from hsimhash.store.hbase.store import HBaseStore
+from tests.support.hbase_model import Cluster, ModelGateway
 
 
 class TwoServers(ModelGateway):

@@ -13,9 +13,6 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
-from gateway_stand_in import StandIn, stand_in
-from hbase_model import Cluster, ModelGateway
-from processes import forked
 
 from hsimhash.errors import StoreTimeoutError, StoreUnavailableError
 from hsimhash.layout import Layout
@@ -34,6 +31,9 @@ from hsimhash.store.hbase.pool import Pool
 from hsimhash.store.hbase.protocol import Times
 from hsimhash.store.hbase.store import HBaseStore, record_ttl
 from hsimhash.store.hbase.thrift2 import SINGLE_SCANS, Thrift2Gateway
+from tests.support.gateway_stand_in import StandIn, stand_in
+from tests.support.hbase_model import Cluster, ModelGateway
+from tests.support.processes import forked
 
 LIMIT_S = 60.0  # until something must have happened
 SCANS = ["getScannerResults"]

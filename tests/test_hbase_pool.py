@@ -21,8 +21,8 @@ from hsimhash.store.hbase.connection import Call, Connection
 from hsimhash.store.hbase.idl import THRIFT2
 from hsimhash.store.hbase.lanes import UNKNOWN, Caller, one_call
 from hsimhash.store.hbase.pool import Pool
-from tests.gateway_stand_in import stand_in
-from tests.processes import forked
+from tests.support.gateway_stand_in import stand_in
+from tests.support.processes import forked
 
 LIMIT_S = 3.0  # of a reply, and of a call with all its retries
 LEAST_S = 0.1  # that a reply is waited for, also where the deadline has passed

@@ -17,9 +17,9 @@ from hsimhash.store.hbase.cells import COLLECTED, Register
 from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, DRAWER_FAMILY, Cell, Deletion, Put, always
 from hsimhash.store.hbase.protocol import Read, Wanted, Writes
 from hsimhash.store.hbase.store import HBaseStore
-from tests.hbase_model import LATEST_MS, ModelGateway
 from tests.stress import protocol
 from tests.stress.protocol import Done, Kind, states
+from tests.support.hbase_model import LATEST_MS, ModelGateway
 
 IsTimely = Callable[[], bool]
 SCHEDULES = 1_000  # `python -m tests.stress.protocol` runs 100,000

@@ -12,7 +12,7 @@ from hsimhash.store.hbase.audit import Sample
 from hsimhash.store.hbase.cells import listing_key
 from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, Deletion
 from hsimhash.store.hbase.store import HBaseStore
-from tests.hbase_model import DAY_MS, Cluster, ModelGateway
+from tests.support.hbase_model import DAY_MS, Cluster, ModelGateway
 
 DOCUMENTS = 2_000
 LOST = 20

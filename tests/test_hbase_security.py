@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from command_line import run
 from thriftpy2.transport import TTransportException
 
 from hsimhash.errors import HsimhashError, StoreUnavailableError
@@ -21,6 +20,7 @@ from hsimhash.store.hbase.connect import first_gateway, open_gateway
 from hsimhash.store.hbase.connection import tls_context
 from hsimhash.store.hbase.diagnosis import _PROBES
 from hsimhash.store.hbase.sasl import LAYERS, KerberosError, Negotiation, SaslSocket, Status
+from tests.support.command_line import run
 
 LIMIT = 1_000  # bytes of a sealed frame that the scripted gateway takes
 AUTH, INTEGRITY, SECRECY = LAYERS.values()

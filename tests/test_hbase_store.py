@@ -33,7 +33,7 @@ from hsimhash.store.hbase.gateway import (
 )
 from hsimhash.store.hbase.protocol import Times
 from hsimhash.store.hbase.store import HBaseStore
-from tests.hbase_model import DAY_MS, DRIFT_MS, MINUTE_MS, Cluster, ModelGateway
+from tests.support.hbase_model import DAY_MS, DRIFT_MS, MINUTE_MS, Cluster, ModelGateway
 
 URL = "hbase://model/pages"
 RECORD = Record(Layout.named("4"), {"name": "test-1"})

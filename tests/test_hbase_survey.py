@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hbase_model import Cluster, ModelGateway
 from numpy.typing import NDArray
 
 from hsimhash.layout import Layout
@@ -12,6 +11,7 @@ from hsimhash.rowkey import PREFIX_BYTES, encode, splits
 from hsimhash.store.hbase.cells import Register, listing_put, register_key
 from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, DRAWER_FAMILY, Put, Region
 from hsimhash.store.hbase.survey import key_in_words, range_in_words, survey
+from tests.support.hbase_model import Cluster, ModelGateway
 
 LAYOUT = Layout.named("10")
 

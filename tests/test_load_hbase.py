@@ -18,7 +18,7 @@ from hsimhash.store import Record, store_name
 from hsimhash.store.hbase import bulk as bulk_module
 from hsimhash.store.hbase.gateway import Cell
 from hsimhash.store.hbase.store import HBaseStore
-from tests.hbase_model import Cluster, ModelGateway
+from tests.support.hbase_model import Cluster, ModelGateway
 from tests.test_load_pace import Clock
 
 URL = "hbase://gw1,gw2:9091/crawl:pages"

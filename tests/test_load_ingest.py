@@ -36,7 +36,7 @@ from hsimhash.store.hbase import bulk as hbase_bulk_module
 from hsimhash.store.hbase.store import HBaseStore
 from hsimhash.store.lmdb import merge as merge_module
 from hsimhash.store.memory import MemoryStore
-from tests.hbase_model import Cluster, ModelGateway
+from tests.support.hbase_model import Cluster, ModelGateway
 
 PROFILE = Profile.named("auto-1")
 Documents = list[tuple[str, int]]

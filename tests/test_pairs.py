@@ -20,7 +20,7 @@ from hsimhash.pairs.ahead import LOOKAHEAD, in_order
 from hsimhash.pairs.distinct import ROW_BYTES
 from hsimhash.pairs.neighbours import DENSE_BUCKET
 from hsimhash.plan import layouts_for
-from tests.bench.fingerprint_sets import FINGERPRINTS, PAIRS, flipped, real_fingerprints, real_pairs
+from tests.support.fingerprint_sets import FINGERPRINTS, PAIRS, flipped, real_fingerprints, real_pairs
 
 DATA = os.environ.get("HSIMHASH_DATA")
 LAYOUTS = [*map(Layout.named, LAYOUT_NAMES), Layout.even(7, 2), Layout.parse("7,9,16,20,12/2"), Layout.even(64, 63)]

@@ -7,7 +7,8 @@ import signal
 import threading
 
 import pytest
-from processes import FAILED, children, fork, forked
+
+from tests.support.processes import FAILED, children, fork, forked
 
 
 def failing() -> None:

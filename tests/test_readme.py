@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 
 import click
-import commands_page
 import pytest
 
 from hsimhash.cli.program import COMMANDS, main
+from tests import commands_page
 
 TOP = Path(__file__).parents[1]
 README = (TOP / "README.md").read_text(encoding="utf-8")

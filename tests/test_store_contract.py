@@ -12,14 +12,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from processes import forked
 
 from hsimhash.errors import IndexExistsError, IndexNotFoundError, StoreClosedError
 from hsimhash.layout import Layout
 from hsimhash.rowkey import encode
 from hsimhash.store import Document, Mark, Record, Store, create_store, open_store
 from hsimhash.store.hbase.store import HBaseStore
-from tests.hbase_model import DAY_MS, Cluster, ModelGateway
+from tests.support.hbase_model import DAY_MS, Cluster, ModelGateway
+from tests.support.processes import forked
 
 RECORD = Record(Layout.named("10"), {"name": "test-1"})
 _numbers = itertools.count()

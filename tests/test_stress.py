@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from hsimhash.layout import LAYOUT_NAMES, Layout
-from tests.bench.fingerprint_sets import FINGERPRINTS, PAIRS, real_fingerprints
 from tests.stress import crowd, exactness, kill_ingests, kill_writers, kills
 from tests.stress.victims import Operation
+from tests.support.fingerprint_sets import FINGERPRINTS, PAIRS, real_fingerprints
 
 DATA = os.environ.get("HSIMHASH_DATA")
 

@@ -30,7 +30,7 @@ from tests.bench.conditions import (
     print_conditions,
     scratch_folder,
 )
-from tests.bench.fingerprint_sets import Numbers, random_fingerprints
+from tests.support.fingerprint_sets import Numbers, random_fingerprints
 
 SEED = 20_070_508
 K = 3

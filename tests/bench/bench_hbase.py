@@ -47,9 +47,9 @@ from tests.bench.conditions import (
     print_conditions,
     scratch_folder,
 )
-from tests.bench.fingerprint_sets import Numbers, half_near, random_fingerprints
-from tests.hbase_server import Gateways, HBaseServer
-from tests.tcp_proxy import proxied
+from tests.support.fingerprint_sets import Numbers, half_near, random_fingerprints
+from tests.support.hbase_server import Gateways, HBaseServer
+from tests.support.tcp_proxy import proxied
 
 SEED = 20_070_508
 K = 3

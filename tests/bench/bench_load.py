@@ -25,7 +25,7 @@ import numpy as np
 
 from hsimhash import HSimIndex
 from tests.bench.conditions import add_scratch_option, in_turns, print_bar, print_conditions, scratch_folder
-from tests.bench.fingerprint_sets import Numbers, random_fingerprints
+from tests.support.fingerprint_sets import Numbers, random_fingerprints
 
 SEED = 5
 DOCUMENTS, ROUNDS = 1_000_000, 3

@@ -32,7 +32,7 @@ from tests.bench.conditions import (
     print_bar,
     print_conditions,
 )
-from tests.bench.fingerprint_sets import FINGERPRINTS, Numbers, flipped, random_fingerprints, real_fingerprints
+from tests.support.fingerprint_sets import FINGERPRINTS, Numbers, flipped, random_fingerprints, real_fingerprints
 
 SEED = 20_070_508  # the day of Manku, Jain and Das Sarma's paper
 K = 3

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from hbase_server import Gateways, HBaseServer, or_skip, serving
+
+from tests.support.hbase_server import Gateways, HBaseServer, or_skip, serving
 
 FIRST_TEST_S = 900  # one of them fetches the jars, which takes minutes on a bare machine, and starts HBase
 

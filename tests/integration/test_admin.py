@@ -5,13 +5,13 @@ from __future__ import annotations
 import uuid
 
 import pytest
-from hbase_server import Gateways, HBaseServer
 
 from hsimhash.errors import HsimhashError, IndexExistsError, IndexNotFoundError
 from hsimhash.store.hbase.address import Address
 from hsimhash.store.hbase.admin import Admin
 from hsimhash.store.hbase.connect import open_gateway
 from hsimhash.store.hbase.table import TABLE_ATTRIBUTES, TableSettings, families, new_table, shell_lines
+from tests.support.hbase_server import Gateways, HBaseServer
 
 SETTINGS = TableSettings(
     splits=(b"\x00\x01\x27\x5c", b"\x80\x00\x00\x00", b"\xff\x00\x00\x00"),

@@ -14,9 +14,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hbase_server import Gateways, HBaseServer
-from processes import forked
-from tcp_proxy import proxied, refusing_port
 
 from hsimhash.errors import CorruptionError, IndexNotFoundError, StoreClosedError, StoreUnavailableError
 from hsimhash.rowkey import ROWKEY_BYTES, bucket_range
@@ -29,6 +26,9 @@ from hsimhash.store.hbase.gateway import Cell, Change, Deletion, Gateway, Put
 from hsimhash.store.hbase.table import TableSettings
 from hsimhash.store.hbase.thrift1 import Thrift1Gateway
 from hsimhash.store.hbase.thrift2 import SINGLE_SCANS, Thrift2Gateway
+from tests.support.hbase_server import Gateways, HBaseServer
+from tests.support.processes import forked
+from tests.support.tcp_proxy import proxied, refusing_port
 
 SPLITS = tuple(bytes([first, 0, 0, 0]) for first in (64, 128, 192))
 PATIENCE = "timeout=60s&deadline=120s"

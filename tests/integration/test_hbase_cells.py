@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from hbase_server import Gateways
 
 from hsimhash.store.hbase.address import Address
 from hsimhash.store.hbase.admin import Admin
 from hsimhash.store.hbase.connect import open_gateway
 from hsimhash.store.hbase.gateway import Gateway
 from hsimhash.store.hbase.table import TableSettings
+from tests.support.hbase_server import Gateways
 from tests.test_hbase_model import *  # noqa: F403  (its tests, on another gateway)
 
 del TestTheModelAlone  # noqa: F821

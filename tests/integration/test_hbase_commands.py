@@ -11,8 +11,6 @@ from pathlib import Path
 import happybase
 import numpy as np
 import pytest
-from command_line import run
-from hbase_server import Gateways, HBaseServer, free_ports
 
 from hsimhash.index import HSimIndex
 from hsimhash.layout import Layout
@@ -20,6 +18,8 @@ from hsimhash.rowkey import splits
 from hsimhash.store.hbase.address import Address
 from hsimhash.store.hbase.admin import Admin
 from hsimhash.store.hbase.table import TableSettings
+from tests.support.command_line import run
+from tests.support.hbase_server import Gateways, HBaseServer, free_ports
 
 _numbers = itertools.count()
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hbase_server import Gateways
 
 from hsimhash.store import Record, Store, open_store
 from hsimhash.store.hbase.address import Address
@@ -16,6 +15,7 @@ from hsimhash.store.hbase.operations import create_hbase_store
 from hsimhash.store.hbase.protocol import Times
 from hsimhash.store.hbase.store import HBaseStore
 from hsimhash.store.hbase.table import TableSettings
+from tests.support.hbase_server import Gateways
 from tests.test_store_contract import *  # noqa: F403  (its tests, at another place)
 from tests.test_store_contract import Place
 

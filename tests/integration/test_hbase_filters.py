@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from hbase_server import Gateways
 
 from hsimhash.rowkey import ROWKEY_BYTES
 from hsimhash.store.hbase import thrift2
@@ -16,6 +15,7 @@ from hsimhash.store.hbase.admin import Admin
 from hsimhash.store.hbase.connect import open_gateway
 from hsimhash.store.hbase.table import TableSettings
 from hsimhash.store.hbase.thrift2 import SINGLE_SCANS, Thrift2Gateway
+from tests.support.hbase_server import Gateways
 
 ROWS = [bytes([number, 1, 2, 3, 4]) + bytes(8) for number in range(0, 250, 2)]
 

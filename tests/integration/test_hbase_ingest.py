@@ -9,8 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command_line import ids_in, lines_of, run
-from hbase_server import Gateways, HBaseServer
 
 from hsimhash.index import HSimIndex
 from hsimhash.store import Document
@@ -18,8 +16,10 @@ from hsimhash.store.hbase.address import Address
 from hsimhash.store.hbase.admin import Admin
 from hsimhash.store.hbase.gateway import DRAWER_FAMILY, Deletion
 from hsimhash.store.hbase.store import HBaseStore
-from tests.bench.fingerprint_sets import flipped
 from tests.stress import hbase_kills
+from tests.support.command_line import ids_in, lines_of, run
+from tests.support.fingerprint_sets import flipped
+from tests.support.hbase_server import Gateways, HBaseServer
 
 DOCUMENTS = 1_200
 PATIENCE = "timeout=60s&deadline=120s"  # on a busy machine

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hbase_server import QUICK_JVM, Gateway, HBaseServer, free_ports, or_skip
 
 from hsimhash.errors import StoreUnavailableError
 from hsimhash.rowkey import ROWKEY_BYTES
@@ -21,6 +20,7 @@ from hsimhash.store.hbase.address import Address
 from hsimhash.store.hbase.admin import Admin
 from hsimhash.store.hbase.connect import open_gateway
 from hsimhash.store.hbase.table import TableSettings
+from tests.support.hbase_server import QUICK_JVM, Gateway, HBaseServer, free_ports, or_skip
 
 PROGRAMS = ("krb5kdc", "kdb5_util", "kadmin.local", "kinit")
 REALM = "TEST.LOCAL"

@@ -5,14 +5,14 @@ from __future__ import annotations
 import threading
 
 import pytest
-from hbase_server import Gateways
-from tcp_proxy import proxied
 
 from hsimhash.index import HSimIndex
 from hsimhash.layout import Layout
 from hsimhash.store.hbase.address import Address
 from hsimhash.store.hbase.admin import Admin
 from hsimhash.store.hbase.cells import register_key
+from tests.support.hbase_server import Gateways
+from tests.support.tcp_proxy import proxied
 
 PATIENCE_S = 120
 IDS = [f"document {number}" for number in range(100)]

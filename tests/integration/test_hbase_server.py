@@ -16,10 +16,11 @@ from pathlib import Path
 import happybase
 import pytest
 import thriftpy2
-from command_line import run
-from hbase_server import ENTRYPOINT, Gateways, HBaseServer, or_skip, serving
 from thriftpy2.rpc import make_client
 from thriftpy2.transport import TFramedTransportFactory
+
+from tests.support.command_line import run
+from tests.support.hbase_server import ENTRYPOINT, Gateways, HBaseServer, or_skip, serving
 
 TESTS = Path(__file__).parents[1]
 PATIENCE_S = 120
@@ -123,7 +124,7 @@ def test_a_gateway_takes_options_and_settings(own_hbase: HBaseServer) -> None:
 USER = """
 import sys
 from pathlib import Path
-from hbase_server import serving
+from tests.support.hbase_server import serving
 with serving(Path(sys.argv[1])):
     print("ready", flush=True)
     sys.stdin.read()
@@ -198,7 +199,7 @@ def test_a_taken_port_is_named(tmp_path: Path, own_hbase: HBaseServer) -> None:
 def test_a_failed_start_shows_the_log_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_hbase: HBaseServer
 ) -> None:
-    monkeypatch.setattr("hbase_server.QUICK_JVM", "-XX:+NoSuchOption")
+    monkeypatch.setattr("tests.support.hbase_server.QUICK_JVM", "-XX:+NoSuchOption")
     server = HBaseServer.planned(tmp_path / "hbase")
     with pytest.raises(RuntimeError, match="NoSuchOption"):
         server.start()

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from hbase_server import Gateways, HBaseServer
 
 from tests.stress import hbase_exactness, hbase_faults, hbase_live
 from tests.stress.hbase_verdict import History, Outcome, Query, Verdict, Write, judge
+from tests.support.hbase_server import Gateways, HBaseServer
 
 DATA = os.environ.get("HSIMHASH_DATA")
 MOVED = [Write("a", 1, 10, 20), Write("a", None, 30, 40), Write("a", 0xFF, 50, 60)]

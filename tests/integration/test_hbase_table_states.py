@@ -8,14 +8,14 @@ from pathlib import Path
 
 import happybase
 import pytest
-from command_line import run
-from hbase_server import Gateways
 from thriftpy2.rpc import make_client
 
 from hsimhash.store.hbase.address import Address
 from hsimhash.store.hbase.admin import Admin
 from hsimhash.store.hbase.connect import open_gateway
 from hsimhash.store.hbase.idl import THRIFT2
+from tests.support.command_line import run
+from tests.support.hbase_server import Gateways
 
 
 @pytest.fixture

@@ -15,8 +15,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hbase_server import HBaseServer
-from tcp_proxy import refusing_port
 
 from hsimhash.errors import StoreUnavailableError
 from hsimhash.rowkey import ROWKEY_BYTES
@@ -24,6 +22,8 @@ from hsimhash.store.hbase.address import Address
 from hsimhash.store.hbase.admin import Admin
 from hsimhash.store.hbase.connect import first_gateway, open_gateway
 from hsimhash.store.hbase.table import TableSettings
+from tests.support.hbase_server import HBaseServer
+from tests.support.tcp_proxy import refusing_port
 
 HTTP = {"hbase.regionserver.thrift.http": "true"}
 OPENSSL = """

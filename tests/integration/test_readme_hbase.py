@@ -7,8 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from hbase_server import Gateways
-from test_readme import blocks
+from tests.support.hbase_server import Gateways
+from tests.test_readme import blocks
 
 
 def test_commands_run_and_find_the_near_duplicate(hbase: Gateways, tmp_path: Path) -> None:

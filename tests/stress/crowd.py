@@ -27,7 +27,7 @@ import numpy as np
 
 from hsimhash import HSimIndex
 from tests.bench.conditions import add_scratch_option, print_conditions, scratch_folder
-from tests.processes import forked
+from tests.support.processes import forked
 
 SEED = 11
 MOVES_S, OPENS, SIGNALS, FORKS = 600.0, 20_000, 20_000, 1_000

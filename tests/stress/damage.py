@@ -23,7 +23,7 @@ import numpy as np
 from hsimhash import HSimIndex
 from hsimhash.cli import main as hsimhash
 from tests.bench.conditions import add_scratch_option, print_conditions, scratch_folder
-from tests.processes import fork
+from tests.support.processes import fork
 
 SEED = 7
 TRIALS = 300

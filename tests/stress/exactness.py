@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from hsimhash import HSimIndex, Layout, Match
 from hsimhash.layout import FINGERPRINT_BITS, LAYOUT_NAMES
 from tests.bench.conditions import add_data_option, add_scratch_option, data_file, print_conditions, scratch_folder
-from tests.bench.fingerprint_sets import (
+from tests.support.fingerprint_sets import (
     FINGERPRINTS,
     LIST_DISTANCE,
     PAIRS,

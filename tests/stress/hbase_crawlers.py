@@ -27,10 +27,10 @@ import numpy as np
 from hsimhash import HSimIndex
 from hsimhash.errors import HsimhashError, StoreTimeoutError
 from tests.bench.conditions import add_scratch_option, print_conditions, scratch_folder
-from tests.bench.fingerprint_sets import random_fingerprints
-from tests.hbase_server import HBaseServer
 from tests.stress.hbase_crowd import table, url_of
 from tests.stress.hbase_verdict import Outcome
+from tests.support.fingerprint_sets import random_fingerprints
+from tests.support.hbase_server import HBaseServer
 
 SEED = 31
 PROCESSES, SECONDS = 100, 60.0

@@ -33,9 +33,6 @@ from hsimhash.store.hbase.gateway import DRAWER_FAMILY
 from hsimhash.store.hbase.opening import open_hbase_store
 from hsimhash.store.hbase.store import HBaseStore
 from tests.bench.conditions import add_data_option, add_scratch_option, print_conditions, scratch_folder
-from tests.bench.fingerprint_sets import Numbers
-from tests.command_line import PROGRAM
-from tests.hbase_server import Gateways, serving
 from tests.stress.exactness import (
     SEED,
     Outcome,
@@ -47,6 +44,9 @@ from tests.stress.exactness import (
     print_outcome,
     stored_fingerprints,
 )
+from tests.support.command_line import PROGRAM
+from tests.support.fingerprint_sets import Numbers
+from tests.support.hbase_server import Gateways, serving
 
 LAYOUTS = ("4", "10", "20")
 STORED, QUERIES, THRIFT1_QUERIES = 200_000, 2_000, 200

@@ -24,10 +24,10 @@ from contextlib import contextmanager
 from hsimhash import HSimIndex
 from hsimhash.store.hbase.address import Options
 from tests.bench.conditions import add_scratch_option, print_conditions, scratch_folder
-from tests.hbase_cluster import SESSION_MS, HBaseCluster, cluster
 from tests.stress.hbase_crawlers import PROCESSES, crawlers
 from tests.stress.hbase_crowd import SEED, Crew, Job, add_base, at_work, table, url_of, verdicts
 from tests.stress.hbase_verdict import Outcome
+from tests.support.hbase_cluster import SESSION_MS, HBaseCluster, cluster
 
 KILLS, QUERIERS, WRITERS = 2, 8, 4
 PEACE_S = 5.0  # before a kill

@@ -24,11 +24,11 @@ import numpy as np
 
 from hsimhash import HSimIndex
 from tests.bench.conditions import add_scratch_option, print_conditions, scratch_folder
-from tests.bench.fingerprint_sets import flipped, random_fingerprints
-from tests.hbase_server import Gateway, HBaseServer, serving
 from tests.stress.hbase_crowd import Crew, Failure, Job, Notes, add_base, at_work, table, url_of, verdicts
 from tests.stress.hbase_verdict import Outcome
-from tests.tcp_proxy import proxied
+from tests.support.fingerprint_sets import flipped, random_fingerprints
+from tests.support.hbase_server import Gateway, HBaseServer, serving
+from tests.support.tcp_proxy import proxied
 
 SEED = 20
 KILLS, QUERIERS, WRITERS = 20, 8, 2

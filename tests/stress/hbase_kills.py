@@ -20,7 +20,6 @@ import numpy as np
 
 from hsimhash import HSimIndex
 from tests.bench.conditions import add_scratch_option, print_conditions, scratch_folder
-from tests.hbase_server import HBaseServer, serving
 from tests.stress.hbase_crowd import table, url_of
 from tests.stress.kill_ingests import (
     Ingest,
@@ -33,6 +32,7 @@ from tests.stress.kill_ingests import (
     result,
 )
 from tests.stress.killing import LATEST_S, Tally, check, delay, victim
+from tests.support.hbase_server import HBaseServer, serving
 
 SEED = 19
 KILLS = 20

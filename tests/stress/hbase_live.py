@@ -17,10 +17,10 @@ from collections.abc import Sequence
 from hsimhash import HSimIndex
 from hsimhash.store.hbase.protocol import Times
 from tests.bench.conditions import add_scratch_option, print_conditions, scratch_folder
-from tests.hbase_server import HBaseServer, serving
 from tests.stress.hbase_crowd import SEED, Job, Notes, add_base, at_work, base_writes, table, url_of, verdicts
 from tests.stress.hbase_verdict import Outcome, ask_for_all, judge
-from tests.tcp_proxy import proxied
+from tests.support.hbase_server import HBaseServer, serving
+from tests.support.tcp_proxy import proxied
 
 SECONDS = 120.0
 PROPORTION = 360.0  # so many times faster than in earnest

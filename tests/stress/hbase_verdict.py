@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hsimhash import HSimIndex, Match
-from tests.bench.fingerprint_sets import Numbers
+from tests.support.fingerprint_sets import Numbers
 
 EXAMPLES = 5  # of what is wrong
 

@@ -19,8 +19,8 @@ from typing import IO
 import numpy as np
 
 from hsimhash import HsimhashError, HSimIndex
-from tests.bench.fingerprint_sets import flipped
 from tests.stress.victims import READY, Documents
+from tests.support.fingerprint_sets import flipped
 
 LATEST_S = 120.0  # no victim may take so long
 ORPHANS_S = 60.0  # how long a dead victim's children may live on: on a busy machine one may still be importing

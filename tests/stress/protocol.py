@@ -3,8 +3,8 @@
 In every schedule a few actors run the real store at once: they add, move and remove the same documents, one by one or
 as `ingest` does that skips or tags near-duplicates, query, check and collect. In half of the schedules a document, or
 both, belongs to one actor alone, which writes `exclusive`. Before each part of each call of the gateway another actor
-may go on, time may pass, a clock may jump, and calls land late, twice or never (`tests/hbase_model.py`). All is drawn
-from the schedule's number.
+may go on, time may pass, a clock may jump, and calls land late, twice or never (`tests/support/hbase_model.py`). All is
+drawn from the schedule's number.
 
 After every write: a register that has a fingerprint implies its listing and all its drawer rows. Every query: a
 document whose last write was acknowledged before it, with no other until its end, is answered as that write says,
@@ -35,7 +35,7 @@ from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, DRAWER_FAMILY
 from hsimhash.store.hbase.protocol import Times
 from hsimhash.store.hbase.store import HBaseStore
 from tests.bench.conditions import print_conditions
-from tests.hbase_model import DAY_MS, DRIFT_MS, LATEST_MS, MINUTE_MS, SERVERS, Cluster, Mischief, ModelGateway
+from tests.support.hbase_model import DAY_MS, DRIFT_MS, LATEST_MS, MINUTE_MS, SERVERS, Cluster, Mischief, ModelGateway
 
 SCHEDULES = 100_000
 AT_ONCE = 500  # schedules of one task

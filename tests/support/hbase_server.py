@@ -23,7 +23,7 @@ from typing import TextIO
 
 import pytest
 
-ENTRYPOINT = Path(__file__).parents[1] / "docker" / "hbase" / "entrypoint"
+ENTRYPOINT = Path(__file__).parents[2] / "docker" / "hbase" / "entrypoint"
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss512k -XX:-UsePerfData"
 ENVIRONMENT = "environment.json"  # in the server's folder
 PORTS = ("THRIFT1", "THRIFT2", "ZOOKEEPER", "MASTER", "REGIONSERVER")

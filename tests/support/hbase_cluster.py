@@ -20,7 +20,7 @@ from pathlib import Path
 from hsimhash.errors import HsimhashError
 from hsimhash.store.hbase.address import Address
 from hsimhash.store.hbase.admin import Admin
-from tests.hbase_server import ENTRYPOINT, QUICK_JVM, HBaseServer, free_ports
+from tests.support.hbase_server import ENTRYPOINT, QUICK_JVM, HBaseServer, free_ports
 
 SESSION_MS = 6_000  # after so long ZooKeeper tells the master of a killed region server; HBase's own default is 90 s
 START_LIMIT_S = 240.0

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from hsimhash.layout import LAYOUT_NAMES, Layout
 from hsimhash.pairs import PairBlock, Pairs, find_pairs, group_equal, iter_pairs
-from hsimhash.pairs.ahead import LOOKAHEAD, in_order
 from hsimhash.pairs.distinct import ROW_BYTES
 from hsimhash.pairs.neighbours import DENSE_BUCKET
+from hsimhash.pairs.search import LOOKAHEAD, in_order
 from hsimhash.plan import layouts_for
 from tests.support.fingerprint_sets import FINGERPRINTS, PAIRS, flipped, real_fingerprints, real_pairs
 
@@ -315,7 +315,7 @@ def test_items_come_in_order_and_no_thread_works_far_ahead(threads: int) -> None
     read = 0
     for item in in_order([counted(some, 50) for some in made], threads):
         assert item == read % 50
-        assert len(made[read // 50]) <= item + LOOKAHEAD + 2
+        assert len(made[read // 50]) <= item + 2 * LOOKAHEAD
         read += 1
     assert read == 200
 

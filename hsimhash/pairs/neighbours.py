@@ -11,7 +11,8 @@ Pairs come in an order that depends on the values alone: by bucket, and in a buc
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+import math
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -19,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hsimhash.layout import FINGERPRINT_BITS, MAX_DRAWERS, SEGMENT_BITS, Cut, Drawer
-from hsimhash.pairs.cost import DENSE_BUCKET, all_pairs_ns, drawers_ns
 
 CHUNK = 1 << 15  # values that are handled at once: they stay in the processor's cache
 SECTION = 1 << 18  # values whose pairs are sorted together,
@@ -29,6 +29,15 @@ TILES = 256  # of them that are answered together, at most
 LEAST_FINER = 4096  # members of a dense bucket; fewer are soon compared all with all
 WORTH_FINER = 8  # times cheaper a finer cut must look: near pairs cost as well, however they are found
 FINER_BLOCKS = 8  # of a finer cut, beyond the distance
+
+# Costs by which layouts and finer cuts are chosen; the answer never depends on them. Measured with numpy 2.4 on
+# AVX-512, random fingerprints, one thread.
+DRAWER_NS = 100_000.0  # calls that any drawer costs
+SORT_NS = 27.0  # a value's permutation and sort
+LAG_NS = 1.1  # a value and the one so many places behind it, side by side in memory
+GATHER_NS = 6.0  # the same where only some positions are still compared
+CELL_NS = 0.9  # a cell of all-against-all
+DENSE_BUCKET = 256  # values; a bucket of more is no longer compared place by place
 
 Values = NDArray[np.uint64]
 
@@ -52,24 +61,6 @@ class Meetings(NamedTuple):
     def shifted(self, by: int) -> Meetings:
         """Return them with positions counted from elsewhere."""
         return Meetings(self.first + by, self.second + by)
-
-
-class _CrowdedError(Exception):
-    """There are more pairs than are held at once."""
-
-
-class _Found:
-    """Pairs, up to a limit."""
-
-    def __init__(self, limit: int) -> None:
-        self.parts: list[Meetings] = []
-        self._left = limit
-
-    def add(self, pairs: Meetings) -> None:
-        self._left -= len(pairs.first)
-        if self._left < 0:
-            raise _CrowdedError
-        self.parts.append(pairs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,26 +150,28 @@ class Search:
         sections = [(first, min(first + SECTION, stop)) for first in range(start, stop, SECTION)][::-1]
         while sections:
             section, end = sections.pop()
-            try:
-                pairs = self._near_in(ordered[:stop], section, end)
-            except _CrowdedError:
-                middle = (section + end) // 2
-                sections += [(middle, end), (section, middle)]
-                continue
-            words = np.sort(pairs.first - section << 32 | pairs.second - section)
-            yield Meetings((words >> 32) + section, (words & 0xFFFFFFFF) + section)
+            found, count = [], 0
+            for pairs in self._near_in(ordered[:stop], section, end):
+                found.append(pairs)
+                count += len(pairs.first)
+                if count > MOST_PAIRS:
+                    middle = (section + end) // 2
+                    sections += [(middle, end), (section, middle)]
+                    break
+            else:
+                pairs = Meetings.joined(found)
+                words = np.sort(pairs.first - section << 32 | pairs.second - section)
+                yield Meetings((words >> 32) + section, (words & 0xFFFFFFFF) + section)
 
-    def _near_in(self, ordered: Values, start: int, stop: int) -> Meetings:
-        """Return the near pairs of the positions [start, stop) with those behind them; `_CrowdedError`: too many."""
-        found = _Found(MOST_PAIRS)
-        left = [
-            self._side_by_side(ordered, first, min(first + CHUNK, stop), found) for first in range(start, stop, CHUNK)
-        ]
-        self._one_by_one(ordered, Meetings.joined(left), found)
-        return Meetings.joined(found.parts)
+    def _near_in(self, ordered: Values, start: int, stop: int) -> Generator[Meetings]:
+        """Yield the near pairs of the positions [start, stop) with those behind them."""
+        left: list[Meetings] = []
+        for first in range(start, stop, CHUNK):
+            yield from self._side_by_side(ordered, first, min(first + CHUNK, stop), left)
+        yield from self._one_by_one(ordered, Meetings.joined(left))
 
-    def _side_by_side(self, ordered: Values, start: int, stop: int, found: _Found) -> Meetings:
-        """Compare [start, stop) with what lies behind, lag by lag, while most share buckets; return what is left."""
+    def _side_by_side(self, ordered: Values, start: int, stop: int, left: list[Meetings]) -> Generator[Meetings]:
+        """Compare [start, stop) with what lies behind, lag by lag, while most share buckets; then add to `left`."""
         lag = 0
         while True:
             lag += 1
@@ -187,13 +180,14 @@ class Search:
             is_met = differing < self.bucket_size
             if np.count_nonzero(is_met) * 4 <= len(is_met):
                 first = np.flatnonzero(is_met) + start
-                return Meetings(first, first + lag)
+                left.append(Meetings(first, first + lag))
+                return
             is_near = np.bitwise_count(differing) <= self.max_distance
             if is_near.any():
                 first = np.flatnonzero(is_near & is_met) + start
-                found.add(Meetings(first, first + lag))
+                yield Meetings(first, first + lag)
 
-    def _one_by_one(self, ordered: Values, left: Meetings, found: _Found) -> None:
+    def _one_by_one(self, ordered: Values, left: Meetings) -> Generator[Meetings]:
         """Compare the positions that are left, each with those behind it that share its bucket."""
         first, second = left
         while len(first):
@@ -201,7 +195,7 @@ class Search:
             is_met = differing < self.bucket_size
             is_near = is_met & (np.bitwise_count(differing) <= self.max_distance)
             if is_near.any():
-                found.add(Meetings(first[is_near], second[is_near]))
+                yield Meetings(first[is_near], second[is_near])
             is_met &= second < len(ordered) - 1
             first, second = first[is_met], second[is_met] + 1
 
@@ -227,15 +221,13 @@ class Search:
 
 def searches(drawers: Sequence[Drawer], max_distance: int) -> list[Search]:
     """Return the searches that together find each pair once."""
-    masks = np.array([_mask(drawer) for drawer in drawers], np.uint64)
+    masks = np.array(
+        [sum(1 << FINGERPRINT_BITS - 1 - bit for bit in drawer.positions) for drawer in drawers], np.uint64
+    )
     return [
         Search(drawer, max_distance, tuple(drawer.permute(masks[:number]).tolist()))
         for number, drawer in enumerate(drawers)
     ]
-
-
-def _mask(drawer: Drawer) -> int:
-    return sum(1 << FINGERPRINT_BITS - 1 - position for position in drawer.positions)
 
 
 def finer_searches(varying: int, values: int, max_distance: int) -> list[Search]:
@@ -276,3 +268,20 @@ def all_near(values: Values, max_distance: int) -> Generator[Meetings]:
             yield Meetings.joined(found)
             found, tiles, held = [], 0, 0
     yield Meetings.joined(found)
+
+
+def drawers_ns(values: int, segment_bits: Iterable[int]) -> float:
+    """Return what drawers with these segments cost for so many values, spread evenly."""
+    return sum(DRAWER_NS + values * (SORT_NS + _compare_ns(values / 2.0**bits)) for bits in segment_bits)
+
+
+def all_pairs_ns(values: int) -> float:
+    """Return what comparing all with all costs."""
+    return CELL_NS * values * values / 2
+
+
+def _compare_ns(bucket: float) -> float:
+    """Return what a value's comparisons cost in buckets of that mean size."""
+    if bucket > DENSE_BUCKET:
+        return CELL_NS * bucket / 2
+    return LAG_NS * (1 + bucket) + GATHER_NS * min(bucket, math.sqrt(bucket))

@@ -11,10 +11,14 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Generator, Iterator, Sequence
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from typing import NamedTuple
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,12 +26,8 @@ from numpy.typing import NDArray
 from hsimhash.fingerprint.bits import Fingerprints, as_fingerprints
 from hsimhash.layout import Layout
 from hsimhash.pairs import distinct
-from hsimhash.pairs.ahead import in_order
-from hsimhash.pairs.cost import drawers_ns
-from hsimhash.pairs.distinct import Distinct
-from hsimhash.pairs.expand import expanded
-from hsimhash.pairs.neighbours import Meetings, Search, searches
-from hsimhash.pairs.spill import Column, SpilledRuns, quantiles, spill_folder
+from hsimhash.pairs.distinct import Column, Distinct, SpilledRuns, quantiles, spill_folder
+from hsimhash.pairs.neighbours import Meetings, Search, drawers_ns, searches
 from hsimhash.plan import layouts_for
 
 MEMORY_BYTES = 1 << 30
@@ -38,6 +38,12 @@ DRAWER_BYTES = 8  # a value in a drawer that is searched in memory
 PART_BYTES = 28  # measured: a value in a part that is read from files, joined and sorted
 WORTH_THREADS = 20_000  # values; fewer are searched before a thread has started
 LEAST_PART = 1 << 16  # values: smaller parts would only be slower
+LOOKAHEAD = 4  # items that a thread makes at once; as many may wait for the reader
+
+Indices = NDArray[np.int64]
+Item = TypeVar("Item")
+
+_layouts = functools.cache(layouts_for)  # it takes longer than the pairs of some thousand fingerprints
 
 
 class PairBlock(NamedTuple):
@@ -49,8 +55,8 @@ class PairBlock(NamedTuple):
         distance: in bits, uint8.
     """
 
-    left: NDArray[np.int64]
-    right: NDArray[np.int64]
+    left: Indices
+    right: Indices
     distance: NDArray[np.uint8]
 
 
@@ -65,15 +71,41 @@ class Pairs:
         groups: for each of the input's fingerprints the position of the first one that equals it, int64.
     """
 
-    left: NDArray[np.int64]
-    right: NDArray[np.int64]
+    left: Indices
+    right: Indices
     distance: NDArray[np.uint8]
-    groups: NDArray[np.int64]
+    groups: Indices
 
     def expand(self) -> Iterator[PairBlock]:
         """Yield every pair of positions, those of equal fingerprints (distance 0) first, in blocks of bounded size."""
-        for left, right, distance in expanded(self.left, self.right, self.distance, self.groups, PAIRS_AT_ONCE):
-            yield PairBlock(left, right, distance)
+        # The occurrences of each group stand together in `members`, in order.
+        count = len(self.groups)
+        members = np.argsort(self.groups, kind="stable")
+        starts = np.flatnonzero(np.diff(self.groups[members], prepend=-1))
+        sizes = np.diff(starts, append=count)
+        start_of, size_of = np.zeros(count, np.int64), np.zeros(count, np.int64)
+        start_of[members[starts]], size_of[members[starts]] = starts, sizes
+
+        # Equal ones: each occurrence with those behind it in its group.
+        for place, rank in _ragged(np.repeat(starts + sizes, sizes) - np.arange(count) - 1):
+            yield PairBlock(members[place], members[place + 1 + rank], np.zeros(len(place), np.uint8))
+
+        # Each pair of groups: all of the one with all of the other.
+        for pair, rank in _ragged(size_of[self.left] * size_of[self.right]):
+            left, right = self.left[pair], self.right[pair]
+            one, other = np.divmod(rank, size_of[right])
+            ends = members[start_of[left] + one], members[start_of[right] + other]
+            yield PairBlock(np.minimum(*ends), np.maximum(*ends), self.distance[pair])
+
+
+def _ragged(counts: Indices) -> Iterator[tuple[Indices, Indices]]:
+    """Yield the numbers (row, 0), (row, 1), … (row, counts[row] - 1) of all rows, PAIRS_AT_ONCE at most at a time."""
+    ends = np.cumsum(counts)
+    total = int(ends[-1]) if len(ends) else 0
+    for start in range(0, total, PAIRS_AT_ONCE):
+        numbers = np.arange(start, min(start + PAIRS_AT_ONCE, total))
+        rows = np.searchsorted(ends, numbers, "right")
+        yield rows, numbers - (ends[rows] - counts[rows])
 
 
 def find_pairs(
@@ -96,9 +128,9 @@ def find_pairs(
         ValueError: a fingerprint, the distance, the layout or the budget is out of range.
         OSError: the folder for temporary files is full or cannot be written.
     """
-    task = _task(fingerprints, max_distance, layout, memory_bytes)
+    task = _Task.of(fingerprints, max_distance, layout, memory_bytes)
     groups = np.arange(len(task.values))
-    with closing(_meetings(task, groups)) as found:
+    with closing(task.meetings(groups)) as found:
         # One word a pair: sorting them sorts by (left, right).
         words = [np.minimum(*pairs) << 32 | np.maximum(*pairs) for pairs in found]
     joined = np.concatenate([np.empty(0, np.int64), *words]).view(np.uint64)
@@ -110,7 +142,7 @@ def find_pairs(
     distance = np.empty(len(left), np.uint8)
     for start in range(0, len(left), PAIRS_AT_ONCE):
         part = slice(start, start + PAIRS_AT_ONCE)
-        distance[part] = _distances(task.values, left[part], right[part])
+        distance[part] = np.bitwise_count(task.values[left[part]] ^ task.values[right[part]])
     return Pairs(left, right, distance, groups)
 
 
@@ -126,131 +158,127 @@ def iter_pairs(
     The order depends on the fingerprints and the layout alone; arguments and errors are those of `find_pairs`. What
     `close` leaves unread is not searched.
     """
-    return _blocks(_task(fingerprints, max_distance, layout, memory_bytes))
+    return _blocks(_Task.of(fingerprints, max_distance, layout, memory_bytes))
 
 
 def _blocks(task: _Task) -> Generator[PairBlock]:
-    with closing(_meetings(task, None)) as found:
+    with closing(task.meetings()) as found:
         for first, second in found:
             for start in range(0, len(first), PAIRS_AT_ONCE):
                 pair = first[start : start + PAIRS_AT_ONCE], second[start : start + PAIRS_AT_ONCE]
-                yield PairBlock(np.minimum(*pair), np.maximum(*pair), _distances(task.values, *pair))
+                distance = np.bitwise_count(task.values[pair[0]] ^ task.values[pair[1]])
+                yield PairBlock(np.minimum(*pair), np.maximum(*pair), distance)
 
 
-def group_equal(fingerprints: Fingerprints, *, memory_bytes: int = MEMORY_BYTES) -> NDArray[np.int64]:
+def group_equal(fingerprints: Fingerprints, *, memory_bytes: int = MEMORY_BYTES) -> Indices:
     """Return for each fingerprint the position of the first one that equals it; see `find_pairs`."""
-    task = _task(fingerprints, 0, None, memory_bytes)
-    groups = np.arange(len(task.values))
-    with ExitStack() as stack:
-        _Work(task, stack).distinct(groups)
-    return groups
+    return find_pairs(fingerprints, max_distance=0, memory_bytes=memory_bytes).groups
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Task:
+    """What was asked, checked; it is worked on in memory, or in files where the budget has no room."""
+
     values: NDArray[np.uint64]
     max_distance: int
     layout: Layout | None
     memory_bytes: int
 
+    @classmethod
+    def of(cls, fingerprints: Fingerprints, max_distance: int, layout: Layout | str | None, memory_bytes: int) -> _Task:
+        if isinstance(max_distance, bool) or not isinstance(max_distance, (int, np.integer)):
+            raise TypeError(f"max_distance is an int, not {type(max_distance).__name__}: {max_distance!r}")
+        if isinstance(layout, str):
+            layout = Layout.parse(layout)
+        if not isinstance(layout, Layout | None):
+            raise TypeError(f"layout is a Layout or its name, not {type(layout).__name__}: {layout!r}")
+        if layout is None:
+            _layouts(int(max_distance))  # raises where no layout finds it
+        elif not 0 <= max_distance <= layout.max_distance:
+            raise ValueError(
+                f"max_distance {max_distance} is outside 0 to {layout.max_distance}, what layout {layout.name} finds "
+                f"without a miss; omit the layout, or see 'hsimhash plan --distance {max_distance}'"
+            )
+        if memory_bytes <= 0:
+            raise ValueError(f"memory_bytes must be above 0, not {memory_bytes}")
+        values = np.asarray(as_fingerprints(fingerprints))
+        if len(values) >= LIMIT:
+            raise ValueError(f"{len(values):,} fingerprints are too many; fewer than {LIMIT:,} can be searched at once")
+        return cls(values, int(max_distance), layout, memory_bytes)
 
-def _task(fingerprints: Fingerprints, max_distance: int, layout: Layout | str | None, memory_bytes: int) -> _Task:
-    """Return what was asked, checked."""
-    if isinstance(max_distance, bool) or not isinstance(max_distance, (int, np.integer)):
-        raise TypeError(f"max_distance is an int, not {type(max_distance).__name__}: {max_distance!r}")
-    if isinstance(layout, str):
-        layout = Layout.parse(layout)
-    if not isinstance(layout, Layout | None):
-        raise TypeError(f"layout is a Layout or its name, not {type(layout).__name__}: {layout!r}")
-    if layout is None:
-        _layouts(int(max_distance))
-    elif not 0 <= max_distance <= layout.max_distance:
-        raise ValueError(
-            f"max_distance {max_distance} is outside 0 to {layout.max_distance}, what layout {layout.name} finds "
-            f"without a miss; leave the layout out, or see 'hsimhash plan --distance {max_distance}'"
-        )
-    if memory_bytes <= 0:
-        raise ValueError(f"memory_bytes must be above 0, not {memory_bytes}")
-    return _Task(_as_array(fingerprints), int(max_distance), layout, memory_bytes)
+    def meetings(self, groups: Indices | None = None) -> Generator[Meetings]:
+        """Yield the pairs of distinct fingerprints, by their first positions in any order; fill `groups`."""
+        with ExitStack() as stack:
+            folder = None
+            if len(self.values) * distinct.ROW_BYTES > self.memory_bytes:
+                folder = stack.enter_context(spill_folder())
+            known = self._distinct(folder, groups)
+            if self.max_distance == 0 or len(known.values) < 2:
+                return
+            found = self._found(known.values, folder)
+            stack.enter_context(closing(found))  # its threads end before their files are deleted
+            for first, second in found:
+                if len(first):
+                    yield Meetings(known.first[first].astype(np.int64), known.first[second].astype(np.int64))
 
+    def _distinct(self, folder: Path | None, groups: Indices | None) -> Distinct:
+        if folder is None:
+            return distinct.distinct(self.values, groups)
+        found = distinct.distinct_in_files(self.values, folder, self.memory_bytes, groups)
+        return Distinct(*map(np.array, found)) if self._threads_with_room(len(found.values)) else found
 
-def _as_array(fingerprints: Fingerprints) -> NDArray[np.uint64]:
-    values = np.asarray(as_fingerprints(fingerprints))
-    if len(values) >= LIMIT:
-        raise ValueError(f"{len(values):,} fingerprints are too many; fewer than {LIMIT:,} can be searched at once")
-    return values
+    def _threads_with_room(self, values: int) -> int:
+        """Return how many threads can each sort so many values within the budget."""
+        return max(0, self.memory_bytes - values * KEPT_BYTES) // (values * DRAWER_BYTES)
 
-
-def _distances(values: NDArray[np.uint64], left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.uint8]:
-    distances: NDArray[np.uint8] = np.bitwise_count(values[left] ^ values[right])
-    return distances
-
-
-def _fastest(max_distance: int, values: int) -> Layout:
-    def expected_ns(layout: Layout) -> float:
-        return drawers_ns(values, (drawer.segment_bits for drawer in layout.drawers))
-
-    return min(_layouts(max_distance), key=expected_ns)
-
-
-@functools.cache
-def _layouts(max_distance: int) -> list[Layout]:
-    return layouts_for(max_distance)  # it takes longer than the pairs of some thousand fingerprints
-
-
-def _meetings(task: _Task, groups: NDArray[np.int64] | None) -> Generator[Meetings]:
-    """Yield the pairs of distinct fingerprints, by their first positions in any order; fill `groups`."""
-    with ExitStack() as stack:
-        work = _Work(task, stack)
-        known = work.distinct(groups)
-        if task.max_distance == 0 or len(known.values) < 2:
-            return
-        layout = task.layout or _fastest(task.max_distance, len(known.values))
-        found = work.found(searches(layout.drawers, task.max_distance), known.values)
-        stack.enter_context(closing(found))  # its threads end before their files are deleted
-        for first, second in found:
-            if len(first):
-                yield Meetings(known.first[first].astype(np.int64), known.first[second].astype(np.int64))
-
-
-class _Work:
-    """Where the search keeps what it works on: in memory, or in files where the budget has no room."""
-
-    def __init__(self, task: _Task, stack: ExitStack) -> None:
-        self._fingerprints = task.values
-        self._memory_bytes = task.memory_bytes
-        self._stack = stack
-
-    def distinct(self, groups: NDArray[np.int64] | None) -> Distinct:
-        """Return the distinct fingerprints; fill `groups`."""
-        if len(self._fingerprints) * distinct.ROW_BYTES <= self._memory_bytes:
-            return distinct.distinct(self._fingerprints, groups)
-        self._folder = self._stack.enter_context(spill_folder())
-        found = distinct.distinct_in_files(self._fingerprints, self._folder, self._memory_bytes, groups)
-        return Distinct(*map(np.array, found)) if self._fits(len(found.values), 1) else found
-
-    def _fits(self, values: int, threads: int) -> bool:
-        return values * (KEPT_BYTES + DRAWER_BYTES * threads) <= self._memory_bytes
-
-    def found(self, shares: Sequence[Search], values: NDArray[np.uint64]) -> Generator[Meetings]:
+    def _found(self, values: NDArray[np.uint64], folder: Path | None) -> Generator[Meetings]:
         """Yield the pairs of all drawers, in order."""
+        layout = self.layout or min(
+            _layouts(self.max_distance),
+            key=lambda one: drawers_ns(len(values), (drawer.segment_bits for drawer in one.drawers)),
+        )
+        shares = searches(layout.drawers, self.max_distance)
         threads = min(os.cpu_count() or 1, len(shares)) if len(values) > WORTH_THREADS else 1
-        if self._fits(len(values), 1):
-            while not self._fits(len(values), threads):
-                threads -= 1
-            return in_order((share.meetings(values) for share in shares), threads)
-        part = max(LEAST_PART, self._memory_bytes // (PART_BYTES * threads))
-        return in_order((self._in_parts(share, values, part) for share in shares), threads)
+        room = self._threads_with_room(len(values))
+        if room or folder is None:
+            return in_order((share.meetings(values) for share in shares), min(threads, max(1, room)))
+        part = max(LEAST_PART, self.memory_bytes // (PART_BYTES * threads))
+        return in_order((_in_parts(share, values, part, folder) for share in shares), threads)
 
-    def _in_parts(self, share: Search, values: NDArray[np.uint64], part: int) -> Generator[Meetings]:
-        """Yield what `Search.meetings` does, of values in a file, in parts that cut no bucket."""
-        step = max(1, len(values) // distinct.SAMPLE)
-        sample = share.ordered(values[::step]) & ~(share.bucket_size - np.uint64(1))
-        name = f"drawer-{share.drawer.number}.run"
-        runs = SpilledRuns([Column(self._folder / name, np.uint64)], quantiles(sample, -(-len(values) // part)))
-        for start in range(0, len(values), part):
-            runs.add(share.ordered(values[start : start + part]))
-            yield Meetings.joined([])
-        for (ordered,) in runs.parts():
-            ordered.sort()
-            yield from share.located(ordered, values)
+
+def _in_parts(share: Search, values: NDArray[np.uint64], part: int, folder: Path) -> Generator[Meetings]:
+    """Yield what `Search.meetings` does, of values in a file, in parts that cut no bucket."""
+    step = max(1, len(values) // distinct.SAMPLE)
+    sample = share.ordered(values[::step]) & ~(share.bucket_size - np.uint64(1))
+    column = Column(folder / f"drawer-{share.drawer.number}.run", np.uint64)
+    runs = SpilledRuns([column], quantiles(sample, -(-len(values) // part)))
+    for start in range(0, len(values), part):
+        runs.add(share.ordered(values[start : start + part]))
+        yield Meetings.joined([])  # so that `close` need not wait for all parts
+    for (ordered,) in runs.parts():
+        ordered.sort()
+        yield from share.located(ordered, values)
+
+
+def in_order(sources: Iterable[Iterator[Item]], threads: int) -> Generator[Item]:
+    """Yield the items of all sources, in order, while up to `threads` of them work, each LOOKAHEAD items at once.
+
+    No thread outlives this generator. One at a time works in the reader's own thread.
+    """
+    if threads == 1:
+        for source in sources:
+            yield from source
+        return
+    with ThreadPoolExecutor(threads) as pool:
+
+        def ahead(source: Iterator[Item]) -> tuple[Iterator[Item], Future[Sequence[Item]]]:
+            return source, pool.submit(lambda: list(islice(source, LOOKAHEAD)))
+
+        remaining = iter(sources)
+        working = deque(map(ahead, islice(remaining, threads)))
+        while working:
+            source, made = working.popleft()
+            while items := made.result():
+                _, made = ahead(source)
+                yield from items
+            working.extend(map(ahead, islice(remaining, 1)))

@@ -23,10 +23,9 @@ from hsimhash.store.hbase.address import Address, Endpoint
 from hsimhash.store.hbase.batches import ScanBatch
 from hsimhash.store.hbase.checkup import check_ttl, hbase_checks, load_checks
 from hsimhash.store.hbase.choice import Choice
-from hsimhash.store.hbase.connect import first_gateway, open_gateway
-from hsimhash.store.hbase.connection import Call, Connection
+from hsimhash.store.hbase.connection import THRIFT2, Call, Connection
 from hsimhash.store.hbase.gateway import Change, Region
-from hsimhash.store.hbase.idl import THRIFT2
+from hsimhash.store.hbase.operations import open_gateway
 from hsimhash.store.hbase.pool import Pool
 from hsimhash.store.hbase.protocol import Times
 from hsimhash.store.hbase.store import HBaseStore, record_ttl
@@ -216,10 +215,9 @@ def test_a_gateway_that_fails_rests_for_longer_and_longer() -> None:
 def test_thrift2_behind_an_address_of_thrift1_is_told_in_the_same_words_by_all(gateway: StandIn) -> None:
     url = url_of(gateway).replace("hbase://", "hbase+thrift1://")
     told = f"127.0.0.1:{gateway.port}: it speaks Thrift2; write hbase:// instead of hbase+thrift1://"
-    for ask in (open_gateway, first_gateway):
-        with pytest.raises(StoreUnavailableError) as refused:
-            ask(Address.parse(url))
-        assert str(refused.value).endswith(told)
+    with pytest.raises(StoreUnavailableError) as refused:
+        open_gateway(Address.parse(url))
+    assert str(refused.value).endswith(told)
     assert [found.message for found in hbase_checks(url, writes=False) if found.status == "fail"] == [told]
 
 

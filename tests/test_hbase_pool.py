@@ -16,9 +16,7 @@ import pytest
 
 from hsimhash.errors import StoreUnavailableError
 from hsimhash.store.hbase.address import Address
-from hsimhash.store.hbase.connect import ask_on
-from hsimhash.store.hbase.connection import Call, Connection
-from hsimhash.store.hbase.idl import THRIFT2
+from hsimhash.store.hbase.connection import THRIFT2, Call, Connection
 from hsimhash.store.hbase.lanes import UNKNOWN, Caller, one_call
 from hsimhash.store.hbase.pool import Pool
 from tests.support.gateway_stand_in import stand_in
@@ -116,5 +114,5 @@ def test_the_addresses_of_a_host_share_the_time_to_connect(monkeypatch: pytest.M
         monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
         address = Address.parse("hbase://both:9090/pages")
         connection = Connection(address.gateways[0], address, None, timeout_s=LIMIT_S)
-        assert ask_on(connection, address) == THRIFT2.TThriftServerType.TWO
+        assert connection.server_type() == THRIFT2.TThriftServerType.TWO
         connection.close()

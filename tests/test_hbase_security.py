@@ -16,9 +16,9 @@ from thriftpy2.transport import TTransportException
 from hsimhash.errors import HsimhashError, StoreUnavailableError
 from hsimhash.store.hbase import connection
 from hsimhash.store.hbase.address import Address, Endpoint
-from hsimhash.store.hbase.connect import first_gateway, open_gateway
 from hsimhash.store.hbase.connection import tls_context
 from hsimhash.store.hbase.diagnosis import _PROBES
+from hsimhash.store.hbase.operations import open_gateway
 from hsimhash.store.hbase.sasl import LAYERS, KerberosError, Negotiation, SaslSocket, Status
 from tests.support.command_line import run
 
@@ -268,7 +268,7 @@ def test_a_gateway_that_wants_kerberos_is_told_from_others() -> None:
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
         with pytest.raises(StoreUnavailableError) as refused:
-            first_gateway(Address.parse(f"hbase://127.0.0.1:{port}/t"))
+            open_gateway(Address.parse(f"hbase://127.0.0.1:{port}/t"))
         thread.join()
     assert f"write hbase://127.0.0.1:{port}/default:t?auth=kerberos" in str(refused.value)
 

@@ -7,10 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
+from thriftpy2.utils import serialize
 
+from hsimhash.store.hbase.connection import THRIFT2
 from hsimhash.store.hbase.gateway import DRAWER_FAMILY, Put
-from hsimhash.store.hbase.idl import THRIFT2
-from hsimhash.store.hbase.wire import put_arguments, put_bytes, row_puts, scan_arguments, sorted_rows, struct_bytes
+from hsimhash.store.hbase.thrift2 import put_arguments, put_bytes, row_puts, scan_arguments, sorted_rows
 
 puts = st.builds(
     Put,
@@ -33,7 +34,7 @@ def written(table: bytes, wanted: list[Put]) -> bytes:
         )
         for put in wanted
     ]
-    return struct_bytes(THRIFT2.THBaseService.putMultiple_args(table=table, tputs=tputs))
+    return serialize(THRIFT2.THBaseService.putMultiple_args(table=table, tputs=tputs))
 
 
 @given(st.binary(max_size=30), st.lists(puts, max_size=5))
@@ -46,8 +47,8 @@ def test_scans_are_written_as_thrift_does(table: bytes, start: bytes, stop: byte
     rest = {"columns": [THRIFT2.TColumn(family=DRAWER_FAMILY)], "caching": limit, "limit": limit}
     scan = THRIFT2.TScan(startRow=start, stopRow=stop, **rest)
     arguments = THRIFT2.TRowScan.getScannerResults_args(table=table, tscan=scan, numRows=limit)
-    rest_bytes = struct_bytes(THRIFT2.TScan(**rest))
-    assert scan_arguments(table, start, stop, rest_bytes, limit) == struct_bytes(arguments)
+    rest_bytes = serialize(THRIFT2.TScan(**rest))
+    assert scan_arguments(table, start, stop, rest_bytes, limit) == serialize(arguments)
 
 
 @given(drawer_rows)

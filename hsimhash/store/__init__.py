@@ -106,7 +106,7 @@ def open_store(
     if scheme == "lmdb":
         return LmdbStore(url, folder_of(url), lock_timeout_s=lock_timeout_s)
     if scheme in HBASE_SCHEMES:
-        from hsimhash.store.hbase.opening import open_hbase_store
+        from hsimhash.store.hbase.operations import open_hbase_store
 
         return open_hbase_store(url, exclusive=exclusive, deadline_s=deadline_s)
     return MemoryStore.open(url)

@@ -33,11 +33,9 @@ from hsimhash.layout import Layout
 from hsimhash.rowkey import FINGERPRINT_BYTES, PREFIX_BYTES, documents_rowkey, register_rowkey, splits
 from hsimhash.store.base import Record
 from hsimhash.store.hbase.address import Address
-from hsimhash.store.hbase.admin import Admin
 from hsimhash.store.hbase.cells import Register, drawer_rowkeys
-from hsimhash.store.hbase.connect import open_gateway
 from hsimhash.store.hbase.gateway import DRAWER_FAMILY
-from hsimhash.store.hbase.operations import create_hbase_store
+from hsimhash.store.hbase.operations import create_hbase_store, open_gateway
 from hsimhash.store.hbase.table import TableSettings
 from tests.bench.conditions import (
     add_scratch_option,
@@ -122,8 +120,8 @@ def made(gateways: Gateways, table: str, layout: Layout) -> Iterator[None]:
     try:
         yield
     finally:
-        with Admin(Address.parse(url)) as admin:
-            admin.delete_table()
+        with open_gateway(Address.parse(url)) as gateway:
+            gateway.delete_table()
 
 
 def doc_ids(start: int, count: int) -> list[str]:

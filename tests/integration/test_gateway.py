@@ -18,11 +18,10 @@ import pytest
 from hsimhash.errors import CorruptionError, IndexNotFoundError, StoreClosedError, StoreUnavailableError
 from hsimhash.rowkey import ROWKEY_BYTES, bucket_range
 from hsimhash.store.hbase.address import Address
-from hsimhash.store.hbase.admin import Admin
 from hsimhash.store.hbase.batches import PAGE_ROWS
-from hsimhash.store.hbase.connect import open_gateway
 from hsimhash.store.hbase.connection import Connection
 from hsimhash.store.hbase.gateway import Cell, Change, Deletion, Gateway, Put
+from hsimhash.store.hbase.operations import make_table, open_gateway
 from hsimhash.store.hbase.table import TableSettings
 from hsimhash.store.hbase.thrift1 import Thrift1Gateway
 from hsimhash.store.hbase.thrift2 import SINGLE_SCANS, Thrift2Gateway
@@ -42,10 +41,10 @@ def table(hbase: Gateways) -> Iterator[str]:
     """The name of a table of four regions, which the tests of this module fill with rows of their own."""
     name = f"gateway-{uuid.uuid4().hex}"
     address = Address.parse(f"hbase://{hbase.host}:{hbase.thrift2_port}/{name}?{PATIENCE}")
-    with Admin(address) as admin:
-        admin.create_table(TableSettings(splits=SPLITS))
+    with open_gateway(address) as gateway:
+        make_table(gateway, TableSettings(splits=SPLITS))
         yield name
-        admin.delete_table()
+        gateway.delete_table()
 
 
 @pytest.fixture(params=["thrift2", "thrift1"])

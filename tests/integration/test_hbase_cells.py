@@ -7,9 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from hsimhash.store.hbase.address import Address
-from hsimhash.store.hbase.admin import Admin
-from hsimhash.store.hbase.connect import open_gateway
 from hsimhash.store.hbase.gateway import Gateway
+from hsimhash.store.hbase.operations import make_table, open_gateway
 from hsimhash.store.hbase.table import TableSettings
 from tests.support.hbase_server import Gateways
 from tests.test_hbase_model import *  # noqa: F403  (its tests, on another gateway)
@@ -25,9 +24,8 @@ def gateway(
     table = tmp_path_factory.mktemp(f"cells-{request.param}").name
     thrift2 = f"hbase://{hbase.host}:{hbase.thrift2_port}/{table}"
     thrift1 = f"hbase+thrift1://{hbase.host}:{hbase.thrift1_port}/{table}"
-    with Admin(Address.parse(thrift2)) as admin:
-        admin.create_table(TableSettings())
-        opened = open_gateway(Address.parse(thrift2 if request.param == "thrift2" else thrift1))
-        yield opened
-        opened.close()
-        admin.delete_table()
+    with open_gateway(Address.parse(thrift2)) as gateway:
+        make_table(gateway, TableSettings())
+        with open_gateway(Address.parse(thrift2 if request.param == "thrift2" else thrift1)) as opened:
+            yield opened
+        gateway.delete_table()

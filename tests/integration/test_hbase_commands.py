@@ -16,7 +16,7 @@ from hsimhash.index import HSimIndex
 from hsimhash.layout import Layout
 from hsimhash.rowkey import splits
 from hsimhash.store.hbase.address import Address
-from hsimhash.store.hbase.admin import Admin
+from hsimhash.store.hbase.operations import make_table, open_gateway
 from hsimhash.store.hbase.table import TableSettings
 from tests.support.command_line import run
 from tests.support.hbase_server import Gateways, HBaseServer, free_ports
@@ -35,9 +35,9 @@ def new_table(hbase: Gateways) -> Iterator[Callable[[], str]]:
 
     yield name
     for table in named:
-        with Admin(Address.parse(f"hbase://{hbase.host}:{hbase.thrift2_port}/{table}")) as admin:
-            if admin.exists():
-                admin.delete_table()
+        with open_gateway(Address.parse(f"hbase://{hbase.host}:{hbase.thrift2_port}/{table}")) as gateway:
+            if gateway.exists():
+                gateway.delete_table()
 
 
 @pytest.fixture
@@ -84,8 +84,8 @@ def test_a_table_is_planned_made_met_again_refused_to_others_and_dropped(store: 
 
 
 def test_a_table_without_a_record_becomes_an_index(store: str) -> None:
-    with Admin(Address.parse(store)) as admin:
-        admin.create_table(TableSettings(family_options=(("BLOCKSIZE", "65536"),)))
+    with open_gateway(Address.parse(store)) as gateway:
+        make_table(gateway, TableSettings(family_options=(("BLOCKSIZE", "65536"),)))
     assert "+ create record" in done("create-table", "--store", store, "--dry-run")
     assert run("doctor", "--store", store).exit_code == 5
     result = run("create-table", "--store", store)
@@ -109,8 +109,8 @@ def test_a_table_of_others_is_left_alone(hbase: Gateways, store: str) -> None:
     dropped = run("drop-table", "--yes", "--store", store)
     assert dropped.exit_code == 1
     assert "its column families are theirs" in dropped.stderr
-    with Admin(Address.parse(store)) as admin:
-        assert admin.exists()
+    with open_gateway(Address.parse(store)) as gateway:
+        assert gateway.exists()
 
 
 def test_a_table_of_others_that_has_the_same_families_is_left_alone(hbase: Gateways, store: str) -> None:
@@ -121,18 +121,18 @@ def test_a_table_of_others_that_has_the_same_families_is_left_alone(hbase: Gatew
     for url in (store, thrift1):
         dropped = run("drop-table", "--yes", "--store", url)
         assert dropped.exit_code == 1
-        assert f"no index's record; if it shall go, in hbase shell: disable 'default:{table}'" in dropped.stderr
+        assert f"no index's record; if it must go, in hbase shell: disable 'default:{table}'" in dropped.stderr
     connection.disable_table(table)
     connection.close()
     for url in (store, thrift1):
         assert run("drop-table", "--yes", "--store", url).exit_code == 4
-    with Admin(Address.parse(store)) as admin:
-        assert admin.exists()
+    with open_gateway(Address.parse(store)) as gateway:
+        assert gateway.exists()
 
 
 def test_an_index_that_is_disabled_or_lacks_its_record_can_be_dropped(hbase: Gateways, store: str) -> None:
-    with Admin(Address.parse(store)) as admin:
-        admin.create_table(TableSettings(ttl_s=3_600, compression="GZ"))
+    with open_gateway(Address.parse(store)) as gateway:
+        make_table(gateway, TableSettings(ttl_s=3_600, compression="GZ"))
     connection = happybase.Connection(hbase.host, hbase.thrift1_port, timeout=60_000)
     connection.disable_table(Address.parse(store).table)
     connection.close()

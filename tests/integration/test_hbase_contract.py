@@ -10,8 +10,7 @@ import pytest
 
 from hsimhash.store import Record, Store, open_store
 from hsimhash.store.hbase.address import Address
-from hsimhash.store.hbase.admin import Admin
-from hsimhash.store.hbase.operations import create_hbase_store
+from hsimhash.store.hbase.operations import create_hbase_store, make_table, open_gateway
 from hsimhash.store.hbase.protocol import Times
 from hsimhash.store.hbase.store import HBaseStore
 from hsimhash.store.hbase.table import TableSettings
@@ -43,9 +42,9 @@ def place(request: pytest.FixtureRequest, hbase: Gateways, tmp_path: Path) -> It
         return url("hbase", hbase.thrift2_port, table)
 
     def create(store_url: str, record: Record) -> Store:
-        with Admin(Address.parse(admin_url(made[-1]))) as admin:
-            if is_first and not admin.exists():
-                admin.create_table(TableSettings())
+        with open_gateway(Address.parse(admin_url(made[-1]))) as gateway:
+            if is_first and not gateway.exists():
+                make_table(gateway, TableSettings())
         return create_hbase_store(store_url, record, TableSettings())
 
     def settle(store: Store) -> None:
@@ -55,6 +54,6 @@ def place(request: pytest.FixtureRequest, hbase: Gateways, tmp_path: Path) -> It
 
     yield Place(new_url, create, open_store, settle)
     for table in made:
-        with Admin(Address.parse(admin_url(table))) as admin:
-            if admin.exists():
-                admin.delete_table()
+        with open_gateway(Address.parse(admin_url(table))) as gateway:
+            if gateway.exists():
+                gateway.delete_table()

@@ -11,8 +11,7 @@ import pytest
 from hsimhash.rowkey import ROWKEY_BYTES
 from hsimhash.store.hbase import thrift2
 from hsimhash.store.hbase.address import Address
-from hsimhash.store.hbase.admin import Admin
-from hsimhash.store.hbase.connect import open_gateway
+from hsimhash.store.hbase.operations import make_table, open_gateway
 from hsimhash.store.hbase.table import TableSettings
 from hsimhash.store.hbase.thrift2 import SINGLE_SCANS, Thrift2Gateway
 from tests.support.hbase_server import Gateways
@@ -25,13 +24,11 @@ def table(hbase: Gateways) -> Iterator[str]:
     """A table of two regions that holds `ROWS`."""
     name = f"filters-{uuid.uuid4().hex}"
     address = Address.parse(f"hbase://{hbase.host}:{hbase.thrift2_port}/{name}?timeout=60s&deadline=120s")
-    with Admin(address) as admin:
-        admin.create_table(TableSettings(splits=(b"\x80\x00\x00\x00",)))
-        gateway = open_gateway(address)
+    with open_gateway(address) as gateway:
+        make_table(gateway, TableSettings(splits=(b"\x80\x00\x00\x00",)))
         gateway.put_rows(np.frombuffer(b"".join(ROWS), np.uint8).reshape(-1, ROWKEY_BYTES))
-        gateway.close()
         yield name
-        admin.delete_table()
+        gateway.delete_table()
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ import pytest
 from hsimhash.index import HSimIndex
 from hsimhash.store import Document
 from hsimhash.store.hbase.address import Address
-from hsimhash.store.hbase.admin import Admin
 from hsimhash.store.hbase.gateway import DRAWER_FAMILY, Deletion
+from hsimhash.store.hbase.operations import open_gateway
 from hsimhash.store.hbase.store import HBaseStore
 from tests.stress import hbase_kills
 from tests.support.command_line import ids_in, lines_of, run
@@ -37,8 +37,8 @@ def new_store(hbase: Gateways) -> Iterator[Callable[[], str]]:
 
     yield make
     for url in made:
-        with Admin(Address.parse(url)) as admin:
-            admin.delete_table()
+        with open_gateway(Address.parse(url)) as gateway:
+            gateway.delete_table()
 
 
 @pytest.fixture
@@ -183,8 +183,8 @@ def test_all_that_reads_works_through_a_read_only_gateway_and_a_write_names_it(
             assert f"gateway 127.0.0.1:{gateway.port} is read-only" in result.stderr
     assert run("ingest", "more.tsv", "--format", "fingerprints", "--store", store).exit_code == 0
     assert ids_in(store) == ["a", "b", "c", "d"]
-    with Admin(Address.parse(store)) as admin:
-        admin.delete_table()
+    with open_gateway(Address.parse(store)) as gateway:
+        gateway.delete_table()
 
 
 @pytest.mark.stress

@@ -17,8 +17,7 @@ import pytest
 from hsimhash.errors import StoreUnavailableError
 from hsimhash.rowkey import ROWKEY_BYTES
 from hsimhash.store.hbase.address import Address
-from hsimhash.store.hbase.admin import Admin
-from hsimhash.store.hbase.connect import open_gateway
+from hsimhash.store.hbase.operations import make_table, open_gateway
 from hsimhash.store.hbase.table import TableSettings
 from tests.support.hbase_server import QUICK_JVM, Gateway, HBaseServer, free_ports, or_skip
 
@@ -135,8 +134,8 @@ def use(url: str, server: HBaseServer) -> None:
     row = b"\x01" * ROWKEY_BYTES
     rows = np.frombuffer(b"".join(number.to_bytes(ROWKEY_BYTES) for number in range(20_000)), np.uint8)
     address = Address.parse(url)
-    with Admin(Address.parse(f"hbase://localhost:{server.thrift2_port}/{address.table}?timeout=60s")) as admin:
-        admin.create_table(TableSettings())
+    with open_gateway(Address.parse(f"hbase://localhost:{server.thrift2_port}/{address.table}?timeout=60s")) as gateway:
+        make_table(gateway, TableSettings())
     gateway = open_gateway(address)
     gateway.put_rows(rows.reshape(-1, ROWKEY_BYTES))  # many frames to the gateway, and below many from it
     assert len(gateway.scan([(b"\x00" * ROWKEY_BYTES, row)])) == 20_000

@@ -9,8 +9,8 @@ import pytest
 from hsimhash.index import HSimIndex
 from hsimhash.layout import Layout
 from hsimhash.store.hbase.address import Address
-from hsimhash.store.hbase.admin import Admin
 from hsimhash.store.hbase.cells import register_key
+from hsimhash.store.hbase.operations import open_gateway
 from tests.support.hbase_server import Gateways
 from tests.support.tcp_proxy import proxied
 
@@ -66,5 +66,5 @@ def test_registers_that_land_late_undo_no_later_write_of_an_exclusive_writer(
         left = {match.doc_id for match in index.query(AFTER if later == "move" else BEFORE)}
         assert left == (set(IDS) if later == "move" else set())
         assert index.check().problems == 0
-    with Admin(Address.parse(thrift2)) as admin:
-        admin.delete_table()
+    with open_gateway(Address.parse(thrift2)) as gateway:
+        gateway.delete_table()

@@ -11,9 +11,8 @@ import pytest
 from thriftpy2.rpc import make_client
 
 from hsimhash.store.hbase.address import Address
-from hsimhash.store.hbase.admin import Admin
-from hsimhash.store.hbase.connect import open_gateway
-from hsimhash.store.hbase.idl import THRIFT2
+from hsimhash.store.hbase.connection import THRIFT2
+from hsimhash.store.hbase.operations import open_gateway
 from tests.support.command_line import run
 from tests.support.hbase_server import Gateways
 
@@ -24,9 +23,9 @@ def stores(hbase: Gateways) -> Iterator[tuple[str, str]]:
     name = f"states-{uuid.uuid4().hex[:8]}"
     second = f"hbase://{hbase.host}:{hbase.thrift2_port}/{name}"
     yield second, f"hbase+thrift1://{hbase.host}:{hbase.thrift1_port}/{name}"
-    with Admin(Address.parse(second)) as admin:
-        if admin.exists():
-            admin.delete_table()
+    with open_gateway(Address.parse(second)) as gateway:
+        if gateway.exists():
+            gateway.delete_table()
 
 
 def test_a_disabled_table_is_named_and_so_is_the_remedy(hbase: Gateways, stores: tuple[str, str]) -> None:

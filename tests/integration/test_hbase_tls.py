@@ -19,8 +19,7 @@ import pytest
 from hsimhash.errors import StoreUnavailableError
 from hsimhash.rowkey import ROWKEY_BYTES
 from hsimhash.store.hbase.address import Address
-from hsimhash.store.hbase.admin import Admin
-from hsimhash.store.hbase.connect import first_gateway, open_gateway
+from hsimhash.store.hbase.operations import make_table, open_gateway
 from hsimhash.store.hbase.table import TableSettings
 from tests.support.hbase_server import HBaseServer
 from tests.support.tcp_proxy import refusing_port
@@ -144,7 +143,7 @@ def place(port: int, certificates: Certificates, table: str, options: str = "") 
 
 def complaint(address: Address) -> str:
     with pytest.raises(StoreUnavailableError) as refused:
-        first_gateway(address)
+        open_gateway(address)
     return str(refused.value)
 
 
@@ -156,14 +155,13 @@ def test_who_shows_the_right_certificate_reads_and_writes(
     both.write_text(cert.read_text() + key.read_text())
     table = f"tls-{uuid.uuid4().hex}"
     row = b"\x01" * ROWKEY_BYTES
-    with Admin(Address.parse(f"hbase://127.0.0.1:{own_hbase.thrift2_port}/{table}")) as admin:
-        admin.create_table(TableSettings())
+    with open_gateway(Address.parse(f"hbase://127.0.0.1:{own_hbase.thrift2_port}/{table}")) as plain:
+        make_table(plain, TableSettings())
         for options in (f"&cert={cert}&key={key}", f"&cert={both}"):
-            gateway = open_gateway(place(port, certificates, table, options))
-            gateway.put_rows(np.frombuffer(row, np.uint8).reshape(1, ROWKEY_BYTES))
-            assert gateway.scan([(row, row + b"\x00")]).tobytes() == row
-            gateway.close()
-        admin.delete_table()
+            with open_gateway(place(port, certificates, table, options)) as gateway:
+                gateway.put_rows(np.frombuffer(row, np.uint8).reshape(1, ROWKEY_BYTES))
+                assert gateway.scan([(row, row + b"\x00")]).tobytes() == row
+        plain.delete_table()
 
 
 def test_who_shows_no_certificate_is_told_the_option(port: int, certificates: Certificates) -> None:

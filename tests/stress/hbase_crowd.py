@@ -22,7 +22,7 @@ import numpy as np
 from hsimhash import HSimIndex, Match
 from hsimhash.errors import StoreUnavailableError
 from hsimhash.store.hbase.address import Address
-from hsimhash.store.hbase.admin import Admin
+from hsimhash.store.hbase.operations import open_gateway
 from hsimhash.store.hbase.protocol import Times
 from tests.stress.hbase_verdict import Outcome, Query, Write, ask_for_all, judge, lost_documents, noted
 from tests.support.fingerprint_sets import Numbers, flipped, random_fingerprints
@@ -83,8 +83,8 @@ def table(server: HBaseServer | HBaseCluster, layout: str = "10") -> Iterator[st
     url = f"hbase://{server.host}:{server.thrift2_port}/{name}?timeout=60s&deadline=120s"
     HSimIndex.create(url, layout=layout).close()
     yield name
-    with Admin(Address.parse(url)) as admin:
-        admin.delete_table()
+    with open_gateway(Address.parse(url)) as gateway:
+        gateway.delete_table()
 
 
 def url_of(port: int, name: str, **options: object) -> str:

@@ -28,9 +28,8 @@ from hsimhash.fingerprint.features import TOO_SHORT
 from hsimhash.rowkey import encode, splits
 from hsimhash.store.base import Store
 from hsimhash.store.hbase.address import Address
-from hsimhash.store.hbase.admin import Admin
 from hsimhash.store.hbase.gateway import DRAWER_FAMILY
-from hsimhash.store.hbase.opening import open_hbase_store
+from hsimhash.store.hbase.operations import open_gateway, open_hbase_store
 from hsimhash.store.hbase.store import HBaseStore
 from tests.bench.conditions import add_data_option, add_scratch_option, print_conditions, scratch_folder
 from tests.stress.exactness import (
@@ -73,8 +72,8 @@ def filled(server: Gateways, layout: str, fingerprints: Numbers, *options: objec
             list(pool.map(lambda start: _insert(store, fingerprints, start), range(0, len(fingerprints), BATCH)))
         print(f"{len(fingerprints):,} fingerprints in layout {layout}: {time.monotonic() - began:.0f} s", flush=True)
     yield name
-    with Admin(Address.parse(url)) as admin:
-        admin.delete_table()
+    with open_gateway(Address.parse(url)) as gateway:
+        gateway.delete_table()
 
 
 def _insert(store: Store, fingerprints: Numbers, start: int) -> None:

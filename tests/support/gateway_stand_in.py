@@ -18,7 +18,7 @@ from thriftpy2.transport import TBufferedTransport, TTransportException
 
 from hsimhash.layout import Layout
 from hsimhash.store import Record
-from hsimhash.store.hbase.idl import THRIFT2
+from hsimhash.store.hbase.connection import THRIFT2
 
 RECORD = Record(Layout.named("10"), {"name": "any"}).to_parts() | {b"ttl": b"0"}
 

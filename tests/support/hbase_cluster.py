@@ -19,7 +19,7 @@ from pathlib import Path
 
 from hsimhash.errors import HsimhashError
 from hsimhash.store.hbase.address import Address
-from hsimhash.store.hbase.admin import Admin
+from hsimhash.store.hbase.operations import open_gateway
 from tests.support.hbase_server import ENTRYPOINT, QUICK_JVM, HBaseServer, free_ports
 
 SESSION_MS = 6_000  # after so long ZooKeeper tells the master of a killed region server; HBase's own default is 90 s
@@ -186,8 +186,8 @@ class HBaseCluster:
     def _is_ready(self, _: str) -> bool:
         """Whether the master answers, through the gateway."""
         try:
-            with Admin(Address.parse(f"hbase://{self.host}:{self.thrift2_port}/none?timeout=20s")) as admin:
-                return bool(admin.namespaces())
+            with open_gateway(Address.parse(f"hbase://{self.host}:{self.thrift2_port}/none?timeout=20s")) as gateway:
+                return bool(gateway.namespaces())
         except HsimhashError:
             return False
 

@@ -35,6 +35,7 @@ from hsimhash.store.hbase.gateway import (
     Gateway,
     Put,
     Region,
+    Table,
     always,
 )
 
@@ -319,6 +320,18 @@ class ModelGateway(Gateway):
 
     def regions(self) -> list[Region]:
         return [Region(b"", b"", "model:16020")]
+
+    def exists(self) -> bool:
+        return True
+
+    def table(self) -> Table | None:
+        return None
+
+    def create_table(self, table: Table, splits: Sequence[bytes]) -> None:
+        raise NotImplementedError
+
+    def delete_table(self) -> None:
+        raise NotImplementedError
 
     def close(self) -> None:
         pass

@@ -91,12 +91,11 @@ def first_columns(limit: int) -> bytes:
 
 def row_ranges(ranges: Iterable[Range]) -> bytes:
     """Return the filter, as bytes, that hops over ascending, disjoint, half-open row ranges."""
-    body = b"".join([_field(1, _row_range(start, stop)) for start, stop in ranges])
-    return _field(1, _MULTI_ROW_RANGE) + _field(2, body)
-
-
-def _row_range(start: bytes, stop: bytes) -> bytes:
-    return b"%b%b\x10\x01%b%b\x20\x00" % (_head(1, len(start)), start, _head(3, len(stop)), stop)
+    rows = [
+        b"%b%b\x10\x01%b%b\x20\x00" % (_head(1, len(start)), start, _head(3, len(stop)), stop) for start, stop in ranges
+    ]
+    body = b"".join([_head(1, len(row)) + row for row in rows])
+    return b"%b%b%b%b" % (_head(1, len(_MULTI_ROW_RANGE)), _MULTI_ROW_RANGE, _head(2, len(body)), body)
 
 
 def merged(ranges: Sequence[Range]) -> list[Range]:
@@ -112,15 +111,11 @@ def merged(ranges: Sequence[Range]) -> list[Range]:
     return disjoint
 
 
-def _field(number: int, data: bytes) -> bytes:
-    return _head(number, len(data)) + data
-
-
 @lru_cache(1024)
 def _head(number: int, size: int) -> bytes:
+    """Return the tag of a field of bytes, and their number as a varint."""
     head = bytearray([number << 3 | 2])
     while size > 0x7F:
         head.append(size & 0x7F | 0x80)
         size >>= 7
-    head.append(size)
-    return bytes(head)
+    return bytes([*head, size])

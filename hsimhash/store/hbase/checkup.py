@@ -20,12 +20,10 @@ from hsimhash.rowkey import RECORD_ROWKEY, ROWKEY_BYTES
 from hsimhash.store.base import RECORD_PARTS
 from hsimhash.store.checkup import READS, Check, check_read, check_record, median_ms
 from hsimhash.store.hbase.address import Address, Endpoint
-from hsimhash.store.hbase.admin import Admin
-from hsimhash.store.hbase.connect import ONE, ask, ask_on, open_gateway
-from hsimhash.store.hbase.connection import Connection, tls_context
+from hsimhash.store.hbase.connection import Connection, server_type_at, tls_context
 from hsimhash.store.hbase.diagnosis import explain_failure, reason
 from hsimhash.store.hbase.gateway import RECORD_FAMILY, Deletion, Gateway, Put
-from hsimhash.store.hbase.opening import open_hbase_store
+from hsimhash.store.hbase.operations import check_enabled, open_gateway, open_hbase_store
 from hsimhash.store.hbase.store import HBaseStore, recorded_ttl_s
 from hsimhash.store.hbase.table import TableSettings, compared
 
@@ -59,17 +57,11 @@ def hbase_checks(url: str, *, writes: bool, processes: int | None = None) -> Ite
     if processes is not None:
         yield from load_checks(answering, processes)
     try:
-        with Admin(answering, timeout_s=address.options.timeout_s) as admin:
-            yield from _check_table(admin, answering)
-            ttl_s = _told_ttl_s(admin)
-        gateway = open_gateway(answering)
+        with open_gateway(answering) as gateway:
+            yield from _check_table(gateway, answering)
+            yield from _check_index(url, gateway, _told_ttl_s(gateway), writes=writes)
     except HsimhashError as error:
         yield Check.failed("table", error)
-        return
-    try:
-        yield from _check_index(url, gateway, ttl_s, writes=writes)
-    finally:
-        gateway.close()
 
 
 def quick_checks(url: str) -> Iterator[Check]:
@@ -93,27 +85,27 @@ def _check_gateway(endpoint: Endpoint, address: Address, spoken: dict[Endpoint, 
     try:
         found = sorted({str(info[4][0]) for info in socket.getaddrinfo(*endpoint, type=socket.SOCK_STREAM)})
         yield Check(name, "ok", f"resolves to {', '.join(found)}")
-        kind = ask(endpoint, address)
-        milliseconds = median_ms(lambda: ask(endpoint, address))
+        kind = server_type_at(endpoint, address)
+        milliseconds = median_ms(lambda: server_type_at(endpoint, address))
     except Exception as error:  # a service that is no gateway can answer anything
         yield Check.failed(name, StoreUnavailableError(explain_failure(endpoint, address, error)))
         return
     spoken[endpoint] = kind
     how = "HTTP" if address.is_http else f"transport={address.options.transport}, protocol={address.options.protocol}"
     said = f"connects and answers as Thrift{kind}, {how}: {milliseconds:.2f} ms for both (median of {READS})"
-    if kind == ONE:
+    if kind == 1:
         yield Check(name, "warn", f"{said}; Thrift2 is faster, and can make the table: 'hbase thrift2 start'")
     else:
         yield Check(name, "ok", said)
 
 
-def _check_table(admin: Admin, address: Address) -> Iterator[Check]:
+def _check_table(gateway: Gateway, address: Address) -> Iterator[Check]:
     name = f"table {address.full_table.decode()}"
-    if not admin.exists():
+    if not gateway.exists():
         raise IndexNotFoundError(f"there is no {name}; make it with 'hsimhash create-table'")
-    admin.check_enabled()
+    check_enabled(gateway, address)
     yield Check(name, "ok", "is there")
-    table = admin.table()
+    table = gateway.table()
     if table is None or not table.is_told:
         yield Check("settings", "warn", "Thrift1 does not tell how the table is set; in hbase shell: describe")
         return
@@ -125,10 +117,11 @@ def _check_table(admin: Admin, address: Address) -> Iterator[Check]:
         yield Check("settings", "ok", "are as create-table makes them")
 
 
-def _told_ttl_s(admin: Admin) -> int | None:
+def _told_ttl_s(gateway: Gateway) -> int | None:
     """Return the table's TTL, 0: never; None where who asks is not told."""
     try:
-        return admin.ttl_s() or 0
+        table = gateway.table()
+        return table.ttl_s if table else 0
     except StoreUnavailableError:
         raise
     except HsimhashError:
@@ -243,7 +236,7 @@ def _open_all(address: Address, count: int) -> Check:
             try:
                 connection = Connection(endpoint, address, context, timeout_s=timeout_s)
                 opened.enter_context(closing(connection))
-                ask_on(connection, address)
+                connection.server_type()
             except Exception as error:  # a service that is full can answer anything
                 why = (
                     f"gateway {endpoint} does not answer connection {number + 1} of {count}: {reason(error, timeout_s)}"

@@ -13,19 +13,25 @@ import socket
 import ssl
 import time
 from collections import deque
-from contextlib import suppress
+from contextlib import closing, suppress
+from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
+import thriftpy2
 from thriftpy2.protocol import TBinaryProtocol, TCompactProtocol
 from thriftpy2.protocol.exc import TProtocolException
 from thriftpy2.thrift import TClient, TDecodeException, TException, TMessageType
 from thriftpy2.transport import TBufferedTransport, TFramedTransport, TTransportException
 
-from hsimhash.errors import HsimhashError
+from hsimhash.errors import HsimhashError, StoreUnavailableError
 from hsimhash.store.hbase.address import Address, Endpoint
 from hsimhash.store.hbase.sasl import Kerberos, KerberosError, Negotiation, SaslSocket, Wire
 
+# The calls of the second Thrift interface that are made; both gateways answer its `getThriftServerType`.
+THRIFT2: ModuleType = thriftpy2.load(
+    str(Path(__file__).with_name("hbase2.thrift")), module_name="hsimhash_hbase2_thrift"
+)
 IDLE_S = 50.0  # the gateway cuts at 60 (hbase.thrift.server.socket.read.timeout)
 
 _PROTOCOLS = {"binary": TBinaryProtocol, "compact": TCompactProtocol}
@@ -291,6 +297,13 @@ class Connection:
         self.send(Call(service, method, arguments), self.timeout_s)
         return self.receive()
 
+    def server_type(self) -> int:
+        """Return which interface the gateway speaks, 1 or 2; an error where the address has another."""
+        found = int(self.call(THRIFT2.THBaseService, "getThriftServerType"))
+        if found == THRIFT2.TThriftServerType.TWO and self._address.scheme == "hbase+thrift1":
+            raise StoreUnavailableError("it speaks Thrift2; write hbase:// instead of hbase+thrift1://")
+        return found
+
     def send(self, call: Call, timeout_s: float) -> None:
         """Send a call, behind others perhaps; its reply must be received within the time-out."""
         due_s = time.monotonic() + timeout_s
@@ -350,6 +363,13 @@ class Connection:
         """Let go of the socket; in a forked child the parent's connection stays whole."""
         if self._wire is not None:
             self._wire.close()
+
+
+def server_type_at(endpoint: Endpoint, address: Address) -> int:
+    """Connect to a gateway, and return which interface it speaks: 1 or 2."""
+    connection = Connection(endpoint, address, tls_context(address), timeout_s=address.options.timeout_s)
+    with closing(connection):
+        return connection.server_type()
 
 
 def is_reply(error: BaseException) -> bool:

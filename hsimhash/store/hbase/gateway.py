@@ -1,4 +1,4 @@
-"""The seam between the HBase store and a Thrift gateway: one table's cells, read and written in batches.
+"""The seam between the HBase store and a Thrift gateway: one table, and its cells, read and written in batches.
 
 `thrift2.py` and `thrift1.py` implement it on a gateway's two protocols; the tests implement it on a model of HBase's
 cell semantics. What knows of the register, of documents and of their order of writing lives above it, in `store.py`.
@@ -6,10 +6,11 @@ cell semantics. What knows of the register, of documents and of their order of w
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 DRAWER_FAMILY = b"f"
 DOCUMENT_FAMILY = b"d"
 RECORD_FAMILY = b"i"
+FOREVER_S = (1 << 31) - 1  # HBase's TTL of families that have none
 
 
 class Cell(NamedTuple):
@@ -68,19 +70,55 @@ class Region(NamedTuple):
     server: str
 
 
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A column family: its attributes and its configuration by HBase's names."""
+
+    name: str
+    attributes: dict[str, str]
+    configuration: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """How a table is made; through Thrift1, which does not tell all, its families and their TTL alone."""
+
+    families: tuple[Family, ...]
+    attributes: dict[str, str]
+    is_told: bool = True
+
+    @property
+    def ttl_s(self) -> int:
+        """After how many seconds the table drops documents or drawer rows; 0: never."""
+        own = {DRAWER_FAMILY.decode(), DOCUMENT_FAMILY.decode()}
+        ttls = [family.attributes.get("TTL", "") for family in self.families if family.name in own]
+        return min((int(ttl) for ttl in ttls if ttl.isdecimal() and int(ttl) < FOREVER_S), default=0)
+
+    @property
+    def compression(self) -> str:
+        """The codec of the first family: an index has the same in all."""
+        return self.families[0].attributes["COMPRESSION"]
+
+
 def always() -> bool:
     """Say yes."""
     return True
 
 
-class Gateway(ABC):
+class Gateway(AbstractContextManager["Gateway"]):
     """One table behind one or more Thrift gateways. Thread-safe and fork-safe; `close` twice is harmless.
 
     Reads are retried within the deadline; so are `put`, `put_rows` and `delete`, which may be sent twice. Every call
     raises `StoreUnavailableError` when no gateway answers within the deadline, or a server refuses for now.
     The deadline counts from a call's beginning, then from each reply to it: long work goes on while there are answers.
     Where a write takes `is_timely`, it is asked right before anything is sent, and nothing is sent once it says no.
+    Calls that make or drop the table may take minutes, and are not repeated.
+
+    `makes_tables` says whether it can make one with its splits, its Bloom filter and its attributes, a plain one, or
+    none.
     """
+
+    makes_tables: Literal["whole", "plain", "no"] = "whole"
 
     def one_deadline(self) -> AbstractContextManager[None]:
         """Let a deadline count over all calls that this thread makes within, from the last reply to any of them."""
@@ -143,5 +181,32 @@ class Gateway(ABC):
         """Return the table's regions in order of start, each once, however many replicas it has."""
 
     @abstractmethod
+    def exists(self) -> bool:
+        """Whether the table is there."""
+
+    def is_disabled(self) -> bool:
+        """Whether the table is disabled; False on Thrift1, whose calls on it say so by themselves."""
+        return False
+
+    def namespaces(self) -> list[str]:
+        """Return the cluster's namespaces; none through Thrift1, which does not tell."""
+        return []
+
+    @abstractmethod
+    def table(self) -> Table | None:
+        """Return how the table is made, None where there is none."""
+
+    @abstractmethod
+    def create_table(self, table: Table, splits: Sequence[bytes]) -> None:
+        """Make the table as far as the gateway can; `IndexExistsError` where there is one."""
+
+    @abstractmethod
+    def delete_table(self) -> None:
+        """Disable and drop the table; `IndexNotFoundError` where there is none."""
+
+    @abstractmethod
     def close(self) -> None:
         """Close all connections."""
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()

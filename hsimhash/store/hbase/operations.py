@@ -1,26 +1,39 @@
-"""What operators do with an index on HBase: plan and make it, describe it, drop it."""
+"""From a URL to an index on HBase: open it, plan and make it, describe it, drop it.
+
+To open takes one connection and two calls. What else the cluster can tell, whether the table is enabled and how it is
+made, is asked only to explain why the record cannot be read, or for an index of release 0.1.0, whose record has no TTL.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 
-from hsimhash.errors import HsimhashError, IndexExistsError, IndexNotFoundError
+from hsimhash.errors import (
+    HsimhashError,
+    IndexExistsError,
+    IndexNotFoundError,
+    StoreTimeoutError,
+    StoreUnavailableError,
+)
 from hsimhash.rowkey import splits
-from hsimhash.store.base import Record
+from hsimhash.store.base import DEADLINE_S, Record
 from hsimhash.store.hbase.address import Address
-from hsimhash.store.hbase.admin import Admin
-from hsimhash.store.hbase.connect import open_gateway
-from hsimhash.store.hbase.gateway import Gateway, Region
-from hsimhash.store.hbase.opening import usable_ttl_s
+from hsimhash.store.hbase.connection import Connection
+from hsimhash.store.hbase.diagnosis import explain_failure
+from hsimhash.store.hbase.failures import disabled
+from hsimhash.store.hbase.gateway import Gateway, Region, Table
+from hsimhash.store.hbase.lanes import Caller
+from hsimhash.store.hbase.pool import Pool
 from hsimhash.store.hbase.protocol import Times
 from hsimhash.store.hbase.store import HBaseStore, has_record, record_ttl
 from hsimhash.store.hbase.table import (
     AUTO_REGIONS,
+    TABLE_ATTRIBUTES,
     Step,
-    Table,
     TableSettings,
     compared,
     drop_lines,
@@ -28,6 +41,8 @@ from hsimhash.store.hbase.table import (
     new_table,
     snapshot_line,
 )
+from hsimhash.store.hbase.thrift1 import Thrift1Gateway
+from hsimhash.store.hbase.thrift2 import Thrift2Gateway
 
 _UNFIT = "this gateway cannot make the table as it must be; see --print-shell and --allow-plain"
 _PLAIN = (
@@ -38,6 +53,106 @@ _UNTOLD = (
     "Thrift1 does not tell how the table is set, and alters none: --ttl, --compression and --family-option are for a "
     "new one"
 )
+
+_log = logging.getLogger("hsimhash.store")
+
+
+def open_gateway(address: Address, *, deadline_s: float = DEADLINE_S) -> Gateway:
+    """Return the table behind the first gateway that answers, through the interface that it speaks: one connection.
+
+    Args:
+        address: of the table; a deadline in it beats `deadline_s`.
+        deadline_s: how long a call is tried without an answer.
+
+    Raises:
+        StoreUnavailableError: none answers; the message says of each what was found there instead.
+    """
+    if address.scheme == "hbase+http" and address.options.auth:
+        _log.warning(
+            "%s: over http:// Kerberos proves who asks, and all that is asked and answered is sent in the clear; "
+            "write hbase+https:// where the gateway has TLS",
+            address,
+        )
+    spoken: list[int] = []
+
+    def check(connection: Connection) -> None:
+        found = connection.server_type()
+        if found != (spoken or [found])[0]:
+            raise StoreUnavailableError(f"it speaks Thrift{found} where the first one spoke Thrift{spoken[0]}")
+        spoken[:] = [found]
+
+    pool = Pool(address, check)
+    errors = pool.reach()
+    if errors:
+        complaints = (explain_failure(endpoint, address, error) for endpoint, error in errors.items())
+        raise StoreUnavailableError(f"no HBase gateway for {address}: {'; '.join(complaints)}")
+    caller = Caller(pool, deadline_s=deadline_s)
+    return Thrift1Gateway(caller) if spoken[0] == 1 else Thrift2Gateway(caller)
+
+
+def open_hbase_store(url: str, *, exclusive: bool = False, deadline_s: float = DEADLINE_S) -> HBaseStore:
+    """Open the index in the table at `url`; `IndexNotFoundError` where there is no table, or no record in it.
+
+    Args:
+        url: of the index; a deadline in it beats `deadline_s`.
+        exclusive: see `HBaseStore`.
+        deadline_s: how long a call is tried without an answer.
+    """
+    address = Address.parse(url)
+    gateway, timeout_s = open_gateway(address, deadline_s=deadline_s), address.options.timeout_s
+    read = partial(HBaseStore.open, url, gateway, times=partial(_asked_times, gateway), exclusive=exclusive)
+    try:
+        with gateway.one_deadline():
+            try:
+                with gateway.ending(timeout_s):
+                    return read()
+            except StoreTimeoutError:
+                _explain(gateway, address)
+                return read()
+    except BaseException:
+        gateway.close()
+        raise
+
+
+def _explain(gateway: Gateway, address: Address) -> None:
+    """Say so where the table whose record is not read in time is disabled."""
+    try:
+        with gateway.ending(address.options.timeout_s):
+            is_disabled = gateway.is_disabled()
+    except HsimhashError as error:
+        _log.info("cannot tell whether the table is disabled: %s", error)
+        return
+    if is_disabled:
+        raise disabled(address.full_table.decode())
+
+
+def _asked_times(gateway: Gateway) -> Times:
+    """Return the times for a table whose record has no TTL, from how the table is made."""
+    try:
+        return Times(ttl_s=_usable_ttl_s(gateway) or None)
+    except HsimhashError as error:
+        _warn(error)
+        return Times()
+
+
+def _usable_ttl_s(gateway: Gateway) -> int | None:
+    """Return the table's TTL, 0: never; None where who may only read and write is not told how the table is made."""
+    try:
+        table = gateway.table()
+        return table.ttl_s if table else 0
+    except (IndexNotFoundError, StoreUnavailableError):
+        raise
+    except HsimhashError as error:
+        _warn(error)
+        return None
+
+
+def _warn(error: HsimhashError) -> None:
+    _log.warning(
+        "cannot tell the table's TTL (%s); if it has one, documents added again expire with the rest; "
+        "'hsimhash create-table' writes the TTL into the record",
+        error,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +179,9 @@ def plan(url: str, record: Record, wanted: TableSettings) -> Plan:
         IndexExistsError: the table is no index's, or has an index that was made otherwise.
     """
     address = Address.parse(url)
-    with Admin(address) as admin:
-        found = _table_plan(admin, address, wanted)
-    if not found.regions:
-        return found.with_record(record, is_new=True)
-    with closing(open_gateway(address)) as gateway:
-        return found.with_record(record, is_new=not _has_same(url, gateway, record))
+    with open_gateway(address) as gateway:
+        found = _table_plan(gateway, address, wanted)
+        return found.with_record(record, is_new=not (found.regions and _has_same(url, gateway, record)))
 
 
 def create(url: str, record: Record, wanted: TableSettings, *, is_plain_allowed: bool = False) -> Plan:
@@ -83,14 +195,10 @@ def create(url: str, record: Record, wanted: TableSettings, *, is_plain_allowed:
         HsimhashError: the table is missing, and the gateway cannot make it; the message says what to do.
     """
     address = Address.parse(url)
-    with Admin(address) as admin:
-        done = _table_plan(admin, address, wanted)
-        if not done.regions:
-            done = replace(done, notes=_make_table(admin, wanted, is_plain_allowed=is_plain_allowed))
-        ttl_s = usable_ttl_s(admin)
-    with closing(open_gateway(address)) as gateway:
+    with open_gateway(address) as gateway:
+        done = _with_table(gateway, address, wanted, is_plain_allowed=is_plain_allowed)
         try:
-            _write_record(url, gateway, record, ttl_s)
+            _write_record(url, gateway, record)
         except IndexExistsError:
             if not _has_same(url, gateway, record):
                 raise
@@ -102,56 +210,78 @@ def create_hbase_store(url: str, record: Record, wanted: TableSettings | None = 
     """Make an index as `create` does, by default with `AUTO_REGIONS`, and open it.
 
     Raises:
-        IndexExistsError: the table has a record.
+        IndexExistsError: the table is no index's, or has a record, be it the same.
         HsimhashError: the table is missing, and the gateway cannot make it; the message says what to do.
     """
     address = Address.parse(url)
-    with Admin(address) as admin:
-        if not admin.exists():
-            _make_table(admin, wanted or TableSettings(tuple(splits(record.layout, AUTO_REGIONS))))
-        admin.check_enabled()
-        ttl_s = usable_ttl_s(admin)
     gateway = open_gateway(address)
     try:
-        return _write_record(url, gateway, record, ttl_s)
+        _with_table(gateway, address, wanted or TableSettings(tuple(splits(record.layout, AUTO_REGIONS))))
+        return _write_record(url, gateway, record)
     except BaseException:
         gateway.close()
         raise
 
 
-def _table_plan(admin: Admin, address: Address, wanted: TableSettings) -> Plan:
-    table = admin.table()
+def _with_table(gateway: Gateway, address: Address, wanted: TableSettings, *, is_plain_allowed: bool = False) -> Plan:
+    """Make the table where there is none; return what was done, and what there is to say of it."""
+    found = _table_plan(gateway, address, wanted)
+    if found.regions:
+        return found
+    try:
+        make_table(gateway, wanted, is_plain_allowed=is_plain_allowed)
+    except IndexExistsError:
+        if not gateway.exists():
+            raise
+        return replace(found, notes=())  # another process has made it meanwhile; whose record comes first decides
+    return replace(found, notes=() if gateway.makes_tables == "whole" else (_PLAIN,))
+
+
+def _table_plan(gateway: Gateway, address: Address, wanted: TableSettings) -> Plan:
+    table = gateway.table()
     if table is None:
-        steps = new_table(address, wanted, admin.namespaces() or [address.namespace])
-        return Plan(tuple(steps), 0, () if admin.can_split else (_UNFIT,))
+        steps = new_table(address, wanted, gateway.namespaces() or [address.namespace])
+        return Plan(tuple(steps), 0, () if gateway.makes_tables == "whole" else (_UNFIT,))
     missing = {family.name for family in families(wanted)} - {family.name for family in table.families}
     if missing:
         raise IndexExistsError(
             f"table {address.full_table.decode()} is there, and not hsimhash's: it lacks the column families "
             f"{', '.join(sorted(missing))}; choose another name"
         )
-    admin.check_enabled()
+    check_enabled(gateway, address)
     is_special = replace(wanted, splits=()) != TableSettings()
     notes = (_UNTOLD,) if is_special and not table.is_told else ()
-    return Plan(tuple(compared(address, table, wanted)), admin.region_count(), notes)
+    return Plan(tuple(compared(address, table, wanted)), len(gateway.regions()), notes)
 
 
-def _make_table(admin: Admin, wanted: TableSettings, *, is_plain_allowed: bool = False) -> tuple[str, ...]:
-    """Make the table, and return what there is to say of it."""
-    is_plain = is_plain_allowed and admin.is_plain
-    try:
-        if is_plain:
-            admin.create_plain_table(wanted)
-        else:
-            admin.create_table(wanted)
-    except IndexExistsError:
-        if not admin.exists():
-            raise
-        return ()  # another process has made it meanwhile; whose record comes first decides
-    return (_PLAIN,) if is_plain else ()
+def make_table(gateway: Gateway, wanted: TableSettings, *, is_plain_allowed: bool = False) -> None:
+    """Make a gateway's table, a lesser one only where that is allowed and the gateway can make no other.
+
+    Raises:
+        IndexExistsError: there is one.
+        HsimhashError: the gateway cannot make it; the message says what to do.
+    """
+    is_plain = gateway.makes_tables == "plain"
+    if gateway.makes_tables != "whole" and not (is_plain and is_plain_allowed):
+        raise HsimhashError(
+            f"this gateway cannot make the table as it must be: that takes Thrift2, not framed, which garbles split "
+            f"keys; run what 'hsimhash create-table --print-shell' prints in hbase shell, then this command again"
+            f"{'; or take a lesser table with --allow-plain' if is_plain else ''}"
+        )
+    gateway.create_table(Table(families(wanted), TABLE_ATTRIBUTES), wanted.splits)
 
 
-def _write_record(url: str, gateway: Gateway, record: Record, ttl_s: int | None) -> HBaseStore:
+def check_enabled(gateway: Gateway, address: Address) -> None:
+    """Raise `StoreUnavailableError` where the table is disabled.
+
+    Calls on such a table time out through Thrift2; through Thrift1 they say why.
+    """
+    if gateway.is_disabled():
+        raise disabled(address.full_table.decode())
+
+
+def _write_record(url: str, gateway: Gateway, record: Record) -> HBaseStore:
+    ttl_s = _usable_ttl_s(gateway)
     if ttl_s is not None:
         record_ttl(gateway, ttl_s)
     return HBaseStore.create(url, gateway, record, times=Times(ttl_s=ttl_s or None))
@@ -177,10 +307,8 @@ class TableFacts:
 
 def describe(store: HBaseStore) -> TableFacts:
     """Return facts about the table of an index."""
-    address = Address.parse(store.url)
-    with Admin(address) as admin:
-        table = admin.table() or Table((), {}, is_told=False)
-    steps = compared(address, table, TableSettings())
+    table = store.gateway.table() or Table((), {}, is_told=False)
+    steps = compared(Address.parse(store.url), table, TableSettings())
     deviations = tuple(step.text for step in steps if step.sign != "=")
     return TableFacts(table, deviations, tuple(store.gateway.regions()))
 
@@ -193,17 +321,17 @@ def drop(url: str, is_sure: Callable[[str], bool]) -> bool:
         is_sure: says so, given the line for hbase shell that keeps a snapshot.
     """
     address = Address.parse(url)
-    with Admin(address) as admin:
-        _check_index(admin, address)
+    with open_gateway(address) as gateway:
+        _check_index(gateway, address)
         is_dropped = is_sure(snapshot_line(address, f"{address.table}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"))
         if is_dropped:
-            admin.delete_table()
+            gateway.delete_table()
     return is_dropped
 
 
-def _check_index(admin: Admin, address: Address) -> None:
+def _check_index(gateway: Gateway, address: Address) -> None:
     """Raise where a table is no index: neither set as no other is, nor with a part of a record, to read if enabled."""
-    name, table = address.full_table.decode(), admin.table()
+    name, table = address.full_table.decode(), gateway.table()
     if table is None:
         raise IndexNotFoundError(f"no index at {address}: there is no such table")
     found = {family.name for family in table.families}
@@ -213,10 +341,9 @@ def _check_index(admin: Admin, address: Address) -> None:
         )
     if table.is_told and all(step.sign == "=" for step in compared(address, table, TableSettings())):
         return
-    admin.check_enabled()
-    with closing(open_gateway(address)) as gateway:
-        if not has_record(gateway):
-            raise HsimhashError(
-                f"table {name} has the column families of an index, but no index's record; if it shall go, in hbase "
-                f"shell: {'; '.join(drop_lines(address))}"
-            )
+    check_enabled(gateway, address)
+    if not has_record(gateway):
+        raise HsimhashError(
+            f"table {name} has the column families of an index, but no index's record; if it must go, in hbase shell: "
+            f"{'; '.join(drop_lines(address))}"
+        )

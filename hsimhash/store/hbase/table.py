@@ -8,7 +8,7 @@ from typing import Literal
 
 from hsimhash.rowkey import PREFIX_BYTES
 from hsimhash.store.hbase.address import DEFAULT_NAMESPACE, Address
-from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, DRAWER_FAMILY, RECORD_FAMILY
+from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, DRAWER_FAMILY, FOREVER_S, RECORD_FAMILY, Family, Table
 
 COMPRESSIONS = ("NONE", "GZ", "SNAPPY", "LZ4", "ZSTD", "LZO", "BZIP2")
 ENCODING = "FAST_DIFF"
@@ -24,7 +24,6 @@ TABLE_ATTRIBUTES = {f"{_RESTRICTION}.type": "KeyPrefix", f"{_RESTRICTION}.prefix
 _BLOOM_PREFIX = "RowPrefixBloomFilter.prefix_length"
 _PREFIX_BLOOM = "ROWPREFIX_FIXED_LENGTH"
 _VERBS = {"+": "create", "~": "alter", "=": "ok"}
-FOREVER_S = (1 << 31) - 1  # HBase's TTL of families that have none
 
 # What of ColumnFamilyDescriptorBuilder's keys (HBase 2.6) changes how cells are kept, but not which: versions, deleted
 # cells and expiry are the index's own, and HBase takes a misspelt name without a word.
@@ -71,24 +70,6 @@ class TableSettings:
             raise ValueError(f"a TTL of {self.ttl_s} s is outside [1, 2**31)")
         if list(self.splits) != sorted(set(self.splits)) or b"" in self.splits:
             raise ValueError("splits must be ascending, distinct and not empty")
-
-
-@dataclass(frozen=True, slots=True)
-class Family:
-    """A column family: its attributes and its configuration by HBase's names."""
-
-    name: str
-    attributes: dict[str, str]
-    configuration: dict[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """A table as the cluster describes it; through Thrift1, which is not told all, its families and their TTL alone."""
-
-    families: tuple[Family, ...]
-    attributes: dict[str, str]
-    is_told: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
 from functools import partial
 from importlib import import_module
+from itertools import chain
 from types import ModuleType
 from typing import Any
 
@@ -19,8 +19,6 @@ import happybase  # noqa: F401  # makes the module Hbase_thrift
 import numpy as np
 from numpy.typing import NDArray
 
-from hsimhash.errors import CorruptionError
-from hsimhash.rowkey import ROWKEY_BYTES
 from hsimhash.store.hbase.batches import (
     CALL_CELLS,
     CALL_ROWS,
@@ -31,10 +29,10 @@ from hsimhash.store.hbase.batches import (
     put_batches,
     slices,
 )
-from hsimhash.store.hbase.connection import Call
-from hsimhash.store.hbase.gateway import DRAWER_FAMILY, Cell, Change, Deletion, Gateway, Put, Region, always
-from hsimhash.store.hbase.idl import THRIFT2
-from hsimhash.store.hbase.lanes import Caller, Steps, Task, one_call, while_timely
+from hsimhash.store.hbase.connection import THRIFT2, Call
+from hsimhash.store.hbase.gateway import DRAWER_FAMILY, Cell, Change, Deletion, Family, Put, Region, Table, always
+from hsimhash.store.hbase.lanes import Steps, Task, while_timely
+from hsimhash.store.hbase.thrift import DrawerScan, ThriftGateway
 
 HBASE: ModuleType = import_module("Hbase_thrift")
 
@@ -45,25 +43,15 @@ _REPLICA = re.compile(rb",\d+_[0-9A-F]{4}\.[0-9a-f]{32}\.\Z")  # how the name of
 _NO_ATTRIBUTES: dict[bytes, bytes] = {}
 
 
-class Thrift1Gateway(Gateway):
+class Thrift1Gateway(ThriftGateway):
     """`Gateway` on Thrift1."""
 
-    def __init__(self, caller: Caller) -> None:
-        self._caller = caller
-        self._table = caller.pool.address.full_table
-        self._width = caller.pool.address.options.connections
-
-    def one_deadline(self) -> AbstractContextManager[None]:
-        return self._caller.one_deadline()
-
-    def ending(self, timeout_s: float | None) -> AbstractContextManager[None]:
-        return self._caller.ending(timeout_s)
+    _service = HBASE.Hbase
+    makes_tables = "plain"
 
     def scan(self, ranges: Sequence[tuple[bytes, bytes]]) -> NDArray[np.uint8]:
         scans = [_OpenScan(self._table, start, stop) for start, stop in merged(ranges)]
-        self._caller.run([scan.steps for scan in scans], width=self._width, depth=_LANE_SCANS)
-        joined = b"".join([page for scan in scans for page in scan.pages])
-        return np.frombuffer(joined, np.uint8).reshape(-1, ROWKEY_BYTES)
+        return self._scan(scans, self._width, _LANE_SCANS)
 
     def rows(self, start: bytes, stop: bytes, family: bytes, *, limit: int, columns: int = 1) -> list[list[Cell]]:
         if start >= stop or limit < 1:
@@ -72,11 +60,11 @@ class Thrift1Gateway(Gateway):
         scan = HBASE.TScan(
             startRow=start, stopRow=stop, columns=[family], caching=page, filterString=first_columns(columns)
         )
-        results = self._caller.run([partial(self._pages, scan, limit, page)], width=1)[0]
-        return list(map(_cells, results))
+        found: list[list[Cell]] = self._run(partial(self._results, scan, limit, page, page, _rows_of))
+        return found
 
     def cells(self, row: bytes, family: bytes, *, after: bytes | None = None, limit: int) -> list[Cell]:
-        found: list[Cell] = self._caller.run([self._first_cells(row, family, after, limit)], width=1)[0]
+        found: list[Cell] = self._run(self._first_cells(row, family, after, limit))
         return found
 
     def cells_of(self, rows: Sequence[bytes], family: bytes, *, limit: int) -> list[list[Cell]]:
@@ -90,34 +78,21 @@ class Thrift1Gateway(Gateway):
             columns=[family],
             caching=1,
             filterString=None if after is None else columns_after(after),
-            batchSize=page,
+            batchSize=page,  # a wide row comes in parts, each as a result of its own
         )
-        return partial(self._row_parts, scan, limit, page)
+        return partial(self._results, scan, limit, page, 1, _cells_of)
 
-    def _row_parts(self, scan: Any, limit: int, page: int) -> Steps:
-        # A scan in batches gives a wide row in parts, each as a result of its own.
-        scanner = yield self._call("scannerOpenWithScan", self._table, scan, _NO_ATTRIBUTES)
-        found: list[Cell] = []
-        is_last = False
-        while not is_last:
-            parts = yield self._call("scannerGetList", scanner, 1)
-            cells = _cells(parts[0]) if parts else []
-            found += cells
-            is_last = len(cells) < page or len(found) >= limit
-        yield self._call("scannerClose", scanner)
-        return found[:limit]
-
-    def _pages(self, scan: Any, limit: int, page: int) -> Steps:
+    def _results(self, scan: Any, limit: int, page: int, count: int, read: Callable[[list[Any]], list[Any]]) -> Steps:
+        """Ask for `count` results again and again, which have `page` things unless they are the last."""
         scanner = yield self._call("scannerOpenWithScan", self._table, scan, _NO_ATTRIBUTES)
         found: list[Any] = []
         is_last = False
         while not is_last:
-            wanted = min(page, limit - len(found))
-            rows = yield self._call("scannerGetList", scanner, wanted)
-            found += rows
-            is_last = len(rows) < wanted or len(found) >= limit
+            things = read((yield self._call("scannerGetList", scanner, count)))
+            found += things
+            is_last = len(things) < page or len(found) >= limit
         yield self._call("scannerClose", scanner)
-        return found
+        return found[:limit]
 
     def get(self, keys: Sequence[tuple[bytes, bytes]], family: bytes) -> list[Cell | None]:
         batches = [keys[part] for part in slices(len(keys), _GET_ROWS)]
@@ -151,10 +126,6 @@ class Thrift1Gateway(Gateway):
         else:
             yield self._call("mutateRowsTs", self._table, rows, timestamp, _NO_ATTRIBUTES)
 
-    def change(self, changes: Sequence[Change], *, is_timely: Callable[[], bool] = always) -> list[bool | None]:
-        tasks = [while_timely(self._change(change), is_timely) for change in changes]
-        return self._caller.run(tasks, width=self._width, once=True)
-
     def _change(self, change: Change) -> Task:
         row, family, qualifier, expected, value = change
         mutation = _mutation(Put(row, family, qualifier, value))
@@ -175,29 +146,44 @@ class Thrift1Gateway(Gateway):
         self._caller.run(tasks, width=_WRITERS)
 
     def regions(self) -> list[Region]:
-        return regions_of_infos(self._caller.run([self._task("getTableRegions", self._table)], width=1)[0])
+        return regions_of_infos(self._one("getTableRegions", self._table))
 
-    def close(self) -> None:
-        self._caller.pool.close()
+    def exists(self) -> bool:
+        return self._table.removeprefix(b"default:") in self._one("getTableNames")
 
-    def _call(self, method: str, *arguments: object) -> Call:
-        return Call(HBASE.Hbase, method, arguments)
+    def table(self) -> Table | None:
+        if not self.exists():
+            return None
+        columns = self._one("getColumnDescriptors", self._table)
+        ttls = {name.rstrip(b":").decode(): {"TTL": str(column.timeToLive)} for name, column in columns.items()}
+        return Table(tuple(Family(name, ttl, {}) for name, ttl in sorted(ttls.items())), {}, is_told=False)
 
-    def _task(self, method: str, *arguments: object) -> Task:
-        return one_call(self._call(method, *arguments))
+    def create_table(self, table: Table, splits: Sequence[bytes]) -> None:  # noqa: ARG002  (it cannot split)
+        columns = [
+            HBASE.ColumnDescriptor(
+                name=f"{family.name}:".encode(),
+                maxVersions=1,
+                compression=table.compression,
+                bloomFilterType="ROW",
+                blockCacheEnabled=True,
+                timeToLive=int(family.attributes.get("TTL", -1)),
+            )
+            for family in table.families
+        ]
+        self._create(table.compression, self._table, columns)
+
+    def delete_table(self) -> None:
+        self._delete(self._table)
 
 
-class _OpenScan:
-    """The rows within a half-open range, page by page; begun again, it goes on where it was."""
+class _OpenScan(DrawerScan):
+    """The rows within a half-open range."""
 
     def __init__(self, table: bytes, start: bytes, stop: bytes) -> None:
-        self._table = table
-        self._row = start
+        super().__init__(table, start)
         self._stop = stop
-        self.pages: list[bytes] = []
 
     def steps(self) -> Steps:
-        """Scan; the pages are in `pages`."""
         scan = HBASE.TScan(startRow=self._row, stopRow=self._stop, columns=[DRAWER_FAMILY], caching=PAGE_ROWS)
         scanner = yield Call(HBASE.Hbase, "scannerOpenWithScan", (self._table, scan, _NO_ATTRIBUTES))
         count = PAGE_ROWS
@@ -206,17 +192,6 @@ class _OpenScan:
             count = len(rows)
             self._keep(rows)
         yield Call(HBASE.Hbase, "scannerClose", (scanner,))
-
-    def _keep(self, rows: Sequence[Any]) -> None:
-        page = b"".join([row.row for row in rows])
-        if len(page) != len(rows) * ROWKEY_BYTES:
-            raise CorruptionError(
-                f"table {self._table.decode()} has rows in family {DRAWER_FAMILY.decode()} that are not "
-                f"{ROWKEY_BYTES} bytes long; 'hsimhash check --repair' deletes them"
-            )
-        if rows:
-            self.pages.append(page)
-            self._row = rows[-1].row + b"\x00"
 
 
 def regions_of_infos(infos: Iterable[Any]) -> list[Region]:
@@ -241,3 +216,11 @@ def _cells(result: Any) -> list[Cell]:
         Cell(result.row, column.partition(b":")[2], cell.value, cell.timestamp)
         for column, cell in sorted(result.columns.items())  # the gateway's own order takes bytes as signed
     ]
+
+
+def _rows_of(results: list[Any]) -> list[list[Cell]]:
+    return list(map(_cells, results))
+
+
+def _cells_of(results: list[Any]) -> list[Cell]:
+    return list(chain.from_iterable(map(_cells, results)))

@@ -1,11 +1,30 @@
 """Every error that hsimhash raises of its own; a wrong argument is a `ValueError` or `TypeError` instead.
 
+    HsimhashError
+    ├── IndexExistsError
+    ├── IndexNotFoundError
+    ├── LayoutMismatchError
+    ├── ProfileMismatchError
+    ├── FormatVersionError
+    ├── CorruptionError
+    ├── SettingsError
+    ├── StoreBusyError              is_retryable
+    ├── StoreClosedError
+    ├── StoreUnavailableError       is_retryable
+    │   └── StoreTimeoutError
+    └── TextTooShortError
+    StopAskedError
+
 A message names the thing, the value and the remedy.
 """
 
+from typing import ClassVar
+
 
 class HsimhashError(Exception):
-    """Base of all errors below."""
+    """Base of our errors. Where one `is_retryable`, the same call may succeed later."""
+
+    is_retryable: ClassVar[bool] = False
 
 
 class IndexExistsError(HsimhashError):
@@ -13,7 +32,7 @@ class IndexExistsError(HsimhashError):
 
 
 class IndexNotFoundError(HsimhashError):
-    """No index is there."""
+    """There is no index."""
 
 
 class LayoutMismatchError(HsimhashError):
@@ -32,20 +51,28 @@ class CorruptionError(HsimhashError):
     """Stored bytes are not what they must be."""
 
 
+class SettingsError(HsimhashError):
+    """The settings file or a variable has an unknown key or a bad value."""
+
+
+class StoreBusyError(HsimhashError):
+    """Another process writes."""
+
+    is_retryable = True
+
+
 class StoreClosedError(HsimhashError):
     """The store was closed before this call."""
 
 
-class StoreBusyError(HsimhashError):
-    """Another process writes; worth a retry."""
-
-
 class StoreUnavailableError(HsimhashError):
-    """The store cannot be reached or cannot take the write now; worth a retry once the cause is gone."""
+    """The store cannot be reached or cannot take the write now; retry once the cause is gone."""
+
+    is_retryable = True
 
 
 class StoreTimeoutError(StoreUnavailableError):
-    """The time that the caller allowed ended before the answer was whole; the message says how far it came."""
+    """The time that the caller allowed ended before the answer was complete; the message says how far it came."""
 
 
 class TextTooShortError(HsimhashError):

@@ -16,7 +16,7 @@ from typing import Annotated, NamedTuple
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from hsimhash.errors import HsimhashError
+from hsimhash.errors import SettingsError
 from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.formats import formats_named
 from hsimhash.inputs.files import InputOptions
@@ -32,10 +32,6 @@ OTHER_VARIABLES = (CONFIG_VARIABLE, f"{PREFIX}DATA")  # known, and no settings
 FILE_NAME = "hsimhash.yaml"
 LOCK_TIMEOUT_MOST_S = 86_400
 _NULL = "tag:yaml.org,2002:null"
-
-
-class SettingsError(HsimhashError):
-    """The settings file or a variable has an unknown key or a bad value."""
 
 
 def _refused_by(check: Callable[[str], object]) -> AfterValidator:

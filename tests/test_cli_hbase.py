@@ -57,12 +57,12 @@ def test_splits_are_the_quantiles_of_the_sample(tmp_path: Path) -> None:
     [
         (("--regions", "0"), "neither auto nor a number from 1 to 65536"),
         (("--regions", "65537"), "regions must be 1 to 65536, not 65537"),
-        (("--ttl", "soon"), "'soon' is no time such as 90d"),
+        (("--ttl", "soon"), "'soon' is not a time such as 90d"),
         (("--ttl", "99999d"), "TTL of 8639913600 s is outside"),
         (("--compression", "ZIP"), "'ZIP' is not one of NONE, GZ"),
         (("--family-option", "IN_MEMROY=true"), "IN_MEMROY=true is not one of BLOCKCACHE"),
         (("--family-option", "TTL=1"), "TTL=1 is not one of"),
-        (("--family-option", "IN_MEMORY"), "no setting of a column family"),
+        (("--family-option", "IN_MEMORY"), "not a setting of a column family"),
     ],
 )
 def test_options_that_cannot_be_are_misuse(options: tuple[str, ...], told: str) -> None:

@@ -10,7 +10,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from hsimhash.settings import DEFAULT, KEYS, OTHER_VARIABLES, Settings, SettingsError, load, variable_of
+from hsimhash.errors import SettingsError
+from hsimhash.settings import DEFAULT, KEYS, OTHER_VARIABLES, Settings, load, variable_of
 
 SAMPLE = Path(__file__).parents[1] / "conf" / "hsimhash.yaml"
 

@@ -1,4 +1,4 @@
-"""The command line: one module per command; parse, call, print."""
+"""The command line: parse, call, print."""
 
 from hsimhash.cli.program import main
 

@@ -10,13 +10,12 @@ import click
 from hsimhash import dedup as steps
 from hsimhash.cli.console import plural, say
 from hsimhash.cli.exits import ExitCode
-from hsimhash.cli.options import reading_of, utf8, with_settings
+from hsimhash.cli.options import Settings, reading_of, utf8, with_settings
 from hsimhash.cli.streams import check_stdin
 from hsimhash.cli.written import refuse_existing, written
 from hsimhash.dedup import Applied
 from hsimhash.dedup.outputs import NAMES
 from hsimhash.inputs import Input, find_inputs
-from hsimhash.settings import Settings
 
 
 @click.command("apply", short_help="Write the documents that a dedup keeps.")

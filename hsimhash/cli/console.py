@@ -6,7 +6,7 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
@@ -46,28 +46,46 @@ def is_for_people(as_json: bool) -> bool:
     return not as_json and sys.stdout.isatty()
 
 
-def print_fields(fields: Sequence[tuple[str, str]]) -> None:
-    """Print names and values, one pair a line, the values below each other."""
-    width = max(len(name) for name, _ in fields)
-    for name, value in fields:
+def print_fields(fields: Mapping[str, object]) -> None:
+    """Print names and values for people, one pair a line, the values below each other."""
+    rows = list(_flat(fields))
+    width = max(len(name) for name, _ in rows)
+    for name, value in rows:
         print_line(f"{name:{width}}  {value}")
+
+
+def _flat(fields: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yield names and values; the parts of a value that is a dict each as one of their own."""
+    for name, value in fields.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{name} ")
+        else:
+            yield prefix + name.replace("_", " "), _shown(name, value)
+
+
+def _shown(name: str, value: object) -> str:
+    """Return a value as people read it; facts in bytes have names that say so."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return size(value) if name.endswith("_bytes") else f"{value:,}"
+    if isinstance(value, list):
+        return " ".join(map(str, value)) or "none"
+    return "none" if value is None else str(value)
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str | None = None) -> None:
     """Print a table; columns named with a trailing `>` are flushed right. Nothing is cut off."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
+    from rich import box, console, table  # here: only who prints a table waits for them
 
     width = None if sys.stdout.isatty() else PIPED_COLUMNS
-    console = Console(markup=False, emoji=False, highlight=False, width=width)
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    shown = table.Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for name in columns:
-        table.add_column(name.removesuffix(">"), justify="right" if name.endswith(">") else "left", overflow="fold")
+        shown.add_column(name.removesuffix(">"), justify="right" if name.endswith(">") else "left", overflow="fold")
     for row in rows:
-        table.add_row(*row)
+        shown.add_row(*row)
     with writing_stdout():
-        console.print(table)
+        console.Console(markup=False, emoji=False, highlight=False, width=width).print(shown)
 
 
 def iso_time(milliseconds: int) -> str:
@@ -84,17 +102,6 @@ def size(count: int) -> str:
     while value >= 1024 and unit + 1 < len(_UNITS):
         value, unit = value / 1024, unit + 1
     return f"{value:.1f} {_UNITS[unit]}" if unit else f"{count} bytes"
-
-
-def shown(name: str, value: object) -> str:
-    """Return the value of a fact as people read it; facts in bytes have names that say so."""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
-        return size(value) if name.endswith("_bytes") else f"{value:,}"
-    if isinstance(value, list):
-        return " ".join(map(str, value))
-    return "none" if value is None else str(value)
 
 
 def plural(count: int, noun: str) -> str:
@@ -118,12 +125,10 @@ def staged_progress(title: str) -> Iterator[Callable[[str, int, int, str], None]
     if not sys.stderr.isatty():
         yield _progress_lines()
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+    from rich import console, progress
 
-    words = TextColumn("{task.fields[words]}")
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), words, TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    columns = (*progress.Progress.get_default_columns(), progress.TextColumn("{task.fields[words]}"))
+    with progress.Progress(*columns, console=console.Console(stderr=True), transient=True) as bar:
         task = bar.add_task(title, total=None, words="")
         yield lambda title, done, total, words: bar.update(
             task, description=title, completed=done, total=total or None, words=words

@@ -13,14 +13,13 @@ import click
 from hsimhash import dedup as steps
 from hsimhash.cli.console import plural, print_json, say, staged_progress
 from hsimhash.cli.exits import ExitCode
-from hsimhash.cli.options import fingerprint_field_option, inputs_of, reading_of, utf8, with_settings
+from hsimhash.cli.options import Settings, fingerprint_field_option, inputs_of, reading_of, utf8, with_settings
 from hsimhash.dedup import MAX_DISTANCE, DedupOptions, DedupProgress, DedupSummary, Method
 from hsimhash.fingerprint import Profile
 from hsimhash.index import HSimIndex
 from hsimhash.inputs import InputOptions
 from hsimhash.pairs import MEMORY_BYTES
 from hsimhash.pairs.keep import Policy
-from hsimhash.settings import Settings
 from hsimhash.store.base import JOB_DEADLINE_S
 
 if TYPE_CHECKING:

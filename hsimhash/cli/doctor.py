@@ -8,9 +8,8 @@ import click
 
 from hsimhash.cli.console import print_json, print_line
 from hsimhash.cli.exits import ExitCode, exit_code_of
-from hsimhash.cli.options import is_on_hbase, json_option, refuse_memory, with_settings
-from hsimhash.settings import Settings
-from hsimhash.store import folder_of
+from hsimhash.cli.options import Settings, json_option, refuse_memory, with_settings
+from hsimhash.store import folder_of, is_hbase
 from hsimhash.store.checkup import Check, embedded_checks
 
 
@@ -59,7 +58,7 @@ def doctor_command(settings: Settings, writes: bool, is_quick: bool, processes: 
 
 
 def _checks(settings: Settings, *, writes: bool, is_quick: bool, processes: int | None) -> Iterator[Check]:
-    if is_on_hbase(settings):
+    if is_hbase(settings.store):
         from hsimhash.store.hbase.checkup import hbase_checks, quick_checks  # here: thriftpy2 is for HBase alone
 
         if is_quick:

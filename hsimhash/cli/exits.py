@@ -1,11 +1,23 @@
-"""Exit codes, which error ends in which, and what the user reads of it."""
+"""How the program ends: exit codes, which error ends in which, what the user reads of it, Ctrl-C and SIGTERM."""
 
 from __future__ import annotations
 
 import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import IntEnum
+from types import FrameType
+from typing import TYPE_CHECKING
 
 from hsimhash import errors
+
+if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
+
+AGAIN_S = 0.05  # after which a signal that was lost is sent again: by then other code runs
 
 
 class ExitCode(IntEnum):
@@ -23,24 +35,24 @@ class ExitCode(IntEnum):
     INTERRUPTED = 130
 
 
-_CODES: tuple[tuple[type[Exception], ExitCode], ...] = (
-    (errors.StoreUnavailableError, ExitCode.STORE_UNREACHABLE),
-    (errors.StoreBusyError, ExitCode.STORE_UNREACHABLE),
-    (errors.IndexNotFoundError, ExitCode.MISMATCH),
-    (errors.IndexExistsError, ExitCode.MISMATCH),
-    (errors.LayoutMismatchError, ExitCode.MISMATCH),
-    (errors.ProfileMismatchError, ExitCode.MISMATCH),
-    (errors.FormatVersionError, ExitCode.MISMATCH),
+_MISMATCHES = (
+    errors.IndexNotFoundError,
+    errors.IndexExistsError,
+    errors.LayoutMismatchError,
+    errors.ProfileMismatchError,
+    errors.FormatVersionError,
+)
+_CODES: tuple[tuple[type[Exception] | tuple[type[Exception], ...], ExitCode], ...] = (
+    (errors.SettingsError, ExitCode.SETTINGS_INVALID),
+    ((errors.StoreUnavailableError, errors.StoreBusyError), ExitCode.STORE_UNREACHABLE),
+    (_MISMATCHES, ExitCode.MISMATCH),
     (ValueError, ExitCode.MISUSED),  # the package's word for a wrong argument
 )
 
 
 def exit_code_of(error: Exception) -> ExitCode:
     """Return the exit code that an error ends in."""
-    from hsimhash.settings import SettingsError  # here: it would slow down every --help
-
-    codes = ((SettingsError, ExitCode.SETTINGS_INVALID), *_CODES)
-    return next((code for kind, code in codes if isinstance(error, kind)), ExitCode.FAILED)
+    return next((code for kinds, code in _CODES if isinstance(error, kinds)), ExitCode.FAILED)
 
 
 def message_of(error: Exception) -> str:
@@ -51,7 +63,7 @@ def message_of(error: Exception) -> str:
         text = str(error)
     else:
         text = f"unexpected {type(error).__name__}: {error}; this is a bug, 'hsimhash -v …' shows where"
-    if _is_current_folder_gone() and FileNotFoundError in (type(error), type(error.__cause__)):
+    if FileNotFoundError in (type(error), type(error.__cause__)) and _is_current_folder_gone():
         text += "; the current folder was deleted: change to one that is there"
     return " ".join(text.splitlines())
 
@@ -62,3 +74,46 @@ def _is_current_folder_gone() -> bool:
     except FileNotFoundError:
         return True
     return False
+
+
+@contextmanager
+def answering(answer: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+    """Let `answer` handle both signals; one that is ignored, as in a shell's background job, stays so."""
+    is_main = threading.current_thread() is threading.main_thread()  # no other thread may set handlers
+    before = {
+        number: signal.signal(number, answer)
+        for number in (signal.SIGINT, signal.SIGTERM)
+        if is_main and signal.getsignal(number) != signal.SIG_IGN
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Let both signals raise `KeyboardInterrupt`, a second time where the first one was lost.
+
+    It is lost where the signal meets a finaliser or a callback of the garbage collector, as there are in imports.
+    """
+    before, was_lost = sys.unraisablehook, False
+
+    def hook(lost: UnraisableHookArgs) -> None:
+        nonlocal was_lost
+        if not issubclass(lost.exc_type, KeyboardInterrupt):
+            before(lost)
+            return
+        was_lost = True
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        signal.setitimer(signal.ITIMER_REAL, AGAIN_S)
+
+    sys.unraisablehook = hook
+    try:
+        with answering(signal.default_int_handler):
+            yield
+    finally:
+        sys.unraisablehook = before
+        if was_lost:
+            signal.setitimer(signal.ITIMER_REAL, 0)

@@ -7,11 +7,10 @@ import time
 import click
 
 from hsimhash.cli.console import print_fields, print_json, print_table
-from hsimhash.cli.options import json_option, open_index, utf8, with_settings
+from hsimhash.cli.options import Settings, json_option, open_index, utf8, with_settings
 from hsimhash.errors import HsimhashError
 from hsimhash.fingerprint import format_fingerprint, parse_fingerprint
 from hsimhash.index import HSimIndex
-from hsimhash.settings import Settings
 from hsimhash.store.explain import Scan, explain
 
 
@@ -53,7 +52,7 @@ def explain_command(settings: Settings, fingerprint: str | None, doc_id: str | N
         print_json({**facts, "buckets": [_json(scan) for scan in scans]})
     else:
         _print(scans)
-        print_fields([(name.replace("_", " "), f"{value}") for name, value in facts.items()])
+        print_fields(facts)
 
 
 def _fingerprint_of(index: HSimIndex, doc_id: str) -> int:

@@ -9,9 +9,8 @@ from pathlib import Path
 import click
 
 from hsimhash.cli.console import plural, say, staged_progress
-from hsimhash.cli.options import open_index, with_settings
+from hsimhash.cli.options import Settings, open_index, with_settings
 from hsimhash.cli.written import refuse_existing, written
-from hsimhash.settings import Settings
 from hsimhash.store import Document, is_own_file
 
 PROGRESS_DOCUMENTS = 10_000  # between two steps of the progress bar

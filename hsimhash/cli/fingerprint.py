@@ -1,4 +1,4 @@
-"""`hsimhash fingerprint`: the fingerprints of texts, and what weighed how much."""
+"""`hsimhash fingerprint`: of texts, and what weighed how much; `hsimhash distance`: of two fingerprints."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import click
 
-from hsimhash.cli.console import is_for_people, print_json, print_line, print_table, say, send
+from hsimhash.cli.console import is_for_people, print_fields, print_json, print_line, print_table, say, send
 from hsimhash.cli.exits import ExitCode
 from hsimhash.cli.lines import Lines, Request, read_text, requested_fingerprints
-from hsimhash.cli.options import json_option, utf8, with_settings
-from hsimhash.fingerprint import Feature, Profile, format_fingerprint
-from hsimhash.settings import Settings
+from hsimhash.cli.options import Settings, json_option, utf8, with_settings
+from hsimhash.fingerprint import Feature, Profile, format_fingerprint, parse_fingerprint
+from hsimhash.fingerprint.bits import FINGERPRINT_BITS
 
 
 @click.command("fingerprint")
@@ -131,3 +131,24 @@ def _print_table(
 def _say_too_short(request: Request) -> None:
     name = " ".join(f"{key} {value}" for key, value in request.label.items())
     say(f"{name or 'the text'} has nothing to fingerprint; it is too short for the profile")
+
+
+@click.command("distance")
+@click.argument("first", metavar="A")
+@click.argument("second", metavar="B")
+@with_settings("fingerprint_format")
+@json_option
+def distance_command(settings: Settings, first: str, second: str, as_json: bool) -> None:
+    """Print how many bits differ between the fingerprints A and B (16 hex digits, 0x…, or decimal), and which.
+
+    Bits are counted from 0, the lowest, to 63. 16 digits without a letter may be hex or decimal: write 0x before them,
+    or say --fingerprint-format. A negative number, such as Java and PostgreSQL print, stands behind --.
+
+    \b
+    Example: hsimhash distance 0123456789abcdef 0x123456789abcdee
+             hsimhash distance --fingerprint-format signed -- -1 1291587514616409
+    """
+    a, b = (parse_fingerprint(text, format=settings.fingerprint_format) for text in (first, second))
+    bits = [bit for bit in range(FINGERPRINT_BITS) if (a ^ b) >> bit & 1]
+    shown = {"a": format_fingerprint(a), "b": format_fingerprint(b), "differing": format_fingerprint(a ^ b)}
+    (print_json if as_json else print_fields)({"distance": len(bits), **shown, "bits": bits})

@@ -18,24 +18,23 @@ import click
 
 from hsimhash import load
 from hsimhash.cli.console import plural, print_json, say, staged_progress
-from hsimhash.cli.exits import ExitCode
+from hsimhash.cli.exits import ExitCode, answering
 from hsimhash.cli.options import (
+    Settings,
     create_index,
     fingerprint_field_option,
     inputs_of,
-    is_on_hbase,
     open_index,
     reading_of,
     utf8,
     with_settings,
 )
-from hsimhash.cli.signals import answering
 from hsimhash.errors import IndexExistsError, IndexNotFoundError
 from hsimhash.index import HSimIndex
 from hsimhash.inputs import Input, InputOptions
 from hsimhash.layout import Layout
 from hsimhash.load import IngestOptions, IngestProgress, Summary, check_options, default_job
-from hsimhash.settings import Settings
+from hsimhash.store import is_hbase
 
 FIRST_REJECTS = 100  # that are looked at to tell what is wrong with all of them
 _STAGES = {"read": "reading", "merge": "merging"}
@@ -112,11 +111,11 @@ def ingest_command(
              hsimhash ingest pages.jsonl --store hbase://gw1:9091/pages --exclusive --rate 5000
     """
     reading = reading_of(settings, fingerprint_field, first_seen_field)
-    if exclusive and not is_on_hbase(settings):
+    if exclusive and not is_hbase(settings.store):
         raise click.UsageError(f"--exclusive is for an index on HBase, and {settings.store} is not; leave it out")
     found = inputs_of(inputs, reading)
     options = _options(settings, reading, tags, fresh=fresh, rate=rate)
-    if options.job or is_on_hbase(settings):
+    if options.job or is_hbase(settings.store):
         _check_job(options.job or default_job(settings.store, found))
     with _index(settings, found, options, exclusive=exclusive) as index:
         summary = _run(index, found, options, quiet=quiet)
@@ -153,8 +152,7 @@ def _index(settings: Settings, inputs: list[Input], options: IngestOptions, *, e
     except IndexNotFoundError:
         check_options(Layout.parse(settings.layout), inputs, options)
     with contextlib.suppress(IndexExistsError):  # another process was quicker
-        create_index(settings).close()
-        say(f"made {settings.store} with layout {settings.layout} and profile {settings.profile}")
+        create_index(settings)
     return open_index(settings, exclusive=exclusive, is_job=True)
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TypeVar, cast
 
 from hsimhash.cli.console import say
+from hsimhash.cli.options import Settings
 from hsimhash.cli.streams import check_stdin
 from hsimhash.errors import HsimhashError
 from hsimhash.files import naming
@@ -24,7 +25,6 @@ from hsimhash.inputs.lines import LineSource, chunks_of
 from hsimhash.inputs.records import Narrowing, doc_id_of, fingerprint_of, json_object, reason_of, text_of
 from hsimhash.inputs.sniff import is_written
 from hsimhash.rowkey import check_doc_id
-from hsimhash.settings import Settings
 
 BATCH_LINES = 1_000
 BLOCK_BYTES = 1 << 16

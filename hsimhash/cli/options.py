@@ -1,4 +1,4 @@
-"""What the commands share of options: the settings' flags, and opening the index that the settings name."""
+"""What the commands share of options: the settings' flags, the index that the settings name, samples, questions."""
 
 from __future__ import annotations
 
@@ -6,19 +6,26 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+import numpy as np
+from numpy.typing import NDArray
 
 from hsimhash.cli.console import say
 from hsimhash.cli.streams import check_stdin
+from hsimhash.fingerprint.formats import formats_named, read_fingerprint, spoken
+from hsimhash.index import HSimIndex
+from hsimhash.inputs import Input, InputOptions, find_inputs
+from hsimhash.inputs.sniff import decided_formats
+from hsimhash.store.base import DEADLINE_S, JOB_DEADLINE_S
 
 if TYPE_CHECKING:
-    from hsimhash.index import HSimIndex
-    from hsimhash.inputs import Input, InputOptions
-    from hsimhash.settings import Loaded, Settings
+    from hsimhash.settings import Loaded
+    from hsimhash.settings import Settings as Settings
+else:
+    Settings = object  # a name for the commands' annotations: with pydantic a --help would take twice as long
 
 Function = Callable[..., object]
 
@@ -58,14 +65,6 @@ _FLAGS: dict[str, Callable[[Function], Function]] = {
 }
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 yes_option = click.option("--yes", "is_confirmed", is_flag=True, help="Do not ask.")
-
-
-@dataclass(frozen=True, slots=True)
-class Invocation:
-    """What was said before the command's name; every command's `ctx.obj`."""
-
-    config: Path | None
-    verbosity: int
 
 
 def utf8(value: str) -> str:
@@ -111,10 +110,9 @@ def load_settings(flags: dict[str, object]) -> Loaded:
     """Return the settings for this invocation; a flag that is None was not given."""
     from hsimhash import settings
 
-    invocation = click.get_current_context().find_object(Invocation)
     given = {key: str(value) for key, value in flags.items() if value is not None}
     try:
-        return settings.load(given, os.environ, invocation.config if invocation else None)
+        return settings.load(given, os.environ, click.get_current_context().find_root().params.get("config"))
     except ValueError as error:
         raise click.UsageError(str(error)) from error
 
@@ -127,9 +125,6 @@ def open_index(settings: Settings, *, exclusive: bool = False, is_job: bool = Fa
         exclusive: see `HSimIndex.open`.
         is_job: the command works for minutes, and waits as long for a cluster that lost a server.
     """
-    from hsimhash.index import HSimIndex
-    from hsimhash.store.base import DEADLINE_S, JOB_DEADLINE_S
-
     asked = settings.model_fields_set
     return HSimIndex.open(
         settings.store,
@@ -141,10 +136,23 @@ def open_index(settings: Settings, *, exclusive: bool = False, is_job: bool = Fa
     )
 
 
+def create_index(settings: Settings) -> None:
+    """Make the index that the settings name, with their layout and profile."""
+    refuse_memory(settings)
+    HSimIndex.create(
+        settings.store, layout=settings.layout, profile=settings.profile, lock_timeout_s=settings.lock_timeout_s
+    ).close()
+    say(f"made {settings.store} with layout {settings.layout} and profile {settings.profile}")
+
+
+def refuse_memory(settings: Settings) -> None:
+    """Refuse an index in memory, which ends with the command."""
+    if settings.store.startswith("memory:"):
+        raise click.UsageError(f"nothing would remain of {settings.store} after this command; use lmdb://…")
+
+
 def reading_of(settings: Settings, fingerprint_field: str | None, first_seen_field: str | None = None) -> InputOptions:
     """Return how inputs are read."""
-    from hsimhash.inputs import InputOptions
-
     return InputOptions(
         settings.format,
         settings.id_field,
@@ -157,37 +165,32 @@ def reading_of(settings: Settings, fingerprint_field: str | None, first_seen_fie
 
 def inputs_of(names: Sequence[str], reading: InputOptions) -> list[Input]:
     """Return the inputs of these names, and say what was found out about them."""
-    from hsimhash.inputs import find_inputs
-
     if "-" in names:
         check_stdin()
     found = find_inputs(names, reading)
-    for note in (one.note for one in found if one.note):
-        say(note)
+    for one in found:
+        if one.note:
+            say(one.note)
     return found
 
 
-def is_on_hbase(settings: Settings) -> bool:
-    """Whether the index that the settings name is a table on HBase."""
-    from hsimhash.store import is_hbase
-
-    return is_hbase(settings.store)
-
-
-def refuse_memory(settings: Settings) -> None:
-    """Refuse an index in memory, which ends with the command."""
-    if settings.store.startswith("memory:"):
-        raise click.UsageError(f"nothing would remain of {settings.store} after this command; use lmdb://…")
-
-
-def create_index(settings: Settings) -> HSimIndex:
-    """Make and open the index that the settings name, with their layout and profile."""
-    from hsimhash.index import HSimIndex
-
-    refuse_memory(settings)
-    return HSimIndex.create(
-        settings.store, layout=settings.layout, profile=settings.profile, lock_timeout_s=settings.lock_timeout_s
-    )
+def read_sample(path: Path, flag: str, fingerprint_format: str) -> NDArray[np.uint64]:
+    """Return the fingerprints of a file, one a line, alone or behind a tab; `flag` named the file."""
+    with path.open(encoding="utf-8-sig", errors="replace") as lines:
+        words = [(number, line.strip().split("\t")[-1]) for number, line in enumerate(lines, start=1) if line.strip()]
+    if not words:
+        raise click.BadParameter(f"{path} has no fingerprint", param_hint=f"'{flag}'")
+    asked = formats_named(fingerprint_format)
+    formats = decided_formats(str(path), asked, (word for _, word in words))
+    if formats != asked:
+        say(f"fingerprints of {path} are read as {spoken(formats)}")
+    found = np.empty(len(words), np.uint64)
+    for place, (number, word) in enumerate(words):
+        try:
+            found[place] = read_fingerprint(word, formats)
+        except ValueError as error:
+            raise click.BadParameter(f"{path}:{number}: {error}", param_hint=f"'{flag}'") from error
+    return found
 
 
 def confirm(question: str, *, is_confirmed: bool) -> bool:
@@ -195,7 +198,7 @@ def confirm(question: str, *, is_confirmed: bool) -> bool:
     if is_confirmed:
         return True
     if not sys.stdin.isatty():
-        raise click.UsageError("nobody is there to be asked; say --yes")
+        raise click.UsageError("cannot ask for confirmation (stdin is not a terminal); pass --yes")
     if click.confirm(question, err=True):
         return True
     say("nothing was changed")

@@ -7,10 +7,8 @@ from pathlib import Path
 import click
 
 from hsimhash.cli.console import print_json, print_line, print_table, size
-from hsimhash.cli.options import json_option, with_settings
-from hsimhash.cli.sample import read_sample
+from hsimhash.cli.options import Settings, json_option, read_sample, with_settings
 from hsimhash.plan import HBASE_PRICES, LMDB_PRICES, Cost, cost, layouts_for, recommend
-from hsimhash.settings import Settings
 
 MOST_DOCUMENTS = 10**15  # more than anybody has; beyond it tables and sizes are no longer readable
 

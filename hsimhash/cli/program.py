@@ -1,4 +1,4 @@
-"""`hsimhash`: its commands, each imported when used or listed, and the one place where errors become exit codes."""
+"""`hsimhash`: its commands, each imported when used, and the one place where errors become exit codes."""
 
 from __future__ import annotations
 
@@ -12,35 +12,33 @@ from pathlib import Path
 import click
 
 from hsimhash.cli.console import log_to_stderr, send
-from hsimhash.cli.exits import ExitCode, exit_code_of, message_of
-from hsimhash.cli.options import Invocation
-from hsimhash.cli.signals import interruptible
+from hsimhash.cli.exits import ExitCode, exit_code_of, interruptible, message_of
 from hsimhash.cli.streams import drop_stdout, flush_or_drop
 
-COMMANDS = {  # in the order of the help, which imports none of them; each is `NAME_command` in module NAME
-    "demo": "Index a small sample corpus and show its near-duplicates.",
-    "plan": "Compare layouts for a number of documents.",
-    "create-table": "Make an empty index.",
-    "drop-table": "Delete an index and all that is in it.",
-    "ingest": "Add documents from files: fingerprint, check, load.",
-    "query": "Find the documents near a fingerprint, a document or a text.",
-    "distance": "Show which bits differ between two fingerprints.",
-    "find-all": "Find all pairs in a list of fingerprints, as simhash-cpp does.",
-    "find-clusters": "Find all clusters in a list of fingerprints, as simhash-cpp does.",
-    "dedup": "Find near-duplicates within files, and which to keep.",
-    "apply": "Write the documents that dedup keeps.",
-    "fingerprint": "Print the fingerprints of texts, or what weighs how much in them.",
-    "describe": "Show how an index was made and what is in it.",
-    "status": "Show how many rows there are, and in which regions.",
-    "explain": "Show what a query reads.",
-    "doctor": "Find out why an index cannot be reached, or is slow.",
-    "check": "Look for problems in an index, and repair them.",
-    "compact": "Rewrite an index without free space.",
-    "backup": "Copy an index to a new folder, while it is used.",
-    "remove": "Remove documents by id.",
-    "expire": "Remove the documents first seen before a date.",
-    "export": "Write all documents' ids and fingerprints as lines.",
-    "settings": "Show the settings and where they came from.",
+COMMANDS = {  # in the order of the help, which imports none of them; each is `NAME_command` in the module named here
+    "demo": ("demo", "Index a small sample corpus and show its near-duplicates."),
+    "plan": ("plan", "Compare layouts for a number of documents."),
+    "create-table": ("tables", "Make an empty index."),
+    "drop-table": ("tables", "Delete an index and everything in it."),
+    "ingest": ("ingest", "Add documents from files: fingerprint, check, load."),
+    "query": ("query", "Find the documents near a fingerprint, a document or a text."),
+    "distance": ("fingerprint", "Show which bits differ between two fingerprints."),
+    "find-all": ("find_all", "Find all pairs in a list of fingerprints, as simhash-cpp does."),
+    "find-clusters": ("find_clusters", "Find all clusters in a list of fingerprints, as simhash-cpp does."),
+    "dedup": ("dedup", "Find near-duplicates within files, and which to keep."),
+    "apply": ("apply", "Write the documents that dedup keeps."),
+    "fingerprint": ("fingerprint", "Print the fingerprints of texts, or what weighs how much in them."),
+    "describe": ("facts", "Show how an index was made and what is in it."),
+    "status": ("facts", "Show how many rows there are, and in which regions."),
+    "explain": ("explain", "Show what a query reads."),
+    "doctor": ("doctor", "Find out why an index cannot be reached, or is slow."),
+    "check": ("upkeep", "Look for problems in an index, and repair them."),
+    "compact": ("upkeep", "Rewrite an index without free space."),
+    "backup": ("upkeep", "Copy an index to a new folder, while it is used."),
+    "remove": ("removal", "Remove documents by id."),
+    "expire": ("removal", "Remove the documents first seen before a date."),
+    "export": ("export", "Write all documents' ids and fingerprints as lines."),
+    "settings": ("settings", "Show the settings and where they came from."),
 }
 
 
@@ -53,20 +51,20 @@ class Program(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002, D102
         if cmd_name not in COMMANDS:
             return None
-        name = cmd_name.replace("-", "_")
-        command: click.Command = getattr(importlib.import_module(f"hsimhash.cli.{name}"), f"{name}_command")
+        module = importlib.import_module(f"hsimhash.cli.{COMMANDS[cmd_name][0]}")
+        command: click.Command = getattr(module, f"{cmd_name.replace('-', '_')}_command")
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002, D102
         with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
     def resolve_command(  # noqa: D102
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in COMMANDS and not args[0].startswith("-"):
             near = difflib.get_close_matches(args[0], COMMANDS, n=1)
-            hint = f" Did you mean '{near[0]}'?" if near else f" There are: {', '.join(COMMANDS)}."
+            hint = f" Did you mean '{near[0]}'?" if near else f" The commands are: {', '.join(COMMANDS)}."
             ctx.fail(f"No such command '{args[0]}'.{hint}")
         return super().resolve_command(ctx, args)
 
@@ -88,7 +86,7 @@ class Program(click.Group):
         except (click.ClickException, click.exceptions.Exit):
             raise
         except Exception as error:
-            if isinstance(ctx.obj, Invocation) and ctx.obj.verbosity:
+            if ctx.params["verbose"]:
                 traceback.print_exception(error)
             click.echo(f"hsimhash: error: {message_of(error)}", err=True)
             code = exit_code_of(error)
@@ -97,19 +95,16 @@ class Program(click.Group):
 
 
 def _write_utf8() -> None:
-    """Write UTF-8 into pipes and files, whatever the locale; let no terminal stumble over a character it lacks."""
+    """Write UTF-8 into pipes and files, whatever the locale, and escape the characters that a terminal lacks."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding=None if sys.stdout.isatty() else "utf-8", errors="backslashreplace")
 
 
 @click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
-@click.option(
-    "-v", "--verbose", count=True, help="Tell what happens on stderr; twice: in detail. Errors with traceback."
-)
+@click.option("-v", "--verbose", count=True, help="Log to stderr; twice: in detail. Errors come with their traceback.")
 @click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="The settings file.")
 @click.version_option(package_name="hsimhash")
-@click.pass_context
-def main(ctx: click.Context, verbose: int, config: Path | None) -> None:
+def main(verbose: int, config: Path | None) -> None:  # noqa: ARG001 (a command reads it from the context)
     """Find every near-duplicate of a document: fingerprints in, all documents within a few bits out.
 
     Results go to stdout, all other words to stderr; - is stdin. 'hsimhash COMMAND --help' shows an example.
@@ -123,6 +118,5 @@ def main(ctx: click.Context, verbose: int, config: Path | None) -> None:
     mismatch, 6 check found problems, 7 done with rejected records, 8 nothing found (query --exit-code),
     130 interrupted.
     """
-    ctx.obj = Invocation(config=config, verbosity=verbose)
     if verbose:
         log_to_stderr(verbose)

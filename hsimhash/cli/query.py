@@ -10,11 +10,10 @@ import click
 from hsimhash.cli.console import is_for_people, iso_time, print_json, print_table, say, send
 from hsimhash.cli.exits import ExitCode
 from hsimhash.cli.lines import Lines, Request, read_text, requested_fingerprints
-from hsimhash.cli.options import json_option, open_index, utf8, with_settings
+from hsimhash.cli.options import Settings, json_option, open_index, utf8, with_settings
 from hsimhash.errors import HsimhashError
 from hsimhash.fingerprint import format_fingerprint, parse_fingerprint
 from hsimhash.index import HSimIndex, Match
-from hsimhash.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ may answer, for LMDB's pages have no checksums; or it says that the index is dam
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 import mmap
 import os
@@ -18,6 +17,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+import click
 import numpy as np
 
 from hsimhash import HSimIndex
@@ -100,7 +100,7 @@ def run_trials(trials: int, folder: Path, rng: np.random.Generator) -> tuple[Cou
     """Return how often each command ended in which way, and the number of faults."""
     given = commands(folder, make_index(folder, rng))
     for arguments in given.values():  # once for all processes
-        importlib.import_module(f"hsimhash.cli.{arguments[0]}")
+        hsimhash.get_command(click.Context(hsimhash), arguments[0])
     whole, trial = folder / "whole" / "data.mdb", folder / "trial"
     content, ends, faults = whole.read_bytes(), Counter[tuple[str, int]](), 0
     for _ in range(trials):

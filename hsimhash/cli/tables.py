@@ -1,0 +1,215 @@
+"""`hsimhash create-table`, harmless where the same index is, and `hsimhash drop-table`."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from click.core import ParameterSource
+
+from hsimhash.cli.console import plural, print_line, say
+from hsimhash.cli.exits import ExitCode
+from hsimhash.cli.options import Settings, confirm, create_index, read_sample, refuse_memory, with_settings, yes_option
+from hsimhash.errors import IndexExistsError
+from hsimhash.fingerprint import Profile
+from hsimhash.layout import Layout
+from hsimhash.rowkey import splits
+from hsimhash.store import Record, folder_of, is_hbase, open_store
+from hsimhash.store.hbase.address import Address
+from hsimhash.store.hbase.table import AUTO_REGIONS, TableSettings, new_table, shell_lines
+from hsimhash.store.lmdb.data_file import drop_index, refuse_no_index
+from hsimhash.times import UNIT_S
+
+if TYPE_CHECKING:
+    from hsimhash.store.hbase.operations import Plan
+
+_TTL = re.compile(r"([1-9]\d{0,9})([smhdw]?)", re.ASCII)
+_Texts = tuple[str, ...]
+_Pairs = tuple[tuple[str, str], ...]
+
+
+def _ttl_s(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:  # noqa: ARG001
+    found = _TTL.fullmatch(value) if value is not None else None
+    if value is not None and not found:
+        raise click.BadParameter(f"{value!r} is not a time such as 90d, 12h or 3600s")
+    return int(found[1]) * UNIT_S[found[2] or "s"] if found else None
+
+
+def _regions(ctx: click.Context, param: click.Parameter, value: str) -> int | None:  # noqa: ARG001
+    if value == "auto":
+        return None
+    if not re.fullmatch(r"[1-9]\d{0,4}", value, re.ASCII):
+        raise click.BadParameter(f"{value!r} is neither auto nor a number from 1 to 65536")
+    return int(value)
+
+
+def _pairs(ctx: click.Context, param: click.Parameter, value: _Texts) -> _Pairs:  # noqa: ARG001
+    for one in value:
+        if not re.fullmatch(r"[A-Z_]+=.+", one):
+            raise click.BadParameter(f"{one!r} is not a setting of a column family such as IN_MEMORY=true")
+    return tuple((name, text) for name, _, text in (one.partition("=") for one in value))
+
+
+@click.command("create-table")
+@with_settings("store", "layout", "profile", "fingerprint_format")
+@click.option(
+    "--regions", callback=_regions, default="auto", metavar="N|auto", help="HBase: how many regions to begin with."
+)
+@click.option(
+    "--splits-from",
+    "sample",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="SAMPLE",
+    help="HBase: fingerprints of your own, one a line (or id<TAB>fingerprint), for regions of equal rows.",
+)
+@click.option("--ttl", "ttl_s", callback=_ttl_s, metavar="TIME", help="HBase: documents expire after 90d, 12h, 3600s.")
+@click.option("--compression", default="NONE", metavar="CODEC", help="HBase: GZ, SNAPPY, LZ4, ZSTD; by default none.")
+@click.option(
+    "--family-option",
+    "family_options",
+    callback=_pairs,
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="HBase: a setting of all column families by HBase's own name, such as IN_MEMORY=true.",
+)
+@click.option("--dry-run", "is_dry_run", is_flag=True, help="HBase: only say what would be made.")
+@click.option("--print-shell", "is_for_shell", is_flag=True, help="HBase: print the lines for hbase shell that do it.")
+@click.option(
+    "--allow-plain", "is_plain_allowed", is_flag=True, help="HBase: make a lesser table where only Thrift1 runs."
+)
+def create_table_command(
+    settings: Settings,
+    regions: int | None,
+    sample: Path | None,
+    ttl_s: int | None,
+    compression: str,
+    family_options: _Pairs,
+    is_for_shell: bool,
+    **how: bool,
+) -> None:
+    """Make an empty index. Its layout and its profile stay what they are.
+
+    If an index with the same layout and profile exists, nothing happens; if one with others does, the differences are
+    reported and the exit code is 5.
+
+    On HBase the table is made with its settings. A table that exists without an index, such as one that the lines of
+    --print-shell made, becomes one. --print-shell needs no cluster. --dry-run prints + for what would be made, ~ for
+    what should be altered in hbase shell, = for what is as it should be.
+
+    \b
+    Example: hsimhash create-table --store lmdb://pages --layout 10 --profile auto-1
+             hsimhash create-table --store hbase://gw1,gw2/crawl:pages --regions 64 --splits-from sample.tsv --ttl 90d
+             hsimhash create-table --store hbase://gw1/crawl:pages --print-shell | hbase shell -n
+    """
+    record = Record(Layout.parse(settings.layout), Profile.named(settings.profile).to_json())
+    if not is_hbase(settings.store):
+        _create_folder(settings, record)
+        return
+    fingerprints = read_sample(sample, "--splits-from", settings.fingerprint_format) if sample else None
+    keys = tuple(splits(record.layout, regions or AUTO_REGIONS, sample=fingerprints))
+    wanted = TableSettings(keys, ttl_s, compression.upper(), family_options)
+    if is_for_shell:
+        for line in shell_lines(new_table(Address.parse(settings.store), wanted)):
+            print_line(line)
+        say(f"then 'hsimhash create-table --store {settings.store}' writes the index's record into the table")
+        return
+    plan = _create_table(settings, record, wanted, **how)
+    if plan.regions and (sample or regions not in (None, plan.regions)):
+        kept = plural(plan.regions, "region")
+        say(f"the table exists and keeps its {kept}: --regions and --splits-from are for a new one")
+
+
+def _create_folder(settings: Settings, record: Record) -> None:
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        is_given = context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
+        if is_given and parameter.name not in type(settings).model_fields:
+            raise click.UsageError(f"{parameter.opts[0]} is for a table on HBase, not for {settings.store}")
+    try:
+        create_index(settings)
+    except IndexExistsError:
+        with open_store(settings.store) as store:
+            store.record.check_same(record, settings.store)
+        say(f"{settings.store} is already there with this layout and profile")
+
+
+def _create_table(
+    settings: Settings, record: Record, wanted: TableSettings, *, is_dry_run: bool, is_plain_allowed: bool
+) -> Plan:
+    """Make the table, or print the plan of it; return the plan."""
+    from hsimhash.store.hbase import operations  # here: thriftpy2 would slow down the making of an embedded index
+
+    if is_dry_run:
+        plan = operations.plan(settings.store, record, wanted)
+        for step in plan.steps:
+            print_line(str(step))
+        _tell(plan)
+        return plan
+    plan = operations.create(settings.store, record, wanted, is_plain_allowed=is_plain_allowed)
+    _tell(plan)
+    if plan.steps[-1].sign == "=":
+        say(f"{settings.store} is already there with this layout and profile")
+    else:
+        what = "wrote the index's record into" if plan.regions else "made"
+        say(f"{what} {settings.store} with layout {settings.layout} and profile {settings.profile}")
+    return plan
+
+
+def _tell(plan: Plan) -> None:
+    """Say how the table that exists differs."""
+    differing = [step for step in plan.steps if step.sign == "~"]
+    for step in differing:
+        say(f"the table exists: {step.text}")
+    if differing:
+        say("hsimhash alters no table; in hbase shell:")
+    for line in shell_lines(differing):
+        click.echo(line, err=True)
+    for note in plan.notes:
+        say(note)
+
+
+@click.command("drop-table")
+@with_settings("store", "lock_timeout_s")
+@yes_option
+def drop_table_command(settings: Settings, is_confirmed: bool) -> ExitCode:
+    """Delete an index and everything in it, even a damaged one. Anything that is not an index is refused.
+
+    On HBase the line for hbase shell that keeps a snapshot is shown first; the table is disabled and dropped. A table
+    that has an index's column families, but neither its record nor its settings, is refused. An embedded index goes
+    with its job folders; other files in its folder stay.
+
+    \b
+    Example: hsimhash drop-table --store lmdb://old --yes
+             hsimhash drop-table --store hbase://gw1/crawl:old
+    """
+    refuse_memory(settings)
+    drop = _drop_table if is_hbase(settings.store) else _drop_folder
+    if not drop(settings, is_confirmed):
+        return ExitCode.FAILED
+    say(f"dropped {settings.store}")
+    return ExitCode.DONE
+
+
+def _drop_table(settings: Settings, is_confirmed: bool) -> bool:
+    from hsimhash.store.hbase.operations import drop  # here: thriftpy2 is for HBase alone, and slow to import
+
+    def is_sure(snapshot_line: str) -> bool:
+        say("a snapshot taken before keeps it; in hbase shell:")
+        click.echo(snapshot_line, err=True)
+        say("a table made of the snapshot needs 'hsimhash check --repair' before use: its rows are of many moments")
+        return confirm(f"Drop {settings.store} and everything in it?", is_confirmed=is_confirmed)
+
+    return drop(settings.store, is_sure)
+
+
+def _drop_folder(settings: Settings, is_confirmed: bool) -> bool:
+    folder = folder_of(settings.store)
+    refuse_no_index(folder)
+    if not confirm(f"Delete the index in {folder} and everything in it?", is_confirmed=is_confirmed):
+        return False
+    drop_index(folder, lock_timeout_s=settings.lock_timeout_s)
+    if folder.is_dir():
+        say(f"{folder} has files that are not the index's; they stay")
+    return True

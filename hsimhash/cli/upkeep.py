@@ -1,0 +1,139 @@
+"""Upkeep of an index: `hsimhash check`, `compact` and `backup`."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import time
+from pathlib import Path
+
+import click
+
+from hsimhash.cli.console import print_fields, print_json, print_line, progress, say, size
+from hsimhash.cli.exits import ExitCode, message_of
+from hsimhash.cli.options import Settings, json_option, open_index, utf8, with_settings
+from hsimhash.errors import CorruptionError
+from hsimhash.store import is_hbase
+from hsimhash.store.hbase.address import Address
+from hsimhash.store.hbase.audit import Sample
+from hsimhash.store.hbase.store import HBaseStore
+from hsimhash.store.hbase.table import compact_line, snapshot_line
+
+
+@click.command("check")
+@with_settings("store", "lock_timeout_s")
+@click.option("--repair", is_flag=True, help="Repair the problems and delete the leftovers.")
+@click.option(
+    "--sample",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="On HBase: look at N documents and N drawer rows from all over the table, each time others.",
+)
+@json_option
+def check_command(settings: Settings, repair: bool, sample: int | None, as_json: bool) -> ExitCode:
+    """Compare registers, documents and drawer rows with each other.
+
+    Problems are documents that a query may miss, and rows that cannot be right: exit code 6, or 0 where --repair has
+    repaired them. A file so damaged that it cannot be read is exit code 6 too; restore a backup then. Leftovers of
+    interrupted work are harmless. Others may read and write meanwhile. On HBase only leftovers over an hour old are
+    deleted.
+
+    \b
+    Example: hsimhash check --store lmdb://pages --repair
+             hsimhash check --store hbase://gw1:9091/pages --sample 10000
+    """
+    if sample is not None and repair:
+        raise click.UsageError("--repair goes through the whole index; leave --sample out")
+    if sample is not None and not is_hbase(settings.store):
+        raise click.UsageError(f"--sample is for an index on HBase; {settings.store} is checked whole, leave it out")
+    try:
+        with open_index(settings, is_job=True) as index, progress("check") as tell:
+            if sample is not None and isinstance(index.store, HBaseStore):
+                report = index.store.check_sample(Sample(sample, time.time_ns()), progress=tell)
+            else:
+                report = index.check(repair=repair, progress=tell)
+    except CorruptionError as error:
+        say(f"error: {message_of(error)}")
+        return ExitCode.PROBLEMS_FOUND
+    if sample is not None:
+        say("a sample: the counts are those of the rows looked at")
+    facts = {**dataclasses.asdict(report), "is_sound": report.is_sound}
+    if as_json:
+        print_json(facts)
+    else:
+        print_fields({name: value for name, value in facts.items() if type(value) is int})
+        for example in report.examples:
+            say(example)
+    if report.is_sound or repair:
+        return ExitCode.DONE
+    say("problems found; 'hsimhash check --repair' repairs them")
+    return ExitCode.PROBLEMS_FOUND
+
+
+@click.command("compact")
+@with_settings("store", "lock_timeout_s")
+@json_option
+def compact_command(settings: Settings, as_json: bool) -> ExitCode:
+    """Rewrite an index without its free space; print its bytes before and after.
+
+    Nobody else may have the index open: if anybody has, they are named and nothing is changed. Who opens it meanwhile
+    waits. The disk must have room for both.
+
+    On HBase the region servers compact by themselves: the line for hbase shell that makes them do it now is printed,
+    and the exit code is 2.
+
+    \b
+    Example: hsimhash compact --store lmdb://pages
+    """
+    if is_hbase(settings.store):
+        say("a table is compacted by its servers; in hbase shell:")
+        print_line(compact_line(Address.parse(settings.store)))
+        return ExitCode.MISUSED
+    with open_index(settings) as index:
+        before, after = index.compact()
+    if as_json:
+        print_json({"bytes_before": before, "bytes_after": after})
+    else:
+        print_fields({"before": size(before), "after": size(after)})
+    return ExitCode.DONE
+
+
+@click.command("backup")
+@click.argument("target", type=utf8, metavar="DEST")
+@with_settings("store")
+def backup_command(settings: Settings, target: str) -> ExitCode:
+    """Write a copy of an index, as it is now, to the folder DEST, which must be new or empty.
+
+    Others may read and write meanwhile. The copy is an index: open it with --store lmdb://DEST.
+
+    On HBase a snapshot is a backup: the lines that take one, and copy it to DEST, are printed, and the exit code is 2.
+
+    \b
+    Example: hsimhash backup backups/2026-01-31 --store lmdb://pages
+    """
+    if is_hbase(settings.store):
+        _tell_snapshot(Address.parse(settings.store), target)
+        return ExitCode.MISUSED
+    folder = Path(target)
+    if "://" in target:
+        problem = f"{target!r} is not a folder; omit the lmdb://"
+    elif not target:
+        problem = "no folder is named; give a new one"
+    elif folder.is_symlink() and not folder.exists():
+        problem = f"{target} is a link to nowhere; give a new folder"
+    elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        problem = f"{target} exists and is not empty; give a new folder"
+    else:
+        with open_index(settings) as index:
+            index.backup(folder)
+        say(f"{settings.store} was copied; open the copy with --store lmdb://{target}")
+        return ExitCode.DONE
+    raise click.BadParameter(problem, param_hint="DEST")
+
+
+def _tell_snapshot(address: Address, target: str) -> None:
+    last = re.sub(r"[^\w.-]", "-", target.rstrip("/").rpartition("/")[2], flags=re.ASCII)
+    name = f"{address.table}-{last}"
+    say("a table is backed up by its servers; in hbase shell:")
+    print_line(snapshot_line(address, name))
+    say(f"and to copy it: hbase org.apache.hadoop.hbase.snapshot.ExportSnapshot -snapshot {name} -copy-to {target}")

@@ -346,12 +346,12 @@ def test_a_reader_takes_the_ttl_from_the_record_and_an_old_record_is_asked_about
         asked.append(1)
         return Times(ttl_s=99)
 
-    old = HBaseStore.open(url, gateway, times=ask)
+    old = HBaseStore.open(url, gateway, ask_times=ask)
     assert not asked
     assert (old.times.ttl_s, old.times.ttl_s, len(asked)) == (99, 99, 1)
     for ttl_s, expected in ((86_400, 86_400), (0, None)):
         record_ttl(gateway, ttl_s)
-        assert HBaseStore.open(url, gateway, times=ask).times.ttl_s == expected
+        assert HBaseStore.open(url, gateway, ask_times=ask).times.ttl_s == expected
     assert len(asked) == 1
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -14,8 +14,8 @@ from hsimhash.store.base import CheckReport, Progress
 from hsimhash.store.hbase import cells
 from hsimhash.store.hbase.audit import Audit, pages, server_time
 from hsimhash.store.hbase.cells import COLLECTED, Register
-from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, DRAWER_FAMILY, Cell, Deletion, Put, always
-from hsimhash.store.hbase.protocol import Read, Wanted, Writes
+from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, DRAWER_FAMILY, Cell, Change, Deletion, Put, always
+from hsimhash.store.hbase.protocol import Wanted, Writes, put_drawer_rows, put_listings
 from hsimhash.store.hbase.store import HBaseStore
 from tests.stress import protocol
 from tests.stress.protocol import Done, Kind, states
@@ -33,45 +33,29 @@ def test_the_invariant_holds_in_every_schedule() -> None:
 # The protocol, broken on purpose: one step each.
 
 
-def register_puts(registers: Mapping[bytes, Register]) -> list[Put]:
-    keys = {doc_id: cells.register_key(doc_id) for doc_id in registers}
-    return [
-        Put(keys[doc_id][0], DOCUMENT_FAMILY, doc_id, register.to_bytes()) for doc_id, register in registers.items()
-    ]
+def puts_of(changes: Sequence[Change]) -> list[Put]:
+    return [Put(change.row, change.family, change.qualifier, change.value) for change in changes]
 
 
 class RegistersFirst(Writes):
-    def _write(
-        self, wanted: Wanted, found: Mapping[bytes, Read], following: Mapping[bytes, Register], *, may_put: bool
-    ) -> set[bytes]:
-        self._put_listings(wanted)
-        done = self._set_registers(list(wanted), found, following, self.times.rows_timely())
-        self._put_drawer_rows(wanted)
+    def _write(self, wanted: Wanted, changes: Sequence[Change], *, may_put: bool) -> set[bytes]:
+        fingerprints = {doc_id: fingerprint for doc_id, (fingerprint, _) in wanted.items()}
+        put_listings(self.gateway, fingerprints)
+        done = self._set_registers(changes, self.times.rows_timely())
+        put_drawer_rows(self.gateway, self.layout, fingerprints)
         return done
 
 
 class PutsRegisters(Writes):
-    def _set_registers(
-        self,
-        doc_ids: Sequence[bytes],
-        found: Mapping[bytes, Read],
-        following: Mapping[bytes, Register],
-        is_timely: IsTimely,
-    ) -> set[bytes]:
-        self.gateway.put(register_puts({doc_id: following[doc_id] for doc_id in doc_ids}), is_timely=is_timely)
-        return set(doc_ids)
+    def _set_registers(self, changes: Sequence[Change], is_timely: IsTimely) -> set[bytes]:
+        self.gateway.put(puts_of(changes), is_timely=is_timely)
+        return {change.qualifier for change in changes}
 
 
 class BelievesUnknown(Writes):
-    def _set_registers(
-        self,
-        doc_ids: Sequence[bytes],
-        found: Mapping[bytes, Read],
-        following: Mapping[bytes, Register],
-        is_timely: IsTimely,
-    ) -> set[bytes]:
-        super()._set_registers(doc_ids, found, following, is_timely)
-        return set(doc_ids)
+    def _set_registers(self, changes: Sequence[Change], is_timely: IsTimely) -> set[bytes]:
+        super()._set_registers(changes, is_timely)
+        return {change.qualifier for change in changes}
 
 
 # What an exclusive writer puts, broken on purpose.
@@ -80,36 +64,32 @@ class BelievesUnknown(Writes):
 class PutsNow(Writes):
     """Registers are put as a server stamps them: what the release 0.1.0 did."""
 
-    def _put_registers(self, registers: Mapping[bytes, Register], is_timely: IsTimely) -> None:
-        self.gateway.put(register_puts(registers), is_timely=is_timely)
+    def _put_registers(self, changes: Sequence[Change], is_timely: IsTimely) -> None:
+        self.gateway.put(puts_of(changes), is_timely=is_timely)
 
 
 class PutsWhenever(Writes):
     """Registers are put however long ago their rows were."""
 
-    def _put_registers(self, registers: Mapping[bytes, Register], is_timely: IsTimely) -> None:
-        super()._put_registers(registers, always)
+    def _put_registers(self, changes: Sequence[Change], is_timely: IsTimely) -> None:
+        super()._put_registers(changes, always)
 
 
 class PutsAgain(Writes):
     """Registers that exist are put too, by which they come under what is there."""
 
-    def _write(
-        self, wanted: Wanted, found: Mapping[bytes, Read], following: Mapping[bytes, Register], *, may_put: bool
-    ) -> set[bytes]:
-        unread = dict.fromkeys(wanted, Read(Register(), None, 0.0))
-        return super()._write(wanted, unread if may_put else found, following, may_put=may_put) | set(wanted)
+    def _write(self, wanted: Wanted, changes: Sequence[Change], *, may_put: bool) -> set[bytes]:
+        unread = [change._replace(expected=None) for change in changes]
+        return super()._write(wanted, unread if may_put else changes, may_put=may_put) | set(wanted)
 
 
 class DeletesNow(Audit):
     """Deletes with the time of now instead of what was read."""
 
-    def _collect(self, cells: Sequence[Cell], family: bytes, before: int) -> int:  # type: ignore[override]
+    def _collect(self, cells: Iterable[Cell], family: bytes, before: float) -> int:
         now = server_time(self.gateway, COLLECTED)
         old = [Cell(cell.row, cell.qualifier, cell.value, now) for cell in cells if cell.timestamp <= before]
-        if old:
-            self._delete_now(old, family)
-        return len(old)
+        return super()._collect(old, family, self.ever)
 
 
 class ReadsTimestampsLast(Audit):
@@ -152,23 +132,11 @@ class DeletesOneVersion(ModelGateway):
         self._write(deletions, self.cluster.delete_one_version)
 
 
-class Forgets(Register):
-    """A register that does not count its changes: after a removal it is what it was."""
-
-    def to_bytes(self) -> bytes:
-        return super().to_bytes()[:-4]
-
-
 class WithoutChanges(Writes):
-    def _set_registers(
-        self,
-        doc_ids: Sequence[bytes],
-        found: Mapping[bytes, Read],
-        following: Mapping[bytes, Register],
-        is_timely: IsTimely,
-    ) -> set[bytes]:
-        bare = {doc_id: Forgets(*register) for doc_id, register in following.items()}
-        return super()._set_registers(doc_ids, found, bare, is_timely)
+    """Registers do not count their changes: after a removal one is what it was."""
+
+    def _set_registers(self, changes: Sequence[Change], is_timely: IsTimely) -> set[bytes]:
+        return super()._set_registers([change._replace(value=change.value[:-4]) for change in changes], is_timely)
 
 
 def writing(writes: type[Writes]) -> type[HBaseStore]:

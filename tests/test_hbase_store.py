@@ -6,6 +6,7 @@ import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,6 @@ from hsimhash.rowkey import RECORD_ROWKEY, documents_rowkey, encode
 from hsimhash.store.base import RECORD_PARTS, Document, Record
 from hsimhash.store.hbase import audit
 from hsimhash.store.hbase import store as store_module
-from hsimhash.store.hbase.bulk import TableLoad
 from hsimhash.store.hbase.cells import COLLECTED, Register, listing_key, listing_put, register_key
 from hsimhash.store.hbase.gateway import (
     DOCUMENT_FAMILY,
@@ -214,7 +214,7 @@ def test_rows_that_took_too_long_are_written_again_before_their_registers(cluste
     # A machine's clock may stand still while it sleeps; or its wall clock may be set back.
     for number, times in enumerate((Times(clock=clock, wall_clock=stopped), Times(clock=stopped, wall_clock=clock))):
         gateway = Slow(cluster)
-        store = HBaseStore(URL, gateway, RECORD, times=times)
+        store = HBaseStore(URL, gateway, RECORD, ask_times=lambda times=times: times)
         assert put(store, (f"a{number}", 5)) == 1
         assert gateway.puts == 2 * (1 + DRAWERS)
 
@@ -240,7 +240,7 @@ def test_no_register_is_sent_long_after_its_rows(cluster: Cluster, exclusive: bo
 
     began = cluster.now
     times = Times(put_from=1, clock=lambda: cluster.now / 1_000)
-    store = HBaseStore(URL, Stalling(cluster), RECORD, times=times, exclusive=exclusive)
+    store = HBaseStore(URL, Stalling(cluster), RECORD, ask_times=lambda: times, exclusive=exclusive)
     assert put(store, ("a", 5)) == 1
     row = store.gateway.get([(drawer_rows(5)[0], b"")], DRAWER_FAMILY)[0]
     assert row is not None
@@ -308,7 +308,7 @@ def recording(cluster: Cluster) -> Recording:
 @pytest.fixture
 def alone(recording: Recording) -> HBaseStore:
     """A store that alone writes its documents, however few."""
-    return HBaseStore(URL, recording, RECORD, times=Times(put_from=1), exclusive=True)
+    return HBaseStore(URL, recording, RECORD, ask_times=partial(Times, put_from=1), exclusive=True)
 
 
 def test_exclusive_writes_put_many_new_registers_and_compare_the_others(recording: Recording) -> None:
@@ -537,7 +537,7 @@ class Failing(ModelGateway):
 def test_a_merge_goes_on_though_its_slices_have_another_size_by_now(
     store: HBaseStore, tmp_path: Path, is_of_another_release: bool
 ) -> None:
-    with TableLoad(store, tmp_path / "runs", slice_documents=100) as bulk:
+    with store.bulk(tmp_path / "runs", slice_documents=100) as bulk:
         bulk.add_run(*rows(*many(0, 1_000)))
         told = itertools.count()
         assert bulk.merge(stop=lambda: next(told) == 6) is None
@@ -545,7 +545,7 @@ def test_a_merge_goes_on_though_its_slices_have_another_size_by_now(
         state = json.loads((tmp_path / "runs" / "merged.json").read_text())
         del state["slices"]
         (tmp_path / "runs" / "merged.json").write_text(json.dumps(state))
-    with TableLoad(store, tmp_path / "runs", slice_documents=200) as again:
+    with store.bulk(tmp_path / "runs", slice_documents=200) as again:
         assert again.merge() == 1_000
     assert contents(store) == dict(many(0, 1_000))
 
@@ -556,7 +556,7 @@ def test_a_bulk_load_that_was_killed_anywhere_goes_on_and_counts_right(
 ) -> None:
     put(store, ("doc 5", 5), ("doc 6", 7))
     failing = Failing(cluster)
-    with TableLoad(HBaseStore.open(URL, failing), tmp_path / "runs", slice_documents=1_000) as bulk:
+    with HBaseStore.open(URL, failing).bulk(tmp_path / "runs", slice_documents=1_000) as bulk:
         bulk.add_run(*rows(*many(0, 2_000)))
         failing.calls_left = calls
         with pytest.raises(StoreUnavailableError, match="killed"):
@@ -570,7 +570,7 @@ def test_a_bulk_load_that_was_killed_anywhere_goes_on_and_counts_right(
 
 def test_a_bulk_load_can_be_stopped_and_goes_on_with_a_run_more(store: HBaseStore, tmp_path: Path) -> None:
     answers: Iterator[bool] = iter([False, True])
-    with TableLoad(store, tmp_path / "runs", slice_documents=1_000) as bulk:
+    with store.bulk(tmp_path / "runs", slice_documents=1_000) as bulk:
         bulk.add_run(*rows(*many(0, 3_000)))
         assert bulk.merge(stop=lambda: next(answers)) is None
         assert 0 < store.count() < 3_000

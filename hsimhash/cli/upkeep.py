@@ -49,7 +49,7 @@ def check_command(settings: Settings, repair: bool, sample: int | None, as_json:
     try:
         with open_index(settings, is_job=True) as index, progress("check") as tell:
             if sample is not None and isinstance(index.store, HBaseStore):
-                report = index.store.check_sample(Sample(sample, time.time_ns()), progress=tell)
+                report = index.store.check(progress=tell, sample=Sample(sample, time.time_ns()))
             else:
                 report = index.check(repair=repair, progress=tell)
     except CorruptionError as error:

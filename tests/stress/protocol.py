@@ -217,7 +217,7 @@ class Schedule:
 
     def _index(self, mischief: Mischief | None = None, *, exclusive: bool = False) -> HSimIndex:
         gateway, record = self.kind.gateway(self.cluster, mischief), Record(LAYOUT, {"name": "auto-1"})
-        store = self.kind.store("hbase://model", gateway, record, times=self.times, exclusive=exclusive)
+        store = self.kind.store("hbase://model", gateway, record, ask_times=lambda: self.times, exclusive=exclusive)
         return HSimIndex(store, PROFILE)
 
     def _act(self, number: int) -> None:

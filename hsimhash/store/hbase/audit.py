@@ -22,13 +22,13 @@ do.
 from __future__ import annotations
 
 import logging
+import math
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hsimhash.errors import CorruptionError
 from hsimhash.layout import Layout
@@ -52,20 +52,11 @@ from hsimhash.store.hbase.cells import (
     is_listing,
     is_register,
     listing_key,
-    listing_put,
     register_key,
     row_flag,
 )
-from hsimhash.store.hbase.gateway import (
-    DOCUMENT_FAMILY,
-    DRAWER_FAMILY,
-    RECORD_FAMILY,
-    Cell,
-    Deletion,
-    Gateway,
-    Put,
-)
-from hsimhash.store.hbase.protocol import Times
+from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, DRAWER_FAMILY, RECORD_FAMILY, Cell, Deletion, Gateway, Put
+from hsimhash.store.hbase.protocol import Times, put_drawer_rows, put_listings
 
 PAGE_ROWS = 1_000  # read by one call; bounds memory, together with
 PAGE_COLUMNS = 16  # of a row; the rest of a wide one comes in pages
@@ -162,8 +153,8 @@ class Audit:
         gateway: to the table.
         layout: fixes the drawer rows.
         times: what is old enough to collect.
-        repair: mend problems and collect.
-        progress: is told how far it is, in steps.
+        repair: repair problems and collect leftovers.
+        progress: is given how far it is, in steps.
         sample: what to look at; None: everything.
     """
 
@@ -185,12 +176,14 @@ class Audit:
         self.sample = sample
         self.documents = self.drawer_rows = self.problems = self.leftovers = self.repaired = 0
         self.examples: list[str] = []
+        # Cells stamped up to then are deleted: none, unless it repairs.
         self.settled_before = self.forgotten_before = -1
+        self.ever: float = math.inf if repair else -1
         self._confirmed = array("Q")  # fingerprints that list a document whose register says so
         self._listed = np.empty(0, np.uint64)  # the same, sorted
 
     def run(self) -> CheckReport:
-        """Compare, and mend where asked to."""
+        """Compare, and repair where asked to."""
         if self.is_repair:
             now = server_time(self.gateway, COLLECTED)
             self.settled_before = now - round(self.times.settled_s * 1_000)
@@ -217,8 +210,7 @@ class Audit:
     def _advance(self, family: int, page: Sequence[Cell]) -> None:
         if self.progress is not None and page:
             place = int.from_bytes(page[-1].row[:SEGMENT_BYTES].ljust(SEGMENT_BYTES, b"\0"), "big")
-            done = (family << 8 * SEGMENT_BYTES | place) * PROGRESS_STEPS >> 8 * SEGMENT_BYTES
-            self.progress(done, 2 * PROGRESS_STEPS)
+            self.progress((family * _SEGMENTS + place) * PROGRESS_STEPS // _SEGMENTS, 2 * PROGRESS_STEPS)
 
     def _example(self, text: str) -> None:
         if len(self.examples) < MOST_EXAMPLES:
@@ -229,7 +221,7 @@ class Audit:
         self.repaired += self.is_repair
         self._example(text)
 
-    def _collect(self, cells: Iterable[Cell], family: bytes, before: int) -> int:
+    def _collect(self, cells: Iterable[Cell], family: bytes, before: float) -> int:
         """Delete the cells that were written before a time, as they were read; return how many."""
         deletions = [
             Deletion(cell.row, family, cell.qualifier, cell.timestamp) for cell in cells if cell.timestamp <= before
@@ -238,72 +230,74 @@ class Audit:
             self.gateway.delete(deletions)
         return len(deletions)
 
-    # The family d: listings and registers.
-
-    def _check_documents(self, cells: Sequence[Cell]) -> None:
-        listings = [cell for cell in cells if is_listing(cell.row) and _is_text(cell.qualifier)]
-        registers = [cell for cell in cells if is_register(cell.row, cell.qualifier) and _is_text(cell.qualifier)]
-        right = {(cell.row, cell.qualifier) for cell in (*listings, *registers)}
-        self._misfiled([cell for cell in cells if (cell.row, cell.qualifier) not in right], DOCUMENT_FAMILY)
-        self._check_listings(listings)
-        self._check_registers(registers)
-
     def _misfiled(self, cells: Sequence[Cell], family: bytes) -> None:
         for cell in cells:
             self._problem(f"row {cell.row.hex()}, {family.decode()}:{cell.qualifier[:80]!r} does not recompute")
-        if self.is_repair:
-            self._delete_now(cells, family)
+        self._collect(cells, family, self.ever)  # nobody writes such cells
 
-    def _delete_now(self, cells: Sequence[Cell], family: bytes) -> None:
-        """Delete cells that nobody writes, of whatever age."""
-        if cells:
-            self.gateway.delete([Deletion(cell.row, family, cell.qualifier, cell.timestamp) for cell in cells])
+    # The family d: listings and registers.
+
+    def _check_documents(self, cells: Sequence[Cell]) -> None:
+        listings, registers, misfiled = list[Cell](), list[Cell](), list[Cell]()
+        for cell in cells:
+            if is_listing(cell.row) and _is_text(cell.qualifier):
+                listings.append(cell)
+            elif is_register(cell.row, cell.qualifier) and _is_text(cell.qualifier):
+                registers.append(cell)
+            else:
+                misfiled.append(cell)
+        self._misfiled(misfiled, DOCUMENT_FAMILY)
+        self._check_listings(listings)
+        self._check_registers(registers)
 
     def _check_listings(self, listings: Sequence[Cell]) -> None:
         registers = self.gateway.get([register_key(cell.qualifier) for cell in listings], DOCUMENT_FAMILY)
-        left = []
+        contradicted = []
         for cell, register in zip(listings, registers, strict=True):
             fingerprint = int.from_bytes(cell.row[PREFIX_BYTES:], "big")
             if fingerprint_in(register) != fingerprint:
-                left.append((cell, register))
+                self.leftovers += 1
+                self._example(f"leftover: {_shown(cell.qualifier)} is listed under {fingerprint:016x}")
+                # A young register may be one step of a document that comes back to this fingerprint.
+                if register is None or register.timestamp <= self.settled_before:
+                    contradicted.append(cell)
             elif len(self._confirmed) < MOST_CONFIRMED:
                 self._confirmed.append(fingerprint)
-        self.leftovers += len(left)
-        for cell, _ in left:
-            self._example(f"leftover: {_shown(cell.qualifier)} is listed under {cell.row[PREFIX_BYTES:].hex()}")
-        # A young register may be one step of a document that comes back to this fingerprint.
-        contradicted = [
-            cell for cell, register in left if register is None or register.timestamp <= self.settled_before
-        ]
         self.repaired += self._collect(contradicted, DOCUMENT_FAMILY, self.settled_before)
 
     def _check_registers(self, cells: Sequence[Cell]) -> None:
-        unreadable = [cell for cell in cells if _parsed(cell) is None]
-        for cell in unreadable:
-            self._problem(f"the register of {_shown(cell.qualifier)} cannot be read: {cell.value[:40].hex()}")
-        if self.is_repair:
-            self._delete_now(unreadable, DOCUMENT_FAMILY)
-        filed = [cell for cell in cells if fingerprint_in(cell) is not None]
+        filed, removed, unreadable = dict[Cell, int](), list[Cell](), list[Cell]()
+        for cell in cells:
+            register = _parsed(cell)
+            if register is None:
+                self._problem(f"the register of {_shown(cell.qualifier)} cannot be read: {cell.value[:40].hex()}")
+                unreadable.append(cell)
+            elif register.fingerprint is None:
+                removed.append(cell)
+            else:
+                filed[cell] = register.fingerprint
+        self._collect(unreadable, DOCUMENT_FAMILY, self.ever)
         self.documents += len(filed)
-        incomplete = self._lacking(filed)
-        if incomplete:
-            self._mend(self._unchanged(incomplete))
-        removed = [cell for cell in cells if _parsed(cell) is not None and fingerprint_in(cell) is None]
+        self._check_filed(filed)
         self._collect(removed, DOCUMENT_FAMILY, self.forgotten_before)
 
-    def _lacking(self, registers: Sequence[Cell]) -> list[Cell]:
-        """Return the registers whose fingerprint does not list them, or lacks drawer rows."""
-        said = [(cell, fingerprint) for cell in registers if (fingerprint := fingerprint_in(cell)) is not None]
-        listed = self.gateway.get([listing_key(value, cell.qualifier) for cell, value in said], DOCUMENT_FAMILY)
-        fingerprints = list(dict.fromkeys(fingerprint for _, fingerprint in said))
+    def _check_filed(self, filed: Mapping[Cell, int]) -> None:
+        """Look for the listings and drawer rows of registers, given with their fingerprints."""
+        keys = [listing_key(fingerprint, cell.qualifier) for cell, fingerprint in filed.items()]
+        listed = self.gateway.get(keys, DOCUMENT_FAMILY)
+        fingerprints = list(dict.fromkeys(filed.values()))
         is_held = self.gateway.holds(drawer_rowkeys(self.layout, fingerprints))
         drawers = len(self.layout.drawers)
         unfiled = {fingerprints[place // drawers] for place, is_one in enumerate(is_held) if not is_one}
-        return [
+        lacking = [
             cell
-            for (cell, fingerprint), listing in zip(said, listed, strict=True)
-            if (listing is None or fingerprint in unfiled) and not self._is_expiring(cell)
+            for cell, listing in zip(filed, listed, strict=True)
+            if (listing is None or filed[cell] in unfiled) and not self._is_expiring(cell)
         ]
+        if lacking:
+            # Those that someone has moved since they were read are no problem.
+            now = set(self.gateway.get([(cell.row, cell.qualifier) for cell in lacking], DOCUMENT_FAMILY))
+            self._file({cell.qualifier: filed[cell] for cell in lacking if cell in now})
 
     def _is_expiring(self, register: Cell) -> bool:
         """Whether the table's TTL is about to drop the register, and its rows, written before it, may be gone."""
@@ -312,56 +306,33 @@ class Audit:
         age_s = self.times.wall_clock() - register.timestamp / 1_000
         return age_s > self.times.ttl_s - self.times.settled_s
 
-    def _unchanged(self, registers: Sequence[Cell]) -> list[Cell]:
-        """Return the registers that still are what was read before their rows were: no one has moved them between."""
-        now = self.gateway.get([(cell.row, cell.qualifier) for cell in registers], DOCUMENT_FAMILY)
-        return [cell for cell, again in zip(registers, now, strict=True) if cell == again]
-
-    def _mend(self, registers: Sequence[Cell]) -> None:
-        fingerprints: dict[int, None] = {}
-        listings = []
-        for cell in registers:
-            fingerprint = fingerprint_in(cell)
-            if fingerprint is not None:
-                self._problem(f"{_shown(cell.qualifier)} (fingerprint {fingerprint:016x}) is not listed, or not filed")
-                fingerprints[fingerprint] = None
-                listings.append(listing_put(fingerprint, cell.qualifier))
-        if self.is_repair and listings:
-            self.gateway.put(listings)
-            rows = encode(self.layout, np.array(list(fingerprints), np.uint64))
-            self.gateway.put_rows(rows.reshape(-1, ROWKEY_BYTES))
+    def _file(self, fingerprints: Mapping[bytes, int]) -> None:
+        """Count documents that queries may miss; repairing, write their rows."""
+        for doc_id, fingerprint in fingerprints.items():
+            self._problem(f"{_shown(doc_id)} (fingerprint {fingerprint:016x}) is not listed, or not filed")
+        if self.is_repair and fingerprints:
+            put_listings(self.gateway, fingerprints)
+            put_drawer_rows(self.gateway, self.layout, fingerprints)
 
     # The family f.
 
     def _check_drawer_rows(self, cells: Sequence[Cell]) -> None:
         whole = [cell for cell in cells if len(cell.row) == ROWKEY_BYTES and not cell.qualifier]
         rows = np.frombuffer(b"".join(cell.row for cell in whole), np.uint8).reshape(-1, ROWKEY_BYTES)
-        is_right = self._recompute(rows)
-        right = [cell for cell, is_one in zip(whole, is_right.tolist(), strict=True) if is_one]
+        is_right = (encode(self.layout, fingerprints_of(rows)) == rows[:, None]).all(axis=2).any(axis=1)
+        right = list(compress(whole, is_right.tolist()))
         known = {cell.row for cell in right}
         self._misfiled([cell for cell in cells if cell.row not in known or cell.qualifier], DRAWER_FAMILY)
         self.drawer_rows += len(right)
         self._check_listed(right)
 
-    def _recompute(self, rows: NDArray[np.uint8]) -> NDArray[np.bool_]:
-        """Return for rowkeys of shape (m, 13) whether their prefixes are those of their fingerprints."""
-        flags = rows[:, SEGMENT_BYTES].astype(np.int64)
-        is_drawer = (flags >= 1) & (flags <= len(self.layout.drawers))
-        segments = self.layout.segments(fingerprints_of(rows))
-        expected = segments[np.arange(len(rows)), np.where(is_drawer, flags, 1) - 1]
-        stored = np.ascontiguousarray(rows[:, :SEGMENT_BYTES]).view(">u4").ravel()
-        is_right: NDArray[np.bool_] = is_drawer & (expected == stored)
-        return is_right
-
     def _check_listed(self, cells: Sequence[Cell]) -> None:
         """Look for a document of each row's fingerprint, where none was met among the listings."""
         fingerprints = np.array([int.from_bytes(cell.row[PREFIX_BYTES:], "big") for cell in cells], np.uint64)
-        is_unknown = ~np.isin(fingerprints, self._listed)
-        cells = list(compress(cells, is_unknown.tolist()))
-        numbers = list(dict.fromkeys(cell.row[PREFIX_BYTES:] for cell in cells))
-        rows = [documents_rowkey(int.from_bytes(number, "big")) for number in numbers]
+        places = [np.searchsorted(self._listed, fingerprints, side) for side in ("left", "right")]
+        rows = [documents_rowkey(value) for value in dict.fromkeys(fingerprints[places[0] == places[1]].tolist())]
         listed = self.gateway.cells_of(rows, DOCUMENT_FAMILY, limit=1)
-        empty = {number for number, found in zip(numbers, listed, strict=True) if not found}
+        empty = {row[PREFIX_BYTES:] for row, found in zip(rows, listed, strict=True) if not found}
         left = [cell for cell in cells if cell.row[PREFIX_BYTES:] in empty]
         self.leftovers += len(left)
         for cell in left:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import chain, groupby, zip_longest
 
 from hsimhash.store.hbase.gateway import Put, Region
@@ -91,11 +90,15 @@ def first_columns(limit: int) -> bytes:
 
 def row_ranges(ranges: Iterable[Range]) -> bytes:
     """Return the filter, as bytes, that hops over ascending, disjoint, half-open row ranges."""
-    rows = [
-        b"%b%b\x10\x01%b%b\x20\x00" % (_head(1, len(start)), start, _head(3, len(stop)), stop) for start, stop in ranges
-    ]
-    body = b"".join([_head(1, len(row)) + row for row in rows])
-    return b"%b%b%b%b" % (_head(1, len(_MULTI_ROW_RANGE)), _MULTI_ROW_RANGE, _head(2, len(body)), body)
+    rows = [b"%b\x10\x01%b\x20\x00" % (_field(1, start), _field(3, stop)) for start, stop in ranges]
+    return _field(1, _MULTI_ROW_RANGE) + _field(2, b"".join([_field(1, row) for row in rows]))
+
+
+def _field(number: int, data: bytes) -> bytes:
+    varint, size = b"", len(data)
+    while size > 0x7F:
+        varint, size = varint + b"%c" % (size & 0x7F | 0x80), size >> 7
+    return b"%c%b%c%b" % (number << 3 | 2, varint, size, data)
 
 
 def merged(ranges: Sequence[Range]) -> list[Range]:
@@ -109,13 +112,3 @@ def merged(ranges: Sequence[Range]) -> list[Range]:
         else:
             disjoint.append((start, stop))
     return disjoint
-
-
-@lru_cache(1024)
-def _head(number: int, size: int) -> bytes:
-    """Return the tag of a field of bytes, and their number as a varint."""
-    head = bytearray([number << 3 | 2])
-    while size > 0x7F:
-        head.append(size & 0x7F | 0x80)
-        size >>= 7
-    return bytes([*head, size])

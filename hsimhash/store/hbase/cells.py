@@ -81,8 +81,10 @@ class Register(NamedTuple):
         )
 
     def filed(self, fingerprint: int, first_seen: int) -> Register:
-        """Return the register that follows this one when the document is added or moved."""
-        return Register(fingerprint, first_seen, self.changes + 1)
+        """Return the register that follows this one when the document is added, moved or, unchanged, written again."""
+        return Register(
+            fingerprint, self.first_seen if fingerprint == self.fingerprint else first_seen, self.changes + 1
+        )
 
     def removed(self) -> Register:
         """Return the register that follows this one when the document is removed."""

@@ -12,10 +12,10 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any
 
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_random_exponential
 from thriftpy2.thrift import TApplicationException
@@ -40,20 +40,20 @@ _MISSING = object()
 
 def one_call(call: Call) -> Task:
     """Return the task that makes one call and returns its reply."""
-    return partial(_one_call, call)
 
+    def steps() -> Steps:
+        return (yield call)
 
-def _one_call(call: Call) -> Steps:
-    return (yield call)
+    return steps
 
 
 def while_timely(task: Task, is_timely: Callable[[], bool]) -> Task:
     """Return the task, whose result is `UNKNOWN` where `is_timely` says no when it begins, or begins again."""
-    return partial(_while_timely, task, is_timely)
 
+    def steps() -> Steps:
+        return (yield from task()) if is_timely() else UNKNOWN
 
-def _while_timely(task: Task, is_timely: Callable[[], bool]) -> Steps:
-    return (yield from task()) if is_timely() else UNKNOWN
+    return steps
 
 
 class Patience(threading.local):
@@ -125,19 +125,12 @@ class Caller:
         return run.results
 
 
-class _Begun(NamedTuple):
-    """A task under way: its place among all, and its generator."""
-
-    position: int
-    steps: Steps
-
-
+@dataclass(eq=False, slots=True)
 class _Lane:
-    """A connection and the tasks under way on it, in the order in which their replies come."""
+    """A connection and the numbers of the tasks under way on it, in the order in which their replies come."""
 
-    def __init__(self, connection: Connection) -> None:
-        self.connection = connection
-        self.begun: deque[_Begun] = deque()
+    connection: Connection
+    begun: deque[int] = field(default_factory=deque)
 
 
 class _Run:
@@ -156,6 +149,7 @@ class _Run:
         self._caller = caller
         self._pool = pool = caller.pool
         self._tasks = tasks
+        self._running: dict[int, Steps] = {}  # by number
         self._width = width
         self._depth = min(depth, max(1, -(-len(tasks) // width))) if not pool.address.is_http else 1
         self._once = once
@@ -208,6 +202,7 @@ class _Run:
         return min(self._timeout_most_s, max(left_s, _LEAST_TIMEOUT_S))
 
     def _widen(self) -> bool:
+        """Add a lane, as far as that is wanted and possible; return whether to look again."""
         if not self._waiting or len(self._lanes) >= self._width or self._failures:
             return False
         try:
@@ -224,26 +219,23 @@ class _Run:
 
     def _fill(self, lane: _Lane) -> None:
         """Begin tasks on a lane as far as it takes some; give its connection back where none is left for it."""
-        while self._waiting and len(lane.begun) < self._depth and not self._gives_way():
-            position = self._waiting.popleft()
-            begun = _Begun(position, self._tasks[position]())
-            lane.begun.append(begun)
-            if not self._step(lane, begun, None):
+        while self._waiting and len(lane.begun) < self._depth and not (len(self._lanes) > 1 and self._pool.is_wanted):
+            number = self._waiting.popleft()
+            self._running[number] = self._tasks[number]()
+            lane.begun.append(number)
+            if not self._step(lane, number, None):
                 return
         if not lane.begun:
             self._lanes.remove(lane)
             self._pool.give_back(lane.connection)
 
-    def _gives_way(self) -> bool:
-        return len(self._lanes) > 1 and self._pool.is_wanted
-
-    def _step(self, lane: _Lane, begun: _Begun, reply: object) -> bool:
+    def _step(self, lane: _Lane, number: int, reply: object) -> bool:
         """Send a task's next call, or keep its result; return whether the lane still works."""
         try:
-            call = begun.steps.send(reply)
+            call = self._running[number].send(reply)
         except StopIteration as stop:
-            self.results[begun.position] = stop.value
-            lane.begun.remove(begun)
+            self.results[number] = stop.value
+            lane.begun.remove(number)
             return True
         try:
             lane.connection.send(call, self._timeout_s())
@@ -253,9 +245,10 @@ class _Run:
         return True
 
     def _advance(self) -> None:
+        """Read a reply of the first lane, and send its task's next call."""
         lane = self._lanes[0]
-        begun = lane.begun[0]
-        self._timeout_s()  # ends what may not go on, however fast replies come
+        number = lane.begun[0]
+        self._timeout_s()  # the allowed time ends, however fast replies come
         try:
             reply = lane.connection.receive(end_s=self._allowed_end_s)
         except Exception as error:  # a broken stream can raise anything while it is decoded
@@ -268,7 +261,7 @@ class _Run:
         self._hear(lane)
         self._lanes.rotate(-1)
         lane.begun.rotate(-1)  # its next call is sent behind those of the others
-        if self._step(lane, begun, reply):
+        if self._step(lane, number, reply):
             self._fill(lane)
 
     def _hear(self, lane: _Lane) -> None:
@@ -277,20 +270,15 @@ class _Run:
 
     def _refused(self, lane: _Lane, error: Exception) -> None:
         """Take a gateway's answer that is an error."""
-        begun = lane.begun.popleft()
+        number = lane.begun.popleft()
         table = self._pool.address.full_table.decode()
         meaning = failure(error, lane.connection.last_method, table, lane.connection.endpoint)
-        if self._is_worth_a_try(error):
-            meaning = TransientError(str(meaning))
-        self._fail([begun], meaning, error)
+        if isinstance(error, TApplicationException) and error.type == TApplicationException.INTERNAL_ERROR:
+            if not self._has_met_internal_error and not self._once:  # it may be a gateway that is being stopped
+                meaning = TransientError(str(meaning))
+            self._has_met_internal_error = True
+        self._fail([number], meaning, error)
         self._fill(lane)
-
-    def _is_worth_a_try(self, error: Exception) -> bool:
-        """Whether it is the first bare 'Internal error', as of a gateway that is being stopped."""
-        if not isinstance(error, TApplicationException) or error.type != TApplicationException.INTERNAL_ERROR:
-            return False
-        is_first, self._has_met_internal_error = not self._has_met_internal_error, True
-        return is_first and not self._once
 
     def _break(self, lane: _Lane, error: Exception) -> None:
         """Let go of a connection on which nothing more can be read."""
@@ -303,13 +291,13 @@ class _Run:
         if time.monotonic() < self._allowed_end_s:  # a caller's short patience is no gateway's fault
             self._pool.failed(connection.endpoint)
         text = f"gateway {connection.endpoint}: {reason(error, connection.timeout_s)}"
-        self._fail(list(lane.begun), TransientError(text), error)
+        self._fail(lane.begun, TransientError(text), error)
 
-    def _fail(self, begun: Sequence[_Begun], meaning: HsimhashError, error: Exception) -> None:
+    def _fail(self, numbers: Iterable[int], meaning: HsimhashError, error: Exception) -> None:
         if not isinstance(meaning, TransientError):
             raise meaning from error
         if self._once:
-            for one in begun:
-                self.results[one.position] = UNKNOWN
+            for number in numbers:
+                self.results[number] = UNKNOWN
         else:
             self._failures.append(meaning)

@@ -100,7 +100,7 @@ def open_hbase_store(url: str, *, exclusive: bool = False, deadline_s: float = D
     """
     address = Address.parse(url)
     gateway, timeout_s = open_gateway(address, deadline_s=deadline_s), address.options.timeout_s
-    read = partial(HBaseStore.open, url, gateway, times=partial(_asked_times, gateway), exclusive=exclusive)
+    read = partial(HBaseStore.open, url, gateway, ask_times=partial(_asked_times, gateway), exclusive=exclusive)
     try:
         with gateway.one_deadline():
             try:
@@ -284,7 +284,7 @@ def _write_record(url: str, gateway: Gateway, record: Record) -> HBaseStore:
     ttl_s = _usable_ttl_s(gateway)
     if ttl_s is not None:
         record_ttl(gateway, ttl_s)
-    return HBaseStore.create(url, gateway, record, times=Times(ttl_s=ttl_s or None))
+    return HBaseStore.create(url, gateway, record)
 
 
 def _has_same(url: str, gateway: Gateway, record: Record) -> bool:

@@ -28,8 +28,6 @@ from hsimhash.store.hbase.failures import TransientError
 
 CONNECT_S = 1.0  # to connect, where another gateway works
 
-Check = Callable[[Connection], None]  # raises where a gateway is not what it should be
-
 _LEAST_CONNECT_S = 0.1
 _LOOK_S, _LOOK_ASIDE_S = 1.0, 0.05  # between two looks of who waits; where connections are kept aside
 
@@ -46,10 +44,11 @@ class Pool:
 
     Args:
         address: of the gateways.
-        check: is given every first connection to a gateway, and the first after it failed.
+        check: raises where a gateway is not what it should be; is given every first connection to a gateway, and the
+            first after it failed.
     """
 
-    def __init__(self, address: Address, check: Check) -> None:
+    def __init__(self, address: Address, check: Callable[[Connection], None]) -> None:
         self.address = address
         self._check = check
         self._context = tls_context(address)
@@ -171,24 +170,23 @@ class Pool:
         return made
 
     def _open(self, connection: Connection, timeout_s: float) -> None:
-        has_other = self._choice.has_other(connection.endpoint)
+        """Connect, in less time where another gateway works; what fails is dropped."""
+        if self._choice.has_other(connection.endpoint):
+            timeout_s = min(timeout_s, CONNECT_S)
+        end_s = time.monotonic() + timeout_s
         try:
-            self._connect(connection, min(timeout_s, CONNECT_S) if has_other else timeout_s)
+            connection.connect(timeout_s)
+            if connection.endpoint not in self._checked:
+                connection.timeout_s = max(end_s - time.monotonic(), _LEAST_CONNECT_S)
+                self._check(connection)
+                with self._lock:
+                    self._checked.add(connection.endpoint)
+                    self._choice.answered(connection.endpoint)
         except BaseException as error:
             self.drop(connection)
             if isinstance(error, Exception):
                 self.failed(connection.endpoint)
             raise
-
-    def _connect(self, connection: Connection, timeout_s: float) -> None:
-        end_s = time.monotonic() + timeout_s
-        connection.connect(timeout_s)
-        if connection.endpoint not in self._checked:
-            connection.timeout_s = max(end_s - time.monotonic(), _LEAST_CONNECT_S)
-            self._check(connection)
-            with self._lock:
-                self._checked.add(connection.endpoint)
-                self._choice.answered(connection.endpoint)
 
     def _try_beside(self) -> None:
         """Try a gateway that failed and has rested, in a thread of its own: no call waits for it."""

@@ -32,12 +32,15 @@ import numpy as np
 from hsimhash.errors import StoreUnavailableError
 from hsimhash.layout import Layout
 from hsimhash.rowkey import RECORD_ROWKEY, ROWKEY_BYTES, encode
+from hsimhash.store.base import Mark, mark_key
+from hsimhash.store.hbase.batches import slices
 from hsimhash.store.hbase.cells import NOW, Register, listing_put, register_key
 from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, RECORD_FAMILY, Change, Gateway, Put, always
 
 BATCH_DOCUMENTS = 5_000  # written together; bounds memory, and how long their rows wait for their registers
 CHANGES_AT_ONCE = 200  # registers set by one call; bounds how long one takes to which no reply comes
 MOST_DRAWS = 3  # of a timestamp, where others draw one at once; then registers are compared and set
+MARK_TRIES = 10  # one is enough, but for replies that do not come
 MOST_LOST = 5  # calls in sequence that set registers without a single reply, each after its time-out
 
 Wanted = Mapping[bytes, tuple[int, int]]  # by document id: fingerprint, first seen
@@ -109,22 +112,24 @@ class Writes:
         self._lost = 0
 
     def add(self, wanted: Wanted, *, announce: Callable[[int], None] | None = None) -> int:
-        """Add or move documents; return how many are new or moved. `announce` is told that number before any write."""
+        """Add or move documents; return how many are new or moved. `announce` gets that number before any write."""
         changed, sent, left = 0, dict[bytes, bytes](), dict(wanted)
         while left:
             found = self._read(list(left))
             changed += sum(found[doc_id].value == value for doc_id, value in sent.items())
             left = {doc_id: want for doc_id, want in left.items() if not self._is_done(found[doc_id], want[0])}
+            is_news = {doc_id for doc_id, want in left.items() if found[doc_id].register.fingerprint != want[0]}
             if announce is not None:
-                announce(sum(found[doc_id].register.fingerprint != want[0] for doc_id, want in left.items()))
+                announce(len(is_news))
                 announce = None
             if left:
-                following = {doc_id: _following(found[doc_id].register, *want) for doc_id, want in left.items()}
-                done = self._write(left, found, following, may_put=self.exclusive and not sent)
-                is_news = {doc_id for doc_id, want in left.items() if found[doc_id].register.fingerprint != want[0]}
+                changes = [
+                    _change(doc_id, found[doc_id], found[doc_id].register.filed(*left[doc_id])) for doc_id in left
+                ]
+                done = self._write(left, changes, may_put=self.exclusive and not sent)
                 changed += len(done & is_news)
                 left = {doc_id: want for doc_id, want in left.items() if doc_id not in done}
-                sent = {doc_id: following[doc_id].to_bytes() for doc_id in left if doc_id in is_news}
+                sent = {one.qualifier: one.value for one in changes if one.qualifier in is_news - done}
         return changed
 
     def remove(self, doc_ids: Sequence[bytes], *, before: int | None = None) -> int:
@@ -134,11 +139,11 @@ class Writes:
             found = self._read(left)
             removed += sum(found[doc_id].value == value for doc_id, value in sent.items())
             left = [doc_id for doc_id in left if found[doc_id].register.is_filed(before)]
-            following = {doc_id: found[doc_id].register.removed() for doc_id in left}
-            done = self._set_registers(left, found, following, always)
+            changes = [_change(doc_id, found[doc_id], found[doc_id].register.removed()) for doc_id in left]
+            done = self._set_registers(changes, always)
             removed += len(done)
             left = [doc_id for doc_id in left if doc_id not in done]
-            sent = {doc_id: following[doc_id].to_bytes() for doc_id in left}
+            sent = {change.qualifier: change.value for change in changes if change.qualifier not in done}
         return removed
 
     def _read(self, doc_ids: Sequence[bytes]) -> dict[bytes, Read]:
@@ -157,44 +162,27 @@ class Writes:
             return False
         return self.times.ttl_s is None or 0 <= read.age_s <= self.times.ttl_s / 2
 
-    def _write(
-        self, wanted: Wanted, found: Mapping[bytes, Read], following: Mapping[bytes, Register], *, may_put: bool
-    ) -> set[bytes]:
+    def _write(self, wanted: Wanted, changes: Sequence[Change], *, may_put: bool) -> set[bytes]:
         """Write rows, then registers; return the documents whose register is known to be set."""
         is_timely = self.times.rows_timely()
-        self._put_listings(wanted)
-        self._put_drawer_rows(wanted)
-        new = {doc_id for doc_id in wanted if found[doc_id].value is None}
+        fingerprints = {doc_id: fingerprint for doc_id, (fingerprint, _) in wanted.items()}
+        put_listings(self.gateway, fingerprints)
+        put_drawer_rows(self.gateway, self.layout, fingerprints)
+        new = [change for change in changes if change.expected is None]
         if may_put and len(new) >= self.times.put_from:
-            self._put_registers({doc_id: following[doc_id] for doc_id in new}, is_timely)
-        else:
-            new = set()
-        return self._set_registers([doc_id for doc_id in wanted if doc_id not in new], found, following, is_timely)
+            self._put_registers(new, is_timely)
+            changes = [change for change in changes if change.expected is not None]
+        return self._set_registers(changes, is_timely)
 
-    def _put_listings(self, wanted: Wanted) -> None:
-        self.gateway.put([listing_put(fingerprint, doc_id) for doc_id, (fingerprint, _) in wanted.items()])
-
-    def _put_drawer_rows(self, wanted: Wanted) -> None:
-        fingerprints = np.unique(np.array([fingerprint for fingerprint, _ in wanted.values()], np.uint64))
-        self.gateway.put_rows(encode(self.layout, fingerprints).reshape(-1, ROWKEY_BYTES))
-
-    def _set_registers(
-        self,
-        doc_ids: Sequence[bytes],
-        found: Mapping[bytes, Read],
-        following: Mapping[bytes, Register],
-        is_timely: Callable[[], bool],
-    ) -> set[bytes]:
+    def _set_registers(self, changes: Sequence[Change], is_timely: Callable[[], bool]) -> set[bytes]:
         """Compare and set registers; return the documents for which that is known to be done."""
         done = set[bytes]()
-        for start in range(0, len(doc_ids), CHANGES_AT_ONCE):
-            part = doc_ids[start : start + CHANGES_AT_ONCE]
-            changes = [Change(*_cell(doc_id), found[doc_id].value, following[doc_id].to_bytes()) for doc_id in part]
+        for part in slices(len(changes), CHANGES_AT_ONCE):
             if not is_timely():
                 break
-            outcomes = self.gateway.change(changes, is_timely=is_timely)
+            outcomes = self.gateway.change(changes[part], is_timely=is_timely)
             self._count_lost(outcomes)
-            done |= {doc_id for doc_id, is_made in zip(part, outcomes, strict=True) if is_made}
+            done |= {change.qualifier for change, is_made in zip(changes[part], outcomes, strict=True) if is_made}
         return done
 
     def _count_lost(self, outcomes: Sequence[bool | None]) -> None:
@@ -205,11 +193,11 @@ class Writes:
                 f"answered; documents may be written or not: write them again. 'hsimhash doctor --write' tells more"
             )
 
-    def _put_registers(self, registers: Mapping[bytes, Register], is_timely: Callable[[], bool]) -> None:
+    def _put_registers(self, changes: Sequence[Change], is_timely: Callable[[], bool]) -> None:
         """Put registers that are new, to be read again."""
         timestamp = self._timestamp()
         if timestamp is not None:
-            puts = [Put(*_cell(doc_id), register.to_bytes(), timestamp) for doc_id, register in registers.items()]
+            puts = [Put(one.row, one.family, one.qualifier, one.value, timestamp) for one in changes]
             self.gateway.put(puts, is_timely=is_timely)
 
     def _timestamp(self) -> int | None:
@@ -222,12 +210,37 @@ class Writes:
                 return cell.timestamp - round(self.times.put_before_s * 1_000)
         return None
 
+    def marked(self, token: str) -> int:
+        """Return the count of the mark with a token, 0 where there is none."""
+        (cell,) = self.gateway.get([(RECORD_ROWKEY, mark_key(token))], RECORD_FAMILY)
+        return int(cell.value) if cell is not None else 0
 
-def _following(register: Register, fingerprint: int, first_seen: int) -> Register:
-    """Return the register of a document that is added or moved, or, unchanged, written again."""
-    return register.filed(fingerprint, register.first_seen if register.fingerprint == fingerprint else first_seen)
+    def set_mark(self, mark: Mark) -> None:
+        """Remember how far a job came."""
+        # Not by a put: one that lands late, or that a slower clock stamps, would bring an earlier mark back.
+        for _ in range(MARK_TRIES):
+            (cell,) = self.gateway.get([(RECORD_ROWKEY, mark.key)], RECORD_FAMILY)
+            held = cell.value if cell is not None else None
+            change = Change(RECORD_ROWKEY, RECORD_FAMILY, mark.key, held, mark.value)
+            if held == mark.value or self.gateway.change([change]) == [True]:
+                return
+        raise StoreUnavailableError(
+            f"the table did not keep how far the job came, in {MARK_TRIES} tries, though reads are answered; run the "
+            f"same command again. 'hsimhash doctor --write' tells more"
+        )
 
 
-def _cell(doc_id: bytes) -> tuple[bytes, bytes, bytes]:
+def put_listings(gateway: Gateway, fingerprints: Mapping[bytes, int]) -> None:
+    """List documents, by id, under their fingerprints."""
+    gateway.put([listing_put(fingerprint, doc_id) for doc_id, fingerprint in fingerprints.items()])
+
+
+def put_drawer_rows(gateway: Gateway, layout: Layout, fingerprints: Mapping[bytes, int]) -> None:
+    """File documents' fingerprints in every drawer, each once."""
+    rows = encode(layout, np.unique(np.array(list(fingerprints.values()), np.uint64)))
+    gateway.put_rows(rows.reshape(-1, ROWKEY_BYTES))
+
+
+def _change(doc_id: bytes, read: Read, following: Register) -> Change:
     row, qualifier = register_key(doc_id)
-    return row, DOCUMENT_FAMILY, qualifier
+    return Change(row, DOCUMENT_FAMILY, qualifier, read.value, following.to_bytes())

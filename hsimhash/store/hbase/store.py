@@ -1,28 +1,22 @@
 """The index on HBase: buckets, listings, registers and the record as cells of one table, through a `Gateway`.
 
-What the cells are says `cells.py`; in which order they are written, `protocol.py`; how leftovers go, `audit.py`.
+`cells.py` says what the cells are, `protocol.py` in which order they are written, `audit.py` how leftovers go.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hsimhash.errors import (
-    CorruptionError,
-    IndexExistsError,
-    IndexNotFoundError,
-    StoreClosedError,
-    StoreTimeoutError,
-    StoreUnavailableError,
-)
+from hsimhash.errors import CorruptionError, IndexExistsError, IndexNotFoundError, StoreClosedError, StoreTimeoutError
 from hsimhash.rowkey import DOCUMENTS_FLAG, PREFIX_BYTES, RECORD_ROWKEY, bucket_range, documents_rowkey
 from hsimhash.store.base import (
     RECORD_PARTS,
@@ -35,21 +29,20 @@ from hsimhash.store.base import (
     Record,
     Store,
     last_occurrences,
-    mark_key,
     up_to,
 )
 from hsimhash.store.hbase.audit import Audit, Sample, count_documents, pages, server_time
+from hsimhash.store.hbase.batches import slices
 from hsimhash.store.hbase.bulk import TableLoad
 from hsimhash.store.hbase.cells import NOW, Register, is_listing, record_from, register_key
 from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, RECORD_FAMILY, Cell, Change, Gateway, Put
-from hsimhash.store.hbase.protocol import BATCH_DOCUMENTS, Times, Wanted, Writes
+from hsimhash.store.hbase.protocol import BATCH_DOCUMENTS, Times, Writes
 from hsimhash.store.hbase.survey import Survey, survey
 
 ROWS_AT_ONCE = 100  # documents rows read by one call, and of each
 FIRST_CELLS = 100  # so many listings; most rows have one
 MORE_CELLS = 5_000  # of a row that has more
 CREATE_TRIES = 3  # of writing a part of the record
-MARK_TRIES = 10  # one is enough, but for replies that do not come
 SLOW_S = 1.0  # a query that takes longer is logged
 TTL = b"ttl"  # beside the record's parts: the table's TTL in seconds, 0 for none
 
@@ -63,7 +56,7 @@ class HBaseStore(Store):
         url: `hbase://…`, for messages.
         gateway: to the table; closed with the store.
         record: what the table's record says; see `create` and `open`.
-        times: see `Times`; or what returns them, called once they are needed.
+        ask_times: returns the times, once they are needed.
         exclusive: no one else writes the documents that this store is given; their registers are written faster.
     """
 
@@ -75,30 +68,22 @@ class HBaseStore(Store):
         gateway: Gateway,
         record: Record,
         *,
-        times: Times | Callable[[], Times] | None = None,
+        ask_times: Callable[[], Times] = Times,
         exclusive: bool = False,
     ) -> None:
         self.url = url
         self.record = record
         self.exclusive = exclusive
-        self._times = times or Times()
+        self._ask_times = ask_times
         self._open_gateway: Gateway | None = gateway
 
-    @property
+    @cached_property
     def times(self) -> Times:
-        """Return how long writes may take; asked for when first needed, where the record does not say it."""
-        if not isinstance(self._times, Times):
-            self._times = self._times()
-        return self._times
-
-    @times.setter
-    def times(self, times: Times) -> None:
-        self._times = times
+        """How long writes may take."""
+        return self._ask_times()
 
     @classmethod
-    def create(
-        cls, url: str, gateway: Gateway, record: Record, *, times: Times | None = None, exclusive: bool = False
-    ) -> HBaseStore:
+    def create(cls, url: str, gateway: Gateway, record: Record) -> HBaseStore:
         """Write the record into a table that has none; `IndexExistsError` where it has one."""
         values, found = record.to_parts(), _record_cells(gateway)
         if all(part in found for part in RECORD_PARTS):
@@ -116,18 +101,18 @@ class HBaseStore(Store):
                     f"another index is being created at {url}, or its creation was interrupted: its {part.decode()} "
                     f"differs; create it as it was, or drop the table"
                 )
-        return cls(url, gateway, record, times=times, exclusive=exclusive)
+        return cls(url, gateway, record, ask_times=partial(Times, ttl_s=_ttl_in(found) or None))
 
     @classmethod
     def open(
-        cls, url: str, gateway: Gateway, *, times: Times | Callable[[], Times] | None = None, exclusive: bool = False
+        cls, url: str, gateway: Gateway, *, ask_times: Callable[[], Times] = Times, exclusive: bool = False
     ) -> HBaseStore:
         """Open the index in a table, which takes one read; `IndexNotFoundError` where the table has no record.
 
         Args:
             url: for messages.
             gateway: to the table.
-            times: what returns them, where the record has no TTL: one that release 0.1.0 wrote.
+            ask_times: returns the times where the record has no TTL: one that release 0.1.0 wrote.
             exclusive: see `HBaseStore`.
         """
         try:
@@ -138,14 +123,14 @@ class HBaseStore(Store):
             ) from error
         except CorruptionError as error:  # all that can be wrong with what such a read meets
             raise IndexNotFoundError(f"no index at {url}: {error}") from error
-        ttl = found.pop(TTL, None)
-        if not found:
+        if not found.keys() - {TTL}:
             raise IndexNotFoundError(
                 f"no index at {url}: the table has no record; make one with 'hsimhash create-table'"
             )
-        if ttl is not None:
-            times = Times(ttl_s=_seconds_of(ttl) or None)
-        return cls(url, gateway, record_from(found, url), times=times, exclusive=exclusive)
+        ttl_s = _ttl_in(found)
+        if ttl_s is not None:
+            ask_times = partial(Times, ttl_s=ttl_s or None)
+        return cls(url, gateway, record_from(found, url), ask_times=ask_times, exclusive=exclusive)
 
     @property
     def gateway(self) -> Gateway:
@@ -159,7 +144,7 @@ class HBaseStore(Store):
 
     @contextmanager
     def view(self, *, timeout_s: float | None = None) -> Iterator[Reader]:
-        view, began = HBaseView(self), time.monotonic()
+        view, began = HBaseView(self.gateway), time.monotonic()
         with self.gateway.ending(timeout_s):
             try:
                 yield view
@@ -177,17 +162,13 @@ class HBaseStore(Store):
         return nullcontext()
 
     def scan(self, prefixes: Sequence[bytes]) -> NDArray[np.uint8]:
-        return self.gateway.scan(list(map(bucket_range, prefixes)))
+        return HBaseView(self.gateway).scan(prefixes)
 
     def documents(self, fingerprints: Sequence[int], limit: int | None = None) -> list[list[Document]]:
-        return HBaseView(self).documents(fingerprints, limit)
+        return HBaseView(self.gateway).documents(fingerprints, limit)
 
     def lookup(self, doc_ids: Sequence[bytes]) -> list[Document | None]:
-        cells = self.gateway.get([register_key(doc_id) for doc_id in doc_ids], DOCUMENT_FAMILY)
-        return [
-            Register.from_bytes(cell.value).document(doc_id) if cell is not None else None
-            for doc_id, cell in zip(doc_ids, cells, strict=True)
-        ]
+        return HBaseView(self.gateway).lookup(doc_ids)
 
     def insert(
         self,
@@ -200,40 +181,20 @@ class HBaseStore(Store):
         writes, last = self._writes(), last_occurrences(doc_ids)
         with self.gateway.one_deadline():
             added = sum(
-                writes.add(_wanted(last[start : start + BATCH_DOCUMENTS], doc_ids, fingerprints, first_seen))
-                for start in range(0, len(last), BATCH_DOCUMENTS)
+                writes.add({doc_ids[place]: (int(fingerprints[place]), int(first_seen[place])) for place in last[part]})
+                for part in slices(len(last), BATCH_DOCUMENTS)
             )
             if mark is not None:
-                self.set_mark(mark)
+                writes.set_mark(mark)
         return added
 
-    def set_mark(self, mark: Mark) -> None:
-        """Remember how far a job came."""
-        # Not by a put: one that lands late, or that a slower clock stamps, would bring an earlier mark back.
-        for _ in range(MARK_TRIES):
-            (cell,) = self.gateway.get([(RECORD_ROWKEY, mark.key)], RECORD_FAMILY)
-            held = cell.value if cell is not None else None
-            change = Change(RECORD_ROWKEY, RECORD_FAMILY, mark.key, held, mark.value)
-            if held == mark.value or self.gateway.change([change]) == [True]:
-                return
-        raise StoreUnavailableError(f"{self.url} does not keep how far the job came; 'hsimhash doctor' tells more")
-
     def marked(self, token: str) -> int:
-        (cell,) = self.gateway.get([(RECORD_ROWKEY, mark_key(token))], RECORD_FAMILY)
-        return int(cell.value) if cell is not None else 0
-
-    def insert_announced(self, wanted: Wanted, announce: Callable[[int], None]) -> int:
-        """Insert one batch as `insert` does, telling how many are new or moved before anything is written."""
-        with self.gateway.one_deadline():
-            return self._writes().add(wanted, announce=announce)
+        return self._writes().marked(token)
 
     def remove(self, doc_ids: Sequence[bytes], *, before: int | None = None) -> int:
         writes, distinct = self._writes(), list(dict.fromkeys(doc_ids))
         with self.gateway.one_deadline():
-            return sum(
-                writes.remove(distinct[start : start + BATCH_DOCUMENTS], before=before)
-                for start in range(0, len(distinct), BATCH_DOCUMENTS)
-            )
+            return sum(writes.remove(distinct[part], before=before) for part in slices(len(distinct), BATCH_DOCUMENTS))
 
     def count(self) -> int:
         return count_documents(self.gateway)
@@ -252,12 +213,12 @@ class HBaseStore(Store):
                 if document is not None and document.fingerprint == int.from_bytes(cell.row[PREFIX_BYTES:], "big")
             ]
 
-    def check(self, *, repair: bool = False, progress: Progress | None = None) -> CheckReport:
-        return Audit(self.gateway, self.record.layout, self.times, repair=repair, progress=progress).run()
-
-    def check_sample(self, sample: Sample, *, progress: Progress | None = None) -> CheckReport:
-        """Compare the rows of a sample as `check` does those of all; the report counts what was looked at."""
-        return Audit(self.gateway, self.record.layout, self.times, sample=sample, progress=progress).run()
+    def check(
+        self, *, repair: bool = False, progress: Progress | None = None, sample: Sample | None = None
+    ) -> CheckReport:
+        """See `Store.check`; of a sample the report counts what was looked at, and nothing is repaired."""
+        times, layout = self.times, self.record.layout
+        return Audit(self.gateway, layout, times, repair=repair, progress=progress, sample=sample).run()
 
     def survey(self) -> Survey:
         """Count the drawer rows of every region, from samples in a large table."""
@@ -267,8 +228,8 @@ class HBaseStore(Store):
         regions = self.gateway.regions()
         return {"regions": len(regions), "servers": len({region.server for region in regions} - {""})}
 
-    def bulk(self, folder: Path) -> BulkLoad:
-        return TableLoad(self, folder)
+    def bulk(self, folder: Path, *, slice_documents: int | None = None) -> BulkLoad:
+        return TableLoad(self._writes(), folder, slice_documents=slice_documents)
 
     def close(self) -> None:
         gateway, self._open_gateway = self._open_gateway, None
@@ -279,8 +240,8 @@ class HBaseStore(Store):
 class HBaseView(Reader):
     """The reads of one query, which counts them."""
 
-    def __init__(self, store: HBaseStore) -> None:
-        self._store = store
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
         self._asked = self._buckets = self._rows = self._documents = 0
 
     def __str__(self) -> str:
@@ -288,54 +249,54 @@ class HBaseView(Reader):
 
     def scan(self, prefixes: Sequence[bytes]) -> NDArray[np.uint8]:
         self._asked += len(prefixes)
-        rows = self._store.scan(prefixes)
+        rows = self._gateway.scan(list(map(bucket_range, prefixes)))
         self._buckets += len(prefixes)
         self._rows += len(rows)
         return rows
 
     def documents(self, fingerprints: Sequence[int], limit: int | None = None) -> list[list[Document]]:
-        gateway, found = self._store.gateway, list[list[Document]]()
+        found = list[list[Document]]()
         most = FIRST_CELLS if limit is None else min(limit, FIRST_CELLS)
-        for start in range(0, len(fingerprints), ROWS_AT_ONCE):
-            part = fingerprints[start : start + ROWS_AT_ONCE]
-            listings = gateway.cells_of([documents_rowkey(value) for value in part], DOCUMENT_FAMILY, limit=most)
-            confirmed = self._confirmed([cell for cells in listings for cell in cells])
-            for fingerprint, cells in zip(part, listings, strict=True):
-                first = [next(confirmed) for _ in cells]
-                found.append(self._up_to(fingerprint, first, cells, most, limit))
+        for part in slices(len(fingerprints), ROWS_AT_ONCE):
+            rows = [documents_rowkey(value) for value in fingerprints[part]]
+            listings = self._gateway.cells_of(rows, DOCUMENT_FAMILY, limit=most)
+            confirmed = iter(self.lookup([cell.qualifier for cells in listings for cell in cells]))
+            for fingerprint, cells in zip(fingerprints[part], listings, strict=True):
+                documents = [document for _, document in zip(cells, confirmed, strict=False) if document is not None]
+                found.append(self._up_to(fingerprint, documents, cells, most, limit))
         return found
 
     def _up_to(
-        self, fingerprint: int, found: list[Document | None], listed: list[Cell], most: int, limit: int | None
+        self, fingerprint: int, documents: list[Document], listed: list[Cell], most: int, limit: int | None
     ) -> list[Document]:
         """Return the documents of a row up to the limit, reading on behind the first page where that is not enough."""
-        documents = [document for document in found if document is not None]
-        while len(listed) == most and (limit is None or _held(documents, fingerprint) < limit):
+        while len(listed) == most:
+            if limit is not None and sum(document.fingerprint == fingerprint for document in documents) >= limit:
+                break
             row, after, most = documents_rowkey(fingerprint), listed[-1].qualifier, min(4 * most, MORE_CELLS)
-            listed = self._store.gateway.cells(row, DOCUMENT_FAMILY, after=after, limit=most)
-            documents += [document for document in self._confirmed(listed) if document is not None]
+            listed = self._gateway.cells(row, DOCUMENT_FAMILY, after=after, limit=most)
+            documents += filter(None, self.lookup([cell.qualifier for cell in listed]))
         return documents if limit is None else up_to(documents, fingerprint, limit)
 
-    def _confirmed(self, listings: Sequence[Cell]) -> Iterator[Document | None]:
-        """Return what the registers of listed documents say, in their order."""
-        found = self.lookup([cell.qualifier for cell in listings])
-        self._documents += len(found)
-        return iter(found)
-
     def lookup(self, doc_ids: Sequence[bytes]) -> list[Document | None]:
-        return self._store.lookup(doc_ids)
+        self._documents += len(doc_ids)
+        cells = self._gateway.get([register_key(doc_id) for doc_id in doc_ids], DOCUMENT_FAMILY)
+        return [
+            Register.from_bytes(cell.value).document(doc_id) if cell is not None else None
+            for doc_id, cell in zip(doc_ids, cells, strict=True)
+        ]
 
 
 def recorded_ttl_s(gateway: Gateway) -> int | None:
     """Return what is written of the table's TTL, 0: never; None where nothing is, as release 0.1.0 wrote nothing."""
-    ttl = _record_cells(gateway).get(TTL)
-    return None if ttl is None else _seconds_of(ttl)
+    return _ttl_in(_record_cells(gateway))
 
 
-def _seconds_of(value: bytes) -> int:
-    if not value.isdigit():
+def _ttl_in(found: Mapping[bytes, bytes]) -> int | None:
+    value = found.get(TTL)
+    if value is not None and not value.isdigit():
         raise CorruptionError(f"the record's ttl is {value!r}, not seconds; 'hsimhash create-table' writes it again")
-    return int(value)
+    return None if value is None else int(value)
 
 
 def record_ttl(gateway: Gateway, ttl_s: int) -> None:
@@ -362,17 +323,3 @@ def has_record(gateway: Gateway) -> bool:
 def _record_cells(gateway: Gateway) -> dict[bytes, bytes]:
     cells = gateway.get([(RECORD_ROWKEY, part) for part in (*RECORD_PARTS, TTL)], RECORD_FAMILY)
     return {cell.qualifier: cell.value for cell in cells if cell is not None}
-
-
-def _wanted(
-    positions: Sequence[int],
-    doc_ids: Sequence[bytes],
-    fingerprints: NDArray[np.uint64],
-    first_seen: NDArray[np.int64],
-) -> Wanted:
-    return {doc_ids[place]: (int(fingerprints[place]), int(first_seen[place])) for place in positions}
-
-
-def _held(documents: Sequence[Document], fingerprint: int) -> int:
-    """Return how many documents' registers have the fingerprint."""
-    return sum(document.fingerprint == fingerprint for document in documents)

@@ -20,7 +20,7 @@ from hsimhash.rowkey import encode
 from hsimhash.store import Record, open_store
 from hsimhash.store.base import JOB_DEADLINE_S
 from hsimhash.store.hbase.address import Address, Endpoint
-from hsimhash.store.hbase.batches import ScanBatch
+from hsimhash.store.hbase.batches import scan_groups
 from hsimhash.store.hbase.checkup import check_ttl, hbase_checks, load_checks
 from hsimhash.store.hbase.choice import Choice
 from hsimhash.store.hbase.connection import THRIFT2, Call, Connection
@@ -382,13 +382,12 @@ def regions(count: int, servers: int) -> list[Region]:
 def test_a_batch_is_as_wide_as_there_are_servers_and_visits_them_in_turn() -> None:
     ranges = [(number.to_bytes(2), number.to_bytes(2) + b"\x00") for number in range(0, 1 << 16, 64)]
     for count, servers in ((1, 1), (16, 2), (128, 8)):
-        batch = ScanBatch.of(ranges, regions(count, servers))
-        assert batch is not None
-        assert batch.width == 4 * servers
-        assert sorted(one for group in batch.groups for one in group) == ranges
+        groups, width = scan_groups(ranges, regions(count, servers))
+        assert width == 4 * servers
+        assert sorted(one for group in groups for one in group) == ranges
         starts = [region.start for region in regions(count, servers)]
-        of_server = [(bisect_right(starts, group[0][0]) - 1) % servers for group in batch.groups]
+        of_server = [(bisect_right(starts, group[0][0]) - 1) % servers for group in groups]
         assert of_server == [number % servers for number in range(len(of_server))]
-    assert ScanBatch.of(ranges, []) is None
-    assert ScanBatch.of(ranges, regions(256, 2)) is not None
-    assert ScanBatch.of(ranges[::2], regions(256, 2)) is None  # two ranges a region: single scans are faster
+    assert scan_groups(ranges, []) == ([], 0)
+    assert scan_groups(ranges, regions(256, 2))[0]
+    assert not scan_groups(ranges[::2], regions(256, 2))[0]  # two ranges a region: single scans are faster

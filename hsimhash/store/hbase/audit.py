@@ -77,7 +77,7 @@ def pages(gateway: Gateway, family: bytes, *, is_whole: Callable[[int], bool] = 
     Args:
         gateway: to the table.
         family: which.
-        is_whole: tells by a row's flag whether all its cells are wanted, or only some.
+        is_whole: whether all cells of rows with a flag are wanted, or only some.
     """
     start = TABLE_START
     while rows := gateway.rows(start, TABLE_STOP, family, limit=PAGE_ROWS, columns=PAGE_COLUMNS):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain, groupby, zip_longest
 
 from hsimhash.store.hbase.gateway import Put, Region
@@ -36,27 +35,22 @@ def slices(count: int, size: int) -> list[slice]:
 Range = tuple[bytes, bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class ScanBatch:
-    """Ascending, disjoint ranges, each group of them within one region, and how many groups are scanned at once."""
+def scan_groups(ranges: Sequence[Range], regions: Sequence[Region]) -> tuple[list[list[Range]], int]:
+    """Return ascending, disjoint ranges in groups for one filter each, and how many groups to scan at once.
 
-    groups: tuple[list[Range], ...]
-    width: int
-
-    @classmethod
-    def of(cls, ranges: Sequence[Range], regions: Sequence[Region]) -> ScanBatch | None:
-        """Return the scans of many ranges; None where each range is better scanned by itself."""
-        if not regions:  # there is no table, as a scan will say
-            return None
-        starts = [region.start for region in regions]
-        by_server: dict[str, list[list[Range]]] = {}
-        for place, group in groupby(ranges, lambda one: max(bisect_right(starts, one[0]) - 1, 0)):
-            held = list(group)
-            own = by_server.setdefault(regions[place].server, [])
-            own += [held[part] for part in slices(len(held), _RANGES)]
-        in_turn = chain.from_iterable(zip_longest(*by_server.values()))  # so that no server waits for another
-        groups = tuple(group for group in in_turn if group is not None)
-        return cls(groups, _SCANS * len(by_server)) if len(ranges) >= _LEAST_RANGES * len(groups) else None
+    A group lies within one region. There is none where each range is better scanned by itself.
+    """
+    if not regions:  # there is no table, as a scan will say
+        return [], 0
+    starts = [region.start for region in regions]
+    by_server: dict[str, list[list[Range]]] = {}
+    for place, group in groupby(ranges, lambda one: max(bisect_right(starts, one[0]) - 1, 0)):
+        held = list(group)
+        own = by_server.setdefault(regions[place].server, [])
+        own += [held[part] for part in slices(len(held), _RANGES)]
+    in_turn = chain.from_iterable(zip_longest(*by_server.values()))  # so that no server waits for another
+    groups = [group for group in in_turn if group is not None]
+    return groups if len(ranges) >= _LEAST_RANGES * len(groups) else [], _SCANS * len(by_server)
 
 
 def share(count: int, most: int, workers: int) -> int:

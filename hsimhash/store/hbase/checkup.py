@@ -134,7 +134,8 @@ def _check_index(url: str, gateway: Gateway, ttl_s: int | None, *, writes: bool)
         yield check_record(store.record)
         yield from check_ttl(gateway, ttl_s)
         yield _check_regions(gateway)
-        yield _check_get(gateway)
+        milliseconds = median_ms(lambda: gateway.get([(RECORD_ROWKEY, RECORD_PARTS[0])], RECORD_FAMILY))
+        yield Check("round trip", "ok", f"one get: {milliseconds:.2f} ms (median of {READS})")
         yield check_read(store)
         if writes:
             yield from write_checks(gateway)
@@ -157,7 +158,7 @@ def _check_regions(gateway: Gateway) -> Check:
     regions = gateway.regions()
     servers = len({region.server for region in regions} - {""})
     if homeless := sum(not region.server for region in regions):
-        return Check("regions", "fail", f"{homeless} of {len(regions)} are on no server; 'hbase hbck' tells more")
+        return Check("regions", "fail", f"{homeless} of {len(regions)} are on no server; run 'hbase hbck'")
     said = f"{len(regions)}, on region servers: {servers}"
     if len(regions) < servers or len(regions) == 1:
         return Check("regions", "warn", f"{said}: few of the servers have all the load; see create-table --regions")
@@ -166,14 +167,8 @@ def _check_regions(gateway: Gateway) -> Check:
     return Check("regions", "ok", said)
 
 
-def _check_get(gateway: Gateway) -> Check:
-    key = (RECORD_ROWKEY, RECORD_PARTS[0])
-    milliseconds = median_ms(lambda: gateway.get([key], RECORD_FAMILY))
-    return Check("round trip", "ok", f"one get: {milliseconds:.2f} ms (median of {READS})")
-
-
 def check_stamps(gateway: Gateway) -> Check:
-    """Compare the record's stamps with this clock: all that can be told without writing."""
+    """Compare the record's stamps with this clock: all that can be compared without writing."""
     cells = gateway.get([(RECORD_ROWKEY, part) for part in RECORD_PARTS], RECORD_FAMILY)
     ahead_s = max((cell.timestamp for cell in cells if cell is not None), default=0) / 1_000 - time.time()
     if ahead_s > WORRYING_SKEW_S:
@@ -216,13 +211,12 @@ def load_checks(address: Address, processes: int) -> Iterator[Check]:
     """Open the connections of so many processes, and say how long the last one took to be answered."""
     connections, gateways = address.options.connections, len(address.gateways)
     wanted = processes * connections
-    said = f"{processes} processes with {connections} connections each make {wanted}"
-    if wanted > MOST_FULL * WORKERS * gateways:
-        yield Check(
-            "size", "warn", f"{said}, and {gateways} gateways as they come have {WORKERS} threads each: {ADVICE}"
-        )
-    else:
-        yield Check("size", "ok", f"{said}; {gateways} gateways as they come have {WORKERS} threads each")
+    said = (
+        f"{processes} processes with {connections} connections each make {wanted}; {gateways} gateways as they come "
+        f"have {WORKERS} threads each"
+    )
+    is_fit = wanted <= MOST_FULL * WORKERS * gateways
+    yield Check("size", "ok", said) if is_fit else Check("size", "warn", f"{said}: {ADVICE}")
     yield _open_all(address, min(wanted, _most_files()))
 
 
@@ -238,10 +232,8 @@ def _open_all(address: Address, count: int) -> Check:
                 opened.enter_context(closing(connection))
                 connection.server_type()
             except Exception as error:  # a service that is full can answer anything
-                why = (
-                    f"gateway {endpoint} does not answer connection {number + 1} of {count}: {reason(error, timeout_s)}"
-                )
-                return Check("load", "fail", f"{why}; {ADVICE}")
+                why = f"does not answer connection {number + 1} of {count}: {reason(error, timeout_s)}"
+                return Check("load", "fail", f"gateway {endpoint} {why}; {ADVICE}")
             seconds = time.perf_counter() - began
     said = f"{count} connections at once, all answered, the last after {1_000 * seconds:.1f} ms"
     return Check("load", "ok" if seconds < SLOW_S else "warn", said)

@@ -48,14 +48,14 @@ class RefusedError(HsimhashError):
 def failure(error: Exception, method: str, table: str, gateway: object) -> HsimhashError:
     """Return what an error that a gateway answered means; `TransientError` where a retry may help."""
     message = str(getattr(error, "message", None) or error)
-    classes = _JAVA.findall(message)
+    classes = set(_JAVA.findall(message))
     what = f"{method} on {table}: {_gist(message)}"
     if "TableNotEnabledException" in classes:
         return disabled(table)
-    if _NO_TABLE & set(classes):
+    if _NO_TABLE & classes:
         return IndexNotFoundError(f"there is no table {table} ({what}); make one with 'hsimhash create-table'")
     if _is_but_the_table(message, table.removeprefix("default:")):
-        return IndexNotFoundError(f"table {table} is missing, or disabled ({what}); 'hsimhash doctor' tells which")
+        return IndexNotFoundError(f"table {table} is missing, or disabled ({what}); 'hsimhash doctor' says which")
     if "NoSuchColumnFamilyException" in classes:
         return CorruptionError(
             f"table {table} lacks a column family ({what}); was it made with 'hsimhash create-table'?"
@@ -67,7 +67,9 @@ def failure(error: Exception, method: str, table: str, gateway: object) -> Hsimh
     if "AccessDeniedException" in classes:
         return HsimhashError(f"the gateway's user may not do that ({what}); grant it, or use another gateway")
     if isinstance(error, TApplicationException):
-        return _refusal(error, what)
+        if error.type == TApplicationException.UNKNOWN_METHOD:
+            return RefusedError(f"the gateway does not know the call ({what}); is it the other Thrift?")
+        return RefusedError(f"the gateway failed without saying why ({what}); its log says why")
     if _is_transient(error, classes):
         return TransientError(f"the servers refuse for now: {what}")
     return RefusedError(f"the servers refuse: {what}")
@@ -84,19 +86,13 @@ def _is_but_the_table(message: str, table: str) -> bool:
     return bool(re.fullmatch(rf"(?:Failed \d+ actions?: )?{re.escape(table)}(?:: \d+ times?,.*)?", line))
 
 
-def _refusal(error: TApplicationException, what: str) -> HsimhashError:
-    if error.type == TApplicationException.UNKNOWN_METHOD:
-        return RefusedError(f"the gateway does not know the call ({what}); is it the other Thrift?")
-    return RefusedError(f"the gateway failed without saying why ({what}); its log tells")
-
-
-def _is_transient(error: Exception, classes: list[str]) -> bool:
-    can_retry = getattr(error, "canRetry", None)
-    if can_retry is not None and "DoNotRetryIOException" not in classes:
-        return bool(can_retry) or bool(_WORTH_A_RETRY & set(classes))
+def _is_transient(error: Exception, classes: set[str]) -> bool:
     if type(error).__name__ in ("IllegalArgument", "TIllegalArgument"):
         return "scanner" in str(getattr(error, "message", ""))  # its lease ran out, or the gateway was started again
-    return bool(_WORTH_A_RETRY & set(classes)) or not classes
+    if _WORTH_A_RETRY & classes:
+        return True
+    can_retry = getattr(error, "canRetry", None)
+    return not classes if can_retry is None or "DoNotRetryIOException" in classes else bool(can_retry)
 
 
 def _gist(message: str) -> str:

@@ -176,8 +176,7 @@ class _Run:
         if self._allowed_end_s < self._heard_s + self._caller.deadline_s:
             return StoreTimeoutError(f"the allowed time ended; last: {last}")
         return StoreUnavailableError(
-            f"no answer from HBase within the deadline of {self._caller.deadline_s:g} s: {last}; 'hsimhash doctor' "
-            f"tells more"
+            f"no answer from HBase within the deadline of {self._caller.deadline_s:g} s: {last}; run 'hsimhash doctor'"
         )
 
     def go(self) -> None:

@@ -205,7 +205,7 @@ class Pool:
     def _try(self, connection: Connection) -> None:
         try:
             self._open(connection, self.address.options.timeout_s)
-        except Exception as error:  # whatever it is, the gateway goes on resting
+        except Exception as error:  # whatever it is, the gateway keeps resting
             _log.info("gateway %s does not work yet: %s", connection.endpoint, error)
         else:
             self.give_back(connection)

@@ -64,7 +64,7 @@ class Times:
         put_before_s: so long before now is the timestamp of registers that are put.
         put_from: so many new registers of an exclusive writer are put; fewer are compared and set as fast.
         clock: seconds that only go forward, also while the machine sleeps.
-        wall_clock: seconds since 1970: it tells of a sleep that a virtual machine did not notice.
+        wall_clock: seconds since 1970: they also pass in a sleep that a virtual machine did not notice.
     """
 
     rewrite_s: float = 600.0
@@ -190,7 +190,7 @@ class Writes:
         if self._lost == MOST_LOST:
             raise StoreUnavailableError(
                 f"no reply to any of {len(outcomes)} compare-and-sets, {MOST_LOST} times in sequence, though reads are "
-                f"answered; documents may be written or not: write them again. 'hsimhash doctor --write' tells more"
+                f"answered; documents may be written or not: write them again, and run 'hsimhash doctor --write'"
             )
 
     def _put_registers(self, changes: Sequence[Change], is_timely: Callable[[], bool]) -> None:
@@ -225,8 +225,8 @@ class Writes:
             if held == mark.value or self.gateway.change([change]) == [True]:
                 return
         raise StoreUnavailableError(
-            f"the table did not keep how far the job came, in {MARK_TRIES} tries, though reads are answered; run the "
-            f"same command again. 'hsimhash doctor --write' tells more"
+            f"the table did not keep how far the job came, in {MARK_TRIES} tries, though reads are answered; run "
+            f"'hsimhash doctor --write', then the same command again"
         )
 
 

@@ -9,7 +9,6 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from datetime import UTC, datetime
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -31,10 +30,10 @@ from hsimhash.store.base import (
     last_occurrences,
     up_to,
 )
-from hsimhash.store.hbase.audit import Audit, Sample, count_documents, pages, server_time
+from hsimhash.store.hbase.audit import Audit, Sample, count_documents, pages
 from hsimhash.store.hbase.batches import slices
 from hsimhash.store.hbase.bulk import TableLoad
-from hsimhash.store.hbase.cells import NOW, Register, is_listing, record_from, register_key
+from hsimhash.store.hbase.cells import Register, is_listing, record_from, register_key
 from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, RECORD_FAMILY, Cell, Change, Gateway, Put
 from hsimhash.store.hbase.protocol import BATCH_DOCUMENTS, Times, Writes
 from hsimhash.store.hbase.survey import Survey, survey
@@ -95,7 +94,11 @@ class HBaseStore(Store):
                     gateway.change([Change(RECORD_ROWKEY, RECORD_FAMILY, part, None, values[part])])
                     found = _record_cells(gateway)
             if part not in found:
-                raise _hidden(gateway, part)
+                raise CorruptionError(
+                    f"the cell i:{part.decode()} of row {RECORD_ROWKEY.hex()} was written {CREATE_TRIES} times and is "
+                    f"not there: a delete lies ahead of the servers' clocks, or they "
+                    f"do not answer; correct the clocks and run a major compaction, or drop the table"
+                )
             if found[part] != values[part]:
                 raise IndexExistsError(
                     f"another index is being created at {url}, or its creation was interrupted: its {part.decode()} "
@@ -304,15 +307,6 @@ def record_ttl(gateway: Gateway, ttl_s: int) -> None:
     value = b"%d" % ttl_s
     if _record_cells(gateway).get(TTL) != value:
         gateway.put([Put(RECORD_ROWKEY, RECORD_FAMILY, TTL, value)])
-
-
-def _hidden(gateway: Gateway, part: bytes) -> CorruptionError:
-    stamp = datetime.fromtimestamp(server_time(gateway, NOW) / 1_000, UTC)
-    return CorruptionError(
-        f"the cell i:{part.decode()} of row {RECORD_ROWKEY.hex()} was written {CREATE_TRIES} times and is not there: a "
-        f"delete lies ahead of the servers' clocks, one of which says {stamp:%Y-%m-%dT%H:%M:%SZ}, or they do not "
-        f"answer; correct the clocks and run a major compaction, or drop the table"
-    )
 
 
 def has_record(gateway: Gateway) -> bool:

@@ -29,12 +29,12 @@ from hsimhash.store.hbase.batches import (
     PAGE_ROWS,
     PUT_ROWS,
     Range,
-    ScanBatch,
     columns_after,
     first_columns,
     merged,
     put_batches,
     row_ranges,
+    scan_groups,
     share,
     slices,
 )
@@ -90,9 +90,9 @@ class Thrift2Gateway(ThriftGateway):
         disjoint = merged(ranges)
         if len(disjoint) > SINGLE_SCANS and self._takes_filters:
             try:
-                batch = ScanBatch.of(disjoint, self._known_regions())
-                if batch is not None:
-                    return self._scan_groups(batch.groups, batch.width, 1)
+                groups, width = scan_groups(disjoint, self._known_regions())
+                if groups:
+                    return self._scan_groups(groups, width, 1)
             except RefusedError as error:
                 self._takes_filters = not isinstance(error, _FiltersIgnoredError)
                 _log.warning("a batch of %d scans is made one by one: %s", len(disjoint), error)

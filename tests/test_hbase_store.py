@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hsimhash.errors import CorruptionError, IndexExistsError, StoreUnavailableError
 from hsimhash.layout import Layout
 from hsimhash.rowkey import RECORD_ROWKEY, documents_rowkey, encode
-from hsimhash.store.base import RECORD_PARTS, Document, Record
+from hsimhash.store.base import RECORD_PARTS, Document, Mark, Record
 from hsimhash.store.hbase import audit
 from hsimhash.store.hbase import store as store_module
 from hsimhash.store.hbase.cells import COLLECTED, Register, listing_key, listing_put, register_key
@@ -89,12 +89,8 @@ def test_the_bytes_of_a_register_are_what_the_format_says() -> None:
     assert filed.to_bytes().hex() == "0123456789abcdef00000000000003e800000001"
     assert filed.removed().to_bytes().hex() == "00000002"
     assert Register.from_bytes(b"") == Register()
-    assert Register.from_bytes(filed.to_bytes()[:16]) == replace_changes(filed, 0)
-    assert replace_changes(filed, 2**32 - 1).removed().to_bytes() == bytes(4)
-
-
-def replace_changes(register: Register, changes: int) -> Register:
-    return register._replace(changes=changes)
+    assert Register.from_bytes(filed.to_bytes()[:16]) == filed._replace(changes=0)
+    assert filed._replace(changes=2**32 - 1).removed().to_bytes() == bytes(4)
 
 
 @pytest.mark.parametrize("length", [1, 3, 5, 15, 17, 19, 21])
@@ -247,12 +243,18 @@ def test_no_register_is_sent_long_after_its_rows(cluster: Cluster, exclusive: bo
     assert row.timestamp > began + 11 * MINUTE_MS
 
 
-def test_a_change_whose_reply_is_lost_counts_once(cluster: Cluster) -> None:
-    class Deaf(ModelGateway):
-        def change(self, changes: Sequence[Change], *, is_timely: Callable[[], bool] = always) -> list[bool | None]:
-            super().change(changes, is_timely=is_timely)
-            return [None] * len(changes)
+class Deaf(ModelGateway):
+    """Gets no reply to a compare-and-set; it is made, unless `makes` says otherwise."""
 
+    makes = True
+
+    def change(self, changes: Sequence[Change], *, is_timely: Callable[[], bool] = always) -> list[bool | None]:
+        if self.makes:
+            super().change(changes, is_timely=is_timely)
+        return [None] * len(changes)
+
+
+def test_a_change_whose_reply_is_lost_counts_once(cluster: Cluster) -> None:
     store = HBaseStore.create(URL, Deaf(cluster), RECORD)
     assert put(store, ("a", 5), ("b", 5)) == 2
     assert put(store, ("a", 5), ("b", 6)) == 1
@@ -261,14 +263,14 @@ def test_a_change_whose_reply_is_lost_counts_once(cluster: Cluster) -> None:
 
 
 def test_a_server_that_never_says_what_it_wrote_is_an_error(cluster: Cluster) -> None:
-    class Mute(ModelGateway):
-        def change(self, changes: Sequence[Change], *, is_timely: Callable[[], bool] = always) -> list[bool | None]:
-            return [None] * len(changes)
-
     HBaseStore.create(URL, ModelGateway(cluster), RECORD)
-    store = HBaseStore.open(URL, Mute(cluster))
+    gateway = Deaf(cluster)
+    gateway.makes = False
+    store = HBaseStore.open(URL, gateway)
     with pytest.raises(StoreUnavailableError, match="no reply to any of 2 compare-and-sets"):
         put(store, ("a", 5), ("b", 5))
+    with pytest.raises(StoreUnavailableError, match="did not keep how far the job came, in 10 tries"):
+        store.insert([], np.empty(0, np.uint64), np.empty(0, np.int64), mark=Mark("job", 1))
 
 
 # Exclusive writes.

@@ -24,7 +24,7 @@ from __future__ import annotations
 import logging
 import math
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
 
@@ -35,7 +35,6 @@ from hsimhash.layout import Layout
 from hsimhash.rowkey import (
     PREFIX_BYTES,
     RECORD_ROWKEY,
-    REGISTER_FLAG,
     ROWKEY_BYTES,
     SEGMENT_BYTES,
     documents_rowkey,
@@ -71,31 +70,22 @@ _SEGMENTS = 1 << 8 * SEGMENT_BYTES
 _log = logging.getLogger("hsimhash.store")
 
 
-def pages(gateway: Gateway, family: bytes, *, is_whole: Callable[[int], bool] = lambda _: True) -> Iterator[list[Cell]]:
+def pages(gateway: Gateway, family: bytes, *, flag: int | None = None) -> Iterator[list[Cell]]:
     """Yield the cells of a family in order of (row, qualifier), in pages; wide rows are never in memory whole.
 
-    Args:
-        gateway: to the table.
-        family: which.
-        is_whole: whether all cells of rows with a flag are wanted, or only some.
+    With a flag all cells of the rows that have it, and of others at least the first.
     """
     start = TABLE_START
     while rows := gateway.rows(start, TABLE_STOP, family, limit=PAGE_ROWS, columns=PAGE_COLUMNS):
         page: list[Cell] = []
         for row in rows:
             page += row
-            if len(row) == PAGE_COLUMNS and is_whole(row_flag(row[0].row)):
-                yield page
-                yield from _rest(gateway, family, row[-1])
-                page = []
+            if len(row) == PAGE_COLUMNS and flag in (None, row_flag(row[0].row)):
+                while more := gateway.cells(row[0].row, family, after=page[-1].qualifier, limit=PAGE_CELLS):
+                    yield page
+                    page = more
         yield page
         start = rows[-1][0].row + b"\x00"
-
-
-def _rest(gateway: Gateway, family: bytes, last: Cell) -> Iterator[list[Cell]]:
-    while cells := gateway.cells(last.row, family, after=last.qualifier, limit=PAGE_CELLS):
-        yield cells
-        last = cells[-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,16 +328,6 @@ class Audit:
         for cell in left:
             self._example(f"leftover: drawer row {cell.row.hex()} has no document")
         self.repaired += self._collect(left, DRAWER_FAMILY, self.settled_before)
-
-
-def count_documents(gateway: Gateway) -> int:
-    """Return how many registers have a fingerprint."""
-    return sum(
-        fingerprint_in(cell) is not None
-        for page in pages(gateway, DOCUMENT_FAMILY, is_whole=lambda flag: flag == REGISTER_FLAG)
-        for cell in page
-        if is_register(cell.row, cell.qualifier)
-    )
 
 
 def _parsed(register: Cell) -> Register | None:

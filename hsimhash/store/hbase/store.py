@@ -10,13 +10,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property, partial
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hsimhash.errors import CorruptionError, IndexExistsError, IndexNotFoundError, StoreClosedError, StoreTimeoutError
-from hsimhash.rowkey import DOCUMENTS_FLAG, PREFIX_BYTES, RECORD_ROWKEY, bucket_range, documents_rowkey
+from hsimhash.rowkey import DOCUMENTS_FLAG, PREFIX_BYTES, RECORD_ROWKEY, REGISTER_FLAG, bucket_range, documents_rowkey
 from hsimhash.store.base import (
     RECORD_PARTS,
     BulkLoad,
@@ -30,10 +31,10 @@ from hsimhash.store.base import (
     last_occurrences,
     up_to,
 )
-from hsimhash.store.hbase.audit import Audit, Sample, count_documents, pages
+from hsimhash.store.hbase.audit import Audit, Sample, fingerprint_in, pages
 from hsimhash.store.hbase.batches import slices
 from hsimhash.store.hbase.bulk import TableLoad
-from hsimhash.store.hbase.cells import Register, is_listing, record_from, register_key
+from hsimhash.store.hbase.cells import Register, is_listing, is_register, record_from, register_key
 from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, RECORD_FAMILY, Cell, Change, Gateway, Put
 from hsimhash.store.hbase.protocol import BATCH_DOCUMENTS, Times, Writes
 from hsimhash.store.hbase.survey import Survey, survey
@@ -200,14 +201,15 @@ class HBaseStore(Store):
             return sum(writes.remove(distinct[part], before=before) for part in slices(len(distinct), BATCH_DOCUMENTS))
 
     def count(self) -> int:
-        return count_documents(self.gateway)
+        cells = chain.from_iterable(pages(self.gateway, DOCUMENT_FAMILY, flag=REGISTER_FLAG))
+        return sum(fingerprint_in(cell) is not None for cell in cells if is_register(cell.row, cell.qualifier))
 
     def is_empty(self) -> bool:
         return not any(self.walk())
 
     def walk(self) -> Iterator[list[Document]]:
         # Listings sort as their fingerprints do: a row begins with the first four bytes of its fingerprint.
-        for page in pages(self.gateway, DOCUMENT_FAMILY, is_whole=lambda flag: flag == DOCUMENTS_FLAG):
+        for page in pages(self.gateway, DOCUMENT_FAMILY, flag=DOCUMENTS_FLAG):
             listings = [cell for cell in page if is_listing(cell.row)]
             found = zip(self.lookup([cell.qualifier for cell in listings]), listings, strict=True)
             yield [

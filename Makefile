@@ -63,7 +63,6 @@ stress: $(VENV)/.test
 	$(BIN)/python -m tests.stress.exactness
 	$(BIN)/python -m tests.stress.kills
 	$(BIN)/python -m tests.stress.fuzz_records
-	$(BIN)/python -m tests.stress.fingerprint_formats
 	$(BIN)/python -m tests.stress.damage
 	$(BIN)/python -m tests.stress.crowd
 

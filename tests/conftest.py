@@ -1,4 +1,4 @@
-"""What the tests share: small file systems to fill up or to make read-only; and that no test leaves a process."""
+"""What the tests share: small file systems to fill up; no test leaves a process, or an index that is not sound."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from hsimhash.errors import HsimhashError
+from hsimhash.store.lmdb.store import LmdbStore
 from tests.support.processes import children
 
 # Machines are shared: neither a slow example is a failure, nor one that is slowly made.
@@ -30,6 +32,23 @@ def _no_process_outlives_its_test() -> Iterator[None]:
     for pid in children() - before:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture(autouse=True)
+def _indexes_that_a_test_leaves_are_sound(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Check the embedded indexes in a test's folder, unless it is marked `damages`."""
+    folder = request.getfixturevalue("tmp_path") if "tmp_path" in request.fixturenames else None
+    yield
+    if folder is None or request.node.get_closest_marker("damages"):
+        return
+    for data in folder.rglob("data.mdb"):
+        try:
+            store = LmdbStore(f"lmdb://{data.parent}", data.parent)
+        except HsimhashError:
+            continue  # no index, as it says itself
+        with store:
+            report = store.check()
+        assert report.is_sound, f"{data.parent}: {report}"
 
 
 @pytest.fixture

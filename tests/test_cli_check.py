@@ -36,6 +36,7 @@ def test_sound_index_has_no_problems(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.damages
 def test_problems_have_their_exit_code_and_an_example(damaged: str) -> None:
     result = run("check", "--store", damaged)
     assert result.exit_code == 6
@@ -44,6 +45,7 @@ def test_problems_have_their_exit_code_and_an_example(damaged: str) -> None:
     assert "--repair" in result.stderr
 
 
+@pytest.mark.damages
 def test_a_sample_is_for_hbase_and_not_for_repairs(damaged: str) -> None:
     result = run("check", "--sample", "5", "--store", damaged)
     assert result.exit_code == 2
@@ -52,6 +54,7 @@ def test_a_sample_is_for_hbase_and_not_for_repairs(damaged: str) -> None:
     assert (result.exit_code, "leave --sample out" in result.stderr) == (2, True)
 
 
+@pytest.mark.damages
 def test_json_has_the_whole_report(damaged: str) -> None:
     result = run("check", "--store", damaged, "--json")
     assert result.exit_code == 6
@@ -59,6 +62,7 @@ def test_json_has_the_whole_report(damaged: str) -> None:
     assert (report["problems"], report["is_sound"], len(report["examples"])) == (2, False, 2)
 
 
+@pytest.mark.damages
 def test_damage_that_cannot_be_read_ends_in_the_code_of_problems_elsewhere_in_that_of_failure(tmp_path: Path) -> None:
     url = make_index(tmp_path)
     data = (tmp_path / "index" / "data.mdb").resolve()

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from hsimhash import sample
-from tests.support.command_line import make_index, on_terminal, own_process, run, wait_until
+from tests.support.command_line import make_index, on_terminal, own_process, run
+from tests.support.processes import wait_until
 
 TEXT = "Near-duplicate pages are common on the web, and a search engine has to find {} of them quickly and cheaply. "
 

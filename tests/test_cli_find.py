@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.support.command_line import own_process, run, wait_until
+from tests.support.command_line import own_process, run
+from tests.support.processes import wait_until
 
 COMMANDS = ("find-all", "find-clusters")
 ASKED = ("-b", "4", "-d", "3")

@@ -16,7 +16,8 @@ import pytest
 
 from hsimhash import sample
 from hsimhash.index import HSimIndex
-from tests.support.command_line import PATIENCE_S, ids_in, make_index, on_terminal, own_process, run, wait_until
+from tests.support.command_line import PATIENCE_S, ids_in, make_index, on_terminal, own_process, run
+from tests.support.processes import wait_until
 
 TEXT = "Near-duplicate pages are common on the web, and a search engine has to find {} of them quickly and cheaply. "
 SLOWLY = ("--rate", "1000")  # a command that is still at work when it has been seen to begin

@@ -13,7 +13,8 @@ import pytest
 import zstandard
 
 from hsimhash.index import HSimIndex
-from tests.support.command_line import own_process, run, wait_until
+from tests.support.command_line import own_process, run
+from tests.support.processes import wait_until
 
 LINES = "".join(f'{{"id": "d{number}", "fingerprint": "{number:016x}"}}\n' for number in range(2_000))
 

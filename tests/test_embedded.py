@@ -390,6 +390,7 @@ def test_check_lists_a_document_again_where_its_register_says(store: LmdbStore) 
     assert (again.documents, again.problems, again.leftovers) == (2, 0, 0)
 
 
+@pytest.mark.damages
 def test_check_finds_a_lost_document_while_others_are_added(store: LmdbStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hsimhash.store.lmdb.audit.PAGE_ROWS", 7)
     put(store, *[(str(number), number) for number in range(20)])
@@ -415,6 +416,7 @@ def test_an_index_made_anew_in_the_same_folder_opens_while_an_error_of_the_old_o
     assert kept.databases
 
 
+@pytest.mark.damages
 def test_check_pages_through_one_large_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hsimhash.store.lmdb.audit.PAGE_ROWS", 7)
     monkeypatch.setattr("hsimhash.store.lmdb.audit.DIGESTS_IN_MEMORY", 10)
@@ -457,6 +459,7 @@ def zero_pages_with(content: bytes, path: Path) -> None:
     data.write_bytes(b"".join(bytes(len(page)) if content in page else page for page in pages))
 
 
+@pytest.mark.damages
 def test_damage_inside_the_data_file_is_told_with_the_place_and_what_to_do(store: LmdbStore, path: Path) -> None:
     put(store, *[(str(number), number << 32) for number in range(2_000)])
     store.close()
@@ -492,6 +495,7 @@ def test_a_write_that_is_cut_short_on_a_disk_with_room_tells_of_damage(store: Lm
         assert put(whole, ("7", 1)) == 1
 
 
+@pytest.mark.damages
 def test_damage_between_sound_pages_is_told_where_all_rows_are_walked(store: LmdbStore, path: Path) -> None:
     put(store, *[(f"{number:04}", number << 32) for number in range(3_000)])
     store.close()
@@ -508,6 +512,7 @@ def test_damage_between_sound_pages_is_told_where_all_rows_are_walked(store: Lmd
         assert [answer(other) for _ in range(3)] == ["True"] * 3
 
 
+@pytest.mark.damages
 def test_a_row_that_cannot_be_is_told_with_its_place_and_what_to_do(store: LmdbStore, path: Path) -> None:
     put(store, ("a", 1))
     with store.session.write() as transaction:

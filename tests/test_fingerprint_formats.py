@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Sequence
+from itertools import product
+from pathlib import Path
+
+import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from hsimhash.fingerprint import format_fingerprint, parse_fingerprint
 from hsimhash.fingerprint.formats import ALL_FORMATS, Formats, formats_named, narrow, read_fingerprint
+from hsimhash.inputs import InputOptions, find_inputs
+from hsimhash.inputs.batch import Position
+from hsimhash.inputs.records import DocumentReader
 
 FINGERPRINTS = st.integers(0, 2**64 - 1)
 SIXTEEN_DIGITS = st.integers(10**15, 10**16 - 1)
+SIXTEEN_LIKE_DIGITS = SIXTEEN_DIGITS.map(lambda number: int(str(number), 16))  # without a letter in hexadecimal
 TAKEN = "1291587514616409"  # 16 digits without a letter
 
 
@@ -109,3 +119,62 @@ def test_a_number_is_a_number_in_every_format_that_has_it(number: int) -> None:
         else:
             with pytest.raises(ValueError, match="not a fingerprint"):
                 read_fingerprint(number, formats_named(name))
+
+
+# Files and streams of fingerprints.
+
+WORDS: dict[str, Callable[[int], str]] = {
+    "hex": "{:016x}".format,
+    "capitals": "{:016X}".format,
+    "0x": hex,
+    "decimal": str,
+    "signed": lambda fp: str(signed(fp)),
+}
+LINES: dict[str, Callable[[int, str], str]] = {
+    "tsv": lambda number, word: f"{number}\t{word}\n",
+    "strings": lambda number, word: f'{{"id": {number}, "fingerprint": "{word}"}}\n',
+    "numbers": lambda number, word: f'{{"id": {number}, "fingerprint": {word}}}\n',
+}
+ways = pytest.mark.parametrize(
+    ("form", "way"), [one for one in product(LINES, WORDS) if one[0] != "numbers" or one[1] in ("decimal", "signed")]
+)
+
+
+def refused(name: str, form: str, way: str, values: Sequence[int], block_bytes: int) -> int:
+    """Read values from a file or a stream; return how many were refused: the others must be right."""
+    options = InputOptions("fingerprints" if form == "tsv" else "jsonl", fingerprint_field="fingerprint")
+    data = "".join(LINES[form](number, WORDS[way](value)) for number, value in enumerate(values)).encode()
+    reading, writing = os.pipe()
+    with os.fdopen(reading), os.fdopen(writing, "wb") as stream:
+        if name:
+            Path(name).write_bytes(data)
+        else:
+            stream.write(data)
+        stream.close()
+        try:
+            inputs = find_inputs([name or f"/dev/fd/{reading}"], options)
+        except ValueError:
+            return len(values)
+        batches = DocumentReader(inputs, options, lambda: False, block_bytes).batches(Position())
+        documents = [batch.documents for batch in batches]
+    found = [pair for one in documents for pair in zip(one.doc_ids, one.fingerprints.tolist(), strict=True)]
+    assert [(doc_id, value) for doc_id, value in found if values[int(doc_id)] != value] == []
+    rejects = sum(len(one.rejects) for one in documents)
+    assert len(found) + rejects == len(values)
+    return rejects
+
+
+@ways
+@given(st.lists(FINGERPRINTS | SIXTEEN_DIGITS | SIXTEEN_LIKE_DIGITS, min_size=1, max_size=20), st.data())
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+def test_no_value_in_a_file_or_stream_is_read_as_another(
+    form: str, way: str, tmp_path: Path, values: list[int], data: st.DataObject
+) -> None:
+    name = data.draw(st.sampled_from(["", str(tmp_path / f"in.{'tsv' if form == 'tsv' else 'jsonl'}")]))
+    refused(name, form, way, values, data.draw(st.sampled_from([10, 60, 1_000, 256 << 10])))  # cuts a stream anywhere
+
+
+@ways
+def test_of_a_large_file_no_value_is_refused(form: str, way: str, tmp_path: Path) -> None:
+    values = np.random.default_rng(12).integers(0, 2**64, 20_000, np.uint64).tolist()
+    assert refused(str(tmp_path / f"in.{'tsv' if form == 'tsv' else 'jsonl'}"), form, way, values, 256 << 10) == 0

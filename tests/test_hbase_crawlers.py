@@ -8,7 +8,7 @@ import threading
 import time
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 
 import numpy as np
@@ -32,7 +32,7 @@ from hsimhash.store.hbase.store import HBaseStore, record_ttl
 from hsimhash.store.hbase.thrift2 import SINGLE_SCANS, Thrift2Gateway
 from tests.support.gateway_stand_in import StandIn, stand_in
 from tests.support.hbase_model import Cluster, ModelGateway
-from tests.support.processes import forked
+from tests.support.processes import forked, wait_until
 
 LIMIT_S = 60.0  # until something must have happened
 SCANS = ["getScannerResults"]
@@ -63,13 +63,6 @@ def opened(*gateways: StandIn, options: str = "") -> Thrift2Gateway:
 
 def pool_of(gateway: Thrift2Gateway) -> Pool:
     return gateway._caller.pool
-
-
-def await_that(is_so: Callable[[], bool]) -> None:
-    end = time.monotonic() + LIMIT_S
-    while not is_so():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def test_open_is_one_connection_and_two_calls(gateway: StandIn) -> None:
@@ -127,7 +120,7 @@ def test_time_outs_hold_at_most_twice_the_connections(gateway: StandIn) -> None:
     assert gateway.busy == gateway.most_busy == 6
     gateway.wake()
     assert len(ours.scan(RANGES)) == 0
-    await_that(lambda: gateway.busy == 0)
+    wait_until(lambda: gateway.busy == 0)
     ours.scan(RANGES)
     assert len(pool_of(ours)._choice.overdue) == 0
     ours.close()
@@ -184,7 +177,7 @@ def test_a_gateway_that_works_again_is_tried_beside_the_calls_and_gets_its_share
     before = two[0].accepted
     ours.scan(RANGES)
     assert two[0].accepted == before  # it rests
-    await_that(lambda: ours.scan(RANGES).shape == (0, 13) and held(ours, two[0]) >= 2)
+    wait_until(lambda: ours.scan(RANGES).shape == (0, 13) and held(ours, two[0]) >= 2)
     assert abs(held(ours, two[0]) - held(ours, two[1])) <= 1
     ours.close()
 

@@ -10,27 +10,18 @@ plain way: every pair of fingerprints, in blocks; the documents are kept in thei
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import resource
 import statistics
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 
 from hsimhash.fingerprint import parse_fingerprint
-from tests.bench.conditions import (
-    add_scratch_option,
-    in_turns,
-    median_ratio,
-    print_bar,
-    print_conditions,
-    scratch_folder,
-)
+from tests.support.programs import in_turns, median_ratio, options, print_bar, print_conditions, scratch_folder, seconds
 
 SEED = 11
 DOCUMENTS, ROUNDS = 100_000, 3
@@ -61,10 +52,8 @@ def write_input(path: Path, documents: int) -> None:
 def command_s(*arguments: object, stdin: Path, output: Path) -> float:
     """Return the seconds that a command takes."""
     command = [sys.executable, "-m", "hsimhash", *map(str, arguments)]
-    began = time.perf_counter()
     with stdin.open("rb") as given, output.open("wb") as printed:
-        subprocess.run(command, stdin=given, stdout=printed, check=True)
-    return time.perf_counter() - began
+        return seconds(lambda: subprocess.run(command, stdin=given, stdout=printed, check=True))
 
 
 def dedup_s(source: Path, folder: Path, *options: object) -> float:
@@ -122,8 +111,8 @@ def usual(folder: Path) -> None:
         ROUNDS,
     )
     print(f"\n## {DOCUMENTS:,} documents, {source.stat().st_size / DOCUMENTS:,.0f} bytes each as JSON")
-    for name, seconds in taken.items():
-        print(f"{name:20}{statistics.median(seconds):8.1f} s  ({min(seconds):.1f} to {max(seconds):.1f})")
+    for name, times in taken.items():
+        print(f"{name:20}{statistics.median(times):8.1f} s  ({min(times):.1f} to {max(times):.1f})")
     print_stages(folder)
     ratio = median_ratio(taken["dedup --workers 1"], taken["fingerprint"])
     print_bar("dedup / fingerprint, one worker each", ratio, at_most=1.3)
@@ -153,16 +142,11 @@ def print_stages(folder: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--large", action="store_true", help="also a million documents: minutes, and 3 GB of disk")
-    add_scratch_option(parser)
-    arguments = parser.parse_args()
+    given = options(__doc__, large=(False, "also a million documents: minutes, and 3 GB of disk"))
     print_conditions("dedup", seed=SEED, rounds=ROUNDS, rows=DOCUMENTS)
-    with scratch_folder(arguments.scratch) as folder:
-        usual(folder)
-    if arguments.large:
-        with scratch_folder(arguments.scratch) as folder:
-            large(folder)
+    for measure in (usual, large) if given.large else (usual,):
+        with scratch_folder(given.scratch) as folder:
+            measure(folder)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ memory is at least this process's own, which a new process begins with.
 
 from __future__ import annotations
 
-import argparse
 import functools
 import os
 import statistics
@@ -21,23 +20,22 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tests.bench.bench_pairs import DENSE, EQUAL_SHARE, simhash_pybind_core, simhash_pybind_version
-from tests.bench.conditions import (
-    add_scratch_option,
+from tests.bench.bench_pairs import DENSE, EQUAL_SHARE, OURS, best_peer, simhash_pybind_core, simhash_pybind_version
+from tests.support.fingerprint_sets import Numbers, random_fingerprints
+from tests.support.programs import (
     in_turns,
     median_ratio,
+    options,
     print_bar,
     print_conditions,
     scratch_folder,
 )
-from tests.support.fingerprint_sets import Numbers, random_fingerprints
 
 SEED = 20_070_508
 K = 3
 BLOCKS = (4, 5, 6)
 ROUNDS = 3
 WRITTEN_AT_ONCE = 1 << 16  # so that this process stays small
-OURS = "hsimhash"
 
 # The fastest reading and writing known to us in plain Python; the core takes a set of integers as it is.
 _PYBIND = """
@@ -75,11 +73,11 @@ def run(command: Sequence[str | Path]) -> Taken:
 def commands(source: Path, blocks: Sequence[int], core: Path | None) -> dict[str, list[str | Path]]:
     """Return each contestant's command; its output is `source` with its name behind it."""
 
-    def options(m: int, name: str) -> list[str | Path]:
+    def arguments(m: int, name: str) -> list[str | Path]:
         return ["--blocks", str(m), "--distance", str(K), "--input", source, "--output", output(source, name)]
 
     found: dict[str, list[str | Path]] = {
-        OURS: [sys.executable, "-m", "hsimhash", "find-all", *options(blocks[0], OURS)]
+        OURS: [sys.executable, "-m", "hsimhash", "find-all", *arguments(blocks[0], OURS)]
     }
     for m in blocks:
         if core is not None:
@@ -87,7 +85,7 @@ def commands(source: Path, blocks: Sequence[int], core: Path | None) -> dict[str
             found[name] = [sys.executable, "-c", _PYBIND, core, str(m), str(K), source, output(source, name)]
         if "SIMHASH_CPP" in os.environ:
             name = f"simhash-cpp m={m}"
-            found[name] = [os.environ["SIMHASH_CPP"], *options(m, name)]
+            found[name] = [os.environ["SIMHASH_CPP"], *arguments(m, name)]
     return found
 
 
@@ -129,32 +127,23 @@ def race(title: str, values: Numbers, folder: Path, blocks: Sequence[int], round
     return taken
 
 
-def best_peer(taken: dict[str, list[Taken]]) -> list[float] | None:
-    """Return the seconds of simhash-pybind at its fastest m."""
-    peers = [[one.seconds for one in its] for name, its in taken.items() if name.startswith("simhash-pybind")]
-    return min(peers, key=statistics.median, default=None)
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--large", action="store_true", help="also 10 million fingerprints: minutes")
-    add_scratch_option(parser)
-    arguments = parser.parse_args()
+    given = options(__doc__, large=(False, "also 10 million fingerprints: minutes"))
     print_conditions("find-all, file to file", seed=SEED, k=K, rounds=ROUNDS, peer=simhash_pybind_version())
     rng = np.random.default_rng(SEED)
-    with scratch_folder(arguments.scratch) as folder:
+    with scratch_folder(given.scratch) as folder:
         race("random, 100,000", random_fingerprints(rng, 100_000), folder, BLOCKS, ROUNDS)
         million = random_fingerprints(rng, 1_000_000)
         taken = race("random, 1,000,000", million, folder, BLOCKS, ROUNDS)
-        peer = best_peer(taken)
-        if peer is not None:
-            ratio = median_ratio(peer, [one.seconds for one in taken[OURS]])
+        seconds = {name: [one.seconds for one in its] for name, its in taken.items()}
+        if (peer := best_peer(seconds)) is not None:
+            ratio = median_ratio(peer, seconds[OURS])
             print_bar("1e6 random: simhash-pybind's best m / hsimhash", ratio, at_least=3)
         equal = np.where(rng.random(len(million)) < EQUAL_SHARE, rng.choice(million[:1_000], len(million)), million)
         race(f"1,000,000, of which {EQUAL_SHARE:.0%} equal one of 1,000", equal, folder, BLOCKS, ROUNDS)
         dense = race(f"one dense bucket, {DENSE:,}", np.arange(DENSE, dtype=np.uint64) * np.uint64(4), folder, (6,), 1)
         print_bar("dense bucket, seconds", dense[OURS][0].seconds, at_most=5)
-        if arguments.large:
+        if given.large:
             many = race("random, 10,000,000", random_fingerprints(rng, 10_000_000), folder, (5, 6), 1)[OURS][0]
             print_bar("1e7 random, seconds", many.seconds, at_most=25)
             print_bar("1e7 random, GiB at the peak", many.peak_gib, at_most=1.5)

@@ -6,7 +6,6 @@ result to the last, so that their start does not count. Import: wall time of a f
 
 from __future__ import annotations
 
-import argparse
 import logging
 import statistics
 import subprocess
@@ -21,7 +20,7 @@ import mmh3
 
 from hsimhash.fingerprint import Profile, fingerprint_stream
 from tests.bench.bench_quality import PROFILES, PypiSimhash, han_count, read_documents
-from tests.bench.conditions import add_data_option, data_file, in_turns, median_ratio, print_bar, print_conditions
+from tests.support.programs import data_file, in_turns, median_ratio, options, print_bar, print_conditions, seconds
 
 CHINESE = ("zh-laws", "lctt-zh-revisions", "zh-wiki-paragraphs")
 ENGLISH = "plag-articles"
@@ -100,9 +99,9 @@ def measure_one_process(texts: list[str], title: str) -> float:
     print(f"\n{title}: {len(texts):,} texts of {characters:,.0f} characters, one process; plain and peers {len(few)}")
     print(f"{'':38}{'µs/text':>9}{'texts/s':>9}{'ratio':>8}")
     plain = next(iter(taken.values()))
-    for name, seconds in taken.items():
-        middle = statistics.median(seconds)
-        print(f"{name:38}{middle * 1e6:9,.0f}{1 / middle:9,.0f}{median_ratio(plain, seconds):8.1f}", flush=True)
+    for name, times in taken.items():
+        middle = statistics.median(times)
+        print(f"{name:38}{middle * 1e6:9,.0f}{1 / middle:9,.0f}{median_ratio(plain, times):8.1f}", flush=True)
     return median_ratio(plain, taken[PROFILES[0]])
 
 
@@ -125,34 +124,30 @@ def measure_processes(texts: list[str], rounds: int = 5) -> float:
     return median_ratio(taken["2"], taken["1"])
 
 
-def import_seconds(statement: str) -> float:
-    """Return the wall seconds of a fresh interpreter that runs an import."""
-    start = time.perf_counter()
-    subprocess.run([sys.executable, "-c", statement], check=True)
-    return time.perf_counter() - start
-
-
 def main() -> None:
     """Measure, and print the bars."""
-    parser = argparse.ArgumentParser(description="Measure how fast fingerprints are made.")
-    add_data_option(parser)
-    parser.add_argument("--documents", type=int, default=2_000, metavar="N", help="texts of each language")
-    options = parser.parse_args()
+    given = options(__doc__, has_data=True, documents=(2_000, "texts of each language"))
     warnings.simplefilter("ignore")  # of jieba's own
     logging.getLogger("jieba").setLevel(logging.ERROR)
     packages = ("rjieba", "jieba", "mmh3", "simhash")
-    print_conditions("Speed of fingerprints", packages=packages, texts=options.documents, rounds=ROUNDS, batch=BATCH)
-    imports = in_turns({statement: partial(import_seconds, statement) for statement in IMPORTS}, 9)
+    print_conditions("Speed of fingerprints", packages=packages, texts=given.documents, rounds=ROUNDS, batch=BATCH)
+    imports = in_turns(
+        {
+            statement: partial(seconds, partial(subprocess.run, [sys.executable, "-c", statement], check=True))
+            for statement in IMPORTS
+        },
+        9,
+    )
     ours, numpys = (statistics.median(imports[statement]) for statement in reversed(IMPORTS))
     print(f"import    numpy {numpys:.3f} s, hsimhash {ours:.3f} s")
     print_bar("all of hsimhash imported beyond numpy's, s", ours - numpys, at_most=0.15)
-    needed = [data_file(options.data, f"{name}/docs.jsonl.gz") for name in (*CHINESE, ENGLISH)]
+    needed = [data_file(given.data, f"{name}/docs.jsonl.gz") for name in (*CHINESE, ENGLISH)]
     if None in needed:
         return
-    texts = chinese_texts(options.data, options.documents)
+    texts = chinese_texts(given.data, given.documents)
     speedup = measure_one_process(texts, "Chinese")
-    english = [document["text"] for document in read_documents(options.data / ENGLISH / "docs.jsonl.gz")]
-    measure_one_process(english[: options.documents], "English")
+    english = [document["text"] for document in read_documents(given.data / ENGLISH / "docs.jsonl.gz")]
+    measure_one_process(english[: given.documents], "English")
     scaling = measure_processes(texts)
     print()
     print_bar(f"{PROFILES[0]} on Chinese, one process, times the plain route", speedup, at_least=12)

@@ -10,7 +10,6 @@ own, that holds back each reply.
 
 from __future__ import annotations
 
-import argparse
 import functools
 import multiprocessing
 import os
@@ -18,7 +17,6 @@ import signal
 import statistics
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from multiprocessing.connection import Connection as Pipe
@@ -37,16 +35,19 @@ from hsimhash.store.hbase.cells import Register, drawer_rowkeys
 from hsimhash.store.hbase.gateway import DRAWER_FAMILY
 from hsimhash.store.hbase.operations import create_hbase_store, open_gateway
 from hsimhash.store.hbase.table import TableSettings
-from tests.bench.conditions import (
-    add_scratch_option,
-    in_turns,
-    median_ratio,
-    print_bar,
-    print_conditions,
-    scratch_folder,
-)
 from tests.support.fingerprint_sets import Numbers, half_near, random_fingerprints
 from tests.support.hbase_server import Gateways, HBaseServer
+from tests.support.programs import (
+    Outcome,
+    in_turns,
+    median_ratio,
+    options,
+    print_bar,
+    print_conditions,
+    print_outcomes,
+    scratch_folder,
+    seconds,
+)
 from tests.support.tcp_proxy import proxied
 
 SEED = 20_070_508
@@ -165,19 +166,7 @@ def ours(index: HSimIndex, fingerprint: int) -> set[int]:
 
 def p50_ms(ask: Query, fingerprints: Numbers) -> float:
     """Return the median time of a call."""
-    times = []
-    for fingerprint in fingerprints.tolist():
-        began = time.perf_counter()
-        ask(fingerprint)
-        times.append(time.perf_counter() - began)
-    return statistics.median(times) * 1_000
-
-
-def batch_ms(index: HSimIndex, fingerprints: Numbers) -> float:
-    """Return the time of a query in a batch."""
-    began = time.perf_counter()
-    index.query_many(fingerprints)
-    return (time.perf_counter() - began) * 1_000 / len(fingerprints)
+    return statistics.median(seconds(functools.partial(ask, one)) for one in fingerprints.tolist()) * 1_000
 
 
 def fill(url: str, fingerprints: Numbers) -> None:
@@ -234,7 +223,8 @@ class Race:
         return p50_ms(ask, random_fingerprints(self.rng, count))
 
     def _batch_ms(self, index: HSimIndex, size: int) -> float:
-        return batch_ms(index, random_fingerprints(self.rng, size))
+        fingerprints = random_fingerprints(self.rng, size)
+        return seconds(lambda: index.query_many(fingerprints)) * 1_000 / size
 
     def print_times(self) -> None:
         """Print the times, and how many times slower happybase is."""
@@ -323,11 +313,10 @@ def load_race(server: HBaseServer, layout: Layout) -> None:
 
         def rate(name: str, add_many: Callable[[Numbers, Sequence[str]], object]) -> float:
             fingerprints, ids = random_fingerprints(rng, LOADED), doc_ids(next(numbers), LOADED)
-            began, spent_before_s = time.perf_counter(), cores.seconds()
-            add_many(fingerprints, ids)
-            seconds = time.perf_counter() - began
+            spent_before_s = cores.seconds()
+            took_s = seconds(lambda: add_many(fingerprints, ids))
             spent.setdefault(name, []).append((cores.seconds() - spent_before_s) * 1e6 / LOADED)
-            return LOADED / seconds
+            return LOADED / took_s
 
         ways = {
             "happybase batch()": peer.add_many,
@@ -369,23 +358,19 @@ def hot(server: HBaseServer, layout: Layout) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--large", action="store_true", help="also a million documents: about ten minutes more")
-    add_scratch_option(parser)
-    arguments = parser.parse_args()
-    sizes = [SIZE] + [LARGE] * arguments.large
+    given = options(__doc__, large=(False, "also a million documents: about ten minutes more"))
+    sizes = [SIZE] + [LARGE] * given.large
     print_conditions(
         "HBase", packages=("thriftpy2", "happybase"), seed=SEED, k=K, regions=REGIONS, rounds=ROUNDS, rows=sizes
     )
     layouts = [Layout.named(name) for name in ("10", "4")]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # through the server's end
-    with scratch_folder(arguments.scratch) as folder, served(folder / "hbase") as server:
+    with scratch_folder(given.scratch) as folder, served(folder / "hbase") as server:
         for layout in layouts:
             load_race(server, layout)
         wrong = sum(race(server, layout, size) for size in sizes for layout in layouts)
         hot(server, layouts[0])
-    print(f"\n{'FAIL' if wrong else 'PASS'}  answers that differ: {wrong:,}")
-    return 1 if wrong else 0
+    return print_outcomes([Outcome(not wrong, f"answers that differ: {wrong:,}")])
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ of the queries have matches the median lies between two humps, so each hump's is
 
 from __future__ import annotations
 
-import argparse
 import functools
 import itertools
 import logging
@@ -23,17 +22,18 @@ from typing import TypeVar
 import numpy as np
 
 from hsimhash import HSimIndex
-from tests.bench.conditions import (
-    add_data_option,
-    add_scratch_option,
+from tests.support.fingerprint_sets import FINGERPRINTS, Numbers, half_near, random_fingerprints, real_fingerprints
+from tests.support.programs import (
+    Outcome,
     data_file,
     in_turns,
     median_ratio,
+    options,
     print_bar,
     print_conditions,
+    print_outcomes,
     scratch_folder,
 )
-from tests.support.fingerprint_sets import FINGERPRINTS, Numbers, half_near, random_fingerprints, real_fingerprints
 
 SEED = 20_070_508  # the day of Manku, Jain and Das Sarma's paper
 K = 3
@@ -288,25 +288,20 @@ def _p50_us(ask: Callable[[Query], object], queries: Sequence[Query]) -> float:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--large", action="store_true", help="also 10 million documents: minutes, and 5 GB of disk")
-    add_data_option(parser)
-    add_scratch_option(parser)
-    arguments = parser.parse_args()
-    sizes = [100_000, 1_000_000] + [10_000_000] * arguments.large
+    given = options(__doc__, has_data=True, large=(False, "also 10 million documents: minutes, and 5 GB of disk"))
+    sizes = [100_000, 1_000_000] + [10_000_000] * given.large
     print_conditions("queries", packages=("faiss-cpu", "simhash"), seed=SEED, k=K, rounds=ROUNDS, rows=sizes)
     wrong = 0
     for size in sizes:
-        with scratch_folder(arguments.scratch) as folder:
+        with scratch_folder(given.scratch) as folder:
             fingerprints = random_fingerprints(np.random.default_rng(SEED), size)
             wrong += race(f"random, {size:.0e}".replace("e+0", "e"), fingerprints, folder, has_bars=size == 1_000_000)
-    real = data_file(arguments.data, FINGERPRINTS)
-    with scratch_folder(arguments.scratch) as folder:
+    real = data_file(given.data, FINGERPRINTS)
+    with scratch_folder(given.scratch) as folder:
         if real is not None:
             wrong += race("real", real_fingerprints(real), folder, has_bars=False)
         hot(folder)
-    print(f"\n{'FAIL' if wrong else 'PASS'}  answers that differ between peers: {wrong:,}")
-    return 1 if wrong else 0
+    return print_outcomes([Outcome(not wrong, f"answers that differ between peers: {wrong:,}")])
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ back at any time. So the peak of what is the process's own is shown too, read ab
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import statistics
@@ -24,8 +23,8 @@ from pathlib import Path
 import numpy as np
 
 from hsimhash import HSimIndex
-from tests.bench.conditions import add_scratch_option, in_turns, print_bar, print_conditions, scratch_folder
 from tests.support.fingerprint_sets import Numbers, random_fingerprints
+from tests.support.programs import in_turns, options, print_bar, print_conditions, scratch_folder, seconds
 
 SEED = 5
 DOCUMENTS, ROUNDS = 1_000_000, 3
@@ -112,9 +111,7 @@ def faiss_s(fingerprints: Numbers) -> float:
 
     faiss.omp_set_num_threads(1)
     index = faiss.IndexBinaryMultiHash(64, 4, 16)
-    began = time.perf_counter()
-    index.add(fingerprints.view(np.uint8).reshape(-1, 8))
-    return time.perf_counter() - began
+    return seconds(lambda: index.add(fingerprints.view(np.uint8).reshape(-1, 8)))
 
 
 def print_ingested(one: Ingested, source: Path) -> None:
@@ -175,16 +172,11 @@ def large(folder: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--large", action="store_true", help="also 10 million documents: minutes, and 6 GB of disk")
-    add_scratch_option(parser)
-    arguments = parser.parse_args()
+    given = options(__doc__, large=(False, "also 10 million documents: minutes, and 6 GB of disk"))
     print_conditions("load", packages=("faiss-cpu",), seed=SEED, layout="10", rounds=ROUNDS, rows=DOCUMENTS)
-    with scratch_folder(arguments.scratch) as folder:
-        usual(folder)
-    if arguments.large:
-        with scratch_folder(arguments.scratch) as folder:
-            large(folder)
+    for measure in (usual, large) if given.large else (usual,):
+        with scratch_folder(given.scratch) as folder:
+            measure(folder)
 
 
 if __name__ == "__main__":

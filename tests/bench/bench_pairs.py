@@ -8,13 +8,11 @@ fewer rounds. Answers are compared.
 
 from __future__ import annotations
 
-import argparse
 import functools
 import importlib.util
 import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping
 from importlib.metadata import distributions
 from pathlib import Path
@@ -24,15 +22,18 @@ import numpy as np
 
 from hsimhash.layout import Layout
 from hsimhash.pairs import Pairs, find_pairs
-from tests.bench.conditions import (
-    add_data_option,
+from tests.support.fingerprint_sets import FINGERPRINTS, Numbers, flipped, random_fingerprints, real_fingerprints
+from tests.support.programs import (
+    Outcome,
     data_file,
     in_turns,
     median_ratio,
+    options,
     print_bar,
     print_conditions,
+    print_outcomes,
+    seconds,
 )
-from tests.support.fingerprint_sets import FINGERPRINTS, Numbers, flipped, random_fingerprints, real_fingerprints
 
 SEED = 20_070_508  # the day of Manku, Jain and Das Sarma's paper
 K = 3
@@ -75,13 +76,6 @@ def simhash_pybind() -> ModuleType | None:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-def seconds(call: Callable[[], object]) -> float:
-    """Return how long a call takes."""
-    began = time.perf_counter()
-    call()
-    return time.perf_counter() - began
 
 
 def ours(values: Numbers, max_distance: int = K) -> Contestants:
@@ -231,11 +225,8 @@ def by_value(values: Numbers, pairs: Pairs) -> set[tuple[int, int]]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--large", action="store_true", help="also 10 million fingerprints, against the peers: minutes")
-    add_data_option(parser)
-    arguments = parser.parse_args()
-    sizes = [100_000, 1_000_000] + [10_000_000] * arguments.large
+    given = options(__doc__, has_data=True, large=(False, "also 10 million fingerprints, against the peers: minutes"))
+    sizes = [100_000, 1_000_000] + [10_000_000] * given.large
     print_conditions(
         "pairs", packages=("faiss-cpu",), seed=SEED, k=K, rounds=ROUNDS, rows=sizes, peer=simhash_pybind_version()
     )
@@ -245,9 +236,8 @@ def main() -> int:
     large(10_000_000)
     dense_bucket()
     equal_ones(1_000_000)
-    real_ones(arguments.data)
-    print(f"\n{'FAIL' if wrong else 'PASS'}  answers that differ from the peer's: {wrong}")
-    return 1 if wrong else 0
+    real_ones(given.data)
+    return print_outcomes([Outcome(not wrong, f"answers that differ from the peer's: {wrong}")])
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ same length is inserted; how often that moves the fingerprint by more than 3 bit
 
 from __future__ import annotations
 
-import argparse
 import csv
 import gzip
 import json
@@ -25,7 +24,7 @@ from numpy.typing import NDArray
 from simhash import Simhash
 
 from hsimhash.fingerprint import TOO_SHORT, Profile
-from tests.bench.conditions import add_data_option, data_file, print_bar, print_conditions
+from tests.support.programs import data_file, options, print_bar, print_conditions
 
 LABELLED = ("lctt-zh-revisions", "debian-install-guide", "zh-laws", "licence-texts")
 UNRELATED = "zh-wiki-paragraphs"
@@ -226,9 +225,7 @@ def measure_script_mix(data: Path, name: str) -> float:
 
 def main() -> None:
     """Measure, and print the bars."""
-    parser = argparse.ArgumentParser(description="Measure how well fingerprints separate real texts.")
-    add_data_option(parser)
-    data: Path | None = parser.parse_args().data
+    data: Path | None = options(__doc__, has_data=True).data
     needed = [data_file(data, f"{name}/docs.jsonl.gz") for name in (*LABELLED, UNRELATED, ENGLISH)]
     if data is None or None in needed:
         return

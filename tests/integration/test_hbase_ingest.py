@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from hsimhash.store.hbase.address import Address
 from hsimhash.store.hbase.gateway import DRAWER_FAMILY, Deletion
 from hsimhash.store.hbase.operations import open_gateway
 from hsimhash.store.hbase.store import HBaseStore
-from tests.stress import hbase_kills
+from tests.stress import hbase_kills, kills
 from tests.support.command_line import ids_in, lines_of, run
 from tests.support.fingerprint_sets import flipped
 from tests.support.hbase_server import Gateways, HBaseServer
@@ -192,6 +193,6 @@ def test_a_killed_ingest_goes_on_and_ends_as_an_undisturbed_one(
     own_hbase: HBaseServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(Path(__file__).parents[2])
-    tally = hbase_kills.run({"bulk": 1, "tag": 1}, own_hbase, tmp_path, documents=400)
+    tally = kills.run({"bulk": 1, "tag": 1}, tmp_path, documents=400, begin=partial(hbase_kills.begun, own_hbase))
     assert tally.is_sound, tally.faults
     assert tally.kills == 2

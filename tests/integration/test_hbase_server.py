@@ -9,8 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import happybase
@@ -21,6 +19,7 @@ from thriftpy2.transport import TFramedTransportFactory
 
 from tests.support.command_line import run
 from tests.support.hbase_server import ENTRYPOINT, Gateways, HBaseServer, or_skip, serving
+from tests.support.processes import wait_until
 
 TESTS = Path(__file__).parents[1]
 PATIENCE_S = 120
@@ -90,13 +89,6 @@ def processes(folder: Path) -> set[int]:
     return found
 
 
-def until(is_so: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while not is_so():
-        assert time.monotonic() < end
-        time.sleep(0.05)
-
-
 def test_both_gateways_say_which_they_are(hbase: Gateways) -> None:
     assert (kind(hbase.thrift1_port), kind(hbase.thrift2_port)) == (1, 2)
 
@@ -149,7 +141,7 @@ def test_a_killed_server_kept_its_rows_and_ends_with_its_killed_user(tmp_path: P
             assert rows_of(server.gateways, "kept") == ROWS
         finally:
             user.kill()
-    until(lambda: not processes(folder))
+    wait_until(lambda: not processes(folder))
 
 
 def test_in_the_foreground_it_is_healthy_and_ends_at_sigterm(tmp_path: Path, own_hbase: HBaseServer) -> None:
@@ -158,7 +150,7 @@ def test_in_the_foreground_it_is_healthy_and_ends_at_sigterm(tmp_path: Path, own
     with (tmp_path / "log").open("w") as log:
         container = subprocess.Popen([ENTRYPOINT, "run"], env=server.environment(), stdout=log, stderr=log)
     try:
-        until(server.is_healthy)
+        wait_until(server.is_healthy)
         second = subprocess.run([ENTRYPOINT, "run"], env=server.environment(), capture_output=True, check=False)
         assert second.returncode == 1
         assert b"run already" in second.stderr

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.stress import hbase_exactness, hbase_faults, hbase_live
-from tests.stress.hbase_verdict import History, Outcome, Query, Verdict, Write, judge
+from tests.stress.exactness import check_layout
+from tests.stress.hbase_verdict import History, Query, Verdict, Write, judge
 from tests.support.hbase_server import Gateways, HBaseServer
+from tests.support.programs import faults
 
 DATA = os.environ.get("HSIMHASH_DATA")
 MOVED = [Write("a", 1, 10, 20), Write("a", None, 30, 40), Write("a", 0xFF, 50, 60)]
@@ -18,21 +20,18 @@ MOVED = [Write("a", 1, 10, 20), Write("a", None, 30, 40), Write("a", 0xFF, 50, 6
 pytestmark = pytest.mark.stress
 
 
-def faults(outcomes: Sequence[Outcome]) -> list[str]:
-    return [outcome.text for outcome in outcomes if not outcome.is_right]
-
-
 @pytest.mark.parametrize("layout", hbase_exactness.LAYOUTS)
 def test_no_match_is_missed_and_none_invented(hbase: Gateways, layout: str) -> None:
-    outcomes = hbase_exactness.check_layout(hbase, layout, stored=2_000, queries=400, thrift1_queries=50)
+    filled = partial(hbase_exactness.both_gateways, hbase, thrift1_share=0.125)
+    outcomes = check_layout(layout, filled, stored=2_000, queries=400)
     assert len(outcomes) == 4
-    assert all(outcome.is_exact and outcome.right for outcome in outcomes.values())
+    assert faults(outcomes) == []
 
 
 @pytest.mark.skipif(DATA is None, reason="HSIMHASH_DATA does not name the folder of labelled data")
 def test_regions_get_like_numbers_of_the_fingerprints_of_real_texts(hbase: Gateways, tmp_path: Path) -> None:
     assert DATA is not None
-    assert hbase_exactness.check_real_regions(hbase, Path(DATA), tmp_path, count=8_000)
+    assert faults(hbase_exactness.check_real_regions(hbase, Path(DATA), tmp_path, count=8_000)) == []
 
 
 @pytest.mark.timeout(900)  # many processes on few cores

@@ -10,24 +10,20 @@
 
 from __future__ import annotations
 
-import argparse
-import multiprocessing
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from hsimhash import HSimIndex
-from tests.bench.conditions import add_scratch_option, print_conditions, scratch_folder
-from tests.support.processes import forked
+from tests.support.processes import beside, forked
+from tests.support.programs import Outcome, options, print_conditions, print_outcomes, scratch_folder
 
 SEED = 11
 MOVES_S, OPENS, SIGNALS, FORKS = 600.0, 20_000, 20_000, 1_000
@@ -35,42 +31,13 @@ READERS, LOAD = 4, 6  # processes
 LATEST_S = 60.0  # in which a write must succeed
 QUERY, FIRST, SECOND = 0, 1, 1 << 63
 
-_spawn = multiprocessing.get_context("spawn")
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How often something was tried, and how often it was not as it must be."""
-
-    part: str
-    tried: int
-    faults: int
-
-    def __str__(self) -> str:
-        return f"{'FAIL' if self.faults else 'PASS'}  {self.part}: {self.tried:,} tried, {self.faults} faults"
-
 
 class _InterruptedError(Exception):
     """What the signal handler raises."""
 
 
-@contextmanager
-def _beside(count: int, work: Callable[..., None], *arguments: object) -> Iterator[list[Any]]:
-    """Run processes beside the block; give the queue of what each tells once it is asked to end."""
-    is_over, told = _spawn.Event(), _spawn.Queue()
-    processes = [_spawn.Process(target=work, args=(*arguments, is_over, told)) for _ in range(count)]
-    answers: list[Any] = []
-    for one in processes:
-        one.start()
-    try:
-        for _ in processes:
-            told.get(timeout=LATEST_S)  # each says that it has begun
-        yield answers
-        is_over.set()
-        answers += [told.get(timeout=LATEST_S) for _ in processes]
-    finally:
-        for one in processes:
-            one.kill() if not is_over.is_set() else one.join(LATEST_S)
+def _outcome(part: str, tried: int, faults: int) -> Outcome:
+    return Outcome(tried > 0 and not faults, f"{part}: {tried:,} tried, {faults} faults")
 
 
 def _query(url: str, is_over: Any, told: Any) -> None:
@@ -106,19 +73,19 @@ def check_moves(folder: Path, seconds: float) -> Outcome:
     url = f"lmdb://{folder / 'moves'}"
     with HSimIndex.create(url) as index:
         index.add(FIRST, "doc")
-        with _beside(READERS, _query, url) as answers:
+        with beside(_query, [(url,)] * READERS) as answers:
             until = time.monotonic() + seconds
             while time.monotonic() < until:
                 index.add(SECOND, "doc")
                 index.add(FIRST, "doc")
-    return Outcome("moves", sum(queries for queries, _ in answers), sum(misses for _, misses in answers))
+    return _outcome("moves", sum(queries for queries, _ in answers), sum(misses for _, misses in answers))
 
 
 def check_opens(folder: Path, opens: int) -> Outcome:
     """Open an index beside a writer; count what fails."""
     url, faults = f"lmdb://{folder / 'opens'}", 0
     HSimIndex.create(url).close()
-    with _beside(1, _write, url):
+    with beside(_write, [(url,)]):
         for _ in range(opens):
             try:
                 with HSimIndex.open(url) as index:
@@ -126,7 +93,7 @@ def check_opens(folder: Path, opens: int) -> Outcome:
             except Exception as error:
                 faults += 1
                 print(f"FAIL  opens: {error}", flush=True)
-    return Outcome("opens", opens, faults)
+    return _outcome("opens", opens, faults)
 
 
 def check_signals(folder: Path, signals: int) -> Outcome:
@@ -136,7 +103,7 @@ def check_signals(folder: Path, signals: int) -> Outcome:
     try:
         with HSimIndex.create(url, lock_timeout_s=LATEST_S) as index, HSimIndex.open(url) as _:
             index.add(FIRST, "doc")
-            with _beside(1, _probe, url) as answers:
+            with beside(_probe, [(url,)]) as answers:
                 for number in range(2 * signals):
                     try:
                         signal.setitimer(signal.ITIMER_REAL, float(rng.uniform(1e-5, 4e-3 if number % 2 else 2e-4)))
@@ -152,7 +119,7 @@ def check_signals(folder: Path, signals: int) -> Outcome:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     del kept
-    return Outcome("signals", 2 * signals, faults + sum(answers))
+    return _outcome("signals", 2 * signals, faults + sum(answers))
 
 
 def _interrupt(*_: object) -> None:
@@ -195,7 +162,7 @@ def check_forks(folder: Path, forks: int, load: int) -> Outcome:
                 raise AssertionError("the document was not found")
             index.add(0xFFFF << 40, f"child {os.getpid() % 10}")
 
-        stack.enter_context(_beside(load, _spin))
+        stack.enter_context(beside(_spin, [()] * load))
         threads = [threading.Thread(target=work) for work in (read, read, write)]
         for one in threads:
             one.start()
@@ -212,30 +179,27 @@ def check_forks(folder: Path, forks: int, load: int) -> Outcome:
             for one in threads:
                 one.join()
         faults += not index.check().is_sound
-    return Outcome("forks", forks, faults)
+    return _outcome("forks", forks, faults)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--moves", type=float, default=MOVES_S, help="how many seconds to move for")
-    parser.add_argument("--opens", type=int, default=OPENS, help="how often to open")
-    parser.add_argument("--signals", type=int, default=SIGNALS, help="how many adds, and queries, to interrupt")
-    parser.add_argument("--forks", type=int, default=FORKS, help="how often to fork")
-    parser.add_argument("--load", type=int, default=LOAD, help="busy processes beside the forks")
-    add_scratch_option(parser)
-    arguments = parser.parse_args()
-    print_conditions("a crowd at one embedded index", seed=SEED, moves_s=arguments.moves, opens=arguments.opens)
-    outcomes = []
-    with scratch_folder(arguments.scratch) as folder:
-        for check in (
-            lambda: check_moves(folder, arguments.moves),
-            lambda: check_opens(folder, arguments.opens),
-            lambda: check_signals(folder, arguments.signals),
-            lambda: check_forks(folder, arguments.forks, arguments.load),
-        ):
-            outcomes.append(check())
-            print(outcomes[-1], flush=True)
-    return 1 if any(one.faults for one in outcomes) else 0
+    given = options(
+        __doc__,
+        moves=(MOVES_S, "how many seconds to move for"),
+        opens=(OPENS, "how often to open"),
+        signals=(SIGNALS, "how many adds, and queries, to interrupt"),
+        forks=(FORKS, "how often to fork"),
+        load=(LOAD, "busy processes beside the forks"),
+    )
+    print_conditions("a crowd at one embedded index", seed=SEED, moves_s=given.moves, opens=given.opens)
+    with scratch_folder(given.scratch) as folder:
+        checks = (
+            lambda: check_moves(folder, given.moves),
+            lambda: check_opens(folder, given.opens),
+            lambda: check_signals(folder, given.signals),
+            lambda: check_forks(folder, given.forks, given.load),
+        )
+        return print_outcomes(check() for check in checks)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ may answer, for LMDB's pages have no checksums; or it says that the index is dam
 
 from __future__ import annotations
 
-import argparse
 import json
 import mmap
 import os
@@ -22,8 +21,8 @@ import numpy as np
 
 from hsimhash import HSimIndex
 from hsimhash.cli import main as hsimhash
-from tests.bench.conditions import add_scratch_option, print_conditions, scratch_folder
 from tests.support.processes import fork
+from tests.support.programs import Outcome, options, print_conditions, print_outcomes, scratch_folder
 
 SEED = 7
 TRIALS = 300
@@ -119,21 +118,15 @@ def run_trials(trials: int, folder: Path, rng: np.random.Generator) -> tuple[Cou
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--trials", type=int, default=TRIALS, help="how many files to damage")
-    parser.add_argument("--seed", type=int, default=SEED, help="of the index and the damage")
-    add_scratch_option(parser)
-    arguments = parser.parse_args()
-    print_conditions("damaged data files", seed=arguments.seed, trials=arguments.trials, documents=DOCUMENTS)
-    with scratch_folder(arguments.scratch) as folder:
-        ends, faults = run_trials(arguments.trials, folder.resolve(), np.random.default_rng(arguments.seed))
+    given = options(__doc__, trials=(TRIALS, "how many files to damage"), seed=(SEED, "of the index and the damage"))
+    print_conditions("damaged data files", seed=given.seed, trials=given.trials, documents=DOCUMENTS)
+    with scratch_folder(given.scratch) as folder:
+        ends, faults = run_trials(given.trials, folder.resolve(), np.random.default_rng(given.seed))
     for (name, code), count in sorted(ends.items()):
         print(f"{name:22} {f'exit code {code}' if code >= 0 else f'signal {-code}':12} {count:4}")
     signals = sum(count for (_, code), count in ends.items() if code < 0)
-    print(
-        f"{'FAIL' if faults else 'PASS'}  {ends.total()} commands: {faults} faults, {signals} ended by LMDB by a signal"
-    )
-    return 1 if faults else 0
+    text = f"{ends.total()} commands: {faults} faults, {signals} ended by LMDB by a signal"
+    return print_outcomes([Outcome(not faults, text)])
 
 
 if __name__ == "__main__":

@@ -7,13 +7,14 @@ queries and for batches. On the real fingerprints the list of all near pairs say
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,6 @@ from numpy.typing import NDArray
 
 from hsimhash import HSimIndex, Layout, Match
 from hsimhash.layout import FINGERPRINT_BITS, LAYOUT_NAMES
-from tests.bench.conditions import add_data_option, add_scratch_option, data_file, print_conditions, scratch_folder
 from tests.support.fingerprint_sets import (
     FINGERPRINTS,
     LIST_DISTANCE,
@@ -31,6 +31,7 @@ from tests.support.fingerprint_sets import (
     real_fingerprints,
     real_pairs,
 )
+from tests.support.programs import Outcome, data_file, options, print_conditions, print_outcomes, scratch_folder
 
 SEED = 64
 STORED, QUERIES = 100_000, 20_000
@@ -41,6 +42,7 @@ _NUMBER_BITS = 24  # of a query's or a document's number within a packed match
 _DISTANCE_BITS = 8
 
 Flips = tuple[int, ...]
+Way = tuple[str, HSimIndex, float]  # a name, an index, and the share of the queries that it is asked
 Matches = NDArray[np.uint64]  # packed, ascending: query, document, distance
 
 
@@ -55,16 +57,17 @@ class Planted:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class Comparison:
     """What comparing found; `right` is the number of matches there are."""
 
     right: int
     missed: int
     extra: int
 
-    @property
-    def is_exact(self) -> bool:
-        return not self.missed and not self.extra
+    def outcome(self, what: str) -> Outcome:
+        """Judge it: exact, and of something."""
+        is_exact = self.right > 0 and not self.missed and not self.extra
+        return Outcome(is_exact, f"{what}: {self.right:,} matches, {self.missed} missed, {self.extra} extra")
 
 
 def cells(layout: Layout) -> list[list[int]]:
@@ -153,10 +156,10 @@ def answered(answers: Sequence[Sequence[Match]]) -> Matches:
     return np.array(found, np.uint64)
 
 
-def compared(right: Matches, found: Matches) -> Outcome:
+def compared(right: Matches, found: Matches) -> Comparison:
     """Return what is missed, and what is extra or given twice."""
     missed = len(np.setdiff1d(right, found))
-    return Outcome(len(right), missed, len(found) - (len(right) - missed))
+    return Comparison(len(right), missed, len(found) - (len(right) - missed))
 
 
 def misplaced(plan: Planted, right: Matches, k: int) -> int:
@@ -174,27 +177,38 @@ def _packed_many(queries: NDArray[np.int64], documents: NDArray[np.int64], dista
     return packed.astype(np.uint64)
 
 
-def check_layout(name: str, folder: Path, *, stored: int = STORED, queries: int = QUERIES) -> dict[str, Outcome]:
-    """Compare an index of a layout with brute force; by the way of asking, what comparing found."""
-    layout = Layout.named(name)
-    k = layout.max_distance
-    rng = np.random.default_rng(SEED)
+def check_layout(
+    name: str, filled: Callable[[str, Numbers], AbstractContextManager[Sequence[Way]]], stored: int, queries: int
+) -> list[Outcome]:
+    """Compare indexes of a layout with brute force, asked in batches and one by one.
+
+    `filled` gives indexes of the fingerprints it gets, whose documents' ids are their positions.
+    """
+    layout, rng = Layout.named(name), np.random.default_rng(SEED)
     fingerprints = stored_fingerprints(rng, stored)
     plan = planted(rng, layout, fingerprints, queries)
-    right = brute_force(fingerprints, plan.queries, k)
-    if wrong := misplaced(plan, right, k):
+    right = brute_force(fingerprints, plan.queries, layout.max_distance)
+    if wrong := misplaced(plan, right, layout.max_distance):
         raise AssertionError(f"{wrong} queries of layout {name} are not where they were planted")
-    with _index_of(fingerprints, name, folder) as index:
-        ways = {
-            "batches": answered(index.query_many(plan.queries)),
-            "single": answered([index.query(query) for query in plan.queries.tolist()]),
-        }
-    outcomes = {way: compared(right, found) for way, found in ways.items()}
-    ways_to_flip = f"{plan.patterns:,} ways to flip 0 to {k + 1} bits"
-    print(f"layout {name:>2}: {stored:,} stored, {queries:,} queries, {ways_to_flip}")
-    for way, outcome in outcomes.items():
-        print_outcome(way, outcome)
+    print(f"layout {name:>2}: {stored:,} stored, {queries:,} queries, {plan.patterns:,} ways to flip up to k + 1 bits")
+    outcomes = []
+    with filled(name, fingerprints) as ways:
+        for way, index, share in ways:
+            is_asked = np.isin(np.arange(queries), rng.permutation(queries)[: round(share * queries)])
+            asked = plan.queries[is_asked]
+            expected = right if share == 1 else brute_force(fingerprints, asked, layout.max_distance)
+            batches, singles = index.query_many(asked), [index.query(query) for query in asked.tolist()]
+            for kind, answers in (("in batches", batches), ("single", singles)):
+                found = compared(expected, answered(answers))
+                outcomes.append(found.outcome(f"layout {name}, {way}, {len(asked):,} {kind}"))
     return outcomes
+
+
+@contextmanager
+def embedded(folder: Path, layout: str, fingerprints: Numbers) -> Iterator[list[Way]]:
+    """Give an index in a folder."""
+    with _index_of(fingerprints, layout, folder) as index:
+        yield [("LMDB", index, 1.0)]
 
 
 def _index_of(fingerprints: Numbers, layout: str, folder: Path) -> HSimIndex:
@@ -221,36 +235,25 @@ def check_real(name: str, folder: Path, fingerprints: Numbers, pairs: Path) -> O
     left, right, bits = (np.array(column, np.int64) for column in zip(*both, strict=True))
     with _index_of(fingerprints, name, folder) as index:
         found = answered(index.query_many(fingerprints, max_distance=k, exclude=ids))
-    outcome = compared(np.sort(_packed_many(left, right, bits)), found)
-    print(f"layout {name:>2}: the pairs of {len(fingerprints):,} real fingerprints within {k} bits, from both sides")
-    print_outcome("batches", outcome)
-    return outcome
+    real = f"layout {name}, the pairs of {len(ids):,} real fingerprints within {k} bits, from both sides"
+    return compared(np.sort(_packed_many(left, right, bits)), found).outcome(real)
 
 
-def print_outcome(way: str, outcome: Outcome) -> None:
-    """Print whether what was found by one way of asking is exact."""
-    word = "PASS" if outcome.is_exact else "FAIL"
-    print(f"{word}  {way}: {outcome.right:,} matches, {outcome.missed} missed, {outcome.extra} extra", flush=True)
+def outcomes(data: Path | None, scratch: Path) -> Iterator[Outcome]:
+    for name in LAYOUT_NAMES:
+        with scratch_folder(scratch) as folder:
+            yield from check_layout(name, partial(embedded, folder), STORED, QUERIES)
+    real, pairs = data_file(data, FINGERPRINTS), data_file(data, PAIRS)
+    if real is not None and pairs is not None:
+        for name in LAYOUT_NAMES:
+            with scratch_folder(scratch) as folder:
+                yield check_real(name, folder, real_fingerprints(real), pairs)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    add_data_option(parser)
-    add_scratch_option(parser)
-    arguments = parser.parse_args()
+    given = options(__doc__, has_data=True)
     print_conditions("exactness", seed=SEED, stored=STORED, queries=QUERIES)
-    outcomes: list[Outcome] = []
-    with scratch_folder(arguments.scratch) as folder:
-        for name in LAYOUT_NAMES:
-            outcomes += check_layout(name, folder).values()
-    real, pairs = data_file(arguments.data, FINGERPRINTS), data_file(arguments.data, PAIRS)
-    if real is not None and pairs is not None:
-        fingerprints = real_fingerprints(real)
-        with scratch_folder(arguments.scratch) as folder:
-            outcomes += [check_real(name, folder, fingerprints, pairs) for name in LAYOUT_NAMES]
-    missed, extra = (sum(getattr(outcome, name) for outcome in outcomes) for name in ("missed", "extra"))
-    print(f"{'FAIL' if missed or extra else 'PASS'}  in all: {missed} missed, {extra} extra")
-    return 1 if missed or extra else 0
+    return print_outcomes(outcomes(given.data, given.scratch))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ in the list of rejects by its line, each good one in the index, and the counts m
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import json
 import random
@@ -23,7 +22,7 @@ import zstandard
 from hsimhash import HSimIndex, Profile
 from hsimhash.errors import TextTooShortError
 from hsimhash.fingerprint import parse_fingerprint
-from tests.bench.conditions import add_scratch_option, print_conditions, scratch_folder
+from tests.support.programs import Outcome, options, print_conditions, print_outcomes, scratch_folder
 
 RECORDS, SEED = 10_000, 16
 LIMIT_BYTES = 16 << 20
@@ -266,21 +265,15 @@ def shown(found: object, expected: object) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--records", type=int, default=RECORDS, help="how many, in all formats")
-    parser.add_argument("--seed", type=int, default=SEED)
-    add_scratch_option(parser)
-    arguments = parser.parse_args()
-    print_conditions("fuzzed records", records=arguments.records, seed=arguments.seed)
+    given = options(__doc__, records=(RECORDS, "how many, in all formats"), seed=(SEED, "of the records"))
+    print_conditions("fuzzed records", records=given.records, seed=given.seed)
     faults: list[str] = []
     for form, share in SHARES.items():
-        with scratch_folder(arguments.scratch) as folder:
-            rng = random.Random(f"{arguments.seed} {form}")
-            faults += fuzz(form, round(arguments.records * share), folder, rng)
+        with scratch_folder(given.scratch) as folder:
+            faults += fuzz(form, round(given.records * share), folder, random.Random(f"{given.seed} {form}"))
     for fault in faults:
         print(fault)
-    print(f"{'FAIL' if faults else 'PASS'}  {arguments.records:,} fuzzed records: {len(faults)} faults (= 0)")
-    return 1 if faults else 0
+    return print_outcomes([Outcome(not faults, f"{given.records:,} fuzzed records: {len(faults)} faults (= 0)")])
 
 
 if __name__ == "__main__":

@@ -10,15 +10,13 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import signal
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from multiprocessing import get_context
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,11 +24,11 @@ import numpy as np
 
 from hsimhash import HSimIndex
 from hsimhash.errors import HsimhashError, StoreTimeoutError
-from tests.bench.conditions import add_scratch_option, print_conditions, scratch_folder
 from tests.stress.hbase_crowd import table, url_of
-from tests.stress.hbase_verdict import Outcome
 from tests.support.fingerprint_sets import random_fingerprints
-from tests.support.hbase_server import HBaseServer
+from tests.support.hbase_server import HBaseServer, serving
+from tests.support.processes import beside
+from tests.support.programs import Outcome, options, print_conditions, print_outcomes, scratch_folder, seconds
 
 SEED = 31
 PROCESSES, SECONDS = 100, 60.0
@@ -60,6 +58,7 @@ def _crawl(url: str, number: int, pace_s: float, is_over: Any, notes: Any) -> No
     """Query and add until it is over; tell what was met."""
     rng = np.random.default_rng([SEED, number])
     errors: list[str] = []
+    notes.put(None)
     began = time.monotonic()
     opened_s = first_s = longest_s = 0.0
     calls, is_well = 0, False
@@ -84,32 +83,9 @@ def _crawl(url: str, number: int, pace_s: float, is_over: Any, notes: Any) -> No
     notes.put(Crawl(opened_s, first_s, longest_s, calls, errors, is_well))
 
 
-@contextmanager
-def crawlers(url: str, count: int, pace_s: float) -> Iterator[Callable[[], list[Crawl]]]:
-    """Run processes; give what ends them and returns their notes."""
-    context = get_context("fork")
-    is_over, notes = context.Event(), context.Queue()
-    started = [
-        context.Process(target=_crawl, args=(url, number, pace_s, is_over, notes), daemon=True)
-        for number in range(count)
-    ]
-    for one in started:
-        one.start()
-
-    def end() -> list[Crawl]:
-        is_over.set()
-        found = [notes.get(timeout=LIMIT_S) for _ in started]
-        for one in started:
-            one.join(LIMIT_S)
-        return found
-
-    try:
-        yield end
-    finally:
-        is_over.set()
-        for one in started:
-            if one.is_alive():
-                one.join(LIMIT_S)
+def crawlers(url: str, count: int, pace_s: float) -> AbstractContextManager[list[Crawl]]:
+    """Run processes beside a block; after it the list has their notes."""
+    return beside(_crawl, [(url, number, pace_s) for number in range(count)], method="fork")
 
 
 def connections(port: int) -> int:
@@ -153,12 +129,12 @@ def hang_one_of_two(server: HBaseServer, opens: int = 8) -> list[Outcome]:
             for value in random_fingerprints(rng, 50).tolist():
                 index.query(value)
             with stopped(pid_of(server, second.name)):
-                took_s = [_seconds(lambda: HSimIndex.open(url).close()) for _ in range(opens)]
+                took_s = [seconds(lambda: HSimIndex.open(url).close()) for _ in range(opens)]
                 began = time.monotonic()
                 queries_s = []
                 while time.monotonic() - began < 25:  # through three trials of the gateway
                     value = int(random_fingerprints(rng, 1)[0])
-                    queries_s.append(_seconds(lambda value=value: index.query(value)))  # type: ignore[misc]
+                    queries_s.append(seconds(lambda value=value: index.query(value)))  # type: ignore[misc]
     return [
         Outcome(max(took_s) <= OPEN_S, f"one of two gateways hangs: open takes {max(took_s):.2f} s at most"),
         Outcome(
@@ -172,13 +148,12 @@ def restart_one_of_two(server: HBaseServer, restarts: int) -> Outcome:
     """Kill one of two gateways and start it again, many times; then see how connections are shared."""
     with table(server) as name, server.gateway("thrift2") as second:
         url = urls_of(name, second.port, server.thrift2_port)
-        with crawlers(url, RESTARTED_PROCESSES, 0.05) as end:
+        with crawlers(url, RESTARTED_PROCESSES, 0.05) as notes:
             shares = []
             for _ in range(restarts):
                 server.kill_gateway(second.name)
                 server.start_gateway(second.name)
                 shares.append(_await_share(second.port, server.thrift2_port))
-            notes = end()
     errors = [error for one in notes for error in one.errors]
     worst = max(share for share, _ in shares)
     waited_s = [seconds for _, seconds in shares]
@@ -202,12 +177,11 @@ def _await_share(*ports: int) -> tuple[float, float]:
 
 def crowd(server: HBaseServer, processes: int, seconds: float) -> Outcome:
     """Let many processes query and add on one gateway as it comes."""
-    with table(server) as name, crawlers(url_of(server.thrift2_port, name), processes, 1.0) as end:
+    with table(server) as name, crawlers(url_of(server.thrift2_port, name), processes, 1.0) as notes:
         most, until = 0, time.monotonic() + seconds
         while time.monotonic() < until:
             most = max(most, connections(server.thrift2_port))
             time.sleep(0.5)
-        notes = end()
     errors = [error for one in notes for error in one.errors]
     calls = sum(one.calls for one in notes)
     return Outcome(
@@ -234,39 +208,23 @@ def end_in_time(server: HBaseServer, documents: int = DOCUMENTS) -> Outcome:
     )
 
 
-def _seconds(call: Callable[[], object]) -> float:
-    began = time.monotonic()
-    call()
-    return time.monotonic() - began
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--seconds", type=float, default=SECONDS, help=f"of the crowd, by default {SECONDS:g}")
-    parser.add_argument("--processes", type=int, default=PROCESSES, help=f"of the crowd, by default {PROCESSES}")
-    parser.add_argument("--restarts", type=int, default=RESTARTS, help=f"of a gateway, by default {RESTARTS}")
-    add_scratch_option(parser)
-    given = parser.parse_args(arguments)
+def main() -> int:
+    given = options(
+        __doc__,
+        seconds=(SECONDS, "of the crowd"),
+        processes=(PROCESSES, "of the crowd"),
+        restarts=(RESTARTS, "of a gateway"),
+    )
     print_conditions("crawlers", packages=["thriftpy2"], seed=SEED, processes=given.processes, seconds=given.seconds)
-    outcomes: list[Outcome] = []
+    with scratch_folder(given.scratch) as folder, serving(folder / "hbase") as server:
+        return print_outcomes(outcomes(server, given.processes, given.seconds, given.restarts))
 
-    def tell(*found: Outcome) -> None:
-        outcomes.extend(found)
-        for one in found:
-            one.print()
 
-    with scratch_folder(given.scratch) as folder:
-        server = HBaseServer.planned(folder / "hbase")
-        server.prepare()
-        server.start()
-        try:
-            tell(end_in_time(server))
-            tell(*hang_one_of_two(server))
-            tell(crowd(server, given.processes, given.seconds))
-            tell(restart_one_of_two(server, given.restarts))
-        finally:
-            server.stop()
-    return 0 if all(one.is_right for one in outcomes) else 1
+def outcomes(server: HBaseServer, processes: int, seconds: float, restarts: int) -> Iterator[Outcome]:
+    yield end_in_time(server)
+    yield from hang_one_of_two(server)
+    yield crowd(server, processes, seconds)
+    yield restart_one_of_two(server, restarts)
 
 
 if __name__ == "__main__":

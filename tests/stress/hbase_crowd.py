@@ -24,10 +24,11 @@ from hsimhash.errors import StoreUnavailableError
 from hsimhash.store.hbase.address import Address
 from hsimhash.store.hbase.operations import open_gateway
 from hsimhash.store.hbase.protocol import Times
-from tests.stress.hbase_verdict import Outcome, Query, Write, ask_for_all, judge, lost_documents, noted
+from tests.stress.hbase_verdict import Query, Write, ask_for_all, judge, lost_documents, noted
 from tests.support.fingerprint_sets import Numbers, flipped, random_fingerprints
 from tests.support.hbase_cluster import HBaseCluster
 from tests.support.hbase_server import HBaseServer
+from tests.support.programs import Outcome
 
 SEED = 4
 IDS = 150  # of each writer, and shared by all

@@ -14,7 +14,6 @@ for each connection, must not pile up: at no moment more than twice the connecti
 
 from __future__ import annotations
 
-import argparse
 import sys
 import threading
 import time
@@ -23,11 +22,10 @@ from contextlib import contextmanager
 
 from hsimhash import HSimIndex
 from hsimhash.store.hbase.address import Options
-from tests.bench.conditions import add_scratch_option, print_conditions, scratch_folder
 from tests.stress.hbase_crawlers import PROCESSES, crawlers
 from tests.stress.hbase_crowd import SEED, Crew, Job, add_base, at_work, table, url_of, verdicts
-from tests.stress.hbase_verdict import Outcome
 from tests.support.hbase_cluster import SESSION_MS, HBaseCluster, cluster
+from tests.support.programs import Outcome, options, print_conditions, print_outcomes, scratch_folder
 
 KILLS, QUERIERS, WRITERS = 2, 8, 4
 PEACE_S = 5.0  # before a kill
@@ -89,11 +87,10 @@ def kill_region_servers(server: HBaseCluster, kills: int) -> list[Outcome]:
 def kill_under_crawlers(server: HBaseCluster, processes: int) -> list[Outcome]:
     """Kill a region server under processes that query and add, with the default settings."""
     with table(server) as name, watched(server) as watch:
-        with crawlers(url_of(server.thrift2_port, name), processes, 1.0) as end:
+        with crawlers(url_of(server.thrift2_port, name), processes, 1.0) as notes:
             time.sleep(PEACE_S)
             server.kill(server.region_servers[-1])
             time.sleep(OUTAGE_S)
-            notes = end()
         server.start_region_server(server.region_servers[-1])
     errors = [error for one in notes for error in one.errors]
     most = 2 * Options().connections * processes
@@ -136,21 +133,16 @@ def _kill_once(server: HBaseCluster, crew: Crew, number: int) -> float:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--kills", type=int, default=KILLS, metavar="N", help=f"how many, by default {KILLS}")
-    parser.add_argument("--processes", type=int, default=PROCESSES, metavar="N", help=f"by default {PROCESSES}")
-    add_scratch_option(parser)
-    arguments = parser.parse_args()
-    print_conditions("failover", packages=["thriftpy2"], seed=SEED, kills=arguments.kills, session_ms=SESSION_MS)
-    with scratch_folder(arguments.scratch) as folder, cluster(folder / "hbase") as server:
-        outcomes = [
-            stop_master(server),
-            *kill_region_servers(server, arguments.kills),
-            *kill_under_crawlers(server, arguments.processes),
-        ]
-    for one in outcomes:
-        one.print()
-    return 0 if all(one.is_right for one in outcomes) else 1
+    given = options(__doc__, kills=(KILLS, "of region servers"), processes=(PROCESSES, "crawlers"))
+    print_conditions("failover", packages=["thriftpy2"], seed=SEED, kills=given.kills, session_ms=SESSION_MS)
+    with scratch_folder(given.scratch) as folder, cluster(folder / "hbase") as server:
+        return print_outcomes(
+            [
+                stop_master(server),
+                *kill_region_servers(server, given.kills),
+                *kill_under_crawlers(server, given.processes),
+            ]
+        )
 
 
 if __name__ == "__main__":

@@ -12,22 +12,20 @@ that none fails. Every process goes on by itself.
 
 from __future__ import annotations
 
-import argparse
 import socket
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
 
 from hsimhash import HSimIndex
-from tests.bench.conditions import add_scratch_option, print_conditions, scratch_folder
 from tests.stress.hbase_crowd import Crew, Failure, Job, Notes, add_base, at_work, table, url_of, verdicts
-from tests.stress.hbase_verdict import Outcome
 from tests.support.fingerprint_sets import flipped, random_fingerprints
 from tests.support.hbase_server import Gateway, HBaseServer, serving
+from tests.support.programs import Outcome, options, print_conditions, print_outcomes, scratch_folder
 from tests.support.tcp_proxy import proxied
 
 SEED = 20
@@ -227,26 +225,19 @@ def _idle(port: int, idle_s: float) -> float:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--kills", type=int, default=KILLS, metavar="N", help=f"how many, by default {KILLS}")
-    parser.add_argument("--answers", type=int, default=ANSWERS, metavar="N", help=f"by default {ANSWERS:,}")
-    add_scratch_option(parser)
-    arguments = parser.parse_args()
-    print_conditions("faults", packages=["thriftpy2"], seed=SEED, kills=arguments.kills, answers=arguments.answers)
-    outcomes = []
-    with scratch_folder(arguments.scratch) as folder, serving(folder / "hbase") as server:
-        # Both wait most of the time, beside what keeps the machine busy.
-        with ThreadPoolExecutor(2) as pool:
-            idle = [pool.submit(stay_idle, server, idl, IDLE_S) for idl in ("thrift2", "thrift1")]
-            outcomes.append(answer_late(server, server.thrift2_port, arguments.answers))
-            outcomes += [one.result() for one in idle]
-        for one in outcomes:
-            one.print()
-        for idl, kills in (("thrift2", arguments.kills), ("thrift1", arguments.kills // THRIFT1_SHARE)):
-            for one in kill_gateway(server, idl, kills):
-                outcomes.append(one)
-                one.print()
-    return 0 if all(one.is_right for one in outcomes) else 1
+    given = options(__doc__, kills=(KILLS, "how many"), answers=(ANSWERS, "how many, with late ones among them"))
+    print_conditions("faults", packages=["thriftpy2"], seed=SEED, kills=given.kills, answers=given.answers)
+    with scratch_folder(given.scratch) as folder, serving(folder / "hbase") as server:
+        return print_outcomes(outcomes(server, given.kills, given.answers))
+
+
+def outcomes(server: HBaseServer, kills: int, answers: int) -> Iterator[Outcome]:
+    with ThreadPoolExecutor(2) as pool:  # both wait most of the time, beside what keeps the machine busy
+        idle = [pool.submit(stay_idle, server, idl, IDLE_S) for idl in ("thrift2", "thrift1")]
+        yield answer_late(server, server.thrift2_port, answers)
+        yield from (one.result() for one in idle)
+    yield from kill_gateway(server, "thrift2", kills)
+    yield from kill_gateway(server, "thrift1", kills // THRIFT1_SHARE)
 
 
 if __name__ == "__main__":

@@ -9,17 +9,16 @@ made, they must find out.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from collections.abc import Sequence
 
 from hsimhash import HSimIndex
 from hsimhash.store.hbase.protocol import Times
-from tests.bench.conditions import add_scratch_option, print_conditions, scratch_folder
 from tests.stress.hbase_crowd import SEED, Job, Notes, add_base, at_work, base_writes, table, url_of, verdicts
-from tests.stress.hbase_verdict import Outcome, ask_for_all, judge
+from tests.stress.hbase_verdict import ask_for_all, judge
 from tests.support.hbase_server import HBaseServer, serving
+from tests.support.programs import Outcome, options, print_conditions, print_outcomes, scratch_folder
 from tests.support.tcp_proxy import proxied
 
 SECONDS = 120.0
@@ -92,16 +91,10 @@ def _settled(index: HSimIndex, notes: Sequence[Notes]) -> list[Outcome]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--seconds", type=float, default=SECONDS, metavar="S", help=f"by default {SECONDS:g}")
-    add_scratch_option(parser)
-    arguments = parser.parse_args()
-    print_conditions("live", packages=["thriftpy2"], seed=SEED, seconds=arguments.seconds, proportion=PROPORTION)
-    with scratch_folder(arguments.scratch) as folder, serving(folder / "hbase") as server:
-        outcomes = run(server, "thrift2", seconds=arguments.seconds)
-    for one in outcomes:
-        one.print()
-    return 0 if all(one.is_right for one in outcomes) else 1
+    given = options(__doc__, seconds=(SECONDS, "how long they work"))
+    print_conditions("live", packages=["thriftpy2"], seed=SEED, seconds=given.seconds, proportion=PROPORTION)
+    with scratch_folder(given.scratch) as folder, serving(folder / "hbase") as server:
+        return print_outcomes(run(server, "thrift2", seconds=given.seconds))
 
 
 if __name__ == "__main__":

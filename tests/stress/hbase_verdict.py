@@ -23,17 +23,6 @@ from tests.support.fingerprint_sets import Numbers
 EXAMPLES = 5  # of what is wrong
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """Whether what must hold did, and in words."""
-
-    is_right: bool
-    text: str
-
-    def print(self) -> None:
-        print(f"{'PASS' if self.is_right else 'FAIL'}  {self.text}", flush=True)
-
-
 class Write(NamedTuple):
     """What a document became between two moments; None: removed."""
 

@@ -7,7 +7,8 @@ import gzip
 import json
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,18 +29,38 @@ _COUNTS = tuple(count.name for count in dataclasses.fields(Counts))
 
 @dataclass(frozen=True, slots=True)
 class Ingest:
-    """A way to ingest, its inputs, and what came of it undisturbed."""
+    """A way to ingest, and its inputs."""
 
     name: str
-    base: Path
+    base: Path  # a folder with the index of before
     base_documents: Documents
     fingerprints: Mapping[str, set[int]]  # that a document may have while the ingest is under way
     options: tuple[object, ...]
 
-    def arguments(self, folder: Path) -> tuple[object, ...]:
-        """Return the command for the index in a folder."""
-        places = ("--store", url_in(folder), "--job", folder / "job")
-        return ("program", "ingest", *self.options, *places, "--lock-timeout", 60, "--quiet")
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """An ingest into an index and a job folder of its own, on any store."""
+
+    ingest: Ingest
+    url: str
+    folder: Path
+
+    def run(self, delay_s: float, tally: Tally, what: str) -> bool:
+        """Let the ingest run for so long at most; return whether it was killed before its end."""
+        places = ("--store", self.url, "--job", self.folder / "job", "--quiet")
+        with victim("program", "ingest", *self.ingest.options, *places) as one:
+            was_killed = one.kill_after(delay_s)
+            if one.output() is None:
+                tally.fault(f"{what}: workers outlived their parent")
+            if not was_killed and one.process.returncode not in (0, 7):
+                tally.fault(f"{what}: {one.last_words()}")
+        if was_killed:
+            tally.phases[self.ingest.name, phase_of(self)] += 1
+        return was_killed
+
+
+Begin = Callable[[Ingest, Path], AbstractContextManager[Trial]]  # makes an index with the documents of before
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +95,9 @@ def prepare(name: str, folder: Path, documents: int, rng: np.random.Generator) -
         "skip": ("--fingerprint-field", "fingerprint", "--on-duplicate", "skip"),
         "tag": ("--fingerprint-field", "fingerprint", "--on-duplicate", "tag"),
         "texts": ("--workers", 2),
+        "exclusive": ("--fingerprint-field", "fingerprint", "--exclusive"),
     }
-    return Ingest(name, folder, base, allowed, (*inputs, *options[name]))
+    return Ingest(name, folder, base, allowed, (*inputs, *options[name], "--lock-timeout", 60))
 
 
 def _any_id(rng: np.random.Generator, base_ids: Sequence[str], number: int) -> str:
@@ -113,69 +135,54 @@ def _texts(folder: Path, rng: np.random.Generator, count: int) -> Path:
     return path
 
 
-def result_of(folder: Path) -> Result:
-    """Return what a finished ingest left in a folder."""
-    with HSimIndex.open(url_in(folder)) as index:
-        leftovers = index.check().leftovers
-    return result(url_in(folder), folder / "job", leftovers)
-
-
-def result(url: str, job: Path, leftovers: int = 0) -> Result:
-    """Return what a finished ingest left in an index and in its job's folder."""
+def result_of(trial: Trial) -> Result:
+    """Return what a finished ingest left."""
+    job, leftovers = trial.folder / "job", 0
     lists = {name: path.read_bytes() for name in _LISTS if (path := job / f"{name}.jsonl").exists()}
     summary = json.loads(path.read_text()) if (path := job / "summary.json").exists() else {}
-    return Result(contents(url), lists, {name: summary.get(name, -1) for name in _COUNTS}, leftovers)
+    if trial.url.startswith("lmdb:"):  # on HBase a kill may leave some
+        with HSimIndex.open(trial.url) as index:
+            leftovers = index.check().leftovers
+    return Result(contents(trial.url), lists, {name: summary.get(name, -1) for name in _COUNTS}, leftovers)
 
 
-def undisturbed(ingest: Ingest, folder: Path) -> tuple[Result, float]:
+def undisturbed(ingest: Ingest, folder: Path, begin: Begin) -> tuple[Result, float]:
     """Run an ingest to its end; return what it left, and its seconds of work."""
-    shutil.copytree(ingest.base, folder, symlinks=True)
-    with victim(*ingest.arguments(folder)) as one:
+    tally = Tally()
+    with begin(ingest, folder) as trial:
         began = time.monotonic()
-        one.process.wait(LATEST_S)
-        seconds = time.monotonic() - began
-        if one.process.returncode not in (0, 7):
-            raise RuntimeError(f"{ingest.name} undisturbed: {one.last_words()}")
-    return result_of(folder), seconds
+        if trial.run(LATEST_S, tally, "undisturbed") or tally.faults:
+            raise RuntimeError(f"{ingest.name} undisturbed did not end: {tally.faults}")
+        return result_of(trial), time.monotonic() - began
 
 
-def kill_ingests(name: str, kills: int, tally: Tally, folder: Path, documents: int, rng: np.random.Generator) -> None:
+@contextmanager
+def embedded(ingest: Ingest, folder: Path) -> Iterator[Trial]:
+    """Give a copy of the index of before."""
+    shutil.copytree(ingest.base, folder, symlinks=True)
+    yield Trial(ingest, url_in(folder), folder)
+    shutil.rmtree(folder)
+
+
+def kill_ingests(ingest: Ingest, kills: int, tally: Tally, rng: np.random.Generator, begin: Begin = embedded) -> None:
     """Kill an ingest again and again until it is done, then the next one, until there were so many kills."""
-    ingest = prepare(name, folder / f"{name}-base", documents, rng)
-    expected, whole_s = undisturbed(ingest, folder / f"{name}-undisturbed")
-    number = 0
+    name, number = ingest.name, 0
+    expected, whole_s = undisturbed(ingest, ingest.base.with_name(f"{name}-undisturbed"), begin)
     while tally.kills_of(name) < kills:
         number += 1
-        trial = folder / f"{name}-{number}"
-        shutil.copytree(ingest.base, trial, symlinks=True)
         what = f"{name}, index {number}"
-        while not _is_done_before_kill(ingest, trial, _next_delay(rng, whole_s, kills, tally, name), tally, what):
-            if not check(url_in(trial), tally, f"{what}, kill {tally.kills_of(name)}"):
-                return
-            tally.lost += lost_documents(ingest, url_in(trial), trial, tally, what)
-        tally.ends += 1
-        found = result_of(trial)
-        tally.unequal_ends += found.documents != expected.documents
-        if differing := differences(expected, found):
-            tally.fault(f"{what}, resumed to its end, differs from an undisturbed run in {'; '.join(differing)}")
-        tally.stray_files += stray_files(trial)
-        shutil.rmtree(trial)
-
-
-def _next_delay(rng: np.random.Generator, whole_s: float, kills: int, tally: Tally, name: str) -> float:
-    return delay(rng, whole_s) if tally.kills_of(name) < kills else LATEST_S
-
-
-def _is_done_before_kill(ingest: Ingest, trial: Path, delay_s: float, tally: Tally, what: str) -> bool:
-    with victim(*ingest.arguments(trial)) as one:
-        was_killed = one.kill_after(delay_s)
-        if one.output() is None:
-            tally.fault(f"{what}: workers outlived their parent")
-        if not was_killed and one.process.returncode not in (0, 7):
-            tally.fault(f"{what}: {one.last_words()}")
-    if was_killed:
-        tally.phases[ingest.name, phase_of(trial)] += 1
-    return not was_killed
+        with begin(ingest, ingest.base.with_name(f"{name}-{number}")) as trial:
+            while trial.run(delay(rng, whole_s) if tally.kills_of(name) < kills else LATEST_S, tally, what):
+                if not check(trial.url, tally, f"{what}, kill {tally.kills_of(name)}"):
+                    return
+                tally.lost += lost_documents(trial, tally, what)
+            check(trial.url, tally, f"{what}, at its end")
+            found = result_of(trial)
+            tally.ends += 1
+            tally.unequal_ends += found.documents != expected.documents
+            if differing := differences(expected, found):
+                tally.fault(f"{what}, resumed to its end, differs from an undisturbed run in {'; '.join(differing)}")
+            tally.stray_files += stray_files(trial.folder)
 
 
 def differences(expected: Result, found: Result) -> list[str]:
@@ -196,12 +203,12 @@ def differences(expected: Result, found: Result) -> list[str]:
     return differing[:5]
 
 
-def lost_documents(ingest: Ingest, url: str, trial: Path, tally: Tally, what: str) -> int:
+def lost_documents(trial: Trial, tally: Tally, what: str) -> int:
     """Return how many documents of before, or acknowledged since, are not where they may be."""
-    found = contents(url)
+    ingest, found = trial.ingest, contents(trial.url)
     lost = [doc_id for doc_id in ingest.base_documents if doc_id not in found]
     lost += [doc_id for doc_id, (value, _) in found.items() if value not in ingest.fingerprints.get(doc_id, {value})]
-    checkpoint, job = checkpoint_of(trial), trial / "job"
+    checkpoint, job = checkpoint_of(trial.folder), trial.folder / "job"
     if checkpoint is not None and checkpoint["state"] in ("running", "merging"):
         lost += [f"run {number}" for number in range(_runs(job), int(checkpoint["runs"]))]
     if checkpoint is not None and ingest.name in ("skip", "tag") and checkpoint["state"] == "running":
@@ -230,14 +237,14 @@ def _undone(ingest: Ingest, found: Documents, job: Path, acknowledged: int) -> l
     return [doc_id for doc_id, values in allowed.items() if found.get(doc_id, (_ABSENT, 0))[0] not in values]
 
 
-def checkpoint_of(trial: Path) -> dict[str, object] | None:
-    path = trial / "job" / "checkpoint.json"
+def checkpoint_of(folder: Path) -> dict[str, object] | None:
+    path = folder / "job" / "checkpoint.json"
     return json.loads(path.read_text()) if path.exists() else None
 
 
-def phase_of(trial: Path) -> str:
+def phase_of(trial: Trial) -> str:
     """Tell from what a killed ingest left where it was."""
-    checkpoint, job = checkpoint_of(trial), trial / "job"
+    checkpoint, job = checkpoint_of(trial.folder), trial.folder / "job"
     if checkpoint is None:
         return "before the job"
     decisions = job / "decisions.jsonl"
@@ -250,15 +257,18 @@ def phase_of(trial: Path) -> str:
             return "decided, not acknowledged"
         return "reading"
     if checkpoint["state"] == "merging":
-        stage = merge_stage(trial)
-        return f"merging: {stage}" if stage else "merging: before its first commit, or behind its last"
+        return f"merging: {merge_stage(trial)}"
     return "deleting runs" if (job / "runs").exists() else "done, at its end"
 
 
-def merge_stage(trial: Path) -> str | None:
-    """Return the stage that a merge has committed to last."""
-    with LmdbStore(url_in(trial), trial / "index") as store, store.view() as view:
-        for key, value in view.transaction.cursor(view.databases["record"]):
-            if key.startswith(b"load:"):
-                return str(json.loads(value)["stage"])
-    return None
+def merge_stage(trial: Trial) -> str:
+    """Return the stage that a merge has committed to last; on HBase, where it was in its slices."""
+    if trial.url.startswith("lmdb:"):
+        with LmdbStore(trial.url, trial.folder / "index") as store, store.view() as view:
+            for key, value in view.transaction.cursor(view.databases["record"]):
+                if key.startswith(b"load:"):
+                    return str(json.loads(value)["stage"])
+        return "before its first commit, or behind its last"
+    path = trial.folder / "job" / "runs" / "merged.json"
+    is_between = not path.exists() or json.loads(path.read_text())["pending"] is None
+    return "between two slices" if is_between else "writing a slice"

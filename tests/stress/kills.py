@@ -15,17 +15,16 @@ they hit depends on the machine.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
-from tests.bench.conditions import add_scratch_option, print_conditions, scratch_folder
-from tests.stress.kill_ingests import kill_ingests
+from tests.stress.kill_ingests import Begin, embedded, kill_ingests, prepare
 from tests.stress.kill_writers import kill_compactions, kill_writers
 from tests.stress.killing import Tally
+from tests.support.programs import Outcome, options, print_conditions, print_outcomes, scratch_folder
 
 SEED = 9
 KILLS = 200
@@ -33,7 +32,9 @@ SHARES = {"bulk": 0.4, "skip": 0.15, "tag": 0.15, "texts": 0.05, "writers": 0.15
 DOCUMENTS = 3_000  # of an ingest
 
 
-def run(shares: Mapping[str, int], folder: Path, *, documents: int = DOCUMENTS, seed: int = SEED) -> Tally:
+def run(
+    shares: Mapping[str, int], folder: Path, *, documents: int = DOCUMENTS, seed: int = SEED, begin: Begin = embedded
+) -> Tally:
     """Kill each victim as often as `shares` says; return what came of it."""
     tally = Tally()
     for number, (name, kills) in enumerate(shares.items()):
@@ -43,39 +44,37 @@ def run(shares: Mapping[str, int], folder: Path, *, documents: int = DOCUMENTS, 
         elif name == "compact":
             kill_compactions(kills, tally, folder, rng)
         else:
-            kill_ingests(name, kills, tally, folder, documents, rng)
+            kill_ingests(prepare(name, folder / f"{name}-base", documents, rng), kills, tally, rng, begin)
     return tally
 
 
-def print_tally(tally: Tally, shares: Mapping[str, int]) -> None:
-    for name in shares:
-        print(f"{name}: {tally.kills_of(name)} kills")
-        for (victim_name, phase), count in sorted(tally.phases.items()):
-            if victim_name == name:
-                print(f"    {count:4} {phase}")
-    print(f"stray files left by kills: {tally.stray_files}")
-    print(
-        f"{'PASS' if tally.is_sound else 'FAIL'}  {tally.kills} kills: {tally.lost} acknowledged documents lost, "
-        f"{tally.failed_opens} failed opens, {tally.problems} problems found by check, "
-        f"{tally.unequal_ends} of {tally.ends} resumed to another index than an undisturbed run's, "
-        f"{len(tally.faults)} faults in all"
+def outcome(tally: Tally) -> Outcome:
+    """Print what the kills hit; judge what came of them."""
+    for (name, phase), count in sorted(tally.phases.items()):
+        print(f"    {count:4} {name}: {phase}")
+    return Outcome(
+        tally.is_sound,
+        f"{tally.kills} kills: {tally.lost} acknowledged documents lost, {tally.failed_opens} failed opens, "
+        f"{tally.problems} problems found by check, {tally.unequal_ends} of {tally.ends} resumed to another index than "
+        f"an undisturbed run's, {len(tally.faults)} faults in all, {tally.stray_files} stray files",
     )
 
 
+def shares_of(kills: int, shares: Mapping[str, float]) -> dict[str, int]:
+    return {name: max(1, round(share * kills)) for name, share in shares.items()}
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--kills", type=int, default=KILLS, help="how often to kill, in all")
-    parser.add_argument("--seed", type=int, default=SEED, help="of the inputs and the moments")
-    parser.add_argument("--only", choices=SHARES, help="kill only this victim")
-    add_scratch_option(parser)
-    arguments = parser.parse_args()
-    given = {arguments.only: 1.0} if arguments.only else SHARES
-    shares = {name: max(1, round(share * arguments.kills)) for name, share in given.items()}
-    print_conditions("kill -9", seed=arguments.seed, kills=sum(shares.values()), documents=DOCUMENTS)
-    with scratch_folder(arguments.scratch) as folder:
-        tally = run(shares, folder, seed=arguments.seed)
-    print_tally(tally, shares)
-    return 0 if tally.is_sound else 1
+    given = options(
+        __doc__,
+        kills=(KILLS, "how often to kill, in all"),
+        seed=(SEED, "of the inputs and the moments"),
+        only=("", f"kill only this victim: {', '.join(SHARES)}"),
+    )
+    shares = shares_of(given.kills, {given.only: 1.0} if given.only else SHARES)
+    print_conditions("kill -9", seed=given.seed, kills=sum(shares.values()), documents=DOCUMENTS)
+    with scratch_folder(given.scratch) as folder:
+        return print_outcomes([outcome(run(shares, folder, seed=given.seed))])
 
 
 if __name__ == "__main__":

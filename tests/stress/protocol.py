@@ -14,7 +14,6 @@ is old it leaves nothing over.
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
 import sys
@@ -23,6 +22,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import NamedTuple
 
 from hsimhash.errors import StoreUnavailableError
@@ -34,8 +34,8 @@ from hsimhash.store.hbase.cells import Register, drawer_rowkeys, listing_key, re
 from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, DRAWER_FAMILY
 from hsimhash.store.hbase.protocol import Times
 from hsimhash.store.hbase.store import HBaseStore
-from tests.bench.conditions import print_conditions
 from tests.support.hbase_model import DAY_MS, DRIFT_MS, LATEST_MS, MINUTE_MS, SERVERS, Cluster, Mischief, ModelGateway
+from tests.support.programs import Outcome, options, print_conditions, print_outcomes
 
 SCHEDULES = 100_000
 AT_ONCE = 500  # schedules of one task
@@ -430,30 +430,27 @@ def show(plan: Plan, seed: int, kind: Kind) -> None:
         print(f"FAIL  {violation}")
 
 
-def _task(numbers: Sequence[int]) -> tuple[int, str] | None:
-    return first_failure(numbers, Kind())
+def outcomes(schedules: int) -> Iterator[Outcome]:
+    """Run so many schedules on all cores."""
+    began = time.monotonic()
+    tasks = [range(start, min(start + AT_ONCE, schedules)) for start in range(0, schedules, AT_ONCE)]
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        failures = [failure for failure in pool.map(partial(first_failure, kind=Kind()), tasks) if failure is not None]
+    for number, text in failures:
+        yield Outcome(False, f"schedule {number}: {text}; --show {number} prints it")
+    text = f"{schedules:,} schedules in {time.monotonic() - began:.0f} s, {len(failures)} fail"
+    yield Outcome(not failures, text)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--schedules", type=int, default=SCHEDULES, help="how many (default: %(default)s)")
-    parser.add_argument("--show", type=int, metavar="NUMBER", help="shrink and print the schedule of this number")
-    arguments = parser.parse_args()
-    if arguments.show is not None:
-        show(*shrunk(plan_of(random.Random(arguments.show)), arguments.show, Kind()), Kind())
+    given = options(
+        __doc__, schedules=(SCHEDULES, "how many"), show=(-1, "shrink and print the schedule of this number, from 0 on")
+    )
+    if given.show >= 0:
+        show(*shrunk(plan_of(random.Random(given.show)), given.show, Kind()), Kind())
         return 0
-    print_conditions("protocol", schedules=arguments.schedules)
-    began = time.monotonic()
-    tasks = [
-        range(start, min(start + AT_ONCE, arguments.schedules)) for start in range(0, arguments.schedules, AT_ONCE)
-    ]
-    with ProcessPoolExecutor(os.cpu_count()) as pool:
-        failures = [failure for failure in pool.map(_task, tasks) if failure is not None]
-    for number, text in failures:
-        print(f"FAIL  schedule {number}: {text}; --show {number} prints it")
-    word = "FAIL" if failures else "PASS"
-    print(f"{word}  {arguments.schedules:,} schedules in {time.monotonic() - began:.0f} s, {len(failures)} fail")
-    return 1 if failures else 0
+    print_conditions("protocol", schedules=given.schedules)
+    return print_outcomes(outcomes(given.schedules))
 
 
 if __name__ == "__main__":

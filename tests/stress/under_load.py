@@ -7,7 +7,6 @@ own, so that the caches of pip, Maven and jieba are empty. Every run must be gre
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import os
 import random
@@ -21,7 +20,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.bench.conditions import add_scratch_option, print_conditions, scratch_folder
+from tests.support.programs import Outcome, options, print_conditions, print_outcomes, scratch_folder
 
 RUNS, LOAD = 10, 6
 TOP = Path(__file__).parents[2]
@@ -132,23 +131,24 @@ def marked(mark: str) -> dict[int, str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--runs", type=int, default=RUNS, help="how often to run the tests, one after the other")
-    parser.add_argument("--load", type=int, default=LOAD, help="how many processes are busy beside them")
-    parser.add_argument("--tests", default="tests", help="what to run, as `make test TESTS=…` takes it")
-    add_scratch_option(parser)
-    arguments = parser.parse_args()
-    print_conditions("all tests under load", packages=["pytest"], runs=arguments.runs, load=arguments.load)
-    green = 0
-    with scratch_folder(arguments.scratch) as folder, busy(arguments.load, folder):
-        for number in range(arguments.runs):
-            done = run(arguments.tests, folder / str(number), is_bare=number == 0)
-            green += done.is_green
-            print(f"{'PASS' if done.is_green else 'FAIL'}  run {number + 1}: {done.told()}", flush=True)
-            if not done.is_green:
-                print(done.log, *done.left.items(), sep="\n", flush=True)
-    print(f"{'PASS' if green == arguments.runs else 'FAIL'}  {green} of {arguments.runs} runs green")
-    return 0 if green == arguments.runs else 1
+    given = options(
+        __doc__,
+        runs=(RUNS, "how often to run the tests, one after the other"),
+        load=(LOAD, "how many processes are busy beside them"),
+        tests=("tests", "what to run, as `make test TESTS=…` takes it"),
+    )
+    print_conditions("all tests under load", packages=["pytest"], runs=given.runs, load=given.load)
+    with scratch_folder(given.scratch) as folder, busy(given.load, folder):
+        return print_outcomes(outcomes(given.tests, given.runs, folder))
+
+
+def outcomes(tests: str, runs: int, folder: Path) -> Iterator[Outcome]:
+    """Run the tests so often; print the logs of runs that are not green."""
+    for number in range(runs):
+        done = run(tests, folder / str(number), is_bare=number == 0)
+        yield Outcome(done.is_green, f"run {number + 1} of {runs}: {done.told()}")
+        if not done.is_green:
+            print(done.log, *done.left.items(), sep="\n", flush=True)
 
 
 if __name__ == "__main__":

@@ -11,8 +11,7 @@ import select
 import subprocess
 import sys
 import termios
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from click.testing import CliRunner, Result
@@ -40,15 +39,6 @@ def own_process(
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HSIMHASH_")}
     variables = {**kept, "HOME": "/nonexistent", **(environment or {})}
     return subprocess.Popen([*PROGRAM, *arguments], env=variables, **options)
-
-
-def wait_until(is_so: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
-    """Wait for what a process brings about; it must not end before that."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not is_so():
-        assert process.poll() is None or is_so(), f"it ended before that, with exit code {process.returncode}"
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.01)
 
 
 def on_terminal(*arguments: str, asked: str = "", typed: str = "") -> tuple[int, str]:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import faulthandler
+import multiprocessing
 import os
 import signal
+import subprocess
+import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 LIMIT_S = 120  # for a child's work, on a busy machine
 FAILED = 70
+ANSWER_S = 180.0  # in which a process beside a block begins, and ends
 RESOURCE_TRACKER = b"multiprocessing.resource_tracker"  # serves all tests of a process
 
 
@@ -59,6 +64,44 @@ def forked(work: Callable[[], object], *, limit_s: float = LIMIT_S) -> Iterator[
             _, status = os.waitpid(child, 0)
     assert not said, f"in the forked child:\n{said}"
     assert status == 0, f"the forked child ended with {os.waitstatus_to_exitcode(status)}"
+
+
+@contextmanager
+def beside(
+    work: Callable[..., None], given: Sequence[tuple[object, ...]], *, method: str = "spawn"
+) -> Iterator[list[Any]]:
+    """Run `work(*one, is_over, told)` for each of `given` in processes beside the block.
+
+    Each puts None into the queue `told` once it has begun, and its answer after the event `is_over`, which is set at
+    the end of the block. The list has the answers from then on.
+    """
+    context: Any = multiprocessing.get_context(method)
+    is_over, told = context.Event(), context.Queue()
+    processes = [context.Process(target=work, args=(*one, is_over, told), daemon=True) for one in given]
+    answers: list[Any] = []
+    for one in processes:
+        one.start()
+    try:
+        for _ in processes:
+            told.get(timeout=ANSWER_S)
+        yield answers
+        is_over.set()
+        answers += [told.get(timeout=ANSWER_S) for _ in processes]
+        for one in processes:
+            one.join(ANSWER_S)
+    finally:
+        for one in processes:
+            one.kill()
+
+
+def wait_until(is_so: Callable[[], bool], process: subprocess.Popen[bytes] | None = None) -> None:
+    """Wait for what others bring about; `process`, if given, must not end before that."""
+    deadline = time.monotonic() + LIMIT_S
+    while not is_so():
+        if process is not None and process.poll() is not None:
+            assert is_so(), f"it ended before that, with exit code {process.returncode}"
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.01)
 
 
 def children() -> set[int]:

@@ -1,4 +1,4 @@
-"""What every measurement prints above its numbers and how it takes them: conditions, turns, bars, scratch folders."""
+"""What the programs of tests/bench and tests/stress share: options, conditions, scratch folders, turns, outcomes."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ import platform
 import shutil
 import statistics
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 Measured = TypeVar("Measured")
 
@@ -50,6 +52,13 @@ def _shown(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
+def seconds(call: Callable[[], object]) -> float:
+    """Return how long a call takes."""
+    began = time.perf_counter()
+    call()
+    return time.perf_counter() - began
+
+
 def in_turns(contestants: Mapping[str, Callable[[], Measured]], rounds: int) -> dict[str, list[Measured]]:
     """Call each contestant once a round, in turns, so that what else the machine does meets all of them alike."""
     taken: dict[str, list[Measured]] = {name: [] for name in contestants}
@@ -72,15 +81,49 @@ def print_bar(claim: str, value: float, *, at_most: float | None = None, at_leas
     print(f"{'PASS' if is_kept else 'FAIL'}  {claim}: {shown} ({bar})", flush=True)
 
 
-def add_data_option(parser: argparse.ArgumentParser) -> None:
-    """Add `--data`, whose default is $HSIMHASH_DATA."""
-    parser.add_argument(
-        "--data",
-        type=Path,
-        default=os.environ.get("HSIMHASH_DATA") or None,
-        metavar="DIR",
-        help="the folder of labelled data; by default $HSIMHASH_DATA",
-    )
+def options(described: str, *, has_data: bool = False, **given: tuple[object, str]) -> argparse.Namespace:
+    """Parse the command line of a program: `--scratch` and what is given, by name: default and help.
+
+    A default of False makes a flag; else the value has the default's type. With `has_data` there is `--data` too: the
+    folder of labelled data, or None.
+    """
+    parser = argparse.ArgumentParser(description=described.partition("\n")[0])
+    for name, (default, meaning) in given.items():
+        if default is False:
+            parser.add_argument(f"--{name}", action="store_true", help=meaning)
+        else:
+            kind: Any = type(default)
+            parser.add_argument(f"--{name}", type=kind, default=default, help=f"{meaning}; by default {default}")
+    if has_data:
+        data = os.environ.get("HSIMHASH_DATA") or None
+        parser.add_argument("--data", type=Path, default=data, help="labelled data; by default $HSIMHASH_DATA")
+    parser.add_argument("--scratch", type=Path, default=SCRATCH, help="for files that are deleted again")
+    return parser.parse_args()
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Whether what must hold did, and in words."""
+
+    is_right: bool
+    text: str
+
+    def __str__(self) -> str:
+        return f"{'PASS' if self.is_right else 'FAIL'}  {self.text}"
+
+
+def faults(outcomes: Iterable[Outcome]) -> list[str]:
+    """Return what does not hold."""
+    return [one.text for one in outcomes if not one.is_right]
+
+
+def print_outcomes(outcomes: Iterable[Outcome]) -> int:
+    """Print outcomes as they come; return the exit code."""
+    code = 0
+    for one in outcomes:
+        print(one, flush=True)
+        code |= not one.is_right
+    return code
 
 
 def data_file(data: Path | None, name: str) -> Path | None:
@@ -92,11 +135,6 @@ def data_file(data: Path | None, name: str) -> Path | None:
         print(f"SKIP  {name}: not in {data}")
         return None
     return data / name
-
-
-def add_scratch_option(parser: argparse.ArgumentParser) -> None:
-    """Add `--scratch`, where files are made and deleted again."""
-    parser.add_argument("--scratch", type=Path, default=SCRATCH, metavar="DIR", help="for files that are deleted again")
 
 
 @contextmanager

@@ -45,7 +45,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def store(path: Path) -> Iterator[LmdbStore]:
-    with LmdbStore.create(f"lmdb://{path}", path, RECORD) as made:
+    with LmdbStore.create(f"lmdb://{path}", path, RECORD, lock_timeout_s=120) as made:  # a busy machine
         yield made
 
 

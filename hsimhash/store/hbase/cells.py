@@ -18,6 +18,7 @@ Example: fingerprint 0123456789abcdef first seen at 1,000 ms, written once:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from struct import Struct
 from typing import NamedTuple
 
 import numpy as np
@@ -26,7 +27,6 @@ from hsimhash.errors import CorruptionError
 from hsimhash.layout import Layout
 from hsimhash.rowkey import (
     DOCUMENTS_FLAG,
-    FINGERPRINT_BYTES,
     RECORD_FLAG,
     RECORD_ROWKEY,
     REGISTER_FLAG,
@@ -44,9 +44,8 @@ COLLECTED = b"collected"  # its timestamp is the server's time of the last colle
 NOW = b"now"  # its timestamp is the latest that a server had when an exclusive writer asked
 TABLE_START, TABLE_STOP = b"", b"\xff" * (ROWKEY_BYTES + 1)
 
-_TIME_BYTES = 8
 _CHANGES_BYTES = 4
-_FILED_BYTES = FINGERPRINT_BYTES + _TIME_BYTES
+_FILED = Struct(">QQI")  # fingerprint, first seen, changes
 
 
 class Register(NamedTuple):
@@ -58,27 +57,22 @@ class Register(NamedTuple):
 
     def to_bytes(self) -> bytes:
         """Return the value of the cell."""
-        changes = (self.changes % (1 << 8 * _CHANGES_BYTES)).to_bytes(_CHANGES_BYTES, "big")
+        changes = self.changes % (1 << 8 * _CHANGES_BYTES)
         if self.fingerprint is None:
-            return changes
-        filed = self.fingerprint.to_bytes(FINGERPRINT_BYTES, "big") + self.first_seen.to_bytes(_TIME_BYTES, "big")
-        return filed + changes
+            return changes.to_bytes(_CHANGES_BYTES, "big")
+        return _FILED.pack(self.fingerprint, self.first_seen, changes)
 
     @classmethod
     def from_bytes(cls, value: bytes) -> Register:
         """Return what the value of a cell says; `CorruptionError` for bytes that cannot be."""
         if len(value) in (0, _CHANGES_BYTES):
             return cls(changes=int.from_bytes(value, "big"))
-        if len(value) not in (_FILED_BYTES, _FILED_BYTES + _CHANGES_BYTES):
+        if len(value) not in (_FILED.size - _CHANGES_BYTES, _FILED.size):
             raise CorruptionError(
                 f"a register has {len(value)} bytes instead of 0, 4, 16 or 20: {value[:40].hex()}; "
                 f"'hsimhash check --repair' deletes it"
             )
-        return cls(
-            int.from_bytes(value[:FINGERPRINT_BYTES], "big"),
-            int.from_bytes(value[FINGERPRINT_BYTES:_FILED_BYTES], "big"),
-            int.from_bytes(value[_FILED_BYTES:], "big"),
-        )
+        return cls(*_FILED.unpack(value.ljust(_FILED.size, b"\x00")))
 
     def filed(self, fingerprint: int, first_seen: int) -> Register:
         """Return the register that follows this one when the document is added, moved or, unchanged, written again."""

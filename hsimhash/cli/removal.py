@@ -106,12 +106,12 @@ def expire_command(settings: Settings, before: int, is_dry_run: bool, is_confirm
     return ExitCode.DONE
 
 
-def _remove_old(index: HSimIndex, before: int) -> int:
+def _remove_old(index: HSimIndex, before: int, at_once: int = BATCH_DOCUMENTS) -> int:
     """Remove the documents first seen before, batch by batch; no read transaction is open while a batch is removed."""
     removed = 0
     old = index.documents(before=before)
     with progress("expire") as tell:
-        while batch := [document.doc_id for document in islice(old, BATCH_DOCUMENTS)]:
+        while batch := [document.doc_id for document in islice(old, at_once)]:
             removed += index.remove(batch, before=before)  # a page of the walk may be old by now
             tell(removed, 0)
     return removed

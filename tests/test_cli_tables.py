@@ -1,11 +1,14 @@
-"""`hsimhash drop-table` on embedded indexes."""
+"""`hsimhash create-table` and `drop-table`, on embedded indexes."""
+
+from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
 
+from hsimhash.index import HSimIndex
 from hsimhash.locks import WRITER_LOCK, wait_for_lock
-from tests.support.command_line import make_index, on_terminal, run
+from tests.support.command_line import ids_in, make_index, on_terminal, run
 
 
 def test_an_index_goes_with_its_folder(tmp_path: Path) -> None:
@@ -69,3 +72,61 @@ def test_an_index_that_is_being_written_stays(tmp_path: Path) -> None:
 
 def test_an_index_in_memory_is_refused() -> None:
     assert run("drop-table", "--yes", "--store", "memory://x").exit_code == 2
+
+
+def test_it_makes_an_empty_index_with_layout_and_profile(tmp_path: Path) -> None:
+    url = f"lmdb://{tmp_path / 'pages'}"
+    result = run("create-table", "--store", url, "--layout", "13,13,13,13,12/2", "--profile", "words-1")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "made" in result.stderr
+    with HSimIndex.open(url) as index:
+        assert (index.count(), index.layout.name, index.profile.name) == (0, "10", "words-1")
+
+
+def test_same_index_again_is_harmless(tmp_path: Path) -> None:
+    url = make_index(tmp_path)
+    before = ids_in(url)
+    result = run("create-table", "--store", url, "--layout", "10")
+    assert result.exit_code == 0
+    assert "already there" in result.stderr
+    assert ids_in(url) == before
+
+
+def test_other_index_is_a_mismatch_and_the_differences_are_told(tmp_path: Path) -> None:
+    url = make_index(tmp_path)
+    result = run("create-table", "--store", url, "--layout", "4", "--profile", "words-1")
+    assert result.exit_code == 5
+    assert 'layout.name: the index has "10", asked for "4"' in result.stderr
+    assert "layout.choose: the index has 2, asked for 1" in result.stderr
+    assert 'profile.name: the index has "auto-1", asked for "words-1"' in result.stderr
+    assert "layout.inner" not in result.stderr
+    with HSimIndex.open(url) as index:
+        assert index.layout.name == "10"
+
+
+def test_bad_layout_and_profile_are_misuse(tmp_path: Path) -> None:
+    url = f"lmdb://{tmp_path / 'pages'}"
+    for flag, value in [("--layout", "13"), ("--layout", "32,32,1/1"), ("--profile", "zh-9")]:
+        result = run("create-table", "--store", url, flag, value)
+        assert result.exit_code == 2
+        assert value in result.stderr
+    assert not (tmp_path / "pages").exists()
+
+
+def test_store_in_memory_is_refused() -> None:
+    result = run("create-table", "--store", "memory://x")
+    assert result.exit_code == 2
+    assert "nothing would remain" in result.stderr
+
+
+def test_unknown_kind_of_store_is_misuse() -> None:
+    result = run("create-table", "--store", "redis://x")
+    assert result.exit_code == 2
+    assert "redis://x" in result.stderr
+
+
+def test_place_that_cannot_be_a_folder_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    result = run("create-table", "--store", f"lmdb://{tmp_path / 'file' / 'pages'}")
+    assert result.exit_code == 4
+    assert str(tmp_path / "file") in result.stderr

@@ -1,4 +1,6 @@
-"""`hsimhash check`."""
+"""`hsimhash check`, `compact` and `backup`."""
+
+from __future__ import annotations
 
 import json
 from pathlib import Path
@@ -8,7 +10,7 @@ import pytest
 from hsimhash.layout import Layout
 from hsimhash.store import open_store
 from hsimhash.store.lmdb.store import LmdbStore
-from tests.support.command_line import DOCUMENTS, lines_of, make_index, run
+from tests.support.command_line import DOCUMENTS, ids_in, lines_of, make_index, run
 
 
 @pytest.fixture
@@ -82,3 +84,65 @@ def test_repair_mends_and_the_index_is_sound_again(damaged: str) -> None:
     assert run("check", "--store", damaged).exit_code == 0
     answer = lines_of(run("query", str(DOCUMENTS["far"]), "--store", damaged).stdout)[0]
     assert [match["id"] for match in answer["matches"]] == ["far"]
+
+
+def test_it_gives_free_space_back_and_loses_nothing(tmp_path: Path) -> None:
+    url = make_index(tmp_path, {f"d{number}": number * 0x9E3779B97F4A7C15 % 2**64 for number in range(3_000)})
+    assert run("remove", *(f"d{number}" for number in range(2_900)), "--yes", "--store", url).exit_code == 0
+    result = run("compact", "--store", url, "--json")
+    assert result.exit_code == 0
+    sizes = json.loads(result.stdout)
+    assert sizes["bytes_after"] < sizes["bytes_before"] / 2
+    assert ids_in(url) == sorted(f"d{number}" for number in range(2_900, 3_000))
+
+
+def test_people_read_both_sizes(tmp_path: Path) -> None:
+    shown = run("compact", "--store", make_index(tmp_path)).stdout.splitlines()
+    assert [line.split()[0] for line in shown] == ["before", "after"]
+    assert all(line.endswith("KiB") for line in shown)
+
+
+def test_copy_is_an_index_with_the_same_documents(tmp_path: Path) -> None:
+    url = make_index(tmp_path)
+    copy = tmp_path / "backups" / "monday"
+    result = run("backup", str(copy), "--store", url)
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert f"--store lmdb://{copy}" in result.stderr
+    assert run("remove", "a", "--yes", "--store", url).exit_code == 0
+    assert ids_in(f"lmdb://{copy}") == sorted(["a", "b", "far", "中文"])
+    assert run("check", "--store", f"lmdb://{copy}").exit_code == 0
+
+
+def test_folder_that_is_not_empty_is_refused_and_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine").write_text("mine")
+    result = run("backup", str(tmp_path / "full"), "--store", make_index(tmp_path))
+    assert result.exit_code == 2
+    assert "not empty; give a new folder" in result.stderr
+    assert [path.name for path in (tmp_path / "full").iterdir()] == ["mine"]
+
+
+@pytest.mark.parametrize("name", ["index/jobs/b", "index/b/c", "link/b", "index", "index/empty"])
+def test_no_backup_goes_into_the_folder_of_its_index(name: str, tmp_path: Path) -> None:
+    url = make_index(tmp_path)
+    (tmp_path / "index" / "empty").mkdir()
+    (tmp_path / "link").symlink_to("index")
+    before = sorted(tmp_path.rglob("*"))
+    result = run("backup", str(tmp_path / name), "--store", url)
+    assert result.exit_code == 2
+    assert str(tmp_path / name) in result.stderr
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_url_is_no_folder(tmp_path: Path) -> None:
+    result = run("backup", "lmdb://copy", "--store", make_index(tmp_path))
+    assert result.exit_code == 2
+    assert "omit the lmdb://" in result.stderr
+
+
+def test_file_is_no_folder_for_a_backup(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    result = run("backup", str(tmp_path / "file"), "--store", make_index(tmp_path))
+    assert result.exit_code == 2
+    assert str(tmp_path / "file") in result.stderr
+    assert (tmp_path / "file").read_text() == "mine"

@@ -19,7 +19,7 @@ from hsimhash.store.hbase.address import Address, Endpoint
 from hsimhash.store.hbase.connection import tls_context
 from hsimhash.store.hbase.diagnosis import _PROBES
 from hsimhash.store.hbase.operations import open_gateway
-from hsimhash.store.hbase.sasl import LAYERS, KerberosError, Negotiation, SaslSocket, Status
+from hsimhash.store.hbase.sasl import LAYERS, KerberosError, SaslSocket, Status, check_proof, proof
 from tests.support.command_line import run
 
 LIMIT = 1_000  # bytes of a sealed frame that the scripted gateway takes
@@ -229,16 +229,15 @@ def test_who_asks_in_the_clear_is_warned(caplog: pytest.LogCaptureFixture, schem
 
 def test_an_http_reply_must_prove_the_gateway() -> None:
     for answer in (None, "Negotiate", "Basic Zmlyc3Q="):
-        negotiation = Negotiation(Script())
-        assert negotiation.header() == {"Authorization": "Negotiate Zmlyc3Q="}
+        script = Script()
+        assert proof(script) == {"Authorization": "Negotiate Zmlyc3Q="}
         with pytest.raises(KerberosError, match="did not prove who it is"):
-            negotiation.check(answer)
+            check_proof(script, answer)
     with pytest.raises(KerberosError, match="cannot be read"):
-        negotiation.check("Negotiate =!")
+        check_proof(script, "Negotiate =!")
     script = Script()
-    negotiation = Negotiation(script)
-    negotiation.header()
-    negotiation.check("Negotiate c2Vjb25k")
+    proof(script)
+    check_proof(script, "Negotiate c2Vjb25k")
     assert script.tokens == [None, b"second"]
 
 

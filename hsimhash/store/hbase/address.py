@@ -14,12 +14,13 @@ from __future__ import annotations
 import difflib
 import re
 from dataclasses import dataclass, fields
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, quote, unquote, urlencode
 
 DEFAULT_PORTS = {"hbase": 9091, "hbase+thrift1": 9090, "hbase+https": 9091, "hbase+http": 9091}
 DEFAULT_NAMESPACE = "default"
 
+_HTTP = ("hbase+https", "hbase+http")
 _URL = re.compile(r"([\w+.-]+)://([^/?#]*)(/[^?#]*)?(?:\?([^#]*))?(?:#.*)?", re.DOTALL)
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0}
 _TABLE = re.compile(r"[\w][\w.-]*", re.ASCII)
@@ -55,6 +56,15 @@ class Options:
     qop: str = ""  # as the gateway offers where empty
 
 
+_FIELDS = {field.name.removesuffix("_s"): field.name for field in fields(Options)}
+_CHOICES = {
+    "transport": ("buffered", "framed"),
+    "protocol": ("binary", "compact"),
+    "auth": ("kerberos",),
+    "qop": ("auth", "auth-int", "auth-conf"),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Address:
     """Gateways, a table and how to talk to them; `str()` gives the URL, which never holds a secret."""
@@ -68,16 +78,24 @@ class Address:
     @classmethod
     def parse(cls, url: str) -> Address:
         """Return the parts of a URL; `ValueError` names what is wrong with it."""
+        try:
+            return cls._parsed(url)
+        except ValueError as error:
+            shown = re.sub(r"//[^/]*@", "//…@", url)  # without its password
+            raise ValueError(f"store {shown!r}: {error}") from error
+
+    @classmethod
+    def _parsed(cls, url: str) -> Address:
         found = _URL.fullmatch(url)
         if not found or found[1] not in DEFAULT_PORTS:
-            raise ValueError(f"store {_shown(url)!r} is not on HBase; its scheme is one of {', '.join(DEFAULT_PORTS)}")
+            raise ValueError(f"not on HBase, whose schemes are {', '.join(DEFAULT_PORTS)}")
         scheme, hosts, path, query = found.groups(default="")
         if "@" in hosts or "#" in url:
-            raise ValueError(f"store {_shown(url)!r}: an address has neither a user nor a fragment")
-        namespace, table = _table(unquote(path), url)
-        options = _options(query, url)
-        _check_scheme(scheme, options, url)
-        return cls(scheme, _gateways(hosts, scheme, url), namespace, table, options)
+            raise ValueError("an address has neither a user nor a fragment")
+        namespace, table = _table(unquote(path).removeprefix("/"))
+        options = _options(query)
+        _check_options(scheme, options)
+        return cls(scheme, _gateways(hosts, DEFAULT_PORTS[scheme]), namespace, table, options)
 
     @property
     def full_table(self) -> bytes:
@@ -87,7 +105,7 @@ class Address:
     @property
     def is_http(self) -> bool:
         """Whether calls are HTTP requests."""
-        return self.scheme in ("hbase+https", "hbase+http")
+        return self.scheme in _HTTP
 
     @property
     def service(self) -> str:
@@ -100,115 +118,96 @@ class Address:
         return f"{self.scheme}://{hosts}/{quote(self.namespace)}:{quote(self.table)}{'?' if query else ''}{query}"
 
 
-def _check_scheme(scheme: str, options: Options, url: str) -> None:
-    if scheme in ("hbase+https", "hbase+http") and (options.transport, options.protocol) != ("buffered", "binary"):
-        raise ValueError(f"store {url!r}: HTTP has no transport= and no protocol=; leave them out")
+def _check_options(scheme: str, options: Options) -> None:
+    if scheme in _HTTP and (options.transport, options.protocol) != ("buffered", "binary"):
+        raise ValueError("HTTP has no transport= and no protocol=; leave them out")
     if scheme != "hbase+https" and (options.ca or options.cert or options.key):
-        raise ValueError(f"store {url!r}: ca=, cert= and key= go with hbase+https://")
+        raise ValueError("ca=, cert= and key= go with hbase+https://")
     if options.key and not options.cert:
-        raise ValueError(f"store {url!r}: key= needs cert= beside it")
-    if options.auth:
-        _check_kerberos(scheme, options, url)
-    elif options.service or options.qop:
-        raise ValueError(f"store {url!r}: service= and qop= go with auth=kerberos")
-
-
-def _check_kerberos(scheme: str, options: Options, url: str) -> None:
-    if options.transport == "framed":
-        raise ValueError(f"store {url!r}: no gateway takes auth=kerberos with transport=framed; leave one of them out")
-    if options.qop and scheme in ("hbase+https", "hbase+http"):
-        raise ValueError(f"store {url!r}: HTTP has no qop=; hbase+https:// keeps what is sent secret")
+        raise ValueError("key= needs cert= beside it")
+    if not options.auth and (options.service or options.qop):
+        raise ValueError("service= and qop= go with auth=kerberos")
+    if options.auth and options.transport == "framed":
+        raise ValueError("no gateway takes auth=kerberos with transport=framed; leave one of them out")
+    if options.qop and scheme in _HTTP:
+        raise ValueError("HTTP has no qop=; hbase+https:// keeps what is sent secret")
     if options.service and not _SERVICE.fullmatch(options.service):
         raise ValueError(
-            f"store {url!r}: service={options.service} is not the first part of a principal, such as hbase in "
+            f"service={options.service} is not the first part of a principal, such as hbase in "
             f"hbase/gw1.example.org@EXAMPLE.ORG"
         )
 
 
-def _shown(url: str) -> str:
-    return re.sub(r"//[^/]*@", "//…@", url)
-
-
-def _gateways(netloc: str, scheme: str, url: str) -> tuple[Endpoint, ...]:
-    named = [_host_and_port(text, url) for text in netloc.split(",")]
-    port = named[-1][1] or DEFAULT_PORTS[scheme]
+def _gateways(hosts: str, default_port: int) -> tuple[Endpoint, ...]:
+    named = [_host_and_port(text) for text in hosts.split(",")]
+    port = named[-1][1] or default_port
     return tuple(dict.fromkeys(Endpoint(host, own or port) for host, own in named))
 
 
-def _host_and_port(text: str, url: str) -> tuple[str, int | None]:
+def _host_and_port(text: str) -> tuple[str, int | None]:
     found = re.fullmatch(r"(?:\[([0-9A-Fa-f:.%\w]+)\]|([^\[\]:/?#\s]+))(?::(\d+))?", text)
     if not found:
-        raise ValueError(f"store {url!r}: {text!r} is no host; write host, host:port or [IPv6]:port")
+        raise ValueError(f"{text!r} is no host; write host, host:port or [IPv6]:port")
     port = int(found[3]) if found[3] else None
     if port is not None and not 0 < port < 1 << 16:
-        raise ValueError(f"store {url!r}: port {port} is outside [1, 65535]")
+        raise ValueError(f"port {port} is outside [1, 65535]")
     return found[1] or found[2], port
 
 
-def _table(path: str, url: str) -> tuple[str, str]:
-    namespace, separator, table = path.removeprefix("/").rpartition(":")
+def _table(name: str) -> tuple[str, str]:
+    namespace, separator, table = name.rpartition(":")
     if not separator:
         namespace = DEFAULT_NAMESPACE
     if not _TABLE.fullmatch(table) or not _NAMESPACE.fullmatch(namespace):
         raise ValueError(
-            f"store {url!r}: {path.removeprefix('/')!r} is no table; write hbase://gateway/namespace:table with "
-            f"letters, digits and _ (and . or - after a table's first)"
+            f"{name!r} is no table; write hbase://gateway/namespace:table with letters, digits and _ (and . or - after "
+            f"a table's first)"
         )
     return namespace, table
 
 
-_NAMES = {field.name.removesuffix("_s"): field.name for field in fields(Options)}
-_CHOICES = {
-    "transport": ("buffered", "framed"),
-    "protocol": ("binary", "compact"),
-    "auth": ("kerberos",),
-    "qop": ("auth", "auth-int", "auth-conf"),
-}
-
-
-def _options(query: str, url: str) -> Options:
+def _options(query: str) -> Options:
     try:
         pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=True) if query else []
     except ValueError as error:
-        raise ValueError(f"store {url!r}: its options are name=value, joined by &; {error}") from error
-    values: dict[str, object] = {}
+        raise ValueError(f"its options are name=value, joined by &; {error}") from error
+    values: dict[str, Any] = {}
     for name, value in pairs:
-        if name not in _NAMES:
-            nearest = difflib.get_close_matches(name, _NAMES, n=1, cutoff=0)[0]
-            raise ValueError(f"store {url!r}: unknown option {name}={value}; the nearest known one is {nearest}")
-        if _NAMES[name] in values:
-            raise ValueError(f"store {url!r}: option {name} is given twice")
-        values[_NAMES[name]] = _value(name, value, url)
-    return Options(**values)  # type: ignore[arg-type]  # by `_value`
+        if name not in _FIELDS:
+            nearest = difflib.get_close_matches(name, _FIELDS, n=1, cutoff=0)[0]
+            raise ValueError(f"unknown option {name}={value}; the nearest known one is {nearest}")
+        if _FIELDS[name] in values:
+            raise ValueError(f"option {name} is given twice")
+        values[_FIELDS[name]] = _value(name, value)
+    return Options(**values)
 
 
-def _value(name: str, value: str, url: str) -> object:
+def _value(name: str, value: str) -> object:
     if name in _CHOICES and value not in _CHOICES[name]:
-        raise ValueError(f"store {url!r}: {name}={value} is not one of {', '.join(_CHOICES[name])}")
+        raise ValueError(f"{name}={value} is not one of {', '.join(_CHOICES[name])}")
     if name in ("timeout", "deadline"):
-        return _seconds(name, value, url)
+        return _seconds(name, value)
     if name == "connections":
         if not re.fullmatch(r"[1-9]\d{0,2}", value):
-            raise ValueError(f"store {url!r}: connections={value} is outside [1, 999]")
+            raise ValueError(f"connections={value} is outside [1, 999]")
         return int(value)
     if not value:
-        raise ValueError(f"store {url!r}: option {name} is empty; leave it out, or give it a value")
+        raise ValueError(f"option {name} is empty; leave it out, or give it a value")
     return value
 
 
-def _seconds(name: str, value: str, url: str) -> float:
+def _seconds(name: str, value: str) -> float:
     found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m)?", value)
     seconds = float(found[1]) * _UNITS_S[found[2] or "s"] if found else 0.0
     if not 0.001 <= seconds <= 86_400:
-        raise ValueError(f"store {url!r}: {name}={value} is no time from 1ms to 1 day; write {name}=5s or {name}=500ms")
+        raise ValueError(f"{name}={value} is no time from 1ms to 1 day; write {name}=5s or {name}=500ms")
     return seconds
 
 
 def _set_options(options: Options) -> dict[str, str]:
-    given = {name: getattr(options, field) for name, field in _NAMES.items()}
-    plain = {name: getattr(Options(), field) for name, field in _NAMES.items()}
+    given = {name: (getattr(options, field), getattr(Options(), field)) for name, field in _FIELDS.items()}
     return {
-        name: f"{value:g}s" if name in ("timeout", "deadline") else str(value)
-        for name, value in given.items()
-        if value != plain[name]
+        name: f"{value:g}s" if isinstance(value, float) else str(value)
+        for name, (value, default) in given.items()
+        if value != default
     }

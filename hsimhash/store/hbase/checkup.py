@@ -22,8 +22,8 @@ from hsimhash.store.checkup import READS, Check, check_read, check_record, media
 from hsimhash.store.hbase.address import Address, Endpoint
 from hsimhash.store.hbase.connection import Connection, server_type_at, tls_context
 from hsimhash.store.hbase.diagnosis import explain_failure, reason
-from hsimhash.store.hbase.gateway import RECORD_FAMILY, Deletion, Gateway, Put
-from hsimhash.store.hbase.operations import check_enabled, open_gateway, open_hbase_store
+from hsimhash.store.hbase.gateway import RECORD_FAMILY, Deletion, Gateway, Put, Table
+from hsimhash.store.hbase.operations import check_enabled, described, open_gateway, open_hbase_store
 from hsimhash.store.hbase.store import HBaseStore, recorded_ttl_s
 from hsimhash.store.hbase.table import TableSettings, compared
 
@@ -58,8 +58,9 @@ def hbase_checks(url: str, *, writes: bool, processes: int | None = None) -> Ite
         yield from load_checks(answering, processes)
     try:
         with open_gateway(answering) as gateway:
-            yield from _check_table(gateway, answering)
-            yield from _check_index(url, gateway, _told_ttl_s(gateway), writes=writes)
+            table = described(gateway)
+            yield from _check_table(gateway, answering, table)
+            yield from _check_index(url, gateway, table and table.ttl_s, writes=writes)
     except HsimhashError as error:
         yield Check.failed("table", error)
 
@@ -99,15 +100,14 @@ def _check_gateway(endpoint: Endpoint, address: Address, spoken: dict[Endpoint, 
         yield Check(name, "ok", said)
 
 
-def _check_table(gateway: Gateway, address: Address) -> Iterator[Check]:
+def _check_table(gateway: Gateway, address: Address, table: Table | None) -> Iterator[Check]:
     name = f"table {address.full_table.decode()}"
-    if not gateway.exists():
+    if table is None:
         raise IndexNotFoundError(f"there is no {name}; make it with 'hsimhash create-table'")
     check_enabled(gateway, address)
     yield Check(name, "ok", "is there")
-    table = gateway.table()
-    if table is None or not table.is_told:
-        yield Check("settings", "warn", "Thrift1 does not tell how the table is set; in hbase shell: describe")
+    if not table.is_told:
+        yield Check("settings", "warn", "the gateway does not tell how the table is set; in hbase shell: describe")
         return
     differing = [step for step in compared(address, table, TableSettings()) if step.sign != "="]
     for step in differing:
@@ -115,17 +115,6 @@ def _check_table(gateway: Gateway, address: Address) -> Iterator[Check]:
         yield Check("settings", status, f"{step.text}; in hbase shell: {step.line}")
     if not differing:
         yield Check("settings", "ok", "are as create-table makes them")
-
-
-def _told_ttl_s(gateway: Gateway) -> int | None:
-    """Return the table's TTL, 0: never; None where who asks is not told."""
-    try:
-        table = gateway.table()
-        return table.ttl_s if table else 0
-    except StoreUnavailableError:
-        raise
-    except HsimhashError:
-        return None
 
 
 def _check_index(url: str, gateway: Gateway, ttl_s: int | None, *, writes: bool) -> Iterator[Check]:

@@ -26,7 +26,7 @@ from thriftpy2.transport import TBufferedTransport, TFramedTransport, TTransport
 
 from hsimhash.errors import HsimhashError, StoreUnavailableError
 from hsimhash.store.hbase.address import Address, Endpoint
-from hsimhash.store.hbase.sasl import Kerberos, KerberosError, Negotiation, SaslSocket, Wire
+from hsimhash.store.hbase.sasl import Kerberos, KerberosError, SaslSocket, Wire, check_proof, proof
 
 # The calls of the second Thrift interface that are made; both gateways answer its `getThriftServerType`.
 THRIFT2: ModuleType = thriftpy2.load(
@@ -136,7 +136,7 @@ class _Http:
             self._http.sock = plain
         self._due = due
         self._address = address
-        self._negotiation: Negotiation | None = None
+        self._context: Kerberos | None = None  # of the last request, for each proves by itself whose it is
         self._request = bytearray()
         self._response: http.client.HTTPResponse | None = None
 
@@ -157,7 +157,7 @@ class _Http:
 
     def _check(self, response: http.client.HTTPResponse) -> None:
         status = f"HTTP {response.status} {response.reason}"
-        if response.status == http.client.UNAUTHORIZED and not self._negotiation:
+        if response.status == http.client.UNAUTHORIZED and not self._context:
             raise KerberosError(f"the gateway wants to know who asks ({status}); with Kerberos: write auth=kerberos")
         if response.status == http.client.UNAUTHORIZED:
             raise KerberosError(
@@ -166,8 +166,8 @@ class _Http:
             )
         if response.status != http.client.OK:
             raise OSError(status)
-        if self._negotiation:
-            self._negotiation.check(response.getheader("WWW-Authenticate"))
+        if self._context:
+            check_proof(self._context, response.getheader("WWW-Authenticate"))
 
     def write(self, data: bytes) -> None:
         self._request += data
@@ -180,9 +180,9 @@ class _Http:
             self._response = None
         body, self._request = bytes(self._request), bytearray()
         headers = {"Content-Type": "application/x-thrift"}
-        if self._address.options.auth:  # each request proves by itself whose it is
-            self._negotiation = Negotiation(Kerberos(self._address.service, self._http.host, is_http=True))
-            headers |= self._negotiation.header()
+        if self._address.options.auth:
+            self._context = Kerberos(self._address.service, self._http.host, is_http=True)
+            headers |= proof(self._context)
         self._http.request("POST", self._address.options.path, body, headers)
 
     def close(self) -> None:
@@ -250,7 +250,6 @@ class Connection:
         self._address = address
         self._context = context
         self._due = _Due(timeout_s)
-        self._clients: dict[ModuleType, Any] = {}
         self._awaited: deque[tuple[Call, float]] = deque()  # and when their replies are due
         self._used_s = time.monotonic()
         self._pid = os.getpid()
@@ -313,18 +312,11 @@ class Connection:
         self.timeout_s, self._due.at_s = timeout_s, due_s
         if self._wire is None or self._wire.socket is None:
             raise ConnectionError("the gateway closed the connection after its reply")
-        client = self._clients.get(call.service)
-        if client is None:
-            client = self._clients[call.service] = TClient(call.service, self._protocol)
+        self._protocol.write_message_begin(call.method, TMessageType.CALL, 0)
         if isinstance(call.arguments, bytes):
-            self._send_bytes(call.method, call.arguments)
-            return
-        arguments = getattr(call.service, f"{call.method}_args").thrift_spec.values()
-        client._send(call.method, **dict(zip((spec[1] for spec in arguments), call.arguments, strict=True)))
-
-    def _send_bytes(self, method: str, arguments: bytes) -> None:
-        self._protocol.write_message_begin(method, TMessageType.CALL, 0)
-        self._protocol.trans.write(arguments)
+            self._protocol.trans.write(call.arguments)
+        else:
+            getattr(call.service, f"{call.method}_args")(*call.arguments).write(self._protocol)
         self._protocol.write_message_end()
         self._protocol.trans.flush()
 
@@ -341,7 +333,7 @@ class Connection:
         self._due.at_s = min(max(due_s, least_s), end_s)
         self.last_method = call.method
         try:
-            reply = self._clients[call.service]._recv(call.method)
+            reply = TClient(call.service, self._protocol)._recv(call.method)
         except Exception as error:
             if is_reply(error):
                 self._settle()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import ssl
 import struct
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import NamedTuple
@@ -25,23 +25,17 @@ _POST = b"POST / HTTP/1.1\r\nHost: probe\r\nConnection: close\r\nContent-Type: a
 
 
 class Service(NamedTuple):
-    """What answers at a port; of a Thrift gateway its interface, where it tells, and how to talk to it."""
+    """What answers at a port; of a gateway how to talk to it, `name` being None where its own answer tells."""
 
-    name: str
+    name: str | None = None
     is_gateway: bool = False
-    server_type: int | None = None
     scheme: str = "hbase"
     transport: str = "buffered"
     protocol: str = "binary"
     auth: str = ""
 
 
-ZOOKEEPER = Service("ZooKeeper")
-HBASE_RPC = Service("an HBase master or region server, which speaks HBase's own RPC there")
-WEB = Service("a web server (HBase's pages are at 16010, 16030 and 9095)")
 TLS = Service("a server that wants TLS", is_gateway=True, scheme="hbase+https")
-SASL = Service("a Thrift gateway that wants Kerberos", is_gateway=True, auth="kerberos")
-SPNEGO = Service("a web server that wants Kerberos", is_gateway=True, scheme="hbase+http", auth="kerberos")
 
 # TLS's alerts about a client's certificate (RFC 8446, section 6) as OpenSSL names them; servers differ in their use.
 _ALERTS = (
@@ -86,13 +80,10 @@ def explain_failure(endpoint: Endpoint, address: Address, error: Exception) -> s
         return f"{endpoint}: {reason(probe_error, PROBE_S)}; is the host up, and the port open in its firewall?"
     is_https = address.scheme == "hbase+https"
     if found is None or (found is TLS and is_https):
-        return f"{endpoint}: {why}{f'; {_certificate_remedy(address)}' if is_https and _is_cut(error) else ''}"
+        # A server that closes at once may take the alert back that says why.
+        is_cut = isinstance(error, (ssl.SSLEOFError, ConnectionResetError, BrokenPipeError))
+        return f"{endpoint}: {why}{f'; {_certificate_remedy(address)}' if is_https and is_cut else ''}"
     return f"{endpoint} is {found.name}; {_advice(endpoint, address, found)}"
-
-
-def _is_cut(error: Exception) -> bool:
-    # A server that closes at once may take the alert back that says why.
-    return isinstance(error, (ssl.SSLEOFError, ConnectionResetError, BrokenPipeError))
 
 
 def _certificate_remedy(address: Address) -> str:
@@ -107,19 +98,21 @@ def _advice(endpoint: Endpoint, address: Address, found: Service) -> str:
     options = replace(address.options, transport=found.transport, protocol=found.protocol, auth=found.auth)
     if not found.auth:
         options = replace(options, service="", qop="")
-    right = replace(address, scheme=found.scheme, gateways=(endpoint,), options=options)
-    return (
-        f"write {right}" if str(right) != str(replace(address, gateways=(endpoint,))) else "it answers now: try again"
-    )
+    given = replace(address, gateways=(endpoint,))
+    right = replace(given, scheme=found.scheme, options=options)
+    return "it answers now: try again" if str(right) == str(given) else f"write {right}"
 
 
 def identify(endpoint: Endpoint) -> Service | None:
     """Return what answers at a port, None where nothing that is known does; `OSError` where it takes no connection."""
     socket.create_connection(endpoint, PROBE_S).close()
     with ThreadPoolExecutor(len(_PROBES)) as threads:  # all at once: one after the other, a port that hangs takes 10 s
-        answers = threads.map(lambda probe: _answer(endpoint, probe[0]), _PROBES)
-        found = [read(answer) for (_, read), answer in zip(_PROBES, answers, strict=True)]
-    return next(filter(None, found), None)
+        answers = threads.map(lambda request: _answer(endpoint, request), _PROBES)
+        for answer, known in zip(list(answers), _PROBES.values(), strict=True):
+            for pattern, service in known:
+                if re.search(pattern, answer, re.DOTALL):
+                    return service if service.name else service._replace(name=_gateway(answer, service))
+    return None
 
 
 def _answer(endpoint: Endpoint, request: bytes) -> bytes:
@@ -137,73 +130,44 @@ def _answer(endpoint: Endpoint, request: bytes) -> bytes:
     return answer
 
 
-def _read_socket(answer: bytes) -> Service | None:
-    if b"FatalConnectionException" in answer:
-        return HBASE_RPC
-    if answer.startswith(b"HTTP/"):
-        return None  # the POST tells whether Thrift is behind it
-    if answer.startswith(b"\x15\x03"):
-        return TLS
-    return _gateway(answer, "buffered", "binary") if answer.startswith(b"\x80\x01\x00") else None
-
-
-def _read_framed(answer: bytes) -> Service | None:
-    return _gateway(answer, "framed", "binary") if answer[4:7] == b"\x80\x01\x00" else None
-
-
-def _read_sasl(answer: bytes) -> Service | None:
-    is_sasl = answer[:1] in (bytes([Status.BAD]), bytes([Status.ERROR])) and _METHOD in answer
-    return SASL if is_sasl else None
-
-
-def _read_compact(answer: bytes) -> Service | None:
-    return _gateway(answer, "buffered", "compact") if answer.startswith(b"\x82") else None
-
-
-def _read_framed_compact(answer: bytes) -> Service | None:
-    return _gateway(answer, "framed", "compact") if answer[4:5] == b"\x82" else None
-
-
-def _read_http(answer: bytes) -> Service | None:
-    if b"\x80\x01\x00\x02" in answer:
-        return _gateway(answer, "buffered", "binary", "hbase+http")
-    if b"400 Bad Request" in answer and b"TLS" in answer.upper():
-        return TLS
-    if answer.startswith(b"HTTP/1.1 401") and b"WWW-Authenticate: Negotiate" in answer:
-        return SPNEGO
-    return WEB if answer.startswith(b"HTTP/") else None
-
-
-def _read_zookeeper(answer: bytes) -> Service | None:
-    return ZOOKEEPER if b"ookeeper" in answer or b"not in the whitelist" in answer else None
-
-
-def _gateway(answer: bytes, transport: str, protocol: str, scheme: str = "hbase") -> Service:
-    server_type = _server_type(answer, protocol)
-    kind = f"Thrift{server_type} gateway" if server_type else "Thrift service"
-    how = "over HTTP" if scheme == "hbase+http" else f"with transport={transport} and protocol={protocol}"
-    return Service(f"a {kind} {how}", True, server_type, scheme, transport, protocol)
-
-
-def _server_type(answer: bytes, protocol: str) -> int | None:
-    # Field 0 of the result, an i32; in the compact protocol its header is `05 00` and the value a zigzag varint.
-    mark = b"\x08\x00\x00\x00\x00\x00" if protocol == "binary" else b"\x05\x00"
-    value = answer.partition(mark)[2][:1]
-    number = value[0] if value else 0
-    number = number if protocol == "binary" else number >> 1
-    return number if number in (1, 2) else None
+def _gateway(answer: bytes, service: Service) -> str:
+    """Return what a gateway is: by field 0 of its answer, an i32, in the compact protocol a zigzag varint."""
+    number = re.search(rb"\x08\x00\x00\x00\x00\x00([\x01\x02])|\x05\x00([\x02\x04])", answer)
+    kind = f"Thrift{number[1][0] if number[1] else number[2][0] >> 1} gateway" if number else "Thrift service"
+    if service.scheme == "hbase+http":
+        return f"a {kind} over HTTP"
+    return f"a {kind} with transport={service.transport} and protocol={service.protocol}"
 
 
 def _framed(request: bytes) -> bytes:
     return struct.pack(">I", len(request)) + request
 
 
-_PROBES: tuple[tuple[bytes, Callable[[bytes], Service | None]], ...] = (
-    (_BINARY, _read_socket),
-    (_SASL, _read_sasl),
-    (_framed(_BINARY), _read_framed),
-    (_COMPACT, _read_compact),
-    (_framed(_COMPACT), _read_framed_compact),
-    (b"srvr", _read_zookeeper),
-    (_POST + b"Content-Length: %d\r\n\r\n" % len(_BINARY) + _BINARY, _read_http),
-)
+# What is sent, and what answers tell whom, tried in this order. A web server's answer to the others tells nothing: the
+# POST tells whether Thrift is behind it.
+_PROBES: dict[bytes, tuple[tuple[bytes, Service], ...]] = {
+    _BINARY: (
+        (b"FatalConnectionException", Service("an HBase master or region server, which speaks HBase's own RPC there")),
+        (rb"^\x15\x03", TLS),
+        (rb"^\x80\x01\x00", Service(is_gateway=True)),
+    ),
+    _SASL: (
+        (
+            b"^[%c%c].*%b" % (Status.BAD, Status.ERROR, _METHOD),
+            Service("a Thrift gateway that wants Kerberos", is_gateway=True, auth="kerberos"),
+        ),
+    ),
+    _framed(_BINARY): ((rb"^.{4}\x80\x01\x00", Service(is_gateway=True, transport="framed")),),
+    _COMPACT: ((rb"^\x82", Service(is_gateway=True, protocol="compact")),),
+    _framed(_COMPACT): ((rb"^.{4}\x82", Service(is_gateway=True, transport="framed", protocol="compact")),),
+    b"srvr": ((b"ookeeper|not in the whitelist", Service("ZooKeeper")),),
+    _POST + b"Content-Length: %d\r\n\r\n" % len(_BINARY) + _BINARY: (
+        (rb"\x80\x01\x00\x02", Service(is_gateway=True, scheme="hbase+http")),
+        (b"400 Bad Request.*(?i:TLS)", TLS),
+        (
+            rb"^HTTP/1\.1 401.*WWW-Authenticate: Negotiate",
+            Service("a web server that wants Kerberos", is_gateway=True, scheme="hbase+http", auth="kerberos"),
+        ),
+        (b"^HTTP/", Service("a web server (HBase's pages are at 16010, 16030 and 9095)")),
+    ),
+}

@@ -81,15 +81,17 @@ class Family:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """How a table is made; through Thrift1, which does not tell all, its families and their TTL alone."""
+    """How a table is made; where not all is told, its families and their TTL alone (through Thrift1), or nothing."""
 
     families: tuple[Family, ...]
     attributes: dict[str, str]
     is_told: bool = True
 
     @property
-    def ttl_s(self) -> int:
-        """After how many seconds the table drops documents or drawer rows; 0: never."""
+    def ttl_s(self) -> int | None:
+        """After how many seconds the table drops documents or drawer rows; 0: never; None: that is not told."""
+        if not self.families:
+            return None
         own = {DRAWER_FAMILY.decode(), DOCUMENT_FAMILY.decode()}
         ttls = [family.attributes.get("TTL", "") for family in self.families if family.name in own]
         return min((int(ttl) for ttl in ttls if ttl.isdecimal() and int(ttl) < FOREVER_S), default=0)

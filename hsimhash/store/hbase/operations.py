@@ -54,6 +54,11 @@ _UNTOLD = (
     "new one"
 )
 
+_UNKNOWN_TTL = (
+    "cannot tell the table's TTL (%s); if it has one, documents added again expire with the rest; "
+    "'hsimhash create-table' writes the TTL into the record"
+)
+
 _log = logging.getLogger("hsimhash.store")
 
 
@@ -129,30 +134,22 @@ def _explain(gateway: Gateway, address: Address) -> None:
 def _asked_times(gateway: Gateway) -> Times:
     """Return the times for a table whose record has no TTL, from how the table is made."""
     try:
-        return Times(ttl_s=_usable_ttl_s(gateway) or None)
+        table = described(gateway)
     except HsimhashError as error:
-        _warn(error)
+        _log.warning(_UNKNOWN_TTL, error)
         return Times()
+    return Times(ttl_s=(table and table.ttl_s) or None)
 
 
-def _usable_ttl_s(gateway: Gateway) -> int | None:
-    """Return the table's TTL, 0: never; None where who may only read and write is not told how the table is made."""
+def described(gateway: Gateway) -> Table | None:
+    """Return how the table is made, None where there is none; nothing of one that who asks may only read and write."""
     try:
-        table = gateway.table()
-        return table.ttl_s if table else 0
+        return gateway.table()
     except (IndexNotFoundError, StoreUnavailableError):
         raise
     except HsimhashError as error:
-        _warn(error)
-        return None
-
-
-def _warn(error: HsimhashError) -> None:
-    _log.warning(
-        "cannot tell the table's TTL (%s); if it has one, documents added again expire with the rest; "
-        "'hsimhash create-table' writes the TTL into the record",
-        error,
-    )
+        _log.warning(_UNKNOWN_TTL, error)
+        return Table((), {}, is_told=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,12 +235,12 @@ def _with_table(gateway: Gateway, address: Address, wanted: TableSettings, *, is
 
 
 def _table_plan(gateway: Gateway, address: Address, wanted: TableSettings) -> Plan:
-    table = gateway.table()
+    table = described(gateway)
     if table is None:
         steps = new_table(address, wanted, gateway.namespaces() or [address.namespace])
         return Plan(tuple(steps), 0, () if gateway.makes_tables == "whole" else (_UNFIT,))
     missing = {family.name for family in families(wanted)} - {family.name for family in table.families}
-    if missing:
+    if table.families and missing:
         raise IndexExistsError(
             f"table {address.full_table.decode()} is there, and not hsimhash's: it lacks the column families "
             f"{', '.join(sorted(missing))}; choose another name"
@@ -281,7 +278,8 @@ def check_enabled(gateway: Gateway, address: Address) -> None:
 
 
 def _write_record(url: str, gateway: Gateway, record: Record) -> HBaseStore:
-    ttl_s = _usable_ttl_s(gateway)
+    table = described(gateway)
+    ttl_s = table and table.ttl_s
     if ttl_s is not None:
         record_ttl(gateway, ttl_s)
     return HBaseStore.create(url, gateway, record)
@@ -307,7 +305,7 @@ class TableFacts:
 
 def describe(store: HBaseStore) -> TableFacts:
     """Return facts about the table of an index."""
-    table = store.gateway.table() or Table((), {}, is_told=False)
+    table = described(store.gateway) or Table((), {}, is_told=False)
     steps = compared(Address.parse(store.url), table, TableSettings())
     deviations = tuple(step.text for step in steps if step.sign != "=")
     return TableFacts(table, deviations, tuple(store.gateway.regions()))

@@ -50,19 +50,8 @@ class Wire(Protocol):
     def close(self) -> None: ...
 
 
-class Context(Protocol):
-    """A client's side of a security context with one service."""
-
-    @property
-    def is_complete(self) -> bool: ...
-    def step(self, token: bytes | None = None) -> bytes: ...
-    def wrap(self, data: bytes, *, is_secret: bool) -> bytes: ...
-    def unwrap(self, data: bytes, *, is_secret: bool) -> bytes: ...
-    def largest(self, size: int, *, is_secret: bool) -> int: ...
-
-
 class Kerberos:
-    """`Context` by the user's ticket, for a service such as `hbase` on a host."""
+    """The client's side of a security context with a service such as `hbase` on a host, by the user's ticket."""
 
     def __init__(self, service: str, host: str, *, is_http: bool = False) -> None:
         self._gssapi = _library()
@@ -132,7 +121,7 @@ def _said(error: Any) -> str:
 class SaslSocket:
     """A socket on which both sides have proved who they are, and whose bytes are sealed as agreed."""
 
-    def __init__(self, plain: Wire, context: Context, qop: str = "") -> None:
+    def __init__(self, plain: Wire, context: Kerberos, qop: str = "") -> None:
         """Negotiate; without `qop` the strongest layer that the gateway offers."""
         self._plain = plain
         self._context = context
@@ -140,7 +129,11 @@ class SaslSocket:
         self._frame_bytes = 0  # of what is to be sealed, at most
         self._out = bytearray()
         self._in = memoryview(b"")
-        self._agree_on_context()
+        first = context.step()
+        self._say(Status.START, b"GSSAPI")
+        self._say(Status.OK, first)
+        while not context.is_complete:
+            self._say(Status.OK, context.step(self._hear(Status.OK)))
         self._agree_on_layer(qop)
 
     @property
@@ -150,13 +143,6 @@ class SaslSocket:
     @property
     def _is_secret(self) -> bool:
         return self._layer == LAYERS["auth-conf"]
-
-    def _agree_on_context(self) -> None:
-        first = self._context.step()
-        self._say(Status.START, b"GSSAPI")
-        self._say(Status.OK, first)
-        while not self._context.is_complete:
-            self._say(Status.OK, self._context.step(self._hear(Status.OK)))
 
     def _agree_on_layer(self, qop: str) -> None:
         offer = self._context.unwrap(self._hear(Status.OK), is_secret=False)
@@ -229,23 +215,18 @@ def _chosen(offered: int, qop: str) -> int:
     return LAYERS[qop or names[-1]]
 
 
-class Negotiation:
-    """Who asks for one HTTP request, and whether the gateway has proved who it is."""
+def proof(context: Kerberos) -> dict[str, str]:
+    """Return the header of an HTTP request that says who asks."""
+    return {"Authorization": f"Negotiate {b64encode(context.step()).decode()}"}
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
 
-    def header(self) -> dict[str, str]:
-        """Return the header of the request."""
-        return {"Authorization": f"Negotiate {b64encode(self._context.step()).decode()}"}
-
-    def check(self, answer: str | None) -> None:
-        """Read the reply's `WWW-Authenticate`; `KerberosError` where it does not prove the gateway."""
-        words = (answer or "").split()
-        if len(words) == 2 and words[0].lower() == "negotiate" and not self._context.is_complete:
-            try:
-                self._context.step(b64decode(words[1], validate=True))
-            except Base64Error as error:
-                raise KerberosError(f"the gateway's proof of who it is cannot be read ({error})") from error
-        if not self._context.is_complete:
-            raise KerberosError("the gateway did not prove who it is: its reply has no token in WWW-Authenticate")
+def check_proof(context: Kerberos, answer: str | None) -> None:
+    """Read a reply's `WWW-Authenticate`; `KerberosError` where it does not prove the gateway."""
+    words = (answer or "").split()
+    if len(words) == 2 and words[0].lower() == "negotiate" and not context.is_complete:
+        try:
+            context.step(b64decode(words[1], validate=True))
+        except Base64Error as error:
+            raise KerberosError(f"the gateway's proof of who it is cannot be read ({error})") from error
+    if not context.is_complete:
+        raise KerberosError("the gateway did not prove who it is: its reply has no token in WWW-Authenticate")

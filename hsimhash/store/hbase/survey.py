@@ -13,9 +13,11 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
+from typing import NamedTuple
 
 from hsimhash.rowkey import (
     DOCUMENTS_FLAG,
@@ -98,11 +100,9 @@ def range_in_words(region: Region) -> str:
     return f"[{key_in_words(region.start)}, {key_in_words(region.stop) if region.stop else 'end'})"
 
 
-@dataclass(frozen=True, slots=True)
-class _Window:
+class _Window(NamedTuple):
     """A part of a region: half-open keys, and how many segments wide."""
 
-    position: int
     start: bytes
     stop: bytes
     width: int
@@ -111,26 +111,27 @@ class _Window:
 def survey(gateway: Gateway) -> Survey:
     """Count the drawer rows of every region, exactly in a small table, from samples in a large one."""
     regions, randoms = gateway.regions(), random.Random(0)  # noqa: S311 (the same windows at every call)
+
+    def prefixes(start: bytes, stop: bytes, limit: int) -> list[bytes]:
+        return [cells[0].row[:PREFIX_BYTES] for cells in gateway.rows(start, stop, DRAWER_FAMILY, limit=limit)]
+
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        width = _window_width(gateway, pool, randoms)
+        starts = [randoms.randrange(_SEGMENTS) for _ in range(_PILOTS)]
+        width = _window_width(starts, pool.map(lambda start: prefixes(_key(start), TABLE_STOP, _PILOT_ROWS), starts))
         parts = max(_REGION_WINDOWS[1], min(_REGION_WINDOWS[0], _MOST_WINDOWS // len(regions)))
-        windows = [
-            window
-            for position, region in enumerate(regions)
-            for window in _windows(position, region, width, parts, randoms)
-        ]
-        found = list(pool.map(lambda window: _prefixes(gateway, window.start, window.stop, MOST_WINDOW_ROWS), windows))
+        windows = [_windows(region, width, parts, randoms) for region in regions]
+        read = pool.map(lambda one: prefixes(one.start, one.stop, MOST_WINDOW_ROWS), chain.from_iterable(windows))
+        found = [[next(read) for _ in own] for own in windows]
         crowds = _crowds(gateway, pool, randoms)
-    counted = tuple(_counted(position, region, windows, found) for position, region in enumerate(regions))
-    buckets = Counter(prefix for prefixes in found for prefix in prefixes)
+    buckets = Counter(prefix for own in found for rows in own for prefix in rows)
     hot = [one for one in buckets.most_common(MOST_HOT_BUCKETS) if one[1] >= HOT_BUCKET_ROWS]
-    return Survey(counted, tuple(hot), crowds)
+    return Survey(tuple(map(_counted, regions, windows, found)), tuple(hot), crowds)
 
 
 def _crowds(gateway: Gateway, pool: ThreadPoolExecutor, randoms: random.Random) -> tuple[Crowd, ...]:
     """Return the fingerprints of very many documents, as far as registers at random places tell."""
-    starts = [randoms.randrange(_SEGMENTS) for _ in range(_PILOTS)]
-    found = pool.map(lambda start: gateway.rows(_key(start), TABLE_STOP, DOCUMENT_FAMILY, limit=_PILOT_ROWS), starts)
+    starts = [_key(randoms.randrange(_SEGMENTS)) for _ in range(_PILOTS)]
+    found = pool.map(lambda start: gateway.rows(start, TABLE_STOP, DOCUMENT_FAMILY, limit=_PILOT_ROWS), starts)
     registers = {
         cell.qualifier: fingerprint_in(cell)
         for rows in found
@@ -144,31 +145,22 @@ def _crowds(gateway: Gateway, pool: ThreadPoolExecutor, randoms: random.Random) 
 
 
 def _crowd(gateway: Gateway, fingerprint: int, share: float) -> Crowd:
-    row = documents_rowkey(fingerprint)
-    cells = gateway.cells(row, DOCUMENT_FAMILY, limit=MOST_LISTINGS)
+    cells = gateway.cells(documents_rowkey(fingerprint), DOCUMENT_FAMILY, limit=MOST_LISTINGS)
     return Crowd(fingerprint, len(cells), sum(_CELL_BYTES + len(cell.qualifier) for cell in cells), share)
 
 
-def _prefixes(gateway: Gateway, start: bytes, stop: bytes, limit: int) -> list[bytes]:
-    rows = gateway.rows(start, stop, DRAWER_FAMILY, limit=limit)
-    return [cells[0].row[:PREFIX_BYTES] for cells in rows]
-
-
-def _window_width(gateway: Gateway, pool: ThreadPoolExecutor, randoms: random.Random) -> int:
-    """Return how many segments have `WINDOW_ROWS` rows, as far as some random places tell."""
-    starts = [randoms.randrange(_SEGMENTS) for _ in range(_PILOTS)]
-    found = list(pool.map(lambda start: _prefixes(gateway, _key(start), TABLE_STOP, _PILOT_ROWS), starts))
-    segments = sum(
-        (_segment(prefixes[-1]) + 1 if len(prefixes) == _PILOT_ROWS else _SEGMENTS) - start
-        for start, prefixes in zip(starts, found, strict=True)
-    )
-    rows = sum(map(len, found))
+def _window_width(starts: list[int], found: Iterable[list[bytes]]) -> int:
+    """Return how many segments have `WINDOW_ROWS` rows, as far as the prefixes that begin at some places tell."""
+    segments = rows = 0
+    for start, prefixes in zip(starts, found, strict=True):
+        stop = _segment(prefixes[-1]) + 1 if len(prefixes) == _PILOT_ROWS else _SEGMENTS
+        segments, rows = segments + stop - start, rows + len(prefixes)
     return min(math.ceil(WINDOW_ROWS * segments / rows), _SEGMENTS) if rows else _SEGMENTS
 
 
-def _windows(position: int, region: Region, width: int, parts: int, randoms: random.Random) -> list[_Window]:
+def _windows(region: Region, width: int, parts: int, randoms: random.Random) -> list[_Window]:
     """Return a window in each of a region's equal parts, or the parts where they are no wider."""
-    lower, upper = _segment(region.start), _segment(region.stop) if region.stop else _SEGMENTS
+    lower, upper = _segments(region)
     parts = min(parts, max(upper - lower, 1))
     edges = [lower + (upper - lower) * number // parts for number in range(parts + 1)]
     windows = []
@@ -179,16 +171,19 @@ def _windows(position: int, region: Region, width: int, parts: int, randoms: ran
         # A region may begin and end inside of a segment.
         first = region.start if start == lower else _key(start)
         last = region.stop or TABLE_STOP if stop == upper else _key(stop)
-        windows.append(_Window(position, first, last, max(stop - start, 1)))
+        windows.append(_Window(first, last, max(stop - start, 1)))
     return windows
 
 
-def _counted(position: int, region: Region, windows: list[_Window], found: list[list[bytes]]) -> Counted:
-    own = [(window, len(rows)) for window, rows in zip(windows, found, strict=True) if window.position == position]
-    read, segments = sum(rows for _, rows in own), sum(window.width for window, _ in own)
-    lower, upper = _segment(region.start), _segment(region.stop) if region.stop else _SEGMENTS
-    is_whole = segments >= upper - lower and all(rows < MOST_WINDOW_ROWS for _, rows in own)
+def _counted(region: Region, windows: list[_Window], found: list[list[bytes]]) -> Counted:
+    read, segments = sum(map(len, found)), sum(window.width for window in windows)
+    lower, upper = _segments(region)
+    is_whole = segments >= upper - lower and all(len(rows) < MOST_WINDOW_ROWS for rows in found)
     return Counted(region, read if is_whole else round(read * (upper - lower) / segments), is_whole)
+
+
+def _segments(region: Region) -> tuple[int, int]:
+    return _segment(region.start), _segment(region.stop) if region.stop else _SEGMENTS
 
 
 def _key(segment: int) -> bytes:

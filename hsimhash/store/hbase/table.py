@@ -116,24 +116,23 @@ def new_table(address: Address, wanted: TableSettings, namespaces: Sequence[str]
 
 def compared(address: Address, table: Table, wanted: TableSettings) -> list[Step]:
     """Return how far a table is as `wanted`; a TTL and a compression count only where that asks for one."""
-    name = f"table {address.full_table.decode()}"
+    name, alter = f"table {address.full_table.decode()}", f"alter {_ruby_table(address)}, "
     if not table.is_told:
         return [Step("=", f"{name}, as far as Thrift1 tells")]
-    found, alter = {family.name: family for family in table.families}, f"alter {_ruby_table(address)}, "
+    found = {family.name: family.attributes | family.configuration for family in table.families}
     own = _differing(table.attributes, TABLE_ATTRIBUTES)
     steps = _alterations(name, table.attributes, own, f"{alter}METADATA => {_ruby_map(own)}")
     for family in families(wanted):
         if family.name not in found:
             steps.append(Step("+", f"family {family.name}: it is missing", alter + _ruby_family(family)))
             continue
-        values, asked = _values(found[family.name]), _values(family)
+        asked = _chosen_ttl(family.name, found) | family.attributes | family.configuration
         if asked["COMPRESSION"] == "NONE":
             del asked["COMPRESSION"]
-        own = _differing(values, _chosen_ttl(family.name, values, found) | asked)
-        configuration = {key: own[key] for key in family.configuration if key in own}
-        attributes = {key: value for key, value in own.items() if key not in configuration}
-        line = alter + _ruby_family(Family(family.name, attributes, configuration))
-        steps += _alterations(f"family {family.name}", values, own, line)
+        own = _differing(found[family.name], asked)
+        configuration = {key: own.pop(key) for key in family.configuration if key in own}
+        line = alter + _ruby_family(Family(family.name, own, configuration))
+        steps += _alterations(f"family {family.name}", found[family.name], own | configuration, line)
     return steps
 
 
@@ -151,16 +150,12 @@ def _differing(found: dict[str, str], wanted: dict[str, str]) -> dict[str, str]:
     return {name: value for name, value in wanted.items() if found.get(name, "").lower() != value.lower()}
 
 
-def _values(family: Family) -> dict[str, str]:
-    return family.attributes | family.configuration
-
-
-def _chosen_ttl(name: str, values: dict[str, str], found: dict[str, Family]) -> dict[str, str]:
+def _chosen_ttl(name: str, found: dict[str, dict[str, str]]) -> dict[str, str]:
     """Return the TTL that a family should have where none is asked for: the record none, the drawers the documents'."""
     if name == RECORD_FAMILY.decode():
-        return {"TTL": str(FOREVER_S)} if "TTL" in values else {}
-    documents = found.get(DOCUMENT_FAMILY.decode())
-    return {"TTL": documents.attributes["TTL"]} if documents and "TTL" in documents.attributes else {}
+        return {"TTL": str(FOREVER_S)} if "TTL" in found[name] else {}
+    documents = found.get(DOCUMENT_FAMILY.decode(), {})
+    return {"TTL": documents["TTL"]} if "TTL" in documents else {}
 
 
 def _family(settings: TableSettings, name: bytes, bloom: str) -> Family:

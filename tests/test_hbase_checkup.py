@@ -9,8 +9,9 @@ import pytest
 from hsimhash.errors import StoreUnavailableError
 from hsimhash.layout import Layout
 from hsimhash.store import Record
+from hsimhash.store.base import Region
 from hsimhash.store.hbase.checkup import check_stamps, write_checks
-from hsimhash.store.hbase.gateway import Put, Region
+from hsimhash.store.hbase.gateway import Put
 from hsimhash.store.hbase.store import HBaseStore
 from tests.support.hbase_model import Cluster, ModelGateway
 

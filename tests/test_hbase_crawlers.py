@@ -18,13 +18,13 @@ from hsimhash.errors import StoreTimeoutError, StoreUnavailableError
 from hsimhash.layout import Layout
 from hsimhash.rowkey import encode
 from hsimhash.store import Record, open_store
-from hsimhash.store.base import JOB_DEADLINE_S
+from hsimhash.store.base import JOB_DEADLINE_S, Region
 from hsimhash.store.hbase.address import Address, Endpoint
 from hsimhash.store.hbase.batches import scan_groups
 from hsimhash.store.hbase.checkup import check_ttl, hbase_checks, load_checks
 from hsimhash.store.hbase.choice import Choice
 from hsimhash.store.hbase.connection import THRIFT2, Call, Connection
-from hsimhash.store.hbase.gateway import Change, Region
+from hsimhash.store.hbase.gateway import Change
 from hsimhash.store.hbase.operations import open_gateway
 from hsimhash.store.hbase.pool import Pool
 from hsimhash.store.hbase.protocol import Times

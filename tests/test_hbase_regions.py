@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from hsimhash.store.base import Region
 from hsimhash.store.hbase import thrift1, thrift2
 from hsimhash.store.hbase.connection import THRIFT2
-from hsimhash.store.hbase.gateway import Region
 
 MIDDLE = b"\x80,1_0001.\n"
 DIGEST = "0123456789abcdef" * 2

@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 
 from hsimhash.layout import Layout
 from hsimhash.rowkey import PREFIX_BYTES, encode, splits
+from hsimhash.store.base import Region
 from hsimhash.store.hbase.cells import Register, listing_put, register_key
-from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, DRAWER_FAMILY, Put, Region
+from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, DRAWER_FAMILY, Put
 from hsimhash.store.hbase.survey import key_in_words, range_in_words, survey
 from tests.support.hbase_model import Cluster, ModelGateway
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import time
+from bisect import bisect_right
+from typing import Any
 
 import click
+import numpy as np
 
 from hsimhash.cli.console import print_fields, print_json, print_table
 from hsimhash.cli.options import Settings, json_option, open_index, utf8, with_settings
 from hsimhash.errors import HsimhashError
 from hsimhash.fingerprint import format_fingerprint, parse_fingerprint
 from hsimhash.index import HSimIndex
-from hsimhash.store.explain import Scan, explain
+from hsimhash.rowkey import bucket_range, fingerprints_of
+from hsimhash.store import Store
 
 
 @click.command("explain")
@@ -38,21 +42,39 @@ def explain_command(settings: Settings, fingerprint: str | None, doc_id: str | N
         began = time.perf_counter()
         matches = index.query(query, max_distance=k)
         milliseconds = 1_000 * (time.perf_counter() - began)
-        scans = explain(index.store, query, k)
+        buckets = _buckets(index.store, query, k)
     facts = {
         "fingerprint": format_fingerprint(query),
         "max_distance": k,
-        "scans": len(scans),
-        "candidates": sum(scan.rows for scan in scans),
-        "near": sum(scan.near for scan in scans),
+        "scans": len(buckets),
+        "candidates": sum(one["rows"] for one in buckets),
+        "near": sum(one["near"] for one in buckets),
         "documents": len(matches),
         "milliseconds": round(milliseconds, 2),
     }
     if as_json:
-        print_json({**facts, "buckets": [_json(scan) for scan in scans]})
+        print_json({**facts, "buckets": buckets})
     else:
-        _print(scans)
+        _print(buckets)
         print_fields(facts)
+
+
+def _buckets(store: Store, query: int, k: int) -> list[dict[str, Any]]:
+    """Read the bucket of each drawer that a query for distance `k` reads, one after the other; return what it was."""
+    layout, regions, found = store.record.layout, store.regions(), []
+    starts = [region.start for region in regions]
+    for drawer, prefix in zip(layout.drawers, layout.prefixes(query), strict=True):
+        began = time.perf_counter()
+        rows = store.scan([prefix])
+        milliseconds = 1_000 * (time.perf_counter() - began)
+        start, stop = bucket_range(prefix)
+        bucket: dict[str, Any] = {"drawer": drawer.number, "start": start.hex(), "stop": stop.hex()}
+        if regions:
+            region = regions[bisect_right(starts, prefix) - 1]
+            bucket |= {"region": region.start.hex(), "server": region.server}
+        near = int(np.count_nonzero(np.bitwise_count(fingerprints_of(rows) ^ np.uint64(query)) <= k))
+        found.append({**bucket, "rows": len(rows), "near": near, "milliseconds": round(milliseconds, 2)})
+    return found
 
 
 def _fingerprint_of(index: HSimIndex, doc_id: str) -> int:
@@ -62,24 +84,8 @@ def _fingerprint_of(index: HSimIndex, doc_id: str) -> int:
     return document.fingerprint
 
 
-def _json(scan: Scan) -> dict[str, object]:
-    where = {"region": scan.region.start.hex(), "server": scan.region.server} if scan.region else {}
-    return {
-        "drawer": scan.drawer,
-        "start": scan.start.hex(),
-        "stop": scan.stop.hex(),
-        **where,
-        "rows": scan.rows,
-        "near": scan.near,
-        "milliseconds": round(scan.milliseconds, 2),
-    }
-
-
-def _print(scans: list[Scan]) -> None:
-    facts = [_json(scan) for scan in scans]
-    for fact in facts:
-        if "region" in fact:
-            fact["region"] = fact["region"] or "first"
-    names = list(facts[0])
+def _print(buckets: list[dict[str, Any]]) -> None:
+    names = list(buckets[0])
     columns = [f"{name}>" if name in ("drawer", "rows", "near", "milliseconds") else name for name in names]
-    print_table(columns, [[str(one[name]) for name in names] for one in facts])
+    rows = [[str(one[name]) if name != "region" else one[name] or "first" for name in names] for one in buckets]
+    print_table(columns, rows)

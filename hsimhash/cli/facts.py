@@ -12,7 +12,7 @@ from hsimhash.index import HSimIndex
 from hsimhash.layout import Layout
 from hsimhash.rowkey import SEGMENT_BYTES
 from hsimhash.store import is_hbase
-from hsimhash.store.hbase.gateway import Region
+from hsimhash.store.base import Region
 from hsimhash.store.hbase.store import HBaseStore
 from hsimhash.store.hbase.survey import Survey, range_in_words
 

@@ -131,6 +131,17 @@ class CheckReport:
         return self.problems == 0
 
 
+class Region(NamedTuple):
+    """A table's region: half-open [start, stop), both empty at the table's ends.
+
+    `server` is host:port, empty where no server has the region: it is on its way to another, or stuck.
+    """
+
+    start: bytes
+    stop: bytes
+    server: str
+
+
 class BulkLoad(Protocol):
     """Sorted runs of documents in a folder, merged into the index at the end; see `Store.bulk`."""
 
@@ -264,6 +275,10 @@ class Store(Reader, AbstractContextManager["Store"]):
     @abstractmethod
     def check(self, *, repair: bool = False, progress: Progress | None = None) -> CheckReport:
         """Compare registers, documents and drawer rows with each other; with `repair`, mend what differs."""
+
+    def regions(self) -> list[Region]:
+        """Return the regions of the table in order of start; none where the store is no table."""
+        return []
 
     @abstractmethod
     def describe(self) -> dict[str, object]:

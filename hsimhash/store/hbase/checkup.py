@@ -60,7 +60,7 @@ def hbase_checks(url: str, *, writes: bool, processes: int | None = None) -> Ite
         with open_gateway(answering) as gateway:
             table = described(gateway)
             yield from _check_table(gateway, answering, table)
-            yield from _check_index(url, gateway, table and table.ttl_s, writes=writes)
+            yield from _check_index(url, gateway, table.ttl_s if table else None, writes=writes)
     except HsimhashError as error:
         yield Check.failed("table", error)
 

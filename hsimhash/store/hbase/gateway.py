@@ -15,6 +15,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from hsimhash.store.base import Region
+
 DRAWER_FAMILY = b"f"
 DOCUMENT_FAMILY = b"d"
 RECORD_FAMILY = b"i"
@@ -57,17 +59,6 @@ class Deletion(NamedTuple):
     family: bytes
     qualifier: bytes
     timestamp: int
-
-
-class Region(NamedTuple):
-    """A table's region: half-open [start, stop), both empty at the table's ends.
-
-    `server` is host:port, empty where no server has the region: it is on its way to another, or stuck.
-    """
-
-    start: bytes
-    stop: bytes
-    server: str
 
 
 @dataclass(frozen=True, slots=True)

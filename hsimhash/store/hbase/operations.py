@@ -20,12 +20,12 @@ from hsimhash.errors import (
     StoreUnavailableError,
 )
 from hsimhash.rowkey import splits
-from hsimhash.store.base import DEADLINE_S, Record
+from hsimhash.store.base import DEADLINE_S, Record, Region
 from hsimhash.store.hbase.address import Address
 from hsimhash.store.hbase.connection import Connection
 from hsimhash.store.hbase.diagnosis import explain_failure
 from hsimhash.store.hbase.failures import disabled
-from hsimhash.store.hbase.gateway import Gateway, Region, Table
+from hsimhash.store.hbase.gateway import Gateway, Table
 from hsimhash.store.hbase.lanes import Caller
 from hsimhash.store.hbase.pool import Pool
 from hsimhash.store.hbase.protocol import Times
@@ -138,7 +138,7 @@ def _asked_times(gateway: Gateway) -> Times:
     except HsimhashError as error:
         _log.warning(_UNKNOWN_TTL, error)
         return Times()
-    return Times(ttl_s=(table and table.ttl_s) or None)
+    return Times(ttl_s=(table.ttl_s if table else None) or None)
 
 
 def described(gateway: Gateway) -> Table | None:
@@ -279,7 +279,7 @@ def check_enabled(gateway: Gateway, address: Address) -> None:
 
 def _write_record(url: str, gateway: Gateway, record: Record) -> HBaseStore:
     table = described(gateway)
-    ttl_s = table and table.ttl_s
+    ttl_s = table.ttl_s if table else None
     if ttl_s is not None:
         record_ttl(gateway, ttl_s)
     return HBaseStore.create(url, gateway, record)
@@ -308,7 +308,7 @@ def describe(store: HBaseStore) -> TableFacts:
     table = described(store.gateway) or Table((), {}, is_told=False)
     steps = compared(Address.parse(store.url), table, TableSettings())
     deviations = tuple(step.text for step in steps if step.sign != "=")
-    return TableFacts(table, deviations, tuple(store.gateway.regions()))
+    return TableFacts(table, deviations, tuple(store.regions()))
 
 
 def drop(url: str, is_sure: Callable[[str], bool]) -> bool:

@@ -27,6 +27,7 @@ from hsimhash.store.base import (
     Progress,
     Reader,
     Record,
+    Region,
     Store,
     last_occurrences,
     up_to,
@@ -229,8 +230,11 @@ class HBaseStore(Store):
         """Count the drawer rows of every region, from samples in a large table."""
         return survey(self.gateway)
 
+    def regions(self) -> list[Region]:
+        return self.gateway.regions()
+
     def describe(self) -> dict[str, object]:
-        regions = self.gateway.regions()
+        regions = self.regions()
         return {"regions": len(regions), "servers": len({region.server for region in regions} - {""})}
 
     def bulk(self, folder: Path, *, slice_documents: int | None = None) -> BulkLoad:

@@ -27,9 +27,10 @@ from hsimhash.rowkey import (
     SEGMENT_BYTES,
     documents_rowkey,
 )
+from hsimhash.store.base import Region
 from hsimhash.store.hbase.audit import fingerprint_in
 from hsimhash.store.hbase.cells import TABLE_STOP, is_register
-from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, DRAWER_FAMILY, Gateway, Region
+from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, DRAWER_FAMILY, Gateway
 
 HOT_BUCKET_ROWS = 100
 MOST_HOT_BUCKETS = 5

@@ -19,6 +19,7 @@ import happybase  # noqa: F401  # makes the module Hbase_thrift
 import numpy as np
 from numpy.typing import NDArray
 
+from hsimhash.store.base import Region
 from hsimhash.store.hbase.batches import (
     CALL_CELLS,
     CALL_ROWS,
@@ -30,7 +31,7 @@ from hsimhash.store.hbase.batches import (
     slices,
 )
 from hsimhash.store.hbase.connection import THRIFT2, Call
-from hsimhash.store.hbase.gateway import DRAWER_FAMILY, Cell, Change, Deletion, Family, Put, Region, Table, always
+from hsimhash.store.hbase.gateway import DRAWER_FAMILY, Cell, Change, Deletion, Family, Put, Table, always
 from hsimhash.store.hbase.lanes import Steps, Task, while_timely
 from hsimhash.store.hbase.thrift import DrawerScan, ThriftGateway
 

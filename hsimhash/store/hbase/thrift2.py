@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from thriftpy2.utils import serialize
 
 from hsimhash.rowkey import ROWKEY_BYTES
+from hsimhash.store.base import Region
 from hsimhash.store.hbase.batches import (
     CALL_CELLS,
     CALL_ROWS,
@@ -40,7 +41,7 @@ from hsimhash.store.hbase.batches import (
 )
 from hsimhash.store.hbase.connection import THRIFT2, Call
 from hsimhash.store.hbase.failures import RefusedError
-from hsimhash.store.hbase.gateway import DRAWER_FAMILY, Cell, Change, Deletion, Family, Put, Region, Table, always
+from hsimhash.store.hbase.gateway import DRAWER_FAMILY, Cell, Change, Deletion, Family, Put, Table, always
 from hsimhash.store.hbase.lanes import Caller, Steps, Task, while_timely
 from hsimhash.store.hbase.thrift import DrawerScan, ThriftGateway
 

@@ -1,3 +1,4 @@
+# ruff: noqa: N802  (the methods have Thrift's names)
 """A stand-in for a Thrift2 gateway: one socket, a thread for each connection, calls that hang as long as a test wants.
 
 It holds what a table's record, one bucket and one documents row need, and tells how many of its threads are busy.
@@ -10,7 +11,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
 from thriftpy2.protocol import TBinaryProtocol
 from thriftpy2.thrift import TApplicationException, TMessageType
@@ -87,7 +88,10 @@ class StandIn:
                 )
             else:
                 result = getattr(THRIFT2.THBaseService, f"{method}_result")()
-                result.success = getattr(self, method)(arguments)
+                try:
+                    result.success = getattr(self, method)(arguments)
+                except THRIFT2.TIOError as error:
+                    result.io = error
                 protocol.write_message_begin(method, TMessageType.REPLY, number)
                 result.write(protocol)
             protocol.write_message_end()
@@ -111,19 +115,19 @@ class StandIn:
             self.hung.clear()
             self._changed.notify_all()
 
-    def getThriftServerType(self, arguments: Any) -> int:  # noqa: N802  # Thrift\'s names
+    def getThriftServerType(self, arguments: Any) -> int:
         return int(THRIFT2.TThriftServerType.TWO)
 
-    def getAllRegionLocations(self, arguments: Any) -> list[Any]:  # noqa: N802  # Thrift\'s names
+    def getAllRegionLocations(self, arguments: Any) -> list[Any]:
         server = THRIFT2.TServerName(hostName="rs", port=16020)
         return [THRIFT2.THRegionLocation(serverName=server, regionInfo=THRIFT2.THRegionInfo(startKey=b"", endKey=b""))]
 
-    def getScannerResults(self, arguments: Any) -> list[Any]:  # noqa: N802  # Thrift\'s names
+    def getScannerResults(self, arguments: Any) -> list[Any]:
         start, stop = arguments.tscan.startRow, arguments.tscan.stopRow
         rows = [row for row in self.rows if start <= row < stop]
         return [THRIFT2.TResult(row=row, columnValues=[]) for row in rows]
 
-    def getMultiple(self, arguments: Any) -> list[Any]:  # noqa: N802  # Thrift\'s names
+    def getMultiple(self, arguments: Any) -> list[Any]:
         return [self.get(SimpleNamespace(tget=get)) for get in arguments.tgets]
 
     def get(self, arguments: Any) -> Any:
@@ -149,10 +153,13 @@ class StandIn:
             one.close()
 
 
+Kind = TypeVar("Kind", bound=StandIn)
+
+
 @contextmanager
-def stand_in() -> Iterator[StandIn]:
+def stand_in(kind: type[Kind] = StandIn) -> Iterator[Kind]:
     """Run a gateway."""
-    gateway = StandIn()
+    gateway = kind()
     thread = threading.Thread(target=gateway.serve, daemon=True)
     thread.start()
     try:

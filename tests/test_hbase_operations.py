@@ -1,0 +1,210 @@
+# ruff: noqa: N802  (the methods have Thrift's names)
+"""What operators do with a table: planned, made, described and dropped, on a stand-in for a Thrift2 gateway."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from hsimhash.errors import HsimhashError, IndexExistsError, IndexNotFoundError, StoreUnavailableError
+from hsimhash.layout import Layout
+from hsimhash.store import Record, open_store
+from hsimhash.store.hbase import operations
+from hsimhash.store.hbase.connection import THRIFT2
+from hsimhash.store.hbase.store import HBaseStore
+from hsimhash.store.hbase.table import TABLE_ATTRIBUTES, TableSettings, families
+from tests.support.gateway_stand_in import StandIn, stand_in
+
+RECORD = Record(Layout.named("10"), {"name": "any"})
+WANTED = TableSettings((b"\x40", b"\x80"), 86_400, "GZ")
+DENIED = "org.apache.hadoop.hbase.security.AccessDeniedException: Insufficient permissions"
+
+
+class TableStandIn(StandIn):
+    """A gateway to a cluster with one table at most, whose regions have a replica each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made: Any = None  # as createTable was told
+        self.splits: list[bytes] = []
+        self.cells: dict[bytes, bytes] = {}  # of the record
+        self.is_disabled = self.is_untold = self.is_slow = False
+
+    def tableExists(self, arguments: Any) -> bool:
+        return self.made is not None
+
+    def isTableDisabled(self, arguments: Any) -> bool:
+        return self.is_disabled
+
+    def listNamespaceDescriptors(self, arguments: Any) -> list[Any]:
+        return [THRIFT2.TNamespaceDescriptor(name=name) for name in ("default", "hbase")]
+
+    def getTableDescriptor(self, arguments: Any) -> Any:
+        if self.is_untold:
+            raise THRIFT2.TIOError(message=DENIED, canRetry=False)
+        return self.made
+
+    def createTable(self, arguments: Any) -> None:
+        self.made, self.splits = arguments.desc, arguments.splitKeys or []
+        if self.is_slow:
+            raise THRIFT2.TIOError(message="org.apache.hadoop.hbase.TableExistsException: t", canRetry=False)
+
+    def disableTable(self, arguments: Any) -> None:
+        if self.is_disabled:
+            raise THRIFT2.TIOError(message="org.apache.hadoop.hbase.TableNotEnabledException: t", canRetry=False)
+
+    def deleteTable(self, arguments: Any) -> None:
+        self.made = None
+
+    def getAllRegionLocations(self, arguments: Any) -> list[Any]:
+        edges, server = [b"", *self.splits, b""], THRIFT2.TServerName(hostName="rs", port=16020)
+        return [
+            THRIFT2.THRegionLocation(
+                serverName=server, regionInfo=THRIFT2.THRegionInfo(startKey=start, endKey=stop, replicaId=replica)
+            )
+            for start, stop in itertools.pairwise(edges)
+            for replica in (0, 1)
+        ]
+
+    def putMultiple(self, arguments: Any) -> None:
+        self.cells |= {column.qualifier: column.value for put in arguments.tputs for column in put.columnValues}
+
+    def checkAndPut(self, arguments: Any) -> bool:
+        if self.cells.get(arguments.qualifier) != arguments.value:
+            return False
+        self.putMultiple(SimpleNamespace(tputs=[arguments.tput]))
+        return True
+
+    def get(self, arguments: Any) -> Any:
+        names = [column.qualifier for column in arguments.tget.columns]
+        cells = [
+            THRIFT2.TColumnValue(family=b"i", qualifier=name, value=self.cells[name], timestamp=1)
+            for name in names
+            if name in self.cells
+        ]
+        return THRIFT2.TResult(row=arguments.tget.row, columnValues=cells)
+
+
+@pytest.fixture
+def gateway() -> Iterator[TableStandIn]:
+    with stand_in(TableStandIn) as one:
+        yield one
+
+
+def url(gateway: StandIn) -> str:
+    return f"hbase://127.0.0.1:{gateway.port}/t?timeout=30s"
+
+
+def told(plan: operations.Plan) -> list[str]:
+    return [str(step) for step in plan.steps]
+
+
+def test_a_plan_changes_nothing_and_is_what_is_done(gateway: TableStandIn) -> None:
+    planned = operations.plan(url(gateway), RECORD, WANTED)
+    assert told(planned)[0] == "+ create table default:t: 3 regions"
+    assert told(planned)[-1] == "+ create record: layout 10, profile any"
+    assert (gateway.made, gateway.cells, planned.notes) == (None, {}, ())
+    assert operations.create(url(gateway), RECORD, WANTED) == planned
+
+
+def test_a_table_is_made_as_asked_over_one_connection(gateway: TableStandIn) -> None:
+    operations.create(url(gateway), RECORD, WANTED)
+    assert gateway.accepted == 1
+    assert gateway.splits == list(WANTED.splits)
+    found = {family.name.decode(): family.attributes for family in gateway.made.columns}
+    for family in families(WANTED):
+        assert found[family.name] == {name.encode(): value.encode() for name, value in family.attributes.items()}
+    assert gateway.made.attributes == {name.encode(): value.encode() for name, value in TABLE_ATTRIBUTES.items()}
+    with open_store(url(gateway)) as store:
+        assert isinstance(store, HBaseStore)
+        assert (store.record, store.times.ttl_s) == (RECORD, 86_400)
+
+
+def test_where_the_same_index_is_nothing_happens(gateway: TableStandIn) -> None:
+    operations.create(url(gateway), RECORD, WANTED)
+    gateway.methods.clear()
+    again = operations.create(url(gateway), RECORD, WANTED)
+    assert {step.sign for step in again.steps} == {"="}
+    assert again.regions == 3  # each once, however many replicas it has
+    assert not {"createTable", "checkAndPut", "putMultiple"} & set(gateway.methods)
+    assert operations.plan(url(gateway), RECORD, WANTED) == again
+    with pytest.raises(IndexExistsError, match="there is an index"):
+        operations.create_hbase_store(url(gateway), RECORD)
+
+
+def test_an_index_that_was_made_otherwise_is_refused(gateway: TableStandIn) -> None:
+    operations.create_hbase_store(url(gateway), RECORD).close()
+    assert len(gateway.splits) == 15
+    other = Record(Layout.named("4"), {"name": "any"})
+    for call in (operations.plan, operations.create):
+        with pytest.raises(IndexExistsError, match="made otherwise"):
+            call(url(gateway), other, TableSettings())
+
+
+def test_a_table_that_another_process_makes_meanwhile_becomes_the_index(gateway: TableStandIn) -> None:
+    gateway.is_slow = True
+    done = operations.create(url(gateway), RECORD, WANTED)
+    assert (done.steps[-1].sign, done.notes) == ("+", ())
+    assert gateway.cells[b"ttl"] == b"86400"
+
+
+def test_a_table_of_others_is_refused(gateway: TableStandIn) -> None:
+    gateway.made = THRIFT2.TTableDescriptor(columns=[THRIFT2.TColumnFamilyDescriptor(name=b"theirs")])
+    for call in (operations.plan, operations.create, operations.create_hbase_store):
+        with pytest.raises(IndexExistsError, match="lacks the column families d, f, i"):
+            call(url(gateway), RECORD, WANTED)
+    with pytest.raises(HsimhashError, match="its column families are theirs"):
+        operations.drop(url(gateway), lambda _: True)
+
+
+def test_a_disabled_table_is_named(gateway: TableStandIn) -> None:
+    operations.create(url(gateway), RECORD, WANTED)
+    gateway.is_disabled = True
+    with pytest.raises(StoreUnavailableError, match="enable 'default:t'"):
+        operations.create(url(gateway), RECORD, WANTED)
+
+
+def test_who_may_not_see_how_a_table_is_made_makes_an_index_of_it(
+    gateway: TableStandIn, caplog: pytest.LogCaptureFixture
+) -> None:
+    operations.create(url(gateway), RECORD, WANTED)
+    gateway.cells, gateway.is_untold = {}, True
+    operations.create_hbase_store(url(gateway), RECORD).close()
+    assert "cannot tell the table's TTL" in caplog.text
+    assert gateway.cells == RECORD.to_parts()
+
+
+def test_deviations_are_described(gateway: TableStandIn) -> None:
+    with operations.create_hbase_store(url(gateway), RECORD, WANTED) as store:
+        assert operations.describe(store).deviations == ()
+        gateway.made.attributes = {}
+        found = operations.describe(store)
+    assert [region.start for region in found.regions] == [b"", *WANTED.splits]
+    assert all("split_restriction" in deviation for deviation in found.deviations)
+    assert len(found.deviations) == 2
+
+
+@pytest.mark.parametrize("is_disabled", [False, True])
+def test_an_index_is_dropped_by_who_is_sure(gateway: TableStandIn, is_disabled: bool) -> None:
+    operations.create(url(gateway), RECORD, WANTED)
+    gateway.is_disabled = is_disabled
+    assert not operations.drop(url(gateway), lambda line: not line.startswith("snapshot 'default:t', 't-"))
+    assert gateway.made is not None
+    assert operations.drop(url(gateway), lambda _: True)
+    assert gateway.made is None
+    with pytest.raises(IndexNotFoundError, match="no such table"):
+        operations.drop(url(gateway), lambda _: True)
+
+
+def test_a_table_without_a_record_that_is_not_set_as_an_index_is_not_dropped(gateway: TableStandIn) -> None:
+    operations.create(url(gateway), RECORD, WANTED)
+    gateway.made.attributes = {}
+    gateway.cells = {}
+    with pytest.raises(HsimhashError, match="no index's record; if it must go"):
+        operations.drop(url(gateway), lambda _: True)
+    gateway.cells = {b"layout": b"damaged"}
+    assert operations.drop(url(gateway), lambda _: True)

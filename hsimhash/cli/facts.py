@@ -74,7 +74,7 @@ def _table_json(found: TableFacts) -> dict[str, object]:
 def _print_table(found: TableFacts) -> None:
     families = found.table.families
     if not found.table.is_told:
-        print_line("families: this gateway speaks Thrift1, which does not report how they are set")
+        print_line("families: the gateway does not report how they are set")
     else:
         names = list(dict.fromkeys(name for family in families for name in family.attributes))
         rows = [(name, *(family.attributes.get(name, "") for family in families)) for name in names]

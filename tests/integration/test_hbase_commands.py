@@ -158,7 +158,7 @@ def test_thrift1_makes_a_table_only_where_a_plain_one_will_do(hbase: Gateways, n
     assert "--allow-plain" in refused.stderr
     assert run("describe", "--store", store).exit_code == 5
     assert "made a plain table" in run("create-table", "--store", store, "--allow-plain").stderr
-    assert "does not tell how they are set" in done("describe", "--store", store)
+    assert "does not report how they are set" in done("describe", "--store", store)
     told = done("doctor", "--store", store, "--write")
     assert "answers as Thrift1" in told
     assert "fail" not in told

@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hsimhash.dedup import DedupObserver, DedupOptions, DedupProgress, DedupSummary, dedup
-from hsimhash.dedup.against import ROWS_AT_ONCE, match_stored
-from hsimhash.dedup.documents import Listener, Reading, collect
-from hsimhash.dedup.report_data import CLUSTERS_LISTED, NOTICES_SHOWN
+from hsimhash.dedup.documents import Listener, collect
+from hsimhash.dedup.grouping import ROWS_AT_ONCE, match_stored
+from hsimhash.dedup.report import CLUSTERS_LISTED, NOTICES_SHOWN
 from hsimhash.dedup.tables import BLOCK_ROWS
 from hsimhash.dedup.texts import Texts
 from hsimhash.fingerprint import Profile
@@ -176,13 +176,13 @@ def test_a_component_that_is_too_large_is_cut_into_stars(out: Path, tmp_path: Pa
     chain = [0, 0b111, 0b111111, 0b111111111]
     source = fingerprints(tmp_path / "in.tsv", [*chain, 2**64 - 1, 2**64 - 1])
     summary = run(out, source, clusters="components", max_cluster_size=3)
-    assert summary.counts["split"] == 1
+    assert summary.totals.split == 1
     assert ids(out, "keep") == ["d0", "d2", "d4"]
 
 
 def test_no_input_at_all_gives_empty_results(out: Path, tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text("")
-    assert run(out, tmp_path / "in.jsonl").counts["documents"] == 0
+    assert run(out, tmp_path / "in.jsonl").totals.documents == 0
     assert rows(out, "clusters") == rows(out, "pairs") == ids(out, "keep") == []
 
 
@@ -301,7 +301,7 @@ def test_a_second_record_with_an_id_is_a_repeat_or_a_reject_that_names_the_first
     first.write_text("".join(json.dumps(line) + "\n" for line in lines))
     second.write_text(f"y\t{LONG}.\nz\t{TEXT}\nx\t{TEXT}\n")
     summary = run(out, first, second)
-    assert (summary.counts["documents"], summary.counts["repeated"], summary.rejected) == (3, 2, 2)
+    assert (summary.totals.documents, summary.totals.repeated, summary.totals.rejected) == (3, 2, 2)
     reason = "id seen before at {}, with another text or fingerprint; the first counts"
     assert [(row["file"], row["line"], row["reason"]) for row in table(out, "rejects")] == [
         (str(first), 4, reason.format(f"{first}:1")),
@@ -313,7 +313,7 @@ def test_a_second_record_with_an_id_is_a_repeat_or_a_reject_that_names_the_first
 
 def test_two_short_texts_of_one_id_are_not_taken_for_the_same(out: Path, tmp_path: Path) -> None:
     (tmp_path / "in.tsv").write_text("x\t!\nx\t?\n")
-    assert run(out, tmp_path / "in.tsv").rejected == 1
+    assert run(out, tmp_path / "in.tsv").totals.rejected == 1
     assert "in.tsv:1, and both texts are too short to be compared; the first" in str(table(out, "rejects")[0]["reason"])
 
 
@@ -345,8 +345,8 @@ def test_what_comes_before_damage_is_used_and_the_damage_said(out: Path, tmp_pat
     (tmp_path / "in.tsv.gz").write_bytes(packed[: len(packed) // 2])
     said: list[str] = []
     summary = run(out, tmp_path / "in.tsv.gz", said=said)
-    assert summary.rejected == 1
-    assert 0 < int(str(summary.counts["documents"])) < 50_000
+    assert summary.totals.rejected == 1
+    assert 0 < summary.totals.documents < 50_000
     assert "cut off" in said[0]
 
 
@@ -406,7 +406,7 @@ def test_matches_are_those_of_a_query_for_each_document(out: Path, tmp_path: Pat
 def test_matches_of_many_equal_documents_are_written_in_bounded_portions(tmp_path: Path, index: HSimIndex) -> None:
     index.add_many([7] * 500, [f"old{number}" for number in range(500)])
     found = find_inputs([str(fingerprints(tmp_path / "in.tsv", [7] * 400))], InputOptions())
-    documents = collect(Reading(found, InputOptions(), PROFILE, 1), Listener(*[lambda *_: None] * 4))
+    documents = collect(found, DedupOptions(workers=1), PROFILE, (), Listener(*[lambda *_: None] * 4))
     sizes: list[int] = []
     match_stored(index, documents, 3, lambda rows: sizes.append(len(rows[0])), lambda *_: None)
     assert sum(sizes) == 400 * 500

@@ -74,7 +74,7 @@ def test_a_run_killed_at_any_change_of_a_name_is_made_good_by_the_next(
     command = ["dedup", str(source), "--table-format", "jsonl", "--quiet", *(["--overwrite"] * is_overwritten)]
     ended = subprocess.run(
         [sys.executable, "-c", DOOMED, str(tmp_path), *command],
-        cwd=Path(__file__).parent,
+        cwd=Path(__file__).parents[1],
         capture_output=True,
         check=True,
     )
@@ -127,13 +127,13 @@ def test_files_of_others_are_not_replaced(source: Path, out: Path) -> None:
 def test_a_folder_in_use_is_refused_and_left_alone(source: Path, out: Path) -> None:
     out.mkdir()
     (out / ".dedup.new").mkdir()
-    with (out / ".dedup.lock").open("w") as lock:
+    with (out / ".dedup.new" / "lock").open("w") as lock:
         lock.write("4711")
         lock.flush()
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(StoreBusyError, match="process 4711 works in"):
             run(out, source)
-    assert sorted(path.name for path in out.iterdir()) == [".dedup.lock", ".dedup.new"]
+    assert [str(path.relative_to(out)) for path in sorted(out.rglob("*"))] == [".dedup.new", ".dedup.new/lock"]
 
 
 def test_a_failed_run_leaves_nothing(source: Path, out: Path) -> None:
@@ -162,12 +162,12 @@ def test_a_full_disk_is_said_and_leaves_no_results(small_disk: Callable[[str], P
     with pytest.raises(HsimhashError, match=r"cannot use .*out.*No space left on device.*free the disk"):
         run(out, source)
     assert list(out.iterdir()) == []
-    assert run(tmp_path / "elsewhere", source).counts["documents"] == len(values)
+    assert run(tmp_path / "elsewhere", source).totals.documents == len(values)
 
 
 def test_what_is_half_renamed_is_gone_once_the_next_run_fails(source: Path, out: Path) -> None:
     out.mkdir()
-    (out / ".dedup.lock").touch()
+    (out / ".dedup.new").mkdir()
     (out / "keep.txt").write_text("d0\n")
     with pytest.raises(ValueError, match="longest needs texts"):
         run(out, source, keep=[Policy("longest")])
@@ -198,7 +198,7 @@ def test_results_are_not_written_over_an_input(source: Path, out: Path) -> None:
 
 def test_a_file_in_the_folders_place_is_refused(source: Path, out: Path) -> None:
     out.write_text("mine")
-    with pytest.raises(ValueError, match="is no folder"):
+    with pytest.raises(ValueError, match="is not a folder"):
         run(out, source)
 
 

@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hsimhash.dedup.report import ID_CHARS, LINK_CHARS, write_report
-from hsimhash.dedup.report_data import (
+from hsimhash.dedup.report import (
     CLUSTERS_LISTED,
     CLUSTERS_SHOWN,
     DIFFS_SHOWN,
+    ID_CHARS,
+    LINK_CHARS,
     MEMBERS_LISTED,
     PAIRS_SHOWN,
     Distance,
@@ -20,11 +21,12 @@ from hsimhash.dedup.report_data import (
     ShownPair,
     Totals,
     find_notices,
+    write_report,
 )
 from hsimhash.dedup.texts import FIRST_LINE_CHARS
 from hsimhash.dedup.word_diff import compare
 
-TOTALS = Totals(documents=100_000, dropped=12_300, clusters=4_000, equal=8_000, short=12, rejects=7)
+TOTALS = Totals(documents=100_000, dropped=12_300, clusters=4_000, equal=8_000, short=12, rejected=7)
 PAIR = ShownPair(
     "en-tram",
     "en-tram/edit",

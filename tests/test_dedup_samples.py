@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hsimhash.dedup.samples import BEYOND_BITS, HELD, find_beyond, some_beyond, some_within
+from hsimhash.dedup.summary import BEYOND_BITS, HELD, find_beyond, some_beyond, some_within
 from hsimhash.pairs import find_pairs, group_equal
 
 

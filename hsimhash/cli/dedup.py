@@ -171,11 +171,9 @@ def _shown(*, quiet: bool) -> Iterator[Callable[[DedupProgress], None]]:
 def _report(summary: DedupSummary, options: DedupOptions) -> ExitCode:
     for notice in summary.notices:
         say(f"{notice.title}: {notice.detail}")
-    if summary.rejected:
-        say(f"{plural(summary.rejected, 'record')} rejected, see {summary.folder / 'rejects.jsonl'}")
-    if split := summary.counts["split"]:
-        say(
-            f"{plural(int(str(split)), 'component')} of more than {options.max_cluster_size:,} documents cut into stars"
-        )
+    if summary.totals.rejected:
+        say(f"{plural(summary.totals.rejected, 'record')} rejected, see {summary.folder / 'rejects.jsonl'}")
+    if split := summary.totals.split:
+        say(f"{plural(split, 'component')} of more than {options.max_cluster_size:,} documents cut into stars")
     print_json(summary.to_json())
-    return ExitCode.REJECTED_RECORDS if summary.rejected else ExitCode.DONE
+    return ExitCode.REJECTED_RECORDS if summary.totals.rejected else ExitCode.DONE

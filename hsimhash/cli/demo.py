@@ -3,18 +3,37 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
+import shutil
+import sys
 import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
 
 import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from hsimhash import sample
-from hsimhash.cli import demo_report
+from hsimhash.dedup.word_diff import opening, passages, stretches
 from hsimhash.errors import IndexExistsError, IndexNotFoundError
+from hsimhash.fingerprint import distance
 from hsimhash.index import HSimIndex
 from hsimhash.inputs import find_inputs
+from hsimhash.layout import Layout
 from hsimhash.load import IngestOptions, ingest
 
 DEMO_STORE = "lmdb://.demo/index"
+WIDE_LAYOUT = "28"  # the named layout with the greatest k
+SHOWN_KINDS = ("edit", "repost", "sentence", "reformat", "mixed")
+_LONG = re.compile("(.{40}).+(.{40})")  # an unchanged stretch of which only both ends are shown
+
+Pair = tuple[str, str]
 
 
 @click.command("demo")
@@ -32,15 +51,10 @@ def demo_command(store: str, fresh: bool) -> None:
       hsimhash demo --store lmdb:///tmp/demo --keep
     """
     started = time.perf_counter()
-    texts = _read_texts()
-    with _demo_index(store, texts, fresh=fresh) as index:
-        outcome = demo_report.evaluate(index, texts)
-        demo_report.report(index, outcome, time.perf_counter() - started)
-
-
-def _read_texts() -> dict[str, str]:
     with sample.documents().open(encoding="utf-8") as lines:
-        return {record["id"]: record["text"] for record in map(json.loads, lines)}
+        texts = {record["id"]: record["text"] for record in map(json.loads, lines)}
+    with _demo_index(store, texts, fresh=fresh) as index:
+        _report(index, _evaluate(index, texts), time.perf_counter() - started)
 
 
 def _demo_index(store: str, texts: dict[str, str], *, fresh: bool) -> HSimIndex:
@@ -50,27 +64,158 @@ def _demo_index(store: str, texts: dict[str, str], *, fresh: bool) -> HSimIndex:
     except IndexNotFoundError:
         index = HSimIndex.create(store)
     try:
-        _refuse_foreign(index, texts)
+        foreign = next((one.doc_id for one in index.documents() if one.doc_id not in texts), None)
+        if foreign is not None:
+            raise IndexExistsError(
+                f"{index.url} holds documents that are not the demo's, such as {foreign!r}; nothing was changed; "
+                "choose another --store"
+            )
         if fresh and index.count():
             click.echo(f"starting over: {index.remove(list(texts))} documents of an earlier demo removed", err=True)
         if not index.count():
-            _fill(index)
+            options = IngestOptions(workers=1, fresh=True)  # another process would take longer to start than this takes
+            ingest(index, find_inputs([str(sample.documents())], options.reading), options)
     except BaseException:
         index.close()
         raise
     return index
 
 
-def _refuse_foreign(index: HSimIndex, texts: dict[str, str]) -> None:
-    """Raise `IndexExistsError` where the index holds documents that are none of the sample's."""
-    for document in index.documents():
-        if document.doc_id not in texts:
-            raise IndexExistsError(
-                f"{index.url} holds documents that are not the demo's, such as {document.doc_id!r}; "
-                f"nothing was changed; choose another --store"
-            )
+@dataclass(frozen=True, slots=True)
+class DemoOutcome:
+    """What the index found in the sample, and the truth. Pairs are in the order of the documents."""
+
+    texts: dict[str, str]
+    truth: dict[Pair, str]  # pair → kind
+    distances: dict[Pair, int]  # of every pair of indexed documents
+    found: list[Pair]
+
+    @property
+    def right(self) -> list[Pair]:
+        """The pairs found that are true."""
+        return [pair for pair in self.found if pair in self.truth]
 
 
-def _fill(index: HSimIndex) -> None:
-    options = IngestOptions(workers=1, fresh=True)  # a process of its own would take longer to start than this takes
-    ingest(index, find_inputs([str(sample.documents())], options.reading), options)
+def _evaluate(index: HSimIndex, texts: dict[str, str]) -> DemoOutcome:
+    """Query every document of the sample that is in the index."""
+    documents = [document for document in index.get_many(list(texts)) if document is not None]
+    ids = [document.doc_id for document in documents]
+    answers = index.query_many([document.fingerprint for document in documents], exclude=ids)
+    near = {(doc_id, match.doc_id) for doc_id, matches in zip(ids, answers, strict=True) for match in matches}
+    distances = {
+        (one.doc_id, other.doc_id): distance(one.fingerprint, other.fingerprint)
+        for one, other in combinations(documents, 2)
+    }
+    truth = {(first, second): kind for first, second, kind in sample.truth()}
+    return DemoOutcome(texts, truth, distances, [pair for pair in distances if pair in near])
+
+
+def _report(index: HSimIndex, outcome: DemoOutcome, seconds: float) -> None:
+    """Print all of it to stdout: plain text where that is no terminal."""
+    console = Console(highlight=False, markup=False, emoji=False)
+    k = index.layout.max_distance
+    console.print(
+        f"{len(outcome.texts)} documents, {index.count()} indexed (one is empty); "
+        f"layout {index.layout.name}, profile {index.profile.name}; "
+        f"{len(outcome.found)} pairs within {k} bits; {seconds:.1f} s"
+    )
+    for pair in _shown(outcome):
+        _print_pair(console, outcome, pair)
+    _print_score(console, outcome)
+    _print_limits(console, outcome, k)
+    _print_next(console, index)
+
+
+def _shown(outcome: DemoOutcome) -> Iterator[Pair]:
+    """Yield a found pair of each kind, by turns Chinese and English."""
+    for number, kind in enumerate(SHOWN_KINDS):
+        pairs = [pair for pair in outcome.right if outcome.truth[pair] == kind]
+        pairs.sort(key=lambda pair: pair[0].startswith("en") == (number % 2 == 0))
+        yield from pairs[:1]
+
+
+def _print_pair(console: Console, outcome: DemoOutcome, pair: Pair) -> None:
+    kind = outcome.truth[pair]
+    console.print()
+    console.print(f"{kind} ({sample.KINDS[kind]}), distance {outcome.distances[pair]} bits", style="bold")
+    table = Table(box=None, expand=True, padding=(0, 1, 0, 0), pad_edge=False, header_style="cyan")
+    for doc_id in pair:
+        table.add_column(Text(doc_id), ratio=1, overflow="fold")
+    colours = console.color_system is not None and not console.no_color
+    found = stretches(*(outcome.texts[doc_id] for doc_id in pair)) or []
+    for passage in passages(found).shown:
+        are_equal, *sides = zip(*passage, strict=True)
+        table.add_row(*(_side(zip(are_equal, side, strict=True), colours=colours) for side in sides))
+    if all(stretch.is_equal for stretch in found):
+        table.add_row(_shorten(opening(outcome.texts[pair[0]])), "(the same words)")
+    console.print(table)
+
+
+def _side(parts: Iterable[tuple[bool, str]], *, colours: bool) -> Text:
+    """Return a text's side of a passage with what differs marked."""
+    return Text.assemble(*(_shorten(text) if is_equal else _marked(text, colours=colours) for is_equal, text in parts))
+
+
+def _shorten(text: str) -> str:
+    """Return both ends of an unchanged stretch, in one line."""
+    return _LONG.sub(r"\1…\2", re.sub(r"\n+", " ", text)).replace("… ", "…")
+
+
+def _marked(text: str, *, colours: bool) -> Text:
+    """Return a differing part marked: by colour, or else by brackets; line breaks are made visible."""
+    before = " " if text.startswith(" ") else ""
+    after = " " if text.endswith("\n") else ""
+    text = re.sub(r"\n+", "¶ ", text).strip(" ")
+    if not text:
+        return Text()
+    return Text.assemble(before, (text, "bold yellow") if colours else f"[{text}]", after)
+
+
+def _print_score(console: Console, outcome: DemoOutcome) -> None:
+    true, right = Counter(outcome.truth.values()), Counter(outcome.truth[pair] for pair in outcome.right)
+    table = Table(box=None, pad_edge=False, header_style="cyan")
+    table.add_column("true pairs")
+    table.add_column("what was done")
+    for title in ("pairs", "found", "recall"):
+        table.add_column(title, justify="right")
+    for kind, meaning in sample.KINDS.items():
+        table.add_row(kind, meaning, str(true[kind]), str(right[kind]), f"{right[kind] / true[kind]:.2f}")
+    recall, precision = len(outcome.right) / len(outcome.truth), _ratio(len(outcome.right), len(outcome.found))
+    table.add_row("all", "", str(len(outcome.truth)), str(len(outcome.right)), f"{recall:.2f}", style="bold")
+    console.print("", table, "", sep="\n")
+    harmonic = _ratio(2 * precision * recall, precision + recall)
+    console.print(f"precision {precision:.3f}   recall {recall:.3f}   F1 {harmonic:.3f}", style="bold")
+
+
+def _print_limits(console: Console, outcome: DemoOutcome, k: int) -> None:
+    """Say what was wrong or missed, and what a greater distance would find."""
+    right = set(outcome.right)
+    for first, second in (pair for pair in outcome.found if pair not in right):
+        console.print(f"Not the same, though within {k} bits: {first}, {second} (one form, other facts).")
+    wide = Layout.named(WIDE_LAYOUT).max_distance
+    near = [pair for pair, bits in outcome.distances.items() if bits <= wide]
+    near_right = sum(pair in outcome.truth for pair in near)
+    if missed := len(outcome.truth.keys() - right):
+        console.print(
+            f"The {missed} pairs missed are more than {k} bits apart: in texts as short as these a changed word or an "
+            f"added line weighs much. Layout {WIDE_LAYOUT} finds up to {wide} bits: recall "
+            f"{near_right / len(outcome.truth):.2f}, precision {_ratio(near_right, len(near)):.2f}."
+        )
+
+
+def _print_next(console: Console, index: HSimIndex) -> None:
+    program = "hsimhash"  # the one of `make demo` is not on the path
+    if not shutil.which(program):
+        program = "python -m hsimhash" if Path(sys.argv[0]).name == "__main__.py" else shlex.quote(sys.argv[0])
+    console.print()
+    console.print(f"The index lies in {index.url}. Try next:", soft_wrap=True)
+    for arguments in (
+        f"query --store {index.url} --id zh-metro",
+        f"describe --store {index.url}",
+        "ingest my-documents.jsonl --store lmdb://my-index",
+    ):
+        console.print(f"  {program} {arguments}", soft_wrap=True)
+
+
+def _ratio(part: float, whole: float) -> float:
+    return part / whole if whole else 0.0

@@ -1,9 +1,16 @@
 """Deduplicate files: pairs, clusters, and which document of each to keep."""
 
 from hsimhash.dedup.apply import Applied, ApplyOptions, apply
-from hsimhash.dedup.grouping import METHODS, Method
 from hsimhash.dedup.job import dedup
-from hsimhash.dedup.options import MAX_DISTANCE, DedupObserver, DedupOptions, DedupProgress, DedupSummary
+from hsimhash.dedup.options import (
+    MAX_DISTANCE,
+    METHODS,
+    DedupObserver,
+    DedupOptions,
+    DedupProgress,
+    DedupSummary,
+    Method,
+)
 from hsimhash.dedup.tables import TABLE_FORMATS
 
 __all__ = [

@@ -20,7 +20,7 @@ from hsimhash.errors import HsimhashError
 from hsimhash.inputs.batch import Documents, Position
 from hsimhash.inputs.files import Input, InputOptions
 from hsimhash.inputs.records import DocumentReader
-from hsimhash.inputs.reread import RawRecords, raw_records
+from hsimhash.inputs.reread import raw_records
 
 Which = Literal["kept", "dropped", "all"]
 BLOCK_BYTES = 1 << 18
@@ -68,83 +68,68 @@ def apply(
     Raises:
         ValueError: `folder` has no complete results, or a document is not among those of the run.
     """
-    return _Application(folder, options, write, say).run(inputs)
+    application = _Application(folder, options)
+    for one in inputs:
+        for documents, lines in _records(one, options.reading):
+            application.count.rejected += len(documents.rejects)
+            if documents.note:
+                say(f"{one.name}: {documents.note}")
+            if documents.damage:
+                where = f"{one.name}:{documents.rejects[0].line}"
+                say(f"{where}: {documents.damage}; what comes before it is written")
+            for line in application.chosen(one, documents, lines):
+                write(line + b"\n")
+                application.count.written += 1
+    application.count.missing = sum(is_kept is not None for is_kept in application.is_kept.values())
+    return application.count
+
+
+def _records(one: Input, reading: InputOptions) -> Iterator[tuple[Documents, list[bytes]]]:
+    """Yield the documents of an input in batches, with their lines; for a folder of texts these are the paths."""
+    if one.kind == "files":
+        for batch in DocumentReader([one], reading, lambda: False, BLOCK_BYTES).batches(Position()):
+            paths = (os.path.join(one.name, doc_id) for doc_id in batch.documents.doc_ids)  # noqa: PTH118
+            yield batch.documents, [os.fsencode(path) for path in paths]
+    else:
+        for records in raw_records(one, reading):
+            yield records.documents, [records.line(number) for number in records.documents.lines]
 
 
 class _Application:
-    def __init__(
-        self, folder: Path, options: ApplyOptions, write: Callable[[bytes], object], say: Callable[[str], object]
-    ) -> None:
-        self._folder = folder
-        self._options = options
-        self._write = write
-        self._say = say
+    def __init__(self, folder: Path, options: ApplyOptions) -> None:
         clusters = table_in(folder, "clusters")
-        with _naming_damage(folder / KEEP):
-            self._is_kept: dict[str, bool | None] = dict.fromkeys(_ids_in(folder / KEEP), True)  # None: was met
-        with _naming_damage(folder / DROP):
-            self._is_kept.update(dict.fromkeys(_ids_in(folder / DROP), False))
-        with _naming_damage(clusters):
-            self._cluster_of = dict(_clusters_in(clusters)) if options.which == "all" else {}
-        self._count = Applied()
+        self._folder = folder
+        self._which = options.which
+        self.is_kept: dict[str, bool | None] = {}  # None: was met
+        for path, is_kept in ((folder / KEEP, True), (folder / DROP, False)):
+            with _naming_damage(path), path.open(encoding="utf-8", newline="\n") as lines:
+                self.is_kept.update((line.removesuffix("\n"), is_kept) for line in lines)
+        self._cluster_of: dict[str, str] = {}  # of those documents that do not give their cluster its name
+        if options.which == "all":
+            with _naming_damage(clusters):
+                rows = read_column_values(clusters, ("id", "cluster"))
+                self._cluster_of = {str(doc_id): str(cluster) for doc_id, cluster in rows if doc_id != cluster}
+        self.count = Applied()
 
-    def run(self, inputs: Sequence[Input]) -> Applied:
-        for one in inputs:
-            if one.kind == "files":
-                self._take_files(one)
-            else:
-                for records in raw_records(one, self._options.reading):
-                    self._take(one, records)
-        self._count.missing = sum(is_kept is not None for is_kept in self._is_kept.values())
-        return self._count
-
-    def _take(self, one: Input, records: RawRecords) -> None:
-        documents, marked = records.documents, _marked_json if one.kind == "jsonl" else _marked_columns
-        self._tell(one, documents)
-        for place, is_kept in self._wanted(one, documents):
-            line = records.line(documents.lines[place])
-            self._put(documents.doc_ids[place], line, marked, is_kept=is_kept)
-
-    def _take_files(self, one: Input) -> None:
-        reader = DocumentReader([one], self._options.reading, lambda: False, BLOCK_BYTES)
-        for batch in reader.batches(Position()):
-            self._tell(one, batch.documents)
-            for place, is_kept in self._wanted(one, batch.documents):
-                doc_id = batch.documents.doc_ids[place]
-                path = os.fsencode(os.path.join(one.name, doc_id))  # noqa: PTH118
-                self._put(doc_id, path, _marked_columns, is_kept=is_kept)
-
-    def _tell(self, one: Input, documents: Documents) -> None:
-        self._count.rejected += len(documents.rejects)
-        if documents.note:
-            self._say(f"{one.name}: {documents.note}")
-        if documents.damage:
-            self._say(f"{one.name}:{documents.rejects[0].line}: {documents.damage}; what comes before it is written")
-
-    def _wanted(self, one: Input, documents: Documents) -> Iterator[tuple[int, bool]]:
-        """Yield the places of the documents to write, and whether they are kept."""
-        which = self._options.which
-        for place, doc_id in enumerate(documents.doc_ids):
-            if doc_id not in self._is_kept:
+    def chosen(self, one: Input, documents: Documents, lines: Sequence[bytes]) -> Iterator[bytes]:
+        """Yield what is written of the documents."""
+        marked = _marked_json if one.kind == "jsonl" else _marked_columns
+        for place, (doc_id, line) in enumerate(zip(documents.doc_ids, lines, strict=True)):
+            if doc_id not in self.is_kept:
                 where = f"{one.name}:{documents.lines[place]}" if one.kind != "files" else one.name
                 raise ValueError(
                     f"{where}: document {doc_id!r:.200} is not among those that {self._folder} was made from; give the "
                     f"inputs that 'hsimhash dedup' read, with the same --id-field and --format, or run it again"
                 )
-            is_kept = self._is_kept[doc_id]
-            self._is_kept[doc_id] = None
+            is_kept, self.is_kept[doc_id] = self.is_kept[doc_id], None
             if is_kept is None:
-                self._count.repeated += 1
-            elif which == "all" or is_kept == (which == "kept"):
-                yield place, is_kept
+                self.count.repeated += 1
+            elif self._which == "all":
+                yield marked(line, self._cluster_of.get(doc_id, doc_id), is_kept)
+            elif is_kept == (self._which == "kept"):
+                yield line
             else:
-                self._count.left_out += 1
-
-    def _put(self, doc_id: str, line: bytes, marked: Callable[[bytes, str, bool], bytes], *, is_kept: bool) -> None:
-        if self._options.which == "all":
-            line = marked(line, self._cluster_of.get(doc_id, doc_id), is_kept)
-        self._write(line + b"\n")
-        self._count.written += 1
+                self.count.left_out += 1
 
 
 def _marked_json(line: bytes, cluster: str, is_kept: bool) -> bytes:
@@ -167,16 +152,3 @@ def _naming_damage(path: Path) -> Iterator[None]:
         yield
     except (OSError, ValueError, KeyError) as error:
         raise HsimhashError(f"{path} cannot be read: {error}; run 'hsimhash dedup' again") from error
-
-
-def _ids_in(path: Path) -> Iterator[str]:
-    with path.open(encoding="utf-8", newline="\n") as lines:
-        for line in lines:
-            yield line.removesuffix("\n")
-
-
-def _clusters_in(table: Path) -> Iterator[tuple[str, str]]:
-    """Yield (document, cluster) of those documents that do not give their cluster its name."""
-    for doc_id, cluster in read_column_values(table, ("id", "cluster")):
-        if doc_id != cluster:
-            yield str(doc_id), str(cluster)

@@ -1,52 +1,46 @@
-"""Documents → clusters: which document stands for which, among those of the inputs and those stored already.
+"""Documents → clusters: which document stands for which, among those of the inputs and those stored in an index.
 
 Documents have numbers in the order of the inputs; stored ones that are kept in place of others follow behind them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hsimhash.dedup.against import NONE_STORED, Stored
 from hsimhash.dedup.documents import Collected
+from hsimhash.dedup.options import DedupOptions
+from hsimhash.index import QUERY_BATCH, HSimIndex, Match
 from hsimhash.pairs import Pairs, find_pairs
 from hsimhash.pairs.clusters import Clusters, components, diameters, star
 
-Method = Literal["star", "components"]
-METHODS: tuple[Method, ...] = ("star", "components")
+ROWS_AT_ONCE = 1 << 16  # of matches, written together; a document adds all of its own
+
 Numbers = NDArray[np.int64]
+Rows = tuple[Sequence[str], Sequence[str], NDArray[np.uint8], NDArray[np.int64]]
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """How documents are grouped.
+@dataclass(frozen=True, slots=True, eq=False)
+class Stored:
+    """Stored documents that are the nearest to some of a batch.
 
     Args:
-        max_distance: of near documents, bits.
-        method: of clustering.
-        max_cluster_size: of components; larger ones are cut into stars.
-        memory_bytes: what finding pairs may take.
+        nearest: shape (n,), for each document of the batch which of these it is, -1 where nothing is near.
+        doc_ids: theirs.
+        fingerprints: theirs, uint64.
     """
 
-    max_distance: int
-    method: Method
-    max_cluster_size: int | None
-    memory_bytes: int
+    nearest: NDArray[np.int64]
+    doc_ids: Sequence[str]
+    fingerprints: NDArray[np.uint64]
 
-    def __post_init__(self) -> None:
-        if self.method not in METHODS:
-            raise ValueError(f"there are no clusters {self.method!r}; there are: {', '.join(METHODS)}")
-        if self.max_cluster_size is not None and self.method != "components":
-            raise ValueError("max_cluster_size bounds components; stars need no bound: leave it out")
-        if self.max_cluster_size is not None and self.max_cluster_size < 1:
-            raise ValueError(f"max_cluster_size {self.max_cluster_size} must be at least 1")
-        if self.memory_bytes < 1:
-            raise ValueError(f"memory_bytes {self.memory_bytes} must be at least 1")
+
+def none_stored(documents: Collected) -> Stored:
+    """Return that no stored documents are near any."""
+    return Stored(np.full(len(documents.doc_ids), -1), (), np.empty(0, np.uint64))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,14 +69,12 @@ class Grouping:
         return np.equal(self.kept, np.arange(len(self.kept)))
 
 
-def find_near(documents: Collected, rule: Rule) -> Pairs:
-    """Return the pairs of the comparable documents, by their number among those."""
-    return find_pairs(
-        documents.fingerprints[documents.comparable], max_distance=rule.max_distance, memory_bytes=rule.memory_bytes
-    )
+def find_near(fingerprints: NDArray[np.uint64], options: DedupOptions) -> Pairs:
+    """Return the pairs within the distance that the options ask for."""
+    return find_pairs(fingerprints, max_distance=options.max_distance, memory_bytes=options.memory_bytes)
 
 
-def group(documents: Collected, pairs: Pairs, rank: Numbers, rule: Rule, stored: Stored = NONE_STORED) -> Grouping:
+def group(documents: Collected, pairs: Pairs, rank: Numbers, options: DedupOptions, stored: Stored) -> Grouping:
     """Group documents.
 
     A document that has a match in a stored index gives way to the nearest one; the others are clustered among
@@ -90,38 +82,27 @@ def group(documents: Collected, pairs: Pairs, rank: Numbers, rule: Rule, stored:
 
     Args:
         documents: all of them.
-        pairs: what `find_near` found.
+        pairs: those of the comparable ones, by their number among these.
         rank: shape (n,), a permutation; the document of the lowest rank in a cluster is the one to keep.
-        rule: how.
+        options: how.
         stored: what `match_stored` found.
     """
     count = len(documents.doc_ids)
     fingerprints = np.concatenate([documents.fingerprints, stored.fingerprints])
     kept = np.arange(len(fingerprints))
-    has_match = np.zeros(count, np.bool_)
-    if len(stored.fingerprints):
-        has_match = stored.nearest >= 0
-        kept[:count][has_match] = count + stored.nearest[has_match]
     among = documents.comparable
+    has_match = stored.nearest >= 0
     if has_match.any():
+        kept[:count][has_match] = count + stored.nearest[has_match]
         among = among[~has_match[among]]
-        pairs = find_pairs(fingerprints[among], max_distance=rule.max_distance, memory_bytes=rule.memory_bytes)
-    clusters = _clusters(fingerprints[among], pairs, _dense(rank[among]), rule)
+        pairs = find_near(fingerprints[among], options)
+    ranks = np.argsort(np.argsort(rank[among]))  # in the same order, from 0 on without gaps
+    if options.clusters == "star":
+        clusters = star(fingerprints[among], pairs, ranks)
+    else:
+        clusters = components(fingerprints[among], pairs, ranks, max_cluster_size=options.max_cluster_size)
     kept[among] = among[clusters.kept]
     return _grouping(documents.doc_ids, stored, kept, fingerprints, clusters.split)
-
-
-def _clusters(fingerprints: NDArray[np.uint64], pairs: Pairs, rank: Numbers, rule: Rule) -> Clusters:
-    if rule.method == "star":
-        return star(fingerprints, pairs, rank)
-    return components(fingerprints, pairs, rank, max_cluster_size=rule.max_cluster_size)
-
-
-def _dense(rank: Numbers) -> Numbers:
-    """Return ranks in the same order, from 0 on without gaps."""
-    dense = np.empty(len(rank), np.int64)
-    dense[np.argsort(rank)] = np.arange(len(rank))
-    return dense
 
 
 def _grouping(
@@ -153,3 +134,80 @@ def _smallest_ids(names: Sequence[str], kept: Numbers, members: Numbers) -> Numb
     best = np.arange(len(kept))
     best[list(smallest)] = list(smallest.values())
     return best
+
+
+def match_stored(
+    index: HSimIndex,
+    documents: Collected,
+    max_distance: int,
+    write: Callable[[Rows], object],
+    progress: Callable[[int, int], object],
+) -> Stored:
+    """Query an index for every fingerprint, once each; matches with the batch's own documents are left out.
+
+    Those are compared within the batch, as they are now; two that are stored already must not drop each other.
+
+    Args:
+        index: only read.
+        documents: the batch.
+        max_distance: 0 to the index's k.
+        write: told columns of document, stored document, distance, first seen: all matches, by fingerprint in the order
+            of its first document, then by document, nearest first.
+        progress: told (done, total) fingerprints.
+    """
+    found = _Found(documents.doc_ids, write)
+    order, starts = _by_fingerprint(documents)
+    for start in range(0, len(starts) - 1, QUERY_BATCH):
+        batch = range(start, min(start + QUERY_BATCH, len(starts) - 1))
+        groups = [order[starts[at] : starts[at + 1]].tolist() for at in batch]
+        queries = documents.fingerprints[[numbers[0] for numbers in groups]]
+        for numbers, matches in zip(groups, index.query_many(queries, max_distance=max_distance), strict=True):
+            found.take(numbers, matches)
+        found.write_rows()
+        progress(batch.stop, len(starts) - 1)
+    fingerprints = np.array([fingerprint for _, fingerprint in found.known.values()], np.uint64)
+    return Stored(found.nearest, list(found.known), fingerprints)
+
+
+def _by_fingerprint(documents: Collected) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the comparable documents, equal ones together, in order of each group's first; and where groups begin."""
+    among = documents.comparable
+    _, first, group = np.unique(documents.fingerprints[among], return_index=True, return_inverse=True)
+    place = first[group]
+    order = np.argsort(place, kind="stable")
+    is_start = np.append(True, np.diff(place[order]) != 0)[: len(order)]
+    return among[order], np.append(np.flatnonzero(is_start), len(order))
+
+
+class _Found:
+    def __init__(self, doc_ids: Sequence[str], write: Callable[[Rows], object]) -> None:
+        self.nearest = np.full(len(doc_ids), -1, np.int64)
+        self.known: dict[str, tuple[int, int]] = {}  # id → number, fingerprint: stored ones that are nearest to some
+        self._doc_ids = doc_ids
+        self._batch = frozenset(doc_ids)
+        self._write = write
+        self._rows: list[tuple[str, Match]] = []
+
+    def take(self, numbers: Sequence[int], matches: Sequence[Match]) -> None:
+        """Note the matches of equal documents, nearest first."""
+        others = [match for match in matches if match.doc_id not in self._batch]
+        if not others:
+            return
+        nearest = others[0]
+        self.nearest[numbers], _ = self.known.setdefault(nearest.doc_id, (len(self.known), nearest.fingerprint))
+        for number in numbers:
+            self._rows += [(self._doc_ids[number], match) for match in others]
+            if len(self._rows) >= ROWS_AT_ONCE:
+                self.write_rows()
+
+    def write_rows(self) -> None:
+        """Write what was noted since the last call."""
+        rows, self._rows = self._rows, []
+        self._write(
+            (
+                [own for own, _ in rows],
+                [match.doc_id for _, match in rows],
+                np.array([match.distance for _, match in rows], np.uint8),
+                np.array([match.first_seen for _, match in rows], np.int64),
+            )
+        )

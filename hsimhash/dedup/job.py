@@ -13,11 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
-from hsimhash.dedup.against import NONE_STORED, Stored, match_stored
-from hsimhash.dedup.documents import Collected, Listener, Reading, collect
-from hsimhash.dedup.grouping import Rule, find_near, group
+from hsimhash.dedup.documents import Collected, Listener, collect
+from hsimhash.dedup.grouping import Stored, find_near, group, match_stored, none_stored
 from hsimhash.dedup.options import DedupObserver, DedupOptions, DedupProgress, DedupSummary, Stage
-from hsimhash.dedup.outputs import NAMES, REJECTS, SHORT, OutputFolder, output_errors
+from hsimhash.dedup.outputs import NAMES, REJECTS, SHORT, output_errors, output_folder
 from hsimhash.dedup.results import MATCH_COLUMNS, Results
 from hsimhash.dedup.summary import Outcome
 from hsimhash.dedup.tables import Form, open_table, table_form
@@ -25,7 +24,6 @@ from hsimhash.files import AppendLog
 from hsimhash.fingerprint import Profile
 from hsimhash.index import HSimIndex
 from hsimhash.inputs.files import Input
-from hsimhash.pairs import find_pairs
 from hsimhash.pairs.keep import needed_fields, needs_lengths, rank
 
 
@@ -50,16 +48,19 @@ def dedup(
         ValueError: bad arguments, or there are results already; nothing was written.
         HsimhashError: the folder cannot be written.
     """
-    rule, form = options.rule, table_form(options.table_format)
+    form = table_form(options.table_format)
     _check(inputs, options, against)
     _check_place(inputs, folder)
-    with OutputFolder.begin(folder, overwrite=options.overwrite) as output:
-        return _Run(inputs, output, options, rule, form, against, observer or DedupObserver()).run()
+    with output_folder(folder, overwrite=options.overwrite) as new:
+        run = _Run(inputs, new, options, form, against, observer or DedupObserver())
+        outcome = run.outcome()
+        run.write(outcome)
+    return DedupSummary(outcome.totals, outcome.notices, run.seconds, folder)
 
 
 def _check(inputs: Sequence[Input], options: DedupOptions, against: HSimIndex | Profile) -> None:
     """Refuse what could not be done, before anything is read."""
-    find_pairs(np.empty(0, np.uint64), max_distance=options.max_distance)
+    find_near(np.empty(0, np.uint64), options)
     if isinstance(against, HSimIndex) and not 0 <= options.max_distance <= against.layout.max_distance:
         raise ValueError(
             f"max_distance {options.max_distance} is outside 0 to {against.layout.max_distance}, what {against.url} "
@@ -85,44 +86,46 @@ def _check_place(inputs: Sequence[Input], folder: Path) -> None:
 @dataclass(slots=True)
 class _Run:
     inputs: Sequence[Input]
-    output: OutputFolder
+    folder: Path
     options: DedupOptions
-    rule: Rule
     form: Form
     against: HSimIndex | Profile
     observer: DedupObserver
-    _seconds: dict[str, float] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
     _documents: int = 0
 
-    def run(self) -> DedupSummary:
+    def outcome(self) -> Outcome:
+        options = self.options
         with self._stage("read"):
             documents = self._read()
             self._warn_of_fields(documents)
         with self._stage("find"):
-            pairs = find_near(documents, self.rule)
-        stored = NONE_STORED
+            pairs = find_near(documents.fingerprints[documents.comparable], options)
+        stored = None
         if isinstance(self.against, HSimIndex):
             with self._stage("match"):
                 stored = self._match(self.against, documents)
         with self._stage("cluster"):
-            ranks = rank(self.options.keep, documents.doc_ids, lengths=documents.lengths, fields=documents.fields)
-            grouping = group(documents, pairs, ranks, self.rule, stored)
-        outcome = Outcome(documents, pairs, self.rule.max_distance, grouping, stored)
-        results = Results(outcome, self.inputs, self.options, self._url, self._profile.name)
-        with output_errors(self.output.new):
+            lengths = documents.rows["length"]
+            ranks = rank(options.keep, documents.doc_ids, lengths=lengths, fields=documents.fields)
+            grouping = group(documents, pairs, ranks, options, stored or none_stored(documents))
+        return Outcome(documents, pairs, options.max_distance, grouping, stored)
+
+    def write(self, outcome: Outcome) -> None:
+        url = self.against.url if isinstance(self.against, HSimIndex) else None
+        results = Results(outcome, self.inputs, self.options, url, self._profile.name)
+        with output_errors(self.folder):
             with self._stage("write"):
-                results.write_tables(self.output.new, self.form)
-                distances = results.write_report(self.output.new, self.form, lambda: self._tell("write"))
-            results.write_stats(self.output.new, distances, self._seconds)
-        self.output.finish()
-        return DedupSummary(outcome.counts, outcome.notices, self._seconds, self.output.path)
+                results.write_tables(self.folder, self.form)
+                distances = results.write_report(self.folder, self.form, lambda: self._tell("write"))
+            results.write_stats(self.folder, distances, self.seconds)
 
     @contextmanager
     def _stage(self, stage: Stage) -> Iterator[None]:
         began_at = time.monotonic()
         self._tell(stage)
         yield
-        self._seconds[stage] = round(time.monotonic() - began_at, 3)
+        self.seconds[stage] = round(time.monotonic() - began_at, 3)
 
     def _tell(self, stage: Stage, done: int = 0, total: int = 0, documents: int | None = None) -> None:
         self._documents = self._documents if documents is None else documents
@@ -132,22 +135,18 @@ class _Run:
     def _profile(self) -> Profile:
         return self.against.profile if isinstance(self.against, HSimIndex) else self.against
 
-    @property
-    def _url(self) -> str | None:
-        return self.against.url if isinstance(self.against, HSimIndex) else None
-
     def _read(self) -> Collected:
-        options, fields = self.options, needed_fields(self.options.keep)
-        reading = Reading(self.inputs, options.reading, self._profile, options.workers, fields)
+        fields = needed_fields(self.options.keep)
         with closing(self._list(REJECTS)) as rejects, closing(self._list(SHORT)) as short:
 
             def progress(done: int, total: int, documents: int) -> None:
                 self._tell("read", done, total, documents)
 
-            return collect(reading, Listener(rejects.append, short.append, self.observer.say, progress))
+            listener = Listener(rejects.append, short.append, self.observer.say, progress)
+            return collect(self.inputs, self.options, self._profile, fields, listener)
 
     def _list(self, name: str) -> AppendLog:
-        return AppendLog(self.output.new / name, errors=output_errors)
+        return AppendLog(self.folder / name, errors=output_errors)
 
     def _warn_of_fields(self, documents: Collected) -> None:
         """Tell where a policy has no effect, for a misspelt field would have none, or passes over values."""
@@ -165,7 +164,7 @@ class _Run:
                 )
 
     def _match(self, index: HSimIndex, documents: Collected) -> Stored:
-        path = self.output.new / f"matches.{self.form}"
+        path = self.folder / f"matches.{self.form}"
         with output_errors(path), open_table(path, self.form, MATCH_COLUMNS) as table:
 
             def progress(done: int, total: int) -> None:

@@ -8,14 +8,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from hsimhash.dedup.grouping import METHODS, Method, Rule
-from hsimhash.dedup.report_data import Notice
+from hsimhash.dedup.report import Notice, Totals
 from hsimhash.inputs.files import InputOptions
 from hsimhash.pairs import MEMORY_BYTES
 from hsimhash.pairs.keep import Policy
 
 MAX_DISTANCE = 3
 
+Method = Literal["star", "components"]
+METHODS: tuple[Method, ...] = ("star", "components")
 Stage = Literal["read", "find", "match", "cluster", "write"]
 
 
@@ -47,24 +48,22 @@ class DedupOptions:
     all_pairs: bool = False
     overwrite: bool = False
 
-    @property
-    def rule(self) -> Rule:
-        """How documents are grouped; `ValueError` for what cannot be."""
-        return Rule(self.max_distance, self.clusters, self.max_cluster_size, self.memory_bytes)
+    def __post_init__(self) -> None:
+        if self.clusters not in METHODS:
+            raise ValueError(f"unknown clusters {self.clusters!r}; use {' or '.join(METHODS)}")
+        if self.max_cluster_size is not None and self.clusters != "components":
+            raise ValueError("max_cluster_size bounds components; stars need no bound: omit it")
+        if self.max_cluster_size is not None and self.max_cluster_size < 1:
+            raise ValueError(f"max_cluster_size {self.max_cluster_size} must be at least 1")
 
     def to_json(self) -> dict[str, object]:
         """Return what decides the results as JSON values."""
+        own = ("max_distance", "clusters", "max_cluster_size", "all_pairs")
+        of_reading = ("format", "id_field", "text_field", "fingerprint_field", "fingerprint_format")
         return {
-            "max_distance": self.max_distance,
-            "clusters": self.clusters,
-            "max_cluster_size": self.max_cluster_size,
+            **{name: getattr(self, name) for name in own},
             "keep": [str(policy) for policy in self.keep],
-            "all_pairs": self.all_pairs,
-            "format": self.reading.format,
-            "id_field": self.reading.id_field,
-            "text_field": self.reading.text_field,
-            "fingerprint_field": self.reading.fingerprint_field,
-            "fingerprint_format": self.reading.fingerprint_format,
+            **{name: getattr(self.reading, name) for name in of_reading},
         }
 
 
@@ -93,18 +92,17 @@ class DedupObserver:
 
 @dataclass(frozen=True, slots=True)
 class DedupSummary:
-    """What came of a run: counts as `stats.json` has them, warnings, seconds by stage, the folder."""
+    """What came of a run: the counts of `stats.json`, warnings, seconds by stage, the folder."""
 
-    counts: Mapping[str, object]
+    totals: Totals
     notices: Sequence[Notice]
     seconds: Mapping[str, float]
     folder: Path
 
-    @property
-    def rejected(self) -> int:
-        """How many records are no documents."""
-        return int(str(self.counts["rejected"]))
-
     def to_json(self) -> dict[str, object]:
         """Return the counts, the seconds, and the folder."""
-        return {**self.counts, "seconds": round(sum(self.seconds.values()), 3), "out": shown_path(self.folder)}
+        return {
+            **self.totals.to_json(),
+            "seconds": round(sum(self.seconds.values()), 3),
+            "out": shown_path(self.folder),
+        }

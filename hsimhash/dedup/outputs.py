@@ -9,8 +9,7 @@
 | `rejects.jsonl`, `short.jsonl` | records that are no documents; texts with too few features, or none |
 | `report.html` | for people |
 | `stats.json` | counts, options, times; it is there only when everything else is |
-| `.dedup.lock` | held by the process at work; a folder that has one without a holder was left unfinished |
-| `.dedup.new/` | what that process writes |
+| `.dedup.new/` | what a process at work writes; it holds the lock in it. Without a holder: a run was left unfinished |
 
 Tables are `.parquet` or `.jsonl`.
 """
@@ -32,7 +31,7 @@ KEEP, DROP = "keep.txt", "drop.txt"
 REJECTS, SHORT = "rejects.jsonl", "short.jsonl"
 TABLES = ("pairs", "clusters", "matches")
 SUFFIXES = (".parquet", ".jsonl")
-_LOCK, _NEW = ".dedup.lock", ".dedup.new"
+_NEW, _LOCK = ".dedup.new", "lock"
 NAMES = (
     *(f"{table}{suffix}" for table in TABLES for suffix in SUFFIXES),
     *(KEEP, DROP, REJECTS, SHORT, REPORT, STATS),
@@ -42,91 +41,77 @@ output_errors = partial(
 )
 
 
-class OutputFolder:
-    """The folder while a process works in it; `new` is where it writes. Made by `begin`."""
+@contextmanager
+def output_folder(path: Path, *, overwrite: bool) -> Iterator[Path]:
+    """Give a folder to write results to; when the block ends without an error, they take their names in `path`.
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.new = path / _NEW
-        self._lock: HeldLock | None = None
-        self._is_half_done = False
+    `path` is made if it is missing; what an unfinished run left there is deleted.
 
-    @classmethod
-    @contextmanager
-    def begin(cls, path: Path, *, overwrite: bool) -> Iterator[OutputFolder]:
-        """Take the folder, made if there is none; what an unfinished run left is deleted.
-
-        Raises:
-            ValueError: there are results, or other files of their names, and `overwrite` is false.
-            StoreBusyError: another process works in it.
-            HsimhashError: it cannot be made or written.
-        """
-        folder = cls(path)
-        with output_errors(path):
-            folder._take(overwrite=overwrite)
+    Raises:
+        ValueError: there are results, or other files of their names, and `overwrite` is false.
+        StoreBusyError: another process works in it.
+        HsimhashError: it cannot be made or written.
+    """
+    new = path / _NEW
+    with output_errors(path):
+        lock = _locked(path, new, overwrite=overwrite)
+    with lock:
         try:
-            yield folder
-        finally:
-            folder._leave()
-
-    def _take(self, *, overwrite: bool) -> None:
-        if self.path.exists() and not self.path.is_dir():
-            raise ValueError(f"{self.path} is no folder; choose another name for the results")
-        is_unfinished = (self.path / _LOCK).exists()
-        if not overwrite and not is_unfinished:
-            self._refuse_results(NAMES)
-        make_folder(self.path)
-        self._lock = take_lock(self.path / _LOCK)
-        if self._lock is None:
-            raise StoreBusyError(
-                f"process {holder_of(self.path / _LOCK)} works in {self.path}; wait for it to end, or choose another "
-                f"folder"
-            )
-        try:
-            if not overwrite:
-                self._refuse_results((STATS,))
-            self._clear(has_parts=is_unfinished and not (self.path / STATS).exists())
+            yield new
+            made = [name for name in NAMES if (new / name).exists()]
+            with output_errors(path):
+                for name in made:
+                    sync_file(new / name)
         except BaseException:
-            self._leave()
+            shutil.rmtree(new, ignore_errors=True)
             raise
+        with output_errors(path):
+            _give_names(path, new, made)  # where it fails, `new` tells the next run that results are half there
+        shutil.rmtree(new, ignore_errors=True)
 
-    def _clear(self, *, has_parts: bool) -> None:
-        """Delete what an unfinished run left; `has_parts` of results that it was giving their names."""
-        for name in NAMES if has_parts else ():
-            (self.path / name).unlink(missing_ok=True)
-        shutil.rmtree(self.new, ignore_errors=True)
-        self.new.mkdir()
 
-    def _leave(self) -> None:
-        shutil.rmtree(self.new, ignore_errors=True)
-        if not self._is_half_done:
-            (self.path / _LOCK).unlink(missing_ok=True)
-        if self._lock is not None:
-            self._lock.close()
+def _locked(path: Path, new: Path, *, overwrite: bool) -> HeldLock:
+    """Take the folder, and delete what an unfinished run left in it."""
+    if path.exists() and not path.is_dir():
+        raise ValueError(f"{path} is not a folder; choose another name for the results")
+    is_unfinished = new.exists()
+    _refuse_results(path, () if overwrite else (STATS,) if is_unfinished else NAMES)
+    make_folder(path)
+    new.mkdir(exist_ok=True)
+    lock = take_lock(new / _LOCK)
+    if lock is None:
+        holder = holder_of(new / _LOCK)
+        raise StoreBusyError(f"process {holder} works in {path}; wait for it to end, or choose another folder")
+    try:
+        _refuse_results(path, () if overwrite else (STATS,))  # another may have finished meanwhile
+        for name in NAMES if is_unfinished and not (path / STATS).exists() else ():
+            (path / name).unlink(missing_ok=True)
+        for left in new.iterdir():
+            if left.name != _LOCK:
+                left.unlink()
+    except BaseException:
+        lock.close()
+        raise
+    return lock
 
-    def _refuse_results(self, names: Sequence[str]) -> None:
-        found = [name for name in names if (self.path / name).exists()]
-        if found:
-            raise ValueError(f"{self.path / found[-1]} is there already; --overwrite replaces it and what is with it")
 
-    def finish(self) -> None:
-        """Give all that is in `new` its name."""
-        with output_errors(self.path):
-            made = [name for name in NAMES if (self.new / name).exists()]
-            for name in made:
-                sync_file(self.new / name)
-            self._is_half_done = True
-            (self.path / STATS).unlink(missing_ok=True)
-            sync_folder(self.path)
-            for name in NAMES:
-                if name in made:
-                    (self.new / name).replace(self.path / name)
-                else:
-                    (self.path / name).unlink(missing_ok=True)
-                if name == REPORT:
-                    sync_folder(self.path)  # before the mark of completion
-            sync_folder(self.path)
-            self._is_half_done = False
+def _give_names(path: Path, new: Path, made: Sequence[str]) -> None:
+    (path / STATS).unlink(missing_ok=True)
+    sync_folder(path)
+    for name in NAMES:
+        if name == STATS:
+            sync_folder(path)  # all else is there before the mark of completion
+        if name in made:
+            (new / name).replace(path / name)
+        else:
+            (path / name).unlink(missing_ok=True)
+    sync_folder(path)
+
+
+def _refuse_results(path: Path, names: Sequence[str]) -> None:
+    found = [name for name in names if (path / name).exists()]
+    if found:
+        raise ValueError(f"{path / found[-1]} is there already; --overwrite replaces it and what is with it")
 
 
 def table_in(folder: Path, table: str) -> Path:

@@ -1,7 +1,8 @@
-"""Write report.html: one file without scripts or references, whose size does not grow with the documents.
+"""What report.html shows, what deserves a warning, and the page.
 
-The page is report.html.jinja, and its engine escapes whatever is put in. Texts are shown without the controls that
-could disturb what is around them.
+It is one file without scripts or references, whose size does not grow with the documents. The engine of
+report.html.jinja escapes whatever is put in; texts are shown without the controls that could disturb what is around
+them. No name is cut in the data: the page bounds what it prints.
 """
 
 from __future__ import annotations
@@ -11,12 +12,27 @@ import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple, TextIO
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from hsimhash.dedup.report_data import Distance, ReportData
+from hsimhash.dedup.word_diff import Comparison
+
+CLUSTERS_SHOWN = 20  # the largest ones
+MEMBERS_LISTED = 20  # of a cluster; the rest is counted
+DIFFS_SHOWN = 2  # of a cluster: its first members
+CLUSTERS_LISTED = 500  # the largest ones, a line each
+PAIRS_SHOWN = 3  # of each distance
+
+NOTICES_SHOWN = 3  # of a kind
+GIANT_CLUSTER = 100  # documents, and
+GIANT_CLUSTER_SHARE = 0.01  # of all documents, at least: one cluster that deserves a look
+HOT_FINGERPRINT = 100  # equal documents, and
+HOT_FINGERPRINT_SHARE = 0.01
+MANY_SHORT = 10  # documents too short for a fingerprint, and
+MANY_SHORT_SHARE = 0.05
 
 INPUTS_NAMED = 3
 ID_CHARS = 200  # of an id or a name; of a longer one the beginning and the end
@@ -35,6 +51,158 @@ _LONE_MARK = re.compile(
     "^(?=[\\u0300-\\u036f\\u0483-\\u0489\\u0591-\\u05bd\\u064b-\\u065f\\u1ab0-\\u1aff\\u1dc0-\\u1dff\\u20d0-\\u20ff"
     "\\u3099\\u309a\\ufe00-\\ufe0f\\ufe20-\\ufe2f])"
 )
+
+
+@dataclass(frozen=True, slots=True)
+class ShownPair:
+    """Two documents, and where their texts differ."""
+
+    left: str  # its id; in a cluster the kept document's
+    right: str
+    distance: int  # bits
+    comparison: Comparison | None = None  # None: a text is not at hand, or they are too long together
+
+    @property
+    def equal_words(self) -> float | None:
+        """The share of equal words, to four places, rounded down: 1 only where all are equal."""
+        return math.floor(self.comparison.equal_share * 10_000) / 10_000 if self.comparison else None
+
+
+@dataclass(frozen=True, slots=True)
+class ReportCluster:
+    """A cluster of two documents or more; of the dropped ones MEMBERS_LISTED do as `members`, the farthest first."""
+
+    kept_id: str
+    size: int  # documents, the kept one included
+    diameter: int  # the greatest distance between two of them, bits
+    members: tuple[tuple[str, int], ...] = ()  # id, distance to the kept document
+    pairs: tuple[ShownPair, ...] = ()  # the kept document and one of the first members
+    first_line: str = ""  # of the kept document's text, where it is at hand
+
+
+@dataclass(frozen=True, slots=True)
+class Distance:
+    """The pairs of one distance; of equal documents each counts once, with the first of them.
+
+    Args:
+        bits: the distance.
+        pairs: how many there are.
+        is_within: whether such a pair was searched for, and its documents are near.
+        shown: some of them.
+    """
+
+    bits: int
+    pairs: int
+    is_within: bool = True
+    shown: tuple[ShownPair, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Counts of documents, but for clusters and pairs, and for `rejected` and `repeated`, which are of records."""
+
+    documents: int  # read, rejects not included
+    dropped: int
+    clusters: int  # of two documents or more
+    equal: int  # have the fingerprint of an earlier document
+    short: int  # too short for a fingerprint; kept
+    rejected: int
+    matched: int | None = None  # have a match in the stored index; None: there was none to compare with
+    largest_cluster: int = 0
+    pairs: int = 0
+    exact: int = 0  # too short for a vote
+    repeated: int = 0  # say again what one before said
+    split: int = 0  # components that were larger than allowed and were cut into stars
+
+    @property
+    def kept(self) -> int:
+        """Documents that are not dropped."""
+        return self.documents - self.dropped
+
+    @property
+    def reduction(self) -> float:
+        """The dropped share of the documents, 0 to 1."""
+        return round(self.dropped / max(1, self.documents), 6)
+
+    def to_json(self) -> dict[str, object]:
+        """Return the counts as `stats.json` has them."""
+        shares = ("documents", "kept", "dropped", "reduction", "clusters", "largest_cluster", "pairs", "equal")
+        names = (*shares, "matched", "short", "exact", "rejected", "repeated", "split")
+        return {name: count for name in names if (count := getattr(self, name)) is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A warning: what is odd, and what to do about it."""
+
+    title: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReportData:
+    """All that the report shows."""
+
+    inputs: tuple[str, ...]  # names, as given
+    date: str  # as it is to be shown; the report reads no clock
+    settings: tuple[tuple[str, str], ...]  # (name, value), such as ("layout", "10"), in the order to show
+    totals: Totals
+    cluster_sizes: Mapping[int, int]  # size (2 and up) → clusters
+    distances: tuple[Distance, ...]  # from 0 bits on without a gap, also those just beyond the one searched for
+    sampled: tuple[int, int]  # fingerprints from which pairs beyond that distance were counted, and all there are
+    notices: tuple[Notice, ...]
+    clusters: tuple[ReportCluster, ...]  # those to show, with members and pairs
+    listed: tuple[ReportCluster, ...]  # CLUSTERS_LISTED of them do, the largest first
+    clusters_file: str = "the clusters table"  # where the rest is
+    texts_missing: str = ""  # why texts are not at hand, where they are not: a sentence
+
+
+def giant_size(totals: Totals) -> float:
+    """Return the least size of a cluster, not of equal documents alone, that deserves a look."""
+    return max(GIANT_CLUSTER, GIANT_CLUSTER_SHARE * totals.documents)
+
+
+def hot_size(totals: Totals) -> float:
+    """Return the least number of documents that have one fingerprint which deserves a look."""
+    return max(HOT_FINGERPRINT, HOT_FINGERPRINT_SHARE * totals.documents)
+
+
+def find_notices(totals: Totals, giants: Sequence[ReportCluster], hot: Sequence[tuple[int, int]]) -> tuple[Notice, ...]:
+    """Return what deserves a warning.
+
+    Args:
+        totals: the counts.
+        giants: clusters of `giant_size` or more.
+        hot: fingerprints of `hot_size` or more documents, and how many.
+    """
+
+    def counted(count: int) -> str:
+        return f"{count:,} of {totals.documents:,} documents ({count / totals.documents:.1%})"
+
+    notices = [
+        Notice(
+            "Giant cluster",
+            f"{counted(one.size)} are in the cluster of {one.kept_id!r:.200}, whose diameter is {one.diameter} bits. "
+            "Compare its texts in the report before you drop them: pages made from one template, or a chain of small "
+            "changes, can fall together. A smaller --max-distance keeps more of them apart.",
+        )
+        for one in giants
+    ]
+    notices += [
+        Notice(
+            "Hot fingerprint",
+            f"{counted(documents)} have the fingerprint {fingerprint:016x}: often an error page, a login page or an "
+            "empty template that was stored under many ids.",
+        )
+        for fingerprint, documents in hot
+    ]
+    if totals.short >= max(MANY_SHORT, MANY_SHORT_SHARE * totals.documents):
+        detail = (
+            f"{counted(totals.short)} are too short for a fingerprint. They are kept, and none was compared: "
+            "short.jsonl lists them. Check that the text is read from the right field."
+        )
+        notices.append(Notice("Many short texts", detail))
+    return tuple(notices)
 
 
 def write_report(file: TextIO, data: ReportData) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -15,8 +14,7 @@ from numpy.typing import NDArray
 
 from hsimhash.dedup.options import DedupOptions, shown_path
 from hsimhash.dedup.outputs import DROP, KEEP, REPORT, STATS
-from hsimhash.dedup.report import write_report
-from hsimhash.dedup.report_data import Distance, ReportData, ShownPair
+from hsimhash.dedup.report import Distance, ReportData, write_report
 from hsimhash.dedup.summary import Outcome
 from hsimhash.dedup.tables import BLOCK_ROWS, Column, Form, Kind, open_table
 from hsimhash.dedup.texts import Texts, date_of, read_texts
@@ -128,7 +126,7 @@ class Results:
         """Write the numbers; what differs from one run to the next is under `run`."""
         workers = self.options.workers or usual_workers(self.inputs)
         stats = {
-            **self.outcome.counts,
+            **self.outcome.totals.to_json(),
             "cluster_sizes": self.outcome.cluster_sizes,
             "distances": self.outcome.distances,
             "beyond": {
@@ -136,7 +134,11 @@ class Results:
                 "compared": self.outcome.beyond.sampled,
                 "fingerprints": self.outcome.beyond.distinct,
             },
-            "examples": [_example(pair) for distance in distances for pair in distance.shown],
+            "examples": [
+                {"left": one.left, "right": one.right, "distance": one.distance, "equal_words": one.equal_words}
+                for distance in distances
+                for one in distance.shown
+            ],
             "warnings": [{"title": notice.title, "detail": notice.detail} for notice in self.outcome.notices],
             "inputs": [shown_path(one.name) for one in self.inputs],
             "profile": self.profile,
@@ -148,16 +150,6 @@ class Results:
         with (folder / STATS).open("x", encoding="utf-8") as file:
             json.dump(stats, file, ensure_ascii=False, indent=1)
             file.write("\n")
-
-
-def _example(pair: ShownPair) -> dict[str, object]:
-    share = None if pair.comparison is None else pair.comparison.equal_share
-    return {
-        "left": pair.left,
-        "right": pair.right,
-        "distance": pair.distance,
-        "equal_words": None if share is None else math.floor(share * 10_000) / 10_000,
-    }
 
 
 def _blocks(pairs: Pairs) -> Iterator[PairBlock]:

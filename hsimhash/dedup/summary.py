@@ -1,18 +1,23 @@
-"""What came of it: the numbers of `stats.json`, and what `report.html` shows."""
+"""What came of it: the numbers of `stats.json`, and what `report.html` shows.
+
+What a greater distance would add is counted by comparing some fingerprints with all: `ROWS` of them, or as many as
+`CELLS` comparisons allow, which are all of a small set. It costs a few microseconds a document, whatever the distance
+is and however the fingerprints lie.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hsimhash.dedup.against import NONE_STORED, Stored
 from hsimhash.dedup.documents import Collected
-from hsimhash.dedup.grouping import Grouping, names_of
-from hsimhash.dedup.report_data import (
+from hsimhash.dedup.grouping import Grouping, Numbers, Stored
+from hsimhash.dedup.report import (
     CLUSTERS_LISTED,
     CLUSTERS_SHOWN,
     DIFFS_SHOWN,
@@ -28,101 +33,91 @@ from hsimhash.dedup.report_data import (
     giant_size,
     hot_size,
 )
-from hsimhash.dedup.samples import Beyond, find_beyond, some_beyond, some_within
 from hsimhash.dedup.texts import Texts
 from hsimhash.fingerprint import EXACT, TOO_SHORT
-from hsimhash.pairs import Pairs
+from hsimhash.layout import FINGERPRINT_BITS
+from hsimhash.pairs import PairBlock, Pairs
+
+BEYOND_BITS = 3
+ROWS = 4_000  # fingerprints compared with all, at least,
+CELLS = 250_000_000  # or more while comparisons are fewer than that
+ROWS_AT_ONCE, COLUMNS_AT_ONCE = 16, 1 << 12  # of a tile that stays in the processor's cache
+HELD = 1_000  # pairs of a distance among which some are chosen
+
+Couples = list[tuple[int, int]]
+
+
+class _Clusters(NamedTuple):
+    """The clusters of two documents or more, in order of `kept`: arrays of the same length."""
+
+    kept: Numbers  # the number of the kept document
+    first: Numbers  # of the first document of the inputs
+    size: Numbers
+    diameter: Numbers
 
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """All that was found; `pairs`, within `max_distance` bits, are numbered among the comparable documents."""
+    """All that was found.
+
+    Args:
+        documents: what was read.
+        pairs: within `max_distance` bits, numbered among the comparable documents.
+        max_distance: in bits.
+        grouping: the clusters.
+        stored: the stored documents near them; None where there was no index to compare with.
+    """
 
     documents: Collected
     pairs: Pairs
     max_distance: int
     grouping: Grouping
-    stored: Stored
+    stored: Stored | None
 
     @cached_property
     def names(self) -> Sequence[str]:
         """The ids by number, those of stored documents behind the others."""
-        return names_of(self.documents.doc_ids, self.stored)
+        return [*self.documents.doc_ids, *(self.stored.doc_ids if self.stored else ())]
+
+    @cached_property
+    def _clusters(self) -> _Clusters:
+        grouping = self.grouping
+        members = np.flatnonzero(grouping.size > 1)
+        kept, places = np.unique(grouping.kept[members], return_index=True)
+        first = members[places]
+        return _Clusters(kept, first, grouping.size[first], grouping.diameter[first].astype(np.int64))
 
     @cached_property
     def totals(self) -> Totals:
         """The counts."""
-        documents, grouping = self.documents, self.grouping
+        documents, kinds, clusters = self.documents, self.documents.rows["kind"], self._clusters
         return Totals(
             documents=len(documents.doc_ids),
-            dropped=int(np.count_nonzero(~grouping.is_kept)),
-            clusters=len(self._kept_of_clusters),
-            equal=int(np.count_nonzero(self._is_equal)),
-            short=int(np.count_nonzero(documents.kinds == TOO_SHORT)),
-            rejects=documents.rejected,
-            matched=int(np.count_nonzero(self.stored.nearest >= 0)) if self.is_against_stored else None,
+            dropped=int(np.count_nonzero(~self.grouping.is_kept)),
+            clusters=len(clusters.kept),
+            equal=len(_equal(self.pairs)),
+            short=int(np.count_nonzero(kinds == TOO_SHORT)),
+            rejected=documents.rejected,
+            matched=int(np.count_nonzero(self.stored.nearest >= 0)) if self.stored else None,
+            largest_cluster=int(clusters.size.max(initial=0)),
+            pairs=sum(self.distances.values()),
+            exact=int(np.count_nonzero(kinds == EXACT)),
+            repeated=documents.repeated,
+            split=self.grouping.split,
         )
 
     @property
-    def is_against_stored(self) -> bool:
-        """Whether documents were compared with a stored index."""
-        return self.stored is not NONE_STORED
-
-    @cached_property
-    def _is_equal(self) -> NDArray[np.bool_]:
-        """Which comparable documents have the fingerprint of an earlier one."""
-        return np.not_equal(self.pairs.groups, np.arange(len(self.pairs.groups)))
-
-    @cached_property
-    def _members(self) -> NDArray[np.int64]:
-        """The documents in clusters of two or more."""
-        return np.flatnonzero(self.grouping.size > 1)
-
-    @cached_property
-    def _kept_of_clusters(self) -> NDArray[np.int64]:
-        """What is kept of each cluster of two or more, in order."""
-        return self._any_of_clusters[0]
-
-    @cached_property
-    def _any_of_clusters(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """What is kept of each cluster, and one document of it."""
-        kept, first = np.unique(self.grouping.kept[self._members], return_index=True)
-        return kept, self._members[first]
-
-    @cached_property
     def cluster_sizes(self) -> dict[int, int]:
         """Size, from 2 on, → clusters."""
-        sizes, counts = np.unique(self.grouping.size[self._any_of_clusters[1]], return_counts=True)
+        sizes, counts = np.unique(self._clusters.size, return_counts=True)
         return dict(zip(sizes.tolist(), counts.tolist(), strict=True))
 
     @cached_property
     def distances(self) -> dict[int, int]:
         """Distance → pairs; of equal documents each counts once, with the first of them."""
         counts = np.bincount(self.pairs.distance, minlength=1)
-        counts[0] = self.totals.equal
+        counts[0] = len(_equal(self.pairs))
         return {distance: count for distance, count in enumerate(counts.tolist()) if count}
-
-    @property
-    def counts(self) -> dict[str, object]:
-        """The counts as JSON values."""
-        totals = self.totals
-        matched = {} if totals.matched is None else {"matched": totals.matched}
-        return {
-            "documents": totals.documents,
-            "kept": totals.kept,
-            "dropped": totals.dropped,
-            "reduction": round(totals.reduction, 6),
-            "clusters": totals.clusters,
-            "largest_cluster": max(self.cluster_sizes, default=0),
-            "pairs": sum(self.distances.values()),
-            "equal": totals.equal,
-            **matched,
-            "short": totals.short,
-            "exact": int(np.count_nonzero(self.documents.kinds == EXACT)),
-            "rejected": totals.rejects,
-            "repeated": self.documents.repeated,
-            "split": self.grouping.split,
-        }
 
     @cached_property
     def notices(self) -> tuple[Notice, ...]:
@@ -136,59 +131,45 @@ class Outcome:
 
     @cached_property
     def _giants(self) -> list[int]:
-        """The clusters to warn of, as places in `_any_of_clusters`, the widest first."""
-        _, any_one = self._any_of_clusters
-        size, diameter = self.grouping.size[any_one], self.grouping.diameter[any_one].astype(np.int64)
-        giants = np.flatnonzero((size >= giant_size(self.totals)) & (diameter > 0))
-        order = np.lexsort((any_one[giants], -size[giants], -diameter[giants]))
+        """The clusters to warn of, as places in `_clusters`, the widest first."""
+        clusters = self._clusters
+        giants = np.flatnonzero((clusters.size >= giant_size(self.totals)) & (clusters.diameter > 0))
+        order = np.lexsort((clusters.first[giants], -clusters.size[giants], -clusters.diameter[giants]))
         numbers: list[int] = giants[order][:NOTICES_SHOWN].tolist()
         return numbers
 
     @cached_property
     def _listed(self) -> list[int]:
         """The clusters to list, the largest first."""
-        _, any_one = self._any_of_clusters
-        order: list[int] = np.lexsort((any_one, -self.grouping.size[any_one]))[:CLUSTERS_LISTED].tolist()
+        order: list[int] = np.lexsort((self._clusters.first, -self._clusters.size))[:CLUSTERS_LISTED].tolist()
         return order
 
     @cached_property
     def _shown(self) -> dict[int, list[int]]:
-        """The clusters to show → dropped documents of each: those to warn of, and the largest."""
-        largest = [at for at in self._listed if at not in self._giants]
-        shown = [*self._giants, *largest[: CLUSTERS_SHOWN - len(self._giants)]]
-        return {at: self._farthest(at) for at in shown}
-
-    def _farthest(self, at: int) -> list[int]:
-        """Return dropped documents of a cluster, the farthest first."""
-        grouping = self.grouping
-        members = np.flatnonzero((grouping.kept == self._kept_of_clusters[at]) & ~grouping.is_kept)
-        order = np.argsort(-grouping.distance[members].astype(np.int64), kind="stable")
-        farthest: list[int] = members[order[:MEMBERS_LISTED]].tolist()
-        return farthest
+        """The clusters to show, those to warn of and the largest → dropped documents of each, the farthest first."""
+        grouping, shown = self.grouping, {}
+        for at in list(dict.fromkeys([*self._giants, *self._listed]))[:CLUSTERS_SHOWN]:
+            members = np.flatnonzero((grouping.kept == self._clusters.kept[at]) & ~grouping.is_kept)
+            order = np.argsort(-grouping.distance[members].astype(np.int64), kind="stable")
+            shown[at] = members[order[:MEMBERS_LISTED]].tolist()
+        return shown
 
     def _cluster(self, at: int, texts: Texts | None = None) -> ReportCluster:
         """Return a cluster without its members."""
-        kept, any_one = (int(numbers[at]) for numbers in self._any_of_clusters)
-        return ReportCluster(
-            self.names[kept],
-            int(self.grouping.size[any_one]),
-            int(self.grouping.diameter[any_one]),
-            first_line=texts.first_lines.get(kept, "") if texts else "",
-        )
+        kept, _, size, diameter = (int(column[at]) for column in self._clusters)
+        line = texts.first_lines.get(kept, "") if texts else ""
+        return ReportCluster(self.names[kept], size, diameter, first_line=line)
 
     def shown_clusters(self, texts: Texts) -> tuple[ReportCluster, ...]:
         """Return the clusters to show, with some members and how their texts differ."""
-        return tuple(self._with_members(at, members, texts) for at, members in self._shown.items())
-
-    def _with_members(self, at: int, members: Sequence[int], texts: Texts) -> ReportCluster:
-        kept = int(self._kept_of_clusters[at])
-        distances = self.grouping.distance[members].tolist()
-        pairs = zip(members[:DIFFS_SHOWN], distances, strict=False)
-        return replace(
-            self._cluster(at, texts),
-            members=tuple((self.names[number], bits) for number, bits in zip(members, distances, strict=True)),
-            pairs=tuple(self._pair(kept, number, bits, texts) for number, bits in pairs),
-        )
+        found = []
+        for at, members in self._shown.items():
+            near = list(zip(members, self.grouping.distance[members].tolist(), strict=True))
+            kept = int(self._clusters.kept[at])
+            pairs = tuple(self._pair(kept, number, bits, texts) for number, bits in near[:DIFFS_SHOWN])
+            named = tuple((self.names[number], bits) for number, bits in near)
+            found.append(replace(self._cluster(at, texts), members=named, pairs=pairs))
+        return tuple(found)
 
     def listed_clusters(self, texts: Texts) -> tuple[ReportCluster, ...]:
         """Return the clusters to list."""
@@ -201,28 +182,21 @@ class Outcome:
         return find_beyond(fingerprints, self.pairs.groups, self.max_distance)
 
     @cached_property
-    def _samples(self) -> dict[int, list[tuple[int, int]]]:
+    def _samples(self) -> dict[int, Couples]:
         """Distance → some pairs of documents."""
-        within = {bits: some_within(self.pairs, bits, PAIRS_SHOWN) for bits in range(self.max_distance + 1)}
-        beyond = {bits: some_beyond(self.beyond, bits, PAIRS_SHOWN) for bits in self.beyond.pairs}
+        found = {bits: some_within(self.pairs, bits, PAIRS_SHOWN) for bits in range(self.max_distance + 1)}
+        found |= {bits: some_beyond(self.beyond, bits, PAIRS_SHOWN) for bits in self.beyond.pairs}
         among = self.documents.comparable
-        return {
-            bits: [(int(among[left]), int(among[right])) for left, right in couples]
-            for bits, couples in {**within, **beyond}.items()
-        }
+        return {bits: [(int(among[left]), int(among[right])) for left, right in some] for bits, some in found.items()}
 
     def sampled_distances(self, texts: Texts) -> tuple[Distance, ...]:
         """Return each distance with its count, and some pairs."""
         counts = {**self.distances, **self.beyond.pairs}
-        return tuple(
-            Distance(
-                bits,
-                counts.get(bits, 0),
-                bits <= self.max_distance,
-                tuple(self._pair(left, right, bits, texts) for left, right in couples),
-            )
-            for bits, couples in self._samples.items()
-        )
+        found = []
+        for bits, couples in self._samples.items():
+            shown = tuple(self._pair(left, right, bits, texts) for left, right in couples)
+            found.append(Distance(bits, counts.get(bits, 0), bits <= self.max_distance, shown))
+        return tuple(found)
 
     def _pair(self, left: int, right: int, bits: int, texts: Texts) -> ShownPair:
         return texts.pair((left, self.names[left]), (right, self.names[right]), bits)
@@ -230,16 +204,96 @@ class Outcome:
     @property
     def compared_numbers(self) -> set[int]:
         """The documents whose texts the report compares."""
-        kept = self._kept_of_clusters
-        shown = {number for at, members in self._shown.items() for number in (int(kept[at]), *members[:DIFFS_SHOWN])}
-        shown |= {number for couples in self._samples.values() for couple in couples for number in couple}
+        shown = {number for couples in self._samples.values() for couple in couples for number in couple}
+        for at, members in self._shown.items():
+            shown |= {int(self._clusters.kept[at]), *members[:DIFFS_SHOWN]}
         return self._of_inputs(shown)
 
     @property
     def listed_numbers(self) -> set[int]:
         """The documents whose first lines the report lists."""
-        return self._of_inputs(self._kept_of_clusters[self._listed].tolist())
+        return self._of_inputs(self._clusters.kept[self._listed].tolist())
 
     def _of_inputs(self, numbers: Iterable[int]) -> set[int]:
-        count = len(self.documents.doc_ids)
-        return {number for number in numbers if number < count}
+        return {number for number in numbers if number < len(self.documents.doc_ids)}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Beyond:
+    """Pairs of distinct fingerprints just beyond the distance searched for.
+
+    Args:
+        pairs: distance → how many; an estimate where not all fingerprints were compared.
+        held: distance → the first ones found, by the first positions of both fingerprints; HELD at most.
+        sampled: fingerprints that were compared with all.
+        distinct: fingerprints that there are.
+    """
+
+    pairs: Mapping[int, int]
+    held: Mapping[int, Couples]
+    sampled: int
+    distinct: int
+
+
+def find_beyond(fingerprints: NDArray[np.uint64], groups: Numbers, max_distance: int) -> Beyond:
+    """Count the pairs that are up to BEYOND_BITS farther apart than `max_distance`; `groups` is that of `Pairs`."""
+    first = np.flatnonzero(np.equal(groups, np.arange(len(groups))))
+    values = fingerprints[first]
+    sampled = min(len(values), max(ROWS, CELLS // max(1, len(values))))
+    # Taken from their sorted order, for the order of the inputs may have a rhythm.
+    rows = np.argsort(values)[np.arange(sampled) * len(values) // max(1, sampled)]
+    last = min(max_distance + BEYOND_BITS, FINGERPRINT_BITS)
+    met = dict.fromkeys(range(max_distance + 1, last + 1), 0)
+    held: dict[int, Couples] = {bits: [] for bits in met}
+    for block in _near(values, rows, max_distance, last):
+        for bits in np.unique(block.distance).tolist():
+            is_such = block.distance == bits
+            met[bits] += int(np.count_nonzero(is_such))
+            some = slice(0, HELD - len(held[bits]))
+            held[bits] += _couples(first[block.left[is_such][some]], first[block.right[is_such][some]])
+    # Each pair is met from both its ends, where both are among the rows.
+    pairs = {bits: round(count * len(values) / (2 * sampled)) if sampled else 0 for bits, count in met.items()}
+    return Beyond(pairs, {bits: sorted(set(ones)) for bits, ones in held.items()}, sampled, len(values))
+
+
+def _near(values: NDArray[np.uint64], rows: Numbers, least: int, most: int) -> Iterator[PairBlock]:
+    """Yield the pairs of a row and any value whose distance is in (least, most]."""
+    for row in range(0, len(rows), ROWS_AT_ONCE):
+        mine = rows[row : row + ROWS_AT_ONCE]
+        for column in range(0, len(values), COLUMNS_AT_ONCE):
+            bits = np.bitwise_count(values[mine, None] ^ values[column : column + COLUMNS_AT_ONCE])
+            is_near = bits - np.uint8(least + 1) < most - least  # below `least` it wraps around
+            if is_near.any():
+                left, right = np.nonzero(is_near)
+                yield PairBlock(mine[left], right + column, bits[left, right])
+
+
+def _couples(left: Numbers, right: Numbers) -> Couples:
+    return list(zip(np.minimum(left, right).tolist(), np.maximum(left, right).tolist(), strict=True))
+
+
+def some_within(pairs: Pairs, bits: int, count: int) -> Couples:
+    """Return pairs of a distance, spread over all of them; of equal documents each with the first."""
+    if bits == 0:
+        right = _spread(_equal(pairs), count)
+        return _couples(pairs.groups[right], right)
+    at = _spread(np.flatnonzero(pairs.distance == bits), count)
+    return _couples(pairs.left[at], pairs.right[at])
+
+
+def some_beyond(beyond: Beyond, bits: int, count: int) -> Couples:
+    """Return pairs of a distance, spread over those held."""
+    held = beyond.held[bits]
+    return [held[at] for at in _spread(np.arange(len(held)), count).tolist()]
+
+
+def _spread(numbers: Numbers, count: int) -> Numbers:
+    """Return up to `count` of numbers, evenly spread."""
+    count = min(count, len(numbers))
+    chosen: Numbers = numbers[(2 * np.arange(count) + 1) * len(numbers) // max(1, 2 * count)]
+    return chosen
+
+
+def _equal(pairs: Pairs) -> Numbers:
+    """Return the fingerprints that equal an earlier one."""
+    return np.flatnonzero(np.not_equal(pairs.groups, np.arange(len(pairs.groups))))

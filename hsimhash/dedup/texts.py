@@ -11,12 +11,11 @@ from pathlib import Path
 import numpy as np
 
 from hsimhash.dedup.documents import Collected
-from hsimhash.dedup.report_data import ShownPair
+from hsimhash.dedup.report import INPUTS_NAMED, ShownPair
 from hsimhash.dedup.word_diff import Comparison, compare
 from hsimhash.inputs.files import Input, InputOptions
 from hsimhash.inputs.reread import texts_at
 
-INPUTS_NAMED = 3  # of those whose texts are missing
 HELD_BYTES = 64 << 20  # of texts; more are in a file
 COMPARED_CHARS = 40_000_000  # of all texts together, after which no two are compared: a minute at most
 FIRST_LINE_CHARS = 120
@@ -33,7 +32,7 @@ class Texts:
         self._file = tempfile.SpooledTemporaryFile[bytes](HELD_BYTES, dir=str(folder))
         self._places: dict[int, tuple[int, int]] = {}
         self._chars_left = compared_chars
-        self._found: dict[tuple[int, int], Comparison] = {}  # the same two may be shown twice
+        self._found: dict[tuple[int, int], Comparison | None] = {}  # the same two may be shown twice
 
     def __enter__(self) -> Texts:
         return self
@@ -91,14 +90,15 @@ def read_texts(
         compared: the numbers of those whose texts are compared.
         listed: the numbers of those whose first lines are shown.
     """
-    missing = []
+    missing, rows = [], documents.rows
     wanted = np.array(sorted({*compared, *listed}), np.int64)
     is_compared = frozenset(compared)
     for at, one in enumerate(inputs):
         if one.is_stream or one.has_fingerprints:
             missing.append(f"{one.name} {'can be read only once' if one.is_stream else 'holds fingerprints alone'}")
             continue
-        numbers = {int(documents.lines[number]): number for number in wanted[documents.inputs[wanted] == at].tolist()}
+        here = wanted[rows["input"][wanted] == at]
+        numbers = dict(zip(rows["line"][here].tolist(), here.tolist(), strict=True))
         try:
             for line, doc_id, text in texts_at(one, options, sorted(numbers)) if numbers else ():
                 number = numbers[line]

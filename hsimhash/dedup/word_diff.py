@@ -1,26 +1,20 @@
 """Where two texts differ, in words (Han and kana: in characters), cut to the passages that do.
 
-Texts of any length are compared whole. What both have once, in one order, are anchors (as in patience diff); what lies
-between two anchors is compared token by token, so the time grows with the texts and not with their square.
+Texts are compared whole, with the fewest tokens changed; those that are both very long and very different are not
+compared, for that would take minutes.
 """
 
 from __future__ import annotations
 
 import re
-from bisect import bisect_left, bisect_right
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
+from rapidfuzz.distance import Levenshtein, Opcodes
 
-EQUAL_PAIRS = 50_000  # of tokens, one of either side: more would take seconds
-WORK = 2_000_000  # of such pairs for two texts; what comes after that counts as changed
-ANCHOR_TOKENS = (16, 4)  # of an anchor: between anchors of the first length those of the second one are looked for
-EDITS = 256  # tokens that differ in what repeats itself and so has no anchors
+WORK = 4_000_000_000  # tokens times edits of two texts that are compared: about three seconds
+EDITS = 64  # looked for first in texts that are so long
 TOKEN_CHARS = 40  # a longer run without blanks is cut
 CONTEXT_CHARS = 80  # shown of an equal stretch, on either side of a change
 CHANGE_CHARS = 300  # shown of a changed stretch, on either side of what is left out
@@ -76,13 +70,15 @@ class Comparison:
     opening: str
 
 
-def compare(left: str, right: str) -> Comparison:
-    """Compare two texts; what is returned is bounded, however long they are."""
+def compare(left: str, right: str) -> Comparison | None:
+    """Compare two texts; what is returned is bounded, however long they are. None: they are too long and different."""
     found = stretches(left, right)
+    if found is None:
+        return None
     equal = sum(len(one.left) + len(one.right) for one in found if one.is_equal)
     total = sum(len(one.left) + len(one.right) for one in found)
     if equal == total:
-        return Comparison(1.0, Passages((), 0), _opening(left))
+        return Comparison(1.0, Passages((), 0), opening(left))
     return Comparison(equal / total, passages(found), "")
 
 
@@ -91,45 +87,27 @@ def tokens(text: str) -> list[str]:
     return _TOKEN.findall(text)
 
 
-def stretches(left: str, right: str) -> list[Stretch]:
-    """Return both texts as stretches, equal and changed ones by turns; joined they are the texts.
+def stretches(left: str, right: str) -> list[Stretch] | None:
+    """Return both texts as stretches, equal and changed ones by turns; joined they are the texts. None as in `compare`.
 
     White space is no change, and a lone token that both share between two changes belongs to the change around it.
     """
     a, b = tokens(left), tokens(right)
+    edits = _edits(a, b)
+    if edits is None:
+        return None
     found: list[Stretch] = []
     i = j = 0
-    for start, other, size in _lasting(_Matcher(a, b).runs(), len(a), len(b)):
+    for kind, start, stop, other, other_stop in (*edits, ("equal", len(a), len(a), len(b), len(b))):
+        is_end = start == other == 0 or (stop == len(a) and other_stop == len(b))
+        if kind != "equal" or (stop - start == 1 and not is_end):
+            continue
         if start > i or other > j:
             found.append(Stretch(False, a[i:start], b[j:other]))
-        i, j = start + size, other + size
-        if size:
-            found.append(Stretch(True, a[start:i], b[other:j]))
+        if start < stop:
+            found.append(Stretch(True, a[start:stop], b[other:other_stop]))
+        i, j = stop, other_stop
     return found
-
-
-class _Stretch(NamedTuple):
-    """Equal tokens: `size` of one side from `start` on, and of the other from `other` on."""
-
-    start: int
-    other: int
-    size: int
-
-
-def _lasting(runs: Iterable[_Stretch], length: int, other_length: int) -> Iterator[_Stretch]:
-    """Yield runs, adjoining ones as one, without lone tokens but at both ends; and an empty one that ends both."""
-    last = _Stretch(0, 0, 0)
-    for run in (*runs, _Stretch(length, other_length, 0)):
-        if run.start == last.start + last.size and run.other == last.other + last.size:
-            last = last._replace(size=last.size + run.size)
-            continue
-        if last.size > 1 or last.start == last.other == 0:
-            yield last
-        last = run
-    yield last
-
-
-Numbers = NDArray[np.int64]
 
 
 class _Numbers(dict[str, int]):
@@ -141,153 +119,16 @@ class _Numbers(dict[str, int]):
         return number
 
 
-class _Matcher:
-    """What two lists of tokens have in common, white space aside."""
-
-    def __init__(self, a: Sequence[str], b: Sequence[str]) -> None:
-        numbers = _Numbers()
-        self._a, self._b = (np.fromiter(map(numbers.__getitem__, side), np.int64, len(side)) for side in (a, b))
-        self._work_left = WORK
-
-    def runs(self) -> Iterator[_Stretch]:
-        """Yield the equal runs, in order, without overlap."""
-        return self._between(slice(0, len(self._a)), slice(0, len(self._b)), ANCHOR_TOKENS)
-
-    def _between(self, here: slice, there: slice, anchor_tokens: Sequence[int]) -> Iterator[_Stretch]:
-        """Yield the equal runs of two ranges."""
-        a, b = self._a[here], self._b[there]
-        begin = _common(a, b)
-        end = _common(a[begin:][::-1], b[begin:][::-1])
-        here, there = slice(here.start + begin, here.stop - end), slice(there.start + begin, there.stop - end)
-        yield _Stretch(here.start - begin, there.start - begin, begin)
-        if here.start < here.stop and there.start < there.stop:
-            yield from self._inner(here, there, anchor_tokens)
-        yield _Stretch(here.stop, there.stop, end)
-
-    def _inner(self, here: slice, there: slice, anchor_tokens: Sequence[int]) -> Iterator[_Stretch]:
-        a, b = self._a[here], self._b[there]
-        work = _equal_pairs(a, b)
-        if not work:
-            return
-        if work <= min(EQUAL_PAIRS, self._work_left):
-            self._work_left -= work
-            blocks = SequenceMatcher(None, a.tolist(), b.tolist(), autojunk=False).get_matching_blocks()
-            yield from (_Stretch(here.start + start, there.start + other, size) for start, other, size in blocks)
-        elif anchor_tokens:
-            i, j = here.start, there.start
-            for start, other, size in _anchors(a, b, anchor_tokens[0]):
-                start, other = start + here.start, other + there.start
-                covered = max(i - start, 0)  # by the run before
-                yield from self._between(slice(i, start + covered), slice(j, other + covered), anchor_tokens[1:])
-                yield _Stretch(start + covered, other + covered, size - covered)
-                i, j = start + size, other + size
-            yield from self._between(slice(i, here.stop), slice(j, there.stop), anchor_tokens[1:])
-        elif self._work_left > 0:
-            self._work_left -= EQUAL_PAIRS
-            yield from (_Stretch(here.start + x, there.start + y, size) for x, y, size in _few_edits(a, b))
-
-
-def _common(a: Numbers, b: Numbers) -> int:
-    """Return how many tokens both begin with."""
-    at, step, length = 0, 64, min(len(a), len(b))
-    while at < length:
-        stop = min(at + step, length)
-        differ = np.flatnonzero(a[at:stop] != b[at:stop])
-        if len(differ):
-            return at + int(differ[0])
-        at, step = stop, 2 * step
-    return length
-
-
-def _equal_pairs(a: Numbers, b: Numbers) -> int:
-    counts, others = Counter(a.tolist()), Counter(b.tolist())
-    return sum(times * others[token] for token, times in counts.items())
-
-
-def _anchors(a: Numbers, b: Numbers, length: int) -> list[_Stretch]:
-    """Return runs made of shingles that either side has once: of those in the same order the most tokens."""
-    if min(len(a), len(b)) < length:
-        return []
-    once, others = _once(a, length), _once(b, length)
-    _, at, other_at = np.intersect1d(once[0], others[0], assume_unique=True, return_indices=True)
-    start, other = once[1][at], others[1][other_at]
-    order = np.argsort(start)
-    start, other = start[order], other[order]
-    for place in range(length):  # two shingles may share a hash
-        is_equal = a[start + place] == b[other + place]
-        start, other = start[is_equal], other[is_equal]
-    is_new = np.ones(len(start), np.bool_)
-    is_new[1:] = (np.diff(start) != 1) | (np.diff(other) != 1)
-    first = np.flatnonzero(is_new)
-    sizes = np.diff(first, append=len(start)) + length - 1
-    found = zip(start[first].tolist(), other[first].tolist(), sizes.tolist(), strict=True)
-    return _ascending([_Stretch(*run) for run in found])
-
-
-def _once(side: Numbers, length: int) -> tuple[NDArray[np.uint64], Numbers]:
-    """Return the hashes of the shingles that a side has once, and where these begin."""
-    mixed = side.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    mixed ^= mixed >> np.uint64(29)
-    hashes = np.zeros(len(side) - length + 1, np.uint64)
-    for place in range(length):
-        hashes = hashes * np.uint64(0xBF58476D1CE4E5B9) + mixed[place : place + len(hashes)]
-    values, first, times = np.unique(hashes, return_index=True, return_counts=True)
-    return values[times == 1], first[times == 1]
-
-
-def _ascending(runs: Sequence[_Stretch]) -> list[_Stretch]:
-    """Return those runs, ascending on both sides, that have the most tokens; `runs` ascend on one."""
-    ends, weights, numbers = [-1], [0], [-1]  # the best chains: the later they end, the more they have
-    before = []
-    for number, run in enumerate(runs):
-        chain = bisect_left(ends, run.other) - 1
-        before.append(numbers[chain])
-        end, weight = run.other + run.size - 1, weights[chain] + run.size
-        at = bisect_right(ends, end)
-        if weights[at - 1] >= weight:
-            continue
-        stop = next((place for place in range(at, len(ends)) if weights[place] > weight), len(ends))
-        ends[at:stop], weights[at:stop], numbers[at:stop] = [end], [weight], [number]
-    found, number = [], numbers[-1]
-    while number >= 0:
-        found.append(runs[number])
-        number = before[number]
-    return found[::-1]
-
-
-def _few_edits(a: Numbers, b: Numbers) -> list[_Stretch]:
-    """Return the equal runs of sides that differ in at most EDITS tokens; none for others.
-
-    Source: Myers, "An O(ND) difference algorithm and its variations", Algorithmica 1986.
-    """
-    reached = {1: 0}  # on each diagonal (a's place - b's), the farthest place in a
-    history = []
-    for edits in range(EDITS + 1):
-        history.append(reached.copy())
-        for diagonal in range(-edits, edits + 1, 2):
-            x, _ = _step(reached, diagonal, edits)
-            x += _common(a[x:], b[x - diagonal :])
-            reached[diagonal] = x
-            if x >= len(a) and x - diagonal >= len(b):
-                return _traced(history, diagonal, x)
-    return []
-
-
-def _step(reached: Mapping[int, int], diagonal: int, edits: int) -> tuple[int, int]:
-    """Return where one more edit, a token of b inserted or one of a deleted, comes to, and from which diagonal."""
-    if diagonal == -edits or (diagonal != edits and reached[diagonal - 1] < reached[diagonal + 1]):
-        return reached[diagonal + 1], diagonal + 1
-    return reached[diagonal - 1] + 1, diagonal - 1
-
-
-def _traced(history: Sequence[Mapping[int, int]], diagonal: int, x: int) -> list[_Stretch]:
-    """Return the equal runs on the way that ends at `x`."""
-    found = []
-    for edits in range(len(history) - 1, -1, -1):
-        start, before = _step(history[edits], diagonal, edits)
-        found.append(_Stretch(start, start - diagonal, x - start))
-        diagonal, x = before, history[edits][before]
-    return found[::-1]
+def _edits(a: Sequence[str], b: Sequence[str]) -> Opcodes | None:
+    numbers = _Numbers()
+    sides = [numbers[token] for token in a], [numbers[token] for token in b]
+    edits = max(len(a), len(b))
+    if len(a) * len(b) > WORK:
+        most = WORK // edits
+        edits = Levenshtein.distance(*sides, score_cutoff=most, score_hint=EDITS)
+        if edits > most:
+            return None
+    return Levenshtein.opcodes(*sides, score_hint=edits)
 
 
 def passages(found: Sequence[Stretch]) -> Passages:
@@ -360,7 +201,8 @@ def _plain(text: str) -> str:
     return re.sub(r"\s+", lambda blanks: "\n" * min(2, blanks[0].count("\n")) or " ", text)
 
 
-def _opening(text: str) -> str:
+def opening(text: str) -> str:
+    """Return how a text begins."""
     shown = _plain(text[:OPENING_CHARS]).strip()
     return shown + (" …" if len(text) > OPENING_CHARS else "")
 

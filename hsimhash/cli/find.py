@@ -1,4 +1,4 @@
-"""What `find-all` and `find-clusters` share: the options, messages and exit codes of simhash-cpp's two programs.
+"""`hsimhash find-all` and `find-clusters`, with the options, messages and exit codes of simhash-cpp's two programs.
 
 Scripts are written around those programs, so these two commands keep their exit codes; any other failure ends in 1.
 """
@@ -10,11 +10,11 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
 import click
 
@@ -58,7 +58,7 @@ class Finder:
 
     Args:
         purpose: what the command does, for its help.
-        example: of its use, likewise.
+        given: an example of fingerprints, likewise.
         blocks_must_be: in relation to the distance, in the words of the message.
         computing: what is computed, in the words of the message.
         writing: what is written to a file, likewise.
@@ -66,7 +66,7 @@ class Finder:
     """
 
     purpose: str
-    example: str
+    given: str
     blocks_must_be: str
     computing: str
     writing: str
@@ -89,12 +89,60 @@ class PeerCommand(click.Command):
         return []
 
 
-def run_finder(program: str, arguments: Sequence[str], finder: Finder) -> int:
+@click.command("find-all", cls=PeerCommand, add_help_option=False)
+@click.pass_context
+def find_all_command(ctx: click.Context, arguments: tuple[str, ...]) -> int:
+    """Find all pairs, as simhash-find-all does."""
+    purpose = """\
+Find all pairs within DISTANCE bits of each other; write each as a line, [206, 238], the lower number first."""
+    return _run(ctx, arguments, Finder(purpose, r"255\n239\n51\n", ">=", "matches", "matches", _pairs))
+
+
+@click.command("find-clusters", cls=PeerCommand, add_help_option=False)
+@click.pass_context
+def find_clusters_command(ctx: click.Context, arguments: tuple[str, ...]) -> int:
+    """Find all clusters, as simhash-find-clusters does."""
+    purpose = """\
+Join all fingerprints within DISTANCE bits of each other, step by step; write each cluster of two or more as a line,
+[255, 239, 238, 206], in order of the input."""
+    return _run(ctx, arguments, Finder(purpose, r"255\n239\n238\n51\n", ">", "clusters", "results", _clusters))
+
+
+def _pairs(fingerprints: NDArray[np.uint64], distance: int) -> Iterator[bytes]:
+    import numpy as np
+
+    from hsimhash.pairs import iter_pairs  # here: numpy would slow down --help
+    from hsimhash.pairs.numbers import list_lines
+
+    for block in iter_pairs(fingerprints, max_distance=distance):
+        left, right = fingerprints[block.left], fingerprints[block.right]
+        pairs = np.stack([np.minimum(left, right), np.maximum(left, right)], axis=-1)
+        yield from list_lines(pairs.ravel(), np.arange(pairs.size) % 2 == 0)
+
+
+def _clusters(fingerprints: NDArray[np.uint64], distance: int) -> Iterator[bytes]:
+    import numpy as np
+
+    from hsimhash.pairs import group_equal, iter_pairs
+    from hsimhash.pairs.clusters import linked
+    from hsimhash.pairs.numbers import list_lines
+
+    members = np.flatnonzero(group_equal(fingerprints) == np.arange(len(fingerprints)))
+    with closing(iter_pairs(fingerprints, max_distance=distance)) as blocks:
+        cluster = linked(blocks, len(fingerprints))
+    sizes = np.bincount(cluster[members], minlength=len(fingerprints))
+    members = members[sizes[cluster[members]] > 1]
+    members = members[np.argsort(cluster[members], kind="stable")]
+    yield from list_lines(fingerprints[members], cluster[members] == members)
+
+
+def _run(ctx: click.Context, arguments: Sequence[str], finder: Finder) -> int:
     """Read fingerprints, find, write; return the exit code."""
+    program = ctx.command_path
     try:
         options = _options(program, arguments)
         if options is None:
-            click.echo(_USAGE.format(program=program, purpose=finder.purpose, example=finder.example))
+            click.echo(_USAGE.format(program=program, purpose=finder.purpose, given=finder.given))
             return PeerCode.DONE
         distance = _checked_distance(options, finder)
         _refuse_input(options["input"], options["output"])
@@ -121,7 +169,7 @@ usage: {program} --blocks BLOCKS --distance DISTANCE --input INPUT --output OUTP
 Options and exit codes are simhash-cpp's: 0 done, 1 unknown option or other failure, 2 blocks, 3 distance, 4 input or
 5 output missing, 6 too few blocks, 7 input cannot be read, 8 output cannot be written, 130 interrupted.
 
-Example: {example}"""
+Example: printf '{given}' | {program} --blocks 4 --distance 3"""
 
 
 def _tell(text: str) -> None:
@@ -154,16 +202,13 @@ def _complaint(error: getopt.GetoptError) -> str:
 
 def _checked_distance(options: dict[str, str], finder: Finder) -> int:
     blocks, distance = _number(options["blocks"]), _number(options["distance"])
+    too_few = f"Blocks ({blocks}) must be {finder.blocks_must_be} distance ({distance})"
     problems = (
         (blocks == 0, PeerCode.NO_BLOCKS, "Blocks must be provided and > 0"),
         (distance == 0, PeerCode.NO_DISTANCE, "Distance must be provided and > 0"),
         (not options["input"], PeerCode.NO_INPUT, "Input must be provided and non-empty."),
         (not options["output"], PeerCode.NO_OUTPUT, "Output must be provided and non-empty."),
-        (
-            blocks <= distance,
-            PeerCode.TOO_FEW_BLOCKS,
-            f"Blocks ({blocks}) must be {finder.blocks_must_be} distance ({distance})",
-        ),
+        (blocks <= distance, PeerCode.TOO_FEW_BLOCKS, too_few),
         (blocks > MOST_BLOCKS, PeerCode.NO_BLOCKS, f"Number of blocks must not exceed {MOST_BLOCKS}, not {blocks}"),
     )
     for is_problem, code, message in problems:
@@ -191,7 +236,9 @@ def _read(name: str) -> NDArray[np.uint64]:
     shown = "stdin" if name == "-" else name
     _tell("Reading hashes from stdin." if name == "-" else f"Reading hashes from {name}")
     try:
-        with _opened(name) as stream:
+        if name == "-":
+            check_stdin()
+        with nullcontext(sys.stdin.buffer) if name == "-" else Path(name).open("rb") as stream:
             numbers = read_numbers(stream)
     except (OSError, HsimhashError, click.UsageError) as error:
         raise PeerError(PeerCode.READING, f"Error reading {shown}: {_reason(error)}") from error
@@ -199,16 +246,6 @@ def _read(name: str) -> NDArray[np.uint64]:
         lines = plural(numbers.blank_lines, "blank line")
         _tell(f"Skipped {lines} of {shown}, the first is line {numbers.first_blank}")
     return numbers.values
-
-
-@contextmanager
-def _opened(name: str) -> Iterator[BinaryIO]:
-    if name == "-":
-        check_stdin()
-        yield sys.stdin.buffer
-    else:
-        with Path(name).open("rb") as stream:
-            yield stream
 
 
 def _reason(error: Exception) -> str:

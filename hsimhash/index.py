@@ -20,9 +20,16 @@ from hsimhash.errors import LayoutMismatchError, ProfileMismatchError
 from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.bits import Fingerprints, as_fingerprint, as_fingerprints
 from hsimhash.layout import Layout
-from hsimhash.rowkey import PREFIX_BYTES, ROWKEY_BYTES, fingerprints_of
+from hsimhash.rowkey import (
+    PREFIX_BYTES,
+    ROWKEY_BYTES,
+    check_doc_ids,
+    check_documents,
+    fingerprints_of,
+    last_occurrences,
+)
 from hsimhash.store import BulkLoad, CheckReport, Document, Record, Store, create_store, open_store
-from hsimhash.store.base import DEADLINE_S, LOCK_TIMEOUT_S, Reader, check_doc_ids, check_documents, last_occurrences
+from hsimhash.store.base import DEADLINE_S, FORMAT, LOCK_TIMEOUT_S, Reader
 
 ADD_BATCH = 100_000  # documents written in one transaction; bounds memory, and how long other writers wait
 QUERY_BATCH = 1_000  # queries whose buckets are read at once, and
@@ -307,7 +314,7 @@ class HSimIndex:
             "layout": record.layout.to_json(),
             "max_distance": self.layout.max_distance,
             "profile": record.profile,
-            "format": record.format,
+            "format": FORMAT,
             **({"documents": self.count()} if is_counted else {}),
             **self._store.describe(),
         }

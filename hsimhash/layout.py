@@ -16,7 +16,8 @@ import itertools
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,7 +53,7 @@ def _runs(positions: Sequence[int], target_bits: int) -> tuple[_Run, ...]:
     return tuple(runs)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Drawer:
     """One copy of all fingerprints, filed by a choice of blocks.
 
@@ -63,13 +64,15 @@ class Drawer:
 
     number: int
     positions: tuple[int, ...]
-    _to_segment: tuple[_Run, ...] = field(init=False, repr=False, compare=False)
-    _to_permuted: tuple[_Run, ...] = field(init=False, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
+    @cached_property
+    def _to_segment(self) -> tuple[_Run, ...]:
+        return _runs(self.positions, SEGMENT_BITS)
+
+    @cached_property
+    def _to_permuted(self) -> tuple[_Run, ...]:
         rest = [position for position in range(FINGERPRINT_BITS) if position not in self.positions]
-        object.__setattr__(self, "_to_segment", _runs(self.positions, SEGMENT_BITS))
-        object.__setattr__(self, "_to_permuted", _runs([*self.positions, *rest], FINGERPRINT_BITS))
+        return _runs([*self.positions, *rest], FINGERPRINT_BITS)
 
     @property
     def segment_bits(self) -> int:
@@ -145,7 +148,7 @@ class Cut:
         return f"{','.join(map(str, self.blocks))}/{self.choose}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Layout:
     """Blocks and choice, which fix the drawers; see the module's text.
 
@@ -153,19 +156,12 @@ class Layout:
         outer: the cut of the 64 bits.
         inner: for a nested layout, the cut of the bits outside the chosen blocks (they keep their order).
 
-    Attributes:
-        drawers: in order of their numbers.
-        max_distance: the greatest distance k, in bits, at which no pair is missed.
-
     Raises:
         ValueError: the layout cannot be stored or finds nothing; the message says why.
     """
 
     outer: Cut
     inner: Cut | None = None
-    drawers: tuple[Drawer, ...] = field(init=False, repr=False, compare=False)
-    max_distance: int = field(init=False, repr=False, compare=False)
-    _steps: tuple[tuple[int, tuple[tuple[int, int, int], ...]], ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         self.outer.check(FINGERPRINT_BITS)
@@ -175,29 +171,34 @@ class Layout:
                 f"layout {self.text_form} has {drawers} drawers; the rowkey's flag has room for {MAX_DRAWERS}; "
                 f"use fewer blocks"
             )
-        positions = [choice[:SEGMENT_BITS] for choice in self._choices()]
-        made = tuple(Drawer(number, kept) for number, kept in enumerate(positions, start=1))
-        object.__setattr__(self, "drawers", made)
-        cuts = [cut for cut in (self.outer, self.inner) if cut]
-        object.__setattr__(self, "max_distance", min(cut.max_distance for cut in cuts))
-        # A single query spends its time here: plain tuples of (shift right, mask, shift left), the flag's byte below.
-        steps = (
-            (drawer.number, tuple((run.source, run.mask, run.target + 8) for run in drawer._to_segment))
-            for drawer in made
-        )
-        object.__setattr__(self, "_steps", tuple(steps))
+        _ = self.drawers  # raises where the inner cut does not fit what the outer one leaves
 
-    def _choices(self) -> list[tuple[int, ...]]:
+    @cached_property
+    def max_distance(self) -> int:
+        """The greatest distance k, in bits, at which no pair is missed."""
+        return min(cut.max_distance for cut in (self.outer, self.inner) if cut)
+
+    @cached_property
+    def drawers(self) -> tuple[Drawer, ...]:
+        """The drawers, in order of their numbers."""
         bits = range(FINGERPRINT_BITS)
-        outer = self.outer.chosen(bits)
-        if self.inner is None:
-            return outer
-        choices = []
-        for first in outer:
-            rest = [bit for bit in bits if bit not in first]
-            self.inner.check(len(rest))
-            choices += [first + second for second in self.inner.chosen(rest)]
-        return choices
+        choices = self.outer.chosen(bits)
+        if self.inner is not None:
+            rests = [[bit for bit in bits if bit not in first] for first in choices]
+            for rest in rests:
+                self.inner.check(len(rest))
+            choices = [
+                first + second for first, rest in zip(choices, rests, strict=True) for second in self.inner.chosen(rest)
+            ]
+        return tuple(Drawer(number, choice[:SEGMENT_BITS]) for number, choice in enumerate(choices, start=1))
+
+    @cached_property
+    def _steps(self) -> list[tuple[int, list[tuple[int, int, int]]]]:
+        """What a single query spends its time on: for each drawer its number, and (shift right, mask, shift left)."""
+        return [
+            (drawer.number, [(run.source, run.mask, run.target + 8) for run in drawer._to_segment])
+            for drawer in self.drawers
+        ]
 
     @classmethod
     def named(cls, name: str) -> Layout:
@@ -232,10 +233,7 @@ class Layout:
     @property
     def name(self) -> str:
         """The layout's name where it has one, else its text form."""
-        for name, cuts in _NAMED.items():
-            if cuts == ((self.outer, self.inner) if self.inner else (self.outer,)):
-                return name
-        return self.text_form
+        return next((name for name, layout in _NAMED.items() if layout == (self.outer, self.inner)), self.text_form)
 
     @property
     def text_form(self) -> str:
@@ -294,11 +292,11 @@ def _cut_from_json(fields: object) -> Cut:
     raise ValueError(f'layout needs "blocks", a list of integers, and "choose", an integer; got {fields!r}')
 
 
-_NAMED: dict[str, tuple[Cut] | tuple[Cut, Cut]] = {  # on disk: never reuse a name
-    "4": (Cut((16, 16, 16, 16), 1),),
-    "10": (Cut((13, 13, 13, 13, 12), 2),),
+_NAMED: dict[str, tuple[Cut, Cut | None]] = {  # on disk: never reuse a name
+    "4": (Cut((16, 16, 16, 16), 1), None),
+    "10": (Cut((13, 13, 13, 13, 12), 2), None),
     "16": (Cut((16, 16, 16, 16), 1), Cut((12, 12, 12, 12), 1)),
-    "20": (Cut((11, 11, 11, 11, 10, 10), 3),),
-    "28": (Cut((8,) * 8, 2),),
+    "20": (Cut((11, 11, 11, 11, 10, 10), 3), None),
+    "28": (Cut((8,) * 8, 2), None),
 }
 LAYOUT_NAMES = tuple(_NAMED)

@@ -1,4 +1,4 @@
-"""Rowkeys: the 13 bytes under which every store files a row.
+"""Rowkeys, the 13 bytes under which every store files a row; and what the documents in them may be.
 
 | offset | bytes | meaning |
 |---|---|---|
@@ -12,12 +12,13 @@ Example: layout `4`, fingerprint 0123456789abcdef, drawer 2: `45670000 02 012345
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence, Set
 
 import mmh3
 import numpy as np
 from numpy.typing import NDArray
 
+from hsimhash.fingerprint.bits import Fingerprints, as_fingerprints
 from hsimhash.layout import Layout
 
 SEGMENT_BYTES = 4
@@ -34,31 +35,12 @@ DOC_ID_BYTES = 2048  # the longest document id
 MAX_REGIONS = 1 << 16
 
 
-class Rowkey(NamedTuple):
-    """A rowkey's three fields, unsigned."""
-
-    segment: int
-    flag: int
-    fingerprint: int
-
-
 def encode(layout: Layout, fingerprints: NDArray[np.uint64]) -> NDArray[np.uint8]:
     """Return the drawer rowkeys of fingerprints of shape (n,): shape (n, drawers, 13), uint8."""
     rowkeys = np.empty((len(fingerprints), len(layout.drawers), ROWKEY_BYTES), np.uint8)
     rowkeys[:, :, :PREFIX_BYTES] = layout.prefix_array(fingerprints)
     rowkeys[:, :, PREFIX_BYTES:] = fingerprint_bytes(fingerprints)[:, None, :]
     return rowkeys
-
-
-def decode(rowkey: bytes) -> Rowkey:
-    """Return the fields of a rowkey of any kind; `ValueError` unless it has 13 bytes."""
-    if len(rowkey) != ROWKEY_BYTES:
-        raise ValueError(f"a rowkey has {ROWKEY_BYTES} bytes, not {len(rowkey)}: {rowkey.hex()}")
-    return Rowkey(
-        int.from_bytes(rowkey[:SEGMENT_BYTES], "big"),
-        rowkey[SEGMENT_BYTES],
-        int.from_bytes(rowkey[PREFIX_BYTES:], "big"),
-    )
 
 
 def fingerprint_bytes(fingerprints: NDArray[np.uint64]) -> NDArray[np.uint8]:
@@ -129,3 +111,35 @@ def check_doc_id(doc_id: object) -> bytes:
     if not doc_id.isprintable() and any(char < " " or "\x7f" <= char <= "\x9f" for char in doc_id):
         raise ValueError(f"document id {doc_id!r:.80} has control characters")
     return encoded
+
+
+def check_documents(
+    fingerprints: Fingerprints, doc_ids: Sequence[str], first_seen: Sequence[int] | NDArray[np.int64] | int
+) -> tuple[NDArray[np.uint64], list[bytes], NDArray[np.int64]]:
+    """Return documents' fingerprints, ids as UTF-8 and first seen; `ValueError` or `TypeError` names what is wrong."""
+    for name, given in (("fingerprints", fingerprints), ("doc_ids", doc_ids)):
+        if isinstance(given, Set):
+            raise TypeError(f"{name} is a {type(given).__name__}, which has no order to pair by; give a list")
+    values, encoded = as_fingerprints(fingerprints), check_doc_ids(doc_ids)
+    if len(values) != len(encoded):
+        raise ValueError(f"{len(values)} fingerprints for {len(encoded)} document ids")
+    return values, encoded, _as_times(first_seen, len(values))
+
+
+def check_doc_ids(doc_ids: Sequence[str]) -> list[bytes]:
+    """Return document ids as UTF-8; `ValueError` or `TypeError` names what is wrong."""
+    if isinstance(doc_ids, (str, bytes)):
+        raise TypeError(f"document ids are a sequence of str, not one {type(doc_ids).__name__}: {doc_ids!r:.80}")
+    return list(map(check_doc_id, doc_ids))
+
+
+def _as_times(first_seen: Sequence[int] | NDArray[np.int64] | int, count: int) -> NDArray[np.int64]:
+    times = np.broadcast_to(np.asarray(first_seen), (count,))
+    if count and (times.dtype.kind not in "iu" or int(times.min()) < 0 or int(times.max()) >= 1 << 63):
+        raise ValueError("first_seen must be whole ms since 1970, one for all or one for each document")
+    return times.astype(np.int64)
+
+
+def last_occurrences(doc_ids: Sequence[bytes]) -> list[int]:
+    """Return the position of the last occurrence of each id, ascending."""
+    return sorted({doc_id: position for position, doc_id in enumerate(doc_ids)}.values())

@@ -18,12 +18,11 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from hsimhash.errors import SettingsError
 from hsimhash.fingerprint import Profile
-from hsimhash.fingerprint.formats import formats_named
+from hsimhash.fingerprint.bits import formats_named
 from hsimhash.inputs.files import InputOptions
 from hsimhash.layout import Layout
 from hsimhash.load.ingest import OnDuplicate
-from hsimhash.store import HBASE_SCHEMES
-from hsimhash.store.hbase.address import Address
+from hsimhash.store import check_url
 
 DEFAULT = "default"  # the source of what nobody set
 PREFIX = "HSIMHASH_"
@@ -44,23 +43,12 @@ def _refused_by(check: Callable[[str], object]) -> AfterValidator:
     return AfterValidator(checked)
 
 
-def _check_store(url: str) -> None:
-    url.encode()
-    scheme, _, place = url.partition("://")
-    if scheme in HBASE_SCHEMES and place:
-        Address.parse(url)
-    elif scheme not in ("lmdb", "memory") or not place:
-        raise ValueError(
-            "use lmdb://relative/path, lmdb:///absolute/path, hbase://gateway:9091/namespace:table or memory://name"
-        )
-
-
 class Settings(BaseModel):
     """What the commands run with. `model_fields_set` has the keys that somebody set, whatever the value."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    store: Annotated[str, _refused_by(_check_store)] = "lmdb://hsimhash-index"
+    store: Annotated[str, _refused_by(check_url)] = "lmdb://hsimhash-index"
     layout: Annotated[str, _refused_by(Layout.parse)] = "10"
     profile: Annotated[str, _refused_by(Profile.named)] = "auto-1"
     max_distance: int | None = Field(None, ge=0, le=64)

@@ -30,7 +30,8 @@ from hsimhash.errors import (
 )
 from hsimhash.layout import Layout
 from hsimhash.store import Document, Record, create_store, open_store
-from hsimhash.store.lmdb import data_file
+from hsimhash.store.lmdb import files
+from hsimhash.store.lmdb.audit import audit
 from hsimhash.store.lmdb.codec import digest, document_key, pack
 from hsimhash.store.lmdb.store import LmdbStore
 from tests.support.processes import forked
@@ -239,11 +240,11 @@ def test_compact_is_refused_while_others_have_the_index_open_and_names_them(stor
 def test_what_opens_during_a_compaction_waits_for_it(store: LmdbStore, path: Path) -> None:
     put(store, ("a", 1))
     code = (
-        "from hsimhash.store.lmdb import data_file\n"
-        "copy_rows = data_file.copy_rows\n"
+        "from hsimhash.store.lmdb import files\n"
+        "copy_rows = files.copy_rows\n"
         "def slow(*arguments):\n"
         "    print('there', flush=True); sys.stdin.readline(); copy_rows(*arguments)\n"
-        "data_file.copy_rows = slow\n"
+        "files.copy_rows = slow\n"
         "store.compact(); print('done', flush=True)\n"
     )
     store.close()
@@ -391,8 +392,7 @@ def test_check_lists_a_document_again_where_its_register_says(store: LmdbStore) 
 
 
 @pytest.mark.damages
-def test_check_finds_a_lost_document_while_others_are_added(store: LmdbStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hsimhash.store.lmdb.audit.PAGE_ROWS", 7)
+def test_check_finds_a_lost_document_while_others_are_added(store: LmdbStore) -> None:
     put(store, *[(str(number), number) for number in range(20)])
     with store.session.write() as transaction:
         transaction.delete(document_key(pack(3), b"3"), db=store.session.environment.databases["documents"])
@@ -402,7 +402,7 @@ def test_check_finds_a_lost_document_while_others_are_added(store: LmdbStore, mo
         if not added:
             added.append(put(store, ("new", 2**63)))
 
-    assert store.check(progress=add_one).problems == 1
+    assert audit(store.session, progress=add_one, page_rows=7).problems == 1
 
 
 def test_an_index_made_anew_in_the_same_folder_opens_while_an_error_of_the_old_one_is_kept(path: Path) -> None:
@@ -417,16 +417,14 @@ def test_an_index_made_anew_in_the_same_folder_opens_while_an_error_of_the_old_o
 
 
 @pytest.mark.damages
-def test_check_pages_through_one_large_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hsimhash.store.lmdb.audit.PAGE_ROWS", 7)
-    monkeypatch.setattr("hsimhash.store.lmdb.audit.DIGESTS_IN_MEMORY", 10)
+def test_check_pages_through_one_large_bucket(tmp_path: Path) -> None:
     path = tmp_path / "index"
     record = Record(Layout.named("4"), {"name": "test-1"})
     with LmdbStore.create(f"lmdb://{path}", path, record) as store:
         put(store, *[(str(number), number) for number in range(50)])
         with store.session.write() as transaction:
             transaction.put(digest(b"ghost"), pack(1) + pack(1), db=store.session.environment.databases["register"])
-        report = store.check()
+        report = audit(store.session, page_rows=7)
     assert (report.documents, report.drawer_rows, report.problems, report.leftovers) == (51, 200, 1, 0)
 
 
@@ -607,8 +605,7 @@ def test_opening_while_others_compact_never_fails(store: LmdbStore, path: Path) 
         assert other.returncode == 0
 
 
-def test_check_with_repair_beside_a_writer_harms_nothing(store: LmdbStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hsimhash.store.lmdb.audit.PAGE_ROWS", 50)
+def test_check_with_repair_beside_a_writer_harms_nothing(store: LmdbStore) -> None:
     put(store, *[(str(number), number << 30) for number in range(400)])
     is_over = threading.Event()
 
@@ -622,7 +619,7 @@ def test_check_with_repair_beside_a_writer_harms_nothing(store: LmdbStore, monke
     with ThreadPoolExecutor(1) as pool:
         moving = pool.submit(move)
         try:
-            reports = [store.check(repair=True) for _ in range(4)]
+            reports = [audit(store.session, repair=True, page_rows=50) for _ in range(4)]
         finally:
             is_over.set()
         assert moving.result() > 0
@@ -722,7 +719,7 @@ def test_a_backup_or_compaction_touches_no_file_of_others(store: LmdbStore, path
     with open_store(f"lmdb://{path}") as damaged, pytest.raises(CorruptionError):
         damaged.backup(target)
     assert list(target.iterdir()) == []
-    data_file.drop_index(path, lock_timeout_s=1)
+    files.drop_index(path, lock_timeout_s=1)
     assert [file.name for file in path.iterdir()] == [mine.name]
 
 
@@ -781,7 +778,7 @@ def test_a_reader_without_the_right_is_told_which_file_it_needs() -> None:
 def test_a_fork_beside_a_compaction_leaves_a_child_that_can_open_the_index(store: LmdbStore, path: Path) -> None:
     put(store, ("a", 1))
     store.close()
-    being_copied = data_file.open_lmdb(path / "data.mdb", is_read_only=True, has_lock=False)
+    being_copied = files.open_lmdb(path / "data.mdb", is_read_only=True, has_lock=False)
 
     def read() -> None:
         with open_store(f"lmdb://{path}") as own:
@@ -815,13 +812,13 @@ def test_a_child_keeps_its_parents_file_though_that_has_the_descriptor_of_a_lock
 
 def test_a_killed_backup_is_no_index(store: LmdbStore, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(store, *[(str(number), number << 40) for number in range(3_000)])
-    target, copy_rows = path.parent / "backup", data_file.copy_rows
+    target, copy_rows = path.parent / "backup", files.copy_rows
 
     def copy_and_die(*arguments: object) -> None:
         copy_rows(*arguments)  # type: ignore[arg-type]
         os._exit(0)
 
-    monkeypatch.setattr(data_file, "copy_rows", copy_and_die)
+    monkeypatch.setattr(files, "copy_rows", copy_and_die)
     with forked(lambda: store.backup(target)):
         pass
     assert list(target.iterdir())

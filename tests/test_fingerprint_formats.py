@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from hsimhash.fingerprint import format_fingerprint, parse_fingerprint
-from hsimhash.fingerprint.formats import ALL_FORMATS, Formats, formats_named, narrow, read_fingerprint
+from hsimhash.fingerprint.bits import ALL_FORMATS, Formats, formats_named, narrow, read_fingerprint
 from hsimhash.inputs import InputOptions, find_inputs
 from hsimhash.inputs.batch import Position
 from hsimhash.inputs.records import DocumentReader

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from hsimhash.errors import ProfileMismatchError
 from hsimhash.fingerprint import Profile, segment
-from hsimhash.fingerprint.idf import IDF_SHA256, load_idf
+from hsimhash.fingerprint.segment import IDF_SHA256, load_idf
 
 LINES = (Path(__file__).parent / "data" / "segmentation.txt").read_text(encoding="utf-8").splitlines()
 DATA = os.environ.get("HSIMHASH_DATA")
@@ -50,6 +50,14 @@ def plain_fingerprint(tags: list[tuple[str, float]]) -> int:
     return sum(1 << bit for bit in range(64) if sums[bit] > 0)
 
 
+def cut_words(texts: list[str]) -> list[list[str]]:
+    """Each text's words as `jieba.lcut` gives them, but a space for each rare Han character."""
+    return [
+        [part for word in segment._segmenter().cut(one) for part in segment.split_compound(word)]
+        for one in without_rare_han(texts)
+    ]
+
+
 def without_rare_han(words: list[str]) -> list[str]:
     return [segment._RARE_HAN.sub(" ", word) for word in words]
 
@@ -59,7 +67,7 @@ def differing(jieba: ModuleType, texts: list[str]) -> list[str]:
     profile = Profile.named(f"jieba-topn-1:top={TOP}")
     found = profile.fingerprints(texts).values.tolist()
     wrong = []
-    for text, words, value in zip(texts, segment.cut_words(texts), found, strict=True):
+    for text, words, value in zip(texts, cut_words(texts), found, strict=True):
         tags = jieba.analyse.extract_tags(text, topK=TOP, withWeight=True)
         same = words == without_rare_han(jieba.lcut(text))
         same &= [(feature.text, feature.weight) for feature in profile.features(text)] == tags
@@ -87,17 +95,19 @@ def test_a_batch_gives_the_words_of_its_texts(texts: list[str]) -> None:
     known = segment.vocabulary(IDF_SHA256, 0)
     doc, number = segment.number_words("".join(f"{text}\0" for text in texts), known)
     found = [[known.words[i] for i in number[doc == index]] for index in range(len(texts))]
-    features = [[w for w in words if len(w.strip()) > 1] for words in segment.cut_words(texts)]
+    features = [[w for w in words if len(w.strip()) > 1] for words in cut_words(texts)]
     assert found == [[w for w in words if w.lower() not in segment.STOP_WORDS] for words in features]
 
 
 def test_words_added_to_the_shared_segmenter_change_nothing() -> None:
     program = (
-        "import rjieba; from hsimhash.fingerprint import Profile; from hsimhash.fingerprint.segment import cut_words\n"
+        "import rjieba; from hsimhash.fingerprint import Profile; from test_fingerprint_segment import cut_words\n"
         "rjieba.add_word('的识别近似', 1000000, 'n')\n"
         "Profile.named('zh-1').verify(); print(cut_words(['网页的识别近似'])[0])"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=Path(__file__).parent, capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "['网页', '的', '识别', '近似']"
 
 

@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 from hsimhash.errors import HsimhashError, ProfileMismatchError
-from hsimhash.fingerprint import Profile, fingerprint_stream
+from hsimhash.fingerprint import Profile
+from hsimhash.fingerprint.stream import fingerprint_stream
 
 AUTO = Profile.named("auto-1")
 TEXTS = [f"我们在图书馆研究第{i}个近似重复网页 and the quick brown fox {i} jumps" * 2 for i in range(700)]
@@ -84,7 +85,8 @@ def test_an_error_in_a_worker_reaches_the_caller() -> None:
 
 PROGRAM = """
 import multiprocessing, sys
-from hsimhash.fingerprint import Profile, fingerprint_stream
+from hsimhash.fingerprint import Profile
+from hsimhash.fingerprint.stream import fingerprint_stream
 
 def batches():
     yield from [["a page"]] * 6

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -290,10 +291,15 @@ class Counting(MemoryStore):
 
     read = 0
 
-    def documents(self, fingerprints: Sequence[int], limit: int | None = None) -> list[list[Document]]:
-        found = super().documents(fingerprints, limit)
-        self.read += sum(map(len, found))
-        return found
+    @contextmanager
+    def view(self, *, timeout_s: float | None = None) -> Iterator[SimpleNamespace]:
+        def documents(fingerprints: Sequence[int], limit: int | None = None) -> list[list[Document]]:
+            found = reader.documents(fingerprints, limit)
+            self.read += sum(map(len, found))
+            return found
+
+        with super().view(timeout_s=timeout_s) as reader:
+            yield SimpleNamespace(scan=reader.scan, lookup=reader.lookup, documents=documents)
 
 
 @pytest.mark.parametrize("leaves_out", [False, True])

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from hsimhash.fingerprint import format_fingerprint
-from hsimhash.fingerprint.formats import FORMAT_NAMES, Formats, formats_named, read_fingerprint
+from hsimhash.fingerprint.bits import FORMAT_NAMES, Formats, formats_named, read_fingerprint
 from hsimhash.inputs import InputOptions, find_inputs
 from hsimhash.inputs import lines as lines_module
 from hsimhash.inputs.batch import Batch, Position

@@ -11,7 +11,7 @@ from hsimhash.cli.exits import ExitCode
 from hsimhash.cli.lines import Lines, Request, read_text, requested_fingerprints
 from hsimhash.cli.options import Settings, json_option, utf8, with_settings
 from hsimhash.fingerprint import Feature, Profile, format_fingerprint, parse_fingerprint
-from hsimhash.fingerprint.bits import FINGERPRINT_BITS
+from hsimhash.layout import FINGERPRINT_BITS
 
 
 @click.command("fingerprint")

@@ -20,7 +20,7 @@ from hsimhash.cli.streams import check_stdin
 from hsimhash.errors import HsimhashError
 from hsimhash.files import naming
 from hsimhash.fingerprint import TOO_SHORT, Profile
-from hsimhash.fingerprint.formats import Formats, formats_named
+from hsimhash.fingerprint.bits import Formats, formats_named
 from hsimhash.inputs.lines import LineSource, chunks_of
 from hsimhash.inputs.records import Narrowing, doc_id_of, fingerprint_of, json_object, reason_of, text_of
 from hsimhash.inputs.sniff import is_written

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from hsimhash.cli.console import say
 from hsimhash.cli.streams import check_stdin
-from hsimhash.fingerprint.formats import formats_named, read_fingerprint, spoken
+from hsimhash.fingerprint.bits import formats_named, read_fingerprint, spoken
 from hsimhash.index import HSimIndex
 from hsimhash.inputs import Input, InputOptions, find_inputs
 from hsimhash.inputs.sniff import decided_formats

@@ -19,7 +19,7 @@ from hsimhash.rowkey import splits
 from hsimhash.store import Record, folder_of, is_hbase, open_store
 from hsimhash.store.hbase.address import Address
 from hsimhash.store.hbase.table import AUTO_REGIONS, TableSettings, new_table, shell_lines
-from hsimhash.store.lmdb.data_file import drop_index, refuse_no_index
+from hsimhash.store.lmdb.files import drop_index, refuse_no_index
 from hsimhash.times import UNIT_S
 
 if TYPE_CHECKING:

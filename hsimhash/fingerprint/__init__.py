@@ -1,10 +1,8 @@
 """Text → 64-bit fingerprint, as a profile says; nothing heavy is loaded before the first text."""
 
-from hsimhash.fingerprint.bits import distance, distances, format_fingerprint
-from hsimhash.fingerprint.features import EXACT, TOO_SHORT, VOTED
-from hsimhash.fingerprint.formats import parse_fingerprint
-from hsimhash.fingerprint.profile import Feature, Fingerprints, Profile
-from hsimhash.fingerprint.stream import fingerprint_stream
+from hsimhash.fingerprint.bits import distance, distances, format_fingerprint, parse_fingerprint
+from hsimhash.fingerprint.features import EXACT, TOO_SHORT, VOTED, Fingerprints
+from hsimhash.fingerprint.profile import Feature, Profile
 
 __all__ = [
     "EXACT",
@@ -15,7 +13,6 @@ __all__ = [
     "Profile",
     "distance",
     "distances",
-    "fingerprint_stream",
     "format_fingerprint",
     "parse_fingerprint",
 ]

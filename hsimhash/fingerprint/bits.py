@@ -1,21 +1,63 @@
-"""A fingerprint as a number: what is one, how it prints, how far it is from another."""
+"""Fingerprints as numbers and as words: what is one, how it is written, how far it is from another.
+
+How fingerprints are written is decided for a whole input and never word by word:
+
+| format | what is one |
+|---|---|
+| hex | 16 hexadecimal digits, or `0x` and up to 16 |
+| decimal | a number below 2**64; of 16 digits it has no zero in front |
+| signed | a number from -2**63 to 2**63 - 1, the same 64 bits as Java and PostgreSQL print them; likewise |
+
+Two formats may both fit a word: `12` is the same number in decimal and signed, but `1291587514616409` is another in
+hex. So an input begins with all formats that it may be in, each word that does not fit some of them rules those out,
+and a word is read only where all that are left agree. JSON numbers are numbers in every format.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-FINGERPRINT_BITS = 64
-FINGERPRINT_DIGITS = FINGERPRINT_BITS // 4
-LIMIT = 1 << FINGERPRINT_BITS
+LIMIT = 1 << 64
 Fingerprints = Sequence[int] | NDArray[np.uint64]  # shape (n,), unsigned 64-bit
+Format = Literal["hex", "decimal", "signed"]
+Formats = tuple[Format, ...]
+
+ALL_FORMATS: Formats = get_args(Format)
+FORMAT_NAMES = ("auto", *ALL_FORMATS)
+HEX: Formats = ("hex",)
+_DECIMAL = r"(?!0[0-9]{15}$)[0-9]{1,20}"
+
+
+class _Form(NamedTuple):
+    """How a format writes the 2**64 numbers from `least` on."""
+
+    accepted: str
+    pattern: re.Pattern[str]
+    base: int = 10
+    least: int = 0
+
+
+_FORMS: dict[Format, _Form] = {
+    "hex": _Form(
+        "16 hexadecimal digits, or 0x and up to 16 of them",
+        re.compile("0[xX][0-9a-fA-F]{1,16}|[0-9a-fA-F]{16}"),
+        base=16,
+    ),
+    "decimal": _Form("a decimal number below 2**64", re.compile(_DECIMAL)),
+    "signed": _Form(
+        "a decimal number from -2**63 to 2**63 - 1", re.compile(f"-[0-9]{{1,19}}|{_DECIMAL}"), least=-LIMIT // 2
+    ),
+}
 
 
 def format_fingerprint(fp: int) -> str:
     """Return the fingerprint as 16 lower-case hexadecimal digits."""
-    return f"{as_fingerprint(fp):0{FINGERPRINT_DIGITS}x}"
+    return f"{as_fingerprint(fp):016x}"
 
 
 def distance(a: int, b: int) -> int:
@@ -58,3 +100,80 @@ def as_fingerprints(fingerprints: Fingerprints) -> NDArray[np.uint64]:
     if numbers and set(map(type, numbers)) == {int} and 0 <= min(numbers) <= max(numbers) < LIMIT:
         return np.array(numbers, np.uint64)  # the usual ones, without a loop
     return np.array(list(map(as_fingerprint, numbers)), np.uint64)
+
+
+def formats_named(name: str) -> Formats:
+    """Return the formats that an input of format `name` may be in; `auto` leaves all of them open."""
+    if name not in FORMAT_NAMES:
+        raise ValueError(f"there is no fingerprint format {name!r}; there are: {', '.join(FORMAT_NAMES)}")
+    return tuple(one for one in ALL_FORMATS if name in ("auto", one))
+
+
+def parse_fingerprint(text: str, *, format: str = "auto") -> int:
+    """Return the fingerprint that `text` writes.
+
+    Args:
+        text: the word; blanks around it are passed over.
+        format: `hex`, `decimal` or `signed`; with `auto` a word that would be another number in another format is
+            refused, and words of one source should not be read one by one.
+
+    Raises:
+        ValueError: it is no fingerprint in this format, or an ambiguous one: 16 digits without a letter.
+    """
+    return read_fingerprint(text, formats_named(format))
+
+
+def read_fingerprint(written: str | int, formats: Formats) -> int:
+    """Return the fingerprint that a word or a JSON number is in all of `formats` that it fits; `ValueError` if none."""
+    if _is_in_all(written, formats):
+        return int(written)
+    values = {value for one in formats if (value := _value(written, _FORMS[one])) is not None}
+    if len(values) == 1:
+        return values.pop()
+    if values:
+        raise ValueError(
+            f"ambiguous fingerprint {written!r}: 16 digits may be hexadecimal or decimal; write 0x before them if they "
+            f"are hexadecimal, or name the format (--fingerprint-format, in Python format=)"
+        )
+    accepted = ", or ".join(_FORMS[one].accepted for one in formats)
+    remedy = "" if len(formats) == len(ALL_FORMATS) else "; --fingerprint-format chooses the format of the input"
+    raise ValueError(f"not a fingerprint: {written!r:.80}; accepted are {accepted}{remedy}")
+
+
+def narrow(formats: Formats, written: Iterable[str | int]) -> Formats:
+    """Return which of `formats` fit words and JSON numbers that follow each other; reads no more than decide.
+
+    What fits none that is left decides nothing: it is a bad record, or contradicts what came before.
+    """
+    for one in written:
+        if len(formats) == 1:
+            break
+        formats = fitting(one, formats) or formats
+    return formats
+
+
+def fitting(written: str | int, formats: Formats) -> Formats:
+    """Return those of `formats` in which a word or a JSON number is a fingerprint."""
+    if _is_in_all(written, formats):
+        return formats
+    return tuple(name for name in formats if _value(written, _FORMS[name]) is not None)
+
+
+def spoken(formats: Formats) -> str:
+    """Return formats as words for the user."""
+    return " or ".join("hexadecimal" if one == "hex" else one for one in formats)
+
+
+def _is_in_all(written: str | int, formats: Formats) -> bool:
+    """Whether it is a JSON number that is the same in all of `formats`: the usual one, told without trying each."""
+    return isinstance(written, int) and 0 <= written < (LIMIT // 2 if "signed" in formats else LIMIT)
+
+
+def _value(written: str | int, form: _Form) -> int | None:
+    """Return the 64 bits that a word or a JSON number is in a format, None where it does not fit."""
+    if isinstance(written, str):
+        word = written.strip()
+        if not form.pattern.fullmatch(word):
+            return None
+        written = int(word, form.base)
+    return written % LIMIT if form.least <= written < form.least + LIMIT else None

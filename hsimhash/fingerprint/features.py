@@ -2,19 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hsimhash.fingerprint import segment, tokens, weights
+from hsimhash.fingerprint import segment, tokens
 from hsimhash.fingerprint.hashes import murmur64, murmur64_spans
 from hsimhash.fingerprint.normalize import HAN, SEPARATOR, SPACED, UNSPACED, classify, normalize, to_text
 from hsimhash.fingerprint.recipe import Recipe
-from hsimhash.fingerprint.vote import vote, vote_in_order
+from hsimhash.fingerprint.vote import SCALE, capped, fold_hashes, fold_numbers, heaviest, vote, vote_in_order
 
 VOTED, EXACT, TOO_SHORT = range(3)
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprints:
+    """Fingerprints of texts, in the order given: `values` uint64 and `kinds` uint8, shape (n,) each.
+
+    A kind is `VOTED`; `EXACT`: too few features, so the hash of the normalised text; or `TOO_SHORT`: nothing to
+    fingerprint, the value is 0 and must not be indexed.
+    """
+
+    values: NDArray[np.uint64]
+    kinds: NDArray[np.uint8]
+
+    @staticmethod
+    def joined(parts: Iterable[Fingerprints]) -> Fingerprints:
+        """Return fingerprints one after the other."""
+        parts = [Fingerprints(np.empty(0, np.uint64), np.empty(0, np.uint8)), *parts]
+        return Fingerprints(
+            np.concatenate([part.values for part in parts]), np.concatenate([part.kinds for part in parts])
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +50,13 @@ class Features:
     texts: Callable[[], list[str]]
 
 
-def fingerprint_batch(recipe: Recipe, texts: Sequence[str]) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
-    """Return the texts' fingerprints and their kinds, shape (n,) each."""
+def fingerprint_batch(recipe: Recipe, texts: Sequence[str]) -> Fingerprints:
+    """Return the texts' fingerprints."""
     if recipe.is_plain:
         found = _heaviest_words(recipe, texts)
         values = vote_in_order(found.doc, found.hashes, found.weights, len(texts))
         count = np.bincount(found.doc, minlength=len(texts))
-        return values, np.where(count == 0, TOO_SHORT, VOTED).astype(np.uint8)
+        return Fingerprints(values, np.where(count == 0, TOO_SHORT, VOTED).astype(np.uint8))
     codes = normalize(texts)
     classes = classify(codes)
     found = _features(recipe, codes, classes, len(texts))
@@ -45,7 +65,7 @@ def fingerprint_batch(recipe: Recipe, texts: Sequence[str]) -> tuple[NDArray[np.
     few = np.bincount(found.doc, minlength=len(texts)) < recipe.min_features
     if few.any():
         values[few], kinds[few] = _exact(np.flatnonzero(few), codes, classes, recipe.seed)
-    return values, kinds
+    return Fingerprints(values, kinds)
 
 
 def find_features(recipe: Recipe, text: str) -> Features:
@@ -80,7 +100,7 @@ def _features(recipe: Recipe, codes: NDArray[np.uint32], classes: NDArray[np.uin
     return Features(
         doc,
         np.concatenate([part.hashes for part in found]),
-        weights.capped(doc, weight, recipe.cap, documents),
+        capped(doc, weight, recipe.cap, documents),
         lambda: [text for part in found for text in part.texts()],
     )
 
@@ -99,14 +119,14 @@ def _features_by_script(recipe: Recipe, codes: NDArray[np.uint32], classes: NDAr
 
 def _words(recipe: Recipe, joined: str) -> Features:
     known = segment.vocabulary(recipe.idf_sha256, recipe.seed)
-    doc, number, count = weights.fold_numbers(*segment.number_words(joined, known))
-    weight = weights.tfidf(count, known.idf[number])
+    doc, number, count = fold_numbers(*segment.number_words(joined, known))
+    weight = np.rint(count * known.idf[number] * SCALE)
     return Features(doc, known.hashes[number], weight, lambda: [known.words[i] for i in number])
 
 
 def _shingles(recipe: Recipe, spans: tokens.Spans, unit: int) -> Features:
     hashes = murmur64_spans(spans.buffer, spans.starts, spans.ends, recipe.seed)
-    kept, count = weights.fold_hashes(spans.doc, hashes)
+    kept, count = fold_hashes(spans.doc, hashes)
     weight = (count * unit).astype(np.float64)
     return Features(spans.doc[kept], hashes[kept], weight, lambda: [spans.text(i) for i in kept])
 
@@ -122,5 +142,5 @@ def _heaviest_words(recipe: Recipe, texts: Sequence[str]) -> Features:
             f"a text holds the lone surrogate U+{ord(joined[error.start]):04X}, and {recipe.name} normalises nothing; "
             "replace it before"
         ) from error
-    doc, number, weight = weights.heaviest(doc, number, known.idf[number], recipe.top, len(texts))
+    doc, number, weight = heaviest(doc, number, known.idf[number], recipe.top, len(texts))
     return Features(doc, known.hashes[number], weight, lambda: [known.words[i] for i in number])

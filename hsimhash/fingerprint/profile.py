@@ -12,16 +12,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hsimhash.errors import ProfileMismatchError, TextTooShortError
-from hsimhash.fingerprint.bits import LIMIT, format_fingerprint
-from hsimhash.fingerprint.features import TOO_SHORT, find_features, fingerprint_batch
-from hsimhash.fingerprint.formats import parse_fingerprint
+from hsimhash.fingerprint.bits import LIMIT, format_fingerprint, parse_fingerprint
+from hsimhash.fingerprint.features import TOO_SHORT, Fingerprints, find_features, fingerprint_batch
 from hsimhash.fingerprint.hashes import murmur64
 from hsimhash.fingerprint.recipe import FIELDS, Recipe
-from hsimhash.fingerprint.vote import EXACT_LIMIT, vote, vote_in_order
-from hsimhash.fingerprint.weights import SCALE, capped
+from hsimhash.fingerprint.vote import EXACT_LIMIT, SCALE, capped, vote, vote_in_order
 
 PROFILE_VERSION = 1
 BATCH_DOCUMENTS = 256  # the arrays of so many pages stay in the second-level cache; 1,024 took 1.5 times as long
@@ -38,18 +35,6 @@ PROBE_TEXT = (
 
 
 @dataclass(frozen=True, slots=True)
-class Fingerprints:
-    """Fingerprints of texts, in the order given: `values` uint64 and `kinds` uint8, shape (n,) each.
-
-    A kind is `VOTED`; `EXACT`: too few features, so the hash of the normalised text; or `TOO_SHORT`: nothing to
-    fingerprint, the value is 0 and must not be indexed.
-    """
-
-    values: NDArray[np.uint64]
-    kinds: NDArray[np.uint8]
-
-
-@dataclass(frozen=True, slots=True)
 class Feature:
     """A feature of a text, what it weighs in the vote, and its hash."""
 
@@ -60,11 +45,7 @@ class Feature:
 
 @dataclass(frozen=True, slots=True)
 class Profile(Recipe):
-    """What decides a fingerprint; make your own by `replace(Profile.named("words-1"), name="mine-1", n=3)`.
-
-    Args:
-        those of `Recipe`.
-    """
+    """What decides a fingerprint; make your own by `replace(Profile.named("words-1"), name="mine-1", n=3)`."""
 
     probe: int | None = field(init=False, default=None, compare=False)  # as recorded in JSON; `verify` compares
 
@@ -85,9 +66,7 @@ class Profile(Recipe):
         """Return the texts' fingerprints; which texts come together changes none of them."""
         if isinstance(texts, str):
             raise TypeError("fingerprints takes a sequence of texts; for one text there is fingerprint")
-        parts = [fingerprint_batch(self, batch) for batch in split_batch(texts)]
-        values = [np.empty(0, np.uint64), *(values for values, _ in parts)]
-        return Fingerprints(np.concatenate(values), np.concatenate([np.empty(0, np.uint8), *(k for _, k in parts)]))
+        return Fingerprints.joined(fingerprint_batch(self, batch) for batch in split_batch(texts))
 
     def fingerprint_features(self, features: Mapping[str | int, float] | Iterable[tuple[str | int, float]]) -> int:
         """Return the fingerprint of your own features, with this profile's hash, seed, cap and tie rule.
@@ -129,19 +108,21 @@ class Profile(Recipe):
 
     def verify(self) -> None:
         """Raise `ProfileMismatchError` unless the built-in probe text still gets the profile's own fingerprint."""
-        expected = _PROBES.get(self.name) if self.probe is None else self.probe
-        if expected is not None and _probe(self) != expected:
+        found, promised = _probe(self), self._promised_probe()
+        if found != promised:
             raise ProfileMismatchError(
-                f"profile {self.name} gives {format_fingerprint(_probe(self))} for its probe text, not "
-                f"{format_fingerprint(expected)}: a segmenter or dictionary changed; install those it was made with"
+                f"profile {self.name} gives {format_fingerprint(found)} for its probe text, not "
+                f"{format_fingerprint(promised)}: a segmenter or dictionary changed; install those it was made with"
             )
+
+    def _promised_probe(self) -> int:
+        """Return the probe's fingerprint as recorded, else as pinned, else (a profile of one's own) as it is now."""
+        return self.probe if self.probe is not None else _PROBES.get(self.name) or _probe(self)
 
     def to_json(self) -> dict[str, object]:
         """Return the profile as what `json.dumps` takes, its probe's fingerprint included."""
         fields = {name: getattr(self, name) for name in FIELDS}
-        expected = _PROBES.get(self.name) if self.probe is None else self.probe
-        probe = _probe(self) if expected is None else expected
-        return {"version": PROFILE_VERSION, **fields, "probe": format_fingerprint(probe)}
+        return {"version": PROFILE_VERSION, **fields, "probe": format_fingerprint(self._promised_probe())}
 
     @classmethod
     def from_json(cls, data: object) -> Profile:

@@ -6,11 +6,9 @@ import re
 from dataclasses import dataclass, fields, replace
 
 from hsimhash.fingerprint.hashes import HASH_NAME, SEED_LIMIT
-from hsimhash.fingerprint.idf import IDF_NAME, IDF_SHA256
 from hsimhash.fingerprint.normalize import NORMALIZE_NAME
-from hsimhash.fingerprint.segment import SEGMENTER_NAME
-from hsimhash.fingerprint.vote import EXACT_LIMIT
-from hsimhash.fingerprint.weights import SCALE
+from hsimhash.fingerprint.segment import IDF_NAME, IDF_SHA256, SEGMENTER_NAME
+from hsimhash.fingerprint.vote import EXACT_LIMIT, SCALE
 
 _TOKENS = {"jieba": ("tfidf", "tfidf-float"), "words": ("count",), "script": ("tfidf+count",)}  # and their weights
 _FIXED = {"idf": IDF_NAME, "segmenter": SEGMENTER_NAME, "hash": HASH_NAME, "tie": "zero"}

@@ -1,23 +1,27 @@
 """Fingerprints of a stream of texts, by worker processes: in order, with a bounded number of texts under way.
 
 Threads would not do: the segmenter frees the interpreter lock only while it cuts (two threads: 0.84 of one; two
-processes: 1.87). Workers are spawned, not forked, so that no lock of another thread is copied.
+processes: 1.87). Workers are spawned, not forked, so that no lock of another thread is copied; they ignore the signals
+of the group, and end with their parent.
 """
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
-from typing import TYPE_CHECKING
-
-import numpy as np
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import parent_process
+from multiprocessing.context import SpawnContext, SpawnProcess
 
 from hsimhash.errors import HsimhashError
-from hsimhash.fingerprint.profile import Fingerprints, Profile, split_batch
+from hsimhash.fingerprint.features import Fingerprints
+from hsimhash.fingerprint.profile import Profile, split_batch
 
-if TYPE_CHECKING:
-    from concurrent.futures import Future
+_OF_THE_GROUP = (signal.SIGINT, signal.SIGTERM)  # Ctrl-C, `timeout`, a service's stop: the parent decides what follows
 
 
 def fingerprint_stream(profile: Profile, batches: Iterable[Sequence[str]], workers: int) -> Iterator[Fingerprints]:
@@ -27,7 +31,7 @@ def fingerprint_stream(profile: Profile, batches: Iterable[Sequence[str]], worke
 
     Args:
         profile: what fingerprints them.
-        batches: read only a little ahead of what was yielded: 2 tasks a worker and 2 more.
+        batches: read only a little ahead of what was yielded: one batch, or so many that there are 2 tasks a worker.
         workers: how many processes; 1 works in this one.
 
     Raises:
@@ -38,47 +42,64 @@ def fingerprint_stream(profile: Profile, batches: Iterable[Sequence[str]], worke
     if workers == 1:
         yield from map(profile.fingerprints, batches)
         return
-    # A fifth of the package's import time, and most users need no processes.
-    from concurrent.futures.process import BrokenProcessPool
-
-    from hsimhash.fingerprint.workers import open_pool, submit
-
-    pool = open_pool(profile, workers)
+    pool = ProcessPoolExecutor(workers, _Workers(), initializer=_start_worker, initargs=(profile,))
     try:
-        yield from _in_order(partial(submit, pool), batches, 2 * workers + 2)
+        yield from _in_order(pool, batches, 2 * workers + 2)
     except BrokenProcessPool as error:
         raise HsimhashError("a fingerprint worker died, perhaps for want of memory; fewer workers need less") from error
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def _in_order(
-    submit: Callable[[Sequence[str]], Future[Fingerprints]], batches: Iterable[Sequence[str]], limit: int
-) -> Iterator[Fingerprints]:
-    waiting: deque[tuple[Future[Fingerprints], bool]] = deque()
-    parts: list[Fingerprints] = []
-    for task, is_last in _tasks(batches):
-        waiting.append((submit(task), is_last))
-        if len(waiting) >= limit:
-            yield from _take(waiting, parts)
-    while waiting:
-        yield from _take(waiting, parts)
-
-
-def _tasks(batches: Iterable[Sequence[str]]) -> Iterator[tuple[Sequence[str], bool]]:
-    """Yield tasks of a size that suits a worker, and whether each is its batch's last."""
+def _in_order(pool: ProcessPoolExecutor, batches: Iterable[Sequence[str]], most_tasks: int) -> Iterator[Fingerprints]:
+    waiting: deque[list[Future[Fingerprints]]] = deque()  # each batch's tasks
     for batch in batches:
-        tasks = list(split_batch(batch)) or [batch]
-        for number, task in enumerate(tasks, 1):
-            yield task, number == len(tasks)
+        waiting.append([_submit(pool, task) for task in list(split_batch(batch)) or [batch]])
+        while len(waiting) > 1 and sum(map(len, waiting)) >= most_tasks:
+            yield Fingerprints.joined(task.result() for task in waiting.popleft())
+    while waiting:
+        yield Fingerprints.joined(task.result() for task in waiting.popleft())
 
 
-def _take(waiting: deque[tuple[Future[Fingerprints], bool]], parts: list[Fingerprints]) -> Iterator[Fingerprints]:
-    """Wait for the oldest task; yield its batch if that is whole now."""
-    future, is_last = waiting.popleft()
-    parts.append(future.result())
-    if is_last:
-        yield Fingerprints(
-            np.concatenate([part.values for part in parts]), np.concatenate([part.kinds for part in parts])
-        )
-        parts.clear()
+def _submit(pool: ProcessPoolExecutor, texts: Sequence[str]) -> Future[Fingerprints]:
+    """Let a worker fingerprint texts."""
+    # This starts workers, which take the mask over: one that still starts would die of a signal to the group.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _OF_THE_GROUP)
+    try:
+        return pool.submit(_work, texts)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+class _Worker(SpawnProcess):
+    def terminate(self) -> None:
+        """Kill: the pool ends workers so when one has died, and they ignore SIGTERM."""
+        self.kill()
+
+
+class _Workers(SpawnContext):
+    Process = _Worker
+
+
+_profile: Profile  # a worker's own, set once when it starts
+
+
+def _start_worker(profile: Profile) -> None:
+    global _profile
+    _profile = profile
+    for number in _OF_THE_GROUP:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _OF_THE_GROUP)
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
+
+
+def _exit_with_parent() -> None:
+    """End this worker when its parent was killed: nothing else would, it holds its own queue open."""
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _work(texts: Sequence[str]) -> Fingerprints:
+    return _profile.fingerprints(texts)

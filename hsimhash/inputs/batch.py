@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from hsimhash.fingerprint.formats import Formats
+from hsimhash.fingerprint.bits import Formats
 from hsimhash.inputs.lines import PREVIEW_BYTES, Place
 
 NO_FINGERPRINTS: NDArray[np.uint64] = np.empty(0, np.uint64)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hsimhash.fingerprint.formats import HEX, Formats, read_fingerprint
+from hsimhash.fingerprint.bits import HEX, Formats, read_fingerprint
 from hsimhash.inputs.batch import BadRecordError, Documents, Reject
 from hsimhash.rowkey import DOC_ID_BYTES, check_doc_id
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from hsimhash.fingerprint.formats import Formats, formats_named, spoken
+from hsimhash.fingerprint.bits import Formats, formats_named, spoken
 from hsimhash.inputs.lines import STDIN
 from hsimhash.inputs.sniff import FirstLines, decided_formats, holds_fingerprints, refuse_carriage_returns, written_in
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hsimhash.fingerprint.formats import Formats, narrow, read_fingerprint, spoken
+from hsimhash.fingerprint.bits import Formats, narrow, read_fingerprint, spoken
 from hsimhash.inputs.batch import BadRecordError, Batch, Documents, Position, Reject
 from hsimhash.inputs.columns import fingerprint_columns
 from hsimhash.inputs.files import PACKED, Input, InputOptions, files_of

@@ -9,7 +9,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import TypeGuard
 
-from hsimhash.fingerprint.formats import ALL_FORMATS, Formats, fitting
+from hsimhash.fingerprint.bits import ALL_FORMATS, Formats, fitting
 from hsimhash.inputs.batch import Reject
 from hsimhash.inputs.lines import chunks_of, open_source
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hsimhash.fingerprint import format_fingerprint
-from hsimhash.fingerprint.formats import HEX, read_fingerprint
+from hsimhash.fingerprint.bits import HEX, read_fingerprint
 from hsimhash.index import HSimIndex, Match
 
 

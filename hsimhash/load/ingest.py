@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hsimhash.errors import StopAskedError
-from hsimhash.fingerprint.formats import spoken
+from hsimhash.fingerprint.bits import spoken
 from hsimhash.index import HSimIndex
 from hsimhash.inputs.files import Input, InputOptions
 from hsimhash.inputs.records import DocumentReader
@@ -33,7 +33,8 @@ from hsimhash.load.decisions import Decision, DuplicateRule, Verdict, count_verd
 from hsimhash.load.intake import Gathering, Intake, bytes_before, intakes, usual_workers
 from hsimhash.load.job import LISTS, Counts, Job, JobSpec, State
 from hsimhash.load.pace import Pace
-from hsimhash.store import BulkLoad, Mark, check_documents, is_hbase, is_own_file, store_name
+from hsimhash.rowkey import check_documents
+from hsimhash.store import BulkLoad, Mark, is_hbase, is_own_file, store_name
 
 RUN_DOCUMENTS = 1_000_000  # in one sorted run
 RUN_ID_CHARACTERS = 64 << 20  # of ids in one sorted run

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from hsimhash.fingerprint import EXACT, TOO_SHORT, Fingerprints, Profile, fingerprint_stream
+from hsimhash.fingerprint import EXACT, TOO_SHORT, Fingerprints, Profile
+from hsimhash.fingerprint.stream import fingerprint_stream
 from hsimhash.inputs.batch import Batch, Documents, Position, Reject
 from hsimhash.inputs.files import Input
 from hsimhash.load.job import Counts

@@ -9,19 +9,18 @@ from pathlib import Path
 from hsimhash.store.base import (
     DEADLINE_S,
     LOCK_TIMEOUT_S,
-    BulkLoad,
-    CheckReport,
     Document,
     Mark,
     Record,
     Store,
-    check_documents,
 )
+from hsimhash.store.check import CheckReport
 from hsimhash.store.hbase.address import DEFAULT_PORTS as HBASE_SCHEMES
 from hsimhash.store.hbase.address import Address, Options
-from hsimhash.store.lmdb import data_file
+from hsimhash.store.lmdb import files
 from hsimhash.store.lmdb.store import LmdbStore
 from hsimhash.store.memory import MemoryStore
+from hsimhash.store.runs import BulkLoad
 
 __all__ = [
     "HBASE_SCHEMES",
@@ -31,7 +30,7 @@ __all__ = [
     "Mark",
     "Record",
     "Store",
-    "check_documents",
+    "check_url",
     "create_store",
     "folder_of",
     "is_hbase",
@@ -51,6 +50,14 @@ def _split(url: str) -> tuple[str, str]:
     return scheme, place
 
 
+def check_url(url: str) -> None:
+    """Raise `ValueError` for what is no URL of a store."""
+    url.encode()
+    scheme, _ = _split(url)
+    if scheme in HBASE_SCHEMES:
+        Address.parse(url)
+
+
 def folder_of(url: str) -> Path:
     """Return the folder of an embedded index's URL; `~` is the user's home, as in a shell."""
     return Path(url.removeprefix("lmdb://")).expanduser()
@@ -58,7 +65,7 @@ def folder_of(url: str) -> Path:
 
 def is_own_file(url: str, path: Path) -> bool:
     """Whether a path leads to a file that the index itself is made of."""
-    return url.startswith("lmdb://") and data_file.is_own(folder_of(url), path)
+    return url.startswith("lmdb://") and files.is_own(folder_of(url), path)
 
 
 def is_hbase(url: str) -> bool:

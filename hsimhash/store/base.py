@@ -9,26 +9,25 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hsimhash.errors import FormatVersionError, HsimhashError, IndexExistsError
-from hsimhash.fingerprint.bits import Fingerprints, as_fingerprints
 from hsimhash.layout import Layout
-from hsimhash.rowkey import check_doc_id
+from hsimhash.store.check import CheckReport, Progress
+from hsimhash.store.runs import BulkLoad
 
 FORMAT: dict[str, object] = {"version": 1, "rows": "tall"}  # on disk: never reuse a version
 RECORD_PARTS = (b"layout", b"profile", b"format")  # on disk, in the order in which they are written
 LOCK_TIMEOUT_S = 30.0  # how long a write waits for another process that writes
 DEADLINE_S = 30.0  # how long a call to a cluster is tried without an answer
 JOB_DEADLINE_S = 600.0  # likewise, of a job that takes minutes: to lose a region server takes two
-Progress = Callable[[int, int], None]  # done, total
 
 
 class Document(NamedTuple):
@@ -44,31 +43,17 @@ class Mark:
     """How far the job with a token came, as the index remembers it: what became of so many documents is known."""
 
     token: str
-    count: int
+    count: int = 0
 
     @property
     def key(self) -> bytes:
-        """The name that it is stored under, beside the record's parts."""
-        return mark_key(self.token)
+        """The name that it is stored under, beside the record's parts, whatever its count."""
+        return f"job:{self.token}".encode()
 
     @property
     def value(self) -> bytes:
         """The stored count."""
         return str(self.count).encode()
-
-
-def mark_key(token: str) -> bytes:
-    """Return the name that the mark of a job is stored under."""
-    return f"job:{token}".encode()
-
-
-def check_format(found: object, index: str) -> None:
-    """Raise `FormatVersionError`, naming the index, for a format that this release does not know."""
-    if found != FORMAT:
-        raise FormatVersionError(
-            f"{index} has format {found}, this release reads {FORMAT}; upgrade hsimhash, or export the index with the "
-            f"release that wrote it"
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,22 +62,28 @@ class Record:
 
     layout: Layout
     profile: dict[str, object]
-    format: dict[str, object] = field(default_factory=lambda: dict(FORMAT))
-
-    def __post_init__(self) -> None:
-        check_format(self.format, "the index")
 
     def to_parts(self) -> dict[bytes, bytes]:
         """Return the stored values by name, as `schema/record.md` has them."""
-        parts = (self.layout.to_json(), self.profile, self.format)
+        parts = (self.layout.to_json(), self.profile, FORMAT)
         encoded = (json.dumps(part, ensure_ascii=False).encode() for part in parts)
         return dict(zip(RECORD_PARTS, encoded, strict=True))
 
     @classmethod
-    def from_parts(cls, parts: Mapping[bytes, bytes]) -> Record:
-        """Return the record of its stored values; `ValueError` where they cannot be one."""
+    def from_parts(cls, parts: Mapping[bytes, bytes], index: str) -> Record:
+        """Return the record of the stored values of an index, which is named in messages.
+
+        Raises:
+            FormatVersionError: a release that this one does not know wrote it.
+            ValueError: they cannot be a record.
+        """
         layout, profile, form = (json.loads(parts[name]) for name in RECORD_PARTS)
-        return cls(Layout.from_json(layout), profile, form)
+        if form != FORMAT:
+            raise FormatVersionError(
+                f"{index} has format {form}, this release reads {FORMAT}; upgrade hsimhash, or export the index with "
+                f"the release that wrote it"
+            )
+        return cls(Layout.from_json(layout), profile)
 
     def check_same(self, asked: Record, url: str) -> None:
         """Raise `IndexExistsError`, naming the differences, where the index at `url` was made otherwise than asked."""
@@ -110,27 +101,6 @@ class Record:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class CheckReport:
-    """What `check` found.
-
-    Problems are registers that lack rows, and rows whose key does not recompute. Leftovers, from an interrupted bulk
-    load, are harmless. `repaired` counts the problems mended and leftovers deleted; `examples` names the first few.
-    """
-
-    documents: int
-    drawer_rows: int
-    problems: int
-    leftovers: int
-    repaired: int
-    examples: tuple[str, ...] = ()
-
-    @property
-    def is_sound(self) -> bool:
-        """Whether there was no problem."""
-        return self.problems == 0
-
-
 class Region(NamedTuple):
     """A table's region: half-open [start, stop), both empty at the table's ends.
 
@@ -140,35 +110,6 @@ class Region(NamedTuple):
     start: bytes
     stop: bytes
     server: str
-
-
-class BulkLoad(Protocol):
-    """Sorted runs of documents in a folder, merged into the index at the end; see `Store.bulk`."""
-
-    @property
-    def runs(self) -> int:
-        """How many runs are durable."""
-
-    def add_run(
-        self, fingerprints: NDArray[np.uint64], doc_ids: Sequence[str], first_seen: NDArray[np.int64] | int
-    ) -> None:
-        """Sort documents and write them as one run; durable on return. Of an id that occurs twice the last counts."""
-
-    def discard_after(self, runs: int) -> None:
-        """Drop the runs beyond the first `runs`; `CorruptionError` where there are not so many."""
-
-    def merge(self, *, progress: Progress | None = None, stop: Callable[[], bool] | None = None) -> int | None:
-        """Bring all runs into the index; return how many documents are new or moved, None when `stop` asked to end.
-
-        A merge that was interrupted, even killed, is finished by the next call.
-        """
-
-    def delete(self) -> None:
-        """Remove the runs."""
-
-    def __enter__(self) -> BulkLoad: ...
-
-    def __exit__(self, *exc_info: object) -> None: ...
 
 
 class Reader(ABC):
@@ -216,6 +157,18 @@ class Store(Reader, AbstractContextManager["Store"]):
             timeout_s: how long the block's reads may take together, in seconds; `StoreTimeoutError` when they take
                 longer. None: no such bound.
         """
+
+    def scan(self, prefixes: Sequence[bytes]) -> NDArray[np.uint8]:
+        with self.view() as reader:
+            return reader.scan(prefixes)
+
+    def documents(self, fingerprints: Sequence[int], limit: int | None = None) -> list[list[Document]]:
+        with self.view() as reader:
+            return reader.documents(fingerprints, limit)
+
+    def lookup(self, doc_ids: Sequence[bytes]) -> list[Document | None]:
+        with self.view() as reader:
+            return reader.lookup(doc_ids)
 
     @abstractmethod
     def writing(self, *, stop: Callable[[], bool] | None = None) -> AbstractContextManager[object]:
@@ -314,39 +267,7 @@ class Store(Reader, AbstractContextManager["Store"]):
         self.close()
 
 
-def last_occurrences(doc_ids: Sequence[bytes]) -> list[int]:
-    """Return the position of the last occurrence of each id, ascending."""
-    return sorted({doc_id: position for position, doc_id in enumerate(doc_ids)}.values())
-
-
 def up_to(documents: list[Document], fingerprint: int, limit: int) -> list[Document]:
     """Return documents as far as the limit-th whose register has the fingerprint."""
     places = [place for place, document in enumerate(documents) if document.fingerprint == fingerprint]
     return documents[: places[limit - 1] + 1] if len(places) > limit else documents
-
-
-def check_documents(
-    fingerprints: Fingerprints, doc_ids: Sequence[str], first_seen: Sequence[int] | NDArray[np.int64] | int
-) -> tuple[NDArray[np.uint64], list[bytes], NDArray[np.int64]]:
-    """Return documents' fingerprints, ids as UTF-8 and first seen; `ValueError` or `TypeError` names what is wrong."""
-    for name, given in (("fingerprints", fingerprints), ("doc_ids", doc_ids)):
-        if isinstance(given, Set):
-            raise TypeError(f"{name} is a {type(given).__name__}, which has no order to pair by; give a list")
-    values, encoded = as_fingerprints(fingerprints), check_doc_ids(doc_ids)
-    if len(values) != len(encoded):
-        raise ValueError(f"{len(values)} fingerprints for {len(encoded)} document ids")
-    return values, encoded, _as_times(first_seen, len(values))
-
-
-def check_doc_ids(doc_ids: Sequence[str]) -> list[bytes]:
-    """Return document ids as UTF-8; `ValueError` or `TypeError` names what is wrong."""
-    if isinstance(doc_ids, (str, bytes)):
-        raise TypeError(f"document ids are a sequence of str, not one {type(doc_ids).__name__}: {doc_ids!r:.80}")
-    return list(map(check_doc_id, doc_ids))
-
-
-def _as_times(first_seen: Sequence[int] | NDArray[np.int64] | int, count: int) -> NDArray[np.int64]:
-    times = np.broadcast_to(np.asarray(first_seen), (count,))
-    if count and (times.dtype.kind not in "iu" or int(times.min()) < 0 or int(times.max()) >= 1 << 63):
-        raise ValueError("first_seen must be whole ms since 1970, one for all or one for each document")
-    return times.astype(np.int64)

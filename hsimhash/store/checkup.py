@@ -14,7 +14,7 @@ from typing import Literal
 from hsimhash.errors import HsimhashError
 from hsimhash.locks import WRITER_LOCK, writer_of
 from hsimhash.store.base import Record, Store
-from hsimhash.store.lmdb.data_file import DATA
+from hsimhash.store.lmdb.files import DATA
 from hsimhash.store.lmdb.store import LmdbStore
 
 QUERY = 0x5851F42D4C957F2D  # any one; most likely nothing is near it
@@ -76,7 +76,7 @@ def embedded_checks(url: str, folder: Path) -> Iterator[Check]:
         yield check_record(store.record)
         yield check_read(store)
         yield _check_writer(store.session.path)
-        yield _check_disk(store.session.path, int(str(store.describe()["file_bytes"])))
+        yield _check_disk(store.session.path, store.facts().file_bytes)
 
 
 def _check_folder(folder: Path) -> Check:

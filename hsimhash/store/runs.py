@@ -4,8 +4,8 @@ A run is a folder of arrays, in native byte order but for `registers`. In the or
 (uint64), `first_seen` (int64), `id_ends` (int64, one more than there are documents), `ids`. In the order of the ids'
 digests: `registers` (key and value as they go into LMDB, 32 bytes), `places` (uint32, position in the first order).
 
-A merge adds `keep` and `keep_registers` (bool: what it writes, in either order), and `permuted`: the kept fingerprints
-as each drawer permutes and sorts them, shape (drawers, m), uint64.
+A merge adds `keep` (bool, in the first order: what it writes), and `permuted`: the kept fingerprints as each drawer
+permutes and sorts them, shape (drawers, m), uint64.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +26,15 @@ from numpy.typing import NDArray
 from hsimhash.errors import CorruptionError
 from hsimhash.files import file_errors, make_folder, sync_folder
 from hsimhash.layout import Drawer
-from hsimhash.rowkey import FINGERPRINT_BYTES, PREFIX_BYTES, ROWKEY_BYTES, fingerprint_bytes
-from hsimhash.store.base import check_documents, last_occurrences
+from hsimhash.rowkey import (
+    FINGERPRINT_BYTES,
+    PREFIX_BYTES,
+    ROWKEY_BYTES,
+    check_documents,
+    fingerprint_bytes,
+    last_occurrences,
+)
+from hsimhash.store.check import Progress
 from hsimhash.store.lmdb.codec import digest, document_key, document_value, key_part
 
 REGISTER = np.dtype([("high", ">u8"), ("low", ">u8"), ("fingerprint", ">u8"), ("first_seen", ">i8")])
@@ -50,7 +59,7 @@ class Run:
         digests = np.frombuffer(b"".join(map(digest, ids)), ">u8").reshape(-1, 2)
         registers["high"], registers["low"] = digests[:, 0], digests[:, 1]
         registers["fingerprint"], registers["first_seen"] = fingerprints, first_seen
-        places = np.lexsort((registers["low"].astype(np.uint64), registers["high"].astype(np.uint64)))
+        places = key_order(registers)
         temporary = folder.with_name(f"{folder.name}.tmp")
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)
@@ -113,8 +122,8 @@ class Run:
         return self.read("registers", REGISTER, start, stop), start
 
 
-class RunFolder:
-    """A folder of sorted runs, numbered from 1; what every bulk load has, see `BulkLoad`."""
+class BulkLoad(AbstractContextManager["BulkLoad"], ABC):
+    """Sorted runs of documents in a folder, numbered from 1, and merged into the index at the end; see `Store.bulk`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -135,7 +144,7 @@ class RunFolder:
     def add_run(
         self, fingerprints: NDArray[np.uint64], doc_ids: Sequence[str], first_seen: NDArray[np.int64] | int
     ) -> None:
-        """Sort documents and write them as one run; see `BulkLoad.add_run`."""
+        """Sort documents and write them as one run; durable on return. Of an id that occurs twice the last counts."""
         fingerprints, ids, times = check_documents(fingerprints, doc_ids, first_seen)
         last = last_occurrences(ids)
         if len(last) < len(ids):
@@ -146,7 +155,7 @@ class RunFolder:
             self._runs.append(Run(path))
 
     def discard_after(self, runs: int) -> None:
-        """Drop the runs beyond the first `runs`; see `BulkLoad.discard_after`."""
+        """Drop the runs beyond the first `runs`; `CorruptionError` where there are not so many."""
         if runs > len(self._runs):
             raise CorruptionError(
                 f"{self._path(len(self._runs))} is missing, of the {runs:,} sorted runs that its job wrote; start over "
@@ -159,6 +168,14 @@ class RunFolder:
                 run.delete()
             self._runs = self._runs[:runs]
 
+    @abstractmethod
+    def merge(self, *, progress: Progress | None = None, stop: Callable[[], bool] | None = None) -> int | None:
+        """Bring all runs into the index; return how many documents are new or moved, None when `stop` asked to end.
+
+        A merge that was interrupted, even killed, is finished by the next call.
+        """
+
+    @abstractmethod
     def _forget_merge(self) -> None:
         """Forget how far a merge of these runs came."""
 
@@ -169,9 +186,6 @@ class RunFolder:
                 run.delete()
             shutil.rmtree(self.folder)
         self._runs = []
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *exc_info: object) -> None:
         pass
@@ -206,6 +220,11 @@ def _distinct(parts: list[NDArray[np.uint64]]) -> NDArray[np.uint64]:
 def join_registers(parts: list[NDArray[np.void]]) -> NDArray[np.void]:
     """Return registers one after the other."""
     return np.concatenate(parts, dtype=REGISTER)  # by itself it would turn the bytes into native order
+
+
+def key_order(registers: NDArray[np.void], *minor: NDArray[np.int64]) -> NDArray[np.intp]:
+    """Return the positions that sort registers by their digests, then by `minor`."""
+    return np.lexsort((*minor, registers["low"].astype(np.uint64), registers["high"].astype(np.uint64)))
 
 
 def write_permuted(run: Run, drawers: tuple[Drawer, ...]) -> None:
@@ -243,11 +262,8 @@ def drawer_rows(runs: list[Run], drawers: tuple[Drawer, ...], low: int, high: in
 
 
 def _segment_slice(permuted: NDArray[np.uint64], drawer: Drawer, low: int, high: int) -> NDArray[np.uint64]:
-    return np.array(permuted[_first_at(permuted, low, drawer) : _first_at(permuted, high, drawer)])
-
-
-def _first_at(permuted: NDArray[np.uint64], segment: int, drawer: Drawer) -> int:
-    """Return the position of the first permuted fingerprint whose segment is at least `segment`."""
-    spare = 32 - drawer.segment_bits  # a segment's lowest bits, always zero: the edge is rounded up to a segment
-    edge = -(-segment >> spare) << spare
-    return len(permuted) if edge >> 32 else int(np.searchsorted(permuted, np.uint64(edge << 32)))
+    """Return the sorted permuted fingerprints whose segments lie in [low, high)."""
+    spare = 32 - drawer.segment_bits  # a segment's lowest bits, always zero: the edges are rounded up to a segment
+    edges = (-(-edge >> spare) << spare for edge in (low, high))
+    start, stop = (len(permuted) if edge >> 32 else np.searchsorted(permuted, np.uint64(edge << 32)) for edge in edges)
+    return np.array(permuted[start:stop])

@@ -41,7 +41,7 @@ from hsimhash.rowkey import (
     encode,
     fingerprints_of,
 )
-from hsimhash.store.base import CheckReport, Progress
+from hsimhash.store.check import CheckReport, Progress
 from hsimhash.store.hbase.cells import (
     COLLECTED,
     TABLE_START,
@@ -190,7 +190,7 @@ class Audit:
         if self.repaired:
             _log.info("%d cells repaired", self.repaired)
         return CheckReport(
-            self.documents, self.drawer_rows, self.problems, self.leftovers, self.repaired, tuple(self.examples)
+            self.documents, self.drawer_rows, self.problems, self.leftovers, self.repaired, self.examples
         )
 
     def _pages(self, family: bytes) -> Iterator[list[Cell]]:

@@ -18,9 +18,10 @@ from pathlib import Path
 import numpy as np
 
 from hsimhash.files import file_errors, write_json
-from hsimhash.store.base import Mark, Progress
+from hsimhash.store.base import Mark
+from hsimhash.store.check import Progress
 from hsimhash.store.hbase.protocol import BATCH_DOCUMENTS, Wanted, Writes
-from hsimhash.store.runs import RunFolder
+from hsimhash.store.runs import BulkLoad
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class _Reached:
     token: str = field(default_factory=lambda: uuid.uuid4().hex)  # in a file without one: of no mark
 
 
-class TableLoad(RunFolder):
+class TableLoad(BulkLoad):
     """A bulk load into HBase, in slices of about `slice_documents`; see `BulkLoad` and the module's text."""
 
     def __init__(self, writes: Writes, folder: Path, *, slice_documents: int | None = None) -> None:

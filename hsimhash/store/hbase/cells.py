@@ -149,6 +149,6 @@ def record_from(values: Mapping[bytes, bytes], index: str) -> Record:
             f"the record of {index} lacks {', '.join(missing)}: its creation was interrupted; create the index again"
         )
     try:
-        return Record.from_parts(values)
+        return Record.from_parts(values, index)
     except ValueError as error:
         raise CorruptionError(f"{index} has no readable record in row {RECORD_ROWKEY.hex()} ({error})") from error

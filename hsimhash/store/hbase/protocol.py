@@ -32,7 +32,7 @@ import numpy as np
 from hsimhash.errors import StoreUnavailableError
 from hsimhash.layout import Layout
 from hsimhash.rowkey import RECORD_ROWKEY, ROWKEY_BYTES, encode
-from hsimhash.store.base import Mark, mark_key
+from hsimhash.store.base import Mark
 from hsimhash.store.hbase.batches import slices
 from hsimhash.store.hbase.cells import NOW, Register, listing_put, register_key
 from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, RECORD_FAMILY, Change, Gateway, Put, always
@@ -212,7 +212,7 @@ class Writes:
 
     def marked(self, token: str) -> int:
         """Return the count of the mark with a token, 0 where there is none."""
-        (cell,) = self.gateway.get([(RECORD_ROWKEY, mark_key(token))], RECORD_FAMILY)
+        (cell,) = self.gateway.get([(RECORD_ROWKEY, Mark(token).key)], RECORD_FAMILY)
         return int(cell.value) if cell is not None else 0
 
     def set_mark(self, mark: Mark) -> None:

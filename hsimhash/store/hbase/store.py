@@ -17,21 +17,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hsimhash.errors import CorruptionError, IndexExistsError, IndexNotFoundError, StoreClosedError, StoreTimeoutError
-from hsimhash.rowkey import DOCUMENTS_FLAG, PREFIX_BYTES, RECORD_ROWKEY, REGISTER_FLAG, bucket_range, documents_rowkey
+from hsimhash.rowkey import (
+    DOCUMENTS_FLAG,
+    PREFIX_BYTES,
+    RECORD_ROWKEY,
+    REGISTER_FLAG,
+    bucket_range,
+    documents_rowkey,
+    last_occurrences,
+)
 from hsimhash.store.base import (
     RECORD_PARTS,
-    BulkLoad,
-    CheckReport,
     Document,
     Mark,
-    Progress,
     Reader,
     Record,
     Region,
     Store,
-    last_occurrences,
     up_to,
 )
+from hsimhash.store.check import CheckReport, Progress
 from hsimhash.store.hbase.audit import Audit, Sample, fingerprint_in, pages
 from hsimhash.store.hbase.batches import slices
 from hsimhash.store.hbase.bulk import TableLoad
@@ -39,6 +44,7 @@ from hsimhash.store.hbase.cells import Register, is_listing, is_register, record
 from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, RECORD_FAMILY, Cell, Change, Gateway, Put
 from hsimhash.store.hbase.protocol import BATCH_DOCUMENTS, Times, Writes
 from hsimhash.store.hbase.survey import Survey, survey
+from hsimhash.store.runs import BulkLoad
 
 ROWS_AT_ONCE = 100  # documents rows read by one call, and of each
 FIRST_CELLS = 100  # so many listings; most rows have one

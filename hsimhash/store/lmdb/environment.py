@@ -8,13 +8,11 @@ the marks of the parent's readers) and opens its own at its next call.
 from __future__ import annotations
 
 import ctypes
-import json
 import logging
 import os
 import threading
 import time
 import weakref
-from collections.abc import Callable
 from pathlib import Path
 
 import lmdb
@@ -23,9 +21,8 @@ from lmdb import _envid
 from hsimhash.errors import CorruptionError, IndexNotFoundError, StoreBusyError, StoreUnavailableError
 from hsimhash.files import copy_owner
 from hsimhash.locks import LOCK_POLL_S, HeldLock, lock_data, users_of
-from hsimhash.store.base import RECORD_PARTS, check_format
-from hsimhash.store.lmdb import data_file
-from hsimhash.store.lmdb.damage import damaged, lmdb_errors
+from hsimhash.store.base import RECORD_PARTS, Record
+from hsimhash.store.lmdb.files import DATA, damaged, lmdb_errors, lmdb_lock, open_databases, open_lmdb, refuse_lost_link
 
 READER_CHECK_WRITES = 64  # write transactions between two looks for readers that were killed
 
@@ -48,23 +45,24 @@ class Environment:
         self.lock = lock
         self.is_over = False  # closed, or left behind by a fork
         self.users: weakref.WeakSet[object] = weakref.WeakSet()
-        data = Path(os.path.realpath(path / data_file.DATA))
+        data = Path(os.path.realpath(path / DATA))
         if data.stat().st_size == 0:
             raise damaged(path, f"{data.name} is empty")
         self.is_read_only = not os.access(data, os.W_OK)
         # LMDB needs none where nobody can write through this mount; others may, through another.
         self.has_lock_file = not os.statvfs(path).f_flag & os.ST_RDONLY
-        self._lmdb_lock = data_file.lmdb_lock(data)
+        self._lmdb_lock = lmdb_lock(data)
         if self.has_lock_file:
             _check_lock_file(path, self._lmdb_lock)
-        self.env = data_file.open_lmdb(data, is_read_only=self.is_read_only, has_lock=self.has_lock_file)
+        self.env = open_lmdb(data, is_read_only=self.is_read_only, has_lock=self.has_lock_file)
         try:
             if self.has_lock_file:
                 copy_owner(data, self._lmdb_lock)
                 self._lmdb_lock_inode = _inode(self._lmdb_lock)
             self._check_length(data)
             self._writes = 0
-            self._read_record()
+            self.record = self._read_record()
+            self._open_databases()
             if not self.is_read_only:
                 self.env.reader_check()
         except BaseException:
@@ -89,24 +87,23 @@ class Environment:
         with data.open("r+b") as file:
             os.posix_fallocate(file.fileno(), size, wanted - size)
 
-    def _read_record(self) -> None:
+    def _read_record(self) -> Record:
+        """Return how the index was made; before the databases, which another release may have made otherwise."""
         try:
             with self.env.begin(db=self.env.open_db(b"record", create=False)) as transaction:
-                self.record_parts = {name: transaction.get(name) or b"" for name in RECORD_PARTS}
-            check_format(self._format(), f"index {self.path}")
-            self.databases = data_file.open_databases(self.env, create=False)
-            with self.env.begin() as transaction:
-                for database in self.databases.values():
-                    transaction.cursor(database).first()  # tells of most files that were cut off
-                    transaction.cursor(database).last()
+                parts = {name: transaction.get(name) or b"" for name in RECORD_PARTS}
+            return Record.from_parts(parts, f"index {self.path}")
         except lmdb.NotFoundError as error:
             raise damaged(self.path, f"its file is none of hsimhash ({error})") from error
-
-    def _format(self) -> object:
-        try:
-            return json.loads(self.record_parts[b"format"])
         except ValueError as error:
             raise damaged(self.path, f"it has no readable record ({error})") from error
+
+    def _open_databases(self) -> None:
+        self.databases = open_databases(self.env, create=False)
+        with self.env.begin() as transaction:
+            for database in self.databases.values():
+                transaction.cursor(database).first()  # tells of most files that were cut off
+                transaction.cursor(database).last()
 
     def begin_write(self) -> lmdb.Transaction:
         """Begin a write transaction; under the writer's lock.
@@ -173,13 +170,14 @@ def acquire(path: Path, user: object, timeout_s: float) -> Environment:
     deadline = time.monotonic() + timeout_s
     while True:
         with _registry_lock, lmdb_errors(path):
-            environment = next(filter(_is_on(folder), _environments), None) or _open(folder)
+            shared = (one for one in _environments if one.path == folder and one.is_in_place())
+            environment = next(shared, None) or _open(folder)
             if environment is not None:
                 _environments.add(environment)
                 environment.users.add(user)
                 return environment
         if time.monotonic() >= deadline:
-            who = ", ".join(map(str, users_of(path / data_file.DATA))) or "unknown"
+            who = ", ".join(map(str, users_of(path / DATA))) or "unknown"
             raise StoreBusyError(
                 f"process {who} is compacting index {path}; waited {timeout_s:g} s; wait for it to end, or allow more "
                 f"with --lock-timeout"
@@ -187,16 +185,12 @@ def acquire(path: Path, user: object, timeout_s: float) -> Environment:
         time.sleep(LOCK_POLL_S)
 
 
-def _is_on(folder: Path) -> Callable[[Environment], bool]:
-    return lambda one: one.path == folder and one.is_in_place()
-
-
 def _open(path: Path) -> Environment | None:
     """Open the index in a folder; None while it is being compacted."""
     try:
-        lock = lock_data(path / data_file.DATA, is_shared=True)
+        lock = lock_data(path / DATA, is_shared=True)
     except FileNotFoundError as error:
-        data_file.refuse_lost_link(path)
+        refuse_lost_link(path)
         raise IndexNotFoundError(
             f"no index at {path}; make one with 'hsimhash create-table --store lmdb://{path}'"
         ) from error

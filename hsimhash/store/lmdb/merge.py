@@ -31,16 +31,16 @@ from hsimhash.errors import StopAskedError
 from hsimhash.files import file_errors
 from hsimhash.layout import Drawer
 from hsimhash.rowkey import FINGERPRINT_BYTES, PREFIX_BYTES
-from hsimhash.store.base import Progress
-from hsimhash.store.lmdb.codec import DIGEST_BYTES, unpack_register
-from hsimhash.store.lmdb.damage import DamagedRowError
+from hsimhash.store.check import Progress
+from hsimhash.store.lmdb.codec import DIGEST_BYTES, Row, unpack_register, verify_order
 from hsimhash.store.lmdb.session import Session
 from hsimhash.store.runs import (
     REGISTER,
+    BulkLoad,
     Run,
-    RunFolder,
     drawer_rows,
     join_registers,
+    key_order,
     permuted_of,
     write_array,
     write_permuted,
@@ -56,7 +56,7 @@ _DONE = "done"  # the stage after the last
 _log = logging.getLogger("hsimhash.store")
 
 
-class SortedRuns(RunFolder):
+class SortedRuns(BulkLoad):
     """A bulk load of the embedded store; see `BulkLoad` and the module's text."""
 
     def __init__(self, session: Session, folder: Path) -> None:
@@ -94,13 +94,6 @@ class SortedRuns(RunFolder):
             with self._session.write() as transaction:
                 transaction.delete(key, db=self._session.environment.databases["record"])
         super().delete()
-
-
-def _all_written(consumed_and_added: tuple[int, int]) -> None:
-    """Raise `DamagedRowError` where LMDB left a row out: it does so, silently, with appended rows out of order."""
-    consumed, added = consumed_and_added
-    if consumed != added:
-        raise DamagedRowError(f"{consumed - added} of {consumed} rows came out of order, so none of them was stored")
 
 
 def _state_key(token: str) -> bytes:
@@ -174,9 +167,8 @@ class _Merge:
             "drawers": self._write_drawers,
             "registers": self._write_registers,
         }
-        first = list(stages).index(reached.stage)
+        first, after = list(stages).index(reached.stage), reached.after
         self.done = self.documents * (0, 1, 1 + len(self.session.record.layout.drawers))[first]
-        after = reached.after
         for write in list(stages.values())[first:]:
             write(after)
             after = b""
@@ -220,7 +212,7 @@ class _Merge:
             registers = join_registers([part for part, _ in parts])
             run = np.repeat(np.arange(len(parts)), [len(part) for part, _ in parts])
             position = np.concatenate([np.arange(start, start + len(part)) for part, start in parts])
-            order = np.lexsort((run, registers["low"].astype(np.uint64), registers["high"].astype(np.uint64)))
+            order = key_order(registers, run)
             key = registers[["high", "low"]][order]
             winners = order[np.concatenate((key[1:] != key[:-1], [True]))] if len(order) else order
             winners = winners[self._changes(registers[winners])]
@@ -229,14 +221,12 @@ class _Merge:
         for run_, keep in zip(self.runs, keeps, strict=True):
             by_document = np.zeros(run_.size, np.bool_)
             by_document[run_.map("places", np.uint32)] = keep
-            write_array(run_.folder / "keep_registers", keep)
             write_array(run_.folder / "keep", by_document)
         return sum(int(np.count_nonzero(keep)) for keep in keeps)
 
     def _changes(self, registers: NDArray[np.void]) -> NDArray[np.bool_]:
         """Whether each register differs from what the index has."""
-        packed = registers.tobytes()
-        keys = [packed[at : at + DIGEST_BYTES] for at in range(0, len(packed), REGISTER.itemsize)]
+        keys = [key for key, _ in _rows_of(registers)]
         with self.session.view() as view:
             database = view.databases["register"]
             if not view.transaction.stat(database)["entries"]:
@@ -257,7 +247,7 @@ class _Merge:
             with self._commit("documents", batch[-1][0]) as transaction:
                 cursor = transaction.cursor(self.session.environment.databases["documents"])
                 is_behind = not cursor.last() or cursor.key() < batch[0][0]
-                _all_written(cursor.putmulti(batch, append=is_behind))
+                verify_order(cursor.putmulti(batch, append=is_behind))
             self._advance(len(batch))
 
     # Stage 3.
@@ -282,7 +272,7 @@ class _Merge:
         values = np.ascontiguousarray(rows[:, PREFIX_BYTES:]).view(f"V{FINGERPRINT_BYTES}").ravel().tolist()
         written = cursor.putmulti(zip(prefixes, values, strict=True), dupdata=is_behind, append=is_behind)
         if is_behind:
-            _all_written(written)
+            verify_order(written)
 
     def _segment_ranges(self, drawers: tuple[Drawer, ...]) -> list[tuple[int, int]]:
         """Return half-open ranges of segments that hold about COMMIT_ROWS rows each."""
@@ -302,48 +292,47 @@ class _Merge:
         ranges = self._digest_ranges()
         for low, high in ranges:
             if _edge(high) > after:
-                registers, doc_id_of = self._kept_registers(low, high)
+                kept = self._kept_registers(low, high)
                 with self._commit(_DONE if high >> 64 else "registers", _edge(high)) as transaction:
-                    self._put_registers(transaction, registers, doc_id_of)
+                    self._put_registers(transaction, *kept)
             self._advance(self.documents // len(ranges), is_last=bool(high >> 64))
 
-    def _kept_registers(self, low: int, high: int) -> tuple[NDArray[np.void], Callable[[int], bytes]]:
-        """Return the registers to write, in key order, and a function that tells the id of the one at a position."""
-        parts, places = [], []
+    def _kept_registers(self, low: int, high: int) -> tuple[NDArray[np.void], NDArray[np.int64]]:
+        """Return the registers to write, in key order, and for each the number of its run and its place there."""
+        parts, origins = [], []
         for number, run in enumerate(self.runs):
             registers, start = run.registers(low, high)
-            keep = run.read("keep_registers", np.bool_, start, start + len(registers))
-            place = run.read("places", np.uint32, start, start + len(registers))[keep]
+            places = run.read("places", np.uint32, start, start + len(registers))
+            keep = run.map("keep", np.bool_)[places]
             parts.append(registers[keep])
-            places.append(np.stack([np.full(len(place), number), place], axis=1))
-        merged, origin = join_registers(parts), np.concatenate(places)
-        order = np.lexsort((merged["low"].astype(np.uint64), merged["high"].astype(np.uint64)))
-
-        def doc_id_of(position: int) -> bytes:
-            number, place = map(int, origin[order[position]])
-            return self.runs[number].ids(place, place + 1)[0]
-
-        return merged[order], doc_id_of
+            origins.append(np.stack([np.full(np.count_nonzero(keep), number), places[keep]], axis=1))
+        registers = join_registers(parts)
+        order = key_order(registers)
+        return registers[order], np.concatenate(origins)[order]
 
     def _put_registers(
-        self, transaction: lmdb.Transaction, registers: NDArray[np.void], doc_id_of: Callable[[int], bytes]
+        self, transaction: lmdb.Transaction, registers: NDArray[np.void], origins: NDArray[np.int64]
     ) -> None:
-        rows = self.session.rows(transaction)
-        packed, size = registers.tobytes(), REGISTER.itemsize
-        items = [
-            (packed[at : at + DIGEST_BYTES], packed[at + DIGEST_BYTES : at + size])
-            for at in range(0, len(packed), size)
-        ]
+        rows, items = self.session.rows(transaction), _rows_of(registers)
         if not items:
             return
         cursor = transaction.cursor(rows.register)
         is_behind = not cursor.last() or cursor.key() < items[0][0]
-        moved = {} if is_behind else dict(cursor.getmulti([key for key, _ in items]))
-        _all_written(cursor.putmulti(items, append=is_behind))
-        for position, (key, value) in enumerate(items):
-            old = moved.get(key)
+        stored = {} if is_behind else dict(cursor.getmulti([key for key, _ in items]))
+        verify_order(cursor.putmulti(items, append=is_behind))
+        moved = []
+        for (key, value), (number, place) in zip(items, origins.tolist(), strict=True):
+            old = stored.get(key)
             if old is not None and old[:FINGERPRINT_BYTES] != value[:FINGERPRINT_BYTES]:
-                rows.unlist(doc_id_of(position), unpack_register(old)[0])
+                moved.append((self.runs[number].ids(place, place + 1)[0], unpack_register(old)[0]))
+        rows.unlist(moved)
+
+
+def _rows_of(registers: NDArray[np.void]) -> list[Row]:
+    packed, size = registers.tobytes(), REGISTER.itemsize
+    return [
+        (packed[at : at + DIGEST_BYTES], packed[at + DIGEST_BYTES : at + size]) for at in range(0, len(packed), size)
+    ]
 
 
 def _edge(number: int) -> bytes:

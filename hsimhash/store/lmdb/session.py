@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -22,13 +23,10 @@ from hsimhash.errors import (
 )
 from hsimhash.locks import WRITER_LOCK, held_here, wait_for_lock
 from hsimhash.rowkey import FINGERPRINT_BYTES, ROWKEY_BYTES
-from hsimhash.store.base import Document, Reader, Record, up_to
-from hsimhash.store.lmdb import environment as environments
-from hsimhash.store.lmdb.codec import HEAD_BYTES, decode_id, digest, listed_id, pack, unpack_register
-from hsimhash.store.lmdb.damage import DamagedRowError, as_our_error, damaged, lmdb_errors, read_only
-from hsimhash.store.lmdb.data_file import DATA
-from hsimhash.store.lmdb.environment import Environment
-from hsimhash.store.lmdb.rows import Rows
+from hsimhash.store.base import Document, Reader, up_to
+from hsimhash.store.lmdb.codec import HEAD_BYTES, Rows, decode_id, digest, listed_id, pack, unpack_register
+from hsimhash.store.lmdb.environment import Environment, acquire, release
+from hsimhash.store.lmdb.files import DATA, FOREIGN_ERRORS, as_our_error, lmdb_errors, read_only
 
 _SCANS_AT_ONCE = 10_000  # buckets read, and
 _LISTED_AT_ONCE = 256  # listings read, between two looks at the clock
@@ -47,40 +45,32 @@ class Session:
         self.url = url
         self.lock_timeout_s = lock_timeout_s
         self._is_closed = False
-        self._environment = environments.acquire(path, self, lock_timeout_s)
+        self._environment = acquire(path, self, lock_timeout_s)
         self.path = self._environment.path  # absolute: the process may change its folder
-        try:
-            self.record = Record.from_parts(self._environment.record_parts)
-        except ValueError as error:
-            self.close()
-            raise damaged(self.path, f"it has no readable record ({error})") from error
+        self.record = self._environment.record
 
     @property
     def environment(self) -> Environment:
         """The process's environment for this index, opened again after a fork; `StoreClosedError` after `close`."""
         environment = self._environment
-        return self._opened_again(environment) if environment.is_over or self._is_closed else environment
+        return self._opened_again() if environment.is_over or self._is_closed else environment
 
-    def _opened_again(self, old: Environment) -> Environment:
+    def _opened_again(self) -> Environment:
         if self._is_closed:
             raise StoreClosedError(f"{self.url} was closed; open it again")
-        new = environments.acquire(self.path, self, self.lock_timeout_s)
-        if new.record_parts != old.record_parts:
-            environments.release(new, self)
+        new = acquire(self.path, self, self.lock_timeout_s)
+        if new.record != self.record:
+            release(new, self)
             raise LayoutMismatchError(f"another index was made at {self.path} since this one was opened; open it again")
         self._environment = new
         return new
 
-    def as_our_error(self, error: lmdb.Error | OSError | DamagedRowError, environment: Environment) -> Exception:
-        """Return what to raise for an error of LMDB in this store."""
-        if environment.is_over:
-            return StoreClosedError(f"{self.url} was closed, or compacted, in another thread during this call")
-        return as_our_error(self.path, error)
-
     def view(self, *, timeout_s: float | None = None) -> LmdbView:
+        """Give a view; see `Store.view`."""
         return LmdbView(self, timeout_s)
 
     def writing(self, *, stop: Callable[[], bool] | None = None) -> AbstractContextManager[object]:
+        """Hold the writer's lock during a block; see `Store.writing`."""
         if self.environment.is_read_only and not self.environment.has_lock_file:
             raise read_only(self.path)
         if self.environment.is_read_only:
@@ -110,7 +100,7 @@ class Session:
             self.verify_lock()
 
     def rows(self, transaction: lmdb.Transaction) -> Rows:
-        """Return the index's rows in a write transaction."""
+        """Return the index's rows in a transaction."""
         return Rows(self.record.layout, self.environment.databases, transaction)
 
     def last_transaction(self) -> tuple[str, int]:
@@ -130,7 +120,7 @@ class Session:
     def close(self) -> None:
         """Give up the environment; the last session of the process closes it."""
         self._is_closed = True
-        environments.release(self._environment, self)
+        release(self._environment, self)
 
 
 class LmdbView(Reader):
@@ -141,43 +131,43 @@ class LmdbView(Reader):
     def __init__(self, session: Session, timeout_s: float | None) -> None:
         self._session = session
         self._timeout_s = timeout_s
-        self._deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        self._deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
 
     def __enter__(self) -> LmdbView:
         self._environment = environment = self._session.environment
         try:
             self.transaction = environment.env.begin()
         except lmdb.Error as error:
-            raise self._session.as_our_error(error, environment) from error
+            raise self._our_error(error) from error
         self.databases = environment.databases
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         environment = self._environment
         if not environment.is_over:  # in a forked child it is the parent's
-            was_written = not environment.has_lock_file and self._was_overtaken()
+            is_alone = environment.has_lock_file or self.transaction.id() == environment.env.info()["last_txnid"]
             self.transaction.abort()
-            if was_written:
+            if not is_alone:
                 raise StoreUnavailableError(
                     f"index {environment.path} was written while it was read from a read-only mount, where nobody can "
                     f"mark what is being read; try again, mount it writable, or read a backup"
                 ) from error
-        if isinstance(error, (lmdb.Error, OSError, DamagedRowError)):
-            raise self._session.as_our_error(error, environment) from error
+        if isinstance(error, FOREIGN_ERRORS):
+            raise self._our_error(error) from error
 
-    def _was_overtaken(self) -> bool:
-        """Whether others have committed since the transaction began."""
-        return int(self.transaction.id()) != int(self._environment.env.info()["last_txnid"])
+    def _our_error(self, error: BaseException) -> Exception:
+        if self._environment.is_over:
+            return StoreClosedError(f"{self._session.url} was closed, or compacted, in another thread during this call")
+        return as_our_error(self._session.path, error)
 
     def scan(self, prefixes: Sequence[bytes]) -> NDArray[np.uint8]:
-        cursor = self.transaction.cursor(self.databases["drawers"])
-        rows = _rows(cursor, prefixes) if self._deadline is None else b"".join(self._timely_rows(cursor, prefixes))
-        return np.frombuffer(rows, np.uint8).reshape(-1, ROWKEY_BYTES)
-
-    def _timely_rows(self, cursor: lmdb.Cursor, prefixes: Sequence[bytes]) -> Iterator[bytes]:
+        cursor, rows = self.transaction.cursor(self.databases["drawers"]), []
         for start in range(0, len(prefixes), _SCANS_AT_ONCE):
-            self._check_time(f"{start:,} of {len(prefixes):,} buckets")
-            yield _rows(cursor, prefixes[start : start + _SCANS_AT_ONCE])
+            if time.monotonic() >= self._deadline:
+                raise self._late(f"{start:,} of {len(prefixes):,} buckets")
+            part = prefixes[start : start + _SCANS_AT_ONCE]
+            rows.append(cursor.getmulti(part, dupdata=True, dupfixed_bytes=FINGERPRINT_BYTES, keyfixed=True))
+        return np.frombuffer(b"".join(rows), np.uint8).reshape(-1, ROWKEY_BYTES)
 
     def documents(self, fingerprints: Sequence[int], limit: int | None = None) -> list[list[Document]]:
         listing = self.transaction.cursor(self.databases["documents"])
@@ -196,8 +186,8 @@ class LmdbView(Reader):
         packed, found, wanted, head = pack(fingerprint), [], limit, b""
         is_there = listing.set_range(packed)
         for number in itertools.count():
-            if self._deadline is not None and number % _LISTED_AT_ONCE == 0:
-                self._check_time(f"{number:,} documents of fingerprint {fingerprint:016x}")
+            if number % _LISTED_AT_ONCE == 0 and time.monotonic() >= self._deadline:
+                raise self._late(f"{number:,} documents of fingerprint {fingerprint:016x}")
             if not is_there:
                 break
             key, value = listing.item()
@@ -213,15 +203,7 @@ class LmdbView(Reader):
         found.sort()
         return found if limit is None else up_to(found, fingerprint, limit)
 
-    def _check_time(self, reached: str) -> None:
-        if self._deadline is not None and time.monotonic() >= self._deadline:
-            raise StoreTimeoutError(
-                f"index {self._environment.path}: the {self._timeout_s:g} s allowed are over; the query had read "
-                f"{reached}"
-            )
-
-
-def _rows(cursor: lmdb.Cursor, prefixes: Sequence[bytes]) -> bytes:
-    """Return the rowkeys of buckets, one after the other."""
-    rows: bytes = cursor.getmulti(prefixes, dupdata=True, dupfixed_bytes=FINGERPRINT_BYTES, keyfixed=True)
-    return rows
+    def _late(self, reached: str) -> StoreTimeoutError:
+        return StoreTimeoutError(
+            f"index {self._environment.path}: the {self._timeout_s:g} s allowed are over; the query had read {reached}"
+        )

@@ -1,4 +1,4 @@
-"""The files of an embedded index: their names, making them, replacing them, and what shows that they are damaged.
+"""The files of an embedded index: making and replacing them, and errors of LMDB and of the file system about them.
 
 | file in the index's folder | what |
 |---|---|
@@ -13,6 +13,7 @@ In an index of release 0.1.0 `data.mdb` is a link to a `data-….mdb`, until it 
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import re
@@ -21,15 +22,20 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
-from fnmatch import fnmatch
 from pathlib import Path
 
 import lmdb
 
-from hsimhash.errors import CorruptionError, IndexNotFoundError, StoreUnavailableError
+from hsimhash.errors import (
+    CorruptionError,
+    HsimhashError,
+    IndexExistsError,
+    IndexNotFoundError,
+    StoreUnavailableError,
+)
 from hsimhash.files import make_folder, put_in_place, sync_file, sync_folder
 from hsimhash.locks import WRITER_LOCK, wait_for_lock
-from hsimhash.store.lmdb.damage import DamagedRowError, is_full, lmdb_errors, no_space
+from hsimhash.store.lmdb.codec import DATABASES, DamagedRowError, verify_order
 
 DATA = "data.mdb"
 JOBS = "jobs"
@@ -37,14 +43,93 @@ MAP_BYTES = 1 << 40  # address space, not disk: the file grows as it is written
 MAX_READERS = 1024  # simultaneous readers, over all processes
 EMPTY_INDEX_BYTES = 1 << 16
 ROWS_AT_ONCE = 50_000  # of a copy, in one transaction; bounds memory
-DATABASES: dict[str, dict[str, bool]] = {
-    "record": {},
-    "drawers": {"dupsort": True, "dupfixed": True},
-    "documents": {},
-    "register": {},
-}
+FULL_BYTES = 1 << 20  # free on a full disk, at most: ext4 keeps up to some dozen blocks for itself
 _MADE = re.compile(r"data-\d+-[0-9a-f]+\.mdb(-lock)?")
-_OF_0_1_0 = ("writer.queue",)
+_OF_0_1_0 = "writer.queue"
+_CORRUPT = (
+    DamagedRowError,
+    lmdb.CorruptedError,
+    lmdb.PageNotFoundError,
+    lmdb.InvalidError,
+    lmdb.VersionMismatchError,
+    lmdb.IncompatibleError,
+    lmdb.BadValsizeError,
+    lmdb.BadDbiError,
+    lmdb.BadTxnError,
+    lmdb.CursorFullError,
+    lmdb.PageFullError,
+    lmdb.PanicError,
+)
+FOREIGN_ERRORS = (lmdb.Error, OSError, DamagedRowError)  # what `as_our_error` takes
+
+
+def damaged(path: Path, found: object) -> CorruptionError:
+    """Return what to raise where the index `path` is not as it was written."""
+    return CorruptionError(f"index {path} is damaged: {found}; restore a backup, or make it anew and ingest again")
+
+
+def as_our_error(path: Path, error: BaseException) -> HsimhashError:
+    """Return what to raise for one of `FOREIGN_ERRORS` at the index `path`."""
+    if isinstance(error, _CORRUPT):
+        return damaged(path, error)
+    if is_full(path, error):
+        return no_space(path)
+    if isinstance(error, lmdb.Error) and os.strerror(errno.EIO) in str(error):
+        return damaged(
+            path,
+            f"{error}, though the disk has room: a page number leads too far, or past 'ulimit -f', or a disk fails",
+        )
+    if getattr(error, "errno", None) == errno.EROFS:
+        return read_only(path)
+    said = str(error)
+    if isinstance(error, lmdb.MapFullError):
+        said = (
+            "it is full: an embedded index holds 1 TiB, about 3,000 million documents; nothing of this write was "
+            "stored: begin another, or use HBase"
+        )
+    elif isinstance(error, lmdb.MemoryError):
+        said = "cannot reserve 1 TiB of address space, which takes no memory; allow it with 'ulimit -v unlimited'"
+    elif os.strerror(errno.EAGAIN) in said:
+        said = (
+            f"a process with the same number ({os.getpid()}), in another container, has it open; let the containers "
+            f"share their process numbers (docker run --pid=host, or --pid=container:…)"
+        )
+    elif isinstance(error, OSError):
+        said = f"{error.strerror or error} ({error.filename or path})"
+    return StoreUnavailableError(f"index {path}: {said}")
+
+
+def no_space(path: Path) -> StoreUnavailableError:
+    """Return what to raise where the disk of the index `path` is full."""
+    return StoreUnavailableError(
+        f"no space left on the disk of index {path}; nothing of this write was stored: free some space and go on"
+    )
+
+
+def read_only(path: Path) -> StoreUnavailableError:
+    """Return what to raise where the disk of the index `path` is mounted read-only."""
+    return StoreUnavailableError(f"index {path} cannot be written: its file system is read-only; mount it writable")
+
+
+def is_full(path: Path, error: BaseException) -> bool:
+    """Whether an error tells that the disk is full: LMDB says input/output error where a write was cut short."""
+    if isinstance(error, lmdb.DiskError) or getattr(error, "errno", None) == errno.ENOSPC:
+        return True
+    if not isinstance(error, (lmdb.Error, OSError)) or os.strerror(errno.EIO) not in str(error):
+        return False
+    try:
+        return shutil.disk_usage(path).free < FULL_BYTES
+    except OSError:
+        return False
+
+
+@contextmanager
+def lmdb_errors(path: Path) -> Iterator[None]:
+    """Raise errors of LMDB and of the file system as hsimhash's own, naming the index at `path`."""
+    try:
+        yield
+    except FOREIGN_ERRORS as error:
+        raise as_our_error(path, error) from error
 
 
 def open_lmdb(
@@ -55,7 +140,7 @@ def open_lmdb(
         str(data),
         subdir=False,
         map_size=MAP_BYTES,
-        max_dbs=4,
+        max_dbs=len(DATABASES),
         max_readers=MAX_READERS,
         readonly=is_read_only,
         lock=has_lock,
@@ -77,36 +162,27 @@ def lmdb_lock(data: Path) -> Path:
     return data.with_name(f"{data.name}-lock")
 
 
-def new_data_file(folder: Path) -> Path:
-    """Return a name for a data file in a folder that no process uses."""
-    return folder / f"data-{os.getpid()}-{time.time_ns():x}.mdb"
-
-
 def create_files(folder: Path, fill: Mapping[bytes, bytes], *, lock_timeout_s: float) -> None:
-    """Make an empty index in a folder, its record filled; other processes see all of it or nothing.
-
-    Raises:
-        FileExistsError: an index is there.
-    """
-    refuse_index(folder)
+    """Make an empty index in a folder, its record filled; other processes see all of it or nothing."""
+    _refuse_index(folder)
     try:
         make_folder(folder)
         with wait_for_lock(folder / WRITER_LOCK, lock_timeout_s):
-            refuse_index(folder)
-            data = new_data_file(folder)
-            _create_data(data, fill)
+            _refuse_index(folder)
+            data = _new_data_file(folder)
+            with _deleted_on_error(data), closing(open_lmdb(data, has_lock=False)) as env:
+                record = open_databases(env, create=True)["record"]
+                with env.begin(write=True, db=record) as transaction:
+                    transaction.cursor().putmulti(list(fill.items()))
             lmdb_lock(folder / DATA).unlink(missing_ok=True)  # of an index whose data file somebody deleted
             put_in_place(data, folder / DATA)
-    except FileExistsError:
-        raise
     except (lmdb.Error, OSError) as error:
         raise StoreUnavailableError(f"cannot make an index in {folder}: {error}") from error
 
 
-def refuse_index(folder: Path) -> None:
-    """Raise `FileExistsError` where a folder has an index, `CorruptionError` where it has lost the link to its data."""
+def _refuse_index(folder: Path) -> None:
     if (folder / DATA).exists():
-        raise FileExistsError(folder)
+        raise IndexExistsError(f"there is an index at {folder} already; open it, or choose another place")
     refuse_lost_link(folder)
 
 
@@ -127,12 +203,8 @@ def refuse_lost_link(folder: Path) -> None:
         )
 
 
-def _create_data(data: Path, fill: Mapping[bytes, bytes]) -> None:
-    with _deleted_on_error(data), closing(open_lmdb(data, has_lock=False)) as env:
-        record = open_databases(env, create=True)["record"]
-        with env.begin(write=True, db=record) as transaction:
-            for key, value in fill.items():
-                transaction.put(key, value)
+def _new_data_file(folder: Path) -> Path:
+    return folder / f"data-{os.getpid()}-{time.time_ns():x}.mdb"
 
 
 @contextmanager
@@ -171,25 +243,26 @@ def copy_rows(transaction: lmdb.Transaction, databases: Mapping[str, object], ta
         with closing(open_lmdb(target, has_lock=False, is_durable=False)) as copy:
             copies = open_databases(copy, create=True)
             for name, database in databases.items():
-                _append_rows(transaction.cursor(database), copy, copies[name])
+                rows = transaction.cursor(database).iternext()
+                while batch := list(itertools.islice(rows, ROWS_AT_ONCE)):
+                    with copy.begin(write=True) as writing:
+                        verify_order(writing.cursor(copies[name]).putmulti(batch, append=True))
         sync_file(target)
 
 
-def _append_rows(cursor: lmdb.Cursor, copy: lmdb.Environment, database: object) -> None:
-    rows = cursor.iternext()
-    while batch := list(itertools.islice(rows, ROWS_AT_ONCE)):
-        with copy.begin(write=True) as transaction:
-            consumed, added = transaction.cursor(database).putmulti(batch, append=True)
-        if consumed != added:
-            raise DamagedRowError(f"{consumed - added} of {consumed} rows are out of order")
-
-
-def replace_data(folder: Path, data: Path) -> None:
-    """Make `data` the data file of an index that nobody has open, and delete what else was made in the folder."""
-    lmdb_lock(folder / DATA).unlink(missing_ok=True)  # before: it knows the old file's transactions
-    put_in_place(data, folder / DATA)
+def rewrite(folder: Path) -> tuple[int, int]:
+    """Rewrite the data file of an index that nobody has open; return its bytes before and after."""
+    data, new = folder / DATA, _new_data_file(folder)
+    before = data.stat().st_size
+    with closing(open_lmdb(data.resolve(), is_read_only=True, has_lock=False)) as env:
+        databases = open_databases(env, create=False)
+        with env.begin() as transaction:
+            copy_rows(transaction, databases, new)
+    lmdb_lock(data).unlink(missing_ok=True)  # before the file is replaced: it knows the old one's transactions
+    put_in_place(new, data)
     for left in _made_files(folder):
         left.unlink(missing_ok=True)
+    return before, data.stat().st_size
 
 
 def _made_files(folder: Path) -> list[Path]:
@@ -199,9 +272,7 @@ def _made_files(folder: Path) -> list[Path]:
 
 def refuse_no_index(folder: Path) -> None:
     """Raise `IndexNotFoundError` unless a folder has a data file of ours, be that damaged or lost."""
-    data = folder / DATA
-    is_link = data.is_symlink() and fnmatch(str(data.readlink()), "data-*.mdb")
-    if not is_link and not (data.is_file() and (folder / WRITER_LOCK).is_file()):
+    if not (os.path.lexists(folder / DATA) and (folder / WRITER_LOCK).is_file()):
         raise IndexNotFoundError(
             f"no index at {folder}: there is no {DATA} with a {WRITER_LOCK} beside it, as 'hsimhash create-table' "
             f"makes them"
@@ -219,11 +290,11 @@ def drop_index(folder: Path, *, lock_timeout_s: float) -> None:
     refuse_no_index(folder)
     data = folder / DATA
     with lmdb_errors(folder), wait_for_lock(folder / WRITER_LOCK, lock_timeout_s):
-        left = [lmdb_lock(data), *_made_files(folder), *(folder / name for name in _OF_0_1_0)]
+        left = [lmdb_lock(data), *_made_files(folder), folder / _OF_0_1_0, folder / WRITER_LOCK]
         data.unlink()  # first: there is no half of an index at any time
         sync_folder(folder)
         shutil.rmtree(folder / JOBS, ignore_errors=True)
-        for file in (*left, folder / WRITER_LOCK):
+        for file in left:
             file.unlink(missing_ok=True)
     with suppress(OSError):  # there are other files
         folder.rmdir()

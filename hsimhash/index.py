@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from itertools import chain, groupby
 from operator import itemgetter
 from pathlib import Path
@@ -46,14 +47,14 @@ class Match(NamedTuple):
     first_seen: int
 
 
-class HSimIndex:
+class HSimIndex(AbstractContextManager["HSimIndex"]):
     """An index of documents by fingerprint. Made by `create` or `open`; a context manager.
 
     Thread-safe and fork-safe. After `close` every call raises `StoreClosedError`.
     """
 
     def __init__(self, store: Store, profile: Profile) -> None:
-        self._store = store
+        self.store = store  # for what is true of one kind of store only
         self.profile = profile
         self.layout = store.record.layout
         self.url = store.url
@@ -112,7 +113,7 @@ class HSimIndex:
             if wanted_layout is not None and wanted_layout != store.record.layout:
                 raise LayoutMismatchError(
                     f"{url} was made with layout {store.record.layout.name}, not {wanted_layout.name}; "
-                    f"leave the layout away, or make another index"
+                    f"omit the layout, or create another index"
                 )
             return cls(store, _profile_of(store, wanted_profile))
         except BaseException:
@@ -148,10 +149,10 @@ class HSimIndex:
             first_seen = time.time_ns() // 1_000_000
         values, encoded, times = check_documents(fingerprints, doc_ids, first_seen)
         if len(values) <= ADD_BATCH:
-            return self._store.insert(encoded, values, times)
+            return self.store.insert(encoded, values, times)
         last = last_occurrences(encoded)  # of the whole call
         parts = (last[start : start + ADD_BATCH] for start in range(0, len(last), ADD_BATCH))
-        return sum(self._store.insert([encoded[place] for place in part], values[part], times[part]) for part in parts)
+        return sum(self.store.insert([encoded[place] for place in part], values[part], times[part]) for part in parts)
 
     def query(
         self,
@@ -177,7 +178,7 @@ class HSimIndex:
         k = self._distance(max_distance)
         _check_limit(limit)
         fingerprint = as_fingerprint(fingerprint)
-        with self._store.view(timeout_s=timeout) as reader:
+        with self.store.view(timeout_s=timeout) as reader:
             near = _near(reader.scan(self.layout.prefixes(fingerprint)), fingerprint, k)
             return _matches(reader, fingerprint, near, k, limit, exclude) if near else []
 
@@ -211,7 +212,7 @@ class HSimIndex:
                 f"{len(exclude)} ids to exclude for {len(values)} fingerprints; give one, or None, for each"
             )
         found: list[list[Match]] = []
-        with self._store.view(timeout_s=timeout) as reader:
+        with self.store.view(timeout_s=timeout) as reader:
             for start in range(0, len(values), QUERY_BATCH):
                 left_out = exclude[start : start + QUERY_BATCH] if exclude is not None else None
                 found += self._query_batch(reader, values[start : start + QUERY_BATCH], k, limit, left_out)
@@ -267,7 +268,7 @@ class HSimIndex:
 
         With `before` (ms since 1970) only those first seen earlier; one that others move meanwhile stays.
         """
-        return self._store.remove(check_doc_ids([doc_ids] if isinstance(doc_ids, str) else doc_ids), before=before)
+        return self.store.remove(check_doc_ids([doc_ids] if isinstance(doc_ids, str) else doc_ids), before=before)
 
     def get(self, doc_id: str) -> Document | None:
         """Return a document's fingerprint and first seen, None where it is unknown."""
@@ -275,32 +276,27 @@ class HSimIndex:
 
     def get_many(self, doc_ids: Sequence[str]) -> list[Document | None]:
         """Return what `get` returns for each id, in the order given."""
-        return self._store.lookup(check_doc_ids(doc_ids))
+        return self.store.lookup(check_doc_ids(doc_ids))
 
     def count(self) -> int:
         """Return how many documents there are."""
-        return self._store.count()
+        return self.store.count()
 
     def is_empty(self) -> bool:
         """Whether there is no document; on HBase far cheaper than to count them."""
-        return self._store.is_empty()
+        return self.store.is_empty()
 
     def documents(self, *, before: int | None = None) -> Iterator[Document]:
         """Yield all documents, in order of (fingerprint, id); with `before` (ms since 1970) those first seen earlier.
 
         Documents added, moved or removed meanwhile may or may not be seen.
         """
-        for documents in self._store.walk():
+        for documents in self.store.walk():
             yield from (document for document in documents if before is None or document.first_seen < before)
 
     def check(self, *, repair: bool = False, progress: Callable[[int, int], None] | None = None) -> CheckReport:
         """Compare the index's rows with each other, and mend them if `repair`; `progress` is told (done, total)."""
-        return self._store.check(repair=repair, progress=progress)
-
-    @property
-    def store(self) -> Store:
-        """The store, for what is true of one kind of store only."""
-        return self._store
+        return self.store.check(repair=repair, progress=progress)
 
     def describe(self, *, is_counted: bool = True) -> dict[str, object]:
         """Return facts about the index as JSON values: url, layout, profile, format, documents, rows, bytes.
@@ -308,7 +304,7 @@ class HSimIndex:
         Args:
             is_counted: with the number of documents, for which HBase reads all registers.
         """
-        record = self._store.record
+        record = self.store.record
         return {
             "url": self.url,
             "layout": record.layout.to_json(),
@@ -316,7 +312,7 @@ class HSimIndex:
             "profile": record.profile,
             "format": FORMAT,
             **({"documents": self.count()} if is_counted else {}),
-            **self._store.describe(),
+            **self.store.describe(),
         }
 
     def compact(self) -> tuple[int, int]:
@@ -325,22 +321,19 @@ class HSimIndex:
         Raises:
             StoreBusyError: others have the index open; the message names their processes.
         """
-        return self._store.compact()
+        return self.store.compact()
 
     def backup(self, target: str | Path) -> None:
         """Write a copy of the index as it is now to the new folder `target`, while others read and write."""
-        self._store.backup(Path(target))
+        self.store.backup(Path(target))
 
     def bulk(self, folder: str | Path) -> BulkLoad:
         """Return a bulk load that keeps its sorted runs in `folder`; see `BulkLoad`."""
-        return self._store.bulk(Path(folder))
+        return self.store.bulk(Path(folder))
 
     def close(self) -> None:
         """Let go of the store; harmless when repeated."""
-        self._store.close()
-
-    def __enter__(self) -> HSimIndex:
-        return self
+        self.store.close()
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()
@@ -418,7 +411,7 @@ def _profile_of(store: Store, wanted: Profile | None) -> Profile:
             f"{key} {its.get(key)!r}, not {value!r}" for key, value in mine.items() if value != its.get(key)
         )
         raise ProfileMismatchError(
-            f"{store.url} was made with profile {stored.name}, not {wanted.name} ({differing}); leave the profile "
-            f"away, or make another index"
+            f"{store.url} was made with profile {stored.name}, not {wanted.name} ({differing}); omit the "
+            f"profile, or create another index"
         )
     return stored

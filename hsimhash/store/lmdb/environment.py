@@ -24,8 +24,6 @@ from hsimhash.locks import LOCK_POLL_S, HeldLock, lock_data, users_of
 from hsimhash.store.base import RECORD_PARTS, Record
 from hsimhash.store.lmdb.files import DATA, damaged, lmdb_errors, lmdb_lock, open_databases, open_lmdb, refuse_lost_link
 
-READER_CHECK_WRITES = 64  # write transactions between two looks for readers that were killed
-
 _log = logging.getLogger("hsimhash.store")
 
 
@@ -60,11 +58,8 @@ class Environment:
                 copy_owner(data, self._lmdb_lock)
                 self._lmdb_lock_inode = _inode(self._lmdb_lock)
             self._check_length(data)
-            self._writes = 0
             self.record = self._read_record()
             self._open_databases()
-            if not self.is_read_only:
-                self.env.reader_check()
         except BaseException:
             self.env.close()
             raise
@@ -116,9 +111,7 @@ class Environment:
                 f"the index that was opened at {self.path} is no longer there: its data file, or LMDB's lock file, was "
                 f"deleted or replaced; nothing of this write was stored: open the index again"
             )
-        self._writes += 1
-        if self._writes % READER_CHECK_WRITES == 0:
-            self.env.reader_check()  # the mark of a killed reader would keep every page since from being used again
+        self.env.reader_check()  # the mark of a killed reader would keep every page since from being used again
         return self.env.begin(write=True)
 
     def is_in_place(self) -> bool:

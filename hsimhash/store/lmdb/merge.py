@@ -29,7 +29,6 @@ from numpy.typing import NDArray
 
 from hsimhash.errors import StopAskedError
 from hsimhash.files import file_errors
-from hsimhash.layout import Drawer
 from hsimhash.rowkey import FINGERPRINT_BYTES, PREFIX_BYTES
 from hsimhash.store.check import Progress
 from hsimhash.store.lmdb.codec import DIGEST_BYTES, Row, unpack_register, verify_order
@@ -62,18 +61,19 @@ class SortedRuns(BulkLoad):
     def __init__(self, session: Session, folder: Path) -> None:
         super().__init__(folder)
         self._session = session
-        with file_errors(folder):
-            self._token = self._read_token()
+        self._read_token()
 
-    def _read_token(self) -> str:
+    def _read_token(self) -> None:
+        """Read under which name the index knows of a merge of these runs."""
         path = self.folder / "token"
-        if not path.exists() or not path.read_text():
-            path.write_text(uuid.uuid4().hex)
-        return path.read_text()
+        with file_errors(self.folder):
+            if not path.exists() or not path.read_text():
+                path.write_text(uuid.uuid4().hex)
+            self._state_key = f"load:{path.read_text()}".encode()
 
     def _forget_merge(self) -> None:
-        (self.folder / "token").unlink()  # what the index knows of a merge is of other runs
-        self._token = self._read_token()
+        (self.folder / "token").unlink()
+        self._read_token()
 
     def merge(self, *, progress: Progress | None = None, stop: Callable[[], bool] | None = None) -> int | None:
         """Bring all runs into the index; see `BulkLoad.merge`."""
@@ -81,23 +81,18 @@ class SortedRuns(BulkLoad):
             return 0
         try:
             with file_errors(self.folder), self._session.writing(stop=stop):
-                return _Merge(self._session, self._runs, self._token, progress, stop).run()
+                return _Merge(self._session, self._runs, self._state_key, progress, stop).run()
         except StopAskedError:
             return None
 
     def delete(self) -> None:
         """Remove the runs, and before them what the index remembers of their merge."""
-        key = _state_key(self._token)
         with self._session.view() as view:
-            is_remembered = view.transaction.get(key, db=view.databases["record"]) is not None
+            is_remembered = view.transaction.get(self._state_key, db=view.databases["record"]) is not None
         if is_remembered:
             with self._session.write() as transaction:
-                transaction.delete(key, db=self._session.environment.databases["record"])
+                transaction.delete(self._state_key, db=self._session.environment.databases["record"])
         super().delete()
-
-
-def _state_key(token: str) -> bytes:
-    return f"load:{token}".encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,27 +115,23 @@ class _State:
         return cls(**{**fields, "after": bytes.fromhex(fields["after"])})
 
 
+@dataclass
 class _Merge:
     """One merge, under the writer's lock."""
 
-    def __init__(
-        self,
-        session: Session,
-        runs: list[Run],
-        token: str,
-        progress: Progress | None,
-        stop: Callable[[], bool] | None,
-    ) -> None:
-        self.session = session
-        self.runs = runs
-        self.state_key = _state_key(token)
-        self.progress = progress
-        self.stop = stop
-        self.documents = sum(run.size for run in runs)
-        self.added = 0
-        self.done = 0
+    session: Session
+    runs: list[Run]
+    state_key: bytes
+    progress: Progress | None
+    stop: Callable[[], bool] | None
+    added: int = 0
+    done: int = 0
+
+    def __post_init__(self) -> None:
+        self.drawers = self.session.record.layout.drawers
+        self.documents = sum(run.size for run in self.runs)
         # Each document is written as a listing, as its drawer rows and as a register.
-        self.total = self.documents * (2 + len(session.record.layout.drawers))
+        self.total = self.documents * (2 + len(self.drawers))
 
     def run(self) -> int:
         stored = self._stored()
@@ -168,7 +159,7 @@ class _Merge:
             "registers": self._write_registers,
         }
         first, after = list(stages).index(reached.stage), reached.after
-        self.done = self.documents * (0, 1, 1 + len(self.session.record.layout.drawers))[first]
+        self.done = self.documents * (0, 1, 1 + len(self.drawers))[first]
         for write in list(stages.values())[first:]:
             write(after)
             after = b""
@@ -226,18 +217,13 @@ class _Merge:
 
     def _changes(self, registers: NDArray[np.void]) -> NDArray[np.bool_]:
         """Whether each register differs from what the index has."""
-        keys = [key for key, _ in _rows_of(registers)]
         with self.session.view() as view:
             database = view.databases["register"]
             if not view.transaction.stat(database)["entries"]:
                 return np.ones(len(registers), np.bool_)
-            stored = dict(view.transaction.cursor(database).getmulti(keys))
-        new = registers["fingerprint"].tolist()
-        is_change = [
-            key not in stored or unpack_register(stored[key])[0] != fingerprint
-            for key, fingerprint in zip(keys, new, strict=True)
-        ]
-        return np.array(is_change, np.bool_)
+            items = _rows_of(registers)
+            stored = dict(view.transaction.cursor(database).getmulti([key for key, _ in items]))
+        return np.array([_is_change(stored.get(key), value) for key, value in items], np.bool_)
 
     # Stage 2.
 
@@ -253,15 +239,14 @@ class _Merge:
     # Stage 3.
 
     def _write_drawers(self, after: bytes) -> None:
-        drawers = self.session.record.layout.drawers
         for run in self.runs:
-            write_permuted(run, drawers)
-        ranges = self._segment_ranges(drawers)
+            write_permuted(run, self.drawers)
+        ranges = self._segment_ranges()
         for low, high in ranges:
             if _edge(high) > after:
                 with self._commit("drawers", _edge(high)) as transaction:
-                    self._put_drawer_rows(transaction, drawer_rows(self.runs, drawers, low, high))
-            self._advance(self.documents * len(drawers) // len(ranges))
+                    self._put_drawer_rows(transaction, drawer_rows(self.runs, self.drawers, low, high))
+            self._advance(self.documents * len(self.drawers) // len(ranges))
 
     def _put_drawer_rows(self, transaction: lmdb.Transaction, rows: NDArray[np.uint8]) -> None:
         if not len(rows):
@@ -274,11 +259,11 @@ class _Merge:
         if is_behind:
             verify_order(written)
 
-    def _segment_ranges(self, drawers: tuple[Drawer, ...]) -> list[tuple[int, int]]:
+    def _segment_ranges(self) -> list[tuple[int, int]]:
         """Return half-open ranges of segments that hold about COMMIT_ROWS rows each."""
         samples, rows = [np.empty(0, np.uint64)], 0
         for run in self.runs:
-            permuted = permuted_of(run, drawers)
+            permuted = permuted_of(run, self.drawers)
             rows += permuted.size
             samples.append(permuted[:, :: max(1, permuted.shape[1] // 1024)].ravel() >> np.uint64(32))
         sample = np.sort(np.concatenate(samples))
@@ -322,10 +307,14 @@ class _Merge:
         verify_order(cursor.putmulti(items, append=is_behind))
         moved = []
         for (key, value), (number, place) in zip(items, origins.tolist(), strict=True):
-            old = stored.get(key)
-            if old is not None and old[:FINGERPRINT_BYTES] != value[:FINGERPRINT_BYTES]:
-                moved.append((self.runs[number].ids(place, place + 1)[0], unpack_register(old)[0]))
+            if key in stored and _is_change(stored[key], value):
+                moved.append((self.runs[number].ids(place, place + 1)[0], unpack_register(stored[key])[0]))
         rows.unlist(moved)
+
+
+def _is_change(old: bytes | None, new: bytes) -> bool:
+    """Whether a register has another fingerprint than the one that the index has."""
+    return old is None or unpack_register(old)[0] != int.from_bytes(new[:FINGERPRINT_BYTES], "big")
 
 
 def _rows_of(registers: NDArray[np.void]) -> list[Row]:

@@ -44,15 +44,18 @@ from hsimhash.rowkey import (
 from hsimhash.store.check import CheckReport, Progress
 from hsimhash.store.hbase.cells import (
     COLLECTED,
+    SEGMENTS,
     TABLE_START,
     TABLE_STOP,
-    Register,
     drawer_rowkeys,
+    fingerprint_in,
     is_listing,
     is_register,
     listing_key,
+    parsed,
     register_key,
     row_flag,
+    segment_key,
 )
 from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, DRAWER_FAMILY, RECORD_FAMILY, Cell, Deletion, Gateway, Put
 from hsimhash.store.hbase.protocol import Times, put_drawer_rows, put_listings
@@ -64,8 +67,6 @@ MOST_CONFIRMED = 8_000_000  # fingerprints remembered from the listings; drawer 
 MOST_EXAMPLES = 20
 PROGRESS_STEPS = 1 << 12  # of one pass over the table
 STRATA = 256  # of a sample
-
-_SEGMENTS = 1 << 8 * SEGMENT_BYTES
 
 _log = logging.getLogger("hsimhash.store")
 
@@ -104,7 +105,7 @@ def sampled_pages(gateway: Gateway, family: bytes, sample: Sample) -> Iterator[l
         rows_each *= 2  # a document has a listing and a register
     page: list[Cell] = []
     for number in range(strata):
-        low, high = number * _SEGMENTS // strata, (number + 1) * _SEGMENTS // strata
+        low, high = number * SEGMENTS // strata, (number + 1) * SEGMENTS // strata
         page += _drawn(gateway, family, (low, int(rng.integers(low, high)), high), rows_each)
         if len(page) >= PAGE_ROWS:
             yield page
@@ -114,7 +115,7 @@ def sampled_pages(gateway: Gateway, family: bytes, sample: Sample) -> Iterator[l
 
 def _drawn(gateway: Gateway, family: bytes, segments: tuple[int, int, int], count: int) -> list[Cell]:
     """Return the cells of `count` rows between the first and the last of three segments, from the middle one on."""
-    low, middle, high = (one.to_bytes(SEGMENT_BYTES, "big") if one < _SEGMENTS else TABLE_STOP for one in segments)
+    low, middle, high = map(segment_key, segments)
     rows = gateway.rows(middle, high, family, limit=count, columns=PAGE_COLUMNS)
     if low < middle and len(rows) < count:
         rows = gateway.rows(low, middle, family, limit=count - len(rows), columns=PAGE_COLUMNS) + rows
@@ -200,7 +201,7 @@ class Audit:
     def _advance(self, family: int, page: Sequence[Cell]) -> None:
         if self.progress is not None and page:
             place = int.from_bytes(page[-1].row[:SEGMENT_BYTES].ljust(SEGMENT_BYTES, b"\0"), "big")
-            self.progress((family * _SEGMENTS + place) * PROGRESS_STEPS // _SEGMENTS, 2 * PROGRESS_STEPS)
+            self.progress((family * SEGMENTS + place) * PROGRESS_STEPS // SEGMENTS, 2 * PROGRESS_STEPS)
 
     def _example(self, text: str) -> None:
         if len(self.examples) < MOST_EXAMPLES:
@@ -258,7 +259,7 @@ class Audit:
     def _check_registers(self, cells: Sequence[Cell]) -> None:
         filed, removed, unreadable = dict[Cell, int](), list[Cell](), list[Cell]()
         for cell in cells:
-            register = _parsed(cell)
+            register = parsed(cell)
             if register is None:
                 self._problem(f"the register of {_shown(cell.qualifier)} cannot be read: {cell.value[:40].hex()}")
                 unreadable.append(cell)
@@ -328,19 +329,6 @@ class Audit:
         for cell in left:
             self._example(f"leftover: drawer row {cell.row.hex()} has no document")
         self.repaired += self._collect(left, DRAWER_FAMILY, self.settled_before)
-
-
-def _parsed(register: Cell) -> Register | None:
-    try:
-        return Register.from_bytes(register.value)
-    except CorruptionError:
-        return None
-
-
-def fingerprint_in(register: Cell | None) -> int | None:
-    """Return the fingerprint in a register, None where there is none, or it cannot be read."""
-    parsed = _parsed(register) if register is not None else None
-    return parsed.fingerprint if parsed is not None else None
 
 
 def _is_text(doc_id: bytes) -> bool:

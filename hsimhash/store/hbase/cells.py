@@ -37,12 +37,13 @@ from hsimhash.rowkey import (
     register_rowkey,
 )
 from hsimhash.store.base import RECORD_PARTS, Document, Record
-from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, Put
+from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, Cell, Put
 
 # Beside the record:
 COLLECTED = b"collected"  # its timestamp is the server's time of the last collection
 NOW = b"now"  # its timestamp is the latest that a server had when an exclusive writer asked
 TABLE_START, TABLE_STOP = b"", b"\xff" * (ROWKEY_BYTES + 1)
+SEGMENTS = 1 << 8 * SEGMENT_BYTES  # how many there are
 
 _CHANGES_BYTES = 4
 _FILED = Struct(">QQI")  # fingerprint, first seen, changes
@@ -104,6 +105,20 @@ def _text(doc_id: bytes) -> str:
         ) from error
 
 
+def parsed(register: Cell) -> Register | None:
+    """Return what a register says, None where it cannot be read."""
+    try:
+        return Register.from_bytes(register.value)
+    except CorruptionError:
+        return None
+
+
+def fingerprint_in(register: Cell | None) -> int | None:
+    """Return the fingerprint in a register, None where there is none, or it cannot be read."""
+    said = parsed(register) if register is not None else None
+    return said.fingerprint if said is not None else None
+
+
 def register_key(doc_id: bytes) -> tuple[bytes, bytes]:
     """Return row and qualifier of a document's register."""
     return register_rowkey(doc_id), doc_id
@@ -124,6 +139,11 @@ def drawer_rowkeys(layout: Layout, fingerprints: Sequence[int]) -> list[bytes]:
     """Return the rowkeys of fingerprints in every drawer, those of one fingerprint together."""
     rows = encode(layout, np.array(fingerprints, np.uint64)).tobytes()
     return [rows[start : start + ROWKEY_BYTES] for start in range(0, len(rows), ROWKEY_BYTES)]
+
+
+def segment_key(segment: int) -> bytes:
+    """Return the key at which a segment's rows begin; behind the last one, the table's end."""
+    return segment.to_bytes(SEGMENT_BYTES, "big") if segment < SEGMENTS else TABLE_STOP
 
 
 def row_flag(row: bytes) -> int:

@@ -21,7 +21,7 @@ from hsimhash.store.base import RECORD_PARTS
 from hsimhash.store.checkup import READS, Check, check_read, check_record, median_ms
 from hsimhash.store.hbase.address import Address, Endpoint
 from hsimhash.store.hbase.connection import Connection, server_type_at, tls_context
-from hsimhash.store.hbase.diagnosis import explain_failure, reason
+from hsimhash.store.hbase.failures import explain_failure, reason
 from hsimhash.store.hbase.gateway import RECORD_FAMILY, Deletion, Gateway, Put, Table
 from hsimhash.store.hbase.operations import check_enabled, described, open_gateway, open_hbase_store
 from hsimhash.store.hbase.store import HBaseStore, recorded_ttl_s

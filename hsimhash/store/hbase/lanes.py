@@ -24,8 +24,7 @@ from thriftpy2.transport import TTransportException
 from hsimhash.errors import HsimhashError, StoreTimeoutError, StoreUnavailableError
 from hsimhash.store.base import DEADLINE_S
 from hsimhash.store.hbase.connection import Call, Connection, is_reply
-from hsimhash.store.hbase.diagnosis import reason
-from hsimhash.store.hbase.failures import TransientError, failure
+from hsimhash.store.hbase.failures import TransientError, failure, reason
 from hsimhash.store.hbase.pool import Pool
 
 Steps = Generator[Call, Any, Any]

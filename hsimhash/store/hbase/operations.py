@@ -23,8 +23,7 @@ from hsimhash.rowkey import splits
 from hsimhash.store.base import DEADLINE_S, Record, Region
 from hsimhash.store.hbase.address import Address
 from hsimhash.store.hbase.connection import Connection
-from hsimhash.store.hbase.diagnosis import explain_failure
-from hsimhash.store.hbase.failures import disabled
+from hsimhash.store.hbase.failures import disabled, explain_failure
 from hsimhash.store.hbase.gateway import Gateway, Table
 from hsimhash.store.hbase.lanes import Caller
 from hsimhash.store.hbase.pool import Pool

@@ -23,8 +23,7 @@ from hsimhash.errors import StoreClosedError
 from hsimhash.store.hbase.address import Address, Endpoint
 from hsimhash.store.hbase.choice import Choice, Living
 from hsimhash.store.hbase.connection import Connection, tls_context
-from hsimhash.store.hbase.diagnosis import reason
-from hsimhash.store.hbase.failures import TransientError
+from hsimhash.store.hbase.failures import TransientError, reason
 
 CONNECT_S = 1.0  # to connect, where another gateway works
 

@@ -37,10 +37,10 @@ from hsimhash.store.base import (
     up_to,
 )
 from hsimhash.store.check import CheckReport, Progress
-from hsimhash.store.hbase.audit import Audit, Sample, fingerprint_in, pages
+from hsimhash.store.hbase.audit import Audit, Sample, pages
 from hsimhash.store.hbase.batches import slices
 from hsimhash.store.hbase.bulk import TableLoad
-from hsimhash.store.hbase.cells import Register, is_listing, is_register, record_from, register_key
+from hsimhash.store.hbase.cells import Register, fingerprint_in, is_listing, is_register, record_from, register_key
 from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, RECORD_FAMILY, Cell, Change, Gateway, Put
 from hsimhash.store.hbase.protocol import BATCH_DOCUMENTS, Times, Writes
 from hsimhash.store.hbase.survey import Survey, survey

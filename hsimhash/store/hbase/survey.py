@@ -28,8 +28,7 @@ from hsimhash.rowkey import (
     documents_rowkey,
 )
 from hsimhash.store.base import Region
-from hsimhash.store.hbase.audit import fingerprint_in
-from hsimhash.store.hbase.cells import TABLE_STOP, is_register
+from hsimhash.store.hbase.cells import SEGMENTS, TABLE_STOP, fingerprint_in, is_register, segment_key
 from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, DRAWER_FAMILY, Gateway
 
 HOT_BUCKET_ROWS = 100
@@ -40,7 +39,6 @@ MOST_WINDOW_ROWS = 2_000  # at most: a hot bucket is not read to its end
 HOT_LISTINGS = 1_000  # documents of one fingerprint
 MOST_LISTINGS = 20_000  # read of one
 
-_SEGMENTS = 1 << 8 * SEGMENT_BYTES
 _PILOTS, _PILOT_ROWS = 32, 64
 _REGION_WINDOWS = 16, 4  # usually, and in a table of very many regions
 _MOST_WINDOWS = 2_048
@@ -117,8 +115,10 @@ def survey(gateway: Gateway) -> Survey:
         return [cells[0].row[:PREFIX_BYTES] for cells in gateway.rows(start, stop, DRAWER_FAMILY, limit=limit)]
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        starts = [randoms.randrange(_SEGMENTS) for _ in range(_PILOTS)]
-        width = _window_width(starts, pool.map(lambda start: prefixes(_key(start), TABLE_STOP, _PILOT_ROWS), starts))
+        starts = [randoms.randrange(SEGMENTS) for _ in range(_PILOTS)]
+        width = _window_width(
+            starts, pool.map(lambda start: prefixes(segment_key(start), TABLE_STOP, _PILOT_ROWS), starts)
+        )
         parts = max(_REGION_WINDOWS[1], min(_REGION_WINDOWS[0], _MOST_WINDOWS // len(regions)))
         windows = [_windows(region, width, parts, randoms) for region in regions]
         read = pool.map(lambda one: prefixes(one.start, one.stop, MOST_WINDOW_ROWS), chain.from_iterable(windows))
@@ -131,7 +131,7 @@ def survey(gateway: Gateway) -> Survey:
 
 def _crowds(gateway: Gateway, pool: ThreadPoolExecutor, randoms: random.Random) -> tuple[Crowd, ...]:
     """Return the fingerprints of very many documents, as far as registers at random places tell."""
-    starts = [_key(randoms.randrange(_SEGMENTS)) for _ in range(_PILOTS)]
+    starts = [segment_key(randoms.randrange(SEGMENTS)) for _ in range(_PILOTS)]
     found = pool.map(lambda start: gateway.rows(start, TABLE_STOP, DOCUMENT_FAMILY, limit=_PILOT_ROWS), starts)
     registers = {
         cell.qualifier: fingerprint_in(cell)
@@ -154,9 +154,9 @@ def _window_width(starts: list[int], found: Iterable[list[bytes]]) -> int:
     """Return how many segments have `WINDOW_ROWS` rows, as far as the prefixes that begin at some places tell."""
     segments = rows = 0
     for start, prefixes in zip(starts, found, strict=True):
-        stop = _segment(prefixes[-1]) + 1 if len(prefixes) == _PILOT_ROWS else _SEGMENTS
+        stop = _segment(prefixes[-1]) + 1 if len(prefixes) == _PILOT_ROWS else SEGMENTS
         segments, rows = segments + stop - start, rows + len(prefixes)
-    return min(math.ceil(WINDOW_ROWS * segments / rows), _SEGMENTS) if rows else _SEGMENTS
+    return min(math.ceil(WINDOW_ROWS * segments / rows), SEGMENTS) if rows else SEGMENTS
 
 
 def _windows(region: Region, width: int, parts: int, randoms: random.Random) -> list[_Window]:
@@ -170,8 +170,8 @@ def _windows(region: Region, width: int, parts: int, randoms: random.Random) -> 
             start = randoms.randrange(start, stop - width + 1)
             stop = start + width
         # A region may begin and end inside of a segment.
-        first = region.start if start == lower else _key(start)
-        last = region.stop or TABLE_STOP if stop == upper else _key(stop)
+        first = region.start if start == lower else segment_key(start)
+        last = region.stop or TABLE_STOP if stop == upper else segment_key(stop)
         windows.append(_Window(first, last, max(stop - start, 1)))
     return windows
 
@@ -184,11 +184,7 @@ def _counted(region: Region, windows: list[_Window], found: list[list[bytes]]) -
 
 
 def _segments(region: Region) -> tuple[int, int]:
-    return _segment(region.start), _segment(region.stop) if region.stop else _SEGMENTS
-
-
-def _key(segment: int) -> bytes:
-    return segment.to_bytes(SEGMENT_BYTES, "big")
+    return _segment(region.start), _segment(region.stop) if region.stop else SEGMENTS
 
 
 def _segment(key: bytes) -> int:

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from hsimhash.errors import CorruptionError, HsimhashError, IndexExistsError, StoreUnavailableError
 from hsimhash.rowkey import ROWKEY_BYTES
 from hsimhash.store.hbase.connection import Call, Connection, is_reply
-from hsimhash.store.hbase.diagnosis import reason
-from hsimhash.store.hbase.failures import failure
+from hsimhash.store.hbase.failures import failure, reason
 from hsimhash.store.hbase.gateway import DRAWER_FAMILY, Change, Gateway, always
 from hsimhash.store.hbase.lanes import Caller, Steps, Task, one_call, while_timely
 

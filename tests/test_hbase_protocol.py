@@ -13,7 +13,7 @@ from hsimhash.rowkey import PREFIX_BYTES, documents_rowkey
 from hsimhash.store.check import CheckReport, Progress
 from hsimhash.store.hbase import cells
 from hsimhash.store.hbase.audit import Audit, pages, server_time
-from hsimhash.store.hbase.cells import COLLECTED, Register
+from hsimhash.store.hbase.cells import Register
 from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, DRAWER_FAMILY, Cell, Change, Deletion, Put, always
 from hsimhash.store.hbase.protocol import Wanted, Writes, put_drawer_rows, put_listings
 from hsimhash.store.hbase.store import HBaseStore
@@ -87,7 +87,7 @@ class DeletesNow(Audit):
     """Deletes with the time of now instead of what was read."""
 
     def _collect(self, cells: Iterable[Cell], family: bytes, before: float) -> int:
-        now = server_time(self.gateway, COLLECTED)
+        now = server_time(self.gateway)
         old = [Cell(cell.row, cell.qualifier, cell.value, now) for cell in cells if cell.timestamp <= before]
         return super()._collect(old, family, self.ever)
 
@@ -103,7 +103,7 @@ class ReadsTimestampsLast(Audit):
         return super().run()
 
     def _check_listed(self, cells: Sequence[Cell]) -> None:
-        before = server_time(self.gateway, COLLECTED) - round(self.times.settled_s * 1_000)
+        before = server_time(self.gateway) - round(self.times.settled_s * 1_000)
         left = [cell for cell in cells if cell.row[PREFIX_BYTES:] in self.empty]
         self._collect(left, DRAWER_FAMILY, before)
 
@@ -114,7 +114,7 @@ class ReadsRegistersFirst(Audit):
     def _check_listings(self, listings: Sequence[Cell]) -> None:
         registers = self.gateway.get([cells.register_key(cell.qualifier) for cell in listings], DOCUMENT_FAMILY)
         again = self.gateway.get([(cell.row, cell.qualifier) for cell in listings], DOCUMENT_FAMILY)
-        before = server_time(self.gateway, COLLECTED) - round(self.times.settled_s * 1_000)
+        before = server_time(self.gateway) - round(self.times.settled_s * 1_000)
         left = [
             cell
             for cell, register in zip(again, registers, strict=True)

@@ -64,7 +64,6 @@ PAGE_ROWS = 1_000  # read by one call; bounds memory, together with
 PAGE_COLUMNS = 16  # of a row; the rest of a wide one comes in pages
 PAGE_CELLS = 10_000  # of a wide row
 MOST_CONFIRMED = 8_000_000  # fingerprints remembered from the listings; drawer rows of others are looked up
-MOST_EXAMPLES = 20
 PROGRESS_STEPS = 1 << 12  # of one pass over the table
 STRATA = 256  # of a sample
 
@@ -122,16 +121,16 @@ def _drawn(gateway: Gateway, family: bytes, segments: tuple[int, int, int], coun
     return [cell for row in rows for cell in row]
 
 
-def server_time(gateway: Gateway, qualifier: bytes) -> int:
+def server_time(gateway: Gateway) -> int:
     """Return a server's time in ms, the stamp of a cell that is written for that into the record's row.
 
     What is older was there before this moment, whatever this machine's clock says.
     """
-    gateway.put([Put(RECORD_ROWKEY, RECORD_FAMILY, qualifier, b"")])
-    cell = gateway.get([(RECORD_ROWKEY, qualifier)], RECORD_FAMILY)[0]
+    gateway.put([Put(RECORD_ROWKEY, RECORD_FAMILY, COLLECTED, b"")])
+    (cell,) = gateway.get([(RECORD_ROWKEY, COLLECTED)], RECORD_FAMILY)
     if cell is None:
         raise CorruptionError(
-            f"the cell i:{qualifier.decode()} of row {RECORD_ROWKEY.hex()} is hidden as soon as it is written: a "
+            f"the cell i:{COLLECTED.decode()} of row {RECORD_ROWKEY.hex()} is hidden as soon as it is written: a "
             f"delete lies ahead of the servers' clocks there; correct them, and run a major compaction"
         )
     return cell.timestamp
@@ -165,8 +164,7 @@ class Audit:
         self.is_repair = repair
         self.progress = progress
         self.sample = sample
-        self.documents = self.drawer_rows = self.problems = self.leftovers = self.repaired = 0
-        self.examples: list[str] = []
+        self.report = CheckReport()
         # Cells stamped up to then are deleted: none, unless it repairs.
         self.settled_before = self.forgotten_before = -1
         self.ever: float = math.inf if repair else -1
@@ -176,7 +174,7 @@ class Audit:
     def run(self) -> CheckReport:
         """Compare, and repair where asked to."""
         if self.is_repair:
-            now = server_time(self.gateway, COLLECTED)
+            now = server_time(self.gateway)
             self.settled_before = now - round(self.times.settled_s * 1_000)
             self.forgotten_before = now - round(self.times.forgotten_s * 1_000)
         # Listings first: a drawer row is left over once its last listing is gone.
@@ -188,11 +186,9 @@ class Audit:
         for page in self._pages(DRAWER_FAMILY):
             self._check_drawer_rows(page)
             self._advance(1, page)
-        if self.repaired:
-            _log.info("%d cells repaired", self.repaired)
-        return CheckReport(
-            self.documents, self.drawer_rows, self.problems, self.leftovers, self.repaired, self.examples
-        )
+        if self.report.repaired:
+            _log.info("%d cells repaired", self.report.repaired)
+        return self.report
 
     def _pages(self, family: bytes) -> Iterator[list[Cell]]:
         """Yield the cells to check, in order."""
@@ -203,14 +199,9 @@ class Audit:
             place = int.from_bytes(page[-1].row[:SEGMENT_BYTES].ljust(SEGMENT_BYTES, b"\0"), "big")
             self.progress((family * SEGMENTS + place) * PROGRESS_STEPS // SEGMENTS, 2 * PROGRESS_STEPS)
 
-    def _example(self, text: str) -> None:
-        if len(self.examples) < MOST_EXAMPLES:
-            self.examples.append(text)
-
     def _problem(self, text: str) -> None:
-        self.problems += 1
-        self.repaired += self.is_repair
-        self._example(text)
+        self.report.problem(text)
+        self.report.repaired += self.is_repair
 
     def _collect(self, cells: Iterable[Cell], family: bytes, before: float) -> int:
         """Delete the cells that were written before a time, as they were read; return how many."""
@@ -247,14 +238,13 @@ class Audit:
         for cell, register in zip(listings, registers, strict=True):
             fingerprint = int.from_bytes(cell.row[PREFIX_BYTES:], "big")
             if fingerprint_in(register) != fingerprint:
-                self.leftovers += 1
-                self._example(f"leftover: {_shown(cell.qualifier)} is listed under {fingerprint:016x}")
+                self.report.leftover(f"{_shown(cell.qualifier)} is listed under {fingerprint:016x}")
                 # A young register may be one step of a document that comes back to this fingerprint.
                 if register is None or register.timestamp <= self.settled_before:
                     contradicted.append(cell)
             elif len(self._confirmed) < MOST_CONFIRMED:
                 self._confirmed.append(fingerprint)
-        self.repaired += self._collect(contradicted, DOCUMENT_FAMILY, self.settled_before)
+        self.report.repaired += self._collect(contradicted, DOCUMENT_FAMILY, self.settled_before)
 
     def _check_registers(self, cells: Sequence[Cell]) -> None:
         filed, removed, unreadable = dict[Cell, int](), list[Cell](), list[Cell]()
@@ -268,7 +258,7 @@ class Audit:
             else:
                 filed[cell] = register.fingerprint
         self._collect(unreadable, DOCUMENT_FAMILY, self.ever)
-        self.documents += len(filed)
+        self.report.documents += len(filed)
         self._check_filed(filed)
         self._collect(removed, DOCUMENT_FAMILY, self.forgotten_before)
 
@@ -314,7 +304,7 @@ class Audit:
         right = list(compress(whole, is_right.tolist()))
         known = {cell.row for cell in right}
         self._misfiled([cell for cell in cells if cell.row not in known or cell.qualifier], DRAWER_FAMILY)
-        self.drawer_rows += len(right)
+        self.report.drawer_rows += len(right)
         self._check_listed(right)
 
     def _check_listed(self, cells: Sequence[Cell]) -> None:
@@ -325,10 +315,9 @@ class Audit:
         listed = self.gateway.cells_of(rows, DOCUMENT_FAMILY, limit=1)
         empty = {row[PREFIX_BYTES:] for row, found in zip(rows, listed, strict=True) if not found}
         left = [cell for cell in cells if cell.row[PREFIX_BYTES:] in empty]
-        self.leftovers += len(left)
         for cell in left:
-            self._example(f"leftover: drawer row {cell.row.hex()} has no document")
-        self.repaired += self._collect(left, DRAWER_FAMILY, self.settled_before)
+            self.report.leftover(f"drawer row {cell.row.hex()} has no document")
+        self.report.repaired += self._collect(left, DRAWER_FAMILY, self.settled_before)
 
 
 def _is_text(doc_id: bytes) -> bool:

@@ -26,16 +26,7 @@ from hsimhash.rowkey import (
     documents_rowkey,
     last_occurrences,
 )
-from hsimhash.store.base import (
-    RECORD_PARTS,
-    Document,
-    Mark,
-    Reader,
-    Record,
-    Region,
-    Store,
-    up_to,
-)
+from hsimhash.store.base import RECORD_PARTS, Document, Mark, Reader, Record, Region, Store, up_to
 from hsimhash.store.check import CheckReport, Progress
 from hsimhash.store.hbase.audit import Audit, Sample, pages
 from hsimhash.store.hbase.batches import slices

@@ -110,18 +110,25 @@ class Thrift1Gateway(ThriftGateway):
         return self._task("getRowsWithColumns", self._table, rows, columns, _NO_ATTRIBUTES)
 
     def put(self, puts: Sequence[Put], *, is_timely: Callable[[], bool] = always) -> None:
+        self._mutate(puts, _mutation, is_timely)
+
+    def delete(self, deletions: Sequence[Deletion]) -> None:
+        marks = [Put(row, family, qualifier, b"", timestamp) for row, family, qualifier, timestamp in deletions]
+        self._mutate(marks, _removal, always)
+
+    def _mutate(self, puts: Sequence[Put], made_of: Callable[[Put], Any], is_timely: Callable[[], bool]) -> None:
         by_time: defaultdict[int | None, list[Put]] = defaultdict(list)
         for put in puts:
             by_time[put.timestamp].append(put)
         tasks = [
-            while_timely(partial(self._put, batch, timestamp), is_timely)
+            while_timely(partial(self._mutate_rows, batch, timestamp, made_of), is_timely)
             for timestamp, group in by_time.items()
             for batch in put_batches(group)
         ]
         self._caller.run(tasks, width=_WRITERS)
 
-    def _put(self, batch: Sequence[Put], timestamp: int | None) -> Steps:
-        rows = [HBASE.BatchMutation(row=put.row, mutations=[_mutation(put)]) for put in batch]
+    def _mutate_rows(self, batch: Sequence[Put], timestamp: int | None, made_of: Callable[[Put], Any]) -> Steps:
+        rows = [HBASE.BatchMutation(row=put.row, mutations=[made_of(put)]) for put in batch]
         if timestamp is None:
             yield self._call("mutateRows", self._table, rows, _NO_ATTRIBUTES)
         else:
@@ -132,19 +139,6 @@ class Thrift1Gateway(ThriftGateway):
         mutation = _mutation(Put(row, family, qualifier, value))
         column = _column(family, qualifier)
         return self._task("checkAndPut", self._table, row, column, expected or None, mutation, _NO_ATTRIBUTES)
-
-    def delete(self, deletions: Sequence[Deletion]) -> None:
-        by_time: defaultdict[int, list[Any]] = defaultdict(list)
-        for deletion in deletions:
-            column = _column(deletion.family, deletion.qualifier)
-            mutation = HBASE.Mutation(isDelete=True, column=column)
-            by_time[deletion.timestamp].append(HBASE.BatchMutation(row=deletion.row, mutations=[mutation]))
-        tasks = [
-            self._task("mutateRowsTs", self._table, rows[part], timestamp, _NO_ATTRIBUTES)
-            for timestamp, rows in by_time.items()
-            for part in slices(len(rows), CALL_ROWS)
-        ]
-        self._caller.run(tasks, width=_WRITERS)
 
     def regions(self) -> list[Region]:
         return regions_of_infos(self._one("getTableRegions", self._table))
@@ -210,6 +204,10 @@ def _column(family: bytes, qualifier: bytes) -> bytes:
 
 def _mutation(put: Put) -> Any:
     return HBASE.Mutation(column=_column(put.family, put.qualifier), value=put.value)
+
+
+def _removal(put: Put) -> Any:
+    return HBASE.Mutation(isDelete=True, column=_column(put.family, put.qualifier))
 
 
 def _cells(result: Any) -> list[Cell]:

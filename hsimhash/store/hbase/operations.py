@@ -111,23 +111,22 @@ def open_hbase_store(url: str, *, exclusive: bool = False, deadline_s: float = D
                 with gateway.ending(timeout_s):
                     return read()
             except StoreTimeoutError:
-                _explain(gateway, address)
+                if _is_disabled(gateway, timeout_s):
+                    raise disabled(address.full_table.decode()) from None
                 return read()
     except BaseException:
         gateway.close()
         raise
 
 
-def _explain(gateway: Gateway, address: Address) -> None:
-    """Say so where the table whose record is not read in time is disabled."""
+def _is_disabled(gateway: Gateway, timeout_s: float) -> bool:
+    """Whether that is why the record was not read in time, as far as it can be told."""
     try:
-        with gateway.ending(address.options.timeout_s):
-            is_disabled = gateway.is_disabled()
+        with gateway.ending(timeout_s):
+            return gateway.is_disabled()
     except HsimhashError as error:
         _log.info("cannot tell whether the table is disabled: %s", error)
-        return
-    if is_disabled:
-        raise disabled(address.full_table.decode())
+        return False
 
 
 def _asked_times(gateway: Gateway) -> Times:
@@ -141,7 +140,7 @@ def _asked_times(gateway: Gateway) -> Times:
 
 
 def described(gateway: Gateway) -> Table | None:
-    """Return how the table is made, None where there is none; nothing of one that who asks may only read and write."""
+    """Return how the table is made, None if there is no table; an untold `Table` if this user may not see it."""
     try:
         return gateway.table()
     except (IndexNotFoundError, StoreUnavailableError):
@@ -311,7 +310,7 @@ def describe(store: HBaseStore) -> TableFacts:
 
 
 def drop(url: str, is_sure: Callable[[str], bool]) -> bool:
-    """Delete an index, a damaged one too, and its table; return whether that was done.
+    """Delete an index, even a damaged one, and its table; return whether that was done.
 
     Args:
         url: of the index.

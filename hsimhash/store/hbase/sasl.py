@@ -13,8 +13,7 @@ import socket
 import struct
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from enum import IntEnum
 from importlib import import_module
 from typing import Any, Protocol
@@ -56,10 +55,12 @@ class Kerberos:
     def __init__(self, service: str, host: str, *, is_http: bool = False) -> None:
         self._gssapi = _library()
         self._service = f"{service}@{host}"
-        with self._explained():
-            name = self._gssapi.Name(self._service, self._gssapi.NameType.hostbased_service)
-            mechanism = self._gssapi.OID.from_int_seq(_SPNEGO) if is_http else self._gssapi.MechType.kerberos
-            self._context = self._gssapi.SecurityContext(name=name, mech=mechanism, usage="initiate")
+        self._context = self._do(self._begun, is_http)
+
+    def _begun(self, is_http: bool) -> Any:
+        name = self._gssapi.Name(self._service, self._gssapi.NameType.hostbased_service)
+        mechanism = self._gssapi.OID.from_int_seq(_SPNEGO) if is_http else self._gssapi.MechType.kerberos
+        return self._gssapi.SecurityContext(name=name, mech=mechanism, usage="initiate")
 
     @property
     def is_complete(self) -> bool:
@@ -67,32 +68,27 @@ class Kerberos:
 
     def step(self, token: bytes | None = None) -> bytes:
         """Take the service's token, None at first, and return the next one for it."""
-        with self._explained():
-            return self._context.step(token) or b""
+        return self._do(self._context.step, token) or b""
 
     def wrap(self, data: bytes, *, is_secret: bool) -> bytes:
         """Seal bytes for the service."""
-        with self._explained():
-            return bytes(self._context.wrap(data, is_secret).message)
+        return bytes(self._do(self._context.wrap, data, is_secret).message)
 
     def unwrap(self, data: bytes, *, is_secret: bool) -> bytes:
         """Return what the service sealed; `KerberosError` where it was changed, or is not secret as it must be."""
-        with self._explained():
-            found = self._context.unwrap(data)
+        found = self._do(self._context.unwrap, data)
         if is_secret and not found.encrypted:
             raise KerberosError(f"{self._service} sent in the clear what qop=auth-conf keeps secret")
         return bytes(found.message)
 
     def largest(self, size: int, *, is_secret: bool) -> int:
         """Return how many bytes fit into `size` sealed ones."""
-        with self._explained():
-            return int(self._context.get_wrap_size_limit(size, is_secret))
+        return int(self._do(self._context.get_wrap_size_limit, size, is_secret))
 
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _do(self, call: Callable[..., Any], *arguments: object) -> Any:  # as the library has it
         errors = self._gssapi.exceptions
         try:
-            yield
+            return call(*arguments)
         except (errors.MissingCredentialsError, errors.ExpiredCredentialsError) as error:
             raise KerberosError(f"there is no valid Kerberos ticket ({_said(error)}); 'kinit' gets one") from error
         except errors.GSSError as error:

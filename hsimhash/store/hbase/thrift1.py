@@ -11,7 +11,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from importlib import import_module
-from itertools import chain
 from types import ModuleType
 from typing import Any
 
@@ -61,7 +60,9 @@ class Thrift1Gateway(ThriftGateway):
         scan = HBASE.TScan(
             startRow=start, stopRow=stop, columns=[family], caching=page, filterString=first_columns(columns)
         )
-        found: list[list[Cell]] = self._run(partial(self._results, scan, limit, page, page, _rows_of))
+        found: list[list[Cell]] = self._run(
+            partial(self._results, scan, limit, page, page, lambda rows: list(map(_cells, rows)))
+        )
         return found
 
     def cells(self, row: bytes, family: bytes, *, after: bytes | None = None, limit: int) -> list[Cell]:
@@ -81,7 +82,9 @@ class Thrift1Gateway(ThriftGateway):
             filterString=None if after is None else columns_after(after),
             batchSize=page,  # a wide row comes in parts, each as a result of its own
         )
-        return partial(self._results, scan, limit, page, 1, _cells_of)
+        return partial(
+            self._results, scan, limit, page, 1, lambda parts: [cell for one in parts for cell in _cells(one)]
+        )
 
     def _results(self, scan: Any, limit: int, page: int, count: int, read: Callable[[list[Any]], list[Any]]) -> Steps:
         """Ask for `count` results again and again, which have `page` things unless they are the last."""
@@ -215,11 +218,3 @@ def _cells(result: Any) -> list[Cell]:
         Cell(result.row, column.partition(b":")[2], cell.value, cell.timestamp)
         for column, cell in sorted(result.columns.items())  # the gateway's own order takes bytes as signed
     ]
-
-
-def _rows_of(results: list[Any]) -> list[list[Cell]]:
-    return list(map(_cells, results))
-
-
-def _cells_of(results: list[Any]) -> list[Cell]:
-    return list(chain.from_iterable(map(_cells, results)))

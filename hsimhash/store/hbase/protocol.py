@@ -128,8 +128,9 @@ class Writes:
                 ]
                 done = self._write(left, changes, may_put=self.exclusive and not sent)
                 changed += len(done & is_news)
+                unknown = is_news - done
                 left = {doc_id: want for doc_id, want in left.items() if doc_id not in done}
-                sent = {one.qualifier: one.value for one in changes if one.qualifier in is_news - done}
+                sent = {change.qualifier: change.value for change in changes if change.qualifier in unknown}
         return changed
 
     def remove(self, doc_ids: Sequence[bytes], *, before: int | None = None) -> int:

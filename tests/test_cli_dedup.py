@@ -118,10 +118,10 @@ def test_warnings_and_cut_components_are_said(out: Path, tmp_path: Path) -> None
     [
         (["--memory", "lots"], "'lots' is no size; write bytes, or 512M, or 2G"),
         (["--memory", "0"], "'0' is no size"),
-        (["--keep", "best"], "no keep policy 'best'; there are: first, last"),
+        (["--keep", "best"], "unknown keep policy 'best'; use first, last"),
         (["--clusters", "stars"], "'stars' is not one of 'star', 'components'"),
         (["--max-cluster-size", "9"], "stars need no bound"),
-        (["--table-format", "csv"], "there is no table format 'csv'; there are: auto, parquet, jsonl"),
+        (["--table-format", "csv"], "unknown table format 'csv'; use auto, parquet, jsonl"),
         (["--max-distance", "64"], "64"),
         (["--out", ""], "it is empty; name a folder, or . for this one"),
         (["--keep", "longest"], "keep policy longest needs texts"),

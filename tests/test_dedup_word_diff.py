@@ -50,19 +50,6 @@ def test_equal_stretches_differ_in_white_space_only_and_take_turns_with_changes(
     assert all(one.is_equal != other.is_equal for one, other in pairwise(found))
 
 
-@pytest.mark.parametrize("changed", [0.001, 0.05, 0.5])
-@pytest.mark.parametrize("words", [2, 6, 60, 600])
-def test_long_texts_of_few_words_are_given_back_too(words: int, changed: float) -> None:
-    random = Random(1)
-    before = [f"w{random.randrange(words)}" for _ in range(3000)]
-    after = [f"w{random.randrange(words)}" if random.random() < changed else word for word in before]
-    left, right = " ".join(["x", *before, "x"]), " ".join(["y", *after, "y"])
-    found = stretches(left, right)
-    assert "".join(token for stretch in found for token in stretch.left) == left
-    assert "".join(token for stretch in found for token in stretch.right) == right
-    assert all([*map(str.strip, stretch.left)] == [*map(str.strip, stretch.right)] for stretch in found[1::2])
-
-
 def test_a_changed_word_is_the_only_change() -> None:
     assert stretches("one two three four five", "one two 3 four five") == [
         Stretch(True, ["one", " two"], ["one", " two"]),
@@ -92,7 +79,7 @@ def test_a_removed_sentence_is_found_in_a_long_text_of_few_words() -> None:
     assert sum(len(stretch.left) for stretch in stretches(left, right) if stretch.is_equal) >= 3900
 
 
-@pytest.mark.parametrize("period", [1, 2, 3, 40, 200, 5000])
+@pytest.mark.parametrize("period", [1, 3, 5000])
 def test_time_is_bounded_for_texts_that_repeat_themselves(period: int) -> None:
     words = [f"w{number % period}" for number in range(10_000)]
     start = time.process_time()
@@ -167,7 +154,7 @@ def changes(left: str, right: str) -> list[tuple[str, str]]:
     return [("".join(one.left).strip(), "".join(one.right).strip()) for one in found]
 
 
-@pytest.mark.parametrize("words", [3_000, 30_000, 100_000])
+@pytest.mark.parametrize("words", [3_000, 100_000])
 def test_in_long_texts_only_what_differs_is_a_change(words: int) -> None:
     random = Random(words)
     left = [f"w{random.randrange(5_000)}" for _ in range(words)]
@@ -194,6 +181,12 @@ def test_lines_that_repeat_themselves_have_only_their_own_changes() -> None:
     left[5_000], right[15_000] = "a fault.", "another fault."
     found = [one for one in stretches("\n".join(left), "\n".join(right)) if not one.is_equal]
     assert sum(len(one.left) + len(one.right) for one in found) < 30
+
+
+def test_texts_that_are_both_long_and_different_are_not_compared() -> None:
+    assert compare(LONG, LONG.replace("word200 ", "changed "), work=800).equal_share == 399 / 400
+    assert compare(LONG, LONG.replace("word", "other"), work=800) is None
+    assert compare("a b", "c d", work=4).equal_share == 0
 
 
 def test_a_moved_passage_is_a_change_and_the_rest_is_not() -> None:

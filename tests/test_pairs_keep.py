@@ -28,7 +28,7 @@ def test_a_policy_prints_as_it_was_written(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "First", "newes:date", "longest:", "first:x", "oldest:date", "keep"])
 def test_an_unknown_policy_names_those_there_are(text: str) -> None:
-    with pytest.raises(ValueError, match="no keep policy") as caught:
+    with pytest.raises(ValueError, match="unknown keep policy") as caught:
         Policy.parse(text)
     assert all(form in str(caught.value) for form in POLICY_FORMS)
 

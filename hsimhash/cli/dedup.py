@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TypedDict, Unpack
 
 import click
 
@@ -17,14 +16,9 @@ from hsimhash.cli.options import Settings, fingerprint_field_option, inputs_of, 
 from hsimhash.dedup import MAX_DISTANCE, DedupOptions, DedupProgress, DedupSummary, Method
 from hsimhash.fingerprint import Profile
 from hsimhash.index import HSimIndex
-from hsimhash.inputs import InputOptions
 from hsimhash.pairs import MEMORY_BYTES
 from hsimhash.pairs.keep import Policy
 from hsimhash.store.base import JOB_DEADLINE_S
-
-if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
 
 _STAGES = {
     "read": "reading",
@@ -125,18 +119,7 @@ def dedup_command(
              hsimhash apply pages.jsonl.gz --from pages.dedup --out kept.jsonl.gz
     """
     reading = reading_of(settings, fingerprint_field)
-    options = _options(settings, reading, keep, memory, plain)
-    found = inputs_of(inputs, reading)
-    with _against(settings, against) as known, _shown(quiet=quiet) as tell:
-        summary = steps.dedup(found, out, options, against=known, observer=steps.DedupObserver(tell, say))
-    return _report(summary, options)
-
-
-def _options(
-    settings: Settings, reading: InputOptions, keep: tuple[str, ...], memory: int | None, plain: _Plain
-) -> DedupOptions:
-
-    return DedupOptions(
+    options = DedupOptions(
         max_distance=MAX_DISTANCE if settings.max_distance is None else settings.max_distance,
         keep=tuple(Policy.parse(text) for text in keep or ("first",)),
         reading=reading,
@@ -144,28 +127,22 @@ def _options(
         memory_bytes=memory or MEMORY_BYTES,
         **plain,
     )
+    found = inputs_of(inputs, reading)
+    with _against(settings, against) as known, nullcontext() if quiet else staged_progress(_STAGES["read"]) as show:
+
+        def tell(progress: DedupProgress) -> None:
+            if show:
+                show(_STAGES[progress.stage], progress.done, progress.total, plural(progress.documents, "document"))
+
+        summary = steps.dedup(found, out, options, against=known, observer=steps.DedupObserver(tell, say))
+    return _report(summary, options)
 
 
 def _against(settings: Settings, url: str | None) -> AbstractContextManager[HSimIndex | Profile]:
     if url is None:
         return nullcontext(Profile.named(settings.profile))
-
     asked = settings.profile if "profile" in settings.model_fields_set else None
     return HSimIndex.open(url, profile=asked, deadline_s=JOB_DEADLINE_S)
-
-
-@contextmanager
-def _shown(*, quiet: bool) -> Iterator[Callable[[DedupProgress], None]]:
-    """Show progress, unless it shall be quiet."""
-    if quiet:
-        yield lambda _: None
-        return
-    with staged_progress(_STAGES["read"]) as show:
-
-        def tell(progress: DedupProgress) -> None:
-            show(_STAGES[progress.stage], progress.done, progress.total, plural(progress.documents, "document"))
-
-        yield tell
 
 
 def _report(summary: DedupSummary, options: DedupOptions) -> ExitCode:

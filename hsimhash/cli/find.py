@@ -54,22 +54,13 @@ class PeerCode(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finder:
-    """What tells the two commands apart.
-
-    Args:
-        purpose: what the command does, for its help.
-        given: an example of fingerprints, likewise.
-        blocks_must_be: in relation to the distance, in the words of the message.
-        computing: what is computed, in the words of the message.
-        writing: what is written to a file, likewise.
-        lines_of: from fingerprints and a distance to the output, block by block; called when the output is open.
-    """
+    """What tells the two commands apart: for the help, in the messages, and from fingerprints and distance to lines."""
 
     purpose: str
-    given: str
-    blocks_must_be: str
+    given: str  # an example of fingerprints
+    blocks_must_be: str  # in relation to the distance
     computing: str
-    writing: str
+    writing: str  # to a file
     lines_of: Callable[[NDArray[np.uint64], int], Iterator[bytes]]
 
 

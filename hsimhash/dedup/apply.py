@@ -28,15 +28,10 @@ BLOCK_BYTES = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class ApplyOptions:
-    """What is written.
-
-    Args:
-        which: the `kept` documents, the `dropped` ones, or `all`, each with its cluster and whether it is kept.
-        reading: how the inputs are read: as by the run.
-    """
+    """What is written: of `all` documents, each with its cluster and whether it is kept."""
 
     which: Which = "kept"
-    reading: InputOptions = field(default_factory=InputOptions)
+    reading: InputOptions = field(default_factory=InputOptions)  # as by the run
 
 
 @dataclass(slots=True)

@@ -46,21 +46,13 @@ class Listener:
 
 @dataclass(frozen=True, eq=False)
 class Collected:
-    """Documents in the order of the inputs, in columns.
+    """Documents in the order of the inputs, in columns."""
 
-    Args:
-        doc_ids: each once.
-        rows: `_ROW`.
-        fields: what was asked for, by name.
-        rejected: records that are none of these documents.
-        repeated: records that say again what one before said.
-    """
-
-    doc_ids: Sequence[str]
-    rows: _Rows
-    fields: Mapping[str, Sequence[object]]
-    rejected: int
-    repeated: int
+    doc_ids: Sequence[str]  # each once
+    rows: _Rows  # `_ROW`
+    fields: Mapping[str, Sequence[object]]  # what was asked for, by name
+    rejected: int  # records that are none of these documents
+    repeated: int  # records that say again what one before said
 
     @cached_property
     def fingerprints(self) -> NDArray[np.uint64]:

@@ -25,15 +25,9 @@ Rows = tuple[Sequence[str], Sequence[str], NDArray[np.uint8], NDArray[np.int64]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stored:
-    """Stored documents that are the nearest to some of a batch.
+    """Stored documents that are the nearest to some of a batch."""
 
-    Args:
-        nearest: shape (n,), for each document of the batch which of these it is, -1 where nothing is near.
-        doc_ids: theirs.
-        fingerprints: theirs, uint64.
-    """
-
-    nearest: NDArray[np.int64]
+    nearest: NDArray[np.int64]  # for each document of the batch which of these it is, -1 where none is near
     doc_ids: Sequence[str]
     fingerprints: NDArray[np.uint64]
 
@@ -45,23 +39,14 @@ def none_stored(documents: Collected) -> Stored:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Grouping:
-    """Shape (n,) each, one for each document.
+    """Shape (n,) each, one for each document."""
 
-    Args:
-        kept: the number of the document that is kept in its place: its own where it is kept itself.
-        distance: uint8, to that one.
-        cluster: the number of its cluster's document with the smallest id.
-        size: documents in its cluster, a stored one included.
-        diameter: uint8, the greatest distance between two of them.
-        split: components that were larger than allowed and were cut into stars.
-    """
-
-    kept: Numbers
-    distance: NDArray[np.uint8]
-    cluster: Numbers
-    size: Numbers
-    diameter: NDArray[np.uint8]
-    split: int
+    kept: Numbers  # the number of the document that is kept in its place: its own where it is kept itself
+    distance: NDArray[np.uint8]  # uint8, to that one
+    cluster: Numbers  # the number of its cluster's document with the smallest id
+    size: Numbers  # documents in its cluster, a stored one included
+    diameter: NDArray[np.uint8]  # uint8, the greatest distance between two of them
+    split: int  # components that were larger than allowed and were cut into stars
 
     @property
     def is_kept(self) -> NDArray[np.bool_]:

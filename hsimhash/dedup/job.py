@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -68,7 +69,7 @@ def _check(inputs: Sequence[Input], options: DedupOptions, against: HSimIndex | 
         )
     textless = [one.name for one in inputs if one.has_fingerprints]
     if textless and needs_lengths(options.keep):
-        raise ValueError(f"keep policy longest needs texts, and input {textless[0]} holds fingerprints; leave it out")
+        raise ValueError(f"keep policy longest needs texts, and input {textless[0]} holds fingerprints; omit it")
 
 
 def _check_place(inputs: Sequence[Input], folder: Path) -> None:
@@ -137,16 +138,10 @@ class _Run:
 
     def _read(self) -> Collected:
         fields = needed_fields(self.options.keep)
-        with closing(self._list(REJECTS)) as rejects, closing(self._list(SHORT)) as short:
-
-            def progress(done: int, total: int, documents: int) -> None:
-                self._tell("read", done, total, documents)
-
-            listener = Listener(rejects.append, short.append, self.observer.say, progress)
+        rejects, short = (AppendLog(self.folder / name, errors=output_errors) for name in (REJECTS, SHORT))
+        with closing(rejects), closing(short):
+            listener = Listener(rejects.append, short.append, self.observer.say, partial(self._tell, "read"))
             return collect(self.inputs, self.options, self._profile, fields, listener)
-
-    def _list(self, name: str) -> AppendLog:
-        return AppendLog(self.folder / name, errors=output_errors)
 
     def _warn_of_fields(self, documents: Collected) -> None:
         """Tell where a policy has no effect, for a misspelt field would have none, or passes over values."""
@@ -166,8 +161,5 @@ class _Run:
     def _match(self, index: HSimIndex, documents: Collected) -> Stored:
         path = self.folder / f"matches.{self.form}"
         with output_errors(path), open_table(path, self.form, MATCH_COLUMNS) as table:
-
-            def progress(done: int, total: int) -> None:
-                self._tell("match", done, total)
-
-            return match_stored(index, documents, self.options.max_distance, table.write, progress)
+            k, progress = self.options.max_distance, partial(self._tell, "match")
+            return match_stored(index, documents, k, table.write, progress)

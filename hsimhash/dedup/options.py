@@ -22,31 +22,18 @@ Stage = Literal["read", "find", "match", "cluster", "write"]
 
 @dataclass(frozen=True, slots=True)
 class DedupOptions:
-    """What a run does.
+    """What a run does."""
 
-    Args:
-        max_distance: of near documents, bits.
-        clusters: `star`: every document lies within that of the kept one; `components`: all that hangs together.
-        max_cluster_size: of components; larger ones are cut into stars.
-        keep: which document of a cluster to keep, the weightiest policy first.
-        reading: how the inputs are read.
-        workers: processes that fingerprint texts; by default one per core.
-        memory_bytes: what finding pairs may take; beyond it disk is used.
-        table_format: `parquet`, `jsonl`; `auto`: Parquet where pyarrow is there.
-        all_pairs: write every pair of equal documents, not only each one's with the first.
-        overwrite: replace results that are there.
-    """
-
-    max_distance: int = MAX_DISTANCE
-    clusters: Method = METHODS[0]
-    max_cluster_size: int | None = None
-    keep: Sequence[Policy] = (Policy("first"),)
-    reading: InputOptions = field(default_factory=InputOptions)
-    workers: int | None = None
-    memory_bytes: int = MEMORY_BYTES
-    table_format: str = "auto"
-    all_pairs: bool = False
-    overwrite: bool = False
+    max_distance: int = MAX_DISTANCE  # of near documents, bits
+    clusters: Method = METHODS[0]  # `star`: all lie within that of the kept one; `components`: all that hangs together
+    max_cluster_size: int | None = None  # of components; larger ones are cut into stars
+    keep: Sequence[Policy] = (Policy("first"),)  # which document of a cluster to keep, the weightiest policy first
+    reading: InputOptions = field(default_factory=InputOptions)  # how the inputs are read
+    workers: int | None = None  # processes that fingerprint texts; by default one per core
+    memory_bytes: int = MEMORY_BYTES  # what finding pairs may take; beyond it disk is used
+    table_format: str = "auto"  # `parquet`, `jsonl`; `auto`: Parquet where pyarrow is there
+    all_pairs: bool = False  # write every pair of equal documents, not only each one's with the first
+    overwrite: bool = False  # replace results that are there
 
     def __post_init__(self) -> None:
         if self.clusters not in METHODS:

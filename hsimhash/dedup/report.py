@@ -27,10 +27,8 @@ CLUSTERS_LISTED = 500  # the largest ones, a line each
 PAIRS_SHOWN = 3  # of each distance
 
 NOTICES_SHOWN = 3  # of a kind
-GIANT_CLUSTER = 100  # documents, and
-GIANT_CLUSTER_SHARE = 0.01  # of all documents, at least: one cluster that deserves a look
-HOT_FINGERPRINT = 100  # equal documents, and
-HOT_FINGERPRINT_SHARE = 0.01
+LARGE = 100  # documents, and
+LARGE_SHARE = 0.01  # of all documents, at least: one cluster or fingerprint that deserves a look
 MANY_SHORT = 10  # documents too short for a fingerprint, and
 MANY_SHORT_SHARE = 0.05
 
@@ -82,19 +80,12 @@ class ReportCluster:
 
 @dataclass(frozen=True, slots=True)
 class Distance:
-    """The pairs of one distance; of equal documents each counts once, with the first of them.
+    """The pairs of one distance; of equal documents each counts once, with the first of them."""
 
-    Args:
-        bits: the distance.
-        pairs: how many there are.
-        is_within: whether such a pair was searched for, and its documents are near.
-        shown: some of them.
-    """
-
-    bits: int
-    pairs: int
-    is_within: bool = True
-    shown: tuple[ShownPair, ...] = ()
+    bits: int  # the distance
+    pairs: int  # how many there are
+    is_within: bool = True  # whether such a pair was searched for, and its documents are near
+    shown: tuple[ShownPair, ...] = ()  # some of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +114,11 @@ class Totals:
     def reduction(self) -> float:
         """The dropped share of the documents, 0 to 1."""
         return round(self.dropped / max(1, self.documents), 6)
+
+    @property
+    def large_size(self) -> float:
+        """The least number of documents, in a cluster or with one fingerprint, that deserves a look."""
+        return max(LARGE, LARGE_SHARE * self.documents)
 
     def to_json(self) -> dict[str, object]:
         """Return the counts as `stats.json` has them."""
@@ -157,23 +153,13 @@ class ReportData:
     texts_missing: str = ""  # why texts are not at hand, where they are not: a sentence
 
 
-def giant_size(totals: Totals) -> float:
-    """Return the least size of a cluster, not of equal documents alone, that deserves a look."""
-    return max(GIANT_CLUSTER, GIANT_CLUSTER_SHARE * totals.documents)
-
-
-def hot_size(totals: Totals) -> float:
-    """Return the least number of documents that have one fingerprint which deserves a look."""
-    return max(HOT_FINGERPRINT, HOT_FINGERPRINT_SHARE * totals.documents)
-
-
 def find_notices(totals: Totals, giants: Sequence[ReportCluster], hot: Sequence[tuple[int, int]]) -> tuple[Notice, ...]:
     """Return what deserves a warning.
 
     Args:
         totals: the counts.
-        giants: clusters of `giant_size` or more.
-        hot: fingerprints of `hot_size` or more documents, and how many.
+        giants: clusters of `large_size` or more, not of equal documents alone.
+        hot: fingerprints of `large_size` or more documents, and how many.
     """
 
     def counted(count: int) -> str:

@@ -17,7 +17,7 @@ from hsimhash.dedup.outputs import DROP, KEEP, REPORT, STATS
 from hsimhash.dedup.report import Distance, ReportData, write_report
 from hsimhash.dedup.summary import Outcome
 from hsimhash.dedup.tables import BLOCK_ROWS, Column, Form, Kind, open_table
-from hsimhash.dedup.texts import Texts, date_of, read_texts
+from hsimhash.dedup.texts import Texts, date_of
 from hsimhash.inputs.files import Input
 from hsimhash.load.intake import usual_workers
 from hsimhash.pairs import PairBlock, Pairs
@@ -54,18 +54,15 @@ class Results:
         """Write the pairs, the clusters, and the lists of ids."""
         documents, is_kept = self.outcome.documents, self.outcome.grouping.is_kept
         with open_table(folder / f"pairs.{form}", form, PAIR_COLUMNS) as table:
-            for block in self._pair_blocks():
+            for block in self.outcome.pairs.expand() if self.options.all_pairs else _blocks(self.outcome.pairs):
                 left, right = (_picked(documents.doc_ids, documents.comparable[numbers]) for numbers in block[:2])
                 table.write((left, right, block.distance))
         with open_table(folder / f"clusters.{form}", form, CLUSTER_COLUMNS) as table:
             for start in range(0, len(documents.doc_ids), BLOCK_ROWS):
                 table.write(self._cluster_rows(slice(start, start + BLOCK_ROWS)))
-        _write_ids(folder / KEEP, documents.doc_ids, is_kept)
-        _write_ids(folder / DROP, documents.doc_ids, ~is_kept)
-
-    def _pair_blocks(self) -> Iterator[PairBlock]:
-        pairs = self.outcome.pairs
-        return pairs.expand() if self.options.all_pairs else _blocks(pairs)
+        for name, is_listed in ((KEEP, is_kept), (DROP, ~is_kept)):
+            with (folder / name).open("x", encoding="utf-8", newline="\n") as file:
+                file.writelines(f"{doc_id}\n" for doc_id in compress(documents.doc_ids, is_listed.tolist()))
 
     def _cluster_rows(self, part: slice) -> tuple[Column, ...]:
         outcome, grouping = self.outcome, self.outcome.grouping
@@ -89,8 +86,7 @@ class Results:
     def _report_data(self, folder: Path, clusters_file: str, tell: Callable[[], object]) -> ReportData:
         outcome = self.outcome
         with Texts(folder, tell=tell) as texts:
-            missing = read_texts(
-                texts,
+            texts.read(
                 outcome.documents,
                 self.inputs,
                 self.options.reading,
@@ -110,7 +106,7 @@ class Results:
                 clusters=clusters,
                 listed=outcome.listed_clusters(texts),
                 clusters_file=clusters_file,
-                texts_missing=" ".join(filter(None, (missing, texts.note))),
+                texts_missing=texts.note,
             )
 
     def _settings(self) -> tuple[tuple[str, str], ...]:
@@ -124,16 +120,13 @@ class Results:
 
     def write_stats(self, folder: Path, distances: Sequence[Distance], seconds: Mapping[str, float]) -> None:
         """Write the numbers; what differs from one run to the next is under `run`."""
+        beyond = self.outcome.beyond
         workers = self.options.workers or usual_workers(self.inputs)
         stats = {
             **self.outcome.totals.to_json(),
             "cluster_sizes": self.outcome.cluster_sizes,
             "distances": self.outcome.distances,
-            "beyond": {
-                "pairs": self.outcome.beyond.pairs,
-                "compared": self.outcome.beyond.sampled,
-                "fingerprints": self.outcome.beyond.distinct,
-            },
+            "beyond": {"pairs": beyond.pairs, "compared": beyond.sampled, "fingerprints": beyond.distinct},
             "examples": [
                 {"left": one.left, "right": one.right, "distance": one.distance, "equal_words": one.equal_words}
                 for distance in distances
@@ -181,8 +174,3 @@ def _in_order(left: NDArray[np.int64], right: NDArray[np.int64], distance: NDArr
 
 def _picked(doc_ids: Sequence[str], numbers: NDArray[np.int64]) -> list[str]:
     return [doc_ids[number] for number in numbers.tolist()]
-
-
-def _write_ids(path: Path, doc_ids: Sequence[str], is_listed: NDArray[np.bool_]) -> None:
-    with path.open("x", encoding="utf-8", newline="\n") as file:
-        file.writelines(f"{doc_id}\n" for doc_id in compress(doc_ids, is_listed.tolist()))

@@ -30,8 +30,6 @@ from hsimhash.dedup.report import (
     ShownPair,
     Totals,
     find_notices,
-    giant_size,
-    hot_size,
 )
 from hsimhash.dedup.texts import Texts
 from hsimhash.fingerprint import EXACT, TOO_SHORT
@@ -58,21 +56,13 @@ class _Clusters(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """All that was found.
+    """All that was found."""
 
-    Args:
-        documents: what was read.
-        pairs: within `max_distance` bits, numbered among the comparable documents.
-        max_distance: in bits.
-        grouping: the clusters.
-        stored: the stored documents near them; None where there was no index to compare with.
-    """
-
-    documents: Collected
-    pairs: Pairs
-    max_distance: int
-    grouping: Grouping
-    stored: Stored | None
+    documents: Collected  # what was read
+    pairs: Pairs  # within `max_distance` bits, numbered among the comparable documents
+    max_distance: int  # in bits
+    grouping: Grouping  # the clusters
+    stored: Stored | None  # the stored documents near them; None where there was no index to compare with
 
     @cached_property
     def names(self) -> Sequence[str]:
@@ -124,7 +114,7 @@ class Outcome:
         """What deserves a warning."""
         sizes = np.bincount(self.pairs.groups, minlength=1)
         hottest = np.argsort(-sizes, kind="stable")[:NOTICES_SHOWN]
-        hottest = hottest[sizes[hottest] >= hot_size(self.totals)]
+        hottest = hottest[sizes[hottest] >= self.totals.large_size]
         fingerprints = self.documents.fingerprints[self.documents.comparable[hottest]]
         hot = list(zip(fingerprints.tolist(), sizes[hottest].tolist(), strict=True))
         return find_notices(self.totals, [self._cluster(at) for at in self._giants], hot)
@@ -133,7 +123,7 @@ class Outcome:
     def _giants(self) -> list[int]:
         """The clusters to warn of, as places in `_clusters`, the widest first."""
         clusters = self._clusters
-        giants = np.flatnonzero((clusters.size >= giant_size(self.totals)) & (clusters.diameter > 0))
+        giants = np.flatnonzero((clusters.size >= self.totals.large_size) & (clusters.diameter > 0))
         order = np.lexsort((clusters.first[giants], -clusters.size[giants], -clusters.diameter[giants]))
         numbers: list[int] = giants[order][:NOTICES_SHOWN].tolist()
         return numbers
@@ -220,19 +210,12 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Beyond:
-    """Pairs of distinct fingerprints just beyond the distance searched for.
+    """Pairs of distinct fingerprints just beyond the distance searched for."""
 
-    Args:
-        pairs: distance → how many; an estimate where not all fingerprints were compared.
-        held: distance → the first ones found, by the first positions of both fingerprints; HELD at most.
-        sampled: fingerprints that were compared with all.
-        distinct: fingerprints that there are.
-    """
-
-    pairs: Mapping[int, int]
-    held: Mapping[int, Couples]
-    sampled: int
-    distinct: int
+    pairs: Mapping[int, int]  # distance → how many; an estimate where not all fingerprints were compared
+    held: Mapping[int, Couples]  # distance → HELD at most, by the first positions of both fingerprints
+    sampled: int  # fingerprints that were compared with all
+    distinct: int  # fingerprints that there are
 
 
 def find_beyond(fingerprints: NDArray[np.uint64], groups: Numbers, max_distance: int) -> Beyond:

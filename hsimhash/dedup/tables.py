@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from json.encoder import encode_basestring
@@ -38,7 +39,7 @@ def table_form(name: str) -> Form:
         ValueError: there is no such format, or it needs a package that is not there.
     """
     if name not in TABLE_FORMATS:
-        raise ValueError(f"there is no table format {name!r}; there are: {', '.join(TABLE_FORMATS)}")
+        raise ValueError(f"unknown table format {name!r}; use {', '.join(TABLE_FORMATS)}")
     has_arrow = importlib.util.find_spec("pyarrow") is not None
     if name == "parquet" and not has_arrow:
         raise ValueError("Parquet needs pyarrow: pip install 'hsimhash[parquet]'; or ask for jsonl")
@@ -84,7 +85,6 @@ class _ParquetTable(AbstractContextManager["_ParquetTable"]):
         self._file: BinaryIO = path.open("xb")  # a path pyarrow would read as a URL where it can
         self._writer: pq.ParquetWriter = pq.ParquetWriter(self._file, self._schema, compression="zstd")
         self._held: list[pa.Table] = []
-        self._rows = 0
 
     def write(self, columns: Sequence[Column]) -> None:
         import pyarrow as pa
@@ -93,8 +93,7 @@ class _ParquetTable(AbstractContextManager["_ParquetTable"]):
             part = [column[start : start + BLOCK_ROWS] for column in columns]
             arrays = [pa.array(column, field.type) for column, field in zip(part, self._schema, strict=True)]
             self._held.append(pa.table(arrays, schema=self._schema))
-            self._rows += len(part[0])
-            if self._rows >= BLOCK_ROWS:
+            if sum(map(len, self._held)) >= BLOCK_ROWS:
                 self._flush()
 
     def _flush(self) -> None:
@@ -102,7 +101,7 @@ class _ParquetTable(AbstractContextManager["_ParquetTable"]):
 
         if self._held:
             self._writer.write_table(pa.concat_tables(self._held), row_group_size=2 * BLOCK_ROWS)
-        self._held, self._rows = [], 0
+        self._held = []
 
     def __exit__(self, exc_type: object, *exc_info: object) -> None:
         with self._file:
@@ -120,8 +119,6 @@ def read_column_values(path: Path, names: Sequence[str]) -> Iterable[tuple[objec
             for batch in table.iter_batches(columns=list(names)):
                 yield from zip(*(batch.column(name).to_pylist() for name in names), strict=True)
     else:
-        import json
-
         with path.open(encoding="utf-8") as lines:
             for line in lines:
                 record = json.loads(line)

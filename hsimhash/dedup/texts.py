@@ -32,6 +32,7 @@ class Texts:
         self._file = tempfile.SpooledTemporaryFile[bytes](HELD_BYTES, dir=str(folder))
         self._places: dict[int, tuple[int, int]] = {}
         self._chars_left = compared_chars
+        self._missing: list[str] = []  # inputs that cannot be read again
         self._found: dict[tuple[int, int], Comparison | None] = {}  # the same two may be shown twice
 
     def __enter__(self) -> Texts:
@@ -66,48 +67,40 @@ class Texts:
 
     @property
     def note(self) -> str:
-        """Why pairs were left out, where their texts together are too long: a sentence."""
-        spent = f"The texts are long: after {COMPARED_CHARS:,} characters no more pairs were compared."
-        return spent if self._chars_left <= 0 else ""
+        """Why texts are missing or pairs were left out: sentences, or nothing."""
+        missing, notes = self._missing, []
+        if missing:
+            more = f"; and {len(missing) - INPUTS_NAMED:,} more" if len(missing) > INPUTS_NAMED else ""
+            notes.append(f"Texts are missing: {'; '.join(missing[:INPUTS_NAMED])}{more}.")
+        if self._chars_left <= 0:
+            notes.append(f"The texts are long: after {COMPARED_CHARS:,} characters no more pairs were compared.")
+        return " ".join(notes)
 
-
-def read_texts(
-    texts: Texts,
-    documents: Collected,
-    inputs: Sequence[Input],
-    options: InputOptions,
-    *,
-    compared: Collection[int],
-    listed: Collection[int],
-) -> str:
-    """Read texts of documents from the inputs again; return why some are not at hand.
-
-    Args:
-        texts: takes them.
-        documents: all of them.
-        inputs: where they came from.
-        options: how these are read.
-        compared: the numbers of those whose texts are compared.
-        listed: the numbers of those whose first lines are shown.
-    """
-    missing, rows = [], documents.rows
-    wanted = np.array(sorted({*compared, *listed}), np.int64)
-    is_compared = frozenset(compared)
-    for at, one in enumerate(inputs):
-        if one.is_stream or one.has_fingerprints:
-            missing.append(f"{one.name} {'can be read only once' if one.is_stream else 'holds fingerprints alone'}")
-            continue
-        here = wanted[rows["input"][wanted] == at]
-        numbers = dict(zip(rows["line"][here].tolist(), here.tolist(), strict=True))
-        try:
-            for line, doc_id, text in texts_at(one, options, sorted(numbers)) if numbers else ():
-                number = numbers[line]
-                if documents.doc_ids[number] == doc_id:
-                    texts.add(number, text, is_compared=number in is_compared)
-        except OSError as error:
-            missing.append(f"{one.name} cannot be read again: {error.strerror}")
-    more = f"; and {len(missing) - INPUTS_NAMED:,} more" if len(missing) > INPUTS_NAMED else ""
-    return f"Texts are missing: {'; '.join(missing[:INPUTS_NAMED])}{more}." if missing else ""
+    def read(
+        self,
+        documents: Collected,
+        inputs: Sequence[Input],
+        options: InputOptions,
+        *,
+        compared: Collection[int],
+        listed: Collection[int],
+    ) -> None:
+        """Read the inputs again, for the texts of documents to compare and of those whose first lines are listed."""
+        rows = documents.rows
+        wanted = np.array(sorted({*compared, *listed}), np.int64)
+        for at, one in enumerate(inputs):
+            if one.is_stream or one.has_fingerprints:
+                why = "can be read only once" if one.is_stream else "holds fingerprints alone"
+                self._missing.append(f"{one.name} {why}")
+                continue
+            here = wanted[rows["input"][wanted] == at]
+            numbers = dict(zip(rows["line"][here].tolist(), here.tolist(), strict=True))
+            try:
+                for line, doc_id, text in texts_at(one, options, sorted(numbers)) if numbers else ():
+                    if documents.doc_ids[numbers[line]] == doc_id:
+                        self.add(numbers[line], text, is_compared=numbers[line] in compared)
+            except OSError as error:
+                self._missing.append(f"{one.name} cannot be read again: {error.strerror}")
 
 
 def date_of(inputs: Sequence[Input]) -> str:

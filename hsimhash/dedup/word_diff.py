@@ -7,8 +7,10 @@ compared, for that would take minutes.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import NamedTuple
 
 from rapidfuzz.distance import Levenshtein, Opcodes
@@ -57,22 +59,16 @@ class Passages:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What the report shows of two texts.
+    """What the report shows of two texts."""
 
-    Args:
-        equal_share: of the tokens of both, 0 to 1; 1 only where all are equal.
-        passages: where they differ.
-        opening: how the texts begin where nothing differs, else empty.
-    """
-
-    equal_share: float
-    passages: Passages
-    opening: str
+    equal_share: float  # of the tokens of both, 0 to 1; 1 only where all are equal
+    passages: Passages  # where they differ
+    opening: str  # how the texts begin where nothing differs, else empty
 
 
-def compare(left: str, right: str) -> Comparison | None:
+def compare(left: str, right: str, *, work: int = WORK) -> Comparison | None:
     """Compare two texts; what is returned is bounded, however long they are. None: they are too long and different."""
-    found = stretches(left, right)
+    found = stretches(left, right, work=work)
     if found is None:
         return None
     equal = sum(len(one.left) + len(one.right) for one in found if one.is_equal)
@@ -87,13 +83,13 @@ def tokens(text: str) -> list[str]:
     return _TOKEN.findall(text)
 
 
-def stretches(left: str, right: str) -> list[Stretch] | None:
+def stretches(left: str, right: str, *, work: int = WORK) -> list[Stretch] | None:
     """Return both texts as stretches, equal and changed ones by turns; joined they are the texts. None as in `compare`.
 
     White space is no change, and a lone token that both share between two changes belongs to the change around it.
     """
     a, b = tokens(left), tokens(right)
-    edits = _edits(a, b)
+    edits = _edits(a, b, work)
     if edits is None:
         return None
     found: list[Stretch] = []
@@ -119,12 +115,12 @@ class _Numbers(dict[str, int]):
         return number
 
 
-def _edits(a: Sequence[str], b: Sequence[str]) -> Opcodes | None:
+def _edits(a: Sequence[str], b: Sequence[str], work: int) -> Opcodes | None:
     numbers = _Numbers()
     sides = [numbers[token] for token in a], [numbers[token] for token in b]
     edits = max(len(a), len(b))
-    if len(a) * len(b) > WORK:
-        most = WORK // edits
+    if len(a) * len(b) > work:
+        most = work // edits
         edits = Levenshtein.distance(*sides, score_cutoff=most, score_hint=EDITS)
         if edits > most:
             return None
@@ -165,10 +161,10 @@ def _parts(found: Sequence[Stretch]) -> Iterator[Part | None]:
             yield Part(True, *(_plain("".join(side)) for side in sides))
         else:
             if number:
-                yield Part(True, *(_head(side) for side in sides))
+                yield Part(True, *(_context(side, 1) + " …" for side in sides))
             yield None
             if number + 1 < len(found):
-                yield Part(True, *(_tail(side) for side in sides))
+                yield Part(True, *("… " + _context(side, -1).lstrip() for side in sides))
 
 
 def _is_short(side: Sequence[str]) -> bool:
@@ -188,14 +184,6 @@ def _shorten(tokens: Sequence[str]) -> str:
     return f"{changed[:CHANGE_CHARS]} … {changed[-CHANGE_CHARS:]}"
 
 
-def _head(tokens: Sequence[str]) -> str:
-    return "".join(_context(tokens)) + " …"
-
-
-def _tail(tokens: Sequence[str]) -> str:
-    return "… " + "".join(reversed(list(_context(reversed(tokens))))).lstrip()
-
-
 def _plain(text: str) -> str:
     """Return text with its line breaks, at most one empty line together, and otherwise one blank for white space."""
     return re.sub(r"\s+", lambda blanks: "\n" * min(2, blanks[0].count("\n")) or " ", text)
@@ -207,12 +195,8 @@ def opening(text: str) -> str:
     return shown + (" …" if len(text) > OPENING_CHARS else "")
 
 
-def _context(tokens: Iterable[str]) -> Iterator[str]:
-    """Yield the first tokens, as many as CONTEXT_CHARS hold."""
-    chars = 0
-    for token in tokens:
-        token = _plain(token)
-        chars += len(token)
-        if chars > CONTEXT_CHARS:
-            return
-        yield token
+def _context(tokens: Sequence[str], step: int) -> str:
+    """Return the first tokens (`step` 1) or the last ones (-1), as many as CONTEXT_CHARS hold."""
+    near = [_plain(token) for token in tokens[::step][:CONTEXT_CHARS]]
+    count = bisect_right(list(accumulate(map(len, near))), CONTEXT_CHARS)
+    return "".join(near[:count][::step])

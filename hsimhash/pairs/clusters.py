@@ -28,17 +28,11 @@ Words = NDArray[np.uint64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Clusters:
-    """Which document stands for which.
+    """Which document stands for which."""
 
-    Args:
-        kept: shape (n,), for each document the index of its cluster's kept one: itself where it is kept or alone.
-        distance: shape (n,), in bits, its fingerprint's to the kept one's.
-        split: components that were larger than allowed and were cut into stars.
-    """
-
-    kept: Indexes
-    distance: NDArray[np.uint8]
-    split: int = 0
+    kept: Indexes  # shape (n,), for each document the index of its cluster's kept one: itself where it is kept or alone
+    distance: NDArray[np.uint8]  # shape (n,), in bits, its fingerprint's to the kept one's
+    split: int = 0  # components that were larger than allowed and were cut into stars
 
 
 class Diameters(NamedTuple):
@@ -74,7 +68,8 @@ def components(
     if max_cluster_size is not None and max_cluster_size < 1:
         raise ValueError(f"max_cluster_size must be at least 1, not {max_cluster_size}")
     graph = _Graph.of(pairs, rank)
-    label = _components(graph.low, graph.high, len(graph.vertices))
+    label = np.arange(len(graph.vertices))  # the lowest vertex of each one's component
+    _join(label, graph.low, graph.high)
     if max_cluster_size is None:
         return graph.clusters(fingerprints, label)
     documents = np.bincount(pairs.groups, minlength=len(rank))[graph.vertices]
@@ -87,20 +82,13 @@ def components(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Graph:
-    """The fingerprints that are in a pair, and the pairs.
+    """The fingerprints that are in a pair, and the pairs."""
 
-    Args:
-        groups: as in `Pairs`.
-        best: shape (n,), at the index of a fingerprint's first document its most preferred one.
-        vertices: the first document of each vertex.
-        low, high: the vertices of each pair.
-    """
-
-    groups: Indexes
-    best: Indexes
-    vertices: Indexes
-    low: Indexes
-    high: Indexes
+    groups: Indexes  # as in `Pairs`
+    best: Indexes  # shape (n,), at the index of a fingerprint's first document its most preferred one
+    vertices: Indexes  # the first document of each vertex
+    low: Indexes  # the vertices of each pair
+    high: Indexes  # the vertices of each pair
 
     @classmethod
     def of(cls, pairs: Pairs, rank: Indexes) -> _Graph:
@@ -174,13 +162,6 @@ def _neighbours(above: Indexes, ends: Indexes, vertices: Indexes) -> Indexes:
     return found
 
 
-def _components(low: Indexes, high: Indexes, count: int) -> Indexes:
-    """Return the lowest vertex of each vertex's component."""
-    root = np.arange(count)
-    _join(root, low, high)
-    return root
-
-
 def linked(blocks: Iterable[PairBlock], count: int) -> Indexes:
     """Return for each of `count` positions the lowest one of its component, from pairs in any order.
 
@@ -188,21 +169,14 @@ def linked(blocks: Iterable[PairBlock], count: int) -> Indexes:
     """
     root = np.arange(count)
     held: list[PairBlock] = []
-    room = PAIRS_AT_ONCE
     for block in blocks:
         held.append(block)
-        room -= len(block.left)
-        if room <= 0:
-            _join_blocks(root, held)
-            held, room = [], PAIRS_AT_ONCE
-    _join_blocks(root, held)
+        if sum(len(one.left) for one in held) >= PAIRS_AT_ONCE:
+            _join(root, *(np.concatenate(side) for side in list(zip(*held, strict=True))[:2]))
+            held = []
+    if held:
+        _join(root, *(np.concatenate(side) for side in list(zip(*held, strict=True))[:2]))
     return root
-
-
-def _join_blocks(root: Indexes, blocks: Sequence[PairBlock]) -> None:
-    none = np.empty(0, np.int64)
-    left, right = (np.concatenate([none, *(block[side] for block in blocks)]) for side in (0, 1))
-    _join(root, left, right)
 
 
 def _join(root: Indexes, some: Indexes, others: Indexes) -> None:

@@ -23,16 +23,12 @@ Keys = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """One preference.
+    """One preference."""
 
-    Args:
-        kind: `first` or `last` in the input; `longest` text; `shortest-id`; `https` before other ids; `newest` or
-            `highest` value of `field`.
-        field: for those two, the record's field; else empty.
-    """
-
-    kind: str
-    field: str = ""
+    kind: (
+        str  # `first` or `last` in the input; `longest` text; `shortest-id`; `https` before other ids; or of WITH_FIELD
+    )
+    field: str = ""  # whose `newest` or `highest` value counts
 
     @classmethod
     def parse(cls, text: str) -> Policy:
@@ -44,7 +40,7 @@ class Policy:
             return cls(kind, field)
         if kind in WITH_FIELD:
             raise ValueError(f"keep policy {text!r} names no field; write {kind}:FIELD, such as {kind}:date")
-        raise ValueError(f"no keep policy {text!r}; there are: {', '.join(POLICY_FORMS)}")
+        raise ValueError(f"unknown keep policy {text!r}; use {', '.join(POLICY_FORMS)}")
 
     def value_of(self, value: object) -> float | None:
         """Return what a field's value counts as, whole numbers exactly; None where it is missing or none that counts.

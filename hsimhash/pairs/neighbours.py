@@ -65,17 +65,11 @@ class Meetings(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """One drawer's share of all pairs.
+    """One drawer's share of all pairs."""
 
-    Args:
-        drawer: by whose segment values meet.
-        max_distance: in bits.
-        earlier: the segments' masks, permuted as the drawer does, of the drawers that are searched before.
-    """
-
-    drawer: Drawer
+    drawer: Drawer  # by whose segment values meet
     max_distance: int
-    earlier: tuple[int, ...]
+    earlier: tuple[int, ...]  # the segments' masks of the drawers that are searched before, permuted as by this one
 
     @property
     def bucket_size(self) -> np.uint64:

@@ -30,17 +30,11 @@ _END = b"]\n"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Numbers:
-    """Numbers that were read.
+    """Numbers that were read."""
 
-    Args:
-        values: shape (n,), in the order read.
-        blank_lines: how many lines had no number.
-        first_blank: the first of those lines, from 1; 0 where there was none.
-    """
-
-    values: NDArray[np.uint64]
-    blank_lines: int
-    first_blank: int
+    values: NDArray[np.uint64]  # shape (n,), in the order read
+    blank_lines: int  # how many lines had no number
+    first_blank: int  # the first of those lines, from 1; 0 where there was none
 
 
 def read_numbers(stream: BinaryIO) -> Numbers:
@@ -49,60 +43,47 @@ def read_numbers(stream: BinaryIO) -> Numbers:
     Raises:
         HsimhashError: a line is no unsigned decimal below 2**64; names the line.
     """
-    reader = _Reader()
-    held = b""
-    while block := stream.read(READ_BYTES):
-        cut = block.rfind(b"\n") + 1
+    lines = blank_lines = first_blank = 0
+    held, block = b"", b"-"
+    parts = [np.empty(0, np.uint64)]
+    while block:
+        block = stream.read(READ_BYTES)
+        held += block or b"\n" * bool(held)
+        cut = held.rfind(b"\n") + 1
         if cut:
-            reader.take(held + block[:cut])
-            held = b""
-        held += block[cut:]
+            values, blank = _values(held[:cut].replace(b"\r\n", b"\n"), lines)
+            parts.append(values)
+            lines += held.count(b"\n")
+            blank_lines, first_blank = blank_lines + len(blank), first_blank or next(iter(blank), 0)
+            held = held[cut:]
         if len(held) > LINE_LIMIT_BYTES:
-            raise reader.error(0, held)
-    if held:
-        reader.take(held + b"\n")
-    return reader.numbers()
+            raise _error(lines + 1, held)
+    return Numbers(np.concatenate(parts), blank_lines, first_blank)
 
 
-class _Reader:
-    def __init__(self) -> None:
-        self._lines = 0
-        self._blank_lines = self._first_blank = 0
-        self._parts: list[NDArray[np.uint64]] = []
+def _values(data: bytes, lines_before: int) -> tuple[NDArray[np.uint64], list[int]]:
+    """Return the values of whole lines, and the numbers of the lines without one."""
+    clean = _clean_values(data)
+    if clean is not None:
+        return clean, []
+    values, blank = [], []
+    for number, line in enumerate(data.split(b"\n")[:-1], start=lines_before + 1):
+        match = _LINE.fullmatch(line)
+        if match and len(line) <= LINE_LIMIT_BYTES and int(match[1]) < LIMIT:
+            values.append(int(match[1]))
+        elif line.strip():
+            raise _error(number, line)
+        else:
+            blank.append(number)
+    return np.array(values, np.uint64), blank
 
-    def take(self, data: bytes) -> None:
-        """Read whole lines."""
-        if b"\r" in data:
-            data = data.replace(b"\r\n", b"\n")
-        values = _clean_values(data)
-        self._parts.append(self._values(data) if values is None else values)
-        self._lines += data.count(b"\n")
 
-    def numbers(self) -> Numbers:
-        values = np.concatenate(self._parts) if self._parts else np.empty(0, np.uint64)
-        return Numbers(values, self._blank_lines, self._first_blank)
-
-    def error(self, lines_before: int, line: bytes) -> HsimhashError:
-        shown = line.strip()[:80].decode("utf-8", "backslashreplace")
-        problem = "is no unsigned decimal number below 2**64"
-        if len(line) > LINE_LIMIT_BYTES:
-            problem = f"stands in a line of more than {LINE_LIMIT_BYTES:,} bytes, which no number needs"
-        return HsimhashError(
-            f"line {self._lines + lines_before + 1}: {shown!r} {problem}; correct the line or remove it"
-        )
-
-    def _values(self, data: bytes) -> NDArray[np.uint64]:
-        values = []
-        for before, line in enumerate(data.split(b"\n")[:-1]):
-            match = _LINE.fullmatch(line)
-            if match and len(line) <= LINE_LIMIT_BYTES and int(match[1]) < LIMIT:
-                values.append(int(match[1]))
-            elif line.strip():
-                raise self.error(before, line)
-            else:
-                self._blank_lines += 1
-                self._first_blank = self._first_blank or self._lines + before + 1
-        return np.array(values, np.uint64)
+def _error(number: int, line: bytes) -> HsimhashError:
+    shown = line.strip()[:80].decode("utf-8", "backslashreplace")
+    problem = "is no unsigned decimal number below 2**64"
+    if len(line) > LINE_LIMIT_BYTES:
+        problem = f"stands in a line of more than {LINE_LIMIT_BYTES:,} bytes, which no number needs"
+    return HsimhashError(f"line {number}: {shown!r} {problem}; correct the line or remove it")
 
 
 def _clean_values(data: bytes) -> NDArray[np.uint64] | None:

@@ -47,34 +47,21 @@ _layouts = functools.cache(layouts_for)  # it takes longer than the pairs of som
 
 
 class PairBlock(NamedTuple):
-    """Pairs of fingerprints, by their positions; arrays of the same length.
+    """Pairs of fingerprints, by their positions; arrays of the same length."""
 
-    Args:
-        left: position in the input, int64.
-        right: likewise, greater than `left`.
-        distance: in bits, uint8.
-    """
-
-    left: Indices
-    right: Indices
-    distance: NDArray[np.uint8]
+    left: Indices  # position in the input, int64
+    right: Indices  # likewise, greater than `left`
+    distance: NDArray[np.uint8]  # in bits, uint8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pairs:
-    """All pairs of distinct fingerprints, each by its first occurrence, in order of (left, right), and the equal ones.
+    """All pairs of distinct fingerprints, by their first occurrences, in order of (left, right); and the equal ones."""
 
-    Args:
-        left: position in the input of a fingerprint's first occurrence, int64.
-        right: likewise, greater than `left`.
-        distance: in bits, uint8, at least 1.
-        groups: for each of the input's fingerprints the position of the first one that equals it, int64.
-    """
-
-    left: Indices
-    right: Indices
-    distance: NDArray[np.uint8]
-    groups: Indices
+    left: Indices  # position in the input of a fingerprint's first occurrence, int64
+    right: Indices  # likewise, greater than `left`
+    distance: NDArray[np.uint8]  # in bits, uint8, at least 1
+    groups: Indices  # for each of the input's fingerprints the position of the first one that equals it, int64
 
     def expand(self) -> Iterator[PairBlock]:
         """Yield every pair of positions, those of equal fingerprints (distance 0) first, in blocks of bounded size."""

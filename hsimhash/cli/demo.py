@@ -9,7 +9,7 @@ import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -145,15 +145,13 @@ def _print_pair(console: Console, outcome: DemoOutcome, pair: Pair) -> None:
     found = stretches(*(outcome.texts[doc_id] for doc_id in pair)) or []
     for passage in passages(found).shown:
         are_equal, *sides = zip(*passage, strict=True)
-        table.add_row(*(_side(zip(are_equal, side, strict=True), colours=colours) for side in sides))
+        marked = (
+            [_marked(text, equal, colours) for equal, text in zip(are_equal, side, strict=True)] for side in sides
+        )
+        table.add_row(*(Text.assemble(*parts) for parts in marked))
     if all(stretch.is_equal for stretch in found):
         table.add_row(_shorten(opening(outcome.texts[pair[0]])), "(the same words)")
     console.print(table)
-
-
-def _side(parts: Iterable[tuple[bool, str]], *, colours: bool) -> Text:
-    """Return a text's side of a passage with what differs marked."""
-    return Text.assemble(*(_shorten(text) if is_equal else _marked(text, colours=colours) for is_equal, text in parts))
 
 
 def _shorten(text: str) -> str:
@@ -161,8 +159,10 @@ def _shorten(text: str) -> str:
     return _LONG.sub(r"\1…\2", re.sub(r"\n+", " ", text)).replace("… ", "…")
 
 
-def _marked(text: str, *, colours: bool) -> Text:
-    """Return a differing part marked: by colour, or else by brackets; line breaks are made visible."""
+def _marked(text: str, is_equal: bool, colours: bool) -> Text:
+    """Return a part, marked where it differs: by colour, or else by brackets; line breaks are made visible."""
+    if is_equal:
+        return Text(_shorten(text))
     before = " " if text.startswith(" ") else ""
     after = " " if text.endswith("\n") else ""
     text = re.sub(r"\n+", "¶ ", text).strip(" ")

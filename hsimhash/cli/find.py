@@ -5,6 +5,7 @@ Scripts are written around those programs, so these two commands keep their exit
 
 from __future__ import annotations
 
+import functools
 import getopt
 import os
 import re
@@ -36,6 +37,7 @@ _COMPLAINTS = (
     ("must not have", "", "option '--{}' doesn't allow an argument"),
 )
 _NUMBER = re.compile(r"\s*\+?([0-9]{1,20})")
+_tell = functools.partial(click.echo, err=True)
 
 
 class PeerCode(IntEnum):
@@ -161,10 +163,6 @@ Options and exit codes are simhash-cpp's: 0 done, 1 unknown option or other fail
 5 output missing, 6 too few blocks, 7 input cannot be read, 8 output cannot be written, 130 interrupted.
 
 Example: printf '{given}' | {program} --blocks 4 --distance 3"""
-
-
-def _tell(text: str) -> None:
-    click.echo(text, err=True)
 
 
 def _options(program: str, arguments: Sequence[str]) -> dict[str, str] | None:

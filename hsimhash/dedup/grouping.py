@@ -39,7 +39,7 @@ def none_stored(documents: Collected) -> Stored:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Grouping:
-    """Shape (n,) each, one for each document."""
+    """Arrays of shape (n,), one value for each document."""
 
     kept: Numbers  # the number of the document that is kept in its place: its own where it is kept itself
     distance: NDArray[np.uint8]  # uint8, to that one
@@ -97,17 +97,12 @@ def _grouping(
     distance = np.bitwise_count(fingerprints ^ fingerprints[kept])
     size = np.bincount(kept, minlength=len(kept))[kept]
     cluster = kept.copy()
-    smallest = _smallest_ids(names_of(doc_ids, stored), kept, np.flatnonzero(size > 1))
+    smallest = _smallest_ids([*doc_ids, *stored.doc_ids], kept, np.flatnonzero(size > 1))
     cluster[size > 1] = smallest[kept[size > 1]]
     found = diameters(fingerprints, Clusters(kept, distance))
     diameter = np.zeros(len(kept), np.uint8)
     diameter[found.kept] = found.bits
     return Grouping(kept[:count], distance[:count], cluster[:count], size[:count], diameter[kept][:count], split)
-
-
-def names_of(doc_ids: Sequence[str], stored: Stored) -> Sequence[str]:
-    """Return the ids by number, those of stored documents behind the others."""
-    return [*doc_ids, *stored.doc_ids] if stored.doc_ids else doc_ids
 
 
 def _smallest_ids(names: Sequence[str], kept: Numbers, members: Numbers) -> Numbers:

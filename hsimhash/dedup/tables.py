@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from json.encoder import encode_basestring
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Literal, Protocol
+from typing import TYPE_CHECKING, BinaryIO, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,13 +25,6 @@ Kind = Literal["text", "bits", "number", "truth"]
 Column = Sequence[str] | NDArray[np.generic]
 
 
-class TableFile(Protocol):
-    """A table that grows."""
-
-    def write(self, columns: Sequence[Column]) -> None:
-        """Add rows: for each column its values."""
-
-
 def table_form(name: str) -> Form:
     """Return what tables are written as.
 
@@ -46,8 +39,8 @@ def table_form(name: str) -> Form:
     return "parquet" if has_arrow and name != "jsonl" else "jsonl"
 
 
-def open_table(path: Path, form: Form, columns: Sequence[tuple[str, Kind]]) -> AbstractContextManager[TableFile]:
-    """Begin a table with named columns; it is whole when the block ends."""
+def open_table(path: Path, form: Form, columns: Sequence[tuple[str, Kind]]) -> _JsonTable | _ParquetTable:
+    """Begin a table with named columns, to which `write` adds rows; it is whole when the block ends."""
     return _ParquetTable(path, columns) if form == "parquet" else _JsonTable(path, columns)
 
 

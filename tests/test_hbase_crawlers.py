@@ -117,6 +117,8 @@ def test_time_outs_hold_at_most_twice_the_connections(gateway: StandIn) -> None:
     for _ in range(2):
         with pytest.raises(StoreUnavailableError):
             ours.scan(RANGES)
+    with pytest.raises(StoreUnavailableError, match=rf"gateway \S+:{gateway.port}: .*\(0 are in use, 6 wait"):
+        ours.scan(RANGES)
     assert gateway.busy == gateway.most_busy == 6
     gateway.wake()
     assert len(ours.scan(RANGES)) == 0

@@ -128,8 +128,9 @@ class Pool:
     def _busy(self, timeout_s: float) -> str:
         with self._lock:
             used, kept = len(self._choice.connections), len(self._choice.overdue)
-        overdue = f", and {kept} wait for replies that are overdue" if kept else ""
-        return f"all {used} connections were in use for {timeout_s:.3g} s{overdue}"
+        why = f"{used} are in use, {kept} wait for overdue replies"
+        gateways = ", ".join(map(str, self.address.gateways))
+        return f"gateway {gateways}: no connection became free within {timeout_s:.3g} s ({why})"
 
     @property
     def is_wanted(self) -> bool:

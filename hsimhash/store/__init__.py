@@ -40,20 +40,27 @@ __all__ = [
 ]
 
 
-def _split(url: str) -> tuple[str, str]:
-    scheme, separator, place = url.partition("://")
-    if not separator or scheme not in ("lmdb", "memory", *HBASE_SCHEMES) or not place:
-        raise ValueError(
-            f"store {url!r} is no URL of a store; use lmdb://relative/path, lmdb:///absolute/path, "
-            f"hbase://gateway:9091/table or memory://name"
-        )
-    return scheme, place
+_URLS = "lmdb://relative/path, lmdb:///absolute/path, hbase://gateway:9091/namespace:table or memory://name"
+
+
+def _scheme_in(url: str) -> str | None:
+    scheme, _, place = url.partition("://")
+    return scheme if scheme in ("lmdb", "memory", *HBASE_SCHEMES) and place else None
+
+
+def _scheme_of(url: str) -> str:
+    scheme = _scheme_in(url)
+    if scheme is None:
+        raise ValueError(f"store {url!r} is no URL of a store; use {_URLS}")
+    return scheme
 
 
 def check_url(url: str) -> None:
-    """Raise `ValueError` for what is no URL of a store."""
+    """Raise `ValueError`, with the remedy, for what is no URL of a store."""
     url.encode()
-    scheme, _ = _split(url)
+    scheme = _scheme_in(url)
+    if scheme is None:
+        raise ValueError(f"use {_URLS}")
     if scheme in HBASE_SCHEMES:
         Address.parse(url)
 
@@ -75,7 +82,7 @@ def is_hbase(url: str) -> bool:
 
 def store_name(url: str) -> str:
     """Return the URL that the same store has in any working folder, and however it is talked to."""
-    scheme, _ = _split(url)
+    scheme = _scheme_of(url)
     if scheme == "lmdb":
         return f"{scheme}://{os.path.abspath(folder_of(url))}"  # noqa: PTH100 (links stay links)
     if scheme in HBASE_SCHEMES:
@@ -86,7 +93,7 @@ def store_name(url: str) -> str:
 
 def create_store(url: str, record: Record, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -> Store:
     """Make an empty index at `url`; `IndexExistsError` where there is one, `ValueError` for no URL of a store."""
-    scheme, _ = _split(url)
+    scheme = _scheme_of(url)
     if scheme == "lmdb":
         return LmdbStore.create(url, folder_of(url), record, lock_timeout_s=lock_timeout_s)
     if scheme in HBASE_SCHEMES:
@@ -107,7 +114,7 @@ def open_store(
         exclusive: of HBase alone, nobody else writes the documents that this store is given: they are written faster.
         deadline_s: of HBase alone, how long a call is tried without an answer, unless the URL says.
     """
-    scheme, _ = _split(url)
+    scheme = _scheme_of(url)
     if exclusive and scheme not in HBASE_SCHEMES:
         raise ValueError(f"exclusive writing is for HBase, and {url} is not on it; leave it out")
     if scheme == "lmdb":

@@ -11,7 +11,6 @@ permutes and sorts them, shape (drawers, m), uint64.
 from __future__ import annotations
 
 import itertools
-import os
 import shutil
 from abc import ABC, abstractmethod
 from bisect import bisect_left
@@ -24,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hsimhash.errors import CorruptionError
-from hsimhash.files import file_errors, make_folder, sync_folder
+from hsimhash.files import file_errors, make_folder, sync_file, sync_folder
 from hsimhash.layout import Drawer
 from hsimhash.rowkey import (
     FINGERPRINT_BYTES,
@@ -60,8 +59,7 @@ class Run:
         registers["high"], registers["low"] = digests[:, 0], digests[:, 1]
         registers["fingerprint"], registers["first_seen"] = fingerprints, first_seen
         places = key_order(registers)
-        temporary = folder.with_name(f"{folder.name}.tmp")
-        shutil.rmtree(temporary, ignore_errors=True)
+        temporary = _emptied(folder)
         temporary.mkdir(parents=True)
         write_array(temporary / "fingerprints", fingerprints)
         write_array(temporary / "first_seen", first_seen)
@@ -76,10 +74,7 @@ class Run:
 
     def delete(self) -> None:
         """Remove the run; a kill leaves the whole of it or what does not count."""
-        temporary = self.folder.with_name(f"{self.folder.name}.tmp")
-        shutil.rmtree(temporary, ignore_errors=True)
-        self.folder.rename(temporary)
-        shutil.rmtree(temporary)
+        shutil.rmtree(self.folder.rename(_emptied(self.folder)))
 
     def map(self, name: str, dtype: np.dtype[Any] | type) -> NDArray[Any]:
         """Return an array without reading it, for a few look-ups."""
@@ -203,12 +198,17 @@ def _document_order(fingerprints: NDArray[np.uint64], ids: list[bytes]) -> NDArr
     return order
 
 
+def _emptied(folder: Path) -> Path:
+    """Return the name, at which nothing is left, of a folder that does not count as a run."""
+    temporary = folder.with_name(f"{folder.name}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    return temporary
+
+
 def write_array(path: Path, array: NDArray[np.generic]) -> None:
     """Write an array to a file; durable on return."""
-    with path.open("wb") as file:
-        array.tofile(file)
-        file.flush()
-        os.fsync(file.fileno())
+    array.tofile(path)
+    sync_file(path)
 
 
 def _distinct(parts: list[NDArray[np.uint64]]) -> NDArray[np.uint64]:

@@ -305,11 +305,14 @@ class _Merge:
         is_behind = not cursor.last() or cursor.key() < items[0][0]
         stored = {} if is_behind else dict(cursor.getmulti([key for key, _ in items]))
         verify_order(cursor.putmulti(items, append=is_behind))
-        moved = []
-        for (key, value), (number, place) in zip(items, origins.tolist(), strict=True):
-            if key in stored and _is_change(stored[key], value):
-                moved.append((self.runs[number].ids(place, place + 1)[0], unpack_register(stored[key])[0]))
-        rows.unlist(moved)
+        if stored:
+            rows.unlist(
+                [
+                    (self.runs[number].ids(place, place + 1)[0], unpack_register(stored[key])[0])
+                    for (key, value), (number, place) in zip(items, origins.tolist(), strict=True)
+                    if key in stored and _is_change(stored[key], value)
+                ]
+            )
 
 
 def _is_change(old: bytes | None, new: bytes) -> bool:

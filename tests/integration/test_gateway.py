@@ -6,7 +6,6 @@ import math
 import socket
 import subprocess
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
@@ -21,16 +20,16 @@ from hsimhash.store.hbase.address import Address
 from hsimhash.store.hbase.batches import PAGE_ROWS
 from hsimhash.store.hbase.connection import Connection
 from hsimhash.store.hbase.gateway import Cell, Change, Deletion, Gateway, Put
-from hsimhash.store.hbase.operations import make_table, open_gateway
+from hsimhash.store.hbase.operations import open_gateway
 from hsimhash.store.hbase.table import TableSettings
 from hsimhash.store.hbase.thrift1 import Thrift1Gateway
 from hsimhash.store.hbase.thrift2 import SINGLE_SCANS, Thrift2Gateway
 from tests.support.hbase_server import Gateways, HBaseServer
+from tests.support.hbase_tables import PATIENCE, new_table
 from tests.support.processes import forked
 from tests.support.tcp_proxy import proxied, refusing_port
 
 SPLITS = tuple(bytes([first, 0, 0, 0]) for first in (64, 128, 192))
-PATIENCE = "timeout=60s&deadline=120s"
 ANSWER = "timeout=10s"  # within which a gateway that answers has answered; one that is spoken to wrongly may never
 ROW = b"rrrr\x00ffffffff"
 _rows = count()
@@ -39,12 +38,8 @@ _rows = count()
 @pytest.fixture(scope="module")
 def table(hbase: Gateways) -> Iterator[str]:
     """The name of a table of four regions, which the tests of this module fill with rows of their own."""
-    name = f"gateway-{uuid.uuid4().hex}"
-    address = Address.parse(f"hbase://{hbase.host}:{hbase.thrift2_port}/{name}?{PATIENCE}")
-    with open_gateway(address) as gateway:
-        make_table(gateway, TableSettings(splits=SPLITS))
+    with new_table(hbase, TableSettings(splits=SPLITS)) as name:
         yield name
-        gateway.delete_table()
 
 
 @pytest.fixture(params=["thrift2", "thrift1"])

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import happybase
@@ -20,29 +19,18 @@ from hsimhash.store.hbase.operations import make_table, open_gateway
 from hsimhash.store.hbase.table import TableSettings
 from tests.support.command_line import run
 from tests.support.hbase_server import Gateways, HBaseServer, free_ports
-
-_numbers = itertools.count()
-
-
-@pytest.fixture
-def new_table(hbase: Gateways) -> Iterator[Callable[[], str]]:
-    """A function that gives names of tables, which are dropped in the end."""
-    named: list[str] = []
-
-    def name() -> str:
-        named.append(f"cli-{uuid.uuid4().hex[:8]}-{next(_numbers)}")
-        return named[-1]
-
-    yield name
-    for table in named:
-        with open_gateway(Address.parse(f"hbase://{hbase.host}:{hbase.thrift2_port}/{table}")) as gateway:
-            if gateway.exists():
-                gateway.delete_table()
+from tests.support.hbase_tables import new_table
 
 
 @pytest.fixture
-def store(hbase: Gateways, new_table: Callable[[], str]) -> str:
-    return f"hbase://{hbase.host}:{hbase.thrift2_port}/{new_table()}"
+def table(hbase: Gateways) -> Iterator[str]:
+    with new_table(hbase) as name:
+        yield name
+
+
+@pytest.fixture
+def store(hbase: Gateways, table: str) -> str:
+    return f"hbase://{hbase.host}:{hbase.thrift2_port}/{table}"
 
 
 def done(*arguments: str) -> str:
@@ -149,8 +137,7 @@ def test_a_missing_namespace_is_planned(hbase: Gateways) -> None:
     assert "create_namespace 'nowhere'" in made.stderr
 
 
-def test_thrift1_makes_a_table_only_where_a_plain_one_will_do(hbase: Gateways, new_table: Callable[[], str]) -> None:
-    table = new_table()
+def test_thrift1_makes_a_table_only_where_a_plain_one_will_do(hbase: Gateways, table: str) -> None:
     store = f"hbase+thrift1://{hbase.host}:{hbase.thrift1_port}/{table}"
     refused = run("create-table", "--store", store)
     assert (refused.exit_code, refused.stdout) == (1, "")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 
 import numpy as np
@@ -11,10 +10,11 @@ import pytest
 from hsimhash.rowkey import ROWKEY_BYTES
 from hsimhash.store.hbase import thrift2
 from hsimhash.store.hbase.address import Address
-from hsimhash.store.hbase.operations import make_table, open_gateway
+from hsimhash.store.hbase.operations import open_gateway
 from hsimhash.store.hbase.table import TableSettings
 from hsimhash.store.hbase.thrift2 import SINGLE_SCANS, Thrift2Gateway
 from tests.support.hbase_server import Gateways
+from tests.support.hbase_tables import new_table, table_url
 
 ROWS = [bytes([number, 1, 2, 3, 4]) + bytes(8) for number in range(0, 250, 2)]
 
@@ -22,13 +22,10 @@ ROWS = [bytes([number, 1, 2, 3, 4]) + bytes(8) for number in range(0, 250, 2)]
 @pytest.fixture(scope="module")
 def table(hbase: Gateways) -> Iterator[str]:
     """A table of two regions that holds `ROWS`."""
-    name = f"filters-{uuid.uuid4().hex}"
-    address = Address.parse(f"hbase://{hbase.host}:{hbase.thrift2_port}/{name}?timeout=60s&deadline=120s")
-    with open_gateway(address) as gateway:
-        make_table(gateway, TableSettings(splits=(b"\x80\x00\x00\x00",)))
-        gateway.put_rows(np.frombuffer(b"".join(ROWS), np.uint8).reshape(-1, ROWKEY_BYTES))
+    with new_table(hbase, TableSettings(splits=(b"\x80\x00\x00\x00",))) as name:
+        with open_gateway(Address.parse(table_url(hbase, name))) as gateway:
+            gateway.put_rows(np.frombuffer(b"".join(ROWS), np.uint8).reshape(-1, ROWKEY_BYTES))
         yield name
-        gateway.delete_table()
 
 
 @pytest.mark.parametrize(

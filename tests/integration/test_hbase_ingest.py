@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -15,36 +14,30 @@ from hsimhash.index import HSimIndex
 from hsimhash.store import Document
 from hsimhash.store.hbase.address import Address
 from hsimhash.store.hbase.gateway import DRAWER_FAMILY, Deletion
-from hsimhash.store.hbase.operations import open_gateway
 from hsimhash.store.hbase.store import HBaseStore
 from tests.stress import hbase_kills, kills
 from tests.support.command_line import ids_in, lines_of, run
 from tests.support.fingerprint_sets import flipped
 from tests.support.hbase_server import Gateways, HBaseServer
+from tests.support.hbase_tables import PATIENCE, new_table, table_url
 
 DOCUMENTS = 1_200
-PATIENCE = "timeout=60s&deadline=120s"  # on a busy machine
 
 
 @pytest.fixture
-def new_store(hbase: Gateways) -> Iterator[Callable[[], str]]:
-    """A function that gives URLs of empty indexes, each in a table of its own."""
-    made: list[str] = []
-
-    def make() -> str:
-        made.append(f"hbase://{hbase.host}:{hbase.thrift2_port}/ingest-{uuid.uuid4().hex[:12]}?{PATIENCE}")
-        assert run("create-table", "--store", made[-1], "--regions", "2").exit_code == 0
-        return made[-1]
-
-    yield make
-    for url in made:
-        with open_gateway(Address.parse(url)) as gateway:
-            gateway.delete_table()
+def store(hbase: Gateways) -> Iterator[str]:
+    """The URL of an empty index in a table of its own."""
+    with new_table(hbase) as name:
+        assert run("create-table", "--store", table_url(hbase, name), "--regions", "2").exit_code == 0
+        yield table_url(hbase, name)
 
 
 @pytest.fixture
-def store(new_store: Callable[[], str]) -> str:
-    return new_store()
+def own_store(own_hbase: HBaseServer) -> Iterator[str]:
+    """The URL of an empty index on the shared server, which may start more gateways."""
+    with new_table(own_hbase) as name:
+        HSimIndex.create(table_url(own_hbase, name)).close()
+        yield table_url(own_hbase, name)
 
 
 @pytest.fixture(autouse=True)
@@ -159,14 +152,12 @@ def test_check_finds_lost_rows_also_in_a_sample_and_mends_them(store: str) -> No
 
 
 def test_all_that_reads_works_through_a_read_only_gateway_and_a_write_names_it(
-    own_hbase: HBaseServer, tmp_path: Path
+    own_hbase: HBaseServer, own_store: str, tmp_path: Path
 ) -> None:
-    table = f"read-{uuid.uuid4().hex[:12]}"
-    store = f"hbase://{own_hbase.host}:{own_hbase.thrift2_port}/{table}?{PATIENCE}"
-    with HSimIndex.create(store) as index:
+    with HSimIndex.open(own_store) as index:
         index.add_many([1, 2, 0xFFFF << 40], ["a", "b", "c"], first_seen=5)
     with own_hbase.gateway("thrift2", "-ro") as gateway:
-        reader = f"hbase://{own_hbase.host}:{gateway.port}/{table}?{PATIENCE}"
+        reader = f"hbase://{own_hbase.host}:{gateway.port}/{Address.parse(own_store).table}?{PATIENCE}"
         asked = run("query", "0", "--store", reader)
         assert asked.exit_code == 0, asked.stderr
         assert [match["id"] for match in lines_of(asked.stdout)[0]["matches"]] == ["a", "b"]
@@ -182,10 +173,8 @@ def test_all_that_reads_works_through_a_read_only_gateway_and_a_write_names_it(
             result = run(*writing, "--store", reader)
             assert result.exit_code == 1, result.stderr
             assert f"gateway 127.0.0.1:{gateway.port} is read-only" in result.stderr
-    assert run("ingest", "more.tsv", "--format", "fingerprints", "--store", store).exit_code == 0
-    assert ids_in(store) == ["a", "b", "c", "d"]
-    with open_gateway(Address.parse(store)) as gateway:
-        gateway.delete_table()
+    assert run("ingest", "more.tsv", "--format", "fingerprints", "--store", own_store).exit_code == 0
+    assert ids_in(own_store) == ["a", "b", "c", "d"]
 
 
 @pytest.mark.stress

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 
 import pytest
 
 from hsimhash.index import HSimIndex
 from hsimhash.layout import Layout
-from hsimhash.store.hbase.address import Address
 from hsimhash.store.hbase.cells import register_key
-from hsimhash.store.hbase.operations import open_gateway
 from tests.support.hbase_server import Gateways
+from tests.support.hbase_tables import new_table, table_url
 from tests.support.tcp_proxy import proxied
 
 PATIENCE_S = 120
@@ -43,14 +43,19 @@ class Held:
         return 0
 
 
+@pytest.fixture
+def table(hbase: Gateways) -> Iterator[str]:
+    with new_table(hbase) as name:
+        yield name
+
+
 @pytest.mark.parametrize("scheme", ["hbase", "hbase+thrift1"])
 @pytest.mark.parametrize("later", ["move", "removal"])
 def test_registers_that_land_late_undo_no_later_write_of_an_exclusive_writer(
-    hbase: Gateways, tmp_path_factory: pytest.TempPathFactory, scheme: str, later: str
+    hbase: Gateways, table: str, scheme: str, later: str
 ) -> None:
-    table, held = tmp_path_factory.mktemp("late").name, Held()
+    held, thrift2 = Held(), table_url(hbase, table)
     port = hbase.thrift2_port if scheme == "hbase" else hbase.thrift1_port
-    thrift2 = f"hbase://{hbase.host}:{hbase.thrift2_port}/{table}"
     HSimIndex.create(thrift2, layout=Layout.named("4")).close()
     with proxied(port, held.delay, held.let_pass) as proxy:
         url = f"{scheme}://127.0.0.1:{proxy.port}/{table}?timeout=2s&deadline=60s"
@@ -66,5 +71,3 @@ def test_registers_that_land_late_undo_no_later_write_of_an_exclusive_writer(
         left = {match.doc_id for match in index.query(AFTER if later == "move" else BEFORE)}
         assert left == (set(IDS) if later == "move" else set())
         assert index.check().problems == 0
-    with open_gateway(Address.parse(thrift2)) as gateway:
-        gateway.delete_table()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,17 +14,14 @@ from hsimhash.store.hbase.connection import THRIFT2
 from hsimhash.store.hbase.operations import open_gateway
 from tests.support.command_line import run
 from tests.support.hbase_server import Gateways
+from tests.support.hbase_tables import new_table, table_url
 
 
 @pytest.fixture
 def stores(hbase: Gateways) -> Iterator[tuple[str, str]]:
     """A table's URLs through Thrift2 and Thrift1."""
-    name = f"states-{uuid.uuid4().hex[:8]}"
-    second = f"hbase://{hbase.host}:{hbase.thrift2_port}/{name}"
-    yield second, f"hbase+thrift1://{hbase.host}:{hbase.thrift1_port}/{name}"
-    with open_gateway(Address.parse(second)) as gateway:
-        if gateway.exists():
-            gateway.delete_table()
+    with new_table(hbase) as name:
+        yield table_url(hbase, name), f"hbase+thrift1://{hbase.host}:{hbase.thrift1_port}/{name}"
 
 
 def test_a_disabled_table_is_named_and_so_is_the_remedy(hbase: Gateways, stores: tuple[str, str]) -> None:

@@ -7,7 +7,6 @@ import socket
 import ssl
 import subprocess
 import threading
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -19,9 +18,10 @@ import pytest
 from hsimhash.errors import StoreUnavailableError
 from hsimhash.rowkey import ROWKEY_BYTES
 from hsimhash.store.hbase.address import Address
-from hsimhash.store.hbase.operations import make_table, open_gateway
+from hsimhash.store.hbase.operations import open_gateway
 from hsimhash.store.hbase.table import TableSettings
 from tests.support.hbase_server import HBaseServer
+from tests.support.hbase_tables import new_table
 from tests.support.tcp_proxy import refusing_port
 
 HTTP = {"hbase.regionserver.thrift.http": "true"}
@@ -153,15 +153,12 @@ def test_who_shows_the_right_certificate_reads_and_writes(
     cert, key = certificates.trusted.issue("client")
     both = tmp_path / "both.pem"
     both.write_text(cert.read_text() + key.read_text())
-    table = f"tls-{uuid.uuid4().hex}"
     row = b"\x01" * ROWKEY_BYTES
-    with open_gateway(Address.parse(f"hbase://127.0.0.1:{own_hbase.thrift2_port}/{table}")) as plain:
-        make_table(plain, TableSettings())
+    with new_table(own_hbase, TableSettings()) as table:
         for options in (f"&cert={cert}&key={key}", f"&cert={both}"):
             with open_gateway(place(port, certificates, table, options)) as gateway:
                 gateway.put_rows(np.frombuffer(row, np.uint8).reshape(1, ROWKEY_BYTES))
                 assert gateway.scan([(row, row + b"\x00")]).tobytes() == row
-        plain.delete_table()
 
 
 def test_who_shows_no_certificate_is_told_the_option(port: int, certificates: Certificates) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import multiprocessing
 import time
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -21,13 +20,12 @@ import numpy as np
 
 from hsimhash import HSimIndex, Match
 from hsimhash.errors import StoreUnavailableError
-from hsimhash.store.hbase.address import Address
-from hsimhash.store.hbase.operations import open_gateway
 from hsimhash.store.hbase.protocol import Times
 from tests.stress.hbase_verdict import Query, Write, ask_for_all, judge, lost_documents, noted
 from tests.support.fingerprint_sets import Numbers, flipped, random_fingerprints
 from tests.support.hbase_cluster import HBaseCluster
 from tests.support.hbase_server import HBaseServer
+from tests.support.hbase_tables import new_table, table_url
 from tests.support.programs import Outcome
 
 SEED = 4
@@ -80,12 +78,9 @@ class Job:
 @contextmanager
 def table(server: HBaseServer | HBaseCluster, layout: str = "10") -> Iterator[str]:
     """Give the name of a new table with an empty index."""
-    name = f"stress-{uuid.uuid4().hex}"
-    url = f"hbase://{server.host}:{server.thrift2_port}/{name}?timeout=60s&deadline=120s"
-    HSimIndex.create(url, layout=layout).close()
-    yield name
-    with open_gateway(Address.parse(url)) as gateway:
-        gateway.delete_table()
+    with new_table(server) as name:
+        HSimIndex.create(table_url(server, name), layout=layout).close()
+        yield name
 
 
 def url_of(port: int, name: str, **options: object) -> str:

@@ -11,7 +11,6 @@ import gzip
 import json
 import subprocess
 import sys
-import uuid
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -26,20 +25,18 @@ from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.features import TOO_SHORT
 from hsimhash.rowkey import encode, splits
 from hsimhash.store.base import Store
-from hsimhash.store.hbase.address import Address
 from hsimhash.store.hbase.gateway import DRAWER_FAMILY
-from hsimhash.store.hbase.operations import open_gateway
 from hsimhash.store.hbase.store import HBaseStore
 from tests.stress.exactness import SEED, Way, check_layout
 from tests.support.command_line import PROGRAM
 from tests.support.fingerprint_sets import Numbers
 from tests.support.hbase_server import Gateways, serving
+from tests.support.hbase_tables import PATIENCE, new_table, table_url
 from tests.support.programs import Outcome, options, print_conditions, print_outcomes, scratch_folder, seconds
 
 LAYOUTS = ("4", "10", "20")
 STORED, QUERIES, THRIFT1_SHARE = 200_000, 2_000, 0.1
 WRITERS, BATCH = 2, 1_000
-PATIENCE = "timeout=60s&deadline=180s"
 
 PROFILE, REGIONS_LAYOUT = "auto-1", "10"
 REGIONS, SAMPLE = 16, 5_000
@@ -51,21 +48,19 @@ COUNTED_ROWS = 10_000  # by one call
 @contextmanager
 def filled(server: Gateways, layout: str, fingerprints: Numbers, *options: object) -> Iterator[str]:
     """Make a table of sixteen regions and fill it; give its name. Documents' ids are the fingerprints' positions."""
-    name = f"exactness-{uuid.uuid4().hex}"
-    url = f"hbase://{server.host}:{server.thrift2_port}/{name}?{PATIENCE}"
-    create = ["create-table", "--store", url, "--layout", layout, "--profile", PROFILE, "--regions", REGIONS, *options]
-    subprocess.run([*PROGRAM, *map(str, create)], check=True, capture_output=True)
-    with HSimIndex.open(url, exclusive=True) as index, ThreadPoolExecutor(WRITERS) as pool:
+    with new_table(server) as name:
+        url = table_url(server, name)
+        create = ["create-table", "--store", url, "--layout", layout, "--profile", PROFILE, "--regions", REGIONS]
+        subprocess.run([*PROGRAM, *map(str, [*create, *options])], check=True, capture_output=True)
+        with HSimIndex.open(url, exclusive=True) as index, ThreadPoolExecutor(WRITERS) as pool:
 
-        def add(start: int) -> None:
-            part = fingerprints[start : start + BATCH]
-            index.add_many(part, [str(number) for number in range(start, start + len(part))], first_seen=0)
+            def add(start: int) -> None:
+                part = fingerprints[start : start + BATCH]
+                index.add_many(part, [str(number) for number in range(start, start + len(part))], first_seen=0)
 
-        took_s = seconds(lambda: list(pool.map(add, range(0, len(fingerprints), BATCH))))
-    print(f"{len(fingerprints):,} fingerprints in layout {layout}: {took_s:.0f} s", flush=True)
-    yield name
-    with open_gateway(Address.parse(url)) as gateway:
-        gateway.delete_table()
+            took_s = seconds(lambda: list(pool.map(add, range(0, len(fingerprints), BATCH))))
+        print(f"{len(fingerprints):,} fingerprints in layout {layout}: {took_s:.0f} s", flush=True)
+        yield name
 
 
 @contextmanager
@@ -138,7 +133,7 @@ def check_regions(server: Gateways, fingerprints: Numbers, *, sample: Numbers | 
     expected = rows_by_region(layout, fingerprints, splits(layout, REGIONS, sample=sample))
     with (
         filled(server, REGIONS_LAYOUT, fingerprints, *given) as table,
-        HSimIndex.open(f"hbase://{server.host}:{server.thrift2_port}/{table}?{PATIENCE}") as index,
+        HSimIndex.open(table_url(server, table)) as index,
     ):
         found = counted_by_region(index.store)
     fullest, bar = found.max() / found.mean(), UNIFORM_BAR if sample is None else SAMPLED_BAR

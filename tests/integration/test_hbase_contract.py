@@ -28,7 +28,7 @@ def place(request: pytest.FixtureRequest, hbase: Gateways) -> Iterator[Place]:
         def new_url() -> str:
             name = tables.enter_context(new_table(hbase))
             thrift1 = f"hbase+thrift1://{hbase.host}:{hbase.thrift1_port}/{name}"
-            return thrift1 if is_first else table_url(hbase, name)
+            return thrift1 if is_first else f"hbase://{hbase.host}:{hbase.thrift2_port}/{name}"
 
         def create(store_url: str, record: Record) -> Store:
             with open_gateway(Address.parse(table_url(hbase, Address.parse(store_url).table))) as gateway:

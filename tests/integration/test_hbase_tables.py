@@ -17,14 +17,18 @@ from hsimhash.store.hbase.operations import make_table, open_gateway
 from hsimhash.store.hbase.table import TABLE_ATTRIBUTES, TableSettings, families
 from tests.support.command_line import run
 from tests.support.hbase_server import Gateways, HBaseServer
-from tests.support.hbase_tables import new_table, table_url
+from tests.support.hbase_tables import new_table
 
 
 @pytest.fixture
 def stores(hbase: Gateways) -> Iterator[tuple[str, str]]:
     """A table's URLs through Thrift2 and Thrift1."""
     with new_table(hbase) as name:
-        yield table_url(hbase, name), f"hbase+thrift1://{hbase.host}:{hbase.thrift1_port}/{name}"
+        # The default deadline: what a test keeps open meanwhile must not idle until the gateway cuts it.
+        yield (
+            f"hbase://{hbase.host}:{hbase.thrift2_port}/{name}",
+            f"hbase+thrift1://{hbase.host}:{hbase.thrift1_port}/{name}",
+        )
 
 
 def test_a_disabled_table_is_named_and_so_is_the_remedy(hbase: Gateways, stores: tuple[str, str]) -> None:

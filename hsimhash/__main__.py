@@ -1,6 +1,6 @@
 """The program's beginning: `hsimhash`, and `python -m hsimhash`.
 
-Nothing is imported before the signals are seen to: the rest takes a good part of a second.
+Signals have their handlers before anything else is imported, which takes a good part of a second.
 """
 
 from __future__ import annotations
@@ -16,15 +16,14 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(number) != signal.SIG_IGN:  # a shell's background job ignores Ctrl-C
             signal.signal(number, _end)
-    from hsimhash.cli import main as program
-    from hsimhash.cli.streams import flush_or_drop, let_talk_get_lost, open_closed_streams
+    from hsimhash.cli import program, streams
 
-    open_closed_streams()  # else an index's files would take their numbers
-    let_talk_get_lost()
+    streams.open_closed_streams()  # else an index's files would take their numbers
+    streams.ignore_stderr_errors()
     try:
-        program(prog_name="hsimhash")
+        program.main(prog_name="hsimhash")
     except OSError as error:  # of --help and --version, which print before a command begins
-        flush_or_drop()
+        streams.flush_or_drop()
         sys.exit(f"hsimhash: error: standard output: {error.strerror}")
 
 

@@ -10,10 +10,8 @@ import click
 import numpy as np
 
 from hsimhash.cli.console import print_fields, print_json, print_table
-from hsimhash.cli.options import Settings, json_option, open_index, utf8, with_settings
-from hsimhash.errors import HsimhashError
+from hsimhash.cli.options import Settings, json_option, open_index, stored, utf8, with_settings
 from hsimhash.fingerprint import format_fingerprint, parse_fingerprint
-from hsimhash.index import HSimIndex
 from hsimhash.rowkey import bucket_range, fingerprints_of
 from hsimhash.store import Store
 
@@ -37,7 +35,7 @@ def explain_command(settings: Settings, fingerprint: str | None, doc_id: str | N
         raise click.UsageError("give one of --query and --id")
     given = None if fingerprint is None else parse_fingerprint(fingerprint, format=settings.fingerprint_format)
     with open_index(settings) as index:
-        query = _fingerprint_of(index, doc_id or "") if given is None else given
+        query = stored(index, doc_id or "").fingerprint if given is None else given
         k = index.layout.max_distance if settings.max_distance is None else settings.max_distance
         began = time.perf_counter()
         matches = index.query(query, max_distance=k)
@@ -75,13 +73,6 @@ def _buckets(store: Store, query: int, k: int) -> list[dict[str, Any]]:
         near = int(np.count_nonzero(np.bitwise_count(fingerprints_of(rows) ^ np.uint64(query)) <= k))
         found.append({**bucket, "rows": len(rows), "near": near, "milliseconds": round(milliseconds, 2)})
     return found
-
-
-def _fingerprint_of(index: HSimIndex, doc_id: str) -> int:
-    document = index.get(doc_id)
-    if document is None:
-        raise HsimhashError(f"{index.url} has no document {doc_id!r}")
-    return document.fingerprint
 
 
 def _print(buckets: list[dict[str, Any]]) -> None:

@@ -15,10 +15,12 @@ from numpy.typing import NDArray
 
 from hsimhash.cli.console import say
 from hsimhash.cli.streams import check_stdin
+from hsimhash.errors import HsimhashError
 from hsimhash.fingerprint.bits import formats_named, read_fingerprint, spoken
 from hsimhash.index import HSimIndex
 from hsimhash.inputs import Input, InputOptions, find_inputs
 from hsimhash.inputs.sniff import decided_formats
+from hsimhash.store import Document
 from hsimhash.store.base import DEADLINE_S, JOB_DEADLINE_S
 
 if TYPE_CHECKING:
@@ -134,6 +136,14 @@ def open_index(settings: Settings, *, exclusive: bool = False, is_job: bool = Fa
         exclusive=exclusive,
         deadline_s=JOB_DEADLINE_S if is_job else DEADLINE_S,
     )
+
+
+def stored(index: HSimIndex, doc_id: str) -> Document:
+    """Return a document of the index; raise where it has none of this id."""
+    document = index.get(doc_id)
+    if document is None:
+        raise HsimhashError(f"{index.url} has no document {doc_id!r}")
+    return document
 
 
 def create_index(settings: Settings) -> None:

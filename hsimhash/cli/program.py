@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import io
 import sys
@@ -45,9 +44,6 @@ COMMANDS = {  # in the order of the help, which imports none of them; each is `N
 class Program(click.Group):
     """The group of all commands."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002, D102
-        return list(COMMANDS)
-
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002, D102
         if cmd_name not in COMMANDS:
             return None
@@ -58,15 +54,6 @@ class Program(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002, D102
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
-
-    def resolve_command(  # noqa: D102
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in COMMANDS and not args[0].startswith("-"):
-            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
-            hint = f" Did you mean '{near[0]}'?" if near else f" The commands are: {', '.join(COMMANDS)}."
-            ctx.fail(f"No such command '{args[0]}'.{hint}")
-        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> None:
         """Run a command; its return value is the exit code, None for done. SIGTERM ends it as Ctrl-C does."""
@@ -100,7 +87,11 @@ def _write_utf8() -> None:
         sys.stdout.reconfigure(encoding=None if sys.stdout.isatty() else "utf-8", errors="backslashreplace")
 
 
-@click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.group(
+    cls=Program,
+    commands={name: click.Command(name) for name in COMMANDS},  # their names alone, for hints at what was meant
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+)
 @click.option("-v", "--verbose", count=True, help="Log to stderr; twice: in detail. Errors come with their traceback.")
 @click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="The settings file.")
 @click.version_option(package_name="hsimhash")

@@ -2,55 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
 import click
 
 from hsimhash.cli.console import is_for_people, iso_time, print_json, print_table, say, send
 from hsimhash.cli.exits import ExitCode
 from hsimhash.cli.lines import Lines, Request, read_text, requested_fingerprints
-from hsimhash.cli.options import Settings, json_option, open_index, utf8, with_settings
-from hsimhash.errors import HsimhashError
+from hsimhash.cli.options import Settings, json_option, open_index, stored, utf8, with_settings
 from hsimhash.fingerprint import format_fingerprint, parse_fingerprint
 from hsimhash.index import HSimIndex, Match
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """What was asked for: one of these."""
-
-    fingerprints: tuple[str, ...]
-    doc_id: str | None
-    text: str | None
-    path: str | None
-
-    @classmethod
-    def of(cls, fingerprints: tuple[str, ...], **options: tuple[str, ...]) -> Source:
-        """Return what was asked for; `options` are the values of --id, --text and --file, each as often as given."""
-        given = [
-            *(["fingerprints"] if fingerprints else []),
-            *(f"--{name} {value!r:.80}" for name, values in options.items() for value in values),
-        ]
-        if len(given) != 1:
-            raise click.UsageError(
-                f"give fingerprints, or one of --id, --text, --file, or - for JSON lines on stdin"
-                f"{', not ' if given else ''}{' and '.join(given)}"
-            )
-        if "-" in fingerprints and len(fingerprints) > 1:
-            raise click.UsageError("- stands alone: stdin, or fingerprints")
-        doc_id, text, path = (next(iter(options[name]), None) for name in ("id", "text", "file"))
-        return cls(fingerprints, doc_id, text, path)
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """What to find and how to show it."""
-
-    max_distance: int | None
-    limit: int | None
-    exclude: str | None
-    is_for_people: bool
 
 
 @click.command("query")
@@ -86,58 +47,61 @@ def query_command(
 
     With - queries are read from stdin, one JSON object a line: {"fingerprint": …} or {"text": …}; the document of
     its "id" is left out. The answers have "line" and "id" of their queries; "fingerprint" is null where the text was
-    too short. A bad line is told on stderr, the rest goes on, and the exit code is 7.
+    too short. A bad line is reported on stderr, the others are answered, and the exit code is 7.
 
     \b
     Example: hsimhash query --id https://example.org/a --store lmdb://pages
              hsimhash query - --json < queries.jsonl
     """
-    source = Source.of(fingerprints, id=doc_ids, text=texts, file=paths)
-    if source.doc_id is not None and exclude is not None:
+    _check_asked(fingerprints, id=doc_ids, text=texts, file=paths)
+    if doc_ids and exclude is not None:
         raise click.UsageError("--id leaves its own document out already; --exclude goes with the others")
-    bounds = Bounds(settings.max_distance, limit, exclude, is_for_people(as_json))
     lines = Lines("-") if fingerprints == ("-",) else None
     form = settings.fingerprint_format
     asked = [] if lines else [Request(parse_fingerprint(text, format=form)) for text in fingerprints]
+    show = _print_table if is_for_people(as_json) else _print_json
+    found = 0
     with open_index(settings) as index:
-        batches = lines.requests(settings) if lines else iter([asked or [_request(source, index)]])
-        found = sum(_answer(index, batch, bounds) for batch in batches)
+        if doc_ids:
+            asked = [Request(stored(index, doc_ids[0]).fingerprint, doc_id=doc_ids[0])]
+        elif texts or paths:
+            index.profile.verify()
+            asked = [Request(index.profile.fingerprint(texts[0] if texts else read_text(paths[0])))]
+        for batch in lines.requests(settings) if lines else [asked]:
+            for request, shown, matches in _answers(index, batch, exclude, settings.max_distance, limit):
+                show(request, shown, matches)
+                found += len(matches)
+            send()
     if lines and lines.rejected:
         return ExitCode.REJECTED_RECORDS
     return ExitCode.NOTHING_FOUND if tells_by_exit_code and not found else ExitCode.DONE
 
 
-def _request(source: Source, index: HSimIndex) -> Request:
-    """Return what --id, --text or --file asks for; a text without fingerprint is an error here."""
-    if source.doc_id is not None:
-        document = index.get(source.doc_id)
-        if document is None:
-            raise HsimhashError(f"{index.url} has no document {source.doc_id!r}")
-        return Request(document.fingerprint, doc_id=source.doc_id)
-    text = source.text if source.text is not None else read_text(source.path or "-")
-    index.profile.verify()
-    return Request(index.profile.fingerprint(text))
-
-
-def _answer(index: HSimIndex, requests: Sequence[Request], bounds: Bounds) -> int:
-    """Print the answers to requests; return how many matches there are."""
-    asked = list(zip(requests, requested_fingerprints(requests, index.profile), strict=True))
-    answers = iter(
-        index.query_many(
-            [fingerprint for _, fingerprint in asked if fingerprint is not None],
-            max_distance=bounds.max_distance,
-            limit=bounds.limit,
-            exclude=[request.doc_id or bounds.exclude for request, fingerprint in asked if fingerprint is not None],
+def _check_asked(fingerprints: tuple[str, ...], **options: tuple[str, ...]) -> None:
+    """Refuse all but one question; `options` are the values of --id, --text and --file, each as often as given."""
+    given = [
+        *(["fingerprints"] if fingerprints else []),
+        *(f"--{name} {value!r:.80}" for name, values in options.items() for value in values),
+    ]
+    if len(given) != 1:
+        raise click.UsageError(
+            f"give fingerprints, or one of --id, --text, --file, or - for JSON lines on stdin"
+            f"{', not ' if given else ''}{' and '.join(given)}"
         )
-    )
-    found = 0
-    for request, fingerprint in asked:
-        shown = None if fingerprint is None else format_fingerprint(fingerprint)
-        matches = [] if fingerprint is None else next(answers)
-        found += len(matches)
-        (_print_table if bounds.is_for_people else _print_json)(request, shown, matches)
-    send()
-    return found
+    if "-" in fingerprints and len(fingerprints) > 1:
+        raise click.UsageError("- stands alone: stdin, or fingerprints")
+
+
+def _answers(
+    index: HSimIndex, requests: Sequence[Request], exclude: str | None, max_distance: int | None, limit: int | None
+) -> Iterator[tuple[Request, str | None, list[Match]]]:
+    """Yield each request with its fingerprint as it is printed, None where its text is too short, and its matches."""
+    fingerprints = requested_fingerprints(requests, index.profile)
+    asked = [(one, fp) for one, fp in zip(requests, fingerprints, strict=True) if fp is not None]
+    excluded = [request.doc_id or exclude for request, _ in asked]
+    answers = iter(index.query_many([fp for _, fp in asked], max_distance=max_distance, limit=limit, exclude=excluded))
+    for request, fp in zip(requests, fingerprints, strict=True):
+        yield (request, None, []) if fp is None else (request, format_fingerprint(fp), next(answers))
 
 
 def _print_json(request: Request, fingerprint: str | None, matches: Sequence[Match]) -> None:

@@ -1,8 +1,7 @@
 """Standard streams whose other end is gone.
 
-Those that the caller closed: files opened later must not get their numbers, and what is written to stdout must not get
-lost without an error. Stderr that nobody reads any more, or whose
-disk is full: what is said there is lost, and the work goes on.
+A stream that the caller closed: no file that is opened later may get its number, and what is written to a closed stdout
+is an error. A stderr that nobody reads any more, or whose disk is full: messages are lost, and the work continues.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import io
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import click
@@ -71,18 +70,16 @@ def drop_stdout() -> None:
     os.close(null)
 
 
-class _Talk(io.FileIO):
+class _Stderr(io.FileIO):
     """Stderr, on which nothing fails."""
 
     def write(self, data: ReadableBuffer, /) -> int:
-        try:
-            return super().write(data) or memoryview(data).nbytes
-        except OSError:
-            return memoryview(data).nbytes
+        with suppress(OSError):
+            super().write(data)
+        return memoryview(data).nbytes
 
 
-def let_talk_get_lost() -> None:
-    """Let no error of stderr end the work."""
-    encoding = sys.stderr.encoding
-    talk = io.BufferedWriter(_Talk(2, "w", closefd=False))
-    sys.stderr = io.TextIOWrapper(talk, encoding, errors="backslashreplace", line_buffering=True)
+def ignore_stderr_errors() -> None:
+    """Let no write error on stderr end the work."""
+    stderr = io.BufferedWriter(_Stderr(2, "w", closefd=False))
+    sys.stderr = io.TextIOWrapper(stderr, sys.stderr.encoding, errors="backslashreplace", line_buffering=True)

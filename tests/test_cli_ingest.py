@@ -302,7 +302,7 @@ def test_a_signal_ends_it_resumably_though_stdin_is_silent(
     assert process.stdout.read() == b""
     talk = process.stderr.read().decode()
     assert "interrupted" in talk
-    assert "the same command with the same input goes on" in talk
+    assert "send the whole stream again with the same command" in talk
     assert "Traceback" not in talk
     rest = own_process(*arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     stdout, _ = rest.communicate((tmp_path / "in.tsv").read_bytes())
@@ -324,7 +324,7 @@ def test_sigterm_ends_an_ingest_that_waits_for_another_writer(mode: str, url: st
             process.send_signal(signal.SIGTERM)
             _, talk = process.communicate(timeout=PATIENCE_S)
             assert process.returncode == 130, talk.decode()
-            assert b"the same command goes on" in talk
+            assert b"the same command continues" in talk
         assert index.count() == 0
     assert own_process(*arguments).wait() == 0
     assert len(ids_in(url)) == 5
@@ -348,7 +348,7 @@ def test_an_ingest_of_texts_that_is_interrupted_goes_on(mode: str, url: str, tmp
     process.send_signal(signal.SIGINT)
     _, talk = process.communicate()
     assert process.returncode == 130, talk.decode()
-    assert b"the same command goes on" in talk
+    assert b"the same command continues" in talk
     done = own_process(*arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     stdout, talk = done.communicate()
     assert done.returncode == 0

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from hsimhash.fingerprint import format_fingerprint, parse_fingerprint
 from hsimhash.fingerprint.bits import ALL_FORMATS, Formats, formats_named, narrow, read_fingerprint
 from hsimhash.inputs import InputOptions, find_inputs
-from hsimhash.inputs.batch import Position
-from hsimhash.inputs.records import DocumentReader
+from hsimhash.inputs.reader import read_batches
 
 FINGERPRINTS = st.integers(0, 2**64 - 1)
 SIXTEEN_DIGITS = st.integers(10**15, 10**16 - 1)
@@ -155,7 +154,7 @@ def refused(name: str, form: str, way: str, values: Sequence[int], block_bytes: 
             inputs = find_inputs([name or f"/dev/fd/{reading}"], options)
         except ValueError:
             return len(values)
-        batches = DocumentReader(inputs, options, lambda: False, block_bytes).batches(Position())
+        batches = read_batches(inputs, options, block_bytes=block_bytes)
         documents = [batch.documents for batch in batches]
     found = [pair for one in documents for pair in zip(one.doc_ids, one.fingerprints.tolist(), strict=True)]
     assert [(doc_id, value) for doc_id, value in found if values[int(doc_id)] != value] == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import json
 import os
@@ -25,13 +24,14 @@ from hsimhash.errors import CorruptionError, HsimhashError, StoreBusyError, Stor
 from hsimhash.fingerprint import Profile
 from hsimhash.index import HSimIndex
 from hsimhash.inputs import InputOptions, find_inputs
-from hsimhash.inputs.batch import Position
+from hsimhash.inputs.reader import Batch, Position
+from hsimhash.inputs.records import Documents as Records
 from hsimhash.layout import Layout
-from hsimhash.load import IngestObserver, IngestOptions, IngestProgress, Summary, ingest
+from hsimhash.load import IngestLimits, IngestObserver, IngestOptions, IngestProgress, Summary, ingest
 from hsimhash.load.decisions import DuplicateRule, decide
-from hsimhash.load.folder import FolderLock
-from hsimhash.load.intake import Gathering, Intake
+from hsimhash.load.intake import Gathering
 from hsimhash.load.job import Counts
+from hsimhash.locks import take_lock
 from hsimhash.store import Document, Record
 from hsimhash.store.hbase import bulk as hbase_bulk_module
 from hsimhash.store.hbase.store import HBaseStore
@@ -39,6 +39,8 @@ from hsimhash.store.lmdb import merge as merge_module
 from hsimhash.store.memory import MemoryStore
 from tests.support.hbase_model import Cluster, ModelGateway
 
+SMALL = IngestLimits(run_documents=4, gathered_documents=4, decided_at_once=3, block_bytes=60)
+SMALL_BYTES = 8_000  # inputs of no more go in by the small limits
 PROFILE = Profile.named("auto-1")
 Documents = list[tuple[str, int]]
 # Few ids and close fingerprints: documents return, move, and lie at every distance up to beyond k.
@@ -55,13 +57,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Path]:
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make batches, blocks and runs so small that a few documents fill several."""
-    module = importlib.import_module("hsimhash.load.ingest")  # the package's attribute of this name is the function
-    for name in ("RUN_DOCUMENTS", "GATHERED_DOCUMENTS"):
-        monkeypatch.setattr(module, name, 4)
-    monkeypatch.setattr(module, "DECIDED_AT_ONCE", 3)
-    for name in ("BULK_BLOCK_BYTES", "DECIDED_BLOCK_BYTES"):
-        monkeypatch.setattr(module, name, 60)
+    """Make commits and batches of the stores so small that a few documents fill several."""
     monkeypatch.setattr(merge_module, "COMMIT_DOCUMENTS", 3)
     monkeypatch.setattr(merge_module, "COMMIT_ROWS", 8)
     monkeypatch.setattr(hbase_bulk_module, "BATCH_DOCUMENTS", 3)
@@ -109,7 +105,9 @@ def load(
 ) -> Summary:
     reading = InputOptions("fingerprints", fingerprint_format="hex") if path.suffix == ".tsv" else InputOptions()
     found = find_inputs([str(path)], reading)
-    return ingest(index, found, IngestOptions(mode, reading=reading, workers=1, **options), observer)  # type: ignore[arg-type]
+    limits = SMALL if path.stat().st_size < SMALL_BYTES else IngestLimits()
+    options = {"reading": reading, "workers": 1, "limits": limits, **options}
+    return ingest(index, found, IngestOptions(mode, **options), observer)  # type: ignore[arg-type]
 
 
 def lines_in(summary: Summary, name: str) -> list[dict[str, object]]:
@@ -389,7 +387,7 @@ def test_texts_of_all_kinds_are_counted_and_listed(tmp_path: Path) -> None:
     assert reject == {
         "file": str(tmp_path / "pages.jsonl"),
         "line": 4,
-        "reason": "no JSON from character 0 on",
+        "reason": "invalid JSON at character 0",
         "record": "?",
     }
     assert json.loads((summary.job / "summary.json").read_text()) == summary.to_json()
@@ -580,36 +578,16 @@ def make_earlier(job: Path) -> None:
     (job / "job.json").write_text(json.dumps(begun))
 
 
-@pytest.mark.parametrize("suffix", [".tsv", ".jsonl"])
 @pytest.mark.usefixtures("small")
-def test_an_unfinished_job_of_an_earlier_release_goes_on_only_if_nothing_of_it_is_in_the_index_and_it_reads_texts(
-    suffix: str, mode: str, tmp_path: Path
-) -> None:
-    path = write_as(suffix, tmp_path, 40)
+def test_an_unfinished_job_of_an_earlier_release_is_refused(mode: str, tmp_path: Path) -> None:
+    path = write_as(".jsonl", tmp_path, 40)
     with filled(tmp_path, [("before", 2**50)]) as index:
         interrupted(index, path, mode, job=tmp_path / "job")
         make_earlier(tmp_path / "job")
-        if mode == "add" and suffix == ".jsonl":
-            assert load(index, path, mode, job=tmp_path / "job").counts.added == 40
-        else:
-            with pytest.raises(HsimhashError, match="an earlier release began this job; start over with --fresh"):
-                load(index, path, mode, job=tmp_path / "job")
-            load(index, path, mode, job=tmp_path / "job", fresh=True)
+        with pytest.raises(HsimhashError, match="an earlier release began this job; start over with --fresh"):
+            load(index, path, mode, job=tmp_path / "job")
+        load(index, path, mode, job=tmp_path / "job", fresh=True)
         assert load(index, path, mode, job=tmp_path / "job").is_repeated
-
-
-@pytest.mark.usefixtures("small")
-def test_a_merge_that_an_earlier_release_began_goes_on(tmp_path: Path) -> None:
-    path = write(tmp_path / "in.tsv", MANY)
-    with filled(tmp_path, [("before", 2**50)]) as index:
-        job = interrupted_merge(index, path).job
-        make_earlier(job)
-        with pytest.raises(ValueError, match=r'otherwise: on_duplicate was "add", is "skip"; max_distance .*; ask'):
-            load(index, path, "skip")
-        interrupted_merge(index, path)  # which writes a token
-        assert load(index, path).counts.added == len(MANY)
-        assert contents(index) == {"before": 2**50, **dict(MANY)}
-        assert load(index, path).is_repeated
 
 
 def interrupted_merge(index: HSimIndex, path: Path) -> Summary:
@@ -745,28 +723,6 @@ def test_files_that_are_no_jobs_are_left_alone(name: str, fresh: bool, tmp_path:
     with filled(tmp_path, []) as index, pytest.raises(ValueError, match="choose another folder"):
         load(index, write(tmp_path / "in.tsv", [("a", 1)]), job=job, fresh=fresh)
     assert {path.name: path.read_text() for path in job.iterdir()} == {name: "mine"}
-
-
-@pytest.mark.usefixtures("small")
-def test_a_default_job_that_lost_both_of_its_files_starts_over_with_fresh(tmp_path: Path) -> None:
-    path = write(tmp_path / "in.tsv", MANY)
-    with filled(tmp_path, []) as index:
-        interrupted(index, path, asks=4)
-        (job,) = (tmp_path / "index" / "jobs").iterdir()
-        assert (job / "runs" / "run-000001").exists()
-        (job / "job.json").unlink()
-        (job / "checkpoint.json").unlink()
-        with pytest.raises(CorruptionError, match=r"lost job\.json and checkpoint\.json; start over with --fresh"):
-            load(index, path)
-        for name in ("notes.txt", "runs/notes.txt"):
-            (job / name).write_text("mine")
-            before = sorted(job.rglob("*"))
-            with pytest.raises(ValueError, match=rf"{name} is there"):
-                load(index, path, fresh=True)
-            assert sorted(job.rglob("*")) == before
-            (job / name).unlink()
-        assert load(index, path, fresh=True).counts.added == len(MANY)
-        assert index.check().is_sound
 
 
 def test_a_new_job_folder_is_durable_with_all_that_it_is_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -935,7 +891,7 @@ def test_two_processes_cannot_work_on_one_job(tmp_path: Path) -> None:
     path = write(tmp_path / "in.tsv", [("a", 1)])
     with filled(tmp_path, []) as index:
         job = load(index, path).job
-        with FolderLock(job / "lock"), pytest.raises(StoreBusyError, match=f"process {os.getpid()} works on the same"):
+        with take_lock(job / "lock"), pytest.raises(StoreBusyError, match=f"process {os.getpid()} works on the same"):
             load(index, path, fresh=True)
 
 
@@ -987,12 +943,12 @@ def test_an_unknown_way_with_duplicates_is_refused() -> None:
 
 def test_a_silent_stream_takes_no_memory() -> None:
     gathering = Gathering()
+    (stream,) = find_inputs(["-"], InputOptions())
     held = []
     tracemalloc.start()
     for _ in range(2):  # the first round fills the interpreter's own stocks
         for _ in range(3_000):
-            nothing = np.empty(0, np.uint64), np.empty(0, np.int64)
-            gathering.take(Intake([], *nothing, [], [], Counts(), Position()))
+            gathering.take(stream, Batch(0, Records(), Position()), None)
         held.append(tracemalloc.get_traced_memory()[0])
     tracemalloc.stop()
     assert held[1] - held[0] < 20_000
@@ -1010,56 +966,26 @@ def through_pipe(
         # The same name every time, as stdin has: the descriptor's number would differ.
         os.dup2(reading, 99)
         found = find_inputs(["/dev/fd/99"], options)
-        return ingest(index, found, IngestOptions(mode, reading=options, job=job), observer)  # type: ignore[arg-type]
+        return ingest(index, found, IngestOptions(mode, reading=options, job=job, limits=SMALL), observer)  # type: ignore[arg-type]
     finally:
         os.close(reading)
         os.close(99)
 
 
-@pytest.mark.parametrize("mode", ["add", "skip"])
+@pytest.mark.parametrize("mode", ["add", "skip", "tag"])
 @pytest.mark.usefixtures("small")
-def test_a_stream_goes_on_if_it_begins_with_the_same(mode: str, tmp_path: Path) -> None:
+def test_an_interrupted_stream_is_read_again_as_a_whole(mode: str, tmp_path: Path) -> None:
+    oracle = OneByOne({}, mode)
+    for document in MANY:
+        oracle.take(*document)
     with filled(tmp_path, []) as index:
         asked = itertools.count(3, -1)
         first = through_pipe(index, MANY, mode, tmp_path / "job", IngestObserver(stop=lambda: next(asked) <= 0))
         assert 0 < first.counts.documents < len(MANY)
-        with pytest.raises(HsimhashError, match="does not begin"):
-            through_pipe(index, MANY[1:], mode, tmp_path / "job")
-        assert through_pipe(index, MANY, mode, tmp_path / "job").counts.documents == len(MANY)
         again = through_pipe(index, MANY, mode, tmp_path / "job")
-        assert not again.is_repeated
-        assert again.counts.unchanged + again.counts.duplicates == len(MANY)
-
-
-@pytest.mark.parametrize("mode", ["add", "skip"])
-@pytest.mark.usefixtures("small")
-def test_what_was_not_acknowledged_of_a_stream_may_come_otherwise(mode: str, tmp_path: Path) -> None:
-    other = far_apart("other ", 20)
-    with filled(tmp_path, []) as index:
-        for number in range(5, 30, 3):
-            job = tmp_path / f"job-{number}"
-            with killed_at(number, is_before=False), pytest.raises(KilledError):
-                through_pipe(index, MANY, mode, job)
-            passed = json.loads((job / "checkpoint.json").read_text())["counts"]["documents"]
-            summary = through_pipe(index, [*MANY[:passed], *other], mode, job)
-            assert summary.counts.documents == passed + len(other)
-            oracle = OneByOne({}, mode)
-            for document in [*MANY[:passed], *other]:
-                oracle.take(*document)
-            assert oracle.held.items() <= contents(index).items()
-            assert mode == "skip" or oracle.held == contents(index)
-            index.remove(list(contents(index)))
-
-
-@pytest.mark.usefixtures("small")
-def test_an_empty_stream_brings_in_what_was_acknowledged(tmp_path: Path) -> None:
-    with filled(tmp_path, []) as index:
-        asked = itertools.count(3, -1)
-        first = through_pipe(index, MANY, "add", tmp_path / "job", IngestObserver(stop=lambda: next(asked) <= 0))
-        assert index.count() == 0
-        summary = through_pipe(index, [], "add", tmp_path / "job")
-        assert summary.is_complete
-        assert index.count() == summary.counts.added == first.counts.documents
+        assert again.counts.documents == len(MANY)
+        assert contents(index) == oracle.held
+        assert not through_pipe(index, MANY, mode, tmp_path / "job").is_repeated
 
 
 # Disks.

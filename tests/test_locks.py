@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
 from hsimhash.errors import StoreBusyError
-from hsimhash.load.folder import FolderLock
-from hsimhash.locks import wait_for_lock
-
-LOCKS: dict[str, Callable[[Path], AbstractContextManager[object]]] = {
-    "job": FolderLock,
-    "writer": lambda path: wait_for_lock(path, 0.01),
-}
-lock_kinds = pytest.mark.parametrize("lock", LOCKS.values(), ids=LOCKS)
+from hsimhash.locks import HeldLock, wait_for_lock
 
 
-@lock_kinds
-def test_a_lock_is_taken_and_given_back_on_a_full_disk(
-    lock: Callable[[Path], AbstractContextManager[object]], small_disk: Callable[[str], Path]
-) -> None:
+def lock(path: Path) -> HeldLock:
+    return wait_for_lock(path, 0.01)
+
+
+def test_a_lock_is_taken_and_given_back_on_a_full_disk(small_disk: Callable[[str], Path]) -> None:
     disk = small_disk("64k")
     with pytest.raises(OSError, match="No space left"):
         (disk / "ballast").write_bytes(b"x" * (1 << 20))
@@ -31,10 +24,7 @@ def test_a_lock_is_taken_and_given_back_on_a_full_disk(
             pass
 
 
-@lock_kinds
-def test_a_lock_whose_file_is_replaced_while_it_is_taken_is_taken_on_the_new_file(
-    lock: Callable[[Path], AbstractContextManager[object]], tmp_path: Path
-) -> None:
+def test_a_lock_whose_file_is_replaced_while_it_is_taken_is_taken_on_the_new_file(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     with lock(path):
         path.unlink()

@@ -62,8 +62,8 @@ def apply_command(
     found = find_inputs(inputs, reading)
     _refuse_read(out, found, folder)
     options = steps.ApplyOptions("all" if mark else "dropped" if dropped else "kept", reading)
-    with written(out) as stream:
-        count = steps.apply(found, folder, options, stream.write, say)
+    with written(out) as write:
+        count = steps.apply(found, folder, options, write, say)
     return _report(count)
 
 

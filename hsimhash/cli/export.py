@@ -36,13 +36,13 @@ def export_command(settings: Settings, output: str, overwrite: bool, form: str |
     if is_own_file(settings.store, Path(output)):
         raise click.UsageError(f"--output {output} is a file of the index {settings.store} itself; choose another name")
     line_of = _tsv_line if (form or _form_of(output)) == "tsv" else _json_line
-    with open_index(settings, is_job=True) as index, staged_progress("export") as tell, written(output) as stream:
+    with open_index(settings, is_job=True) as index, staged_progress("export") as tell, written(output) as write:
         done = 0
         for done, document in enumerate(index.documents(), start=1):
             line = line_of(document)
             if done == 1 and line.startswith(codecs.BOM_UTF8):
-                stream.write(codecs.BOM_UTF8)  # a reader takes the first one of a file for no part of the id
-            stream.write(line)
+                write(codecs.BOM_UTF8)  # a reader takes the first one of a file for no part of the id
+            write(line)
             if done % PROGRESS_DOCUMENTS == 0:  # by the fingerprint: to count them first, HBase would read them all
                 tell("export", document.fingerprint >> 32, 1 << 32, plural(done, "document"))
     say(f"exported {plural(done, 'document')}")

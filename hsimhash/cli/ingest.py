@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
@@ -101,9 +100,10 @@ def ingest_command(
     so within 20 minutes after.
 
     Bad records go to a list in the job folder, and the exit code is then 7. Ctrl-C ends after the batch; the same
-    command goes on where any end left it. At last a summary is printed as JSON. What an index has ingested is not
-    ingested again, even if documents were removed or expired since; --fresh brings those back. An index that was made
-    anew or restored may not remember a job that ended: then all its inputs are ingested again, and a line says so.
+    command continues where any end left it, but a stream must be sent again as a whole. At last a summary is printed
+    as JSON. What an index has ingested is not ingested again, even if documents were removed or expired since; --fresh
+    brings those back. An index that was made anew or restored may not remember a job that ended: then all its inputs
+    are ingested again, and a line says so.
 
     \b
     Example: hsimhash ingest pages.jsonl.gz --store lmdb://pages
@@ -117,15 +117,15 @@ def ingest_command(
     options = _options(settings, reading, tags, fresh=fresh, rate=rate)
     if options.job or is_hbase(settings.store):
         _check_job(options.job or default_job(settings.store, found))
-    with _index(settings, found, options, exclusive=exclusive) as index:
-        summary = _run(index, found, options, quiet=quiet)
+    index = _index(settings, found, options, exclusive=exclusive)
+    with index, _stoppable() as stop, _shown(quiet=quiet) as tell:
+        summary = load.ingest(index, found, options, load.IngestObserver(stop, tell, say))
     return _report(summary, is_stream=any(one.is_stream for one in found))
 
 
 def _options(
     settings: Settings, reading: InputOptions, tags: Path | None, *, fresh: bool, rate: float | None
 ) -> IngestOptions:
-
     return IngestOptions(
         on_duplicate=settings.on_duplicate,
         max_distance=settings.max_distance,
@@ -142,7 +142,9 @@ def _check_job(folder: Path) -> None:
     """Refuse a job folder that cannot be made or written, before an index is made."""
     there = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-        raise click.UsageError(f"job folder {folder}: {there} is no folder that can be written; choose another --job")
+        raise click.UsageError(
+            f"job folder {folder}: {there} is not a folder that can be written; choose another --job"
+        )
 
 
 def _index(settings: Settings, inputs: list[Input], options: IngestOptions, *, exclusive: bool) -> HSimIndex:
@@ -151,22 +153,16 @@ def _index(settings: Settings, inputs: list[Input], options: IngestOptions, *, e
         return open_index(settings, exclusive=exclusive, is_job=True)
     except IndexNotFoundError:
         check_options(Layout.parse(settings.layout), inputs, options)
-    with contextlib.suppress(IndexExistsError):  # another process was quicker
+    with suppress(IndexExistsError):  # another process was quicker
         create_index(settings)
     return open_index(settings, exclusive=exclusive, is_job=True)
-
-
-def _run(index: HSimIndex, inputs: list[Input], options: IngestOptions, *, quiet: bool) -> Summary:
-
-    with _stoppable() as stop, _shown(quiet=quiet) as tell:
-        return load.ingest(index, inputs, options, load.IngestObserver(stop, tell, say))
 
 
 def _report(summary: Summary, *, is_stream: bool) -> ExitCode:
     if not summary.is_complete:
         place = "" if summary.done is None else f" at {summary.done:.0%}"
-        how = "with the same input goes on, with an empty one it finishes" if is_stream else "goes on"
-        say(f"interrupted{place}, after {plural(summary.counts.documents, 'document')}: the same command {how}")
+        how = "send the whole stream again with the same command" if is_stream else "the same command continues"
+        say(f"interrupted{place}, after {plural(summary.counts.documents, 'document')}: {how}")
         return ExitCode.INTERRUPTED
     if summary.is_repeated:
         say("nothing to do, these inputs were ingested already; --fresh ingests again")
@@ -185,7 +181,7 @@ def _hint(rejects: Path) -> None:
     record = first[0]["record"].strip()
     if record.startswith("[") or record == "{":
         say("JSON is read one object a line; 'jq -c .[]' makes such lines of an array, 'jq -c .' of spread objects")
-    elif all(reject["reason"].startswith("no JSON") for reject in first):
+    elif all(reject["reason"].startswith("invalid JSON") for reject in first):
         say("none of them is JSON; lines of an id, a tab and a text are read with --format tsv")
 
 
@@ -208,28 +204,18 @@ def _stoppable() -> Iterator[Callable[[], bool]]:
 
 @contextmanager
 def _shown(*, quiet: bool) -> Iterator[Callable[[IngestProgress], None]]:
-    """Show progress, unless it shall be quiet."""
+    """Show progress, and documents a second since the first that was told of, unless `quiet`."""
     if quiet:
         yield lambda _: None
         return
-    rate = _rate()
+    began: tuple[float, int] | None = None
     with staged_progress(_STAGES["read"]) as show:
 
         def tell(progress: IngestProgress) -> None:
-            words = f"{plural(progress.documents, 'document')}, {rate(progress.documents):,.0f}/s"
+            nonlocal began
+            began = began or (time.monotonic(), progress.documents)
+            seconds, documents = time.monotonic() - began[0], progress.documents - began[1]
+            words = f"{plural(progress.documents, 'document')}, {documents / seconds if seconds else 0:,.0f}/s"
             show(_STAGES[progress.stage], progress.done, progress.total, words)
 
         yield tell
-
-
-def _rate() -> Callable[[int], float]:
-    """Return a function that tells documents per second since it was first told a number of documents."""
-    began: tuple[float, int] | None = None
-
-    def rate(documents: int) -> float:
-        nonlocal began
-        began = began or (time.monotonic(), documents)
-        seconds = time.monotonic() - began[0]
-        return (documents - began[1]) / seconds if seconds else 0.0
-
-    return rate

@@ -19,7 +19,7 @@ from hsimhash.errors import HsimhashError
 from hsimhash.fingerprint.bits import formats_named, read_fingerprint, spoken
 from hsimhash.index import HSimIndex
 from hsimhash.inputs import Input, InputOptions, find_inputs
-from hsimhash.inputs.sniff import decided_formats
+from hsimhash.inputs.files import decided_formats
 from hsimhash.store import Document
 from hsimhash.store.base import DEADLINE_S, JOB_DEADLINE_S
 

@@ -6,24 +6,17 @@ import gzip
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
 import click
 
 from hsimhash.cli.console import say
 from hsimhash.cli.streams import writing_stdout
 from hsimhash.files import copy_owner, naming, replace_file, sync_folder
-
-
-class Sink(Protocol):
-    """Where bytes can be written: a file, packed or not."""
-
-    def write(self, data: bytes, /) -> object:
-        """Write all of `data`."""
 
 
 def refuse_existing(output: str, option: str) -> None:
@@ -33,11 +26,11 @@ def refuse_existing(output: str, option: str) -> None:
 
 
 @contextmanager
-def written(output: str) -> Iterator[Sink]:
-    """Give a stream for `output`, packed where it is a file whose name says so; else as `complete`."""
+def written(output: str) -> Iterator[Callable[[bytes], object]]:
+    """Give what writes to `output`, packed where it is a file whose name says so; else as `complete`."""
     suffix = "" if output == "-" or _is_pipe(output) else Path(os.path.realpath(output)).suffix
-    with complete(output) as stream, _packed(stream, suffix) as packed:
-        yield packed
+    with complete(output) as stream, _packed(stream, suffix) as write:
+        yield write
 
 
 @contextmanager
@@ -105,14 +98,14 @@ def _is_pipe(output: str) -> bool:
 
 
 @contextmanager
-def _packed(stream: BinaryIO, suffix: str) -> Iterator[Sink]:
+def _packed(stream: BinaryIO, suffix: str) -> Iterator[Callable[[bytes], object]]:
     if suffix == ".gz":
         with gzip.GzipFile(filename="", fileobj=stream, mode="wb", mtime=0) as packed:
-            yield packed
+            yield packed.write
     elif suffix == ".zst":
         import zstandard
 
         with zstandard.ZstdCompressor().stream_writer(stream, closefd=False) as packed:
-            yield packed
+            yield packed.write
     else:
-        yield stream
+        yield stream.write

@@ -17,13 +17,11 @@ from typing import Literal
 from hsimhash.dedup.outputs import DROP, KEEP, table_in
 from hsimhash.dedup.tables import read_column_values
 from hsimhash.errors import HsimhashError
-from hsimhash.inputs.batch import Documents, Position
 from hsimhash.inputs.files import Input, InputOptions
-from hsimhash.inputs.records import DocumentReader
-from hsimhash.inputs.reread import raw_records
+from hsimhash.inputs.reader import parsed_blocks, read_batches
+from hsimhash.inputs.records import Documents
 
 Which = Literal["kept", "dropped", "all"]
-BLOCK_BYTES = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +80,13 @@ def apply(
 def _records(one: Input, reading: InputOptions) -> Iterator[tuple[Documents, list[bytes]]]:
     """Yield the documents of an input in batches, with their lines; for a folder of texts these are the paths."""
     if one.kind == "files":
-        for batch in DocumentReader([one], reading, lambda: False, BLOCK_BYTES).batches(Position()):
+        for batch in read_batches([one], reading):
             paths = (os.path.join(one.name, doc_id) for doc_id in batch.documents.doc_ids)  # noqa: PTH118
             yield batch.documents, [os.fsencode(path) for path in paths]
     else:
-        for records in raw_records(one, reading):
-            yield records.documents, [records.line(number) for number in records.documents.lines]
+        for block, documents in parsed_blocks(one, reading):
+            lines = block.lines()
+            yield documents, [lines[number - block.first] for number in documents.lines]
 
 
 class _Application:

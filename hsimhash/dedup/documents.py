@@ -19,12 +19,11 @@ from numpy.typing import NDArray
 
 from hsimhash.dedup.options import DedupOptions
 from hsimhash.fingerprint import TOO_SHORT, VOTED, Fingerprints, Profile, format_fingerprint
-from hsimhash.inputs.batch import Batch, Documents, Position, Reject
 from hsimhash.inputs.files import Input
-from hsimhash.inputs.records import DocumentReader
+from hsimhash.inputs.reader import Batch, read_batches
+from hsimhash.inputs.records import Documents, Reject
 from hsimhash.load.intake import bytes_before, fingerprinted, reject_line, short_lines, usual_workers
 
-BLOCK_BYTES = 256 << 10
 FIELD_CHARACTERS = 64  # a longer value of a field is no time and no number
 
 
@@ -71,8 +70,7 @@ def collect(
     """Read the inputs once; `fields` are those of JSON records to keep for each document."""
     if not all(one.has_fingerprints for one in inputs):
         profile.verify()
-    reader = DocumentReader(inputs, options.reading, lambda: False, BLOCK_BYTES, fields=fields)
-    batches = reader.batches(Position())
+    batches = read_batches(inputs, options.reading, fields=fields)
     workers = options.workers or usual_workers(inputs)
     columns = _Columns(inputs, fields)
     with closing(fingerprinted(inputs, batches, profile, workers)) as found:
@@ -87,10 +85,8 @@ def _tell(listener: Listener, one: Input, batch: Batch, made: Fingerprints | Non
     documents = batch.documents
     if made is not None:
         listener.short(short_lines(one, documents, made))
-    if documents.note:
-        listener.say(f"{one.name}: {documents.note}")
-    if documents.damage:
-        listener.say(f"{one.name}:{documents.rejects[0].line}: {documents.damage}; the documents before it are kept")
+    if warning := documents.warning(one.name):
+        listener.say(warning)
 
 
 @dataclass(slots=True)

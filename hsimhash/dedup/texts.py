@@ -14,7 +14,7 @@ from hsimhash.dedup.documents import Collected
 from hsimhash.dedup.report import INPUTS_NAMED, ShownPair
 from hsimhash.dedup.word_diff import Comparison, compare
 from hsimhash.inputs.files import Input, InputOptions
-from hsimhash.inputs.reread import texts_at
+from hsimhash.inputs.reader import texts_at
 
 HELD_BYTES = 64 << 20  # of texts; more are in a file
 COMPARED_CHARS = 40_000_000  # of all texts together, after which no two are compared: a minute at most

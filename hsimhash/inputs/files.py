@@ -13,20 +13,25 @@ Files may end in `.gz` or `.zst`. Any other name needs a format.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import stat
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain, islice
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeGuard
 
-from hsimhash.fingerprint.bits import Formats, formats_named, spoken
-from hsimhash.inputs.lines import STDIN
-from hsimhash.inputs.sniff import FirstLines, decided_formats, holds_fingerprints, refuse_carriage_returns, written_in
+from hsimhash.fingerprint.bits import ALL_FORMATS, Formats, fitting, formats_named, spoken
+from hsimhash.inputs.lines import PACKED, STDIN, DamagedInputError, InputFile, blocks_of, preview
 
 FORMATS = ("auto", "jsonl", "tsv", "fingerprints", "files")
-PACKED = (".gz", ".zst")
+SNIFFED_LINES = 16  # that tell fingerprints from texts
+FORMAT_LINES = 10_000  # read at most to decide a format, and
+FORMAT_BYTES = 4 << 20  # so many bytes; nearly every input is decided by its first lines
+_SNIFFED_BLOCK_BYTES = 64 << 10
 _JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
 
 Kind = Literal["jsonl", "tsv", "files"]
@@ -96,10 +101,9 @@ class Input:
     note: str = ""
     formats: Formats = ()
 
-    @property
-    def packing(self) -> str:
-        """`.gz`, `.zst` or nothing."""
-        return "" if self.is_stream or self.kind == "files" else _packing_of(self.name)
+    def open(self) -> InputFile:
+        """Open an input that is no folder."""
+        return InputFile(self.name, "" if self.is_stream else packing_of(self.name), is_stream=self.is_stream)
 
     @property
     def place(self) -> str:
@@ -125,7 +129,7 @@ def find_inputs(names: Sequence[str], options: InputOptions) -> list[Input]:
         raise ValueError("nothing to read: name files, a folder, or - for stdin")
     found = [_find(name, options) for name in names]
     for one in found[:-1]:
-        if one.is_stream:  # a job that goes on could not tell that other bytes come where it has been already
+        if one.is_stream:  # what comes behind it could not be resumed
             raise ValueError(f"input {one.name} is a stream, and a stream can only be the last input")
     return found
 
@@ -165,14 +169,17 @@ def _folder(name: str, options: InputOptions) -> Input:
 
 
 def _file(name: str, status: os.stat_result, options: InputOptions) -> Input:
-    kind, lines = _kind_of(name, options), FirstLines(name, _packing_of(name))
-    has_fingerprints, hint = _has_fingerprints(kind, options), ""
-    if kind == "tsv":
-        refuse_carriage_returns(name, lines)
-        if options.format == "auto":
-            has_fingerprints = holds_fingerprints(name, lines)
+    kind, hint = _kind_of(name, options), ""
+    has_fingerprints = _has_fingerprints(kind, options)
+    with closing(_first_lines(name)) as lines:
+        first = list(islice(lines, SNIFFED_LINES)) if kind == "tsv" else []
+        _refuse_carriage_returns(name, first)
+        if kind == "tsv" and options.format == "auto":
+            has_fingerprints = _holds_fingerprints(name, first)
             hint = " (as texts: --format tsv)" if has_fingerprints else " (as fingerprints: --format fingerprints)"
-    formats = _formats(name, kind, lines, options) if has_fingerprints else ()
+        field = options.json_fingerprint_field if kind == "jsonl" else None
+        written = written_in(chain(first, lines), field)
+        formats = decided_formats(name, options.formats, written) if has_fingerprints else ()
     if has_fingerprints and len(formats) < len(options.formats):
         hint += f", read as {spoken(formats)}"
     note = f"{name} holds {'fingerprints' if has_fingerprints else 'texts'}{hint}" if hint else ""
@@ -180,13 +187,8 @@ def _file(name: str, status: os.stat_result, options: InputOptions) -> Input:
     return Input(name, kind, has_fingerprints, False, status.st_size, mark, note, formats)
 
 
-def _formats(name: str, kind: Kind, lines: FirstLines, options: InputOptions) -> Formats:
-    field = options.json_fingerprint_field if kind == "jsonl" else None
-    return decided_formats(name, options.formats, written_in(lines.bounded(), field))
-
-
 def _kind_of(name: str, options: InputOptions) -> Kind:
-    suffix = Path(name.lower().removesuffix(_packing_of(name))).suffix
+    suffix = Path(name.lower().removesuffix(packing_of(name))).suffix
     is_json = suffix in _JSON_SUFFIXES
     if options.format == "files":
         raise ValueError(f"input {name} is no folder, and --format files reads folders")
@@ -206,20 +208,107 @@ def _has_fingerprints(kind: Kind, options: InputOptions) -> bool:
     return options.format == "fingerprints" or (kind == "jsonl" and options.fingerprint_field is not None)
 
 
-def _packing_of(name: str) -> str:
+def packing_of(name: str) -> str:
+    """Return `.gz`, `.zst` or nothing."""
     return next((packing for packing in PACKED if name.lower().endswith(packing)), "")
 
 
-def files_of(folder: str) -> Iterator[tuple[str, str]]:
-    """Yield (path within the folder, with `/`; path) of every file, in the order of names; hidden ones are left out."""
-    yield from _files_under(folder, "")
+def files_of(folder: str, prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yield (path within the folder, with `/`; path) of every file, in the order of names; hidden ones are left out.
 
-
-def _files_under(folder: str, prefix: str) -> Iterator[tuple[str, str]]:
+    What is within the folder is yielded behind `prefix`.
+    """
     with os.scandir(folder) as found:
         entries = sorted((entry for entry in found if not entry.name.startswith(".")), key=lambda entry: entry.name)
     for entry in entries:
         if entry.is_dir(follow_symlinks=False):  # a linked folder may contain itself
-            yield from _files_under(entry.path, f"{prefix}{entry.name}/")
+            yield from files_of(entry.path, f"{prefix}{entry.name}/")
         else:
             yield f"{prefix}{entry.name}", entry.path
+
+
+def _first_lines(name: str) -> Generator[bytes, None, None]:
+    """Yield the lines of a file that are not blank, as many as decide a format at most, and up to damage if any."""
+    size = number = 0
+    with InputFile(name, packing_of(name)) as file, suppress(DamagedInputError):
+        for block in blocks_of(partial(file.read, _SNIFFED_BLOCK_BYTES)):
+            for line in filter(bytes.strip, block.lines()):
+                if number == FORMAT_LINES or size >= FORMAT_BYTES:
+                    return
+                yield line
+                number, size = number + 1, size + len(line)
+
+
+def _holds_fingerprints(name: str, first: Sequence[bytes]) -> bool:
+    """Return whether the first lines of a TSV file have fingerprints, not texts, behind their tabs.
+
+    Raises:
+        ValueError: some have, others have not.
+    """
+    others = [(number, line) for number, line in enumerate(first, start=1) if not _is_fingerprint_line(line)]
+    if 0 < len(others) < len(first):
+        number, line = others[0]
+        raise ValueError(
+            f"input {name}: {len(first) - len(others)} of its first {len(first)} lines are an id, a tab and a "
+            f"fingerprint, but line {number} is '{preview(line)[:80]}'; say --format "
+            f"fingerprints, which rejects the others (a header, say), or --format tsv if all of them are texts"
+        )
+    return bool(first) and not others
+
+
+def _is_fingerprint_line(line: bytes) -> bool:
+    columns = line.split(b"\t")
+    return len(columns) == 2 and bool(fitting(columns[1].decode("utf-8", "replace"), ALL_FORMATS))
+
+
+def _refuse_carriage_returns(name: str, first: Sequence[bytes]) -> None:
+    """Raise `ValueError` where a TSV file has records, but no line feeds between them."""
+    if len(first) == 1 and b"\t" in first[0].rstrip(b"\r").partition(b"\r")[2]:
+        raise ValueError(
+            f"input {name}: its lines end in a carriage return alone, so that all of it would be one record; make "
+            f"them line feeds (tr '\\r' '\\n')"
+        )
+
+
+def decided_formats(name: str, formats: Formats, written: Iterable[str | int]) -> Formats:
+    """Return which formats the fingerprints of a file may have: one, or several that agree on all that was seen.
+
+    Args:
+        name: of the file.
+        formats: those to choose from.
+        written: its first fingerprints; no more of them are read than decide.
+
+    Raises:
+        ValueError: there are words, and all of them may be hexadecimal or decimal.
+    """
+    words = 0
+    for one in written:
+        if len(formats) == 1:
+            return formats
+        fits = fitting(one, formats)
+        words += isinstance(one, str) and bool(fits)
+        formats = fits or formats
+    if words and len(formats) > 1 and "hex" in formats:
+        raise ValueError(
+            f"input {name}: all of its first fingerprints ({words:,}) have 16 digits and no letter, so they may be "
+            f"hexadecimal or decimal; say which with --fingerprint-format {'|'.join(formats)}"
+        )
+    return formats
+
+
+def written_in(lines: Iterable[bytes], field: str | None) -> Iterator[str | int]:
+    """Yield what stands for a fingerprint in lines: in a JSON field, or behind the last tab where `field` is None."""
+    for line in lines:
+        with suppress(ValueError, RecursionError):  # a bad record decides nothing
+            if field is None:
+                yield line.rpartition(b"\t")[2].decode()
+                continue
+            record = json.loads(line)
+            value = record.get(field) if isinstance(record, dict) else None
+            if is_written(value):
+                yield value
+
+
+def is_written(value: object) -> TypeGuard[str | int]:
+    """Whether a JSON value is a word or a whole number, so that it may be a fingerprint."""
+    return isinstance(value, (str, int)) and not isinstance(value, bool)

@@ -1,20 +1,14 @@
-"""Bytes of an input → chunks of whole lines, each with its place, so that a later run can go on behind it.
-
-A line of more than `RECORD_LIMIT_BYTES` is never held: what comes after its beginning is passed over.
-"""
+"""Bytes of an input → blocks of whole lines, each with its place, so that a later run can continue behind it."""
 
 from __future__ import annotations
 
+import codecs
 import gzip
-import hashlib
-import os
 import select
 import zlib
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
+from io import FileIO
 
 import zstandard
 
@@ -22,9 +16,11 @@ from hsimhash.errors import HsimhashError
 from hsimhash.files import naming
 
 RECORD_LIMIT_BYTES = 16 << 20
+BLOCK_BYTES = 256 << 10  # about so much is read at once; more only where a single record is larger
 IDLE_S = 0.5  # how long a stream may be silent before its reader looks around
 PREVIEW_BYTES = 200
 STDIN = "-"
+PACKED = (".gz", ".zst")
 # zstd can pack 128 KiB into 4 bytes: so much of a file becomes 32 MiB at most
 _ZST_STEP_BYTES = 1 << 10
 
@@ -40,303 +36,163 @@ class Place:
     Args:
         offset: bytes before it, unpacked; for a folder: files.
         line: lines before it.
-        read_bytes: bytes read from the file so far, packed as they are; about, for progress.
-        digest: of the bytes before it, for a stream.
+        read_bytes: bytes read from the file so far, packed as they are; about, for progress; 0 for a stream.
     """
 
     offset: int = 0
     line: int = 0
     read_bytes: int = 0
-    digest: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
-    """Whole lines, each with its newline; or what is wrong with the one line before `end`; or none, in a silent stream.
+class Block:
+    """Whole lines, each with its newline, without the input's byte order mark; none where a stream is silent.
 
     Args:
-        data: the lines; of one that is too long the beginning.
+        data: the lines; of one over the limit only a part, which is over the limit too.
+        first: the number of the first, from 1.
         end: the place behind them.
-        problem: what is wrong with the line.
-        is_damaged: a packed input cannot be read any further.
     """
 
     data: bytes
+    first: int
     end: Place
-    problem: str = ""
-    is_damaged: bool = False
+
+    def lines(self) -> list[bytes]:
+        """Return the lines without their newlines."""
+        return self.data.split(b"\n")[:-1]
 
 
-class LineSource(AbstractContextManager["LineSource"], ABC):
-    """The bytes of an input, unpacked."""
+class InputFile:
+    """The unpacked bytes of a file, a pipe or stdin (`-`); `packing` is `.gz`, `.zst` or nothing. A context manager."""
 
-    is_stream = False
-
-    @abstractmethod
-    def read(self) -> bytes | None:
-        """Return some bytes, none at the end; None while a stream is silent."""
-
-    @property
-    @abstractmethod
-    def read_bytes(self) -> int:
-        """How many bytes of the file were read, packed as they are."""
-
-    def skip(self, offset: int) -> None:
-        """Pass over `offset` bytes of a file that has them."""
-        raise NotImplementedError
-
-
-class _File(LineSource):
-    """A file as it is."""
-
-    def __init__(self, name: str, block_bytes: int) -> None:
+    def __init__(self, name: str, packing: str = "", *, is_stream: bool = False) -> None:
         self._name = name
-        self._file = Path(name).open("rb")  # noqa: SIM115 (`__exit__` closes it)
-        self._block_bytes = block_bytes
-
-    @property
-    def read_bytes(self) -> int:
-        return self._file.tell()
-
-    def read(self) -> bytes:
-        with naming(self._name):
-            return self._file.read(self._block_bytes)
-
-    def skip(self, offset: int) -> None:
-        self._file.seek(offset)
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._file.close()
-
-
-class _PackedFile(_File):
-    """A file that is unpacked while it is read."""
-
-    def __init__(self, name: str, block_bytes: int) -> None:
-        super().__init__(name, block_bytes)
+        self._is_stream = is_stream
+        self._file = FileIO(0 if name == STDIN else name, closefd=name != STDIN)
+        self._unpacked = _unpacked(self._file, packing)
+        self._is_packed = bool(packing)
         self._ahead = b""
 
-    def read(self) -> bytes:
-        block, self._ahead = self._ahead or self._unpack(), b""
+    def tell(self) -> int:
+        """Return how many bytes of the file were read, packed as they are; 0 for a stream."""
+        return 0 if self._is_stream else self._file.tell()
+
+    def read(self, size: int = BLOCK_BYTES) -> bytes | None:
+        """Return about `size` bytes, none at the end; None while a stream is silent."""
+        if self._is_stream and not select.select([self._file], [], [], IDLE_S)[0]:
+            return None
+        block, self._ahead = self._ahead or self._read(size), b""
         return block
 
     def skip(self, offset: int) -> None:
+        """Pass over the first `offset` bytes of a file."""
+        if not self._is_packed:
+            self._file.seek(offset)
+            return
         while offset > 0:
-            block = self._unpack()
+            block = self._read(BLOCK_BYTES)
             if not block:
                 raise DamagedInputError(f"{self._name} has become shorter since it was read before")
             self._ahead = block[offset:]
             offset -= len(block)
 
-    def _unpack(self) -> bytes:
+    def _read(self, size: int) -> bytes:
         try:
             with naming(self._name):
-                return self._next_block()
+                return self._unpacked(size)
         except (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError) as error:
             raise DamagedInputError(f"damaged or cut off about byte {self._file.tell():,}: {error.args[0]}") from error
 
-    @abstractmethod
-    def _next_block(self) -> bytes: ...
-
-
-class _GzipFile(_PackedFile):
-    def __init__(self, name: str, block_bytes: int) -> None:
-        super().__init__(name, block_bytes)
-        self._unpacked = gzip.GzipFile(fileobj=self._file, mode="rb")
-
-    def _next_block(self) -> bytes:
-        return self._unpacked.read1(self._block_bytes)
+    def __enter__(self) -> InputFile:
+        return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self._unpacked.close()
-        super().__exit__(*exc_info)
+        self._file.close()
 
 
-class _ZstdFile(_PackedFile):
+def _unpacked(file: FileIO, packing: str) -> Callable[[int], bytes]:
+    if packing == ".gz":
+        return gzip.GzipFile(fileobj=file, mode="rb").read1
+    return _ZstdFrames(file).read if packing == ".zst" else file.read
+
+
+class _ZstdFrames:
     """One or more zstd frames; zstandard's `stream_reader` would take a file that is cut off for a whole one."""
 
-    def __init__(self, name: str, block_bytes: int) -> None:
-        super().__init__(name, block_bytes)
+    def __init__(self, file: FileIO) -> None:
+        self._file = file
         self._frame: zstandard.ZstdDecompressionObj | None = None
         self._packed = b""
 
-    def _next_block(self) -> bytes:
+    def read(self, size: int) -> bytes:
         parts: list[bytes] = []
-        size = 0
-        while size < self._block_bytes:
+        while size > 0:
             self._packed = self._packed or self._file.read(_ZST_STEP_BYTES)
             if not self._packed:
-                if self._frame is not None and not size:
+                if self._frame is not None and not any(parts):
                     raise EOFError("the last frame has no end")
                 break
             self._frame = self._frame or zstandard.ZstdDecompressor().decompressobj()
             try:
                 parts.append(self._frame.decompress(self._packed))
             except zstandard.ZstdError:
-                if not size:
+                if not any(parts):
                     raise
                 break  # first what is sound; the next call meets the damage again
-            size += len(parts[-1])
+            size -= len(parts[-1])
             self._packed = self._frame.unused_data
             if self._frame.eof:
                 self._frame = None
         return b"".join(parts)
 
 
-class _Stream(LineSource):
-    """Stdin or a pipe: what is there, when it is there."""
+def blocks_of(
+    read: Callable[[], bytes | None], start: Place | None = None, tell: Callable[[], int] = lambda: 0
+) -> Iterator[Block]:
+    """Yield the lines that `read` gives from `start` on; a last line without newline gets one.
 
-    is_stream = True
+    Of a line over `RECORD_LIMIT_BYTES` no more is held than is read at once beyond them.
 
-    def __init__(self, name: str, block_bytes: int) -> None:
-        self._name = name
-        self._is_own = name != STDIN
-        self._fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC) if self._is_own else 0
-        self._block_bytes = block_bytes
-        self._read_bytes = 0
-
-    @property
-    def read_bytes(self) -> int:
-        return self._read_bytes
-
-    def read(self) -> bytes | None:
-        if not select.select([self._fd], [], [], IDLE_S)[0]:
-            return None
-        with naming(self._name):
-            block = os.read(self._fd, self._block_bytes)
-        self._read_bytes += len(block)
-        return block
-
-    def __exit__(self, *exc_info: object) -> None:
-        if self._is_own:
-            os.close(self._fd)
-
-
-def open_source(name: str, packing: str, block_bytes: int, *, is_stream: bool = False) -> LineSource:
-    """Open an input, to be read in blocks of about `block_bytes`; `packing` is `.gz`, `.zst` or nothing."""
-    if is_stream:
-        return _Stream(name, block_bytes)
-    kinds: dict[str, type[_File]] = {"": _File, ".gz": _GzipFile, ".zst": _ZstdFile}
-    return kinds[packing](name, block_bytes)
-
-
-def chunks_of(source: LineSource, stop: Callable[[], bool], start: Place | None = None) -> Iterator[Chunk]:
-    """Yield the lines of a source just opened, from `start` on; ends early when `stop` says so.
-
-    A last line without newline gets one.
-
-    Raises:
-        HsimhashError: a stream does not begin as the one did whose place `start` is. One that is empty may: it ends.
+    Args:
+        read: returns some bytes, none at the end; None while nothing comes.
+        start: the place of the first byte that it returns.
+        tell: returns how many bytes of a file were read.
     """
-    return _Chunks(source, start or Place(), stop).read()
+    start = start or Place()
+    offset, line = start.offset, start.line
+    held: list[bytes] = []  # the beginning of a line whose end is not read yet
+    held_bytes = 0
+    while True:
+        piece = read()
+        if piece is None:
+            yield Block(b"", line + 1, Place(offset, line))
+            continue
+        head, newline, tail = piece.rpartition(b"\n")
+        if newline or (held_bytes and not piece):
+            data = b"".join([*held, head, b"\n"])
+            offset += held_bytes + len(head) + len(newline)
+            first, line = line + 1, line + data.count(b"\n")
+            yield Block(data.removeprefix(codecs.BOM_UTF8) if first == 1 else data, first, Place(offset, line, tell()))
+            held, held_bytes = [], 0
+        if not piece:
+            return
+        if held_bytes <= RECORD_LIMIT_BYTES:
+            held.append(tail)
+        held_bytes += len(tail)
 
 
-class _Chunks:
-    def __init__(self, source: LineSource, start: Place, stop: Callable[[], bool]) -> None:
-        self._source = source
-        self._start = start
-        self._stop = stop
-        self._offset, self._line, self._digest = start.offset, start.line, start.digest
-        self._hash = hashlib.blake2b(digest_size=16)  # of a stream up to here, what is held included
-        self._held: list[bytes] = []  # the beginning of a line whose end is not read yet
-        self._held_bytes = 0
+def text_in(record: bytes, encoding: str = "utf-8") -> str:
+    """Return a record as text; `ValueError` says why it is none."""
+    if len(record) > RECORD_LIMIT_BYTES:
+        raise ValueError(f"longer than {RECORD_LIMIT_BYTES >> 20} MiB")
+    try:
+        return record.decode(encoding)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"not UTF-8: {error.reason} at byte {error.start}") from error
 
-    def read(self) -> Iterator[Chunk]:
-        try:
-            first = self._skip()
-            if first:
-                yield from self._take(first)
-            while not self._stop():
-                block = self._source.read()
-                if block is None:
-                    yield self._chunk(b"")
-                elif block:
-                    yield from self._take(block)
-                else:
-                    yield from self._last_line()
-                    return
-        except DamagedInputError as error:
-            self._line += 1
-            yield replace(self._chunk(b"", str(error)), is_damaged=True)
 
-    def _skip(self) -> bytes:
-        """Go to the start; return what was read beyond it."""
-        if not self._source.is_stream:
-            self._source.skip(self._start.offset)
-            return b""
-        passed = 0
-        while passed < self._start.offset and not self._stop():
-            block = self._source.read()
-            if block is not None:
-                here = block[: self._start.offset - passed]
-                passed += len(here)
-                self._hash.update(here)
-                if passed == self._start.offset and self._hash.hexdigest() == self._start.digest:
-                    return block[len(here) :]
-                if not block or passed == self._start.offset:
-                    self._check_is_empty(passed)
-                    break
-        return b""
-
-    def _check_is_empty(self, passed: int) -> None:
-        if passed:
-            raise HsimhashError(
-                f"the stream does not begin with the {self._start.offset:,} bytes that this job has read already; send "
-                f"the same again, or an empty one to finish with what was read, or start over with --fresh"
-            )
-
-    def _take(self, block: bytes) -> Iterator[Chunk]:
-        """Give the lines that a block ends, and hold what is behind them."""
-        # A packed file's block may be larger than a record: in pieces no line within one is too long.
-        for start in range(0, len(block), RECORD_LIMIT_BYTES):
-            yield from self._take_piece(block[start : start + RECORD_LIMIT_BYTES])
-
-    def _take_piece(self, block: bytes) -> Iterator[Chunk]:
-        first = block.find(b"\n") + 1
-        if first and self._held_bytes + first - 1 > RECORD_LIMIT_BYTES:
-            yield self._too_long(block[:first])
-            block = block[first:]
-        cut = block.rfind(b"\n") + 1
-        if cut:
-            lines = block if cut == len(block) else block[:cut]
-            data = b"".join([*self._held, lines]) if self._held else lines
-            self._pass(lines, data.count(b"\n"))
-            yield self._chunk(data)
-        if cut < len(block):
-            self._hold(block[cut:])
-
-    def _hold(self, part: bytes) -> None:
-        self._held_bytes += len(part)
-        self._hash_part(part)
-        self._held.append(part)
-        if self._held_bytes > RECORD_LIMIT_BYTES:
-            self._held = [b"".join(self._held)[:PREVIEW_BYTES]]
-
-    def _too_long(self, rest: bytes) -> Chunk:
-        beginning = b"".join([*self._held, rest])[:PREVIEW_BYTES]
-        self._pass(rest, 1)
-        return self._chunk(beginning, f"longer than {RECORD_LIMIT_BYTES >> 20} MiB")
-
-    def _last_line(self) -> Iterator[Chunk]:
-        if self._held_bytes > RECORD_LIMIT_BYTES:
-            yield self._too_long(b"")
-        elif self._held:
-            data = b"".join(self._held) + b"\n"
-            self._pass(b"", 1)
-            yield self._chunk(data)
-
-    def _pass(self, part: bytes, lines: int) -> None:
-        """Go behind what is held and `part`."""
-        self._hash_part(part)
-        self._offset += self._held_bytes + len(part)
-        self._line += lines
-        self._held, self._held_bytes = [], 0
-        if self._source.is_stream:
-            self._digest = self._hash.hexdigest()
-
-    def _hash_part(self, part: bytes) -> None:
-        if self._source.is_stream:
-            self._hash.update(part)
-
-    def _chunk(self, data: bytes, problem: str = "") -> Chunk:
-        return Chunk(data, Place(self._offset, self._line, self._source.read_bytes, self._digest), problem)
+def preview(record: bytes) -> str:
+    """Return a record's beginning as printable text."""
+    text = record[:PREVIEW_BYTES].decode("utf-8", "backslashreplace").rstrip("\r\n")
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

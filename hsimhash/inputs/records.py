@@ -1,221 +1,161 @@
-"""Inputs → batches of documents; what is no document is rejected with a reason, never raised."""
+"""Blocks of lines → documents in columns; a record that is no document is rejected with a reason, never raised."""
 
 from __future__ import annotations
 
-import codecs
-import errno
 import json
-import stat
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
-from hsimhash.fingerprint.bits import Formats, narrow, read_fingerprint, spoken
-from hsimhash.inputs.batch import BadRecordError, Batch, Documents, Position, Reject
-from hsimhash.inputs.columns import fingerprint_columns
-from hsimhash.inputs.files import PACKED, Input, InputOptions, files_of
-from hsimhash.inputs.lines import RECORD_LIMIT_BYTES, Chunk, Place, chunks_of, open_source
-from hsimhash.inputs.sniff import is_written, written_in
-from hsimhash.rowkey import check_doc_id
+from hsimhash.fingerprint.bits import HEX, Formats, narrow, read_fingerprint, spoken
+from hsimhash.inputs.files import Input, InputOptions, is_written, written_in
+from hsimhash.inputs.lines import Block, preview, text_in
+from hsimhash.rowkey import DOC_ID_BYTES, check_doc_id
 from hsimhash.times import milliseconds_of
 
-TEXT_BLOCK_BYTES = 256 << 10  # about so much text comes in one batch; more only where a single record is larger
-FILES_IN_BATCH = 256
-_UNREADABLE = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.ELOOP)  # a file's own fault
-_TOO_LONG = f"longer than {RECORD_LIMIT_BYTES >> 20} MiB"
+NO_FINGERPRINTS: NDArray[np.uint64] = np.empty(0, np.uint64)
+NO_FINGERPRINTS.setflags(write=False)
+_USUAL = re.compile(  # a character has up to 4 bytes; control characters are U+0000 to U+001F and U+007F to U+009F
+    rf"^([^\x00-\x1f\x7f-\x9f]{{1,{DOC_ID_BYTES // 4}}})\t([0-9a-fA-F]{{16}})\r?$", re.MULTILINE
+)
 
-Parse = Callable[[bytes, int], Documents]
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """A record that is no document; `preview` is its beginning, as printable text; `path`: its file in a folder."""
+
+    line: int
+    reason: str
+    preview: str
+    path: str = ""
+
+    @classmethod
+    def of(cls, line: int, reason: object, record: bytes, path: str = "") -> Reject:
+        """Describe a bad record; of `record` the beginning is kept."""
+        return cls(line, str(reason), preview(record), path)
 
 
-class DocumentReader:
-    """Batches of the inputs from a position on, in order. `is_exhausted` once all was read, not when `stop` ended it.
+@dataclass(frozen=True, slots=True)
+class Documents:
+    """Documents in the order of their records: ids, and texts or else fingerprints.
 
     Args:
-        inputs: what to read.
-        options: how.
-        stop: asked between blocks, and while a stream is silent.
-        block_bytes: about so many bytes of fingerprints come in one batch.
-        fields: fields of JSON records to read beside the document's own.
+        doc_ids: checked.
+        texts: one for each id, or none at all.
+        fingerprints: uint64, one for each id, or none at all.
+        lines: where the texts stand, from 1.
+        first_seen: ms since 1970 for each id, None for now; or none at all: now for every one.
+        rejects: the records between them that are no documents.
+        damage: why the input ends here, before its end.
+        fields: what else was asked for of JSON records: by name one value for each id, None where a record lacks it.
+        formats: which the input's fingerprints may have, as far as it was read.
+        note: what was found out about the input here, for the user.
     """
 
-    def __init__(
-        self,
-        inputs: Sequence[Input],
-        options: InputOptions,
-        stop: Callable[[], bool],
-        block_bytes: int,
-        *,
-        fields: Sequence[str] = (),
-    ) -> None:
-        self._inputs = inputs
-        self._options = options
-        self._stop = stop
-        self._block_bytes = block_bytes
-        self._fields = fields
-        self.is_exhausted = False
+    doc_ids: Sequence[str] = ()
+    texts: Sequence[str] = ()
+    fingerprints: NDArray[np.uint64] = field(default_factory=lambda: NO_FINGERPRINTS)
+    lines: Sequence[int] = ()
+    first_seen: Sequence[int | None] = ()
+    rejects: Sequence[Reject] = ()
+    damage: str = ""
+    fields: Mapping[str, Sequence[object]] = field(default_factory=dict)
+    formats: Formats = ()
+    note: str = ""
 
-    def batches(self, start: Position) -> Iterator[Batch]:
-        """Yield the batches behind `start`.
-
-        The last position in an input is the next one's beginning. In a stream, the last input, it is the stream's end:
-        what is sent when the job goes on must begin with the same, and may go on.
-        """
-        for number in range(start.input, len(self._inputs)):
-            here = start if number == start.input else Position(number)
-            one = self._inputs[number]
-            found = self._files(one, here.place) if one.kind == "files" else self._lines(one, here)
-            formats = here.formats
-            for documents, end in found:
-                formats = documents.formats or formats
-                yield Batch(number, documents, Position(number, end, formats))
-            if self._stop():
-                return
-            if not one.is_stream:
-                yield Batch(number, Documents(), Position(number + 1))
-        self.is_exhausted = True
-
-    def _lines(self, one: Input, start: Position) -> Iterator[tuple[Documents, Place]]:
-        begun = replace(one, formats=start.formats or one.formats)
-        parse = parser_of(begun, self._options, self._fields)
-        block_bytes = self._block_bytes if one.has_fingerprints else TEXT_BLOCK_BYTES
-        for line, chunk in numbered_chunks(one, block_bytes, self._stop, start.place):
-            yield documents_of(chunk, line, parse), chunk.end
-
-    def _files(self, one: Input, start: Place) -> Iterator[tuple[Documents, Place]]:
-        batch, number, read_bytes = _Columns(), 0, start.read_bytes
-        for number, (doc_id, path) in enumerate(files_of(one.name), start=1):
-            if self._stop():
-                return
-            if number <= start.offset:
-                continue
-            try:
-                data = bytes_of_file(path)
-                batch.take(doc_id, number, text=data.decode("utf-8-sig"))
-                read_bytes += len(data)
-            except (BadRecordError, UnicodeDecodeError) as error:
-                batch.reject(1, reason_of(error), b"", path)
-            if batch.size_bytes >= TEXT_BLOCK_BYTES or batch.count == FILES_IN_BATCH:
-                yield batch.documents(), Place(number, number, read_bytes)
-                batch = _Columns()
-        yield batch.documents(), Place(number, number, read_bytes)
+    def warning(self, name: str) -> str:
+        """Return what the user must know at once of the input `name`; usually nothing."""
+        if self.damage:
+            return f"{name}:{self.rejects[0].line}: {self.damage}; the documents before it are kept"
+        return f"{name}: {self.note}" if self.note else ""
 
 
-def numbered_chunks(
-    one: Input, block_bytes: int, stop: Callable[[], bool], start: Place | None = None
-) -> Iterator[tuple[int, Chunk]]:
-    """Yield the lines of an input from `start` on, each chunk with how many lines are before it."""
-    line = start.line if start else 0
-    with open_source(one.name, one.packing, block_bytes, is_stream=one.is_stream) as source:
-        for chunk in chunks_of(source, stop, start):
-            yield line, chunk
-            line = chunk.end.line
-
-
-def documents_of(chunk: Chunk, lines_before: int, parse: Parse) -> Documents:
-    """Return the documents of a chunk."""
-    if chunk.problem:
-        rejects = [Reject.of(chunk.end.line, chunk.problem, chunk.data)]
-        return Documents(rejects=rejects, damage=chunk.problem if chunk.is_damaged else "")
-    data = data_of(chunk, lines_before)
-    return parse(data, lines_before + 1) if data else Documents()
-
-
-def data_of(chunk: Chunk, lines_before: int) -> bytes:
-    """Return the lines of a chunk, without the byte order mark that an input may begin with."""
-    return chunk.data if lines_before else chunk.data.removeprefix(codecs.BOM_UTF8)
-
-
-def parser_of(one: Input, options: InputOptions, fields: Sequence[str] = ()) -> Parse:
-    """Return what makes documents of an input's lines, the first of which has the number given."""
-    if one.kind == "jsonl":
-        return _JsonLines(one, options, fields).parse
-    return _FingerprintLines(one.formats).parse if one.has_fingerprints else _parse_tsv
-
-
-class _Columns:
-    """Documents while they are collected one by one."""
+class Columns:
+    """Documents while they are collected one by one; `fields` of JSON records are kept beside the document's own."""
 
     def __init__(self, fields: Sequence[str] = ()) -> None:
-        self._fields: dict[str, list[object]] = {name: [] for name in fields}
         self._doc_ids: list[str] = []
         self._texts: list[str] = []
         self._fingerprints: list[int] = []
         self._lines: list[int] = []
         self._first_seen: list[int | None] = []
-        self._rejects: list[Reject] = []
-        self.size_bytes = 0
+        self._fields: dict[str, list[object]] = {name: [] for name in fields}
+        self.rejects: list[Reject] = []
+        self.text_characters = 0
 
-    @property
-    def count(self) -> int:
-        return len(self._doc_ids) + len(self._rejects)
+    def __len__(self) -> int:
+        """Return how many records there are."""
+        return len(self._doc_ids) + len(self.rejects)
 
     def take(
         self,
-        doc_id: str,
         line: int,
-        *,
-        text: str | None = None,
-        fingerprint: int | None = None,
+        doc_id: str,
+        value: str | int,
         first_seen: int | None = None,
         record: Mapping[str, object] | None = None,
     ) -> None:
-        """Add a document that has a text or a fingerprint; `BadRecordError` if its id is none."""
-        _check(doc_id)
+        """Add a document with its text or its fingerprint; `ValueError` if its id is none."""
+        check_doc_id(doc_id)
         self._doc_ids.append(doc_id)
         self._lines.append(line)
         self._first_seen.append(first_seen)
-        if text is not None:
-            self._texts.append(text)
-            self.size_bytes += len(text)
-        if fingerprint is not None:
-            self._fingerprints.append(fingerprint)
+        if isinstance(value, str):
+            self._texts.append(value)
+            self.text_characters += len(value)
+        else:
+            self._fingerprints.append(value)
         for name, column in self._fields.items():
             column.append(record.get(name) if record else None)
 
-    def reject(self, line: int, reason: str, record: bytes, path: str = "") -> None:
-        self._rejects.append(Reject.of(line, reason, record, path))
+    def take_each(self, records: Iterable[tuple[int, bytes]], take: Callable[[int, bytes], None]) -> Documents:
+        """Let `take` add each record by its line's number, those for which it raises `ValueError` as rejects."""
+        for line, record in records:
+            try:
+                take(line, record)
+            except ValueError as error:
+                self.rejects.append(Reject.of(line, error, record))
+        return self.documents()
 
     def documents(self) -> Documents:
+        """Return what was added."""
         return Documents(
             self._doc_ids,
             self._texts,
             np.array(self._fingerprints, np.uint64),
             self._lines,
             self._first_seen if any(one is not None for one in self._first_seen) else (),
-            self._rejects,
+            self.rejects,
             fields=self._fields,
         )
 
 
-def _check(doc_id: str) -> None:
-    try:
-        check_doc_id(doc_id)
-    except ValueError as error:
-        raise BadRecordError(str(error)) from error
+def parser_of(one: Input, options: InputOptions, fields: Sequence[str] = ()) -> Callable[[Block], Documents]:
+    """Return what makes documents of an input's lines."""
+    if one.kind == "jsonl":
+        return _JsonLines(one, options, fields).parse
+    return _FingerprintLines(one.formats).parse if one.has_fingerprints else _parse_texts
 
 
-def reason_of(error: ValueError) -> str:
-    """Return why a record is rejected, for the user."""
-    if isinstance(error, UnicodeDecodeError):
-        return f"not UTF-8: {error.reason} at byte {error.start}"
-    return str(error)
+def _records(block: Block) -> Iterator[tuple[int, bytes]]:
+    """Yield the tab-separated lines that are not blank, each with its number."""
+    return ((number, line) for number, line in enumerate(block.lines(), block.first) if line.strip(b" \r"))
 
 
-def _parse_tsv(data: bytes, first_line: int) -> Documents:
-    found = _Columns()
-    for number, line in enumerate(data.split(b"\n")[:-1], start=first_line):
-        if not line.strip(b" \r"):
-            continue
-        try:
-            doc_id, tab, text = line.removesuffix(b"\r").decode("utf-8").partition("\t")
-            if not tab:
-                raise BadRecordError("no tab between id and text")
-            found.take(doc_id, number, text=text)
-        except (BadRecordError, UnicodeDecodeError) as error:
-            found.reject(number, reason_of(error), line)
-    return found.documents()
+def _parse_texts(block: Block) -> Documents:
+    found = Columns()
+
+    def take(number: int, line: bytes) -> None:
+        doc_id, tab, text = text_in(line).removesuffix("\r").partition("\t")
+        if not tab:
+            raise ValueError("no tab between id and text")
+        found.take(number, doc_id, text)
+
+    return found.take_each(_records(block), take)
 
 
 class Narrowing:
@@ -240,10 +180,37 @@ class _FingerprintLines:
     def __init__(self, formats: Formats) -> None:
         self._narrowing = Narrowing(formats)
 
-    def parse(self, data: bytes, first_line: int) -> Documents:
-        note = self._narrowing.take(written_in(data.split(b"\n"), None)) if self._narrowing.is_open else ""
+    def parse(self, block: Block) -> Documents:
+        note = self._narrowing.take(written_in(block.lines(), None)) if self._narrowing.is_open else ""
         formats = self._narrowing.formats
-        return replace(fingerprint_columns(data, first_line, formats), formats=formats, note=note)
+        documents = (_usual_lines(block) if formats == HEX else None) or _each_line(block, formats)
+        return replace(documents, formats=formats, note=note)
+
+
+def _usual_lines(block: Block) -> Documents | None:
+    """Return the documents of a block whose lines are all an id, a tab and 16 hex digits; None for any other.
+
+    One by one (`_each_line`, which alone would do) `dedup` of such lines takes an eighth more time, `ingest` a seventh.
+    """
+    with suppress(UnicodeDecodeError):
+        found = _USUAL.findall(block.data.decode())
+        if found and len(found) == block.end.line - block.first + 1:
+            doc_ids, digits = zip(*found, strict=True)
+            fingerprints = np.frombuffer(bytes.fromhex("".join(digits)), ">u8").astype(np.uint64)
+            return Documents(doc_ids, fingerprints=fingerprints, lines=range(block.first, block.end.line + 1))
+    return None
+
+
+def _each_line(block: Block, formats: Formats) -> Documents:
+    found = Columns()
+
+    def take(number: int, line: bytes) -> None:
+        columns = text_in(line).removesuffix("\r").split("\t")
+        if len(columns) != 2:
+            raise ValueError(f"{len(columns)} columns instead of an id, a tab and a fingerprint")
+        found.take(number, columns[0], read_fingerprint(columns[1], formats))
+
+    return found.take_each(_records(block), take)
 
 
 class _JsonLines:
@@ -255,32 +222,28 @@ class _JsonLines:
         self._first_seen_field = options.first_seen_field or ("first_seen" if one.has_fingerprints else None)
         self._narrowing = Narrowing(one.formats)
 
-    def parse(self, data: bytes, first_line: int) -> Documents:
-        found = _Columns(self._fields)
-        lines = [(number, line) for number, line in enumerate(data.split(b"\n")[:-1], first_line) if line.strip()]
-        records = [_record_or_error(line) for _, line in lines]
-        note = self._narrowing.take(self._written(records)) if self._narrowing.is_open else ""
-        for (number, line), record in zip(lines, records, strict=True):
-            try:
-                if isinstance(record, ValueError):
-                    raise record
-                self._take(found, number, record)
-            except (BadRecordError, UnicodeDecodeError) as error:
-                found.reject(number, reason_of(error), line)
-        return replace(found.documents(), formats=self._narrowing.formats, note=note)
+    def parse(self, block: Block) -> Documents:
+        found = Columns(self._fields)
+        lines = [(number, line) for number, line in enumerate(block.lines(), block.first) if line.strip()]
+        records = {number: _object_or_error(line) for number, line in lines}
+        note = self._narrowing.take(self._written(records.values())) if self._narrowing.is_open else ""
 
-    def _take(self, found: _Columns, number: int, record: Mapping[str, object]) -> None:
-        doc_id = doc_id_of(_value(record, self._id_field), self._id_field)
-        first_seen = self._first_seen(record)
-        if self._fingerprint_field is not None:
-            value = _value(record, self._fingerprint_field)
-            fingerprint = fingerprint_of(value, self._fingerprint_field, self._narrowing.formats)
-            found.take(doc_id, number, fingerprint=fingerprint, first_seen=first_seen, record=record)
-            return
-        text = text_of(_value(record, self._text_field), self._text_field)
-        found.take(doc_id, number, text=text, first_seen=first_seen, record=record)
+        def take(number: int, _: bytes) -> None:
+            record = records[number]
+            if isinstance(record, ValueError):
+                raise record
+            doc_id = doc_id_of(_value(record, self._id_field), self._id_field)
+            found.take(number, doc_id, self._content(record), self._first_seen(record), record)
 
-    def _written(self, records: Sequence[Mapping[str, object] | ValueError]) -> Iterator[str | int]:
+        return replace(found.take_each(lines, take), formats=self._narrowing.formats, note=note)
+
+    def _content(self, record: Mapping[str, object]) -> str | int:
+        if self._fingerprint_field is None:
+            return text_of(_value(record, self._text_field), self._text_field)
+        value = _value(record, self._fingerprint_field)
+        return fingerprint_of(value, self._fingerprint_field, self._narrowing.formats)
+
+    def _written(self, records: Iterable[Mapping[str, object] | ValueError]) -> Iterator[str | int]:
         for record in records:
             value = record.get(self._fingerprint_field or "") if isinstance(record, Mapping) else None
             if is_written(value):
@@ -292,22 +255,22 @@ class _JsonLines:
             return None
         time = value if isinstance(value, int) and not isinstance(value, bool) else milliseconds_of(value)
         if time is None or not 0 <= round(time) < 1 << 63:
-            raise BadRecordError(
+            raise ValueError(
                 f'"{self._first_seen_field}" is neither ms since 1970 nor an ISO 8601 time since then: {value!r:.80}'
             )
         return round(time)
 
 
-def _record_or_error(line: bytes) -> Mapping[str, object] | ValueError:
+def _object_or_error(line: bytes) -> Mapping[str, object] | ValueError:
     try:
-        return json_object(line.decode("utf-8"))
-    except (BadRecordError, UnicodeDecodeError) as error:
+        return json_object(text_in(line))
+    except ValueError as error:
         return error
 
 
 def _value(record: Mapping[str, object], field: str) -> object:
     if field not in record:
-        raise BadRecordError(f'no field "{field}"')
+        raise ValueError(f'no field "{field}"')
     return record[field]
 
 
@@ -317,17 +280,17 @@ def _type_of(value: object) -> str:
 
 
 def json_object(text: str) -> Mapping[str, object]:
-    """Return the object that a JSON text is; `BadRecordError` for any other text."""
+    """Return the object that a JSON text is; `ValueError` for any other text."""
     try:
         record = json.loads(text)
     except json.JSONDecodeError as error:
-        raise BadRecordError(f"no JSON from character {error.pos} on") from error
+        raise ValueError(f"invalid JSON at character {error.pos}") from error
     except RecursionError as error:
-        raise BadRecordError("no JSON: nested too deeply") from error
+        raise ValueError("invalid JSON: nested too deeply") from error
     except ValueError as error:
-        raise BadRecordError("no JSON: a number has too many digits") from error
+        raise ValueError("invalid JSON: a number has too many digits") from error
     if not isinstance(record, dict):
-        raise BadRecordError(f"no JSON object but {_type_of(record)}")
+        raise ValueError(f"invalid JSON: {_type_of(record)} instead of an object")
     return record
 
 
@@ -336,44 +299,23 @@ def doc_id_of(value: object, field: str) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     if not isinstance(value, str):
-        raise BadRecordError(f'"{field}" is no text but {_type_of(value)}')
+        raise ValueError(f'"{field}" must be a text, not {_type_of(value)}')
     return value
 
 
 def text_of(value: object, field: str) -> str:
-    """Return a field's value as a text; `BadRecordError` if it is none."""
+    """Return a field's value as a text; `ValueError` if it is none."""
     if not isinstance(value, str):
-        raise BadRecordError(f'"{field}" is no text but {_type_of(value)}')
+        raise ValueError(f'"{field}" must be a text, not {_type_of(value)}')
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        raise BadRecordError(f'"{field}" has a lone surrogate (\\ud800 to \\udfff)') from error
+        raise ValueError(f'"{field}" has a lone surrogate (\\ud800 to \\udfff)') from error
     return value
 
 
 def fingerprint_of(value: object, field: str, formats: Formats) -> int:
-    """Return a field's value as a fingerprint; `BadRecordError` if it is none in these formats."""
+    """Return a field's value as a fingerprint; `ValueError` if it is none in these formats."""
     if not is_written(value):
-        raise BadRecordError(f'"{field}" is no fingerprint but {_type_of(value)}')
-    try:
-        return read_fingerprint(value, formats)
-    except ValueError as error:
-        raise BadRecordError(str(error)) from error
-
-
-def bytes_of_file(path: str) -> bytes:
-    """Return a file of a folder; `BadRecordError` where it cannot be a document."""
-    if path.lower().endswith(PACKED):
-        raise BadRecordError("packed; within a folder files are read as they are")
-    try:
-        if not stat.S_ISREG(Path(path).stat().st_mode):
-            raise BadRecordError("no regular file")
-        with Path(path).open("rb") as file:
-            data = file.read(RECORD_LIMIT_BYTES + 1)
-    except OSError as error:
-        if error.errno not in _UNREADABLE:
-            raise
-        raise BadRecordError(f"cannot be read: {error.strerror}") from error
-    if len(data) > RECORD_LIMIT_BYTES:
-        raise BadRecordError(_TOO_LONG)
-    return data
+        raise ValueError(f'"{field}" must be a fingerprint, not {_type_of(value)}')
+    return read_fingerprint(value, formats)

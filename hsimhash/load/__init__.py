@@ -1,18 +1,19 @@
 """Documents in files, folders or on stdin → an index: in bulk, resumable, with near-duplicates left out or tagged."""
 
 from hsimhash.load.ingest import (
+    IngestLimits,
     IngestObserver,
     IngestOptions,
     IngestProgress,
     Summary,
     check_options,
-    default_job,
     ingest,
 )
-from hsimhash.load.job import Counts
+from hsimhash.load.job import Counts, default_job
 
 __all__ = [
     "Counts",
+    "IngestLimits",
     "IngestObserver",
     "IngestOptions",
     "IngestProgress",

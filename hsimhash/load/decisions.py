@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import islice
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hsimhash.files import AppendLog
 from hsimhash.fingerprint import format_fingerprint
 from hsimhash.fingerprint.bits import HEX, read_fingerprint
 from hsimhash.index import HSimIndex, Match
@@ -177,7 +181,57 @@ class _Batch:
         return Nearest(first.distance, first.doc_id, first.fingerprint) if first is not None else None
 
 
-def count_verdicts(decisions: Sequence[Decision]) -> Mapping[Verdict, int]:
-    """Return how often each verdict was given."""
-    given = [decision.verdict for decision in decisions]
-    return {verdict: given.count(verdict) for verdict in Verdict}
+class DecisionLog:
+    """Decisions in the order of their documents; those made but not acknowledged before a kill come `ahead`."""
+
+    def __init__(self, path: Path, acknowledged: int) -> None:
+        self.acknowledged = acknowledged
+        self._ahead = deque(_decisions_behind(path, acknowledged))
+        self._log = self._opened(path)
+
+    def _opened(self, path: Path) -> AppendLog:
+        return AppendLog(path, self.acknowledged + sum(size for _, size in self._ahead))
+
+    def take(self, doc_ids: Sequence[str], fingerprints: Sequence[int]) -> list[Decision]:
+        """Return the decisions ahead about the first of these documents; none if they were never made.
+
+        Where other documents come now, for a file of a folder could not be read before, the rest ahead is dropped.
+        """
+        taken: list[Decision] = []
+        for document in zip(doc_ids, fingerprints, strict=True):
+            if not self._ahead:
+                break
+            decision, size = self._ahead[0]
+            if (decision.doc_id, decision.fingerprint) != document:
+                self.drop()
+                break
+            self._ahead.popleft()
+            self.acknowledged += size
+            taken.append(decision)
+        return taken
+
+    def append(self, decisions: Iterable[Decision]) -> None:
+        """Write decisions, durable on return."""
+        self._log.append(decision.to_line() for decision in decisions)
+        self._log.sync()
+        self.acknowledged = self._log.size
+
+    def drop(self, after: int = 0) -> None:
+        """Forget the decisions ahead, but for the first `after`."""
+        if len(self._ahead) > after:
+            self._ahead = deque(islice(self._ahead, after))
+            self.close()
+            self._log = self._opened(self._log.path)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._log.close()
+
+
+def _decisions_behind(path: Path, offset: int) -> Iterator[tuple[Decision, int]]:
+    """Yield the whole decisions behind `offset`, each with its size in bytes; no checkpoint knows of one cut off."""
+    with suppress(FileNotFoundError, ValueError, KeyError, TypeError), path.open("rb") as file:
+        file.seek(offset)
+        for line in file:
+            if line.endswith(b"\n"):
+                yield Decision.from_line(line), len(line)

@@ -1,6 +1,7 @@
 """Documents → index: read, fingerprint, and add them in bulk, or decide about each as if they came one by one.
 
-Every way to end keeps what the last checkpoint acknowledged, and the same call goes on there:
+Every way to end keeps what the last checkpoint acknowledged, and the same call continues there (where a stream is read,
+it begins anew):
 
 - `add`: documents are collected into sorted runs; a run is durable, then its checkpoint. At the end all are merged.
 - `skip`, `tag`: for each batch its decisions are durable, then its documents, then its tags, then its checkpoint. A
@@ -11,11 +12,11 @@ Every way to end keeps what the last checkpoint acknowledged, and the same call 
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing
+from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -27,27 +28,31 @@ from hsimhash.errors import StopAskedError
 from hsimhash.fingerprint.bits import spoken
 from hsimhash.index import HSimIndex
 from hsimhash.inputs.files import Input, InputOptions
-from hsimhash.inputs.records import DocumentReader
+from hsimhash.inputs.lines import BLOCK_BYTES
+from hsimhash.inputs.reader import Position, read_batches
 from hsimhash.layout import Layout
-from hsimhash.load.decisions import Decision, DuplicateRule, Verdict, count_verdicts, decide
-from hsimhash.load.intake import Gathering, Intake, bytes_before, intakes, usual_workers
-from hsimhash.load.job import LISTS, Counts, Job, JobSpec, State
-from hsimhash.load.pace import Pace
+from hsimhash.load.decisions import Decision, DuplicateRule, Verdict, decide
+from hsimhash.load.intake import Gathering, bytes_before, fingerprinted, usual_workers
+from hsimhash.load.job import LISTS, Checkpoint, Counts, Job, JobSpec, State, default_job
 from hsimhash.rowkey import check_documents
-from hsimhash.store import BulkLoad, Mark, is_hbase, is_own_file, store_name
-
-RUN_DOCUMENTS = 1_000_000  # in one sorted run
-RUN_ID_CHARACTERS = 64 << 20  # of ids in one sorted run
-RUN_S = 30.0  # a kill loses so much work, or
-RUN_SHARE = 0.02  # this share of it: a job of days shall not leave thousands of runs
-DECIDED_AT_ONCE = 2_000  # each is compared with all of them
-GATHERED_DOCUMENTS = 1_000  # of `skip` and `tag`: so many for a checkpoint, or
-GATHERED_S = 1.0  # what came in this time
-JOBS = Path(".hsimhash", "jobs")  # of an index that is no folder itself
-BULK_BLOCK_BYTES = 256 << 10
-DECIDED_BLOCK_BYTES = 64 << 10
+from hsimhash.store import Mark, is_hbase, is_own_file, store_name
+from hsimhash.times import Pace
 
 OnDuplicate = Literal["add", "skip", "tag"]
+
+
+@dataclass(frozen=True, slots=True)
+class IngestLimits:
+    """How much is held, and may be lost to a kill, before it is acknowledged."""
+
+    run_documents: int = 1_000_000  # of `add`, in one sorted run, or
+    run_id_characters: int = 64 << 20  # so much of ids, or
+    run_s: float = 30.0  # what came in this time, or
+    run_share: float = 0.02  # in this share of the time so far: a job of days must not leave thousands of runs
+    gathered_documents: int = 1_000  # of `skip` and `tag`, for one checkpoint, or
+    gathered_s: float = 1.0  # what came in this time
+    decided_at_once: int = 2_000  # each is compared with all of them
+    block_bytes: int = BLOCK_BYTES  # of an input, about, read at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +65,11 @@ class IngestOptions:
         max_distance: what counts as a match for `skip` and `tag`: 0 to the layout's k, its default.
         reading: how the inputs are read.
         workers: processes that fingerprint texts; by default one per core.
-        job: the job folder; by default that of `default_job`.
+        job: the job folder; by default `default_job`.
         tags: where `tag` writes; by default `tags.jsonl` in the job folder.
         fresh: forget what an earlier call left in the job folder.
         rate: documents a second, at most: read, or, in bulk on HBase, brought into the table.
+        limits: see there.
     """
 
     on_duplicate: OnDuplicate = "add"
@@ -74,10 +80,11 @@ class IngestOptions:
     tags: Path | None = None
     fresh: bool = False
     rate: float | None = None
+    limits: IngestLimits = IngestLimits()
 
     def __post_init__(self) -> None:
         if self.rate is not None and not self.rate > 0:
-            raise ValueError(f"rate {self.rate} is no number of documents a second; it must be greater than 0")
+            raise ValueError(f"rate {self.rate} must be a number of documents a second greater than 0")
         if self.on_duplicate not in ("add", "skip", "tag"):
             raise ValueError(f"on_duplicate is add, skip or tag, not {self.on_duplicate!r}")
         if self.tags is not None and self.on_duplicate != "tag":
@@ -132,18 +139,12 @@ class Summary:
 def ingest(
     index: HSimIndex, inputs: Sequence[Input], options: IngestOptions, observer: IngestObserver | None = None
 ) -> Summary:
-    """Bring the documents of inputs into an index; go on where an earlier call with the same arguments ended.
-
-    Args:
-        index: with the layout and the profile that count.
-        inputs: what `find_inputs` found.
-        options: what to do.
-        observer: who watches.
+    """Bring the documents of inputs into an index; continue where an earlier call with the same arguments ended.
 
     Raises:
         ValueError: bad arguments, or an unfinished job that was begun otherwise; nothing was written.
         StoreBusyError: another process works on the same job, or writes the index.
-        StoreUnavailableError: a disk is full or read-only. Once that is mended the same call goes on.
+        StoreUnavailableError: a disk is full or read-only. Once that is fixed the same call continues.
     """
     observer = observer or IngestObserver()
     folder = options.job or default_job(_url(index), inputs)
@@ -161,30 +162,15 @@ def ingest(
             observer.say("the index does not remember this job, which had ended: its inputs are ingested again")
         run = _Run(index, inputs, options, observer, job)
         if job.was_done:  # and perhaps killed before its end
-            if not job.has_summary:
-                job.write_summary(run.summary(is_complete=True).to_json())
             if job.runs_folder.exists():
                 index.bulk(job.runs_folder).delete()
-            job.delete_decisions()
-            return run.summary(is_complete=True)
+            return run.end()
+        if job.is_resumed:
+            run.say_resumed()
         try:
             return run.bulk() if options.on_duplicate == "add" else run.decide(rule)
         except StopAskedError:  # while another process was writing
             return run.summary(is_complete=False)
-
-
-def default_job(url: str, inputs: Sequence[Input]) -> Path:
-    """Return the folder of a job that is not told one: for each store and inputs another.
-
-    It is within an embedded index, and below `JOBS` in the working folder for one on HBase; `ValueError` for others.
-    """
-    scheme, _, place = url.partition("://")
-    if scheme != "lmdb" and not is_hbase(url):
-        raise ValueError(f"{url} has no place for a job folder; say which one to use")
-    name = store_name(url)
-    names = "\0".join([name.removeprefix("lmdb://"), *(one.place for one in inputs)])
-    digest = hashlib.blake2b(names.encode(errors="surrogateescape"), digest_size=8).hexdigest()
-    return Path(place, "jobs", digest) if scheme == "lmdb" else JOBS / digest
 
 
 def check_options(layout: Layout, inputs: Sequence[Input], options: IngestOptions) -> DuplicateRule:
@@ -223,13 +209,12 @@ def _spec(index: HSimIndex, inputs: Sequence[Input], options: IngestOptions, rul
         **asdict(options.reading),
     }
     del settings["fingerprint_format"]  # what it came to stands with each input
-    marks = [(one.place, f"{_holds(one, spoken(one.formats))} {one.mark}".rstrip()) for one in inputs]
-    earlier = [(one.place, f"{_holds(one, '')} {one.mark}".rstrip()) for one in inputs]
-    return JobSpec(settings, marks, earlier, can_repeat=not any(one.is_stream for one in inputs))
+    marks = [(one.place, f"{one.kind} with {_content(one)} {one.mark}".rstrip()) for one in inputs]
+    return JobSpec(settings, marks, is_stream=any(one.is_stream for one in inputs))
 
 
-def _holds(one: Input, formats: str) -> str:
-    return f"{one.kind} with {f'{formats} fingerprints'.lstrip() if one.has_fingerprints else 'texts'}"
+def _content(one: Input) -> str:
+    return f"{spoken(one.formats)} fingerprints" if one.has_fingerprints else "texts"
 
 
 def _url(index: HSimIndex) -> str:
@@ -246,34 +231,38 @@ class _Run:
         self._index = index
         self._inputs = inputs
         self._options = options
+        self._limits = options.limits
         self._observer = observer
         self._job = job
         self._counts = job.checkpoint.counts
         self._marked = index.store.marked(job.checkpoint.token)
-        self._seconds_before = job.checkpoint.seconds
-        self._began_at = time.monotonic()
-        is_bulk = options.on_duplicate == "add"
-        is_written_at_rate = is_bulk and is_hbase(index.url)
-        self._reading = Pace(None if is_written_at_rate else options.rate, observer.stop)
-        self._writing = Pace(options.rate if is_written_at_rate else None, observer.stop)
+        self._began_at = time.monotonic() - job.checkpoint.seconds  # with the work of the calls before
+        self._pace = Pace(options.rate, observer.stop)
+        self._is_paced_by_merge = options.on_duplicate == "add" and is_hbase(index.url)
         self._merged: int | None = None  # so far; the first number that a merge tells is of calls before
-        block_bytes = BULK_BLOCK_BYTES if is_bulk else DECIDED_BLOCK_BYTES
-        self._reader = DocumentReader(inputs, options.reading, observer.stop, block_bytes)
+
+    def say_resumed(self) -> None:
+        """Say where the job continues."""
+        done, total = bytes_before(self._inputs, self._job.checkpoint.position)
+        share = f" at {done / total:.0%}" if total else ""
+        self._observer.say(f"resuming{share}, after {self._counts.documents:,} documents (job {self._job.folder})")
 
     def bulk(self) -> Summary:
         """Collect runs, and merge them."""
-        self._say_resumed()
         with self._index.bulk(self._job.runs_folder) as bulk:
             bulk.discard_after(self._job.checkpoint.runs)
-            for gathered in self._gathered(self._is_run):  # while it was merging, a stream may have grown
-                self._add_run(bulk, gathered)
-            if not self._reader.is_exhausted:
+            for gathered in self._gathered(self._is_run):
+                if gathered.doc_ids:
+                    fingerprints, first_seen = gathered.columns()
+                    bulk.add_run(fingerprints, gathered.doc_ids, first_seen)
+                self._acknowledge(gathered, runs=bulk.runs)
+            if not self._is_all_read():
                 return self.summary(is_complete=False)
-            self._save(state=State.MERGING)
-            with self._alone():
+            self._save(replace(self._job.checkpoint, state=State.MERGING))
+            with self._index.store.writing(stop=self._observer.stop):
                 added = bulk.merge(progress=self._tell_merge, stop=self._observer.stop)
                 if added is None:
-                    self._save()
+                    self._save(self._job.checkpoint)
                     return self.summary(is_complete=False)
                 counts = self._counts
                 indexed = counts.documents - counts.rejected - counts.short
@@ -285,71 +274,82 @@ class _Run:
 
     def decide(self, rule: DuplicateRule) -> Summary:
         """Decide about the documents batch by batch, and carry the decisions out."""
-        self._say_resumed()
-        if self._index.store.is_atomic:
+        store = self._index.store
+        if store.is_atomic:
             self._job.decisions.drop(after=max(0, self._marked - self._counts.settled))
         for gathered in self._gathered(self._is_batch):
             fingerprints, first_seen = gathered.columns()
             start = 0
             while start < len(fingerprints):
-                part = slice(start, start + DECIDED_AT_ONCE)
-                with self._alone():  # what others add between deciding and adding would not be met
+                part = slice(start, start + self._limits.decided_at_once)
+                with store.writing(stop=self._observer.stop):  # what others add meanwhile would not be met
                     decisions = self._decisions(gathered.doc_ids[part], fingerprints[part], rule)
                     part = slice(start, start + len(decisions))
                     self._carry_out(decisions, fingerprints[part], first_seen[part])
                 start += len(decisions)
             self._acknowledge(gathered)
-        return self._finish() if self._reader.is_exhausted else self.summary(is_complete=False)
+        return self._finish() if self._is_all_read() else self.summary(is_complete=False)
 
     def summary(self, *, is_complete: bool) -> Summary:
         """Return how far it is."""
-        rejects = self._job.path_of("rejects") if self._counts.rejected else None
         done, total = bytes_before(self._inputs, self._job.checkpoint.position)
         return Summary(
             self._counts,
             self._seconds(),
             self._job.folder,
-            rejects,
+            self._job.path_of("rejects") if self._counts.rejected else None,
             self._job.path_of("tags") if self._options.on_duplicate == "tag" else None,
             is_complete,
             self._job.was_done,
             done / total if total and self._job.checkpoint.state is State.RUNNING else None,
         )
 
+    def end(self) -> Summary:
+        """Return what came of the job that is done, and write it down."""
+        summary = self.summary(is_complete=True)
+        self._job.end(summary.to_json())
+        return summary
+
     # From inputs to what is acknowledged at once.
 
     def _gathered(self, is_enough: Callable[[Gathering], bool]) -> Iterator[Gathering]:
         """Yield what comes in, in portions; the last one when the inputs end, or when `stop` ends them."""
         workers = self._options.workers or usual_workers(self._inputs)
+        profile = self._index.profile
         if not all(one.has_fingerprints for one in self._inputs):
-            self._index.profile.verify()
-        batches = self._reader.batches(self._job.checkpoint.position)
+            profile.verify()
+        start = self._job.checkpoint.position
+        batches = read_batches(
+            self._inputs, self._options.reading, start, stop=self._observer.stop, block_bytes=self._limits.block_bytes
+        )
         gathering = Gathering()
-        with closing(intakes(self._inputs, batches, self._index.profile, workers)) as found:
-            for intake in found:
-                gathering.take(intake)
-                if intake.warning:
-                    self._observer.say(intake.warning)
-                self._tell_read(gathering, intake)
+        with closing(fingerprinted(self._inputs, batches, profile, workers)) as found:
+            for batch, made in found:
+                before = gathering.counts.documents
+                gathering.take(self._inputs[batch.input], batch, made)
+                taken = gathering.counts.documents - before
+                if warning := batch.documents.warning(self._inputs[batch.input].name):
+                    self._observer.say(warning)
+                self._tell_read(gathering, batch.end)
                 if is_enough(gathering):
                     yield gathering
                     gathering = Gathering()
-                self._reading.keep(intake.counts.documents)
+                if not self._is_paced_by_merge:
+                    self._pace.keep(taken)
         if gathering.end is not None:
             yield gathering
 
+    def _is_all_read(self) -> bool:
+        return self._job.checkpoint.position.input == len(self._inputs)
+
     def _is_run(self, gathering: Gathering) -> bool:
-        is_full = len(gathering.doc_ids) >= RUN_DOCUMENTS or gathering.id_characters >= RUN_ID_CHARACTERS
-        return is_full or gathering.is_older_than(max(RUN_S, RUN_SHARE * self._seconds()))
+        limits, ids = self._limits, len(gathering.doc_ids)
+        is_full = ids >= limits.run_documents or gathering.id_characters >= limits.run_id_characters
+        return is_full or gathering.is_older_than(max(limits.run_s, limits.run_share * self._seconds()))
 
     def _is_batch(self, gathering: Gathering) -> bool:
-        return len(gathering.doc_ids) >= GATHERED_DOCUMENTS or gathering.is_older_than(GATHERED_S)
-
-    def _add_run(self, bulk: BulkLoad, gathered: Gathering) -> None:
-        if gathered.doc_ids:
-            fingerprints, first_seen = gathered.columns()
-            bulk.add_run(fingerprints, gathered.doc_ids, first_seen)
-        self._acknowledge(gathered, runs=bulk.runs)
+        limits = self._limits
+        return len(gathering.doc_ids) >= limits.gathered_documents or gathering.is_older_than(limits.gathered_s)
 
     def _decisions(
         self, doc_ids: Sequence[str], fingerprints: NDArray[np.uint64], rule: DuplicateRule
@@ -369,7 +369,7 @@ class _Run:
     ) -> None:
         is_added = np.array([decision.verdict is not Verdict.DUPLICATE for decision in decisions], np.bool_)
         doc_ids = [decision.doc_id for decision, is_one in zip(decisions, is_added, strict=True) if is_one]
-        number = count_verdicts(decisions)
+        number = Counter(decision.verdict for decision in decisions)
         self._counts = self._counts.plus(
             added=number[Verdict.ADDED],
             unchanged=number[Verdict.UNCHANGED],
@@ -387,10 +387,6 @@ class _Run:
         self._index.store.insert(encoded, values, times, mark=mark)
         self._marked = mark.count
 
-    def _alone(self) -> AbstractContextManager[object]:
-        """Keep others from writing for the block; `stop` ends the wait for one that writes already."""
-        return self._index.store.writing(stop=self._observer.stop)
-
     def _remember(self) -> None:
         """Let the index remember how many documents are settled."""
         self._insert(np.empty(0, np.uint64), [], np.empty(0, np.int64))
@@ -401,36 +397,27 @@ class _Run:
         self._job.lists["rejects"].append(gathered.rejects)
         self._job.lists["short"].append(gathered.short)
         self._counts = self._counts.sum(gathered.counts)
-        self._save(position=gathered.end, runs=runs)
+        self._save(replace(self._job.checkpoint, position=gathered.end or Position(), runs=runs))
 
-    def _save(self, **changes: object) -> None:
-        checkpoint = replace(self._job.checkpoint, **changes)  # type: ignore[arg-type]
+    def _save(self, checkpoint: Checkpoint) -> None:
         self._job.save(replace(checkpoint, counts=self._counts, seconds=self._seconds()))
 
     def _finish(self) -> Summary:
-        self._save(state=State.DONE)
-        summary = self.summary(is_complete=True)
-        self._job.write_summary(summary.to_json())
-        self._job.delete_decisions()
-        return summary
+        self._save(replace(self._job.checkpoint, state=State.DONE))
+        return self.end()
 
     def _seconds(self) -> float:
-        if self._job.checkpoint.state is State.DONE:
-            return self._job.checkpoint.seconds
-        return self._seconds_before + time.monotonic() - self._began_at
+        """Return the time of work, of all calls."""
+        is_done = self._job.checkpoint.state is State.DONE
+        return self._job.checkpoint.seconds if is_done else time.monotonic() - self._began_at
 
-    def _say_resumed(self) -> None:
-        if self._job.is_resumed:
-            done, total = bytes_before(self._inputs, self._job.checkpoint.position)
-            share = f" at {done / total:.0%}" if total else ""
-            self._observer.say(f"resuming{share}, after {self._counts.documents:,} documents (job {self._job.folder})")
-
-    def _tell_read(self, gathering: Gathering, intake: Intake) -> None:
-        done, total = bytes_before(self._inputs, intake.end)
+    def _tell_read(self, gathering: Gathering, end: Position) -> None:
+        done, total = bytes_before(self._inputs, end)
         documents = self._counts.documents + gathering.counts.documents
         self._observer.progress(IngestProgress("read", done, total, documents))
 
     def _tell_merge(self, done: int, total: int) -> None:
-        self._writing.keep(done - (done if self._merged is None else self._merged))
+        if self._is_paced_by_merge:
+            self._pace.keep(done - (done if self._merged is None else self._merged))
         self._merged = done
         self._observer.progress(IngestProgress("merge", done, total, self._counts.documents))

@@ -1,4 +1,4 @@
-"""Batches of records → documents with fingerprints, and what the job's lists say of the others."""
+"""Batches of records → documents with fingerprints, and what the lists say of the others."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import os
 import time
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,8 +15,9 @@ from numpy.typing import NDArray
 
 from hsimhash.fingerprint import EXACT, TOO_SHORT, Fingerprints, Profile
 from hsimhash.fingerprint.stream import fingerprint_stream
-from hsimhash.inputs.batch import Batch, Documents, Position, Reject
 from hsimhash.inputs.files import Input
+from hsimhash.inputs.reader import Batch, Position
+from hsimhash.inputs.records import Documents, Reject
 from hsimhash.load.job import Counts
 
 LITTLE_BYTES = 1 << 20  # of inputs; for so little one process is quicker than several
@@ -41,41 +41,6 @@ def bytes_before(inputs: Sequence[Input], position: Position) -> tuple[int, int]
     return done, sum(one.size_bytes for one in inputs)
 
 
-@dataclass(frozen=True, slots=True)
-class Intake:
-    """What a batch brings.
-
-    Args:
-        doc_ids: those with a fingerprint.
-        fingerprints: theirs, uint64.
-        first_seen: theirs, int64, ms since 1970.
-        rejects: lines for the list of rejects.
-        short: lines for the list of short texts.
-        counts: what the batch adds to them, but for what becomes of the documents in the index.
-        end: the position behind the batch.
-        warning: what the user must know at once.
-    """
-
-    doc_ids: Sequence[str]
-    fingerprints: NDArray[np.uint64]
-    first_seen: NDArray[np.int64]
-    rejects: Sequence[str]
-    short: Sequence[str]
-    counts: Counts
-    end: Position
-    warning: str = ""
-
-
-def intakes(
-    inputs: Sequence[Input], batches: Iterable[Batch], profile: Profile, workers: int
-) -> Generator[Intake, None, None]:
-    """Yield what each batch brings, in order; texts are fingerprinted by `workers` processes."""
-    with closing(fingerprinted(inputs, batches, profile, workers)) as found:
-        for batch, made in found:
-            values = made.values if made else batch.documents.fingerprints
-            yield _intake(inputs[batch.input], batch, values, made)
-
-
 def fingerprinted(
     inputs: Sequence[Input], batches: Iterable[Batch], profile: Profile, workers: int
 ) -> Generator[tuple[Batch, Fingerprints | None], None, None]:
@@ -95,63 +60,35 @@ def _texts(batches: Iterable[Batch], waiting: deque[Batch]) -> Iterator[Sequence
         yield batch.documents.texts
 
 
-def _intake(one: Input, batch: Batch, fingerprints: NDArray[np.uint64], made: Fingerprints | None) -> Intake:
-    documents = batch.documents
-    doc_ids, first_seen = documents.doc_ids, _times(documents)
-    rejects = [reject_line(one, reject) for reject in documents.rejects]
-    short: list[str] = []
-    counts = Counts(documents=len(doc_ids) + len(rejects), rejected=len(rejects))
-    if made is not None:
-        short = short_lines(one, documents, made)
-        is_indexed = made.kinds != TOO_SHORT
-        counts = counts.plus(short=int(np.count_nonzero(~is_indexed)), exact=int(np.count_nonzero(made.kinds == EXACT)))
-        doc_ids = list(itertools.compress(doc_ids, is_indexed.tolist()))
-        fingerprints, first_seen = fingerprints[is_indexed], first_seen[is_indexed]
-    warning = f"{one.name}: {documents.note}" if documents.note else ""
-    if documents.damage:
-        warning = f"{one.name}:{documents.rejects[0].line}: {documents.damage}; the documents before it are kept"
-    return Intake(doc_ids, fingerprints, first_seen, rejects, short, counts, batch.end, warning)
-
-
-def _times(documents: Documents) -> NDArray[np.int64]:
-    now = time.time_ns() // 1_000_000
-    if not documents.first_seen:
-        return np.full(len(documents.doc_ids), now, np.int64)
-    return np.array([now if one is None else one for one in documents.first_seen], np.int64)
-
-
 def reject_line(one: Input, reject: Reject) -> str:
     """Return a line for the list of rejects."""
-    return _line(
-        {"file": reject.path or one.name, "line": reject.line, "reason": reject.reason, "record": reject.preview}
-    )
+    return _line(file=reject.path or one.name, line=reject.line, reason=reject.reason, record=reject.preview)
 
 
 def short_lines(one: Input, documents: Documents, made: Fingerprints) -> list[str]:
     """Return lines for the list of short texts."""
-    return [_short_line(one, documents, place, made) for place in np.flatnonzero(made.kinds).tolist()]
+    return [
+        _line(
+            id=documents.doc_ids[place],
+            file=one.name,
+            line=documents.lines[place],
+            why=_WHY[int(made.kinds[place])],
+            indexed=bool(made.kinds[place] != TOO_SHORT),
+        )
+        for place in np.flatnonzero(made.kinds).tolist()
+    ]
 
 
-def _short_line(one: Input, documents: Documents, place: int, made: Fingerprints) -> str:
-    kind = int(made.kinds[place])
-    return _line(
-        {
-            "id": documents.doc_ids[place],
-            "file": one.name,
-            "line": documents.lines[place],
-            "why": _WHY[kind],
-            "indexed": kind != TOO_SHORT,
-        }
-    )
-
-
-def _line(fields: dict[str, object]) -> str:
+def _line(**fields: object) -> str:
     return json.dumps(fields, ensure_ascii=False)
 
 
 @dataclass(slots=True)
 class Gathering:
-    """Intakes put together, until there are enough of them."""
+    """What batches bring, put together until there is enough of it: documents, and lines for the lists.
+
+    `counts` lack what becomes of the documents in the index; `end` is the position behind the last batch.
+    """
 
     doc_ids: list[str] = field(default_factory=list)
     id_characters: int = 0
@@ -163,23 +100,32 @@ class Gathering:
     _fingerprints: list[NDArray[np.uint64]] = field(default_factory=list)
     _first_seen: list[NDArray[np.int64]] = field(default_factory=list)
 
-    def take(self, intake: Intake) -> None:
-        """Add what follows."""
-        if not self.counts.documents:
-            self._began_at = time.monotonic()
-        self.doc_ids += intake.doc_ids
-        self.id_characters += sum(map(len, intake.doc_ids))
-        self.rejects += intake.rejects
-        self.short += intake.short
-        self.counts = self.counts.sum(intake.counts)
-        self.end = intake.end
-        if intake.doc_ids:  # a silent stream brings nothing, again and again
-            self._fingerprints.append(intake.fingerprints)
-            self._first_seen.append(intake.first_seen)
+    def take(self, one: Input, batch: Batch, made: Fingerprints | None) -> None:
+        """Add a batch of an input, with the fingerprints of its texts."""
+        self.end, documents = batch.end, batch.documents
+        records = len(documents.doc_ids) + len(documents.rejects)
+        if not records:  # a silent stream brings nothing, again and again
+            return
+        self._began_at = self._began_at or time.monotonic()
+        self.rejects += [reject_line(one, reject) for reject in documents.rejects]
+        self.counts = self.counts.plus(documents=records, rejected=len(documents.rejects))
+        doc_ids, fingerprints, first_seen = documents.doc_ids, documents.fingerprints, _times(documents)
+        if made is not None:
+            self.short += short_lines(one, documents, made)
+            is_indexed = made.kinds != TOO_SHORT
+            self.counts = self.counts.plus(
+                short=int(np.count_nonzero(~is_indexed)), exact=int(np.count_nonzero(made.kinds == EXACT))
+            )
+            doc_ids = list(itertools.compress(doc_ids, is_indexed.tolist()))
+            fingerprints, first_seen = made.values[is_indexed], first_seen[is_indexed]
+        self.doc_ids += doc_ids
+        self.id_characters += sum(map(len, doc_ids))
+        self._fingerprints.append(fingerprints)
+        self._first_seen.append(first_seen)
 
     def is_older_than(self, seconds: float) -> bool:
         """Whether its first record came so long ago."""
-        return bool(self.counts.documents) and time.monotonic() - self._began_at >= seconds
+        return bool(self._began_at) and time.monotonic() - self._began_at >= seconds
 
     def columns(self) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
         """Return the fingerprints and first seen of all of `doc_ids`."""
@@ -187,3 +133,10 @@ class Gathering:
             np.concatenate([np.empty(0, np.uint64), *self._fingerprints]),
             np.concatenate([np.empty(0, np.int64), *self._first_seen]),
         )
+
+
+def _times(documents: Documents) -> NDArray[np.int64]:
+    now = time.time_ns() // 1_000_000
+    if not documents.first_seen:
+        return np.full(len(documents.doc_ids), now, np.int64)
+    return np.array([now if one is None else one for one in documents.first_seen], np.int64)

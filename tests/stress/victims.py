@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -20,15 +21,7 @@ import numpy as np
 READY = b"ready\n"
 SMALL = {
     "hsimhash.store.lmdb.merge": {"COMMIT_DOCUMENTS": 200, "COMMIT_ROWS": 1_000},
-    "hsimhash.load.ingest": {
-        "RUN_DOCUMENTS": 300,
-        "DECIDED_AT_ONCE": 80,
-        "GATHERED_DOCUMENTS": 100,
-        "BULK_BLOCK_BYTES": 4 << 10,
-        "DECIDED_BLOCK_BYTES": 2 << 10,
-    },
     "hsimhash.store.hbase.bulk": {"BATCH_DOCUMENTS": 40},
-    "hsimhash.inputs.records": {"TEXT_BLOCK_BYTES": 16 << 10},
 }
 IDS, FINGERPRINTS = 200, 60  # of the writers: few, so that documents move, and share fingerprints
 MOST_DOCUMENTS = 8  # in one operation
@@ -80,10 +73,12 @@ def _doc_id(writer: int, number: int) -> str:
 
 def program(arguments: Sequence[str]) -> None:
     """Run hsimhash."""
-    from hsimhash.cli import main
+    from hsimhash.cli import ingest, main  # all before a kill: while they are imported it would tell nothing
+    from hsimhash.load import IngestLimits, IngestOptions
 
-    for used in ("hsimhash.cli.ingest", "hsimhash.settings"):  # a kill while they are imported would tell nothing
-        importlib.import_module(used)
+    limits = IngestLimits(run_documents=300, gathered_documents=100, decided_at_once=80, block_bytes=4 << 10)
+    ingest.IngestOptions = partial(IngestOptions, limits=limits)  # type: ignore[misc, assignment]
+    importlib.import_module("hsimhash.settings")
     for module, constants in SMALL.items():
         for name, value in constants.items():
             if not hasattr(importlib.import_module(module), name):

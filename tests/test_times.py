@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from hsimhash.load import pace
-from hsimhash.load.pace import Pace
+from hsimhash import times
+from hsimhash.times import Pace
 
 
 @dataclass
@@ -24,7 +24,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(pace, "time", clock)
+    monkeypatch.setattr(times, "time", clock)
     return clock
 
 

@@ -16,13 +16,12 @@ from hypothesis import strategies as st
 
 from hsimhash.fingerprint import format_fingerprint
 from hsimhash.fingerprint.bits import FORMAT_NAMES, Formats, formats_named, read_fingerprint
-from hsimhash.inputs import InputOptions, find_inputs
+from hsimhash.inputs import Input, InputOptions, find_inputs
 from hsimhash.inputs import lines as lines_module
-from hsimhash.inputs.batch import Batch, Position
-from hsimhash.inputs.columns import fingerprint_columns
-from hsimhash.inputs.lines import RECORD_LIMIT_BYTES
-from hsimhash.inputs.records import DocumentReader
-from hsimhash.inputs.sniff import FORMAT_LINES
+from hsimhash.inputs.files import FORMAT_LINES
+from hsimhash.inputs.lines import BLOCK_BYTES, RECORD_LIMIT_BYTES, blocks_of
+from hsimhash.inputs.reader import Batch, Position, read_batches
+from hsimhash.inputs.records import parser_of
 from hsimhash.rowkey import check_doc_id
 
 Found = tuple[list[tuple[str, str]], list[tuple[int, str]]]
@@ -35,13 +34,12 @@ FINGERPRINT = "0123456789abcdef"
 
 
 def batches_of(
-    *names: object, start: Position | None = None, block_bytes: int = 1 << 16, **options: str
+    *names: object, start: Position | None = None, block_bytes: int = BLOCK_BYTES, **options: str
 ) -> list[Batch]:
     reading = InputOptions(**options)
     inputs = find_inputs([str(name) for name in names], reading)
-    reader = DocumentReader(inputs, reading, lambda: False, block_bytes)
-    batches = list(reader.batches(start or Position()))
-    assert reader.is_exhausted
+    batches = list(read_batches(inputs, reading, start, block_bytes=block_bytes))
+    assert batches[-1].end == Position(len(inputs))
     return batches
 
 
@@ -302,8 +300,8 @@ def test_files_of_a_folder_that_are_no_texts_are_rejected_by_name(tmp_path: Path
     assert {name: reason.split()[0] for name, reason in reasons.items()} == {
         "packed.gz": "packed;",
         "latin": "not",
-        "loop": "no",
-        "pipe": "no",
+        "loop": "not",
+        "pipe": "not",
         "gone": "cannot",
         "large": "longer",
         "\udcff": "document",
@@ -359,13 +357,13 @@ def test_an_unknown_format_is_refused_with_the_known_ones() -> None:
 @pytest.mark.parametrize(
     ("record", "reason"),
     [
-        (b"nonsense", "no JSON from character 0 on"),
-        (b'{"id": "a", "text": "b"', "no JSON"),
-        (b'{"id": "a", "text": "b"} x', "no JSON from character 25 on"),
-        (b"[1]", "no JSON object but an array"),
-        (b'"a"', "no JSON object but a text"),
-        (b"null", "no JSON object but null"),
-        (b"NaN", "no JSON object but a number"),
+        (b"nonsense", "invalid JSON at character 0"),
+        (b'{"id": "a", "text": "b"', "invalid JSON at"),
+        (b'{"id": "a", "text": "b"} x', "invalid JSON at character 25"),
+        (b"[1]", "invalid JSON: an array instead of an object"),
+        (b'"a"', "invalid JSON: a text instead"),
+        (b"null", "invalid JSON: null instead"),
+        (b"NaN", "invalid JSON: a number instead"),
         (b'{"text": "b"}', 'no field "id"'),
         (b'{"id": "a"}', 'no field "text"'),
         (b'{"id": "", "text": "b"}', "1 to 2048 bytes"),
@@ -374,18 +372,18 @@ def test_an_unknown_format_is_refused_with_the_known_ones() -> None:
         (b'{"id": "a\\u0085", "text": "b"}', "control characters"),
         (b'{"id": "a\\ud800", "text": "b"}', "surrogates"),
         (b'{"id": "a", "text": "b\\udfff"}', "lone surrogate"),
-        (b'{"id": true, "text": "b"}', '"id" is no text but a truth value'),
-        (b'{"id": 1.5, "text": "b"}', '"id" is no text but a number'),
-        (b'{"id": null, "text": "b"}', '"id" is no text but null'),
-        (b'{"id": {}, "text": "b"}', '"id" is no text but an object'),
-        (b'{"id": "a", "text": 5}', '"text" is no text but a number'),
-        (b'{"id": "a", "text": ["b"]}', '"text" is no text but an array'),
+        (b'{"id": true, "text": "b"}', '"id" must be a text, not a truth value'),
+        (b'{"id": 1.5, "text": "b"}', '"id" must be a text, not a number'),
+        (b'{"id": null, "text": "b"}', '"id" must be a text, not null'),
+        (b'{"id": {}, "text": "b"}', '"id" must be a text, not an object'),
+        (b'{"id": "a", "text": 5}', '"text" must be a text, not a number'),
+        (b'{"id": "a", "text": ["b"]}', '"text" must be a text, not an array'),
         (b'{"id": "a", "text": "\xff"}', "not UTF-8: invalid start byte at byte 21"),
-        (b'{"id": "a", "text": "b", "c": %s}' % (b"9" * 5000), "no JSON: a number has too many digits"),
+        (b'{"id": "a", "text": "b", "c": %s}' % (b"9" * 5000), "invalid JSON: a number has too many digits"),
         (b'{"id": "a", "text": "b", "c": %s}' % (b"[" * 100_000), "nested too deeply"),
-        (b'{"id": "a", "text": "tab\there"}', "no JSON from character 24 on"),
+        (b'{"id": "a", "text": "tab\there"}', "invalid JSON at character 24"),
         ('{"id": "a"}'.encode("utf-16"), "not UTF-8"),
-        (b"\0\0\0", "no JSON"),
+        (b"\0\0\0", "invalid JSON at"),
     ],
 )
 def test_bad_json_lines_are_rejected_with_the_reason(record: bytes, reason: str, tmp_path: Path) -> None:
@@ -408,12 +406,12 @@ def test_odd_but_good_json_lines_are_taken(record: bytes, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
-        ("true", '"fp" is no fingerprint but a truth value'),
+        ("true", '"fp" must be a fingerprint, not a truth value'),
         (str(-(2**63) - 1), "not a fingerprint: -9223372036854775809; accepted are 16 hex"),
         (str(2**64), "not a fingerprint: 18446744073709551616; accepted are 16 hex"),
         ('"xyz"', "not a fingerprint: 'xyz'; accepted are 16 hex"),
-        ("1.0", '"fp" is no fingerprint but a number'),
-        ("[]", '"fp" is no fingerprint but an array'),
+        ("1.0", '"fp" must be a fingerprint, not a number'),
+        ("[]", '"fp" must be a fingerprint, not an array'),
     ],
 )
 def test_bad_fingerprints_in_json_lines_are_rejected(value: str, reason: str, tmp_path: Path) -> None:
@@ -485,8 +483,7 @@ def test_a_line_over_the_limit_is_rejected_and_the_rest_goes_on(
     long = f"long\t{'x' * (size - 5)}"
     (tmp_path / "pages.tsv").write_text(f"a\tone\n{long}\nb\ttwo\n{long}")
     for block_bytes in (1, 7, 63, 64):
-        monkeypatch.setattr("hsimhash.inputs.records.TEXT_BLOCK_BYTES", block_bytes)
-        pairs, rejects = read(tmp_path / "pages.tsv", format="tsv")
+        pairs, rejects = contents(batches_of(tmp_path / "pages.tsv", block_bytes=block_bytes, format="tsv"))
         assert [doc_id for doc_id, _ in pairs] == (["a", "long", "b", "long"] if size <= 64 else ["a", "b"])
         assert [line for line, _ in rejects] == ([] if size <= 64 else [2, 4])
 
@@ -561,8 +558,7 @@ def test_blocks_of_any_size_and_a_resume_at_any_place_give_the_same(
     with monkeypatch.context() as small:
         small.setattr(lines_module, "RECORD_LIMIT_BYTES", limit)
         whole = read(path, format="tsv")
-        small.setattr("hsimhash.inputs.records.TEXT_BLOCK_BYTES", block_bytes)
-        batches = batches_of(path, format="tsv")
+        batches = batches_of(path, block_bytes=block_bytes, format="tsv")
         assert contents(batches) == whole
         for number, batch in enumerate(batches, start=1):
             rest = contents(batches_of(path, start=batch.end, format="tsv"))
@@ -571,7 +567,7 @@ def test_blocks_of_any_size_and_a_resume_at_any_place_give_the_same(
 
 
 def test_a_folder_goes_on_behind_any_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hsimhash.inputs.records.FILES_IN_BATCH", 2)
+    monkeypatch.setattr("hsimhash.inputs.reader.FILES_IN_BATCH", 2)
     for number in range(7):
         (tmp_path / str(number)).write_bytes(b"\xff" if number == 3 else b"text")
     batches = batches_of(tmp_path)
@@ -615,9 +611,12 @@ def one_by_one(lines: list[bytes], formats: Formats) -> Iterator[tuple[str, int]
 @example([b"\t0123456789abcdef"], "hex")
 @example([b"\xc2\t0123456789abcdef", b"\x85\t0123456789abcdef"], "hex")
 @example([b"a\t1291587514616409"], "auto")
-def test_columns_are_what_the_lines_are_one_by_one(lines: list[bytes], form: str) -> None:
-    found = fingerprint_columns(b"".join(line + b"\n" for line in lines), 1, formats_named(form))
-    expected = list(one_by_one(lines, formats_named(form)))
+def test_fingerprint_lines_are_what_they_are_one_by_one(lines: list[bytes], form: str) -> None:
+    one = Input("in.tsv", "tsv", True, False, 0, "", formats=formats_named(form))
+    parse = parser_of(one, InputOptions())
+    blocks = iter([b"".join(line + b"\n" for line in lines), b""])
+    (found,) = [parse(block) for block in blocks_of(lambda: next(blocks))]
+    expected = list(one_by_one(lines, found.formats))
     good = [one for one in expected if one is not None]
     assert list(zip(found.doc_ids, found.fingerprints.tolist(), strict=True)) == good
     assert len(found.rejects) == expected.count(None)
@@ -626,45 +625,17 @@ def test_columns_are_what_the_lines_are_one_by_one(lines: list[bytes], form: str
 # Streams.
 
 
-def through_pipe(
-    data: bytes, start: Position | None = None, form: str = "tsv", block_bytes: int = 1 << 16
-) -> tuple[Found, list[Batch]]:
+def through_pipe(data: bytes, form: str = "tsv", block_bytes: int = BLOCK_BYTES) -> tuple[Found, list[Batch]]:
     """Read a pipe that somebody wrote into."""
     reading, writing = os.pipe()
     try:
         assert len(data) < 1 << 16  # so much fits into a pipe
         os.write(writing, data)
         os.close(writing)
-        batches = batches_of(f"/dev/fd/{reading}", start=start, format=form, block_bytes=block_bytes)
+        batches = batches_of(f"/dev/fd/{reading}", format=form, block_bytes=block_bytes)
     finally:
         os.close(reading)
     return contents(batches), batches
-
-
-DATA = b"".join(f"{number}\ttext {number}\n".encode() for number in range(500))
-
-
-def behind(batches: list[Batch]) -> Position:
-    return next(batch.end for batch in batches if batch.end.place.offset)
-
-
-def test_a_stream_goes_on_where_the_same_bytes_end() -> None:
-    (whole, _), (beginning, batches) = through_pipe(DATA), through_pipe(DATA[: DATA.index(b"300\t")])
-    rest, _ = through_pipe(DATA, behind(batches))
-    assert (beginning[0] + rest[0], rest[1]) == whole
-    assert rest[0][0] == ("300", "text 300")
-
-
-@pytest.mark.parametrize("data", [DATA.replace(b"text 7", b"text 8"), DATA[:100], b"\n"])
-def test_another_stream_is_refused(data: bytes) -> None:
-    _, batches = through_pipe(DATA[: DATA.index(b"300\t")])
-    with pytest.raises(Exception, match=r"does not begin with the [\d,]+ bytes .* --fresh"):
-        through_pipe(data, behind(batches))
-
-
-def test_an_empty_stream_ends_what_another_began() -> None:
-    _, batches = through_pipe(DATA[:400])
-    assert through_pipe(b"", behind(batches))[0] == ([], [])
 
 
 def test_a_silent_stream_gives_way_and_stops_when_asked() -> None:
@@ -673,10 +644,9 @@ def test_a_silent_stream_gives_way_and_stops_when_asked() -> None:
         os.write(writing, b"a\tone\nb\tt")
         options = InputOptions("tsv")
         asked: list[Batch] = []
-        reader = DocumentReader(find_inputs([f"/dev/fd/{reading}"], options), options, lambda: len(asked) >= 2, 1 << 16)
-        asked.extend(reader.batches(Position()))
+        asked.extend(read_batches(find_inputs([f"/dev/fd/{reading}"], options), options, stop=lambda: len(asked) >= 2))
         assert contents(asked) == ([("a", "one")], [])
-        assert not reader.is_exhausted
+        assert asked[-1].end.input == 0
     finally:
         os.close(reading)
         os.close(writing)
@@ -702,9 +672,11 @@ def test_a_stream_of_numbers_learns_that_they_are_signed() -> None:
     assert notes[:4] == ["decimal or signed", "", "signed", ""]
 
 
-def test_what_a_stream_told_before_a_stop_holds_behind_it() -> None:
-    lines = [b"a\t0000000abcdef123\n", b"b\t1291587514616409\n", b"c\t00000000000012345\n"]
-    _, batches = through_pipe(b"".join(lines), form="fingerprints", block_bytes=len(lines[0]))
-    (pairs, rejects), _ = through_pipe(b"".join(lines), start=batches[0].end, form="fingerprints")
-    assert pairs == [("b", "1291587514616409")]
-    assert [line for line, _ in rejects] == [3]
+def test_what_a_file_told_before_a_stop_holds_behind_it(tmp_path: Path) -> None:
+    values = [*range(FORMAT_LINES + 1), 2**64 - 5, *range(500)]
+    path = written(tmp_path / "in.tsv", "signed", values)
+    path.write_text(f"{path.read_text()}last\t{2**63}\n")  # no signed number
+    batches = batches_of(path, block_bytes=1 << 10, format="fingerprints")
+    assert contents(batches)[1][0][0] == len(values) + 1
+    told = next(batch for batch in batches if batch.documents.formats == ("signed",))
+    assert contents(batches_of(path, start=told.end, format="fingerprints"))[1] == contents(batches)[1]

@@ -1,0 +1,163 @@
+"""Inputs → batches of documents, from any position on; and a second look: texts, and records as they stand."""
+
+from __future__ import annotations
+
+import errno
+import stat
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+from hsimhash.fingerprint.bits import Formats
+from hsimhash.inputs.files import Input, InputOptions, files_of, packing_of
+from hsimhash.inputs.lines import BLOCK_BYTES, RECORD_LIMIT_BYTES, Block, DamagedInputError, Place, blocks_of, text_in
+from hsimhash.inputs.records import Columns, Documents, Reject, parser_of
+
+FILES_IN_BATCH = 256
+_UNREADABLE = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.ELOOP)  # a file's own fault
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A place in the inputs.
+
+    Args:
+        input: the number of the input, from 0.
+        place: where in it.
+        formats: which its fingerprints may have by what came before; none: as at its beginning.
+    """
+
+    input: int = 0
+    place: Place = field(default_factory=Place)
+    formats: Formats = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Documents that follow each other in one input, and the position behind them; none where a stream is silent."""
+
+    input: int
+    documents: Documents
+    end: Position
+
+
+def read_batches(
+    inputs: Sequence[Input],
+    options: InputOptions,
+    start: Position | None = None,
+    *,
+    stop: Callable[[], bool] = lambda: False,
+    fields: Sequence[str] = (),
+    block_bytes: int = BLOCK_BYTES,
+) -> Iterator[Batch]:
+    """Yield the documents of inputs from a position on, in order. The end of an input is the next one's beginning.
+
+    Args:
+        inputs: what to read.
+        options: how.
+        start: where to begin.
+        stop: asked before each batch, and while a stream is silent.
+        fields: fields of JSON records to read beside the document's own.
+        block_bytes: about so much of an input comes in one batch.
+    """
+    start = start or Position()
+    for number, one in enumerate(inputs[start.input :], start.input):
+        here = start if number == start.input else Position(number)
+        if one.kind == "files":
+            read = _files(one, here.place, block_bytes)
+        else:
+            begun = replace(one, formats=here.formats or one.formats)
+            blocks = parsed_blocks(begun, options, fields, here.place, block_bytes)
+            read = ((documents, block.end) for block, documents in blocks)
+        for documents, end in read:
+            if stop():
+                return
+            yield Batch(number, documents, Position(number, end, documents.formats))
+        yield Batch(number, Documents(), Position(number + 1))
+
+
+def _files(one: Input, start: Place, block_bytes: int) -> Iterator[tuple[Documents, Place]]:
+    found, number, read_bytes = Columns(), 0, start.read_bytes
+    for number, (doc_id, path) in enumerate(files_of(one.name), start=1):
+        if number <= start.offset:
+            continue
+        try:
+            text, size = _text_of_file(path)
+            found.take(number, doc_id, text)
+            read_bytes += size
+        except ValueError as error:
+            found.rejects.append(Reject.of(1, error, b"", path))
+        if found.text_characters >= block_bytes or len(found) == FILES_IN_BATCH:
+            yield found.documents(), Place(number, number, read_bytes)
+            found = Columns()
+    yield found.documents(), Place(number, number, read_bytes)
+
+
+def parsed_blocks(
+    one: Input,
+    options: InputOptions,
+    fields: Sequence[str] = (),
+    start: Place | None = None,
+    block_bytes: int = BLOCK_BYTES,
+) -> Iterator[tuple[Block, Documents]]:
+    """Yield the lines of an input that is no folder from `start` on, and the documents among them."""
+    parse, end = parser_of(one, options, fields), start or Place()
+    try:
+        for block in _blocks(one, start, block_bytes):
+            yield block, parse(block)
+            end = block.end
+    except DamagedInputError as error:
+        end = replace(end, line=end.line + 1)
+        yield Block(b"", end.line, end), Documents(rejects=[Reject.of(end.line, error, b"")], damage=str(error))
+
+
+def _blocks(one: Input, start: Place | None = None, block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
+    with one.open() as file:
+        if start and start.offset:
+            file.skip(start.offset)
+        yield from blocks_of(partial(file.read, block_bytes), start, file.tell)
+
+
+def texts_at(one: Input, options: InputOptions, lines: Sequence[int]) -> Iterator[tuple[int, str, str]]:
+    """Yield (line, id, text) of the documents that stand at `lines`, ascending; reads no further than the last."""
+    return _texts_of_files(one, lines) if one.kind == "files" else _texts_of_lines(one, options, lines)
+
+
+def _texts_of_lines(one: Input, options: InputOptions, lines: Sequence[int]) -> Iterator[tuple[int, str, str]]:
+    parse, wanted = parser_of(one, options), deque(lines)
+    with suppress(DamagedInputError):
+        for block in _blocks(one):
+            held = block.lines() if wanted[0] <= block.end.line else []
+            while wanted and wanted[0] <= block.end.line:
+                line = wanted.popleft()
+                documents = parse(replace(block, data=held[line - block.first] + b"\n", first=line))
+                yield from zip(documents.lines, documents.doc_ids, documents.texts, strict=True)
+            if not wanted:
+                return
+
+
+def _texts_of_files(one: Input, lines: Sequence[int]) -> Iterator[tuple[int, str, str]]:
+    wanted = set(lines)
+    for number, (doc_id, path) in enumerate(files_of(one.name), start=1):
+        if number in wanted:
+            with suppress(ValueError):  # it has changed since
+                yield number, doc_id, _text_of_file(path)[0]
+
+
+def _text_of_file(path: str) -> tuple[str, int]:
+    """Return the text of a file of a folder, and its size in bytes; `ValueError` where it cannot be a document."""
+    if packing_of(path):
+        raise ValueError("packed; within a folder files are read as they are")
+    try:
+        if not stat.S_ISREG(Path(path).stat().st_mode):
+            raise ValueError("not a regular file")
+        with Path(path).open("rb") as file:
+            data = file.read(RECORD_LIMIT_BYTES + 1)
+    except OSError as error:
+        if error.errno not in _UNREADABLE:
+            raise
+        raise ValueError(f"cannot be read: {error.strerror}") from error
+    return text_in(data, "utf-8-sig"), len(data)

@@ -105,7 +105,7 @@ def file_errors(
         remedies = {errno.ENOSPC: "free the disk", errno.EROFS: "mount it writable"}
         raise kind(
             f"cannot use {error.filename or path}: {error.strerror or error}; "
-            f"{remedies.get(error.errno or 0, 'mend the folder')}{advice}"
+            f"{remedies.get(error.errno or 0, 'repair the folder')}{advice}"
         ) from error
 
 

@@ -204,7 +204,9 @@ class Layout:
     def named(cls, name: str) -> Layout:
         """Return the named layout: `4`, `10`, `16`, `20` or `28`."""
         if name not in _NAMED:
-            raise ValueError(f"no layout {name!r}; known: {', '.join(_NAMED)}, or blocks and choice: 13,13,13,13,12/2")
+            raise ValueError(
+                f"unknown layout {name!r}; known are {', '.join(_NAMED)}, or blocks and choice: 13,13,13,13,12/2"
+            )
         return cls(*_NAMED[name])
 
     @classmethod

@@ -151,7 +151,9 @@ def _read(path: Path) -> str | None:
     except OSError as error:
         if isinstance(error, (FileNotFoundError, NotADirectoryError)) and not path.is_symlink():
             return None
-        raise SettingsError(f"settings file {path} cannot be read: {error.strerror}; mend it, or remove it") from error
+        raise SettingsError(
+            f"settings file {path} cannot be read: {error.strerror}; correct it, or remove it"
+        ) from error
 
 
 def _in_file(path: Path, text: str) -> dict[str, _Given]:
@@ -164,7 +166,7 @@ def _in_file(path: Path, text: str) -> dict[str, _Given]:
         if not isinstance(value, str | None):
             raise SettingsError(f"{where}: {key} is a list or has keys of its own; write one value")
         if key in given:
-            raise SettingsError(f"{where}: {key} = {value!r:.80} stands here again, first at {given[key].source}")
+            raise SettingsError(f"{where}: {key} = {value!r:.80} is set twice, first at {given[key].source}")
         given[key] = _Given(value, where)
     return given
 

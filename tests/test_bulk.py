@@ -161,7 +161,7 @@ def test_a_bad_run_is_refused_before_anything_is_written(new_store: Callable[[st
 
 def test_a_folder_that_is_a_file_is_a_clear_error(new_store: Callable[[str], Store], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with new_store("10") as store, pytest.raises(StoreUnavailableError, match=r"cannot use .*mend the folder"):
+    with new_store("10") as store, pytest.raises(StoreUnavailableError, match=r"cannot use .*repair the folder"):
         store.bulk(tmp_path / "file" / "runs")
 
 

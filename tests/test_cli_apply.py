@@ -111,7 +111,7 @@ def test_lines_with_tabs_get_two_columns_and_files_appear_whole(
     assert unpacked((tmp_path / name).read_bytes()) == (b"a\tone text here\ta\ttrue\nb\tone text here\ta\tfalse\n")
     again = run(*arguments)
     assert again.exit_code == 2
-    assert "is there already; --overwrite replaces it" in again.stderr
+    assert "already exists; --overwrite replaces it" in again.stderr
     assert run(*arguments, "--overwrite").exit_code == 0
     assert unpacked((tmp_path / name).read_bytes()) == b"a\tone text here\r\n"
 

@@ -74,7 +74,7 @@ def test_file_that_is_there_is_refused_and_left_alone(url: str, tmp_path: Path) 
     for name in ("all.jsonl", "link"):
         result = run("export", "--output", str(tmp_path / name), "--store", url)
         assert (result.exit_code, (tmp_path / "all.jsonl").read_text()) == (2, "old")
-        assert f"{tmp_path / name} is there already; --overwrite replaces it" in result.stderr
+        assert f"{tmp_path / name} already exists; --overwrite replaces it" in result.stderr
 
 
 def test_file_is_replaced_whole_or_not_at_all(url: str, tmp_path: Path) -> None:

@@ -188,7 +188,7 @@ def test_junk_is_an_error_that_names_file_line_and_value(command: str, junk: str
     Path("in").write_text(f"1\n2\n{junk}\n3\n")
     found = run(command, *ASKED, "-i", "in", "-o", "out")
     assert (found.exit_code, found.stdout, Path("out").exists()) == (7, "", False)
-    assert found.stderr.splitlines()[-1].startswith(f"Error reading in: line 3: '{junk}' is no unsigned decimal")
+    assert found.stderr.splitlines()[-1].startswith(f"Error reading in: line 3: '{junk}' is not an unsigned decimal")
 
 
 def test_output_replaces_a_file_through_its_link_and_leaves_nothing_beside_it() -> None:

@@ -111,7 +111,7 @@ def test_compact_and_backup_print_the_shells_line_and_do_nothing() -> None:
     ("store", "told"),
     [
         ("hbase://gw/pages?tiemout=5s", "nearest known one is timeout"),
-        ("hbase://gw", "is no table"),
+        ("hbase://gw", "is not a table"),
         ("hbase://user:secret@gw/pages", "neither a user nor a fragment"),
     ],
 )

@@ -99,7 +99,7 @@ def test_a_header_line_is_refused_until_the_format_is_said(url: str, tmp_path: P
     path.write_text(f"id\tfingerprint\n{path.read_text()}")
     result = run("ingest", str(path), "--store", url)
     assert result.exit_code == 2
-    assert "line 1 is 'id\\tfingerprint'; say --format fingerprints" in result.stderr
+    assert "line 1 is 'id\\tfingerprint'; pass --format fingerprints" in result.stderr
     assert not (tmp_path / "index").exists()
     result = run("ingest", str(path), "--format", "fingerprints", "--store", url)
     assert (result.exit_code, json.loads(result.stdout)["added"]) == (7, 50)
@@ -179,7 +179,7 @@ def test_an_array_of_json_is_told_of_lines(indent: int | None, url: str, tmp_pat
     ("arguments", "message"),
     [
         (["nowhere.jsonl"], "nowhere.jsonl cannot be read: No such file"),
-        (["pages.txt"], "its name does not tell"),
+        (["pages.txt"], "cannot tell from its name"),
         (["-", "-"], "can only be the last input"),
         ([], "Missing argument"),
         (["in.tsv", "--format", "xml"], "--format"),

@@ -271,7 +271,8 @@ def test_values_of_a_field_that_cannot_be_compared_are_counted(out: Path, tmp_pa
     run(out, pages(tmp_path / "in.jsonl", [TEXT] * 5, date=dates), keep=[Policy.parse("newest:date")], said=said)
     assert ids(out, "keep") == ["p0"]
     assert said == [
-        "keep newest:date: documents whose \"date\" is no number and no ISO 8601 time come last: 3, the first is 'p1'"
+        'keep newest:date: documents whose "date" is neither a number nor an ISO 8601 time come last: 3, the first is '
+        "'p1'"
     ]
 
 

@@ -99,7 +99,7 @@ def test_a_run_killed_at_any_change_of_a_name_is_made_good_by_the_next(
 def test_results_are_not_replaced_unasked(source: Path, out: Path, tmp_path: Path) -> None:
     run(out, source)
     before = contents(out)
-    with pytest.raises(ValueError, match=r"stats.json is there already; --overwrite"):
+    with pytest.raises(ValueError, match=r"stats.json already exists; --overwrite"):
         run(out, fingerprints(tmp_path / "other.tsv", [9]))
     assert contents(out) == before
 
@@ -119,7 +119,7 @@ def test_overwrite_leaves_nothing_of_the_results_before(source: Path, out: Path,
 def test_files_of_others_are_not_replaced(source: Path, out: Path) -> None:
     out.mkdir()
     (out / "keep.txt").write_text("mine")
-    with pytest.raises(ValueError, match=r"keep.txt is there already"):
+    with pytest.raises(ValueError, match=r"keep.txt already exists"):
         run(out, source)
     assert [path.name for path in out.iterdir()] == ["keep.txt"]
 

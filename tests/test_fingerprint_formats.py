@@ -83,7 +83,7 @@ def test_what_contradicts_the_format_is_refused_with_the_remedy(text: str, name:
 
 
 def test_an_unknown_format_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ValueError, match=r"no fingerprint format 'octal'; there are: auto, hex, decimal, signed"):
+    with pytest.raises(ValueError, match=r"unknown fingerprint format 'octal'; use one of auto, hex, decimal, signed"):
         parse_fingerprint("7", format="octal")
 
 

@@ -72,7 +72,7 @@ def test_an_unknown_name_is_refused_with_the_known_ones(name: str) -> None:
         ({"name": "m", "seed": 2**32}, "seed is a number"),
         ({"name": "m", "min_features": None}, "min_features is a number"),
         ({"name": "m", "tokens": "chars"}, "jieba with tfidf or tfidf-float; words with count"),
-        ({"name": "m", "weights": "tfidf"}, "there are no tokens 'words' with weights 'tfidf'"),
+        ({"name": "m", "weights": "tfidf"}, "tokens 'words' with weights 'tfidf' do not go"),
         ({"name": "m", "normalize": "none"}, "normalize is"),
         ({"name": "m", "top": 5}, "top goes with tfidf-float only"),
         ({"name": "m", "hash": "md5"}, "hash can only be 'murmur3-x64-128-low64'"),

@@ -276,8 +276,8 @@ def test_a_file_that_is_no_certificate_is_named(tmp_path: Path) -> None:
     none, wrong = tmp_path / "none.pem", tmp_path / "wrong.pem"
     wrong.write_text("no certificate")
     for options, message in (
-        (f"ca={none}", rf"ca={none} is no file of certificates in PEM \(No such file"),
-        (f"ca={wrong}", f"ca={wrong} is no file of certificates"),
+        (f"ca={none}", rf"ca={none} is not a file of certificates in PEM \(No such file"),
+        (f"ca={wrong}", f"ca={wrong} is not a file of certificates"),
         (f"cert={none}", f"cert={none} is no certificate with its key in PEM"),
         (f"cert={wrong}&key={none}", f"cert={wrong} and key={none} are no certificate with its key"),
     ):

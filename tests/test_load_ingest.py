@@ -755,7 +755,7 @@ def test_tags_may_lie_elsewhere_but_write_over_nothing(tmp_path: Path) -> None:
     path, tags = write(tmp_path / "in.tsv", [("a", 1), ("b", 0)]), tmp_path / "tags.jsonl"
     tags.write_text("mine")
     with filled(tmp_path, []) as index:
-        with pytest.raises(ValueError, match=r"tags\.jsonl is there already"):
+        with pytest.raises(ValueError, match=r"tags\.jsonl already exists"):
             load(index, path, "tag", tags=tags)
         assert tags.read_text() == "mine"
         tags.unlink()
@@ -773,7 +773,7 @@ def test_tags_write_over_nothing_that_an_earlier_job_of_the_folder_did_not_write
         load(index, write(tmp_path / "in.tsv", [("a", 1)]), "tag", tags=tmp_path / before if before else None)
         path = write(tmp_path / "in.tsv", [("a", 1), ("b", 0)])
         tags.write_text("mine")
-        with pytest.raises(ValueError, match=r"tags\.jsonl is there already"):
+        with pytest.raises(ValueError, match=r"tags\.jsonl already exists"):
             load(index, path, "tag", tags=tags)
         assert tags.read_text() == "mine"
         load(index, path, "tag", tags=tags, fresh=True)

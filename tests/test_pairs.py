@@ -353,7 +353,7 @@ def test_parts_that_spill_cut_no_bucket() -> None:
         ([1], {"max_distance": 4, "layout": "10"}, ValueError, "outside 0 to 3, what layout 10"),
         ([1], {"max_distance": 1.0}, TypeError, "not float"),
         ([1], {"max_distance": 400}, ValueError, "400"),
-        ([1], {"layout": "11"}, ValueError, "no layout '11'"),
+        ([1], {"layout": "11"}, ValueError, "unknown layout '11'"),
         ([1], {"layout": 5}, TypeError, "not int: 5"),
         ([1], {"memory_bytes": 0}, ValueError, "above 0"),
         (np.broadcast_to(np.uint64(1), 1 << 32), {}, ValueError, "too many"),

@@ -57,14 +57,14 @@ def test_blanks_zeros_and_plus_are_no_junk(line: bytes, value: int) -> None:
 )
 @pytest.mark.parametrize("newline", [b"\n", b"\r\n", b""])
 def test_junk_is_an_error_that_names_the_line(line: bytes, newline: bytes) -> None:
-    with pytest.raises(HsimhashError, match=r"^line 4: '.*' is no unsigned decimal number below 2\*\*64; correct"):
+    with pytest.raises(HsimhashError, match=r"^line 4: '.*' is not an unsigned decimal number below 2\*\*64; correct"):
         read(b"1\n\n3\n" + line + newline)
 
 
 @pytest.mark.parametrize("line", [b" " * LINE_LIMIT_BYTES + b"1", b"1" + b" " * LINE_LIMIT_BYTES, b"9" * 5_000])
 @pytest.mark.parametrize("before", [b"", b"7\n"])
 def test_a_line_too_long_to_be_a_number_is_told_to_be_too_long(line: bytes, before: bytes) -> None:
-    with pytest.raises(HsimhashError, match=r"' stands in a line of more than 4,096 bytes, which no number needs;"):
+    with pytest.raises(HsimhashError, match=r"' is in a line of more than 4,096 bytes, longer than any number;"):
         read(before + line)
 
 

@@ -99,7 +99,7 @@ def test_other_variables_are_no_settings() -> None:
         ("workers: yes\n", ["hsimhash.yaml:1", "workers = 'yes'", "integer"]),
         ("workers: 0\n", ["workers = '0'", "greater than or equal to 1"]),
         ("lock_timeout_s: inf\n", ["lock_timeout_s = 'inf'", "finite"]),
-        ("layout: 13\n", ["layout = '13'", "no layout '13'"]),
+        ("layout: 13\n", ["layout = '13'", "unknown layout '13'"]),
         ("profile: zh-0\n", ["profile = 'zh-0'"]),
         ("store: pages\n", ["store = 'pages'", "lmdb://relative/path"]),
         ("on_duplicate: drop\n", ["on_duplicate = 'drop'", "'add', 'skip' or 'tag'"]),

@@ -26,7 +26,7 @@ from hsimhash.inputs import Input, find_inputs
 @click.option("--out", metavar="FILE", default="-", help="Packed where it ends in .gz or .zst; - is stdout.")
 @click.option("--mark", type=click.Choice(["cluster"]), help="Write all documents, each with its cluster.")
 @click.option("--dropped", is_flag=True, help="Write the dropped documents instead.")
-@click.option("--overwrite", is_flag=True, help="Replace FILE where it is there already.")
+@click.option("--overwrite", is_flag=True, help="Replace FILE if it exists.")
 @with_settings("format", "id_field", "text_field", "fingerprint_format")
 @click.option("--fingerprint-field", type=utf8, metavar="NAME", help="As it was given to dedup.")
 def apply_command(

@@ -46,7 +46,7 @@ def byte_count(text: str) -> int:
     match = _SIZE.fullmatch(text)
     count = int(match[1]) * _UNITS[match[2].upper()] if match else 0
     if count < 1:
-        raise click.BadParameter(f"{text!r} is no size; write bytes, or 512M, or 2G")
+        raise click.BadParameter(f"{text!r} is not a size; write bytes, or 512M, or 2G")
     return count
 
 

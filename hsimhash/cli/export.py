@@ -18,7 +18,7 @@ PROGRESS_DOCUMENTS = 10_000  # between two steps of the progress bar
 
 @click.command("export")
 @click.option("--output", metavar="FILE", default="-", help="Packed where it ends in .gz or .zst; - is stdout.")
-@click.option("--overwrite", is_flag=True, help="Replace FILE where it is there already.")
+@click.option("--overwrite", is_flag=True, help="Replace FILE if it exists.")
 @click.option("--format", "form", type=click.Choice(["jsonl", "tsv"]), help="By the name of FILE; else jsonl.")
 @with_settings("store")
 def export_command(settings: Settings, output: str, overwrite: bool, form: str | None) -> None:

@@ -142,7 +142,7 @@ def distance_command(settings: Settings, first: str, second: str, as_json: bool)
     """Print how many bits differ between the fingerprints A and B (16 hex digits, 0x…, or decimal), and which.
 
     Bits are counted from 0, the lowest, to 63. 16 digits without a letter may be hex or decimal: write 0x before them,
-    or say --fingerprint-format. A negative number, such as Java and PostgreSQL print, stands behind --.
+    or pass --fingerprint-format. A negative number, such as Java and PostgreSQL print, goes after --.
 
     \b
     Example: hsimhash distance 0123456789abcdef 0x123456789abcdee

@@ -61,7 +61,7 @@ _FLAGS: dict[str, Callable[[Function], Function]] = {
     "fingerprint_format": click.option(
         "--fingerprint-format",
         metavar="auto|hex|decimal|signed",
-        help="How fingerprints are written; auto: as the first ones of an input tell.",
+        help="How fingerprints are written; auto: the first ones of an input decide.",
     ),
     "job": click.option("--job", metavar="DIR", help="The folder for the job's checkpoint and lists."),
 }

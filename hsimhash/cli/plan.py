@@ -22,7 +22,7 @@ MOST_DOCUMENTS = 10**15  # more than anybody has; beyond it tables and sizes are
     "--sample",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Fingerprints of your own, one a line (or id<TAB>fingerprint): tells of hot buckets.",
+    help="Fingerprints of your own, one a line (or id<TAB>fingerprint): shows hot buckets.",
 )
 @with_settings("fingerprint_format")
 @json_option

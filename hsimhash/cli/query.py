@@ -39,8 +39,8 @@ def query_command(
 ) -> ExitCode:
     """Find every document within a few bits of each FP (16 hex digits, 0x…, or decimal), or of a document or a text.
 
-    16 digits without a letter may be hex or decimal: write 0x before them, or say --fingerprint-format. A negative
-    number, such as Java and PostgreSQL print, stands behind --.
+    16 digits without a letter may be hex or decimal: write 0x before them, or pass --fingerprint-format. A negative
+    number, such as Java and PostgreSQL print, goes after --.
 
     On a terminal a table is printed; into a pipe, or with --json, one JSON line for each query: {"fingerprint",
     "matches": [{"distance", "id", "fingerprint", "first_seen"}, …]}, nearest first, first_seen in ms since 1970.
@@ -55,7 +55,7 @@ def query_command(
     """
     _check_asked(fingerprints, id=doc_ids, text=texts, file=paths)
     if doc_ids and exclude is not None:
-        raise click.UsageError("--id leaves its own document out already; --exclude goes with the others")
+        raise click.UsageError("--id excludes its own document already; use --exclude with the others")
     lines = Lines("-") if fingerprints == ("-",) else None
     form = settings.fingerprint_format
     asked = [] if lines else [Request(parse_fingerprint(text, format=form)) for text in fingerprints]
@@ -89,7 +89,7 @@ def _check_asked(fingerprints: tuple[str, ...], **options: tuple[str, ...]) -> N
             f"{', not ' if given else ''}{' and '.join(given)}"
         )
     if "-" in fingerprints and len(fingerprints) > 1:
-        raise click.UsageError("- stands alone: stdin, or fingerprints")
+        raise click.UsageError("give - alone (stdin), or fingerprints")
 
 
 def _answers(

@@ -132,7 +132,7 @@ def _create_folder(settings: Settings, record: Record) -> None:
     except IndexExistsError:
         with open_store(settings.store) as store:
             store.record.check_same(record, settings.store)
-        say(f"{settings.store} is already there with this layout and profile")
+        say(f"{settings.store} already exists with this layout and profile")
 
 
 def _create_table(
@@ -150,7 +150,7 @@ def _create_table(
     plan = operations.create(settings.store, record, wanted, is_plain_allowed=is_plain_allowed)
     _tell(plan)
     if plan.steps[-1].sign == "=":
-        say(f"{settings.store} is already there with this layout and profile")
+        say(f"{settings.store} already exists with this layout and profile")
     else:
         what = "wrote the index's record into" if plan.regions else "made"
         say(f"{what} {settings.store} with layout {settings.layout} and profile {settings.profile}")

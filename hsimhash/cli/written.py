@@ -22,7 +22,7 @@ from hsimhash.files import copy_owner, naming, replace_file, sync_folder
 def refuse_existing(output: str, option: str) -> None:
     """Raise where `output`, said with `option`, is a file that would be replaced."""
     if output != "-" and Path(output).is_file():
-        raise click.BadParameter(f"{output} is there already; --overwrite replaces it", param_hint=f"'{option}'")
+        raise click.BadParameter(f"{output} already exists; --overwrite replaces it", param_hint=f"'{option}'")
 
 
 @contextmanager

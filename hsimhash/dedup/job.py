@@ -152,7 +152,7 @@ class _Run:
             if values and len(last) == len(values):
                 self.observer.say(f'keep {policy}: no document has a field "{policy.field}" that can be compared')
             elif unfit:
-                wanted = "no number and no ISO 8601 time" if policy.kind == "newest" else "no number"
+                wanted = "neither a number nor an ISO 8601 time" if policy.kind == "newest" else "no number"
                 self.observer.say(
                     f'keep {policy}: documents whose "{policy.field}" is {wanted} come last: {len(unfit):,}, the first '
                     f"is {documents.doc_ids[unfit[0]]!r:.200}"

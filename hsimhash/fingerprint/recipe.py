@@ -105,7 +105,7 @@ def _check_choices(recipe: Recipe) -> None:
     if recipe.weights not in _TOKENS.get(recipe.tokens, ()):
         known = "; ".join(f"{tokens} with {' or '.join(weights)}" for tokens, weights in _TOKENS.items())
         wrong = f"tokens {recipe.tokens!r} with weights {recipe.weights!r}"
-        raise ValueError(f"profile {recipe.name!r}: there are no {wrong}; there are {known}")
+        raise ValueError(f"profile {recipe.name!r}: {wrong} do not go together; use {known}")
     if recipe.normalize != ("none" if recipe.is_plain else NORMALIZE_NAME):
         raise ValueError(f"profile {recipe.name!r}: normalize is 'none' for tfidf-float, else {NORMALIZE_NAME!r}")
     if recipe.is_plain and (recipe.cap is not None or recipe.min_features != 1):

@@ -61,7 +61,7 @@ class InputOptions:
 
     def __post_init__(self) -> None:
         if self.format not in FORMATS:
-            raise ValueError(f"there is no format {self.format!r}; there are: {', '.join(FORMATS)}")
+            raise ValueError(f"unknown format {self.format!r}; use one of {', '.join(FORMATS)}")
         formats_named(self.fingerprint_format)
         if "" in (self.id_field, self.text_field, self.fingerprint_field, self.first_seen_field):
             raise ValueError("the name of a JSON field is empty; name one, or leave the option out")
@@ -150,7 +150,7 @@ def _find(name: str, options: InputOptions) -> Input:
 
 def _stream(name: str, options: InputOptions) -> Input:
     if options.format == "files":
-        raise ValueError(f"input {name} is no folder, and --format files reads folders")
+        raise ValueError(f"input {name} is not a folder, and --format files reads folders")
     kind: Kind = "jsonl" if options.format in ("auto", "jsonl") else "tsv"
     has_fingerprints = _has_fingerprints(kind, options)
     formats = options.formats if has_fingerprints else ()
@@ -191,7 +191,7 @@ def _kind_of(name: str, options: InputOptions) -> Kind:
     suffix = Path(name.lower().removesuffix(packing_of(name))).suffix
     is_json = suffix in _JSON_SUFFIXES
     if options.format == "files":
-        raise ValueError(f"input {name} is no folder, and --format files reads folders")
+        raise ValueError(f"input {name} is not a folder, and --format files reads folders")
     if options.format == "fingerprints":
         return "jsonl" if is_json else "tsv"
     if options.format == "jsonl" or (options.format == "auto" and is_json):
@@ -199,8 +199,8 @@ def _kind_of(name: str, options: InputOptions) -> Kind:
     if options.format == "tsv" or suffix == ".tsv":
         return "tsv"
     raise ValueError(
-        f"input {name}: its name does not tell what it holds; say --format jsonl, tsv or fingerprints, or put texts "
-        f"into a folder"
+        f"input {name}: cannot tell from its name what it holds; pass --format jsonl, tsv or fingerprints, or put "
+        f"texts into a folder"
     )
 
 

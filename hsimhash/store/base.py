@@ -96,7 +96,7 @@ class Record:
         ]
         if differences:
             raise IndexExistsError(
-                f"there is an index at {url}, made otherwise; ask for what it has, or choose another place: "
+                f"the index at {url} was made with other settings; use those, or choose another place: "
                 f"{'; '.join(differences)}"
             )
 

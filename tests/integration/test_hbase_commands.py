@@ -48,7 +48,7 @@ def test_a_table_is_planned_made_met_again_refused_to_others_and_dropped(store: 
         "+ create record",
     ]
     assert "made" in run("create-table", *asked).stderr
-    assert "already there" in run("create-table", *asked).stderr
+    assert "already exists" in run("create-table", *asked).stderr
     facts = json.loads(done("describe", "--store", store, "--json"))
     keys = [key.hex() for key in splits(Layout.named("4"), 3)]
     assert [(one["start"], one["stop"]) for one in facts["region_ranges"]] == list(itertools.pairwise(["", *keys, ""]))

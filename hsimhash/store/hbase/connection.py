@@ -214,7 +214,7 @@ def tls_context(address: Address) -> ssl.SSLContext | None:
     try:
         context = ssl.create_default_context(cafile=options.ca or None)
     except OSError as error:
-        raise HsimhashError(f"ca={options.ca} is no file of certificates in PEM ({_said(error)})") from error
+        raise HsimhashError(f"ca={options.ca} is not a file of certificates in PEM ({_said(error)})") from error
     if options.cert:
         _load_certificate(context, options.cert, options.key)
     return context

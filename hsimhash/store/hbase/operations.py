@@ -49,7 +49,7 @@ _PLAIN = (
     "and one server has all the load until HBase splits it"
 )
 _UNTOLD = (
-    "Thrift1 does not tell how the table is set, and alters none: --ttl, --compression and --family-option are for a "
+    "Thrift1 does not report the table's settings, and alters none: --ttl, --compression and --family-option are for a "
     "new one"
 )
 
@@ -240,7 +240,7 @@ def _table_plan(gateway: Gateway, address: Address, wanted: TableSettings) -> Pl
     missing = {family.name for family in families(wanted)} - {family.name for family in table.families}
     if table.families and missing:
         raise IndexExistsError(
-            f"table {address.full_table.decode()} is there, and not hsimhash's: it lacks the column families "
+            f"table {address.full_table.decode()} exists and is not hsimhash's: it lacks the column families "
             f"{', '.join(sorted(missing))}; choose another name"
         )
     check_enabled(gateway, address)
@@ -333,13 +333,13 @@ def _check_index(gateway: Gateway, address: Address) -> None:
     found = {family.name for family in table.families}
     if found != {family.name for family in families(TableSettings())}:
         raise HsimhashError(
-            f"table {name} is no index: its column families are {', '.join(sorted(found))}; to drop it, use hbase shell"
+            f"table {name} is not an index: its column families are {', '.join(sorted(found))}; drop it in hbase shell"
         )
     if table.is_told and all(step.sign == "=" for step in compared(address, table, TableSettings())):
         return
     check_enabled(gateway, address)
     if not has_record(gateway):
         raise HsimhashError(
-            f"table {name} has the column families of an index, but no index's record; if it must go, in hbase shell: "
+            f"table {name} has the column families of an index, but not its record; if it must go, in hbase shell: "
             f"{'; '.join(drop_lines(address))}"
         )

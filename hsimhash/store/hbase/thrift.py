@@ -75,7 +75,7 @@ class ThriftGateway(Gateway):
     def _why_not_created(self, error: BaseException | None, compression: str) -> HsimhashError | None:
         message, namespace = _message(error), self._address.namespace
         if "TableExistsException" in message or type(error).__name__ == "AlreadyExists":
-            return IndexExistsError(f"table {self._table.decode()} is there already; choose another name")
+            return IndexExistsError(f"table {self._table.decode()} already exists; choose another name")
         if "NamespaceNotFoundException" in message:
             return HsimhashError(f"no namespace {namespace} there; in hbase shell: create_namespace '{namespace}'")
         if "ompression" in message:

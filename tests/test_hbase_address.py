@@ -73,7 +73,7 @@ def test_an_address_is_read_and_written(url: str, address: Address) -> None:
         ("hbase://gw/-t", "'-t' is not a table"),
         ("hbase:///t", "'' is not a host"),
         ("hbase://a,,b/t", "'' is not a host"),
-        ("hbase://::1/t", "no host"),
+        ("hbase://::1/t", "not a host"),
         ("hbase://gw:0/t", r"port 0 is outside \[1, 65535\]"),
         ("hbase://gw:65536/t", "port 65536"),
         ("hbase://gw:x/t", "'gw:x' is not a host"),

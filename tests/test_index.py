@@ -195,7 +195,7 @@ def test_create_and_open_refuse_what_does_not_fit(url: str) -> None:
 
 @pytest.mark.parametrize("bad", ["pages", "redis://x", "lmdb://", "://x"])
 def test_a_url_of_no_store_is_refused(bad: str) -> None:
-    with pytest.raises(ValueError, match="no URL of a store"):
+    with pytest.raises(ValueError, match="not the URL of a store"):
         HSimIndex.open(bad)
 
 

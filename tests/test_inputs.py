@@ -336,9 +336,9 @@ def test_a_missing_input_is_named(tmp_path: Path) -> None:
     [
         ([], "auto", "nothing to read"),
         (["-", "-"], "auto", "only be the last input"),
-        (["-"], "files", "no folder"),
+        (["-"], "files", "not a folder"),
         (["."], "tsv", "is a folder"),
-        ([__file__], "files", "no folder"),
+        ([__file__], "files", "not a folder"),
     ],
 )
 def test_inputs_that_cannot_be_are_refused(names: list[str], form: str, message: str) -> None:

@@ -103,7 +103,7 @@ def test_other_variables_are_no_settings() -> None:
         ("profile: zh-0\n", ["profile = 'zh-0'"]),
         ("store: pages\n", ["store = 'pages'", "lmdb://relative/path"]),
         ("on_duplicate: drop\n", ["on_duplicate = 'drop'", "'add', 'skip' or 'tag'"]),
-        ("store: lmdb://x\nstore: lmdb://y\n", ["hsimhash.yaml:2", "again", "hsimhash.yaml:1"]),
+        ("store: lmdb://x\nstore: lmdb://y\n", ["hsimhash.yaml:2", "set twice", "hsimhash.yaml:1"]),
         ("store: [lmdb://x\n", ["hsimhash.yaml:2", "invalid YAML"]),
         ("store: {a: 1}\n", ["hsimhash.yaml:1: store is a list or has keys of its own", "write one value"]),
         ("? [a]\n: 1\n", ["hsimhash.yaml:1", "unknown key"]),

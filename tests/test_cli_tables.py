@@ -88,7 +88,7 @@ def test_same_index_again_is_harmless(tmp_path: Path) -> None:
     before = ids_in(url)
     result = run("create-table", "--store", url, "--layout", "10")
     assert result.exit_code == 0
-    assert "already there" in result.stderr
+    assert "already exists" in result.stderr
     assert ids_in(url) == before
 
 

@@ -111,13 +111,13 @@ def _give_names(path: Path, new: Path, made: Sequence[str]) -> None:
 def _refuse_results(path: Path, names: Sequence[str]) -> None:
     found = [name for name in names if (path / name).exists()]
     if found:
-        raise ValueError(f"{path / found[-1]} is there already; --overwrite replaces it and what is with it")
+        raise ValueError(f"{path / found[-1]} already exists; --overwrite replaces it and what is with it")
 
 
 def table_in(folder: Path, table: str) -> Path:
     """Return the path of a table of results; `ValueError` where there are no complete results."""
     if not (folder / STATS).is_file():
-        raise ValueError(f"{folder} has no {STATS}: no results of 'hsimhash dedup', or it did not finish; run it again")
+        raise ValueError(f"{folder} has no {STATS}: 'hsimhash dedup' did not write it, or did not finish; run it again")
     found = [path for suffix in SUFFIXES if (path := folder / f"{table}{suffix}").is_file()]
     if not found:
         raise ValueError(f"{folder} has no table {table}{' or '.join(SUFFIXES)}; run 'hsimhash dedup' again")

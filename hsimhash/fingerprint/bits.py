@@ -105,7 +105,7 @@ def as_fingerprints(fingerprints: Fingerprints) -> NDArray[np.uint64]:
 def formats_named(name: str) -> Formats:
     """Return the formats that an input of format `name` may be in; `auto` leaves all of them open."""
     if name not in FORMAT_NAMES:
-        raise ValueError(f"there is no fingerprint format {name!r}; there are: {', '.join(FORMAT_NAMES)}")
+        raise ValueError(f"unknown fingerprint format {name!r}; use one of {', '.join(FORMAT_NAMES)}")
     return tuple(one for one in ALL_FORMATS if name in ("auto", one))
 
 

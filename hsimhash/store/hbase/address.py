@@ -147,7 +147,7 @@ def _gateways(hosts: str, default_port: int) -> tuple[Endpoint, ...]:
 def _host_and_port(text: str) -> tuple[str, int | None]:
     found = re.fullmatch(r"(?:\[([0-9A-Fa-f:.%\w]+)\]|([^\[\]:/?#\s]+))(?::(\d+))?", text)
     if not found:
-        raise ValueError(f"{text!r} is no host; write host, host:port or [IPv6]:port")
+        raise ValueError(f"{text!r} is not a host; write host, host:port or [IPv6]:port")
     port = int(found[3]) if found[3] else None
     if port is not None and not 0 < port < 1 << 16:
         raise ValueError(f"port {port} is outside [1, 65535]")
@@ -160,8 +160,8 @@ def _table(name: str) -> tuple[str, str]:
         namespace = DEFAULT_NAMESPACE
     if not _TABLE.fullmatch(table) or not _NAMESPACE.fullmatch(namespace):
         raise ValueError(
-            f"{name!r} is no table; write hbase://gateway/namespace:table with letters, digits and _ (and . or - after "
-            f"a table's first)"
+            f"{name!r} is not a table; write hbase://gateway/namespace:table with letters, digits and _ (and . or - "
+            f"after a table's first)"
         )
     return namespace, table
 
@@ -200,7 +200,7 @@ def _seconds(name: str, value: str) -> float:
     found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m)?", value)
     seconds = float(found[1]) * _UNITS_S[found[2] or "s"] if found else 0.0
     if not 0.001 <= seconds <= 86_400:
-        raise ValueError(f"{name}={value} is no time from 1ms to 1 day; write {name}=5s or {name}=500ms")
+        raise ValueError(f"{name}={value} is not a time from 1ms to 1 day; write {name}=5s or {name}=500ms")
     return seconds
 
 

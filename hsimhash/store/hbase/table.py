@@ -118,7 +118,7 @@ def compared(address: Address, table: Table, wanted: TableSettings) -> list[Step
     """Return how far a table is as `wanted`; a TTL and a compression count only where that asks for one."""
     name, alter = f"table {address.full_table.decode()}", f"alter {_ruby_table(address)}, "
     if not table.is_told:
-        return [Step("=", f"{name}, as far as Thrift1 tells")]
+        return [Step("=", f"{name}, as far as Thrift1 reports")]
     found = {family.name: family.attributes | family.configuration for family in table.families}
     own = _differing(table.attributes, TABLE_ATTRIBUTES)
     steps = _alterations(name, table.attributes, own, f"{alter}METADATA => {_ruby_map(own)}")

@@ -77,7 +77,7 @@ class Environment:
         if self.is_read_only:
             raise CorruptionError(
                 f"index {self.path} has {size:,} bytes instead of {wanted:,}: it was cut off, or its last pages were "
-                f"never written; 'hsimhash check' where it can be written completes it, and tells which"
+                f"never written; 'hsimhash check' where it can be written completes it, and says which it was"
             )
         with data.open("r+b") as file:
             os.posix_fallocate(file.fileno(), size, wanted - size)
@@ -89,7 +89,7 @@ class Environment:
                 parts = {name: transaction.get(name) or b"" for name in RECORD_PARTS}
             return Record.from_parts(parts, f"index {self.path}")
         except lmdb.NotFoundError as error:
-            raise damaged(self.path, f"its file is none of hsimhash ({error})") from error
+            raise damaged(self.path, f"its file is not one of hsimhash's ({error})") from error
         except ValueError as error:
             raise damaged(self.path, f"it has no readable record ({error})") from error
 

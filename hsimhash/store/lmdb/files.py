@@ -102,7 +102,7 @@ def as_our_error(path: Path, error: BaseException) -> HsimhashError:
 def no_space(path: Path) -> StoreUnavailableError:
     """Return what to raise where the disk of the index `path` is full."""
     return StoreUnavailableError(
-        f"no space left on the disk of index {path}; nothing of this write was stored: free some space and go on"
+        f"no space left on the disk of index {path}; nothing of this write was stored: free some space and try again"
     )
 
 

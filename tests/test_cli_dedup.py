@@ -116,8 +116,8 @@ def test_warnings_and_cut_components_are_said(out: Path, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--memory", "lots"], "'lots' is no size; write bytes, or 512M, or 2G"),
-        (["--memory", "0"], "'0' is no size"),
+        (["--memory", "lots"], "'lots' is not a size; write bytes, or 512M, or 2G"),
+        (["--memory", "0"], "'0' is not a size"),
         (["--keep", "best"], "unknown keep policy 'best'; use first, last"),
         (["--clusters", "stars"], "'stars' is not one of 'star', 'components'"),
         (["--max-cluster-size", "9"], "stars need no bound"),
@@ -150,7 +150,7 @@ def test_results_are_replaced_only_with_overwrite(out: Path, tmp_path: Path) -> 
     assert run("dedup", source, "--out", str(out)).exit_code == 0
     again = run("dedup", source, "--out", str(out))
     assert again.exit_code == 2
-    assert "stats.json is there already; --overwrite replaces it" in again.stderr
+    assert "stats.json already exists; --overwrite replaces it" in again.stderr
     assert run("dedup", source, "--out", str(out), "--overwrite").exit_code == 0
 
 

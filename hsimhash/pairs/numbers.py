@@ -80,9 +80,9 @@ def _values(data: bytes, lines_before: int) -> tuple[NDArray[np.uint64], list[in
 
 def _error(number: int, line: bytes) -> HsimhashError:
     shown = line.strip()[:80].decode("utf-8", "backslashreplace")
-    problem = "is no unsigned decimal number below 2**64"
+    problem = "is not an unsigned decimal number below 2**64"
     if len(line) > LINE_LIMIT_BYTES:
-        problem = f"stands in a line of more than {LINE_LIMIT_BYTES:,} bytes, which no number needs"
+        problem = f"is in a line of more than {LINE_LIMIT_BYTES:,} bytes, longer than any number"
     return HsimhashError(f"line {number}: {shown!r} {problem}; correct the line or remove it")
 
 

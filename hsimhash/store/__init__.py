@@ -51,7 +51,7 @@ def _scheme_in(url: str) -> str | None:
 def _scheme_of(url: str) -> str:
     scheme = _scheme_in(url)
     if scheme is None:
-        raise ValueError(f"store {url!r} is no URL of a store; use {_URLS}")
+        raise ValueError(f"store {url!r} is not the URL of a store; use {_URLS}")
     return scheme
 
 

@@ -109,7 +109,7 @@ def test_a_table_of_others_that_has_the_same_families_is_left_alone(hbase: Gatew
     for url in (store, thrift1):
         dropped = run("drop-table", "--yes", "--store", url)
         assert dropped.exit_code == 1
-        assert f"no index's record; if it must go, in hbase shell: disable 'default:{table}'" in dropped.stderr
+        assert f"not its record; if it must go, in hbase shell: disable 'default:{table}'" in dropped.stderr
     connection.disable_table(table)
     connection.close()
     for url in (store, thrift1):

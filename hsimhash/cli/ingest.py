@@ -85,7 +85,7 @@ def ingest_command(
     fresh: bool,
     quiet: bool,
 ) -> ExitCode:
-    """Bring the documents of each INPUT into the index, which is made if there is none.
+    """Bring the documents of each INPUT into the index, which is created if it does not exist.
 
     An INPUT is a file of JSON lines (.jsonl, .ndjson, .json); of id, a tab and a text or a fingerprint (.tsv); either
     also as .gz or .zst; a folder of text files, whose names become ids; or - for stdin. A record has up to 16 MiB.
@@ -100,7 +100,7 @@ def ingest_command(
     so within 20 minutes after.
 
     Bad records go to a list in the job folder, and the exit code is then 7. Ctrl-C ends after the batch; the same
-    command continues where any end left it, but a stream must be sent again as a whole. At last a summary is printed
+    command continues where any end left it, but a stream must be sent again as a whole. At the end a summary is printed
     as JSON. What an index has ingested is not ingested again, even if documents were removed or expired since; --fresh
     brings those back. An index that was made anew or restored may not remember a job that ended: then all its inputs
     are ingested again, and a line says so.
@@ -182,7 +182,7 @@ def _hint(rejects: Path) -> None:
     if record.startswith("[") or record == "{":
         say("JSON is read one object a line; 'jq -c .[]' makes such lines of an array, 'jq -c .' of spread objects")
     elif all(reject["reason"].startswith("invalid JSON") for reject in first):
-        say("none of them is JSON; lines of an id, a tab and a text are read with --format tsv")
+        say("none of them is JSON; for lines of an id, a tab and a text pass --format tsv")
 
 
 @contextmanager

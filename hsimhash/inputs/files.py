@@ -291,7 +291,7 @@ def decided_formats(name: str, formats: Formats, written: Iterable[str | int]) -
     if words and len(formats) > 1 and "hex" in formats:
         raise ValueError(
             f"input {name}: all of its first fingerprints ({words:,}) have 16 digits and no letter, so they may be "
-            f"hexadecimal or decimal; say which with --fingerprint-format {'|'.join(formats)}"
+            f"hexadecimal or decimal; choose with --fingerprint-format {'|'.join(formats)}"
         )
     return formats
 

@@ -150,7 +150,7 @@ def _texts_of_files(one: Input, lines: Sequence[int]) -> Iterator[tuple[int, str
 def _text_of_file(path: str) -> tuple[str, int]:
     """Return the text of a file of a folder, and its size in bytes; `ValueError` where it cannot be a document."""
     if packing_of(path):
-        raise ValueError("packed; within a folder files are read as they are")
+        raise ValueError("packed; files in a folder are not unpacked")
     try:
         if not stat.S_ISREG(Path(path).stat().st_mode):
             raise ValueError("not a regular file")

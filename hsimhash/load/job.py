@@ -278,8 +278,8 @@ class Job:
         """Raise an error where the unfinished job there cannot be continued."""
         if differences:
             raise ValueError(
-                f"job {self.folder} is unfinished and was begun otherwise: {'; '.join(differences)}; "
-                f"ask for what it was begun with, or start over with --fresh"
+                f"job {self.folder} is unfinished and was begun with other options: {'; '.join(differences)}; "
+                f"use those, or start over with --fresh"
             )
         if (has_lost or not checkpoint.token) and not spec.is_stream:
             lost = "the index does not remember all that it wrote: it was made anew or restored since"
@@ -310,7 +310,7 @@ class Job:
         """Delete this job's files, and nothing else; refuse to write over tags elsewhere that are not its own."""
         found, tags = self._found(), self._paths["tags"]
         if not may_replace_tags and tags not in found and tags.exists() and tags.stat().st_size:
-            raise ValueError(f"{tags} is there already; choose another name, or write over it with --fresh")
+            raise ValueError(f"{tags} already exists; choose another name, or replace it with --fresh")
         for path in found:  # the job's own file last: what a kill leaves is still known as a job's
             shutil.rmtree(path) if path.name == RUNS else path.unlink()
 

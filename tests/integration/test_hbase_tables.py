@@ -122,7 +122,7 @@ def test_a_table_is_made_as_asked_described_and_dropped(hbase: Gateways) -> None
         assert found.attributes.items() >= TABLE_ATTRIBUTES.items()
         assert found.ttl_s == SETTINGS.ttl_s
         assert tuple(region.start for region in gateway.regions()) == (b"", *SETTINGS.splits)
-        with pytest.raises(IndexExistsError, match="is there already"):
+        with pytest.raises(IndexExistsError, match="already exists"):
             make_table(gateway, SETTINGS)
         gateway.delete_table()
         assert not gateway.exists()

@@ -21,6 +21,7 @@ FINGERPRINTS = st.integers(0, 2**64 - 1)
 SIXTEEN_DIGITS = st.integers(10**15, 10**16 - 1)
 SIXTEEN_LIKE_DIGITS = SIXTEEN_DIGITS.map(lambda number: int(str(number), 16))  # without a letter in hexadecimal
 TAKEN = "1291587514616409"  # 16 digits without a letter
+LARGE_VALUES = int(os.environ.get("FORMAT_VALUES", "20000"))  # in each way of writing; a million in `make stress`
 
 
 def signed(fp: int) -> int:
@@ -175,5 +176,5 @@ def test_no_value_in_a_file_or_stream_is_read_as_another(
 
 @ways
 def test_of_a_large_file_no_value_is_refused(form: str, way: str, tmp_path: Path) -> None:
-    values = np.random.default_rng(12).integers(0, 2**64, 20_000, np.uint64).tolist()
+    values = np.random.default_rng(12).integers(0, 2**64, LARGE_VALUES, np.uint64).tolist()
     assert refused(str(tmp_path / f"in.{'tsv' if form == 'tsv' else 'jsonl'}"), form, way, values, 256 << 10) == 0

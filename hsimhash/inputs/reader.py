@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from hsimhash.fingerprint.bits import Formats
@@ -72,11 +73,11 @@ def read_batches(
             begun = replace(one, formats=here.formats or one.formats)
             blocks = parsed_blocks(begun, options, fields, here.place, block_bytes)
             read = ((documents, block.end) for block, documents in blocks)
-        for documents, end in read:
+        places = ((documents, Position(number, end, documents.formats)) for documents, end in read)
+        for documents, position in chain(places, [(Documents(), Position(number + 1))]):
             if stop():
                 return
-            yield Batch(number, documents, Position(number, end, documents.formats))
-        yield Batch(number, Documents(), Position(number + 1))
+            yield Batch(number, documents, position)
 
 
 def _files(one: Input, start: Place, block_bytes: int) -> Iterator[tuple[Documents, Place]]:

@@ -295,7 +295,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
             yield from (document for document in documents if before is None or document.first_seen < before)
 
     def check(self, *, repair: bool = False, progress: Callable[[int, int], None] | None = None) -> CheckReport:
-        """Compare the index's rows with each other, and mend them if `repair`; `progress` is told (done, total)."""
+        """Compare the index's rows with each other, and repair them if `repair`; `progress` is told (done, total)."""
         return self.store.check(repair=repair, progress=progress)
 
     def describe(self, *, is_counted: bool = True) -> dict[str, object]:

@@ -250,7 +250,7 @@ def _holds_fingerprints(name: str, first: Sequence[bytes]) -> bool:
         number, line = others[0]
         raise ValueError(
             f"input {name}: {len(first) - len(others)} of its first {len(first)} lines are an id, a tab and a "
-            f"fingerprint, but line {number} is '{preview(line)[:80]}'; say --format "
+            f"fingerprint, but line {number} is '{preview(line)[:80]}'; pass --format "
             f"fingerprints, which rejects the others (a header, say), or --format tsv if all of them are texts"
         )
     return bool(first) and not others

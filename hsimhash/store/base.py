@@ -227,7 +227,7 @@ class Store(Reader, AbstractContextManager["Store"]):
 
     @abstractmethod
     def check(self, *, repair: bool = False, progress: Progress | None = None) -> CheckReport:
-        """Compare registers, documents and drawer rows with each other; with `repair`, mend what differs."""
+        """Compare registers, documents and drawer rows with each other; with `repair`, repair what differs."""
 
     def regions(self) -> list[Region]:
         """Return the regions of the table in order of start; none where the store is no table."""

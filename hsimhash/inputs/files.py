@@ -135,22 +135,20 @@ def find_inputs(names: Sequence[str], options: InputOptions) -> list[Input]:
 
 
 def _find(name: str, options: InputOptions) -> Input:
-    if name == STDIN:
-        return _stream(name, options)
     try:
-        status = Path(name).stat()
-        if stat.S_ISDIR(status.st_mode):
+        status = None if name == STDIN else Path(name).stat()
+        if status and stat.S_ISDIR(status.st_mode):
             return _folder(name, options)
-        if not os.access(name, os.R_OK):
+        if options.format == "files":
+            raise ValueError(f"input {name} is not a folder, and --format files reads folders")
+        if status and not os.access(name, os.R_OK):
             raise PermissionError(13, "Permission denied", name)
-        return _file(name, status, options) if stat.S_ISREG(status.st_mode) else _stream(name, options)
+        return _file(name, status, options) if status and stat.S_ISREG(status.st_mode) else _stream(name, options)
     except OSError as error:
         raise ValueError(f"input {name} cannot be read: {error.strerror}; nothing was written") from error
 
 
 def _stream(name: str, options: InputOptions) -> Input:
-    if options.format == "files":
-        raise ValueError(f"input {name} is not a folder, and --format files reads folders")
     kind: Kind = "jsonl" if options.format in ("auto", "jsonl") else "tsv"
     has_fingerprints = _has_fingerprints(kind, options)
     formats = options.formats if has_fingerprints else ()
@@ -250,8 +248,8 @@ def _holds_fingerprints(name: str, first: Sequence[bytes]) -> bool:
         number, line = others[0]
         raise ValueError(
             f"input {name}: {len(first) - len(others)} of its first {len(first)} lines are an id, a tab and a "
-            f"fingerprint, but line {number} is '{preview(line)[:80]}'; pass --format "
-            f"fingerprints, which rejects the others (a header, say), or --format tsv if all of them are texts"
+            f"fingerprint, but line {number} is '{preview(line)[:80]}'; pass --format fingerprints, which "
+            f"rejects the others (a header, say), or --format tsv if all of them are texts"
         )
     return bool(first) and not others
 

@@ -5,11 +5,10 @@ from hsimhash.load.ingest import (
     IngestObserver,
     IngestOptions,
     IngestProgress,
-    Summary,
     check_options,
     ingest,
 )
-from hsimhash.load.job import Counts, default_job
+from hsimhash.load.job import Counts, Summary, default_job
 
 __all__ = [
     "Counts",

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,17 +33,12 @@ class Verdict(StrEnum):
     DUPLICATE = "duplicate"  # near another one, hence left out
 
 
-@dataclass(frozen=True, slots=True)
-class Nearest:
+class Nearest(NamedTuple):
     """The nearest earlier match of a document: the least (distance, id)."""
 
     distance: int
     doc_id: str
     fingerprint: int
-
-    def to_json(self) -> dict[str, object]:
-        """Return it as JSON values."""
-        return {"id": self.doc_id, "distance": self.distance, "fingerprint": format_fingerprint(self.fingerprint)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +59,9 @@ class Decision:
         return json.dumps(self._fields(), ensure_ascii=False)
 
     def _fields(self) -> dict[str, object]:
-        match = self.match.to_json() if self.match else None
+        one, match = self.match, None
+        if one:
+            match = {"id": one.doc_id, "distance": one.distance, "fingerprint": format_fingerprint(one.fingerprint)}
         return {"id": self.doc_id, "fingerprint": format_fingerprint(self.fingerprint), "match": match}
 
     @classmethod
@@ -151,7 +149,7 @@ class _Batch:
             stored = self._values[own]
             self._is_in_force[own] = False
         candidates = [self._in_index(number, matches), self._in_batch(number)]
-        nearest = min((one for one in candidates if one), key=lambda one: (one.distance, one.doc_id), default=None)
+        nearest = min((one for one in candidates if one), default=None)
         if nearest is not None and self._rule.leaves_out:
             if own is not None:
                 self._is_in_force[own] = True
@@ -178,7 +176,7 @@ class _Batch:
             if value not in self._listed:
                 self._listed[value] = _Listed(self._index, value, self._rule.max_distance)
             first = self._listed[value].first(self._place, self._doc_ids[number])
-        return Nearest(first.distance, first.doc_id, first.fingerprint) if first is not None else None
+        return Nearest(*first[:3]) if first is not None else None
 
 
 class DecisionLog:

@@ -33,7 +33,7 @@ from hsimhash.inputs.reader import Position, read_batches
 from hsimhash.layout import Layout
 from hsimhash.load.decisions import Decision, DuplicateRule, Verdict, decide
 from hsimhash.load.intake import Gathering, bytes_before, fingerprinted, usual_workers
-from hsimhash.load.job import LISTS, Checkpoint, Counts, Job, JobSpec, State, default_job
+from hsimhash.load.job import LISTS, Checkpoint, Job, JobSpec, State, Summary, default_job
 from hsimhash.rowkey import check_documents
 from hsimhash.store import Mark, is_hbase, is_own_file, store_name
 from hsimhash.times import Pace
@@ -110,32 +110,6 @@ class IngestObserver:
     say: Callable[[str], None] = lambda _: None
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """What came of an ingest: `counts` (see `Counts`); `is_complete` is false where `stop` ended it before its end.
-
-    `rejects` and `tags` are the lists, where there are any; `seconds` of work over all calls; `done` is the share of
-    the inputs that was read, None where their size is unknown or all was read.
-    """
-
-    counts: Counts
-    seconds: float
-    job: Path
-    rejects: Path | None
-    tags: Path | None
-    is_complete: bool
-    is_repeated: bool
-    done: float | None
-
-    def to_json(self) -> dict[str, object]:
-        """Return the counts, seconds, documents per second, the job folder, and the lists that there are."""
-        rate = round(self.counts.documents / self.seconds) if self.seconds else 0
-        places = {"job": self.job, "rejects": self.rejects, "tags": self.tags}
-        named = {name: str(path) for name, path in places.items() if path is not None}
-        figures = {"seconds": round(self.seconds, 3), "rate": rate, "repeated": self.is_repeated}
-        return {**asdict(self.counts), **figures, **named}
-
-
 def ingest(
     index: HSimIndex, inputs: Sequence[Input], options: IngestOptions, observer: IngestObserver | None = None
 ) -> Summary:
@@ -209,12 +183,11 @@ def _spec(index: HSimIndex, inputs: Sequence[Input], options: IngestOptions, rul
         **asdict(options.reading),
     }
     del settings["fingerprint_format"]  # what it came to stands with each input
-    marks = [(one.place, f"{one.kind} with {_content(one)} {one.mark}".rstrip()) for one in inputs]
+    marks = []
+    for one in inputs:
+        content = f"{spoken(one.formats)} fingerprints" if one.has_fingerprints else "texts"
+        marks.append((one.place, f"{one.kind} with {content} {one.mark}".rstrip()))
     return JobSpec(settings, marks, is_stream=any(one.is_stream for one in inputs))
-
-
-def _content(one: Input) -> str:
-    return f"{spoken(one.formats)} fingerprints" if one.has_fingerprints else "texts"
 
 
 def _url(index: HSimIndex) -> str:
@@ -307,7 +280,7 @@ class _Run:
     def end(self) -> Summary:
         """Return what came of the job that is done, and write it down."""
         summary = self.summary(is_complete=True)
-        self._job.end(summary.to_json())
+        self._job.end(summary)
         return summary
 
     # From inputs to what is acknowledged at once.
@@ -330,7 +303,9 @@ class _Run:
                 taken = gathering.counts.documents - before
                 if warning := batch.documents.warning(self._inputs[batch.input].name):
                     self._observer.say(warning)
-                self._tell_read(gathering, batch.end)
+                done, total = bytes_before(self._inputs, batch.end)
+                documents = self._counts.documents + gathering.counts.documents
+                self._observer.progress(IngestProgress("read", done, total, documents))
                 if is_enough(gathering):
                     yield gathering
                     gathering = Gathering()
@@ -410,11 +385,6 @@ class _Run:
         """Return the time of work, of all calls."""
         is_done = self._job.checkpoint.state is State.DONE
         return self._job.checkpoint.seconds if is_done else time.monotonic() - self._began_at
-
-    def _tell_read(self, gathering: Gathering, end: Position) -> None:
-        done, total = bytes_before(self._inputs, end)
-        documents = self._counts.documents + gathering.counts.documents
-        self._observer.progress(IngestProgress("read", done, total, documents))
 
     def _tell_merge(self, done: int, total: int) -> None:
         if self._is_paced_by_merge:

@@ -30,8 +30,8 @@ import json
 import re
 import shutil
 import uuid
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
@@ -110,6 +110,32 @@ class Counts:
     def sum(self, other: Counts) -> Counts:
         """Return the counts of both."""
         return self.plus(**dataclasses.asdict(other))
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What came of an ingest: `counts` (see `Counts`); `is_complete` is false where `stop` ended it before its end.
+
+    `rejects` and `tags` are the lists, where there are any; `seconds` of work over all calls; `done` is the share of
+    the inputs that was read, None where their size is unknown or all was read.
+    """
+
+    counts: Counts
+    seconds: float
+    job: Path
+    rejects: Path | None
+    tags: Path | None
+    is_complete: bool
+    is_repeated: bool
+    done: float | None
+
+    def to_json(self) -> dict[str, object]:
+        """Return the counts, seconds, documents per second, the job folder, and the lists that there are."""
+        rate = round(self.counts.documents / self.seconds) if self.seconds else 0
+        places = {"job": self.job, "rejects": self.rejects, "tags": self.tags}
+        named = {name: str(path) for name, path in places.items() if path is not None}
+        figures = {"seconds": round(self.seconds, 3), "rate": rate, "repeated": self.is_repeated}
+        return {**dataclasses.asdict(self.counts), **figures, **named}
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +224,7 @@ def _verify_size(path: Path, size: int) -> None:
 
 
 class Job:
-    """A job at work in its folder, which no other process may use meanwhile. Made by `open`; a context manager."""
+    """A job at work in its folder, which no other process may use meanwhile. Made by `open`."""
 
     _lock: HeldLock
 
@@ -211,11 +237,11 @@ class Job:
         self.was_forgotten = False  # by the index, though it had ended; so it begins anew
         self._paths = {name: folder / f"{name}.jsonl" for name in LISTS}
         self._paths["tags"] = tags or self._paths["tags"]
-        self._resources = ExitStack()
 
     @classmethod
-    def open(cls, folder: Path, spec: JobSpec, *, tags: Path | None, fresh: bool, store: Store) -> Job:
-        """Begin a job, or continue with the one in the folder.
+    @contextmanager
+    def open(cls, folder: Path, spec: JobSpec, *, tags: Path | None, fresh: bool, store: Store) -> Iterator[Job]:
+        """Begin a job, or continue with the one in the folder, for the block.
 
         Args:
             folder: where it is, or is made.
@@ -231,16 +257,17 @@ class Job:
             StoreBusyError: another process works on it.
         """
         job = cls(folder, tags)
-        try:
+        with ExitStack() as resources:
             with file_errors(folder):
                 job._refuse_foreign()
                 make_folder(folder)
-                job._lock = job._resources.enter_context(_locked(folder / _LOCK))
+                job._lock = resources.enter_context(_locked(folder / _LOCK))
                 job._begin(spec, fresh=fresh, store=store)
-        except BaseException:
-            job.close()
-            raise
-        return job
+                if job.was_done:
+                    _verify_size(job.path_of("tags"), job.checkpoint.sizes.get("tags", 0))
+                else:
+                    job._open_lists(resources)
+            yield job
 
     def _begin(self, spec: JobSpec, *, fresh: bool, store: Store) -> None:
         stored = None if fresh else self._stored()
@@ -260,10 +287,6 @@ class Job:
             self._clear(may_replace_tags=fresh or (begun_tags is not None and begun_tags == spec.settings["tags"]))
             write_json(self.folder / _JOB, spec.to_json())
             write_json(self.folder / _CHECKPOINT, self.checkpoint.to_json())
-        if self.was_done:
-            _verify_size(self._paths["tags"], self.checkpoint.sizes.get("tags", 0))
-        else:
-            self._open_lists()
 
     def _stored(self) -> tuple[Mapping[str, object], Checkpoint] | None:
         if not (self.folder / _CHECKPOINT).exists():  # killed as the job was begun, or deleted
@@ -314,14 +337,14 @@ class Job:
         for path in found:  # the job's own file last: what a kill leaves is still known as a job's
             shutil.rmtree(path) if path.name == RUNS else path.unlink()
 
-    def _open_lists(self) -> None:
+    def _open_lists(self, resources: ExitStack) -> None:
         sizes = self.checkpoint.sizes
         for name in LISTS:
             _verify_size(self._paths[name], sizes.get(name, 0))
         self.lists = {name: AppendLog(self._paths[name], sizes.get(name, 0)) for name in LISTS if name != "decisions"}
         self.decisions = DecisionLog(self._paths["decisions"], sizes.get("decisions", 0))
         for close in (self.decisions.close, *(log.close for log in self.lists.values())):
-            self._resources.callback(close)
+            resources.callback(close)
 
     def path_of(self, name: str) -> Path:
         """Return the path of a list."""
@@ -345,22 +368,12 @@ class Job:
             self.checkpoint = replace(checkpoint, sizes={**sizes, "decisions": self.decisions.acknowledged})
             write_json(self.folder / _CHECKPOINT, self.checkpoint.to_json())
 
-    def end(self, summary: Mapping[str, object]) -> None:
+    def end(self, summary: Summary) -> None:
         """Write down what came of it, once, and delete the decisions: they may be gigabytes."""
         with file_errors(self.folder):
             if not (self.folder / _SUMMARY).exists():
-                write_json(self.folder / _SUMMARY, summary)
+                write_json(self.folder / _SUMMARY, summary.to_json())
             self._paths["decisions"].unlink(missing_ok=True)
-
-    def close(self) -> None:
-        """Release the folder; harmless when repeated."""
-        self._resources.close()
-
-    def __enter__(self) -> Job:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
 
 
 def _locked(path: Path) -> HeldLock:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
 from types import ModuleType
 
@@ -81,12 +82,12 @@ def test_words_weights_and_fingerprints_equal_jiebas_on_our_own_text(jieba: Modu
 
 
 @pytest.mark.skipif(DATA is None, reason="HSIMHASH_DATA does not name the folder of corpora")
-def test_words_weights_and_fingerprints_equal_jiebas_on_two_thousand_documents(jieba: ModuleType) -> None:
+def test_words_weights_and_fingerprints_equal_jiebas_on_every_fourth_document(jieba: ModuleType) -> None:
     texts = []
     for folder in FOLDERS:
         with gzip.open(Path(str(DATA)) / folder / "docs.jsonl.gz", "rt", encoding="utf-8") as file:
-            texts += [json.loads(line)["text"][:600] for line in file]
-    assert len(texts) >= 2000
+            texts += [json.loads(line)["text"][:600] for line in islice(file, 0, None, 4)]
+    assert len(texts) >= 500
     assert len(differing(jieba, texts)) <= 1 + len(texts) // 20_000  # 1 in 20,000 may differ
 
 
@@ -154,4 +155,4 @@ try:
 finally:
     stop.set()
 """
-    subprocess.run([sys.executable, "-c", program, "".join(LINES)], cwd=Path(__file__).parent, check=True)
+    subprocess.run([sys.executable, "-c", program, "".join(LINES)], cwd=Path(__file__).parents[1], check=True)

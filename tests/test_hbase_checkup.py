@@ -9,7 +9,7 @@ import pytest
 from hsimhash.errors import StoreUnavailableError
 from hsimhash.layout import Layout
 from hsimhash.store import Record
-from hsimhash.store.base import Region
+from hsimhash.store.facts import Region
 from hsimhash.store.hbase.checkup import check_stamps, write_checks
 from hsimhash.store.hbase.gateway import Put
 from hsimhash.store.hbase.store import HBaseStore

@@ -18,7 +18,8 @@ from hsimhash.errors import StoreTimeoutError, StoreUnavailableError
 from hsimhash.layout import Layout
 from hsimhash.rowkey import encode
 from hsimhash.store import Record, open_store
-from hsimhash.store.base import JOB_DEADLINE_S, Region
+from hsimhash.store.base import JOB_DEADLINE_S
+from hsimhash.store.facts import Region
 from hsimhash.store.hbase.address import Address, Endpoint
 from hsimhash.store.hbase.batches import scan_groups
 from hsimhash.store.hbase.checkup import check_ttl, hbase_checks, load_checks

@@ -180,9 +180,9 @@ def test_who_may_not_see_how_a_table_is_made_makes_an_index_of_it(
 
 def test_deviations_are_described(gateway: TableStandIn) -> None:
     with operations.create_hbase_store(url(gateway), RECORD, WANTED) as store:
-        assert operations.describe(store).deviations == ()
+        assert store.table().deviations == ()
         gateway.made.attributes = {}
-        found = operations.describe(store)
+        found = store.table()
     assert [region.start for region in found.regions] == [b"", *WANTED.splits]
     assert all("split_restriction" in deviation for deviation in found.deviations)
     assert len(found.deviations) == 2

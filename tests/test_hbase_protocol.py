@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from hsimhash.rowkey import PREFIX_BYTES, documents_rowkey
-from hsimhash.store.check import CheckReport, Progress
+from hsimhash.store.facts import CheckReport, Progress
 from hsimhash.store.hbase import cells
 from hsimhash.store.hbase.audit import Audit, pages, server_time
 from hsimhash.store.hbase.cells import Register

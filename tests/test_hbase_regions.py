@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hsimhash.store.base import Region
+from hsimhash.store.facts import Region
 from hsimhash.store.hbase import thrift1, thrift2
 from hsimhash.store.hbase.connection import THRIFT2
 

@@ -8,7 +8,6 @@ import pytest
 from hsimhash.layout import Layout
 from hsimhash.store.base import Record
 from hsimhash.store.hbase import audit
-from hsimhash.store.hbase.audit import Sample
 from hsimhash.store.hbase.cells import listing_key
 from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, Deletion
 from hsimhash.store.hbase.store import HBaseStore
@@ -36,7 +35,7 @@ def store(cluster: Cluster) -> HBaseStore:
 
 
 def test_a_sample_has_about_the_documents_asked_for_and_others_each_time(store: HBaseStore) -> None:
-    found = [store.check(sample=Sample(500, seed)) for seed in range(12)]
+    found = [store.check_sample(500, seed) for seed in range(12)]
     assert all(430 < one.documents < 570 for one in found)
     assert all(430 < one.drawer_rows < 570 for one in found)
     assert {example for one in found for example in one.examples} > set(found[0].examples)
@@ -44,25 +43,25 @@ def test_a_sample_has_about_the_documents_asked_for_and_others_each_time(store: 
 
 
 def test_the_same_seed_draws_the_same_sample(store: HBaseStore) -> None:
-    assert store.check(sample=Sample(300, 7)) == store.check(sample=Sample(300, 7))
+    assert store.check_sample(300, 7) == store.check_sample(300, 7)
 
 
 def test_a_sample_larger_than_the_table_is_the_table(store: HBaseStore) -> None:
-    assert store.check(sample=Sample(10 * DOCUMENTS, 1)) == store.check()
+    assert store.check_sample(10 * DOCUMENTS, 1) == store.check()
 
 
 def test_a_sample_may_have_one_document(store: HBaseStore) -> None:
-    assert store.check(sample=Sample(1, 1)).drawer_rows == 1
+    assert store.check_sample(1, 1).drawer_rows == 1
 
 
 def test_an_empty_table_has_an_empty_sample(cluster: Cluster) -> None:
     empty = HBaseStore.create("hbase://model/no", ModelGateway(cluster), Record(Layout.named("4"), {"name": "x"}))
-    assert empty.check(sample=Sample(100, 1)).documents == 0
+    assert empty.check_sample(100, 1).documents == 0
 
 
 def test_progress_only_goes_forward(store: HBaseStore) -> None:
     told: list[tuple[int, int]] = []
-    store.check(sample=Sample(1_500, 1), progress=lambda done, total: told.append((done, total)))
+    store.check_sample(1_500, 1, progress=lambda done, total: told.append((done, total)))
     assert told == sorted(told)
     assert len(told) > 2
 

@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 
 from hsimhash.layout import Layout
 from hsimhash.rowkey import PREFIX_BYTES, encode, splits
-from hsimhash.store.base import Region
+from hsimhash.store.facts import Region, key_in_words
 from hsimhash.store.hbase.cells import Register, listing_put, register_key
 from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, DRAWER_FAMILY, Put
-from hsimhash.store.hbase.survey import key_in_words, range_in_words, survey
+from hsimhash.store.hbase.survey import survey
 from tests.support.hbase_model import Cluster, ModelGateway
 
 LAYOUT = Layout.named("10")
@@ -89,6 +89,20 @@ def test_a_fingerprint_that_many_documents_share_is_met() -> None:
     assert 50 < crowd.bytes / crowd.documents < 80
 
 
+def test_a_survey_as_json_has_the_sums_and_the_regions() -> None:
+    gateway, rows = table(skewed(100), splits(LAYOUT, 2))
+    facts = survey(gateway).to_json(len(LAYOUT.drawers))
+    sums = {name: value for name, value in facts.items() if not isinstance(value, list)}
+    assert list(sums) == ["regions", "servers", "drawer_rows", "is_exact", "fingerprints", "skew"]
+    assert list(sums.values()) == [2, 1, 1_000, True, 100, round(max(rows) / 500, 2)]
+    key = gateway.keys[1].hex()
+    assert facts["region_rows"] == [
+        {"start": start, "stop": stop, "segments": words, "server": "model:16020", "rows": count, "is_exact": True}
+        for start, stop, words, count in (("", key, f"[00000000, {key})", rows[0]), (key, "", f"[{key}, end)", rows[1]))
+    ]
+    assert (facts["hot_buckets"], facts["crowds"]) == ([], [])
+
+
 def test_an_empty_table_has_no_skew() -> None:
     gateway, _ = table(np.empty(0, np.uint64), splits(LAYOUT, 2))
     found = survey(gateway)
@@ -118,4 +132,4 @@ def test_a_key_in_words_has_its_segment_and_its_drawer(key: str, words: str) -> 
 
 
 def test_the_last_region_has_an_end() -> None:
-    assert range_in_words(Region(b"\xc0\x00\x00\x00", b"", "s")) == "[c0000000, end)"
+    assert Region(b"\xc0\x00\x00\x00", b"", "s").segments == "[c0000000, end)"

@@ -1,23 +1,20 @@
-"""`hsimhash describe`: how an index was made; `hsimhash status`: how many rows there are, and where."""
+"""What an index is made of: `hsimhash describe`, `status` and, for one query, `explain`."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import time
+from bisect import bisect_right
+from typing import NamedTuple
 
 import click
+import numpy as np
 
 from hsimhash.cli.console import print_fields, print_json, print_line, print_table
-from hsimhash.cli.options import Settings, json_option, open_index, with_settings
-from hsimhash.index import HSimIndex
-from hsimhash.layout import Layout
-from hsimhash.rowkey import SEGMENT_BYTES
-from hsimhash.store import is_hbase
-from hsimhash.store.base import Region
-from hsimhash.store.hbase.store import HBaseStore
-from hsimhash.store.hbase.survey import Survey, range_in_words
-
-if TYPE_CHECKING:
-    from hsimhash.store.hbase.operations import TableFacts
+from hsimhash.cli.options import Settings, json_option, open_index, stored, utf8, with_settings
+from hsimhash.fingerprint import format_fingerprint, parse_fingerprint
+from hsimhash.rowkey import bucket_range, fingerprints_of
+from hsimhash.store import Store, is_hbase
+from hsimhash.store.facts import Survey, TableFacts, key_in_words
 
 
 @click.command("describe")
@@ -37,51 +34,25 @@ def describe_command(settings: Settings, is_counted: bool, as_json: bool) -> Non
     """
     with open_index(settings) as index:
         facts = index.describe(is_counted=is_counted or not is_hbase(settings.store))
-        found = _facts_of_table(index)
+        table = index.store.table()
     if as_json:
-        print_json({**facts, **(_table_json(found) if found else {})})
+        print_json({**facts, **(table.to_json() if table else {})})
         return
     print_fields({**facts, "layout": {**index.layout.to_json(), "drawers": len(index.layout.drawers)}})
-    if found:
-        _print_table(found)
+    if table:
+        _print_table(table)
 
 
-def _facts_of_table(index: HSimIndex) -> TableFacts | None:
-    if not isinstance(index.store, HBaseStore):
-        return None
-    from hsimhash.store.hbase.operations import describe  # here: thriftpy2 is for HBase alone, and slow to import
-
-    return describe(index.store)
-
-
-def _region_json(region: Region) -> dict[str, object]:
-    return {
-        "start": region.start.hex(),
-        "stop": region.stop.hex(),
-        "segments": range_in_words(region),
-        "server": region.server,
-    }
-
-
-def _table_json(found: TableFacts) -> dict[str, object]:
-    ranges = {"region_ranges": [_region_json(one) for one in found.regions]}
-    if not found.table.is_told:
-        return dict(ranges)
-    families = {family.name: family.attributes | family.configuration for family in found.table.families}
-    return {"families": families, "deviations": found.deviations, **ranges}
-
-
-def _print_table(found: TableFacts) -> None:
-    families = found.table.families
-    if not found.table.is_told:
+def _print_table(table: TableFacts) -> None:
+    if table.families is None:
         print_line("families: the gateway does not report how they are set")
     else:
-        names = list(dict.fromkeys(name for family in families for name in family.attributes))
-        rows = [(name, *(family.attributes.get(name, "") for family in families)) for name in names]
-        print_table(("setting", *(f"family {family.name}" for family in families)), rows)
-        for deviation in found.deviations or ["all settings are as create-table makes them"]:
+        names = dict.fromkeys(name for settings in table.families.values() for name in settings)
+        rows = [(name, *(settings.get(name, "") for settings in table.families.values())) for name in names]
+        print_table(("setting", *(f"family {name}" for name in table.families)), rows)
+        for deviation in table.deviations or ["all settings are as create-table makes them"]:
             print_line(deviation)
-    print_table(("region: segments", "server"), [(range_in_words(region), region.server) for region in found.regions])
+    print_table(("region: segments", "server"), [(region.segments, region.server) for region in table.regions])
 
 
 @click.command("status")
@@ -99,56 +70,22 @@ def status_command(settings: Settings, as_json: bool) -> None:
              hsimhash status --store hbase://gw1/crawl:pages --json | jq .skew
     """
     with open_index(settings) as index:
-        store = index.store
-        found = store.survey() if isinstance(store, HBaseStore) else None
-        own = {"documents": index.count(), **store.describe()} if found is None else _sums(found, index.layout)
-    facts = {"url": settings.store, **own}
+        survey = index.store.survey()
+        own = {"documents": index.count(), **index.store.describe()} if survey is None else {}
+    facts = {"url": settings.store, **(survey.to_json(len(index.layout.drawers)) if survey else own)}
     if as_json:
-        print_json({**facts, **(_survey_json(found) if found else {})})
+        print_json(facts)
         return
-    print_fields(facts)
-    if found:
-        _print_survey(found)
-
-
-def _sums(found: Survey, layout: Layout) -> dict[str, object]:
-    return {
-        "regions": len(found.regions),
-        "servers": len({counted.region.server for counted in found.regions} - {""}),
-        "drawer_rows": found.rows,
-        "is_exact": all(counted.is_exact for counted in found.regions),
-        "fingerprints": round(found.rows / len(layout.drawers)),
-        "skew": found.skew and round(found.skew, 2),
-    }
-
-
-def _survey_json(found: Survey) -> dict[str, object]:
-    return {
-        "region_rows": [
-            {**_region_json(counted.region), "rows": counted.rows, "is_exact": counted.is_exact}
-            for counted in found.regions
-        ],
-        "hot_buckets": [
-            {"segment": prefix[:SEGMENT_BYTES].hex(), "drawer": prefix[SEGMENT_BYTES], "rows": rows}
-            for prefix, rows in found.hot_buckets
-        ],
-        "crowds": [
-            {
-                "fingerprint": f"{crowd.fingerprint:016x}",
-                "documents": crowd.documents,
-                "bytes": crowd.bytes,
-                "share": round(crowd.share, 3),
-            }
-            for crowd in found.crowds
-        ],
-    }
+    print_fields({name: value for name, value in facts.items() if not isinstance(value, list)})
+    if survey:
+        _print_survey(survey)
 
 
 def _print_survey(found: Survey) -> None:
     mean = found.rows / len(found.regions)
     rows = [
         (
-            range_in_words(counted.region),
+            counted.region.segments,
             counted.region.server,
             f"{counted.rows:,}" if counted.is_exact else f"about {counted.rows:,}",
             f"{counted.rows / mean:.2f}" if mean else "",
@@ -157,10 +94,88 @@ def _print_survey(found: Survey) -> None:
     ]
     print_table(("region", "server", "rows>", "to mean>"), rows)
     for prefix, count in found.hot_buckets:
-        segment, drawer = prefix[:SEGMENT_BYTES].hex(), prefix[SEGMENT_BYTES]
-        print_line(f"hot bucket: segment {segment}, drawer {drawer}: {count:,} rows met")
+        print_line(f"hot bucket: segment {key_in_words(prefix)}: {count:,} rows met")
     for crowd in found.crowds:
         print_line(
             f"crowded fingerprint: {crowd.fingerprint:016x}: {crowd.documents:,} documents or more, "
             f"{crowd.bytes / 1e6:,.1f} MB or more in one row; about {crowd.share:.0%} of all documents"
         )
+
+
+@click.command("explain")
+@click.option("--query", "fingerprint", metavar="FP", help="A fingerprint: 16 hex digits, 0x…, or decimal.")
+@click.option("--id", "doc_id", type=utf8, metavar="ID", help="A document.")
+@with_settings("store", "max_distance", "fingerprint_format")
+@json_option
+def explain_command(settings: Settings, fingerprint: str | None, doc_id: str | None, as_json: bool) -> None:
+    """Show what a query reads: each drawer's bucket as a half-open range of rowkeys, its rows, and how many are near.
+
+    On HBase also the region and the server that have it. The buckets are read one by one here, each with its time; a
+    query reads them all at once, and its own time is shown below.
+
+    \b
+    Example: hsimhash explain --query 0123456789abcdef --store hbase://gw1/crawl:pages
+             hsimhash explain --id https://example.org/a --store lmdb://pages
+    """
+    if (fingerprint is None) == (doc_id is None):
+        raise click.UsageError("give one of --query and --id")
+    given = None if fingerprint is None else parse_fingerprint(fingerprint, format=settings.fingerprint_format)
+    with open_index(settings) as index:
+        query = stored(index, doc_id or "").fingerprint if given is None else given
+        k = index.layout.max_distance if settings.max_distance is None else settings.max_distance
+        began = time.perf_counter()
+        matches = index.query(query, max_distance=k)
+        milliseconds = 1_000 * (time.perf_counter() - began)
+        buckets = _buckets(index.store, query, k)
+    facts = {
+        "fingerprint": format_fingerprint(query),
+        "max_distance": k,
+        "scans": len(buckets),
+        "candidates": sum(bucket.rows for bucket in buckets),
+        "near": sum(bucket.near for bucket in buckets),
+        "documents": len(matches),
+        "milliseconds": round(milliseconds, 2),
+    }
+    shown = [{name: value for name, value in bucket._asdict().items() if value is not None} for bucket in buckets]
+    if as_json:
+        print_json({**facts, "buckets": shown})
+        return
+    columns = [f"{name}>" if name in ("drawer", "rows", "near", "milliseconds") else name for name in shown[0]]
+    print_table(
+        columns,
+        [
+            [str("first" if (name, value) == ("region", "") else value) for name, value in bucket.items()]
+            for bucket in shown
+        ],
+    )
+    print_fields(facts)
+
+
+class _Bucket(NamedTuple):
+    """A drawer's rowkeys [start, stop), in hex; where they are in a table; how many there are, and are near."""
+
+    drawer: int
+    start: str
+    stop: str
+    region: str | None  # its start, in hex; None, as its server, where the store is not a table
+    server: str | None
+    rows: int
+    near: int
+    milliseconds: float
+
+
+def _buckets(store: Store, query: int, k: int) -> list[_Bucket]:
+    """Read the bucket of each drawer that a query for distance `k` reads, one after the other."""
+    layout, regions, found = store.record.layout, store.regions(), []
+    starts = [region.start for region in regions]
+    for drawer, prefix in zip(layout.drawers, layout.prefixes(query), strict=True):
+        began = time.perf_counter()
+        rows = store.scan([prefix])
+        milliseconds = round(1_000 * (time.perf_counter() - began), 2)
+        start, stop = (key.hex() for key in bucket_range(prefix))
+        region = regions[bisect_right(starts, prefix) - 1] if regions else None
+        near = int(np.count_nonzero(np.bitwise_count(fingerprints_of(rows) ^ np.uint64(query)) <= k))
+        place = region.start.hex() if region else None
+        server = region.server if region else None
+        found.append(_Bucket(drawer.number, start, stop, place, server, len(rows), near, milliseconds))
+    return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import time
 from pathlib import Path
@@ -15,8 +14,6 @@ from hsimhash.cli.options import Settings, json_option, open_index, utf8, with_s
 from hsimhash.errors import CorruptionError
 from hsimhash.store import is_hbase
 from hsimhash.store.hbase.address import Address
-from hsimhash.store.hbase.audit import Sample
-from hsimhash.store.hbase.store import HBaseStore
 from hsimhash.store.hbase.table import compact_line, snapshot_line
 
 
@@ -48,16 +45,16 @@ def check_command(settings: Settings, repair: bool, sample: int | None, as_json:
         raise click.UsageError(f"--sample is for an index on HBase; {settings.store} is checked whole, leave it out")
     try:
         with open_index(settings, is_job=True) as index, progress("check") as tell:
-            if sample is not None and isinstance(index.store, HBaseStore):
-                report = index.store.check(progress=tell, sample=Sample(sample, time.time_ns()))
-            else:
+            if sample is None:
                 report = index.check(repair=repair, progress=tell)
+            else:
+                report = index.store.check_sample(sample, time.time_ns(), progress=tell)
     except CorruptionError as error:
         say(f"error: {message_of(error)}")
         return ExitCode.PROBLEMS_FOUND
     if sample is not None:
         say("a sample: the counts are those of the rows looked at")
-    facts = {**dataclasses.asdict(report), "is_sound": report.is_sound}
+    facts = report.to_json()
     if as_json:
         print_json(facts)
     else:

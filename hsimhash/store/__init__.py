@@ -14,7 +14,7 @@ from hsimhash.store.base import (
     Record,
     Store,
 )
-from hsimhash.store.check import CheckReport
+from hsimhash.store.facts import CheckReport
 from hsimhash.store.hbase.address import DEFAULT_PORTS as HBASE_SCHEMES
 from hsimhash.store.hbase.address import Address, Options
 from hsimhash.store.lmdb import files

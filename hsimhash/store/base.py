@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from hsimhash.errors import FormatVersionError, HsimhashError, IndexExistsError
 from hsimhash.layout import Layout
-from hsimhash.store.check import CheckReport, Progress
+from hsimhash.store.facts import CheckReport, Progress, Region, Survey, TableFacts
 from hsimhash.store.runs import BulkLoad
 
 FORMAT: dict[str, object] = {"version": 1, "rows": "tall"}  # on disk: never reuse a version
@@ -99,17 +99,6 @@ class Record:
                 f"the index at {url} was made with other settings; use those, or choose another place: "
                 f"{'; '.join(differences)}"
             )
-
-
-class Region(NamedTuple):
-    """A table's region: half-open [start, stop), both empty at the table's ends.
-
-    `server` is host:port, empty where no server has the region: it is on its way to another, or stuck.
-    """
-
-    start: bytes
-    stop: bytes
-    server: str
 
 
 class Reader(ABC):
@@ -229,13 +218,23 @@ class Store(Reader, AbstractContextManager["Store"]):
     def check(self, *, repair: bool = False, progress: Progress | None = None) -> CheckReport:
         """Compare registers, documents and drawer rows with each other; with `repair`, repair what differs."""
 
+    def check_sample(self, documents: int, seed: int, *, progress: Progress | None = None) -> CheckReport:  # noqa: ARG002
+        """Check about so many documents, and as many drawer rows; the report counts those. The seed draws which."""
+        raise self._lacks("check of a sample")
+
     def regions(self) -> list[Region]:
-        """Return the regions of the table in order of start; none where the store is no table."""
+        """Return the regions of the table in order of start; empty where the store is not a table."""
         return []
 
+    def table(self) -> TableFacts | None:
+        """Return how the table is made; None where the store is not a table."""
+
+    def survey(self) -> Survey | None:
+        """Count the drawer rows of every region, from samples in a large table; None where the store is not a table."""
+
     @abstractmethod
-    def describe(self) -> dict[str, object]:
-        """Return facts about the storage, as JSON values: rows, bytes."""
+    def describe(self) -> dict[str, str | int]:
+        """Return facts about the storage: rows, bytes."""
 
     @abstractmethod
     def close(self) -> None:

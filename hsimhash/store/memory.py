@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from hsimhash.errors import IndexExistsError, IndexNotFoundError, StoreClosedError
 from hsimhash.rowkey import FINGERPRINT_BYTES, ROWKEY_BYTES, last_occurrences
 from hsimhash.store.base import Document, Mark, Reader, Record, Store
-from hsimhash.store.check import CheckReport, Progress
+from hsimhash.store.facts import CheckReport, Progress
 
 _PAGE_DOCUMENTS = 10_000
 
@@ -164,7 +164,7 @@ class MemoryStore(Store):
     def check(self, *, repair: bool = False, progress: Progress | None = None) -> CheckReport:  # noqa: ARG002
         return CheckReport(self.count(), self._drawer_rows())
 
-    def describe(self) -> dict[str, object]:
+    def describe(self) -> dict[str, str | int]:
         return {"drawer_rows": self._drawer_rows()}
 
     def _drawer_rows(self) -> int:

@@ -33,7 +33,7 @@ from hsimhash.rowkey import (
     fingerprint_bytes,
     last_occurrences,
 )
-from hsimhash.store.check import Progress
+from hsimhash.store.facts import Progress
 from hsimhash.store.lmdb.codec import digest, document_key, document_value, key_part
 
 REGISTER = np.dtype([("high", ">u8"), ("low", ">u8"), ("fingerprint", ">u8"), ("first_seen", ">i8")])

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from hsimhash.errors import StoreUnavailableError
 from hsimhash.rowkey import ROWKEY_BYTES
+from hsimhash.store.facts import Region
 from hsimhash.store.hbase.gateway import (
     DRAWER_FAMILY,
     Cell,
@@ -34,7 +35,6 @@ from hsimhash.store.hbase.gateway import (
     Deletion,
     Gateway,
     Put,
-    Region,
     Table,
     always,
 )

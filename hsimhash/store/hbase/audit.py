@@ -41,7 +41,7 @@ from hsimhash.rowkey import (
     encode,
     fingerprints_of,
 )
-from hsimhash.store.check import CheckReport, Progress
+from hsimhash.store.facts import CheckReport, Progress
 from hsimhash.store.hbase.cells import (
     COLLECTED,
     SEGMENTS,

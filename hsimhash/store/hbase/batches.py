@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, groupby, zip_longest
 
-from hsimhash.store.base import Region
+from hsimhash.store.facts import Region
 from hsimhash.store.hbase.gateway import Put
 
 CALL_CELLS = 20_000  # that a reply may have

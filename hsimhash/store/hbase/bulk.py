@@ -19,7 +19,7 @@ import numpy as np
 
 from hsimhash.files import file_errors, write_json
 from hsimhash.store.base import Mark
-from hsimhash.store.check import Progress
+from hsimhash.store.facts import Progress
 from hsimhash.store.hbase.protocol import BATCH_DOCUMENTS, Wanted, Writes
 from hsimhash.store.runs import BulkLoad
 

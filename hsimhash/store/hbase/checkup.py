@@ -23,9 +23,9 @@ from hsimhash.store.hbase.address import Address, Endpoint
 from hsimhash.store.hbase.connection import Connection, server_type_at, tls_context
 from hsimhash.store.hbase.failures import explain_failure, reason
 from hsimhash.store.hbase.gateway import RECORD_FAMILY, Deletion, Gateway, Put, Table
-from hsimhash.store.hbase.operations import check_enabled, described, open_gateway, open_hbase_store
+from hsimhash.store.hbase.operations import check_enabled, open_gateway, open_hbase_store
 from hsimhash.store.hbase.store import HBaseStore, recorded_ttl_s
-from hsimhash.store.hbase.table import TableSettings, compared
+from hsimhash.store.hbase.table import TableSettings, compared, described
 
 WORRYING_SKEW_S, WRONG_SKEW_S = 60.0, 600.0  # the protocol of writing relies on clocks that are right to 10 minutes
 _PROBE = b"doctor"  # the qualifier of a cell that is written and deleted again

@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hsimhash.store.base import Region
+from hsimhash.store.facts import Region
 
 DRAWER_FAMILY = b"f"
 DOCUMENT_FAMILY = b"d"

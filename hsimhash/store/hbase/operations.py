@@ -1,4 +1,4 @@
-"""From a URL to an index on HBase: open it, plan and make it, describe it, drop it.
+"""From a URL to an index on HBase: open it, plan and make it, drop it.
 
 To open takes one connection and two calls. What else the cluster can tell, whether the table is enabled and how it is
 made, is asked only to explain why the record cannot be read, or for an index of release 0.1.0, whose record has no TTL.
@@ -20,7 +20,7 @@ from hsimhash.errors import (
     StoreUnavailableError,
 )
 from hsimhash.rowkey import splits
-from hsimhash.store.base import DEADLINE_S, Record, Region
+from hsimhash.store.base import DEADLINE_S, Record
 from hsimhash.store.hbase.address import Address
 from hsimhash.store.hbase.connection import Connection
 from hsimhash.store.hbase.failures import disabled, explain_failure
@@ -32,9 +32,11 @@ from hsimhash.store.hbase.store import HBaseStore, has_record, record_ttl
 from hsimhash.store.hbase.table import (
     AUTO_REGIONS,
     TABLE_ATTRIBUTES,
+    UNKNOWN_TTL,
     Step,
     TableSettings,
     compared,
+    described,
     drop_lines,
     families,
     new_table,
@@ -51,11 +53,6 @@ _PLAIN = (
 _UNTOLD = (
     "Thrift1 does not report the table's settings, and alters none: --ttl, --compression and --family-option are for a "
     "new one"
-)
-
-_UNKNOWN_TTL = (
-    "cannot tell the table's TTL (%s); if it has one, documents added again expire with the rest; "
-    "'hsimhash create-table' writes the TTL into the record"
 )
 
 _log = logging.getLogger("hsimhash.store")
@@ -134,20 +131,9 @@ def _asked_times(gateway: Gateway) -> Times:
     try:
         table = described(gateway)
     except HsimhashError as error:
-        _log.warning(_UNKNOWN_TTL, error)
+        _log.warning(UNKNOWN_TTL, error)
         return Times()
     return Times(ttl_s=(table.ttl_s if table else None) or None)
-
-
-def described(gateway: Gateway) -> Table | None:
-    """Return how the table is made, None if there is no table; an untold `Table` if this user may not see it."""
-    try:
-        return gateway.table()
-    except (IndexNotFoundError, StoreUnavailableError):
-        raise
-    except HsimhashError as error:
-        _log.warning(_UNKNOWN_TTL, error)
-        return Table((), {}, is_told=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,23 +276,6 @@ def _has_same(url: str, gateway: Gateway, record: Record) -> bool:
     except IndexNotFoundError:
         return False
     return True
-
-
-@dataclass(frozen=True, slots=True)
-class TableFacts:
-    """How an index's table is made, in what it is not as `create` makes it, and its regions."""
-
-    table: Table
-    deviations: tuple[str, ...]
-    regions: tuple[Region, ...]
-
-
-def describe(store: HBaseStore) -> TableFacts:
-    """Return facts about the table of an index."""
-    table = described(store.gateway) or Table((), {}, is_told=False)
-    steps = compared(Address.parse(store.url), table, TableSettings())
-    deviations = tuple(step.text for step in steps if step.sign != "=")
-    return TableFacts(table, deviations, tuple(store.regions()))
 
 
 def drop(url: str, is_sure: Callable[[str], bool]) -> bool:

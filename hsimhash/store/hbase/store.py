@@ -26,15 +26,17 @@ from hsimhash.rowkey import (
     documents_rowkey,
     last_occurrences,
 )
-from hsimhash.store.base import RECORD_PARTS, Document, Mark, Reader, Record, Region, Store, up_to
-from hsimhash.store.check import CheckReport, Progress
+from hsimhash.store.base import RECORD_PARTS, Document, Mark, Reader, Record, Store, up_to
+from hsimhash.store.facts import CheckReport, Progress, Region, Survey, TableFacts
+from hsimhash.store.hbase.address import Address
 from hsimhash.store.hbase.audit import Audit, Sample, pages
 from hsimhash.store.hbase.batches import slices
 from hsimhash.store.hbase.bulk import TableLoad
 from hsimhash.store.hbase.cells import Register, fingerprint_in, is_listing, is_register, record_from, register_key
 from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, RECORD_FAMILY, Cell, Change, Gateway, Put
 from hsimhash.store.hbase.protocol import BATCH_DOCUMENTS, Times, Writes
-from hsimhash.store.hbase.survey import Survey, survey
+from hsimhash.store.hbase.survey import survey
+from hsimhash.store.hbase.table import TableSettings, compared, described
 from hsimhash.store.runs import BulkLoad
 
 ROWS_AT_ONCE = 100  # documents rows read by one call, and of each
@@ -216,21 +218,28 @@ class HBaseStore(Store):
                 if document is not None and document.fingerprint == int.from_bytes(cell.row[PREFIX_BYTES:], "big")
             ]
 
-    def check(
-        self, *, repair: bool = False, progress: Progress | None = None, sample: Sample | None = None
-    ) -> CheckReport:
-        """See `Store.check`; of a sample the report counts what was looked at, and nothing is repaired."""
-        times, layout = self.times, self.record.layout
-        return Audit(self.gateway, layout, times, repair=repair, progress=progress, sample=sample).run()
+    def check(self, *, repair: bool = False, progress: Progress | None = None) -> CheckReport:
+        return Audit(self.gateway, self.record.layout, self.times, repair=repair, progress=progress).run()
 
-    def survey(self) -> Survey:
-        """Count the drawer rows of every region, from samples in a large table."""
-        return survey(self.gateway)
+    def check_sample(self, documents: int, seed: int, *, progress: Progress | None = None) -> CheckReport:
+        sample = Sample(documents, seed)
+        return Audit(self.gateway, self.record.layout, self.times, progress=progress, sample=sample).run()
 
     def regions(self) -> list[Region]:
         return self.gateway.regions()
 
-    def describe(self) -> dict[str, object]:
+    def table(self) -> TableFacts:
+        table, regions = described(self.gateway), tuple(self.regions())
+        if table is None or not table.is_told:
+            return TableFacts(regions)
+        families = {family.name: family.attributes | family.configuration for family in table.families}
+        steps = compared(Address.parse(self.url), table, TableSettings())
+        return TableFacts(regions, families, tuple(step.text for step in steps if step.sign != "="))
+
+    def survey(self) -> Survey:
+        return survey(self.gateway)
+
+    def describe(self) -> dict[str, str | int]:
         regions = self.regions()
         return {"regions": len(regions), "servers": len({region.server for region in regions} - {""})}
 

@@ -1,10 +1,10 @@
-"""Where a table's rows are: keys in words, how many drawer rows each region has, and crowded rows, from samples.
+"""Where a table's rows are: how many drawer rows each region has, and crowded rows, from samples.
 
-A gateway tells no sizes. So windows of the segments' range are read, at random places of every region and of one width
-in all of them, chosen so that a window has a few hundred rows; a table so small that the windows would meet is read
-whole, and its numbers are exact.
+A gateway reports no sizes. So windows of the segments' range are read, at random places of every region and of one
+width in all of them, chosen so that a window has a few hundred rows; a table so small that the windows would meet is
+read whole, and its numbers are exact.
 
-Of buckets, the fullest that were met are told. A fingerprint that very many documents share is one row of listings,
+Of buckets, the fullest that were met are reported. A fingerprint that very many documents share is one row of listings,
 which no split can cut; it is met by reading registers at random places: half of the documents are half of those.
 """
 
@@ -15,19 +15,11 @@ import random
 from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from itertools import chain, pairwise
 from typing import NamedTuple
 
-from hsimhash.rowkey import (
-    DOCUMENTS_FLAG,
-    PREFIX_BYTES,
-    RECORD_FLAG,
-    REGISTER_FLAG,
-    SEGMENT_BYTES,
-    documents_rowkey,
-)
-from hsimhash.store.base import Region
+from hsimhash.rowkey import PREFIX_BYTES, SEGMENT_BYTES, documents_rowkey
+from hsimhash.store.facts import Counted, Crowd, Region, Survey
 from hsimhash.store.hbase.cells import SEGMENTS, TABLE_STOP, fingerprint_in, is_register, segment_key
 from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, DRAWER_FAMILY, Gateway
 
@@ -44,59 +36,6 @@ _REGION_WINDOWS = 16, 4  # usually, and in a table of very many regions
 _MOST_WINDOWS = 2_048
 _AT_ONCE = 8
 _CELL_BYTES = 36  # of a listing, around the document's id
-_OTHER_ROWS = {DOCUMENTS_FLAG: "documents", REGISTER_FLAG: "registers", RECORD_FLAG: "record"}
-
-
-@dataclass(frozen=True, slots=True)
-class Counted:
-    """A region's drawer rows; estimated unless exact."""
-
-    region: Region
-    rows: int
-    is_exact: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Crowd:
-    """A fingerprint whose row lists so many documents at least, in so many bytes, and its share of all documents."""
-
-    fingerprint: int
-    documents: int
-    bytes: int
-    share: float
-
-
-@dataclass(frozen=True, slots=True)
-class Survey:
-    """A table's regions in order, and the fullest that was met: buckets (prefix and rows, at least), fingerprints."""
-
-    regions: tuple[Counted, ...]
-    hot_buckets: tuple[tuple[bytes, int], ...]
-    crowds: tuple[Crowd, ...]
-
-    @property
-    def rows(self) -> int:
-        """How many drawer rows there are."""
-        return sum(counted.rows for counted in self.regions)
-
-    @property
-    def skew(self) -> float | None:
-        """How many times as many rows as the mean the fullest region has; None for an empty table."""
-        return max(one.rows for one in self.regions) * len(self.regions) / self.rows if self.rows else None
-
-
-def key_in_words(key: bytes) -> str:
-    """Return what a boundary of regions means: its segment, and its drawer where it falls inside of one."""
-    segment = key[:SEGMENT_BYTES].ljust(SEGMENT_BYTES, b"\x00").hex()
-    if len(key) < PREFIX_BYTES:
-        return segment
-    flag, rest = key[SEGMENT_BYTES], key[PREFIX_BYTES:]
-    return f"{segment} {_OTHER_ROWS.get(flag, f'drawer {flag}')}{f' {rest.hex()}' if rest else ''}"
-
-
-def range_in_words(region: Region) -> str:
-    """Return a region's half-open range: segments from … to …, of all drawers unless one is named."""
-    return f"[{key_in_words(region.start)}, {key_in_words(region.stop) if region.stop else 'end'})"
 
 
 class _Window(NamedTuple):

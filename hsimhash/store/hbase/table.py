@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from hsimhash.errors import HsimhashError, IndexNotFoundError, StoreUnavailableError
 from hsimhash.rowkey import PREFIX_BYTES
 from hsimhash.store.hbase.address import DEFAULT_NAMESPACE, Address
-from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, DRAWER_FAMILY, FOREVER_S, RECORD_FAMILY, Family, Table
+from hsimhash.store.hbase.gateway import (
+    DOCUMENT_FAMILY,
+    DRAWER_FAMILY,
+    FOREVER_S,
+    RECORD_FAMILY,
+    Family,
+    Gateway,
+    Table,
+)
 
 COMPRESSIONS = ("NONE", "GZ", "SNAPPY", "LZ4", "ZSTD", "LZO", "BZIP2")
 ENCODING = "FAST_DIFF"
@@ -17,12 +27,17 @@ ENCODING = "FAST_DIFF"
 # 10 GB: f has 165 GB then, and d 130 with ids of 35 bytes (see `plan`); and they are no burden to a lone server. For
 # more servers: --regions, three or four for each.
 AUTO_REGIONS = 16
+UNKNOWN_TTL = (
+    "cannot tell the table's TTL (%s); if it has one, documents added again expire with the rest; "
+    "'hsimhash create-table' writes the TTL into the record"
+)
 BLOCK_BYTES = 16_384  # a bucket is a few rows: a block of 64 KB would be read for each
 
 _RESTRICTION = "hbase.regionserver.region.split_restriction"
 TABLE_ATTRIBUTES = {f"{_RESTRICTION}.type": "KeyPrefix", f"{_RESTRICTION}.prefix_length": str(PREFIX_BYTES)}
 _BLOOM_PREFIX = "RowPrefixBloomFilter.prefix_length"
 _PREFIX_BLOOM = "ROWPREFIX_FIXED_LENGTH"
+_log = logging.getLogger("hsimhash.store")
 _VERBS = {"+": "create", "~": "alter", "=": "ok"}
 
 # What of ColumnFamilyDescriptorBuilder's keys (HBase 2.6) changes how cells are kept, but not which: versions, deleted
@@ -211,3 +226,14 @@ def _ruby_bytes(data: bytes) -> str:
 
 def _ruby_map(values: dict[str, str]) -> str:
     return "{" + ", ".join(f"{_ruby(name)} => {_ruby(value)}" for name, value in values.items()) + "}"
+
+
+def described(gateway: Gateway) -> Table | None:
+    """Return how the table is made, None if there is no table; an untold `Table` if this user may not see it."""
+    try:
+        return gateway.table()
+    except (IndexNotFoundError, StoreUnavailableError):
+        raise
+    except HsimhashError as error:
+        _log.warning(UNKNOWN_TTL, error)
+        return Table((), {}, is_told=False)

@@ -18,7 +18,7 @@ import happybase  # noqa: F401  # makes the module Hbase_thrift
 import numpy as np
 from numpy.typing import NDArray
 
-from hsimhash.store.base import Region
+from hsimhash.store.facts import Region
 from hsimhash.store.hbase.batches import (
     CALL_CELLS,
     CALL_ROWS,

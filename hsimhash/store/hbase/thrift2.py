@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from thriftpy2.utils import serialize
 
 from hsimhash.rowkey import ROWKEY_BYTES
-from hsimhash.store.base import Region
+from hsimhash.store.facts import Region
 from hsimhash.store.hbase.batches import (
     CALL_CELLS,
     CALL_ROWS,

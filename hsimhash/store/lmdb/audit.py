@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from hsimhash.rowkey import FINGERPRINT_BYTES, PREFIX_BYTES, SEGMENT_BYTES
-from hsimhash.store.check import CheckReport, Progress
+from hsimhash.store.facts import CheckReport, Progress
 from hsimhash.store.lmdb.codec import Row, Rows, digest, document_key, listed_id, pack, page, unpack_register
 from hsimhash.store.lmdb.files import verify_pages
 from hsimhash.store.lmdb.session import Session

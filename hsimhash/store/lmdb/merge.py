@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from hsimhash.errors import StopAskedError
 from hsimhash.files import file_errors
 from hsimhash.rowkey import FINGERPRINT_BYTES, PREFIX_BYTES
-from hsimhash.store.check import Progress
+from hsimhash.store.facts import Progress
 from hsimhash.store.lmdb.codec import DIGEST_BYTES, Row, unpack_register, verify_order
 from hsimhash.store.lmdb.session import Session
 from hsimhash.store.runs import (

@@ -15,7 +15,7 @@ from hsimhash.files import make_folder, put_in_place
 from hsimhash.locks import WRITER_LOCK, lock_data, users_of
 from hsimhash.rowkey import FINGERPRINT_BYTES, last_occurrences
 from hsimhash.store.base import LOCK_TIMEOUT_S, Document, Mark, Record, Store
-from hsimhash.store.check import CheckReport, Progress
+from hsimhash.store.facts import CheckReport, Progress
 from hsimhash.store.lmdb import files
 from hsimhash.store.lmdb.audit import audit
 from hsimhash.store.lmdb.codec import digest, listed_id, pack, page
@@ -150,7 +150,7 @@ class LmdbStore(Store):
     def bulk(self, folder: Path) -> BulkLoad:
         return SortedRuns(self.session, folder)
 
-    def describe(self) -> dict[str, object]:
+    def describe(self) -> dict[str, str | int]:
         return self.facts()._asdict()
 
     def facts(self) -> Facts:

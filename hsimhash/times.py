@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
-UNIT_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+_UNIT_S = {"ms": 0.001, "min": 60, "s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+_NUMBER = r"([0-9]{1,10}(?:\.[0-9]{1,9})?)"
+_PART = f"{_NUMBER}({'|'.join(_UNIT_S)})"
 _STOP_SEEN_S = 0.1  # within which a wait ends when it is asked to
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+def seconds_in(duration: str) -> float | None:
+    """Return the seconds of a duration such as 90d, 1h30m, 500ms or 5, which is seconds; None for any other text."""
+    if re.fullmatch(_NUMBER, duration):
+        return float(duration)
+    is_duration = re.fullmatch(f"(?:{_PART})+", duration)
+    return sum(float(number) * _UNIT_S[unit] for number, unit in re.findall(_PART, duration)) if is_duration else None
+
+
 def milliseconds_of(value: object) -> float | None:
-    """Return an ISO 8601 time as ms since 1970, None where it is none; one without a zone is UTC."""
+    """Return an ISO 8601 time as ms since 1970, None for anything else; a time without a zone is UTC."""
     try:
         time = datetime.fromisoformat(value if isinstance(value, str) else "")
     except (ValueError, OverflowError):

@@ -1,4 +1,4 @@
-"""Work at no more than a given rate; on a clock that only waiting moves."""
+"""Durations as people write them; work at no more than a given rate, on a clock that only waiting moves."""
 
 from __future__ import annotations
 
@@ -7,7 +7,16 @@ from dataclasses import dataclass
 import pytest
 
 from hsimhash import times
-from hsimhash.times import Pace
+from hsimhash.times import Pace, seconds_in
+
+
+@pytest.mark.parametrize(
+    ("duration", "seconds"),
+    [("5", 5), ("0s", 0), ("500ms", 0.5), ("1.5m", 90), ("20min", 1_200), ("1h30m", 5_400), ("90d", 7_776_000)]
+    + [(text, None) for text in ("", "d", "1y", "-1d", "1h 30m", "1h30", "1.d", "٣d", "1e3", "99999999999s", "5s\n")],
+)
+def test_a_duration_is_a_number_of_seconds_or_numbers_with_units(duration: str, seconds: float | None) -> None:
+    assert seconds_in(duration) == seconds
 
 
 @dataclass

@@ -14,10 +14,9 @@ from hsimhash.cli.exits import ExitCode
 from hsimhash.cli.lines import Lines
 from hsimhash.cli.options import Settings, confirm, json_option, open_index, utf8, with_settings, yes_option
 from hsimhash.index import HSimIndex
-from hsimhash.times import UNIT_S, milliseconds_of
+from hsimhash.times import milliseconds_of, seconds_in
 
 BATCH_DOCUMENTS = 100_000  # in key order; each batch rewrites most pages of the index once
-_AGE = re.compile(r"(\d{1,9})(min|[hdw])", re.ASCII)
 
 
 @click.command("remove")
@@ -61,14 +60,12 @@ def remove_command(
 
 def _moment(ctx: click.Context, param: click.Parameter, value: str) -> int:  # noqa: ARG001
     """Return ms since 1970 for an ISO 8601 date or time, UTC unless it says otherwise, or for an age."""
-    age = _AGE.fullmatch(value)
-    if age:
-        return time.time_ns() // 1_000_000 - int(age[1]) * UNIT_S[age[2][0]] * 1_000
-    if re.fullmatch(r"\d+m", value, re.ASCII):
+    if re.fullmatch(r"[\d.]+m", value, re.ASCII):
         raise click.BadParameter(
             f"{value!r} may be minutes or months; write {value}in for minutes, or days such as 180d"
         )
-    moment = milliseconds_of(value)
+    age_s = seconds_in(value) if value[-1:].isalpha() else None  # a bare number has no unit that goes without saying
+    moment = milliseconds_of(value) if age_s is None else 1_000 * (time.time() - age_s)
     if moment is None:
         raise click.BadParameter(
             f"{value!r} is neither a date such as 2026-01-31 or 2026-01-31T12:00Z nor an age such as 30d"

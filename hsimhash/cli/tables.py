@@ -20,21 +20,22 @@ from hsimhash.store import Record, folder_of, is_hbase, open_store
 from hsimhash.store.hbase.address import Address
 from hsimhash.store.hbase.table import AUTO_REGIONS, TableSettings, new_table, shell_lines
 from hsimhash.store.lmdb.files import drop_index, refuse_no_index
-from hsimhash.times import UNIT_S
+from hsimhash.times import seconds_in
 
 if TYPE_CHECKING:
     from hsimhash.store.hbase.operations import Plan
 
-_TTL = re.compile(r"([1-9]\d{0,9})([smhdw]?)", re.ASCII)
 _Texts = tuple[str, ...]
 _Pairs = tuple[tuple[str, str], ...]
 
 
 def _ttl_s(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:  # noqa: ARG001
-    found = _TTL.fullmatch(value) if value is not None else None
-    if value is not None and not found:
-        raise click.BadParameter(f"{value!r} is not a time such as 90d, 12h or 3600s")
-    return int(found[1]) * UNIT_S[found[2] or "s"] if found else None
+    if value is None:
+        return None
+    seconds = seconds_in(value)
+    if not seconds or seconds % 1:
+        raise click.BadParameter(f"{value!r} is not a time such as 90d, 12h or 3600s, at least 1 s and no part of one")
+    return int(seconds)
 
 
 def _regions(ctx: click.Context, param: click.Parameter, value: str) -> int | None:  # noqa: ARG001

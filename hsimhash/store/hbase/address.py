@@ -17,12 +17,13 @@ from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, quote, unquote, urlencode
 
+from hsimhash.times import seconds_in
+
 DEFAULT_PORTS = {"hbase": 9091, "hbase+thrift1": 9090, "hbase+https": 9091, "hbase+http": 9091}
 DEFAULT_NAMESPACE = "default"
 
 _HTTP = ("hbase+https", "hbase+http")
 _URL = re.compile(r"([\w+.-]+)://([^/?#]*)(/[^?#]*)?(?:\?([^#]*))?(?:#.*)?", re.DOTALL)
-_UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0}
 _TABLE = re.compile(r"[\w][\w.-]*", re.ASCII)
 _NAMESPACE = re.compile(r"\w+", re.ASCII)
 _SERVICE = re.compile(r"[\w.-]+", re.ASCII)
@@ -197,9 +198,8 @@ def _value(name: str, value: str) -> object:
 
 
 def _seconds(name: str, value: str) -> float:
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m)?", value)
-    seconds = float(found[1]) * _UNITS_S[found[2] or "s"] if found else 0.0
-    if not 0.001 <= seconds <= 86_400:
+    seconds = seconds_in(value)
+    if seconds is None or not 0.001 <= seconds <= 86_400:
         raise ValueError(f"{name}={value} is not a time from 1ms to 1 day; write {name}=5s or {name}=500ms")
     return seconds
 

@@ -118,7 +118,9 @@ def test_time_outs_hold_at_most_twice_the_connections(gateway: StandIn) -> None:
     for _ in range(2):
         with pytest.raises(StoreUnavailableError):
             ours.scan(RANGES)
-    with pytest.raises(StoreUnavailableError, match=rf"gateway \S+:{gateway.port}: .*\(0 are in use, 6 wait"):
+    with pytest.raises(
+        StoreUnavailableError, match=rf"gateway \S+:{gateway.port}: .*\(in use: 0, waiting for overdue replies: 6"
+    ):
         ours.scan(RANGES)
     assert gateway.busy == gateway.most_busy == 6
     gateway.wake()
@@ -362,7 +364,7 @@ def test_the_doctor_compares_the_ttl_with_the_record() -> None:
 def test_the_doctor_opens_what_many_processes_would(gateway: StandIn) -> None:
     address = Address.parse(url_of(gateway, options="connections=4&timeout=3s"))
     assert next(load_checks(address, 20)).status == "ok"
-    assert "80 connections at once, all answered" in list(load_checks(address, 20))[1].message
+    assert "connections at once: 80, all answered" in list(load_checks(address, 20))[1].message
     gateway.hung = {"*"}
     size, load = load_checks(address, 300)
     assert (size.status, load.status) == ("warn", "fail")

@@ -32,7 +32,7 @@ class TableStandIn(StandIn):
         self.made: Any = None  # as createTable was told
         self.splits: list[bytes] = []
         self.cells: dict[bytes, bytes] = {}  # of the record
-        self.is_disabled = self.is_untold = self.is_slow = False
+        self.is_disabled = self.is_hidden = self.is_slow = False
 
     def tableExists(self, arguments: Any) -> bool:
         return self.made is not None
@@ -44,7 +44,7 @@ class TableStandIn(StandIn):
         return [THRIFT2.TNamespaceDescriptor(name=name) for name in ("default", "hbase")]
 
     def getTableDescriptor(self, arguments: Any) -> Any:
-        if self.is_untold:
+        if self.is_hidden:
             raise THRIFT2.TIOError(message=DENIED, canRetry=False)
         return self.made
 
@@ -172,7 +172,7 @@ def test_who_may_not_see_how_a_table_is_made_makes_an_index_of_it(
     gateway: TableStandIn, caplog: pytest.LogCaptureFixture
 ) -> None:
     operations.create(url(gateway), RECORD, WANTED)
-    gateway.cells, gateway.is_untold = {}, True
+    gateway.cells, gateway.is_hidden = {}, True
     operations.create_hbase_store(url(gateway), RECORD).close()
     assert "cannot tell the table's TTL" in caplog.text
     assert gateway.cells == RECORD.to_parts()

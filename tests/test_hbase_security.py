@@ -191,7 +191,7 @@ def test_the_gateways_own_words_are_repeated(status: Status) -> None:
         assert peer.hear() == (Status.OK, b"first")
         peer.say(status, b"GSS initiate failed")
 
-    assert told(behave) == "the gateway refuses: GSS initiate failed; its log tells more"
+    assert told(behave) == "the gateway refuses: GSS initiate failed; its log says more"
 
 
 @pytest.mark.parametrize(

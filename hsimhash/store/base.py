@@ -121,7 +121,7 @@ class Reader(ABC):
 
     @abstractmethod
     def lookup(self, doc_ids: Sequence[bytes]) -> list[Document | None]:
-        """Return what the register says of each document, None where it has none."""
+        """Return what the register says of each document, None if it has no register."""
 
 
 class Store(Reader, AbstractContextManager["Store"]):
@@ -190,7 +190,7 @@ class Store(Reader, AbstractContextManager["Store"]):
 
     @abstractmethod
     def marked(self, token: str) -> int:
-        """Return the count of the mark with a token, 0 where there is none."""
+        """Return the count of the mark with a token, 0 if there is no such mark."""
 
     @abstractmethod
     def remove(self, doc_ids: Sequence[bytes], *, before: int | None = None) -> int:

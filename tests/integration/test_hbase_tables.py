@@ -149,7 +149,7 @@ def test_thrift1_makes_a_plain_table_only(hbase: Gateways) -> None:
         found = gateway.table()
         assert found is not None
         assert [family.name for family in found.families] == ["d", "f", "i"]
-        assert (found.is_told, found.ttl_s) == (False, 100)
+        assert (found.is_complete, found.ttl_s) == (False, 100)
         gateway.delete_table()
         assert not gateway.exists()
         with pytest.raises(IndexNotFoundError):

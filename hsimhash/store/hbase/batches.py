@@ -39,7 +39,7 @@ Range = tuple[bytes, bytes]
 def scan_groups(ranges: Sequence[Range], regions: Sequence[Region]) -> tuple[list[list[Range]], int]:
     """Return ascending, disjoint ranges in groups for one filter each, and how many groups to scan at once.
 
-    A group lies within one region. There is none where each range is better scanned by itself.
+    A group lies within one region. The list is empty where each range is better scanned by itself.
     """
     if not regions:  # there is no table, as a scan will say
         return [], 0

@@ -90,7 +90,7 @@ class Register(NamedTuple):
         return self.fingerprint is not None and (before is None or self.first_seen < before)
 
     def document(self, doc_id: bytes) -> Document | None:
-        """Return the document of that id, None where it is removed."""
+        """Return the document of that id, None if it was removed."""
         if self.fingerprint is None:
             return None
         return Document(_text(doc_id), self.fingerprint, self.first_seen)
@@ -114,7 +114,7 @@ def parsed(register: Cell) -> Register | None:
 
 
 def fingerprint_in(register: Cell | None) -> int | None:
-    """Return the fingerprint in a register, None where there is none, or it cannot be read."""
+    """Return the fingerprint in a register, None if the register is missing or cannot be read."""
     said = parsed(register) if register is not None else None
     return said.fingerprint if said is not None else None
 

@@ -30,7 +30,7 @@ from hsimhash.store.hbase.table import TableSettings, compared, described
 WORRYING_SKEW_S, WRONG_SKEW_S = 60.0, 600.0  # the protocol of writing relies on clocks that are right to 10 minutes
 _PROBE = b"doctor"  # the qualifier of a cell that is written and deleted again
 _MANY_REGIONS = 200  # for each server
-WORKERS, MOST_FULL = 1_000, 0.8  # threads of a gateway as it comes, and how many of them should be taken
+WORKERS, MOST_FULL = 1_000, 0.8  # threads of a gateway started without -w, and what share of them may be in use
 SLOW_S = 1.0
 _SPARE_FILES = 64
 ADVICE = (
@@ -106,8 +106,8 @@ def _check_table(gateway: Gateway, address: Address, table: Table | None) -> Ite
         raise IndexNotFoundError(f"there is no {name}; make it with 'hsimhash create-table'")
     check_enabled(gateway, address)
     yield Check(name, "ok", "is there")
-    if not table.is_told:
-        yield Check("settings", "warn", "the gateway does not tell how the table is set; in hbase shell: describe")
+    if not table.is_complete:
+        yield Check("settings", "warn", "the gateway does not report the table's settings; in hbase shell: describe")
         return
     differing = [step for step in compared(address, table, TableSettings()) if step.sign != "="]
     for step in differing:
@@ -197,12 +197,12 @@ def _check_skew(who: str, skew_s: float) -> Check:
 
 
 def load_checks(address: Address, processes: int) -> Iterator[Check]:
-    """Open the connections of so many processes, and say how long the last one took to be answered."""
+    """Open the connections of so many processes; report how long the last one waited for its answer."""
     connections, gateways = address.options.connections, len(address.gateways)
     wanted = processes * connections
     said = (
-        f"{processes} processes with {connections} connections each make {wanted}; {gateways} gateways as they come "
-        f"have {WORKERS} threads each"
+        f"connections: {wanted} ({processes} x {connections}, of each process); threads: {WORKERS * gateways} "
+        f"({gateways} x {WORKERS}, of each gateway started without -w)"
     )
     is_fit = wanted <= MOST_FULL * WORKERS * gateways
     yield Check("size", "ok", said) if is_fit else Check("size", "warn", f"{said}: {ADVICE}")
@@ -220,11 +220,11 @@ def _open_all(address: Address, count: int) -> Check:
                 connection = Connection(endpoint, address, context, timeout_s=timeout_s)
                 opened.enter_context(closing(connection))
                 connection.server_type()
-            except Exception as error:  # a service that is full can answer anything
+            except Exception as error:  # a gateway that is full can answer anything
                 why = f"does not answer connection {number + 1} of {count}: {reason(error, timeout_s)}"
                 return Check("load", "fail", f"gateway {endpoint} {why}; {ADVICE}")
             seconds = time.perf_counter() - began
-    said = f"{count} connections at once, all answered, the last after {1_000 * seconds:.1f} ms"
+    said = f"connections at once: {count}, all answered, the last after {1_000 * seconds:.1f} ms"
     return Check("load", "ok" if seconds < SLOW_S else "warn", said)
 
 

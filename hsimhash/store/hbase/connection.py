@@ -55,7 +55,7 @@ class _Due:
         self.at_s = time.monotonic() + timeout_s
 
     def left_s(self) -> float:
-        """Return how long is left; `TimeoutError` where nothing is."""
+        """Return how long is left; `TimeoutError` if nothing is."""
         left_s = self.at_s - time.monotonic()
         if left_s <= 0:
             raise TimeoutError
@@ -162,7 +162,7 @@ class _Http:
         if response.status == http.client.UNAUTHORIZED:
             raise KerberosError(
                 f"the gateway refuses the Kerberos ticket for {self._address.service}@{self._http.host} ({status}); "
-                f"its log tells why; service= names another service"
+                f"its log says why; service= names another service"
             )
         if response.status != http.client.OK:
             raise OSError(status)
@@ -274,7 +274,7 @@ class Connection:
 
     @property
     def is_fit(self) -> bool:
-        """Whether a call can be sent: none is under way, and nothing tells that the gateway has let go."""
+        """Whether a call can be sent: none is under way, and nothing shows that the gateway closed the connection."""
         return not self._awaited and self._pid == os.getpid() and not self.is_stale and self.is_quiet
 
     @property
@@ -365,6 +365,6 @@ def server_type_at(endpoint: Endpoint, address: Address) -> int:
 
 
 def is_reply(error: BaseException) -> bool:
-    """Whether an error is what a gateway answered, so that its connection can go on."""
+    """Whether an error is what a gateway answered, so that its connection can be used again."""
     own = (TTransportException, TProtocolException, TDecodeException)
     return isinstance(error, TException) and not isinstance(error, own)

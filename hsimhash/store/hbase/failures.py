@@ -93,7 +93,7 @@ def failure(error: Exception, method: str, table: str, gateway: object) -> Hsimh
 
 
 def disabled(table: str) -> StoreUnavailableError:
-    """Return the error that says so of a table."""
+    """Return the error that names a disabled table."""
     return StoreUnavailableError(f"table {table} is disabled; enable it in hbase shell: enable '{table}'")
 
 
@@ -129,7 +129,7 @@ def _first_line(message: str) -> str:
 
 
 class Service(NamedTuple):
-    """What answers at a port; of a gateway how to talk to it, `name` being None where its own answer tells."""
+    """What answers at a port and, for a gateway, how to talk to it; `name` is None where its answer gives it."""
 
     name: str | None = None
     is_gateway: bool = False
@@ -208,7 +208,7 @@ def _advice(endpoint: Endpoint, address: Address, found: Service) -> str:
 
 
 def identify(endpoint: Endpoint) -> Service | None:
-    """Return what answers at a port, None where nothing that is known does; `OSError` where it takes no connection."""
+    """Return what answers at a port, None if it is nothing known; `OSError` if the port accepts no connection."""
     socket.create_connection(endpoint, PROBE_S).close()
     with ThreadPoolExecutor(len(_PROBES)) as threads:  # all at once: one after the other, a port that hangs takes 10 s
         answers = threads.map(lambda request: _answer(endpoint, request), _PROBES)
@@ -247,8 +247,8 @@ def _framed(request: bytes) -> bytes:
     return struct.pack(">I", len(request)) + request
 
 
-# What is sent, and what answers tell whom, tried in this order. A web server's answer to the others tells nothing: the
-# POST tells whether Thrift is behind it.
+# What is sent, and whom each answer shows, tried in this order. What a web server answers to the others shows nothing:
+# the POST shows whether Thrift is behind it.
 _PROBES: dict[bytes, tuple[tuple[bytes, Service], ...]] = {
     _BINARY: (
         (b"FatalConnectionException", Service("an HBase master or region server, which speaks HBase's own RPC there")),

@@ -72,15 +72,15 @@ class Family:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """How a table is made; where not all is told, its families and their TTL alone (through Thrift1), or nothing."""
+    """How a table is made. Unless it is complete, only the families and their TTL (through Thrift1), or nothing."""
 
     families: tuple[Family, ...]
     attributes: dict[str, str]
-    is_told: bool = True
+    is_complete: bool = True
 
     @property
     def ttl_s(self) -> int | None:
-        """After how many seconds the table drops documents or drawer rows; 0: never; None: that is not told."""
+        """After how many seconds the table drops documents or drawer rows; 0: never; None: unknown."""
         if not self.families:
             return None
         own = {DRAWER_FAMILY.decode(), DOCUMENT_FAMILY.decode()}
@@ -103,7 +103,7 @@ class Gateway(AbstractContextManager["Gateway"]):
 
     Reads are retried within the deadline; so are `put`, `put_rows` and `delete`, which may be sent twice. Every call
     raises `StoreUnavailableError` when no gateway answers within the deadline, or a server refuses for now.
-    The deadline counts from a call's beginning, then from each reply to it: long work goes on while there are answers.
+    The deadline counts from a call's beginning, then from each reply to it: long work continues while answers come.
     Where a write takes `is_timely`, it is asked right before anything is sent, and nothing is sent once it says no.
     Calls that make or drop the table may take minutes, and are not repeated.
 
@@ -142,7 +142,7 @@ class Gateway(AbstractContextManager["Gateway"]):
 
     @abstractmethod
     def get(self, keys: Sequence[tuple[bytes, bytes]], family: bytes) -> list[Cell | None]:
-        """Return the cell under each (row, qualifier), None where there is none."""
+        """Return the cell under each (row, qualifier), None if it is missing."""
 
     def holds(self, rows: Sequence[bytes]) -> list[bool]:
         """Return for each rowkey of a drawer row whether there is one."""
@@ -182,20 +182,20 @@ class Gateway(AbstractContextManager["Gateway"]):
         return False
 
     def namespaces(self) -> list[str]:
-        """Return the cluster's namespaces; none through Thrift1, which does not tell."""
+        """Return the cluster's namespaces; empty through Thrift1, which does not report them."""
         return []
 
     @abstractmethod
     def table(self) -> Table | None:
-        """Return how the table is made, None where there is none."""
+        """Return how the table is made, None if there is no table."""
 
     @abstractmethod
     def create_table(self, table: Table, splits: Sequence[bytes]) -> None:
-        """Make the table as far as the gateway can; `IndexExistsError` where there is one."""
+        """Make the table as far as the gateway can; `IndexExistsError` if it exists."""
 
     @abstractmethod
     def delete_table(self) -> None:
-        """Disable and drop the table; `IndexNotFoundError` where there is none."""
+        """Disable and drop the table; `IndexNotFoundError` if there is no table."""
 
     @abstractmethod
     def close(self) -> None:

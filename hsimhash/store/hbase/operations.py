@@ -1,6 +1,6 @@
 """From a URL to an index on HBase: open it, plan and make it, drop it.
 
-To open takes one connection and two calls. What else the cluster can tell, whether the table is enabled and how it is
+To open takes one connection and two calls. What else the cluster can report, whether the table is enabled and how it is
 made, is asked only to explain why the record cannot be read, or for an index of release 0.1.0, whose record has no TTL.
 """
 
@@ -50,9 +50,8 @@ _PLAIN = (
     "made a plain table: one region, no encoding, no prefix Bloom filter, no split restriction; it works, but slower, "
     "and one server has all the load until HBase splits it"
 )
-_UNTOLD = (
-    "Thrift1 does not report the table's settings, and alters none: --ttl, --compression and --family-option are for a "
-    "new one"
+_UNREPORTED = (
+    "Thrift1 neither reports nor alters a table's settings: --ttl, --compression and --family-option are for a new one"
 )
 
 _log = logging.getLogger("hsimhash.store")
@@ -117,12 +116,12 @@ def open_hbase_store(url: str, *, exclusive: bool = False, deadline_s: float = D
 
 
 def _is_disabled(gateway: Gateway, timeout_s: float) -> bool:
-    """Whether that is why the record was not read in time, as far as it can be told."""
+    """Whether the record was not read in time because the table is disabled, as far as the gateway answers."""
     try:
         with gateway.ending(timeout_s):
             return gateway.is_disabled()
     except HsimhashError as error:
-        _log.info("cannot tell whether the table is disabled: %s", error)
+        _log.info("cannot find out whether the table is disabled: %s", error)
         return False
 
 
@@ -138,9 +137,9 @@ def _asked_times(gateway: Gateway) -> Times:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What makes a table an index: the steps, of which the record's is the last, and what there is to say.
+    """What makes a table an index: the steps, of which the record's is the last, and what to say about it.
 
-    `regions` is how many the table has that is there; 0: there is none.
+    `regions` is how many the table has already, 0 if there is no table.
     """
 
     steps: tuple[Step, ...]
@@ -166,7 +165,7 @@ def plan(url: str, record: Record, wanted: TableSettings) -> Plan:
 
 
 def create(url: str, record: Record, wanted: TableSettings, *, is_plain_allowed: bool = False) -> Plan:
-    """Make the index, its table too where there is none; return what was done and what was found.
+    """Make the index, and its table if that is missing; return what was done and what was found.
 
     Where the index is there already, nothing happens. A lesser table is made where it is allowed, and the gateway can
     make no other.
@@ -205,7 +204,7 @@ def create_hbase_store(url: str, record: Record, wanted: TableSettings | None = 
 
 
 def _with_table(gateway: Gateway, address: Address, wanted: TableSettings, *, is_plain_allowed: bool = False) -> Plan:
-    """Make the table where there is none; return what was done, and what there is to say of it."""
+    """Make the table if it is missing; return what was done, and what to say about it."""
     found = _table_plan(gateway, address, wanted)
     if found.regions:
         return found
@@ -231,7 +230,7 @@ def _table_plan(gateway: Gateway, address: Address, wanted: TableSettings) -> Pl
         )
     check_enabled(gateway, address)
     is_special = replace(wanted, splits=()) != TableSettings()
-    notes = (_UNTOLD,) if is_special and not table.is_told else ()
+    notes = (_UNREPORTED,) if is_special and not table.is_complete else ()
     return Plan(tuple(compared(address, table, wanted)), len(gateway.regions()), notes)
 
 
@@ -304,7 +303,7 @@ def _check_index(gateway: Gateway, address: Address) -> None:
         raise HsimhashError(
             f"table {name} is not an index: its column families are {', '.join(sorted(found))}; drop it in hbase shell"
         )
-    if table.is_told and all(step.sign == "=" for step in compared(address, table, TableSettings())):
+    if table.is_complete and all(step.sign == "=" for step in compared(address, table, TableSettings())):
         return
     check_enabled(gateway, address)
     if not has_record(gateway):

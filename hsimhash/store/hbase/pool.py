@@ -64,7 +64,7 @@ class Pool:
         self._checked: set[Endpoint] = set()
 
     def reach(self) -> dict[Endpoint, Exception]:
-        """Connect to one of the gateways, each tried once; return nothing, or what was wrong with each."""
+        """Connect to one of the gateways, each tried once; return what was wrong with each, nothing once one answers."""
         errors: dict[Endpoint, Exception] = {}
         for _ in self.address.gateways:
             with self._lock:
@@ -121,16 +121,17 @@ class Pool:
                 self._waiting.discard(waiter)
 
     def _spare(self) -> Connection | None:
-        """Return a connection that nobody else waits for; None where there is none."""
+        """Return a connection that nobody else waits for; None if there is no such connection."""
         with self._lock:
             return None if self.is_wanted else self._pop()
 
     def _busy(self, timeout_s: float) -> str:
         with self._lock:
             used, kept = len(self._choice.connections), len(self._choice.overdue)
-        why = f"{used} are in use, {kept} wait for overdue replies"
-        gateways = ", ".join(map(str, self.address.gateways))
-        return f"gateway {gateways}: no connection became free within {timeout_s:.3g} s ({why})"
+        why = f"in use: {used}, waiting for overdue replies: {kept}"
+        gateways = self.address.gateways
+        who = f"gateway{'s' if len(gateways) > 1 else ''} {', '.join(map(str, gateways))}"
+        return f"{who}: no connection became free within {timeout_s:.3g} s ({why})"
 
     @property
     def is_wanted(self) -> bool:
@@ -152,7 +153,7 @@ class Pool:
         return self._new(self._choice.next()) if has_room else None
 
     def _settle(self) -> None:
-        """Let go of overdue connections whose gateway has done with the call, and of those that idled too long."""
+        """Close overdue connections whose gateway is done with the call, and those that idled too long."""
         for connection in self._choice.overdue:
             if not connection.is_quiet:
                 self._let_go(connection)
@@ -197,7 +198,7 @@ class Pool:
         trial = threading.Thread(target=self._try, args=(connection,), name="hsimhash-gateway", daemon=True)
         try:
             trial.start()
-        except RuntimeError as error:  # no more threads, or the interpreter ends: the calls go on without
+        except RuntimeError as error:  # no more threads, or the interpreter ends: calls continue without the trial
             self._choice.closes(connection)
             self._choice.tried(endpoint)
             _log.info("gateway %s cannot be tried: %s", endpoint, error)

@@ -47,7 +47,7 @@ Wanted = Mapping[bytes, tuple[int, int]]  # by document id: fingerprint, first s
 
 
 def _awake_or_asleep() -> float:
-    """Return seconds that go on while the machine sleeps, where the system has such a clock."""
+    """Return seconds of a clock that runs while the machine sleeps too, if the system has one."""
     clock = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if clock is None else time.clock_gettime(clock)
 
@@ -212,7 +212,7 @@ class Writes:
         return None
 
     def marked(self, token: str) -> int:
-        """Return the count of the mark with a token, 0 where there is none."""
+        """Return the count of the mark with a token, 0 if there is no such mark."""
         (cell,) = self.gateway.get([(RECORD_ROWKEY, Mark(token).key)], RECORD_FAMILY)
         return int(cell.value) if cell is not None else 0
 

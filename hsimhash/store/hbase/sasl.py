@@ -109,7 +109,7 @@ def _library() -> Any:
 
 
 def _said(error: Any) -> str:
-    # The minor status is the mechanism's own and tells most; MIT's texts name the ticket cache and the principal.
+    # The minor status is the mechanism's own and says most; MIT's texts name the ticket cache and the principal.
     texts = [*error.get_all_statuses(error.min_code, False), *error.get_all_statuses(error.maj_code, True)]
     return next((text for text in texts if text and not text.startswith("Success")), str(error))
 
@@ -162,7 +162,7 @@ class SaslSocket:
             raise KerberosError(f"the gateway does not speak SASL: it answered with status {status}")
         message = self._exactly(length)
         if status in (Status.BAD, Status.ERROR):
-            raise KerberosError(f"the gateway refuses: {message.decode(errors='replace')[:200]}; its log tells more")
+            raise KerberosError(f"the gateway refuses: {message.decode(errors='replace')[:200]}; its log says more")
         if status != awaited:
             raise KerberosError(f"the gateway answered {Status(status).name} where {awaited.name} was due")
         return message

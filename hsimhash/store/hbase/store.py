@@ -88,7 +88,7 @@ class HBaseStore(Store):
         values, found = record.to_parts(), _record_cells(gateway)
         if all(part in found for part in RECORD_PARTS):
             raise IndexExistsError(f"there is an index at {url} already; open it, or choose another table")
-        # Part by part, each only where there is none: of two that create at once, one meets the other's part.
+        # Part by part, each only if it is missing: of two that create at once, one meets the other's part.
         for part in RECORD_PARTS:
             for _ in range(CREATE_TRIES):
                 if part not in found:
@@ -97,8 +97,8 @@ class HBaseStore(Store):
             if part not in found:
                 raise CorruptionError(
                     f"the cell i:{part.decode()} of row {RECORD_ROWKEY.hex()} was written {CREATE_TRIES} times and is "
-                    f"not there: a delete lies ahead of the servers' clocks, or they "
-                    f"do not answer; correct the clocks and run a major compaction, or drop the table"
+                    f"still missing: a delete marker is ahead of the servers' clocks, or they do not answer; correct the "
+                    f"clocks and run a major compaction, or drop the table"
                 )
             if found[part] != values[part]:
                 raise IndexExistsError(
@@ -230,7 +230,7 @@ class HBaseStore(Store):
 
     def table(self) -> TableFacts:
         table, regions = described(self.gateway), tuple(self.regions())
-        if table is None or not table.is_told:
+        if table is None or not table.is_complete:
             return TableFacts(regions)
         families = {family.name: family.attributes | family.configuration for family in table.families}
         steps = compared(Address.parse(self.url), table, TableSettings())
@@ -303,7 +303,7 @@ class HBaseView(Reader):
 
 
 def recorded_ttl_s(gateway: Gateway) -> int | None:
-    """Return what is written of the table's TTL, 0: never; None where nothing is, as release 0.1.0 wrote nothing."""
+    """Return the TTL in the record, in seconds, 0: never; None if it has none, as release 0.1.0 wrote none."""
     return _ttl_in(_record_cells(gateway))
 
 
@@ -315,14 +315,14 @@ def _ttl_in(found: Mapping[bytes, bytes]) -> int | None:
 
 
 def record_ttl(gateway: Gateway, ttl_s: int) -> None:
-    """Write down the table's TTL, 0: never, where something else is written or nothing."""
+    """Write the table's TTL into the record, 0: never, unless the record has it."""
     value = b"%d" % ttl_s
     if _record_cells(gateway).get(TTL) != value:
         gateway.put([Put(RECORD_ROWKEY, RECORD_FAMILY, TTL, value)])
 
 
 def has_record(gateway: Gateway) -> bool:
-    """Whether the table has a part of an index's record at least."""
+    """Whether the table has at least a part of an index's record."""
     return bool(_record_cells(gateway))
 
 

@@ -69,7 +69,7 @@ def survey(gateway: Gateway) -> Survey:
 
 
 def _crowds(gateway: Gateway, pool: ThreadPoolExecutor, randoms: random.Random) -> tuple[Crowd, ...]:
-    """Return the fingerprints of very many documents, as far as registers at random places tell."""
+    """Return the fingerprints of very many documents, as far as registers at random places show."""
     starts = [segment_key(randoms.randrange(SEGMENTS)) for _ in range(_PILOTS)]
     found = pool.map(lambda start: gateway.rows(start, TABLE_STOP, DOCUMENT_FAMILY, limit=_PILOT_ROWS), starts)
     registers = {
@@ -90,7 +90,7 @@ def _crowd(gateway: Gateway, fingerprint: int, share: float) -> Crowd:
 
 
 def _window_width(starts: list[int], found: Iterable[list[bytes]]) -> int:
-    """Return how many segments have `WINDOW_ROWS` rows, as far as the prefixes that begin at some places tell."""
+    """Return how many segments have `WINDOW_ROWS` rows, as far as the prefixes found from some places on show."""
     segments = rows = 0
     for start, prefixes in zip(starts, found, strict=True):
         stop = _segment(prefixes[-1]) + 1 if len(prefixes) == _PILOT_ROWS else SEGMENTS

@@ -22,16 +22,16 @@ from hsimhash.store.hbase.gateway import (
 
 COMPRESSIONS = ("NONE", "GZ", "SNAPPY", "LZ4", "ZSTD", "LZO", "BZIP2")
 ENCODING = "FAST_DIFF"
-# Thrift does not tell how many region servers there are. Sixteen regions give each of up to five servers three or more,
-# so that they can be balanced; they hold 1e9 documents in 10 drawers before HBase splits one, when a family in it has
-# 10 GB: f has 165 GB then, and d 130 with ids of 35 bytes (see `plan`); and they are no burden to a lone server. For
-# more servers: --regions, three or four for each.
+# Thrift does not report how many region servers there are. Sixteen regions give each of up to five servers three or
+# more, so that they can be balanced; they hold 1e9 documents in 10 drawers before HBase splits one, when a family in it
+# has 10 GB: f has 165 GB then, and d 130 with ids of 35 bytes (see `plan`); and they are no burden to a lone server.
+# For more servers: --regions, three or four for each.
 AUTO_REGIONS = 16
+BLOCK_BYTES = 16_384  # a bucket is a few rows: a block of 64 KB would be read for each
 UNKNOWN_TTL = (
     "cannot tell the table's TTL (%s); if it has one, documents added again expire with the rest; "
     "'hsimhash create-table' writes the TTL into the record"
 )
-BLOCK_BYTES = 16_384  # a bucket is a few rows: a block of 64 KB would be read for each
 
 _RESTRICTION = "hbase.regionserver.region.split_restriction"
 TABLE_ATTRIBUTES = {f"{_RESTRICTION}.type": "KeyPrefix", f"{_RESTRICTION}.prefix_length": str(PREFIX_BYTES)}
@@ -130,9 +130,9 @@ def new_table(address: Address, wanted: TableSettings, namespaces: Sequence[str]
 
 
 def compared(address: Address, table: Table, wanted: TableSettings) -> list[Step]:
-    """Return how far a table is as `wanted`; a TTL and a compression count only where that asks for one."""
+    """Return how far a table is as `wanted`; a TTL and a compression count only if `wanted` has one."""
     name, alter = f"table {address.full_table.decode()}", f"alter {_ruby_table(address)}, "
-    if not table.is_told:
+    if not table.is_complete:
         return [Step("=", f"{name}, as far as Thrift1 reports")]
     found = {family.name: family.attributes | family.configuration for family in table.families}
     own = _differing(table.attributes, TABLE_ATTRIBUTES)
@@ -157,8 +157,8 @@ def shell_lines(steps: Iterable[Step]) -> list[str]:
 
 
 def _alterations(place: str, found: dict[str, str], wanted: dict[str, str], line: str) -> list[Step]:
-    told = [f"{place}: {name} is {found.get(name, 'not set')}, not {value}" for name, value in wanted.items()]
-    return [Step("~", text, line) for text in told] or [Step("=", place)]
+    differing = [f"{place}: {name} is {found.get(name, 'not set')}, not {value}" for name, value in wanted.items()]
+    return [Step("~", text, line) for text in differing] or [Step("=", place)]
 
 
 def _differing(found: dict[str, str], wanted: dict[str, str]) -> dict[str, str]:
@@ -166,7 +166,7 @@ def _differing(found: dict[str, str], wanted: dict[str, str]) -> dict[str, str]:
 
 
 def _chosen_ttl(name: str, found: dict[str, dict[str, str]]) -> dict[str, str]:
-    """Return the TTL that a family should have where none is asked for: the record none, the drawers the documents'."""
+    """Return the TTL that a family should have if none is asked for: the record none, drawers that of the documents."""
     if name == RECORD_FAMILY.decode():
         return {"TTL": str(FOREVER_S)} if "TTL" in found[name] else {}
     documents = found.get(DOCUMENT_FAMILY.decode(), {})
@@ -229,11 +229,11 @@ def _ruby_map(values: dict[str, str]) -> str:
 
 
 def described(gateway: Gateway) -> Table | None:
-    """Return how the table is made, None if there is no table; an untold `Table` if this user may not see it."""
+    """Return how the table is made, None if there is no table; an empty `Table` if this user may not see it."""
     try:
         return gateway.table()
     except (IndexNotFoundError, StoreUnavailableError):
         raise
     except HsimhashError as error:
         _log.warning(UNKNOWN_TTL, error)
-        return Table((), {}, is_told=False)
+        return Table((), {}, is_complete=False)

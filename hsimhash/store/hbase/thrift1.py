@@ -154,7 +154,7 @@ class Thrift1Gateway(ThriftGateway):
             return None
         columns = self._one("getColumnDescriptors", self._table)
         ttls = {name.rstrip(b":").decode(): {"TTL": str(column.timeToLive)} for name, column in columns.items()}
-        return Table(tuple(Family(name, ttl, {}) for name, ttl in sorted(ttls.items())), {}, is_told=False)
+        return Table(tuple(Family(name, ttl, {}) for name, ttl in sorted(ttls.items())), {}, is_complete=False)
 
     def create_table(self, table: Table, splits: Sequence[bytes]) -> None:  # noqa: ARG002  (it cannot split)
         columns = [

@@ -64,7 +64,7 @@ class Pool:
         self._checked: set[Endpoint] = set()
 
     def reach(self) -> dict[Endpoint, Exception]:
-        """Connect to one of the gateways, each tried once; return what was wrong with each, nothing once one answers."""
+        """Connect to one of the gateways, each tried once; return what was wrong with each, nothing if one answers."""
         errors: dict[Endpoint, Exception] = {}
         for _ in self.address.gateways:
             with self._lock:

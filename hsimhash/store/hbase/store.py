@@ -97,8 +97,8 @@ class HBaseStore(Store):
             if part not in found:
                 raise CorruptionError(
                     f"the cell i:{part.decode()} of row {RECORD_ROWKEY.hex()} was written {CREATE_TRIES} times and is "
-                    f"still missing: a delete marker is ahead of the servers' clocks, or they do not answer; correct the "
-                    f"clocks and run a major compaction, or drop the table"
+                    f"still missing: a delete marker is ahead of the servers' clocks, or they do not answer; correct "
+                    f"the clocks and run a major compaction, or drop the table"
                 )
             if found[part] != values[part]:
                 raise IndexExistsError(

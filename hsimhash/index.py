@@ -102,7 +102,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
             deadline_s: on HBase, how long a call is tried without an answer, unless the URL has a `deadline=`.
 
         Raises:
-            IndexNotFoundError: there is none.
+            IndexNotFoundError: there is no index.
             LayoutMismatchError, ProfileMismatchError: it was made with another than `layout` or `profile`.
             FormatVersionError: a release that this one does not know wrote it.
         """
@@ -295,7 +295,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
             yield from (document for document in documents if before is None or document.first_seen < before)
 
     def check(self, *, repair: bool = False, progress: Callable[[int, int], None] | None = None) -> CheckReport:
-        """Compare the index's rows with each other, and repair them if `repair`; `progress` is told (done, total)."""
+        """Compare the index's rows with each other, and repair them if `repair`; `progress` is given (done, total)."""
         return self.store.check(repair=repair, progress=progress)
 
     def describe(self, *, is_counted: bool = True) -> dict[str, object]:

@@ -27,7 +27,7 @@ from hsimhash.load.intake import bytes_before, fingerprinted, reject_line, short
 FIELD_CHARACTERS = 64  # a longer value of a field is no time and no number
 
 
-# Of each document: its fingerprint, 0 where there is none; its kind, `VOTED`, `EXACT` or `TOO_SHORT`; the characters of
+# Of each document: its fingerprint, 0 if it has none; its kind, `VOTED`, `EXACT` or `TOO_SHORT`; the characters of
 # its text, 0 where a fingerprint was read; the number of its input; its line there, from 1.
 _ROW = np.dtype([("fingerprint", "u8"), ("kind", "u1"), ("length", "i8"), ("input", "i4"), ("line", "i8")])
 _Rows = NDArray[np.void]
@@ -35,7 +35,7 @@ _Rows = NDArray[np.void]
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """Who is told of what is read: lines for the lists, warnings, and (bytes read, in all, documents)."""
+    """Who follows what is read: lines for the lists, warnings, and (bytes read, in all, documents)."""
 
     rejects: Callable[[Sequence[str]], object]
     short: Callable[[Sequence[str]], object]
@@ -55,7 +55,7 @@ class Collected:
 
     @cached_property
     def fingerprints(self) -> NDArray[np.uint64]:
-        """The fingerprints, 0 where there is none."""
+        """The fingerprints, 0 for a document without one."""
         return np.ascontiguousarray(self.rows["fingerprint"])
 
     @cached_property

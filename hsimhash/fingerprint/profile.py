@@ -79,7 +79,7 @@ class Profile(Recipe):
                 least number.
 
         Raises:
-            TextTooShortError: there are none with a vote.
+            TextTooShortError: none of them has a vote.
             ValueError: a weight or a number is outside its range.
         """
         summed: dict[int, float] = {}

@@ -123,7 +123,7 @@ def find_inputs(names: Sequence[str], options: InputOptions) -> list[Input]:
     """Look at every input, without reading more than its first lines.
 
     Raises:
-        ValueError: there is none of that name, it cannot be read, or what it holds cannot be told.
+        ValueError: no input has that name, it cannot be read, or its format cannot be recognised.
     """
     if not names:
         raise ValueError("nothing to read: name files, a folder, or - for stdin")

@@ -103,7 +103,7 @@ class IngestProgress:
 
 @dataclass(frozen=True, slots=True)
 class IngestObserver:
-    """Who watches: `stop` is asked whether to end soon, `progress` and `say` are told. All may be called often."""
+    """Who watches: `stop` answers whether to end soon, `progress` and `say` report. All may be called often."""
 
     stop: Callable[[], bool] = lambda: False
     progress: Callable[[IngestProgress], None] = lambda _: None

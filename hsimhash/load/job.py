@@ -1,4 +1,4 @@
-"""The job folder: how far an ingest came, and what it found on the way, so that it can go on after any end.
+"""The job folder: how far an ingest came, and what it found on the way, so that it can continue after any end.
 
 | file | what |
 |---|---|

@@ -106,7 +106,7 @@ def create_store(url: str, record: Record, *, lock_timeout_s: float = LOCK_TIMEO
 def open_store(
     url: str, *, lock_timeout_s: float = LOCK_TIMEOUT_S, exclusive: bool = False, deadline_s: float = DEADLINE_S
 ) -> Store:
-    """Open the index at `url`; `IndexNotFoundError` where there is none, `ValueError` for no URL of a store.
+    """Open the index at `url`; `IndexNotFoundError` if there is no index, `ValueError` if it is not the URL of a store.
 
     Args:
         url: of the store.

@@ -80,7 +80,7 @@ def embedded_checks(url: str, folder: Path) -> Iterator[Check]:
 
 
 def _check_folder(folder: Path) -> Check:
-    """Look for what a write needs; who cannot read is told by opening."""
+    """Look for what a write needs; opening the store reports what a read lacks."""
     data = (folder / DATA).resolve()
     refused = [path for path in (folder, data, folder / WRITER_LOCK) if path.exists() and not os.access(path, os.W_OK)]
     if not refused:

@@ -24,8 +24,8 @@ from __future__ import annotations
 import logging
 import math
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import compress
 
 import numpy as np
@@ -88,18 +88,10 @@ def pages(gateway: Gateway, family: bytes, *, flag: int | None = None) -> Iterat
         start = rows[-1][0].row + b"\x00"
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """About how many documents to check, and as many drawer rows; the seed draws which."""
-
-    documents: int
-    seed: int
-
-
-def sampled_pages(gateway: Gateway, family: bytes, sample: Sample) -> Iterator[list[Cell]]:
-    """Yield the cells of a sample's rows of a family, in order, in pages."""
-    strata, rng = min(STRATA, sample.documents), np.random.default_rng([sample.seed, *family])
-    rows_each = -(-sample.documents // strata)
+def sampled_pages(gateway: Gateway, documents: int, seed: int, family: bytes) -> Iterator[list[Cell]]:
+    """Yield the cells of a family's rows in a sample of about so many documents, in order, in pages."""
+    strata, rng = min(STRATA, documents), np.random.default_rng([seed, *family])
+    rows_each = -(-documents // strata)
     if family == DOCUMENT_FAMILY:
         rows_each *= 2  # a document has a listing and a register
     page: list[Cell] = []
@@ -145,7 +137,7 @@ class Audit:
         times: what is old enough to collect.
         repair: repair problems and collect leftovers.
         progress: is given how far it is, in steps.
-        sample: what to look at; None: everything.
+        sampled: returns the pages of cells to check, by family; None: all of the table.
     """
 
     def __init__(
@@ -156,14 +148,14 @@ class Audit:
         *,
         repair: bool = False,
         progress: Progress | None = None,
-        sample: Sample | None = None,
+        sampled: Callable[[bytes], Iterable[list[Cell]]] | None = None,
     ) -> None:
         self.gateway = gateway
         self.layout = layout
         self.times = times
         self.is_repair = repair
         self.progress = progress
-        self.sample = sample
+        self._pages = sampled or partial(pages, gateway)
         self.report = CheckReport()
         # Cells stamped up to then are deleted: none, unless it repairs.
         self.settled_before = self.forgotten_before = -1
@@ -189,10 +181,6 @@ class Audit:
         if self.report.repaired:
             _log.info("%d cells repaired", self.report.repaired)
         return self.report
-
-    def _pages(self, family: bytes) -> Iterator[list[Cell]]:
-        """Yield the cells to check, in order."""
-        return pages(self.gateway, family) if self.sample is None else sampled_pages(self.gateway, family, self.sample)
 
     def _advance(self, family: int, page: Sequence[Cell]) -> None:
         if self.progress is not None and page:

@@ -29,7 +29,7 @@ from hsimhash.rowkey import (
 from hsimhash.store.base import RECORD_PARTS, Document, Mark, Reader, Record, Store, up_to
 from hsimhash.store.facts import CheckReport, Progress, Region, Survey, TableFacts
 from hsimhash.store.hbase.address import Address
-from hsimhash.store.hbase.audit import Audit, Sample, pages
+from hsimhash.store.hbase.audit import Audit, pages, sampled_pages
 from hsimhash.store.hbase.batches import slices
 from hsimhash.store.hbase.bulk import TableLoad
 from hsimhash.store.hbase.cells import Register, fingerprint_in, is_listing, is_register, record_from, register_key
@@ -222,8 +222,8 @@ class HBaseStore(Store):
         return Audit(self.gateway, self.record.layout, self.times, repair=repair, progress=progress).run()
 
     def check_sample(self, documents: int, seed: int, *, progress: Progress | None = None) -> CheckReport:
-        sample = Sample(documents, seed)
-        return Audit(self.gateway, self.record.layout, self.times, progress=progress, sample=sample).run()
+        sampled = partial(sampled_pages, self.gateway, documents, seed)
+        return Audit(self.gateway, self.record.layout, self.times, progress=progress, sampled=sampled).run()
 
     def regions(self) -> list[Region]:
         return self.gateway.regions()

@@ -7,8 +7,8 @@ no lock, and merged at the end under the writer's lock, each database in the ord
 2. *documents*, 3. *drawers*, 4. *registers*, with what moved documents leave behind deleted beside the new register.
 
 Each commit also says, in `record` under `load:<token>`, how far it came; `delete` takes that away. A merge that was
-killed goes on there if no one else has committed since, and starts again otherwise: readers believe only registers, so
-nothing half-done is seen.
+killed continues there if no one else has committed since, and starts again otherwise: readers believe only registers,
+so nothing half-done is seen.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ class LmdbStore(Store):
     def writing(self, *, stop: Callable[[], bool] | None = None) -> AbstractContextManager[object]:
         return self.session.writing(stop=stop)
 
-    # The locks of a write are held by `with` itself, not by a generator's: a signal may come before that goes on.
+    # The locks of a write are held by `with` itself, not by a generator's: a signal may come before that continues.
 
     def insert(
         self,

@@ -92,6 +92,14 @@ def _take(make: Callable[[], HeldLock], kind: int) -> HeldLock | None:
     return lock
 
 
+def lock_or_refuse(path: Path, work: str, remedy: str) -> HeldLock:
+    """Lock a file as `take_lock` does; `StoreBusyError` if another has it: its process, its work and the remedy."""
+    lock = take_lock(path)
+    if lock is None:
+        raise StoreBusyError(f"process {holder_of(path)} {work}; wait for it to end, or {remedy}")
+    return lock
+
+
 def wait_for_lock(path: Path, timeout_s: float, stop: Callable[[], bool] | None = None) -> HeldLock:
     """Lock a file as `take_lock` does, as soon as nobody else has it.
 

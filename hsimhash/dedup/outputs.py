@@ -22,9 +22,9 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from hsimhash.errors import HsimhashError, StoreBusyError
+from hsimhash.errors import HsimhashError
 from hsimhash.files import file_errors, make_folder, sync_file, sync_folder
-from hsimhash.locks import HeldLock, holder_of, take_lock
+from hsimhash.locks import HeldLock, lock_or_refuse
 
 STATS, REPORT = "stats.json", "report.html"
 KEEP, DROP = "keep.txt", "drop.txt"
@@ -78,10 +78,7 @@ def _locked(path: Path, new: Path, *, overwrite: bool) -> HeldLock:
     _refuse_results(path, () if overwrite else (STATS,) if is_unfinished else NAMES)
     make_folder(path)
     new.mkdir(exist_ok=True)
-    lock = take_lock(new / _LOCK)
-    if lock is None:
-        holder = holder_of(new / _LOCK)
-        raise StoreBusyError(f"process {holder} works in {path}; wait for it to end, or choose another folder")
+    lock = lock_or_refuse(new / _LOCK, f"works in {path}", "choose another folder")
     try:
         _refuse_results(path, () if overwrite else (STATS,))  # another may have finished meanwhile
         for name in NAMES if is_unfinished and not (path / STATS).exists() else ():

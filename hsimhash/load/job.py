@@ -41,7 +41,7 @@ from hsimhash.files import AppendLog, file_errors, make_folder, write_json
 from hsimhash.inputs.files import Input
 from hsimhash.inputs.reader import Position
 from hsimhash.load.decisions import DecisionLog
-from hsimhash.locks import HeldLock, holder_of, take_lock
+from hsimhash.locks import HeldLock, lock_or_refuse
 from hsimhash.store import Store, is_hbase, store_name
 
 JOBS = Path(".hsimhash", "jobs")  # of an index that is no folder itself
@@ -261,7 +261,9 @@ class Job:
             with file_errors(folder):
                 job._refuse_foreign()
                 make_folder(folder)
-                job._lock = resources.enter_context(_locked(folder / _LOCK))
+                lock = folder / _LOCK
+                remedy = "choose another folder with --job"
+                job._lock = resources.enter_context(lock_or_refuse(lock, f"works on the same job ({lock})", remedy))
                 job._begin(spec, fresh=fresh, store=store)
                 if job.was_done:
                     _verify_size(job.path_of("tags"), job.checkpoint.sizes.get("tags", 0))
@@ -374,13 +376,3 @@ class Job:
             if not (self.folder / _SUMMARY).exists():
                 write_json(self.folder / _SUMMARY, summary.to_json())
             self._paths["decisions"].unlink(missing_ok=True)
-
-
-def _locked(path: Path) -> HeldLock:
-    lock = take_lock(path)
-    if lock is None:
-        raise StoreBusyError(
-            f"process {holder_of(path)} works on the same job ({path}); wait for it to end, or choose another folder "
-            f"with --job"
-        )
-    return lock

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, suppress
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
@@ -20,6 +20,7 @@ from thriftpy2.transport import TBufferedTransport, TTransportException
 from hsimhash.layout import Layout
 from hsimhash.store import Record
 from hsimhash.store.hbase.connection import THRIFT2
+from tests.support.local_server import LocalServer, serving, shut_down
 
 RECORD = Record(Layout.named("10"), {"name": "any"}).to_parts() | {b"ttl": b"0"}
 
@@ -41,7 +42,7 @@ class _Wire:
         pass
 
 
-class StandIn:
+class StandIn(LocalServer):
     """A gateway; `hung` has the methods that get no answer now, `*` being all; `refusals` what is answered instead."""
 
     def __init__(self) -> None:
@@ -53,23 +54,16 @@ class StandIn:
         self._changed = threading.Condition()
         self._is_over = False
         self._taken: list[socket.socket] = []
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=256)
-        self.port: int = self._listener.getsockname()[1]
+        super().__init__(backlog=256)
 
-    def serve(self) -> None:
-        while True:
-            try:
-                taken, _ = self._listener.accept()
-            except OSError:
-                return
-            with self._changed:
-                self.accepted += 1
-                self._taken.append(taken)
-            threading.Thread(target=self._talk, args=(taken,), daemon=True).start()
+    def taken(self, connection: socket.socket) -> None:
+        with self._changed:
+            self.accepted += 1
+            self._taken.append(connection)
 
-    def _talk(self, taken: socket.socket) -> None:
-        protocol = TBinaryProtocol(TBufferedTransport(_Wire(taken)))
-        with taken, suppress(OSError, TTransportException):
+    def talk(self, connection: socket.socket) -> None:
+        protocol = TBinaryProtocol(TBufferedTransport(_Wire(connection)))
+        with connection, suppress(OSError, TTransportException):
             while True:
                 self._answer(protocol)
 
@@ -147,23 +141,14 @@ class StandIn:
             self._is_over = True
             self._changed.notify_all()
             taken = list(self._taken)
-        for one in [self._listener, *taken]:
-            with suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-            one.close()
+        super().close()
+        for one in taken:
+            shut_down(one)
 
 
 Kind = TypeVar("Kind", bound=StandIn)
 
 
-@contextmanager
-def stand_in(kind: type[Kind] = StandIn) -> Iterator[Kind]:
+def stand_in(kind: type[Kind] = StandIn) -> AbstractContextManager[Kind]:
     """Run a gateway."""
-    gateway = kind()
-    thread = threading.Thread(target=gateway.serve, daemon=True)
-    thread.start()
-    try:
-        yield gateway
-    finally:
-        gateway.close()
-        thread.join()
+    return serving(kind())

@@ -5,44 +5,39 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import count
+
+from tests.support.local_server import LocalServer, serving
 
 Delay = Callable[[int], float]  # from a reply's number, counted over all connections, to seconds
 Pass = Callable[[bytes], None]  # a part of a request; it is passed on when this returns, even if the client is gone
 
 
-class Proxy:
+class Proxy(LocalServer):
     """Passes bytes on both ways; each reply waits as long as `delay` says, each request until `let_pass` returns."""
 
     def __init__(self, port: int, delay: Delay, let_pass: Pass = lambda _: None) -> None:
+        super().__init__()
         self._target = port
         self._delay = delay
         self._let_pass = let_pass
         self._numbers = count(1)
         self._closing = threading.Event()
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
         self.connections = 0
 
-    def serve(self) -> None:
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            self.connections += 1
-            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            threading.Thread(target=self._connect, args=(client,), daemon=True).start()
+    def taken(self, connection: socket.socket) -> None:
+        self.connections += 1
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
-    def _connect(self, client: socket.socket) -> None:
+    def talk(self, connection: socket.socket) -> None:
         asked = threading.Event()
-        with suppress(OSError), client, socket.create_connection(("127.0.0.1", self._target)) as server:
+        with suppress(OSError), connection, socket.create_connection(("127.0.0.1", self._target)) as server:
             server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            back = threading.Thread(target=self._answers, args=(server, client, asked), daemon=True)
+            back = threading.Thread(target=self._answers, args=(server, connection, asked), daemon=True)
             back.start()
             with suppress(OSError):
-                while data := client.recv(1 << 16):
+                while data := connection.recv(1 << 16):
                     asked.set()
                     self._let_pass(data)
                     server.sendall(data)
@@ -62,22 +57,12 @@ class Proxy:
 
     def close(self) -> None:
         self._closing.set()
-        with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
+        super().close()
 
 
-@contextmanager
-def proxied(port: int, delay: Delay, let_pass: Pass = lambda _: None) -> Iterator[Proxy]:
+def proxied(port: int, delay: Delay, let_pass: Pass = lambda _: None) -> AbstractContextManager[Proxy]:
     """Run a proxy before a port of this machine."""
-    proxy = Proxy(port, delay, let_pass)
-    thread = threading.Thread(target=proxy.serve, daemon=True)
-    thread.start()
-    try:
-        yield proxy
-    finally:
-        proxy.close()
-        thread.join()
+    return serving(Proxy(port, delay, let_pass))
 
 
 @contextmanager

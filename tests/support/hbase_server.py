@@ -108,10 +108,15 @@ class HBaseServer:
         return {**kept, **self._environment}
 
     def prepare(self) -> None:
-        """Fetch the jars, if they are not here; `HBaseUnavailableError` where this machine cannot run them."""
+        """Fetch the jars and archive their classes, if they are not here.
+
+        Raises:
+            HBaseUnavailableError: this machine cannot run them.
+        """
         done = self._command("jars", is_checked=False)
         if done.returncode != 0:
             raise HBaseUnavailableError(done.stderr.strip().splitlines()[-1].removeprefix("hbase: "))
+        self._command("archive")
 
     def start(self) -> None:
         """Start the server; return when it answers."""

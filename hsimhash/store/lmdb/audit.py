@@ -18,6 +18,9 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
+import numpy as np
+from numpy.typing import NDArray
+
 from hsimhash.rowkey import FINGERPRINT_BYTES, PREFIX_BYTES, SEGMENT_BYTES
 from hsimhash.store.facts import CheckReport, Progress
 from hsimhash.store.lmdb.codec import Row, Rows, digest, document_key, listed_id, pack, page, unpack_register
@@ -25,6 +28,7 @@ from hsimhash.store.lmdb.files import verify_pages
 from hsimhash.store.lmdb.session import Session
 
 PAGE_ROWS = 20_000  # read in one transaction; bounds memory, and how long a writer waits
+_MARK_BYTES = 8  # of the digest of a listed id, kept in memory for each document
 
 _log = logging.getLogger("hsimhash.store")
 
@@ -47,6 +51,7 @@ class _Audit:
         self.page_rows = page_rows
         self.report = CheckReport()
         self.confirmed = self.done = self.total = 0
+        self.listed = np.zeros(0, np.uint64)  # the marks of listed ids, ascending, and the highest number
 
     def run(self) -> CheckReport:
         databases = self.session.environment.databases
@@ -59,9 +64,20 @@ class _Audit:
         self._each_page("documents", self._check_listings)
         # The counts tell that every register is listed only if nobody wrote meanwhile.
         if self.confirmed < registers or self.session.last_transaction() != begun:
+            self.listed = self._marks_of_listed()
             self._each_page("register", self._check_registers)
         self._each_page("drawers", self._check_drawer_rows)
         return self.report
+
+    def _marks_of_listed(self) -> NDArray[np.uint64]:
+        marks, after = bytearray(), None
+        while True:
+            with self.session.view() as view:
+                found = page(view.transaction, view.databases, "documents", after, self.page_rows)
+            if not found:
+                return np.sort(np.frombuffer(marks + b"\xff" * _MARK_BYTES, ">u8").astype(np.uint64))
+            marks += b"".join(digest(listed_id(*listing))[:_MARK_BYTES] for listing in found)
+            after = found[-1]
 
     @contextmanager
     def _rows(self) -> Iterator[Rows]:
@@ -133,16 +149,13 @@ class _Audit:
 
     def _check_registers(self, rows: Rows, registers: Sequence[Row]) -> None:
         """Find the registers whose id is listed nowhere: a register has only its id's digest, so compare digests."""
-        unlisted = {(value[:FINGERPRINT_BYTES], key) for key, value in registers}
-        cursor = rows.transaction.cursor(rows.listing)
-        for packed in sorted({packed for packed, _ in unlisted}):
-            is_there = cursor.set_range(packed)
-            while is_there and cursor.key().startswith(packed):
-                unlisted.discard((packed, digest(listed_id(*cursor.item()))))
-                is_there = cursor.next()
-        for key, value in registers:
-            fingerprint = unpack_register(value)[0]
-            if (pack(fingerprint), key) in unlisted and self._problem(
+        marks = np.frombuffer(b"".join(key[:_MARK_BYTES] for key, _ in registers), ">u8").astype(np.uint64)
+        unlisted = np.flatnonzero(self.listed[np.searchsorted(self.listed, marks)] != marks)
+        suspects = [(registers[number][0], unpack_register(registers[number][1])[0]) for number in unlisted]
+        # What was listed since has no mark.
+        listed = {value: _listed_digests(rows, pack(value)) for value in {fingerprint for _, fingerprint in suspects}}
+        for key, fingerprint in suspects:
+            if key not in listed[fingerprint] and self._problem(
                 f"register {key.hex()} (fingerprint {fingerprint:016x}) is listed nowhere"
             ):
                 rows.transaction.delete(key, db=rows.register)
@@ -167,3 +180,13 @@ def _recomputes(rows: Rows, prefix: bytes, packed: bytes) -> bool:
     number, drawers = prefix[SEGMENT_BYTES], rows.layout.drawers
     segment = int.from_bytes(prefix[:SEGMENT_BYTES], "big")
     return 1 <= number <= len(drawers) and drawers[number - 1].segment(int.from_bytes(packed, "big")) == segment
+
+
+def _listed_digests(rows: Rows, packed: bytes) -> set[bytes]:
+    """Return the digests of the ids that are listed under a fingerprint."""
+    cursor = rows.transaction.cursor(rows.listing)
+    found, is_there = set(), cursor.set_range(packed)
+    while is_there and cursor.key().startswith(packed):
+        found.add(digest(listed_id(*cursor.item())))
+        is_there = cursor.next()
+    return found

@@ -150,7 +150,7 @@ class _Audit:
     def _check_registers(self, rows: Rows, registers: Sequence[Row]) -> None:
         """Find the registers whose id is listed nowhere: a register has only its id's digest, so compare digests."""
         marks = np.frombuffer(b"".join(key[:_MARK_BYTES] for key, _ in registers), ">u8").astype(np.uint64)
-        unlisted = np.flatnonzero(self.listed[np.searchsorted(self.listed, marks)] != marks)
+        unlisted = np.flatnonzero(self.listed[np.searchsorted(self.listed, marks)] != marks).tolist()
         suspects = [(registers[number][0], unpack_register(registers[number][1])[0]) for number in unlisted]
         # What was listed since has no mark.
         listed = {value: _listed_digests(rows, pack(value)) for value in {fingerprint for _, fingerprint in suspects}}

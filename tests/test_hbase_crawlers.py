@@ -9,16 +9,14 @@ import threading
 import time
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
-import numpy as np
 import pytest
 
 from hsimhash.errors import StoreTimeoutError, StoreUnavailableError
 from hsimhash.layout import Layout
-from hsimhash.rowkey import encode
-from hsimhash.store import Record, open_store
+from hsimhash.store import Record, Store, open_store
 from hsimhash.store.base import JOB_DEADLINE_S
 from hsimhash.store.facts import Region
 from hsimhash.store.hbase.address import Address, Endpoint
@@ -39,6 +37,13 @@ from tests.support.processes import forked, wait_until
 LIMIT_S = 60.0  # until something must have happened
 SCANS = ["getScannerResults"]
 RANGES = [(bytes([number]), bytes([number, 0])) for number in range(10)]
+
+
+def ranges_of(numbers: Iterable[int]) -> list[tuple[bytes, bytes]]:
+    return [(number.to_bytes(2), number.to_bytes(2) + b"\xff") for number in numbers]
+
+
+BATCH = ranges_of(range(0, 10 * SINGLE_SCANS, 2))
 
 
 @pytest.fixture
@@ -63,6 +68,18 @@ def opened(*gateways: StandIn, options: str = "") -> Thrift2Gateway:
     return found
 
 
+@pytest.fixture
+def ours(gateway: StandIn) -> Iterator[Thrift2Gateway]:
+    with opened(gateway) as one:
+        yield one
+
+
+@pytest.fixture
+def store(gateway: StandIn) -> Iterator[Store]:
+    with open_store(url_of(gateway)) as one:
+        yield one
+
+
 def pool_of(gateway: Thrift2Gateway) -> Pool:
     return gateway._caller.pool
 
@@ -81,16 +98,13 @@ def test_open_ends_within_its_deadline_where_nothing_answers_the_read(gateway: S
     assert time.monotonic() - began < LIMIT_S / 2
 
 
-def test_a_query_needs_five_connections_and_one_round(gateway: StandIn) -> None:
-    ours = opened(gateway)
+def test_a_query_needs_five_connections_and_one_round(gateway: StandIn, ours: Thrift2Gateway) -> None:
     ours.scan(RANGES)
     assert gateway.methods.count("getScannerResults") == 10
     assert gateway.accepted == 5
-    ours.close()
 
 
-def test_a_query_ends_when_its_time_is_over_and_says_how_far_it_came(gateway: StandIn) -> None:
-    store = open_store(url_of(gateway))
+def test_a_query_ends_when_its_time_is_over_and_says_how_far_it_came(gateway: StandIn, store: Store) -> None:
     gateway.hung = {"getScannerResults"}
     began = time.monotonic()
     with (
@@ -102,90 +116,80 @@ def test_a_query_ends_when_its_time_is_over_and_says_how_far_it_came(gateway: St
     gateway.wake()
     with store.view(timeout_s=LIMIT_S) as reader:
         assert len(reader.scan([b"12345"])) == 0
-    store.close()
 
 
-def test_an_end_is_kept_however_fast_replies_come(gateway: StandIn) -> None:
-    store = open_store(url_of(gateway))
+def test_an_end_is_kept_however_fast_replies_come(store: Store) -> None:
     prefixes = iter(lambda: [b"12345"], None)  # for ever
     with pytest.raises(StoreTimeoutError, match=r"having read \d+ of \d+ buckets"), store.view(timeout_s=0.3) as reader:
         deque(map(reader.scan, prefixes), 0)
-    store.close()
 
 
 def test_time_outs_hold_at_most_twice_the_connections(gateway: StandIn) -> None:
-    ours = opened(gateway, options="connections=3&timeout=1s&deadline=3s")
-    gateway.hung = {"getScannerResults"}
-    for _ in range(2):
-        with pytest.raises(StoreUnavailableError):
+    with opened(gateway, options="connections=3&timeout=1s&deadline=3s") as ours:
+        gateway.hung = {"getScannerResults"}
+        for _ in range(2):
+            with pytest.raises(StoreUnavailableError):
+                ours.scan(RANGES)
+        with pytest.raises(
+            StoreUnavailableError, match=rf"gateway \S+:{gateway.port}: .*\(in use: 0, waiting for overdue replies: 6"
+        ):
             ours.scan(RANGES)
-    with pytest.raises(
-        StoreUnavailableError, match=rf"gateway \S+:{gateway.port}: .*\(in use: 0, waiting for overdue replies: 6"
-    ):
+        assert gateway.busy == gateway.most_busy == 6
+        gateway.wake()
+        assert len(ours.scan(RANGES)) == 0
+        wait_until(lambda: gateway.busy == 0)
         ours.scan(RANGES)
-    assert gateway.busy == gateway.most_busy == 6
-    gateway.wake()
-    assert len(ours.scan(RANGES)) == 0
-    wait_until(lambda: gateway.busy == 0)
-    ours.scan(RANGES)
-    assert len(pool_of(ours)._choice.overdue) == 0
-    ours.close()
+        assert len(pool_of(ours)._choice.overdue) == 0
 
 
 def test_open_passes_over_a_gateway_that_hangs(two: tuple[StandIn, StandIn]) -> None:
     two[0].hung = {"*"}
     for _ in range(4):  # whichever is drawn first
         began = time.monotonic()
-        ours = opened(*two, options="timeout=20s")
-        assert time.monotonic() - began < 15
-        ours.close()
+        with opened(*two, options="timeout=20s"):
+            assert time.monotonic() - began < 15
 
 
 def test_only_the_first_query_waits_for_a_gateway_that_hangs(two: tuple[StandIn, StandIn]) -> None:
-    ours = opened(*two, options="timeout=12s")
-    ours.scan(RANGES)
-    assert {one.accepted for one in two} == {2, 3}
-    two[0].hung = {"*"}
-    ours.scan(RANGES)
-    before = two[0].accepted
-    for _ in range(20):
-        began = time.monotonic()
+    with opened(*two, options="timeout=12s") as ours:
         ours.scan(RANGES)
-        assert time.monotonic() - began < 10
-    assert two[0].accepted - before <= 1  # which no query waits for
-    ours.close()
+        assert {one.accepted for one in two} == {2, 3}
+        two[0].hung = {"*"}
+        ours.scan(RANGES)
+        before = two[0].accepted
+        for _ in range(20):
+            began = time.monotonic()
+            ours.scan(RANGES)
+            assert time.monotonic() - began < 10
+        assert two[0].accepted - before <= 1  # which no query waits for
 
 
 def test_callers_with_little_time_leave_a_gateway_that_hangs_as_well(two: tuple[StandIn, StandIn]) -> None:
-    store = open_store(url_of(*two))
-    for _ in range(3):
-        store.scan([bytes([number]) * 5 for number in range(10)])
-    two[0].hung = {"*"}
-    errors = 0
-    for _ in range(20):
-        try:
-            with store.view(timeout_s=2) as reader:
-                reader.scan([bytes([number]) * 5 for number in range(10)])
-        except StoreTimeoutError:
-            errors += 1
+    prefixes, errors = [bytes([number]) * 5 for number in range(10)], 0
+    with open_store(url_of(*two)) as store:
+        for _ in range(3):
+            store.scan(prefixes)
+        two[0].hung = {"*"}
+        for _ in range(20):
+            try:
+                with store.view(timeout_s=2) as reader:
+                    reader.scan(prefixes)
+            except StoreTimeoutError:
+                errors += 1
     assert errors <= 5  # one; a busy machine may take 2 s for others
-    store.close()
 
 
-def test_a_gateway_that_works_again_is_tried_beside_the_calls_and_gets_its_share(
-    two: tuple[StandIn, StandIn],
-) -> None:
-    ours = opened(*two, options="timeout=6s")
-    ours.scan(RANGES)
-    two[0].hung = {"*"}
-    ours.scan(RANGES)
-    two[0].wake()
-    before = two[0].accepted
-    ours.scan(RANGES)
-    assert two[0].accepted == before  # it rests
-    wait_until(lambda: ours.scan(RANGES).shape == (0, 13) and held(ours, two[0]) >= 2)
-    assert abs(held(ours, two[0]) - held(ours, two[1])) <= 1
-    ours.close()
+def test_a_gateway_that_works_again_is_tried_beside_the_calls_and_gets_its_share(two: tuple[StandIn, StandIn]) -> None:
+    with opened(*two, options="timeout=6s") as ours:
+        ours.scan(RANGES)
+        two[0].hung = {"*"}
+        ours.scan(RANGES)
+        two[0].wake()
+        before = two[0].accepted
+        ours.scan(RANGES)
+        assert two[0].accepted == before  # it rests
+        wait_until(lambda: ours.scan(RANGES).shape == (0, 13) and held(ours, two[0]) >= 2)
+        assert abs(held(ours, two[0]) - held(ours, two[1])) <= 1
 
 
 def held(ours: Thrift2Gateway, gateway: StandIn) -> int:
@@ -211,7 +215,7 @@ def test_a_gateway_that_fails_rests_for_longer_and_longer() -> None:
     assert {gateways.next() for _ in range(100)} == {one, other}
 
 
-def test_thrift2_behind_an_address_of_thrift1_is_told_in_the_same_words_by_all(gateway: StandIn) -> None:
+def test_thrift2_behind_an_address_of_thrift1_is_named_in_the_same_words_by_all(gateway: StandIn) -> None:
     url = url_of(gateway).replace("hbase://", "hbase+thrift1://")
     told = f"127.0.0.1:{gateway.port}: it speaks Thrift2; write hbase:// instead of hbase+thrift1://"
     with pytest.raises(StoreUnavailableError) as refused:
@@ -227,49 +231,44 @@ def test_processes_begin_at_any_gateway(two: tuple[StandIn, StandIn]) -> None:
 
 
 def test_forked_children_begin_at_any_gateway(two: tuple[StandIn, StandIn]) -> None:
-    ours = opened(*two)
-    ours.scan(RANGES[:1])
-    for _ in range(40):
-        with forked(lambda: ours.scan(RANGES[:1])):
-            pass
-    assert min(one.accepted for one in two) >= 5
-    ours.close()
+    with opened(*two) as ours:
+        ours.scan(RANGES[:1])
+        for _ in range(40):
+            with forked(lambda: ours.scan(RANGES[:1])):
+                pass
+        assert min(one.accepted for one in two) >= 5
 
 
-def test_a_refusal_turns_batches_off_for_its_call_alone(gateway: StandIn, caplog: pytest.LogCaptureFixture) -> None:
-    ours = opened(gateway)
-    ranges = [(number.to_bytes(2), number.to_bytes(2) + b"\x00") for number in range(0, 10 * SINGLE_SCANS, 2)]
+def test_a_refusal_turns_batches_off_for_its_call_alone(
+    gateway: StandIn, ours: Thrift2Gateway, caplog: pytest.LogCaptureFixture
+) -> None:
     gateway.refusals = SCANS * 2  # a single one is tried again
     with caplog.at_level(logging.WARNING, "hsimhash"):
-        ours.scan(ranges)
-    assert gateway.methods.count("getScannerResults") == 2 + len(ranges)
+        ours.scan(BATCH)
+    assert gateway.methods.count("getScannerResults") == 2 + len(BATCH)
     assert "is made one by one" in caplog.text
     gateway.methods.clear()
-    ours.scan(ranges)
+    ours.scan(BATCH)
     assert gateway.methods.count("getScannerResults") == 1
-    ours.close()
 
 
-def test_a_gateway_that_passes_over_filters_is_asked_for_single_scans_from_then_on(gateway: StandIn) -> None:
-    gateway.rows = [b"\x00\x01" + bytes(11)]  # outside of the ranges
-    ours = opened(gateway)
-    ranges = [(number.to_bytes(2), number.to_bytes(2) + b"\x00") for number in range(0, 10 * SINGLE_SCANS, 2)]
-    ours.scan(ranges)
+def test_a_gateway_that_passes_over_filters_is_asked_for_single_scans_from_then_on(
+    gateway: StandIn, ours: Thrift2Gateway
+) -> None:
+    gateway.rows = [b"\x00\x00" + bytes(11), b"\x00\x01" + bytes(11)]  # the second is outside of the ranges
+    assert ours.scan(BATCH).tobytes() == gateway.rows[0]
     gateway.methods.clear()
-    ours.scan(ranges)
-    assert gateway.methods.count("getScannerResults") == len(ranges)
-    ours.close()
+    assert ours.scan(BATCH).tobytes() == gateway.rows[0]
+    assert gateway.methods.count("getScannerResults") == len(BATCH)
 
 
-def test_an_internal_error_without_a_reason_is_tried_once_more(gateway: StandIn) -> None:
-    ours = opened(gateway)
+def test_an_internal_error_without_a_reason_is_tried_once_more(gateway: StandIn, ours: Thrift2Gateway) -> None:
     gateway.refusals = ["getMultiple"]
     assert ours.get([(b"row", b"layout")], b"i") != [None]
     gateway.refusals = ["checkAndPut"]
     with pytest.raises(Exception, match="without saying why"):
         ours.change([Change(b"row", b"d", b"q", None, b"")])
     assert gateway.methods.count("checkAndPut") == 1
-    ours.close()
 
 
 def test_a_reply_that_drips_ends_with_its_time() -> None:
@@ -298,43 +297,29 @@ def test_a_reply_that_drips_ends_with_its_time() -> None:
 
 
 def test_a_pause_of_ours_between_calls_does_not_count_against_their_deadline(gateway: StandIn) -> None:
-    ours = opened(gateway, options="timeout=10s&deadline=3s")
-    with ours.one_deadline():
+    with opened(gateway, options="timeout=10s&deadline=3s") as ours, ours.one_deadline():
         ours.scan(RANGES)
         time.sleep(3.2)  # what is tested: a stall
         gateway.hung = {"getScannerResults"}
         threading.Timer(0.4, gateway.wake).start()
         assert len(ours.scan(RANGES)) == 0  # 0.1 s would be left of a deadline that ran on
-    ours.close()
 
 
 def test_jobs_wait_longer_unless_the_url_says_otherwise(gateway: StandIn) -> None:
     for options, deadline_s in (("connections=8", JOB_DEADLINE_S), ("deadline=7s", 7.0)):
-        store = open_store(url_of(gateway, options=options), deadline_s=JOB_DEADLINE_S)
-        assert isinstance(store, HBaseStore)
-        assert isinstance(store.gateway, Thrift2Gateway)
-        assert store.gateway._caller.deadline_s == deadline_s
-        store.close()
+        with open_store(url_of(gateway, options=options), deadline_s=JOB_DEADLINE_S) as store:
+            assert isinstance(store, HBaseStore)
+            assert isinstance(store.gateway, Thrift2Gateway)
+            assert store.gateway._caller.deadline_s == deadline_s
 
 
-def test_slow_queries_are_logged(gateway: StandIn, caplog: pytest.LogCaptureFixture) -> None:
-    store = open_store(url_of(gateway))
+def test_slow_queries_are_logged(gateway: StandIn, store: Store, caplog: pytest.LogCaptureFixture) -> None:
     gateway.hung = {"getScannerResults"}
     threading.Timer(1.1, gateway.wake).start()
     with caplog.at_level(logging.INFO, "hsimhash"), store.view() as reader:
         reader.scan([b"12345"])
     assert re.search(r"took \d", caplog.text)
     assert "it read 1 of 1 buckets" in caplog.text
-    store.close()
-
-
-def test_the_rows_of_a_stand_in_are_scanned(gateway: StandIn) -> None:
-    store = open_store(url_of(gateway))
-    rows = encode(store.record.layout, np.array([7], np.uint64)).reshape(-1, 13)
-    gateway.rows = [row.tobytes() for row in rows]
-    with store.view() as reader:
-        assert len(reader.scan(store.record.layout.prefixes(7))) == 10
-    store.close()
 
 
 def test_a_reader_takes_the_ttl_from_the_record_and_an_old_record_is_asked_about_once() -> None:
@@ -379,7 +364,7 @@ def regions(count: int, servers: int) -> list[Region]:
 
 
 def test_a_batch_is_as_wide_as_there_are_servers_and_visits_them_in_turn() -> None:
-    ranges = [(number.to_bytes(2), number.to_bytes(2) + b"\x00") for number in range(0, 1 << 16, 64)]
+    ranges = ranges_of(range(0, 1 << 16, 64))
     for count, servers in ((1, 1), (16, 2), (128, 8)):
         groups, width = scan_groups(ranges, regions(count, servers))
         assert width == 4 * servers

@@ -6,16 +6,16 @@ It holds what a table's record, one bucket and one documents row need, and tells
 
 from __future__ import annotations
 
+import itertools
 import socket
 import threading
-from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
 from thriftpy2.protocol import TBinaryProtocol
 from thriftpy2.thrift import TApplicationException, TMessageType
-from thriftpy2.transport import TBufferedTransport, TTransportException
+from thriftpy2.transport import TBufferedTransport, TSocket, TTransportException
 
 from hsimhash.layout import Layout
 from hsimhash.store import Record
@@ -23,23 +23,6 @@ from hsimhash.store.hbase.connection import THRIFT2
 from tests.support.local_server import LocalServer, serving, shut_down
 
 RECORD = Record(Layout.named("10"), {"name": "any"}).to_parts() | {b"ttl": b"0"}
-
-
-class _Wire:
-    def __init__(self, taken: socket.socket) -> None:
-        self._socket = taken
-
-    def read(self, size: int) -> bytes:
-        data = self._socket.recv(size)
-        if not data:
-            raise TTransportException(TTransportException.END_OF_FILE, "closed")
-        return data
-
-    def write(self, data: bytes) -> None:
-        self._socket.sendall(data)
-
-    def flush(self) -> None:
-        pass
 
 
 class StandIn(LocalServer):
@@ -51,6 +34,9 @@ class StandIn(LocalServer):
         self.busy = self.most_busy = self.accepted = 0
         self.methods: list[str] = []
         self.rows: list[bytes] = []  # that every scan finds
+        self.cells: dict[bytes, bytes] = dict(RECORD)
+        self.splits: list[bytes] = []
+        self.replicas = 1
         self._changed = threading.Condition()
         self._is_over = False
         self._taken: list[socket.socket] = []
@@ -62,7 +48,7 @@ class StandIn(LocalServer):
             self._taken.append(connection)
 
     def talk(self, connection: socket.socket) -> None:
-        protocol = TBinaryProtocol(TBufferedTransport(_Wire(connection)))
+        protocol = TBinaryProtocol(TBufferedTransport(TSocket(sock=connection)))
         with connection, suppress(OSError, TTransportException):
             while True:
                 self._answer(protocol)
@@ -114,7 +100,12 @@ class StandIn(LocalServer):
 
     def getAllRegionLocations(self, arguments: Any) -> list[Any]:
         server = THRIFT2.TServerName(hostName="rs", port=16020)
-        return [THRIFT2.THRegionLocation(serverName=server, regionInfo=THRIFT2.THRegionInfo(startKey=b"", endKey=b""))]
+        infos = [
+            THRIFT2.THRegionInfo(startKey=start, endKey=stop, replicaId=replica)
+            for start, stop in itertools.pairwise([b"", *self.splits, b""])
+            for replica in range(self.replicas)
+        ]
+        return [THRIFT2.THRegionLocation(serverName=server, regionInfo=info) for info in infos]
 
     def getScannerResults(self, arguments: Any) -> list[Any]:
         start, stop = arguments.tscan.startRow, arguments.tscan.stopRow
@@ -125,16 +116,13 @@ class StandIn(LocalServer):
         return [self.get(SimpleNamespace(tget=get)) for get in arguments.tgets]
 
     def get(self, arguments: Any) -> Any:
-        get = arguments.tget
-        qualifiers: Sequence[bytes] = [column.qualifier for column in get.columns or [] if column.qualifier]
-        return THRIFT2.TResult(
-            row=get.row,
-            columnValues=[
-                THRIFT2.TColumnValue(family=b"i", qualifier=name, value=RECORD[name], timestamp=1)
-                for name in qualifiers
-                if name in RECORD
-            ],
-        )
+        names = [column.qualifier for column in arguments.tget.columns or []]
+        cells = [
+            THRIFT2.TColumnValue(family=b"i", qualifier=name, value=self.cells[name], timestamp=1)
+            for name in names
+            if name in self.cells
+        ]
+        return THRIFT2.TResult(row=arguments.tget.row, columnValues=cells)
 
     def close(self) -> None:
         with self._changed:

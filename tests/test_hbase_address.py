@@ -19,21 +19,25 @@ from hsimhash.store.hbase.batches import (
 )
 from hsimhash.store.hbase.gateway import Put
 
+GW = Endpoint("gw", 9091)
+
+
+def at(*gateways: Endpoint, **options: object) -> Address:
+    return Address("hbase", gateways, "default", "t", Options(**options))  # type: ignore[arg-type]
+
 
 @pytest.mark.parametrize(
     ("url", "address"),
     [
-        ("hbase://gw/t", Address("hbase", (Endpoint("gw", 9091),), "default", "t")),
+        ("hbase://gw/t", at(GW)),
         ("hbase+thrift1://gw/t", Address("hbase+thrift1", (Endpoint("gw", 9090),), "default", "t")),
-        ("hbase://a,b:1/ns:t", Address("hbase", (Endpoint("a", 1), Endpoint("b", 1)), "ns", "t")),
-        ("hbase://a:2,b/t", Address("hbase", (Endpoint("a", 2), Endpoint("b", 9091)), "default", "t")),
-        ("hbase://[::1],[fe80::2]:7/t", Address("hbase", (Endpoint("::1", 7), Endpoint("fe80::2", 7)), "default", "t")),
-        ("hbase://gw/crawl:pages.v2-1", Address("hbase", (Endpoint("gw", 9091),), "crawl", "pages.v2-1")),
+        ("hbase://a,b:1/t", at(Endpoint("a", 1), Endpoint("b", 1))),
+        ("hbase://a:2,b/t", at(Endpoint("a", 2), Endpoint("b", 9091))),
+        ("hbase://[::1],[fe80::2]:7/t", at(Endpoint("::1", 7), Endpoint("fe80::2", 7))),
+        ("hbase://gw/crawl:pages.v2-1", Address("hbase", (GW,), "crawl", "pages.v2-1")),
         (
             "hbase://gw/t?transport=framed&protocol=compact&timeout=500ms&deadline=1.5m&connections=4",
-            Address(
-                "hbase", (Endpoint("gw", 9091),), "default", "t", Options("framed", "compact", 0.5, 90.0, connections=4)
-            ),
+            at(GW, transport="framed", protocol="compact", timeout_s=0.5, deadline_s=90.0, connections=4),
         ),
         (
             "hbase+https://gw:443/t?ca=/etc/ca.pem&cert=/c.pem&key=/k.pem&path=/thrift",
@@ -47,13 +51,7 @@ from hsimhash.store.hbase.gateway import Put
         ),
         (
             "hbase://gw/t?auth=kerberos&service=thrift&qop=auth-conf&protocol=compact",
-            Address(
-                "hbase",
-                (Endpoint("gw", 9091),),
-                "default",
-                "t",
-                Options(protocol="compact", auth="kerberos", service="thrift", qop="auth-conf"),
-            ),
+            at(GW, protocol="compact", auth="kerberos", service="thrift", qop="auth-conf"),
         ),
     ],
 )
@@ -110,7 +108,7 @@ def test_a_password_in_a_url_is_not_repeated() -> None:
         assert "secret" not in str(refused.value)
 
 
-def test_the_ticket_is_for_the_service_that_hbase_names_unless_told() -> None:
+def test_the_ticket_is_for_the_service_that_hbase_names_unless_the_url_names_another() -> None:
     for url, service in (("hbase://gw/t", "hbase"), ("hbase+https://gw/t", "HTTP"), ("hbase+http://gw/t", "HTTP")):
         assert Address.parse(f"{url}?auth=kerberos").service == service
         assert Address.parse(f"{url}?auth=kerberos&service=thrift").service == "thrift"

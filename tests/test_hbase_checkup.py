@@ -65,7 +65,7 @@ def test_a_server_that_refuses_writes_is_named_and_the_other_still_asked() -> No
 
 
 @pytest.mark.parametrize(("drift_s", "status"), [(0, "ok"), (-700, "ok"), (90, "warn")])
-def test_without_writing_a_record_from_the_future_tells(drift_s: float, status: str) -> None:
+def test_a_record_from_the_future_warns_without_a_write(drift_s: float, status: str) -> None:
     gateway = TwoServers(drift_s, drift_s)
     gateway.cluster.drifts[2] = round(1_000 * drift_s)
     HBaseStore.create("hbase://model/t", gateway, Record(Layout.named("4"), {"name": "any"}))

@@ -21,7 +21,7 @@ def told(message: str, method: str = "getMultiple", *, can_retry: bool = True) -
     return failure(THRIFT2.TIOError(message=message, canRetry=can_retry), method, "default:pages", "gw1:9090")
 
 
-def test_the_last_cause_is_told_after_the_first_line() -> None:
+def test_the_last_cause_follows_the_first_line() -> None:
     error = told(NO_MASTER, "getTableDescriptor")
     assert isinstance(error, TransientError)
     assert str(error) == (
@@ -33,7 +33,7 @@ def test_the_last_cause_is_told_after_the_first_line() -> None:
 @pytest.mark.parametrize(
     "message", ["org.apache.hadoop.hbase.RegionTooBusyException: over limit\n\tat a.B.c(D.java)", "x"]
 )
-def test_a_cause_that_the_first_line_has_is_told_once(message: str) -> None:
+def test_a_cause_in_the_first_line_is_not_repeated(message: str) -> None:
     assert str(told(message)).endswith(f"default:pages: {message.splitlines()[0]}")
 
 

@@ -7,7 +7,7 @@ import struct
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -17,10 +17,10 @@ from hsimhash.errors import HsimhashError, StoreUnavailableError
 from hsimhash.store.hbase import connection
 from hsimhash.store.hbase.address import Address, Endpoint
 from hsimhash.store.hbase.connection import tls_context
-from hsimhash.store.hbase.failures import _PROBES
 from hsimhash.store.hbase.operations import open_gateway
 from hsimhash.store.hbase.sasl import LAYERS, KerberosError, SaslSocket, Status, check_proof, proof
 from tests.support.command_line import run
+from tests.support.local_server import LocalServer, serving
 
 LIMIT = 1_000  # bytes of a sealed frame that the scripted gateway takes
 AUTH, INTEGRITY, SECRECY = LAYERS.values()
@@ -140,15 +140,16 @@ def read(wire: SaslSocket, size: int) -> bytes:
 @pytest.mark.parametrize("qop", LAYERS)
 def test_messages_of_any_size_pass_both_ways_in_each_layer(qop: str) -> None:
     asked, answered = b"question " * 40_000, b"answer " * 40_000
-    seen: list[Peer] = []
 
     def behave(peer: Peer) -> None:
-        seen.append(peer)
         peer.agree(LAYERS[qop])
         assert peer.receive(len(asked)) == asked
         for start, stop in ((0, 1), (1, 100_000), (100_000, len(answered))):
             peer.send(answered[start:stop])
         assert peer.receive(3) == b"bye"
+        assert peer.layer == LAYERS[qop]
+        assert (max(map(len, peer.frames)) <= LIMIT) == (qop != "auth")
+        assert any(b"question" in frame for frame in peer.frames) == (qop != "auth-conf")
 
     with gateway(behave) as plain:
         wire = SaslSocket(plain, Script(), qop)
@@ -158,22 +159,16 @@ def test_messages_of_any_size_pass_both_ways_in_each_layer(qop: str) -> None:
         assert read(wire, len(answered)) == answered
         wire.write(b"bye")
         wire.flush()
-    assert seen[0].layer == LAYERS[qop]
-    assert (max(map(len, seen[0].frames)) <= LIMIT) == (qop != "auth")
-    assert any(b"question" in frame for frame in seen[0].frames) == (qop != "auth-conf")
 
 
 @pytest.mark.parametrize(("offered", "taken"), [(AUTH | SECRECY, SECRECY), (AUTH | INTEGRITY, INTEGRITY), (AUTH, AUTH)])
 def test_the_strongest_layer_that_is_offered_is_taken(offered: int, taken: int) -> None:
-    layers: list[int] = []
-
     def behave(peer: Peer) -> None:
         peer.agree(offered)
-        layers.append(peer.layer)
+        assert peer.layer == taken
 
     with gateway(behave) as plain:
         SaslSocket(plain, Script())
-    assert layers == [taken]
 
 
 def test_a_layer_that_is_not_offered_is_refused_with_those_that_are() -> None:
@@ -250,26 +245,23 @@ def test_the_extra_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch)
     assert "pip install 'hsimhash[kerberos]'" in result.stderr
 
 
-def test_a_gateway_that_wants_kerberos_is_told_from_others() -> None:
-    # What HBase's gateway does: it takes the first byte for a status, and answers a mechanism that it does not know.
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
+class WantsKerberos(LocalServer):
+    """Does what HBase's gateway does: it takes the first byte for a status, and answers an unknown mechanism."""
 
-        def serve() -> None:
-            for _ in range(2 + len(_PROBES)):  # a call, whether it listens at all, and every probe
-                with listener.accept()[0] as taken:
-                    data = taken.recv(5)
-                    if data[:1] == b"\x01":
-                        name = taken.recv(int.from_bytes(data[1:]))
-                        answer = b"Unsupported mechanism type " + name
-                        taken.sendall(struct.pack(">BI", Status.BAD, len(answer)) + answer)
+    def talk(self, connection: socket.socket) -> None:
+        with suppress(OSError), connection:
+            data = connection.recv(5)
+            if data[:1] == b"\x01":
+                answer = b"Unsupported mechanism type " + connection.recv(int.from_bytes(data[1:]))
+                connection.sendall(struct.pack(">BI", Status.BAD, len(answer)) + answer)
 
-        thread = threading.Thread(target=serve, daemon=True)
-        thread.start()
+
+def test_a_gateway_that_wants_kerberos_is_recognized() -> None:
+    with serving(WantsKerberos()) as server:
+        place = f"hbase://127.0.0.1:{server.port}"
         with pytest.raises(StoreUnavailableError) as refused:
-            open_gateway(Address.parse(f"hbase://127.0.0.1:{port}/t"))
-        thread.join()
-    assert f"write hbase://127.0.0.1:{port}/default:t?auth=kerberos" in str(refused.value)
+            open_gateway(Address.parse(f"{place}/t"))
+    assert f"write {place}/default:t?auth=kerberos" in str(refused.value)
 
 
 def test_a_file_that_is_no_certificate_is_named(tmp_path: Path) -> None:

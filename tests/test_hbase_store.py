@@ -56,16 +56,18 @@ def put(store: HBaseStore, *documents: tuple[str, int], seen: int = 7) -> int:
     return store.insert(ids, values, np.full(len(ids), seen, np.int64))
 
 
-def register(store: HBaseStore, doc_id: str) -> Cell:
-    cell = store.gateway.get([register_key(doc_id.encode())], DOCUMENT_FAMILY)[0]
+def stored(store: HBaseStore, family: bytes, row: bytes, qualifier: bytes = b"") -> Cell:
+    cell = store.gateway.get([(row, qualifier)], family)[0]
     assert cell is not None
     return cell
 
 
+def register(store: HBaseStore, doc_id: str) -> Cell:
+    return stored(store, DOCUMENT_FAMILY, *register_key(doc_id.encode()))
+
+
 def erase(store: HBaseStore, family: bytes, row: bytes, qualifier: bytes = b"") -> None:
-    cell = store.gateway.get([(row, qualifier)], family)[0]
-    assert cell is not None
-    store.gateway.delete([Deletion(row, family, qualifier, cell.timestamp)])
+    store.gateway.delete([Deletion(row, family, qualifier, stored(store, family, row, qualifier).timestamp)])
 
 
 def drawer_rows(value: int) -> list[bytes]:
@@ -238,9 +240,7 @@ def test_no_register_is_sent_long_after_its_rows(cluster: Cluster, exclusive: bo
     times = Times(put_from=1, clock=lambda: cluster.now / 1_000)
     store = HBaseStore(URL, Stalling(cluster), RECORD, ask_times=lambda: times, exclusive=exclusive)
     assert put(store, ("a", 5)) == 1
-    row = store.gateway.get([(drawer_rows(5)[0], b"")], DRAWER_FAMILY)[0]
-    assert row is not None
-    assert row.timestamp > began + 11 * MINUTE_MS
+    assert stored(store, DRAWER_FAMILY, drawer_rows(5)[0]).timestamp > began + 11 * MINUTE_MS
 
 
 class Deaf(ModelGateway):
@@ -377,9 +377,7 @@ def test_with_a_ttl_an_unchanged_document_is_written_again_past_half_of_it(
     assert put(ageing, ("a", 5), seen=9) == 0
     assert register(ageing, "a").timestamp > first.timestamp
     assert ageing.lookup([b"a"]) == [Document("a", 5, 7)]
-    row = ageing.gateway.get([(drawer_rows(5)[0], b"")], DRAWER_FAMILY)[0]
-    assert row is not None
-    assert row.timestamp > first.timestamp
+    assert stored(ageing, DRAWER_FAMILY, drawer_rows(5)[0]).timestamp > first.timestamp
 
 
 def test_with_a_ttl_a_register_stamped_in_the_future_is_written_again(cluster: Cluster, ageing: HBaseStore) -> None:

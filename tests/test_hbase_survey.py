@@ -129,7 +129,3 @@ def test_a_region_that_begins_inside_of_a_segment_is_counted_as_it_is() -> None:
 )
 def test_a_key_in_words_has_its_segment_and_its_drawer(key: str, words: str) -> None:
     assert key_in_words(bytes.fromhex(key)) == words
-
-
-def test_the_last_region_has_an_end() -> None:
-    assert Region(b"\xc0\x00\x00\x00", b"", "s").segments == "[c0000000, end)"

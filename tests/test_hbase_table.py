@@ -8,14 +8,7 @@ import pytest
 
 from hsimhash.store.hbase.address import Address
 from hsimhash.store.hbase.gateway import FOREVER_S, Table
-from hsimhash.store.hbase.table import (
-    TABLE_ATTRIBUTES,
-    TableSettings,
-    compared,
-    families,
-    new_table,
-    shell_lines,
-)
+from hsimhash.store.hbase.table import TABLE_ATTRIBUTES, TableSettings, compared, families, shell_lines
 
 PLACE = Address.parse("hbase://gw/pages")
 FOREVER = {"TTL": str(FOREVER_S)}
@@ -86,23 +79,6 @@ def test_a_ttl_and_a_compression_count_where_they_are_asked_for() -> None:
     asked = TableSettings(ttl_s=100, compression="GZ")
     found = {told.partition(" is ")[0] for told in differing(made(TableSettings()), asked)}
     assert found == {"family f: TTL", "family d: TTL", *(f"family {name}: COMPRESSION" for name in "fdi")}
-
-
-def test_the_record_outlives_a_ttl() -> None:
-    by_name = {family.name: family.attributes for family in families(TableSettings(ttl_s=86_400))}
-    assert [by_name[name].get("TTL") for name in "fdi"] == ["86400", "86400", None]
-
-
-def test_the_shells_lines_make_the_table() -> None:
-    settings = TableSettings((b"\x00\x01\x27\x5c", b"\x80\x00\x00\x00", b"\xff\x00\x00\x00"), 86_400)
-    lines = shell_lines(new_table(Address.parse("hbase://gw/crawl:pages"), settings))
-    assert lines[0] == "create_namespace 'crawl' rescue nil"
-    assert lines[1].startswith("create 'crawl:pages', {NAME => 'f', VERSIONS => '1', ")
-    assert "CONFIGURATION => {'RowPrefixBloomFilter.prefix_length' => '5'}" in lines[1]
-    assert r"SPLITS => ['\x00\x01\x27\x5C', '\x80\x00\x00\x00', '\xFF\x00\x00\x00']" in lines[1]
-    assert lines[1].count("TTL => '86400'") == 2
-    assert lines[1].endswith("split_restriction.prefix_length' => '5'}")
-    assert len(shell_lines(new_table(Address.parse("hbase://gw/pages"), TableSettings()))) == 1
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
@@ -183,7 +184,7 @@ class Schedule:
         self.rng = random.Random(seed)
         self.trace = trace
         self.kind = kind
-        self.cluster = Cluster(self.rng)
+        self.cluster = Cluster()
         self.cluster.changed = self._check_invariant
         self.history: list[Done] = []
         self.failure: BaseException | None = None
@@ -290,8 +291,16 @@ class Schedule:
         with self._noted(operation.doc_id, None) as done:
             done.is_made = index.remove(operation.doc_id) > 0
 
-    def _noted(self, doc_id: str, fingerprint: int | None) -> _Noted:
-        return _Noted(self, Done(doc_id, fingerprint, self.cluster.now))
+    @contextmanager
+    def _noted(self, doc_id: str, fingerprint: int | None) -> Iterator[Done]:
+        """Note a write in the history, and how it ended."""
+        done = Done(doc_id, fingerprint, self.cluster.now)
+        self.history.append(done)
+        try:
+            yield done
+            done.is_acknowledged = True
+        finally:
+            done.ended = self.cluster.now
 
     def _query(self, index: HSimIndex, operation: Operation) -> dict[str, int]:
         began = self.cluster.now
@@ -346,20 +355,6 @@ class Schedule:
         report = index.check()
         if report.problems or report.leftovers:
             raise Violation(f"at the end check finds {report}")
-
-
-class _Noted:
-    """Notes a write in the history, and how it ended."""
-
-    def __init__(self, schedule: Schedule, done: Done) -> None:
-        self.schedule, self.done = schedule, done
-
-    def __enter__(self) -> Done:
-        self.schedule.history.append(self.done)
-        return self.done
-
-    def __exit__(self, kind: type[BaseException] | None, *exc_info: object) -> None:
-        self.done.ended, self.done.is_acknowledged = self.schedule.cluster.now, kind is None
 
 
 _REGISTER_KEYS = {doc_id: register_key(doc_id.encode()) for doc_id in DOC_IDS}

@@ -28,16 +28,7 @@ from numpy.typing import NDArray
 from hsimhash.errors import StoreUnavailableError
 from hsimhash.rowkey import ROWKEY_BYTES
 from hsimhash.store.facts import Region
-from hsimhash.store.hbase.gateway import (
-    DRAWER_FAMILY,
-    Cell,
-    Change,
-    Deletion,
-    Gateway,
-    Put,
-    Table,
-    always,
-)
+from hsimhash.store.hbase.gateway import DRAWER_FAMILY, Cell, Change, Deletion, Gateway, Put, Table, always
 
 MINUTE_MS = 60_000
 DAY_MS = 25 * 60 * MINUTE_MS  # and an hour: by any server's clock
@@ -74,12 +65,11 @@ class _Stored:
 class Cluster:
     """One table's cells, the servers' clocks, and the true time in ms, which only `advance` moves."""
 
-    def __init__(self, rng: random.Random | None = None) -> None:
+    def __init__(self) -> None:
         self.now = START_MS
         self.drifts = [0] * SERVERS
         self.lock = threading.RLock()
         self.changed: Callable[[], None] = lambda: None
-        self._rng = rng or random.Random(0)
         self._cells: dict[Key, _Stored] = {}
         self._order: dict[bytes, list[tuple[bytes, bytes]]] = {}
         self._numbers = itertools.count()
@@ -178,23 +168,21 @@ class ModelGateway(Gateway):
 
     def __init__(self, cluster: Cluster, mischief: Mischief | None = None) -> None:
         self.cluster = cluster
-        self.mischief = mischief
+        self.mischief = mischief or Mischief(random.Random(0), self._tick, late=0, lost=0, failed=0, parts=0)
+
+    def _tick(self) -> None:
+        with self.cluster.lock:
+            self.cluster.advance(1)
 
     # What may happen to a call.
 
     def _parts(self, items: Sequence[Item]) -> Iterator[Sequence[Item]]:
         """Yield the items of a call as they are carried out together, after others had their turn."""
-        mischief = self.mischief
-        if mischief is None:
-            with self.cluster.lock:
-                self.cluster.advance(1)
-            yield items
-            return
         cuts: set[int] = set()
-        if len(items) > 1 and mischief.rng.random() < mischief.parts:
-            cuts = {mischief.rng.randrange(1, len(items)) for _ in range(2)}
+        if len(items) > 1 and self._is("parts"):
+            cuts = {self.mischief.rng.randrange(1, len(items)) for _ in range(2)}
         for start, stop in itertools.pairwise([0, *sorted(cuts), len(items)]):
-            mischief.pause()
+            self.mischief.pause()
             yield items[start:stop]
 
     def _sent(self, items: Sequence[Item], is_timely: IsTimely) -> Iterator[tuple[Sequence[Item], int]]:
@@ -203,15 +191,14 @@ class ModelGateway(Gateway):
             if not is_timely():
                 return
             sent = self.cluster.now
-            if self._is("parts") and self.mischief is not None:
+            if self._is("parts"):
                 self.mischief.pause()
             yield part, sent
 
     def _is(self, kind: str) -> bool:
-        return self.mischief is not None and self.mischief.rng.random() < getattr(self.mischief, kind)
+        return self.mischief.rng.random() < getattr(self.mischief, kind)
 
     def _late(self, sent: int, call: Callable[[Item], object], item: Item) -> None:
-        assert self.mischief is not None
         due = sent + self.mischief.rng.choice([1, 1_000, MINUTE_MS, LATEST_MS // 2, LATEST_MS])
         if due >= self.cluster.now:
             self.cluster.later(due, lambda: call(item))
@@ -234,7 +221,6 @@ class ModelGateway(Gateway):
                         self._late(sent, call, item)
 
     def _fail(self, sent: int, call: Callable[[Item], object], item: Item) -> None:
-        assert self.mischief is not None
         fate = self.mischief.rng.random()
         if fate < 0.3:
             call(item)
@@ -302,8 +288,6 @@ class ModelGateway(Gateway):
         return outcomes + [None] * (len(changes) - len(outcomes))
 
     def _change(self, change: Change, sent: int) -> bool | None:
-        if self.mischief is None:
-            return self.cluster.change(change)
         if self.cluster.now - sent > LATEST_MS:
             return None
         if self._is("lost"):

@@ -192,55 +192,44 @@ def test_a_few_of_a_million_ids_are_read_without_the_rest(cluster: Cluster) -> N
 # Writes.
 
 
-def test_rows_that_took_too_long_are_written_again_before_their_registers(cluster: Cluster) -> None:
-    class Slow(ModelGateway):
-        delay = 11 * MINUTE_MS
-        puts = 0
+class Stalling(ModelGateway):
+    """Stalls once for eleven minutes: after it has put the first rows, or before it sets or puts a register."""
 
-        def put(self, puts: Sequence[Put], *, is_timely: Callable[[], bool] = always) -> None:
-            super().put(puts, is_timely=is_timely)
-            self.puts += len(puts)
-            cluster.advance(self.delay)
-            self.delay = 0
+    def __init__(self, cluster: Cluster, *, is_after_rows: bool) -> None:
+        super().__init__(cluster)
+        self.is_after_rows = is_after_rows
+        self.stall_ms = 11 * MINUTE_MS
 
-    def clock() -> float:
-        return cluster.now / 1_000
+    def _stall(self) -> None:
+        self.cluster.advance(self.stall_ms)
+        self.stall_ms = 0
 
-    def stopped() -> float:
-        return 0
+    def put(self, puts: Sequence[Put], *, is_timely: Callable[[], bool] = always) -> None:
+        if is_timely is not always and not self.is_after_rows:
+            self._stall()
+        super().put(puts, is_timely=is_timely)
+        if self.is_after_rows:
+            self._stall()
 
-    # A machine's clock may stand still while it sleeps; or its wall clock may be set back.
-    for number, times in enumerate((Times(clock=clock, wall_clock=stopped), Times(clock=stopped, wall_clock=clock))):
-        gateway = Slow(cluster)
-        store = HBaseStore(URL, gateway, RECORD, ask_times=lambda times=times: times)
-        assert put(store, (f"a{number}", 5)) == 1
-        assert gateway.puts == 2 * (1 + DRAWERS)
+    def change(self, changes: Sequence[Change], *, is_timely: Callable[[], bool] = always) -> list[bool | None]:
+        if not self.is_after_rows:
+            self._stall()
+        return super().change(changes, is_timely=is_timely)
 
 
-@pytest.mark.parametrize("exclusive", [False, True])
-def test_no_register_is_sent_long_after_its_rows(cluster: Cluster, exclusive: bool) -> None:
-    class Stalling(ModelGateway):
-        stall = True
-
-        def _wait(self) -> None:
-            if self.stall:
-                cluster.advance(11 * MINUTE_MS)
-                self.stall = False
-
-        def put(self, puts: Sequence[Put], *, is_timely: Callable[[], bool] = always) -> None:
-            if is_timely is not always:
-                self._wait()
-            super().put(puts, is_timely=is_timely)
-
-        def change(self, changes: Sequence[Change], *, is_timely: Callable[[], bool] = always) -> list[bool | None]:
-            self._wait()
-            return super().change(changes, is_timely=is_timely)
-
-    began = cluster.now
-    times = Times(put_from=1, clock=lambda: cluster.now / 1_000)
-    store = HBaseStore(URL, Stalling(cluster), RECORD, ask_times=lambda: times, exclusive=exclusive)
+@pytest.mark.parametrize("exclusive", [False, True], ids=["shared", "exclusive"])
+@pytest.mark.parametrize("is_after_rows", [False, True], ids=["before a register", "after rows"])
+@pytest.mark.parametrize("stopped", ["clock", "wall_clock"])  # while a machine sleeps; where its clock is set back
+def test_no_register_is_sent_long_after_its_rows(
+    cluster: Cluster, stopped: str, is_after_rows: bool, exclusive: bool
+) -> None:
+    began, clocks = cluster.now, {"clock": lambda: cluster.now / 1_000, "wall_clock": lambda: cluster.now / 1_000}
+    times = Times(put_from=1, **clocks | {stopped: lambda: 0.0})
+    gateway = Stalling(cluster, is_after_rows=is_after_rows)
+    store = HBaseStore(URL, gateway, RECORD, ask_times=lambda: times, exclusive=exclusive)
     assert put(store, ("a", 5)) == 1
-    assert stored(store, DRAWER_FAMILY, drawer_rows(5)[0]).timestamp > began + 11 * MINUTE_MS
+    rows = [(DOCUMENT_FAMILY, *listing_key(5, b"a")), *((DRAWER_FAMILY, row) for row in drawer_rows(5))]
+    assert min(stored(store, *row).timestamp for row in rows) > began + 11 * MINUTE_MS
 
 
 class Deaf(ModelGateway):

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.hbase_server import Gateways, HBaseServer, or_skip, serving
+from tests.support.hbase_tables import new_table
 
 FIRST_TEST_S = 900  # one of them fetches the jars, which takes minutes on a bare machine, and starts HBase
 
@@ -37,3 +38,10 @@ def hbase(request: pytest.FixtureRequest) -> Gateways:
         return Gateways.parse(given)
     server: HBaseServer = request.getfixturevalue("own_hbase")
     return server.gateways
+
+
+@pytest.fixture
+def table(hbase: Gateways) -> Iterator[str]:
+    """The name of a table that is not there yet, and is dropped when the test has ended."""
+    with new_table(hbase) as name:
+        yield name

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Iterator
+import itertools
+from contextlib import closing
 from pathlib import Path
 
 import happybase
@@ -14,28 +14,26 @@ from hsimhash.errors import HsimhashError, IndexExistsError, IndexNotFoundError
 from hsimhash.store.hbase.address import Address
 from hsimhash.store.hbase.connection import THRIFT2
 from hsimhash.store.hbase.operations import make_table, open_gateway
-from hsimhash.store.hbase.table import TABLE_ATTRIBUTES, TableSettings, families
+from hsimhash.store.hbase.table import TableSettings
 from tests.support.command_line import run
 from tests.support.hbase_server import Gateways, HBaseServer
-from tests.support.hbase_tables import new_table
 
 
 @pytest.fixture
-def stores(hbase: Gateways) -> Iterator[tuple[str, str]]:
+def stores(hbase: Gateways, table: str) -> tuple[str, str]:
     """A table's URLs through Thrift2 and Thrift1."""
-    with new_table(hbase) as name:
-        # The default deadline: what a test keeps open meanwhile must not idle until the gateway cuts it.
-        yield (
-            f"hbase://{hbase.host}:{hbase.thrift2_port}/{name}",
-            f"hbase+thrift1://{hbase.host}:{hbase.thrift1_port}/{name}",
-        )
+    # The default deadline: what a test keeps open meanwhile must not idle until the gateway cuts it.
+    return (
+        f"hbase://{hbase.host}:{hbase.thrift2_port}/{table}",
+        f"hbase+thrift1://{hbase.host}:{hbase.thrift1_port}/{table}",
+    )
 
 
 def test_a_disabled_table_is_named_and_so_is_the_remedy(hbase: Gateways, stores: tuple[str, str]) -> None:
     assert run("create-table", "--store", stores[0], "--layout", "4").exit_code == 0
     name = Address.parse(stores[0]).table
-    plain = happybase.Connection(hbase.host, hbase.thrift1_port, timeout=60_000)
-    plain.disable_table(name)
+    with closing(happybase.Connection(hbase.host, hbase.thrift1_port, timeout=60_000)) as plain:
+        plain.disable_table(name)
     for store in stores:
         for command in (["status"], ["query", "--id", "a"], ["create-table", "--layout", "4"]):
             result = run(*command, "--store", store)
@@ -46,8 +44,8 @@ def test_a_disabled_table_is_named_and_so_is_the_remedy(hbase: Gateways, stores:
             assert result.exit_code == 4
             assert f"enable it in hbase shell: enable 'default:{name}'" in result.stdout
         assert "+ create record" not in run("create-table", "--layout", "4", "--dry-run", "--store", store).stdout
-    plain.enable_table(name)
-    plain.close()
+    with closing(happybase.Connection(hbase.host, hbase.thrift1_port, timeout=60_000)) as plain:
+        plain.enable_table(name)
     assert run("status", "--store", stores[0]).exit_code == 0
 
 
@@ -67,7 +65,8 @@ def test_a_table_that_is_there_keeps_its_regions(stores: tuple[str, str], tmp_pa
     assert "--compression and --family-option are for a new one" in told.stderr
 
 
-def test_a_region_with_replicas_counts_once(hbase: Gateways, stores: tuple[str, str]) -> None:
+def test_regions_are_the_tables_and_count_once_with_their_replicas(hbase: Gateways, stores: tuple[str, str]) -> None:
+    splits = [b"\x00\x01\x27\x5c", b"\xff\x00\x00\x00"]
     name = Address.parse(stores[0]).table.encode()
     client = make_client(THRIFT2.THBaseService, hbase.host, hbase.thrift2_port, timeout=60_000)
     descriptor = THRIFT2.TTableDescriptor(
@@ -75,14 +74,15 @@ def test_a_region_with_replicas_counts_once(hbase: Gateways, stores: tuple[str, 
         columns=[THRIFT2.TColumnFamilyDescriptor(name=family) for family in (b"f", b"d", b"i")],
         attributes={b"REGION_REPLICATION": b"2"},
     )
-    client.createTable(descriptor, [b"\x40", b"\x80"])
+    client.createTable(descriptor, splits)
     told = client.getAllRegionLocations(name)
     client.close()
     assert len(told) == 6
     for store in stores:
-        gateway = open_gateway(Address.parse(store))
-        assert [region.start for region in gateway.regions()] == [b"", b"\x40", b"\x80"]
-        gateway.close()
+        with open_gateway(Address.parse(store)) as gateway:
+            found = gateway.regions()
+        assert [(region.start, region.stop) for region in found] == list(itertools.pairwise([b"", *splits, b""]))
+        assert all(int(region.server.rpartition(":")[2]) for region in found)
 
 
 def test_a_codec_that_is_not_installed_is_explained(stores: tuple[str, str]) -> None:
@@ -96,71 +96,25 @@ def test_a_codec_that_is_not_installed_is_explained(stores: tuple[str, str]) -> 
     assert run("create-table", "--store", stores[0], "--layout", "4", "--compression", "gz").exit_code == 0
 
 
-SETTINGS = TableSettings(
-    splits=(b"\x00\x01\x27\x5c", b"\x80\x00\x00\x00", b"\xff\x00\x00\x00"),
-    ttl_s=86_400,
-    compression="GZ",
-    family_options=(("IN_MEMORY", "true"),),
-)
-
-
-def address(port: int, options: str = "") -> Address:
-    return Address.parse(f"hbase://127.0.0.1:{port}/admin-{uuid.uuid4().hex}{options}")
-
-
-def test_a_table_is_made_as_asked_described_and_dropped(hbase: Gateways) -> None:
-    place = address(hbase.thrift2_port)
-    with open_gateway(place) as gateway:
-        assert gateway.table() is None
-        make_table(gateway, SETTINGS)
-        found = gateway.table()
-        assert found is not None
-        for wanted in families(SETTINGS):
-            described = next(family for family in found.families if family.name == wanted.name)
-            assert described.attributes.items() >= wanted.attributes.items()
-            assert described.configuration == wanted.configuration
-        assert found.attributes.items() >= TABLE_ATTRIBUTES.items()
-        assert found.ttl_s == SETTINGS.ttl_s
-        assert tuple(region.start for region in gateway.regions()) == (b"", *SETTINGS.splits)
-        with pytest.raises(IndexExistsError, match="already exists"):
-            make_table(gateway, SETTINGS)
-        gateway.delete_table()
-        assert not gateway.exists()
-        with pytest.raises(IndexNotFoundError, match=place.table):
+def test_what_is_there_is_not_made_again_and_what_is_gone_not_deleted(stores: tuple[str, str]) -> None:
+    for store in stores:
+        with open_gateway(Address.parse(store)) as gateway:
+            assert gateway.table() is None
+            make_table(gateway, TableSettings(ttl_s=100), is_plain_allowed=True)
+            found = gateway.table()
+            assert found is not None
+            assert found.ttl_s == 100
+            with pytest.raises(IndexExistsError, match="already exists"):
+                make_table(gateway, TableSettings(), is_plain_allowed=True)
             gateway.delete_table()
-        assert {"default", "hbase"} <= set(gateway.namespaces())
+            with pytest.raises(IndexNotFoundError, match=Address.parse(store).table):
+                gateway.delete_table()
 
 
-def test_a_missing_namespace_is_named(hbase: Gateways) -> None:
-    place = Address.parse(f"hbase://127.0.0.1:{hbase.thrift2_port}/nowhere:t")
-    with open_gateway(place) as gateway, pytest.raises(HsimhashError, match="create_namespace 'nowhere'"):
-        make_table(gateway, SETTINGS)
-
-
-def test_thrift1_makes_a_plain_table_only(hbase: Gateways) -> None:
-    with open_gateway(address(hbase.thrift1_port)) as gateway:
-        with pytest.raises(HsimhashError, match=r"print-shell.*--allow-plain"):
-            make_table(gateway, SETTINGS)
-        assert not gateway.exists()
-        make_table(gateway, TableSettings(ttl_s=100), is_plain_allowed=True)
-        assert gateway.exists()
-        with pytest.raises(IndexExistsError):
-            make_table(gateway, TableSettings(), is_plain_allowed=True)
-        found = gateway.table()
-        assert found is not None
-        assert [family.name for family in found.families] == ["d", "f", "i"]
-        assert (found.is_complete, found.ttl_s) == (False, 100)
-        gateway.delete_table()
-        assert not gateway.exists()
-        with pytest.raises(IndexNotFoundError):
-            gateway.delete_table()
-
-
-def test_a_framed_gateway_is_refused(own_hbase: HBaseServer) -> None:
-    with (
-        own_hbase.gateway("thrift2", "-f") as served,
-        open_gateway(address(served.port, "?transport=framed")) as framed,
-    ):
-        with pytest.raises(HsimhashError, match="not framed"):
-            make_table(framed, SETTINGS)
-        assert not framed.exists()
+def test_a_framed_gateway_makes_no_table(own_hbase: HBaseServer) -> None:
+    with own_hbase.gateway("thrift2", "-f") as served:
+        place = Address.parse(f"hbase://127.0.0.1:{served.port}/framed?transport=framed")
+        with open_gateway(place) as framed:
+            with pytest.raises(HsimhashError, match="not framed"):
+                make_table(framed, TableSettings())
+            assert not framed.exists()

@@ -69,44 +69,10 @@ def test_near_fingerprint_shares_a_bucket(data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "drawers", "bits", "max_distance"),
-    [
-        ("4", 4, [16] * 4, 3),
-        ("10", 10, [26, 26, 26, 25, 26, 26, 25, 26, 25, 25], 3),
-        ("16", 16, [28] * 16, 3),
-        ("20", 20, None, 3),
-        ("28", 28, [16] * 28, 6),
-    ],
-)
-def test_named_layout_has_the_segments_it_says(name: str, drawers: int, bits: list[int], max_distance: int) -> None:
-    layout = Layout.named(name)
-    assert len(layout.drawers) == drawers
-    assert [drawer.number for drawer in layout.drawers] == list(range(1, drawers + 1))
-    assert layout.max_distance == max_distance
-    found = [drawer.segment_bits for drawer in layout.drawers]
-    assert found == bits if bits else set(found) == {31, 32}
-    for drawer in layout.drawers:
-        assert drawer.segment(2**64 - 1) == (2**drawer.segment_bits - 1) << (32 - drawer.segment_bits)
-
-
-@pytest.mark.parametrize(
     ("name", "documents", "candidates"), [("4", 10**6, 61), ("10", 2**34, 3584), ("28", 10**6, 427)]
 )
 def test_uniform_candidates_are_the_published_ones(name: str, documents: int, candidates: int) -> None:
     assert round(Layout.named(name).candidates(documents)) == candidates
-
-
-def test_first_chosen_block_holds_the_highest_bits_of_the_segment() -> None:
-    first, second = Layout.named("4").drawers[:2]
-    assert first.segment(0x0123456789ABCDEF) == 0x01230000
-    assert second.segment(0x0123456789ABCDEF) == 0x45670000
-
-
-def test_nested_drawers_are_numbered_by_outer_then_inner_block() -> None:
-    drawers = Layout.named("16").drawers
-    assert drawers[4 * 1 + 2].positions[:16] == tuple(range(16, 32))
-    rest = [*range(16), *range(32, 64)]
-    assert drawers[4 * 1 + 2].positions[16:] == tuple(rest[24:36])
 
 
 @given(any_layout(), st.lists(fingerprints, max_size=5))

@@ -23,11 +23,6 @@ def test_rowkeys_are_segment_flag_and_fingerprint(name: str, values: list[int]) 
         assert rowkey.fingerprints_of(row).tolist() == [value] * len(layout.drawers)
 
 
-def test_rowkey_of_the_documented_example() -> None:
-    row = rowkey.encode(Layout.named("4"), np.array([0x0123456789ABCDEF], np.uint64))[0, 1]
-    assert row.tobytes().hex() == "45670000020123456789abcdef"
-
-
 @given(fingerprints)
 def test_bucket_range_is_half_open_and_holds_every_fingerprint(value: int) -> None:
     prefix = Layout.named("4").prefixes(value)[0]
@@ -37,27 +32,15 @@ def test_bucket_range_is_half_open_and_holds_every_fingerprint(value: int) -> No
     assert stop[:5] == prefix
 
 
-def test_documents_register_and_record_rows_have_their_flags() -> None:
-    assert rowkey.documents_rowkey(0x0123456789ABCDEF).hex() == "01234567000123456789abcdef"
-    assert rowkey.register_rowkey("文档".encode())[4] == 254
-    assert bytes(4) + b"\xff" + bytes(8) == rowkey.RECORD_ROWKEY
-
-
 @pytest.mark.parametrize("name", LAYOUT_NAMES)
-def test_uniform_splits_share_the_rows_evenly(name: str) -> None:
-    layout = Layout.named(name)
-    values = np.random.default_rng(7).integers(0, 2**64, 20_000, np.uint64)
-    edges = np.array([int.from_bytes(key, "big") for key in rowkey.splits(layout, 8)], np.uint32)
-    shares = np.bincount(np.searchsorted(edges, layout.segments(values).ravel(), "right"), minlength=8)
-    assert len(edges) == 7
-    assert shares.max() < 1.1 * shares.mean()
-
-
-def test_splits_from_a_sample_balance_skewed_fingerprints() -> None:
-    layout = Layout.named("10")
-    sample = np.random.default_rng(7).integers(0, 2**58, 20_000, np.uint64)  # the first bits are always zero
-    edges = np.array([int.from_bytes(key, "big") for key in rowkey.splits(layout, 16, sample=sample)], np.uint32)
-    shares = np.bincount(np.searchsorted(edges, layout.segments(sample).ravel(), "right"), minlength=16)
+@pytest.mark.parametrize("used_bits", [64, 58], ids=["uniform", "skewed"])  # skewed: the first bits are always zero
+def test_splits_share_the_rows_evenly(used_bits: int, name: str) -> None:
+    layout, regions = Layout.named(name), 16
+    values = np.random.default_rng(7).integers(0, 2**used_bits, 20_000, np.uint64)
+    keys = rowkey.splits(layout, regions, sample=None if used_bits == 64 else values)
+    edges = np.array([int.from_bytes(key, "big") for key in keys], np.uint32)
+    shares = np.bincount(np.searchsorted(edges, layout.segments(values).ravel(), "right"), minlength=regions)
+    assert len(edges) == regions - 1
     assert shares.max() < 1.1 * shares.mean()
 
 

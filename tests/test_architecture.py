@@ -37,16 +37,14 @@ def rung(module: str) -> int:
 
 
 def imported(path: Path) -> set[str]:
-    """The top-level parts of hsimhash that a file imports."""
+    """The modules and names that a file imports anywhere, in functions and under TYPE_CHECKING too."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: import by full name"
-            names = [node.module or ""]
-            if node.module == "hsimhash":
-                names = [f"hsimhash.{alias.name}" for alias in node.names]
-        found |= {name.split(".")[1] for name in names if name.startswith("hsimhash.")}
+            found |= {f"{node.module}", *(f"{node.module}.{alias.name}" for alias in node.names)}
     return found
 
 
@@ -60,7 +58,7 @@ FILES = [
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_imports_go_one_way(path: Path) -> None:
     own = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-    for name in imported(path):
+    for name in {name.split(".")[1] for name in imported(path) if name.startswith("hsimhash.")}:
         assert name == own or rung(name) < rung(own), f"{path} imports {name}"
 
 
@@ -95,21 +93,10 @@ def test_no_public_name_stands_for_two_things_and_no_private_class_in_one_part()
 
 def test_no_module_imports_itself_by_way_of_others() -> None:
     modules = {".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path for path in FILES}
-    left = {name: _modules_imported(path) & modules.keys() - {name} for name, path in modules.items()}
+    left = {name: imported(path) & modules.keys() - {name} for name, path in modules.items()}
     while free := {name for name, needed in left.items() if not needed & left.keys()}:
         left = {name: needed for name, needed in left.items() if name not in free}
     assert not left, f"these import each other, or what does: {sorted(left)}"
-
-
-def _modules_imported(path: Path) -> set[str]:
-    """The modules that a file imports anywhere, in functions and under TYPE_CHECKING too."""
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        if isinstance(node, ast.ImportFrom):
-            found |= {f"{node.module}", *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return found
 
 
 def test_importing_loads_no_dictionary_and_configures_nothing() -> None:

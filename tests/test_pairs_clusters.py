@@ -1,88 +1,58 @@
-"""Clusters against a plain greedy loop, a plain union-find and all pairs compared."""
+"""Clusters against the plain ways and all pairs compared."""
 
 from __future__ import annotations
 
 import tracemalloc
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from hsimhash.pairs import PairBlock, find_pairs, iter_pairs
 from hsimhash.pairs.clusters import FEW_MEMBERS, Clusters, components, diameters, linked, star
+from tests.support.oracles import crowds, plain_components, plain_stars
 
-FLIPS = st.lists(st.integers(0, 63), max_size=4)
+Documents = tuple[NDArray[np.uint64], NDArray[np.int64], int]
 
 
 @st.composite
-def documents(draw: st.DrawFn) -> tuple[list[int], list[int], int]:
+def documents(draw: st.DrawFn) -> Documents:
     """Fingerprints with near and equal ones among them, a rank, and k."""
-    centres = draw(st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=3))
-    drawn = draw(st.lists(st.tuples(st.sampled_from(centres), FLIPS), max_size=40))
-    fingerprints = [centre ^ sum({1 << bit for bit in flips}) for centre, flips in drawn]
-    rank = draw(st.permutations(range(len(fingerprints))))
-    return fingerprints, rank, draw(st.integers(0, 3))
+    values = np.array(draw(crowds(40)), np.uint64)
+    rank = np.array(draw(st.permutations(range(len(values)))), np.int64)
+    return values, rank, draw(st.integers(0, 3))
 
 
-def are_near(a: int, b: int, k: int) -> bool:
-    return (a ^ b).bit_count() <= k
+def kept_by(
+    plain: Callable[[list[int], list[int], int], list[int]], values: NDArray[np.uint64], rank: NDArray[np.int64], k: int
+) -> list[int]:
+    return plain(values.tolist(), np.argsort(rank).tolist(), k)
 
 
-def greedy(fingerprints: list[int], rank: list[int], k: int) -> list[int]:
-    kept: dict[int, int] = {}
-    for document in sorted(range(len(rank)), key=rank.__getitem__):
-        if document not in kept:
-            for other in range(len(rank)):
-                if other not in kept and are_near(fingerprints[document], fingerprints[other], k):
-                    kept[other] = document
-    return [kept[document] for document in range(len(rank))]
-
-
-def joined(fingerprints: list[int], rank: list[int], k: int) -> list[int]:
-    label = list(range(len(rank)))
-    for a in range(len(rank)):
-        for b in range(a):
-            if are_near(fingerprints[a], fingerprints[b], k):
-                old, new = label[a], label[b]
-                label = [new if one == old else one for one in label]
-    return [min((other for other in range(len(rank)) if label[other] == one), key=rank.__getitem__) for one in label]
-
-
-def arrays(fingerprints: list[int], rank: list[int]) -> tuple[np.ndarray, np.ndarray]:
-    return np.array(fingerprints, np.uint64), np.array(rank, np.int64)
-
-
-def assert_is(clusters: Clusters, fingerprints: list[int], kept: list[int]) -> None:
+def assert_is(clusters: Clusters, values: NDArray[np.uint64], kept: list[int]) -> None:
     assert clusters.kept.tolist() == kept
-    distances = [(fingerprints[at] ^ fingerprints[one]).bit_count() for at, one in enumerate(kept)]
-    assert clusters.distance.tolist() == distances
+    assert clusters.distance.tolist() == np.bitwise_count(values ^ values[clusters.kept]).tolist()
     assert clusters.kept.dtype == np.int64
     assert clusters.distance.dtype == np.uint8
 
 
+@pytest.mark.parametrize(("method", "plain"), [(star, plain_stars), (components, plain_components)])
 @given(documents())
-def test_star_is_the_plain_greedy_loop(given: tuple[list[int], list[int], int]) -> None:
-    fingerprints, rank, k = given
-    values, ranks = arrays(fingerprints, rank)
-    clusters = star(values, find_pairs(values, max_distance=k), ranks)
-    assert_is(clusters, fingerprints, greedy(fingerprints, rank, k))
-    assert clusters.distance.max(initial=0) <= k
+def test_clusters_are_those_of_the_plain_way(
+    method: Callable[..., Clusters], plain: Callable[..., list[int]], given: Documents
+) -> None:
+    values, rank, k = given
+    clusters = method(values, find_pairs(values, max_distance=k), rank)
+    assert_is(clusters, values, kept_by(plain, values, rank, k))
     assert clusters.split == 0
 
 
 @given(documents())
-def test_components_are_a_union_find(given: tuple[list[int], list[int], int]) -> None:
-    fingerprints, rank, k = given
-    values, ranks = arrays(fingerprints, rank)
-    clusters = components(values, find_pairs(values, max_distance=k), ranks)
-    assert_is(clusters, fingerprints, joined(fingerprints, rank, k))
-    assert clusters.split == 0
-
-
-@given(documents())
-def test_linked_blocks_are_the_components(given: tuple[list[int], list[int], int]) -> None:
-    values, k = np.array(given[0], np.uint64), given[2]
+def test_linked_blocks_are_the_components(given: Documents) -> None:
+    values, _, k = given
     pairs = find_pairs(values, max_distance=k)
     expected = components(values, pairs, np.arange(len(values))).kept
     assert linked(iter_pairs(values, max_distance=k), len(values))[pairs.groups].tolist() == expected.tolist()
@@ -103,58 +73,47 @@ def test_linking_holds_a_part_of_the_pairs_only() -> None:
 
 
 @given(documents(), st.integers(1, 12))
-def test_components_that_are_too_large_are_cut_into_stars(given: tuple[list[int], list[int], int], limit: int) -> None:
-    fingerprints, rank, k = given
-    values, ranks = arrays(fingerprints, rank)
-    whole, stars = joined(fingerprints, rank, k), greedy(fingerprints, rank, k)
-    clusters = components(values, find_pairs(values, max_distance=k), ranks, max_cluster_size=limit)
+def test_components_that_are_too_large_are_cut_into_stars(given: Documents, limit: int) -> None:
+    values, rank, k = given
+    whole, stars = kept_by(plain_components, values, rank, k), kept_by(plain_stars, values, rank, k)
+    clusters = components(values, find_pairs(values, max_distance=k), rank, max_cluster_size=limit)
     large = {one for one in whole if whole.count(one) > limit}
-    assert_is(clusters, fingerprints, [stars[at] if one in large else one for at, one in enumerate(whole)])
-    several = {one for one in large if len({fingerprints[at] for at, other in enumerate(whole) if other == one}) > 1}
-    assert clusters.split == len(several)
+    assert_is(clusters, values, [stars[at] if one in large else one for at, one in enumerate(whole)])
+    assert clusters.split == sum(len(set(values[np.array(whole) == one].tolist())) > 1 for one in large)
 
 
 @settings(max_examples=20)
 @given(st.integers(0, 2**32), st.sampled_from([0b111111111, 0xFFFF, 2**64 - 1]))
-def test_many_rounds_give_the_plain_greedy_loop(seed: int, bits: int) -> None:
+def test_many_rounds_give_the_plain_stars(seed: int, bits: int) -> None:
     rng = np.random.default_rng(seed)
-    fingerprints = (rng.integers(0, 2**64, 150, dtype=np.uint64) & np.uint64(bits)).tolist()
-    rank = rng.permutation(150).tolist()
-    values, ranks = arrays(fingerprints, rank)
-    assert_is(star(values, find_pairs(values), ranks), fingerprints, greedy(fingerprints, rank, 3))
+    values = rng.integers(0, 2**64, 150, dtype=np.uint64) & np.uint64(bits)
+    rank = rng.permutation(150)
+    assert_is(star(values, find_pairs(values), rank), values, kept_by(plain_stars, values, rank, 3))
 
 
-@pytest.mark.parametrize("rank", [list(range(60)), list(range(60))[::-1]])
-def test_a_chain_is_one_component_and_many_stars(rank: list[int]) -> None:
-    fingerprints = [(1 << length) - 1 for length in range(60)]
-    values, ranks = arrays(fingerprints, rank)
+@pytest.mark.parametrize("rank", [np.arange(60), np.arange(60)[::-1]], ids=["upwards", "downwards"])
+def test_a_chain_is_one_component_and_many_stars(rank: NDArray[np.int64]) -> None:
+    values = np.array([(1 << length) - 1 for length in range(60)], np.uint64)
     pairs = find_pairs(values, max_distance=1)
-    assert len(set(components(values, pairs, ranks).kept.tolist())) == 1
-    assert_is(star(values, pairs, ranks), fingerprints, greedy(fingerprints, rank, 1))
-    assert diameters(values, components(values, pairs, ranks)).bits.tolist() == [59]
+    whole = components(values, pairs, rank)
+    assert len(set(whole.kept.tolist())) == 1
+    assert diameters(values, whole).bits.tolist() == [59]
+    assert_is(star(values, pairs, rank), values, kept_by(plain_stars, values, rank, 1))
 
 
 def test_equal_fingerprints_alone_are_a_cluster_that_is_never_split() -> None:
-    values, rank = arrays([7] * 5 + [2**64 - 1], [5, 4, 1, 3, 2, 0])
+    values, rank = np.array([7] * 5 + [2**64 - 1], np.uint64), np.array([5, 4, 1, 3, 2, 0])
     pairs = find_pairs(values)
     for clusters in (star(values, pairs, rank), components(values, pairs, rank, max_cluster_size=1)):
-        assert_is(clusters, values.tolist(), [2, 2, 2, 2, 2, 5])
+        assert_is(clusters, values, [2, 2, 2, 2, 2, 5])
         assert clusters.split == 0
         assert [column.tolist() for column in diameters(values, clusters)] == [[2], [0]]
 
 
-def test_no_documents_have_no_clusters() -> None:
-    values, rank = arrays([], [])
-    for clusters in (star(values, find_pairs(values), rank), components(values, find_pairs(values), rank)):
-        assert clusters.kept.tolist() == clusters.distance.tolist() == []
-        assert diameters(values, clusters).bits.tolist() == []
-
-
 @given(documents())
-def test_a_diameter_is_the_greatest_distance_of_two_members(given: tuple[list[int], list[int], int]) -> None:
-    fingerprints, rank, k = given
-    values, ranks = arrays(fingerprints, rank)
-    clusters = components(values, find_pairs(values, max_distance=k), ranks)
+def test_a_diameter_is_the_greatest_distance_of_two_members(given: Documents) -> None:
+    values, rank, k = given
+    clusters = components(values, find_pairs(values, max_distance=k), rank)
     found = diameters(values, clusters)
     assert dict(zip(found.kept.tolist(), found.bits.tolist(), strict=True)) == by_all_pairs(values, clusters)
     assert found.kept.tolist() == sorted(found.kept.tolist())
@@ -171,26 +130,26 @@ def test_a_large_clusters_diameter_is_exact(bits: int) -> None:
     assert dict(zip(found.kept.tolist(), found.bits.tolist(), strict=True)) == by_all_pairs(values, clusters)
 
 
-def by_all_pairs(values: np.ndarray, clusters: Clusters) -> dict[int, int]:
+def by_all_pairs(values: NDArray[np.uint64], clusters: Clusters) -> dict[int, int]:
     members = {one: values[clusters.kept == one] for one in set(clusters.kept.tolist())}
     return {one: int(np.bitwise_count(own[:, None] ^ own).max()) for one, own in members.items() if len(own) > 1}
 
 
 @pytest.mark.parametrize("rank", [[0, 1], [0, 1, 1], [1, 2, 3], [-1, 0, 1], [0, 1, 2, 3]])
 def test_a_rank_that_is_no_permutation_is_refused(rank: list[int]) -> None:
-    values, ranks = arrays([1, 2, 3], rank)
+    values = np.arange(3, dtype=np.uint64)
     with pytest.raises(ValueError, match="rank must hold each of 0 to 2 once"):
-        star(values, find_pairs(values), ranks)
+        star(values, find_pairs(values), np.array(rank))
 
 
 def test_fingerprints_must_be_those_of_the_pairs() -> None:
-    values, rank = arrays([1, 2, 3], [0, 1, 2])
+    values = np.arange(3, dtype=np.uint64)
     with pytest.raises(ValueError, match="2 fingerprints, but the pairs are of 3"):
-        star(values[:2], find_pairs(values), rank)
+        star(values[:2], find_pairs(values), np.arange(3))
 
 
 @pytest.mark.parametrize("size", [0, -1])
 def test_a_largest_cluster_of_none_is_refused(size: int) -> None:
-    values, rank = arrays([1], [0])
+    values = np.arange(1, dtype=np.uint64)
     with pytest.raises(ValueError, match="max_cluster_size must be at least 1"):
-        components(values, find_pairs(values), rank, max_cluster_size=size)
+        components(values, find_pairs(values), np.arange(1), max_cluster_size=size)

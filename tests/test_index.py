@@ -16,8 +16,6 @@ from hsimhash import (
     Document,
     FormatVersionError,
     HSimIndex,
-    IndexExistsError,
-    IndexNotFoundError,
     Layout,
     LayoutMismatchError,
     Match,
@@ -27,6 +25,7 @@ from hsimhash import (
 from hsimhash.index import ADD_BATCH
 from hsimhash.layout import LAYOUT_NAMES
 from hsimhash.store.lmdb.store import LmdbStore
+from tests.support.oracles import crowds
 
 _numbers = itertools.count()
 
@@ -51,26 +50,13 @@ def plain(matches: list[Match]) -> list[tuple[int, str, int]]:
     return [(match.distance, match.doc_id, match.fingerprint) for match in matches]
 
 
-@st.composite
-def corpora(draw: st.DrawFn) -> tuple[dict[str, int], list[int]]:
-    """Documents around a few centres, and queries around the same: distances 0 to about 9."""
-    centres = draw(st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=3))
-    near = st.builds(
-        lambda centre, bits: centre ^ sum(1 << bit for bit in bits),
-        st.sampled_from(centres),
-        st.sets(st.integers(0, 63), max_size=5),
-    )
-    values = draw(st.lists(near, max_size=25))
-    return {f"doc-{number}": value for number, value in enumerate(values)}, draw(st.lists(near, min_size=1, max_size=5))
-
-
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
 @pytest.mark.parametrize("name", [*LAYOUT_NAMES, "7,9,16,20,12/2"])
-@given(corpus=corpora(), limit=st.none() | st.integers(1, 4))
+@given(values=crowds(30, least=1), asked=st.integers(1, 5), limit=st.none() | st.integers(1, 4))
 def test_query_equals_brute_force(
-    name: str, tmp_path_factory: pytest.TempPathFactory, corpus: tuple[dict[str, int], list[int]], limit: int | None
+    name: str, tmp_path_factory: pytest.TempPathFactory, values: list[int], asked: int, limit: int | None
 ) -> None:
-    documents, queries = corpus
+    queries, documents = values[:asked], {f"doc-{number}": value for number, value in enumerate(values[asked:])}
     for url in (f"memory://brute-{next(_numbers)}", f"lmdb://{tmp_path_factory.mktemp('brute') / 'index'}"):
         with HSimIndex.create(url, layout=name) as index:
             index.add_many(list(documents.values()), list(documents))
@@ -90,11 +76,11 @@ def test_query_equals_brute_force(
 def test_every_planted_distance_is_found_and_k_plus_one_is_not(index: HSimIndex) -> None:
     rng = np.random.default_rng(5)
     for number in range(200):
-        value = int(rng.integers(0, 2**64, dtype=np.uint64))
+        value = rng.integers(0, 2**64, dtype=np.uint64)
         index.add(value, str(number))
         for count in range(5):
             bits = rng.choice(64, count, replace=False)
-            query = value ^ sum(1 << int(bit) for bit in bits)
+            query = value ^ np.uint64(sum(1 << int(bit) for bit in bits))
             assert (str(number) in [match.doc_id for match in index.query(query)]) == (count <= 3)
 
 
@@ -129,12 +115,6 @@ def test_a_removed_document_is_not_found_and_a_moved_one_where_it_went(index: HS
     assert index.count() == 0
 
 
-@pytest.mark.parametrize("value", [0, 2**64 - 1, 0xFFFFFFFF, np.uint64(7)])
-def test_edge_fingerprints_are_found(index: HSimIndex, value: int) -> None:
-    index.add(value, "edge")
-    assert [match.doc_id for match in index.query(value)] == ["edge"]
-
-
 @pytest.mark.parametrize(
     ("call", "error", "reason"),
     [
@@ -142,7 +122,6 @@ def test_edge_fingerprints_are_found(index: HSimIndex, value: int) -> None:
         (lambda index: index.add(2**64, "a"), ValueError, "outside"),
         (lambda index: index.add(1.5, "a"), TypeError, "not float"),
         (lambda index: index.add(True, "a"), TypeError, "not bool"),
-        (lambda index: index.add(1, ""), ValueError, "1 to 2048"),
         (lambda index: index.add(1, "a\nb"), ValueError, "control"),
         (lambda index: index.add_many([1, 2], ["good", "a" * 3000]), ValueError, "not 3000"),
         (lambda index: index.add_many([1, 2], ["a"]), ValueError, "2 fingerprints for 1"),
@@ -177,12 +156,8 @@ def test_empty_batches_do_nothing(index: HSimIndex) -> None:
     assert index.remove([]) == 0
 
 
-def test_create_and_open_refuse_what_does_not_fit(url: str) -> None:
-    with pytest.raises(IndexNotFoundError, match="no index"):
-        HSimIndex.open(url)
+def test_open_refuses_another_layout_or_profile_than_the_indexs(url: str) -> None:
     with HSimIndex.create(url, layout="4", profile="words-1") as index:
-        with pytest.raises(IndexExistsError):
-            HSimIndex.create(url)
         with pytest.raises(LayoutMismatchError, match="layout 4, not 10"):
             HSimIndex.open(url, layout="10")
         with pytest.raises(ProfileMismatchError, match="words-1, not zh-1"):
@@ -230,8 +205,8 @@ def test_a_closed_index_refuses_calls(index: HSimIndex) -> None:
 def test_many_queries_into_one_large_bucket_are_answered_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hsimhash.index.MEETINGS_AT_ONCE", 1_000)
     with HSimIndex.create(f"memory://parts-{next(_numbers)}", layout="4") as index:
-        index.add_many(list(range(300)), [f"{value:03d}" for value in range(300)])
         documents = {f"{value:03d}": value for value in range(300)}
+        index.add_many(list(documents.values()), list(documents))
         queries = list(range(0, 300, 7))
         assert list(map(plain, index.query_many(queries))) == [brute_force(documents, query, 3) for query in queries]
 

@@ -116,18 +116,13 @@ def test_one_bucket_of_twenty_thousand_is_returned_whole(place: Place) -> None:
 
 def test_documents_of_a_fingerprint_come_in_order_of_id_up_to_the_limit(store: Store) -> None:
     ids = sorted(["b", "a", "ä", "文档", "\U0001f600", "x" * 2048, "x" * 2047 + "y", "x" * 503, "x" * 504, "x" * 487])
-    put(store, *[(doc_id, 9) for doc_id in ids], ("other", 10))
+    put(store, *[(doc_id, 9) for doc_id in reversed(ids)], ("other", 10))
     assert [document.doc_id for document in store.documents([9])[0]] == ids
     for limit in range(1, len(ids) + 2):
         assert [document.doc_id for document in store.documents([9], limit)[0]] == ids[:limit]
-
-
-def test_ids_with_the_same_long_beginning_are_different_documents(store: Store) -> None:
-    first, second = "u" * 2000 + "1", "u" * 2000 + "2"
-    put(store, (second, 3), (first, 3))
-    assert [document.doc_id for document in store.documents([3], 1)[0]] == [first]
-    assert store.remove([first.encode()]) == 1
-    assert [document.doc_id for document in store.documents([3])[0]] == [second]
+    long = "x" * 2048
+    assert store.remove([long.encode()]) == 1
+    assert [document.doc_id for document in store.documents([9])[0]] == [doc_id for doc_id in ids if doc_id != long]
 
 
 def test_adding_again_keeps_first_seen_and_moving_takes_the_new_one(place: Place, store: Store) -> None:
@@ -142,13 +137,14 @@ def test_adding_again_keeps_first_seen_and_moving_takes_the_new_one(place: Place
 
 
 def test_a_move_takes_the_old_fingerprint_out_only_when_no_document_is_left(place: Place, store: Store) -> None:
+    old = {row.tobytes() for row in encode(RECORD.layout, np.array([5], np.uint64))[0]}
     put(store, ("a", 5), ("b", 5))
     put(store, ("a", 2**40))
     place.settle(store)
-    assert rows_of(store, 5) & {row.tobytes() for row in encode(RECORD.layout, np.array([5], np.uint64))[0]}
+    assert rows_of(store, 5) & old
     put(store, ("b", 2**40))
     place.settle(store)
-    assert not rows_of(store, 5) & {row.tobytes() for row in encode(RECORD.layout, np.array([5], np.uint64))[0]}
+    assert not rows_of(store, 5) & old
 
 
 def test_the_last_occurrence_of_an_id_in_a_batch_counts(store: Store) -> None:

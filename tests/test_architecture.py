@@ -71,17 +71,12 @@ def test_only_the_command_line_prints_reads_the_environment_or_exits(path: Path)
         assert not text.startswith(("print(", "os.environ", "os.getenv", "sys.exit(")), f"{path}: {text}"
 
 
-def _classes_and_functions(path: Path) -> list[str]:
-    """The module-level classes and functions of a file."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    return [node.name for node in tree.body if isinstance(node, (ast.ClassDef, ast.FunctionDef))]
-
-
 def test_no_public_name_stands_for_two_things_and_no_private_class_in_one_part() -> None:
     public: dict[str, Path] = {}
     private: dict[tuple[str, str], Path] = {}
     for path in FILES:
-        for name in _classes_and_functions(path):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for name in [node.name for node in tree.body if isinstance(node, (ast.ClassDef, ast.FunctionDef))]:
             if not name.startswith("_"):
                 assert name not in public, f"{name} is defined in {path} and in {public[name]}"
                 public[name] = path

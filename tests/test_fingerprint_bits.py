@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -19,25 +21,18 @@ def test_distances_count_the_bits_that_differ(query: int, others: list[int]) -> 
     assert [distance(query, other) for other in others] == expected
 
 
-@pytest.mark.parametrize("fp", [0.9, "255", None, True, np.float64(3)])
-def test_what_is_no_whole_number_is_refused_by_type(fp: object) -> None:
-    with pytest.raises(TypeError, match=f"a fingerprint is an int, not {type(fp).__name__}"):
-        format_fingerprint(fp)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="a fingerprint is an int"):
-        distance(0, fp)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="a fingerprint is an int"):
-        distances(fp, np.zeros(1, np.uint64))  # type: ignore[arg-type]
-
-
 def test_numpys_whole_numbers_are_taken() -> None:
     assert format_fingerprint(np.uint64(255)) == format_fingerprint(np.int16(255)) == f"{255:016x}"
 
 
-@pytest.mark.parametrize("fp", [-1, 2**64])
-def test_a_number_outside_64_bits_is_refused(fp: int) -> None:
-    with pytest.raises(ValueError, match="below"):
-        format_fingerprint(fp)
-    with pytest.raises(ValueError, match="below"):
-        distance(fp, 0)
-    with pytest.raises(ValueError, match="below"):
-        distances(fp, np.zeros(1, np.uint64))
+@pytest.mark.parametrize(
+    ("fp", "error", "reason"),
+    [
+        *((fp, TypeError, f"an int, not {type(fp).__name__}") for fp in (0.9, "255", None, True, np.float64(3))),
+        *((fp, ValueError, "below") for fp in (-1, 2**64)),
+    ],
+)
+def test_what_is_no_fingerprint_is_refused(fp: object, error: type[Exception], reason: str) -> None:
+    for call in (format_fingerprint, partial(distance, 0), lambda fp: distances(fp, np.zeros(1, np.uint64))):
+        with pytest.raises(error, match=reason):
+            call(fp)

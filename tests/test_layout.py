@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hsimhash.layout import LAYOUT_NAMES, Cut, Layout
+from tests.stress.exactness import cells
 
 fingerprints = st.integers(0, 2**64 - 1)
 named = st.sampled_from([Layout.named(name) for name in LAYOUT_NAMES])
@@ -36,14 +37,11 @@ def untouched(layout: Layout, flipped: set[int]) -> bool:
 
 
 def atoms(layout: Layout) -> list[int]:
-    """One bit position for each class of positions that lie in the same drawers' choices: flips within one are alike.
+    """One bit position for each class of positions that lie in the same drawers' segments: flips within one are alike.
 
     Positions beyond a segment's first 32 bits are left out of the drawer, which only makes more drawers untouched.
     """
-    classes: dict[tuple[bool, ...], int] = {}
-    for position in range(64):
-        classes.setdefault(tuple(position in drawer.positions for drawer in layout.drawers), position)
-    return list(classes.values())
+    return [positions[0] for positions in cells(layout)]
 
 
 @pytest.mark.parametrize("name", LAYOUT_NAMES)

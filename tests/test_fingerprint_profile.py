@@ -282,7 +282,6 @@ def test_one_text_is_not_a_sequence_of_texts() -> None:
 def test_nothing_heavy_is_loaded_before_it_is_needed() -> None:
     program = (
         "import sys; from hsimhash.fingerprint import Profile, segment\n"
-        "assert not {'jieba', 'rjieba'} & set(sys.modules)\n"
         "Profile.named('auto-1').fingerprints(['the quick brown fox ' * 9, 'かなและไทย' * 9])\n"
         "assert not {'jieba', 'rjieba'} & set(sys.modules)\n"
         "Profile.named('auto-1').fingerprint('我们在图书馆')\n"

@@ -41,13 +41,9 @@ def index(url: str) -> Iterator[HSimIndex]:
         yield made
 
 
-def brute_force(documents: dict[str, int], query: int, k: int) -> list[tuple[int, str, int]]:
-    found = ((hsimhash.distance(query, value), doc_id, value) for doc_id, value in documents.items())
-    return sorted(match for match in found if match[0] <= k)
-
-
-def plain(matches: list[Match]) -> list[tuple[int, str, int]]:
-    return [(match.distance, match.doc_id, match.fingerprint) for match in matches]
+def brute_force(documents: dict[str, int], query: int, k: int) -> list[Match]:
+    found = (Match(hsimhash.distance(query, value), doc_id, value, 0) for doc_id, value in documents.items())
+    return sorted(match for match in found if match.distance <= k)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
@@ -59,18 +55,16 @@ def test_query_equals_brute_force(
     queries, documents = values[:asked], {f"doc-{number}": value for number, value in enumerate(values[asked:])}
     for url in (f"memory://brute-{next(_numbers)}", f"lmdb://{tmp_path_factory.mktemp('brute') / 'index'}"):
         with HSimIndex.create(url, layout=name) as index:
-            index.add_many(list(documents.values()), list(documents))
+            index.add_many(list(documents.values()), list(documents), first_seen=0)
             for k in range(index.layout.max_distance + 1):
                 expected = [brute_force(documents, query, k)[:limit] for query in queries]
-                assert [plain(index.query(query, max_distance=k, limit=limit)) for query in queries] == expected
-                assert list(map(plain, index.query_many(queries, max_distance=k, limit=limit))) == expected
+                assert [index.query(query, max_distance=k, limit=limit) for query in queries] == expected
+                assert index.query_many(queries, max_distance=k, limit=limit) == expected
             exclude = ["doc-0", None, "doc-1", "nobody", "doc-2"][: len(queries)]
-            rest = [
-                [match for match in brute_force(documents, query, index.layout.max_distance) if match[1] != left_out]
-                for query, left_out in zip(queries, exclude, strict=True)
-            ]
-            assert list(map(plain, index.query_many(queries, exclude=exclude))) == rest
-            assert [plain(index.query(q, exclude=e)) for q, e in zip(queries, exclude, strict=True)] == rest
+            matches = [brute_force(documents, query, index.layout.max_distance) for query in queries]
+            rest = [[one for one in ones if one.doc_id != e] for ones, e in zip(matches, exclude, strict=True)]
+            assert index.query_many(queries, exclude=exclude) == rest
+            assert [index.query(q, exclude=e) for q, e in zip(queries, exclude, strict=True)] == rest
 
 
 def test_every_planted_distance_is_found_and_k_plus_one_is_not(index: HSimIndex) -> None:
@@ -206,9 +200,9 @@ def test_many_queries_into_one_large_bucket_are_answered_in_parts(monkeypatch: p
     monkeypatch.setattr("hsimhash.index.MEETINGS_AT_ONCE", 1_000)
     with HSimIndex.create(f"memory://parts-{next(_numbers)}", layout="4") as index:
         documents = {f"{value:03d}": value for value in range(300)}
-        index.add_many(list(documents.values()), list(documents))
+        index.add_many(list(documents.values()), list(documents), first_seen=0)
         queries = list(range(0, 300, 7))
-        assert list(map(plain, index.query_many(queries))) == [brute_force(documents, query, 3) for query in queries]
+        assert index.query_many(queries) == [brute_force(documents, query, 3) for query in queries]
 
 
 def test_a_fingerprint_of_many_documents_is_read_only_as_far_as_asked(index: HSimIndex) -> None:

@@ -18,7 +18,7 @@ from hsimhash.store.hbase.address import Address
 from hsimhash.store.hbase.operations import make_table, open_gateway
 from hsimhash.store.hbase.table import TableSettings
 from tests.support.command_line import run
-from tests.support.hbase_server import Gateways, HBaseServer, free_ports
+from tests.support.hbase_server import Gateways, free_ports
 
 
 @pytest.fixture
@@ -181,18 +181,6 @@ def test_the_doctor_tells_a_dead_gateway_from_a_dead_cluster(hbase: Gateways, st
     assert run("doctor", "--store", with_one_dead, "--quick").exit_code == 0
     mixed = run("doctor", "--store", store.replace("hbase://", f"hbase://{hbase.host}:{hbase.thrift1_port},"))
     assert "some speak Thrift1 and some Thrift2" in mixed.stdout
-
-
-def test_on_a_read_only_gateway_all_but_writing_is_well(own_hbase: HBaseServer, store: str) -> None:
-    done("create-table", "--store", store, "--regions", "2")
-    with own_hbase.gateway("thrift2", "-ro") as served:
-        # The first call of a new gateway takes long on a busy machine.
-        place = f"hbase://127.0.0.1:{served.port}/{Address.parse(store).table}?timeout=60s&deadline=120s"
-        assert "fail" not in done("doctor", "--store", place)
-        written = run("doctor", "--store", place, "--write")
-        assert written.exit_code == 6
-        assert "ok    read" in written.stdout
-        assert "ead-only" in written.stdout
 
 
 def test_dedup_against_an_index_on_hbase_and_an_embedded_one_gives_the_same(store: str, tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ from hsimhash.store.hbase.address import Address
 from hsimhash.store.hbase.gateway import DRAWER_FAMILY, Deletion
 from hsimhash.store.hbase.store import HBaseStore
 from tests.stress import hbase_kills, kills
+from tests.stress.killing import crowded
 from tests.support.command_line import ids_in, lines_of, run
-from tests.support.fingerprint_sets import flipped
 from tests.support.hbase_server import Gateways, HBaseServer
 from tests.support.hbase_tables import PATIENCE, new_table, table_url
 
@@ -48,10 +48,7 @@ def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def given(tmp_path: Path) -> Path:
     """A file of fingerprints, two in five of them near another, some ids twice, one record bad."""
-    rng = np.random.default_rng(4)
-    values = rng.integers(0, 2**64, DOCUMENTS, np.uint64)
-    near = np.flatnonzero(rng.random(DOCUMENTS) < 0.4)[1:]
-    values[near] = flipped(rng, values[rng.integers(0, near)], rng.integers(0, 5, len(near)))
+    values = crowded(np.random.default_rng(4), DOCUMENTS)
     ids = [f"页/{number % (DOCUMENTS - 50)}" for number in range(DOCUMENTS)]
     lines = [
         json.dumps({"id": doc_id, "fingerprint": f"{value:016x}", "first_seen": number})
@@ -94,16 +91,6 @@ def test_an_ingest_leaves_what_it_leaves_in_an_embedded_index(given: Path, store
         assert index.check().is_sound
 
 
-def test_the_job_is_in_the_working_folder_and_does_not_depend_on_how_the_table_is_reached(
-    given: Path, store: str, tmp_path: Path
-) -> None:
-    first = ingest(given, store)
-    assert Path(str(first["job"])).parent == Path(".hsimhash/jobs")
-    assert (tmp_path / str(first["job"]) / "summary.json").exists()
-    again = ingest(given, f"{store}&connections=4")
-    assert (again["repeated"], again["job"]) == (True, first["job"])
-
-
 def test_an_index_goes_from_lmdb_to_hbase_and_back(given: Path, store: str) -> None:
     ingest(given, "lmdb://first")
     assert run("export", "--store", "lmdb://first", "--output", "first.jsonl.zst").exit_code == 0
@@ -119,17 +106,6 @@ def test_an_index_goes_from_lmdb_to_hbase_and_back(given: Path, store: str) -> N
             answers.append(index.query_many(queries ^ np.uint64(0b101)))
     assert answers[0] == answers[1] == answers[2]
     assert any(answers[0])
-
-
-def test_documents_are_expired_removed_and_counted(store: str) -> None:
-    with HSimIndex.open(store) as index:
-        index.add_many(range(40), [f"d{number:02}" for number in range(40)], first_seen=range(40))
-        index.add_many([1 << 40], ["d00"], first_seen=[100])  # moved: now seen later
-        assert run("expire", "--before", "1970-01-01T00:00:00.010", "--yes", "--store", store).exit_code == 0
-        assert index.count() == 31
-        assert run("remove", "d20", "d01", "--yes", "--store", store).stderr.endswith("removed 1 document, 1 unknown\n")
-        assert ids_in(store) == ["d00", *(f"d{number}" for number in range(10, 40) if number != 20)]
-        assert index.check().is_sound
 
 
 def test_check_finds_lost_rows_also_in_a_sample_and_mends_them(store: str) -> None:
@@ -161,9 +137,13 @@ def test_all_that_reads_works_through_a_read_only_gateway_and_a_write_names_it(
         asked = run("query", "0", "--store", reader)
         assert asked.exit_code == 0, asked.stderr
         assert [match["id"] for match in lines_of(asked.stdout)[0]["matches"]] == ["a", "b"]
-        for command in ("describe", "status", "check", "export"):
+        for command in ("describe", "status", "check", "export", "doctor"):
             result = run(command, "--store", reader)
-            assert result.exit_code == 0, result.stderr
+            assert result.exit_code == 0, result.stdout + result.stderr
+        found = run("doctor", "--write", "--store", reader)
+        assert found.exit_code == 6
+        assert "ok    read" in found.stdout
+        assert "ead-only" in found.stdout
         assert run("check", "--sample", "2", "--store", reader).exit_code == 0
         with HSimIndex.open(reader) as index:
             assert (index.count(), index.get("c")) == (3, Document("c", 0xFFFF << 40, 5))

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hsimhash.dedup import DedupObserver, DedupOptions, DedupProgress, dedup
+from hsimhash.dedup import DedupOptions, DedupProgress, dedup
 from hsimhash.errors import HsimhashError, StoreBusyError
 from hsimhash.inputs import InputOptions, find_inputs
 from hsimhash.pairs.keep import Policy
@@ -84,24 +84,11 @@ def test_a_run_killed_at_any_change_of_a_name_is_made_good_by_the_next(
     assert 8 < len(killed) < MOMENTS
     for moment in range(len(killed)):
         out = tmp_path / str(moment)
-        is_complete = (out / "stats.json").exists()
-        assert not is_complete or contents(out) in (before, whole)
-        if is_complete and not is_overwritten:
-            with pytest.raises(ValueError, match="there already"):
-                run(out, source)
-        else:
-            run(out, source, overwrite=is_overwritten)
-            assert not list(out.glob(".*"))
+        assert not (out / "stats.json").exists() or contents(out) in (before, whole)
+        run(out, source, overwrite=is_overwritten)
+        assert not list(out.glob(".*"))
         assert contents(out) == whole
     assert contents(tmp_path / str(len(killed))) == whole
-
-
-def test_results_are_not_replaced_unasked(source: Path, out: Path, tmp_path: Path) -> None:
-    run(out, source)
-    before = contents(out)
-    with pytest.raises(ValueError, match=r"stats.json already exists; --overwrite"):
-        run(out, fingerprints(tmp_path / "other.tsv", [9]))
-    assert contents(out) == before
 
 
 def test_overwrite_leaves_nothing_of_the_results_before(source: Path, out: Path, tmp_path: Path) -> None:
@@ -116,12 +103,13 @@ def test_overwrite_leaves_nothing_of_the_results_before(source: Path, out: Path,
     )
 
 
-def test_files_of_others_are_not_replaced(source: Path, out: Path) -> None:
+@pytest.mark.parametrize("name", ["stats.json", "keep.txt"], ids=["of a run", "of others"])
+def test_a_file_with_the_name_of_a_result_is_not_replaced_unasked(name: str, source: Path, out: Path) -> None:
     out.mkdir()
-    (out / "keep.txt").write_text("mine")
-    with pytest.raises(ValueError, match=r"keep.txt already exists"):
+    (out / name).write_text("mine")
+    with pytest.raises(ValueError, match=f"{name} already exists; --overwrite"):
         run(out, source)
-    assert [path.name for path in out.iterdir()] == ["keep.txt"]
+    assert [(path.name, path.read_text()) for path in out.iterdir()] == [(name, "mine")]
 
 
 def test_a_folder_in_use_is_refused_and_left_alone(source: Path, out: Path) -> None:
@@ -145,13 +133,7 @@ def test_a_failed_run_leaves_nothing(source: Path, out: Path) -> None:
             raise StopError
 
     with pytest.raises(StopError):
-        dedup(
-            find_inputs([str(source)], InputOptions()),
-            out,
-            DedupOptions(),
-            against=PROFILE,
-            observer=DedupObserver(stop),
-        )
+        run(out, source, progress=stop)
     assert list(out.iterdir()) == []
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import gzip
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
 import zstandard
 
-from tests.support.command_line import own_process, run
+from tests.support.command_line import lines_of, run, run_apart
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 JSON_LINES = [
@@ -22,7 +21,8 @@ JSON_LINES = [
     b'{"id": "a", "fp": "0x7"}',
     b'{"id": "c", "fp": "0x2"}',
 ]
-DEDUP = ("--fingerprint-field", "fp", "--table-format")
+FIELD = ("--fingerprint-field", "fp")
+DEDUP = (*FIELD, "--table-format")
 
 
 @pytest.fixture
@@ -44,20 +44,18 @@ def results(source: str, out: Path) -> str:
     return str(out)
 
 
-def applied(*arguments: str) -> tuple[int, bytes, str]:
-    """Return the exit code, what came to stdout, and what was said."""
-    process = own_process("apply", *arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    stdout, stderr = process.communicate()
-    return process.returncode, stdout, stderr.decode()
-
-
-def test_kept_records_come_as_they_stand_and_in_their_order(source: str, results: str) -> None:
-    code, stdout, said = applied(source, "--from", results, "--fingerprint-field", "fp")
-    assert code == 7
-    assert stdout == b"".join(JSON_LINES[number] + b"\n" for number in (0, 3))
-    assert "wrote 2 documents, left out 2" in said
-    assert "left out 1 record with an id seen before" in said
-    assert "left out 1 bad record" in said
+@pytest.mark.parametrize("is_piped", [False, True], ids=["file", "pipe"])
+@pytest.mark.parametrize(("flags", "numbers"), [((), (0, 3)), (("--dropped",), (2, 6))], ids=["kept", "dropped"])
+def test_records_come_as_they_stand_and_in_their_order(
+    flags: tuple[str, ...], numbers: tuple[int, ...], is_piped: bool, source: str, results: str
+) -> None:
+    given = Path(source).read_bytes() if is_piped else b""
+    done = run_apart("apply", "-" if is_piped else source, "--from", results, *FIELD, *flags, given=given)
+    assert done.returncode == 7
+    assert done.stdout == b"".join(JSON_LINES[number] + b"\n" for number in numbers)
+    assert b"wrote 2 documents, left out 2" in done.stderr
+    assert b"left out 1 record with an id seen before" in done.stderr
+    assert b"left out 1 bad record" in done.stderr
 
 
 @pytest.mark.parametrize("form", ["jsonl", "tsv"])
@@ -67,22 +65,16 @@ def test_no_inputs_byte_order_mark_gets_between_the_records(form: str, out: Path
     for number, source in enumerate(sources):
         Path(source).write_bytes(BYTE_ORDER_MARK + lines.format(number * 255).encode())
     assert run("dedup", *sources, "--out", str(out), "--format", "fingerprints").exit_code == 0
-    code, stdout, _ = applied(*sources, "--from", str(out), "--format", "fingerprints")
-    assert (code, stdout.decode()) == (0, lines.format(0) + lines.format(255))
-
-
-def test_dropped_records_are_the_others(source: str, results: str) -> None:
-    code, stdout, _ = applied(source, "--from", results, "--fingerprint-field", "fp", "--dropped")
-    assert code == 7
-    assert stdout == b"".join(JSON_LINES[number] + b"\n" for number in (2, 6))
+    done = run_apart("apply", *sources, "--from", str(out), "--format", "fingerprints")
+    assert (done.returncode, done.stdout.decode()) == (0, lines.format(0) + lines.format(255))
 
 
 @pytest.mark.parametrize("form", ["jsonl", "parquet"])
 def test_marked_records_have_their_cluster_and_all_their_fields(form: str, source: str, out: Path) -> None:
     run("dedup", source, "--out", str(out), *DEDUP, form)
-    _, stdout, _ = applied(source, "--from", str(out), "--fingerprint-field", "fp", "--mark", "cluster")
-    assert stdout.startswith(b'{"id":"a",  "fp":"0x1", "n": 1.50, "cluster": "a", "kept": true}\n')
-    assert [json.loads(line) for line in stdout.decode().splitlines()] == [
+    marked = run_apart("apply", source, "--from", str(out), *FIELD, "--mark", "cluster").stdout.decode()
+    assert marked.startswith('{"id":"a",  "fp":"0x1", "n": 1.50, "cluster": "a", "kept": true}\n')
+    assert lines_of(marked) == [
         {"id": "a", "fp": "0x1", "n": 1.5, "cluster": "a", "kept": True},
         {"id": "b", "fp": "0x3", "cluster": "a", "kept": False},
         {"id": 7, "fp": "0xff00000000", "中": "中", "cluster": "7", "kept": True},
@@ -94,9 +86,9 @@ def test_a_marked_record_may_hold_what_utf_8_cannot_say(out: Path, tmp_path: Pat
     source = tmp_path / "in.jsonl"
     source.write_bytes(b'{"id": "a", "fp": "0x1", "kept": 1, "cut": "\xe4\xb8\xad\\ud83d"}\n')
     assert run("dedup", str(source), "--out", str(out), *DEDUP, "jsonl").exit_code == 0
-    code, stdout, _ = applied(str(source), "--from", str(out), "--fingerprint-field", "fp", "--mark", "cluster")
-    assert code == 0
-    assert json.loads(stdout) == {"id": "a", "fp": "0x1", "cut": "中\ud83d", "cluster": "a", "kept": True}
+    done = run_apart("apply", str(source), "--from", str(out), *FIELD, "--mark", "cluster")
+    assert done.returncode == 0
+    assert json.loads(done.stdout) == {"id": "a", "fp": "0x1", "cut": "中\ud83d", "cluster": "a", "kept": True}
 
 
 @pytest.mark.parametrize(("name", "unpacked"), [("kept.tsv", bytes), ("kept.tsv.gz", gzip.decompress)])
@@ -126,11 +118,9 @@ def test_what_is_read_is_not_written_over(
     Path("hard.jsonl").hardlink_to("in.jsonl")
     before = Path(name).read_bytes()
     with Path("in.jsonl").open("rb") as stdin:
-        arguments = (given, "--from", results, "--fingerprint-field", "fp", "--out", name, "--overwrite")
-        process = own_process("apply", *arguments, stdin=stdin, stderr=subprocess.PIPE)
-        _, said = process.communicate()
-    assert process.returncode == 2
-    assert f"{name} is read to write it; choose another name" in said.decode()
+        refused = run_apart("apply", given, "--from", results, *FIELD, "--out", name, "--overwrite", stdin=stdin)
+    assert refused.returncode == 2
+    assert f"{name} is read to write it; choose another name" in refused.stderr.decode()
     assert Path(name).read_bytes() == before
     assert not list(tmp_path.rglob(".*"))
 
@@ -157,8 +147,7 @@ def test_of_a_folder_the_paths_are_written(out: Path, tmp_path: Path) -> None:
 def test_a_document_that_dedup_did_not_read_is_an_error_and_writes_no_file(results: str, tmp_path: Path) -> None:
     (tmp_path / "other.jsonl").write_text('{"id": "a", "fp": "0x1"}\n{"id": "unknown", "fp": "0x2"}\n')
     kept = tmp_path / "kept.jsonl"
-    arguments = (str(tmp_path / "other.jsonl"), "--from", results, "--fingerprint-field", "fp", "--out", str(kept))
-    result = run("apply", *arguments)
+    result = run("apply", str(tmp_path / "other.jsonl"), "--from", results, *FIELD, "--out", str(kept))
     assert result.exit_code == 2
     assert "other.jsonl:2: document 'unknown' is not among those that" in result.stderr
     assert not kept.exists()
@@ -176,14 +165,14 @@ def test_a_file_that_cannot_be_made_is_named_as_it_was_given(
     name: str, reason: str, source: str, results: str, tmp_path: Path
 ) -> None:
     kept = str(tmp_path / name)
-    result = run("apply", source, "--from", results, "--fingerprint-field", "fp", "--out", kept)
+    result = run("apply", source, "--from", results, *FIELD, "--out", kept)
     assert result.exit_code == 1
     assert f"{kept}: {reason}" in result.stderr
 
 
 def test_documents_that_the_inputs_lack_are_said(results: str, tmp_path: Path) -> None:
     (tmp_path / "part.jsonl").write_text('{"id": "a", "fp": "0x1"}\n')
-    result = run("apply", str(tmp_path / "part.jsonl"), "--from", results, "--fingerprint-field", "fp")
+    result = run("apply", str(tmp_path / "part.jsonl"), "--from", results, *FIELD)
     assert result.exit_code == 0
     assert "the inputs lack 3 documents that dedup read" in result.stderr
 
@@ -199,26 +188,13 @@ def test_no_complete_results_are_an_error(source: str, results: str, tmp_path: P
 @pytest.mark.parametrize("name", ["keep.txt", "drop.txt", "clusters.jsonl"])
 def test_results_that_are_damaged_are_named(name: str, source: str, results: str) -> None:
     Path(results, name).write_bytes(b"\xff")
-    result = run("apply", source, "--from", results, "--mark", "cluster", "--fingerprint-field", "fp")
+    result = run("apply", source, "--from", results, "--mark", "cluster", *FIELD)
     assert result.exit_code == 1
     assert f"{Path(results, name)} cannot be read: " in result.stderr
     assert "run 'hsimhash dedup' again" in result.stderr
-
-
-def test_records_come_through_pipes(source: str, results: str) -> None:
-    process = own_process(
-        *("apply", "-", "--from", results, "--fingerprint-field", "fp"), stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    stdout, _ = process.communicate(Path(source).read_bytes())
-    assert process.returncode == 7
-    assert stdout == b"".join(JSON_LINES[number] + b"\n" for number in (0, 3))
 
 
 def test_mark_and_dropped_exclude_each_other(source: str, results: str) -> None:
     result = run("apply", source, "--from", results, "--mark", "cluster", "--dropped")
     assert result.exit_code == 2
     assert "--mark writes all documents" in result.stderr
-
-
-def test_help_shows_an_example() -> None:
-    assert "hsimhash apply pages.jsonl.gz --from pages.dedup" in run("apply", "--help").stdout

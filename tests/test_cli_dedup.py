@@ -6,13 +6,12 @@ import gzip
 import json
 import os
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from hsimhash import sample
-from tests.support.command_line import make_index, on_terminal, own_process, run
+from tests.support.command_line import make_index, on_terminal, own_process, run, run_apart, send
 from tests.support.processes import wait_until
 
 TEXT = "Near-duplicate pages are common on the web, and a search engine has to find {} of them quickly and cheaply. "
@@ -71,10 +70,9 @@ def test_every_option_arrives(out: Path, tmp_path: Path) -> None:
 def test_stdin_and_other_fields_are_read(out: Path) -> None:
     lines = [{"url": 7, "body": TEXT}, {"url": 8, "body": TEXT}]
     arguments = ("dedup", "-", "--out", str(out), "--id-field", "url", "--text-field", "body", "--workers", "1")
-    process = own_process(*arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    stdout, _ = process.communicate("".join(json.dumps(line) + "\n" for line in lines).encode())
-    assert process.returncode == 0
-    assert json.loads(stdout)["dropped"] == 1
+    done = run_apart(*arguments, given="".join(json.dumps(line) + "\n" for line in lines).encode())
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["dropped"] == 1
     assert (out / "keep.txt").read_text() == "7\n"
     assert "- can be read only once" in (out / "report.html").read_text("utf-8")
 
@@ -138,10 +136,9 @@ def test_misuse_is_2_and_writes_nothing(options: list[str], message: str, out: P
 def test_a_folder_may_have_a_name_that_is_no_utf_8(tmp_path: Path) -> None:
     out = os.fsencode(tmp_path) + b"/\xff"
     source = fingerprints(tmp_path / "in.tsv", 1, 2)
-    process = own_process("dedup", source, "--out", out, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    stdout, stderr = process.communicate()
-    assert process.returncode == 0, stderr
-    assert json.loads(stdout)["out"] == f"{tmp_path}/\\xff"
+    done = run_apart("dedup", source, "--out", out)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["out"] == f"{tmp_path}/\\xff"
     assert os.path.exists(out + b"/stats.json")  # noqa: PTH110 (a path of bytes)
 
 
@@ -158,13 +155,11 @@ def test_results_are_replaced_only_with_overwrite(out: Path, tmp_path: Path) -> 
 def test_a_run_that_is_ended_leaves_no_results_and_the_next_one_is_whole(
     number: signal.Signals, code: int, out: Path, tmp_path: Path
 ) -> None:
-    process = own_process("dedup", "-", "--out", str(out), "--format", "tsv", "--workers", "2", stdin=subprocess.PIPE)
-    process.stdin.write("".join(f"{n}\t{TEXT.format(n)}\n" for n in range(1000)).encode() + b"x\n")
-    process.stdin.flush()
-    wait_until((out / ".dedup.new").exists, process)
-    process.send_signal(number)
-    assert process.wait() == code
-    process.stdin.close()
+    with own_process("dedup", "-", "--out", str(out), "--format", "tsv", "--workers", "2") as process:
+        send(process, "".join(f"{n}\t{TEXT.format(n)}\n" for n in range(1000)).encode() + b"x\n")
+        wait_until((out / ".dedup.new").exists, process)
+        process.send_signal(number)
+        assert process.wait() == code
     assert not [path for path in out.iterdir() if not path.name.startswith(".")]
     result = run("dedup", fingerprints(tmp_path / "in.tsv", 1, 2), "--out", str(out))
     assert result.exit_code == 0, result.stderr
@@ -176,10 +171,6 @@ def test_a_terminal_is_shown_a_bar(out: Path, tmp_path: Path) -> None:
     assert code == 0
     assert "writing" in shown
     assert '"documents": 2000' in shown
-
-
-def test_help_shows_an_example() -> None:
-    assert "hsimhash dedup pages.jsonl.gz --out pages.dedup" in run("dedup", "--help").stdout
 
 
 def test_decimals_are_compared_and_applied_as_they_were_written(tmp_path: Path) -> None:

@@ -1,20 +1,12 @@
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 from rich.cells import cell_len
 
 from hsimhash import sample
-from hsimhash.cli import main
 from hsimhash.index import HSimIndex
-
-
-def run(*arguments: str) -> tuple[int, str, str]:
-    result = CliRunner().invoke(main, ["demo", *arguments], prog_name="hsimhash")
-    return result.exit_code, result.stdout, result.stderr
+from tests.support.command_line import ids_in, make_index, run, run_apart
 
 
 def number_after(word: str, report: str) -> float:
@@ -27,11 +19,10 @@ def number_after(word: str, report: str) -> float:
 def report(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Return what the demo prints into a pipe, run in a folder of its own with no option."""
     folder = tmp_path_factory.mktemp("demo")
-    done = subprocess.run(
-        [sys.executable, "-m", "hsimhash", "demo"], cwd=folder, capture_output=True, encoding="utf-8", check=True
-    )
+    done = run_apart("demo", cwd=folder)
+    assert done.returncode == 0, done.stderr
     assert (folder / ".demo" / "index").is_dir()
-    return done.stdout
+    return done.stdout.decode()
 
 
 def test_what_it_finds_is_right_and_most_of_the_truth(report: str) -> None:
@@ -53,7 +44,7 @@ def test_what_differs_stands_in_brackets_where_there_are_no_colours(report: str)
     assert len(re.findall(r"\[[^\]]+\]", report)) >= 5
 
 
-def test_recall_is_told_for_every_kind(report: str) -> None:
+def test_every_kind_has_its_recall(report: str) -> None:
     for kind in sample.KINDS:
         assert re.search(rf"^{kind} .* \d+ +\d+ +[01]\.\d\d$", report, re.M), kind
 
@@ -69,32 +60,28 @@ def test_it_names_the_index_and_three_commands(report: str) -> None:
 
 
 def test_a_second_run_says_that_it_starts_over_and_finds_the_same(tmp_path: Path) -> None:
-    first = run("--store", f"lmdb://{tmp_path}/index")
-    second = run("--store", f"lmdb://{tmp_path}/index")
-    assert (first[0], second[0]) == (0, 0)
-    assert "starting over" not in first[2]
-    assert "starting over" in second[2]
-    assert first[1].splitlines()[2:] == second[1].splitlines()[2:]
+    first, second = (run("demo", "--store", f"lmdb://{tmp_path}/index") for _ in range(2))
+    assert (first.exit_code, second.exit_code) == (0, 0)
+    assert "starting over" not in first.stderr
+    assert "starting over" in second.stderr
+    assert first.stdout.splitlines()[2:] == second.stdout.splitlines()[2:]
 
 
 def test_keep_leaves_the_documents_as_they_are(tmp_path: Path) -> None:
     url = f"lmdb://{tmp_path}/index"
-    run("--store", url)
+    run("demo", "--store", url)
     with HSimIndex.open(url) as index:
         before = list(index.documents())
-    code, _, talk = run("--store", url, "--keep")
+    kept = run("demo", "--store", url, "--keep")
     with HSimIndex.open(url) as index:
         assert list(index.documents()) == before
-    assert code == 0
-    assert "starting over" not in talk
+    assert kept.exit_code == 0
+    assert "starting over" not in kept.stderr
 
 
 def test_an_index_of_other_documents_is_refused_and_untouched(tmp_path: Path) -> None:
-    url = f"lmdb://{tmp_path}/index"
-    with HSimIndex.create(url) as index:
-        index.add(1, "mine")
-    code, _, talk = run("--store", url)
-    assert code == 5
-    assert "'mine'" in talk
-    with HSimIndex.open(url) as index:
-        assert [document.doc_id for document in index.documents()] == ["mine"]
+    url = make_index(tmp_path, {"mine": 1})
+    refused = run("demo", "--store", url)
+    assert refused.exit_code == 5
+    assert "'mine'" in refused.stderr
+    assert ids_in(url) == ["mine"]

@@ -51,7 +51,3 @@ def test_a_gateway_that_is_not_there_is_unreachable_and_the_remedy_named() -> No
         assert f"fail  gateway 127.0.0.1:{port}: nothing listens" in result.stdout
         assert "hbase thrift2 start" in result.stdout
         assert run("doctor", "--quick", "--store", store).exit_code == 4
-
-
-def test_an_index_in_memory_is_refused() -> None:
-    assert run("doctor", "--store", "memory://x").exit_code == 2

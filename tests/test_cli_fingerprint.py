@@ -98,8 +98,3 @@ def test_features_too_few_to_vote_are_told() -> None:
     few, enough = lines_of(run("fingerprint", "two words", TEXTS[0], "--features").stdout)
     assert (few["is_vote"], enough["is_vote"]) == (False, True)
     assert few["features"]
-
-
-@pytest.mark.parametrize("arguments", [(), ("-", "x"), ("x", "--file", "y")])
-def test_sources_that_contradict_are_misuse(arguments: tuple[str, ...]) -> None:
-    assert run("fingerprint", *arguments).exit_code == 2

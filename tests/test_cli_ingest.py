@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import signal
 import subprocess
 import time
@@ -12,10 +11,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import zstandard
 
 from hsimhash import sample
 from hsimhash.index import HSimIndex
-from tests.support.command_line import PATIENCE_S, ids_in, make_index, on_terminal, own_process, run
+from tests.support.command_line import PATIENCE_S, ids_in, make_index, on_terminal, own_process, run, run_apart, send
 from tests.support.processes import wait_until
 
 TEXT = "Near-duplicate pages are common on the web, and a search engine has to find {} of them quickly and cheaply. "
@@ -52,7 +52,7 @@ def test_the_sample_goes_in_with_one_command(url: str) -> None:
 @pytest.mark.parametrize("packing", ["", ".gz", ".zst"])
 @pytest.mark.parametrize("mode", ["add", "skip", "tag"])
 def test_an_export_ingested_gives_the_same_index(packing: str, mode: str, tmp_path: Path) -> None:
-    documents = {f"https://example.org/{number}": number * 0x9E3779B97F4A7C15 % 2**64 for number in range(300)}
+    documents = {f"https://example.org/文/{number}": number * 0x9E3779B97F4A7C15 % 2**64 for number in range(300)}
     url, copy = make_index(tmp_path, documents, first_seen=12345), f"lmdb://{tmp_path / 'copy'}"
     export = str(tmp_path / f"export.jsonl{packing}")
     assert run("export", "--output", export, "--store", url).exit_code == 0
@@ -70,10 +70,9 @@ def test_a_folder_stdin_and_files_go_in(url: str, tmp_path: Path) -> None:
     arguments = ("--id-field", "url", "--text-field", "body", "--workers", "1", "--store", url)
     result = run("ingest", str(tmp_path / "texts"), str(path), *arguments)
     assert result.exit_code == 0
-    process = own_process("ingest", "-", *arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    stdout, _ = process.communicate(b'{"url": 7, "body": "another"}')
-    assert process.returncode == 0
-    assert json.loads(stdout)["added"] == 1
+    done = run_apart("ingest", "-", *arguments, given=b'{"url": 7, "body": "another"}')
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["added"] == 1
     assert ids_in(url) == ["7", "b", "page.txt"]
 
 
@@ -109,17 +108,16 @@ def test_an_export_of_one_document_without_a_letter_is_refused_naming_the_option
 def test_skip_and_tag_do_as_they_say(url: str, tmp_path: Path) -> None:
     (tmp_path / "in.tsv").write_text("a\t0x1\nb\t0x3\nc\t0xff000000\n")
     tags = tmp_path / "tags.jsonl"
-    result = run("ingest", str(tmp_path / "in.tsv"), "--on-duplicate", "tag", "--tags", str(tags), "--store", url)
+    ingest = ("ingest", str(tmp_path / "in.tsv"), "--on-duplicate")
+    result = run(*ingest, "tag", "--tags", str(tags), "--store", url)
     assert json.loads(result.stdout)["tags"] == str(tags)
     matches = [json.loads(line)["match"] for line in tags.read_text().splitlines()]
     assert matches == [None, {"id": "a", "distance": 1, "fingerprint": f"{1:016x}"}, None]
     other = f"{url}-skip"
-    result = run("ingest", str(tmp_path / "in.tsv"), "--on-duplicate", "skip", "--store", other)
+    result = run(*ingest, "skip", "--store", other)
     assert json.loads(result.stdout)["duplicates"] == 1
     assert ids_in(other) == ["a", "c"]
-    result = run(
-        *("ingest", str(tmp_path / "in.tsv"), "--on-duplicate", "skip", "--store", f"{url}-0"), "--max-distance", "0"
-    )
+    result = run(*ingest, "skip", "--max-distance", "0", "--store", f"{url}-0")
     assert json.loads(result.stdout)["duplicates"] == 0
 
 
@@ -134,34 +132,26 @@ def test_rejected_records_are_7_and_said_again_when_there_is_nothing_to_do(url: 
     assert json.loads(again.stdout) == {**json.loads(first.stdout), "repeated": True}
     assert "1 record rejected, see" in first.stderr
     assert "nothing to do" in again.stderr
-    assert Path(json.loads(first.stdout)["rejects"]).read_text().count("\n") == 1
+    rejects = Path(json.loads(first.stdout)["rejects"])
+    assert rejects.read_text().count("\n") == 1
+    rejects.unlink()  # as one may
+    assert run("ingest", str(tmp_path / "in.jsonl"), "--store", url).exit_code == 7
 
 
-def test_the_list_of_rejects_may_be_deleted_when_the_job_is_done(url: str, tmp_path: Path) -> None:
-    (tmp_path / "in.jsonl").write_text("nonsense\n")
-    first = run("ingest", str(tmp_path / "in.jsonl"), "--store", url)
-    Path(json.loads(first.stdout)["rejects"]).unlink()
-    again = run("ingest", str(tmp_path / "in.jsonl"), "--store", url)
-    assert first.exit_code == again.exit_code == 7
-    assert "nothing to do" in again.stderr
-
-
-@pytest.mark.parametrize(("first", "is_hinted"), [("", True), ('{"id": "a", "text": "b"}\n', False)])
-def test_tab_separated_lines_that_were_read_as_json_are_told_of_tsv(first: str, is_hinted: bool, url: str) -> None:
-    pipes = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE}
-    process = own_process("ingest", "-", "--workers", "1", "--store", url, **pipes)
-    _, told = process.communicate(f"{first}a\ta text\n1\tother\n".encode())
-    assert process.returncode == 7
-    assert (b"--format tsv" in told) == is_hinted
-
-
-@pytest.mark.parametrize("indent", [None, 1])
-def test_an_array_of_json_is_told_of_lines(indent: int | None, url: str, tmp_path: Path) -> None:
-    (tmp_path / "in.json").write_text(json.dumps([{"id": "a", "text": "b"}, {"id": "c", "text": "d"}], indent=indent))
-    result = run("ingest", str(tmp_path / "in.json"), "--workers", "1", "--store", url)
-    assert result.exit_code == 7
-    assert "jq -c" in result.stderr
-    assert "--format tsv" not in result.stderr
+@pytest.mark.parametrize(
+    ("given", "hint"),
+    [
+        (b"a\ta text\n1\tother\n", b"--format tsv"),
+        (b'{"id": "a", "text": "b"}\na\ta text\n', None),
+        (b'[{"id": "a", "text": "b"}, {"id": "c", "text": "d"}]', b"jq -c"),
+        (b'[\n {\n  "id": "a",\n  "text": "b"\n }\n]', b"jq -c"),
+    ],
+    ids=["lines with tabs", "one such line", "array", "array over several lines"],
+)
+def test_the_remedy_is_named_where_nothing_is_a_line_of_json(given: bytes, hint: bytes | None, url: str) -> None:
+    result = run_apart("ingest", "-", "--workers", "1", "--store", url, given=given)
+    assert result.returncode == 7
+    assert [one for one in (b"--format tsv", b"jq -c") if one in result.stderr] == ([hint] if hint else [])
 
 
 @pytest.mark.parametrize(
@@ -173,57 +163,28 @@ def test_an_array_of_json_is_told_of_lines(indent: int | None, url: str, tmp_pat
         ([], "Missing argument"),
         (["in.tsv", "--format", "xml"], "--format"),
         (["in.tsv", "--tags", "tags.jsonl"], "where on_duplicate is tag"),
+        (["in.tsv", "--tags", "no/such.jsonl", "--on-duplicate", "tag"], "no/such.jsonl cannot be written"),
         (["in.tsv", "--on-duplicate", "drop"], "--on-duplicate"),
         (["in.tsv", "--max-distance", "9", "--on-duplicate", "skip"], "outside 0 to 3"),
+        (["in.tsv", "--max-distance", "9", "--on-duplicate", "tag"], "outside 0 to 3"),
+        (["in.tsv", "--job", "pages.txt"], "job folder pages.txt"),
+        (["in.tsv", "--job", "pages.txt/job"], "job folder pages.txt/job"),
+        (["in.tsv", "--job", "loop"], "job folder loop"),
+        (["in.tsv", "--exclusive"], "--exclusive is for an index on HBase"),
         (["in.tsv", "--no-such-flag"], "No such option"),
     ],
 )
-def test_misuse_is_2_before_a_job_is_made(
+def test_misuse_is_2_before_an_index_is_made(
     arguments: list[str], message: str, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     fingerprints(tmp_path / "in.tsv", 2)
     (tmp_path / "pages.txt").write_text("")
+    (tmp_path / "loop").symlink_to("loop")
     result = run("ingest", *arguments, "--store", url)
     assert result.exit_code == 2
     assert message in result.stderr
     assert "Traceback" not in result.stderr
-    assert not (tmp_path / "index" / "jobs").exists()
-
-
-@pytest.mark.parametrize(
-    "arguments", [("skip", "--max-distance", "9"), ("tag", "--max-distance", "9"), ("tag", "--tags", "no/such/t.jsonl")]
-)
-def test_what_only_the_index_and_the_disk_refuse_is_2_before_an_index_is_made(
-    arguments: tuple[str, ...], url: str, tmp_path: Path
-) -> None:
-    path = fingerprints(tmp_path / "in.tsv", 2)
-    result = run("ingest", str(path), "--store", url, "--on-duplicate", *arguments)
-    assert result.exit_code == 2
-    assert not (tmp_path / "index").exists()
-
-
-@pytest.mark.parametrize("job", ["file", "file/job", "loop"])
-def test_a_job_folder_that_cannot_be_is_2_before_an_index_is_made(job: str, url: str, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    (tmp_path / "loop").symlink_to("loop")
-    path = fingerprints(tmp_path / "in.tsv", 2)
-    result = run("ingest", str(path), "--job", str(tmp_path / job), "--store", url)
-    assert result.exit_code == 2
-    assert f"job folder {tmp_path / job}" in result.stderr
-    assert not (tmp_path / "index").exists()
-
-
-def test_a_memory_store_is_refused(tmp_path: Path) -> None:
-    result = run("ingest", str(fingerprints(tmp_path / "in.tsv", 2)), "--store", "memory://x")
-    assert result.exit_code == 2
-    assert "nothing would remain" in result.stderr
-
-
-def test_what_is_for_hbase_alone_is_refused_elsewhere(url: str, tmp_path: Path) -> None:
-    result = run("ingest", str(fingerprints(tmp_path / "in.tsv", 2)), "--exclusive", "--store", url)
-    assert result.exit_code == 2
-    assert "--exclusive is for an index on HBase" in result.stderr
     assert not (tmp_path / "index").exists()
 
 
@@ -243,37 +204,40 @@ def test_another_layout_or_profile_than_the_index_has_is_5(flags: tuple[str, str
     assert ids_in(url) == []
 
 
-def test_a_read_only_store_is_4(tmp_path: Path, read_only_disk: tuple[Path, Callable[[], None]]) -> None:
-    disk, make_read_only = read_only_disk
-    url = make_index(disk, {})
-    make_read_only()
-    result = run("ingest", str(fingerprints(tmp_path / "in.tsv", 2)), "--store", url)
-    assert result.exit_code == 4
-    assert "Read-only file system" in result.stderr
-
-
-def test_a_damaged_input_is_said_and_what_came_before_is_in_the_index(url: str, tmp_path: Path) -> None:
-    packed = gzip.compress(b"".join(f"{number}\t{os.urandom(20).hex()}\n".encode() for number in range(5000)))
-    (tmp_path / "in.tsv.gz").write_bytes(packed[: len(packed) // 2])
-    result = run("ingest", str(tmp_path / "in.tsv.gz"), "--workers", "1", "--store", url)
+@pytest.mark.parametrize("is_cut", [False, True], ids=["junk behind", "cut off"])
+@pytest.mark.parametrize(("packing", "pack"), [("gz", gzip.compress), ("zst", zstandard.compress)], ids=["gz", "zst"])
+def test_damage_is_named_and_what_came_before_is_in_the_index(
+    packing: str, pack: Callable[[bytes], bytes], is_cut: bool, url: str, tmp_path: Path
+) -> None:
+    packed = pack(fingerprints(tmp_path / "whole.tsv", 15_000).read_bytes())
+    path = tmp_path / f"in.tsv.{packing}"
+    path.write_bytes(packed[: len(packed) // 2] if is_cut else packed + b"junk")
+    result = run("ingest", str(path), "--store", url)
     assert result.exit_code == 7
+    assert f"{path}" in result.stderr
     assert "damaged or cut off about byte" in result.stderr
-    assert "0" in ids_in(url)
+    assert "None" not in result.stderr
+    found = len(ids_in(url))
+    assert 0 < found < 15_000 if is_cut else found == 15_000
 
 
 # Interruptions.
 
 
+def begun_job(folder: Path, url: str, **options: object) -> tuple[subprocess.Popen[bytes], list[str]]:
+    """Begin to ingest 1,500 documents from a pipe that stays open, until some are acknowledged."""
+    job, given = folder / "job", fingerprints(folder / "in.tsv", 1500).read_bytes()
+    arguments = ["ingest", "-", "--format", "fingerprints", "--on-duplicate", "tag", "--job", str(job), "--store", url]
+    process = own_process(*arguments, **options)
+    send(process, given)
+    wait_until(lambda: (job / "tags.jsonl").exists() and (job / "tags.jsonl").stat().st_size > 0, process)
+    return process, arguments
+
+
 @pytest.fixture
 def slow_job(tmp_path: Path, url: str) -> Iterator[tuple[subprocess.Popen[bytes], list[str]]]:
-    """An ingest of a pipe that stays open, some of it acknowledged; and its arguments."""
-    job = tmp_path / "job"
-    arguments = ["ingest", "-", "--format", "fingerprints", "--on-duplicate", "tag", "--job", str(job), "--store", url]
-    process = own_process(*arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert process.stdin is not None
-    process.stdin.write(fingerprints(tmp_path / "in.tsv", 1500).read_bytes())
-    process.stdin.flush()
-    wait_until(lambda: (job / "tags.jsonl").exists() and (job / "tags.jsonl").stat().st_size > 0, process)
+    """An ingest that waits for more, and its arguments."""
+    process, arguments = begun_job(tmp_path, url)
     yield process, arguments
     process.kill()
     process.communicate()
@@ -286,27 +250,24 @@ def test_a_signal_ends_it_resumably_though_stdin_is_silent(
     process, arguments = slow_job
     process.send_signal(number)
     assert process.wait() == 130
-    assert process.stdout is not None
-    assert process.stderr is not None
     assert process.stdout.read() == b""
     talk = process.stderr.read().decode()
     assert "interrupted" in talk
     assert "send the whole stream again with the same command" in talk
     assert "Traceback" not in talk
-    rest = own_process(*arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    stdout, _ = rest.communicate((tmp_path / "in.tsv").read_bytes())
-    assert json.loads(stdout)["documents"] == 1500
+    again = run_apart(*arguments, given=(tmp_path / "in.tsv").read_bytes())
+    assert json.loads(again.stdout)["documents"] == 1500
     assert len(ids_in(url)) == 1500
 
 
 @pytest.mark.parametrize("mode", ["add", "skip", "tag"])
 def test_sigterm_ends_an_ingest_that_waits_for_another_writer(mode: str, url: str, tmp_path: Path) -> None:
-    job, pipes = tmp_path / "job", {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    job = tmp_path / "job"
     arguments = ["ingest", str(fingerprints(tmp_path / "in.tsv", 5)), "--on-duplicate", mode, "--job", str(job)]
     arguments += ["--store", url, "--lock-timeout", "3600"]
     with HSimIndex.create(url) as index:
         with index.store.writing():
-            process = own_process(*arguments, **pipes)
+            process = own_process(*arguments)
             wait_until((job / "checkpoint.json").exists, process)
             if mode == "add":
                 wait_until(lambda: "merging" in (job / "checkpoint.json").read_text(), process)
@@ -315,48 +276,38 @@ def test_sigterm_ends_an_ingest_that_waits_for_another_writer(mode: str, url: st
             assert process.returncode == 130, talk.decode()
             assert b"the same command continues" in talk
         assert index.count() == 0
-    assert own_process(*arguments).wait() == 0
+    assert run_apart(*arguments).returncode == 0
     assert len(ids_in(url)) == 5
 
 
-def test_a_second_process_on_the_same_job_is_refused_and_told_whose_it_is(
+def test_a_second_process_on_the_same_job_is_refused_with_the_number_of_the_first(
     slow_job: tuple[subprocess.Popen[bytes], list[str]],
 ) -> None:
     process, arguments = slow_job
-    result = run(*arguments)
-    assert result.exit_code == 4
-    assert f"process {process.pid} works on the same job" in result.stderr
+    for flags in ((), ("--fresh",)):
+        result = run(*arguments, *flags)
+        assert result.exit_code == 4
+        assert f"process {process.pid} works on the same job" in result.stderr
 
 
 @pytest.mark.parametrize("mode", ["add", "skip"])
 def test_an_ingest_of_texts_that_is_interrupted_goes_on(mode: str, url: str, tmp_path: Path) -> None:
     path = pages(tmp_path / "in.tsv", 15_000)
     arguments = ["ingest", str(path), "--on-duplicate", mode, "--workers", "2", "--store", url]
-    process = own_process(*arguments, *SLOWLY, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = own_process(*arguments, *SLOWLY)
     wait_until(lambda: any((tmp_path / "index" / "jobs").glob("*/checkpoint.json")), process)
     process.send_signal(signal.SIGINT)
     _, talk = process.communicate()
     assert process.returncode == 130, talk.decode()
     assert b"the same command continues" in talk
-    done = own_process(*arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    stdout, talk = done.communicate()
+    done = run_apart(*arguments)
     assert done.returncode == 0
-    assert b"resuming at" in talk
-    assert json.loads(stdout)["documents"] == 15_000
+    assert done.stderr.count(b"resuming at ") == 1
+    assert json.loads(done.stdout)["documents"] == 15_000
 
 
 def test_a_ctrl_c_that_is_ignored_stays_so(url: str, tmp_path: Path) -> None:
-    job = tmp_path / "job"
-    process = own_process(
-        *("ingest", "-", "--format", "fingerprints", "--on-duplicate", "tag", "--job", str(job), "--store", url),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN) and None,
-    )
-    assert process.stdin is not None
-    process.stdin.write(fingerprints(tmp_path / "in.tsv", 1500).read_bytes())
-    process.stdin.flush()
-    wait_until(lambda: (job / "tags.jsonl").exists() and (job / "tags.jsonl").stat().st_size > 0, process)
+    process, _ = begun_job(tmp_path, url, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN) and None)
     process.send_signal(signal.SIGINT)
     stdout, _ = process.communicate()
     assert process.returncode == 0
@@ -365,29 +316,10 @@ def test_a_ctrl_c_that_is_ignored_stays_so(url: str, tmp_path: Path) -> None:
 
 def test_two_signals_end_it_at_once(slow_job: tuple[subprocess.Popen[bytes], list[str]]) -> None:
     process, _ = slow_job
-    assert process.stderr is not None
     process.send_signal(signal.SIGINT)
     process.send_signal(signal.SIGTERM)
     assert process.wait() == 130
     assert b"Traceback" not in process.stderr.read()
-
-
-@pytest.mark.parametrize("mode", ["add", "tag"])
-def test_a_killed_ingest_goes_on(mode: str, url: str, tmp_path: Path) -> None:
-    path = fingerprints(tmp_path / "in.tsv", 30_000)
-    arguments = ["ingest", str(path), "--on-duplicate", mode, "--store", url, "--quiet"]
-    process = own_process(*arguments, *SLOWLY, stdout=subprocess.PIPE)
-    wait_until(lambda: any((tmp_path / "index" / "jobs").glob("*/checkpoint.json")), process)
-    process.kill()
-    process.communicate()
-    otherwise = run(*arguments, "--on-duplicate", "skip")
-    assert otherwise.exit_code == 2
-    assert f'on_duplicate was "{mode}", is "skip"' in otherwise.stderr
-    result = run(*arguments)
-    assert result.exit_code == 0
-    counts = json.loads(result.stdout)
-    assert counts["documents"] == counts["added"] == len(ids_in(url)) == 30_000
-    assert run("check", "--store", url).exit_code == 0
 
 
 # What is shown.
@@ -410,11 +342,3 @@ def test_elsewhere_a_line_tells_how_far_it_is_every_10_s(
     result = run("ingest", str(fingerprints(tmp_path / "in.tsv", 20_000)), "--store", url)
     assert "hsimhash: reading: 100%, 20,000 documents" in result.stderr
     assert "hsimhash: merging: 100%, 20,000 documents" in result.stderr
-
-
-def test_settings_come_from_the_environment_too(url: str, tmp_path: Path) -> None:
-    (tmp_path / "in.tsv").write_text("a\t0x1\nb\t0x3\n")
-    variables = {"HSIMHASH_STORE": url, "HSIMHASH_ON_DUPLICATE": "skip", "HSIMHASH_JOB": str(tmp_path / "job")}
-    result = run("ingest", str(tmp_path / "in.tsv"), environment=variables)
-    assert json.loads(result.stdout)["duplicates"] == 1
-    assert (tmp_path / "job" / "summary.json").exists()

@@ -39,9 +39,3 @@ def test_every_setting_has_a_flag() -> None:
     shown = json.loads(run("settings", "show", "--json").stdout)
     for key in shown:
         assert f"--{key.removesuffix('_s').replace('_', '-')} " in help_text
-
-
-def test_bad_flag_is_misuse() -> None:
-    result = run("settings", "show", "--workers", "none")
-    assert result.exit_code == 2
-    assert "--workers: workers = 'none'" in result.stderr

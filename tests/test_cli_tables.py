@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from hsimhash.index import HSimIndex
-from hsimhash.locks import WRITER_LOCK, wait_for_lock
-from tests.support.command_line import ids_in, make_index, on_terminal, run
+from tests.support.command_line import ids_in, make_index, run
 
 
 def test_an_index_goes_with_its_folder(tmp_path: Path) -> None:
@@ -50,30 +49,6 @@ def test_a_damaged_index_goes_too(tmp_path: Path) -> None:
     assert not (tmp_path / "index").exists()
 
 
-def test_nobody_to_ask_is_misuse_and_a_no_leaves_the_index(tmp_path: Path) -> None:
-    url = make_index(tmp_path)
-    refused = run("drop-table", "--store", url)
-    assert refused.exit_code == 2
-    assert "--yes" in refused.stderr
-    code, shown = on_terminal("drop-table", "--store", url, asked="[y/N]", typed="n\n")
-    assert code == 1
-    assert "nothing was changed" in shown
-    assert run("describe", "--store", url).exit_code == 0
-
-
-def test_an_index_that_is_being_written_stays(tmp_path: Path) -> None:
-    url = make_index(tmp_path)
-    with wait_for_lock(tmp_path / "index" / WRITER_LOCK, 1):
-        result = run("drop-table", "--yes", "--store", url, "--lock-timeout", "0.1")
-    assert result.exit_code == 4
-    assert "is writing" in result.stderr
-    assert run("describe", "--store", url).exit_code == 0
-
-
-def test_an_index_in_memory_is_refused() -> None:
-    assert run("drop-table", "--yes", "--store", "memory://x").exit_code == 2
-
-
 def test_it_makes_an_empty_index_with_layout_and_profile(tmp_path: Path) -> None:
     url = f"lmdb://{tmp_path / 'pages'}"
     result = run("create-table", "--store", url, "--layout", "13,13,13,13,12/2", "--profile", "words-1")
@@ -92,7 +67,7 @@ def test_same_index_again_is_harmless(tmp_path: Path) -> None:
     assert ids_in(url) == before
 
 
-def test_other_index_is_a_mismatch_and_the_differences_are_told(tmp_path: Path) -> None:
+def test_other_index_is_a_mismatch_and_the_differences_are_named(tmp_path: Path) -> None:
     url = make_index(tmp_path)
     result = run("create-table", "--store", url, "--layout", "4", "--profile", "words-1")
     assert result.exit_code == 5
@@ -113,19 +88,7 @@ def test_bad_layout_and_profile_are_misuse(tmp_path: Path) -> None:
     assert not (tmp_path / "pages").exists()
 
 
-def test_store_in_memory_is_refused() -> None:
-    result = run("create-table", "--store", "memory://x")
-    assert result.exit_code == 2
-    assert "nothing would remain" in result.stderr
-
-
-def test_unknown_kind_of_store_is_misuse() -> None:
-    result = run("create-table", "--store", "redis://x")
-    assert result.exit_code == 2
-    assert "redis://x" in result.stderr
-
-
-def test_place_that_cannot_be_a_folder_is_told(tmp_path: Path) -> None:
+def test_place_that_cannot_be_a_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     result = run("create-table", "--store", f"lmdb://{tmp_path / 'file' / 'pages'}")
     assert result.exit_code == 4

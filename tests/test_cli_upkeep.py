@@ -39,12 +39,16 @@ def test_sound_index_has_no_problems(tmp_path: Path) -> None:
 
 
 @pytest.mark.damages
-def test_problems_have_their_exit_code_and_an_example(damaged: str) -> None:
+def test_problems_have_their_exit_code_and_examples(damaged: str) -> None:
     result = run("check", "--store", damaged)
     assert result.exit_code == 6
     assert "problems     2" in result.stdout
     assert f"{DOCUMENTS['far']:016x}" in result.stderr
     assert "--repair" in result.stderr
+    result = run("check", "--store", damaged, "--json")
+    assert result.exit_code == 6
+    report = json.loads(result.stdout)
+    assert (report["problems"], report["is_sound"], len(report["examples"])) == (2, False, 2)
 
 
 @pytest.mark.damages
@@ -54,14 +58,6 @@ def test_a_sample_is_for_hbase_and_not_for_repairs(damaged: str) -> None:
     assert f"{damaged} is checked whole" in result.stderr
     result = run("check", "--sample", "5", "--repair", "--store", "hbase://gw/pages")
     assert (result.exit_code, "leave --sample out" in result.stderr) == (2, True)
-
-
-@pytest.mark.damages
-def test_json_has_the_whole_report(damaged: str) -> None:
-    result = run("check", "--store", damaged, "--json")
-    assert result.exit_code == 6
-    report = json.loads(result.stdout)
-    assert (report["problems"], report["is_sound"], len(report["examples"])) == (2, False, 2)
 
 
 @pytest.mark.damages
@@ -113,13 +109,22 @@ def test_copy_is_an_index_with_the_same_documents(tmp_path: Path) -> None:
     assert run("check", "--store", f"lmdb://{copy}").exit_code == 0
 
 
-def test_folder_that_is_not_empty_is_refused_and_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "mine").write_text("mine")
-    result = run("backup", str(tmp_path / "full"), "--store", make_index(tmp_path))
+@pytest.mark.parametrize(
+    ("place", "reason"),
+    [("full", "not empty; give a new folder"), ("full/mine", "full/mine"), ("lmdb://copy", "omit the lmdb://")],
+)
+def test_place_that_is_no_new_folder_is_refused_and_left_alone(
+    place: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    url = make_index(tmp_path)
+    Path("full").mkdir()
+    Path("full/mine").write_text("mine")
+    result = run("backup", place, "--store", url)
     assert result.exit_code == 2
-    assert "not empty; give a new folder" in result.stderr
-    assert [path.name for path in (tmp_path / "full").iterdir()] == ["mine"]
+    assert reason in result.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["full", "index"]
+    assert [path.read_text() for path in Path("full").iterdir()] == ["mine"]
 
 
 @pytest.mark.parametrize("name", ["index/jobs/b", "index/b/c", "link/b", "index", "index/empty"])
@@ -132,17 +137,3 @@ def test_no_backup_goes_into_the_folder_of_its_index(name: str, tmp_path: Path) 
     assert result.exit_code == 2
     assert str(tmp_path / name) in result.stderr
     assert sorted(tmp_path.rglob("*")) == before
-
-
-def test_url_is_no_folder(tmp_path: Path) -> None:
-    result = run("backup", "lmdb://copy", "--store", make_index(tmp_path))
-    assert result.exit_code == 2
-    assert "omit the lmdb://" in result.stderr
-
-
-def test_file_is_no_folder_for_a_backup(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("mine")
-    result = run("backup", str(tmp_path / "file"), "--store", make_index(tmp_path))
-    assert result.exit_code == 2
-    assert str(tmp_path / "file") in result.stderr
-    assert (tmp_path / "file").read_text() == "mine"

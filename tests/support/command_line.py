@@ -35,10 +35,24 @@ def run(*arguments: str, given: str | bytes = "", environment: Mapping[str, str]
 def own_process(
     *arguments: str | bytes, environment: Mapping[str, str] | None = None, **options: object
 ) -> subprocess.Popen[bytes]:
-    """Start a command in a process of its own; `options` are those of Popen."""
+    """Start a command in a process of its own, through pipes; `options` are those of Popen."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HSIMHASH_")}
     variables = {**kept, "HOME": "/nonexistent", **(environment or {})}
-    return subprocess.Popen([*PROGRAM, *arguments], env=variables, **options)
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen([*PROGRAM, *arguments], env=variables, **{**pipes, **options})
+
+
+def run_apart(*arguments: str | bytes, given: bytes = b"", **options: object) -> subprocess.CompletedProcess[bytes]:
+    """Run a command in a process of its own until it ends; `options` are those of `own_process`."""
+    process = own_process(*arguments, **options)
+    shown, told = process.communicate(given)
+    return subprocess.CompletedProcess(process.args, process.returncode, shown, told)
+
+
+def send(process: subprocess.Popen[bytes], given: bytes) -> None:
+    """Write into a process's stdin, which stays open."""
+    process.stdin.write(given)
+    process.stdin.flush()
 
 
 def on_terminal(*arguments: str, asked: str = "", typed: str = "") -> tuple[int, str]:

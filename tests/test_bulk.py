@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -51,6 +51,12 @@ def new_store(tmp_path: Path) -> Callable[[str], Store]:
     return lambda layout: create_store(
         f"lmdb://{tmp_path / f'store-{next(numbers)}'}", Record(Layout.named(layout), {"name": "test-1"})
     )
+
+
+@pytest.fixture
+def store(new_store: Callable[[str], Store]) -> Iterator[Store]:
+    with new_store("10") as made:
+        yield made
 
 
 @pytest.mark.parametrize("name", LAYOUT_NAMES)
@@ -108,60 +114,38 @@ def test_an_interrupted_merge_ends_as_an_undisturbed_one(
         assert contents(bulk) == contents(plain)
 
 
-def test_merging_twice_changes_nothing(new_store: Callable[[str], Store], tmp_path: Path) -> None:
-    with new_store("10") as store:
-        load(store, tmp_path / "runs", [[("a", 1), ("b", 2)], [("a", 3)]], 1)
-        bulk = store.bulk(tmp_path / "runs")
-        assert bulk.merge() == 2
-        first = contents(store)
-        assert bulk.merge() == 2  # what this load brought, however often it is asked
-        assert contents(store) == first
+def test_merging_twice_changes_nothing(store: Store, tmp_path: Path) -> None:
+    load(store, tmp_path / "runs", [[("a", 1), ("b", 2)], [("a", 3)]], 1)
+    bulk = store.bulk(tmp_path / "runs")
+    assert bulk.merge() == 2
+    first = contents(store)
+    assert bulk.merge() == 2  # what this load brought, however often it is asked
+    assert contents(store) == first
 
 
-def test_runs_are_found_again_and_discarded(new_store: Callable[[str], Store], tmp_path: Path) -> None:
-    with new_store("10") as store:
-        load(store, tmp_path / "runs", [[("a", 1)], [("b", 2)], [("c", 3)]], 1)
-        bulk = store.bulk(tmp_path / "runs")
-        assert bulk.runs == 3
-        bulk.discard_after(1)
-        assert store.bulk(tmp_path / "runs").runs == 1
-        assert bulk.merge() == 1
-        assert store.lookup([b"a", b"b"])[1] is None
-        bulk.delete()
-        assert not (tmp_path / "runs").exists()
-        assert bulk.merge() == 0
+def test_runs_are_found_again_and_discarded(store: Store, tmp_path: Path) -> None:
+    load(store, tmp_path / "runs", [[("a", 1)], [("b", 2)], [("c", 3)]], 1)
+    bulk = store.bulk(tmp_path / "runs")
+    assert bulk.runs == 3
+    bulk.discard_after(1)
+    assert store.bulk(tmp_path / "runs").runs == 1
+    assert bulk.merge() == 1
+    assert store.lookup([b"a", b"b"])[1] is None
+    bulk.delete()
+    assert not (tmp_path / "runs").exists()
+    assert bulk.merge() == 0
 
 
-def test_a_half_written_run_does_not_count(new_store: Callable[[str], Store], tmp_path: Path) -> None:
+def test_a_half_written_run_does_not_count(store: Store, tmp_path: Path) -> None:
     (tmp_path / "runs" / "run-000001.tmp").mkdir(parents=True)
-    with new_store("10") as store:
-        assert store.bulk(tmp_path / "runs").runs == 0
-        load(store, tmp_path / "runs", [[("a", 1)]], 1)
-        assert store.bulk(tmp_path / "runs").merge() == 1
+    assert store.bulk(tmp_path / "runs").runs == 0
+    load(store, tmp_path / "runs", [[("a", 1)]], 1)
+    assert store.bulk(tmp_path / "runs").merge() == 1
 
 
-def test_progress_ends_at_its_total(new_store: Callable[[str], Store], tmp_path: Path) -> None:
-    seen: list[tuple[int, int]] = []
-    with new_store("10") as store:
-        load(store, tmp_path / "runs", [[(str(number), number) for number in range(100)]], 1)
-        store.bulk(tmp_path / "runs").merge(progress=lambda done, total: seen.append((done, total)))
-    assert seen[-1][0] == seen[-1][1]
-    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
-
-
-def test_a_bad_run_is_refused_before_anything_is_written(new_store: Callable[[str], Store], tmp_path: Path) -> None:
-    with new_store("10") as store:
-        bulk = store.bulk(tmp_path / "runs")
-        with pytest.raises(ValueError, match="2 fingerprints for 1"):
-            bulk.add_run(np.array([1, 2], np.uint64), ["a"], 1)
-        with pytest.raises(ValueError, match="control"):
-            bulk.add_run(np.array([1], np.uint64), ["a\n"], 1)
-        assert bulk.runs == 0
-
-
-def test_a_folder_that_is_a_file_is_a_clear_error(new_store: Callable[[str], Store], tmp_path: Path) -> None:
+def test_a_folder_that_is_a_file_is_a_clear_error(store: Store, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with new_store("10") as store, pytest.raises(StoreUnavailableError, match=r"cannot use .*repair the folder"):
+    with pytest.raises(StoreUnavailableError, match=r"cannot use .*repair the folder"):
         store.bulk(tmp_path / "file" / "runs")
 
 
@@ -178,39 +162,44 @@ def test_a_limit_counts_no_document_that_a_stopped_merge_has_only_listed(tmp_pat
         assert [match.doc_id for match in index.query(5, limit=1)] == ["a"]
 
 
-def test_other_runs_than_those_merged_are_merged_too(new_store: Callable[[str], Store], tmp_path: Path) -> None:
-    with new_store("10") as store:
-        load(store, tmp_path / "runs", [[("a", 1)]], 1)
-        bulk = store.bulk(tmp_path / "runs")
-        assert bulk.merge() == 1
-        bulk.discard_after(0)
-        bulk.add_run(np.array([2], np.uint64), ["b"], 1)
-        assert bulk.merge() == 1
-        assert None not in store.lookup([b"a", b"b"])
+def test_other_runs_than_those_merged_are_merged_too(store: Store, tmp_path: Path) -> None:
+    load(store, tmp_path / "runs", [[("a", 1)]], 1)
+    bulk = store.bulk(tmp_path / "runs")
+    assert bulk.merge() == 1
+    bulk.discard_after(0)
+    bulk.add_run(np.array([2], np.uint64), ["b"], 1)
+    assert bulk.merge() == 1
+    assert None not in store.lookup([b"a", b"b"])
 
 
-def test_a_compaction_between_two_parts_of_a_merge_does_not_confuse_it(
-    new_store: Callable[[str], Store], tmp_path: Path
-) -> None:
-    with new_store("10") as store:
-        insert(store, [(str(number), number) for number in range(10)], 1)
-        load(store, tmp_path / "runs", [[("x", 1 << 40)]], 1)
-        bulk = store.bulk(tmp_path / "runs")
-        assert bulk.merge(stop=lambda: True) is None
-        store.compact()
-        while store.session.last_transaction()[1] < 30:  # type: ignore[attr-defined]
-            insert(store, [("x", 1 << 41)], 1)
-            store.remove([b"x"])
-        assert bulk.merge() == 1
-        assert store.check().is_sound
-        assert [document.doc_id for document in store.documents([1 << 40])[0]] == ["x"]
+def test_a_compaction_between_two_parts_of_a_merge_does_not_confuse_it(store: Store, tmp_path: Path) -> None:
+    insert(store, [(str(number), number) for number in range(10)], 1)
+    load(store, tmp_path / "runs", [[("x", 1 << 40)]], 1)
+    bulk = store.bulk(tmp_path / "runs")
+    assert bulk.merge(stop=lambda: True) is None
+    store.compact()
+    while store.session.last_transaction()[1] < 30:  # type: ignore[attr-defined]
+        insert(store, [("x", 1 << 41)], 1)
+        store.remove([b"x"])
+    assert bulk.merge() == 1
+    assert store.check().is_sound
+    assert [document.doc_id for document in store.documents([1 << 40])[0]] == ["x"]
 
 
 @pytest.mark.parametrize(
-    ("ids", "seen", "error"), [("ab", 1, TypeError), (["a", "b"], -1, ValueError), (["a", "b"], 1.5, ValueError)]
+    ("ids", "seen", "error", "message"),
+    [
+        ("ab", 1, TypeError, "not one str"),
+        (["a"], 1, ValueError, "2 fingerprints for 1"),
+        (["a", "b\n"], 1, ValueError, "control"),
+        (["a", "b"], -1, ValueError, "whole ms since 1970"),
+        (["a", "b"], 1.5, ValueError, "whole ms since 1970"),
+    ],
 )
-def test_a_run_is_checked_like_an_add(
-    new_store: Callable[[str], Store], tmp_path: Path, ids: list[str], seen: int, error: type[Exception]
+def test_a_bad_run_is_refused_before_anything_is_written(
+    store: Store, tmp_path: Path, ids: list[str], seen: int, error: type[Exception], message: str
 ) -> None:
-    with new_store("10") as store, pytest.raises(error):
-        store.bulk(tmp_path / "runs").add_run(np.array([1, 2], np.uint64), ids, seen)
+    bulk = store.bulk(tmp_path / "runs")
+    with pytest.raises(error, match=message):
+        bulk.add_run(np.array([1, 2], np.uint64), ids, seen)
+    assert bulk.runs == 0

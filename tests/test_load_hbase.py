@@ -36,6 +36,11 @@ class Counting(ModelGateway):
         return super().rows(start, stop, family, limit=limit, columns=columns)
 
 
+def new_index(gateway: ModelGateway) -> HSimIndex:
+    record = Record(Layout.named("4"), PROFILE.to_json())
+    return HSimIndex(HBaseStore.create(URL, gateway, record), PROFILE)
+
+
 @pytest.fixture
 def gateway() -> Counting:
     return Counting(Cluster())
@@ -43,8 +48,7 @@ def gateway() -> Counting:
 
 @pytest.fixture
 def index(gateway: Counting) -> Iterator[HSimIndex]:
-    record = Record(Layout.named("4"), PROFILE.to_json())
-    with HSimIndex(HBaseStore.create(URL, gateway, record), PROFILE) as made:
+    with new_index(gateway) as made:
         yield made
 
 
@@ -87,22 +91,12 @@ def test_a_job_reads_no_documents_to_tell_whether_the_table_is_new(
     assert gateway.pages == 0
 
 
-@pytest.mark.parametrize("mode", ["add", "skip", "tag"])
-def test_a_finished_job_is_done_again_where_the_table_was_made_anew(mode: str, tmp_path: Path) -> None:
-    first, second = new_index(), new_index()
-    assert load(first, tmp_path, 1, on_duplicate=mode).counts.added == 1
-    second.add(2**64 - 1, "other")
-    summary = load(second, tmp_path, 1, on_duplicate=mode)
-    assert (summary.is_repeated, second.count()) == (False, 2)
-    assert load(second, tmp_path, 1, on_duplicate=mode).is_repeated
-
-
 @pytest.mark.parametrize("is_old", [False, True])
 def test_a_merge_goes_on_only_in_the_table_that_it_was_begun_in(
     is_old: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bulk_module, "BATCH_DOCUMENTS", 10)
-    first, second = new_index(), new_index()
+    first, second = (new_index(ModelGateway(Cluster())) for _ in range(2))
     told: list[str] = []
     observer = IngestObserver(lambda: told.count("merge") > 3, lambda one: told.append(one.stage))
     assert not load(first, tmp_path, 100, observer).is_complete
@@ -114,11 +108,6 @@ def test_a_merge_goes_on_only_in_the_table_that_it_was_begun_in(
         )
     assert load(second, tmp_path, 100).counts.added == 100
     assert second.count() == 100
-
-
-def new_index() -> HSimIndex:
-    record = Record(Layout.named("4"), PROFILE.to_json())
-    return HSimIndex(HBaseStore.create(URL, ModelGateway(Cluster()), record), PROFILE)
 
 
 def test_a_job_folder_is_that_of_a_table_however_it_is_reached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

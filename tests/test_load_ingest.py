@@ -31,7 +31,6 @@ from hsimhash.load import IngestLimits, IngestObserver, IngestOptions, IngestPro
 from hsimhash.load.decisions import DuplicateRule, decide
 from hsimhash.load.intake import Gathering
 from hsimhash.load.job import Counts
-from hsimhash.locks import take_lock
 from hsimhash.store import Document, Record
 from hsimhash.store.hbase import bulk as hbase_bulk_module
 from hsimhash.store.hbase.store import HBaseStore
@@ -101,13 +100,26 @@ def write(path: Path, given: Documents) -> Path:
 
 
 def load(
-    index: HSimIndex, path: Path, mode: str = "add", observer: IngestObserver | None = None, **options: object
+    index: HSimIndex,
+    path: Path,
+    mode: str = "add",
+    observer: IngestObserver | None = None,
+    *,
+    reading: InputOptions | None = None,
+    **options: object,
 ) -> Summary:
-    reading = InputOptions("fingerprints", fingerprint_format="hex") if path.suffix == ".tsv" else InputOptions()
+    is_tsv = path.suffix == ".tsv"
+    reading = reading or (InputOptions("fingerprints", fingerprint_format="hex") if is_tsv else InputOptions())
     found = find_inputs([str(path)], reading)
     limits = SMALL if path.stat().st_size < SMALL_BYTES else IngestLimits()
     options = {"reading": reading, "workers": 1, "limits": limits, **options}
     return ingest(index, found, IngestOptions(mode, **options), observer)  # type: ignore[arg-type]
+
+
+def stopping_after(number: int) -> IngestObserver:
+    """Ask an ingest to stop when it has looked so many times whether it must."""
+    remaining = itertools.count(number, -1)
+    return IngestObserver(stop=lambda: next(remaining) <= 0)
 
 
 def lines_in(summary: Summary, name: str) -> list[dict[str, object]]:
@@ -160,6 +172,7 @@ def load_with_kills(index: HSimIndex, path: Path, mode: str, kills_at: list[int]
     return load(index, path, mode, job=path.parent / "job")
 
 
+stores = pytest.mark.parametrize("kind", ["lmdb", "hbase-model"])
 slow = settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=25, deadline=None
 )
@@ -168,7 +181,7 @@ slow = settings(
 @slow
 @given(before=documents, given=documents, kills_at=kills, is_before=st.booleans())
 @pytest.mark.parametrize("mode", ["skip", "tag"])
-@pytest.mark.parametrize("kind", ["lmdb", "hbase-model"])
+@stores
 @pytest.mark.usefixtures("small")
 def test_decisions_are_those_of_documents_that_come_one_by_one_whatever_is_killed(
     kind: str,
@@ -197,32 +210,20 @@ def test_decisions_are_those_of_documents_that_come_one_by_one_whatever_is_kille
 
 @slow
 @given(before=documents, given=documents, kills_at=kills, is_before=st.booleans())
-@pytest.mark.parametrize("kind", ["lmdb", "hbase-model"])
+@stores
 @pytest.mark.usefixtures("small")
-def test_added_documents_are_all_there_whatever_is_killed(
+def test_added_documents_are_all_there_and_counted_once_for_an_id_whatever_is_killed(
     kind: str, before: Documents, given: Documents, kills_at: list[int], is_before: bool, place: Callable[[], Path]
 ) -> None:
     folder = place()
     with filled(folder, before, kind) as index:
         summary = load_with_kills(index, write(folder / "in.tsv", given), "add", kills_at, is_before=is_before)
         assert contents(index) == {**dict(before), **dict(given)}
-        counts = summary.counts
+        counts, held = summary.counts, dict(before)
+        assert counts.added == sum(held.get(doc_id) != value for doc_id, value in dict(given).items())
         assert counts.added + counts.unchanged == counts.documents == len(given)
         assert index.check().problems == 0
         assert not (summary.job / "runs").exists()
-
-
-@given(before=documents, given=documents)
-@slow
-def test_what_is_added_is_counted_once_for_an_id(
-    before: Documents, given: Documents, place: Callable[[], Path]
-) -> None:
-    folder = place()
-    with filled(folder, before) as index:
-        counts = load(index, write(folder / "in.tsv", given)).counts
-    held = dict(before)
-    assert counts.added == sum(held.get(doc_id) != value for doc_id, value in dict(given).items())
-    assert counts.unchanged == len(given) - counts.added
 
 
 @slow
@@ -238,8 +239,7 @@ def test_a_stop_loses_nothing_and_doubles_nothing(
     path = write(folder / "in.tsv", given)
     with filled(folder, []) as index:
         for number in stops:
-            asked = itertools.count(number, -1)
-            summary = load(index, path, mode, IngestObserver(stop=lambda asked=asked: next(asked) <= 0))
+            summary = load(index, path, mode, stopping_after(number))
             if summary.is_complete:
                 break
             assert summary.done is None or 0 <= summary.done <= 1
@@ -411,17 +411,14 @@ def test_texts_and_fingerprints_may_come_in_turn(workers: int, tmp_path: Path) -
 
 def test_first_seen_is_what_the_record_says_or_now(tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text('{"id": "a", "fp": 1, "first_seen": 5}\n{"id": "b", "fp": 2}')
-    reading = InputOptions(fingerprint_field="fp")
     with filled(tmp_path, []) as index:
-        ingest(index, find_inputs([str(tmp_path / "in.jsonl")], reading), IngestOptions(reading=reading))
-        a, b = index.get_many(["a", "b"])
-    assert a is not None
-    assert b is not None
-    assert a.first_seen == 5
-    assert b.first_seen > 1_600_000_000_000
+        load(index, tmp_path / "in.jsonl", reading=InputOptions(fingerprint_field="fp"))
+        a, b = (found.first_seen for found in index.get_many(["a", "b"]))  # type: ignore[union-attr]
+    assert a == 5
+    assert b > 1_600_000_000_000
 
 
-def test_a_damaged_input_is_told_at_once_and_the_others_are_read(tmp_path: Path) -> None:
+def test_a_damaged_input_is_named_at_once_and_the_others_are_read(tmp_path: Path) -> None:
     (tmp_path / "bad.tsv.gz").write_text("nothing packed")
     (tmp_path / "good.tsv").write_text("a\ttext")
     said: list[str] = []
@@ -439,39 +436,12 @@ def test_progress_goes_from_nothing_to_everything(tmp_path: Path) -> None:
     told: list[IngestProgress] = []
     with filled(tmp_path, []) as index:
         load(index, path, observer=IngestObserver(progress=told.append))
-    reads = [one for one in told if one.stage == "read"]
-    assert [one.done for one in reads] == sorted(one.done for one in reads)
-    assert reads[-1].done == reads[-1].total == path.stat().st_size
-    assert reads[-1].documents == 30_000
+    reads, merges = ([one for one in told if one.stage == stage] for stage in ("read", "merge"))
+    for one in (reads, merges):
+        assert [progress.done for progress in one] == sorted(progress.done for progress in one)
+        assert one[-1].done == one[-1].total
+    assert (reads[-1].total, reads[-1].documents) == (path.stat().st_size, 30_000)
     assert told[-1].stage == "merge"
-    assert told[-1].done == told[-1].total
-
-
-# The job folder.
-
-
-def test_the_same_again_does_nothing_and_tells_the_same(tmp_path: Path) -> None:
-    path = write(tmp_path / "in.tsv", [("a", 1), ("b", 2)])
-    with filled(tmp_path, []) as index:
-        first = load(index, path)
-        index.remove("a")
-        again = load(index, path)
-        assert again.is_repeated
-        assert again.to_json() == {**first.to_json(), "repeated": True}
-        assert index.count() == 1
-        fresh = load(index, path, fresh=True)
-        assert not fresh.is_repeated
-        assert fresh.counts.added == 1
-        assert index.count() == 2
-
-
-def test_a_finished_job_whose_input_changed_begins_anew(tmp_path: Path) -> None:
-    with filled(tmp_path, []) as index:
-        load(index, write(tmp_path / "in.tsv", [("a", 1)]), "tag")
-        summary = load(index, write(tmp_path / "in.tsv", [("a", 1), ("c", 3)]), "tag")
-        assert not summary.is_repeated
-        assert (summary.counts.documents, summary.counts.added) == (2, 1)
-        assert len(lines_in(summary, "tags")) == 2
 
 
 # What the index remembers.
@@ -482,13 +452,14 @@ def mode(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def test_a_finished_job_of_an_index_that_was_dropped_begins_anew(mode: str, tmp_path: Path) -> None:
+@stores
+def test_a_finished_job_of_an_index_that_was_dropped_begins_anew(kind: str, mode: str, tmp_path: Path) -> None:
     job = tmp_path / "job"
     path = write(tmp_path / "in.tsv", [("a", 0xFFFF), ("b", 0xFFFF << 40)])
-    with filled(tmp_path, []) as index:
+    with filled(tmp_path, [], kind) as index:
         assert load(index, path, mode, job=job).counts.added == 2
-    shutil.rmtree(tmp_path / "index")
-    with filled(tmp_path, [("other", 2**50)]) as index:
+    shutil.rmtree(tmp_path / "index", ignore_errors=True)
+    with filled(tmp_path, [("other", 2**50)], kind) as index:
         said: list[str] = []
         summary = load(index, path, mode, IngestObserver(say=said.append), job=job)
         assert (summary.is_repeated, summary.counts.added) == (False, 2)
@@ -525,14 +496,19 @@ def restore(backup: Path, index: Path) -> None:
     shutil.copytree(backup, index, symlinks=True, dirs_exist_ok=True)
 
 
-def test_removed_documents_come_back_only_with_fresh(mode: str, tmp_path: Path) -> None:
-    path = write(tmp_path / "in.tsv", [("a", 1)])
+def test_the_same_again_does_nothing_until_fresh_brings_back_what_was_removed(mode: str, tmp_path: Path) -> None:
+    path = write(tmp_path / "in.tsv", [("a", 0xFFFF), ("b", 0xFFFF << 40)])
     with filled(tmp_path, []) as index:
-        load(index, path, mode)
+        first = load(index, path, mode)
         index.remove("a")
-        assert load(index, path, mode).is_repeated
-        assert index.count() == 0
-        assert load(index, path, mode, fresh=True).counts.added == 1
+        again = load(index, path, mode)
+        assert again.is_repeated
+        assert again.to_json() == {**first.to_json(), "repeated": True}
+        assert index.count() == 1
+        (first.job / "notes.txt").write_text("mine")
+        fresh = load(index, path, mode, fresh=True)
+        assert (fresh.is_repeated, fresh.counts.added, index.count()) == (False, 1, 2)
+        assert (first.job / "notes.txt").read_text() == "mine"  # no file of the job
 
 
 @pytest.mark.parametrize("suffix", [".tsv", ".jsonl"])
@@ -661,8 +637,7 @@ def test_decisions_are_deleted_when_the_job_is_done(mode: str, tmp_path: Path) -
 
 def interrupted(index: HSimIndex, path: Path, mode: str = "add", asks: int = 2, **options: object) -> None:
     """Leave an unfinished job behind that has acknowledged something, by a stop that is asked for so many times."""
-    asked = itertools.count(asks, -1)
-    summary = load(index, path, mode, IngestObserver(stop=lambda: next(asked) <= 0), **options)
+    summary = load(index, path, mode, stopping_after(asks), **options)
     assert not summary.is_complete
     assert summary.counts.documents > 0
 
@@ -677,52 +652,25 @@ def test_an_unfinished_job_is_not_continued_with_other_settings_or_inputs(tmp_pa
         interrupted(index, path)
         with pytest.raises(ValueError, match=r'on_duplicate was "add", is "skip".*--fresh'):
             load(index, path, "skip")
-        write(path, [*MANY, ("more", 1)])
+        write(path, [("only", 0xFFFF)])
         with pytest.raises(ValueError, match=r"input 1 .*in\.tsv\) was .*bytes.* is .*--fresh"):
             load(index, path)
-        assert load(index, path, "skip", fresh=True).counts.documents == 41
+        load(index, path, "skip", fresh=True)
+        assert contents(index) == {"before": 2**50, "only": 0xFFFF}
 
 
-@pytest.mark.usefixtures("small")
-def test_resuming_is_told(tmp_path: Path) -> None:
-    path = write(tmp_path / "in.tsv", MANY)
-    said: list[str] = []
-    with filled(tmp_path, []) as index:
-        interrupted(index, path)
-        load(index, path, observer=IngestObserver(say=said.append))
-    assert len(said) == 1
-    assert said[0].startswith("resuming at ")
-
-
-@pytest.mark.usefixtures("small")
-def test_fresh_forgets_the_runs_of_an_unfinished_job(tmp_path: Path) -> None:
-    path = write(tmp_path / "in.tsv", MANY)
-    with filled(tmp_path, []) as index:
-        interrupted(index, path)
-        write(path, [("only", 5)])
-        load(index, path, fresh=True)
-        assert contents(index) == {"only": 5}
-
-
-def test_fresh_deletes_nothing_but_the_jobs_own_files(tmp_path: Path) -> None:
-    path = write(tmp_path / "in.tsv", [("a", 1)])
-    job = tmp_path / "job"
-    with filled(tmp_path, []) as index:
-        load(index, path, job=job)
-        (job / "notes.txt").write_text("mine")
-        load(index, path, job=job, fresh=True)
-    assert (job / "notes.txt").read_text() == "mine"
-
-
-@pytest.mark.parametrize("fresh", [False, True])
-@pytest.mark.parametrize("name", ["checkpoint.json", "rejects.jsonl", "runs"])
-def test_files_that_are_no_jobs_are_left_alone(name: str, fresh: bool, tmp_path: Path) -> None:
-    job = tmp_path / "job"
-    job.mkdir()
-    (job / name).write_text("mine")
-    with filled(tmp_path, []) as index, pytest.raises(ValueError, match="choose another folder"):
-        load(index, write(tmp_path / "in.tsv", [("a", 1)]), job=job, fresh=fresh)
-    assert {path.name: path.read_text() for path in job.iterdir()} == {name: "mine"}
+@pytest.mark.parametrize("fresh", [False, True], ids=["as it is", "fresh"])
+@pytest.mark.parametrize(
+    "names", [["checkpoint.json"], ["rejects.jsonl"], ["runs"], ["job.json", "lock", "runs/1"]], ids=" ".join
+)
+def test_files_that_are_no_jobs_are_left_alone(names: list[str], fresh: bool, tmp_path: Path) -> None:
+    mine = {tmp_path / "job" / name: '{"schedule": "daily"}' for name in names}
+    for path, text in mine.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    with filled(tmp_path, []) as index, pytest.raises(ValueError, match=r"is there.*choose another folder"):
+        load(index, write(tmp_path / "in.tsv", [("a", 1)]), job=tmp_path / "job", fresh=fresh)
+    assert {path: path.read_text() for path in (tmp_path / "job").rglob("*") if path.is_file()} == mine
 
 
 def test_a_new_job_folder_is_durable_with_all_that_it_is_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -740,45 +688,21 @@ def test_a_new_job_folder_is_durable_with_all_that_it_is_in(tmp_path: Path, monk
     assert {tmp_path, job.parent.parent, job.parent, job, job / "runs"} <= synced
 
 
-def test_the_job_of_another_program_is_left_alone(tmp_path: Path) -> None:
-    job = tmp_path / "job"
-    (job / "runs").mkdir(parents=True)
-    mine = {job / "job.json": '{"schedule": "daily"}', job / "lock": "theirs", job / "runs" / "1": "mine"}
-    for path, text in mine.items():
-        path.write_text(text)
-    with filled(tmp_path, []) as index, pytest.raises(ValueError, match=r"runs is there.*choose another folder"):
-        load(index, write(tmp_path / "in.tsv", [("a", 1)]), job=job, fresh=True)
-    assert {path: path.read_text() for path in job.rglob("*") if path.is_file()} == mine
-
-
-def test_tags_may_lie_elsewhere_but_write_over_nothing(tmp_path: Path) -> None:
-    path, tags = write(tmp_path / "in.tsv", [("a", 1), ("b", 0)]), tmp_path / "tags.jsonl"
-    tags.write_text("mine")
+@pytest.mark.parametrize("before", ["no job", "no file of tags", "other.jsonl"])
+def test_tags_elsewhere_write_over_nothing_that_an_earlier_job_did_not_write(before: str, tmp_path: Path) -> None:
+    path, tags = tmp_path / "in.tsv", tmp_path / "tags.jsonl"
     with filled(tmp_path, []) as index:
-        with pytest.raises(ValueError, match=r"tags\.jsonl already exists"):
-            load(index, path, "tag", tags=tags)
-        assert tags.read_text() == "mine"
-        tags.unlink()
-        summary = load(index, path, "tag", tags=tags)
-    assert [json.loads(line)["id"] for line in tags.read_text().splitlines()] == ["a", "b"]
-    assert summary.to_json()["tags"] == str(tags)
-
-
-@pytest.mark.parametrize("before", [None, "other.jsonl"])
-def test_tags_write_over_nothing_that_an_earlier_job_of_the_folder_did_not_write(
-    before: str | None, tmp_path: Path
-) -> None:
-    tags = tmp_path / "tags.jsonl"
-    with filled(tmp_path, []) as index:
-        load(index, write(tmp_path / "in.tsv", [("a", 1)]), "tag", tags=tmp_path / before if before else None)
-        path = write(tmp_path / "in.tsv", [("a", 1), ("b", 0)])
+        if before != "no job":
+            load(index, write(path, [("a", 1)]), "tag", tags=tmp_path / before if before == "other.jsonl" else None)
+        write(path, [("a", 1), ("b", 0)])
         tags.write_text("mine")
         with pytest.raises(ValueError, match=r"tags\.jsonl already exists"):
             load(index, path, "tag", tags=tags)
         assert tags.read_text() == "mine"
-        load(index, path, "tag", tags=tags, fresh=True)
-        write(path, [("c", 5)])
-        load(index, path, "tag", tags=tags)
+        assert load(index, path, "tag", tags=tags, fresh=True).to_json()["tags"] == str(tags)
+        assert [json.loads(line)["id"] for line in tags.read_text().splitlines()] == ["a", "b"]
+        write(path, [("c", 5)])  # other inputs begin a job that has ended anew
+        assert load(index, path, "tag", tags=tags).counts.documents == 1
     assert [json.loads(line)["id"] for line in tags.read_text().splitlines()] == ["c"]
 
 
@@ -793,18 +717,22 @@ def test_tags_that_cannot_be_written_are_refused_before_anything_is(tmp_path: Pa
         assert not (tmp_path / "index" / "jobs").exists()
 
 
-@pytest.mark.parametrize("name", ["in.tsv", "link.tsv", "hard.tsv", "texts/new.jsonl"])
-def test_tags_are_not_written_into_an_input(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "name",
+    ["in.tsv", "link.tsv", "hard.tsv", "texts/new.jsonl", "index/data.mdb", "index/data.mdb-lock", "index/writer.lock"],
+)
+def test_tags_are_written_into_no_input_and_no_file_of_the_index(name: str, tmp_path: Path) -> None:
+    reason = "is a file of the index .* itself" if "index" in name else "it is read as input .*choose another name"
     path = write(tmp_path / "in.tsv", MANY)
     (tmp_path / "link.tsv").symlink_to("in.tsv")
     (tmp_path / "hard.tsv").hardlink_to(path)
     (tmp_path / "texts").mkdir()
     before = path.read_text()
     options = IngestOptions("tag", tags=tmp_path / name, fresh=True)
-    with filled(tmp_path, []) as index:
-        with pytest.raises(ValueError, match=r"it is read as input .*choose another name"):
+    with filled(tmp_path, [("b", 2)]) as index:
+        with pytest.raises(ValueError, match=reason):
             ingest(index, find_inputs([str(path), str(tmp_path / "texts")], InputOptions()), options)
-        assert index.count() == 0
+        assert contents(index) == {"b": 2}
     assert path.read_text() == before
     assert list((tmp_path / "texts").iterdir()) == []
 
@@ -813,21 +741,11 @@ def test_a_list_of_the_job_is_no_input_of_the_job(tmp_path: Path) -> None:
     job = tmp_path / "job"
     with filled(tmp_path, []) as index:
         load(index, write(tmp_path / "in.tsv", [("a", 1)]), "tag", job=job)
-        before = (job / "tags.jsonl").read_bytes()
-        again = find_inputs([str(job / "tags.jsonl")], InputOptions(fingerprint_field="fingerprint"))
+        before, reading = (job / "tags.jsonl").read_bytes(), InputOptions(fingerprint_field="fingerprint")
         with pytest.raises(ValueError, match=r"tags\.jsonl is a list of job .*choose another folder"):
-            ingest(index, again, IngestOptions(job=job))
+            load(index, job / "tags.jsonl", reading=reading, job=job)
         assert (job / "tags.jsonl").read_bytes() == before
-        assert ingest(index, again, IngestOptions()).counts.unchanged == 1
-
-
-@pytest.mark.parametrize("name", ["data.mdb", "data.mdb-lock", "writer.lock"])
-def test_tags_are_not_written_into_the_index_itself(name: str, tmp_path: Path) -> None:
-    path = write(tmp_path / "in.tsv", [("a", 1)])
-    with filled(tmp_path, [("b", 2)]) as index:
-        with pytest.raises(ValueError, match=r"is a file of the index .* itself"):
-            load(index, path, "tag", tags=tmp_path / "index" / name, fresh=True)
-        assert [document.doc_id for document in index.documents()] == ["b"]
+        assert load(index, job / "tags.jsonl", reading=reading).counts.unchanged == 1
 
 
 def test_the_job_stays_within_its_index_when_the_process_changes_its_folder(
@@ -845,21 +763,15 @@ def test_the_job_stays_within_its_index_when_the_process_changes_its_folder(
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
-@pytest.mark.usefixtures("small")
-def test_a_list_that_lost_lines_is_told(tmp_path: Path) -> None:
-    path = write(tmp_path / "in.tsv", MANY)
-    tags = tmp_path / "tags.jsonl"
-    with filled(tmp_path, []) as index:
-        interrupted(index, path, "tag", tags=tags)
-        tags.write_text("")
-        with pytest.raises(CorruptionError, match=r"tags\.jsonl is shorter"):
-            load(index, path, "tag", tags=tags)
-
-
+@pytest.mark.parametrize(
+    ("lose", "reason"), [(Path.unlink, "missing"), (lambda path: path.write_text(""), "shorter")], ids=["file", "lines"]
+)
 @pytest.mark.parametrize("name", [None, "tags.jsonl"])
-@pytest.mark.parametrize("is_done", [False, True])
+@pytest.mark.parametrize("is_done", [False, True], ids=["interrupted", "done"])
 @pytest.mark.usefixtures("small")
-def test_tags_that_vanished_are_told(is_done: bool, name: str | None, tmp_path: Path) -> None:
+def test_tags_that_vanished_are_named(
+    is_done: bool, name: str | None, lose: Callable[[Path], object], reason: str, tmp_path: Path
+) -> None:
     path, job, tags = write(tmp_path / "in.tsv", MANY), tmp_path / "job", tmp_path / name if name else None
     with filled(tmp_path, []) as index:
         if is_done:
@@ -867,9 +779,9 @@ def test_tags_that_vanished_are_told(is_done: bool, name: str | None, tmp_path: 
         else:
             interrupted(index, path, "tag", job=job, tags=tags)
         lost = tags or job / "tags.jsonl"
-        lost.unlink()
+        lose(lost)
         for _ in range(2):
-            with pytest.raises(CorruptionError, match=rf"{lost} is missing.*; start over with --fresh"):
+            with pytest.raises(CorruptionError, match=rf"{lost} is {reason}.*; start over with --fresh"):
                 load(index, path, "tag", job=job, tags=tags)
         assert load(index, path, "tag", job=job, tags=tags, fresh=True).counts.documents == len(MANY)
         assert lost.read_text().count("\n") == len(MANY)
@@ -877,7 +789,7 @@ def test_tags_that_vanished_are_told(is_done: bool, name: str | None, tmp_path: 
 
 @pytest.mark.parametrize("name", ["checkpoint.json", "job.json"])
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '{"state": "no such"}'])
-def test_an_unreadable_job_is_told(name: str, text: str, tmp_path: Path) -> None:
+def test_an_unreadable_job_is_refused_until_it_starts_over(name: str, text: str, tmp_path: Path) -> None:
     path = write(tmp_path / "in.tsv", [("a", 1)])
     with filled(tmp_path, []) as index:
         job = load(index, path).job
@@ -887,16 +799,8 @@ def test_an_unreadable_job_is_told(name: str, text: str, tmp_path: Path) -> None
         assert load(index, path, fresh=True).counts.unchanged == 1
 
 
-def test_two_processes_cannot_work_on_one_job(tmp_path: Path) -> None:
-    path = write(tmp_path / "in.tsv", [("a", 1)])
-    with filled(tmp_path, []) as index:
-        job = load(index, path).job
-        with take_lock(job / "lock"), pytest.raises(StoreBusyError, match=f"process {os.getpid()} works on the same"):
-            load(index, path, fresh=True)
-
-
 @pytest.mark.usefixtures("small")
-def test_a_deleted_lock_file_is_told_and_the_job_goes_on(tmp_path: Path) -> None:
+def test_a_deleted_lock_file_ends_a_job_that_goes_on_later(tmp_path: Path) -> None:
     path = write(tmp_path / "in.tsv", MANY)
     job = tmp_path / "job"
     asked = itertools.count(3, -1)
@@ -918,19 +822,6 @@ def test_a_store_without_a_folder_needs_one_for_the_job(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="no place for a job folder"):
             load(index, path, "tag")
         assert load(index, path, "skip", job=tmp_path / "job").counts.duplicates == 1
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [({"max_distance": 4}, "outside 0 to 3"), ({"tags": Path("tags")}, "where on_duplicate is tag")],
-)
-def test_bad_options_are_refused_before_anything_is_written(
-    options: dict[str, object], message: str, tmp_path: Path
-) -> None:
-    with filled(tmp_path, []) as index:
-        with pytest.raises(ValueError, match=message):
-            load(index, write(tmp_path / "in.tsv", [("a", 1)]), "skip", **options)
-        assert not (tmp_path / "index" / "jobs").exists()
 
 
 def test_an_unknown_way_with_duplicates_is_refused() -> None:
@@ -962,11 +853,9 @@ def through_pipe(
     try:
         os.write(writing, "".join(f"{doc_id}\t{value:016x}\n" for doc_id, value in given).encode())
         os.close(writing)
-        options = InputOptions("fingerprints")
         # The same name every time, as stdin has: the descriptor's number would differ.
         os.dup2(reading, 99)
-        found = find_inputs(["/dev/fd/99"], options)
-        return ingest(index, found, IngestOptions(mode, reading=options, job=job, limits=SMALL), observer)  # type: ignore[arg-type]
+        return load(index, Path("/dev/fd/99"), mode, observer, reading=InputOptions("fingerprints"), job=job)
     finally:
         os.close(reading)
         os.close(99)
@@ -979,8 +868,7 @@ def test_an_interrupted_stream_is_read_again_as_a_whole(mode: str, tmp_path: Pat
     for document in MANY:
         oracle.take(*document)
     with filled(tmp_path, []) as index:
-        asked = itertools.count(3, -1)
-        first = through_pipe(index, MANY, mode, tmp_path / "job", IngestObserver(stop=lambda: next(asked) <= 0))
+        first = through_pipe(index, MANY, mode, tmp_path / "job", stopping_after(3))
         assert 0 < first.counts.documents < len(MANY)
         again = through_pipe(index, MANY, mode, tmp_path / "job")
         assert again.counts.documents == len(MANY)
@@ -992,7 +880,7 @@ def test_an_interrupted_stream_is_read_again_as_a_whole(mode: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize("mode", ["add", "skip", "tag"])
-def test_a_full_disk_is_told_and_the_job_goes_on_once_there_is_space(
+def test_a_full_disk_ends_a_job_that_goes_on_once_there_is_space(
     mode: str, tmp_path: Path, small_disk: Callable[[str], Path]
 ) -> None:
     disk = small_disk("24m")
@@ -1011,27 +899,13 @@ def test_a_full_disk_is_told_and_the_job_goes_on_once_there_is_space(
         assert index.check().problems == 0
 
 
-def test_a_read_only_folder_is_told(tmp_path: Path, read_only_disk: tuple[Path, Callable[[], None]]) -> None:
-    disk, make_read_only = read_only_disk
-    path = write(tmp_path / "in.tsv", [("a", 1)])
-    with filled(tmp_path, []) as index:
-        make_read_only()
-        with pytest.raises(StoreUnavailableError, match="Read-only file system"):
-            load(index, path, job=disk / "job")
-
-
 def test_the_format_of_fingerprints_is_part_of_what_a_job_was_begun_with(tmp_path: Path) -> None:
     path = tmp_path / "in.tsv"
     path.write_text("".join(f"{number}\t{10**15 + number}\n" for number in range(100)))
+    decimal, hexadecimal = (InputOptions("fingerprints", fingerprint_format=form) for form in ("decimal", "hex"))
     with filled(tmp_path, []) as index:
-
-        def run(form: str, *, is_stopped: bool) -> Summary:
-            reading = InputOptions("fingerprints", fingerprint_format=form)
-            observer = IngestObserver(stop=lambda: is_stopped)
-            return ingest(index, find_inputs([str(path)], reading), IngestOptions(reading=reading), observer)
-
-        run("decimal", is_stopped=True)
+        load(index, path, observer=stopping_after(0), reading=decimal)
         with pytest.raises(ValueError, match=r"was .*decimal fingerprints.*, is .*hexadecimal fingerprints"):
-            run("hex", is_stopped=False)
-        assert run("decimal", is_stopped=False).counts.added == 100
+            load(index, path, reading=hexadecimal)
+        assert load(index, path, reading=decimal).counts.added == 100
         assert contents(index)["7"] == 10**15 + 7

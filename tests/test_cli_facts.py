@@ -12,7 +12,7 @@ from hsimhash.rowkey import bucket_range
 from tests.support.command_line import DOCUMENTS, make_index, run
 
 
-def test_every_bucket_is_told_with_its_range_and_rows(tmp_path: Path) -> None:
+def test_every_bucket_is_shown_with_its_range_and_rows(tmp_path: Path) -> None:
     url = make_index(tmp_path, layout="4")
     facts = json.loads(run("explain", "--query", "1", "--store", url, "--json").stdout)
     ranges = [tuple(key.hex() for key in bucket_range(prefix)) for prefix in Layout.named("4").prefixes(1)]

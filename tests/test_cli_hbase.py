@@ -1,4 +1,4 @@
-"""What the commands do about HBase without one: shell lines, options, addresses."""
+"""What the commands do about HBase without one: shell lines and options."""
 
 from pathlib import Path
 
@@ -36,9 +36,6 @@ def test_the_lines_have_what_was_asked_for() -> None:
     assert r"SPLITS => ['\x80\x00\x00\x00']" in create
     assert (create.count("TTL => '7776000'"), create.count("COMPRESSION => 'GZ'")) == (2, 3)
     assert create.count("IN_MEMORY => 'true'") == 3
-
-
-def test_one_region_has_no_splits() -> None:
     assert "SPLITS" not in shell_lines("--regions", "1")[-1]
 
 
@@ -73,7 +70,7 @@ def test_options_that_cannot_be_are_misuse(options: tuple[str, ...], told: str) 
     assert told in result.stderr
 
 
-def test_a_sample_that_is_none_is_misuse(tmp_path: Path) -> None:
+def test_a_sample_without_fingerprints_is_misuse(tmp_path: Path) -> None:
     sample = tmp_path / "sample"
     sample.write_text("id\tno fingerprint\n")
     result = run("create-table", "--print-shell", "--store", STORE, "--splits-from", str(sample))
@@ -107,20 +104,3 @@ def test_compact_and_backup_print_the_shells_line_and_do_nothing() -> None:
     backup = run("backup", "hdfs://nn/backups/2026-01-31", "--store", STORE)
     assert (backup.exit_code, backup.stdout) == (2, "snapshot 'crawl:pages', 'pages-2026-01-31'\n")
     assert "ExportSnapshot -snapshot pages-2026-01-31 -copy-to hdfs://nn/backups/2026-01-31" in backup.stderr
-
-
-@pytest.mark.parametrize(
-    ("store", "told"),
-    [
-        ("hbase://gw/pages?tiemout=5s", "nearest known one is timeout"),
-        ("hbase://gw", "is not a table"),
-        ("hbase://user:secret@gw/pages", "neither a user nor a fragment"),
-    ],
-)
-def test_a_bad_address_is_told_before_anything_else(store: str, told: str) -> None:
-    flag = run("describe", "--store", store)
-    assert flag.exit_code == 2
-    assert told in flag.stderr
-    variable = run("describe", environment={"HSIMHASH_STORE": store})
-    assert variable.exit_code == 3
-    assert told in variable.stderr

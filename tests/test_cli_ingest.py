@@ -76,12 +76,6 @@ def test_a_folder_stdin_and_files_go_in(url: str, tmp_path: Path) -> None:
     assert ids_in(url) == ["7", "b", "page.txt"]
 
 
-def test_fingerprints_are_recognised_and_said(url: str, tmp_path: Path) -> None:
-    result = run("ingest", str(fingerprints(tmp_path / "in.tsv", 5)), "--store", url)
-    assert "in.tsv holds fingerprints (as texts: --format tsv), read as hexadecimal" in result.stderr
-    assert json.loads(result.stdout)["added"] == 5
-
-
 def test_a_header_line_is_refused_until_the_format_is_said(url: str, tmp_path: Path) -> None:
     path = fingerprints(tmp_path / "in.tsv", 50)
     path.write_text(f"id\tfingerprint\n{path.read_text()}")
@@ -224,7 +218,10 @@ def test_damage_is_named_and_what_came_before_is_in_the_index(
 # Interruptions.
 
 
-def begun_job(folder: Path, url: str, **options: object) -> tuple[subprocess.Popen[bytes], list[str]]:
+Begun = tuple[subprocess.Popen[bytes], list[str]]
+
+
+def begun_job(folder: Path, url: str, **options: object) -> Begun:
     """Begin to ingest 1,500 documents from a pipe that stays open, until some are acknowledged."""
     job, given = folder / "job", fingerprints(folder / "in.tsv", 1500).read_bytes()
     arguments = ["ingest", "-", "--format", "fingerprints", "--on-duplicate", "tag", "--job", str(job), "--store", url]
@@ -235,7 +232,7 @@ def begun_job(folder: Path, url: str, **options: object) -> tuple[subprocess.Pop
 
 
 @pytest.fixture
-def slow_job(tmp_path: Path, url: str) -> Iterator[tuple[subprocess.Popen[bytes], list[str]]]:
+def slow_job(tmp_path: Path, url: str) -> Iterator[Begun]:
     """An ingest that waits for more, and its arguments."""
     process, arguments = begun_job(tmp_path, url)
     yield process, arguments
@@ -245,7 +242,7 @@ def slow_job(tmp_path: Path, url: str) -> Iterator[tuple[subprocess.Popen[bytes]
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_it_resumably_though_stdin_is_silent(
-    number: signal.Signals, slow_job: tuple[subprocess.Popen[bytes], list[str]], tmp_path: Path, url: str
+    number: signal.Signals, slow_job: Begun, tmp_path: Path, url: str
 ) -> None:
     process, arguments = slow_job
     process.send_signal(number)
@@ -280,9 +277,7 @@ def test_sigterm_ends_an_ingest_that_waits_for_another_writer(mode: str, url: st
     assert len(ids_in(url)) == 5
 
 
-def test_a_second_process_on_the_same_job_is_refused_with_the_number_of_the_first(
-    slow_job: tuple[subprocess.Popen[bytes], list[str]],
-) -> None:
+def test_a_second_process_on_the_same_job_is_refused_with_the_number_of_the_first(slow_job: Begun) -> None:
     process, arguments = slow_job
     for flags in ((), ("--fresh",)):
         result = run(*arguments, *flags)
@@ -314,7 +309,7 @@ def test_a_ctrl_c_that_is_ignored_stays_so(url: str, tmp_path: Path) -> None:
     assert json.loads(stdout)["documents"] == 1500
 
 
-def test_two_signals_end_it_at_once(slow_job: tuple[subprocess.Popen[bytes], list[str]]) -> None:
+def test_two_signals_end_it_at_once(slow_job: Begun) -> None:
     process, _ = slow_job
     process.send_signal(signal.SIGINT)
     process.send_signal(signal.SIGTERM)

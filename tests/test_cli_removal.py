@@ -115,7 +115,7 @@ def test_many_ids_are_removed_batch_by_batch(tmp_path: Path) -> None:
     assert ids_in(url) == ["d2499"]
 
 
-def test_bad_lines_are_told_and_the_rest_is_removed(url: str) -> None:
+def test_bad_lines_are_rejected_and_the_rest_is_removed(url: str) -> None:
     result = run("remove", "-", "--yes", "--store", url, given=b"a\nb\tb\n\xff\nfar\n")
     assert result.exit_code == 7
     assert "stdin:2: rejected" in result.stderr

@@ -25,19 +25,10 @@ ENTRYPOINT = DOCKER / "hbase" / "entrypoint"
 COMPOSE = yaml.safe_load((DOCKER / "compose.yaml").read_text(encoding="utf-8"))
 SERVICES = COMPOSE["services"]
 IMAGES = (DOCKER / "Dockerfile", DOCKER / "hbase" / "Dockerfile")
-SERVICE_KEYS = {  # those of the compose specification that are in use, with their types
-    "build": dict,
-    "command": list,
-    "depends_on": dict,
-    "environment": dict,
-    "healthcheck": dict,
-    "image": str,
-    "mem_limit": str,
-    "ports": list,
-    "profiles": list,
-    "restart": str,
-    "stop_grace_period": str,
-    "volumes": list,
+SERVICE_KEYS = {  # those of the compose specification that are in use, by their types
+    dict: {"build", "depends_on", "environment", "healthcheck"},
+    list: {"command", "ports", "profiles", "volumes"},
+    str: {"image", "mem_limit", "restart", "stop_grace_period"},
 }
 DURATION = re.compile(r"(\d+(h|m|s|ms|us))+")
 services = pytest.mark.parametrize("service", SERVICES.values(), ids=SERVICES)
@@ -72,7 +63,7 @@ def test_the_compose_file_has_only_parts_of_the_specification() -> None:
     assert set(SERVICES) == {"hbase", "create-table", "hsimhash"}
     for service in SERVICES.values():
         for key, value in service.items():
-            assert isinstance(value, SERVICE_KEYS[key]), key
+            assert key in SERVICE_KEYS[type(value)], key
 
 
 @services
@@ -122,14 +113,13 @@ def run_installed(site: Path, *arguments: str, folder: Path) -> subprocess.Compl
     return subprocess.run([site / "bin" / "hsimhash", *arguments], **options)
 
 
-def test_what_the_image_copies_prints_the_lines_that_make_a_table(installed: Path, tmp_path: Path) -> None:
+def test_what_the_image_copies_prints_the_lines_that_make_a_table_and_calls_a_gateway(
+    installed: Path, tmp_path: Path
+) -> None:
     store = SERVICES["create-table"]["environment"]["HSIMHASH_STORE"]
     lines = run_installed(installed, "create-table", "--print-shell", "--store", store, folder=tmp_path)
     assert lines.returncode == 0, lines.stderr
     assert "create 'default:hsimhash'" in lines.stdout
-
-
-def test_what_the_image_copies_gets_as_far_as_to_call_a_gateway(installed: Path, tmp_path: Path) -> None:
     nobody = "hbase://127.0.0.1:1/hsimhash"
     answer = run_installed(installed, "create-table", "--store", nobody, folder=tmp_path)
     assert answer.returncode == 4, answer.stderr

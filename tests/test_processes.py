@@ -31,7 +31,7 @@ def test_an_error_of_a_forked_child_reaches_its_parent_with_the_traceback(error:
         pass
 
 
-def test_a_killed_child_is_told() -> None:
+def test_a_killed_child_fails_its_parent() -> None:
     with pytest.raises(AssertionError, match="ended with -9"), forked(lambda: os.kill(os.getpid(), signal.SIGKILL)):
         pass
 

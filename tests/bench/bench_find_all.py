@@ -22,14 +22,7 @@ import numpy as np
 
 from tests.bench.bench_pairs import DENSE, EQUAL_SHARE, OURS, best_peer, simhash_pybind_core, simhash_pybind_version
 from tests.support.fingerprint_sets import Numbers, random_fingerprints
-from tests.support.programs import (
-    in_turns,
-    median_ratio,
-    options,
-    print_bar,
-    print_conditions,
-    scratch_folder,
-)
+from tests.support.programs import in_turns, median_ratio, options, print_bar, print_conditions, scratch_folder
 
 SEED = 20_070_508
 K = 3

@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -135,15 +136,17 @@ def brute_force(stored: Numbers, queries: Numbers, k: int) -> Matches:
     def near(number: int) -> Matches:
         distances = np.bitwise_count(stored ^ queries[number])
         documents = np.flatnonzero(distances <= k)
-        return _packed(number, documents.astype(np.uint64), distances[documents].astype(np.uint64))
+        return _packed(number, documents, distances[documents])
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # numpy frees the interpreter's lock
         return np.concatenate(list(pool.map(near, range(len(queries)), chunksize=100)))
 
 
-def _packed(query: int, documents: Numbers, distances: Numbers) -> Matches:
-    number = np.uint64(query << (_NUMBER_BITS + _DISTANCE_BITS))
-    return number | documents << np.uint64(_DISTANCE_BITS) | distances
+def _packed(
+    queries: int | NDArray[np.int64], documents: NDArray[np.int64], distances: NDArray[np.integer[Any]]
+) -> Matches:
+    packed = (queries << _NUMBER_BITS | documents) << _DISTANCE_BITS | distances
+    return packed.astype(np.uint64)
 
 
 def answered(answers: Sequence[Sequence[Match]]) -> Matches:
@@ -166,15 +169,10 @@ def misplaced(plan: Planted, right: Matches, k: int) -> int:
     """Return how many planted queries brute force does not see where they were planted: 0, or a mistake in here."""
     near = np.flatnonzero(plan.distances <= k)
     far = np.flatnonzero(plan.distances > k)
-    wanted = _packed_many(near, plan.targets[near], plan.distances[near])
+    wanted = _packed(near, plan.targets[near], plan.distances[near])
     seen = right >> np.uint64(_DISTANCE_BITS)
-    unwanted = _packed_many(far, plan.targets[far], plan.distances[far]) >> np.uint64(_DISTANCE_BITS)
+    unwanted = _packed(far, plan.targets[far], plan.distances[far]) >> np.uint64(_DISTANCE_BITS)
     return int(np.count_nonzero(~np.isin(wanted, right)) + np.count_nonzero(np.isin(unwanted, seen)))
-
-
-def _packed_many(queries: NDArray[np.int64], documents: NDArray[np.int64], distances: NDArray[np.int64]) -> Matches:
-    packed = (queries << _NUMBER_BITS | documents) << _DISTANCE_BITS | distances
-    return packed.astype(np.uint64)
 
 
 def check_layout(
@@ -236,7 +234,7 @@ def check_real(name: str, folder: Path, fingerprints: Numbers, pairs: Path) -> O
     with _index_of(fingerprints, name, folder) as index:
         found = answered(index.query_many(fingerprints, max_distance=k, exclude=ids))
     real = f"layout {name}, the pairs of {len(ids):,} real fingerprints within {k} bits, from both sides"
-    return compared(np.sort(_packed_many(left, right, bits)), found).outcome(real)
+    return compared(np.sort(_packed(left, right, bits)), found).outcome(real)
 
 
 def outcomes(data: Path | None, scratch: Path) -> Iterator[Outcome]:

@@ -248,10 +248,7 @@ def fuzz(form: str, count: int, folder: Path, rng: random.Random) -> list[str]:
         "lines of rejects": ([reject["line"] for reject in listed], bad),
         "reasons": (all(reject["reason"] for reject in listed), True),
         "index": (held, expected),
-        "sum": (
-            sum(summary[name] for name in ("added", "unchanged", "duplicates", "rejected", "short")),
-            len(records),
-        ),
+        "sum": (sum(summary[name] for name in ("added", "unchanged", "duplicates", "rejected", "short")), len(records)),
     }
     return [f"{what}: {name} {shown(one, other)}" for name, (one, other) in found.items() if one != other]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 
 import pytest
 
@@ -18,11 +17,9 @@ _numbers = itertools.count(1)
 
 
 @pytest.fixture
-def gateway() -> Iterator[Gateway]:
+def gateway() -> Gateway:
     """A gateway to a table, which several tests may share."""
-    with_model = ModelGateway(Cluster())
-    yield with_model
-    with_model.close()
+    return ModelGateway(Cluster())
 
 
 @pytest.fixture
@@ -111,6 +108,16 @@ def test_a_change_compares_the_whole_value(gateway: Gateway, row: bytes) -> None
     assert get(gateway, row).value == b"1"
 
 
+def test_each_change_of_a_call_has_its_outcome(gateway: Gateway) -> None:
+    rows = [documents_rowkey(next(_numbers) << 32) for _ in range(3)]
+    changes = [
+        Change(row, DOCUMENT_FAMILY, b"q", expected, b"1")
+        for row, expected in zip(rows, (None, b"0", b""), strict=True)
+    ]
+    assert gateway.change(changes) == [True, False, True]
+    assert gateway.change([]) == []
+
+
 def test_a_change_finds_nothing_where_the_cell_was_deleted(gateway: Gateway, row: bytes) -> None:
     delete(gateway, row, put(gateway, row, b"1").timestamp)
     assert not change(gateway, row, b"1", b"2")
@@ -136,11 +143,14 @@ def test_rows_and_cells_come_in_order_and_in_pages(gateway: Gateway) -> None:
 
 
 def test_families_are_apart(gateway: Gateway, row: bytes) -> None:
-    put(gateway, row, b"1")
+    document = put(gateway, row, b"1")
     gateway.put([Put(row, DRAWER_FAMILY, b"", b"")])
-    assert [cell.qualifier for cell in gateway.cells(row, DRAWER_FAMILY, limit=9)] == [b""]
-    assert [cell.qualifier for cell in gateway.cells(row, DOCUMENT_FAMILY, limit=9)] == [b"q"]
+    (drawer,) = gateway.cells(row, DRAWER_FAMILY, limit=9)
+    assert drawer == Cell(row, b"", b"", drawer.timestamp)
     assert gateway.scan([(row, row + b"\x00")]).tobytes() == row
+    gateway.delete([Deletion(row, DRAWER_FAMILY, b"", drawer.timestamp)])
+    assert gateway.scan([(row, row + b"\x00")]).size == 0
+    assert gateway.cells(row, DOCUMENT_FAMILY, limit=9) == [document]
 
 
 def test_the_whole_table_lies_between_its_start_and_its_stop(gateway: Gateway) -> None:
@@ -153,39 +163,36 @@ def test_the_whole_table_lies_between_its_start_and_its_stop(gateway: Gateway) -
 class TestTheModelAlone:
     """What no test can make a real cluster do at will: clocks that go wrong."""
 
-    def test_a_put_of_an_older_clock_stays_under_what_was_there(self, row: bytes) -> None:
-        cluster = Cluster()
-        gateway = ModelGateway(cluster)
+    @pytest.fixture
+    def cluster(self, gateway: ModelGateway) -> Cluster:
+        return gateway.cluster
+
+    def test_a_put_of_an_older_clock_stays_under_what_was_there_and_a_change_does_not(
+        self, gateway: Gateway, cluster: Cluster, row: bytes
+    ) -> None:
         first = put(gateway, row, b"1")
         cluster.drifts = [-AHEAD_MS] * len(cluster.drifts)
         assert put(gateway, row, b"2") == first
-
-    def test_a_change_never_does(self, row: bytes) -> None:
-        cluster = Cluster()
-        gateway = ModelGateway(cluster)
-        first = put(gateway, row, b"1")
-        cluster.drifts = [-AHEAD_MS] * len(cluster.drifts)
         assert change(gateway, row, b"1", b"2")
         assert get(gateway, row) == first._replace(value=b"2")
 
-    def test_a_compaction_drops_tombstones_and_older_versions(self, row: bytes) -> None:
-        cluster = Cluster()
-        gateway = ModelGateway(cluster)
+    def test_a_compaction_drops_tombstones_and_older_versions(
+        self, gateway: Gateway, cluster: Cluster, row: bytes
+    ) -> None:
         put(gateway, row, b"1")
         delete(gateway, row, cluster.now + AHEAD_MS)
         cluster.compact()
         assert put(gateway, row, b"2").value == b"2"
 
-    def test_deleting_one_version_brings_the_older_one_back(self, row: bytes) -> None:
-        cluster = Cluster()
-        gateway = ModelGateway(cluster)
+    def test_deleting_one_version_brings_the_older_one_back(
+        self, gateway: Gateway, cluster: Cluster, row: bytes
+    ) -> None:
         put(gateway, row, b"1")
         second = put(gateway, row, b"2")
         cluster.delete_one_version(Deletion(row, DOCUMENT_FAMILY, b"q", second.timestamp))
         assert get(gateway, row).value == b"1"
 
-    def test_what_is_due_happens_at_its_moment(self) -> None:
-        cluster = Cluster()
+    def test_what_is_due_happens_at_its_moment(self, cluster: Cluster) -> None:
         seen: list[int] = []
         start = cluster.now
         for due in (5, 3, 20):

@@ -19,7 +19,7 @@ from hsimhash.rowkey import ROWKEY_BYTES, bucket_range
 from hsimhash.store.hbase.address import Address
 from hsimhash.store.hbase.batches import PAGE_ROWS
 from hsimhash.store.hbase.connection import Connection
-from hsimhash.store.hbase.gateway import Cell, Change, Deletion, Gateway, Put
+from hsimhash.store.hbase.gateway import Change, Deletion, Gateway, Put
 from hsimhash.store.hbase.operations import open_gateway
 from hsimhash.store.hbase.table import TableSettings
 from hsimhash.store.hbase.thrift1 import Thrift1Gateway
@@ -54,9 +54,8 @@ def opened(port: int | str, table: str, options: str = PATIENCE) -> Gateway:
 
 @pytest.fixture
 def gateway(port: int, table: str) -> Iterator[Gateway]:
-    with_close = opened(port, table)
-    yield with_close
-    with_close.close()
+    with opened(port, table) as one:
+        yield one
 
 
 def new_row() -> bytes:
@@ -124,18 +123,17 @@ def test_a_batch_of_ranges_equals_single_scans(gateway: Gateway) -> None:
 
 
 def test_a_stale_list_of_regions_changes_nothing(hbase: Gateways, table: str) -> None:
-    gateway = opened(hbase.thrift2_port, table)
-    assert isinstance(gateway, Thrift2Gateway)
-    prefixes = [bytes([first]) + b"stal" for first in range(0, 250, 5)]
-    rows = [prefix + bytes(8) for prefix in prefixes]
-    put_rows(gateway, rows)
-    ranges = [bucket_range(prefix) for prefix in prefixes]
-    assert scanned(gateway, ranges) == rows
-    true_regions = gateway._regions
-    for wrong in (true_regions[:1], true_regions[:1] + true_regions[2:]):
-        gateway._regions = wrong
+    with opened(hbase.thrift2_port, table) as gateway:
+        assert isinstance(gateway, Thrift2Gateway)
+        prefixes = [bytes([first]) + b"stal" for first in range(0, 250, 5)]
+        rows = [prefix + bytes(8) for prefix in prefixes]
+        put_rows(gateway, rows)
+        ranges = [bucket_range(prefix) for prefix in prefixes]
         assert scanned(gateway, ranges) == rows
-    gateway.close()
+        true_regions = gateway._regions
+        for wrong in (true_regions[:1], true_regions[:1] + true_regions[2:]):
+            gateway._regions = wrong
+            assert scanned(gateway, ranges) == rows
 
 
 def test_a_row_of_100_000_cells_is_read_in_pages(gateway: Gateway) -> None:
@@ -190,22 +188,6 @@ def test_get_returns_each_cell_or_none(gateway: Gateway) -> None:
     assert gateway.get(keys[:1], b"i") == [None]
 
 
-def test_change_is_made_only_where_the_cell_is_as_expected(gateway: Gateway) -> None:
-    rows = [new_row() for _ in range(4)]
-    first = [Change(row, b"d", b"q", expected, b"1") for row, expected in zip(rows, (None, b"", b"0"), strict=False)]
-    assert gateway.change(first) == [True, True, False]
-    assert gateway.change(first) == [False, False, False]
-    assert gateway.change([Change(rows[0], b"d", b"q", b"1", b"")]) == [True]
-    assert gateway.change([Change(rows[0], b"d", b"q", None, b"2")]) == [True]
-    assert [cell and cell.value for cell in gateway.get([(row, b"q") for row in rows], b"d")] == [
-        b"2",
-        b"1",
-        None,
-        None,
-    ]
-    assert gateway.change([]) == []
-
-
 def test_threads_that_count_on_one_cell_lose_nothing(gateway: Gateway) -> None:
     row = new_row()
 
@@ -223,35 +205,6 @@ def test_threads_that_count_on_one_cell_lose_nothing(gateway: Gateway) -> None:
     assert held.value == b"160"
 
 
-def test_a_deletion_takes_what_was_read_and_leaves_what_came_later(gateway: Gateway) -> None:
-    rows = [new_row() for _ in range(3)]
-    gateway.put([Put(row, family, b"q", b"old") for row in rows for family in (b"d", b"f")])
-    read = [cell for cell in gateway.get([(row, b"q") for row in rows], b"d") if cell]
-    later = read[1].timestamp
-    while later <= read[1].timestamp:  # two puts of one millisecond are one version
-        gateway.put([Put(rows[1], b"d", b"q", b"new")])
-        later = next(cell for cell in gateway.get([(rows[1], b"q")], b"d") if cell).timestamp
-    gateway.delete([Deletion(cell.row, b"d", b"q", cell.timestamp) for cell in read])
-    left = gateway.get([(row, b"q") for row in rows], b"d")
-    assert [cell and cell.value for cell in left] == [None, b"new", None]
-    assert all(gateway.get([(row, b"q") for row in rows], b"f"))
-
-
-def test_an_empty_qualifier_is_deleted_too(gateway: Gateway) -> None:
-    row = new_row()
-    put_rows(gateway, [row])
-    cell = gateway.cells(row, b"f", limit=1)[0]
-    assert cell == Cell(row, b"", b"", cell.timestamp)
-    gateway.delete([Deletion(row, b"f", b"", cell.timestamp)])
-    assert scanned(gateway, [(row, row + b"\x00")]) == []
-
-
-def test_regions_are_the_tables(gateway: Gateway) -> None:
-    found = gateway.regions()
-    assert [(region.start, region.stop) for region in found] == list(zip((b"", *SPLITS), (*SPLITS, b""), strict=True))
-    assert all(int(region.server.rpartition(":")[2]) for region in found)
-
-
 def test_large_puts_are_cut_to_what_a_gateway_takes(gateway: Gateway) -> None:
     row, ids = new_row(), [b"%04d" % number + b"x" * 2044 for number in range(2_000)]
     gateway.put([Put(row, b"d", doc_id, b"v" * 100) for doc_id in ids])
@@ -259,25 +212,22 @@ def test_large_puts_are_cut_to_what_a_gateway_takes(gateway: Gateway) -> None:
 
 
 def test_a_missing_table_or_family_is_named_at_once(port: int, table: str) -> None:
-    missing = opened(port, "no-such-table")
-    calls: list[Callable[[Gateway], object]] = [
-        lambda gateway: gateway.scan([(b"a", b"b")]),
-        lambda gateway: gateway.scan([(bytes([n]), bytes([n, 0])) for n in range(60)]),
-        lambda gateway: gateway.rows(b"a", b"b", b"d", limit=1),
-        lambda gateway: gateway.cells(b"a", b"d", limit=1),
-        lambda gateway: gateway.get([(b"a", b"b")], b"d"),
-        lambda gateway: gateway.put([Put(b"a", b"d", b"q", b"")]),
-        lambda gateway: gateway.change([Change(b"a", b"d", b"q", None, b"")]),
-        lambda gateway: gateway.delete([Deletion(b"a", b"d", b"q", 1)]),
-    ]
-    for call in calls:
-        with pytest.raises(IndexNotFoundError, match="no-such-table"):
-            call(missing)
-    missing.close()
-    gateway = opened(port, table)
-    with pytest.raises(CorruptionError, match="column family"):
+    with opened(port, "no-such-table") as missing:
+        calls: list[Callable[[Gateway], object]] = [
+            lambda gateway: gateway.scan([(b"a", b"b")]),
+            lambda gateway: gateway.scan([(bytes([n]), bytes([n, 0])) for n in range(60)]),
+            lambda gateway: gateway.rows(b"a", b"b", b"d", limit=1),
+            lambda gateway: gateway.cells(b"a", b"d", limit=1),
+            lambda gateway: gateway.get([(b"a", b"b")], b"d"),
+            lambda gateway: gateway.put([Put(b"a", b"d", b"q", b"")]),
+            lambda gateway: gateway.change([Change(b"a", b"d", b"q", None, b"")]),
+            lambda gateway: gateway.delete([Deletion(b"a", b"d", b"q", 1)]),
+        ]
+        for call in calls:
+            with pytest.raises(IndexNotFoundError, match="no-such-table"):
+                call(missing)
+    with opened(port, table) as gateway, pytest.raises(CorruptionError, match="column family"):
         gateway.put([Put(b"a", b"nofamily", b"q", b"")])
-    gateway.close()
 
 
 def test_a_closed_gateway_refuses(gateway: Gateway) -> None:
@@ -324,45 +274,27 @@ def test_an_interrupted_call_leaves_no_reply_to_the_next(gateway: Gateway, monke
 
 def test_a_long_batch_lets_others_in(hbase: Gateways, table: str) -> None:
     row = new_row()
-    gateway = opened(hbase.thrift1_port, table, f"connections=2&{PATIENCE}")
-    put_rows(gateway, [row])
-    batch = [(number.to_bytes(3, "big"), number.to_bytes(3, "big") + b"\x00") for number in range(0, 9_000, 3)]
-    with ThreadPoolExecutor(1) as pool:
-        long = pool.submit(gateway.scan, batch)
-        answers = 0
-        while not long.done() and answers < 5:
-            assert scanned(gateway, [(row, row + b"\x00")]) == [row]
-            answers += 1
-        assert answers == 5
-        assert not long.done()
-        long.result()
-    gateway.close()
-
-
-def test_late_replies_reach_nobody(port: int, table: str) -> None:
-    rows = drawer_rows(b"latex", 240)
-    direct = opened(port, table)
-    put_rows(direct, rows)
-    direct.close()
-    with proxied(port, lambda number: 0.9 if number % 10 == 0 else 0.0) as proxy:
-        gateway = opened(proxy.port, table, "timeout=500ms&deadline=60s&connections=10")
-
-        def ask(worker: int) -> int:
-            for number in range(worker, 240, 8):
-                row = rows[number]
-                assert scanned(gateway, [(row, row + b"\x00"), (row[:5], row[:5] + b"\x00")]) == [row]
-            return 30
-
-        with ThreadPoolExecutor(8) as pool:
-            assert sum(pool.map(ask, range(8))) == 240
-        gateway.close()
+    with opened(hbase.thrift1_port, table, f"connections=2&{PATIENCE}") as gateway:
+        put_rows(gateway, [row])
+        batch = [(number.to_bytes(3, "big"), number.to_bytes(3, "big") + b"\x00") for number in range(0, 9_000, 3)]
+        with ThreadPoolExecutor(1) as pool:
+            long = pool.submit(gateway.scan, batch)
+            answers = 0
+            while not long.done() and answers < 5:
+                assert scanned(gateway, [(row, row + b"\x00")]) == [row]
+                answers += 1
+            assert answers == 5
+            assert not long.done()
+            long.result()
 
 
 def test_a_change_whose_reply_is_late_is_unknown_and_not_sent_again(port: int, table: str) -> None:
     row = new_row()
     is_slow = False
-    with proxied(port, lambda _: 600.0 if is_slow else 0.0) as proxy:
-        gateway = opened(proxy.port, table, "timeout=10s&deadline=60s")
+    with (
+        proxied(port, lambda _: 600.0 if is_slow else 0.0) as proxy,
+        opened(proxy.port, table, "timeout=10s&deadline=60s") as gateway,
+    ):
         assert gateway.change([Change(row, b"d", b"q", None, b"0")]) == [True]
         is_slow = True
         assert gateway.change([Change(row, b"d", b"q", b"0", b"1")]) == [None]
@@ -370,24 +302,19 @@ def test_a_change_whose_reply_is_late_is_unknown_and_not_sent_again(port: int, t
         held = gateway.get([(row, b"q")], b"d")[0]
         assert held is not None
         assert held.value == b"1"
-        gateway.close()
 
 
 @pytest.mark.parametrize("idl", ["thrift2", "thrift1"])
 def test_a_gateway_that_cut_an_idle_connection_costs_no_error(own_hbase: HBaseServer, table: str, idl: str) -> None:
     settings = {"hbase.thrift.server.socket.read.timeout": "300"}
     row = new_row()
-    with own_hbase.gateway(idl, settings=settings) as served:
-        gateway = opened(served.port, table)
+    with own_hbase.gateway(idl, settings=settings) as served, opened(served.port, table) as gateway:
         put_rows(gateway, [row])
-        for number in range(3):
+        for before, after in ((None, b"0"), (b"0", b"1"), (b"1", b"2")):
             with socket.create_connection(("127.0.0.1", served.port), 60) as idle:
                 assert idle.recv(1) == b""  # by now ours, which is older, is cut as well
             assert scanned(gateway, [(row, row + b"\x00")]) == [row]
-            assert gateway.change(
-                [Change(row, b"d", b"q", b"%d" % (number - 1) if number else None, b"%d" % number)]
-            ) == [True]
-        gateway.close()
+            assert gateway.change([Change(row, b"d", b"q", before, after)]) == [True]
 
 
 @pytest.mark.parametrize("idl", ["thrift2", "thrift1"])
@@ -414,27 +341,22 @@ def test_a_gateway_that_is_killed_and_comes_back(own_hbase: HBaseServer, table: 
 def test_of_two_gateways_one_is_enough(own_hbase: HBaseServer, table: str) -> None:
     row = new_row()
     with own_hbase.gateway("thrift2") as served:
-        gateway = opened(f"127.0.0.1:{served.port},127.0.0.1:{own_hbase.thrift2_port}", table)
-        ranges = [(row, row + b"\x00"), *((bytes([first]), bytes([first, 0])) for first in range(9))]
-        put_rows(gateway, [row])
-        assert scanned(gateway, ranges) == [row]
-        own_hbase.kill_gateway(served.name)
-        for _ in range(20):
+        both = f"127.0.0.1:{served.port},127.0.0.1:{own_hbase.thrift2_port}"
+        with opened(both, table) as gateway:
+            ranges = [(row, row + b"\x00"), *((bytes([first]), bytes([first, 0])) for first in range(9))]
+            put_rows(gateway, [row])
             assert scanned(gateway, ranges) == [row]
-        gateway.close()
-        late = opened(f"127.0.0.1:{served.port},127.0.0.1:{own_hbase.thrift2_port}", table)
-        assert scanned(late, ranges) == [row]
-        late.close()
+            own_hbase.kill_gateway(served.name)
+            for _ in range(20):
+                assert scanned(gateway, ranges) == [row]
+        with opened(both, table) as late:
+            assert scanned(late, ranges) == [row]
 
 
 def test_the_gateway_is_asked_which_it_is(hbase: Gateways, table: str) -> None:
     for port, kind in ((hbase.thrift1_port, Thrift1Gateway), (hbase.thrift2_port, Thrift2Gateway)):
-        gateway = opened(port, table)
-        assert type(gateway) is kind
-        gateway.close()
-    wrong = Address.parse(f"hbase+thrift1://127.0.0.1:{hbase.thrift2_port}/{table}")
-    with pytest.raises(StoreUnavailableError, match="speaks Thrift2; write hbase://"):
-        open_gateway(wrong)
+        with opened(port, table) as gateway:
+            assert type(gateway) is kind
 
 
 @pytest.mark.parametrize(
@@ -455,12 +377,11 @@ def test_other_transports_and_protocols(
         assert f"a Thrift{idl[-1]} gateway" in str(refused.value)
         advised = str(refused.value).partition("write ")[2].split("&timeout")[0]
         assert advised == f"hbase://127.0.0.1:{served.port}/default:{table}?{options}"
-        gateway = opened(served.port, table, f"{options}&{PATIENCE}")
-        put_rows(gateway, [row])
-        assert scanned(gateway, [(row, row + b"\x00")]) == [row]
-        ranges = [(bytes([first]), bytes([first, 0])) for first in range(250)]
-        assert scanned(gateway, [*ranges, (row, row + b"\x00")]) == [row]
-        gateway.close()
+        with opened(served.port, table, f"{options}&{PATIENCE}") as gateway:
+            put_rows(gateway, [row])
+            assert scanned(gateway, [(row, row + b"\x00")]) == [row]
+            ranges = [(bytes([first]), bytes([first, 0])) for first in range(250)]
+            assert scanned(gateway, [*ranges, (row, row + b"\x00")]) == [row]
 
 
 HTTP = {"hbase.regionserver.thrift.http": "true"}
@@ -476,13 +397,12 @@ def test_http_mode(own_hbase: HBaseServer, table: str, idl: str) -> None:
 
 def use_over_http(url: str) -> None:
     rows = [new_row() for _ in range(30)]
-    gateway = open_gateway(Address.parse(url))
-    put_rows(gateway, rows)
-    assert scanned(gateway, [(row, row + b"\x00") for row in rows]) == sorted(rows)
-    with pytest.raises(CorruptionError, match="column family"):
-        gateway.put([Put(b"a", b"nofamily", b"q", b"")])
-    assert gateway.change([Change(row, b"d", b"q", None, b"1") for row in rows]) == [True] * len(rows)
-    gateway.close()
+    with open_gateway(Address.parse(url)) as gateway:
+        put_rows(gateway, rows)
+        assert scanned(gateway, [(row, row + b"\x00") for row in rows]) == sorted(rows)
+        with pytest.raises(CorruptionError, match="column family"):
+            gateway.put([Put(b"a", b"nofamily", b"q", b"")])
+        assert gateway.change([Change(row, b"d", b"q", None, b"1") for row in rows]) == [True] * len(rows)
 
 
 @pytest.fixture

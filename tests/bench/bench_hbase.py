@@ -37,6 +37,7 @@ from hsimhash.store.hbase.operations import create_hbase_store, open_gateway
 from hsimhash.store.hbase.table import TableSettings
 from tests.support.fingerprint_sets import Numbers, half_near, random_fingerprints
 from tests.support.hbase_server import Gateways, HBaseServer
+from tests.support.hbase_tables import table_url
 from tests.support.programs import (
     Outcome,
     in_turns,
@@ -108,14 +109,10 @@ def _serve_proxy(port: int, reply_s: float, started: Pipe) -> None:
         threading.Event().wait()
 
 
-def url_of(gateways: Gateways, table: str) -> str:
-    return f"hbase://{gateways.host}:{gateways.thrift2_port}/{table}?timeout=60s&deadline=120s"
-
-
 @contextmanager
 def made(gateways: Gateways, table: str, layout: Layout) -> Iterator[None]:
     """Make a table of ten regions with an empty index; it is dropped at the end."""
-    url = url_of(gateways, table)
+    url = table_url(gateways, table)
     settings = TableSettings(tuple(splits(layout, REGIONS)))
     create_hbase_store(url, Record(layout, PROFILE.to_json()), settings).close()
     try:
@@ -192,7 +189,7 @@ class Race:
         """Measure; the times are in `times`."""
         with far_away(self.gateways, ROUND_TRIP_S) as far, ExitStack() as stack:
             near_ways, far_ways = self._ways(self.gateways, stack, ""), self._ways(far, stack, ", 0.5 ms away")
-            index = stack.enter_context(HSimIndex.open(url_of(self.gateways, self.table)))
+            index = stack.enter_context(HSimIndex.open(table_url(self.gateways, self.table)))
             batches = {
                 f"hsimhash query_many({size:,})": functools.partial(self._batch_ms, index, size)
                 for size in (100, 1_000)
@@ -204,8 +201,8 @@ class Race:
     def _ways(self, gateways: Gateways, stack: ExitStack, where: str) -> dict[str, Callable[[], float]]:
         peer = Peer(gateways, self.table, self.layout)
         stack.callback(peer.connection.close)
-        index = stack.enter_context(HSimIndex.open(url_of(gateways, self.table)))
-        gateway = open_gateway(Address.parse(url_of(gateways, self.table)))
+        index = stack.enter_context(HSimIndex.open(table_url(gateways, self.table)))
+        gateway = open_gateway(Address.parse(table_url(gateways, self.table)))
         stack.callback(gateway.close)
 
         def get(fingerprint: int) -> object:
@@ -241,7 +238,7 @@ class Race:
         for name, bar in (("query", 2.2), ("query, 0.5 ms away", 6), ("query_many(1,000)", 30)):
             faster = self._faster(f"hsimhash {name}")
             print_bar(f"{name}: times faster than happybase's scans", faster, at_least=bar)
-        with far_away(self.gateways, SLOW_REPLY_S) as slow, HSimIndex.open(url_of(slow, self.table)) as index:
+        with far_away(self.gateways, SLOW_REPLY_S) as slow, HSimIndex.open(table_url(slow, self.table)) as index:
             for name, fingerprints, most in (
                 ("no match", random_fingerprints(self.rng, COUNTED), 1),
                 ("match", self.stored[:COUNTED], 3),
@@ -254,7 +251,7 @@ class Race:
         """Return how many answers differ from happybase's, and say so."""
         queries = half_near(self.rng, self.stored, SINGLES, K).tolist()
         peer = Peer(self.gateways, self.table, self.layout)
-        with HSimIndex.open(url_of(self.gateways, self.table)) as index:
+        with HSimIndex.open(table_url(self.gateways, self.table)) as index:
             expected = list(map(peer.query, queries))
             singles = [ours(index, query) for query in queries]
             batch = [{match.fingerprint for match in matches} for matches in index.query_many(queries)]
@@ -272,7 +269,7 @@ def race(server: HBaseServer, layout: Layout, size: int) -> int:
     stored = random_fingerprints(np.random.default_rng(SEED), size)
     print(f"\n## queries: layout {layout.name}, {size:,} documents; no match unless it says so", flush=True)
     with made(server.gateways, table, layout):
-        fill(url_of(server.gateways, table), stored)
+        fill(table_url(server.gateways, table), stored)
         one = Race(server.gateways, table, layout, stored)
         one.run()
         one.print_times()
@@ -306,7 +303,7 @@ def load_race(server: HBaseServer, layout: Layout) -> None:
         peer = Peer(server.gateways, tables["happybase"], layout)
         stack.callback(peer.connection.close)
         exclusive, shared = (
-            stack.enter_context(HSimIndex.open(url_of(server.gateways, tables[name]), exclusive=name == "exclusive"))
+            stack.enter_context(HSimIndex.open(table_url(server.gateways, tables[name]), exclusive=name == "exclusive"))
             for name in ("exclusive", "shared")
         )
         numbers = iter(range(0, 1 << 40, LOADED))
@@ -342,7 +339,7 @@ def hot(server: HBaseServer, layout: Layout) -> None:
     rng = np.random.default_rng(SEED + 3)
     usual = random_fingerprints(rng, LOADED)
     with made(server.gateways, "hot", layout):
-        url = url_of(server.gateways, "hot")
+        url = table_url(server.gateways, "hot")
         fill(url, np.concatenate([usual, np.full(HOT_DOCUMENTS, usual[0])]))
         with HSimIndex.open(url) as index:
             ask = functools.partial(index.query, limit=HOT_LIMIT)

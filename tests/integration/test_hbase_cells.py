@@ -11,7 +11,7 @@ from hsimhash.store.hbase.gateway import Gateway
 from hsimhash.store.hbase.operations import open_gateway
 from hsimhash.store.hbase.table import TableSettings
 from tests.support.hbase_server import Gateways
-from tests.support.hbase_tables import new_table, table_url
+from tests.support.hbase_tables import new_table, table_url, thrift1_url
 from tests.test_hbase_model import *  # noqa: F403  (its tests, on another gateway)
 
 del TestTheModelAlone  # noqa: F821
@@ -21,7 +21,6 @@ del TestTheModelAlone  # noqa: F821
 def gateway(request: pytest.FixtureRequest, hbase: Gateways) -> Iterator[Gateway]:
     """A gateway to a table of these tests; made through Thrift2, for Thrift1 cannot."""
     with new_table(hbase, TableSettings()) as name:
-        thrift1 = f"hbase+thrift1://{hbase.host}:{hbase.thrift1_port}/{name}"
-        url = table_url(hbase, name) if request.param == "thrift2" else thrift1
-        with open_gateway(Address.parse(url)) as opened:
+        url_of = table_url if request.param == "thrift2" else thrift1_url
+        with open_gateway(Address.parse(url_of(hbase, name))) as opened:
             yield opened

@@ -31,7 +31,7 @@ from tests.stress.exactness import SEED, Way, check_layout
 from tests.support.command_line import PROGRAM
 from tests.support.fingerprint_sets import Numbers
 from tests.support.hbase_server import Gateways, serving
-from tests.support.hbase_tables import PATIENCE, new_table, table_url
+from tests.support.hbase_tables import new_table, table_url, thrift1_url
 from tests.support.programs import Outcome, options, print_conditions, print_outcomes, scratch_folder, seconds
 
 LAYOUTS = ("4", "10", "20")
@@ -68,13 +68,12 @@ def both_gateways(
     server: Gateways, layout: str, fingerprints: Numbers, *, thrift1_share: float = THRIFT1_SHARE
 ) -> Iterator[list[Way]]:
     """Give an index on HBase through Thrift2 and, for fewer queries, through Thrift1."""
-    with filled(server, layout, fingerprints) as table:
-        two, one = (
-            HSimIndex.open(f"hbase://{server.host}:{port}/{table}?{PATIENCE}")
-            for port in (server.thrift2_port, server.thrift1_port)
-        )
-        with two, one:
-            yield [("Thrift2", two, 1.0), ("Thrift1", one, thrift1_share)]
+    with (
+        filled(server, layout, fingerprints) as table,
+        HSimIndex.open(table_url(server, table)) as two,
+        HSimIndex.open(thrift1_url(server, table)) as one,
+    ):
+        yield [("Thrift2", two, 1.0), ("Thrift1", one, thrift1_share)]
 
 
 # Regions.

@@ -23,6 +23,11 @@ def table_url(server: Server, name: str) -> str:
     return f"hbase://{server.host}:{server.thrift2_port}/{name}?{PATIENCE}"
 
 
+def thrift1_url(server: Gateways | HBaseServer, name: str) -> str:
+    """Return the URL of a table through the server's own Thrift1 gateway."""
+    return f"hbase+thrift1://{server.host}:{server.thrift1_port}/{name}?{PATIENCE}"
+
+
 @contextmanager
 def new_table(server: Server, settings: TableSettings | None = None) -> Iterator[str]:
     """Give the name of a table, made as the settings say; without them it is not there yet."""

@@ -10,14 +10,11 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import statistics
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
-from pathlib import Path
+from contextlib import AbstractContextManager, suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,8 +23,8 @@ from hsimhash import HSimIndex
 from hsimhash.errors import HsimhashError, StoreTimeoutError
 from tests.stress.hbase_crowd import table, url_of
 from tests.support.fingerprint_sets import random_fingerprints
-from tests.support.hbase_server import HBaseServer, serving
-from tests.support.processes import beside
+from tests.support.hbase_server import HBaseServer, connections, serving
+from tests.support.processes import beside, stopped
 from tests.support.programs import Outcome, options, print_conditions, print_outcomes, scratch_folder, seconds
 
 SEED = 31
@@ -88,35 +85,6 @@ def crawlers(url: str, count: int, pace_s: float) -> AbstractContextManager[list
     return beside(_crawl, [(url, number, pace_s) for number in range(count)], method="fork")
 
 
-def connections(port: int) -> int:
-    """Return how many connections a gateway of this machine has taken."""
-    wanted, established = f":{port:04X}", "01"
-    lines = (
-        line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]
-    )
-    return sum(line[1].endswith(wanted) and line[3] == established for line in lines)
-
-
-def pid_of(server: HBaseServer, name: str) -> int:
-    return int((server.folder / "run" / f"{name}.pid").read_text())
-
-
-@contextmanager
-def stopped(pid: int) -> Iterator[None]:
-    """Stop a process, and let it go on."""
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGCONT)
-
-
-def urls_of(name: str, *ports: int, **options: object) -> str:
-    hosts = ",".join(f"127.0.0.1:{port}" for port in ports)
-    return f"hbase://{hosts}/{name}?{'&'.join(f'{key}={value}' for key, value in options.items()) or 'timeout=5s'}"
-
-
 # What must hold.
 
 
@@ -124,11 +92,11 @@ def hang_one_of_two(server: HBaseServer, opens: int = 8) -> list[Outcome]:
     """Stop one of two gateways: before processes open, and under an index that is at work."""
     rng = np.random.default_rng(SEED)
     with table(server) as name, server.gateway("thrift2") as second:
-        url = urls_of(name, second.port, server.thrift2_port)
+        url = url_of(name, second.port, server.thrift2_port)
         with HSimIndex.open(url) as index:
             for value in random_fingerprints(rng, 50).tolist():
                 index.query(value)
-            with stopped(pid_of(server, second.name)):
+            with stopped(server.pid(second.name)):
                 took_s = [seconds(lambda: HSimIndex.open(url).close()) for _ in range(opens)]
                 began = time.monotonic()
                 queries_s = []
@@ -147,7 +115,7 @@ def hang_one_of_two(server: HBaseServer, opens: int = 8) -> list[Outcome]:
 def restart_one_of_two(server: HBaseServer, restarts: int) -> Outcome:
     """Kill one of two gateways and start it again, many times; then see how connections are shared."""
     with table(server) as name, server.gateway("thrift2") as second:
-        url = urls_of(name, second.port, server.thrift2_port)
+        url = url_of(name, second.port, server.thrift2_port)
         with crawlers(url, RESTARTED_PROCESSES, 0.05) as notes:
             shares = []
             for _ in range(restarts):
@@ -177,7 +145,7 @@ def _await_share(*ports: int) -> tuple[float, float]:
 
 def crowd(server: HBaseServer, processes: int, seconds: float) -> Outcome:
     """Let many processes query and add on one gateway as it comes."""
-    with table(server) as name, crawlers(url_of(server.thrift2_port, name), processes, 1.0) as notes:
+    with table(server) as name, crawlers(url_of(name, server.thrift2_port), processes, 1.0) as notes:
         most, until = 0, time.monotonic() + seconds
         while time.monotonic() < until:
             most = max(most, connections(server.thrift2_port))
@@ -194,7 +162,7 @@ def crowd(server: HBaseServer, processes: int, seconds: float) -> Outcome:
 def end_in_time(server: HBaseServer, documents: int = DOCUMENTS) -> Outcome:
     """Ask for a fingerprint that many documents have."""
     ended: list[float] = []
-    with table(server) as name, HSimIndex.open(url_of(server.thrift2_port, name, timeout="60s")) as index:
+    with table(server) as name, HSimIndex.open(url_of(name, server.thrift2_port, timeout="60s")) as index:
         for start in range(0, documents, 10_000):
             index.add_many([7] * min(10_000, documents - start), [f"{start + number}" for number in range(10_000)])
         for limit in [None, 10] * 5:

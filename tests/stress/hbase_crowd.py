@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing.synchronize import Barrier, Event
-from typing import Literal, NamedTuple, Protocol, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -83,9 +83,10 @@ def table(server: HBaseServer | HBaseCluster, layout: str = "10") -> Iterator[st
         yield name
 
 
-def url_of(port: int, name: str, **options: object) -> str:
-    """Return the URL of a table behind a gateway of this machine, whichever Thrift it speaks."""
-    return f"hbase://127.0.0.1:{port}/{name}?{'&'.join(f'{key}={value}' for key, value in options.items())}"
+def url_of(name: str, *ports: int, **options: object) -> str:
+    """Return the URL of a table behind gateways of this machine, whichever Thrift they speak."""
+    hosts = ",".join(f"127.0.0.1:{port}" for port in ports)
+    return f"hbase://{hosts}/{name}?{'&'.join(f'{key}={value}' for key, value in options.items())}"
 
 
 def pool_of_fingerprints() -> Numbers:
@@ -119,21 +120,13 @@ def base_writes() -> list[Write]:
 # The processes.
 
 
-class Counters(Protocol):
-    """How much each process has done."""
-
-    def __getitem__(self, number: int) -> int: ...
-
-    def __setitem__(self, number: int, value: int) -> None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Signals:
     """What the processes share."""
 
     ready: Barrier
     is_over: Event
-    done: Counters
+    done: Any  # an array: how much each process has done
 
 
 _signals: Signals

@@ -17,7 +17,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from hsimhash import HSimIndex
@@ -25,6 +25,8 @@ from hsimhash.store.hbase.address import Options
 from tests.stress.hbase_crawlers import PROCESSES, crawlers
 from tests.stress.hbase_crowd import SEED, Crew, Job, add_base, at_work, table, url_of, verdicts
 from tests.support.hbase_cluster import SESSION_MS, HBaseCluster, cluster
+from tests.support.hbase_server import connections
+from tests.support.processes import stopped
 from tests.support.programs import Outcome, options, print_conditions, print_outcomes, scratch_folder
 
 KILLS, QUERIERS, WRITERS = 2, 8, 4
@@ -34,43 +36,40 @@ OPENED_S = 10.0
 LOOK_S = 0.2  # between two looks at the gateway's connections
 
 
-class Watch:
-    """The most connections that a gateway had threads for."""
-
-    def __init__(self) -> None:
-        self.most = 0
-
-
 @contextmanager
-def watched(server: HBaseCluster) -> Iterator[Watch]:
-    """Count the gateway's connections until the block ends."""
-    watch, is_over = Watch(), threading.Event()
+def watched(server: HBaseCluster) -> Iterator[list[int]]:
+    """Count the connections that the gateway has threads for, again and again until the block ends."""
+    counts, is_over = [0], threading.Event()
 
     def look() -> None:
         while not is_over.wait(LOOK_S):
-            watch.most = max(watch.most, server.gateway_connections())
+            counts.append(connections(server.thrift2_port, has_left=True))
 
     looking = threading.Thread(target=look)
     looking.start()
     try:
-        yield watch
+        yield counts
     finally:
         is_over.set()
         looking.join()
 
 
+def _few(counts: Sequence[int], processes: int) -> Outcome:
+    most = 2 * Options().connections * processes
+    return Outcome(max(counts) <= most, f"at most {max(counts)} connections at the gateway, allowed {most}")
+
+
 def kill_region_servers(server: HBaseCluster, kills: int) -> list[Outcome]:
     """Kill one region server after the other, and start it again, under a crowd with the default settings."""
     with table(server) as name:
-        url = url_of(server.thrift2_port, name)
-        with HSimIndex.open(url_of(server.thrift2_port, name, timeout="60s", deadline="300s")) as index:
+        url = url_of(name, server.thrift2_port)
+        with HSimIndex.open(url_of(name, server.thrift2_port, timeout="60s", deadline="300s")) as index:
             add_base(index)
             kinds = ["query"] * QUERIERS + ["write"] * WRITERS
             with at_work([Job(kind, url, number) for number, kind in enumerate(kinds)]) as crew:  # type: ignore[arg-type]
-                with watched(server) as watch:
+                with watched(server) as counts:
                     recoveries_s = [_kill_once(server, crew, number) for number in range(kills)]
                 notes = crew.stop()
-            most = 2 * Options().connections * len(kinds)
             failures = [failure for one in notes for failure in one.failures]
             return [
                 Outcome(
@@ -78,7 +77,7 @@ def kill_region_servers(server: HBaseCluster, kills: int) -> list[Outcome]:
                     f"a region server killed {kills} times: each of {QUERIERS} queriers and {WRITERS} writers goes on "
                     f"by itself, after {max(recoveries_s):.1f} s at the latest",
                 ),
-                Outcome(watch.most <= most, f"at most {watch.most} connections at the gateway, allowed {most}"),
+                _few(counts, len(kinds)),
                 Outcome(not failures, f"{len(failures)} errors {[one.text for one in failures[:2]] or ''}"),
                 *verdicts(index, notes),
             ]
@@ -86,36 +85,31 @@ def kill_region_servers(server: HBaseCluster, kills: int) -> list[Outcome]:
 
 def kill_under_crawlers(server: HBaseCluster, processes: int) -> list[Outcome]:
     """Kill a region server under processes that query and add, with the default settings."""
-    with table(server) as name, watched(server) as watch:
-        with crawlers(url_of(server.thrift2_port, name), processes, 1.0) as notes:
+    with table(server) as name, watched(server) as counts:
+        with crawlers(url_of(name, server.thrift2_port), processes, 1.0) as notes:
             time.sleep(PEACE_S)
             server.kill(server.region_servers[-1])
             time.sleep(OUTAGE_S)
         server.start_region_server(server.region_servers[-1])
     errors = [error for one in notes for error in one.errors]
-    most = 2 * Options().connections * processes
     return [
         Outcome(
             all(one.is_well for one in notes),
             f"a region server killed under {processes} crawlers: {sum(one.calls for one in notes):,} queries and adds, "
             f"{len(errors)} errors, the slowest query {max(one.longest_s for one in notes):.1f} s {errors[:2] or ''}",
         ),
-        Outcome(watch.most <= most, f"at most {watch.most} connections at the gateway, allowed {most}"),
+        _few(counts, processes),
     ]
 
 
 def stop_master(server: HBaseCluster) -> Outcome:
     """Open, query and add while the master does nothing."""
-    with table(server) as name:
-        server.pause("master")
-        try:
-            began = time.monotonic()
-            with HSimIndex.open(url_of(server.thrift2_port, name)) as index:
-                index.add(7, "seven")
-                found = [match.doc_id for match in index.query(7)]
-            took_s = time.monotonic() - began
-        finally:
-            server.resume("master")
+    with table(server) as name, stopped(server.pid("master")):
+        began = time.monotonic()
+        with HSimIndex.open(url_of(name, server.thrift2_port)) as index:
+            index.add(7, "seven")
+            found = [match.doc_id for match in index.query(7)]
+        took_s = time.monotonic() - began
     return Outcome(
         found == ["seven"] and took_s < OPENED_S, f"the master stopped: open, add and query took {took_s:.2f} s"
     )

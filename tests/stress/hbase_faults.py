@@ -50,7 +50,7 @@ def kill_gateway(server: HBaseServer, idl: str, kills: int, *, slack_s: float = 
     with (
         table(server) as name,
         server.gateway(idl) as gateway,
-        HSimIndex.open(url_of(gateway.port, name, timeout="60s", deadline="120s")) as index,
+        HSimIndex.open(url_of(name, gateway.port, timeout="60s", deadline="120s")) as index,
     ):
         add_base(index)
         with at_work(_jobs(gateway, name)) as crew:
@@ -74,7 +74,7 @@ def kill_gateway(server: HBaseServer, idl: str, kills: int, *, slack_s: float = 
 def _jobs(gateway: Gateway, name: str) -> list[Job]:
     def url(number: int) -> str:
         deadline_s = DEADLINE_S if _is_impatient(number) else PATIENCE_S
-        return url_of(gateway.port, name, timeout="5s", deadline=f"{deadline_s:g}s")
+        return url_of(name, gateway.port, timeout="5s", deadline=f"{deadline_s:g}s")
 
     kinds = ["query"] * QUERIERS + ["write"] * WRITERS
     return [Job(kind, url(number), number) for number, kind in enumerate(kinds)]  # type: ignore[arg-type]
@@ -146,12 +146,12 @@ def answer_late(server: HBaseServer, port: int, answers: int) -> Outcome:
     rng = np.random.default_rng(SEED)
     values = random_fingerprints(rng, LATE_DOCUMENTS).tolist()
     with table(server, layout="4") as name:
-        with HSimIndex.open(url_of(port, name, timeout="60s", deadline="120s")) as index:
+        with HSimIndex.open(url_of(name, port, timeout="60s", deadline="120s")) as index:
             index.add_many(values, [str(number) for number in range(len(values))], first_seen=0)
             expected = [[match.doc_id for match in found] for found in index.query_many(values)]
         with proxied(port, _late) as proxy:
             began = time.monotonic()
-            with HSimIndex.open(url_of(proxy.port, name, timeout=f"{TIMEOUT_S:g}s", deadline="60s")) as index:
+            with HSimIndex.open(url_of(name, proxy.port, timeout=f"{TIMEOUT_S:g}s", deadline="60s")) as index:
                 wrong = _ask_many(index, values, expected, answers)
             seconds = time.monotonic() - began
     return Outcome(
@@ -190,7 +190,7 @@ def stay_idle(server: HBaseServer, idl: str, idle_s: float, settings: dict[str, 
     with (
         table(server) as name,
         server.gateway(idl, settings=settings) as gateway,
-        HSimIndex.open(url_of(gateway.port, name)) as index,
+        HSimIndex.open(url_of(name, gateway.port)) as index,
     ):
         calls: list[Callable[[], object]] = [
             lambda: [match.doc_id for match in index.query(1)] == ["first"],

@@ -32,7 +32,7 @@ def begun(server: HBaseServer, ingest: Ingest, folder: Path) -> Iterator[Trial]:
     """Give a table with the documents of before, and a folder."""
     folder.mkdir()
     with table(server) as name:
-        url = url_of(server.thrift2_port, name, **SLOW)
+        url = url_of(name, server.thrift2_port, **SLOW)
         with HSimIndex.open(url) as index:
             ids, values = list(ingest.base_documents), list(ingest.base_documents.values())
             index.add_many([value for value, _ in values], ids, first_seen=[seen for _, seen in values])

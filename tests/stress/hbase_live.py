@@ -45,11 +45,11 @@ def run(server: HBaseServer, idl: str, *, seconds: float, proportion: float = PR
         table(server) as name,
         server.gateway(idl, settings=settings) as gateway,
         proxied(gateway.port, lambda number: LATE_S if number % LATE_SHARE == 0 else 0.0) as proxy,
-        HSimIndex.open(url_of(gateway.port, name)) as index,
+        HSimIndex.open(url_of(name, gateway.port)) as index,
     ):
         add_base(index)
-        late = url_of(proxy.port, name, timeout=f"{TIMEOUT_S:g}s", deadline="60s")
-        with at_work(_jobs(url_of(gateway.port, name), late, times)) as crew:
+        late = url_of(name, proxy.port, timeout=f"{TIMEOUT_S:g}s", deadline="60s")
+        with at_work(_jobs(url_of(name, gateway.port), late, times)) as crew:
             time.sleep(seconds)
             notes = crew.stop()
         return [*verdicts(index, notes), _checks(notes), *_settled(index, notes)]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-import signal
 import socket
 import subprocess
 import time
@@ -46,11 +45,8 @@ class HBaseCluster:
         self.region_servers = [f"regionserver{number}" for number in range(region_servers)]
         names = (*_PORTS, *self.region_servers)
         self._ports = dict(zip(names, free_ports(len(names)), strict=True))
+        self.thrift2_port = self._ports["thrift2"]
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
-
-    @property
-    def thrift2_port(self) -> int:
-        return self._ports["thrift2"]
 
     def start(self) -> None:
         """Start all processes; return when the master is ready."""
@@ -76,13 +72,9 @@ class HBaseCluster:
         self._processes[name].kill()
         self._processes[name].wait(END_LIMIT_S)
 
-    def pause(self, name: str) -> None:
-        """Let a process hang: it keeps its connections, and answers nothing."""
-        self._processes[name].send_signal(signal.SIGSTOP)
-
-    def resume(self, name: str) -> None:
-        """Let a paused process go on."""
-        self._processes[name].send_signal(signal.SIGCONT)
+    def pid(self, name: str) -> int:
+        """Return a process."""
+        return self._processes[name].pid
 
     def stop(self) -> None:
         """End all processes; the data are of no more use."""
@@ -90,12 +82,6 @@ class HBaseCluster:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
             process.wait(END_LIMIT_S)
-
-    def gateway_connections(self) -> int:
-        """Return how many connections the gateway has a thread for: open ones, and those whose client has left."""
-        open_states = {"01", "08"}  # ESTABLISHED, CLOSE_WAIT
-        rows = (line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:])
-        return sum(int(row[1].rpartition(":")[2], 16) == self.thrift2_port and row[3] in open_states for row in rows)
 
     def _configure(self) -> None:
         conf, port = self.folder / "conf", self._ports

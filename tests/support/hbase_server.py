@@ -62,6 +62,7 @@ class HBaseServer:
     def __init__(self, folder: Path, gateways: Gateways, environment: Mapping[str, str]) -> None:
         self.folder = folder
         self.gateways = gateways
+        self.host, self.thrift1_port, self.thrift2_port = gateways.host, gateways.thrift1_port, gateways.thrift2_port
         self._environment = {"HBASE_JVM": QUICK_JVM, **environment, "HBASE_DATA": str(folder)}
 
     @classmethod
@@ -83,18 +84,6 @@ class HBaseServer:
     def _of(cls, folder: Path, environment: Mapping[str, str]) -> HBaseServer:
         ports = (int(environment[f"HBASE_{name}_PORT"]) for name in PORTS[:2])
         return cls(folder, Gateways("127.0.0.1", *ports), environment)
-
-    @property
-    def host(self) -> str:
-        return self.gateways.host
-
-    @property
-    def thrift1_port(self) -> int:
-        return self.gateways.thrift1_port
-
-    @property
-    def thrift2_port(self) -> int:
-        return self.gateways.thrift2_port
 
     def is_healthy(self) -> bool:
         """Tell whether both gateways and the master answer."""
@@ -136,7 +125,11 @@ class HBaseServer:
 
     def kill_gateway(self, name: str) -> None:
         """End a gateway at once: `thrift1`, `thrift2`, or one of `gateway`; return when it is gone."""
-        _kill(int((self.folder / "run" / f"{name}.pid").read_text()))
+        _kill(self.pid(name))
+
+    def pid(self, name: str) -> int:
+        """Return the process of a gateway."""
+        return int((self.folder / "run" / f"{name}.pid").read_text())
 
     def start_gateway(self, name: str, *options: str, settings: Mapping[str, str] | None = None) -> None:
         """Start a gateway that was killed; return when it listens. `options` are the gateway's own, such as `-ro`."""
@@ -213,6 +206,16 @@ def _is_last(use: TextIO) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def connections(port: int, *, has_left: bool = False) -> int:
+    """Return how many connections a gateway of this machine has open, with `has_left` also those whose client has left.
+
+    It has a thread for each of both.
+    """
+    states = {"01", "08"} if has_left else {"01"}  # ESTABLISHED, CLOSE_WAIT
+    rows = (line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:])
+    return sum(row[1].endswith(f":{port:04X}") and row[3] in states for row in rows)
 
 
 def free_ports(count: int) -> list[int]:

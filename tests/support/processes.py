@@ -94,6 +94,17 @@ def beside(
             one.kill()
 
 
+@contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    """Let a process hang during the block: it keeps its connections, and answers nothing."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+
+
 def wait_until(is_so: Callable[[], bool], process: subprocess.Popen[bytes] | None = None) -> None:
     """Wait for what others bring about; `process`, if given, must not end before that."""
     deadline = time.monotonic() + LIMIT_S

@@ -7,12 +7,14 @@ of the fingerprints that are near enough.
 from __future__ import annotations
 
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from itertools import chain, groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,8 +31,21 @@ from hsimhash.rowkey import (
     fingerprints_of,
     last_occurrences,
 )
-from hsimhash.store import BulkLoad, CheckReport, Document, Record, Store, create_store, open_store
+from hsimhash.store import (
+    BULK_LIMITS,
+    BulkLimits,
+    BulkLoad,
+    CheckReport,
+    Document,
+    Record,
+    Store,
+    create_store,
+    open_store,
+)
 from hsimhash.store.base import DEADLINE_S, FORMAT, LOCK_TIMEOUT_S, Reader
+from hsimhash.store.facts import BucketRead, Explanation
+
+T = TypeVar("T")
 
 ADD_BATCH = 100_000  # documents written in one transaction; bounds memory, and how long other writers wait
 QUERY_BATCH = 1_000  # queries whose buckets are read at once, and
@@ -218,6 +233,19 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
                 found += self._query_batch(reader, values[start : start + QUERY_BATCH], k, limit, left_out)
         return found
 
+    def explain(self, fingerprint: int, *, max_distance: int | None = None) -> Explanation:
+        """Return what `query` reads, and what it takes; the buckets are read one by one, each with its own time."""
+        k, fingerprint = self._distance(max_distance), as_fingerprint(fingerprint)
+        matches, milliseconds = _timed(lambda: self.query(fingerprint, max_distance=k))
+        regions, buckets = self.store.regions(), []
+        starts = [region.start for region in regions]
+        for prefix in self.layout.prefixes(fingerprint):
+            rows, took = _timed(partial(self.store.scan, [prefix]))
+            near = int(np.count_nonzero(np.bitwise_count(fingerprints_of(rows) ^ np.uint64(fingerprint)) <= k))
+            region = regions[bisect_right(starts, prefix) - 1] if regions else None
+            buckets.append(BucketRead(prefix, region, len(rows), near, took))
+        return Explanation(k, len(matches), milliseconds, tuple(buckets))
+
     def _query_batch(
         self,
         reader: Reader,
@@ -327,9 +355,9 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         """Write a copy of the index as it is now to the new folder `target`, while others read and write."""
         self.store.backup(Path(target))
 
-    def bulk(self, folder: str | Path) -> BulkLoad:
+    def bulk(self, folder: str | Path, limits: BulkLimits = BULK_LIMITS) -> BulkLoad:
         """Return a bulk load that keeps its sorted runs in `folder`; see `BulkLoad`."""
-        return self.store.bulk(Path(folder))
+        return self.store.bulk(Path(folder), limits)
 
     def close(self) -> None:
         """Let go of the store; harmless when repeated."""
@@ -352,6 +380,13 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
                 f"{self.layout.name} finds without a miss; see 'hsimhash plan --distance {max_distance}'"
             )
         return max_distance
+
+
+def _timed(call: Callable[[], T]) -> tuple[T, float]:
+    """Return what a call returns, and how many milliseconds it takes."""
+    began = time.perf_counter()
+    found = call()
+    return found, 1_000 * (time.perf_counter() - began)
 
 
 def _check_limit(limit: int | None) -> None:

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from hsimhash import HSimIndex
 from hsimhash.errors import StoreUnavailableError
 from hsimhash.layout import LAYOUT_NAMES, Layout
-from hsimhash.store import Record, Store, create_store
-from hsimhash.store.lmdb import merge as merge_module
+from hsimhash.store import BulkLimits, Record, Store, create_store
 
+SMALL = BulkLimits(commit_documents=2, commit_rows=3)
 Documents = list[tuple[str, int]]
 ids = st.sampled_from(["a", "b", "c", "d", "e", "文", "x" * 600, "x" * 601])
 values = st.sampled_from([0, 1, 2, 3, 2**63, 2**64 - 1, 0xFFFF << 16, 0xABCD_0000_0000_0000])
@@ -83,28 +83,25 @@ def test_bulk_load_gives_the_index_of_plain_inserts(
 def test_an_interrupted_merge_ends_as_an_undisturbed_one(
     new_store: Callable[[str], Store],
     tmp_path_factory: pytest.TempPathFactory,
-    monkeypatch: pytest.MonkeyPatch,
     before: list[Documents],
     runs: list[Documents],
     stops: list[int],
     other: bool,
 ) -> None:
     folder = tmp_path_factory.mktemp("runs")
-    with monkeypatch.context() as small, new_store("4") as plain, new_store("4") as bulk:
-        small.setattr(merge_module, "COMMIT_DOCUMENTS", 2)
-        small.setattr(merge_module, "COMMIT_ROWS", 3)
+    with new_store("4") as plain, new_store("4") as bulk:
         for number, documents in enumerate(before):
             insert(plain, documents, number)
             insert(bulk, documents, number)
         load(bulk, folder, runs, 100)
         for most in stops:  # a merge that ends after a few commits, as a kill between commits would
             remaining = itertools.count(most, -1)
-            bulk.bulk(folder).merge(stop=lambda remaining=remaining: next(remaining) <= 0)
+            bulk.bulk(folder, SMALL).merge(stop=lambda remaining=remaining: next(remaining) <= 0)
             if other:  # somebody else writes meanwhile
                 insert(bulk, [("somebody else", 77)], 5)
         if stops and other:
             insert(plain, [("somebody else", 77)], 5)
-        added = bulk.bulk(folder).merge()
+        added = bulk.bulk(folder, SMALL).merge()
         assert added == insert(plain, [document for documents in runs for document in documents], 100)
         bulk.bulk(folder).delete()
         assert contents(bulk) == contents(plain)

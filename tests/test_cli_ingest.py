@@ -14,6 +14,7 @@ import pytest
 import zstandard
 
 from hsimhash import sample
+from hsimhash.cli.console import progress_lines
 from hsimhash.index import HSimIndex
 from tests.support.command_line import PATIENCE_S, ids_in, make_index, on_terminal, own_process, run, run_apart, send
 from tests.support.processes import wait_until
@@ -330,10 +331,10 @@ def test_a_terminal_shows_a_bar_unless_it_is_quiet_and_the_summary(
     assert '"added": 20000' in shown
 
 
-def test_elsewhere_a_line_tells_how_far_it_is_every_10_s(
-    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("hsimhash.cli.console.PROGRESS_INTERVAL_S", 0)
-    result = run("ingest", str(fingerprints(tmp_path / "in.tsv", 20_000)), "--store", url)
-    assert "hsimhash: reading: 100%, 20,000 documents" in result.stderr
-    assert "hsimhash: merging: 100%, 20,000 documents" in result.stderr
+def test_elsewhere_a_line_says_how_far_it_is_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
+    tell = progress_lines(interval_s=0)
+    tell("reading", 1, 4, "20,000 documents")
+    tell("merging", 0, 0, "a few")
+    assert capsys.readouterr().err == "hsimhash: reading: 25%, 20,000 documents\nhsimhash: merging: a few\n"
+    progress_lines(interval_s=600)("reading", 1, 4, "20,000 documents")
+    assert capsys.readouterr().err == ""

@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hsimhash.fingerprint import Profile, segment
-from hsimhash.fingerprint.segment import IDF_SHA256, load_idf
+from hsimhash.fingerprint.segment import IDF_SHA256, load_idf, vocabulary
 from tests.support.oracles import plain_vote
 
 LINES = (Path(__file__).parent / "data" / "segmentation.txt").read_text(encoding="utf-8").splitlines()
@@ -108,15 +108,23 @@ def test_the_idf_table_is_jiebas(jieba: ModuleType) -> None:
     assert load_idf(IDF_SHA256) == (loader.idf_freq, loader.median_idf)
 
 
-def test_threads_and_a_memo_started_afresh_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_and_a_memo_started_afresh_change_nothing() -> None:
     profile = Profile.named("zh-1")
     texts = [line[i:] * 3 for line in LINES for i in range(12)]
     expected = profile.fingerprints(texts).values.tolist()
-    monkeypatch.setattr(segment, "MEMO_LIMIT", 50)
-    segment._memo.clear()
     with ThreadPoolExecutor(8) as pool:
-        rounds = list(pool.map(lambda _: [profile.fingerprint(text) for text in texts], range(8)))
-    assert rounds == [expected] * 8
+        rounds = [pool.submit(lambda: [profile.fingerprint(text) for text in texts]) for _ in range(8)]
+        while not all(one.done() for one in rounds):
+            segment._memo.clear()
+    assert [one.result() for one in rounds] == [expected] * 8
+
+
+def test_a_full_memo_is_started_afresh() -> None:
+    kept = vocabulary(IDF_SHA256, 7)
+    for word in range(3):
+        kept[f"word{word}"]
+    assert vocabulary(IDF_SHA256, 7) is kept
+    assert vocabulary(IDF_SHA256, 7, most_words=2) is not kept
 
 
 def test_a_fork_while_another_thread_fingerprints_does_not_hang() -> None:

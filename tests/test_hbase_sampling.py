@@ -7,7 +7,7 @@ import pytest
 
 from hsimhash.layout import Layout
 from hsimhash.store.base import Record
-from hsimhash.store.hbase import audit
+from hsimhash.store.hbase.audit import Audit
 from hsimhash.store.hbase.cells import listing_key
 from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, Deletion
 from hsimhash.store.hbase.store import HBaseStore
@@ -66,9 +66,8 @@ def test_progress_only_goes_forward(store: HBaseStore) -> None:
     assert len(told) > 2
 
 
-def test_check_finds_the_same_whatever_it_remembers(store: HBaseStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_finds_the_same_whatever_it_remembers(store: HBaseStore) -> None:
     store.remove([f"d{number}".encode() for number in range(0, DOCUMENTS, 9)])
     whole = store.check()
     assert whole.leftovers
-    monkeypatch.setattr(audit, "MOST_CONFIRMED", 100)
-    assert store.check() == whole
+    assert Audit(store.gateway, store.record.layout, store.times, most_confirmed=100).run() == whole

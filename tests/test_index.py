@@ -22,7 +22,7 @@ from hsimhash import (
     ProfileMismatchError,
     StoreClosedError,
 )
-from hsimhash.index import ADD_BATCH
+from hsimhash.index import ADD_BATCH, MEETINGS_AT_ONCE
 from hsimhash.layout import LAYOUT_NAMES
 from hsimhash.store.lmdb.store import LmdbStore
 from tests.support.oracles import crowds
@@ -196,13 +196,15 @@ def test_a_closed_index_refuses_calls(index: HSimIndex) -> None:
             call()
 
 
-def test_many_queries_into_one_large_bucket_are_answered_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hsimhash.index.MEETINGS_AT_ONCE", 1_000)
+def test_many_queries_into_one_large_bucket_are_answered_in_parts() -> None:
     with HSimIndex.create(f"memory://parts-{next(_numbers)}", layout="4") as index:
-        documents = {f"{value:03d}": value for value in range(300)}
+        documents = {f"{value:04d}": value for value in range(2_000)}
         index.add_many(list(documents.values()), list(documents), first_seen=0)
-        queries = list(range(0, 300, 7))
-        assert index.query_many(queries) == [brute_force(documents, query, 3) for query in queries]
+        queries = list(range(0, 2_000, 2))
+        assert 3 * len(documents) * len(queries) > 5 * MEETINGS_AT_ONCE
+        found = index.query_many(queries)
+        assert found[::50] == [brute_force(documents, query, 3) for query in queries[::50]]
+        assert sum(map(len, found)) == sum(len(index.query(query)) for query in queries)
 
 
 def test_a_fingerprint_of_many_documents_is_read_only_as_far_as_asked(index: HSimIndex) -> None:

@@ -17,10 +17,9 @@ from hypothesis import strategies as st
 from hsimhash.fingerprint import format_fingerprint
 from hsimhash.fingerprint.bits import FORMAT_NAMES, Formats, formats_named, read_fingerprint
 from hsimhash.inputs import Input, InputOptions, find_inputs
-from hsimhash.inputs import lines as lines_module
 from hsimhash.inputs.files import FORMAT_LINES
 from hsimhash.inputs.lines import BLOCK_BYTES, RECORD_LIMIT_BYTES, blocks_of
-from hsimhash.inputs.reader import Batch, Position, read_batches
+from hsimhash.inputs.reader import FILES_IN_BATCH, Batch, Position, read_batches
 from hsimhash.inputs.records import parser_of
 from hsimhash.rowkey import check_doc_id
 
@@ -439,17 +438,24 @@ def test_marks_blank_lines_and_line_ends_of_other_systems_are_no_records(tmp_pat
         assert not rejects
 
 
-@pytest.mark.parametrize("size", [63, 64, 65, 66, 1000])
-def test_a_line_over_the_limit_is_rejected_and_the_rest_goes_on(
-    size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(lines_module, "RECORD_LIMIT_BYTES", 64)
-    long = f"long\t{'x' * (size - 5)}"
+@pytest.mark.parametrize("excess", [0, 1])
+def test_a_line_over_the_limit_is_rejected_and_the_others_are_read(excess: int, tmp_path: Path) -> None:
+    long = f"long\t{'x' * (RECORD_LIMIT_BYTES + excess - 5)}"
     (tmp_path / "pages.tsv").write_text(f"a\tone\n{long}\nb\ttwo\n{long}")
-    for block_bytes in (1, 7, 63, 64):
-        pairs, rejects = contents(batches_of(tmp_path / "pages.tsv", block_bytes=block_bytes, format="tsv"))
-        assert [doc_id for doc_id, _ in pairs] == (["a", "long", "b", "long"] if size <= 64 else ["a", "b"])
-        assert [line for line, _ in rejects] == ([] if size <= 64 else [2, 4])
+    pairs, rejects = read(tmp_path / "pages.tsv", format="tsv")
+    assert [doc_id for doc_id, _ in pairs] == (["a", "b"] if excess else ["a", "long", "b", "long"])
+    assert [line for line, _ in rejects] == ([2, 4] if excess else [])
+
+
+@given(lines=st.lists(st.binary(max_size=40).map(lambda line: line.replace(b"\n", b""))), size=st.integers(1, 40))
+def test_a_line_over_the_limit_is_held_no_further_than_to_know_that(lines: list[bytes], size: int) -> None:
+    data, limit = b"".join(line + b"\n" for line in lines), 20
+    pieces = iter([data[start : start + size] for start in range(0, len(data), size)])
+    blocks = list(blocks_of(lambda: next(pieces, b""), limit_bytes=limit))
+    found = [line for block in blocks for line in block.lines()]
+    assert len(found) == len(lines) == (blocks[-1].end.line if blocks else 0)
+    for line, whole in zip(found, lines, strict=True):
+        assert line == whole or (limit < len(line) <= limit + 2 * size and len(whole) > limit)
 
 
 # Packed files that are damaged.
@@ -507,35 +513,30 @@ tsv_lines = st.one_of(st.binary(max_size=12), texts.map(str.encode), texts.map(l
     lines=st.lists(tsv_lines, max_size=12),
     packing=st.sampled_from(list(PACKERS)),
     block_bytes=st.integers(1, 40),
-    limit=st.integers(5, 30),
 )
 def test_blocks_of_any_size_and_a_resume_at_any_place_give_the_same(
     lines: list[bytes],
     packing: str,
     block_bytes: int,
-    limit: int,
     tmp_path_factory: pytest.TempPathFactory,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     path = tmp_path_factory.mktemp("input") / f"pages.tsv{packing}"
     path.write_bytes(PACKERS[packing](b"\n".join(lines)))
-    with monkeypatch.context() as small:
-        small.setattr(lines_module, "RECORD_LIMIT_BYTES", limit)
-        whole = read(path, format="tsv")
-        batches = batches_of(path, block_bytes=block_bytes, format="tsv")
-        assert contents(batches) == whole
-        for number, batch in enumerate(batches, start=1):
-            rest = contents(batches_of(path, start=batch.end, format="tsv"))
-            assert contents(batches[:number])[0] + rest[0] == whole[0]
-            assert contents(batches[:number])[1] + rest[1] == whole[1]
+    whole = read(path, format="tsv")
+    batches = batches_of(path, block_bytes=block_bytes, format="tsv")
+    assert contents(batches) == whole
+    for number, batch in enumerate(batches, start=1):
+        rest = contents(batches_of(path, start=batch.end, format="tsv"))
+        assert contents(batches[:number])[0] + rest[0] == whole[0]
+        assert contents(batches[:number])[1] + rest[1] == whole[1]
 
 
-def test_a_folder_goes_on_behind_any_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hsimhash.inputs.reader.FILES_IN_BATCH", 2)
-    for number in range(7):
-        (tmp_path / str(number)).write_bytes(b"\xff" if number == 3 else b"text")
+def test_a_folder_is_read_on_behind_any_file(tmp_path: Path) -> None:
+    for number in range(2 * FILES_IN_BATCH + 3):
+        (tmp_path / f"{number:03d}").write_bytes(b"\xff" if number == 3 else b"text")
     batches = batches_of(tmp_path)
     whole = contents(batches)
+    assert len(batches) > 2
     for number, batch in enumerate(batches, start=1):
         rest = contents(batches_of(tmp_path, start=batch.end))
         assert contents(batches[:number])[0] + rest[0] == whole[0]

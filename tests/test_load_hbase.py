@@ -13,9 +13,8 @@ from hsimhash.fingerprint import Profile
 from hsimhash.index import HSimIndex
 from hsimhash.inputs import InputOptions, find_inputs
 from hsimhash.layout import Layout
-from hsimhash.load import IngestObserver, IngestOptions, Summary, default_job, ingest
-from hsimhash.store import Record, store_name
-from hsimhash.store.hbase import bulk as bulk_module
+from hsimhash.load import IngestLimits, IngestObserver, IngestOptions, Summary, default_job, ingest
+from hsimhash.store import BulkLimits, Record, store_name
 from hsimhash.store.hbase.gateway import Cell
 from hsimhash.store.hbase.store import HBaseStore
 from tests.support.hbase_model import Cluster, ModelGateway
@@ -24,6 +23,7 @@ from tests.test_times import Clock
 URL = "hbase://gw1,gw2:9091/crawl:pages"
 PROFILE = Profile.named("auto-1")
 READING = InputOptions("fingerprints")
+SLICES = IngestLimits(bulk=BulkLimits(slice_documents=10))
 
 
 class Counting(ModelGateway):
@@ -65,8 +65,7 @@ def load(
 def test_documents_are_written_at_the_rate(index: HSimIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     monkeypatch.setattr(times, "time", clock)
-    monkeypatch.setattr(bulk_module, "BATCH_DOCUMENTS", 10)
-    assert load(index, tmp_path, 100, rate=20).counts.added == 100
+    assert load(index, tmp_path, 100, rate=20, limits=SLICES).counts.added == 100
     assert clock.now == pytest.approx(5)
 
 
@@ -75,11 +74,12 @@ def test_a_merge_that_goes_on_does_not_wait_for_what_was_written_before(
 ) -> None:
     clock = Clock()
     monkeypatch.setattr(times, "time", clock)
-    monkeypatch.setattr(bulk_module, "BATCH_DOCUMENTS", 10)
-    assert not load(index, tmp_path, 100, IngestObserver(stop=lambda: clock.now > 2.9), rate=20).is_complete
+    assert not load(
+        index, tmp_path, 100, IngestObserver(stop=lambda: clock.now > 2.9), rate=20, limits=SLICES
+    ).is_complete
     assert 0 < index.count() < 100
     before_s = clock.now
-    assert load(index, tmp_path, 100, rate=20).counts.added == 100
+    assert load(index, tmp_path, 100, rate=20, limits=SLICES).counts.added == 100
     assert clock.now - before_s < 3
 
 
@@ -92,21 +92,18 @@ def test_a_job_reads_no_documents_to_tell_whether_the_table_is_new(
 
 
 @pytest.mark.parametrize("is_old", [False, True])
-def test_a_merge_goes_on_only_in_the_table_that_it_was_begun_in(
-    is_old: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(bulk_module, "BATCH_DOCUMENTS", 10)
+def test_a_merge_goes_on_only_in_the_table_that_it_was_begun_in(is_old: bool, tmp_path: Path) -> None:
     first, second = (new_index(ModelGateway(Cluster())) for _ in range(2))
     told: list[str] = []
     observer = IngestObserver(lambda: told.count("merge") > 3, lambda one: told.append(one.stage))
-    assert not load(first, tmp_path, 100, observer).is_complete
+    assert not load(first, tmp_path, 100, observer, limits=SLICES).is_complete
     assert 0 < first.count() < 100
     if is_old:  # a release that wrote no token
         path = tmp_path / "job" / "runs" / "merged.json"
         path.write_text(
             json.dumps({name: value for name, value in json.loads(path.read_text()).items() if name != "token"})
         )
-    assert load(second, tmp_path, 100).counts.added == 100
+    assert load(second, tmp_path, 100, limits=SLICES).counts.added == 100
     assert second.count() == 100
 
 

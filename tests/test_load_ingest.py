@@ -31,14 +31,18 @@ from hsimhash.load import IngestLimits, IngestObserver, IngestOptions, IngestPro
 from hsimhash.load.decisions import DuplicateRule, decide
 from hsimhash.load.intake import Gathering
 from hsimhash.load.job import Counts
-from hsimhash.store import Document, Record
-from hsimhash.store.hbase import bulk as hbase_bulk_module
+from hsimhash.store import BulkLimits, Document, Record
 from hsimhash.store.hbase.store import HBaseStore
-from hsimhash.store.lmdb import merge as merge_module
 from hsimhash.store.memory import MemoryStore
 from tests.support.hbase_model import Cluster, ModelGateway
 
-SMALL = IngestLimits(run_documents=4, gathered_documents=4, decided_at_once=3, block_bytes=60)
+SMALL = IngestLimits(
+    run_documents=4,
+    gathered_documents=4,
+    decided_at_once=3,
+    block_bytes=60,
+    bulk=BulkLimits(commit_documents=3, commit_rows=8, slice_documents=3),
+)
 SMALL_BYTES = 8_000  # inputs of no more go in by the small limits
 PROFILE = Profile.named("auto-1")
 Documents = list[tuple[str, int]]
@@ -52,14 +56,6 @@ kills = st.lists(st.one_of(st.integers(1, 14), st.integers(1, 80)), max_size=4)
 @pytest.fixture
 def place(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Path]:
     return lambda: tmp_path_factory.mktemp("place")
-
-
-@pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make commits and batches of the stores so small that a few documents fill several."""
-    monkeypatch.setattr(merge_module, "COMMIT_DOCUMENTS", 3)
-    monkeypatch.setattr(merge_module, "COMMIT_ROWS", 8)
-    monkeypatch.setattr(hbase_bulk_module, "BATCH_DOCUMENTS", 3)
 
 
 # The oracle.
@@ -182,7 +178,6 @@ slow = settings(
 @given(before=documents, given=documents, kills_at=kills, is_before=st.booleans())
 @pytest.mark.parametrize("mode", ["skip", "tag"])
 @stores
-@pytest.mark.usefixtures("small")
 def test_decisions_are_those_of_documents_that_come_one_by_one_whatever_is_killed(
     kind: str,
     mode: str,
@@ -211,7 +206,6 @@ def test_decisions_are_those_of_documents_that_come_one_by_one_whatever_is_kille
 @slow
 @given(before=documents, given=documents, kills_at=kills, is_before=st.booleans())
 @stores
-@pytest.mark.usefixtures("small")
 def test_added_documents_are_all_there_and_counted_once_for_an_id_whatever_is_killed(
     kind: str, before: Documents, given: Documents, kills_at: list[int], is_before: bool, place: Callable[[], Path]
 ) -> None:
@@ -229,7 +223,6 @@ def test_added_documents_are_all_there_and_counted_once_for_an_id_whatever_is_ki
 @slow
 @given(given=documents, stops=st.lists(st.integers(0, 4), max_size=4))
 @pytest.mark.parametrize("mode", ["add", "skip", "tag"])
-@pytest.mark.usefixtures("small")
 def test_a_stop_loses_nothing_and_doubles_nothing(
     mode: str, given: Documents, stops: list[int], place: Callable[[], Path]
 ) -> None:
@@ -340,7 +333,6 @@ def test_two_skip_jobs_at_once_keep_no_duplicates_of_each_other(tmp_path: Path) 
         assert index.count() == p.added + q.added == p.duplicates + q.duplicates == count
 
 
-@pytest.mark.usefixtures("small")
 def test_what_a_skip_job_decided_before_a_kill_is_not_carried_out_beside_what_others_added_since(
     tmp_path: Path, place: Callable[[], Path]
 ) -> None:
@@ -554,7 +546,6 @@ def make_earlier(job: Path) -> None:
     (job / "job.json").write_text(json.dumps(begun))
 
 
-@pytest.mark.usefixtures("small")
 def test_an_unfinished_job_of_an_earlier_release_is_refused(mode: str, tmp_path: Path) -> None:
     path = write_as(".jsonl", tmp_path, 40)
     with filled(tmp_path, [("before", 2**50)]) as index:
@@ -576,7 +567,6 @@ def interrupted_merge(index: HSimIndex, path: Path) -> Summary:
     return summary
 
 
-@pytest.mark.usefixtures("small")
 def test_an_unfinished_job_goes_on_only_where_the_index_remembers_all_that_it_wrote(mode: str, tmp_path: Path) -> None:
     path = write(tmp_path / "in.tsv", MANY)
     with filled(tmp_path, [("before", 2**50)]) as index:
@@ -593,7 +583,6 @@ def test_an_unfinished_job_goes_on_only_where_the_index_remembers_all_that_it_wr
         assert load(index, path, mode, job=tmp_path / "job").is_repeated
 
 
-@pytest.mark.usefixtures("small")
 def test_a_merge_that_a_restored_backup_does_not_know_is_done_again(tmp_path: Path) -> None:
     path = write(tmp_path / "in.tsv", MANY)
     with filled(tmp_path, [("before", 2**50)]) as index:
@@ -607,7 +596,6 @@ def test_a_merge_that_a_restored_backup_does_not_know_is_done_again(tmp_path: Pa
 
 
 @pytest.mark.parametrize("lost", ["runs/run-000002", "runs/run-000001", "runs", "job.json"])
-@pytest.mark.usefixtures("small")
 def test_a_job_that_lost_files_is_not_continued(lost: str, tmp_path: Path) -> None:
     path, job = write(tmp_path / "in.tsv", MANY), tmp_path / "job"
     with filled(tmp_path, []) as index:
@@ -645,7 +633,6 @@ def interrupted(index: HSimIndex, path: Path, mode: str = "add", asks: int = 2, 
 MANY = [(str(number), number * 997) for number in range(40)]
 
 
-@pytest.mark.usefixtures("small")
 def test_an_unfinished_job_is_not_continued_with_other_settings_or_inputs(tmp_path: Path) -> None:
     path = write(tmp_path / "in.tsv", MANY)
     with filled(tmp_path, [("before", 2**50)]) as index:
@@ -768,7 +755,6 @@ def test_the_job_stays_within_its_index_when_the_process_changes_its_folder(
 )
 @pytest.mark.parametrize("name", [None, "tags.jsonl"])
 @pytest.mark.parametrize("is_done", [False, True], ids=["interrupted", "done"])
-@pytest.mark.usefixtures("small")
 def test_tags_that_vanished_are_named(
     is_done: bool, name: str | None, lose: Callable[[Path], object], reason: str, tmp_path: Path
 ) -> None:
@@ -799,7 +785,6 @@ def test_an_unreadable_job_is_refused_until_it_starts_over(name: str, text: str,
         assert load(index, path, fresh=True).counts.unchanged == 1
 
 
-@pytest.mark.usefixtures("small")
 def test_a_deleted_lock_file_ends_a_job_that_goes_on_later(tmp_path: Path) -> None:
     path = write(tmp_path / "in.tsv", MANY)
     job = tmp_path / "job"
@@ -862,7 +847,6 @@ def through_pipe(
 
 
 @pytest.mark.parametrize("mode", ["add", "skip", "tag"])
-@pytest.mark.usefixtures("small")
 def test_an_interrupted_stream_is_read_again_as_a_whole(mode: str, tmp_path: Path) -> None:
     oracle = OneByOne({}, mode)
     for document in MANY:

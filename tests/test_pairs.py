@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from hsimhash.layout import LAYOUT_NAMES, Layout
 from hsimhash.pairs import PairBlock, Pairs, find_pairs, group_equal, iter_pairs
 from hsimhash.pairs.distinct import ROW_BYTES
-from hsimhash.pairs.neighbours import DENSE_BUCKET
+from hsimhash.pairs.neighbours import DENSE_BUCKET, MOST_PAIRS
 from hsimhash.pairs.search import LOOKAHEAD, in_order
 from hsimhash.plan import layouts_for
 from tests.support.fingerprint_sets import FINGERPRINTS, PAIRS, flipped, real_fingerprints, real_pairs
@@ -183,15 +183,15 @@ def test_no_number_of_threads_changes_the_order(memory_bytes: int, monkeypatch: 
     assert np.array_equal(streams[0], streams[2])
 
 
-def test_crowds_are_taken_in_portions_without_another_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    centres = np.random.default_rng(6).integers(0, 2**64, 300, np.uint64).repeat(60)
-    values = centres ^ np.tile(np.arange(60, dtype=np.uint64) << np.uint64(16), 300)
-    whole = [np.concatenate(side) for side in zip(*iter_pairs(values, layout="4"), strict=True)]
-    monkeypatch.setattr("hsimhash.pairs.neighbours.MOST_PAIRS", 1_000)
+def test_crowds_are_taken_in_portions() -> None:
+    centres = np.random.default_rng(6).integers(0, 2**64, 2_000, np.uint64).repeat(60)
+    values = centres ^ np.tile(np.arange(60, dtype=np.uint64) << np.uint64(16), 2_000)
     blocks = list(iter_pairs(values, layout="4"))
-    assert len(whole[0]) > 100_000
-    assert max(len(block.left) for block in blocks) <= 1_000
-    assert [np.concatenate(side).tolist() for side in zip(*blocks, strict=True)] == [side.tolist() for side in whole]
+    found = find_pairs(values, layout="4")
+    assert len(found.left) > 3 * MOST_PAIRS / 2
+    assert len(blocks) > 1
+    assert max(len(block.left) for block in blocks) <= MOST_PAIRS
+    assert np.array_equal(by_position(of_blocks(iter(blocks))), triples(found))
 
 
 def test_a_million_spill_with_a_budget_of_a_few_megabytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -123,7 +123,7 @@ def staged_progress(title: str) -> Iterator[Callable[[str, int, int, str], None]
     On a terminal a bar on stderr, elsewhere a line every 10 s.
     """
     if not sys.stderr.isatty():
-        yield _progress_lines()
+        yield progress_lines()
         return
     from rich import console, progress
 
@@ -135,12 +135,13 @@ def staged_progress(title: str) -> Iterator[Callable[[str, int, int, str], None]
         )
 
 
-def _progress_lines() -> Callable[[str, int, int, str], None]:
+def progress_lines(interval_s: float = PROGRESS_INTERVAL_S) -> Callable[[str, int, int, str], None]:
+    """Return what says how far work of several stages is, a line each `interval_s` at most."""
     told_at = time.monotonic()
 
     def tell(title: str, done: int, total: int, words: str) -> None:
         nonlocal told_at
-        if time.monotonic() - told_at >= PROGRESS_INTERVAL_S:
+        if time.monotonic() - told_at >= interval_s:
             told_at = time.monotonic()
             say(f"{title}:{f' {done / total:.0%},' if total else ''} {words}")
 

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import time
-from bisect import bisect_right
-from typing import NamedTuple
-
 import click
-import numpy as np
 
 from hsimhash.cli.console import print_fields, print_json, print_line, print_table
 from hsimhash.cli.options import Settings, json_option, open_index, stored, utf8, with_settings
 from hsimhash.fingerprint import format_fingerprint, parse_fingerprint
-from hsimhash.rowkey import bucket_range, fingerprints_of
-from hsimhash.store import Store, is_hbase
+from hsimhash.store import is_hbase
 from hsimhash.store.facts import Survey, TableFacts, key_in_words
 
 
@@ -122,21 +116,17 @@ def explain_command(settings: Settings, fingerprint: str | None, doc_id: str | N
     given = None if fingerprint is None else parse_fingerprint(fingerprint, format=settings.fingerprint_format)
     with open_index(settings) as index:
         query = stored(index, doc_id or "").fingerprint if given is None else given
-        k = index.layout.max_distance if settings.max_distance is None else settings.max_distance
-        began = time.perf_counter()
-        matches = index.query(query, max_distance=k)
-        milliseconds = 1_000 * (time.perf_counter() - began)
-        buckets = _buckets(index.store, query, k)
+        found = index.explain(query, max_distance=settings.max_distance)
     facts = {
         "fingerprint": format_fingerprint(query),
-        "max_distance": k,
-        "scans": len(buckets),
-        "candidates": sum(bucket.rows for bucket in buckets),
-        "near": sum(bucket.near for bucket in buckets),
-        "documents": len(matches),
-        "milliseconds": round(milliseconds, 2),
+        "max_distance": found.max_distance,
+        "scans": len(found.buckets),
+        "candidates": sum(bucket.rows for bucket in found.buckets),
+        "near": sum(bucket.near for bucket in found.buckets),
+        "documents": found.documents,
+        "milliseconds": round(found.milliseconds, 2),
     }
-    shown = [{name: value for name, value in bucket._asdict().items() if value is not None} for bucket in buckets]
+    shown = [bucket.to_json() for bucket in found.buckets]
     if as_json:
         print_json({**facts, "buckets": shown})
         return
@@ -149,33 +139,3 @@ def explain_command(settings: Settings, fingerprint: str | None, doc_id: str | N
         ],
     )
     print_fields(facts)
-
-
-class _Bucket(NamedTuple):
-    """A drawer's rowkeys [start, stop), in hex; where they are in a table; how many there are, and are near."""
-
-    drawer: int
-    start: str
-    stop: str
-    region: str | None  # its start, in hex; None, as its server, where the store is not a table
-    server: str | None
-    rows: int
-    near: int
-    milliseconds: float
-
-
-def _buckets(store: Store, query: int, k: int) -> list[_Bucket]:
-    """Read the bucket of each drawer that a query for distance `k` reads, one after the other."""
-    layout, regions, found = store.record.layout, store.regions(), []
-    starts = [region.start for region in regions]
-    for drawer, prefix in zip(layout.drawers, layout.prefixes(query), strict=True):
-        began = time.perf_counter()
-        rows = store.scan([prefix])
-        milliseconds = round(1_000 * (time.perf_counter() - began), 2)
-        start, stop = (key.hex() for key in bucket_range(prefix))
-        region = regions[bisect_right(starts, prefix) - 1] if regions else None
-        near = int(np.count_nonzero(np.bitwise_count(fingerprints_of(rows) ^ np.uint64(query)) <= k))
-        place = region.start.hex() if region else None
-        server = region.server if region else None
-        found.append(_Bucket(drawer.number, start, stop, place, server, len(rows), near, milliseconds))
-    return found

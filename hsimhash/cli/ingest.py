@@ -32,7 +32,7 @@ from hsimhash.errors import IndexExistsError, IndexNotFoundError
 from hsimhash.index import HSimIndex
 from hsimhash.inputs import Input, InputOptions
 from hsimhash.layout import Layout
-from hsimhash.load import IngestOptions, IngestProgress, Summary, check_options, default_job
+from hsimhash.load import IngestLimits, IngestOptions, IngestProgress, Summary, check_options, default_job
 from hsimhash.store import is_hbase
 
 FIRST_REJECTS = 100  # that are looked at to tell what is wrong with all of them
@@ -135,6 +135,7 @@ def _options(
         tags=tags,
         fresh=fresh,
         rate=rate,
+        limits=click.get_current_context().obj or IngestLimits(),  # who calls `main` may give others
     )
 
 

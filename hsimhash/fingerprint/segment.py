@@ -127,10 +127,10 @@ _memo: dict[tuple[str, int], Vocabulary] = {}
 os.register_at_fork(after_in_child=_memo.clear)
 
 
-def vocabulary(idf_sha256: str, seed: int) -> Vocabulary:
+def vocabulary(idf_sha256: str, seed: int, most_words: int = MEMO_LIMIT) -> Vocabulary:
     """Return this process's memo of words; a call keeps the one it got: a fresh start disturbs no other thread."""
     found = _memo.get((idf_sha256, seed))
-    if found is None or len(found) > MEMO_LIMIT:
+    if found is None or len(found) > most_words:
         found = _memo[idf_sha256, seed] = Vocabulary(idf_sha256, seed)
     return found
 

@@ -148,16 +148,21 @@ class _ZstdFrames:
 
 
 def blocks_of(
-    read: Callable[[], bytes | None], start: Place | None = None, tell: Callable[[], int] = lambda: 0
+    read: Callable[[], bytes | None],
+    start: Place | None = None,
+    tell: Callable[[], int] = lambda: 0,
+    *,
+    limit_bytes: int = RECORD_LIMIT_BYTES,
 ) -> Iterator[Block]:
     """Yield the lines that `read` gives from `start` on; a last line without newline gets one.
 
-    Of a line over `RECORD_LIMIT_BYTES` no more is held than is read at once beyond them.
+    Of a line over the limit no more is held than is read at once beyond it.
 
     Args:
         read: returns some bytes, none at the end; None while nothing comes.
         start: the place of the first byte that it returns.
         tell: returns how many bytes of a file were read.
+        limit_bytes: of a line.
     """
     start = start or Place()
     offset, line = start.offset, start.line
@@ -177,7 +182,7 @@ def blocks_of(
             held, held_bytes = [], 0
         if not piece:
             return
-        if held_bytes <= RECORD_LIMIT_BYTES:
+        if held_bytes <= limit_bytes:
             held.append(tail)
         held_bytes += len(tail)
 

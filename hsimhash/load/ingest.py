@@ -35,7 +35,7 @@ from hsimhash.load.decisions import Decision, DuplicateRule, Verdict, decide
 from hsimhash.load.intake import Gathering, bytes_before, fingerprinted, usual_workers
 from hsimhash.load.job import LISTS, Checkpoint, Job, JobSpec, State, Summary, default_job
 from hsimhash.rowkey import check_documents
-from hsimhash.store import Mark, is_hbase, is_own_file, store_name
+from hsimhash.store import BULK_LIMITS, BulkLimits, Mark, is_hbase, is_own_file, store_name
 from hsimhash.times import Pace
 
 OnDuplicate = Literal["add", "skip", "tag"]
@@ -53,6 +53,7 @@ class IngestLimits:
     gathered_s: float = 1.0  # what came in this time
     decided_at_once: int = 2_000  # each is compared with all of them
     block_bytes: int = BLOCK_BYTES  # of an input, about, read at once
+    bulk: BulkLimits = BULK_LIMITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +223,7 @@ class _Run:
 
     def bulk(self) -> Summary:
         """Collect runs, and merge them."""
-        with self._index.bulk(self._job.runs_folder) as bulk:
+        with self._index.bulk(self._job.runs_folder, self._options.limits.bulk) as bulk:
             bulk.discard_after(self._job.checkpoint.runs)
             for gathered in self._gathered(self._is_run):
                 if gathered.doc_ids:

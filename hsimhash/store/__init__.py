@@ -20,10 +20,12 @@ from hsimhash.store.hbase.address import Address, Options
 from hsimhash.store.lmdb import files
 from hsimhash.store.lmdb.store import LmdbStore
 from hsimhash.store.memory import MemoryStore
-from hsimhash.store.runs import BulkLoad
+from hsimhash.store.runs import BULK_LIMITS, BulkLimits, BulkLoad
 
 __all__ = [
+    "BULK_LIMITS",
     "HBASE_SCHEMES",
+    "BulkLimits",
     "BulkLoad",
     "CheckReport",
     "Document",

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from hsimhash.errors import FormatVersionError, HsimhashError, IndexExistsError
 from hsimhash.layout import Layout
 from hsimhash.store.facts import CheckReport, Progress, Region, Survey, TableFacts
-from hsimhash.store.runs import BulkLoad
+from hsimhash.store.runs import BULK_LIMITS, BulkLimits, BulkLoad
 
 FORMAT: dict[str, object] = {"version": 1, "rows": "tall"}  # on disk: never reuse a version
 RECORD_PARTS = (b"layout", b"profile", b"format")  # on disk, in the order in which they are written
@@ -240,7 +240,7 @@ class Store(Reader, AbstractContextManager["Store"]):
     def close(self) -> None:
         """Let go of the storage."""
 
-    def bulk(self, folder: Path) -> BulkLoad:
+    def bulk(self, folder: Path, limits: BulkLimits = BULK_LIMITS) -> BulkLoad:  # noqa: ARG002
         """Return a bulk load that keeps its runs in `folder`."""
         raise self._lacks("bulk load", folder)
 

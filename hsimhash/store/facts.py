@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import NamedTuple
 
-from hsimhash.rowkey import DOCUMENTS_FLAG, PREFIX_BYTES, RECORD_FLAG, REGISTER_FLAG, SEGMENT_BYTES
+from hsimhash.rowkey import DOCUMENTS_FLAG, PREFIX_BYTES, RECORD_FLAG, REGISTER_FLAG, SEGMENT_BYTES, bucket_range
 
 MOST_EXAMPLES = 20
 _OTHER_ROWS = {DOCUMENTS_FLAG: "documents", REGISTER_FLAG: "registers", RECORD_FLAG: "record"}
@@ -85,6 +85,41 @@ def key_in_words(key: bytes) -> str:
         return segment
     flag, rest = key[SEGMENT_BYTES], key[PREFIX_BYTES:]
     return f"{segment} {_OTHER_ROWS.get(flag, f'drawer {flag}')}{f' {rest.hex()}' if rest else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class BucketRead:
+    """A bucket that a query reads: its drawer, its region where there are regions, its rows, and how many are near."""
+
+    prefix: bytes
+    region: Region | None
+    rows: int
+    near: int
+    milliseconds: float
+
+    def to_json(self) -> dict[str, object]:
+        """Return the drawer, the half-open range of rowkeys in hex, the region's start in hex, and the counts."""
+        start, stop = bucket_range(self.prefix)
+        place = {"region": self.region.start.hex(), "server": self.region.server} if self.region else {}
+        return {
+            "drawer": self.prefix[SEGMENT_BYTES],
+            "start": start.hex(),
+            "stop": stop.hex(),
+            **place,
+            "rows": self.rows,
+            "near": self.near,
+            "milliseconds": round(self.milliseconds, 2),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What a query for `max_distance` reads, and how many documents it finds, and in which time."""
+
+    max_distance: int
+    documents: int
+    milliseconds: float
+    buckets: tuple[BucketRead, ...]
 
 
 @dataclass(frozen=True, slots=True)

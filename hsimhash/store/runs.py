@@ -16,6 +16,7 @@ from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,18 @@ from hsimhash.store.facts import Progress
 from hsimhash.store.lmdb.codec import digest, document_key, document_value, key_part
 
 REGISTER = np.dtype([("high", ">u8"), ("low", ">u8"), ("fingerprint", ">u8"), ("first_seen", ">i8")])
+
+
+@dataclass(frozen=True, slots=True)
+class BulkLimits:
+    """How much of a bulk load is written in one step: it bounds memory, and what a kill makes the next merge repeat."""
+
+    commit_documents: int = 200_000  # on LMDB: listings or registers in one transaction
+    commit_rows: int = 400_000  # on LMDB: drawer rows in one transaction, but for a bucket larger than this
+    slice_documents: int = 5_000  # on HBase: documents whose rows wait for their registers
+
+
+BULK_LIMITS = BulkLimits()
 
 
 class Run:

@@ -119,11 +119,8 @@ def test_a_taken_port_is_named(tmp_path: Path, own_hbase: HBaseServer) -> None:
     assert not processes(server.folder)
 
 
-def test_a_failed_start_shows_the_log_and_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_hbase: HBaseServer
-) -> None:
-    monkeypatch.setattr("tests.support.hbase_server.QUICK_JVM", "-XX:+NoSuchOption")
-    server = HBaseServer.planned(tmp_path / "hbase")
+def test_a_failed_start_shows_the_log_and_leaves_nothing(tmp_path: Path, own_hbase: HBaseServer) -> None:
+    server = HBaseServer.planned(tmp_path / "hbase", jvm="-XX:+NoSuchOption")
     with pytest.raises(RuntimeError, match="NoSuchOption"):
         server.start()
     assert not processes(server.folder)

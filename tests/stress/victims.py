@@ -7,22 +7,16 @@ the operations of `operation`, and acknowledges each on stdout by its number. Al
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal
 
 import numpy as np
 
 READY = b"ready\n"
-SMALL = {
-    "hsimhash.store.lmdb.merge": {"COMMIT_DOCUMENTS": 200, "COMMIT_ROWS": 1_000},
-    "hsimhash.store.hbase.bulk": {"BATCH_DOCUMENTS": 40},
-}
 IDS, FINGERPRINTS = 200, 60  # of the writers: few, so that documents move, and share fingerprints
 MOST_DOCUMENTS = 8  # in one operation
 COMPACT_SHARE, REMOVE_SHARE = 0.05, 0.3
@@ -73,19 +67,17 @@ def _doc_id(writer: int, number: int) -> str:
 
 def program(arguments: Sequence[str]) -> None:
     """Run hsimhash."""
-    from hsimhash.cli import ingest, main  # all before a kill: while they are imported it would tell nothing
-    from hsimhash.load import IngestLimits, IngestOptions
+    # All before a kill: while they are imported it would tell nothing.
+    import hsimhash.cli.ingest
+    import hsimhash.settings
+    import hsimhash.store.hbase.operations
+    from hsimhash.load import IngestLimits
+    from hsimhash.store import BulkLimits
 
-    limits = IngestLimits(run_documents=300, gathered_documents=100, decided_at_once=80, block_bytes=4 << 10)
-    ingest.IngestOptions = partial(IngestOptions, limits=limits)  # type: ignore[misc, assignment]
-    importlib.import_module("hsimhash.settings")
-    for module, constants in SMALL.items():
-        for name, value in constants.items():
-            if not hasattr(importlib.import_module(module), name):
-                raise AttributeError(f"{module} has no {name} to make small")
-            setattr(importlib.import_module(module), name, value)
+    bulk = BulkLimits(commit_documents=200, commit_rows=1_000, slice_documents=40)
+    limits = IngestLimits(run_documents=300, gathered_documents=100, decided_at_once=80, block_bytes=4 << 10, bulk=bulk)
     os.write(1, READY)
-    main(arguments, prog_name="hsimhash")
+    hsimhash.cli.main(arguments, prog_name="hsimhash", obj=limits)
 
 
 def writer(url: str, seed: int, number: int, start: int, stop: int) -> None:

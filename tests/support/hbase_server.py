@@ -66,10 +66,10 @@ class HBaseServer:
         self._environment = {"HBASE_JVM": QUICK_JVM, **environment, "HBASE_DATA": str(folder)}
 
     @classmethod
-    def planned(cls, folder: Path, settings: Mapping[str, str] | None = None) -> HBaseServer:
+    def planned(cls, folder: Path, settings: Mapping[str, str] | None = None, *, jvm: str = QUICK_JVM) -> HBaseServer:
         """Return a server that is not running yet, on free ports; `settings` add to `hbase-site.xml`."""
         ports = {f"HBASE_{name}_PORT": str(port) for name, port in zip(PORTS, free_ports(len(PORTS)), strict=True)}
-        return cls._of(folder, {**ports, "HBASE_SETTINGS": _joined(settings)})
+        return cls._of(folder, {**ports, "HBASE_SETTINGS": _joined(settings), "HBASE_JVM": jvm})
 
     @classmethod
     def running(cls, folder: Path) -> HBaseServer | None:

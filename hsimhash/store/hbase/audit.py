@@ -63,7 +63,7 @@ from hsimhash.store.hbase.protocol import Times, put_drawer_rows, put_listings
 PAGE_ROWS = 1_000  # read by one call; bounds memory, together with
 PAGE_COLUMNS = 16  # of a row; the rest of a wide one comes in pages
 PAGE_CELLS = 10_000  # of a wide row
-MOST_CONFIRMED = 8_000_000  # fingerprints remembered from the listings; drawer rows of others are looked up
+MOST_CONFIRMED = 8_000_000
 PROGRESS_STEPS = 1 << 12  # of one pass over the table
 STRATA = 256  # of a sample
 
@@ -138,6 +138,7 @@ class Audit:
         repair: repair problems and collect leftovers.
         progress: is given how far it is, in steps.
         sampled: returns the pages of cells to check, by family; None: all of the table.
+        most_confirmed: so many fingerprints are remembered from the listings; drawer rows of others are looked up.
     """
 
     def __init__(
@@ -149,12 +150,14 @@ class Audit:
         repair: bool = False,
         progress: Progress | None = None,
         sampled: Callable[[bytes], Iterable[list[Cell]]] | None = None,
+        most_confirmed: int = MOST_CONFIRMED,
     ) -> None:
         self.gateway = gateway
         self.layout = layout
         self.times = times
         self.is_repair = repair
         self.progress = progress
+        self.most_confirmed = most_confirmed
         self._pages = sampled or partial(pages, gateway)
         self.report = CheckReport()
         # Cells stamped up to then are deleted: none, unless it repairs.
@@ -230,7 +233,7 @@ class Audit:
                 # A young register may be one step of a document that comes back to this fingerprint.
                 if register is None or register.timestamp <= self.settled_before:
                     contradicted.append(cell)
-            elif len(self._confirmed) < MOST_CONFIRMED:
+            elif len(self._confirmed) < self.most_confirmed:
                 self._confirmed.append(fingerprint)
         self.report.repaired += self._collect(contradicted, DOCUMENT_FAMILY, self.settled_before)
 

@@ -20,8 +20,8 @@ import numpy as np
 from hsimhash.files import file_errors, write_json
 from hsimhash.store.base import Mark
 from hsimhash.store.facts import Progress
-from hsimhash.store.hbase.protocol import BATCH_DOCUMENTS, Wanted, Writes
-from hsimhash.store.runs import BulkLoad
+from hsimhash.store.hbase.protocol import Wanted, Writes
+from hsimhash.store.runs import BulkLimits, BulkLoad
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +40,12 @@ class _Reached:
 
 
 class TableLoad(BulkLoad):
-    """A bulk load into HBase, in slices of about `slice_documents`; see `BulkLoad` and the module's text."""
+    """A bulk load into HBase; see `BulkLoad` and the module's text."""
 
-    def __init__(self, writes: Writes, folder: Path, *, slice_documents: int | None = None) -> None:
+    def __init__(self, writes: Writes, folder: Path, limits: BulkLimits) -> None:
         super().__init__(folder)
         self._writes = writes
-        self._slice_documents = slice_documents or BATCH_DOCUMENTS
+        self._slice_documents = limits.slice_documents
         self._state_path = folder / "merged.json"
 
     @property

@@ -37,7 +37,7 @@ from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, RECORD_FAMILY, Cell, C
 from hsimhash.store.hbase.protocol import BATCH_DOCUMENTS, Times, Writes
 from hsimhash.store.hbase.survey import survey
 from hsimhash.store.hbase.table import TableSettings, compared, described
-from hsimhash.store.runs import BulkLoad
+from hsimhash.store.runs import BULK_LIMITS, BulkLimits, BulkLoad
 
 ROWS_AT_ONCE = 100  # documents rows read by one call, and of each
 FIRST_CELLS = 100  # so many listings; most rows have one
@@ -243,8 +243,8 @@ class HBaseStore(Store):
         regions = self.regions()
         return {"regions": len(regions), "servers": len({region.server for region in regions} - {""})}
 
-    def bulk(self, folder: Path, *, slice_documents: int | None = None) -> BulkLoad:
-        return TableLoad(self._writes(), folder, slice_documents=slice_documents)
+    def bulk(self, folder: Path, limits: BulkLimits = BULK_LIMITS) -> BulkLoad:
+        return TableLoad(self._writes(), folder, limits)
 
     def close(self) -> None:
         gateway, self._open_gateway = self._open_gateway, None

@@ -35,6 +35,7 @@ from hsimhash.store.lmdb.codec import DIGEST_BYTES, Row, unpack_register, verify
 from hsimhash.store.lmdb.session import Session
 from hsimhash.store.runs import (
     REGISTER,
+    BulkLimits,
     BulkLoad,
     Run,
     drawer_rows,
@@ -48,8 +49,6 @@ from hsimhash.store.runs import (
 if TYPE_CHECKING:
     import lmdb
 
-COMMIT_DOCUMENTS = 200_000  # documents or registers written in one transaction; bounds memory
-COMMIT_ROWS = 400_000  # drawer rows written in one transaction; bounds memory, but for a bucket larger than this
 _DONE = "done"  # the stage after the last
 
 _log = logging.getLogger("hsimhash.store")
@@ -58,9 +57,10 @@ _log = logging.getLogger("hsimhash.store")
 class SortedRuns(BulkLoad):
     """A bulk load of the embedded store; see `BulkLoad` and the module's text."""
 
-    def __init__(self, session: Session, folder: Path) -> None:
+    def __init__(self, session: Session, folder: Path, limits: BulkLimits) -> None:
         super().__init__(folder)
         self._session = session
+        self._limits = limits
         self._read_token()
 
     def _read_token(self) -> None:
@@ -81,7 +81,7 @@ class SortedRuns(BulkLoad):
             return 0
         try:
             with file_errors(self.folder), self._session.writing(stop=stop):
-                return _Merge(self._session, self._runs, self._state_key, progress, stop).run()
+                return _Merge(self._session, self._runs, self._state_key, self._limits, progress, stop).run()
         except StopAskedError:
             return None
 
@@ -122,6 +122,7 @@ class _Merge:
     session: Session
     runs: list[Run]
     state_key: bytes
+    limits: BulkLimits
     progress: Progress | None
     stop: Callable[[], bool] | None
     added: int = 0
@@ -190,8 +191,8 @@ class _Merge:
     # Stage 1.
 
     def _digest_ranges(self) -> list[tuple[int, int]]:
-        """Return half-open ranges of digests that hold about COMMIT_DOCUMENTS documents each."""
-        count = max(1, -(-self.documents // COMMIT_DOCUMENTS))
+        """Return half-open ranges of digests that hold about `commit_documents` each."""
+        count = max(1, -(-self.documents // self.limits.commit_documents))
         edges = [(number << 64) // count for number in range(count + 1)]
         return list(itertools.pairwise(edges))
 
@@ -229,7 +230,7 @@ class _Merge:
 
     def _write_documents(self, after: bytes) -> None:
         rows = heapq.merge(*(run.listings(after) for run in self.runs))
-        while batch := list(itertools.islice(rows, COMMIT_DOCUMENTS)):
+        while batch := list(itertools.islice(rows, self.limits.commit_documents)):
             with self._commit("documents", batch[-1][0]) as transaction:
                 cursor = transaction.cursor(self.session.environment.databases["documents"])
                 is_behind = not cursor.last() or cursor.key() < batch[0][0]
@@ -260,14 +261,14 @@ class _Merge:
             verify_order(written)
 
     def _segment_ranges(self) -> list[tuple[int, int]]:
-        """Return half-open ranges of segments that hold about COMMIT_ROWS rows each."""
+        """Return half-open ranges of segments that hold about `commit_rows` each."""
         samples, rows = [np.empty(0, np.uint64)], 0
         for run in self.runs:
             permuted = permuted_of(run, self.drawers)
             rows += permuted.size
             samples.append(permuted[:, :: max(1, permuted.shape[1] // 1024)].ravel() >> np.uint64(32))
         sample = np.sort(np.concatenate(samples))
-        count = -(-rows // COMMIT_ROWS)
+        count = -(-rows // self.limits.commit_rows)
         cuts = sample[[len(sample) * number // count for number in range(1, count)]].tolist() if count > 1 else []
         return list(itertools.pairwise(sorted({0, *cuts, 1 << 32})))
 

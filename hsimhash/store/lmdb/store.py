@@ -22,7 +22,7 @@ from hsimhash.store.lmdb.codec import digest, listed_id, pack, page
 from hsimhash.store.lmdb.environment import close_alone
 from hsimhash.store.lmdb.merge import SortedRuns
 from hsimhash.store.lmdb.session import LmdbView, Session
-from hsimhash.store.runs import BulkLoad
+from hsimhash.store.runs import BULK_LIMITS, BulkLimits, BulkLoad
 
 _PAGE_DOCUMENTS = 10_000
 
@@ -147,8 +147,8 @@ class LmdbStore(Store):
     def check(self, *, repair: bool = False, progress: Progress | None = None) -> CheckReport:
         return audit(self.session, repair=repair, progress=progress)
 
-    def bulk(self, folder: Path) -> BulkLoad:
-        return SortedRuns(self.session, folder)
+    def bulk(self, folder: Path, limits: BulkLimits = BULK_LIMITS) -> BulkLoad:
+        return SortedRuns(self.session, folder, limits)
 
     def describe(self) -> dict[str, str | int]:
         return self.facts()._asdict()

@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hsimhash.errors import LayoutMismatchError, ProfileMismatchError
 from hsimhash.fingerprint import Profile
-from hsimhash.fingerprint.bits import Fingerprints, as_fingerprint, as_fingerprints
+from hsimhash.fingerprint.bits import Fingerprints, Uint8s, Uint64s, as_fingerprint, as_fingerprints
 from hsimhash.layout import Layout
 from hsimhash.rowkey import (
     PREFIX_BYTES,
@@ -247,12 +246,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         return Explanation(k, len(matches), milliseconds, tuple(buckets))
 
     def _query_batch(
-        self,
-        reader: Reader,
-        queries: NDArray[np.uint64],
-        k: int,
-        limit: int | None,
-        exclude: Sequence[str | None] | None,
+        self, reader: Reader, queries: Uint64s, k: int, limit: int | None, exclude: Sequence[str | None] | None
     ) -> list[list[Match]]:
         found: list[list[Match]] = [[] for _ in range(len(queries))]
         for query, near in self._near_pairs(reader, queries, k).items():
@@ -260,7 +254,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
             found[query] = _matches(reader, int(queries[query]), near, k, limit, left_out)
         return found
 
-    def _near_pairs(self, reader: Reader, queries: NDArray[np.uint64], k: int) -> dict[int, list[tuple[int, int]]]:
+    def _near_pairs(self, reader: Reader, queries: Uint64s, k: int) -> dict[int, list[tuple[int, int]]]:
         """Return {position of a query: its (distance, fingerprint) pairs, ascending}, for the queries that have any."""
         prefixes = self.layout.prefix_array(queries).reshape(-1, PREFIX_BYTES)
         wanted = _prefix_numbers(prefixes)
@@ -414,7 +408,7 @@ def _matches(
     return sorted(matches.values())[:limit]
 
 
-def _near(rows: NDArray[np.uint8], query: int, k: int) -> list[tuple[int, int]]:
+def _near(rows: Uint8s, query: int, k: int) -> list[tuple[int, int]]:
     """Return the (distance, fingerprint) pairs within k of rows of shape (m, 13), each once, ascending."""
     if len(rows) <= FEW_ROWS:
         packed = rows.tobytes()
@@ -425,7 +419,7 @@ def _near(rows: NDArray[np.uint8], query: int, k: int) -> list[tuple[int, int]]:
     return sorted({(bits, value) for value in values if (bits := (value ^ query).bit_count()) <= k})
 
 
-def _prefix_numbers(rows: NDArray[np.uint8]) -> NDArray[np.uint64]:
+def _prefix_numbers(rows: Uint8s) -> Uint64s:
     """Return the first 5 bytes of rows of shape (m, ≥ 5) as numbers in byte order."""
     padded = np.zeros((len(rows), 8), np.uint8)
     padded[:, 3:] = rows[:, :PREFIX_BYTES]

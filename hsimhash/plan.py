@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hsimhash.fingerprint.bits import Floats, Uint64s
 from hsimhash.layout import FINGERPRINT_BITS, LAYOUT_NAMES, MAX_DRAWERS, Cut, Layout
 
 # Bytes a drawer row, measured: LMDB after a bulk load of 1e6 and 1e7 documents; HBase with FAST_DIFF, no compression.
@@ -70,7 +70,7 @@ class Cost:
         return self.reads * (prices.read_us + prices.row_us) + self.candidates * prices.candidate_us
 
 
-def cost(layout: Layout, documents: int, *, sample: NDArray[np.uint64] | None = None) -> Cost:
+def cost(layout: Layout, documents: int, *, sample: Uint64s | None = None) -> Cost:
     """Return what `layout` costs for `documents` documents, with the skew of the sample's fingerprints if given."""
     rows = documents * len(layout.drawers)
     sizes = (
@@ -104,7 +104,7 @@ def _is_beyond_chance(count: float, expected: float) -> bool:
     return bool(count > expected + 4.5 * expected**0.5 + 4.5)  # about the largest of a million Poisson counts
 
 
-def _sampled(layout: Layout, sample: NDArray[np.uint64]) -> tuple[NDArray[np.float64], int]:
+def _sampled(layout: Layout, sample: Uint64s) -> tuple[Floats, int]:
     """Return, for each of the sample's fingerprints, the other rows in its buckets, and the largest bucket's rows."""
     read, hottest = np.zeros(len(sample)), 0
     for drawer in layout.drawers:

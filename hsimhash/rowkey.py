@@ -16,9 +16,8 @@ from collections.abc import Sequence, Set
 
 import mmh3
 import numpy as np
-from numpy.typing import NDArray
 
-from hsimhash.fingerprint.bits import Fingerprints, as_fingerprints
+from hsimhash.fingerprint.bits import Fingerprints, Int64s, Uint8s, Uint64s, as_fingerprints
 from hsimhash.layout import Layout
 
 SEGMENT_BYTES = 4
@@ -35,7 +34,7 @@ DOC_ID_BYTES = 2048  # the longest document id
 MAX_REGIONS = 1 << 16
 
 
-def encode(layout: Layout, fingerprints: NDArray[np.uint64]) -> NDArray[np.uint8]:
+def encode(layout: Layout, fingerprints: Uint64s) -> Uint8s:
     """Return the drawer rowkeys of fingerprints of shape (n,): shape (n, drawers, 13), uint8."""
     rowkeys = np.empty((len(fingerprints), len(layout.drawers), ROWKEY_BYTES), np.uint8)
     rowkeys[:, :, :PREFIX_BYTES] = layout.prefix_array(fingerprints)
@@ -43,12 +42,12 @@ def encode(layout: Layout, fingerprints: NDArray[np.uint64]) -> NDArray[np.uint8
     return rowkeys
 
 
-def fingerprint_bytes(fingerprints: NDArray[np.uint64]) -> NDArray[np.uint8]:
+def fingerprint_bytes(fingerprints: Uint64s) -> Uint8s:
     """Return fingerprints of shape (n,) as their big-endian bytes, shape (n, 8), uint8."""
     return fingerprints.astype(">u8").view(np.uint8).reshape(-1, FINGERPRINT_BYTES)
 
 
-def fingerprints_of(rowkeys: NDArray[np.uint8]) -> NDArray[np.uint64]:
+def fingerprints_of(rowkeys: Uint8s) -> Uint64s:
     """Return the fingerprints of rowkeys of shape (m, 13): shape (m,), uint64, native byte order."""
     return np.ascontiguousarray(rowkeys[:, PREFIX_BYTES:]).view(">u8").ravel().astype(np.uint64)
 
@@ -70,7 +69,7 @@ def bucket_range(prefix: bytes) -> tuple[bytes, bytes]:
     return prefix, prefix + b"\xff" * FINGERPRINT_BYTES + b"\x00"
 
 
-def splits(layout: Layout, regions: int, *, sample: NDArray[np.uint64] | None = None) -> list[bytes]:
+def splits(layout: Layout, regions: int, *, sample: Uint64s | None = None) -> list[bytes]:
     """Return the `regions - 1` keys, 4 bytes each and ascending, at which a table is split.
 
     Without a sample the segments' whole range is cut evenly; with one, at the quantiles of the segments that the
@@ -114,8 +113,8 @@ def check_doc_id(doc_id: object) -> bytes:
 
 
 def check_documents(
-    fingerprints: Fingerprints, doc_ids: Sequence[str], first_seen: Sequence[int] | NDArray[np.int64] | int
-) -> tuple[NDArray[np.uint64], list[bytes], NDArray[np.int64]]:
+    fingerprints: Fingerprints, doc_ids: Sequence[str], first_seen: Sequence[int] | Int64s | int
+) -> tuple[Uint64s, list[bytes], Int64s]:
     """Return documents' fingerprints, ids as UTF-8 and first seen; `ValueError` or `TypeError` names what is wrong."""
     for name, given in (("fingerprints", fingerprints), ("doc_ids", doc_ids)):
         if isinstance(given, Set):
@@ -133,7 +132,7 @@ def check_doc_ids(doc_ids: Sequence[str]) -> list[bytes]:
     return list(map(check_doc_id, doc_ids))
 
 
-def _as_times(first_seen: Sequence[int] | NDArray[np.int64] | int, count: int) -> NDArray[np.int64]:
+def _as_times(first_seen: Sequence[int] | Int64s | int, count: int) -> Int64s:
     times = np.broadcast_to(np.asarray(first_seen), (count,))
     if count and (times.dtype.kind not in "iu" or int(times.min()) < 0 or int(times.max()) >= 1 << 63):
         raise ValueError("first_seen must be whole ms since 1970, one for all or one for each document")

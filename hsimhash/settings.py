@@ -89,9 +89,7 @@ def variable_of(key: str) -> str:
 
 
 def load(
-    flags: Mapping[str, str] | None = None,
-    environment: Mapping[str, str] | None = None,
-    config: Path | None = None,
+    flags: Mapping[str, str] | None = None, environment: Mapping[str, str] | None = None, config: Path | None = None
 ) -> Loaded:
     """Return the settings that flags, environment and file amount to.
 

@@ -26,8 +26,7 @@ from hsimhash.cli.written import complete
 from hsimhash.errors import HsimhashError
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+    from hsimhash.fingerprint.bits import Uint64s
 
 MOST_BLOCKS = 64
 _OPTIONS = {"i": "input", "o": "output", "b": "blocks", "d": "distance"}
@@ -63,7 +62,7 @@ class Finder:
     blocks_must_be: str  # in relation to the distance
     computing: str
     writing: str  # to a file
-    lines_of: Callable[[NDArray[np.uint64], int], Iterator[bytes]]
+    lines_of: Callable[[Uint64s, int], Iterator[bytes]]
 
 
 class PeerError(Exception):
@@ -101,7 +100,7 @@ Join all fingerprints within DISTANCE bits of each other, step by step; write ea
     return _run(ctx, arguments, Finder(purpose, r"255\n239\n238\n51\n", ">", "clusters", "results", _clusters))
 
 
-def _pairs(fingerprints: NDArray[np.uint64], distance: int) -> Iterator[bytes]:
+def _pairs(fingerprints: Uint64s, distance: int) -> Iterator[bytes]:
     import numpy as np
 
     from hsimhash.pairs import iter_pairs  # here: numpy would slow down --help
@@ -113,7 +112,7 @@ def _pairs(fingerprints: NDArray[np.uint64], distance: int) -> Iterator[bytes]:
         yield from list_lines(pairs.ravel(), np.arange(pairs.size) % 2 == 0)
 
 
-def _clusters(fingerprints: NDArray[np.uint64], distance: int) -> Iterator[bytes]:
+def _clusters(fingerprints: Uint64s, distance: int) -> Iterator[bytes]:
     import numpy as np
 
     from hsimhash.pairs import group_equal, iter_pairs
@@ -219,7 +218,7 @@ def _refuse_input(name: str, output: str) -> None:
             raise PeerError(PeerCode.WRITING, f"Error writing {output}: it is the input; choose another file")
 
 
-def _read(name: str) -> NDArray[np.uint64]:
+def _read(name: str) -> Uint64s:
     from hsimhash.pairs.numbers import read_numbers  # here: numpy would slow down --help
 
     shown = "stdin" if name == "-" else name

@@ -21,11 +21,7 @@ from hsimhash.layout import FINGERPRINT_BITS
 @click.option("--features", "shows_features", is_flag=True, help="Show each feature, its weight, its share, its hash.")
 @json_option
 def fingerprint_command(
-    settings: Settings,
-    texts: tuple[str, ...],
-    paths: tuple[str, ...],
-    shows_features: bool,
-    as_json: bool,
+    settings: Settings, texts: tuple[str, ...], paths: tuple[str, ...], shows_features: bool, as_json: bool
 ) -> ExitCode:
     """Print the fingerprint of each TEXT or FILE, 16 hex digits a line.
 

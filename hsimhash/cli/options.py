@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 
 import click
 import numpy as np
-from numpy.typing import NDArray
 
 from hsimhash.cli.console import say
 from hsimhash.cli.streams import check_stdin
 from hsimhash.errors import HsimhashError
-from hsimhash.fingerprint.bits import formats_named, read_fingerprint, spoken
+from hsimhash.fingerprint.bits import Uint64s, formats_named, read_fingerprint, spoken
 from hsimhash.index import HSimIndex
 from hsimhash.inputs import Input, InputOptions, find_inputs
 from hsimhash.inputs.files import decided_formats
@@ -184,7 +183,7 @@ def inputs_of(names: Sequence[str], reading: InputOptions) -> list[Input]:
     return found
 
 
-def read_sample(path: Path, flag: str, fingerprint_format: str) -> NDArray[np.uint64]:
+def read_sample(path: Path, flag: str, fingerprint_format: str) -> Uint64s:
     """Return the fingerprints of a file, one a line, alone or behind a tab; `flag` named the file."""
     with path.open(encoding="utf-8-sig", errors="replace") as lines:
         words = [(number, line.strip().split("\t")[-1]) for number, line in enumerate(lines, start=1) if line.strip()]

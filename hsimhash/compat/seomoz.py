@@ -12,10 +12,9 @@ from collections.abc import Iterable, Iterator
 from typing import SupportsIndex, SupportsInt, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hsimhash.fingerprint import distance
-from hsimhash.fingerprint.bits import LIMIT
+from hsimhash.fingerprint.bits import LIMIT, Uint64s
 from hsimhash.fingerprint.vote import vote
 from hsimhash.pairs import find_pairs
 
@@ -91,7 +90,7 @@ def shingle(tokens: Iterable[T], window: int = 4) -> Iterator[list[T]]:
             yield list(held)
 
 
-def _array(hashes: Iterable[SupportsInt]) -> NDArray[np.uint64]:
+def _array(hashes: Iterable[SupportsInt]) -> Uint64s:
     if isinstance(hashes, np.ndarray) and hashes.dtype == np.uint64:
         return hashes
     return np.array([_hash(value) for value in hashes], np.uint64)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from hsimhash.dedup.options import DedupOptions
 from hsimhash.fingerprint import TOO_SHORT, VOTED, Fingerprints, Profile, format_fingerprint
+from hsimhash.fingerprint.bits import Bools, Int64s, Uint64s
 from hsimhash.inputs.files import Input
 from hsimhash.inputs.reader import Batch, read_batches
 from hsimhash.inputs.records import Documents, Reject
@@ -54,12 +55,12 @@ class Collected:
     repeated: int  # records that say again what one before said
 
     @cached_property
-    def fingerprints(self) -> NDArray[np.uint64]:
+    def fingerprints(self) -> Uint64s:
         """The fingerprints, 0 for a document without one."""
         return np.ascontiguousarray(self.rows["fingerprint"])
 
     @cached_property
-    def comparable(self) -> NDArray[np.int64]:
+    def comparable(self) -> Int64s:
         """The numbers of the documents that have a fingerprint."""
         return np.flatnonzero(self.rows["kind"] != TOO_SHORT)
 
@@ -120,7 +121,7 @@ class _Columns:
         self.rejected += len(rejects)
         return [reject_line(one, reject) for reject in rejects]
 
-    def _register(self, doc_ids: Sequence[str]) -> NDArray[np.bool_]:
+    def _register(self, doc_ids: Sequence[str]) -> Bools:
         """Number the ids that are new; return which are."""
         numbers, count = self._numbers, self.count
         if numbers.keys().isdisjoint(doc_ids) and len(set(doc_ids)) == len(doc_ids):

@@ -9,27 +9,26 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hsimhash.dedup.documents import Collected
 from hsimhash.dedup.options import DedupOptions
+from hsimhash.fingerprint.bits import Bools, Int64s, Uint8s, Uint64s
 from hsimhash.index import QUERY_BATCH, HSimIndex, Match
 from hsimhash.pairs import Pairs, find_pairs
 from hsimhash.pairs.clusters import Clusters, components, diameters, star
 
 ROWS_AT_ONCE = 1 << 16  # of matches, written together; a document adds all of its own
 
-Numbers = NDArray[np.int64]
-Rows = tuple[Sequence[str], Sequence[str], NDArray[np.uint8], NDArray[np.int64]]
+Rows = tuple[Sequence[str], Sequence[str], Uint8s, Int64s]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stored:
     """Stored documents that are the nearest to some of a batch."""
 
-    nearest: NDArray[np.int64]  # for each document of the batch which of these it is, -1 where none is near
+    nearest: Int64s  # for each document of the batch which of these it is, -1 where none is near
     doc_ids: Sequence[str]
-    fingerprints: NDArray[np.uint64]
+    fingerprints: Uint64s
 
 
 def none_stored(documents: Collected) -> Stored:
@@ -41,25 +40,25 @@ def none_stored(documents: Collected) -> Stored:
 class Grouping:
     """Arrays of shape (n,), one value for each document."""
 
-    kept: Numbers  # the number of the document that is kept in its place: its own where it is kept itself
-    distance: NDArray[np.uint8]  # uint8, to that one
-    cluster: Numbers  # the number of its cluster's document with the smallest id
-    size: Numbers  # documents in its cluster, a stored one included
-    diameter: NDArray[np.uint8]  # uint8, the greatest distance between two of them
+    kept: Int64s  # the number of the document that is kept in its place: its own where it is kept itself
+    distance: Uint8s  # uint8, to that one
+    cluster: Int64s  # the number of its cluster's document with the smallest id
+    size: Int64s  # documents in its cluster, a stored one included
+    diameter: Uint8s  # uint8, the greatest distance between two of them
     split: int  # components that were larger than allowed and were cut into stars
 
     @property
-    def is_kept(self) -> NDArray[np.bool_]:
+    def is_kept(self) -> Bools:
         """Whether a document is kept."""
         return np.equal(self.kept, np.arange(len(self.kept)))
 
 
-def find_near(fingerprints: NDArray[np.uint64], options: DedupOptions) -> Pairs:
+def find_near(fingerprints: Uint64s, options: DedupOptions) -> Pairs:
     """Return the pairs within the distance that the options ask for."""
     return find_pairs(fingerprints, max_distance=options.max_distance, memory_bytes=options.memory_bytes)
 
 
-def group(documents: Collected, pairs: Pairs, rank: Numbers, options: DedupOptions, stored: Stored) -> Grouping:
+def group(documents: Collected, pairs: Pairs, rank: Int64s, options: DedupOptions, stored: Stored) -> Grouping:
     """Group documents.
 
     A document that has a match in a stored index gives way to the nearest one; the others are clustered among
@@ -90,9 +89,7 @@ def group(documents: Collected, pairs: Pairs, rank: Numbers, options: DedupOptio
     return _grouping(documents.doc_ids, stored, kept, fingerprints, clusters.split)
 
 
-def _grouping(
-    doc_ids: Sequence[str], stored: Stored, kept: Numbers, fingerprints: NDArray[np.uint64], split: int
-) -> Grouping:
+def _grouping(doc_ids: Sequence[str], stored: Stored, kept: Int64s, fingerprints: Uint64s, split: int) -> Grouping:
     count = len(doc_ids)
     distance = np.bitwise_count(fingerprints ^ fingerprints[kept])
     size = np.bincount(kept, minlength=len(kept))[kept]
@@ -105,7 +102,7 @@ def _grouping(
     return Grouping(kept[:count], distance[:count], cluster[:count], size[:count], diameter[kept][:count], split)
 
 
-def _smallest_ids(names: Sequence[str], kept: Numbers, members: Numbers) -> Numbers:
+def _smallest_ids(names: Sequence[str], kept: Int64s, members: Int64s) -> Int64s:
     """Return, at the number of each cluster's kept document, the number of the one with the smallest id."""
     smallest: dict[int, int] = {}  # where it is not the kept one
     for number, its in zip(members.tolist(), kept[members].tolist(), strict=True):
@@ -149,7 +146,7 @@ def match_stored(
     return Stored(found.nearest, list(found.known), fingerprints)
 
 
-def _by_fingerprint(documents: Collected) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _by_fingerprint(documents: Collected) -> tuple[Int64s, Int64s]:
     """Return the comparable documents, equal ones together, in order of each group's first; and where groups begin."""
     among = documents.comparable
     _, first, group = np.unique(documents.fingerprints[among], return_index=True, return_inverse=True)

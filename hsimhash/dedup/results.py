@@ -10,7 +10,6 @@ from itertools import compress
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hsimhash.dedup.options import DedupOptions, shown_path
 from hsimhash.dedup.outputs import DROP, KEEP, REPORT, STATS
@@ -18,6 +17,7 @@ from hsimhash.dedup.report import Distance, ReportData, write_report
 from hsimhash.dedup.summary import Outcome
 from hsimhash.dedup.tables import BLOCK_ROWS, Column, Form, Kind, open_table
 from hsimhash.dedup.texts import Texts, date_of
+from hsimhash.fingerprint.bits import Int64s, Uint8s
 from hsimhash.inputs.files import Input
 from hsimhash.load.intake import usual_workers
 from hsimhash.pairs import PairBlock, Pairs
@@ -165,12 +165,12 @@ def _blocks(pairs: Pairs) -> Iterator[PairBlock]:
         done = upto
 
 
-def _in_order(left: NDArray[np.int64], right: NDArray[np.int64], distance: NDArray[np.uint8]) -> Iterator[PairBlock]:
+def _in_order(left: Int64s, right: Int64s, distance: Uint8s) -> Iterator[PairBlock]:
     order = np.lexsort((right, left))
     for start in range(0, len(order), BLOCK_ROWS):
         part = order[start : start + BLOCK_ROWS]
         yield PairBlock(left[part], right[part], distance[part])
 
 
-def _picked(doc_ids: Sequence[str], numbers: NDArray[np.int64]) -> list[str]:
+def _picked(doc_ids: Sequence[str], numbers: Int64s) -> list[str]:
     return [doc_ids[number] for number in numbers.tolist()]

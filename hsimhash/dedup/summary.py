@@ -13,10 +13,9 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hsimhash.dedup.documents import Collected
-from hsimhash.dedup.grouping import Grouping, Numbers, Stored
+from hsimhash.dedup.grouping import Grouping, Stored
 from hsimhash.dedup.report import (
     CLUSTERS_LISTED,
     CLUSTERS_SHOWN,
@@ -33,6 +32,7 @@ from hsimhash.dedup.report import (
 )
 from hsimhash.dedup.texts import Texts
 from hsimhash.fingerprint import EXACT, TOO_SHORT
+from hsimhash.fingerprint.bits import Int64s, Uint64s
 from hsimhash.layout import FINGERPRINT_BITS
 from hsimhash.pairs import PairBlock, Pairs
 
@@ -48,10 +48,10 @@ Couples = list[tuple[int, int]]
 class _Clusters(NamedTuple):
     """The clusters of two documents or more, in order of `kept`: arrays of the same length."""
 
-    kept: Numbers  # the number of the kept document
-    first: Numbers  # of the first document of the inputs
-    size: Numbers
-    diameter: Numbers
+    kept: Int64s  # the number of the kept document
+    first: Int64s  # of the first document of the inputs
+    size: Int64s
+    diameter: Int64s
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,7 +218,7 @@ class Beyond:
     distinct: int  # fingerprints that there are
 
 
-def find_beyond(fingerprints: NDArray[np.uint64], groups: Numbers, max_distance: int) -> Beyond:
+def find_beyond(fingerprints: Uint64s, groups: Int64s, max_distance: int) -> Beyond:
     """Count the pairs that are up to BEYOND_BITS farther apart than `max_distance`; `groups` is that of `Pairs`."""
     first = np.flatnonzero(np.equal(groups, np.arange(len(groups))))
     values = fingerprints[first]
@@ -239,7 +239,7 @@ def find_beyond(fingerprints: NDArray[np.uint64], groups: Numbers, max_distance:
     return Beyond(pairs, {bits: sorted(set(ones)) for bits, ones in held.items()}, sampled, len(values))
 
 
-def _near(values: NDArray[np.uint64], rows: Numbers, least: int, most: int) -> Iterator[PairBlock]:
+def _near(values: Uint64s, rows: Int64s, least: int, most: int) -> Iterator[PairBlock]:
     """Yield the pairs of a row and any value whose distance is in (least, most]."""
     for row in range(0, len(rows), ROWS_AT_ONCE):
         mine = rows[row : row + ROWS_AT_ONCE]
@@ -251,7 +251,7 @@ def _near(values: NDArray[np.uint64], rows: Numbers, least: int, most: int) -> I
                 yield PairBlock(mine[left], right + column, bits[left, right])
 
 
-def _couples(left: Numbers, right: Numbers) -> Couples:
+def _couples(left: Int64s, right: Int64s) -> Couples:
     return list(zip(np.minimum(left, right).tolist(), np.maximum(left, right).tolist(), strict=True))
 
 
@@ -270,13 +270,13 @@ def some_beyond(beyond: Beyond, bits: int, count: int) -> Couples:
     return [held[at] for at in _spread(np.arange(len(held)), count).tolist()]
 
 
-def _spread(numbers: Numbers, count: int) -> Numbers:
+def _spread(numbers: Int64s, count: int) -> Int64s:
     """Return up to `count` of numbers, evenly spread."""
     count = min(count, len(numbers))
-    chosen: Numbers = numbers[(2 * np.arange(count) + 1) * len(numbers) // max(1, 2 * count)]
+    chosen: Int64s = numbers[(2 * np.arange(count) + 1) * len(numbers) // max(1, 2 * count)]
     return chosen
 
 
-def _equal(pairs: Pairs) -> Numbers:
+def _equal(pairs: Pairs) -> Int64s:
     """Return the fingerprints that equal an earlier one."""
     return np.flatnonzero(np.not_equal(pairs.groups, np.arange(len(pairs.groups))))

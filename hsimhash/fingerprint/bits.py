@@ -23,7 +23,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 LIMIT = 1 << 64
-Fingerprints = Sequence[int] | NDArray[np.uint64]  # shape (n,), unsigned 64-bit
+
+# Arrays of any shape.
+Uint64s = NDArray[np.uint64]
+Int64s = NDArray[np.int64]
+Uint32s = NDArray[np.uint32]
+Uint8s = NDArray[np.uint8]
+Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+Fingerprints = Sequence[int] | Uint64s  # shape (n,), unsigned 64-bit
 Format = Literal["hex", "decimal", "signed"]
 Formats = tuple[Format, ...]
 
@@ -65,7 +73,7 @@ def distance(a: int, b: int) -> int:
     return (as_fingerprint(a) ^ as_fingerprint(b)).bit_count()
 
 
-def distances(query: int, fingerprints: NDArray[np.uint64]) -> NDArray[np.uint8]:
+def distances(query: int, fingerprints: Uint64s) -> Uint8s:
     """Return the Hamming distance from `query` to each fingerprint.
 
     Args:
@@ -78,7 +86,7 @@ def distances(query: int, fingerprints: NDArray[np.uint64]) -> NDArray[np.uint8]
     Raises:
         ValueError: `query` is outside [0, 2**64).
     """
-    bits: NDArray[np.uint8] = np.bitwise_count(fingerprints ^ np.uint64(as_fingerprint(query)))
+    bits: Uint8s = np.bitwise_count(fingerprints ^ np.uint64(as_fingerprint(query)))
     return bits
 
 
@@ -92,7 +100,7 @@ def as_fingerprint(value: int) -> int:
     raise ValueError(f"fingerprint {value} is outside [0, 2**64); give an unsigned number below 2**64")
 
 
-def as_fingerprints(fingerprints: Fingerprints) -> NDArray[np.uint64]:
+def as_fingerprints(fingerprints: Fingerprints) -> Uint64s:
     """Return fingerprints as an array of shape (n,), uint64; `ValueError` or `TypeError` names what is none."""
     if isinstance(fingerprints, np.ndarray) and fingerprints.dtype == np.uint64 and fingerprints.ndim == 1:
         return fingerprints

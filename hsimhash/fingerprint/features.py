@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hsimhash.fingerprint import segment, tokens
+from hsimhash.fingerprint.bits import Floats, Int64s, Uint8s, Uint32s, Uint64s
 from hsimhash.fingerprint.hashes import murmur64, murmur64_spans
 from hsimhash.fingerprint.normalize import HAN, SEPARATOR, SPACED, UNSPACED, classify, normalize, to_text
 from hsimhash.fingerprint.recipe import Recipe
@@ -25,8 +25,8 @@ class Fingerprints:
     fingerprint, the value is 0 and must not be indexed.
     """
 
-    values: NDArray[np.uint64]
-    kinds: NDArray[np.uint8]
+    values: Uint64s
+    kinds: Uint8s
 
     @staticmethod
     def joined(parts: Iterable[Fingerprints]) -> Fingerprints:
@@ -44,9 +44,9 @@ class Features:
     `texts` makes the features' strings, in the same order: they are needed only to be looked at.
     """
 
-    doc: NDArray[np.int64]
-    hashes: NDArray[np.uint64]
-    weights: NDArray[np.float64]
+    doc: Int64s
+    hashes: Uint64s
+    weights: Floats
     texts: Callable[[], list[str]]
 
 
@@ -76,9 +76,7 @@ def find_features(recipe: Recipe, text: str) -> Features:
     return _features(recipe, codes, classify(codes), 1)
 
 
-def _exact(
-    docs: NDArray[np.int64], codes: NDArray[np.uint32], classes: NDArray[np.uint8], seed: int
-) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
+def _exact(docs: Int64s, codes: Uint32s, classes: Uint8s, seed: int) -> tuple[Uint64s, Uint8s]:
     """Return the hash of the text of each of `docs`, and its kind; of those without a letter or digit 0, TOO_SHORT."""
     values, kinds = np.zeros(len(docs), np.uint64), np.full(len(docs), TOO_SHORT, np.uint8)
     ends = np.flatnonzero(codes == SEPARATOR)
@@ -90,7 +88,7 @@ def _exact(
     return values, kinds
 
 
-def _features(recipe: Recipe, codes: NDArray[np.uint32], classes: NDArray[np.uint8], documents: int) -> Features:
+def _features(recipe: Recipe, codes: Uint32s, classes: Uint8s, documents: int) -> Features:
     if recipe.tokens == "jieba":
         found = [_words(recipe, to_text(codes))]
     else:
@@ -105,7 +103,7 @@ def _features(recipe: Recipe, codes: NDArray[np.uint32], classes: NDArray[np.uin
     )
 
 
-def _features_by_script(recipe: Recipe, codes: NDArray[np.uint32], classes: NDArray[np.uint8]) -> list[Features]:
+def _features_by_script(recipe: Recipe, codes: Uint32s, classes: Uint8s) -> list[Features]:
     every_script = recipe.tokens == "words"
     is_han = not every_script and bool((classes == HAN).any())  # else no dictionary is loaded
     han = [_words(recipe, tokens.han_runs(codes, classes))] if is_han else []

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import mmh3
 import numpy as np
-from numpy.typing import NDArray
+
+from hsimhash.fingerprint.bits import Int64s, Uint64s
 
 HASH_NAME = "murmur3-x64-128-low64"
 HASH_BYTES = 8
@@ -25,9 +26,7 @@ def murmur64(text: str | bytes, seed: int = 0) -> int:
     return int.from_bytes(mmh3.hash_bytes(text, seed)[:HASH_BYTES], "little")
 
 
-def murmur64_spans(
-    buffer: bytes, starts: NDArray[np.int64], ends: NDArray[np.int64], seed: int = 0
-) -> NDArray[np.uint64]:
+def murmur64_spans(buffer: bytes, starts: Int64s, ends: Int64s, seed: int = 0) -> Uint64s:
     """Return the hash of each half-open span [start, end) of `buffer`."""
     length = ends - starts
     short = length <= _VECTOR_BYTES
@@ -38,7 +37,7 @@ def murmur64_spans(
     return hashes
 
 
-def _hash_short(buffer: bytes, starts: NDArray[np.int64], length: NDArray[np.int64], seed: int) -> NDArray[np.uint64]:
+def _hash_short(buffer: bytes, starts: Int64s, length: Int64s, seed: int) -> Uint64s:
     """Hash all spans together: two unaligned 64-bit reads cover most; the loop is over 16-byte blocks, not spans."""
     words = _as_words(buffer)
     h1 = np.full(len(starts), seed, np.uint64)
@@ -55,17 +54,11 @@ def _hash_short(buffer: bytes, starts: NDArray[np.int64], length: NDArray[np.int
     h2 ^= size
     h1 += h2
     h2 += h1
-    mixed: NDArray[np.uint64] = _mix(h1) + _mix(h2)
+    mixed: Uint64s = _mix(h1) + _mix(h2)
     return mixed
 
 
-def _hash_blocks(
-    words: NDArray[np.uint64],
-    offset: NDArray[np.int64],
-    rest: NDArray[np.int64],
-    h1: NDArray[np.uint64],
-    h2: NDArray[np.uint64],
-) -> None:
+def _hash_blocks(words: Uint64s, offset: Int64s, rest: Int64s, h1: Uint64s, h2: Uint64s) -> None:
     """Take every whole block of 16 bytes into `h1` and `h2`, and move `offset` and `rest` behind them, in place."""
     left = np.flatnonzero(rest >= _BLOCK_BYTES)
     while len(left):
@@ -81,26 +74,26 @@ def _hash_blocks(
         left = left[rest[left] >= _BLOCK_BYTES]
 
 
-def _as_words(buffer: bytes) -> NDArray[np.uint64]:
+def _as_words(buffer: bytes) -> Uint64s:
     padded = buffer + bytes(-len(buffer) % HASH_BYTES) + _PADDING
     return np.frombuffer(padded, "<u8").astype(np.uint64, copy=False)
 
 
-def _read(words: NDArray[np.uint64], offset: NDArray[np.int64]) -> NDArray[np.uint64]:
+def _read(words: Uint64s, offset: Int64s) -> Uint64s:
     """Return the 8 bytes from each offset on, little-endian."""
     index = offset >> 3
     shift = ((offset & 7) << 3).astype(np.uint64)
     # Two shifts, since one by 64 is undefined.
     high = (words[index + 1] << np.uint64(1)) << (np.uint64(63) - shift)
-    read: NDArray[np.uint64] = high | (words[index] >> shift)
+    read: Uint64s = high | (words[index] >> shift)
     return read
 
 
-def _rotate(x: NDArray[np.uint64], bits: int) -> NDArray[np.uint64]:
+def _rotate(x: Uint64s, bits: int) -> Uint64s:
     return (x << np.uint64(bits)) | (x >> np.uint64(64 - bits))
 
 
-def _mix(k: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def _mix(k: Uint64s) -> Uint64s:
     k = (k ^ (k >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
     k = (k ^ (k >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
     return k ^ (k >> np.uint64(33))

@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
+
+from hsimhash.fingerprint.bits import Int64s, Uint8s, Uint32s
 
 NORMALIZE_NAME = "nfkc-casefold-1"
 SEPARATOR = 0  # follows every document in an array of code points, and stands nowhere else
@@ -39,10 +40,10 @@ _DROPPED, _JOINING, _MANY = _CODE_POINTS, _CODE_POINTS + 1, _CODE_POINTS + 2  # 
 class _Tables:
     """unicode.npz, spread out for look-up by code point."""
 
-    classes: NDArray[np.uint8]
-    normal: NDArray[np.uint32]  # the code point it becomes, or _DROPPED, _JOINING, or _MANY + its number
-    many_start: NDArray[np.int64]
-    many_codes: NDArray[np.uint32]
+    classes: Uint8s
+    normal: Uint32s  # the code point it becomes, or _DROPPED, _JOINING, or _MANY + its number
+    many_start: Int64s
+    many_codes: Uint32s
 
 
 @functools.cache
@@ -59,12 +60,12 @@ def _tables() -> _Tables:
         return _Tables(classes, normal, stored["many_start"].astype(np.int64), stored["many_codes"])
 
 
-def classify(codes: NDArray[np.uint32]) -> NDArray[np.uint8]:
+def classify(codes: Uint32s) -> Uint8s:
     """Return the class of each code point."""
     return _tables().classes[codes]
 
 
-def normalize(texts: Sequence[str]) -> NDArray[np.uint32]:
+def normalize(texts: Sequence[str]) -> Uint32s:
     """Return the normalised documents' code points, one after the other, each followed by `SEPARATOR`."""
     tables = _tables()
     raw = to_codes("".join([text + "\0" for text in texts]))
@@ -77,17 +78,17 @@ def normalize(texts: Sequence[str]) -> NDArray[np.uint32]:
     return _squeeze(codes)
 
 
-def to_codes(text: str) -> NDArray[np.uint32]:
+def to_codes(text: str) -> Uint32s:
     """Return a string's code points."""
     return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4").astype(np.uint32, copy=False)
 
 
-def to_text(codes: NDArray[np.uint32]) -> str:
+def to_text(codes: Uint32s) -> str:
     """Return the string of code points, none of them a surrogate."""
     return codes.astype("<u4", copy=False).tobytes().decode("utf-32-le")
 
 
-def _compose_joining(codes: NDArray[np.uint32], raw: NDArray[np.uint32], ends: NDArray[np.int64]) -> NDArray[np.uint32]:
+def _compose_joining(codes: Uint32s, raw: Uint32s, ends: Int64s) -> Uint32s:
     """Return `codes` with the documents that hold a joining code point normalised one by one."""
     joining = np.unique(np.searchsorted(ends, np.flatnonzero(codes == _JOINING)))
     pieces, done = [], 0
@@ -98,7 +99,7 @@ def _compose_joining(codes: NDArray[np.uint32], raw: NDArray[np.uint32], ends: N
     return np.concatenate([*pieces, codes[done:]])
 
 
-def _compose(raw: NDArray[np.uint32]) -> NDArray[np.uint32]:
+def _compose(raw: Uint32s) -> Uint32s:
     classes = classify(raw)
     codes = np.where(classes == BLANK, SPACE, raw)[classes != IGNORED]
     number = np.arange(len(codes))
@@ -108,7 +109,7 @@ def _compose(raw: NDArray[np.uint32]) -> NDArray[np.uint32]:
     return to_codes(unicodedata.normalize("NFKC", folded))
 
 
-def _expand_many(codes: NDArray[np.uint32]) -> NDArray[np.uint32]:
+def _expand_many(codes: Uint32s) -> Uint32s:
     """Return `codes` with each code point that normalises to several replaced by them."""
     at = np.flatnonzero(codes >= _MANY)
     if not len(at):
@@ -126,12 +127,12 @@ def _expand_many(codes: NDArray[np.uint32]) -> NDArray[np.uint32]:
     return expanded
 
 
-def _squeeze(codes: NDArray[np.uint32]) -> NDArray[np.uint32]:
+def _squeeze(codes: Uint32s) -> Uint32s:
     """Return `codes` with one space for each run of spaces, and none beside a separator."""
     blank = codes == SPACE
     codes = codes[~(blank & np.concatenate(([False], blank[:-1])))]
     blank = codes == SPACE
     edge = codes == SEPARATOR
     beside = np.concatenate(([True], edge[:-1])) | np.concatenate((edge[1:], [False]))
-    squeezed: NDArray[np.uint32] = codes[~(blank & beside)]
+    squeezed: Uint32s = codes[~(blank & beside)]
     return squeezed

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hsimhash.errors import ProfileMismatchError
+from hsimhash.fingerprint.bits import Int64s
 from hsimhash.fingerprint.hashes import murmur64
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class Vocabulary(dict[str, int]):
         self.hashes = np.zeros(1 << 14, np.uint64)
         self.idf = np.zeros(1 << 14)
         self.words = [""] * _FIRST
-        self.compounds: list[NDArray[np.int64]] = []
+        self.compounds: list[Int64s] = []
         self._idf_of, self._median = load_idf(idf_sha256)
         self._seed = seed
         self._lock = threading.RLock()
@@ -143,7 +143,7 @@ def _segmenter() -> rjieba.Jieba:
     return rjieba.Jieba()
 
 
-def number_words(joined: str, known: Vocabulary) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def number_words(joined: str, known: Vocabulary) -> tuple[Int64s, Int64s]:
     """Cut documents, each followed by `SEPARATOR`, into words; return those that are features, in their order.
 
     Returns:
@@ -156,7 +156,7 @@ def number_words(joined: str, known: Vocabulary) -> tuple[NDArray[np.int64], NDA
     return doc[kept], numbers[kept]
 
 
-def _expand(numbers: NDArray[np.int64], known: Vocabulary) -> NDArray[np.int64]:
+def _expand(numbers: Int64s, known: Vocabulary) -> Int64s:
     """Return the numbers with each compound's replaced by those of its parts."""
     at = np.flatnonzero(numbers < 0)
     if not len(at):

@@ -12,8 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hsimhash.fingerprint.bits import Bools, Int64s, Uint8s, Uint32s
 from hsimhash.fingerprint.normalize import HAN, SEPARATOR, SPACE, SPACED, UNSPACED, to_text
 
 _RUN_BREAK = ord("\n")  # between runs of Han: any character that the segmenter cuts at
@@ -25,9 +25,9 @@ class Spans:
     """Half-open spans [start, end) of UTF-8, each with its document; shape (m,) each."""
 
     buffer: bytes
-    starts: NDArray[np.int64]
-    ends: NDArray[np.int64]
-    doc: NDArray[np.int64]
+    starts: Int64s
+    ends: Int64s
+    doc: Int64s
 
     def text(self, index: int) -> str:
         """Return one span as text."""
@@ -38,15 +38,13 @@ class Spans:
 class _Units:
     """Words or characters: the members of each are `chars[first[i] : first[i + 1]]`; its document and stretch."""
 
-    chars: NDArray[np.uint32]
-    first: NDArray[np.int64]  # one more than there are units
-    doc: NDArray[np.int64]
-    stretch: NDArray[np.int64]
+    chars: Uint32s
+    first: Int64s  # one more than there are units
+    doc: Int64s
+    stretch: Int64s
 
 
-def drop_apostrophes(
-    codes: NDArray[np.uint32], classes: NDArray[np.uint8]
-) -> tuple[NDArray[np.uint32], NDArray[np.uint8]]:
+def drop_apostrophes(codes: Uint32s, classes: Uint8s) -> tuple[Uint32s, Uint8s]:
     """Return code points and classes without the apostrophes inside words."""
     at = np.flatnonzero((codes == _APOSTROPHES[0]) | (codes == _APOSTROPHES[1]))
     at = at[(at > 0) & (at < len(codes) - 1)]
@@ -54,7 +52,7 @@ def drop_apostrophes(
     return (np.delete(codes, inside), np.delete(classes, inside)) if len(inside) else (codes, classes)
 
 
-def word_shingles(codes: NDArray[np.uint32], classes: NDArray[np.uint8], n: int, *, every_script: bool) -> Spans:
+def word_shingles(codes: Uint32s, classes: Uint8s, n: int, *, every_script: bool) -> Spans:
     """Return the shingles of n words.
 
     Args:
@@ -70,13 +68,13 @@ def word_shingles(codes: NDArray[np.uint32], classes: NDArray[np.uint8], n: int,
     return _shingles(_units(codes, member, begins, member | (codes == SPACE)), n, gap=True)
 
 
-def char_shingles(codes: NDArray[np.uint32], classes: NDArray[np.uint8], n: int) -> Spans:
+def char_shingles(codes: Uint32s, classes: Uint8s, n: int) -> Spans:
     """Return the n-grams of the runs of characters of scripts without spaces, but Han that the segmenter knows."""
     unspaced = classes == UNSPACED
     return _shingles(_units(codes, unspaced, unspaced, unspaced), n, gap=False)
 
 
-def han_runs(codes: NDArray[np.uint32], classes: NDArray[np.uint8]) -> str:
+def han_runs(codes: Uint32s, classes: Uint8s) -> str:
     """Return the documents' runs of Han, a line each, every document followed by `SEPARATOR`."""
     han = classes == HAN
     ends = codes == SEPARATOR
@@ -84,17 +82,12 @@ def han_runs(codes: NDArray[np.uint32], classes: NDArray[np.uint8]) -> str:
     return to_text(np.where(han | ends, codes, _RUN_BREAK)[kept])
 
 
-def _after(mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _after(mask: Bools) -> Bools:
     """Return what the mask says of the code point before each."""
     return np.concatenate(([False], mask[:-1]))
 
 
-def _units(
-    codes: NDArray[np.uint32],
-    member: NDArray[np.bool_],
-    begins: NDArray[np.bool_],
-    joins: NDArray[np.bool_],
-) -> _Units:
+def _units(codes: Uint32s, member: Bools, begins: Bools, joins: Bools) -> _Units:
     """Return the units that start where `begins` says; a code point that does not join ends the stretch."""
     at = np.flatnonzero(begins)
     index = np.cumsum(member)[at] - 1
@@ -112,9 +105,7 @@ def _shingles(units: _Units, n: int, *, gap: bool) -> Spans:
     return Spans(buffer, starts[kept], ends[final], units.doc[kept])
 
 
-def _encode(
-    chars: NDArray[np.uint32], first: NDArray[np.int64], *, gap: bool
-) -> tuple[bytes, NDArray[np.int64], NDArray[np.int64]]:
+def _encode(chars: Uint32s, first: Int64s, *, gap: bool) -> tuple[bytes, Int64s, Int64s]:
     """Return the units' UTF-8, a space between them if `gap`, and where each starts and ends in it."""
     if gap:
         count = len(first) - 1

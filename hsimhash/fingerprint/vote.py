@@ -12,7 +12,8 @@ Source: Charikar, STOC 2002; weighted as in Manku, Jain, Das Sarma, WWW 2007, se
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
+
+from hsimhash.fingerprint.bits import Bools, Floats, Int64s, Uint8s, Uint64s
 
 SCALE = 4096
 _BITS, _BYTES = 64, 8
@@ -22,16 +23,14 @@ EXACT_LIMIT = 1 << 53  # a document's weights must sum to less: so far float64 c
 _SIGNS = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little").astype(np.float64) * 2 - 1
 
 
-def fold_numbers(
-    doc: NDArray[np.int64], number: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+def fold_numbers(doc: Int64s, number: Int64s) -> tuple[Int64s, Int64s, Int64s]:
     """Return document, number and count of each distinct pair of both, in this order."""
     key = np.sort((doc << 32) | number)
     first = np.flatnonzero(_changes(key))
     return key[first] >> 32, key[first] & 0xFFFFFFFF, np.diff(first, append=len(key))
 
 
-def fold_hashes(doc: NDArray[np.int64], hashes: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def fold_hashes(doc: Int64s, hashes: Uint64s) -> tuple[Int64s, Int64s]:
     """Return the index of one feature of each distinct pair of document and hash, and how many share it."""
     order = np.argsort(hashes)
     order = order[np.argsort(doc[order].astype(np.uint16), kind="stable")]
@@ -40,12 +39,8 @@ def fold_hashes(doc: NDArray[np.int64], hashes: NDArray[np.uint64]) -> tuple[NDA
 
 
 def heaviest(
-    doc: NDArray[np.int64],
-    number: NDArray[np.int64],
-    idf: NDArray[np.float64],
-    top: int | None,
-    documents: int,
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+    doc: Int64s, number: Int64s, idf: Floats, top: int | None, documents: int
+) -> tuple[Int64s, Int64s, Floats]:
     """Return document, number and weight of each document's heaviest words as jieba's `extract_tags` ranks them.
 
     A word weighs `tf * (idf / total)`, in floats; equal ones stand in the order of their first occurrence.
@@ -66,9 +61,7 @@ def heaviest(
     return doc[first[kept]], number[first[kept]], weight[kept]
 
 
-def capped(
-    doc: NDArray[np.int64], weights: NDArray[np.float64], cap: int | None, documents: int
-) -> NDArray[np.float64]:
+def capped(doc: Int64s, weights: Floats, cap: int | None, documents: int) -> Floats:
     """Return the weights, none above 1/`cap` of its document's total."""
     if cap is None:
         return weights
@@ -76,16 +69,14 @@ def capped(
     return np.minimum(weights, np.maximum(np.floor(total / cap), 1)[doc])
 
 
-def _changes(values: NDArray[np.int64] | NDArray[np.uint64]) -> NDArray[np.bool_]:
+def _changes(values: Int64s | Uint64s) -> Bools:
     """Return whether each value differs from the one before it; the first does."""
     changes = np.ones(len(values), np.bool_)
     np.not_equal(values[1:], values[:-1], out=changes[1:])
     return changes
 
 
-def vote(
-    doc: NDArray[np.int64], hashes: NDArray[np.uint64], weights: NDArray[np.float64], documents: int
-) -> NDArray[np.uint64]:
+def vote(doc: Int64s, hashes: Uint64s, weights: Floats, documents: int) -> Uint64s:
     """Return each document's fingerprint from whole-number weights: exact, whatever the order of the features.
 
     Weighted histograms of the hashes' 8 bytes first, then one 256 x 8 table of signs: five times faster than a sum
@@ -106,9 +97,7 @@ def vote(
     return _pack(sums)
 
 
-def vote_in_order(
-    doc: NDArray[np.int64], hashes: NDArray[np.uint64], weights: NDArray[np.float64], documents: int
-) -> NDArray[np.uint64]:
+def vote_in_order(doc: Int64s, hashes: Uint64s, weights: Floats, documents: int) -> Uint64s:
     """Return each document's fingerprint from float weights, added one by one in the order of the features.
 
     `bincount` adds in the order of its input, so the sums, and so the bits, are those of a plain loop on any machine.
@@ -120,9 +109,9 @@ def vote_in_order(
     return _pack(sums)
 
 
-def _octets(hashes: NDArray[np.uint64]) -> NDArray[np.uint8]:
+def _octets(hashes: Uint64s) -> Uint8s:
     return np.ascontiguousarray(hashes, "<u8").view(np.uint8).reshape(-1, _BYTES)
 
 
-def _pack(sums: NDArray[np.float64]) -> NDArray[np.uint64]:
+def _pack(sums: Floats) -> Uint64s:
     return np.packbits(sums > 0, axis=1, bitorder="little").view("<u8").ravel().astype(np.uint64)

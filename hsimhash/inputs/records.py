@@ -9,15 +9,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hsimhash.fingerprint.bits import HEX, Formats, narrow, read_fingerprint, spoken
+from hsimhash.fingerprint.bits import HEX, Formats, Uint64s, narrow, read_fingerprint, spoken
 from hsimhash.inputs.files import Input, InputOptions, is_written, written_in
 from hsimhash.inputs.lines import Block, preview, text_in
 from hsimhash.rowkey import DOC_ID_BYTES, check_doc_id
 from hsimhash.times import milliseconds_of
 
-NO_FINGERPRINTS: NDArray[np.uint64] = np.empty(0, np.uint64)
+NO_FINGERPRINTS: Uint64s = np.empty(0, np.uint64)
 NO_FINGERPRINTS.setflags(write=False)
 _USUAL = re.compile(  # a character has up to 4 bytes; control characters are U+0000 to U+001F and U+007F to U+009F
     rf"^([^\x00-\x1f\x7f-\x9f]{{1,{DOC_ID_BYTES // 4}}})\t([0-9a-fA-F]{{16}})\r?$", re.MULTILINE
@@ -58,7 +57,7 @@ class Documents:
 
     doc_ids: Sequence[str] = ()
     texts: Sequence[str] = ()
-    fingerprints: NDArray[np.uint64] = field(default_factory=lambda: NO_FINGERPRINTS)
+    fingerprints: Uint64s = field(default_factory=lambda: NO_FINGERPRINTS)
     lines: Sequence[int] = ()
     first_seen: Sequence[int | None] = ()
     rejects: Sequence[Reject] = ()

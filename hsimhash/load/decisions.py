@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hsimhash.files import AppendLog
 from hsimhash.fingerprint import format_fingerprint
-from hsimhash.fingerprint.bits import HEX, read_fingerprint
+from hsimhash.fingerprint.bits import HEX, Uint64s, read_fingerprint
 from hsimhash.index import HSimIndex, Match
 
 
@@ -81,9 +80,7 @@ class DuplicateRule:
     leaves_out: bool
 
 
-def decide(
-    index: HSimIndex, doc_ids: Sequence[str], fingerprints: NDArray[np.uint64], rule: DuplicateRule
-) -> list[Decision]:
+def decide(index: HSimIndex, doc_ids: Sequence[str], fingerprints: Uint64s, rule: DuplicateRule) -> list[Decision]:
     """Decide about documents in the order given; the index is only read. Quadratic in their number, in numpy."""
     stored = index.get_many(doc_ids)
     found = index.query_many(fingerprints, max_distance=rule.max_distance, limit=1, exclude=doc_ids)
@@ -128,9 +125,7 @@ class _Listed:
 
 
 class _Batch:
-    def __init__(
-        self, index: HSimIndex, doc_ids: Sequence[str], fingerprints: NDArray[np.uint64], rule: DuplicateRule
-    ) -> None:
+    def __init__(self, index: HSimIndex, doc_ids: Sequence[str], fingerprints: Uint64s, rule: DuplicateRule) -> None:
         self._index = index
         self._doc_ids = doc_ids
         self._fingerprints = fingerprints

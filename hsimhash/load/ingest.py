@@ -22,10 +22,9 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hsimhash.errors import StopAskedError
-from hsimhash.fingerprint.bits import spoken
+from hsimhash.fingerprint.bits import Int64s, Uint64s, spoken
 from hsimhash.index import HSimIndex
 from hsimhash.inputs.files import Input, InputOptions
 from hsimhash.inputs.lines import BLOCK_BYTES
@@ -327,9 +326,7 @@ class _Run:
         limits = self._limits
         return len(gathering.doc_ids) >= limits.gathered_documents or gathering.is_older_than(limits.gathered_s)
 
-    def _decisions(
-        self, doc_ids: Sequence[str], fingerprints: NDArray[np.uint64], rule: DuplicateRule
-    ) -> list[Decision]:
+    def _decisions(self, doc_ids: Sequence[str], fingerprints: Uint64s, rule: DuplicateRule) -> list[Decision]:
         """Return decisions made before a kill about the first of these documents, else new ones about all of them."""
         log = self._job.decisions
         decisions = log.take(doc_ids, fingerprints.tolist())
@@ -340,9 +337,7 @@ class _Run:
             log.append(decisions)
         return decisions
 
-    def _carry_out(
-        self, decisions: Sequence[Decision], fingerprints: NDArray[np.uint64], first_seen: NDArray[np.int64]
-    ) -> None:
+    def _carry_out(self, decisions: Sequence[Decision], fingerprints: Uint64s, first_seen: Int64s) -> None:
         is_added = np.array([decision.verdict is not Verdict.DUPLICATE for decision in decisions], np.bool_)
         doc_ids = [decision.doc_id for decision, is_one in zip(decisions, is_added, strict=True) if is_one]
         number = Counter(decision.verdict for decision in decisions)
@@ -356,7 +351,7 @@ class _Run:
         if self._options.on_duplicate == "tag":
             self._job.lists["tags"].append(decision.to_tag() for decision in decisions)
 
-    def _insert(self, fingerprints: NDArray[np.uint64], doc_ids: Sequence[str], first_seen: NDArray[np.int64]) -> None:
+    def _insert(self, fingerprints: Uint64s, doc_ids: Sequence[str], first_seen: Int64s) -> None:
         """Add documents, and let the index remember how many are settled with them."""
         values, encoded, times = check_documents(fingerprints, doc_ids, first_seen)
         mark = Mark(self._job.checkpoint.token, self._counts.settled)

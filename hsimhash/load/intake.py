@@ -11,9 +11,9 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hsimhash.fingerprint import EXACT, TOO_SHORT, Fingerprints, Profile
+from hsimhash.fingerprint.bits import Int64s, Uint64s
 from hsimhash.fingerprint.stream import fingerprint_stream
 from hsimhash.inputs.files import Input
 from hsimhash.inputs.reader import Batch, Position
@@ -97,8 +97,8 @@ class Gathering:
     counts: Counts = field(default_factory=Counts)
     end: Position | None = None
     _began_at: float = 0.0
-    _fingerprints: list[NDArray[np.uint64]] = field(default_factory=list)
-    _first_seen: list[NDArray[np.int64]] = field(default_factory=list)
+    _fingerprints: list[Uint64s] = field(default_factory=list)
+    _first_seen: list[Int64s] = field(default_factory=list)
 
     def take(self, one: Input, batch: Batch, made: Fingerprints | None) -> None:
         """Add a batch of an input, with the fingerprints of its texts."""
@@ -127,7 +127,7 @@ class Gathering:
         """Whether its first record came so long ago."""
         return bool(self._began_at) and time.monotonic() - self._began_at >= seconds
 
-    def columns(self) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+    def columns(self) -> tuple[Uint64s, Int64s]:
         """Return the fingerprints and first seen of all of `doc_ids`."""
         return (
             np.concatenate([np.empty(0, np.uint64), *self._fingerprints]),
@@ -135,7 +135,7 @@ class Gathering:
         )
 
 
-def _times(documents: Documents) -> NDArray[np.int64]:
+def _times(documents: Documents) -> Int64s:
     now = time.time_ns() // 1_000_000
     if not documents.first_seen:
         return np.full(len(documents.doc_ids), now, np.int64)

@@ -14,35 +14,32 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hsimhash.fingerprint.bits import Int64s, Uint8s, Uint64s
 from hsimhash.layout import FINGERPRINT_BITS
 from hsimhash.pairs.search import PAIRS_AT_ONCE, PairBlock, Pairs
 
 FEW_MEMBERS = 64  # clusters of up to so many are compared together, larger ones one by one
 ROWS_AT_ONCE, COLUMNS_AT_ONCE = 1 << 6, 1 << 12  # compared all against all
 
-Indexes = NDArray[np.int64]
-Words = NDArray[np.uint64]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Clusters:
     """Which document stands for which."""
 
-    kept: Indexes  # shape (n,), for each document the index of its cluster's kept one: itself where it is kept or alone
-    distance: NDArray[np.uint8]  # shape (n,), in bits, its fingerprint's to the kept one's
+    kept: Int64s  # shape (n,), for each document the index of its cluster's kept one: itself where it is kept or alone
+    distance: Uint8s  # shape (n,), in bits, its fingerprint's to the kept one's
     split: int = 0  # components that were larger than allowed and were cut into stars
 
 
 class Diameters(NamedTuple):
     """The greatest distance between two members, for each cluster of two documents or more, in order of `kept`."""
 
-    kept: Indexes
-    bits: NDArray[np.uint8]
+    kept: Int64s
+    bits: Uint8s
 
 
-def star(fingerprints: Words | Sequence[int], pairs: Pairs, rank: Indexes) -> Clusters:
+def star(fingerprints: Uint64s | Sequence[int], pairs: Pairs, rank: Int64s) -> Clusters:
     """Keep the most preferred document, let its undecided neighbours join it, and so on with those left.
 
     Args:
@@ -55,7 +52,7 @@ def star(fingerprints: Words | Sequence[int], pairs: Pairs, rank: Indexes) -> Cl
 
 
 def components(
-    fingerprints: Words | Sequence[int], pairs: Pairs, rank: Indexes, *, max_cluster_size: int | None = None
+    fingerprints: Uint64s | Sequence[int], pairs: Pairs, rank: Int64s, *, max_cluster_size: int | None = None
 ) -> Clusters:
     """Join all that hangs together, and keep the most preferred document of each.
 
@@ -84,14 +81,14 @@ def components(
 class _Graph:
     """The fingerprints that are in a pair, and the pairs."""
 
-    groups: Indexes  # as in `Pairs`
-    best: Indexes  # shape (n,), at the index of a fingerprint's first document its most preferred one
-    vertices: Indexes  # the first document of each vertex
-    low: Indexes  # the vertices of each pair
-    high: Indexes  # the vertices of each pair
+    groups: Int64s  # as in `Pairs`
+    best: Int64s  # shape (n,), at the index of a fingerprint's first document its most preferred one
+    vertices: Int64s  # the first document of each vertex
+    low: Int64s  # the vertices of each pair
+    high: Int64s  # the vertices of each pair
 
     @classmethod
-    def of(cls, pairs: Pairs, rank: Indexes) -> _Graph:
+    def of(cls, pairs: Pairs, rank: Int64s) -> _Graph:
         count = len(pairs.groups)
         by_rank = _inverse(rank, count)
         best_rank = np.full(count, count, np.int64)
@@ -106,7 +103,7 @@ class _Graph:
         left, right = number[pairs.left], number[pairs.right]
         return cls(pairs.groups, best, vertices, np.minimum(left, right), np.maximum(left, right))
 
-    def clusters(self, fingerprints: Words | Sequence[int], kept: Indexes, *, split: int = 0) -> Clusters:
+    def clusters(self, fingerprints: Uint64s | Sequence[int], kept: Int64s, *, split: int = 0) -> Clusters:
         """Return the documents' clusters; `kept` is that of each vertex."""
         values = np.asarray(fingerprints, np.uint64)
         if len(values) != len(self.groups):
@@ -117,7 +114,7 @@ class _Graph:
         return Clusters(kept_document, np.bitwise_count(values ^ values[kept_document]), split)
 
 
-def _inverse(rank: Indexes, count: int) -> Indexes:
+def _inverse(rank: Int64s, count: int) -> Int64s:
     """Return the document of each rank."""
     by_rank = np.full(count, -1, np.int64)
     if len(rank) == count and (not count or (rank.min() == 0 and rank.max() == count - 1)):
@@ -127,7 +124,7 @@ def _inverse(rank: Indexes, count: int) -> Indexes:
     return by_rank
 
 
-def _stars(low: Indexes, high: Indexes, count: int) -> Indexes:
+def _stars(low: Int64s, high: Int64s, count: int) -> Int64s:
     """Return the kept vertex of each vertex, as the plain loop in order of their numbers gives it.
 
     A vertex is kept once every lower neighbour has joined a star. Each edge is looked at once or twice in all.
@@ -152,17 +149,17 @@ def _stars(low: Indexes, high: Indexes, count: int) -> Indexes:
     return kept
 
 
-def _neighbours(above: Indexes, ends: Indexes, vertices: Indexes) -> Indexes:
+def _neighbours(above: Int64s, ends: Int64s, vertices: Int64s) -> Int64s:
     """Return the higher neighbours of vertices, one after the other."""
     stops = ends[vertices]
     starts = np.where(vertices > 0, ends[vertices - 1], 0)
     counts = stops - starts
     shift = starts - (np.cumsum(counts) - counts)
-    found: Indexes = above[np.repeat(shift, counts) + np.arange(counts.sum())]
+    found: Int64s = above[np.repeat(shift, counts) + np.arange(counts.sum())]
     return found
 
 
-def linked(blocks: Iterable[PairBlock], count: int) -> Indexes:
+def linked(blocks: Iterable[PairBlock], count: int) -> Int64s:
     """Return for each of `count` positions the lowest one of its component, from pairs in any order.
 
     Memory is bounded: what `find_pairs` and `components` hold grows with the pairs.
@@ -179,7 +176,7 @@ def linked(blocks: Iterable[PairBlock], count: int) -> Indexes:
     return root
 
 
-def _join(root: Indexes, some: Indexes, others: Indexes) -> None:
+def _join(root: Int64s, some: Int64s, others: Int64s) -> None:
     """Join the components of the ends of each edge: roots hook onto lower ones until no edge joins two."""
     while True:
         ends = root[some], root[others]
@@ -192,7 +189,7 @@ def _join(root: Indexes, some: Indexes, others: Indexes) -> None:
             root[:] = next_root
 
 
-def diameters(fingerprints: Words | Sequence[int], clusters: Clusters) -> Diameters:
+def diameters(fingerprints: Uint64s | Sequence[int], clusters: Clusters) -> Diameters:
     """Return each cluster's diameter: exact, of all pairs of members, not only of those found.
 
     Memory is bounded. A cluster of m fingerprints may take time as m squared where these lie like random ones.
@@ -212,7 +209,7 @@ def diameters(fingerprints: Words | Sequence[int], clusters: Clusters) -> Diamet
     return Diameters(names, bits)
 
 
-def _small_diameters(values: Words, starts: Indexes, sizes: Indexes) -> NDArray[np.uint8]:
+def _small_diameters(values: Uint64s, starts: Int64s, sizes: Int64s) -> Uint8s:
     """Return the diameters of clusters of few members, 0 for the others; compares neighbours by lag."""
     bits = np.zeros(len(sizes), np.uint8)
     few = np.where(sizes <= FEW_MEMBERS, sizes, 0)
@@ -226,7 +223,7 @@ def _small_diameters(values: Words, starts: Indexes, sizes: Indexes) -> NDArray[
     return bits
 
 
-def _diameter(values: Words) -> int:
+def _diameter(values: Uint64s) -> int:
     """Return the greatest distance between two of many fingerprints.
 
     Two at distances r and s from a centre are at most r + s apart: only shells around the centre that may beat the
@@ -242,13 +239,13 @@ def _diameter(values: Words) -> int:
     return greatest
 
 
-def _centre(values: Words) -> np.uint64:
+def _centre(values: Uint64s) -> np.uint64:
     """Return the fingerprint whose every bit is what most of them have."""
     ones = [int(np.count_nonzero(values & np.uint64(1 << bit))) for bit in range(FINGERPRINT_BITS)]
     return np.uint64(sum(1 << bit for bit, count in enumerate(ones) if 2 * count > len(values)))
 
 
-def _greatest_distance(some: Words, others: Words, bound: int) -> int:
+def _greatest_distance(some: Uint64s, others: Uint64s, bound: int) -> int:
     """Return the greatest distance between one and another; `bound` is known to be the greatest there can be."""
     greatest = 0
     for row in range(0, len(some), ROWS_AT_ONCE):

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from hsimhash.files import naming
+from hsimhash.fingerprint.bits import Int64s, Uint32s, Uint64s
 from hsimhash.layout import FINGERPRINT_BITS
 
 ROW_BYTES = 40  # working memory a fingerprint, measured
@@ -26,18 +27,15 @@ _REMEDY = (
     "what does not fit into memory is spilled there: allow more memory (--memory), or set TMPDIR to a folder with room"
 )
 
-Values = NDArray[np.uint64]
-Indices = NDArray[np.int64]
-
 
 class Distinct(NamedTuple):
     """The distinct fingerprints in ascending order, shape (m,), and the index of each one's first occurrence."""
 
-    values: Values
-    first: NDArray[np.uint32]
+    values: Uint64s
+    first: Uint32s
 
 
-def distinct(fingerprints: Values, groups: Indices | None = None) -> Distinct:
+def distinct(fingerprints: Uint64s, groups: Int64s | None = None) -> Distinct:
     """Return the distinct ones of fingerprints, in memory; fewer than 2**32.
 
     Args:
@@ -47,7 +45,7 @@ def distinct(fingerprints: Values, groups: Indices | None = None) -> Distinct:
     return _without_repeats(*_sorted(fingerprints), groups)
 
 
-def distinct_in_files(fingerprints: Values, folder: Path, memory_bytes: int, groups: Indices | None = None) -> Distinct:
+def distinct_in_files(fingerprints: Uint64s, folder: Path, memory_bytes: int, groups: Int64s | None = None) -> Distinct:
     """Return what `distinct` returns, mapped from files in `folder`."""
     rows = max(SAMPLE, memory_bytes // PART_ROW_BYTES)
     step = max(1, len(fingerprints) // SAMPLE)
@@ -65,7 +63,7 @@ def distinct_in_files(fingerprints: Values, folder: Path, memory_bytes: int, gro
     return Distinct(found[0].mapped(), found[1].mapped())
 
 
-def _without_repeats(ordered: Values, indices: NDArray[Any], groups: Indices | None) -> Distinct:
+def _without_repeats(ordered: Uint64s, indices: NDArray[Any], groups: Int64s | None) -> Distinct:
     is_first = np.ones(len(ordered), bool)
     np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])
     first = indices[is_first].astype(np.uint32)
@@ -75,7 +73,7 @@ def _without_repeats(ordered: Values, indices: NDArray[Any], groups: Indices | N
     return Distinct(ordered[is_first], first)
 
 
-def _sorted(values: Values) -> tuple[Values, Indices]:
+def _sorted(values: Uint64s) -> tuple[Uint64s, Int64s]:
     """Return the values in order and their positions, equal ones as they stand."""
     index_mask = np.uint64((1 << max(1, (len(values) - 1).bit_length())) - 1)
     varying = int(np.bitwise_or.reduce(values ^ values[:1])) if len(values) else 0
@@ -94,7 +92,7 @@ def _sorted(values: Values) -> tuple[Values, Indices]:
     return ordered, order
 
 
-def _unsorted(leading: Values, values: Values) -> Indices:
+def _unsorted(leading: Uint64s, values: Uint64s) -> Int64s:
     """Return the positions of all runs of equal leading bits that are out of order."""
     run = np.concatenate([[0], np.cumsum(leading[1:] != leading[:-1])])
     is_wrong = np.zeros(run[-1] + 1, bool)
@@ -149,7 +147,7 @@ class SpilledRuns:
         splits: ascending keys; part p holds the keys from splits[p - 1] (included) to splits[p] (not).
     """
 
-    def __init__(self, columns: Sequence[Column], splits: NDArray[np.uint64]) -> None:
+    def __init__(self, columns: Sequence[Column], splits: Uint64s) -> None:
         self._columns = columns
         self._splits = splits
         self._edges: list[list[int]] = []  # of each run: the rows where its parts begin, and where the last one ends
@@ -173,7 +171,7 @@ class SpilledRuns:
             column.delete()
 
 
-def quantiles(sample: NDArray[np.uint64], parts: int) -> NDArray[np.uint64]:
+def quantiles(sample: Uint64s, parts: int) -> Uint64s:
     """Return up to `parts - 1` splits that cut what the sample stands for into parts of about the same size."""
     ordered = np.sort(sample)
     return np.unique(ordered[np.arange(1, parts) * len(ordered) // parts])

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hsimhash.fingerprint.bits import Int64s
 from hsimhash.times import milliseconds_of
 
 PLAIN = ("first", "last", "longest", "shortest-id", "https")
@@ -17,8 +17,6 @@ WITH_FIELD = ("newest", "highest")
 POLICY_FORMS = (*PLAIN, *(f"{kind}:FIELD" for kind in WITH_FIELD))
 
 _NUMBER = re.compile(r"\s*([+-]?\d{1,400})(\.\d*)?([eE][+-]?\d{1,4})?\s*", re.ASCII)
-
-Keys = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +68,9 @@ def rank(
     policies: Sequence[Policy],
     doc_ids: Sequence[str],
     *,
-    lengths: NDArray[np.int64] | Sequence[int] | None = None,
+    lengths: Int64s | Sequence[int] | None = None,
     fields: Mapping[str, Sequence[object]] | None = None,
-) -> Keys:
+) -> Int64s:
     """Return each document's rank, 0 for the one to keep first, by the first policy that tells two apart.
 
     Ties are broken by document id, then by position.
@@ -102,9 +100,9 @@ def rank(
 def _key(
     policy: Policy,
     doc_ids: Sequence[str],
-    lengths: NDArray[np.int64] | Sequence[int] | None,
+    lengths: Int64s | Sequence[int] | None,
     fields: Mapping[str, Sequence[object]],
-) -> Keys:
+) -> Int64s:
     """Return numbers by which the documents are sorted, the preferred first."""
     match policy.kind:
         case "first":
@@ -121,14 +119,14 @@ def _key(
             return _descending([policy.value_of(value) for value in fields[policy.field]])
 
 
-def _descending(values: list[float | None]) -> Keys:
+def _descending(values: list[float | None]) -> Int64s:
     """Return each value's place from the greatest down, equal ones the same, None last. Exact for whole numbers."""
     distinct = sorted({value for value in values if value is not None}, reverse=True)
     place: dict[float | None, int] = {value: at for at, value in enumerate(distinct)}
     return np.array([place.get(value, len(distinct)) for value in values], np.int64)
 
 
-def _order(doc_ids: Sequence[str]) -> Keys:
+def _order(doc_ids: Sequence[str]) -> Int64s:
     """Return each document's place in the order of ids, equal ones by position."""
     place = np.empty(len(doc_ids), np.int64)
     place[sorted(range(len(doc_ids)), key=doc_ids.__getitem__)] = np.arange(len(doc_ids))

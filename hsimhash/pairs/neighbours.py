@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hsimhash.fingerprint.bits import Bools, Int64s, Uint64s
 from hsimhash.layout import FINGERPRINT_BITS, MAX_DRAWERS, SEGMENT_BITS, Cut, Drawer
 
 CHUNK = 1 << 15  # values that are handled at once: they stay in the processor's cache
@@ -39,14 +39,12 @@ GATHER_NS = 6.0  # the same where only some positions are still compared
 CELL_NS = 0.9  # a cell of all-against-all
 DENSE_BUCKET = 256  # values; a bucket of more is no longer compared place by place
 
-Values = NDArray[np.uint64]
-
 
 class Meetings(NamedTuple):
     """Positions of near values, as pairs: `first[i]` with `second[i]`."""
 
-    first: NDArray[np.int64]
-    second: NDArray[np.int64]
+    first: Int64s
+    second: Int64s
 
     @classmethod
     def joined(cls, parts: Sequence[Meetings]) -> Meetings:
@@ -54,7 +52,7 @@ class Meetings(NamedTuple):
         none = np.empty(0, np.int64)
         return cls(*(np.concatenate([none, *(part[side] for part in parts)]) for side in (0, 1)))
 
-    def at(self, chosen: NDArray[np.bool_]) -> Meetings:
+    def at(self, chosen: Bools) -> Meetings:
         """Return the chosen ones."""
         return Meetings(self.first[chosen], self.second[chosen])
 
@@ -76,7 +74,7 @@ class Search:
         """How many permuted words have one segment: the exclusive-or of two in one bucket is below it."""
         return np.uint64(1 << FINGERPRINT_BITS - self.drawer.segment_bits)
 
-    def ordered(self, values: Values) -> Values:
+    def ordered(self, values: Uint64s) -> Uint64s:
         """Return the values permuted and sorted."""
         permuted = np.empty(len(values), np.uint64)
         for start in range(0, len(values), CHUNK):
@@ -84,17 +82,17 @@ class Search:
         permuted.sort()
         return permuted
 
-    def meetings(self, values: Values) -> Generator[Meetings]:
+    def meetings(self, values: Uint64s) -> Generator[Meetings]:
         """Yield the pairs that no earlier drawer finds, as positions in `values`, which are sorted and distinct."""
         return self.located(self.ordered(values), values)
 
-    def located(self, ordered: Values, values: Values) -> Generator[Meetings]:
+    def located(self, ordered: Uint64s, values: Uint64s) -> Generator[Meetings]:
         """Yield what `meetings` does, of the buckets in `ordered`: some or all of those of `values`."""
         for pairs in self._near(ordered):
             new = self._new(pairs, ordered)
             yield self._positions(new, ordered, values) if len(new.first) else new
 
-    def _new(self, pairs: Meetings, ordered: Values) -> Meetings:
+    def _new(self, pairs: Meetings, ordered: Uint64s) -> Meetings:
         """Return the pairs that share no bucket in an earlier drawer."""
         if not len(pairs.first) or not self.earlier:
             return pairs
@@ -104,7 +102,7 @@ class Search:
             is_new &= differing & np.uint64(mask) != 0
         return pairs if is_new.all() else pairs.at(is_new)
 
-    def _positions(self, pairs: Meetings, ordered: Values, values: Values) -> Meetings:
+    def _positions(self, pairs: Meetings, ordered: Uint64s, values: Uint64s) -> Meetings:
         """Return the pairs as positions in `values`; each value is looked up once."""
         start = int(min(side.min() for side in pairs))
         stop = int(max(side.max() for side in pairs)) + 1
@@ -116,7 +114,7 @@ class Search:
         places[met] = np.searchsorted(values, self.drawer.restore(ordered[met + start]))
         return Meetings(*(places[side - start] for side in pairs))
 
-    def _near(self, ordered: Values) -> Generator[Meetings]:
+    def _near(self, ordered: Uint64s) -> Generator[Meetings]:
         """Yield the near pairs of each bucket, as positions in `ordered`."""
         done = 0
         for start, stop in self._dense_buckets(ordered):
@@ -126,7 +124,7 @@ class Search:
             done = stop
         yield from self._compared(ordered, done, len(ordered))
 
-    def _dense_buckets(self, ordered: Values) -> list[tuple[int, int]]:
+    def _dense_buckets(self, ordered: Uint64s) -> list[tuple[int, int]]:
         """Return the ranges of the buckets of more than `DENSE_BUCKET` values."""
         found = []
         for start in range(0, len(ordered) - DENSE_BUCKET, CHUNK):
@@ -139,7 +137,7 @@ class Search:
         stops = np.searchsorted(ordered, ordered[starts] | (self.bucket_size - np.uint64(1)), "right")
         return list(zip(starts.tolist(), stops.tolist(), strict=True))
 
-    def _compared(self, ordered: Values, start: int, stop: int) -> Generator[Meetings]:
+    def _compared(self, ordered: Uint64s, start: int, stop: int) -> Generator[Meetings]:
         """Yield the near pairs of [start, stop), which cuts no bucket, in order of their positions."""
         sections = [(first, min(first + SECTION, stop)) for first in range(start, stop, SECTION)][::-1]
         while sections:
@@ -157,14 +155,14 @@ class Search:
                 words = np.sort(pairs.first - section << 32 | pairs.second - section)
                 yield Meetings((words >> 32) + section, (words & 0xFFFFFFFF) + section)
 
-    def _near_in(self, ordered: Values, start: int, stop: int) -> Generator[Meetings]:
+    def _near_in(self, ordered: Uint64s, start: int, stop: int) -> Generator[Meetings]:
         """Yield the near pairs of the positions [start, stop) with those behind them."""
         left: list[Meetings] = []
         for first in range(start, stop, CHUNK):
             yield from self._side_by_side(ordered, first, min(first + CHUNK, stop), left)
         yield from self._one_by_one(ordered, Meetings.joined(left))
 
-    def _side_by_side(self, ordered: Values, start: int, stop: int, left: list[Meetings]) -> Generator[Meetings]:
+    def _side_by_side(self, ordered: Uint64s, start: int, stop: int, left: list[Meetings]) -> Generator[Meetings]:
         """Compare [start, stop) with what lies behind, lag by lag, while most share buckets; then add to `left`."""
         lag = 0
         while True:
@@ -181,7 +179,7 @@ class Search:
                 first = np.flatnonzero(is_near & is_met) + start
                 yield Meetings(first, first + lag)
 
-    def _one_by_one(self, ordered: Values, left: Meetings) -> Generator[Meetings]:
+    def _one_by_one(self, ordered: Uint64s, left: Meetings) -> Generator[Meetings]:
         """Compare the positions that are left, each with those behind it that share its bucket."""
         first, second = left
         while len(first):
@@ -193,7 +191,7 @@ class Search:
             is_met &= second < len(ordered) - 1
             first, second = first[is_met], second[is_met] + 1
 
-    def _dense(self, members: Values) -> Generator[Meetings]:
+    def _dense(self, members: Uint64s) -> Generator[Meetings]:
         """Yield the near pairs of one dense bucket that no earlier drawer finds; and perhaps some that one does."""
         varying = int(np.bitwise_or.reduce(members ^ members[0]))
         if any(not varying & mask for mask in self.earlier):
@@ -205,7 +203,7 @@ class Search:
         else:
             yield from all_near(members, self.max_distance)
 
-    def meeting_pairs(self, values: Values) -> int:
+    def meeting_pairs(self, values: Uint64s) -> int:
         """Return how many pairs of values share a bucket."""
         segments = self.ordered(values) & ~(self.bucket_size - np.uint64(1))
         edges = np.flatnonzero(segments[1:] != segments[:-1]) + 1
@@ -243,7 +241,7 @@ def finer_searches(varying: int, values: int, max_distance: int) -> list[Search]
     return searches([Drawer(number, positions) for number, positions in enumerate(cheapest, start=1)], max_distance)
 
 
-def all_near(values: Values, max_distance: int) -> Generator[Meetings]:
+def all_near(values: Uint64s, max_distance: int) -> Generator[Meetings]:
     """Yield the near pairs of values, all compared with all, in order of their positions."""
     found: list[Meetings] = []
     start = tiles = held = 0

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hsimhash.errors import HsimhashError
-from hsimhash.fingerprint.bits import LIMIT
+from hsimhash.fingerprint.bits import LIMIT, Bools, Uint32s, Uint64s
 
 READ_BYTES = 4 << 20
 LINE_LIMIT_BYTES = 4096  # a longer line is no number, and need not be held to say so
@@ -32,7 +31,7 @@ _END = b"]\n"
 class Numbers:
     """Numbers that were read."""
 
-    values: NDArray[np.uint64]  # shape (n,), in the order read
+    values: Uint64s  # shape (n,), in the order read
     blank_lines: int  # how many lines had no number
     first_blank: int  # the first of those lines, from 1; 0 where there was none
 
@@ -61,7 +60,7 @@ def read_numbers(stream: BinaryIO) -> Numbers:
     return Numbers(np.concatenate(parts), blank_lines, first_blank)
 
 
-def _values(data: bytes, lines_before: int) -> tuple[NDArray[np.uint64], list[int]]:
+def _values(data: bytes, lines_before: int) -> tuple[Uint64s, list[int]]:
     """Return the values of whole lines, and the numbers of the lines without one."""
     clean = _clean_values(data)
     if clean is not None:
@@ -86,7 +85,7 @@ def _error(number: int, line: bytes) -> HsimhashError:
     return HsimhashError(f"line {number}: {shown!r} {problem}; correct the line or remove it")
 
 
-def _clean_values(data: bytes) -> NDArray[np.uint64] | None:
+def _clean_values(data: bytes) -> Uint64s | None:
     """Return the values of lines that are digits alone, each below 2**64; None where there may be another line."""
     newlines = data.translate(None, _DIGITS)
     if newlines != b"\n" * len(newlines) or data.startswith(b"\n"):
@@ -97,7 +96,7 @@ def _clean_values(data: bytes) -> NDArray[np.uint64] | None:
     return values
 
 
-def list_lines(values: NDArray[np.uint64], starts: NDArray[np.bool_]) -> Iterator[bytes]:
+def list_lines(values: Uint64s, starts: Bools) -> Iterator[bytes]:
     """Yield lists as lines, such as `[206, 238]`, in blocks of bytes.
 
     Args:
@@ -111,7 +110,7 @@ def list_lines(values: NDArray[np.uint64], starts: NDArray[np.bool_]) -> Iterato
         yield _END
 
 
-def _words(texts: list[str]) -> NDArray[np.uint32]:
+def _words(texts: list[str]) -> Uint32s:
     """Return texts of up to 4 characters as words of 4 bytes, NUL before them."""
     return np.frombuffer(b"".join(text.encode().rjust(4, b"\0") for text in texts), np.uint32)
 
@@ -121,7 +120,7 @@ _DIGIT_WORDS = _words([f"{n:04}" for n in range(_WORD_LIMIT)] + [str(n or "") fo
 _ZERO, _COMMA, _BREAK = _words(["0", ", ", "]\n["])
 
 
-def _members(values: NDArray[np.uint64], starts: NDArray[np.bool_]) -> bytes:
+def _members(values: Uint64s, starts: Bools) -> bytes:
     """Return numbers as text, each with what separates it from the one before."""
     words = np.empty((len(values), 1 + _WORDS_IN_NUMBER), np.uint32)
     words[:, 0] = np.where(starts, _BREAK, _COMMA)

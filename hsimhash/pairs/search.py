@@ -21,9 +21,8 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hsimhash.fingerprint.bits import Fingerprints, as_fingerprints
+from hsimhash.fingerprint.bits import Fingerprints, Int64s, Uint8s, Uint64s, as_fingerprints
 from hsimhash.layout import Layout
 from hsimhash.pairs import distinct
 from hsimhash.pairs.distinct import Column, Distinct, SpilledRuns, quantiles, spill_folder
@@ -40,7 +39,6 @@ WORTH_THREADS = 20_000  # values; fewer are searched before a thread has started
 LEAST_PART = 1 << 16  # values: smaller parts would only be slower
 LOOKAHEAD = 4  # items that a thread makes at once; as many may wait for the reader
 
-Indices = NDArray[np.int64]
 Item = TypeVar("Item")
 
 _layouts = functools.cache(layouts_for)  # it takes longer than the pairs of some thousand fingerprints
@@ -49,19 +47,19 @@ _layouts = functools.cache(layouts_for)  # it takes longer than the pairs of som
 class PairBlock(NamedTuple):
     """Pairs of fingerprints, by their positions; arrays of the same length."""
 
-    left: Indices  # position in the input, int64
-    right: Indices  # likewise, greater than `left`
-    distance: NDArray[np.uint8]  # in bits, uint8
+    left: Int64s  # position in the input, int64
+    right: Int64s  # likewise, greater than `left`
+    distance: Uint8s  # in bits, uint8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pairs:
     """All pairs of distinct fingerprints, by their first occurrences, in order of (left, right); and the equal ones."""
 
-    left: Indices  # position in the input of a fingerprint's first occurrence, int64
-    right: Indices  # likewise, greater than `left`
-    distance: NDArray[np.uint8]  # in bits, uint8, at least 1
-    groups: Indices  # for each of the input's fingerprints the position of the first one that equals it, int64
+    left: Int64s  # position in the input of a fingerprint's first occurrence, int64
+    right: Int64s  # likewise, greater than `left`
+    distance: Uint8s  # in bits, uint8, at least 1
+    groups: Int64s  # for each of the input's fingerprints the position of the first one that equals it, int64
 
     def expand(self) -> Iterator[PairBlock]:
         """Yield every pair of positions, those of equal fingerprints (distance 0) first, in blocks of bounded size."""
@@ -85,7 +83,7 @@ class Pairs:
             yield PairBlock(np.minimum(*ends), np.maximum(*ends), self.distance[pair])
 
 
-def _ragged(counts: Indices) -> Iterator[tuple[Indices, Indices]]:
+def _ragged(counts: Int64s) -> Iterator[tuple[Int64s, Int64s]]:
     """Yield the numbers (row, 0), (row, 1), … (row, counts[row] - 1) of all rows, PAIRS_AT_ONCE at most at a time."""
     ends = np.cumsum(counts)
     total = int(ends[-1]) if len(ends) else 0
@@ -157,7 +155,7 @@ def _blocks(task: _Task) -> Generator[PairBlock]:
                 yield PairBlock(np.minimum(*pair), np.maximum(*pair), distance)
 
 
-def group_equal(fingerprints: Fingerprints, *, memory_bytes: int = MEMORY_BYTES) -> Indices:
+def group_equal(fingerprints: Fingerprints, *, memory_bytes: int = MEMORY_BYTES) -> Int64s:
     """Return for each fingerprint the position of the first one that equals it; see `find_pairs`."""
     return find_pairs(fingerprints, max_distance=0, memory_bytes=memory_bytes).groups
 
@@ -166,7 +164,7 @@ def group_equal(fingerprints: Fingerprints, *, memory_bytes: int = MEMORY_BYTES)
 class _Task:
     """What was asked, checked; it is worked on in memory, or in files where the budget has no room."""
 
-    values: NDArray[np.uint64]
+    values: Uint64s
     max_distance: int
     layout: Layout | None
     memory_bytes: int
@@ -193,7 +191,7 @@ class _Task:
             raise ValueError(f"{len(values):,} fingerprints are too many; fewer than {LIMIT:,} can be searched at once")
         return cls(values, int(max_distance), layout, memory_bytes)
 
-    def meetings(self, groups: Indices | None = None) -> Generator[Meetings]:
+    def meetings(self, groups: Int64s | None = None) -> Generator[Meetings]:
         """Yield the pairs of distinct fingerprints, by their first positions in any order; fill `groups`."""
         with ExitStack() as stack:
             folder = None
@@ -208,7 +206,7 @@ class _Task:
                 if len(first):
                     yield Meetings(known.first[first].astype(np.int64), known.first[second].astype(np.int64))
 
-    def _distinct(self, folder: Path | None, groups: Indices | None) -> Distinct:
+    def _distinct(self, folder: Path | None, groups: Int64s | None) -> Distinct:
         if folder is None:
             return distinct.distinct(self.values, groups)
         found = distinct.distinct_in_files(self.values, folder, self.memory_bytes, groups)
@@ -218,7 +216,7 @@ class _Task:
         """Return how many threads can each sort so many values within the budget."""
         return max(0, self.memory_bytes - values * KEPT_BYTES) // (values * DRAWER_BYTES)
 
-    def _found(self, values: NDArray[np.uint64], folder: Path | None) -> Generator[Meetings]:
+    def _found(self, values: Uint64s, folder: Path | None) -> Generator[Meetings]:
         """Yield the pairs of all drawers, in order."""
         layout = self.layout or min(
             _layouts(self.max_distance),
@@ -233,7 +231,7 @@ class _Task:
         return in_order((_in_parts(share, values, part, folder) for share in shares), threads)
 
 
-def _in_parts(share: Search, values: NDArray[np.uint64], part: int, folder: Path) -> Generator[Meetings]:
+def _in_parts(share: Search, values: Uint64s, part: int, folder: Path) -> Generator[Meetings]:
     """Yield what `Search.meetings` does, of values in a file, in parts that cut no bucket."""
     step = max(1, len(values) // distinct.SAMPLE)
     sample = share.ordered(values[::step]) & ~(share.bucket_size - np.uint64(1))

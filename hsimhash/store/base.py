@@ -15,10 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from hsimhash.errors import FormatVersionError, HsimhashError, IndexExistsError
+from hsimhash.fingerprint.bits import Int64s, Uint8s, Uint64s
 from hsimhash.layout import Layout
 from hsimhash.store.facts import CheckReport, Progress, Region, Survey, TableFacts
 from hsimhash.store.runs import BULK_LIMITS, BulkLimits, BulkLoad
@@ -105,7 +103,7 @@ class Reader(ABC):
     """The reads that a query makes: buckets, the documents of the near fingerprints, registers."""
 
     @abstractmethod
-    def scan(self, prefixes: Sequence[bytes]) -> NDArray[np.uint8]:
+    def scan(self, prefixes: Sequence[bytes]) -> Uint8s:
         """Return the rowkeys of the buckets under 5-byte `prefixes`: shape (m, 13), uint8, in any order."""
 
     @abstractmethod
@@ -147,7 +145,7 @@ class Store(Reader, AbstractContextManager["Store"]):
                 longer. None: no such bound.
         """
 
-    def scan(self, prefixes: Sequence[bytes]) -> NDArray[np.uint8]:
+    def scan(self, prefixes: Sequence[bytes]) -> Uint8s:
         with self.view() as reader:
             return reader.scan(prefixes)
 
@@ -175,12 +173,7 @@ class Store(Reader, AbstractContextManager["Store"]):
 
     @abstractmethod
     def insert(
-        self,
-        doc_ids: Sequence[bytes],
-        fingerprints: NDArray[np.uint64],
-        first_seen: NDArray[np.int64],
-        *,
-        mark: Mark | None = None,
+        self, doc_ids: Sequence[bytes], fingerprints: Uint64s, first_seen: Int64s, *, mark: Mark | None = None
     ) -> int:
         """Add or move documents; durable on return. Return how many are new or moved.
 

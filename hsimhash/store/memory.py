@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hsimhash.errors import IndexExistsError, IndexNotFoundError, StoreClosedError
+from hsimhash.fingerprint.bits import Int64s, Uint8s, Uint64s
 from hsimhash.rowkey import FINGERPRINT_BYTES, ROWKEY_BYTES, last_occurrences
 from hsimhash.store.base import Document, Mark, Reader, Record, Store
 from hsimhash.store.facts import CheckReport, Progress
@@ -31,7 +31,7 @@ class _Contents(Reader):
         self.marks: dict[str, int] = {}
         self.users = 0
 
-    def scan(self, prefixes: Sequence[bytes]) -> NDArray[np.uint8]:
+    def scan(self, prefixes: Sequence[bytes]) -> Uint8s:
         rows = b"".join(
             prefix + fingerprint.to_bytes(FINGERPRINT_BYTES, "big")
             for prefix in prefixes
@@ -109,12 +109,7 @@ class MemoryStore(Store):
             yield
 
     def insert(
-        self,
-        doc_ids: Sequence[bytes],
-        fingerprints: NDArray[np.uint64],
-        first_seen: NDArray[np.int64],
-        *,
-        mark: Mark | None = None,
+        self, doc_ids: Sequence[bytes], fingerprints: Uint64s, first_seen: Int64s, *, mark: Mark | None = None
     ) -> int:
         added = 0
         with self._open() as contents:

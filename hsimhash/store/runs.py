@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from hsimhash.errors import CorruptionError
 from hsimhash.files import file_errors, make_folder, sync_file, sync_folder
+from hsimhash.fingerprint.bits import Int64s, Uint8s, Uint64s
 from hsimhash.layout import Drawer
 from hsimhash.rowkey import (
     FINGERPRINT_BYTES,
@@ -60,9 +61,7 @@ class Run:
         self.size = (folder / "fingerprints").stat().st_size // FINGERPRINT_BYTES
 
     @classmethod
-    def write(
-        cls, folder: Path, fingerprints: NDArray[np.uint64], ids: list[bytes], first_seen: NDArray[np.int64]
-    ) -> None:
+    def write(cls, folder: Path, fingerprints: Uint64s, ids: list[bytes], first_seen: Int64s) -> None:
         """Sort documents and write them to the new folder `folder`; durable, whole or not at all."""
         order = _document_order(fingerprints, ids)
         fingerprints, first_seen = fingerprints[order], first_seen[order]
@@ -149,9 +148,7 @@ class BulkLoad(AbstractContextManager["BulkLoad"], ABC):
         """How many runs are durable."""
         return len(self._runs)
 
-    def add_run(
-        self, fingerprints: NDArray[np.uint64], doc_ids: Sequence[str], first_seen: NDArray[np.int64] | int
-    ) -> None:
+    def add_run(self, fingerprints: Uint64s, doc_ids: Sequence[str], first_seen: Int64s | int) -> None:
         """Sort documents and write them as one run; durable on return. Of an id that occurs twice the last counts."""
         fingerprints, ids, times = check_documents(fingerprints, doc_ids, first_seen)
         last = last_occurrences(ids)
@@ -199,7 +196,7 @@ class BulkLoad(AbstractContextManager["BulkLoad"], ABC):
         pass
 
 
-def _document_order(fingerprints: NDArray[np.uint64], ids: list[bytes]) -> NDArray[np.intp]:
+def _document_order(fingerprints: Uint64s, ids: list[bytes]) -> NDArray[np.intp]:
     """Return the positions that sort documents as their listings: by fingerprint, then by id as the key has it."""
     order = np.argsort(fingerprints, kind="stable")
     ordered = fingerprints[order]
@@ -224,7 +221,7 @@ def write_array(path: Path, array: NDArray[np.generic]) -> None:
     sync_file(path)
 
 
-def _distinct(parts: list[NDArray[np.uint64]]) -> NDArray[np.uint64]:
+def _distinct(parts: list[Uint64s]) -> Uint64s:
     """Return the distinct values of sorted arrays, ascending; np.unique would hash them, at five times the cost."""
     values = np.sort(np.concatenate(parts)) if len(parts) > 1 else parts[0]
     return values[np.concatenate(([True], values[1:] != values[:-1]))] if len(values) else values
@@ -235,7 +232,7 @@ def join_registers(parts: list[NDArray[np.void]]) -> NDArray[np.void]:
     return np.concatenate(parts, dtype=REGISTER)  # by itself it would turn the bytes into native order
 
 
-def key_order(registers: NDArray[np.void], *minor: NDArray[np.int64]) -> NDArray[np.intp]:
+def key_order(registers: NDArray[np.void], *minor: Int64s) -> NDArray[np.intp]:
     """Return the positions that sort registers by their digests, then by `minor`."""
     return np.lexsort((*minor, registers["low"].astype(np.uint64), registers["high"].astype(np.uint64)))
 
@@ -249,7 +246,7 @@ def write_permuted(run: Run, drawers: tuple[Drawer, ...]) -> None:
             np.sort(drawer.permute(kept)).tofile(file)
 
 
-def permuted_of(run: Run, drawers: tuple[Drawer, ...]) -> NDArray[np.uint64]:
+def permuted_of(run: Run, drawers: tuple[Drawer, ...]) -> Uint64s:
     """Return what `write_permuted` wrote, without reading it."""
     path = run.folder / "permuted"
     if not path.stat().st_size:
@@ -257,7 +254,7 @@ def permuted_of(run: Run, drawers: tuple[Drawer, ...]) -> NDArray[np.uint64]:
     return np.memmap(path, np.uint64, "r").reshape(len(drawers), -1)
 
 
-def drawer_rows(runs: list[Run], drawers: tuple[Drawer, ...], low: int, high: int) -> NDArray[np.uint8]:
+def drawer_rows(runs: list[Run], drawers: tuple[Drawer, ...], low: int, high: int) -> Uint8s:
     """Return the runs' rowkeys whose segments lie in [low, high), each once, in order: shape (m, 13)."""
     prefixes, fingerprints = [], []
     permuted = [permuted_of(run, drawers) for run in runs]
@@ -274,7 +271,7 @@ def drawer_rows(runs: list[Run], drawers: tuple[Drawer, ...], low: int, high: in
     return rows
 
 
-def _segment_slice(permuted: NDArray[np.uint64], drawer: Drawer, low: int, high: int) -> NDArray[np.uint64]:
+def _segment_slice(permuted: Uint64s, drawer: Drawer, low: int, high: int) -> Uint64s:
     """Return the sorted permuted fingerprints whose segments lie in [low, high)."""
     spare = 32 - drawer.segment_bits  # a segment's lowest bits, always zero: the edges are rounded up to a segment
     edges = (-(-edge >> spare) << spare for edge in (low, high))

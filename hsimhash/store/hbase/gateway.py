@@ -12,9 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
+from hsimhash.fingerprint.bits import Uint8s
 from hsimhash.store.facts import Region
 
 DRAWER_FAMILY = b"f"
@@ -122,7 +120,7 @@ class Gateway(AbstractContextManager["Gateway"]):
         return nullcontext()
 
     @abstractmethod
-    def scan(self, ranges: Sequence[tuple[bytes, bytes]]) -> NDArray[np.uint8]:
+    def scan(self, ranges: Sequence[tuple[bytes, bytes]]) -> Uint8s:
         """Return the rowkeys of `DRAWER_FAMILY` within half-open ranges: shape (m, 13), uint8, in any order."""
 
     @abstractmethod
@@ -152,7 +150,7 @@ class Gateway(AbstractContextManager["Gateway"]):
     def put(self, puts: Sequence[Put], *, is_timely: Callable[[], bool] = always) -> None:
         """Write cells; on return the servers hold every one of them, unless `is_timely` said no."""
 
-    def put_rows(self, rows: NDArray[np.uint8]) -> None:
+    def put_rows(self, rows: Uint8s) -> None:
         """Write drawer rows, shape (n, 13); on return the servers hold every one of them."""
         self.put([Put(row.tobytes(), DRAWER_FAMILY, b"", b"") for row in rows])
 

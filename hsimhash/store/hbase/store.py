@@ -13,10 +13,8 @@ from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
 from hsimhash.errors import CorruptionError, IndexExistsError, IndexNotFoundError, StoreClosedError, StoreTimeoutError
+from hsimhash.fingerprint.bits import Int64s, Uint8s, Uint64s
 from hsimhash.rowkey import (
     DOCUMENTS_FLAG,
     PREFIX_BYTES,
@@ -165,7 +163,7 @@ class HBaseStore(Store):
     def writing(self, *, stop: Callable[[], bool] | None = None) -> AbstractContextManager[object]:  # noqa: ARG002
         return nullcontext()
 
-    def scan(self, prefixes: Sequence[bytes]) -> NDArray[np.uint8]:
+    def scan(self, prefixes: Sequence[bytes]) -> Uint8s:
         return HBaseView(self.gateway).scan(prefixes)
 
     def documents(self, fingerprints: Sequence[int], limit: int | None = None) -> list[list[Document]]:
@@ -175,12 +173,7 @@ class HBaseStore(Store):
         return HBaseView(self.gateway).lookup(doc_ids)
 
     def insert(
-        self,
-        doc_ids: Sequence[bytes],
-        fingerprints: NDArray[np.uint64],
-        first_seen: NDArray[np.int64],
-        *,
-        mark: Mark | None = None,
+        self, doc_ids: Sequence[bytes], fingerprints: Uint64s, first_seen: Int64s, *, mark: Mark | None = None
     ) -> int:
         writes, last = self._writes(), last_occurrences(doc_ids)
         with self.gateway.one_deadline():
@@ -262,7 +255,7 @@ class HBaseView(Reader):
     def __str__(self) -> str:
         return f"{self._buckets} of {self._asked} buckets with {self._rows} rows, and {self._documents} documents"
 
-    def scan(self, prefixes: Sequence[bytes]) -> NDArray[np.uint8]:
+    def scan(self, prefixes: Sequence[bytes]) -> Uint8s:
         self._asked += len(prefixes)
         rows = self._gateway.scan(list(map(bucket_range, prefixes)))
         self._buckets += len(prefixes)

@@ -10,9 +10,9 @@ from types import ModuleType
 from typing import Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hsimhash.errors import CorruptionError, HsimhashError, IndexExistsError, StoreUnavailableError
+from hsimhash.fingerprint.bits import Uint8s
 from hsimhash.rowkey import ROWKEY_BYTES
 from hsimhash.store.hbase.connection import Call, Connection, is_reply
 from hsimhash.store.hbase.failures import failure, reason
@@ -54,7 +54,7 @@ class ThriftGateway(Gateway):
     def _run(self, task: Task) -> Any:  # as the task has it
         return self._caller.run([task], width=1)[0]
 
-    def _scan(self, scans: Sequence[DrawerScan], width: int, depth: int) -> NDArray[np.uint8]:
+    def _scan(self, scans: Sequence[DrawerScan], width: int, depth: int) -> Uint8s:
         self._caller.run([scan.steps for scan in scans], width=width, depth=depth)
         joined = b"".join(chain.from_iterable(scan.pages for scan in scans))
         return np.frombuffer(joined, np.uint8).reshape(-1, ROWKEY_BYTES)

@@ -15,9 +15,8 @@ from types import ModuleType
 from typing import Any
 
 import happybase  # noqa: F401  # makes the module Hbase_thrift
-import numpy as np
-from numpy.typing import NDArray
 
+from hsimhash.fingerprint.bits import Uint8s
 from hsimhash.store.facts import Region
 from hsimhash.store.hbase.batches import (
     CALL_CELLS,
@@ -49,7 +48,7 @@ class Thrift1Gateway(ThriftGateway):
     _service = HBASE.Hbase
     makes_tables = "plain"
 
-    def scan(self, ranges: Sequence[tuple[bytes, bytes]]) -> NDArray[np.uint8]:
+    def scan(self, ranges: Sequence[tuple[bytes, bytes]]) -> Uint8s:
         scans = [_OpenScan(self._table, start, stop) for start, stop in merged(ranges)]
         return self._scan(scans, self._width, _LANE_SCANS)
 

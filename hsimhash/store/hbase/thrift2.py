@@ -16,9 +16,9 @@ from operator import itemgetter
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from thriftpy2.utils import serialize
 
+from hsimhash.fingerprint.bits import Uint8s
 from hsimhash.rowkey import ROWKEY_BYTES
 from hsimhash.store.facts import Region
 from hsimhash.store.hbase.batches import (
@@ -77,7 +77,7 @@ class Thrift2Gateway(ThriftGateway):
         self._regions: list[Region] = []
         self._regions_read_s = 0.0
 
-    def scan(self, ranges: Sequence[Range]) -> NDArray[np.uint8]:
+    def scan(self, ranges: Sequence[Range]) -> Uint8s:
         disjoint = merged(ranges)
         if len(disjoint) > SINGLE_SCANS and self._takes_filters:
             try:
@@ -90,7 +90,7 @@ class Thrift2Gateway(ThriftGateway):
         lanes = max(len(disjoint) // _LANE_SCANS, _QUERY_LANES)
         return self._scan_groups([[one] for one in disjoint], lanes, _LANE_SCANS)
 
-    def _scan_groups(self, groups: Sequence[list[Range]], width: int, depth: int) -> NDArray[np.uint8]:
+    def _scan_groups(self, groups: Sequence[list[Range]], width: int, depth: int) -> Uint8s:
         return self._scan([_RowScan(self._table, group) for group in groups], min(width, self._width), depth)
 
     def _known_regions(self) -> list[Region]:
@@ -166,7 +166,7 @@ class Thrift2Gateway(ThriftGateway):
     def _put(self, batch: Sequence[Put]) -> Steps:
         yield self._call("putMultiple", self._table, list(map(_tput, batch)))
 
-    def put_rows(self, rows: NDArray[np.uint8]) -> None:
+    def put_rows(self, rows: Uint8s) -> None:
         if not self._is_binary:
             super().put_rows(rows)
             return
@@ -174,7 +174,7 @@ class Thrift2Gateway(ThriftGateway):
         parts = slices(len(ordered), share(len(ordered), PUT_ROWS, _WRITERS))
         self._caller.run([partial(self._put_rows, ordered[part]) for part in parts], width=_WRITERS)
 
-    def _put_rows(self, rows: NDArray[np.uint8]) -> Steps:
+    def _put_rows(self, rows: Uint8s) -> Steps:
         yield Call(self._service, "putMultiple", put_arguments(self._table, rows))
 
     def _change(self, change: Change) -> Task:
@@ -290,13 +290,13 @@ def _decoded(values: dict[bytes, bytes] | None) -> dict[str, str]:
     return {name.decode(errors="replace"): value.decode(errors="replace") for name, value in (values or {}).items()}
 
 
-def sorted_rows(rows: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def sorted_rows(rows: Uint8s) -> Uint8s:
     """Return drawer rows in ascending order: cut into calls, each then meets few regions."""
     whole = np.ascontiguousarray(rows).view(f"V{ROWKEY_BYTES}").ravel()
     return np.sort(whole).view(np.uint8).reshape(-1, ROWKEY_BYTES)
 
 
-def put_arguments(table: bytes, rows: NDArray[np.uint8]) -> bytes:
+def put_arguments(table: bytes, rows: Uint8s) -> bytes:
     """Return the arguments of `putMultiple` for drawer rows of shape (n, 13), as the binary protocol writes them.
 
     An empty list of puts ends the arguments: its length (4 bytes) and a zero. In a `TPut` the row comes first, behind

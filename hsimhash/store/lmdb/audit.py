@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hsimhash.fingerprint.bits import Uint64s
 from hsimhash.rowkey import FINGERPRINT_BYTES, PREFIX_BYTES, SEGMENT_BYTES
 from hsimhash.store.facts import CheckReport, Progress
 from hsimhash.store.lmdb.codec import Row, Rows, digest, document_key, listed_id, pack, page, unpack_register
@@ -69,7 +69,7 @@ class _Audit:
         self._each_page("drawers", self._check_drawer_rows)
         return self.report
 
-    def _marks_of_listed(self) -> NDArray[np.uint64]:
+    def _marks_of_listed(self) -> Uint64s:
         marks, after = bytearray(), None
         while True:
             with self.session.view() as view:

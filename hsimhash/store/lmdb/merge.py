@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from hsimhash.errors import StopAskedError
 from hsimhash.files import file_errors
+from hsimhash.fingerprint.bits import Bools, Int64s, Uint8s
 from hsimhash.rowkey import FINGERPRINT_BYTES, PREFIX_BYTES
 from hsimhash.store.facts import Progress
 from hsimhash.store.lmdb.codec import DIGEST_BYTES, Row, unpack_register, verify_order
@@ -216,7 +217,7 @@ class _Merge:
             write_array(run_.folder / "keep", by_document)
         return sum(int(np.count_nonzero(keep)) for keep in keeps)
 
-    def _changes(self, registers: NDArray[np.void]) -> NDArray[np.bool_]:
+    def _changes(self, registers: NDArray[np.void]) -> Bools:
         """Whether each register differs from what the index has."""
         with self.session.view() as view:
             database = view.databases["register"]
@@ -249,7 +250,7 @@ class _Merge:
                     self._put_drawer_rows(transaction, drawer_rows(self.runs, self.drawers, low, high))
             self._advance(self.documents * len(self.drawers) // len(ranges))
 
-    def _put_drawer_rows(self, transaction: lmdb.Transaction, rows: NDArray[np.uint8]) -> None:
+    def _put_drawer_rows(self, transaction: lmdb.Transaction, rows: Uint8s) -> None:
         if not len(rows):
             return
         cursor = transaction.cursor(self.session.environment.databases["drawers"])
@@ -283,7 +284,7 @@ class _Merge:
                     self._put_registers(transaction, *kept)
             self._advance(self.documents // len(ranges), is_last=bool(high >> 64))
 
-    def _kept_registers(self, low: int, high: int) -> tuple[NDArray[np.void], NDArray[np.int64]]:
+    def _kept_registers(self, low: int, high: int) -> tuple[NDArray[np.void], Int64s]:
         """Return the registers to write, in key order, and for each the number of its run and its place there."""
         parts, origins = [], []
         for number, run in enumerate(self.runs):
@@ -296,9 +297,7 @@ class _Merge:
         order = key_order(registers)
         return registers[order], np.concatenate(origins)[order]
 
-    def _put_registers(
-        self, transaction: lmdb.Transaction, registers: NDArray[np.void], origins: NDArray[np.int64]
-    ) -> None:
+    def _put_registers(self, transaction: lmdb.Transaction, registers: NDArray[np.void], origins: Int64s) -> None:
         rows, items = self.session.rows(transaction), _rows_of(registers)
         if not items:
             return

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import lmdb
 import numpy as np
-from numpy.typing import NDArray
 
 from hsimhash.errors import (
     LayoutMismatchError,
@@ -21,6 +20,7 @@ from hsimhash.errors import (
     StoreTimeoutError,
     StoreUnavailableError,
 )
+from hsimhash.fingerprint.bits import Uint8s
 from hsimhash.locks import WRITER_LOCK, held_here, wait_for_lock
 from hsimhash.rowkey import FINGERPRINT_BYTES, ROWKEY_BYTES
 from hsimhash.store.base import Document, Reader, up_to
@@ -160,7 +160,7 @@ class LmdbView(Reader):
             return StoreClosedError(f"{self._session.url} was closed, or compacted, in another thread during this call")
         return as_our_error(self._session.path, error)
 
-    def scan(self, prefixes: Sequence[bytes]) -> NDArray[np.uint8]:
+    def scan(self, prefixes: Sequence[bytes]) -> Uint8s:
         cursor, rows = self.transaction.cursor(self.databases["drawers"]), []
         for start in range(0, len(prefixes), _SCANS_AT_ONCE):
             if time.monotonic() >= self._deadline:

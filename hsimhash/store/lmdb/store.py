@@ -7,11 +7,9 @@ from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from hsimhash.errors import IndexExistsError, StoreBusyError
 from hsimhash.files import make_folder, put_in_place
+from hsimhash.fingerprint.bits import Int64s, Uint64s
 from hsimhash.locks import WRITER_LOCK, lock_data, users_of
 from hsimhash.rowkey import FINGERPRINT_BYTES, last_occurrences
 from hsimhash.store.base import LOCK_TIMEOUT_S, Document, Mark, Record, Store
@@ -68,12 +66,7 @@ class LmdbStore(Store):
     # The locks of a write are held by `with` itself, not by a generator's: a signal may come before that continues.
 
     def insert(
-        self,
-        doc_ids: Sequence[bytes],
-        fingerprints: NDArray[np.uint64],
-        first_seen: NDArray[np.int64],
-        *,
-        mark: Mark | None = None,
+        self, doc_ids: Sequence[bytes], fingerprints: Uint64s, first_seen: Int64s, *, mark: Mark | None = None
     ) -> int:
         last = last_occurrences(doc_ids)
         if not last and mark is None:

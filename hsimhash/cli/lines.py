@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from io import BufferedIOBase
@@ -133,11 +133,8 @@ def read_text(path: str) -> str:
         raise HsimhashError(f"{name} is not UTF-8: {error.reason} at byte {error.start}") from error
 
 
-@contextmanager
-def _opened(path: str) -> Iterator[BufferedIOBase]:
-    if path == "-":
-        check_stdin()
-        yield cast(BufferedIOBase, sys.stdin.buffer)
-    else:
-        with Path(path).open("rb") as stream:
-            yield stream
+def _opened(path: str) -> AbstractContextManager[BufferedIOBase]:
+    if path != "-":
+        return Path(path).open("rb")
+    check_stdin()
+    return nullcontext(cast(BufferedIOBase, sys.stdin.buffer))

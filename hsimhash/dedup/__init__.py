@@ -2,21 +2,10 @@
 
 from hsimhash.dedup.apply import Applied, ApplyOptions, apply
 from hsimhash.dedup.job import dedup
-from hsimhash.dedup.options import (
-    MAX_DISTANCE,
-    METHODS,
-    DedupObserver,
-    DedupOptions,
-    DedupProgress,
-    DedupSummary,
-    Method,
-)
-from hsimhash.dedup.tables import TABLE_FORMATS
+from hsimhash.dedup.options import MAX_DISTANCE, DedupObserver, DedupOptions, DedupProgress, DedupSummary, Method
 
 __all__ = [
     "MAX_DISTANCE",
-    "METHODS",
-    "TABLE_FORMATS",
     "Applied",
     "ApplyOptions",
     "DedupObserver",

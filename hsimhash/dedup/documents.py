@@ -76,18 +76,14 @@ def collect(
     columns = _Columns(inputs, fields)
     with closing(fingerprinted(inputs, batches, profile, workers)) as found:
         for batch, made in found:
-            _tell(listener, inputs[batch.input], batch, made)
+            one, documents = inputs[batch.input], batch.documents
+            if made is not None:
+                listener.short(short_lines(one, documents, made))
+            if warning := documents.warning(one.name):
+                listener.say(warning)
             listener.rejects(columns.take(batch, made))
             listener.progress(*bytes_before(inputs, batch.end), columns.count)
     return columns.collected()
-
-
-def _tell(listener: Listener, one: Input, batch: Batch, made: Fingerprints | None) -> None:
-    documents = batch.documents
-    if made is not None:
-        listener.short(short_lines(one, documents, made))
-    if warning := documents.warning(one.name):
-        listener.say(warning)
 
 
 @dataclass(slots=True)

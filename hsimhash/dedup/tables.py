@@ -74,26 +74,23 @@ class _ParquetTable(AbstractContextManager["_ParquetTable"]):
         import pyarrow.parquet as pq
 
         kinds = {"text": pa.string(), "bits": pa.uint8(), "number": pa.int64(), "truth": pa.bool_()}
+        self._arrow = pa
         self._schema: pa.Schema = pa.schema([pa.field(name, kinds[kind], nullable=False) for name, kind in columns])
         self._file: BinaryIO = path.open("xb")  # a path pyarrow would read as a URL where it can
         self._writer: pq.ParquetWriter = pq.ParquetWriter(self._file, self._schema, compression="zstd")
         self._held: list[pa.Table] = []
 
     def write(self, columns: Sequence[Column]) -> None:
-        import pyarrow as pa
-
         for start in range(0, len(columns[0]), BLOCK_ROWS):
             part = [column[start : start + BLOCK_ROWS] for column in columns]
-            arrays = [pa.array(column, field.type) for column, field in zip(part, self._schema, strict=True)]
-            self._held.append(pa.table(arrays, schema=self._schema))
+            arrays = [self._arrow.array(column, field.type) for column, field in zip(part, self._schema, strict=True)]
+            self._held.append(self._arrow.table(arrays, schema=self._schema))
             if sum(map(len, self._held)) >= BLOCK_ROWS:
                 self._flush()
 
     def _flush(self) -> None:
-        import pyarrow as pa
-
         if self._held:
-            self._writer.write_table(pa.concat_tables(self._held), row_group_size=2 * BLOCK_ROWS)
+            self._writer.write_table(self._arrow.concat_tables(self._held), row_group_size=2 * BLOCK_ROWS)
         self._held = []
 
     def __exit__(self, exc_type: object, *exc_info: object) -> None:

@@ -1,17 +1,9 @@
 """Documents in files, folders or on stdin → an index: in bulk, resumable, with near-duplicates left out or tagged."""
 
-from hsimhash.load.ingest import (
-    IngestLimits,
-    IngestObserver,
-    IngestOptions,
-    IngestProgress,
-    check_options,
-    ingest,
-)
-from hsimhash.load.job import Counts, Summary, default_job
+from hsimhash.load.ingest import IngestLimits, IngestObserver, IngestOptions, IngestProgress, check_options, ingest
+from hsimhash.load.job import Summary, default_job
 
 __all__ = [
-    "Counts",
     "IngestLimits",
     "IngestObserver",
     "IngestOptions",

@@ -6,14 +6,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from hsimhash.store.base import (
-    DEADLINE_S,
-    LOCK_TIMEOUT_S,
-    Document,
-    Mark,
-    Record,
-    Store,
-)
+from hsimhash.store.base import DEADLINE_S, LOCK_TIMEOUT_S, Document, Mark, Record, Store
 from hsimhash.store.facts import CheckReport
 from hsimhash.store.hbase.address import DEFAULT_PORTS as HBASE_SCHEMES
 from hsimhash.store.hbase.address import Address, Options
@@ -24,7 +17,6 @@ from hsimhash.store.runs import BULK_LIMITS, BulkLimits, BulkLoad
 
 __all__ = [
     "BULK_LIMITS",
-    "HBASE_SCHEMES",
     "BulkLimits",
     "BulkLoad",
     "CheckReport",

@@ -26,13 +26,7 @@ from pathlib import Path
 
 import lmdb
 
-from hsimhash.errors import (
-    CorruptionError,
-    HsimhashError,
-    IndexExistsError,
-    IndexNotFoundError,
-    StoreUnavailableError,
-)
+from hsimhash.errors import CorruptionError, HsimhashError, IndexExistsError, IndexNotFoundError, StoreUnavailableError
 from hsimhash.files import make_folder, put_in_place, sync_file, sync_folder
 from hsimhash.locks import WRITER_LOCK, wait_for_lock
 from hsimhash.store.lmdb.codec import DATABASES, DamagedRowError, verify_order

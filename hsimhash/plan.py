@@ -40,25 +40,17 @@ MOST_BLOCKS = 10  # of the even layouts that are tried
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a layout costs for a number of documents.
-
-    Args:
-        layout: the layout.
-        rows: drawer rows.
-        lmdb_bytes: of the embedded index, ids of 35 bytes.
-        hbase_bytes: of both families in HBase, ids of 35 bytes, uncompressed; each replica takes as much.
-        candidates: rows that a query reads; the mean for uniform fingerprints, or for the sample's where one was given.
-        candidates_p99: of a query by one of the sample's fingerprints, 99th percentile; None without a sample.
-        hottest_bucket: rows in the largest bucket, from the sample; None without one.
-    """
+    """What a layout costs for a number of documents."""
 
     layout: Layout
-    rows: int
-    lmdb_bytes: int
-    hbase_bytes: int
+    rows: int  # drawer rows
+    lmdb_bytes: int  # of the embedded index, ids of 35 bytes
+    hbase_bytes: int  # of both families in HBase, ids of 35 bytes, uncompressed; each replica takes as much
+    # Rows that a query reads; the mean for uniform fingerprints, or for the sample's where one was given.
     candidates: float
+    # Of a query by one of the sample's fingerprints, 99th percentile; None without a sample.
     candidates_p99: float | None = None
-    hottest_bucket: float | None = None
+    hottest_bucket: float | None = None  # rows in the largest bucket, from the sample; None without one
 
     @property
     def reads(self) -> int:

@@ -39,24 +39,18 @@ Kind = Literal["jsonl", "tsv", "files"]
 
 @dataclass(frozen=True, slots=True)
 class InputOptions:
-    """How inputs are read.
+    """How inputs are read."""
 
-    Args:
-        format: one of `FORMATS`.
-        id_field: the JSON field with the document's id.
-        text_field: the JSON field with its text.
-        fingerprint_field: the JSON field with its fingerprint, read instead of a text; None: texts are read.
-        fingerprint_format: how fingerprints are written: `hex`, `decimal`, `signed`; `auto`: as each input's first ones
-            tell (`fingerprint/formats.py` has the rule).
-        first_seen_field: the JSON field that says when the document was first seen, ms since 1970 or an ISO 8601 time,
-            where a record has it; None: `first_seen` where fingerprints are read, else none.
-    """
-
-    format: str = "auto"
-    id_field: str = "id"
-    text_field: str = "text"
+    format: str = "auto"  # one of `FORMATS`
+    id_field: str = "id"  # the JSON field with the document's id
+    text_field: str = "text"  # the JSON field with its text
+    # The JSON field with its fingerprint, read instead of a text; None: texts are read.
     fingerprint_field: str | None = None
+    # The JSON field that says when the document was first seen, ms since 1970 or an ISO 8601 time, where a record has
+    # it; None: `first_seen` where fingerprints are read, else none.
     first_seen_field: str | None = None
+    # How fingerprints are written: `hex`, `decimal`, `signed`; `auto`: as each input's first ones tell
+    # (`fingerprint/bits.py` has the rule).
     fingerprint_format: str = "auto"
 
     def __post_init__(self) -> None:
@@ -79,27 +73,16 @@ class InputOptions:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One input as it was found.
+    """One input as it was found."""
 
-    Args:
-        name: as it was given.
-        kind: what its records are.
-        has_fingerprints: whether they are read instead of texts.
-        is_stream: whether it is stdin or a pipe.
-        size_bytes: to be read, packed as they are; 0 for a stream.
-        mark: changes when the input does.
-        note: what was found out, for the user.
-        formats: which its fingerprints may have; of a stream, before anything is read of it.
-    """
-
-    name: str
-    kind: Kind
-    has_fingerprints: bool
-    is_stream: bool
-    size_bytes: int
-    mark: str
-    note: str = ""
-    formats: Formats = ()
+    name: str  # as it was given
+    kind: Kind  # what its records are
+    has_fingerprints: bool  # whether they are read instead of texts
+    is_stream: bool  # whether it is stdin or a pipe
+    size_bytes: int  # to be read, packed as they are; 0 for a stream
+    mark: str  # changes when the input does
+    note: str = ""  # what was found out, for the user
+    formats: Formats = ()  # which its fingerprints may have; of a stream, before anything is read of it
 
     def open(self) -> InputFile:
         """Open an input that is no folder."""
@@ -188,8 +171,6 @@ def _file(name: str, status: os.stat_result, options: InputOptions) -> Input:
 def _kind_of(name: str, options: InputOptions) -> Kind:
     suffix = Path(name.lower().removesuffix(packing_of(name))).suffix
     is_json = suffix in _JSON_SUFFIXES
-    if options.format == "files":
-        raise ValueError(f"input {name} is not a folder, and --format files reads folders")
     if options.format == "fingerprints":
         return "jsonl" if is_json else "tsv"
     if options.format == "jsonl" or (options.format == "auto" and is_json):

@@ -31,32 +31,20 @@ class DamagedInputError(HsimhashError):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A place between two lines of an input.
+    """A place between two lines of an input."""
 
-    Args:
-        offset: bytes before it, unpacked; for a folder: files.
-        line: lines before it.
-        read_bytes: bytes read from the file so far, packed as they are; about, for progress; 0 for a stream.
-    """
-
-    offset: int = 0
-    line: int = 0
-    read_bytes: int = 0
+    offset: int = 0  # bytes before it, unpacked; for a folder: files
+    line: int = 0  # lines before it
+    read_bytes: int = 0  # bytes read from the file so far, packed as they are; about, for progress; 0 for a stream
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Whole lines, each with its newline, without the input's byte order mark; none where a stream is silent.
+    """Whole lines, each with its newline, without the input's byte order mark; none where a stream is silent."""
 
-    Args:
-        data: the lines; of one over the limit only a part, which is over the limit too.
-        first: the number of the first, from 1.
-        end: the place behind them.
-    """
-
-    data: bytes
-    first: int
-    end: Place
+    data: bytes  # the lines; of one over the limit only a part, which is over the limit too
+    first: int  # the number of the first, from 1
+    end: Place  # the place behind them
 
     def lines(self) -> list[bytes]:
         """Return the lines without their newlines."""

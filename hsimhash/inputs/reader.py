@@ -23,17 +23,11 @@ _UNREADABLE = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.ELOOP)  # a file's
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A place in the inputs.
+    """A place in the inputs."""
 
-    Args:
-        input: the number of the input, from 0.
-        place: where in it.
-        formats: which its fingerprints may have by what came before; none: as at its beginning.
-    """
-
-    input: int = 0
-    place: Place = field(default_factory=Place)
-    formats: Formats = ()
+    input: int = 0  # the number of the input, from 0
+    place: Place = field(default_factory=Place)  # where in it
+    formats: Formats = ()  # which its fingerprints may have by what came before; none: as at its beginning
 
 
 @dataclass(frozen=True, slots=True)

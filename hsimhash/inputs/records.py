@@ -40,31 +40,19 @@ class Reject:
 
 @dataclass(frozen=True, slots=True)
 class Documents:
-    """Documents in the order of their records: ids, and texts or else fingerprints.
+    """Documents in the order of their records: ids, and texts or else fingerprints."""
 
-    Args:
-        doc_ids: checked.
-        texts: one for each id, or none at all.
-        fingerprints: uint64, one for each id, or none at all.
-        lines: where the texts stand, from 1.
-        first_seen: ms since 1970 for each id, None for now; or none at all: now for every one.
-        rejects: the records between them that are no documents.
-        damage: why the input ends here, before its end.
-        fields: what else was asked for of JSON records: by name one value for each id, None where a record lacks it.
-        formats: which the input's fingerprints may have, as far as it was read.
-        note: what was found out about the input here, for the user.
-    """
-
-    doc_ids: Sequence[str] = ()
-    texts: Sequence[str] = ()
-    fingerprints: Uint64s = field(default_factory=lambda: NO_FINGERPRINTS)
-    lines: Sequence[int] = ()
-    first_seen: Sequence[int | None] = ()
-    rejects: Sequence[Reject] = ()
-    damage: str = ""
+    doc_ids: Sequence[str] = ()  # checked
+    texts: Sequence[str] = ()  # one for each id, or none at all
+    fingerprints: Uint64s = field(default_factory=lambda: NO_FINGERPRINTS)  # uint64, one for each id, or none at all
+    lines: Sequence[int] = ()  # where the texts stand, from 1
+    first_seen: Sequence[int | None] = ()  # ms since 1970 for each id, None for now; or none at all: now for every one
+    rejects: Sequence[Reject] = ()  # the records between them that are no documents
+    damage: str = ""  # why the input ends here, before its end
+    # What else was asked for of JSON records: by name one value for each id, None where a record lacks it.
     fields: Mapping[str, Sequence[object]] = field(default_factory=dict)
-    formats: Formats = ()
-    note: str = ""
+    formats: Formats = ()  # which the input's fingerprints may have, as far as it was read
+    note: str = ""  # what was found out about the input here, for the user
 
     def warning(self, name: str) -> str:
         """Return what the user must know at once of the input `name`; usually nothing."""

@@ -77,25 +77,17 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Records so far. `documents` = added + unchanged + duplicates + rejected + short + those in runs.
+    """Records so far. `documents` = added + unchanged + duplicates + rejected + short + those in runs."""
 
-    Args:
-        documents: records read, blank lines left out.
-        added: new in the index, or moved.
-        unchanged: there already with the same fingerprint; of `add` also those that a later record of the job with the
-            same id replaced.
-        duplicates: left out, for a near-duplicate was there.
-        rejected: no documents.
-        short: without a feature, so without a fingerprint; left out.
-        exact: of those with a fingerprint, how many have too few features for a vote: they match only their equals.
-    """
-
-    documents: int = 0
-    added: int = 0
+    documents: int = 0  # records read, blank lines left out
+    added: int = 0  # new in the index, or moved
+    # There already with the same fingerprint; of `add` also those that a later record of the job with the same id
+    # replaced.
     unchanged: int = 0
-    duplicates: int = 0
-    rejected: int = 0
-    short: int = 0
+    duplicates: int = 0  # left out, for a near-duplicate was there
+    rejected: int = 0  # no documents
+    short: int = 0  # without a feature, so without a fingerprint; left out
+    # Of those with a fingerprint, how many have too few features for a vote: they match only their equals.
     exact: int = 0
 
     @property
@@ -153,17 +145,6 @@ class Checkpoint:
     sizes: Mapping[str, int] = field(default_factory=dict)
     token: str = ""
 
-    def to_json(self) -> dict[str, object]:
-        """Return it as JSON values."""
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_json(cls, text: str) -> Checkpoint:
-        """Read what `to_json` gave, as text; `ValueError` for anything else."""
-        from pydantic import TypeAdapter  # not needed where there is no checkpoint
-
-        return TypeAdapter(cls).validate_json(text)
-
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
@@ -204,7 +185,10 @@ def _read_begun(folder: Path) -> dict[str, object]:
 
 
 def _read_checkpoint(folder: Path) -> Checkpoint:
-    return Checkpoint.from_json((folder / _CHECKPOINT).read_text(encoding="utf-8"))
+    """Read what `Job` wrote; `ValueError` for anything else."""
+    from pydantic import TypeAdapter  # not needed where there is no checkpoint
+
+    return TypeAdapter(Checkpoint).validate_json((folder / _CHECKPOINT).read_text(encoding="utf-8"))
 
 
 def _has_lost(store: Store, checkpoint: Checkpoint) -> bool:
@@ -235,8 +219,8 @@ class Job:
         self.is_resumed = False
         self.was_done = False
         self.was_forgotten = False  # by the index, though it had ended; so it begins anew
-        self._paths = {name: folder / f"{name}.jsonl" for name in LISTS}
-        self._paths["tags"] = tags or self._paths["tags"]
+        self.paths = {name: folder / f"{name}.jsonl" for name in LISTS}  # of the lists, by name
+        self.paths["tags"] = tags or self.paths["tags"]
 
     @classmethod
     @contextmanager
@@ -266,7 +250,7 @@ class Job:
                 job._lock = resources.enter_context(lock_or_refuse(lock, f"works on the same job ({lock})", remedy))
                 job._begin(spec, fresh=fresh, store=store)
                 if job.was_done:
-                    _verify_size(job.path_of("tags"), job.checkpoint.sizes.get("tags", 0))
+                    _verify_size(job.paths["tags"], job.checkpoint.sizes.get("tags", 0))
                 else:
                     job._open_lists(resources)
             yield job
@@ -288,7 +272,7 @@ class Job:
             begun_tags = stored and stored[0].get("tags")
             self._clear(may_replace_tags=fresh or (begun_tags is not None and begun_tags == spec.settings["tags"]))
             write_json(self.folder / _JOB, spec.to_json())
-            write_json(self.folder / _CHECKPOINT, self.checkpoint.to_json())
+            write_json(self.folder / _CHECKPOINT, dataclasses.asdict(self.checkpoint))
 
     def _stored(self) -> tuple[Mapping[str, object], Checkpoint] | None:
         if not (self.folder / _CHECKPOINT).exists():  # killed as the job was begun, or deleted
@@ -333,7 +317,7 @@ class Job:
 
     def _clear(self, *, may_replace_tags: bool) -> None:
         """Delete this job's files, and nothing else; refuse to write over tags elsewhere that are not its own."""
-        found, tags = self._found(), self._paths["tags"]
+        found, tags = self._found(), self.paths["tags"]
         if not may_replace_tags and tags not in found and tags.exists() and tags.stat().st_size:
             raise ValueError(f"{tags} already exists; choose another name, or replace it with --fresh")
         for path in found:  # the job's own file last: what a kill leaves is still known as a job's
@@ -342,15 +326,11 @@ class Job:
     def _open_lists(self, resources: ExitStack) -> None:
         sizes = self.checkpoint.sizes
         for name in LISTS:
-            _verify_size(self._paths[name], sizes.get(name, 0))
-        self.lists = {name: AppendLog(self._paths[name], sizes.get(name, 0)) for name in LISTS if name != "decisions"}
-        self.decisions = DecisionLog(self._paths["decisions"], sizes.get("decisions", 0))
+            _verify_size(self.paths[name], sizes.get(name, 0))
+        self.lists = {name: AppendLog(self.paths[name], sizes.get(name, 0)) for name in LISTS if name != "decisions"}
+        self.decisions = DecisionLog(self.paths["decisions"], sizes.get("decisions", 0))
         for close in (self.decisions.close, *(log.close for log in self.lists.values())):
             resources.callback(close)
-
-    def path_of(self, name: str) -> Path:
-        """Return the path of a list."""
-        return self._paths[name]
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Acknowledge: make the lists durable, then the checkpoint, which is given their sizes.
@@ -368,11 +348,11 @@ class Job:
                 log.sync()
             sizes = {name: log.size for name, log in self.lists.items()}
             self.checkpoint = replace(checkpoint, sizes={**sizes, "decisions": self.decisions.acknowledged})
-            write_json(self.folder / _CHECKPOINT, self.checkpoint.to_json())
+            write_json(self.folder / _CHECKPOINT, dataclasses.asdict(self.checkpoint))
 
     def end(self, summary: Summary) -> None:
         """Write down what came of it, once, and delete the decisions: they may be gigabytes."""
         with file_errors(self.folder):
             if not (self.folder / _SUMMARY).exists():
                 write_json(self.folder / _SUMMARY, summary.to_json())
-            self._paths["decisions"].unlink(missing_ok=True)
+            self.paths["decisions"].unlink(missing_ok=True)

@@ -54,26 +54,16 @@ def _awake_or_asleep() -> float:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """How long writes may take, and what is old enough to collect, in seconds; and which are put in batches.
+    """How long writes may take, and what is old enough to collect, in seconds; and which are put in batches."""
 
-    Args:
-        rewrite_s: a register is set within this time after its rows were begun, or they are written again.
-        settled_s: only what was written longer ago is collected.
-        forgotten_s: for so long a removed document's register stays.
-        ttl_s: after which the table drops documents and drawer rows; None: never.
-        put_before_s: so long before now is the timestamp of registers that are put.
-        put_from: so many new registers of an exclusive writer are put; fewer are compared and set as fast.
-        clock: seconds that only go forward, also while the machine sleeps.
-        wall_clock: seconds since 1970: they also pass in a sleep that a virtual machine did not notice.
-    """
-
-    rewrite_s: float = 600.0
-    settled_s: float = 3_600.0
-    forgotten_s: float = 86_400.0
-    ttl_s: float | None = None
-    put_before_s: float = 1_800.0
-    put_from: int = 50
-    clock: Callable[[], float] = _awake_or_asleep
+    rewrite_s: float = 600.0  # a register is set within this time after its rows were begun, or they are written again
+    settled_s: float = 3_600.0  # only what was written longer ago is collected
+    forgotten_s: float = 86_400.0  # for so long a removed document's register stays
+    ttl_s: float | None = None  # after which the table drops documents and drawer rows; None: never
+    put_before_s: float = 1_800.0  # so long before now is the timestamp of registers that are put
+    put_from: int = 50  # so many new registers of an exclusive writer are put; fewer are compared and set as fast
+    clock: Callable[[], float] = _awake_or_asleep  # seconds that only go forward, also while the machine sleeps
+    # Seconds since 1970: they also pass in a sleep that a virtual machine did not notice.
     wall_clock: Callable[[], float] = time.time
 
     def rows_timely(self) -> Callable[[], bool]:

@@ -225,11 +225,13 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
             raise ValueError(
                 f"{len(exclude)} ids to exclude for {len(values)} fingerprints; give one, or None, for each"
             )
-        found: list[list[Match]] = []
+        found: list[list[Match]] = [[] for _ in range(len(values))]
         with self.store.view(timeout_s=timeout) as reader:
             for start in range(0, len(values), QUERY_BATCH):
-                left_out = exclude[start : start + QUERY_BATCH] if exclude is not None else None
-                found += self._query_batch(reader, values[start : start + QUERY_BATCH], k, limit, left_out)
+                for place, near in self._near_pairs(reader, values[start : start + QUERY_BATCH], k).items():
+                    query = start + place
+                    left_out = exclude[query] if exclude is not None else None
+                    found[query] = _matches(reader, int(values[query]), near, k, limit, left_out)
         return found
 
     def explain(self, fingerprint: int, *, max_distance: int | None = None) -> Explanation:
@@ -244,15 +246,6 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
             region = regions[bisect_right(starts, prefix) - 1] if regions else None
             buckets.append(BucketRead(prefix, region, len(rows), near, took))
         return Explanation(k, len(matches), milliseconds, tuple(buckets))
-
-    def _query_batch(
-        self, reader: Reader, queries: Uint64s, k: int, limit: int | None, exclude: Sequence[str | None] | None
-    ) -> list[list[Match]]:
-        found: list[list[Match]] = [[] for _ in range(len(queries))]
-        for query, near in self._near_pairs(reader, queries, k).items():
-            left_out = exclude[query] if exclude is not None else None
-            found[query] = _matches(reader, int(queries[query]), near, k, limit, left_out)
-        return found
 
     def _near_pairs(self, reader: Reader, queries: Uint64s, k: int) -> dict[int, list[tuple[int, int]]]:
         """Return {position of a query: its (distance, fingerprint) pairs, ascending}, for the queries that have any."""

@@ -76,7 +76,7 @@ def embedded_checks(url: str, folder: Path) -> Iterator[Check]:
         yield check_record(store.record)
         yield check_read(store)
         yield _check_writer(store.session.path)
-        yield _check_disk(store.session.path, store.facts().file_bytes)
+        yield _check_disk(store.session.path, store.session.file_bytes())
 
 
 def _check_folder(folder: Path) -> Check:

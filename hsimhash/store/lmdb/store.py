@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from typing import NamedTuple
 
 from hsimhash.errors import IndexExistsError, StoreBusyError
 from hsimhash.files import make_folder, put_in_place
@@ -23,18 +22,6 @@ from hsimhash.store.lmdb.session import LmdbView, Session
 from hsimhash.store.runs import BULK_LIMITS, BulkLimits, BulkLoad
 
 _PAGE_DOCUMENTS = 10_000
-
-
-class Facts(NamedTuple):
-    """Where an index is, its rows, and the bytes of its databases and of its file, of which some are free."""
-
-    path: str
-    drawer_rows: int
-    drawers_bytes: int
-    documents_bytes: int
-    register_bytes: int
-    file_bytes: int
-    free_bytes: int
 
 
 class LmdbStore(Store):
@@ -144,18 +131,21 @@ class LmdbStore(Store):
         return SortedRuns(self.session, folder, limits)
 
     def describe(self) -> dict[str, str | int]:
-        return self.facts()._asdict()
-
-    def facts(self) -> Facts:
-        """Return what `describe` tells, typed."""
+        """Return where the index is, its rows, and the bytes of its databases and its file, of which some are free."""
         with self.session.view() as view:
-            stats = [view.transaction.stat(view.databases[name]) for name in ("drawers", "documents", "register")]
-        drawers, documents, register = (
-            stat["psize"] * (stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"]) for stat in stats
-        )
+            stats = {name: view.transaction.stat(view.databases[name]) for name in ("drawers", "documents", "register")}
+        used = {
+            f"{name}_bytes": stat["psize"] * (stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"])
+            for name, stat in stats.items()
+        }
         size = self.session.file_bytes()
-        free = max(0, size - drawers - documents - register)
-        return Facts(str(self.session.path), stats[0]["entries"], drawers, documents, register, size, free)
+        return {
+            "path": str(self.session.path),
+            "drawer_rows": stats["drawers"]["entries"],
+            **used,
+            "file_bytes": size,
+            "free_bytes": max(0, size - sum(used.values())),
+        }
 
     def compact(self) -> tuple[int, int]:
         """See `Store.compact`; calls of other threads through this store wait for it."""

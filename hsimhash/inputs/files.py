@@ -39,18 +39,24 @@ Kind = Literal["jsonl", "tsv", "files"]
 
 @dataclass(frozen=True, slots=True)
 class InputOptions:
-    """How inputs are read."""
+    """How inputs are read.
 
-    format: str = "auto"  # one of `FORMATS`
-    id_field: str = "id"  # the JSON field with the document's id
-    text_field: str = "text"  # the JSON field with its text
-    # The JSON field with its fingerprint, read instead of a text; None: texts are read.
+    Args:
+        format: one of `FORMATS`.
+        id_field: the JSON field with the document's id.
+        text_field: the JSON field with its text.
+        fingerprint_field: the JSON field with its fingerprint, read instead of a text; None: texts are read.
+        fingerprint_format: how fingerprints are written: `hex`, `decimal`, `signed`; `auto`: as each input's first ones
+            tell (`fingerprint/bits.py` has the rule).
+        first_seen_field: the JSON field that says when the document was first seen, ms since 1970 or an ISO 8601 time,
+            where a record has it; None: `first_seen` where fingerprints are read, else none.
+    """
+
+    format: str = "auto"
+    id_field: str = "id"
+    text_field: str = "text"
     fingerprint_field: str | None = None
-    # The JSON field that says when the document was first seen, ms since 1970 or an ISO 8601 time, where a record has
-    # it; None: `first_seen` where fingerprints are read, else none.
     first_seen_field: str | None = None
-    # How fingerprints are written: `hex`, `decimal`, `signed`; `auto`: as each input's first ones tell
-    # (`fingerprint/bits.py` has the rule).
     fingerprint_format: str = "auto"
 
     def __post_init__(self) -> None:

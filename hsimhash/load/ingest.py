@@ -57,19 +57,30 @@ class IngestLimits:
 
 @dataclass(frozen=True, slots=True)
 class IngestOptions:
-    """What an ingest does."""
+    """What an ingest does.
 
-    # `add` every document; `skip` those that have a match; or `tag`: add them all, and write down each one's nearest
-    # earlier match.
+    Args:
+        on_duplicate: `add` every document; `skip` those that have a match; or `tag`: add them all, and write down each
+            one's nearest earlier match.
+        max_distance: what counts as a match for `skip` and `tag`: 0 to the layout's k, its default.
+        reading: how the inputs are read.
+        workers: processes that fingerprint texts; by default one per core.
+        job: the job folder; by default `default_job`.
+        tags: where `tag` writes; by default `tags.jsonl` in the job folder.
+        fresh: forget what an earlier call left in the job folder.
+        rate: documents a second, at most: read, or, in bulk on HBase, brought into the table.
+        limits: see there.
+    """
+
     on_duplicate: OnDuplicate = "add"
-    max_distance: int | None = None  # what counts as a match for `skip` and `tag`: 0 to the layout's k, its default
-    reading: InputOptions = field(default_factory=InputOptions)  # how the inputs are read
-    workers: int | None = None  # processes that fingerprint texts; by default one per core
-    job: Path | None = None  # the job folder; by default `default_job`
-    tags: Path | None = None  # where `tag` writes; by default `tags.jsonl` in the job folder
-    fresh: bool = False  # forget what an earlier call left in the job folder
-    rate: float | None = None  # documents a second, at most: read, or, in bulk on HBase, brought into the table
-    limits: IngestLimits = IngestLimits()  # see there
+    max_distance: int | None = None
+    reading: InputOptions = field(default_factory=InputOptions)
+    workers: int | None = None
+    job: Path | None = None
+    tags: Path | None = None
+    fresh: bool = False
+    rate: float | None = None
+    limits: IngestLimits = IngestLimits()
 
     def __post_init__(self) -> None:
         if self.rate is not None and not self.rate > 0:

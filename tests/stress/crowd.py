@@ -15,6 +15,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from hsimhash import HSimIndex
-from tests.support.processes import beside, forked
+from tests.support.processes import beside, forked, spin
 from tests.support.programs import Outcome, options, print_conditions, print_outcomes, scratch_folder
 
 SEED = 11
@@ -40,32 +41,24 @@ def _outcome(part: str, tried: int, faults: int) -> Outcome:
     return Outcome(tried > 0 and not faults, f"{part}: {tried:,} tried, {faults} faults")
 
 
-def _query(url: str, is_over: Any, told: Any) -> None:
+def _query(url: str, is_over: Any, begun: Callable[[], None]) -> tuple[int, int]:
     queries = misses = 0
     with HSimIndex.open(url) as index:
-        told.put(None)
+        begun()
         while not is_over.is_set():
             found = [index.query(QUERY)] if queries % 4 else index.query_many([QUERY] * 3)
             misses += sum(1 for matches in found if [match.doc_id for match in matches] != ["doc"])
             queries += len(found)
-    told.put((queries, misses))
+    return queries, misses
 
 
-def _write(url: str, is_over: Any, told: Any) -> None:
+def _write(url: str, is_over: Any, begun: Callable[[], None]) -> None:
     rng, number = np.random.default_rng(SEED), 0
     with HSimIndex.open(url, lock_timeout_s=LATEST_S) as index:
-        told.put(None)
+        begun()
         while not is_over.is_set():
             index.add_many(rng.integers(0, 2**64, 20, np.uint64), [f"w{number + one}" for one in range(20)])
             number = (number + 20) % 20_000
-    told.put(None)
-
-
-def _spin(is_over: Any, told: Any) -> None:
-    told.put(None)
-    while not is_over.is_set():
-        sum(range(10_000))
-    told.put(None)
 
 
 def check_moves(folder: Path, seconds: float) -> Outcome:
@@ -126,10 +119,10 @@ def _interrupt(*_: object) -> None:
     raise _InterruptedError
 
 
-def _probe(url: str, is_over: Any, told: Any) -> None:
+def _probe(url: str, is_over: Any, begun: Callable[[], None]) -> int:
     """Write now and then; tell how often that failed."""
     faults, number = 0, 0
-    told.put(None)
+    begun()
     with HSimIndex.open(url, lock_timeout_s=LATEST_S / 2) as index:
         while not is_over.wait(0.05):
             number += 1
@@ -138,7 +131,7 @@ def _probe(url: str, is_over: Any, told: Any) -> None:
             except Exception as error:
                 faults += 1
                 print(f"FAIL  signals: {error}", flush=True)
-    told.put(faults)
+    return faults
 
 
 def check_forks(folder: Path, forks: int, load: int) -> Outcome:
@@ -162,7 +155,7 @@ def check_forks(folder: Path, forks: int, load: int) -> Outcome:
                 raise AssertionError("the document was not found")
             index.add(0xFFFF << 40, f"child {os.getpid() % 10}")
 
-        stack.enter_context(beside(_spin, [()] * load))
+        stack.enter_context(beside(spin, [()] * load))
         threads = [threading.Thread(target=work) for work in (read, read, write)]
         for one in threads:
             one.start()

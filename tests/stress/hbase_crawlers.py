@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import statistics
 import sys
+import threading
 import time
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,6 +36,7 @@ MOST_CONNECTIONS = 800
 MOST_SHARE = 0.6
 DOCUMENTS, ALLOWED_S, ENDED_S = 60_000, 0.5, 0.6
 LIMIT_S = 180.0
+LOOK_S = 0.2  # between two looks at a gateway's connections
 
 
 class Crawl(NamedTuple):
@@ -51,11 +53,11 @@ class Crawl(NamedTuple):
 # Processes, forked from one that has imported everything.
 
 
-def _crawl(url: str, number: int, pace_s: float, is_over: Any, notes: Any) -> None:
+def _crawl(url: str, number: int, pace_s: float, is_over: Any, begun: Callable[[], None]) -> Crawl:
     """Query and add until it is over; tell what was met."""
     rng = np.random.default_rng([SEED, number])
     errors: list[str] = []
-    notes.put(None)
+    begun()
     began = time.monotonic()
     opened_s = first_s = longest_s = 0.0
     calls, is_well = 0, False
@@ -77,12 +79,30 @@ def _crawl(url: str, number: int, pace_s: float, is_over: Any, notes: Any) -> No
                 is_over.wait(max(0.0, pace_s - (time.monotonic() - asked)) * rng.uniform(0.9, 1.1))
     except HsimhashError as error:
         errors.append(str(error)[:300])
-    notes.put(Crawl(opened_s, first_s, longest_s, calls, errors, is_well))
+    return Crawl(opened_s, first_s, longest_s, calls, errors, is_well)
 
 
 def crawlers(url: str, count: int, pace_s: float) -> AbstractContextManager[list[Crawl]]:
     """Run processes beside a block; after it the list has their notes."""
     return beside(_crawl, [(url, number, pace_s) for number in range(count)], method="fork")
+
+
+@contextmanager
+def watched(port: int, *, has_left: bool = False) -> Iterator[list[int]]:
+    """Count the connections of a gateway, as `connections` does, again and again until the block ends."""
+    counts, is_over = [0], threading.Event()
+
+    def look() -> None:
+        while not is_over.wait(LOOK_S):
+            counts.append(connections(port, has_left=has_left))
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    try:
+        yield counts
+    finally:
+        is_over.set()
+        looking.join()
 
 
 # What must hold.
@@ -145,16 +165,14 @@ def _await_share(*ports: int) -> tuple[float, float]:
 
 def crowd(server: HBaseServer, processes: int, seconds: float) -> Outcome:
     """Let many processes query and add on one gateway as it comes."""
-    with table(server) as name, crawlers(url_of(name, server.thrift2_port), processes, 1.0) as notes:
-        most, until = 0, time.monotonic() + seconds
-        while time.monotonic() < until:
-            most = max(most, connections(server.thrift2_port))
-            time.sleep(0.5)
+    port = server.thrift2_port
+    with table(server) as name, crawlers(url_of(name, port), processes, 1.0) as notes, watched(port) as counts:
+        time.sleep(seconds)
     errors = [error for one in notes for error in one.errors]
     calls = sum(one.calls for one in notes)
     return Outcome(
-        not errors and most < MOST_CONNECTIONS * processes / PROCESSES and calls >= processes,
-        f"{processes} processes for {seconds:g} s: {calls:,} queries and adds, {len(errors)} errors, {most} "
+        not errors and max(counts) < MOST_CONNECTIONS * processes / PROCESSES and calls >= processes,
+        f"{processes} processes for {seconds:g} s: {calls:,} queries and adds, {len(errors)} errors, {max(counts)} "
         f"connections at most, the slowest query {max(one.longest_s for one in notes):.2f} s {errors[:2] or ''}",
     )
 

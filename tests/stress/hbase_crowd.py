@@ -9,16 +9,15 @@ from __future__ import annotations
 import multiprocessing
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from multiprocessing.synchronize import Barrier, Event
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
-from hsimhash import HSimIndex, Match
+from hsimhash import HSimIndex
 from hsimhash.errors import StoreUnavailableError
 from hsimhash.store.hbase.protocol import Times
 from tests.stress.hbase_verdict import Query, Write, ask_for_all, judge, lost_documents, noted
@@ -26,6 +25,7 @@ from tests.support.fingerprint_sets import Numbers, flipped, random_fingerprints
 from tests.support.hbase_cluster import HBaseCluster
 from tests.support.hbase_server import HBaseServer
 from tests.support.hbase_tables import new_table, table_url
+from tests.support.processes import beside
 from tests.support.programs import Outcome
 
 SEED = 4
@@ -51,8 +51,9 @@ class Failure(NamedTuple):
 
 @dataclass(slots=True)
 class Notes:
-    """What one process did."""
+    """What one process did; `number` is its job's."""
 
+    number: int
     writes: list[Write] = field(default_factory=list)
     queries: list[Query] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
@@ -112,101 +113,65 @@ def add_base(index: HSimIndex) -> None:
     index.add_many(list(documents.values()), list(documents), first_seen=0)
 
 
-def base_writes() -> list[Write]:
-    """Return the base as writes before all others."""
-    return [Write(doc_id, value, 0, 0) for doc_id, value in base().items()]
+def all_writes(notes: Sequence[Notes]) -> list[Write]:
+    """Return what was written, the base before all others."""
+    return [Write(doc_id, value, 0, 0) for doc_id, value in base().items()] + [
+        write for one in notes for write in one.writes
+    ]
 
 
 # The processes.
 
 
 @dataclass(frozen=True, slots=True)
-class Signals:
-    """What the processes share."""
-
-    ready: Barrier
-    is_over: Event
-    done: Any  # an array: how much each process has done
-
-
-_signals: Signals
-
-
-def _begin(signals: Signals) -> None:
-    global _signals  # the only way into a process of a pool
-    _signals = signals
-
-
 class Crew:
-    """Processes at work."""
+    """Processes at work: how much each has done, and what, once the block has ended."""
 
-    def __init__(self, signals: Signals, futures: Sequence[Future[Notes]]) -> None:
-        self._signals = signals
-        self._futures = futures
-
-    def done(self) -> list[int]:
-        """Return how much each process has done; what one raised is raised."""
-        for future in self._futures:
-            if future.done():
-                future.result()
-        return [self._signals.done[number] for number in range(len(self._futures))]
+    done: Any  # an array
+    notes: Sequence[Notes]
 
     def await_progress(self) -> float:
         """Wait until every process has done more than by now; return the seconds."""
-        began, before = time.monotonic(), self.done()
-        while any(now <= then for now, then in zip(self.done(), before, strict=True)):
+        began, before = time.monotonic(), self.done[:]
+        while any(now <= then for now, then in zip(self.done[:], before, strict=True)):
             if time.monotonic() - began > LATEST_S:
-                raise TimeoutError(f"of {before} calls some processes did no more for {LATEST_S:g} s: {self.done()}")
+                raise TimeoutError(f"of {before} calls some processes did no more for {LATEST_S:g} s: {self.done[:]}")
             time.sleep(0.02)
         return time.monotonic() - began
-
-    def stop(self) -> list[Notes]:
-        """End the work and return what was done."""
-        self._signals.is_over.set()
-        return [future.result(LATEST_S) for future in self._futures]
 
 
 @contextmanager
 def at_work(jobs: Sequence[Job]) -> Iterator[Crew]:
     """Give a crew once all of it is at work."""
-    context = multiprocessing.get_context("spawn")
-    signals = Signals(context.Barrier(len(jobs) + 1), context.Event(), context.Array("q", len(jobs)))
-    with ProcessPoolExecutor(len(jobs), context, initializer=_begin, initargs=(signals,)) as pool:
-        crew = Crew(signals, [pool.submit(_work, job) for job in jobs])
-        try:
-            signals.ready.wait(LATEST_S)
-            yield crew
-        finally:
-            signals.is_over.set()
+    done = multiprocessing.get_context("spawn").Array("q", len(jobs))
+    with beside(_work, [(job, done) for job in jobs]) as notes:
+        yield Crew(done, notes)
 
 
-def _work(job: Job) -> Notes:
-    notes = Notes()
+def _work(job: Job, done: Any, is_over: Any, begun: Callable[[], None]) -> Notes:
+    notes, pool = Notes(job.number), pool_of_fingerprints()
+    act = {"query": _query, "write": _write, "check": _check}[job.kind]
+
+    def repeat(thread: int) -> None:
+        rng = np.random.default_rng([SEED, job.number, thread])
+        while not is_over.is_set():
+            act(job, index, notes, rng, pool)
+            done[job.number] += 1
+
     with HSimIndex.open(job.url) as index, ThreadPoolExecutor(job.threads) as threads:
         if job.times is not None:
             index.store.times = job.times  # type: ignore[attr-defined]  # of an HBaseStore
-        _signals.ready.wait(LATEST_S)
-        list(threads.map(partial(_repeat, job, index, notes), range(job.threads)))
+        begun()
+        list(threads.map(repeat, range(job.threads)))
     return notes
-
-
-def _repeat(job: Job, index: HSimIndex, notes: Notes, thread: int) -> None:
-    rng, pool = np.random.default_rng([SEED, job.number, thread]), pool_of_fingerprints()
-    act = {"query": _query, "write": _write, "check": _check}[job.kind]
-    while not _signals.is_over.is_set():
-        act(job, index, notes, rng, pool)
-        _signals.done[job.number] += 1
 
 
 def _query(job: Job, index: HSimIndex, notes: Notes, rng: np.random.Generator, pool: Numbers) -> None:
     count = BATCH if rng.random() < BATCH_SHARE else 1
     values = flipped(rng, rng.choice(pool, count), rng.integers(0, index.layout.max_distance + 1, count))
-    began, ended, answers = _answered(lambda: _ask(index, values), notes)
+    ask = partial(index.query_many, values) if count > 1 else lambda: [index.query(int(values[0]))]
+    began, ended, answers = _answered(ask, notes)
     notes.queries += noted(values, began, ended, answers)
-
-
-def _ask(index: HSimIndex, values: Numbers) -> list[list[Match]]:
-    return index.query_many(values) if len(values) > 1 else [index.query(int(values[0]))]
 
 
 def _write(job: Job, index: HSimIndex, notes: Notes, rng: np.random.Generator, pool: Numbers) -> None:
@@ -251,8 +216,7 @@ def _answered(call: Callable[[], Answer], notes: Notes) -> tuple[int, int, Answe
 
 def verdicts(index: HSimIndex, notes: Sequence[Notes]) -> list[Outcome]:
     """Judge what was answered, and what is there in the end."""
-    writes = base_writes() + [write for one in notes for write in one.writes]
-    k = index.layout.max_distance
+    writes, k = all_writes(notes), index.layout.max_distance
     verdict = judge(writes, (query for one in notes for query in one.queries), k)
     end = judge(writes, ask_for_all(index, writes), k)
     lost = lost_documents(index, writes)

@@ -15,17 +15,14 @@ for each connection, must not pile up: at no moment more than twice the connecti
 from __future__ import annotations
 
 import sys
-import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 from hsimhash import HSimIndex
 from hsimhash.store.hbase.address import Options
-from tests.stress.hbase_crawlers import PROCESSES, crawlers
+from tests.stress.hbase_crawlers import PROCESSES, crawlers, watched
 from tests.stress.hbase_crowd import SEED, Crew, Job, add_base, at_work, table, url_of, verdicts
 from tests.support.hbase_cluster import SESSION_MS, HBaseCluster, cluster
-from tests.support.hbase_server import connections
 from tests.support.processes import stopped
 from tests.support.programs import Outcome, options, print_conditions, print_outcomes, scratch_folder
 
@@ -33,25 +30,6 @@ KILLS, QUERIERS, WRITERS = 2, 8, 4
 PEACE_S = 5.0  # before a kill
 OUTAGE_S = 40.0  # by then the regions are at the other server
 OPENED_S = 10.0
-LOOK_S = 0.2  # between two looks at the gateway's connections
-
-
-@contextmanager
-def watched(server: HBaseCluster) -> Iterator[list[int]]:
-    """Count the connections that the gateway has threads for, again and again until the block ends."""
-    counts, is_over = [0], threading.Event()
-
-    def look() -> None:
-        while not is_over.wait(LOOK_S):
-            counts.append(connections(server.thrift2_port, has_left=True))
-
-    looking = threading.Thread(target=look)
-    looking.start()
-    try:
-        yield counts
-    finally:
-        is_over.set()
-        looking.join()
 
 
 def _few(counts: Sequence[int], processes: int) -> Outcome:
@@ -61,31 +39,31 @@ def _few(counts: Sequence[int], processes: int) -> Outcome:
 
 def kill_region_servers(server: HBaseCluster, kills: int) -> list[Outcome]:
     """Kill one region server after the other, and start it again, under a crowd with the default settings."""
-    with table(server) as name:
-        url = url_of(name, server.thrift2_port)
-        with HSimIndex.open(url_of(name, server.thrift2_port, timeout="60s", deadline="300s")) as index:
-            add_base(index)
-            kinds = ["query"] * QUERIERS + ["write"] * WRITERS
-            with at_work([Job(kind, url, number) for number, kind in enumerate(kinds)]) as crew:  # type: ignore[arg-type]
-                with watched(server) as counts:
-                    recoveries_s = [_kill_once(server, crew, number) for number in range(kills)]
-                notes = crew.stop()
-            failures = [failure for one in notes for failure in one.failures]
-            return [
-                Outcome(
-                    True,
-                    f"a region server killed {kills} times: each of {QUERIERS} queriers and {WRITERS} writers goes on "
-                    f"by itself, after {max(recoveries_s):.1f} s at the latest",
-                ),
-                _few(counts, len(kinds)),
-                Outcome(not failures, f"{len(failures)} errors {[one.text for one in failures[:2]] or ''}"),
-                *verdicts(index, notes),
-            ]
+    with (
+        table(server) as name,
+        HSimIndex.open(url_of(name, server.thrift2_port, timeout="60s", deadline="300s")) as index,
+    ):
+        add_base(index)
+        url, kinds = url_of(name, server.thrift2_port), ["query"] * QUERIERS + ["write"] * WRITERS
+        jobs = [Job(kind, url, number) for number, kind in enumerate(kinds)]  # type: ignore[arg-type]
+        with at_work(jobs) as crew, watched(server.thrift2_port, has_left=True) as counts:
+            recoveries_s = [_kill_once(server, crew, number) for number in range(kills)]
+        failures = [failure for one in crew.notes for failure in one.failures]
+        return [
+            Outcome(
+                True,
+                f"a region server killed {kills} times: each of {QUERIERS} queriers and {WRITERS} writers goes on "
+                f"by itself, after {max(recoveries_s):.1f} s at the latest",
+            ),
+            _few(counts, len(kinds)),
+            Outcome(not failures, f"{len(failures)} errors {[one.text for one in failures[:2]] or ''}"),
+            *verdicts(index, crew.notes),
+        ]
 
 
 def kill_under_crawlers(server: HBaseCluster, processes: int) -> list[Outcome]:
     """Kill a region server under processes that query and add, with the default settings."""
-    with table(server) as name, watched(server) as counts:
+    with table(server) as name, watched(server.thrift2_port, has_left=True) as counts:
         with crawlers(url_of(name, server.thrift2_port), processes, 1.0) as notes:
             time.sleep(PEACE_S)
             server.kill(server.region_servers[-1])

@@ -59,15 +59,14 @@ def kill_gateway(server: HBaseServer, idl: str, kills: int, *, slack_s: float = 
                 for number in range(kills)
             ]
             killed = [_kill_once(server, gateway, crew, rng.uniform(0, LONGEST_UP_S), one_s) for one_s in down_s]
-            notes = crew.stop()
         return [
             Outcome(
                 True,
                 f"{idl} gateway killed {kills} times: each of {QUERIERS} queriers and {WRITERS} writers goes on by "
                 f"itself, the last {max(kill.recovery_s for kill in killed):.1f} s after the gateway listens",
             ),
-            *verdicts(index, notes),
-            *_failures(gateway, notes, killed, latest_s),
+            *verdicts(index, crew.notes),
+            *_failures(gateway, crew.notes, killed, latest_s),
         ]
 
 
@@ -104,9 +103,10 @@ def _kill_once(server: HBaseServer, gateway: Gateway, crew: Crew, up_s: float, d
 
 
 def _failures(gateway: Gateway, notes: Sequence[Notes], killed: Sequence[Kill], latest_s: float) -> list[Outcome]:
-    impatient = [failure for number, one in enumerate(notes) if _is_impatient(number) for failure in one.failures]
-    patient = [failure for number, one in enumerate(notes) if not _is_impatient(number) for failure in one.failures]
-    bad = [failure.text for failure in impatient if not _is_named(failure, gateway)]
+    impatient = [failure for one in notes if _is_impatient(one.number) for failure in one.failures]
+    patient = [failure for one in notes if not _is_impatient(one.number) for failure in one.failures]
+    named = (f"deadline of {DEADLINE_S:g} s", f"127.0.0.1:{gateway.port}")
+    bad = [failure.text for failure in impatient if not all(name in failure.text for name in named)]
     waits_s = [
         wait_s for failure in impatient for kill in killed if (wait_s := _wait_s(failure, kill, latest_s)) is not None
     ]
@@ -134,10 +134,6 @@ def _wait_s(failure: Failure, kill: Kill, latest_s: float) -> float | None:
     return (failure.ended - began) / 1e9 if is_within else None
 
 
-def _is_named(failure: Failure, gateway: Gateway) -> bool:
-    return f"deadline of {DEADLINE_S:g} s" in failure.text and f"127.0.0.1:{gateway.port}" in failure.text
-
-
 # Late replies.
 
 
@@ -149,7 +145,7 @@ def answer_late(server: HBaseServer, port: int, answers: int) -> Outcome:
         with HSimIndex.open(url_of(name, port, timeout="60s", deadline="120s")) as index:
             index.add_many(values, [str(number) for number in range(len(values))], first_seen=0)
             expected = [[match.doc_id for match in found] for found in index.query_many(values)]
-        with proxied(port, _late) as proxy:
+        with proxied(port, lambda number: LATE_S if number % LATE_SHARE == 0 else 0.0) as proxy:
             began = time.monotonic()
             with HSimIndex.open(url_of(name, proxy.port, timeout=f"{TIMEOUT_S:g}s", deadline="60s")) as index:
                 wrong = _ask_many(index, values, expected, answers)
@@ -159,10 +155,6 @@ def answer_late(server: HBaseServer, port: int, answers: int) -> Outcome:
         f"every tenth reply late: {answers:,} answers in {seconds:.0f} s, {len(wrong)} of another call, "
         f"{proxy.connections:,} connections {wrong[:3] or ''}",
     )
-
-
-def _late(number: int) -> float:
-    return LATE_S if number % LATE_SHARE == 0 else 0.0
 
 
 def _ask_many(

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from hsimhash import HSimIndex
 from hsimhash.store.hbase.protocol import Times
-from tests.stress.hbase_crowd import SEED, Job, Notes, add_base, at_work, base_writes, table, url_of, verdicts
+from tests.stress.hbase_crowd import SEED, Job, Notes, add_base, all_writes, at_work, table, url_of, verdicts
 from tests.stress.hbase_verdict import ask_for_all, judge
 from tests.support.hbase_server import HBaseServer, serving
 from tests.support.processes import wait_until
@@ -53,9 +53,8 @@ def run(server: HBaseServer, idl: str, *, seconds: float, proportion: float = PR
         late = url_of(name, proxy.port, timeout=f"{TIMEOUT_S:g}s", deadline="60s")
         with at_work(_jobs(url_of(name, gateway.port), late, times)) as crew:
             time.sleep(seconds)
-            wait_until(lambda: crew.done()[-1] >= LEAST_CHECKS)  # a busy machine is slow
-            notes = crew.stop()
-        return [*verdicts(index, notes), _checks(notes), *_settled(index, notes)]
+            wait_until(lambda: crew.done[-1] >= LEAST_CHECKS)  # a busy machine is slow
+        return [*verdicts(index, crew.notes), _checks(crew.notes), *_settled(index, crew.notes)]
 
 
 def _jobs(url: str, late_url: str, times: Times) -> list[Job]:
@@ -82,7 +81,7 @@ def _settled(index: HSimIndex, notes: Sequence[Notes]) -> list[Outcome]:
     index.store.times = Times(settled_s=0, forgotten_s=0)  # type: ignore[attr-defined]  # of an HBaseStore
     index.check(repair=True)
     report = index.check()
-    writes = base_writes() + [write for one in notes for write in one.writes]
+    writes = all_writes(notes)
     end = judge(writes, ask_for_all(index, writes), index.layout.max_distance)
     return [
         Outcome(

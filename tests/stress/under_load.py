@@ -7,7 +7,6 @@ own, so that the caches of pip, Maven and jieba are empty. Every run must be gre
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import random
 import re
@@ -15,11 +14,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from tests.support.processes import beside, spin
 from tests.support.programs import Outcome, options, print_conditions, print_outcomes, scratch_folder
 
 RUNS, LOAD = 10, 6
@@ -53,33 +54,14 @@ class Run:
 # The load.
 
 
-def compute(parent: int) -> None:
-    while os.getppid() == parent:
-        sum(range(100_000))
-
-
-def write(parent: int, folder: Path) -> None:
-    path = folder / str(os.getpid())
-    while os.getppid() == parent:
+def write(folder: Path, is_over: Any, begun: Callable[[], None]) -> None:
+    """Keep a disk busy, for `beside`; end with the parent too, however that ends."""
+    parent, path = os.getppid(), folder / str(os.getpid())
+    begun()
+    while not is_over.is_set() and os.getppid() == parent:
         with path.open("wb") as file:
             file.write(random.randbytes(1 << 20) * (WRITTEN_BYTES >> 20))
             os.fsync(file.fileno())
-
-
-@contextmanager
-def busy(load: int, folder: Path) -> Iterator[None]:
-    """Keep the machine busy for the block."""
-    parent = os.getpid()
-    works = [(write, (parent, folder)) if number % 3 == 2 else (compute, (parent,)) for number in range(load)]
-    workers = [multiprocessing.Process(target=work, args=given, daemon=True) for work, given in works]
-    for worker in workers:
-        worker.start()
-    try:
-        yield
-    finally:
-        for worker in workers:
-            worker.kill()
-            worker.join()
 
 
 # The runs.
@@ -138,7 +120,12 @@ def main() -> int:
         tests=("tests", "what to run, as `make test TESTS=…` takes it"),
     )
     print_conditions("all tests under load", packages=["pytest"], runs=given.runs, load=given.load)
-    with scratch_folder(given.scratch) as folder, busy(given.load, folder):
+    writers = given.load // 3
+    with (
+        scratch_folder(given.scratch) as folder,
+        beside(spin, [()] * (given.load - writers)),
+        beside(write, [(folder,)] * writers),
+    ):
         return print_outcomes(outcomes(given.tests, given.runs, folder))
 
 

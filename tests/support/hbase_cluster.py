@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import socket
 import subprocess
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +18,7 @@ from hsimhash.errors import HsimhashError
 from hsimhash.store.hbase.address import Address
 from hsimhash.store.hbase.operations import open_gateway
 from tests.support.hbase_server import ENTRYPOINT, QUICK_JVM, HBaseServer, free_ports
+from tests.support.processes import wait_until
 
 SESSION_MS = 6_000  # after so long ZooKeeper tells the master of a killed region server; HBase's own default is 90 s
 START_LIMIT_S = 240.0
@@ -155,15 +154,11 @@ class HBaseCluster:
         self._processes[name] = self._run(name, *arguments)
 
     def _await(self, name: str, is_there: Callable[[str], bool]) -> None:
-        end_s = time.monotonic() + START_LIMIT_S
-        ended = os.pidfd_open(self._processes[name].pid)
         try:
-            while not is_there(name):
-                if select.select([ended], [], [], 0.1)[0] or time.monotonic() > end_s:
-                    log = (self.folder / "log" / f"{name}.log").read_text(errors="replace")
-                    raise RuntimeError(f"{name} did not start: {log[-1_000:]}")
-        finally:
-            os.close(ended)
+            wait_until(lambda: is_there(name), self._processes[name], limit_s=START_LIMIT_S)
+        except AssertionError as error:
+            log = (self.folder / "log" / f"{name}.log").read_text(errors="replace")
+            raise RuntimeError(f"{name} did not start: {log[-1_000:]}") from error
 
     def _listens(self, name: str) -> bool:
         with socket.socket() as probe:

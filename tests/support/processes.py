@@ -68,30 +68,53 @@ def forked(work: Callable[[], object], *, limit_s: float = LIMIT_S) -> Iterator[
 
 @contextmanager
 def beside(
-    work: Callable[..., None], given: Sequence[tuple[object, ...]], *, method: str = "spawn"
+    work: Callable[..., object], given: Sequence[tuple[object, ...]], *, method: str = "spawn"
 ) -> Iterator[list[Any]]:
-    """Run `work(*one, is_over, told)` for each of `given` in processes beside the block.
+    """Run `work(*one, is_over, begun)` for each of `given` in processes beside the block.
 
-    Each puts None into the queue `told` once it has begun, and its answer after the event `is_over`, which is set at
-    the end of the block. The list has the answers from then on.
+    Each calls `begun` once, and returns its answer after the event `is_over`, which is set at the end of the block. The
+    list has the answers from then on, in any order; what one raised is raised.
     """
     context: Any = multiprocessing.get_context(method)
     is_over, told = context.Event(), context.Queue()
-    processes = [context.Process(target=work, args=(*one, is_over, told), daemon=True) for one in given]
+    processes = [context.Process(target=_answer, args=(work, one, is_over, told), daemon=True) for one in given]
     answers: list[Any] = []
     for one in processes:
         one.start()
     try:
         for _ in processes:
-            told.get(timeout=ANSWER_S)
+            _heard(told)
         yield answers
         is_over.set()
-        answers += [told.get(timeout=ANSWER_S) for _ in processes]
+        answers += [_heard(told) for _ in processes]
         for one in processes:
             one.join(ANSWER_S)
     finally:
         for one in processes:
             one.kill()
+
+
+def spin(is_over: Any, begun: Callable[[], None]) -> None:
+    """Keep a core busy, for `beside`; end with the parent too, however that ends."""
+    parent = os.getppid()
+    begun()
+    while not is_over.is_set() and os.getppid() == parent:
+        sum(range(10_000))
+
+
+def _answer(work: Callable[..., object], given: tuple[object, ...], is_over: Any, told: Any) -> None:
+    try:
+        told.put(work(*given, is_over, lambda: told.put(None)))
+    except BaseException as error:
+        told.put(error)  # instead of the answer
+        raise
+
+
+def _heard(told: Any) -> Any:
+    answer = told.get(timeout=ANSWER_S)
+    if isinstance(answer, BaseException):
+        raise answer
+    return answer
 
 
 @contextmanager
@@ -105,9 +128,11 @@ def stopped(pid: int) -> Iterator[None]:
             os.kill(pid, signal.SIGCONT)
 
 
-def wait_until(is_so: Callable[[], bool], process: subprocess.Popen[bytes] | None = None) -> None:
+def wait_until(
+    is_so: Callable[[], bool], process: subprocess.Popen[bytes] | None = None, *, limit_s: float = LIMIT_S
+) -> None:
     """Wait for what others bring about; `process`, if given, must not end before that."""
-    deadline = time.monotonic() + LIMIT_S
+    deadline = time.monotonic() + limit_s
     while not is_so():
         if process is not None and process.poll() is not None:
             assert is_so(), f"it ended before that, with exit code {process.returncode}"

@@ -14,17 +14,17 @@ from functools import partial
 from pathlib import Path
 
 from hsimhash import HSimIndex
-from tests.stress.hbase_crowd import table, url_of
+from tests.stress.hbase_crowd import table
 from tests.stress.kill_ingests import Ingest, Trial
 from tests.stress.kills import outcome, run, shares_of
 from tests.support.hbase_server import HBaseServer, serving
+from tests.support.hbase_tables import table_url
 from tests.support.programs import options, print_conditions, print_outcomes, scratch_folder
 
 SEED = 19
 KILLS = 20
 SHARES = {"bulk": 0.4, "exclusive": 0.2, "skip": 0.2, "tag": 0.2}  # of all kills
 DOCUMENTS = 1_500  # of an ingest
-SLOW = {"timeout": "60s", "deadline": "120s"}
 
 
 @contextmanager
@@ -32,7 +32,7 @@ def begun(server: HBaseServer, ingest: Ingest, folder: Path) -> Iterator[Trial]:
     """Give a table with the documents of before, and a folder."""
     folder.mkdir()
     with table(server) as name:
-        url = url_of(name, server.thrift2_port, **SLOW)
+        url = table_url(server, name)
         with HSimIndex.open(url) as index:
             ids, values = list(ingest.base_documents), list(ingest.base_documents.values())
             index.add_many([value for value, _ in values], ids, first_seen=[seen for _, seen in values])

@@ -90,14 +90,9 @@ def prepare(name: str, folder: Path, documents: int, rng: np.random.Generator) -
         inputs = _fingerprint_files(folder, ids, values[BASE_DOCUMENTS:].tolist(), rng)
         for doc_id, value in zip(ids, values[BASE_DOCUMENTS:].tolist(), strict=True):
             allowed.setdefault(doc_id, set()).add(value)
-    options = {
-        "bulk": ("--fingerprint-field", "fingerprint"),
-        "skip": ("--fingerprint-field", "fingerprint", "--on-duplicate", "skip"),
-        "tag": ("--fingerprint-field", "fingerprint", "--on-duplicate", "tag"),
-        "texts": ("--workers", 2),
-        "exclusive": ("--fingerprint-field", "fingerprint", "--exclusive"),
-    }
-    return Ingest(name, folder, base, allowed, (*inputs, *options[name], "--lock-timeout", 60))
+    reading = ("--workers", 2) if is_text else ("--fingerprint-field", "fingerprint")
+    special = {"skip": ("--on-duplicate", "skip"), "tag": ("--on-duplicate", "tag"), "exclusive": ("--exclusive",)}
+    return Ingest(name, folder, base, allowed, (*inputs, *reading, *special.get(name, ()), "--lock-timeout", 60))
 
 
 def _any_id(rng: np.random.Generator, base_ids: Sequence[str], number: int) -> str:

@@ -105,29 +105,22 @@ def kill_compactions(kills: int, tally: Tally, folder: Path, rng: np.random.Gene
         index.add_many(crowded(rng, COMPACTED_DOCUMENTS), [f"页/{number}" for number in range(COMPACTED_DOCUMENTS)])
     expected = contents(url_in(trial))
     while tally.kills_of("compact") < kills:
-        if not _killed_compaction(trial, expected, float(rng.uniform(0, ROUND_S)), tally):
+        what = f"compact, kill {tally.kills_of('compact') + 1}"
+        with victim("compact", url_in(trial), sys.maxsize) as one:
+            if not one.kill_after(float(rng.uniform(0, ROUND_S))):
+                tally.fault(f"{what}: {one.last_words()}")
+        tally.phases["compact", compact_phase(trial)] += 1
+        if not check(url_in(trial), tally, what):
             return
+        if contents(url_in(trial)) != expected:
+            tally.lost += 1
+            tally.fault(f"{what}: other documents than before")
     with HSimIndex.open(url_in(trial)) as index:
         index.compact()
     tally.ends += 1
     if contents(url_in(trial)) != expected or stray_files(trial):
         tally.unequal_ends += 1
         tally.fault(f"compact, to its end: {stray_files(trial)} stray files, or other documents than before")
-
-
-def _killed_compaction(trial: Path, expected: Documents, delay_s: float, tally: Tally) -> bool:
-    """Kill what compacts after a delay; return whether the index opens."""
-    what = f"compact, kill {tally.kills_of('compact') + 1}"
-    with victim("compact", url_in(trial), sys.maxsize) as one:
-        if not one.kill_after(delay_s):
-            tally.fault(f"{what}: {one.last_words()}")
-    tally.phases["compact", compact_phase(trial)] += 1
-    if not check(url_in(trial), tally, what):
-        return False
-    if contents(url_in(trial)) != expected:
-        tally.lost += 1
-        tally.fault(f"{what}: other documents than before")
-    return True
 
 
 def compact_phase(trial: Path) -> str:

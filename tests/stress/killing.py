@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import selectors
 import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -74,17 +72,11 @@ class Victim:
 
     def output(self) -> bytes | None:
         """Return the rest of its output once it is dead; None, and end them, where children of it hold that open."""
-        parts = []
-        with selectors.DefaultSelector() as selector:
-            selector.register(self.process.stdout, selectors.EVENT_READ)
-            deadline = time.monotonic() + ORPHANS_S
-            while selector.select(max(0.0, deadline - time.monotonic())):
-                part = os.read(self.process.stdout.fileno(), 1 << 16)
-                if not part:
-                    return b"".join(parts)
-                parts.append(part)
-        os.killpg(self.process.pid, signal.SIGKILL)  # its own session: nobody else is in it
-        return None
+        try:
+            return self.process.communicate(timeout=ORPHANS_S)[0]
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)  # its own session: nobody else is in it
+            return None
 
     def last_words(self) -> str:
         """Return its exit code and the last line of its stderr."""

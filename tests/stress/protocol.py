@@ -375,10 +375,10 @@ def _is_near(value: int | None, query: int) -> bool:
 # Many schedules.
 
 
-def failure_of(plan: Plan, seed: int, kind: Kind) -> str | None:
+def failure_of(plan: Plan, seed: int, kind: Kind, trace: Callable[[str], None] | None = None) -> str | None:
     """Run a schedule; return what does not hold in it."""
     try:
-        Schedule(plan, seed, kind).run()
+        Schedule(plan, seed, kind, trace).run()
     except Violation as violation:
         return str(violation)
     return None
@@ -419,10 +419,8 @@ def show(plan: Plan, seed: int, kind: Kind) -> None:
     """Print a schedule step by step."""
     for number, operations in enumerate(plan):
         print(f"actor {number}: {', '.join(map(repr, operations))}")
-    try:
-        Schedule(plan, seed, kind, print).run()
-    except Violation as violation:
-        print(f"FAIL  {violation}")
+    if (text := failure_of(plan, seed, kind, print)) is not None:
+        print(f"FAIL  {text}")
 
 
 def outcomes(schedules: int) -> Iterator[Outcome]:

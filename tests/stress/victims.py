@@ -33,17 +33,12 @@ class Operation:
 
     def apply(self, documents: Documents) -> None:
         """Do to a model what the call does to the index."""
-        if self.kind == "remove":
-            for doc_id, _, _ in self.documents:
+        last = {doc_id: (fingerprint, seen) for doc_id, fingerprint, seen in self.documents}
+        for doc_id, document in last.items():
+            if self.kind == "remove":
                 documents.pop(doc_id, None)
-        for doc_id, (fingerprint, seen) in self._last().items():
-            if documents.get(doc_id, (None, 0))[0] != fingerprint:
-                documents[doc_id] = (fingerprint, seen)
-
-    def _last(self) -> Documents:
-        if self.kind != "add":
-            return {}
-        return {doc_id: (fingerprint, seen) for doc_id, fingerprint, seen in self.documents}
+            elif documents.get(doc_id, (None, 0))[0] != document[0]:
+                documents[doc_id] = document
 
 
 def operation(seed: int, writer: int, number: int) -> Operation:

@@ -51,6 +51,14 @@ def _indexes_that_a_test_leaves_are_sound(request: pytest.FixtureRequest) -> Ite
         assert report.is_sound, f"{data.parent}: {report}"
 
 
+@pytest.fixture(scope="session")
+def labelled_data() -> Path:
+    """The folder of labelled data."""
+    if not os.environ.get("HSIMHASH_DATA"):
+        pytest.skip("HSIMHASH_DATA does not name the folder of labelled data")
+    return Path(os.environ["HSIMHASH_DATA"])
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
     """A function that mounts a file system of the given size, such as `8m`; needs the right to mount."""

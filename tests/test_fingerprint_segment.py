@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import gzip
-import json
-import os
 import subprocess
 import sys
 import warnings
 from concurrent.futures import ThreadPoolExecutor
-from itertools import islice
 from pathlib import Path
 from types import ModuleType
 
@@ -20,10 +16,10 @@ from hypothesis import strategies as st
 
 from hsimhash.fingerprint import Profile, segment
 from hsimhash.fingerprint.segment import IDF_SHA256, load_idf, vocabulary
+from tests.support.fingerprint_sets import read_documents
 from tests.support.oracles import plain_vote
 
 LINES = (Path(__file__).parent / "data" / "segmentation.txt").read_text(encoding="utf-8").splitlines()
-DATA = os.environ.get("HSIMHASH_DATA")
 FOLDERS = ("lctt-zh-revisions", "zh-laws", "zh-wiki-paragraphs")
 TOP = 100
 
@@ -72,12 +68,11 @@ def test_words_weights_and_fingerprints_equal_jiebas_on_our_own_text(jieba: Modu
     assert differing(jieba, [*LINES, "\n".join(LINES), "", " ", "好", "\0中国\0人民", "\r\n\t"]) == []
 
 
-@pytest.mark.skipif(DATA is None, reason="HSIMHASH_DATA does not name the folder of corpora")
-def test_words_weights_and_fingerprints_equal_jiebas_on_every_fourth_document(jieba: ModuleType) -> None:
-    texts = []
-    for folder in FOLDERS:
-        with gzip.open(Path(str(DATA)) / folder / "docs.jsonl.gz", "rt", encoding="utf-8") as file:
-            texts += [json.loads(line)["text"][:600] for line in islice(file, 0, None, 4)]
+def test_words_weights_and_fingerprints_equal_jiebas_on_every_fourth_document(
+    jieba: ModuleType, labelled_data: Path
+) -> None:
+    paths = [labelled_data / folder / "docs.jsonl.gz" for folder in FOLDERS]
+    texts = [document["text"][:600] for path in paths for document in read_documents(path)[::4]]
     assert len(texts) >= 500
     assert len(differing(jieba, texts)) <= 1 + len(texts) // 20_000  # 1 in 20,000 may differ
 

@@ -24,7 +24,6 @@ from hsimhash.plan import layouts_for
 from tests.support.fingerprint_sets import FINGERPRINTS, PAIRS, flipped, real_fingerprints, real_pairs
 from tests.support.oracles import crowds
 
-DATA = os.environ.get("HSIMHASH_DATA")
 LAYOUTS = [*map(Layout.named, LAYOUT_NAMES), Layout.even(7, 2), Layout.parse("7,9,16,20,12/2"), Layout.even(64, 63)]
 DTYPES = ["i8", "i8", "u1", "i8"]  # of left, right, distance and groups
 
@@ -326,11 +325,9 @@ def test_ints_of_any_size_are_taken_as_they_are() -> None:
     assert np.array_equal(triples(find_pairs(mixed)), brute_force(np.array(list(map(int, mixed)), np.uint64), 3))
 
 
-@pytest.mark.skipif(DATA is None, reason="HSIMHASH_DATA does not name the folder of labelled data")
 @pytest.mark.parametrize("k", [3, 6])
-def test_the_pairs_of_real_fingerprints_are_those_of_their_list(k: int) -> None:
-    folder = Path(DATA or "")
-    values, expected = real_fingerprints(folder / FINGERPRINTS), real_pairs(folder / PAIRS, k)
+def test_the_pairs_of_real_fingerprints_are_those_of_their_list(labelled_data: Path, k: int) -> None:
+    values, expected = real_fingerprints(labelled_data / FINGERPRINTS), real_pairs(labelled_data / PAIRS, k)
     found = of_blocks(find_pairs(values, max_distance=k).expand())
     assert len(found) == len(expected)
     assert set(map(tuple, found.tolist())) == expected

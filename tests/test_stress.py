@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,8 +17,6 @@ from tests.stress.victims import Operation
 from tests.support.fingerprint_sets import FINGERPRINTS, PAIRS, real_fingerprints
 from tests.support.programs import Outcome, faults
 
-DATA = os.environ.get("HSIMHASH_DATA")
-
 pytestmark = pytest.mark.stress
 
 
@@ -30,11 +27,9 @@ def test_no_match_is_missed_and_none_invented(name: str, tmp_path: Path) -> None
     assert faults(outcomes) == []
 
 
-@pytest.mark.skipif(DATA is None, reason="HSIMHASH_DATA does not name the folder of labelled data")
-def test_all_near_pairs_of_real_fingerprints_are_found(tmp_path: Path) -> None:
-    assert DATA is not None
-    fingerprints = real_fingerprints(Path(DATA, FINGERPRINTS))
-    assert faults([exactness.check_real("10", tmp_path, fingerprints, Path(DATA, PAIRS))]) == []
+def test_all_near_pairs_of_real_fingerprints_are_found(labelled_data: Path, tmp_path: Path) -> None:
+    fingerprints = real_fingerprints(labelled_data / FINGERPRINTS)
+    assert faults([exactness.check_real("10", tmp_path, fingerprints, labelled_data / PAIRS)]) == []
 
 
 @pytest.mark.parametrize("name", LAYOUT_NAMES)

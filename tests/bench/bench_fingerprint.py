@@ -20,7 +20,8 @@ import mmh3
 
 from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.stream import fingerprint_stream
-from tests.bench.bench_quality import PROFILES, PypiSimhash, han_count, read_documents
+from tests.bench.bench_quality import PROFILES, PypiSimhash, han_count
+from tests.support.fingerprint_sets import read_documents
 from tests.support.programs import data_file, in_turns, median_ratio, options, print_bar, print_conditions, seconds
 
 CHINESE = ("zh-laws", "lctt-zh-revisions", "zh-wiki-paragraphs")

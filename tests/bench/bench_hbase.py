@@ -35,9 +35,9 @@ from hsimhash.store.hbase.cells import Register, drawer_rowkeys
 from hsimhash.store.hbase.gateway import DRAWER_FAMILY
 from hsimhash.store.hbase.operations import create_hbase_store, open_gateway
 from hsimhash.store.hbase.table import TableSettings
-from tests.support.fingerprint_sets import Numbers, half_near, random_fingerprints
-from tests.support.hbase_server import Gateways, HBaseServer
-from tests.support.hbase_tables import table_url
+from tests.support.fingerprint_sets import Numbers, half_near, page_ids, random_fingerprints
+from tests.support.hbase_server import Gateways, HBaseServer, serving
+from tests.support.hbase_tables import new_table, table_url
 from tests.support.programs import (
     Outcome,
     in_turns,
@@ -70,60 +70,33 @@ Query = Callable[[int], object]
 
 
 @contextmanager
-def served(folder: Path) -> Iterator[HBaseServer]:
-    """Run a server as `make hbase` does, on ports of its own."""
-    quick = HBaseServer.planned(folder)
-    server = HBaseServer(folder, quick.gateways, quick.environment() | {"HBASE_JVM": ""})
-    server.prepare()
-    server.start()
-    try:
-        yield server
-    finally:
-        server.stop()
-
-
-@contextmanager
 def far_away(gateways: Gateways, reply_s: float) -> Iterator[Gateways]:
     """Give both gateways as seen through a proxy that holds back each reply."""
-    with ExitStack() as stack:
-        ports = [stack.enter_context(_proxy(port, reply_s)) for port in (gateways.thrift1_port, gateways.thrift2_port)]
-        yield Gateways(gateways.host, *ports)
-
-
-@contextmanager
-def _proxy(port: int, reply_s: float) -> Iterator[int]:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    process = context.Process(target=_serve_proxy, args=(port, reply_s, theirs), daemon=True)
+    ports = (gateways.thrift1_port, gateways.thrift2_port)
+    process = context.Process(target=_serve_proxies, args=(ports, reply_s, theirs), daemon=True)
     process.start()
     try:
-        yield ours.recv()
+        yield Gateways(gateways.host, *ours.recv())
     finally:
         process.terminate()
         process.join()
 
 
-def _serve_proxy(port: int, reply_s: float, started: Pipe) -> None:
-    with proxied(port, lambda _: reply_s) as proxy:
-        started.send(proxy.port)
+def _serve_proxies(ports: Sequence[int], reply_s: float, started: Pipe) -> None:
+    with ExitStack() as stack:
+        started.send([stack.enter_context(proxied(port, lambda _: reply_s)).port for port in ports])
         threading.Event().wait()
 
 
 @contextmanager
-def made(gateways: Gateways, table: str, layout: Layout) -> Iterator[None]:
-    """Make a table of ten regions with an empty index; it is dropped at the end."""
-    url = table_url(gateways, table)
-    settings = TableSettings(tuple(splits(layout, REGIONS)))
-    create_hbase_store(url, Record(layout, PROFILE.to_json()), settings).close()
-    try:
-        yield
-    finally:
-        with open_gateway(Address.parse(url)) as gateway:
-            gateway.delete_table()
-
-
-def doc_ids(start: int, count: int) -> list[str]:
-    return [f"https://www.example.org/page/{number:09d}" for number in range(start, start + count)]
+def made(gateways: Gateways, layout: Layout) -> Iterator[str]:
+    """Make a table of ten regions with an empty index, and give its name; it is dropped at the end."""
+    with new_table(gateways) as name:
+        settings = TableSettings(tuple(splits(layout, REGIONS)))
+        create_hbase_store(table_url(gateways, name), Record(layout, PROFILE.to_json()), settings).close()
+        yield name
 
 
 class Peer:
@@ -171,7 +144,7 @@ def fill(url: str, fingerprints: Numbers) -> None:
     with HSimIndex.open(url, exclusive=True) as index:
         for start in range(0, len(fingerprints), LOADED_AT_ONCE):
             part = fingerprints[start : start + LOADED_AT_ONCE]
-            index.add_many(part, doc_ids(start, len(part)))
+            index.add_many(part, page_ids(start, len(part)))
 
 
 class Race:
@@ -265,10 +238,9 @@ class Race:
 
 def race(server: HBaseServer, layout: Layout, size: int) -> int:
     """Compare queries; return how many answers were wrong."""
-    table = f"queries-{layout.name}-{size}"
     stored = random_fingerprints(np.random.default_rng(SEED), size)
     print(f"\n## queries: layout {layout.name}, {size:,} documents; no match unless it says so", flush=True)
-    with made(server.gateways, table, layout):
+    with made(server.gateways, layout) as table:
         fill(table_url(server.gateways, table), stored)
         one = Race(server.gateways, table, layout, stored)
         one.run()
@@ -297,9 +269,9 @@ def load_race(server: HBaseServer, layout: Layout) -> None:
     rng, cores = np.random.default_rng(SEED + 2), Cores(server)
     spent: dict[str, list[float]] = {}
     with ExitStack() as stack:
-        tables = {name: f"loads-{name}-{layout.name}" for name in ("happybase", "exclusive", "shared")}
-        for table in tables.values():
-            stack.enter_context(made(server.gateways, table, layout))
+        tables = {
+            name: stack.enter_context(made(server.gateways, layout)) for name in ("happybase", "exclusive", "shared")
+        }
         peer = Peer(server.gateways, tables["happybase"], layout)
         stack.callback(peer.connection.close)
         exclusive, shared = (
@@ -309,7 +281,7 @@ def load_race(server: HBaseServer, layout: Layout) -> None:
         numbers = iter(range(0, 1 << 40, LOADED))
 
         def rate(name: str, add_many: Callable[[Numbers, Sequence[str]], object]) -> float:
-            fingerprints, ids = random_fingerprints(rng, LOADED), doc_ids(next(numbers), LOADED)
+            fingerprints, ids = random_fingerprints(rng, LOADED), page_ids(next(numbers), LOADED)
             spent_before_s = cores.seconds()
             took_s = seconds(lambda: add_many(fingerprints, ids))
             spent.setdefault(name, []).append((cores.seconds() - spent_before_s) * 1e6 / LOADED)
@@ -338,8 +310,8 @@ def hot(server: HBaseServer, layout: Layout) -> None:
     print(f"\n## {HOT_DOCUMENTS:,} documents under one fingerprint; limit={HOT_LIMIT}", flush=True)
     rng = np.random.default_rng(SEED + 3)
     usual = random_fingerprints(rng, LOADED)
-    with made(server.gateways, "hot", layout):
-        url = table_url(server.gateways, "hot")
+    with made(server.gateways, layout) as table:
+        url = table_url(server.gateways, table)
         fill(url, np.concatenate([usual, np.full(HOT_DOCUMENTS, usual[0])]))
         with HSimIndex.open(url) as index:
             ask = functools.partial(index.query, limit=HOT_LIMIT)
@@ -362,7 +334,8 @@ def main() -> int:
     )
     layouts = [Layout.named(name) for name in ("10", "4")]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # through the server's end
-    with scratch_folder(given.scratch) as folder, served(folder / "hbase") as server:
+    # With the script's own settings of the JVM, as `make hbase` has them.
+    with scratch_folder(given.scratch) as folder, serving(folder / "hbase", jvm="") as server:
         for layout in layouts:
             load_race(server, layout)
         wrong = sum(race(server, layout, size) for size in sizes for layout in layouts)

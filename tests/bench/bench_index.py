@@ -17,7 +17,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -55,15 +55,12 @@ class Contestant(ABC):
 
     name: str
     single_queries = SINGLE_QUERIES
-    has_batches = True
+    ask: Callable[[Any], object]  # of what `singles` gives
+    ask_many: Callable[[Numbers], object] | None = None  # None: it takes no batches
 
     @abstractmethod
-    def times_us(self, queries: Numbers) -> list[float]:
-        """Return the time of each single query."""
-
-    def batch_us(self, queries: Numbers) -> float:
-        """Return the time of a query in a batch."""
-        raise NotImplementedError
+    def singles(self, queries: Numbers) -> Sequence[object]:
+        """Return single queries as it takes them."""
 
     @abstractmethod
     def answers(self, queries: Numbers) -> Answers:
@@ -74,13 +71,11 @@ class Hsimhash(Contestant):
     def __init__(self, layout: str, fingerprints: Numbers, folder: Path) -> None:
         self.name = f"hsimhash {layout}"
         self.index = HSimIndex.create(f"lmdb://{folder / f'layout-{layout}'}", layout=layout)
+        self.ask, self.ask_many = self.index.query, self.index.query_many
         load(self.index, folder / f"runs-{layout}", fingerprints, list(map(str, range(len(fingerprints)))))
 
-    def times_us(self, queries: Numbers) -> list[float]:
-        return times_us(self.index.query, queries.tolist())
-
-    def batch_us(self, queries: Numbers) -> float:
-        return batch_us(self.index.query_many, queries)
+    def singles(self, queries: Numbers) -> list[int]:
+        return queries.tolist()
 
     def answers(self, queries: Numbers) -> Answers:
         return [{int(match.doc_id) for match in matches} for matches in self.index.query_many(queries)]
@@ -96,25 +91,24 @@ class Faiss(Contestant):
         self.index = faiss.IndexBinaryMultiHash(64, K + 1, 64 // (K + 1))
         self.index.add(_as_bytes(fingerprints))
 
-    def times_us(self, queries: Numbers) -> list[float]:
+    def singles(self, queries: Numbers) -> list[np.ndarray]:
         rows = _as_bytes(queries)
-        return times_us(self._search, [rows[number : number + 1] for number in range(len(rows))])
+        return [rows[number : number + 1] for number in range(len(rows))]
 
-    def batch_us(self, queries: Numbers) -> float:
-        return batch_us(self._search, _as_bytes(queries))
+    def ask(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        return self.index.range_search(rows, K + 1)  # it finds what is below the radius
+
+    def ask_many(self, queries: Numbers) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        return self.ask(_as_bytes(queries))
 
     def answers(self, queries: Numbers) -> Answers:
-        ends, _, positions = self._search(_as_bytes(queries))
+        ends, _, positions = self.ask_many(queries)
         return [set(positions[start:end].tolist()) for start, end in itertools.pairwise(ends.tolist())]
-
-    def _search(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        return self.index.range_search(rows, K + 1)  # it finds what is below the radius
 
 
 class PypiSimhash(Contestant):
     name = "PyPI simhash"
     single_queries = SINGLE_QUERIES // 10
-    has_batches = False
 
     def __init__(self, fingerprints: Numbers) -> None:
         from simhash import Simhash, SimhashIndex
@@ -122,31 +116,30 @@ class PypiSimhash(Contestant):
         logging.getLogger("simhash").setLevel(logging.ERROR)  # it warns of every large bucket
         self.new = Simhash
         documents = [(str(number), Simhash(value)) for number, value in enumerate(fingerprints.tolist())]
-        self.index = SimhashIndex(documents, k=K)
+        self.ask = SimhashIndex(documents, k=K).get_near_dups
 
-    def times_us(self, queries: Numbers) -> list[float]:
-        return times_us(self.index.get_near_dups, [self.new(query) for query in queries.tolist()])
+    def singles(self, queries: Numbers) -> list[object]:
+        return [self.new(query) for query in queries.tolist()]
 
     def answers(self, queries: Numbers) -> Answers:
-        return [set(map(int, self.index.get_near_dups(self.new(query)))) for query in queries.tolist()]
+        return [set(map(int, self.ask(query))) for query in self.singles(queries)]
 
 
 class BruteForce(Contestant):
     name = "numpy brute force"
     single_queries = SLOW_QUERIES
-    has_batches = False
 
     def __init__(self, fingerprints: Numbers) -> None:
         self.fingerprints = fingerprints
 
-    def times_us(self, queries: Numbers) -> list[float]:
-        return times_us(self._near, list(queries))
+    def singles(self, queries: Numbers) -> list[np.uint64]:
+        return list(queries)
+
+    def ask(self, query: np.uint64) -> np.ndarray:
+        return np.flatnonzero(np.bitwise_count(self.fingerprints ^ query) <= K)
 
     def answers(self, queries: Numbers) -> Answers:
-        return [set(self._near(query).tolist()) for query in queries]
-
-    def _near(self, query: np.uint64) -> np.ndarray:
-        return np.flatnonzero(np.bitwise_count(self.fingerprints ^ query) <= K)
+        return [set(self.ask(query).tolist()) for query in queries]
 
 
 def _as_bytes(fingerprints: Numbers) -> np.ndarray:
@@ -194,16 +187,16 @@ class Race:
             "p50": {name: [statistics.median(one) for one in taken] for name, taken in times.items()},
             "match": {name: [statistics.median(one[::2]) for one in taken] for name, taken in times.items()},
             "none": {name: [statistics.median(one[1::2]) for one in taken] for name, taken in times.items()},
-            "batch": in_turns({one.name: self._batches(one) for one in contestants if one.has_batches}, len(rounds)),
+            "batch": in_turns({one.name: self._batches(one) for one in contestants if one.ask_many}, len(rounds)),
         }
 
     def _singles(self, one: Contestant) -> Callable[[], list[float]]:
         queries = itertools.cycle(self.rounds)
-        return lambda: one.times_us(next(queries)[: one.single_queries])
+        return lambda: times_us(one.ask, one.singles(next(queries)[: one.single_queries]))
 
     def _batches(self, one: Contestant) -> Callable[[], float]:
         queries = itertools.cycle(self.rounds)
-        return lambda: one.batch_us(next(queries))
+        return lambda: batch_us(one.ask_many, next(queries))
 
     def print_times(self) -> None:
         """Print the times, and their ratios to faiss's."""
@@ -226,7 +219,7 @@ class Race:
         expected = self.contestants[0].answers(queries)
         wrong = 0
         for one in self.contestants[1:]:
-            count = len(queries) if one.has_batches else one.single_queries
+            count = len(queries) if one.ask_many else one.single_queries
             found = one.answers(queries[:count])
             differing = sum(answer != other for answer, other in zip(found, expected[:count], strict=True))
             wrong += differing

@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from hsimhash import HSimIndex
-from tests.support.fingerprint_sets import Numbers, random_fingerprints
+from tests.support.fingerprint_sets import Numbers, page_ids, random_fingerprints
 from tests.support.programs import in_turns, options, print_bar, print_conditions, scratch_folder, seconds
 
 SEED = 5
@@ -57,11 +57,8 @@ def write_input(path: Path, fingerprints: Numbers) -> None:
     with path.open("w", encoding="ascii") as file:
         for start in range(0, len(fingerprints), WRITTEN_AT_ONCE):
             part = fingerprints[start : start + WRITTEN_AT_ONCE].tolist()
-            file.writelines(f"{_doc_id(number)}\t{value:016x}\n" for number, value in enumerate(part, start=start))
-
-
-def _doc_id(number: int) -> str:
-    return f"https://www.example.org/page/{number:09d}"
+            ids = page_ids(start, len(part))
+            file.writelines(f"{doc_id}\t{value:016x}\n" for doc_id, value in zip(ids, part, strict=True))
 
 
 def ingest(source: Path, folder: Path) -> Ingested:
@@ -101,7 +98,7 @@ def add_many_s(fingerprints: Numbers, folder: Path) -> float:
         began = time.perf_counter()
         for start in range(0, len(fingerprints), BATCH):
             part = fingerprints[start : start + BATCH]
-            index.add_many(part, [_doc_id(number) for number in range(start, start + len(part))])
+            index.add_many(part, page_ids(start, len(part)))
         return time.perf_counter() - began
 
 

@@ -11,8 +11,6 @@ same length is inserted; how often that moves the fingerprint by more than 3 bit
 from __future__ import annotations
 
 import csv
-import gzip
-import json
 import random
 import re
 from collections.abc import Callable, Sequence
@@ -24,6 +22,7 @@ from numpy.typing import NDArray
 from simhash import Simhash
 
 from hsimhash.fingerprint import TOO_SHORT, Profile
+from tests.support.fingerprint_sets import read_documents
 from tests.support.programs import data_file, options, print_bar, print_conditions
 
 LABELLED = ("lctt-zh-revisions", "debian-install-guide", "zh-laws", "licence-texts")
@@ -68,12 +67,6 @@ class Score:
     @property
     def f1(self) -> float:
         return 2 * self.right / (self.found + self.wanted)
-
-
-def read_documents(path: Path) -> list[dict[str, str]]:
-    """Return the documents of a folder's docs.jsonl.gz."""
-    with gzip.open(path, "rt", encoding="utf-8") as file:
-        return [json.loads(line) for line in file]
 
 
 def by_profile(name: str) -> Fingerprinter:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from tests.stress.hbase_verdict import History, Query, Verdict, Write, judge
 from tests.support.hbase_server import Gateways, HBaseServer
 from tests.support.programs import faults
 
-DATA = os.environ.get("HSIMHASH_DATA")
 MOVED = [Write("a", 1, 10, 20), Write("a", None, 30, 40), Write("a", 0xFF, 50, 60)]
 
 pytestmark = pytest.mark.stress
@@ -28,10 +26,10 @@ def test_no_match_is_missed_and_none_invented(hbase: Gateways, layout: str) -> N
     assert faults(outcomes) == []
 
 
-@pytest.mark.skipif(DATA is None, reason="HSIMHASH_DATA does not name the folder of labelled data")
-def test_regions_get_like_numbers_of_the_fingerprints_of_real_texts(hbase: Gateways, tmp_path: Path) -> None:
-    assert DATA is not None
-    assert faults(hbase_exactness.check_real_regions(hbase, Path(DATA), tmp_path, count=8_000)) == []
+def test_regions_get_like_numbers_of_the_fingerprints_of_real_texts(
+    hbase: Gateways, labelled_data: Path, tmp_path: Path
+) -> None:
+    assert faults(hbase_exactness.check_real_regions(hbase, labelled_data, tmp_path, count=8_000)) == []
 
 
 @pytest.mark.timeout(900)  # many processes on few cores

@@ -7,8 +7,6 @@ on the server.
 
 from __future__ import annotations
 
-import gzip
-import json
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -29,7 +27,7 @@ from hsimhash.store.hbase.gateway import DRAWER_FAMILY
 from hsimhash.store.hbase.store import HBaseStore
 from tests.stress.exactness import SEED, Way, check_layout
 from tests.support.command_line import PROGRAM
-from tests.support.fingerprint_sets import Numbers
+from tests.support.fingerprint_sets import Numbers, read_documents
 from tests.support.hbase_server import Gateways, serving
 from tests.support.hbase_tables import new_table, table_url, thrift1_url
 from tests.support.programs import Outcome, options, print_conditions, print_outcomes, scratch_folder, seconds
@@ -79,23 +77,21 @@ def both_gateways(
 # Regions.
 
 
-def pieces(data: Path) -> Iterator[str]:
-    """Yield the labelled texts in pieces, every text once."""
-    seen: set[str] = set()
-    for path in sorted(data.glob("*/*docs.jsonl.gz")):
-        with gzip.open(path, "rt", encoding="utf-8") as file:
-            for line in file:
-                text = json.loads(line)["text"]
-                for start in range(0, len(text), PIECE_CHARACTERS):
-                    piece = text[start : start + PIECE_CHARACTERS]
-                    if piece not in seen:
-                        seen.add(piece)
-                        yield piece
+def pieces(data: Path) -> list[str]:
+    """Return the labelled texts in pieces, each once."""
+    documents = (document for path in sorted(data.glob("*/*docs.jsonl.gz")) for document in read_documents(path))
+    return list(
+        dict.fromkeys(
+            document["text"][start : start + PIECE_CHARACTERS]
+            for document in documents
+            for start in range(0, len(document["text"]), PIECE_CHARACTERS)
+        )
+    )
 
 
 def real_fingerprints(data: Path, count: int) -> Numbers:
     """Return up to so many distinct fingerprints of pieces, drawn from all texts, in an order that tells nothing."""
-    texts = list(pieces(data))
+    texts = pieces(data)
     rng = np.random.default_rng(SEED)
     found = Profile.named(PROFILE).fingerprints([texts[place] for place in rng.permutation(len(texts))[: 2 * count]])
     distinct = np.unique(found.values[found.kinds != TOO_SHORT])

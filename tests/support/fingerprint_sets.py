@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import json
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,11 @@ PAIRS = "fingerprints/pairs_within_6.tsv.gz"
 LIST_DISTANCE = 6  # the pairs' greatest distance, in bits
 
 Numbers = NDArray[np.uint64]
+
+
+def page_ids(start: int, count: int) -> list[str]:
+    """Return ids as a crawl has them, those of the pages [start, start + count)."""
+    return [f"https://www.example.org/page/{number:09d}" for number in range(start, start + count)]
 
 
 def random_fingerprints(rng: np.random.Generator, count: int) -> Numbers:
@@ -35,6 +41,12 @@ def half_near(rng: np.random.Generator, stored: Numbers, count: int, k: int) -> 
     targets = stored[rng.integers(0, len(stored), len(queries[::2]))]
     queries[::2] = flipped(rng, targets, np.arange(len(targets)) % (k + 1))
     return queries
+
+
+def read_documents(path: Path) -> list[dict[str, str]]:
+    """Return the documents of a folder's docs.jsonl.gz of the labelled data."""
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
 
 
 def real_fingerprints(path: Path) -> Numbers:

@@ -32,6 +32,7 @@ from hsimhash.store.hbase.store import HBaseStore, record_ttl
 from hsimhash.store.hbase.thrift2 import SINGLE_SCANS, Thrift2Gateway
 from tests.support.gateway_stand_in import StandIn, stand_in
 from tests.support.hbase_model import Cluster, ModelGateway
+from tests.support.local_server import LocalServer, serving
 from tests.support.processes import forked, wait_until
 
 LIMIT_S = 60.0  # until something must have happened
@@ -271,29 +272,27 @@ def test_an_internal_error_without_a_reason_is_tried_once_more(gateway: StandIn,
     assert gateway.methods.count("checkAndPut") == 1
 
 
+class Dripping(LocalServer):
+    """Sends a reply byte by byte, without an end."""
+
+    def talk(self, connection: socket.socket) -> None:
+        with suppress(OSError), connection:
+            connection.sendall(b"\x80\x01\x00\x02\x00\x00\x27\x10")  # a reply, whose name has 10,000 bytes
+            while True:
+                time.sleep(0.05)
+                connection.sendall(b"n")
+
+
 def test_a_reply_that_drips_ends_with_its_time() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        over = threading.Event()
-
-        def drip() -> None:
-            with listener.accept()[0] as taken, suppress(OSError):
-                taken.sendall(b"\x80\x01\x00\x02\x00\x00\x27\x10")  # a reply, whose name has 10,000 bytes
-                while not over.wait(0.05):
-                    taken.sendall(b"n")
-
-        thread = threading.Thread(target=drip)
-        thread.start()
-        port = listener.getsockname()[1]
-        address = Address.parse(f"hbase://127.0.0.1:{port}/t")
+    with serving(Dripping()) as server:
+        address = Address.parse(f"hbase://127.0.0.1:{server.port}/t")
         connection = Connection(address.gateways[0], address, None, timeout_s=LIMIT_S)
         began = time.monotonic()
         connection.send(Call(THRIFT2.THBaseService, "getThriftServerType", ()), 1.0)
         with pytest.raises(TimeoutError):
             connection.receive()
         assert time.monotonic() - began < LIMIT_S / 2
-        over.set()
         connection.close()
-        thread.join()
 
 
 def test_a_pause_of_ours_between_calls_does_not_count_against_their_deadline(gateway: StandIn) -> None:

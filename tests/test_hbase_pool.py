@@ -10,6 +10,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack
+from itertools import count
 from types import FrameType
 
 import pytest
@@ -64,7 +65,7 @@ class _InterruptedError(Exception):
 
 
 def _interrupt_calls(url: str) -> None:
-    """Interrupt calls at any moment; then the pool must be as if they had ended."""
+    """Interrupt calls at any moment; then the pool must be as if they had ended, and no reply be left of them."""
     warnings.simplefilter("ignore", ResourceWarning)  # of sockets that nobody got to know
     sys.unraisablehook = lambda _: None
     is_armed, interrupted = False, 0
@@ -75,7 +76,12 @@ def _interrupt_calls(url: str) -> None:
             is_armed = False
             raise _InterruptedError
 
-    rng, pool = random.Random(5), Pool(Address.parse(url), lambda _: None)
+    def call() -> None:
+        rows = [b"%d" % next(numbers) for _ in range(2 * CONNECTIONS)]
+        calls = [Call(THRIFT2.THBaseService, "get", (b"pages", THRIFT2.TGet(row=row))) for row in rows]
+        assert [found.row for found in caller.run(list(map(one_call, calls)), width=CONNECTIONS)] == rows
+
+    rng, pool, numbers = random.Random(5), Pool(Address.parse(url), lambda _: None), count()
     caller = Caller(pool)
     signal.signal(signal.SIGALRM, interrupt)
     while interrupted < INTERRUPTIONS:
@@ -83,10 +89,11 @@ def _interrupt_calls(url: str) -> None:
             is_armed = True
             signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-5, 4e-3))
             with caller.one_deadline(), caller.ending(60):
-                caller.run([ASK] * 2 * CONNECTIONS, width=CONNECTIONS)
+                call()
             is_armed = False
         except _InterruptedError:
             interrupted += 1
+            call()
     assert (caller.patience.silent_s, caller.patience.end_s) == (None, math.inf)
     assert not pool.is_wanted
     gc.collect()

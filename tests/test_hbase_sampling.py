@@ -1,6 +1,8 @@
-"""`check` of a sample of a table, on the model."""
+"""`check` of a sample of a table, and of all of it, on the model."""
 
 from __future__ import annotations
+
+from functools import partial
 
 import numpy as np
 import pytest
@@ -59,11 +61,14 @@ def test_an_empty_table_has_an_empty_sample(cluster: Cluster) -> None:
     assert empty.check_sample(100, 1).documents == 0
 
 
-def test_progress_only_goes_forward(store: HBaseStore) -> None:
+@pytest.mark.parametrize("sample", [None, 1_500])
+def test_progress_only_goes_forward(store: HBaseStore, sample: int | None) -> None:
+    check = store.check if sample is None else partial(store.check_sample, sample, 1)
     told: list[tuple[int, int]] = []
-    store.check_sample(1_500, 1, progress=lambda done, total: told.append((done, total)))
+    check(progress=lambda done, total: told.append((done, total)))
     assert told == sorted(told)
     assert len(told) > 2
+    assert all(0 <= done <= total for done, total in told)
 
 
 def test_check_finds_the_same_whatever_it_remembers(store: HBaseStore) -> None:

@@ -445,15 +445,6 @@ def test_leftovers_are_counted_and_collected_once_they_are_old(cluster: Cluster,
     assert (report.documents, report.drawer_rows, report.leftovers) == (2, DRAWERS, 0)
 
 
-def test_check_tells_how_far_it_is(store: HBaseStore) -> None:
-    put(store, *[(str(number), number << 54) for number in range(1_000)])
-    told: list[tuple[int, int]] = []
-    store.check(progress=lambda done, total: told.append((done, total)))
-    assert told == sorted(told)
-    assert len(told) > 3
-    assert all(0 <= done <= total for done, total in told)
-
-
 @pytest.mark.parametrize("part", RECORD_PARTS)
 def test_no_index_is_created_under_a_delete_ahead_of_the_clock(cluster: Cluster, part: bytes) -> None:
     cluster.delete(Deletion(RECORD_ROWKEY, RECORD_FAMILY, part, cluster.now + DAY_MS))
@@ -495,10 +486,6 @@ def test_a_bulk_load_adds_what_its_last_run_says(store: HBaseStore, tmp_path: Pa
     assert contents(store) == dict(many(0, 2_500)) | dict(many(2_000, 3_000, 3))
     assert store.check().is_sound
     assert not (tmp_path / "runs").exists()
-
-
-def test_an_empty_bulk_load_adds_nothing(store: HBaseStore, tmp_path: Path) -> None:
-    assert store.bulk(tmp_path / "runs").merge() == 0
 
 
 class Failing(ModelGateway):
@@ -574,5 +561,6 @@ def test_runs_that_are_discarded_take_the_state_of_their_merge_with_them(store: 
         bulk.add_run(*rows(*many(0, 10)))
         assert bulk.merge() == 10
         bulk.discard_after(0)
+        assert bulk.merge() == 0
         bulk.add_run(*rows(*many(5, 15)))
         assert bulk.merge() == 5

@@ -45,3 +45,13 @@ def table(hbase: Gateways) -> Iterator[str]:
     """The name of a table that is not there yet, and is dropped when the test has ended."""
     with new_table(hbase) as name:
         yield name
+
+
+@pytest.fixture
+def stores(hbase: Gateways, table: str) -> tuple[str, str]:
+    """A table's URLs through Thrift2 and Thrift1."""
+    # The default deadline: what a test keeps open meanwhile must not idle until the gateway cuts it.
+    return (
+        f"hbase://{hbase.host}:{hbase.thrift2_port}/{table}",
+        f"hbase+thrift1://{hbase.host}:{hbase.thrift1_port}/{table}",
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import socket
 import subprocess
 import time
@@ -16,9 +15,9 @@ import pytest
 
 from hsimhash.errors import CorruptionError, IndexNotFoundError, StoreClosedError, StoreUnavailableError
 from hsimhash.rowkey import ROWKEY_BYTES, bucket_range
+from hsimhash.store.hbase import thrift2
 from hsimhash.store.hbase.address import Address
 from hsimhash.store.hbase.batches import PAGE_ROWS
-from hsimhash.store.hbase.connection import Connection
 from hsimhash.store.hbase.gateway import Change, Deletion, Gateway, Put
 from hsimhash.store.hbase.operations import open_gateway
 from hsimhash.store.hbase.table import TableSettings
@@ -136,6 +135,29 @@ def test_a_stale_list_of_regions_changes_nothing(hbase: Gateways, table: str) ->
             assert scanned(gateway, ranges) == rows
 
 
+def test_a_gateway_that_refuses_a_filter_is_asked_range_by_range(
+    hbase: Gateways, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(thrift2, "row_ranges", lambda _: b"\x0a\x01x\x12\x00")  # a filter that it does not know
+    rows = [bytes([first]) + b"fltr" + bytes(8) for first in range(0, 250, 2)]
+    ranges = [(row, row + b"\x00") for row in rows[::2]]
+    assert len(ranges) > SINGLE_SCANS
+    with opened(hbase.thrift2_port, table) as gateway:
+        put_rows(gateway, rows)
+        for _ in range(2):
+            assert scanned(gateway, ranges) == rows[::2]
+
+
+def test_which_rows_there_are_is_told_one_by_one(gateway: Gateway) -> None:
+    rows = [bytes([first]) + b"held" + bytes(8) for first in range(0, 250, 2)]
+    absent = [row[:-1] + b"\x01" for row in rows]
+    put_rows(gateway, rows)
+    mixed = [row for pair in zip(absent, rows, strict=True) for row in pair]
+    assert gateway.holds(mixed) == [False, True] * len(rows)
+    assert gateway.holds([rows[0], absent[0], rows[0]]) == [True, False, True]
+    assert gateway.holds([]) == []
+
+
 def test_a_row_of_100_000_cells_is_read_in_pages(gateway: Gateway) -> None:
     row, next_row = new_row(), new_row()
     row, next_row = row[:1] + b"wide1" + row[6:], row[:1] + b"wide2" + next_row[6:]
@@ -250,28 +272,6 @@ def test_a_forked_child_has_connections_of_its_own(gateway: Gateway) -> None:
         read()
 
 
-def test_an_interrupted_call_leaves_no_reply_to_the_next(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = drawer_rows(b"intrr", 20)
-    put_rows(gateway, rows)
-    receive = Connection.receive
-    calls = count(1)
-
-    def interrupted(connection: Connection, *, end_s: float = math.inf) -> object:
-        if next(calls) % 7 == 0:
-            raise KeyboardInterrupt
-        return receive(connection, end_s=end_s)
-
-    monkeypatch.setattr(Connection, "receive", interrupted)
-    answers = 0
-    for number in list(range(20)) * 5:
-        try:
-            assert scanned(gateway, [(rows[number], rows[number] + b"\x00")]) == [rows[number]]
-            answers += 1
-        except KeyboardInterrupt:
-            continue
-    assert 0 < answers < 100
-
-
 def test_a_long_batch_lets_others_in(hbase: Gateways, table: str) -> None:
     row = new_row()
     with opened(hbase.thrift1_port, table, f"connections=2&{PATIENCE}") as gateway:
@@ -302,19 +302,6 @@ def test_a_change_whose_reply_is_late_is_unknown_and_not_sent_again(port: int, t
         held = gateway.get([(row, b"q")], b"d")[0]
         assert held is not None
         assert held.value == b"1"
-
-
-@pytest.mark.parametrize("idl", ["thrift2", "thrift1"])
-def test_a_gateway_that_cut_an_idle_connection_costs_no_error(own_hbase: HBaseServer, table: str, idl: str) -> None:
-    settings = {"hbase.thrift.server.socket.read.timeout": "300"}
-    row = new_row()
-    with own_hbase.gateway(idl, settings=settings) as served, opened(served.port, table) as gateway:
-        put_rows(gateway, [row])
-        for before, after in ((None, b"0"), (b"0", b"1"), (b"1", b"2")):
-            with socket.create_connection(("127.0.0.1", served.port), 60) as idle:
-                assert idle.recv(1) == b""  # by now ours, which is older, is cut as well
-            assert scanned(gateway, [(row, row + b"\x00")]) == [row]
-            assert gateway.change([Change(row, b"d", b"q", before, after)]) == [True]
 
 
 @pytest.mark.parametrize("idl", ["thrift2", "thrift1"])

@@ -22,8 +22,8 @@ from tests.support.hbase_server import Gateways, free_ports
 
 
 @pytest.fixture
-def store(hbase: Gateways, table: str) -> str:
-    return f"hbase://{hbase.host}:{hbase.thrift2_port}/{table}"
+def store(stores: tuple[str, str]) -> str:
+    return stores[0]
 
 
 def done(*arguments: str) -> str:
@@ -80,19 +80,19 @@ def test_a_table_without_a_record_becomes_an_index(store: str) -> None:
     assert "BLOCKSIZE is 65536" in done("describe", "--store", store)
 
 
-def test_a_table_of_others_that_has_the_same_families_is_left_alone(hbase: Gateways, store: str) -> None:
-    table = Address.parse(store).table
-    thrift1 = f"hbase+thrift1://{hbase.host}:{hbase.thrift1_port}/{table}"
+def test_a_table_of_others_that_has_the_same_families_is_left_alone(
+    hbase: Gateways, table: str, stores: tuple[str, str]
+) -> None:
     with closing(happybase.Connection(hbase.host, hbase.thrift1_port, timeout=60_000)) as plain:
         plain.create_table(table, {"d": {}, "f": {}, "i": {}})
-        for url in (store, thrift1):
+        for url in stores:
             dropped = run("drop-table", "--yes", "--store", url)
             assert dropped.exit_code == 1
             assert f"not its record; if it must go, in hbase shell: disable 'default:{table}'" in dropped.stderr
         plain.disable_table(table)
-    for url in (store, thrift1):
+    for url in stores:
         assert run("drop-table", "--yes", "--store", url).exit_code == 4
-    with open_gateway(Address.parse(store)) as gateway:
+    with open_gateway(Address.parse(stores[0])) as gateway:
         assert gateway.exists()
 
 
@@ -114,8 +114,8 @@ def test_a_missing_namespace_is_planned(hbase: Gateways) -> None:
     assert "create_namespace 'nowhere'" in made.stderr
 
 
-def test_thrift1_makes_a_table_only_where_a_plain_one_will_do(hbase: Gateways, table: str) -> None:
-    store = f"hbase+thrift1://{hbase.host}:{hbase.thrift1_port}/{table}"
+def test_thrift1_makes_a_table_only_where_a_plain_one_will_do(stores: tuple[str, str]) -> None:
+    through_thrift2, store = stores
     refused = run("create-table", "--store", store)
     assert (refused.exit_code, refused.stdout) == (1, "")
     assert "--print-shell" in refused.stderr
@@ -127,7 +127,6 @@ def test_thrift1_makes_a_table_only_where_a_plain_one_will_do(hbase: Gateways, t
     assert "answers as Thrift1" in told
     assert "fail" not in told
     assert "ok    write" in told
-    through_thrift2 = f"hbase://{hbase.host}:{hbase.thrift2_port}/{table}"
     assert "BLOOMFILTER is ROW, not ROWPREFIX_FIXED_LENGTH" in done("doctor", "--store", through_thrift2)
     assert run("drop-table", "--yes", "--store", store).exit_code == 0
 

@@ -12,7 +12,6 @@ import pytest
 
 from hsimhash.index import HSimIndex
 from hsimhash.store import Document
-from hsimhash.store.hbase.address import Address
 from hsimhash.store.hbase.gateway import DRAWER_FAMILY, Deletion
 from hsimhash.store.hbase.store import HBaseStore
 from tests.stress import hbase_kills, kills
@@ -30,14 +29,6 @@ def store(hbase: Gateways) -> Iterator[str]:
     with new_table(hbase) as name:
         assert run("create-table", "--store", table_url(hbase, name), "--regions", "2").exit_code == 0
         yield table_url(hbase, name)
-
-
-@pytest.fixture
-def own_store(own_hbase: HBaseServer) -> Iterator[str]:
-    """The URL of an empty index on the shared server, which may start more gateways."""
-    with new_table(own_hbase) as name:
-        HSimIndex.create(table_url(own_hbase, name)).close()
-        yield table_url(own_hbase, name)
 
 
 @pytest.fixture(autouse=True)
@@ -128,12 +119,13 @@ def test_check_finds_lost_rows_also_in_a_sample_and_mends_them(store: str) -> No
 
 
 def test_all_that_reads_works_through_a_read_only_gateway_and_a_write_names_it(
-    own_hbase: HBaseServer, own_store: str, tmp_path: Path
+    own_hbase: HBaseServer, tmp_path: Path
 ) -> None:
-    with HSimIndex.open(own_store) as index:
-        index.add_many([1, 2, 0xFFFF << 40], ["a", "b", "c"], first_seen=5)
-    with own_hbase.gateway("thrift2", "-ro") as gateway:
-        reader = f"hbase://{own_hbase.host}:{gateway.port}/{Address.parse(own_store).table}?{PATIENCE}"
+    with new_table(own_hbase) as name, own_hbase.gateway("thrift2", "-ro") as gateway:
+        writer = table_url(own_hbase, name)
+        with HSimIndex.create(writer) as index:
+            index.add_many([1, 2, 0xFFFF << 40], ["a", "b", "c"], first_seen=5)
+        reader = f"hbase://{own_hbase.host}:{gateway.port}/{name}?{PATIENCE}"
         asked = run("query", "0", "--store", reader)
         assert asked.exit_code == 0, asked.stderr
         assert [match["id"] for match in lines_of(asked.stdout)[0]["matches"]] == ["a", "b"]
@@ -153,8 +145,8 @@ def test_all_that_reads_works_through_a_read_only_gateway_and_a_write_names_it(
             result = run(*writing, "--store", reader)
             assert result.exit_code == 1, result.stderr
             assert f"gateway 127.0.0.1:{gateway.port} is read-only" in result.stderr
-    assert run("ingest", "more.tsv", "--format", "fingerprints", "--store", own_store).exit_code == 0
-    assert ids_in(own_store) == ["a", "b", "c", "d"]
+        assert run(*ingests, "--store", writer).exit_code == 0
+        assert ids_in(writer) == ["a", "b", "c", "d"]
 
 
 @pytest.mark.stress

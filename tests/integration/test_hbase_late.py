@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 
 import pytest
 
@@ -11,7 +10,7 @@ from hsimhash.index import HSimIndex
 from hsimhash.layout import Layout
 from hsimhash.store.hbase.cells import register_key
 from tests.support.hbase_server import Gateways
-from tests.support.hbase_tables import new_table, table_url
+from tests.support.hbase_tables import table_url
 from tests.support.tcp_proxy import proxied
 
 PATIENCE_S = 120
@@ -24,29 +23,17 @@ class Held:
 
     def __init__(self) -> None:
         self.released, self.landed = threading.Event(), threading.Event()
-        self._lock = threading.Lock()
-        self._is_used = False
+        self._first = threading.Lock()  # taken by the first such request, for good
 
     def let_pass(self, data: bytes) -> None:
         is_put = any(method in data for method in (b"putMultiple", b"mutateRows"))
-        if is_put and register_key(IDS[0].encode())[0] in data and self._is_first():
+        if is_put and register_key(IDS[0].encode())[0] in data and self._first.acquire(blocking=False):
             self.released.wait(PATIENCE_S)
-
-    def _is_first(self) -> bool:
-        with self._lock:
-            is_used, self._is_used = self._is_used, True
-        return not is_used
 
     def delay(self, _: int) -> float:
         if self.released.is_set():
             self.landed.set()
         return 0
-
-
-@pytest.fixture
-def table(hbase: Gateways) -> Iterator[str]:
-    with new_table(hbase) as name:
-        yield name
 
 
 @pytest.mark.parametrize("scheme", ["hbase", "hbase+thrift1"])

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -31,11 +32,9 @@ def processes(folder: Path) -> set[int]:
     """The processes that belong to the server in a folder."""
     found = set()
     for line in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
+        with suppress(OSError):  # it has ended
             if f"-Dhsimhash.hbase={folder}\0".encode() in line.read_bytes():
                 found.add(int(line.parent.name))
-        except OSError:
-            continue
     return found
 
 

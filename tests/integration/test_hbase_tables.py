@@ -19,16 +19,6 @@ from tests.support.command_line import run
 from tests.support.hbase_server import Gateways, HBaseServer
 
 
-@pytest.fixture
-def stores(hbase: Gateways, table: str) -> tuple[str, str]:
-    """A table's URLs through Thrift2 and Thrift1."""
-    # The default deadline: what a test keeps open meanwhile must not idle until the gateway cuts it.
-    return (
-        f"hbase://{hbase.host}:{hbase.thrift2_port}/{table}",
-        f"hbase+thrift1://{hbase.host}:{hbase.thrift1_port}/{table}",
-    )
-
-
 def test_a_disabled_table_is_named_and_so_is_the_remedy(hbase: Gateways, stores: tuple[str, str]) -> None:
     assert run("create-table", "--store", stores[0], "--layout", "4").exit_code == 0
     name = Address.parse(stores[0]).table

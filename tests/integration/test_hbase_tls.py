@@ -6,9 +6,8 @@ import select
 import socket
 import ssl
 import subprocess
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from hsimhash.store.hbase.operations import open_gateway
 from hsimhash.store.hbase.table import TableSettings
 from tests.support.hbase_server import HBaseServer
 from tests.support.hbase_tables import new_table
+from tests.support.local_server import LocalServer, serving
 from tests.support.tcp_proxy import refusing_port
 
 HTTP = {"hbase.regionserver.thrift.http": "true"}
@@ -75,6 +75,24 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     return Certificates(Authority(folder / "trusted"), Authority(folder / "strange"))
 
 
+class EndingTls(LocalServer):
+    """A server that ends TLS before a port of this machine."""
+
+    def __init__(self, port: int, context: ssl.SSLContext) -> None:
+        super().__init__()
+        self._target = port
+        self._context = context
+
+    def talk(self, connection: socket.socket) -> None:
+        with (
+            suppress(OSError),
+            connection,
+            self._context.wrap_socket(connection, server_side=True) as client,
+            socket.create_connection(("127.0.0.1", self._target)) as server,
+        ):
+            _relay(client, server)
+
+
 def _relay(client: ssl.SSLSocket, server: socket.socket) -> None:
     while True:
         ready = select.select([client, server], [], [])[0]
@@ -90,36 +108,6 @@ def _relay(client: ssl.SSLSocket, server: socket.socket) -> None:
             return
 
 
-def _meet(taken: socket.socket, port: int, context: ssl.SSLContext) -> None:
-    with (
-        suppress(OSError),
-        taken,
-        context.wrap_socket(taken, server_side=True) as client,
-        socket.create_connection(("127.0.0.1", port)) as server,
-    ):
-        _relay(client, server)
-
-
-@contextmanager
-def ending_tls(port: int, context: ssl.SSLContext) -> Iterator[int]:
-    """Run a server that ends TLS before a port of this machine; its own port."""
-
-    def serve() -> None:
-        with suppress(OSError):
-            while True:
-                taken, _ = listener.accept()
-                threading.Thread(target=_meet, args=(taken, port, context), daemon=True).start()
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = threading.Thread(target=serve, daemon=True)
-        thread.start()
-        try:
-            yield listener.getsockname()[1]
-        finally:
-            listener.shutdown(socket.SHUT_RDWR)
-            thread.join()
-
-
 @pytest.fixture(scope="module", params=["thrift2", "thrift1"])
 def http_port(request: pytest.FixtureRequest, own_hbase: HBaseServer) -> Iterator[int]:
     with own_hbase.gateway(request.param, settings=HTTP) as served:
@@ -132,8 +120,8 @@ def port(request: pytest.FixtureRequest, http_port: int, certificates: Certifica
     context.load_cert_chain(*certificates.trusted.issue("gateway"))
     context.verify_mode = ssl.CERT_REQUIRED
     context.maximum_version = request.param
-    with ending_tls(http_port, context) as own_port:
-        yield own_port
+    with serving(EndingTls(http_port, context)) as server:
+        yield server.port
 
 
 def place(port: int, certificates: Certificates, table: str, options: str = "") -> Address:
@@ -183,5 +171,5 @@ def test_a_server_by_a_strange_authority_is_not_believed(port: int, certificates
 def test_a_server_that_cuts_without_an_alert_may_want_a_certificate(certificates: Certificates) -> None:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(*certificates.trusted.issue("gateway"))
-    with refusing_port() as nobody, ending_tls(nobody, context) as port:  # closes once the handshake is done
-        assert "does it ask for a client certificate?" in complaint(place(port, certificates, "t"))
+    with refusing_port() as nobody, serving(EndingTls(nobody, context)) as server:  # closes after the handshake
+        assert "does it ask for a client certificate?" in complaint(place(server.port, certificates, "t"))

@@ -25,6 +25,7 @@ import pytest
 
 ENTRYPOINT = Path(__file__).parents[2] / "docker" / "hbase" / "entrypoint"
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss512k -XX:-UsePerfData"
+PATIENT = {"HBASE_JVM": QUICK_JVM, "HBASE_START_LIMIT_S": "600"}  # on a busy machine
 ENVIRONMENT = "environment.json"  # in the server's folder
 PORTS = ("THRIFT1", "THRIFT2", "ZOOKEEPER", "MASTER", "REGIONSERVER")
 
@@ -63,7 +64,7 @@ class HBaseServer:
         self.folder = folder
         self.gateways = gateways
         self.host, self.thrift1_port, self.thrift2_port = gateways.host, gateways.thrift1_port, gateways.thrift2_port
-        self._environment = {"HBASE_JVM": QUICK_JVM, **environment, "HBASE_DATA": str(folder)}
+        self._environment = {**PATIENT, **environment, "HBASE_DATA": str(folder)}
 
     @classmethod
     def planned(cls, folder: Path, settings: Mapping[str, str] | None = None, *, jvm: str = QUICK_JVM) -> HBaseServer:

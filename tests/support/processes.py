@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-LIMIT_S = 120  # for a child's work, on a busy machine
+LIMIT_S = 240  # for a child's work, on a busy machine
 FAILED = 70
 ANSWER_S = 180.0  # in which a process beside a block begins, and ends
 RESOURCE_TRACKER = b"multiprocessing.resource_tracker"  # serves all tests of a process

@@ -8,6 +8,7 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import chain, groupby
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,26 @@ settings.register_profile("hsimhash", deadline=None, suppress_health_check=[Heal
 settings.load_profile("hsimhash")
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored by what a shell began with &, and by all below it
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give every worker of pytest-xdist a share of the tests that take longest, early: else one ends with all of them.
+
+    A worker gets as many adjacent tests as any other. Those of a module marked `together` stay so: they share a server.
+    """
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    long, others = list[pytest.Item](), list[pytest.Item]()
+    for item in items:
+        is_long = item.path.parent.name == "integration" or item.path.name == "test_stress.py"
+        (long if is_long else others).append(item)
+    blocks = groupby(long, lambda item: item.path if item.get_closest_marker("together") else item)
+    held = [list(block) for _, block in blocks]
+    items.clear()
+    for worker in range(workers):
+        share = others[worker * len(others) // workers : (worker + 1) * len(others) // workers]
+        first = len(share) * worker // (2 * workers)  # the first worker starts the server, or fetches it: others wait
+        items += [*share[:first], *chain(*held[worker::workers]), *share[first:]]
 
 
 @pytest.fixture(autouse=True)

@@ -48,6 +48,8 @@ KDC_CONF = """[realms]
  }}
 """
 
+pytestmark = pytest.mark.together
+
 
 @dataclass(frozen=True)
 class Realm:

@@ -40,6 +40,8 @@ authorityKeyIdentifier = keyid
 subjectAltName = DNS:localhost
 """
 
+pytestmark = pytest.mark.together
+
 
 class Authority:
     """A certificate authority of the tests' own, in a folder."""

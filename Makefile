@@ -63,7 +63,7 @@ stress: $(VENV)/.test
 	$(BIN)/python -m tests.stress.exactness
 	$(BIN)/python -m tests.stress.kills
 	$(BIN)/python -m tests.stress.fuzz_records
-	FORMAT_VALUES=1000000 $(BIN)/python -m pytest -q tests/test_fingerprint_formats.py -k large
+	FORMAT_VALUES=1000000 $(BIN)/python -m pytest -q tests/test_fingerprint_bits.py -k large
 	$(BIN)/python -m tests.stress.damage
 	$(BIN)/python -m tests.stress.crowd
 

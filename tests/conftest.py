@@ -81,6 +81,12 @@ def labelled_data() -> Path:
 
 
 @pytest.fixture
+def in_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run a test in a folder without files, such as those of settings."""
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
     """A function that mounts a file system of the given size, such as `8m`; needs the right to mount."""
     mounted: list[Path] = []

@@ -22,9 +22,7 @@ DIVERSE = [0, 269488128, 269484048, 268439568, 1052688, 16843008, 16842753, 1677
 DENSE = "".join(f"{4 * number}\n" for number in range(20_000))  # 4.7 million pairs
 
 
-@pytest.fixture(autouse=True)
-def _empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("in_empty_folder")
 
 
 def lines_of(shown: str) -> list[list[int]]:

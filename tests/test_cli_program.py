@@ -43,9 +43,7 @@ OPENING = [  # commands that need an index, complete but for it
 ]
 
 
-@pytest.fixture(autouse=True)
-def _empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("in_empty_folder")
 
 
 def test_version_is_the_packages_own() -> None:

@@ -1,4 +1,4 @@
-"""Regions in words, and rows of regions from samples."""
+"""Regions as a gateway reports them, in words, and their rows from samples."""
 
 from __future__ import annotations
 
@@ -9,12 +9,17 @@ from numpy.typing import NDArray
 from hsimhash.layout import Layout
 from hsimhash.rowkey import PREFIX_BYTES, encode, splits
 from hsimhash.store.facts import Region, key_in_words
+from hsimhash.store.hbase import thrift1, thrift2
 from hsimhash.store.hbase.cells import Register, listing_put, register_key
+from hsimhash.store.hbase.connection import THRIFT2
 from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, DRAWER_FAMILY, Put
 from hsimhash.store.hbase.survey import survey
 from tests.support.hbase_model import Cluster, ModelGateway
 
 LAYOUT = Layout.named("10")
+MIDDLE = b"\x80,1_0001.\n"
+DIGEST = "0123456789abcdef" * 2
+REGIONS = [Region(b"", MIDDLE, "one:16020"), Region(MIDDLE, b"", "")]
 
 
 class SplitGateway(ModelGateway):
@@ -129,3 +134,32 @@ def test_a_region_that_begins_inside_of_a_segment_is_counted_as_it_is() -> None:
 )
 def test_a_key_in_words_has_its_segment_and_its_drawer(key: str, words: str) -> None:
     assert key_in_words(bytes.fromhex(key)) == words
+
+
+# As a gateway reports them: with replicas, and without a server.
+
+
+def test_thrift2_reports_each_region_once() -> None:
+    def location(start: bytes, stop: bytes, server: str | None, replica: int | None) -> object:
+        info = THRIFT2.THRegionInfo(regionId=1, tableName=b"t", startKey=start, endKey=stop, replicaId=replica)
+        name = THRIFT2.TServerName(hostName=server, port=16020) if server else None
+        return THRIFT2.THRegionLocation(serverName=name, regionInfo=info)
+
+    locations = [
+        *(location(MIDDLE, b"", None, replica) for replica in (None, 1)),
+        *(location(b"", MIDDLE, ("one", "two")[replica], replica) for replica in (1, 0)),
+    ]
+    assert thrift2.regions_of_locations(locations) == REGIONS
+
+
+def test_thrift1_reports_each_region_once() -> None:
+    def info(start: bytes, stop: bytes, server: bytes | None, replica: str) -> object:
+        name = b"t," + start + f",1700000000000{replica}.{DIGEST}.".encode()
+        return thrift1.HBASE.TRegionInfo(startKey=start, endKey=stop, name=name, serverName=server, port=16020)
+
+    infos = [
+        *(info(MIDDLE, b"", None, replica) for replica in ("", "_0001")),
+        info(b"", MIDDLE, b"two", "_000A"),
+        info(b"", MIDDLE, b"one", ""),
+    ]
+    assert thrift1.regions_of_infos(infos) == REGIONS

@@ -1,6 +1,5 @@
 """Connections and deadlines: against a port that takes connections and never answers, and beside signals."""
 
-import gc
 import math
 import random
 import re
@@ -93,10 +92,9 @@ def _interrupt_calls(url: str) -> None:
             is_armed = False
         except _InterruptedError:
             interrupted += 1
-            call()
+        call()
     assert (caller.patience.silent_s, caller.patience.end_s) == (None, math.inf)
     assert not pool.is_wanted
-    gc.collect()
     taken = [pool.take(LIMIT_S, wait=True) for _ in range(CONNECTIONS)]
     assert all(taken)
     assert pool.take(0, wait=False) is None

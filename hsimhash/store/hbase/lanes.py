@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import http.client
 import math
+import secrets
 import threading
 import time
 from collections import deque
@@ -17,7 +18,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_random_exponential
 from thriftpy2.thrift import TApplicationException
 from thriftpy2.transport import TTransportException
 
@@ -108,20 +108,28 @@ class Caller:
             StoreTimeoutError: see `ending`.
         """
         run = _Run(self, tasks, width=width, depth=depth, once=once)
-        retrying = Retrying(
-            retry=retry_if_exception_type(TransientError),
-            stop=run.is_over,
-            wait=wait_random_exponential(_FIRST_WAIT_S, _LONGEST_WAIT_S),
-            reraise=True,
-        )
         try:
-            retrying(run.go)
-        except TransientError as error:
-            raise run.error(error) from error
+            for pause_s in _pauses():
+                try:
+                    run.go()
+                    break
+                except TransientError as error:
+                    if run.is_over(pause_s):
+                        raise run.error(error) from error
+                time.sleep(pause_s)
         finally:
             if self.patience.silent_s is not None:
                 self.patience.silent_s = run.silent_s
         return run.results
+
+
+# A library for this, tenacity, keeps the last exception in a cycle, and with it the connection of an interrupted call.
+def _pauses() -> Iterator[float]:
+    """Yield how long to wait before each next try, in seconds: at random, up to twice as long each time."""
+    most_s = _FIRST_WAIT_S
+    while True:
+        yield secrets.SystemRandom().uniform(0, most_s)  # not `random`: forked children would all draw the same
+        most_s = min(2 * most_s, _LONGEST_WAIT_S)
 
 
 @dataclass(eq=False, slots=True)
@@ -166,9 +174,9 @@ class _Run:
     def _end_s(self) -> float:
         return min(self._heard_s + self._caller.deadline_s, self._allowed_end_s)
 
-    def is_over(self, state: RetryCallState) -> bool:
+    def is_over(self, pause_s: float) -> bool:
         """Whether the time would be over before the next try; a deadline counts from the last reply."""
-        return time.monotonic() + state.upcoming_sleep >= self._end_s
+        return time.monotonic() + pause_s >= self._end_s
 
     def error(self, last: TransientError) -> StoreUnavailableError:
         """Return what to raise when it is over."""

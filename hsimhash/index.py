@@ -20,7 +20,7 @@ import numpy as np
 
 from hsimhash.errors import LayoutMismatchError, ProfileMismatchError
 from hsimhash.fingerprint import Profile
-from hsimhash.fingerprint.bits import Fingerprints, Uint8s, Uint64s, as_fingerprint, as_fingerprints
+from hsimhash.fingerprint.bits import Fingerprints, Uint8s, Uint64s, as_fingerprint, as_fingerprints, distances
 from hsimhash.layout import Layout
 from hsimhash.rowkey import (
     PREFIX_BYTES,
@@ -242,7 +242,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         starts = [region.start for region in regions]
         for prefix in self.layout.prefixes(fingerprint):
             rows, took = _timed(partial(self.store.scan, [prefix]))
-            near = int(np.count_nonzero(np.bitwise_count(fingerprints_of(rows) ^ np.uint64(fingerprint)) <= k))
+            near = int(np.count_nonzero(distances(fingerprint, fingerprints_of(rows)) <= k))
             region = regions[bisect_right(starts, prefix) - 1] if regions else None
             buckets.append(BucketRead(prefix, region, len(rows), near, took))
         return Explanation(k, len(matches), milliseconds, tuple(buckets))

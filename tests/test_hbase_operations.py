@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from hsimhash.errors import HsimhashError, IndexExistsError, IndexNotFoundError
+from hsimhash.errors import HsimhashError, IndexExistsError, IndexNotFoundError, StoreUnavailableError
 from hsimhash.layout import Layout
 from hsimhash.store import Record, open_store
 from hsimhash.store.hbase import operations
@@ -31,11 +32,13 @@ class TableStandIn(StandIn):
         self.made: Any = None  # as createTable was told
         self.cells, self.replicas = {}, 2
         self.is_disabled = self.is_hidden = self.is_slow = False
+        self.thinks_s = 0.0  # about whether the table is disabled
 
     def tableExists(self, arguments: Any) -> bool:
         return self.made is not None
 
     def isTableDisabled(self, arguments: Any) -> bool:
+        threading.Event().wait(self.thinks_s)
         return self.is_disabled
 
     def listNamespaceDescriptors(self, arguments: Any) -> list[Any]:
@@ -155,6 +158,14 @@ def test_deviations_are_described(gateway: TableStandIn) -> None:
     assert [region.start for region in found.regions] == [b"", *WANTED.splits]
     assert all("split_restriction" in deviation for deviation in found.deviations)
     assert len(found.deviations) == 2
+
+
+def test_a_disabled_table_is_named_where_the_record_took_all_of_the_deadline(gateway: TableStandIn) -> None:
+    operations.create(url(gateway), RECORD, WANTED)
+    gateway.is_disabled, gateway.thinks_s = True, 0.3
+    gateway.hung |= {"get", "getMultiple"}  # HBase itself tries for minutes
+    with pytest.raises(StoreUnavailableError, match="is disabled; enable it"):
+        operations.open_hbase_store(url(gateway).replace("timeout=30s", "timeout=1s&deadline=1s"))
 
 
 @pytest.mark.parametrize("is_disabled", [False, True])

@@ -118,7 +118,7 @@ def open_hbase_store(url: str, *, exclusive: bool = False, deadline_s: float = D
 def _is_disabled(gateway: Gateway, timeout_s: float) -> bool:
     """Whether the record was not read in time because the table is disabled, as far as the gateway answers."""
     try:
-        with gateway.ending(timeout_s):
+        with gateway.one_deadline(), gateway.ending(timeout_s):  # a deadline of its own: the other one may be over
             return gateway.is_disabled()
     except HsimhashError as error:
         _log.info("cannot find out whether the table is disabled: %s", error)

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
         TextTooShortError,
     )
     from hsimhash.fingerprint import Profile, distance, distances, format_fingerprint, parse_fingerprint
-    from hsimhash.index import HSimIndex, Match
+    from hsimhash.index import HSimIndex
     from hsimhash.layout import Layout
+    from hsimhash.matching import Match
     from hsimhash.store import CheckReport, Document
 
 __all__ = [

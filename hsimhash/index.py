@@ -11,25 +11,19 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
-from itertools import chain, groupby
-from operator import itemgetter
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
+from hsimhash.cover import Cover, check_distance
+from hsimhash.cover import cover as cheapest_cover
 from hsimhash.errors import LayoutMismatchError, ProfileMismatchError
 from hsimhash.fingerprint import Profile
-from hsimhash.fingerprint.bits import Fingerprints, Uint8s, Uint64s, as_fingerprint, as_fingerprints, distances
+from hsimhash.fingerprint.bits import Fingerprints, as_fingerprint, as_fingerprints, distances
 from hsimhash.layout import Layout
-from hsimhash.rowkey import (
-    PREFIX_BYTES,
-    ROWKEY_BYTES,
-    check_doc_ids,
-    check_documents,
-    fingerprints_of,
-    last_occurrences,
-)
+from hsimhash.matching import Match, Query, confirmed, near_many, near_one, ranges, read
+from hsimhash.rowkey import check_doc_ids, check_documents, fingerprints_of, last_occurrences
 from hsimhash.store import (
     BULK_LIMITS,
     BulkLimits,
@@ -42,23 +36,13 @@ from hsimhash.store import (
     open_store,
 )
 from hsimhash.store.base import DEADLINE_S, FORMAT, LOCK_TIMEOUT_S, Reader
-from hsimhash.store.facts import BucketRead, Explanation
+from hsimhash.store.facts import Explanation, ProbeRead
 
 T = TypeVar("T")
 
 ADD_BATCH = 100_000  # documents written in one transaction; bounds memory, and how long other writers wait
-QUERY_BATCH = 1_000  # queries whose buckets are read at once, and
-FEW_ROWS = 40  # up to so many, a loop costs less than numpy's calls
-MEETINGS_AT_ONCE = 1 << 20  # rows times queries that are compared at once: both bound the memory of query_many
-
-
-class Match(NamedTuple):
-    """A document near the query; ordered by distance (bits), then id. `first_seen` in ms since 1970."""
-
-    distance: int
-    doc_id: str
-    fingerprint: int
-    first_seen: int
+QUERY_BATCH = 1_000  # queries whose buckets are read at once; bounds the memory of query_many
+COVER_AGE_S = 600.0  # after which an index is asked again how large it is; for buckets it hardly matters
 
 
 class HSimIndex(AbstractContextManager["HSimIndex"]):
@@ -72,6 +56,9 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         self.profile = profile
         self.layout = store.record.layout
         self.url = store.url
+        self.distance = self.layout.max_distance if store.record.distance is None else store.record.distance
+        self._own = cheapest_cover(self.layout, self.layout.max_distance, 0, store.prices)
+        self._covers: dict[tuple[int, int], tuple[Cover, float]] = {}  # with the time until which they are good
 
     @classmethod
     def create(
@@ -80,17 +67,27 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         *,
         layout: Layout | str = "10",
         profile: Profile | str = "auto-1",
+        distance: int | None = None,
         lock_timeout_s: float = LOCK_TIMEOUT_S,
     ) -> HSimIndex:
         """Make an empty index at `url` and open it.
 
+        Args:
+            url: of the index.
+            layout: one, or what `Layout.parse` reads.
+            profile: one, or its name.
+            distance: within how many bits queries find documents if they do not say; the layout's k by default.
+            lock_timeout_s: on LMDB, how long a write waits for another process that writes.
+
         Raises:
             IndexExistsError: there is one.
-            ValueError: no such layout, profile or kind of store.
+            ValueError: no such layout, profile, distance or kind of store.
         """
         layout = Layout.parse(layout) if isinstance(layout, str) else layout
         profile = Profile.named(profile) if isinstance(profile, str) else profile
-        record = Record(layout, profile.to_json())
+        if distance is not None:
+            check_distance(distance, layout)
+        record = Record(layout, profile.to_json(), distance)
         return cls(create_store(url, record, lock_timeout_s=lock_timeout_s), profile)
 
     @classmethod
@@ -181,7 +178,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
 
         Args:
             fingerprint: unsigned 64-bit.
-            max_distance: 0 to the layout's k, its default.
+            max_distance: 0 to 16, or to the layout's k where that is greater; the index's own by default.
             limit: return only the first so many.
             exclude: leave this document out.
             timeout: seconds after which the call ends, whatever it waits for or still has to read.
@@ -189,12 +186,12 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         Raises:
             StoreTimeoutError: the `timeout` passed.
         """
-        k = self._distance(max_distance)
-        _check_limit(limit)
         fingerprint = as_fingerprint(fingerprint)
+        _check_limit(limit)
         with self.store.view(timeout_s=timeout) as reader:
-            near = _near(reader.scan(self.layout.prefixes(fingerprint)), fingerprint, k)
-            return _matches(reader, fingerprint, near, k, limit, exclude) if near else []
+            cover = self.cover(max_distance, reader=reader)
+            near = near_one(reader, cover, fingerprint)
+            return confirmed(reader, [Query(fingerprint, near, exclude)], cover.distance, limit)[0] if near else []
 
     def query_many(
         self,
@@ -217,7 +214,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         Raises:
             StoreTimeoutError: the `timeout` passed.
         """
-        k, values = self._distance(max_distance), as_fingerprints(fingerprints)
+        values = as_fingerprints(fingerprints)
         _check_limit(limit)
         if isinstance(exclude, str):
             raise TypeError(f"exclude is a sequence, an id or None for each query, not one str: {exclude!r:.80}")
@@ -227,56 +224,33 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
             )
         found: list[list[Match]] = [[] for _ in range(len(values))]
         with self.store.view(timeout_s=timeout) as reader:
+            cover = self.cover(max_distance, queries=max(len(values), 1), reader=reader)
             for start in range(0, len(values), QUERY_BATCH):
-                for place, near in self._near_pairs(reader, values[start : start + QUERY_BATCH], k).items():
-                    query = start + place
-                    left_out = exclude[query] if exclude is not None else None
-                    found[query] = _matches(reader, int(values[query]), near, k, limit, left_out)
+                near = near_many(reader, cover, values[start : start + QUERY_BATCH])
+                places = [start + place for place in near]
+                queries = [
+                    Query(int(values[place]), pairs, exclude[place] if exclude is not None else None)
+                    for place, pairs in zip(places, near.values(), strict=True)
+                ]
+                for place, matches in zip(places, confirmed(reader, queries, cover.distance, limit), strict=True):
+                    found[place] = matches
         return found
 
     def explain(self, fingerprint: int, *, max_distance: int | None = None) -> Explanation:
-        """Return what `query` reads, and what it takes; the buckets are read one by one, each with its own time."""
-        k, fingerprint = self._distance(max_distance), as_fingerprint(fingerprint)
-        matches, milliseconds = _timed(lambda: self.query(fingerprint, max_distance=k))
-        regions, buckets = self.store.regions(), []
+        """Return what `query` reads, and what it takes; the probes are read one by one, each with its own time."""
+        cover, fingerprint = self.cover(max_distance), as_fingerprint(fingerprint)
+        matches, milliseconds = _timed(lambda: self.query(fingerprint, max_distance=cover.distance))
+        regions, probes = self.store.regions(), []
         starts = [region.start for region in regions]
-        for prefix in self.layout.prefixes(fingerprint):
-            rows, took = _timed(partial(self.store.scan, [prefix]))
-            near = int(np.count_nonzero(distances(fingerprint, fingerprints_of(rows)) <= k))
-            region = regions[bisect_right(starts, prefix) - 1] if regions else None
-            buckets.append(BucketRead(prefix, region, len(rows), near, took))
-        return Explanation(k, len(matches), milliseconds, tuple(buckets))
-
-    def _near_pairs(self, reader: Reader, queries: Uint64s, k: int) -> dict[int, list[tuple[int, int]]]:
-        """Return {position of a query: its (distance, fingerprint) pairs, ascending}, for the queries that have any."""
-        prefixes = self.layout.prefix_array(queries).reshape(-1, PREFIX_BYTES)
-        wanted = _prefix_numbers(prefixes)
-        order = np.argsort(wanted, kind="stable")
-        ordered = wanted[order]
-        starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
-        distinct, ends = ordered[starts], np.append(starts[1:], len(order))
-        first = prefixes[order[starts]]
-        rows = reader.scan([prefix.tobytes() for prefix in first])
-        if not len(rows):
-            return {}
-        # Each row meets every query that asked for its bucket; so many at a time that memory does not grow with both.
-        bucket = np.searchsorted(distinct, _prefix_numbers(rows))
-        askers = ends[bucket] - starts[bucket]
-        meetings = np.cumsum(askers)
-        cuts = np.searchsorted(meetings, np.arange(MEETINGS_AT_ONCE, int(meetings[-1]), MEETINGS_AT_ONCE))
-        pairs: dict[int, set[tuple[int, int]]] = {}
-        for part in np.split(np.arange(len(rows)), cuts):
-            row = np.repeat(part, askers[part])
-            offset = np.arange(len(row)) - np.repeat(np.cumsum(askers[part]) - askers[part], askers[part])
-            query = order[starts[bucket[row]] + offset] // len(self.layout.drawers)
-            fingerprints = fingerprints_of(rows[part])[row - part[0]] if len(part) else np.empty(0, np.uint64)
-            distance = np.bitwise_count(fingerprints ^ queries[query])
-            near = np.flatnonzero(distance <= k)
-            for position, bits, value in zip(
-                query[near].tolist(), distance[near].tolist(), fingerprints[near].tolist(), strict=True
-            ):
-                pairs.setdefault(position, set()).add((bits, value))
-        return {position: sorted(found) for position, found in pairs.items()}
+        for probe in cover.probes:
+            reading = cover.reading([probe])
+            numbers = reading.numbers_of(fingerprint)
+            ((start, stop),) = ranges(reading, numbers[:1])
+            rows, took = _timed(partial(read, self.store, reading, np.sort(numbers)))
+            near = int(np.count_nonzero(distances(fingerprint, fingerprints_of(rows)) <= cover.distance))
+            region = regions[bisect_right(starts, start) - 1] if regions else None
+            probes.append(ProbeRead(probe, start, stop, region, len(rows), near, took))
+        return Explanation(cover, len(matches), milliseconds, tuple(probes))
 
     def remove(self, doc_ids: str | Sequence[str], *, before: int | None = None) -> int:
         """Remove documents; durable on return. Return how many there were; unknown ids are passed over.
@@ -324,6 +298,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
             "url": self.url,
             "layout": record.layout.to_json(),
             "max_distance": self.layout.max_distance,
+            "distance": self.distance,
             "profile": record.profile,
             "format": FORMAT,
             **({"documents": self.count()} if is_counted else {}),
@@ -356,17 +331,20 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
     def __repr__(self) -> str:
         return f"<HSimIndex {self.url} layout={self.layout.name} profile={self.profile.name}>"
 
-    def _distance(self, max_distance: int | None) -> int:
-        if max_distance is None:
-            return self.layout.max_distance
-        if not isinstance(max_distance, int):
-            raise TypeError(f"max_distance is an int, not {type(max_distance).__name__}: {max_distance!r}")
-        if not 0 <= max_distance <= self.layout.max_distance:
-            raise ValueError(
-                f"max_distance {max_distance} is outside 0 to {self.layout.max_distance}, what layout "
-                f"{self.layout.name} finds without a miss; see 'hsimhash plan --distance {max_distance}'"
-            )
-        return max_distance
+    def cover(self, max_distance: int | None = None, *, queries: int = 1, reader: Reader | None = None) -> Cover:
+        """Return which buckets a query reads, one of so many asked together; `reader` tells how large the index is."""
+        distance = self.distance if max_distance is None else max_distance
+        if not isinstance(distance, int):
+            raise TypeError(f"max_distance is an int, not {type(distance).__name__}: {distance!r}")
+        if distance == self._own.distance:
+            return self._own
+        size = min(queries, QUERY_BATCH).bit_length()
+        known, until_s = self._covers.get((distance, size), (None, 0.0))
+        if known is None or time.monotonic() > until_s:
+            documents = 1 << (reader or self.store).estimate().bit_length()
+            known = cheapest_cover(self.layout, distance, documents, self.store.prices, 1 << size - 1)
+            self._covers[distance, size] = known, time.monotonic() + (0 if known.is_swept else COVER_AGE_S)
+        return known
 
 
 def _timed(call: Callable[[], T]) -> tuple[T, float]:
@@ -381,42 +359,6 @@ def _check_limit(limit: int | None) -> None:
         raise TypeError(f"limit is a whole number of matches, not {type(limit).__name__}: {limit!r:.80}")
     if limit is not None and limit < 1:
         raise ValueError(f"limit {limit} must be at least 1")
-
-
-def _matches(
-    reader: Reader, query: int, near: list[tuple[int, int]], k: int, limit: int | None, exclude: str | None
-) -> list[Match]:
-    """Return the matches among the documents of `near`, (distance, fingerprint) pairs in ascending order."""
-    most = None if limit is None else limit + (exclude is not None)
-    matches: dict[str, Match] = {}
-    groups = [near] if limit is None else [list(group) for _, group in groupby(near, key=itemgetter(0))]
-    for group in groups:
-        for document in chain.from_iterable(reader.documents([value for _, value in group], most)):
-            # The register may tell of a move since the row was read.
-            distance = (document.fingerprint ^ query).bit_count()
-            if distance <= k and document.doc_id != exclude:
-                matches[document.doc_id] = Match(distance, *document)
-        if limit is not None and sum(match.distance <= group[0][0] for match in matches.values()) >= limit:
-            break  # what follows is farther
-    return sorted(matches.values())[:limit]
-
-
-def _near(rows: Uint8s, query: int, k: int) -> list[tuple[int, int]]:
-    """Return the (distance, fingerprint) pairs within k of rows of shape (m, 13), each once, ascending."""
-    if len(rows) <= FEW_ROWS:
-        packed = rows.tobytes()
-        values = [int.from_bytes(packed[at : at + 8], "big") for at in range(PREFIX_BYTES, len(packed), ROWKEY_BYTES)]
-    else:
-        candidates = fingerprints_of(rows)
-        values = candidates[np.bitwise_count(candidates ^ np.uint64(query)) <= k].tolist()
-    return sorted({(bits, value) for value in values if (bits := (value ^ query).bit_count()) <= k})
-
-
-def _prefix_numbers(rows: Uint8s) -> Uint64s:
-    """Return the first 5 bytes of rows of shape (m, ≥ 5) as numbers in byte order."""
-    padded = np.zeros((len(rows), 8), np.uint8)
-    padded[:, 3:] = rows[:, :PREFIX_BYTES]
-    return padded.view(">u8").ravel().astype(np.uint64)
 
 
 def _profile_of(store: Store, wanted: Profile | None) -> Profile:

@@ -3,86 +3,67 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from hsimhash.cover import HBASE_PRICES, LMDB_PRICES, MOST_DISTANCE, Cover, Prices, cover
 from hsimhash.fingerprint.bits import Floats, Uint64s
 from hsimhash.layout import FINGERPRINT_BITS, LAYOUT_NAMES, MAX_DRAWERS, Cut, Layout
 
-# Bytes a drawer row, measured: LMDB after a bulk load of 1e6 and 1e7 documents; HBase with FAST_DIFF, no compression.
-LMDB_ROW_BYTES = 24.6
-HBASE_ROW_BYTES = 16.5
-# Bytes a document beside its drawer rows, for ids of 35 bytes, measured likewise: its listing and its register. Each
-# takes 30 bytes and the id on HBase, where 170 were measured for ids of 55.
-LMDB_DOCUMENT_BYTES = 108.5
-HBASE_DOCUMENT_BYTES = 130
-
-
-@dataclass(frozen=True, slots=True)
-class Prices:
-    """What a store takes, in µs: to read one bucket of a query, to compare one candidate, to write one drawer row."""
-
-    read_us: float
-    candidate_us: float
-    row_us: float
-
-
-# CPU time on a Xeon at 2.5 GHz with all in memory, from differences of layouts and numbers of documents: single queries
-# without a match of 4, 10, 20, 28 and 84 drawers over 50,000 to 4,000,000 random fingerprints, and their bulk loads.
-LMDB_PRICES = Prices(read_us=1.5, candidate_us=0.066, row_us=0.44)
-# Differences of layouts and of candidates on HBase 2.6 with everything in memory, one client: ten and four scans, 5, 64
-# and 900 candidates; documents added by compare-and-set into ten and four drawers.
-HBASE_PRICES = Prices(read_us=145, candidate_us=2.9, row_us=16)
-
+STORES = {"lmdb": LMDB_PRICES, "hbase": HBASE_PRICES}
 MOST_BLOCKS = 10  # of the even layouts that are tried
+SAMPLED_READS = 1 << 22  # of a sample's fingerprints, as queries
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a layout costs for a number of documents."""
+    """What a layout costs on a store, for a number of documents and queries of a distance."""
 
-    layout: Layout
+    cover: Cover
+    prices: Prices
     rows: int  # drawer rows
-    lmdb_bytes: int  # of the embedded index, ids of 35 bytes
-    hbase_bytes: int  # of both families in HBase, ids of 35 bytes, uncompressed; each replica takes as much
+    bytes: int  # of all rows, ids of 35 bytes; on HBase uncompressed, and each replica takes as much
     # Rows that a query reads; the mean for uniform fingerprints, or for the sample's where one was given.
     candidates: float
+    time_us: float  # of one query and one added document
     # Of a query by one of the sample's fingerprints, 99th percentile; None without a sample.
     candidates_p99: float | None = None
     hottest_bucket: float | None = None  # rows in the largest bucket, from the sample; None without one
 
     @property
-    def reads(self) -> int:
-        """Buckets that a query reads."""
-        return len(self.layout.drawers)
-
-    def time_us(self, prices: Prices) -> float:
-        """Return what one query and one added document take together."""
-        return self.reads * (prices.read_us + prices.row_us) + self.candidates * prices.candidate_us
+    def layout(self) -> Layout:
+        """The layout."""
+        return self.cover.layout
 
 
-def cost(layout: Layout, documents: int, *, sample: Uint64s | None = None) -> Cost:
+def cost(layout: Layout, documents: int, distance: int, prices: Prices, *, sample: Uint64s | None = None) -> Cost:
     """Return what `layout` costs for `documents` documents, with the skew of the sample's fingerprints if given."""
-    rows = documents * len(layout.drawers)
-    sizes = (
+    read, rows = cover(layout, distance, documents, prices), documents * len(layout.drawers)
+    uniform = read.candidates(documents)
+    found = Cost(
+        read,
+        prices,
         rows,
-        round(rows * LMDB_ROW_BYTES + documents * LMDB_DOCUMENT_BYTES),
-        round(rows * HBASE_ROW_BYTES + documents * HBASE_DOCUMENT_BYTES),
+        round(rows * prices.row_bytes + documents * prices.document_bytes),
+        uniform,
+        read.time_us(documents, prices) + len(layout.drawers) * prices.row_us,
     )
     if sample is None or not len(sample):
-        return Cost(layout, *sizes, candidates=layout.candidates(documents))
-    size, uniform = len(sample), layout.candidates(documents)
-    read, hottest = _sampled(layout, sample)
+        return found
+    size = len(sample)
     scale = documents / max(1, size - 1)
-    p99 = float(np.percentile(read, 99))
-    largest = hottest * documents / size
-    return Cost(
-        layout,
-        *sizes,
-        candidates=float(read.mean()) * scale,
-        candidates_p99=p99 * scale if _is_beyond_chance(p99, layout.candidates(size)) else uniform,
-        hottest_bucket=largest if _is_beyond_chance(hottest, _bucket(layout, size)) else _bucket(layout, documents),
+    counts, hottest = _sampled(read, sample)
+    mean, p99 = float(counts.mean()) * scale, float(np.percentile(counts, 99))
+    row_us = prices.swept_us if read.is_swept else prices.candidate_us
+    return replace(
+        found,
+        candidates=mean,
+        time_us=found.time_us + (mean - uniform) * row_us,
+        candidates_p99=p99 * scale if _is_beyond_chance(p99, read.candidates(size)) else uniform,
+        hottest_bucket=hottest * documents / size
+        if _is_beyond_chance(hottest, _bucket(layout, size))
+        else _bucket(layout, documents),
     )
 
 
@@ -96,18 +77,29 @@ def _is_beyond_chance(count: float, expected: float) -> bool:
     return bool(count > expected + 4.5 * expected**0.5 + 4.5)  # about the largest of a million Poisson counts
 
 
-def _sampled(layout: Layout, sample: Uint64s) -> tuple[Floats, int]:
-    """Return, for each of the sample's fingerprints, the other rows in its buckets, and the largest bucket's rows."""
-    read, hottest = np.zeros(len(sample)), 0
-    for drawer in layout.drawers:
-        _, bucket, sizes = np.unique(drawer.segments(sample), return_inverse=True, return_counts=True)
-        read += sizes[bucket] - 1
-        hottest = max(hottest, int(sizes.max()))
-    return read, hottest
+def _sampled(read: Cover, sample: Uint64s) -> tuple[Floats, int]:
+    """Return, for as many of the sample's fingerprints as are asked, the other rows read; the largest bucket's rows."""
+    asked = sample[: max(1, SAMPLED_READS // read.reads)]
+    counts, hottest = np.zeros(len(asked)), 0
+    for drawer in read.layout.drawers:
+        hottest = max(hottest, int(np.unique(drawer.segments(sample), return_counts=True)[1].max()))
+    for probe in read.probes:
+        reading = read.reading([probe])
+        numbers, sizes = np.unique(reading.own_numbers(sample), return_counts=True)
+        wanted = reading.numbers(asked)
+        place = np.minimum(np.searchsorted(numbers, wanted), len(numbers) - 1)
+        counts += np.where(numbers[place] == wanted, sizes[place], 0).sum(axis=1) - 1
+    return counts, hottest
+
+
+def layouts_of(distance: int) -> list[Layout]:
+    """Return the layouts worth comparing for queries of a distance, by number of drawers."""
+    named = [Layout.named(name) for name in LAYOUT_NAMES] if distance <= MOST_DISTANCE else []
+    return sorted({*named, *layouts_for(distance)}, key=lambda layout: (len(layout.drawers), layout.name))
 
 
 def layouts_for(distance: int) -> list[Layout]:
-    """Return the layouts worth comparing for a distance, by number of drawers: the named ones and the even ones.
+    """Return the layouts that find a distance by one bucket of each drawer: the named and the even ones.
 
     Raises:
         ValueError: no layout with up to 253 drawers finds that distance.
@@ -130,15 +122,15 @@ def layouts_for(distance: int) -> list[Layout]:
     return sorted(found, key=lambda layout: len(layout.drawers))
 
 
-def recommend(costs: Sequence[Cost], prices: Prices) -> tuple[Cost, str]:
-    """Return the layout to take at these prices, and why.
+def recommend(costs: Sequence[Cost]) -> tuple[Cost, str]:
+    """Return the cost of the layout to take, and why.
 
-    It has the least product of rows and time: rows take disk and memory, which the prices leave out, so that twice as
-    many must at least halve the time.
+    It has the least product of rows and time: rows take disk and memory, which the time leaves out, so that twice as
+    many must at least halve it.
     """
-    best = min(costs, key=lambda cost: cost.rows * cost.time_us(prices))
+    best = min(costs, key=lambda one: one.rows * one.time_us)
     return best, (
-        f"of all it has the least product of rows and time: {best.reads} rows a document, about "
-        f"{best.time_us(prices):,.0f} µs for one query and one added document (a query reads about "
-        f"{best.candidates:,.0f} candidates)"
+        f"of all it has the least product of rows and time: {len(best.layout.drawers)} rows a document, about "
+        f"{best.time_us:,.0f} µs for one query and one added document (a query reads {best.cover.reads:,} buckets, and "
+        f"in them about {best.candidates:,.0f} candidates)"
     )

@@ -16,13 +16,13 @@ def test_every_bucket_is_shown_with_its_range_and_rows(tmp_path: Path) -> None:
     url = make_index(tmp_path, layout="4")
     facts = json.loads(run("explain", "--query", "1", "--store", url, "--json").stdout)
     ranges = [tuple(key.hex() for key in bucket_range(prefix)) for prefix in Layout.named("4").prefixes(1)]
-    assert [(one["drawer"], one["start"], one["stop"]) for one in facts["buckets"]] == [
+    assert [(one["drawer"], one["start"], one["stop"]) for one in facts["probes"]] == [
         (number, *keys) for number, keys in enumerate(ranges, start=1)
     ]
     # The three near ones differ in the last of four blocks only: three buckets have them all, the fourth just itself.
-    assert [(one["rows"], one["near"]) for one in facts["buckets"]] == [(3, 3), (3, 3), (3, 3), (1, 1)]
+    assert [(one["rows"], one["near"]) for one in facts["probes"]] == [(3, 3), (3, 3), (3, 3), (1, 1)]
     assert (facts["scans"], facts["candidates"], facts["near"], facts["documents"]) == (4, 10, 10, 3)
-    assert "server" not in facts["buckets"][0]
+    assert "server" not in facts["probes"][0]
 
 
 def test_a_document_is_explained_by_its_fingerprint(tmp_path: Path) -> None:

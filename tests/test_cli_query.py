@@ -92,9 +92,14 @@ def test_bounds_narrow_the_answer(url: str) -> None:
     assert found(run("query", "1", "--max-distance", "1", "--store", url).stdout) == [["a", "b"]]
     assert found(run("query", "1", "--limit", "1", "--store", url).stdout) == [["a"]]
     assert found(run("query", "1", "--exclude", "a", "--limit", "1", "--store", url).stdout) == [["b"]]
-    beyond = run("query", "1", "--max-distance", "4", "--store", url)
+    beyond = run("query", "1", "--distance", "17", "--store", url)
     assert beyond.exit_code == 2
-    assert "max_distance 4 is outside 0 to 3" in beyond.stderr
+    assert "max_distance 17 is outside 0 to 16" in beyond.stderr
+
+
+def test_distance_may_be_greater_than_the_layouts_own(url: str) -> None:
+    assert found(run("query", "f" * 16, "--distance", "16", "--store", url).stdout) == [["far"]]
+    assert found(run("query", "000000000000ffff", "--distance", "16", "--store", url).stdout) == [["中文", "b", "a"]]
 
 
 def test_distance_may_come_from_the_settings(url: str) -> None:

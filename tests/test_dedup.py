@@ -371,8 +371,8 @@ def test_matches_of_many_equal_documents_are_written_in_bounded_portions(tmp_pat
 
 
 def test_a_greater_distance_than_the_index_finds_is_refused(out: Path, tmp_path: Path, index: HSimIndex) -> None:
-    with pytest.raises(ValueError, match="max_distance 4 is outside 0 to 3"):
-        run(out, fingerprints(tmp_path / "in.tsv", [1]), against=index, max_distance=4)
+    with pytest.raises(ValueError, match="max_distance 17 is outside 0 to 16"):
+        run(out, fingerprints(tmp_path / "in.tsv", [1]), against=index, max_distance=17)
     assert not out.exists()
 
 

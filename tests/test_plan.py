@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hsimhash.cover import HBASE_PRICES, LMDB_PRICES, Prices
 from hsimhash.layout import Layout
-from hsimhash.plan import HBASE_PRICES, LMDB_PRICES, Prices, cost, layouts_for, recommend
+from hsimhash.plan import cost, layouts_for, layouts_of, recommend
 from tests.support.command_line import run
 
 stores = pytest.mark.parametrize("prices", [LMDB_PRICES, HBASE_PRICES], ids=["lmdb", "hbase"])
@@ -32,7 +33,7 @@ def test_a_distance_beyond_every_layout_is_refused() -> None:
     ("documents", "name"), [(10**6, "4"), (10**7, "4"), (10**8, "10"), (10**9, "10"), (10**10, "20"), (10**11, "20")]
 )
 def test_more_documents_ask_for_more_drawers(documents: int, name: str, prices: Prices) -> None:
-    best, reason = recommend([cost(layout, documents) for layout in layouts_for(3)], prices)
+    best, reason = recommend([cost(layout, documents, 3, prices) for layout in layouts_of(3)])
     assert best.layout.name == name
     assert "candidates" in reason
 
@@ -42,10 +43,10 @@ def test_more_documents_ask_for_more_drawers(documents: int, name: str, prices: 
 def test_84_drawers_are_not_recommended_where_28_take_less_than_three_times_as_long(
     documents: int, prices: Prices
 ) -> None:
-    costs = {len(layout.drawers): cost(layout, documents) for layout in layouts_for(6)}
-    assert costs[28].time_us(prices) < 3 * costs[84].time_us(prices)
-    assert recommend(list(costs.values()), prices)[0] is not costs[84]
-    assert recommend([costs[28], costs[84]], prices)[0] is costs[28]
+    costs = {len(layout.drawers): cost(layout, documents, 6, prices) for layout in layouts_for(6)}
+    assert costs[28].time_us < 3 * costs[84].time_us
+    assert recommend(list(costs.values()))[0] is not costs[84]
+    assert recommend([costs[28], costs[84]])[0] is costs[28]
 
 
 @pytest.mark.parametrize(
@@ -53,36 +54,42 @@ def test_84_drawers_are_not_recommended_where_28_take_less_than_three_times_as_l
     [(28, 50_000, 65), (28, 400_000, 81), (84, 50_000, 152), (84, 200_000, 208)],
 )
 def test_a_query_takes_about_what_was_measured(drawers: int, documents: int, measured_us: float) -> None:
-    (found,) = (cost(layout, documents) for layout in layouts_for(6) if len(layout.drawers) == drawers)
-    query_us = found.time_us(LMDB_PRICES) - drawers * LMDB_PRICES.row_us
-    assert measured_us / 2 < query_us < measured_us * 2
+    (found,) = (cost(layout, documents, 6, LMDB_PRICES) for layout in layouts_for(6) if len(layout.drawers) == drawers)
+    assert measured_us / 2 < found.time_us - drawers * LMDB_PRICES.row_us < measured_us * 2
 
 
-def test_what_is_dear_decides() -> None:
-    few, many = (cost(layout, 10**8) for layout in layouts_for(3)[:2])
-    assert recommend([few, many], Prices(read_us=0, candidate_us=1, row_us=0))[0] is many
-    assert recommend([few, many], Prices(read_us=1, candidate_us=0, row_us=0))[0] is few
+def test_layouts_are_compared_beyond_their_own_distance() -> None:
+    names = [layout.name for layout in layouts_of(6)]
+    assert {"4", "10", "16", "20", "28"} < set(names)
+    assert len(names) == len(set(names))
+    assert {layout.max_distance for layout in layouts_of(20)} == {20}
+    for prices in (LMDB_PRICES, HBASE_PRICES):
+        costs = {layout.name: cost(layout, 10**6, 6, prices) for layout in layouts_of(6)}
+        assert costs["4"].cover.reads > len(costs["4"].layout.drawers)
+        assert recommend(list(costs.values()))[0] is costs["4"]  # 52 reads, and a seventh of the rows of 28 drawers
 
 
 def test_the_size_on_hbase_counts_both_families() -> None:
-    assert cost(Layout.named("10"), 10**6).hbase_bytes == 10**6 * (10 * 16.5 + 2 * (35 + 30))
+    assert cost(Layout.named("10"), 10**6, 3, HBASE_PRICES).bytes == 10**6 * (10 * 16.5 + 2 * (35 + 30))
 
 
+@pytest.mark.parametrize("distance", [1, 3, 5])
 @pytest.mark.parametrize("name", ["4", "10"])
-def test_a_uniform_sample_tells_what_the_formula_tells(name: str) -> None:
+def test_a_uniform_sample_tells_what_the_formula_tells(name: str, distance: int) -> None:
     layout = Layout.named(name)
     sample = np.random.default_rng(1).integers(0, 2**64, 100_000, np.uint64)
-    sampled = cost(layout, 10**9, sample=sample)
-    assert sampled.candidates == pytest.approx(layout.candidates(10**9), rel=0.2)
+    plain, sampled = (cost(layout, 10**9, distance, LMDB_PRICES, sample=one) for one in (None, sample))
+    assert sampled.candidates == pytest.approx(plain.candidates, rel=0.25)
+    assert sampled.time_us == pytest.approx(plain.time_us, rel=0.25)
     assert sampled.candidates_p99 is not None
-    assert sampled.candidates_p99 < 3 * layout.candidates(10**9)
+    assert sampled.candidates_p99 < 3 * plain.candidates
     assert sampled.hottest_bucket is not None
     assert sampled.hottest_bucket < 10 * layout.candidates(10**9)
 
 
 def test_a_skewed_sample_shows_its_hot_bucket() -> None:
     sample = np.arange(1_000, dtype=np.uint64)  # all in one bucket of three drawers
-    skewed = cost(Layout.named("4"), 10_000, sample=sample)
+    skewed = cost(Layout.named("4"), 10_000, 3, LMDB_PRICES, sample=sample)
     assert skewed.hottest_bucket == 10_000
     assert skewed.candidates_p99 is not None
     assert skewed.candidates_p99 > 29_000
@@ -101,7 +108,7 @@ def test_the_command_reads_a_sample(tmp_path: Path) -> None:
     sample.write_text("a\t0123456789abcdef\n\nb\t0x1\nfedcba9876543210\n")
     result = run("plan", "--documents", "1000", "--sample", str(sample), "--json")
     facts = json.loads(result.stdout)
-    assert (facts["recommended"], facts["recommended_hbase"]) == ("4", "4")
+    assert [facts["recommended"][store]["layout"] for store in ("lmdb", "hbase")] == ["4", "4"]
     assert facts["layouts"][0]["hottest_bucket"] > 0
 
 

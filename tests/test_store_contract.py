@@ -86,6 +86,30 @@ def test_scan_returns_the_rowkeys_of_the_buckets(store: Store) -> None:
     assert len(store.scan(prefixes[:1])) == 2
 
 
+def test_sweep_returns_the_rows_of_ranges_of_prefixes(store: Store) -> None:
+    values = np.array([0, 5, 2**64 - 1, 0x0123456789ABCDEF], np.uint64)
+    put(store, *((str(value), int(value)) for value in values))
+    rows = sorted(row.tobytes() for row in encode(RECORD.layout, values).reshape(-1, 13))
+    first, last, none = bytes(5), b"\xff" * 5, b"\x80" + bytes(4)
+    cut = rows[len(rows) // 2][:5]
+    for ranges in ([(first, last)], [(first, cut), (cut, last)], [(cut, last)], [(first, cut)], [(none, none)], []):
+        within = [row for row in rows if any(start <= row < stop for start, stop in ranges)]
+        assert sorted(row.tobytes() for row in store.sweep(ranges)) == within
+
+
+def test_estimate_is_about_the_number_of_documents(store: Store) -> None:
+    assert store.estimate() == 0
+    values = np.random.default_rng(1).integers(0, 2**64, 3_000, np.uint64)
+    store.insert([str(value).encode() for value in values], values, np.zeros(len(values), np.int64))
+    assert 2_000 < store.estimate() < 4_500
+
+
+def test_record_keeps_the_distance_of_its_queries(place: Place) -> None:
+    url, record = place.url(), Record(Layout.named("4"), {"name": "test-1"}, 6)
+    with place.create(url, record), place.open(url) as store:
+        assert store.record == record
+
+
 @pytest.mark.parametrize("value", [0, 1, 2**64 - 1, 2**63, 0x00000000FFFFFFFF, 0xFFFFFFFF00000000])
 def test_edge_fingerprints_are_stored_and_found(store: Store, value: int) -> None:
     put(store, ("edge", value))

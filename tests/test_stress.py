@@ -20,10 +20,11 @@ from tests.support.programs import Outcome, faults
 pytestmark = pytest.mark.stress
 
 
-@pytest.mark.parametrize("name", LAYOUT_NAMES)
+@pytest.mark.parametrize("name", exactness.LAYOUTS)
 def test_no_match_is_missed_and_none_invented(name: str, tmp_path: Path) -> None:
-    outcomes = exactness.check_layout(name, partial(exactness.embedded, tmp_path), stored=3_000, queries=1_500)
-    assert len(outcomes) == 2
+    filled, distances = partial(exactness.embedded, tmp_path), (1, 3, 5)
+    outcomes = list(exactness.check_layout(name, filled, stored=3_000, queries=1_000, distances=distances))
+    assert len(outcomes) == 4 * len(distances)
     assert faults(outcomes) == []
 
 
@@ -36,7 +37,7 @@ def test_all_near_pairs_of_real_fingerprints_are_found(labelled_data: Path, tmp_
 def test_every_drawer_is_the_only_way_to_some_planted_match(name: str) -> None:
     layout, rng = Layout.named(name), np.random.default_rng(1)
     stored = exactness.stored_fingerprints(rng, 1_000)
-    plan = exactness.planted(rng, layout, stored, 8_000)
+    plan = exactness.planted(rng, layout, layout.max_distance, stored, 8_000)
     targets = stored[plan.targets]
     is_shared = (layout.prefix_array(plan.queries[: len(targets)]) == layout.prefix_array(targets)).all(axis=-1)
     is_sole = (is_shared.sum(axis=1) == 1) & (plan.distances <= layout.max_distance)

@@ -102,10 +102,10 @@ def _print_survey(found: Survey) -> None:
 @with_settings("store", "max_distance", "fingerprint_format")
 @json_option
 def explain_command(settings: Settings, fingerprint: str | None, doc_id: str | None, as_json: bool) -> None:
-    """Show what a query reads: each drawer's bucket as a half-open range of rowkeys, its rows, and how many are near.
+    """Show what a query reads: of each drawer its own bucket and those within a radius, their rows, how many are near.
 
-    On HBase also the region and the server that have it. The buckets are read one by one here, each with its time; a
-    query reads them all at once, and its own time is shown below.
+    The own bucket is shown as a half-open range of rowkeys, on HBase with its region and its server. The drawers are
+    read one by one here, each with its time; a query reads them all at once, and its own time is shown below.
 
     \b
     Example: hsimhash explain --query 0123456789abcdef --store hbase://gw1/crawl:pages
@@ -119,23 +119,23 @@ def explain_command(settings: Settings, fingerprint: str | None, doc_id: str | N
         found = index.explain(query, max_distance=settings.max_distance)
     facts = {
         "fingerprint": format_fingerprint(query),
-        "max_distance": found.max_distance,
-        "scans": len(found.buckets),
-        "candidates": sum(bucket.rows for bucket in found.buckets),
-        "near": sum(bucket.near for bucket in found.buckets),
+        "max_distance": found.cover.distance,
+        "scans": found.cover.reads,
+        "candidates": sum(read.rows for read in found.probes),
+        "near": sum(read.near for read in found.probes),
         "documents": found.documents,
         "milliseconds": round(found.milliseconds, 2),
     }
-    shown = [bucket.to_json() for bucket in found.buckets]
+    shown = [read.to_json() for read in found.probes]
     if as_json:
-        print_json({**facts, "buckets": shown})
+        print_json({**facts, "probes": shown})
         return
-    columns = [f"{name}>" if name in ("drawer", "rows", "near", "milliseconds") else name for name in shown[0]]
+    columns = [name if name in ("start", "stop", "region", "server") else f"{name}>" for name in shown[0]]
     print_table(
         columns,
         [
-            [str("first" if (name, value) == ("region", "") else value) for name, value in bucket.items()]
-            for bucket in shown
+            [str("first" if (name, value) == ("region", "") else value) for name, value in read.items()]
+            for read in shown
         ],
     )
     print_fields(facts)

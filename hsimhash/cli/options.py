@@ -40,7 +40,11 @@ _FLAGS: dict[str, Callable[[Function], Function]] = {
     "layout": click.option("--layout", metavar="NAME", help="4, 10, 16, 20, 28, or blocks/choice: 13,13,13,13,12/2."),
     "profile": click.option("--profile", metavar="NAME", help="What decides a text's fingerprint: auto-1, zh-1, …"),
     "max_distance": click.option(
-        "--max-distance", metavar="BITS", help="How many bits may differ: at most layout's k."
+        "--distance",
+        "--max-distance",
+        "max_distance",
+        metavar="BITS",
+        help="How many bits may differ: 0 to 16; by default the index's own, or its layout's k.",
     ),
     "workers": click.option("--workers", metavar="N", help="Processes that fingerprint; by default one per core."),
     "lock_timeout_s": click.option(
@@ -145,11 +149,15 @@ def stored(index: HSimIndex, doc_id: str) -> Document:
     return document
 
 
-def create_index(settings: Settings) -> None:
-    """Make the index that the settings name, with their layout and profile."""
+def create_index(settings: Settings, distance: int | None = None) -> None:
+    """Make the index that the settings name, with their layout and profile; queries ask for `distance` by default."""
     refuse_memory(settings)
     HSimIndex.create(
-        settings.store, layout=settings.layout, profile=settings.profile, lock_timeout_s=settings.lock_timeout_s
+        settings.store,
+        layout=settings.layout,
+        profile=settings.profile,
+        distance=distance,
+        lock_timeout_s=settings.lock_timeout_s,
     ).close()
     say(f"made {settings.store} with layout {settings.layout} and profile {settings.profile}")
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import click
 
 from hsimhash.cli.console import print_json, print_line, print_table, size
 from hsimhash.cli.options import Settings, json_option, read_sample, with_settings
-from hsimhash.plan import HBASE_PRICES, LMDB_PRICES, Cost, cost, layouts_for, recommend
+from hsimhash.plan import STORES, Cost, cost, layouts_of, recommend
 
+_NAMES = {"lmdb": "LMDB, embedded", "hbase": "HBase"}
 MOST_DOCUMENTS = 10**15  # more than anybody has; beyond it tables and sizes are no longer readable
 
 
@@ -27,11 +29,12 @@ MOST_DOCUMENTS = 10**15  # more than anybody has; beyond it tables and sizes are
 @with_settings("fingerprint_format")
 @json_option
 def plan_command(settings: Settings, documents: int, distance: int, sample: Path | None, as_json: bool) -> None:
-    """Compare the layouts that find every pair within K bits, and recommend one.
+    """Compare layouts by what it takes to find every document within K bits, and recommend one for each store.
 
-    Bytes and times are measured ones, with all in memory: bytes for ids of 35 bytes, on HBase uncompressed and for one
-    replica; times for one query and one added document. Without a sample candidates are those of uniform fingerprints;
-    real ones are skewed.
+    Up to the layout's own distance a query reads one bucket of each drawer, beyond it also buckets of neighbouring
+    segments. Bytes and times are measured ones, with all in memory: bytes for ids of 35 bytes, on HBase uncompressed
+    and for one replica; times for one query and one added document. Without a sample candidates are those of uniform
+    fingerprints; real ones are skewed.
 
     \b
     Example: hsimhash plan --documents 100000000
@@ -40,67 +43,70 @@ def plan_command(settings: Settings, documents: int, distance: int, sample: Path
     """
     fingerprints = read_sample(sample, "--sample", settings.fingerprint_format) if sample else None
     try:
-        layouts = layouts_for(distance)
+        layouts = layouts_of(distance)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="'--distance'") from error
-    costs = [cost(layout, documents, sample=fingerprints) for layout in layouts]
-    best, reason = recommend(costs, LMDB_PRICES)
-    best_hbase, reason_hbase = recommend(costs, HBASE_PRICES)
+    costs = {
+        name: [cost(layout, documents, distance, prices, sample=fingerprints) for layout in layouts]
+        for name, prices in STORES.items()
+    }
+    best = {name: recommend(of_store) for name, of_store in costs.items()}
     if as_json:
-        print_json(
-            {
-                "recommended": best.layout.name,
-                "reason": reason,
-                "recommended_hbase": best_hbase.layout.name,
-                "reason_hbase": reason_hbase,
-                "layouts": [_fields(one) for one in costs],
-            }
-        )
+        recommended = {name: {"layout": one.layout.name, "reason": reason} for name, (one, reason) in best.items()}
+        shown = [{"layout": layout.name, **fields} for layout, fields in zip(layouts, _fields(costs), strict=True)]
+        print_json({"recommended": recommended, "layouts": shown})
         return
-    _print_table(costs, best)
+    for name, of_store in costs.items():
+        _print_table(_NAMES[name], of_store, *best[name])
     print_line(
         "HBase: uncompressed, × replication (HDFS keeps 3); 'create-table --compression GZ' halves ids that are URLs"
     )
-    print_line(f"recommended: layout {best.layout.name}: {reason}")
-    if best_hbase is not best:
-        print_line(f"on HBase: layout {best_hbase.layout.name}: {reason_hbase}")
 
 
-def _fields(cost: Cost) -> dict[str, object]:
-    return {
-        "layout": cost.layout.name,
-        "drawers": cost.reads,
-        "rows": cost.rows,
-        "lmdb_bytes": cost.lmdb_bytes,
-        "hbase_bytes": cost.hbase_bytes,
-        "reads": cost.reads,
-        "lmdb_us": cost.time_us(LMDB_PRICES),
-        "hbase_us": cost.time_us(HBASE_PRICES),
-        "candidates": cost.candidates,
-        "candidates_p99": cost.candidates_p99,
-        "hottest_bucket": cost.hottest_bucket,
-    }
+def _fields(costs: Mapping[str, Sequence[Cost]]) -> Iterator[dict[str, object]]:
+    """Yield for each layout what it costs, by store."""
+    for of_layout in zip(*costs.values(), strict=True):
+        first = of_layout[0]
+        skew = {} if first.hottest_bucket is None else {"hottest_bucket": first.hottest_bucket}
+        yield {"drawers": len(first.layout.drawers), "rows": first.rows, **skew} | {
+            name: {
+                "bytes": one.bytes,
+                "reads": one.cover.reads,
+                "candidates": one.candidates,
+                "candidates_p99": one.candidates_p99,
+                "us": one.time_us,
+            }
+            for name, one in zip(costs, of_layout, strict=True)
+        }
 
 
-def _print_table(costs: list[Cost], best: Cost) -> None:
+def _print_table(name: str, costs: Sequence[Cost], best: Cost, reason: str) -> None:
     is_sampled = costs[0].hottest_bucket is not None
-    columns = ["", "layout", "reads>", "rows>", "LMDB>", "HBase>", "LMDB µs>", "HBase µs>", "candidates>"]
+    columns = [
+        "",
+        "layout",
+        "rows>",
+        "bytes>",
+        "reads>",
+        "candidates>",
+        *(["p99>", "hottest bucket>"] * is_sampled),
+        "µs>",
+    ]
     rows = [
         [
             "*" if cost is best else "",
             cost.layout.name,
-            f"{cost.reads}",
             f"{cost.rows:,}",
-            size(cost.lmdb_bytes),
-            size(cost.hbase_bytes),
-            f"{cost.time_us(LMDB_PRICES):,.0f}",
-            f"{cost.time_us(HBASE_PRICES):,.0f}",
+            size(cost.bytes),
+            f"{cost.cover.reads:,}",
             _count(cost.candidates),
             *([_count(cost.candidates_p99), _count(cost.hottest_bucket)] if is_sampled else []),
+            f"{cost.time_us:,.0f}",
         ]
         for cost in costs
     ]
-    print_table([*columns, *(["p99>", "hottest bucket>"] if is_sampled else [])], rows)
+    print_table(columns, rows, title=name)
+    print_line(f"recommended: layout {best.layout.name}: {reason}")
 
 
 def _count(number: float | None) -> str:

@@ -11,7 +11,8 @@ from hsimhash.cli.exits import ExitCode
 from hsimhash.cli.lines import Lines, Request, read_text, requested_fingerprints
 from hsimhash.cli.options import Settings, json_option, open_index, stored, utf8, with_settings
 from hsimhash.fingerprint import format_fingerprint, parse_fingerprint
-from hsimhash.index import HSimIndex, Match
+from hsimhash.index import HSimIndex
+from hsimhash.matching import Match
 
 
 @click.command("query")

@@ -12,6 +12,7 @@ from click.core import ParameterSource
 from hsimhash.cli.console import plural, print_line, say
 from hsimhash.cli.exits import ExitCode
 from hsimhash.cli.options import Settings, confirm, create_index, read_sample, refuse_memory, with_settings, yes_option
+from hsimhash.cover import check_distance
 from hsimhash.errors import IndexExistsError
 from hsimhash.fingerprint import Profile
 from hsimhash.layout import Layout
@@ -54,7 +55,7 @@ def _pairs(ctx: click.Context, param: click.Parameter, value: _Texts) -> _Pairs:
 
 
 @click.command("create-table")
-@with_settings("store", "layout", "profile", "fingerprint_format")
+@with_settings("store", "layout", "profile", "max_distance", "fingerprint_format")
 @click.option(
     "--regions", callback=_regions, default="auto", metavar="N|auto", help="HBase: how many regions to begin with."
 )
@@ -90,10 +91,10 @@ def create_table_command(
     is_for_shell: bool,
     **how: bool,
 ) -> None:
-    """Make an empty index. Its layout and its profile stay what they are.
+    """Make an empty index. Its layout, its profile and the distance of its queries stay what they are.
 
-    If an index with the same layout and profile exists, nothing happens; if one with others does, the differences are
-    reported and the exit code is 5.
+    If an index with the same ones exists, nothing happens; if one with others does, the differences are reported and
+    the exit code is 5.
 
     On HBase the table is made with its settings. A table that exists without an index, such as one that the lines of
     --print-shell made, becomes one. --print-shell needs no cluster. --dry-run prints + for what would be made, ~ for
@@ -104,7 +105,10 @@ def create_table_command(
              hsimhash create-table --store hbase://gw1,gw2/crawl:pages --regions 64 --splits-from sample.tsv --ttl 90d
              hsimhash create-table --store hbase://gw1/crawl:pages --print-shell | hbase shell -n
     """
-    record = Record(Layout.parse(settings.layout), Profile.named(settings.profile).to_json())
+    layout, distance = Layout.parse(settings.layout), settings.max_distance
+    if distance is not None:
+        check_distance(distance, layout)
+    record = Record(layout, Profile.named(settings.profile).to_json(), distance)
     if not is_hbase(settings.store):
         _create_folder(settings, record)
         return
@@ -129,7 +133,7 @@ def _create_folder(settings: Settings, record: Record) -> None:
         if is_given and parameter.name not in type(settings).model_fields:
             raise click.UsageError(f"{parameter.opts[0]} is for a table on HBase, not for {settings.store}")
     try:
-        create_index(settings)
+        create_index(settings, record.distance)
     except IndexExistsError:
         with open_store(settings.store) as store:
             store.record.check_same(record, settings.store)

@@ -13,7 +13,8 @@ import numpy as np
 from hsimhash.dedup.documents import Collected
 from hsimhash.dedup.options import DedupOptions
 from hsimhash.fingerprint.bits import Bools, Int64s, Uint8s, Uint64s
-from hsimhash.index import QUERY_BATCH, HSimIndex, Match
+from hsimhash.index import QUERY_BATCH, HSimIndex
+from hsimhash.matching import Match
 from hsimhash.pairs import Pairs, find_pairs
 from hsimhash.pairs.clusters import Clusters, components, diameters, star
 

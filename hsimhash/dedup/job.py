@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from hsimhash.cover import check_distance
 from hsimhash.dedup.documents import Collected, Listener, collect
 from hsimhash.dedup.grouping import Stored, find_near, group, match_stored, none_stored
 from hsimhash.dedup.options import DedupObserver, DedupOptions, DedupProgress, DedupSummary, Stage
@@ -62,11 +63,8 @@ def dedup(
 def _check(inputs: Sequence[Input], options: DedupOptions, against: HSimIndex | Profile) -> None:
     """Refuse what could not be done, before anything is read."""
     find_near(np.empty(0, np.uint64), options)
-    if isinstance(against, HSimIndex) and not 0 <= options.max_distance <= against.layout.max_distance:
-        raise ValueError(
-            f"max_distance {options.max_distance} is outside 0 to {against.layout.max_distance}, what {against.url} "
-            f"finds without a miss"
-        )
+    if isinstance(against, HSimIndex):
+        check_distance(options.max_distance, against.layout)
     textless = [one.name for one in inputs if one.has_fingerprints]
     if textless and needs_lengths(options.keep):
         raise ValueError(f"keep policy longest needs texts, and input {textless[0]} holds fingerprints; omit it")

@@ -21,7 +21,8 @@ import numpy as np
 from hsimhash.files import AppendLog
 from hsimhash.fingerprint import format_fingerprint
 from hsimhash.fingerprint.bits import HEX, Uint64s, read_fingerprint
-from hsimhash.index import HSimIndex, Match
+from hsimhash.index import HSimIndex
+from hsimhash.matching import Match
 
 
 class Verdict(StrEnum):

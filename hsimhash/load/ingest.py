@@ -23,6 +23,7 @@ from typing import Literal
 
 import numpy as np
 
+from hsimhash.cover import check_distance
 from hsimhash.errors import StopAskedError
 from hsimhash.fingerprint.bits import Int64s, Uint64s, spoken
 from hsimhash.index import HSimIndex
@@ -62,7 +63,7 @@ class IngestOptions:
     Args:
         on_duplicate: `add` every document; `skip` those that have a match; or `tag`: add them all, and write down each
             one's nearest earlier match.
-        max_distance: what counts as a match for `skip` and `tag`: 0 to the layout's k, its default.
+        max_distance: what counts as a match for `skip` and `tag`, in bits; the index's own distance by default.
         reading: how the inputs are read.
         workers: processes that fingerprint texts; by default one per core.
         job: the job folder; by default `default_job`.
@@ -122,7 +123,9 @@ def ingest(
     """
     observer = observer or IngestObserver()
     folder = options.job or default_job(_url(index), inputs)
-    rule = check_options(index.layout, inputs, options)
+    check_options(index.layout, inputs, options)
+    distance = index.distance if options.max_distance is None else options.max_distance
+    rule = DuplicateRule(distance, leaves_out=options.on_duplicate == "skip")
     if options.tags is not None and is_own_file(_url(index), options.tags):
         raise ValueError(f"tags {options.tags} is a file of the index {index.url} itself; choose another name")
     lists = [folder / f"{name}.jsonl" for name in LISTS]
@@ -147,15 +150,12 @@ def ingest(
             return run.summary(is_complete=False)
 
 
-def check_options(layout: Layout, inputs: Sequence[Input], options: IngestOptions) -> DuplicateRule:
-    """Return how documents are decided about; `ValueError` for what an index of this layout or the disk refuses."""
+def check_options(layout: Layout, inputs: Sequence[Input], options: IngestOptions) -> None:
+    """Raise `ValueError` for what an index of this layout or the disk refuses."""
     if options.tags is not None:
         _check_tags(options.tags, inputs)
-    most = layout.max_distance
-    k = most if options.max_distance is None or options.on_duplicate == "add" else options.max_distance
-    if not 0 <= k <= most:
-        raise ValueError(f"max_distance {k} is outside 0 to {most}, what layout {layout.name} finds")
-    return DuplicateRule(k, leaves_out=options.on_duplicate == "skip")
+    if options.max_distance is not None:
+        check_distance(options.max_distance, layout)
 
 
 def _check_tags(tags: Path, inputs: Sequence[Input]) -> None:

@@ -15,14 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from hsimhash.cover import Prices
 from hsimhash.errors import FormatVersionError, HsimhashError, IndexExistsError
 from hsimhash.fingerprint.bits import Int64s, Uint8s, Uint64s
-from hsimhash.layout import Layout
+from hsimhash.layout import FINGERPRINT_BITS, Layout
 from hsimhash.store.facts import CheckReport, Progress, Region, Survey, TableFacts
 from hsimhash.store.runs import BULK_LIMITS, BulkLimits, BulkLoad
 
 FORMAT: dict[str, object] = {"version": 1, "rows": "tall"}  # on disk: never reuse a version
 RECORD_PARTS = (b"layout", b"profile", b"format")  # on disk, in the order in which they are written
+DISTANCE_PART = b"distance"  # on disk, before the others; not there: the layout's k
 LOCK_TIMEOUT_S = 30.0  # how long a write waits for another process that writes
 DEADLINE_S = 30.0  # how long a call to a cluster is tried without an answer
 JOB_DEADLINE_S = 600.0  # likewise, of a job that takes minutes: to lose a region server takes two
@@ -56,16 +58,20 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """How an index was made: its layout and its profile as JSON values."""
+    """How an index was made: its layout, its profile as JSON values, the distance that queries ask for by default.
+
+    No distance: the layout's k.
+    """
 
     layout: Layout
     profile: dict[str, object]
+    distance: int | None = None
 
     def to_parts(self) -> dict[bytes, bytes]:
-        """Return the stored values by name, as `schema/record.md` has them."""
-        parts = (self.layout.to_json(), self.profile, FORMAT)
-        encoded = (json.dumps(part, ensure_ascii=False).encode() for part in parts)
-        return dict(zip(RECORD_PARTS, encoded, strict=True))
+        """Return the stored values by name, as `schema/record.md` has them, in the order in which they are written."""
+        parts: dict[bytes, object] = {} if self.distance is None else {DISTANCE_PART: self.distance}
+        parts |= zip(RECORD_PARTS, (self.layout.to_json(), self.profile, FORMAT), strict=True)
+        return {name: json.dumps(part, ensure_ascii=False).encode() for name, part in parts.items()}
 
     @classmethod
     def from_parts(cls, parts: Mapping[bytes, bytes], index: str) -> Record:
@@ -81,11 +87,16 @@ class Record:
                 f"{index} has format {form}, this release reads {FORMAT}; upgrade hsimhash, or export the index with "
                 f"the release that wrote it"
             )
-        return cls(Layout.from_json(layout), profile)
+        distance = json.loads(parts.get(DISTANCE_PART) or b"null")
+        if distance is not None and not (type(distance) is int and 0 <= distance <= FINGERPRINT_BITS):
+            raise ValueError(f"its distance is {distance!r}, not a number of bits")
+        return cls(Layout.from_json(layout), profile, distance)
 
     def check_same(self, asked: Record, url: str) -> None:
         """Raise `IndexExistsError`, naming the differences, where the index at `url` was made otherwise than asked."""
         parts = {"layout": (self.layout.to_json(), asked.layout.to_json()), "profile": (self.profile, asked.profile)}
+        if asked.distance is not None:
+            parts["queries"] = ({"distance": self.distance}, {"distance": asked.distance})
         differences = [
             f"{part}.{name}: the index has {json.dumps(stored.get(name))}, asked for {json.dumps(wanted.get(name))}"
             for part, (stored, wanted) in parts.items()
@@ -105,6 +116,17 @@ class Reader(ABC):
     @abstractmethod
     def scan(self, prefixes: Sequence[bytes]) -> Uint8s:
         """Return the rowkeys of the buckets under 5-byte `prefixes`: shape (m, 13), uint8, in any order."""
+
+    @abstractmethod
+    def sweep(self, ranges: Sequence[tuple[bytes, bytes]]) -> Uint8s:
+        """Return the drawer rows of half-open ranges of prefixes: shape (m, 13), uint8, in any order.
+
+        The ranges are disjoint; their ends have 5 bytes, and are no drawer's prefix where they end all.
+        """
+
+    @abstractmethod
+    def estimate(self) -> int:
+        """Return about how many documents there are, at little cost."""
 
     @abstractmethod
     def documents(self, fingerprints: Sequence[int], limit: int | None = None) -> list[list[Document]]:
@@ -131,6 +153,7 @@ class Store(Reader, AbstractContextManager["Store"]):
 
     url: str
     record: Record
+    prices: Prices  # what it takes
     is_atomic = True  # whether a kill leaves all documents of an `insert`, and its mark, or none
 
     @abstractmethod
@@ -148,6 +171,14 @@ class Store(Reader, AbstractContextManager["Store"]):
     def scan(self, prefixes: Sequence[bytes]) -> Uint8s:
         with self.view() as reader:
             return reader.scan(prefixes)
+
+    def sweep(self, ranges: Sequence[tuple[bytes, bytes]]) -> Uint8s:
+        with self.view() as reader:
+            return reader.sweep(ranges)
+
+    def estimate(self) -> int:
+        with self.view() as reader:
+            return reader.estimate()
 
     def documents(self, fingerprints: Sequence[int], limit: int | None = None) -> list[list[Document]]:
         with self.view() as reader:

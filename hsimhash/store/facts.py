@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import NamedTuple
 
-from hsimhash.rowkey import DOCUMENTS_FLAG, PREFIX_BYTES, RECORD_FLAG, REGISTER_FLAG, SEGMENT_BYTES, bucket_range
+from hsimhash.cover import Cover, Probe
+from hsimhash.rowkey import DOCUMENTS_FLAG, PREFIX_BYTES, RECORD_FLAG, REGISTER_FLAG, SEGMENT_BYTES
 
 MOST_EXAMPLES = 20
 _OTHER_ROWS = {DOCUMENTS_FLAG: "documents", REGISTER_FLAG: "registers", RECORD_FLAG: "record"}
@@ -88,23 +89,29 @@ def key_in_words(key: bytes) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class BucketRead:
-    """A bucket that a query reads: its drawer, its region where there are regions, its rows, and how many are near."""
+class ProbeRead:
+    """What a query reads of one drawer: a bucket, and with a radius those around it; and what is there.
 
-    prefix: bytes
+    `start` and `stop` are the half-open range of the query's own bucket, `region` is where that lies.
+    """
+
+    probe: Probe
+    start: bytes
+    stop: bytes
     region: Region | None
     rows: int
     near: int
     milliseconds: float
 
     def to_json(self) -> dict[str, object]:
-        """Return the drawer, the half-open range of rowkeys in hex, the region's start in hex, and the counts."""
-        start, stop = bucket_range(self.prefix)
+        """Return drawer, radius, number of buckets; the own bucket's range and region's start in hex; the counts."""
         place = {"region": self.region.start.hex(), "server": self.region.server} if self.region else {}
         return {
-            "drawer": self.prefix[SEGMENT_BYTES],
-            "start": start.hex(),
-            "stop": stop.hex(),
+            "drawer": self.probe.drawer,
+            "radius": self.probe.radius,
+            "buckets": self.probe.reads,
+            "start": self.start.hex(),
+            "stop": self.stop.hex(),
             **place,
             "rows": self.rows,
             "near": self.near,
@@ -114,12 +121,12 @@ class BucketRead:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What a query for `max_distance` reads, and how many documents it finds, and in which time."""
+    """What a query reads by its cover, and how many documents it finds, and in which time."""
 
-    max_distance: int
+    cover: Cover
     documents: int
     milliseconds: float
-    buckets: tuple[BucketRead, ...]
+    probes: tuple[ProbeRead, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import heapq
 import os
 import threading
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
 
+from hsimhash.cover import LMDB_PRICES
 from hsimhash.errors import IndexExistsError, IndexNotFoundError, StoreClosedError
 from hsimhash.fingerprint.bits import Int64s, Uint8s, Uint64s
 from hsimhash.rowkey import FINGERPRINT_BYTES, ROWKEY_BYTES, last_occurrences
@@ -38,6 +40,18 @@ class _Contents(Reader):
             for fingerprint in self.buckets.get(prefix, ())
         )
         return np.frombuffer(rows, np.uint8).reshape(-1, ROWKEY_BYTES)
+
+    def sweep(self, ranges: Sequence[tuple[bytes, bytes]]) -> Uint8s:
+        starts, stops = zip(*sorted(ranges), strict=True) if ranges else ((), ())
+
+        def is_within(prefix: bytes) -> bool:
+            place = bisect_right(starts, prefix) - 1
+            return place >= 0 and prefix < stops[place]
+
+        return self.scan(list(filter(is_within, self.buckets)))
+
+    def estimate(self) -> int:
+        return len(self.register)
 
     def documents(self, fingerprints: Sequence[int], limit: int | None = None) -> list[list[Document]]:
         found = []
@@ -67,6 +81,8 @@ os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_i
 
 class MemoryStore(Store):
     """Buckets, documents and registers in dicts, under one lock; gone when the last store of its URL is closed."""
+
+    prices = LMDB_PRICES  # nobody waits for it
 
     def __init__(self, url: str, contents: _Contents) -> None:
         self.url = url
@@ -146,7 +162,7 @@ class MemoryStore(Store):
 
     def count(self) -> int:
         with self._open() as contents:
-            return len(contents.register)
+            return contents.estimate()
 
     def walk(self) -> Iterator[list[Document]]:
         with self._open() as contents:

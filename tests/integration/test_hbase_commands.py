@@ -140,11 +140,11 @@ def test_queries_are_explained_and_rows_counted_where_they_are(store: str) -> No
         prefixes, rows = index.layout.prefixes(near), index.layout.segments(np.append(fingerprints, np.uint64(near)))
     facts = json.loads(done("explain", "--id", "d7", "--store", store, "--json"))
     assert (facts["scans"], facts["documents"]) == (4, 2)
-    assert [one["near"] for one in facts["buckets"]] == [2, 2, 2, 1]
-    assert [one["region"] for one in facts["buckets"]][:3] == [
+    assert [one["near"] for one in facts["probes"]] == [2, 2, 2, 1]
+    assert [one["region"] for one in facts["probes"]][:3] == [
         "80000000" if prefix >= b"\x80" else "" for prefix in prefixes[:3]
     ]
-    assert all(":" in one["server"] for one in facts["buckets"])
+    assert all(":" in one["server"] for one in facts["probes"])
     assert "milliseconds" in done("explain", "--query", f"{near:016x}", "--store", store)
     counted = json.loads(done("status", "--store", store, "--json"))
     upper = int(np.count_nonzero(rows >= 1 << 31))

@@ -21,8 +21,9 @@ pytestmark = pytest.mark.stress
 @pytest.mark.parametrize("layout", hbase_exactness.LAYOUTS)
 def test_no_match_is_missed_and_none_invented(hbase: Gateways, layout: str) -> None:
     filled = partial(hbase_exactness.both_gateways, hbase, thrift1_share=0.125)
-    outcomes = check_layout(layout, filled, stored=2_000, queries=400)
-    assert len(outcomes) == 4
+    distances = (1, 3, 5)
+    outcomes = list(check_layout(layout, filled, stored=2_000, queries=400, distances=distances))
+    assert len(outcomes) == 4 * len(distances)
     assert faults(outcomes) == []
 
 

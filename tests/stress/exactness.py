@@ -1,8 +1,9 @@
-"""No match missed, none invented: `python -m tests.stress.exactness [--data DIR]`, for every named layout on LMDB.
+"""No match missed, none invented: `python -m tests.stress.exactness [--data DIR]`, on LMDB and in memory.
 
-Queries lie at every distance from 0 to k + 1 of a stored fingerprint, their flipped bits spread over the layout's
-blocks in every possible way; or anywhere. Brute force over all stored fingerprints says what is right, for single
-queries and for batches. On the real fingerprints the list of all near pairs says it.
+Distances are 0 to 8, layouts all named ones and three odd ones, of which one has a single drawer. Queries lie at every
+distance from 0 to k + 1 of a stored fingerprint, their flipped bits spread over the layout's blocks in every possible
+way; or anywhere. Brute force over all stored fingerprints says what is right, for single queries and for batches. On
+the real fingerprints the list of all near pairs says it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import itertools
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -36,6 +37,9 @@ from tests.support.programs import Outcome, data_file, options, print_conditions
 
 SEED = 64
 STORED, QUERIES = 100_000, 20_000
+LAYOUTS = (*LAYOUT_NAMES, "7,9,16,20,12/2", "20,44/1", "32,32/2")
+DISTANCES = range(9)
+MOST_SINGLE_S = 10  # that single queries of one distance should take; of dearer ones fewer are asked
 RANDOM_SHARE = 10  # one query in so many lies anywhere
 CROWDED_SHARE = 10  # one stored fingerprint in so many equals or neighbours another one
 
@@ -106,11 +110,11 @@ def stored_fingerprints(rng: np.random.Generator, count: int) -> Numbers:
     return fingerprints
 
 
-def planted(rng: np.random.Generator, layout: Layout, stored: Numbers, count: int) -> Planted:
-    """Return queries near stored fingerprints, every pattern in turn, and random ones behind them."""
+def planted(rng: np.random.Generator, layout: Layout, k: int, stored: Numbers, count: int) -> Planted:
+    """Return queries within k + 1 bits of stored fingerprints, every pattern in turn, and random ones behind them."""
     found = cells(layout)
     widths = [len(cell) for cell in found]
-    ways = [way for flips in range(layout.max_distance + 2) for way in patterns(widths, flips)]
+    ways = [way for flips in range(k + 2) for way in patterns(widths, flips)]
     rng.shuffle(ways)  # where there are more than queries
     near = count - count // RANDOM_SHARE
     targets = rng.integers(0, len(stored), near)
@@ -149,11 +153,11 @@ def _packed(
     return packed.astype(np.uint64)
 
 
-def answered(answers: Sequence[Sequence[Match]]) -> Matches:
-    """Return the matches that an index gave, whose ids are positions."""
+def answered(answers: Sequence[Sequence[Match]], asked: Iterable[int]) -> Matches:
+    """Return the matches that an index gave to the queries of these numbers; its ids are positions."""
     found = [
         (number << (_NUMBER_BITS + _DISTANCE_BITS)) | int(match.doc_id) << _DISTANCE_BITS | match.distance
-        for number, matches in enumerate(answers)
+        for number, matches in zip(map(int, asked), answers, strict=True)
         for match in matches
     ]
     return np.array(found, np.uint64)
@@ -176,42 +180,63 @@ def misplaced(plan: Planted, right: Matches, k: int) -> int:
 
 
 def check_layout(
-    name: str, filled: Callable[[str, Numbers], AbstractContextManager[Sequence[Way]]], stored: int, queries: int
-) -> list[Outcome]:
-    """Compare indexes of a layout with brute force, asked in batches and one by one.
+    name: str,
+    filled: Callable[[str, Numbers], AbstractContextManager[Sequence[Way]]],
+    stored: int,
+    queries: int,
+    distances: Sequence[int] = DISTANCES,
+) -> Iterator[Outcome]:
+    """Compare indexes of a layout with brute force, asked in batches and one by one, for every distance.
 
     `filled` gives indexes of the fingerprints it gets, whose documents' ids are their positions.
     """
-    layout, rng = Layout.named(name), np.random.default_rng(SEED)
+    layout, rng = Layout.parse(name), np.random.default_rng(SEED)
     fingerprints = stored_fingerprints(rng, stored)
-    plan = planted(rng, layout, fingerprints, queries)
-    right = brute_force(fingerprints, plan.queries, layout.max_distance)
-    if wrong := misplaced(plan, right, layout.max_distance):
-        raise AssertionError(f"{wrong} queries of layout {name} are not where they were planted")
-    print(f"layout {name:>2}: {stored:,} stored, {queries:,} queries, {plan.patterns:,} ways to flip up to k + 1 bits")
-    outcomes = []
     with filled(name, fingerprints) as ways:
-        for way, index, share in ways:
-            is_asked = np.isin(np.arange(queries), rng.permutation(queries)[: round(share * queries)])
-            asked = plan.queries[is_asked]
-            expected = right if share == 1 else brute_force(fingerprints, asked, layout.max_distance)
-            batches, singles = index.query_many(asked), [index.query(query) for query in asked.tolist()]
-            for kind, answers in (("in batches", batches), ("single", singles)):
-                found = compared(expected, answered(answers))
-                outcomes.append(found.outcome(f"layout {name}, {way}, {len(asked):,} {kind}"))
-    return outcomes
+        for k in distances:
+            plan = planted(rng, layout, k, fingerprints, queries)
+            right = brute_force(fingerprints, plan.queries, k)
+            if wrong := misplaced(plan, right, k):
+                raise AssertionError(f"{wrong} queries of layout {name} are not where they were planted")
+            for way, index, share in ways:
+                cover = index.cover(k)
+                what = (
+                    f"layout {name}, {way}, k = {k}: {cover.reads:,} {'ranges' if cover.is_swept else 'buckets'} a "
+                    f"query, {plan.patterns:,} ways to flip up to k + 1 bits"
+                )
+                yield _asked(index, plan.queries, right, k, share).outcome(f"{what}, in batches")
+                single = min(share, MOST_SINGLE_S * 1e6 / (queries * cover.time_us(stored, index.store.prices)))
+                yield _asked(index, plan.queries, right, k, single, is_single=True).outcome(f"{what}, single")
+
+
+def _asked(
+    index: HSimIndex, queries: Numbers, right: Matches, k: int, share: float, *, is_single: bool = False
+) -> Comparison:
+    """Ask a share of the queries; return how the answers compare."""
+    asked = np.sort(np.random.default_rng(SEED).permutation(len(queries))[: max(1, round(share * len(queries)))])
+    if is_single:
+        answers = [index.query(query, max_distance=k) for query in queries[asked].tolist()]
+    else:
+        answers = index.query_many(queries[asked], max_distance=k)
+    expected = right[np.isin(right >> (_NUMBER_BITS + _DISTANCE_BITS), asked)]
+    return compared(expected, answered(answers, asked))
 
 
 @contextmanager
 def embedded(folder: Path, layout: str, fingerprints: Numbers) -> Iterator[list[Way]]:
-    """Give an index in a folder."""
-    with _index_of(fingerprints, layout, folder) as index:
-        yield [("LMDB", index, 1.0)]
+    """Give an index in a folder, and one in memory, which is asked less."""
+    with (
+        _index_of(fingerprints, layout, folder) as index,
+        HSimIndex.create(f"memory://{folder}", layout=layout) as in_memory,
+    ):
+        in_memory.add_many(fingerprints, list(map(str, range(len(fingerprints)))), first_seen=0)
+        yield [("LMDB", index, 1.0), ("memory", in_memory, 0.1)]
 
 
 def _index_of(fingerprints: Numbers, layout: str, folder: Path) -> HSimIndex:
-    index = HSimIndex.create(f"lmdb://{folder / layout}", layout=layout)
-    bulk = index.bulk(folder / f"runs-{layout}")
+    place = folder / layout.replace("/", "of")
+    index = HSimIndex.create(f"lmdb://{place}", layout=layout)
+    bulk = index.bulk(folder / f"runs-{place.name}")
     half = len(fingerprints) // 2  # half of them in bulk, in two runs, half as a crawler adds them
     for start, stop in itertools.pairwise((0, half // 3, half)):
         bulk.add_run(fingerprints[start:stop], [str(number) for number in range(start, stop)], 0)
@@ -225,20 +250,20 @@ def _index_of(fingerprints: Numbers, layout: str, folder: Path) -> HSimIndex:
 
 def check_real(name: str, folder: Path, fingerprints: Numbers, pairs: Path) -> Outcome:
     """Query each of the real fingerprints, and compare with the list of all near pairs of rows."""
-    k = min(Layout.named(name).max_distance, LIST_DISTANCE)
+    k = LIST_DISTANCE
     ids = [str(number) for number in range(len(fingerprints))]
     both = [
         (left, right, bits) for one, other, bits in real_pairs(pairs, k) for left, right in ((one, other), (other, one))
     ]
     left, right, bits = (np.array(column, np.int64) for column in zip(*both, strict=True))
     with _index_of(fingerprints, name, folder) as index:
-        found = answered(index.query_many(fingerprints, max_distance=k, exclude=ids))
+        found = answered(index.query_many(fingerprints, max_distance=k, exclude=ids), range(len(ids)))
     real = f"layout {name}, the pairs of {len(ids):,} real fingerprints within {k} bits, from both sides"
     return compared(np.sort(_packed(left, right, bits)), found).outcome(real)
 
 
 def outcomes(data: Path | None, scratch: Path) -> Iterator[Outcome]:
-    for name in LAYOUT_NAMES:
+    for name in LAYOUTS:
         with scratch_folder(scratch) as folder:
             yield from check_layout(name, partial(embedded, folder), STORED, QUERIES)
     real, pairs = data_file(data, FINGERPRINTS), data_file(data, PAIRS)

@@ -32,7 +32,7 @@ from tests.support.hbase_server import Gateways, serving
 from tests.support.hbase_tables import new_table, table_url, thrift1_url
 from tests.support.programs import Outcome, options, print_conditions, print_outcomes, scratch_folder, seconds
 
-LAYOUTS = ("4", "10", "20")
+LAYOUTS = ("4", "10", "20", "20,44/1", "32,32/2")
 STORED, QUERIES, THRIFT1_SHARE = 200_000, 2_000, 0.1
 WRITERS, BATCH = 2, 1_000
 

@@ -13,6 +13,7 @@ from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
 
+from hsimhash.cover import HBASE_PRICES
 from hsimhash.errors import CorruptionError, IndexExistsError, IndexNotFoundError, StoreClosedError, StoreTimeoutError
 from hsimhash.fingerprint.bits import Int64s, Uint8s, Uint64s
 from hsimhash.rowkey import (
@@ -24,7 +25,7 @@ from hsimhash.rowkey import (
     documents_rowkey,
     last_occurrences,
 )
-from hsimhash.store.base import RECORD_PARTS, Document, Mark, Reader, Record, Store, up_to
+from hsimhash.store.base import DISTANCE_PART, RECORD_PARTS, Document, Mark, Reader, Record, Store, up_to
 from hsimhash.store.facts import CheckReport, Progress, Region, Survey, TableFacts
 from hsimhash.store.hbase.address import Address
 from hsimhash.store.hbase.audit import Audit, pages, sampled_pages
@@ -33,7 +34,7 @@ from hsimhash.store.hbase.bulk import TableLoad
 from hsimhash.store.hbase.cells import Register, fingerprint_in, is_listing, is_register, record_from, register_key
 from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, RECORD_FAMILY, Cell, Change, Gateway, Put
 from hsimhash.store.hbase.protocol import BATCH_DOCUMENTS, Times, Writes
-from hsimhash.store.hbase.survey import survey
+from hsimhash.store.hbase.survey import rows_about, survey
 from hsimhash.store.hbase.table import TableSettings, compared, described
 from hsimhash.store.runs import BULK_LIMITS, BulkLimits, BulkLoad
 
@@ -59,6 +60,8 @@ class HBaseStore(Store):
     """
 
     is_atomic = False
+
+    prices = HBASE_PRICES
 
     def __init__(
         self,
@@ -87,7 +90,7 @@ class HBaseStore(Store):
         if all(part in found for part in RECORD_PARTS):
             raise IndexExistsError(f"there is an index at {url} already; open it, or choose another table")
         # Part by part, each only if it is missing: of two that create at once, one meets the other's part.
-        for part in RECORD_PARTS:
+        for part in values:
             for _ in range(CREATE_TRIES):
                 if part not in found:
                     gateway.change([Change(RECORD_ROWKEY, RECORD_FAMILY, part, None, values[part])])
@@ -146,7 +149,7 @@ class HBaseStore(Store):
 
     @contextmanager
     def view(self, *, timeout_s: float | None = None) -> Iterator[Reader]:
-        view, began = HBaseView(self.gateway), time.monotonic()
+        view, began = self._view(), time.monotonic()
         with self.gateway.ending(timeout_s):
             try:
                 yield view
@@ -164,13 +167,22 @@ class HBaseStore(Store):
         return nullcontext()
 
     def scan(self, prefixes: Sequence[bytes]) -> Uint8s:
-        return HBaseView(self.gateway).scan(prefixes)
+        return self._view().scan(prefixes)
+
+    def sweep(self, ranges: Sequence[tuple[bytes, bytes]]) -> Uint8s:
+        return self._view().sweep(ranges)
+
+    def estimate(self) -> int:
+        return self._view().estimate()
 
     def documents(self, fingerprints: Sequence[int], limit: int | None = None) -> list[list[Document]]:
-        return HBaseView(self.gateway).documents(fingerprints, limit)
+        return self._view().documents(fingerprints, limit)
 
     def lookup(self, doc_ids: Sequence[bytes]) -> list[Document | None]:
-        return HBaseView(self.gateway).lookup(doc_ids)
+        return self._view().lookup(doc_ids)
+
+    def _view(self) -> HBaseView:
+        return HBaseView(self.gateway, len(self.record.layout.drawers))
 
     def insert(
         self, doc_ids: Sequence[bytes], fingerprints: Uint64s, first_seen: Int64s, *, mark: Mark | None = None
@@ -248,19 +260,25 @@ class HBaseStore(Store):
 class HBaseView(Reader):
     """The reads of one query, which counts them."""
 
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
+    def __init__(self, gateway: Gateway, drawers: int) -> None:
+        self._gateway, self._drawers = gateway, drawers
         self._asked = self._buckets = self._rows = self._documents = 0
 
     def __str__(self) -> str:
         return f"{self._buckets} of {self._asked} buckets with {self._rows} rows, and {self._documents} documents"
 
     def scan(self, prefixes: Sequence[bytes]) -> Uint8s:
-        self._asked += len(prefixes)
-        rows = self._gateway.scan(list(map(bucket_range, prefixes)))
-        self._buckets += len(prefixes)
+        return self.sweep(list(map(bucket_range, prefixes)))
+
+    def sweep(self, ranges: Sequence[tuple[bytes, bytes]]) -> Uint8s:
+        self._asked += len(ranges)
+        rows = self._gateway.scan(ranges)
+        self._buckets += len(ranges)
         self._rows += len(rows)
         return rows
+
+    def estimate(self) -> int:
+        return rows_about(self._gateway) // self._drawers
 
     def documents(self, fingerprints: Sequence[int], limit: int | None = None) -> list[list[Document]]:
         found = list[list[Document]]()
@@ -320,5 +338,5 @@ def has_record(gateway: Gateway) -> bool:
 
 
 def _record_cells(gateway: Gateway) -> dict[bytes, bytes]:
-    cells = gateway.get([(RECORD_ROWKEY, part) for part in (*RECORD_PARTS, TTL)], RECORD_FAMILY)
+    cells = gateway.get([(RECORD_ROWKEY, part) for part in (DISTANCE_PART, *RECORD_PARTS, TTL)], RECORD_FAMILY)
     return {cell.qualifier: cell.value for cell in cells if cell is not None}

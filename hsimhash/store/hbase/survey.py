@@ -13,8 +13,9 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import chain, pairwise
 from typing import NamedTuple
 
@@ -31,7 +32,7 @@ MOST_WINDOW_ROWS = 2_000  # at most: a hot bucket is not read to its end
 HOT_LISTINGS = 1_000  # documents of one fingerprint
 MOST_LISTINGS = 20_000  # read of one
 
-_PILOTS, _PILOT_ROWS = 32, 64
+_PILOTS, _FEW_PILOTS, _PILOT_ROWS = 32, 4, 64
 _REGION_WINDOWS = 16, 4  # usually, and in a table of very many regions
 _MOST_WINDOWS = 2_048
 _AT_ONCE = 8
@@ -50,14 +51,13 @@ def survey(gateway: Gateway) -> Survey:
     """Count the drawer rows of every region, exactly in a small table, from samples in a large one."""
     regions, randoms = gateway.regions(), random.Random(0)  # noqa: S311 (the same windows at every call)
 
-    def prefixes(start: bytes, stop: bytes, limit: int) -> list[bytes]:
-        return [cells[0].row[:PREFIX_BYTES] for cells in gateway.rows(start, stop, DRAWER_FAMILY, limit=limit)]
-
+    prefixes = partial(_prefixes, gateway)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         starts = [randoms.randrange(SEGMENTS) for _ in range(_PILOTS)]
-        width = _window_width(
+        rows, segments = _density(
             starts, pool.map(lambda start: prefixes(segment_key(start), TABLE_STOP, _PILOT_ROWS), starts)
         )
+        width = min(math.ceil(WINDOW_ROWS * segments / rows), SEGMENTS) if rows else SEGMENTS
         parts = max(_REGION_WINDOWS[1], min(_REGION_WINDOWS[0], _MOST_WINDOWS // len(regions)))
         windows = [_windows(region, width, parts, randoms) for region in regions]
         read = pool.map(lambda one: prefixes(one.start, one.stop, MOST_WINDOW_ROWS), chain.from_iterable(windows))
@@ -89,13 +89,27 @@ def _crowd(gateway: Gateway, fingerprint: int, share: float) -> Crowd:
     return Crowd(fingerprint, len(cells), sum(_CELL_BYTES + len(cell.qualifier) for cell in cells), share)
 
 
-def _window_width(starts: list[int], found: Iterable[list[bytes]]) -> int:
-    """Return how many segments have `WINDOW_ROWS` rows, as far as the prefixes found from some places on show."""
+def rows_about(gateway: Gateway) -> int:
+    """Return about how many drawer rows the table has, from a few places of it."""
+    randoms = random.Random(0)  # noqa: S311 (the same places at every call)
+    starts = [randoms.randrange(SEGMENTS) for _ in range(_FEW_PILOTS)]
+    rows, segments = _density(
+        starts, (_prefixes(gateway, segment_key(start), TABLE_STOP, _PILOT_ROWS) for start in starts)
+    )
+    return rows * SEGMENTS // segments
+
+
+def _prefixes(gateway: Gateway, start: bytes, stop: bytes, limit: int) -> list[bytes]:
+    return [cells[0].row[:PREFIX_BYTES] for cells in gateway.rows(start, stop, DRAWER_FAMILY, limit=limit)]
+
+
+def _density(starts: Sequence[int], found: Iterable[list[bytes]]) -> tuple[int, int]:
+    """Return how many rows there are in how many segments, from the prefixes found from some places on."""
     segments = rows = 0
     for start, prefixes in zip(starts, found, strict=True):
         stop = _segment(prefixes[-1]) + 1 if len(prefixes) == _PILOT_ROWS else SEGMENTS
         segments, rows = segments + stop - start, rows + len(prefixes)
-    return min(math.ceil(WINDOW_ROWS * segments / rows), SEGMENTS) if rows else SEGMENTS
+    return rows, segments
 
 
 def _windows(region: Region, width: int, parts: int, randoms: random.Random) -> list[_Window]:

@@ -21,7 +21,7 @@ from lmdb import _envid
 from hsimhash.errors import CorruptionError, IndexNotFoundError, StoreBusyError, StoreUnavailableError
 from hsimhash.files import copy_owner
 from hsimhash.locks import LOCK_POLL_S, HeldLock, lock_data, users_of
-from hsimhash.store.base import RECORD_PARTS, Record
+from hsimhash.store.base import DISTANCE_PART, RECORD_PARTS, Record
 from hsimhash.store.lmdb.files import DATA, damaged, lmdb_errors, lmdb_lock, open_databases, open_lmdb, refuse_lost_link
 
 _log = logging.getLogger("hsimhash.store")
@@ -86,7 +86,7 @@ class Environment:
         """Return how the index was made; before the databases, which another release may have made otherwise."""
         try:
             with self.env.begin(db=self.env.open_db(b"record", create=False)) as transaction:
-                parts = {name: transaction.get(name) or b"" for name in RECORD_PARTS}
+                parts = {name: transaction.get(name) or b"" for name in (DISTANCE_PART, *RECORD_PARTS)}
             return Record.from_parts(parts, f"index {self.path}")
         except lmdb.NotFoundError as error:
             raise damaged(self.path, f"its file is not one of hsimhash's ({error})") from error

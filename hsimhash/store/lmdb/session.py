@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from itertools import chain, islice, takewhile
 from pathlib import Path
 
 import lmdb
@@ -30,6 +30,7 @@ from hsimhash.store.lmdb.files import DATA, FOREIGN_ERRORS, as_our_error, lmdb_e
 
 _SCANS_AT_ONCE = 10_000  # buckets read, and
 _LISTED_AT_ONCE = 256  # listings read, between two looks at the clock
+_REGISTERS_AT_ONCE = 10_000  # read by one call, which bounds memory
 
 
 class Session:
@@ -169,41 +170,72 @@ class LmdbView(Reader):
             rows.append(cursor.getmulti(part, dupdata=True, dupfixed_bytes=FINGERPRINT_BYTES, keyfixed=True))
         return np.frombuffer(b"".join(rows), np.uint8).reshape(-1, ROWKEY_BYTES)
 
+    def sweep(self, ranges: Sequence[tuple[bytes, bytes]]) -> Uint8s:
+        cursor = self.transaction.cursor(self.databases["drawers"])
+        return self.scan([prefix for one in ranges for prefix in _prefixes_within(cursor, *one)])
+
+    def estimate(self) -> int:
+        return int(self.transaction.stat(self.databases["register"])["entries"])
+
     def documents(self, fingerprints: Sequence[int], limit: int | None = None) -> list[list[Document]]:
         listing = self.transaction.cursor(self.databases["documents"])
-        return [self._documents_of(listing, fingerprint, limit) for fingerprint in fingerprints]
+        if limit is not None:
+            return [self._first_documents_of(listing, fingerprint, limit) for fingerprint in fingerprints]
+        listed = [[listed_id(*row) for row in self._listed(listing, fingerprint)] for fingerprint in fingerprints]
+        confirmed = iter(self.lookup(list(chain.from_iterable(listed))))
+        return [sorted(filter(None, islice(confirmed, len(ids)))) for ids in listed]
 
     def lookup(self, doc_ids: Sequence[bytes]) -> list[Document | None]:
-        return [self.confirmed(doc_id) for doc_id in doc_ids]
+        register, found = self.transaction.cursor(self.databases["register"]), list[Document | None]()
+        for start in range(0, len(doc_ids), _REGISTERS_AT_ONCE):
+            part = doc_ids[start : start + _REGISTERS_AT_ONCE]
+            digests = list(map(digest, part))
+            values = dict(register.getmulti(digests))
+            found += [_document(doc_id, values.get(key)) for doc_id, key in zip(part, digests, strict=True)]
+        return found
 
     def confirmed(self, doc_id: bytes) -> Document | None:
         """Return what the register says of a document."""
-        value = self.transaction.get(digest(doc_id), db=self.databases["register"])
-        return Document(decode_id(doc_id), *unpack_register(value)) if value is not None else None
+        return _document(doc_id, self.transaction.get(digest(doc_id), db=self.databases["register"]))
 
-    def _documents_of(self, listing: lmdb.Cursor, fingerprint: int, limit: int | None) -> list[Document]:
-        """Return the confirmed documents of a fingerprint, as far as the limit-th that its register has there."""
-        packed, found, wanted, head = pack(fingerprint), [], limit, b""
-        is_there = listing.set_range(packed)
-        for number in itertools.count():
+    def _listed(self, listing: lmdb.Cursor, fingerprint: int) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the rows that list a fingerprint's documents, in order of key."""
+        packed = pack(fingerprint)
+        rows = listing.iternext() if listing.set_range(packed) else iter(())
+        for number, row in enumerate(rows):
             if number % _LISTED_AT_ONCE == 0 and time.monotonic() >= self._deadline:
                 raise self._late(f"{number:,} documents of fingerprint {fingerprint:016x}")
-            if not is_there:
+            if not row[0].startswith(packed):
                 break
-            key, value = listing.item()
+            yield row
+
+    def _first_documents_of(self, listing: lmdb.Cursor, fingerprint: int, limit: int) -> list[Document]:
+        """Return the confirmed documents of a fingerprint, as far as the limit-th that its register has there."""
+        found, wanted, head = [], limit, b""
+        for key, value in self._listed(listing, fingerprint):
             # Ids that the key cuts are in order only up to the cut, so those with one beginning are all read.
-            if not key.startswith(packed) or (wanted == 0 and key[:HEAD_BYTES] != head):
+            if wanted == 0 and key[:HEAD_BYTES] != head:
                 break
             document = self.confirmed(listed_id(key, value))
             if document is not None:
                 found.append(document)
                 if wanted and document.fingerprint == fingerprint:
                     wanted, head = wanted - 1, key[:HEAD_BYTES]
-            is_there = listing.next()
         found.sort()
-        return found if limit is None else up_to(found, fingerprint, limit)
+        return up_to(found, fingerprint, limit)
 
     def _late(self, reached: str) -> StoreTimeoutError:
         return StoreTimeoutError(
             f"index {self._environment.path}: the {self._timeout_s:g} s allowed are over; the query had read {reached}"
         )
+
+
+def _document(doc_id: bytes, register: bytes | None) -> Document | None:
+    """Return what a register says of a document."""
+    return None if register is None else Document(decode_id(doc_id), *unpack_register(register))
+
+
+def _prefixes_within(cursor: lmdb.Cursor, start: bytes, stop: bytes) -> Iterator[bytes]:
+    """Return the drawers' prefixes in the half-open range."""
+    prefixes = cursor.iternext_nodup(keys=True, values=False) if cursor.set_range(start) else iter(())
+    return takewhile(lambda prefix: prefix < stop, prefixes)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
+from hsimhash.cover import LMDB_PRICES
 from hsimhash.errors import IndexExistsError, StoreBusyError
 from hsimhash.files import make_folder, put_in_place
 from hsimhash.fingerprint.bits import Int64s, Uint64s
@@ -32,6 +33,8 @@ class LmdbStore(Store):
         path: the index's folder.
         lock_timeout_s: how long a write waits for another writer, and opening for a compaction, in seconds.
     """
+
+    prices = LMDB_PRICES
 
     def __init__(self, url: str, path: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -> None:
         self.session = Session(url, path, lock_timeout_s)
@@ -103,8 +106,7 @@ class LmdbStore(Store):
         return len(old)
 
     def count(self) -> int:
-        with self.session.view() as view:
-            return int(view.transaction.stat(view.databases["register"])["entries"])
+        return self.estimate()
 
     def walk(self) -> Iterator[list[Document]]:
         with self.session.view() as view:

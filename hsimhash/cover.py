@@ -1,0 +1,395 @@
+"""Covers: which buckets a query for any distance reads, so that it misses nothing.
+
+A *probe* reads, of one drawer, every bucket whose segment differs from the query's in at most `radius` of its leading
+`bits`. A *cover* is a set of probes such that, whichever k bits of a fingerprint are flipped, the drawer of some probe
+has at most `radius` of them among those bits. For the layout's own k one bucket of each drawer is a cover.
+
+Bits that the same probes look at are alike: they form a *cell*. What k flips do to the probes follows from how many of
+them fall into each cell: their *spread*. All spreads are looked at, both to find a cover and to prove it; fewer flips
+than k are within some k.
+
+Sources: Norouzi, Punjani, Fleet, "Fast search in Hamming space with multi-index hashing", CVPR 2012; Qin et al., "GPH:
+similarity search in Hamming space", ICDE 2018, which gives the parts thresholds of their own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cache, cached_property, lru_cache
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hsimhash.fingerprint.bits import Floats, Int64s, Uint64s
+from hsimhash.layout import FINGERPRINT_BITS, SEGMENT_BITS, Drawer, Layout
+
+MOST_DISTANCE = 16  # of a query, unless its layout's own k is greater
+PREFIX_BITS = 40
+
+_MOST_CELLS = 1 << 22  # of the matrix of spreads and drawers; beyond it only drawers that share no bit are used
+_WORK = 1 << 24  # of those cells, looked at while the cheapest cover found is disturbed,
+_ROUNDS = 8, 200  # at least and at most so often
+_SWEPT_DRAWERS = 2  # more drawers have too many rows under a shorter prefix
+
+Counts = NDArray[np.int8]  # of flips: shape (spreads, probes)
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """What a store takes, in µs.
+
+    Args:
+        read_us: to read one bucket of a query that reads few.
+        candidate_us: to compare one candidate.
+        row_us: to write one drawer row.
+        row_bytes: of a drawer row.
+        document_bytes: of a document beside its drawer rows, its listing and its register, for an id of 35 bytes.
+        neighbour_us: to read one bucket of a query that reads many.
+        swept_us: to read and compare one row of a range of buckets.
+        compare_us: to compare one more query of a batch with a row that was read.
+    """
+
+    read_us: float
+    candidate_us: float
+    row_us: float
+    row_bytes: float
+    document_bytes: float
+    neighbour_us: float
+    swept_us: float
+    compare_us: float = 0.025
+
+
+# CPU time on a Xeon at 2.5 GHz with all in memory, from differences of layouts and numbers of documents: single queries
+# without a match of 4, 10, 20, 28 and 84 drawers over 50,000 to 4,000,000 random fingerprints, and their bulk loads.
+# Bytes after a bulk load of 1e6 and 1e7 documents.
+LMDB_PRICES = Prices(
+    read_us=1.5,
+    candidate_us=0.066,
+    row_us=0.44,
+    row_bytes=24.6,
+    document_bytes=108.5,
+    neighbour_us=1.2,
+    swept_us=0.6,
+)
+# Differences of layouts and of candidates on HBase 2.6 with everything in memory, one client: ten and four scans, 5, 64
+# and 900 candidates; 81 and 838 buckets; documents added by compare-and-set into ten and four drawers. Bytes with
+# FAST_DIFF and no compression; a listing and a register each take 30 and the id.
+HBASE_PRICES = Prices(
+    read_us=145,
+    candidate_us=2.9,
+    row_us=16,
+    row_bytes=16.5,
+    document_bytes=130,
+    neighbour_us=12,
+    swept_us=2.9,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A drawer's number; how many leading bits of its segment are looked at, and how many of them may differ."""
+
+    drawer: int
+    bits: int
+    radius: int
+
+    @property
+    def reads(self) -> int:
+        """How many buckets, or ranges of them, it reads."""
+        return _neighbours(self.bits, self.radius)
+
+
+ALL_ROWS = (Probe(1, 0, 0),)  # whatever drawer it names, its range has the rows of all
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Probes whose rows are read together: by whole prefixes, or by ranges of them.
+
+    A *number* stands for what is read: a prefix as 40 bits, shifted right by `shift`. 0: whole prefixes.
+    """
+
+    shift: int
+    drawers: tuple[Drawer, ...]
+    places: Int64s  # of each read its place in `drawers`
+    flips: Uint64s  # of each read what is flipped of the drawer's own number
+
+    def own_numbers(self, fingerprints: Uint64s) -> Uint64s:
+        """Return where fingerprints of shape (n,) themselves lie: shape (n, drawers), uint64."""
+        own = [drawer.segments(fingerprints).astype(np.uint64) << 8 | drawer.number for drawer in self.drawers]
+        numbers: Uint64s = np.stack(own, axis=-1) >> np.uint64(self.shift)
+        return numbers
+
+    def numbers(self, fingerprints: Uint64s) -> Uint64s:
+        """Return what queries of shape (n,) read: shape (n, reads), uint64."""
+        return self.own_numbers(fingerprints)[:, self.places] ^ self.flips
+
+    def numbers_of(self, fingerprint: int) -> Uint64s:
+        """Return what one query reads; quicker than `numbers` of an array of one."""
+        own = [(drawer.segment(fingerprint) << 8 | drawer.number) >> self.shift for drawer in self.drawers]
+        return np.array(own, np.uint64)[self.places] ^ self.flips
+
+
+@dataclass(frozen=True)
+class Cover:
+    """The probes of a query for `distance` bits on a layout; usually made by `cover`.
+
+    Raises:
+        ValueError: a probe is not the layout's, or the probes miss a way to flip `distance` bits.
+    """
+
+    layout: Layout
+    distance: int
+    probes: tuple[Probe, ...]
+
+    def __post_init__(self) -> None:
+        for probe in self.probes:
+            if not 1 <= probe.drawer <= len(self.layout.drawers):
+                raise ValueError(f"layout {self.layout.name} has no drawer {probe.drawer}")
+            if not 0 <= probe.radius <= probe.bits <= self._drawer(probe).segment_bits:
+                raise ValueError(f"{probe} must have a radius of 0 to its bits, and no more bits than its segment")
+        if not self.is_own:
+            self._prove()
+
+    @cached_property
+    def is_own(self) -> bool:
+        """Whether it is the layout's own, which the pigeonhole proves: one bucket of each drawer."""
+        return self.distance <= self.layout.max_distance and self.probes == own_probes(self.layout)
+
+    @cached_property
+    def is_swept(self) -> bool:
+        """Whether a query reads ranges of buckets: what that takes grows with the number of documents."""
+        return any(reading.shift for reading in self.readings)
+
+    @property
+    def reads(self) -> int:
+        """How many buckets, or ranges of them, a query reads."""
+        return sum(probe.reads for probe in self.probes)
+
+    def candidates(self, documents: int) -> float:
+        """Return the rows that a query reads on average, for that many uniform fingerprints."""
+        return sum(probe.reads * _rows(probe, self.layout, documents) for probe in self.probes)
+
+    def time_us(self, documents: int, prices: Prices, queries: int = 1) -> float:
+        """Return what each of so many queries takes that are asked together."""
+        if self.is_own:
+            return self.reads * prices.read_us + self.candidates(documents) * prices.candidate_us
+        if self.probes == ALL_ROWS:  # they are read once for all
+            rows = _rows(ALL_ROWS[0], self.layout, documents)
+            return (prices.neighbour_us + rows * (prices.swept_us + (queries - 1) * prices.compare_us)) / queries
+        return sum(_price_us(probe, self.layout, documents, prices) for probe in self.probes)
+
+    @cached_property
+    def readings(self) -> tuple[Reading, ...]:
+        """What a query reads: buckets by their prefixes together, then the ranges of each probe that has fewer bits."""
+        whole = [probe for probe in self.probes if probe.bits == self._drawer(probe).segment_bits]
+        ranges = [[probe] for probe in self.probes if probe.bits < self._drawer(probe).segment_bits]
+        return tuple(map(self.reading, [whole, *ranges] if whole else ranges))
+
+    def reading(self, probes: Sequence[Probe]) -> Reading:
+        """Return what a query reads for some of the probes: any that read buckets, or one that reads ranges."""
+        shift = 0 if probes[0].bits == self._drawer(probes[0]).segment_bits else PREFIX_BITS - probes[0].bits
+        flips = [_flips(probe.bits, probe.radius) << PREFIX_BITS - probe.bits - shift for probe in probes]
+        places = np.repeat(np.arange(len(probes)), list(map(len, flips)))
+        return Reading(shift, tuple(map(self._drawer, probes)), places, np.concatenate(flips))
+
+    def to_json(self) -> dict[str, object]:
+        """Return the cover as JSON values."""
+        probes = [asdict(probe) for probe in self.probes]
+        return {"layout": self.layout.to_json(), "distance": self.distance, "probes": probes}
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Cover:
+        """Return the cover that `to_json` wrote; `ValueError` where it is none, or misses something."""
+        try:
+            probes = tuple(
+                Probe(*(int(one[name]) for name in ("drawer", "bits", "radius"))) for one in fields["probes"]
+            )
+            return cls(Layout.from_json(fields["layout"]), int(fields["distance"]), probes)
+        except (KeyError, TypeError) as error:
+            raise ValueError(
+                f"a cover needs layout, distance and probes of drawer, bits and radius: {error!r}"
+            ) from error
+
+    def _drawer(self, probe: Probe) -> Drawer:
+        return self.layout.drawers[probe.drawer - 1]
+
+    def _prove(self) -> None:
+        """Raise `ValueError` where some spread of flips is missed."""
+        flipped = _flipped([self._drawer(probe).positions[: probe.bits] for probe in self.probes], self.distance)
+        missed = flipped[(flipped > np.array([probe.radius for probe in self.probes])).all(axis=1)]
+        if len(missed):
+            raise ValueError(f"the cover misses {self.distance} flips, of which its probes see {missed[0].tolist()}")
+
+
+def check_distance(distance: int, layout: Layout) -> None:
+    """Raise `ValueError` for a distance that no query on the layout can ask for."""
+    most = max(MOST_DISTANCE, layout.max_distance)
+    if not 0 <= distance <= most:
+        raise ValueError(f"max_distance {distance} is outside 0 to {most}, what queries find on layout {layout.name}")
+
+
+@lru_cache(1 << 10)
+def cover(layout: Layout, distance: int, documents: int, prices: Prices, queries: int = 1) -> Cover:
+    """Return the cheapest cover that was found.
+
+    Args:
+        layout: of the index.
+        distance: of the queries: 0 to 16 bits, or to the layout's k where that is greater.
+        documents: about so many are in the index.
+        prices: what its store takes.
+        queries: so many are asked together.
+
+    Raises:
+        ValueError: the distance is out of range.
+    """
+    check_distance(distance, layout)
+    if distance == layout.max_distance:
+        return Cover(layout, distance, own_probes(layout))
+    drawers = layout.drawers
+    if _spread_count(_cells([drawer.positions for drawer in drawers]), distance) * len(drawers) > _MOST_CELLS:
+        drawers = _disjoint(drawers)
+    cuts = range(SEGMENT_BITS) if len(layout.drawers) <= _SWEPT_DRAWERS else range(1)
+    covers = [Cover(layout, distance, ALL_ROWS)]
+    for cut in cuts:
+        probes = [Probe(drawer.number, drawer.segment_bits - cut, 0) for drawer in drawers if drawer.segment_bits > cut]
+        if probes:
+            covers.append(Cover(layout, distance, _Search(probes, layout, distance, documents, prices).best()))
+    return min(covers, key=lambda one: one.time_us(documents, prices, queries))
+
+
+def own_probes(layout: Layout) -> tuple[Probe, ...]:
+    """Return the probes that read one bucket of each drawer."""
+    return tuple(Probe(drawer.number, drawer.segment_bits, 0) for drawer in layout.drawers)
+
+
+def _rows(probe: Probe, layout: Layout, documents: int) -> float:
+    """Return the rows that one read of a probe meets on average."""
+    is_whole = probe.bits == layout.drawers[probe.drawer - 1].segment_bits
+    return documents * (1 if is_whole else len(layout.drawers)) / 2.0**probe.bits
+
+
+def _price_us(probe: Probe, layout: Layout, documents: int, prices: Prices) -> float:
+    is_whole = probe.bits == layout.drawers[probe.drawer - 1].segment_bits
+    row_us = prices.candidate_us if is_whole else prices.swept_us
+    return probe.reads * (prices.neighbour_us + _rows(probe, layout, documents) * row_us)
+
+
+def _neighbours(bits: int, radius: int) -> int:
+    """Return how many numbers of so many bits differ from one in at most `radius`."""
+    return sum(math.comb(bits, flipped) for flipped in range(radius + 1))
+
+
+@cache
+def _flips(bits: int, radius: int) -> Uint64s:
+    """Return the numbers of so many bits that have at most `radius` ones, fewest first."""
+    ones = [1 << bit for bit in reversed(range(bits))]
+    numbers = (sum(chosen) for count in range(radius + 1) for chosen in combinations(ones, count))
+    return np.fromiter(numbers, np.uint64, _neighbours(bits, radius))
+
+
+def _cells(positions: Sequence[Sequence[int]]) -> dict[tuple[int, ...], int]:
+    """Return the cells: how many bits just these of the sets of positions hold, given by their places."""
+    held: list[list[int]] = [[] for _ in range(FINGERPRINT_BITS)]
+    for place, own in enumerate(positions):
+        for position in own:
+            held[position].append(place)
+    return Counter(map(tuple, held))
+
+
+def _spread_count(cells: Mapping[tuple[int, ...], int], flips: int) -> int:
+    """Return in how many ways so many flips can spread over the cells."""
+    ways = [1] + [0] * flips
+    for size in cells.values():
+        ways = [sum(ways[total - min(size, total) : total + 1]) for total in range(flips + 1)]
+    return ways[flips]
+
+
+def _flipped(positions: Sequence[Sequence[int]], flips: int) -> Counts:
+    """Return for every spread of so many flips how many of them fall into each of the sets of positions."""
+    cells = _cells(positions)
+    member = np.zeros((len(cells), len(positions)), np.int8)
+    for cell, places in enumerate(cells):
+        member[cell, list(places)] = 1
+    sizes = list(cells.values())
+    spreads = np.zeros((1, 0), np.int8)  # over the cells so far
+    for cell, size in enumerate(sizes):
+        left = flips - spreads.sum(axis=1, dtype=np.int64)
+        least, most = np.maximum(left - sum(sizes[cell + 1 :]), 0), np.minimum(left, size)
+        ways = most - least + 1
+        row = np.repeat(np.arange(len(spreads)), ways)
+        here = np.arange(len(row)) - np.repeat(np.cumsum(ways) - ways, ways) + least[row]
+        spreads = np.column_stack([spreads[row], here.astype(np.int8)])
+    return spreads @ member
+
+
+def _disjoint(drawers: Sequence[Drawer]) -> tuple[Drawer, ...]:
+    """Return drawers whose segments share no bit."""
+    chosen, taken = [], set[int]()
+    for drawer in drawers:
+        if taken.isdisjoint(drawer.positions):
+            chosen.append(drawer)
+            taken.update(drawer.positions)
+    return tuple(chosen)
+
+
+class _Search:
+    """The search for the cheapest radii of some probes; a radius of -1 means that the probe is not used."""
+
+    def __init__(self, probes: Sequence[Probe], layout: Layout, distance: int, documents: int, prices: Prices) -> None:
+        self.probes = probes
+        self.flipped = _flipped([layout.drawers[one.drawer - 1].positions[: one.bits] for one in probes], distance)
+        # Of each probe, by its radius + 1.
+        self.price = np.array(
+            [
+                [0.0]
+                + [_price_us(replace(one, radius=radius), layout, documents, prices) for radius in range(distance + 1)]
+                for one in probes
+            ]
+        )
+
+    def best(self) -> tuple[Probe, ...]:
+        """Return the probes that are used."""
+        count, randoms = len(self.probes), np.random.default_rng(0)
+        best = self._lowered(self._completed(np.full(count, -1), np.ones(count)))
+        for _ in range(min(max(_WORK // self.flipped.size, _ROUNDS[0]), _ROUNDS[1])):
+            changed = best.copy()
+            changed[randoms.permutation(np.flatnonzero(best >= 0))[: randoms.integers(1, 4)]] = -1
+            changed = self._lowered(self._completed(changed, randoms.uniform(0.5, 2, count)))
+            if self._prices(changed).sum() < self._prices(best).sum():
+                best = changed
+        return tuple(
+            replace(probe, radius=radius)
+            for probe, radius in zip(self.probes, best.tolist(), strict=True)
+            if radius >= 0
+        )
+
+    def _prices(self, radii: Int64s) -> Floats:
+        return self.price[np.arange(len(radii)), radii + 1]
+
+    def _completed(self, radii: Int64s, weights: Floats) -> Int64s:
+        """Return radii raised until no spread is missed, each time where a spread more costs least."""
+        missed = self.flipped[(self.flipped > radii).all(axis=1)]
+        while len(missed):
+            found = np.array([np.bincount(counts, minlength=self.price.shape[1] - 1) for counts in missed.T])
+            dearer = (self.price[:, 1:] - self._prices(radii)[:, None]) * weights[:, None]
+            gain = np.divide(np.cumsum(found, axis=1), dearer, out=np.zeros_like(dearer), where=dearer > 0)
+            place, radius = divmod(int(gain.argmax()), gain.shape[1])
+            radii[place] = radius
+            missed = missed[missed[:, place] > radius]
+        return radii
+
+    def _lowered(self, radii: Int64s) -> Int64s:
+        """Return radii of which none can be lower, the dearest lowered first."""
+        seen = self.flipped <= radii
+        seers = seen.sum(axis=1)
+        for place in np.argsort(-self._prices(radii)):
+            alone = self.flipped[(seers == 1) & seen[:, place], place]
+            radii[place] = alone.max(initial=-1)
+            seers += (self.flipped[:, place] <= radii[place]) - seen[:, place].astype(np.int64)
+        return radii

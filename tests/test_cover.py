@@ -1,0 +1,150 @@
+"""A cover is proved, not trusted: it misses no way to flip k bits, is the cheapest found, and survives JSON."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hsimhash.cover import ALL_ROWS, HBASE_PRICES, LMDB_PRICES, Cover, Prices, Probe, cover, own_probes
+from hsimhash.layout import LAYOUT_NAMES, Layout
+from tests.stress.exactness import cells
+from tests.test_layout import any_layout, fingerprints, flips
+
+MILLION = 1_000_000
+LAYOUTS = [*map(Layout.named, LAYOUT_NAMES), *map(Layout.parse, ["32,32/2", "20,44/1", "7,9,16,20,12/2"])]
+
+
+def meets(found: Cover, fingerprint: int, other: int) -> bool:
+    return any(
+        set(reading.numbers_of(fingerprint).tolist())
+        & set(reading.own_numbers(np.array([other], np.uint64)).ravel().tolist())
+        for reading in found.readings
+    )
+
+
+@pytest.mark.parametrize("distance", [2, 4, 7])
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.name)
+def test_no_way_to_flip_k_bits_is_missed(layout: Layout, distance: int) -> None:
+    found = cover(layout, distance, MILLION, LMDB_PRICES)
+    # A way is told by how many flips lie in each cell, within which all bits are in the same drawers' segments; the
+    # leading bits of a segment may cut a cell, so those of a probe with fewer bits are counted at their worst.
+    for spread in spreads([len(cell) for cell in cells(layout)], distance):
+        flipped = dict(zip(map(frozenset, cells(layout)), spread, strict=True))
+        assert any(most_seen(layout, probe, flipped) <= probe.radius for probe in found.probes), (found.probes, spread)
+
+
+def spreads(sizes: list[int], flips: int) -> list[tuple[int, ...]]:
+    found: list[tuple[int, ...]] = [()]
+    for size in sizes:
+        found = [(*one, more) for one in found for more in range(min(size, flips - sum(one)) + 1)]
+    return [one for one in found if sum(one) == flips]
+
+
+def most_seen(layout: Layout, probe: Probe, flipped: dict[frozenset[int], int]) -> int:
+    """Return how many of the flips a probe sees, at most."""
+    seen = set(layout.drawers[probe.drawer - 1].positions[: probe.bits])
+    return sum(min(count, len(cell & seen)) for cell, count in flipped.items())
+
+
+@given(st.data())
+def test_near_fingerprint_is_read_on_any_layout(data: st.DataObject) -> None:
+    layout, distance = data.draw(any_layout()), data.draw(st.integers(0, 5))
+    found = cover(layout, distance, 1 << data.draw(st.integers(0, 30)), data.draw(st.sampled_from([LMDB_PRICES])))
+    fingerprint = data.draw(fingerprints)
+    if found.reads < 100_000:
+        assert meets(found, fingerprint, fingerprint ^ data.draw(flips(distance)))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.name)
+@pytest.mark.parametrize("distance", [1, 3, 5])
+def test_what_is_read_is_what_was_counted_once_each(layout: Layout, distance: int) -> None:
+    found = cover(layout, distance, MILLION, HBASE_PRICES)
+    queries = np.random.default_rng(1).integers(0, 2**64, 3, np.uint64)
+    for reading in found.readings:
+        numbers = reading.numbers(queries)
+        assert [reading.numbers_of(int(query)).tolist() for query in queries] == numbers.tolist()
+        assert all(len(set(row)) == len(row) for row in numbers.tolist())
+        assert set(itertools.chain.from_iterable(reading.own_numbers(queries).tolist())) <= set(
+            numbers.ravel().tolist()
+        )
+    assert sum(reading.numbers(queries).shape[1] for reading in found.readings) == found.reads
+
+
+@pytest.mark.parametrize(
+    ("name", "distance", "reads"),
+    [("4", 4, 20), ("4", 6, 52), ("4", 7, 68), ("4", 8, 188), ("10", 1, 2), ("10", 3, 10), ("10", 6, 731)],
+)
+def test_covers_of_the_usual_layouts_stay_as_cheap_as_they_are(name: str, distance: int, reads: int) -> None:
+    assert cover(Layout.named(name), distance, MILLION, LMDB_PRICES).reads <= reads
+
+
+def test_one_drawer_is_probed_around_its_segment_or_read_whole() -> None:
+    layout = Layout.parse("32,32/2")
+    near, far = cover(layout, 1, MILLION, LMDB_PRICES), cover(layout, 12, MILLION, LMDB_PRICES)
+    assert (near.reads, near.is_swept) == (24, True)
+    assert far.probes == ALL_ROWS
+    assert far.candidates(MILLION) == MILLION
+
+
+def test_what_is_dear_decides() -> None:
+    layout = Layout.named("28")
+    few_reads = Prices(1, 0.001, 1, 1, 1, neighbour_us=1, swept_us=1)
+    few_rows = Prices(1, 1_000, 1, 1, 1, neighbour_us=1, swept_us=1_000)
+    assert cover(layout, 8, MILLION, few_reads).reads <= cover(layout, 8, MILLION, few_rows).reads
+    all_rows = Prices(1, 1, 1, 1, 1, neighbour_us=1, swept_us=0)
+    assert cover(layout, 8, MILLION, all_rows).probes == ALL_ROWS
+
+
+def test_a_batch_reads_all_rows_once_where_each_of_its_queries_alone_would_not() -> None:
+    layout = Layout.named("20")
+    assert cover(layout, 8, 20_000, LMDB_PRICES).probes != ALL_ROWS
+    assert cover(layout, 8, 20_000, LMDB_PRICES, 1_000).probes == ALL_ROWS
+
+
+def test_the_layouts_own_distance_reads_one_bucket_of_each_drawer() -> None:
+    for layout in LAYOUTS:
+        own = cover(layout, layout.max_distance, MILLION, LMDB_PRICES)
+        assert own.is_own
+        assert own.reads == len(layout.drawers)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.name)
+def test_json_gives_the_same_cover_back(layout: Layout) -> None:
+    found = cover(layout, 5, MILLION, LMDB_PRICES)
+    assert Cover.from_json(json.loads(json.dumps(found.to_json()))) == found
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"probes": [{"drawer": 1, "bits": 16, "radius": 1}]}, "misses 4 flips"),
+        ({"probes": [{"drawer": 5, "bits": 16, "radius": 1}]}, "no drawer 5"),
+        ({"probes": [{"drawer": 1, "bits": 17, "radius": 1}]}, "no more bits"),
+        ({"probes": [{"drawer": 1, "bits": 16, "radius": 17}]}, "no more bits"),
+        ({"probes": [{"drawer": 1, "bits": 16}]}, "radius"),
+        ({"probes": None}, "probes"),
+        ({"probes": []}, "misses"),
+        ({"distance": 5}, "misses 5 flips"),
+        ({"layout": {}}, "blocks"),
+    ],
+)
+def test_what_is_no_cover_is_refused(change: dict[str, object], reason: str) -> None:
+    fields = cover(Layout.named("4"), 4, MILLION, LMDB_PRICES).to_json()
+    with pytest.raises(ValueError, match=reason):
+        Cover.from_json(fields | change)
+
+
+@pytest.mark.parametrize(("name", "distance"), [("4", 17), ("4", -1), ("28", 17)])
+def test_a_distance_beyond_16_is_refused(name: str, distance: int) -> None:
+    with pytest.raises(ValueError, match="outside 0 to 16"):
+        cover(Layout.named(name), distance, MILLION, LMDB_PRICES)
+
+
+def test_a_layouts_own_distance_may_be_greater() -> None:
+    layout = Layout.even(20, 1)
+    assert cover(layout, 19, MILLION, LMDB_PRICES).probes == own_probes(layout)

@@ -50,6 +50,7 @@ lint: $(VENV)/.lint $(VENV)/.test
 bench: $(VENV)/.bench $(VENV)/.pybind
 	$(BIN)/python -m tests.bench.bench_fingerprint
 	$(BIN)/python -m tests.bench.bench_quality
+	$(BIN)/python -m tests.bench.bench_signatures
 	$(BIN)/python -m tests.bench.bench_index $(if $(LARGE),--large)
 	$(BIN)/python -m tests.bench.bench_load $(if $(LARGE),--large)
 	$(BIN)/python -m tests.bench.bench_pairs $(if $(LARGE),--large)

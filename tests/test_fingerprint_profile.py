@@ -22,8 +22,8 @@ from hsimhash.fingerprint.profile import BATCH_CHARACTERS, BATCH_DOCUMENTS, PROB
 from tests.support.oracles import plain_vote
 
 CHINESE = (Path(__file__).parent / "data" / "segmentation.txt").read_text(encoding="utf-8")
-NAMES = ("auto-1", "zh-1", "words-1", "jieba-topn-1", "jieba-topn-1:top=100")
-NORMALIZING = NAMES[:3]
+NAMES = ("auto-1", "auto-2", "auto-2:sketch=off", "zh-1", "words-1", "jieba-topn-1", "jieba-topn-1:top=100")
+NORMALIZING = NAMES[:5]
 PIECES = (
     "我们在图书馆研究近似重复网页的识别。",
     "the quick brown fox jumps, and we don't. ",
@@ -54,9 +54,11 @@ def test_the_default_top_is_jiebas() -> None:
     assert Profile.named("jieba-topn-1:top=7").top == 7
 
 
-@pytest.mark.parametrize("name", ["", "auto", "auto-2", "jieba-topn-1:top=0", "jieba-topn-1:top=x", "zh-1:top=5"])
+@pytest.mark.parametrize(
+    "name", ["", "auto", "auto-3", "auto-2:sketch=on", "jieba-topn-1:top=0", "jieba-topn-1:top=x", "zh-1:top=5"]
+)
 def test_an_unknown_name_is_refused_with_the_known_ones(name: str) -> None:
-    with pytest.raises(ValueError, match=r"known are auto-1, zh-1, words-1, jieba-topn-1, jieba-topn-1:top=N"):
+    with pytest.raises(ValueError, match=r"known are auto-2, auto-1, zh-1, words-1, jieba-topn-1, auto-2:sketch=off"):
         Profile.named(name)
 
 
@@ -76,6 +78,9 @@ def test_an_unknown_name_is_refused_with_the_known_ones(name: str) -> None:
         ({"name": "m", "weights": "tfidf"}, "tokens 'words' with weights 'tfidf' do not go"),
         ({"name": "m", "normalize": "none"}, "normalize is"),
         ({"name": "m", "top": 5}, "top goes with tfidf-float only"),
+        ({"name": "m", "sketch": 4}, "sketch is a number from 1 on, not 4"),
+        ({"name": "m", "key": 0}, "key is a number from 1 on"),
+        ({"name": "m", "han": "simplified-1"}, "han can be 'simplified-1', for tokens 'script'"),
         ({"name": "m", "hash": "md5"}, "hash can only be 'murmur3-x64-128-low64'"),
         ({"name": "m", "tokens": "jieba", "weights": "tfidf-float", "normalize": "none"}, "cap=None"),
     ],
@@ -88,7 +93,9 @@ def test_a_profile_that_cannot_be_is_refused_with_the_reason(changes: dict[str, 
 def test_other_json_is_refused() -> None:
     good = Profile.named("auto-1").to_json()
     less = {key: value for key, value in good.items() if key != "cap"}
-    for bad in (good | {"version": 2}, good | {"extra": 1}, less, [], None, "auto-1", good | {"probe": "?"}):
+    new = Profile.named("auto-2").to_json()
+    others = (good | {"version": 2}, new | {"version": 1}, new | {"version": 3}, new | {"key": "6"})
+    for bad in (*others, good | {"extra": 1}, less, [], None, "auto-1", good | {"probe": "?"}):
         with pytest.raises(ValueError, match=r"profile|fingerprint"):
             Profile.from_json(bad)
 

@@ -25,6 +25,12 @@ def test_fingerprints_never_change(name: str) -> None:
     assert [KINDS[kind] for kind in found.kinds.tolist()] == [vector["kind"] for vector in VECTORS[name]]
 
 
+def test_signatures_never_change() -> None:
+    found = Profile.named("auto-2").signatures([vector["text"] for vector in VECTORS["auto-2"]])
+    assert list(map(format_fingerprint, found.sketches)) == [vector["sketch"] for vector in VECTORS["auto-2"]]
+    assert list(map(format_fingerprint, found.keys)) == [vector["key"] for vector in VECTORS["auto-2"]]
+
+
 def test_the_worked_example_of_the_page_is_what_the_code_gives() -> None:
     profile = Profile.named("auto-1")
     text, normalised = (json.loads(block) for block in re.findall(r"^```json\n(.*)\n```", PAGE, re.MULTILINE))

@@ -1,8 +1,9 @@
-"""Text → 64-bit fingerprint, as a profile says; nothing heavy is loaded before the first text."""
+"""Text → 64-bit fingerprint or signature, as a profile says; nothing heavy is loaded before the first text."""
 
 from hsimhash.fingerprint.bits import distance, distances, format_fingerprint, parse_fingerprint
 from hsimhash.fingerprint.features import EXACT, TOO_SHORT, VOTED, Fingerprints
 from hsimhash.fingerprint.profile import Feature, Profile
+from hsimhash.fingerprint.signature import Signature, Signatures
 
 __all__ = [
     "EXACT",
@@ -11,6 +12,8 @@ __all__ = [
     "Feature",
     "Fingerprints",
     "Profile",
+    "Signature",
+    "Signatures",
     "distance",
     "distances",
     "format_fingerprint",

@@ -1,18 +1,31 @@
-"""Texts → weighted features → fingerprints, a batch at a time, as a recipe says."""
+"""Texts → weighted features → fingerprints, sketches and keys, a batch at a time, as a recipe says."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
 from hsimhash.fingerprint import segment, tokens
 from hsimhash.fingerprint.bits import Floats, Int64s, Uint8s, Uint32s, Uint64s
+from hsimhash.fingerprint.english import WHOLE, english, english_parts
 from hsimhash.fingerprint.hashes import murmur64, murmur64_spans
-from hsimhash.fingerprint.normalize import HAN, SEPARATOR, SPACED, UNSPACED, classify, normalize, to_text
+from hsimhash.fingerprint.normalize import HAN, SEPARATOR, SPACED, UNSPACED, classify, normalize, simplify, to_text
 from hsimhash.fingerprint.recipe import Recipe
-from hsimhash.fingerprint.vote import SCALE, capped, fold_hashes, fold_numbers, heaviest, vote, vote_in_order
+from hsimhash.fingerprint.signature import Signatures
+from hsimhash.fingerprint.sketch import character_hashes, keys, shingle_hashes, sketches
+from hsimhash.fingerprint.vote import (
+    SCALE,
+    capped,
+    fold_hashes,
+    fold_numbers,
+    fold_weights,
+    heaviest,
+    vote,
+    vote_in_order,
+)
 
 VOTED, EXACT, TOO_SHORT = range(3)
 
@@ -49,73 +62,155 @@ class Features:
     weights: Floats
     texts: Callable[[], list[str]]
 
+    def capped(self, cap: int | None, documents: int) -> Features:
+        """Return them with the weights that they vote with."""
+        return replace(self, weights=capped(self.doc, self.weights, cap, documents))
 
-def fingerprint_batch(recipe: Recipe, texts: Sequence[str]) -> Fingerprints:
-    """Return the texts' fingerprints."""
+    @staticmethod
+    def joined(parts: Sequence[Features]) -> Features:
+        """Return features one after the other."""
+        return Features(
+            np.concatenate([part.doc for part in parts]),
+            np.concatenate([part.hashes for part in parts]),
+            np.concatenate([part.weights for part in parts]),
+            lambda: [text for part in parts for text in part.texts()],
+        )
+
+
+class _Batch:
+    """Normalised texts; what several parts of a signature need of them is found once."""
+
+    def __init__(self, recipe: Recipe, texts: Sequence[str]) -> None:
+        self.recipe, self.count = recipe, len(texts)
+        self.codes = normalize(texts) if recipe.han is None else simplify(normalize(texts))
+        self.classes = classify(self.codes)
+
+    @cached_property
+    def bare(self) -> tuple[Uint32s, Uint8s]:
+        """Code points and classes without the apostrophes inside words."""
+        return tokens.drop_apostrophes(self.codes, self.classes)
+
+    @cached_property
+    def words(self) -> tokens.Units:
+        """Words of scripts with spaces."""
+        return tokens.word_units(*self.bare, every_script=False)
+
+    @cached_property
+    def word_spans(self) -> tokens.Spans:
+        """Their UTF-8."""
+        return self.words.spans()
+
+    @cached_property
+    def word_hashes(self) -> Uint64s:
+        """Their hashes."""
+        return murmur64_spans(self.word_spans.buffer, self.word_spans.starts, self.word_spans.ends, self.recipe.seed)
+
+
+def signature_batch(recipe: Recipe, texts: Sequence[str], *, has_sketches: bool = True) -> Signatures:
+    """Return the texts' signatures; sketches and keys if the recipe makes them and they are wanted."""
+    none = np.zeros(len(texts), np.uint64)
     if recipe.is_plain:
         found = _heaviest_words(recipe, texts)
         values = vote_in_order(found.doc, found.hashes, found.weights, len(texts))
-        count = np.bincount(found.doc, minlength=len(texts))
-        return Fingerprints(values, np.where(count == 0, TOO_SHORT, VOTED).astype(np.uint8))
-    codes = normalize(texts)
-    classes = classify(codes)
-    found = _features(recipe, codes, classes, len(texts))
-    values = vote(found.doc, found.hashes, found.weights, len(texts))
-    kinds = np.full(len(texts), VOTED, np.uint8)
-    few = np.bincount(found.doc, minlength=len(texts)) < recipe.min_features
+        is_empty = np.bincount(found.doc, minlength=len(texts)) == 0
+        return Signatures(values, none, none, np.where(is_empty, TOO_SHORT, VOTED).astype(np.uint8))
+    batch = _Batch(recipe, texts)
+    found = _features(batch)
+    voting = found.capped(recipe.cap, batch.count)
+    values = vote(voting.doc, voting.hashes, voting.weights, batch.count)
+    sketch = _sketches(batch, recipe.sketch) if recipe.sketch and has_sketches else none
+    key = keys(found.doc, found.hashes, found.weights, recipe.key, batch.count) if recipe.key and has_sketches else none
+    kinds = np.full(batch.count, VOTED, np.uint8)
+    few = np.bincount(found.doc, minlength=batch.count) < recipe.min_features
     if few.any():
-        values[few], kinds[few] = _exact(np.flatnonzero(few), codes, classes, recipe.seed)
-    return Fingerprints(values, kinds)
+        values[few], kinds[few] = _exact(np.flatnonzero(few), batch)
+        key[few] = 0
+    return Signatures(values, sketch, key, kinds)
 
 
 def find_features(recipe: Recipe, text: str) -> Features:
     """Return one text's features with the weights that they vote with."""
     if recipe.is_plain:
         return _heaviest_words(recipe, [text])
-    codes = normalize([text])
-    return _features(recipe, codes, classify(codes), 1)
+    return _features(_Batch(recipe, [text])).capped(recipe.cap, 1)
 
 
-def _exact(docs: Int64s, codes: Uint32s, classes: Uint8s, seed: int) -> tuple[Uint64s, Uint8s]:
+def _sketches(batch: _Batch, n: int) -> Uint64s:
+    """Return the sketches by shingles of n words and characters of scripts without spaces."""
+    units = tokens.word_units(*batch.bare, every_script=True)
+    first = units.chars[units.first[:-1]]
+    hashes = character_hashes(first)
+    hashes[classify(first) == SPACED] = batch.word_hashes
+    start, stop = units.rows(n)
+    return sketches(units.doc[start], shingle_hashes(hashes, start, stop), batch.count)
+
+
+def _exact(docs: Int64s, batch: _Batch) -> tuple[Uint64s, Uint8s]:
     """Return the hash of the text of each of `docs`, and its kind; of those without a letter or digit 0, TOO_SHORT."""
     values, kinds = np.zeros(len(docs), np.uint64), np.full(len(docs), TOO_SHORT, np.uint8)
-    ends = np.flatnonzero(codes == SEPARATOR)
+    ends = np.flatnonzero(batch.codes == SEPARATOR)
     starts = np.concatenate([[0], ends + 1])[docs]
-    letters = np.concatenate([[0], np.cumsum(np.isin(classes, (HAN, SPACED, UNSPACED)))])
+    letters = np.concatenate([[0], np.cumsum(np.isin(batch.classes, (HAN, SPACED, UNSPACED)))])
     for place in np.flatnonzero(letters[ends[docs]] > letters[starts]).tolist():
-        own = codes[starts[place] : ends[docs[place]]]
-        values[place], kinds[place] = murmur64(to_text(own), seed), EXACT
+        own = batch.codes[starts[place] : ends[docs[place]]]
+        values[place], kinds[place] = murmur64(to_text(own), batch.recipe.seed), EXACT
     return values, kinds
 
 
-def _features(recipe: Recipe, codes: Uint32s, classes: Uint8s, documents: int) -> Features:
+def _features(batch: _Batch) -> Features:
+    recipe = batch.recipe
     if recipe.tokens == "jieba":
-        found = [_words(recipe, to_text(codes))]
+        found = [_chinese(recipe, to_text(batch.codes))]
+    elif recipe.tokens == "words":
+        found = [_shingles(recipe, tokens.word_shingles(*batch.bare, recipe.n, every_script=True), recipe.word_unit)]
     else:
-        found = _features_by_script(recipe, codes, classes)
-    doc = np.concatenate([part.doc for part in found])
-    weight = np.concatenate([part.weights for part in found])
-    return Features(
-        doc,
-        np.concatenate([part.hashes for part in found]),
-        capped(doc, weight, recipe.cap, documents),
-        lambda: [text for part in found for text in part.texts()],
-    )
+        found = list(_features_by_script(batch))
+    return Features.joined(found)
 
 
-def _features_by_script(recipe: Recipe, codes: Uint32s, classes: Uint8s) -> list[Features]:
-    every_script = recipe.tokens == "words"
-    is_han = not every_script and bool((classes == HAN).any())  # else no dictionary is loaded
-    han = [_words(recipe, tokens.han_runs(codes, classes))] if is_han else []
-    codes, classes = tokens.drop_apostrophes(codes, classes)
-    words = tokens.word_shingles(codes, classes, recipe.n, every_script=every_script)
-    found = [*han, _shingles(recipe, words, recipe.word_unit)]
-    if not every_script and (classes == UNSPACED).any():
-        found.append(_shingles(recipe, tokens.char_shingles(codes, classes, recipe.char_n), recipe.char_unit))
-    return found
+def _features_by_script(batch: _Batch) -> Iterator[Features]:
+    recipe = batch.recipe
+    if (batch.classes == HAN).any():  # else no dictionary is loaded
+        yield _chinese(recipe, tokens.han_runs(batch.codes, batch.classes))
+    if recipe.english is None:
+        yield _shingles(recipe, tokens.word_shingles(*batch.bare, recipe.n, every_script=False), recipe.word_unit)
+    else:
+        yield _words(batch)
+    if (batch.classes == UNSPACED).any():
+        yield _shingles(recipe, tokens.char_shingles(*batch.bare, recipe.char_n), recipe.char_unit)
 
 
-def _words(recipe: Recipe, joined: str) -> Features:
+def _words(batch: _Batch) -> Features:
+    """Return words by the table and shingles of them, weighing as much as the document is English, or is not."""
+    single, part = _single_words(batch)
+    rest = batch.words.of(part[batch.words.doc] < WHOLE)
+    if not len(rest.doc):
+        return single
+    rows = _shingles(batch.recipe, tokens.shingles(rest, batch.recipe.n, gap=True), batch.recipe.word_unit)
+    both = Features.joined([single, replace(rows, weights=np.rint(rows.weights * (WHOLE - part[rows.doc]) / WHOLE))])
+    # A stretch of one word is a word and a shingle.
+    kept, weight = fold_weights(both.doc, both.hashes, both.weights)
+    return Features(both.doc[kept], both.hashes[kept], weight, lambda: _chosen(both.texts(), kept))
+
+
+def _single_words(batch: _Batch) -> tuple[Features, Int64s]:
+    """Return the words of documents that are English in part, and how much each document is."""
+    doc, hashes, spans = batch.words.doc, batch.word_hashes, batch.word_spans
+    first, count = fold_hashes(doc, hashes)
+    weight, is_common = english(batch.recipe.seed).find(hashes[first])
+    words = np.bincount(doc, minlength=batch.count)
+    part = english_parts(words, np.bincount(doc[first], count * is_common, batch.count))
+    is_english = part[doc[first]] > 0
+    kept = first[is_english]
+    weight = np.rint((count * weight)[is_english] * part[doc[kept]] / WHOLE)
+    return Features(doc[kept], hashes[kept], weight, lambda: [spans.text(i) for i in kept]), part
+
+
+def _chosen(texts: list[str], places: Int64s) -> list[str]:
+    return [texts[place] for place in places]
+
+
+def _chinese(recipe: Recipe, joined: str) -> Features:
     known = segment.vocabulary(recipe.idf_sha256, recipe.seed)
     doc, number, count = fold_numbers(*segment.number_words(joined, known))
     weight = np.rint(count * known.idf[number] * SCALE)

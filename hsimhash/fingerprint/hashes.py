@@ -54,7 +54,7 @@ def _hash_short(buffer: bytes, starts: Int64s, length: Int64s, seed: int) -> Uin
     h2 ^= size
     h1 += h2
     h2 += h1
-    mixed: Uint64s = _mix(h1) + _mix(h2)
+    mixed: Uint64s = mix(h1) + mix(h2)
     return mixed
 
 
@@ -93,7 +93,8 @@ def _rotate(x: Uint64s, bits: int) -> Uint64s:
     return (x << np.uint64(bits)) | (x >> np.uint64(64 - bits))
 
 
-def _mix(k: Uint64s) -> Uint64s:
+def mix(k: Uint64s) -> Uint64s:
+    """Return murmur3's 64-bit finalizer of each number: every bit of it depends on every bit of `k`."""
     k = (k ^ (k >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
     k = (k ^ (k >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
     return k ^ (k >> np.uint64(33))

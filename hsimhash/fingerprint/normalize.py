@@ -25,6 +25,7 @@ import numpy as np
 from hsimhash.fingerprint.bits import Int64s, Uint8s, Uint32s
 
 NORMALIZE_NAME = "nfkc-casefold-1"
+SIMPLIFIED_NAME = "simplified-1"
 SEPARATOR = 0  # follows every document in an array of code points, and stands nowhere else
 SPACE = 0x20
 JOINING_LIMIT = 32
@@ -63,6 +64,19 @@ def _tables() -> _Tables:
 def classify(codes: Uint32s) -> Uint8s:
     """Return the class of each code point."""
     return _tables().classes[codes]
+
+
+@functools.cache
+def _simplified() -> Uint32s:
+    codes = np.arange(_CODE_POINTS, dtype=np.uint32)
+    with np.load(Path(__file__).with_name("simplified.npz")) as stored:
+        codes[stored["traditional"]] = stored["simplified"]
+    return codes
+
+
+def simplify(codes: Uint32s) -> Uint32s:
+    """Return code points with traditional Han characters as simplified ones, by OpenCC's table of characters."""
+    return _simplified()[codes]
 
 
 def normalize(texts: Sequence[str]) -> Uint32s:

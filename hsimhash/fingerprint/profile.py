@@ -15,12 +15,13 @@ import numpy as np
 
 from hsimhash.errors import ProfileMismatchError, TextTooShortError
 from hsimhash.fingerprint.bits import LIMIT, format_fingerprint, parse_fingerprint
-from hsimhash.fingerprint.features import TOO_SHORT, Fingerprints, find_features, fingerprint_batch
+from hsimhash.fingerprint.features import TOO_SHORT, Fingerprints, find_features, signature_batch
 from hsimhash.fingerprint.hashes import murmur64
-from hsimhash.fingerprint.recipe import FIELDS, Recipe
+from hsimhash.fingerprint.recipe import ADDED_FIELDS, FIELDS, Recipe
+from hsimhash.fingerprint.signature import Signature, Signatures
 from hsimhash.fingerprint.vote import EXACT_LIMIT, SCALE, capped, vote, vote_in_order
 
-PROFILE_VERSION = 1
+_FIELDS_OF = {1: tuple(name for name in FIELDS if name not in ADDED_FIELDS), 2: FIELDS}  # by version
 BATCH_DOCUMENTS = 256  # the arrays of so many pages stay in the second-level cache; 1,024 took 1.5 times as long
 BATCH_CHARACTERS = 1 << 19
 
@@ -59,14 +60,26 @@ class Profile(Recipe):
         """Return a text's fingerprint; `TextTooShortError` when there is nothing to fingerprint."""
         found = self.fingerprints([text])
         if found.kinds[0] == TOO_SHORT:
-            raise TextTooShortError(f"nothing to fingerprint by {self.name} in {text[:40]!r}")
+            raise _too_short(self, text)
         return int(found.values[0])
 
     def fingerprints(self, texts: Sequence[str]) -> Fingerprints:
         """Return the texts' fingerprints; which texts come together changes none of them."""
-        if isinstance(texts, str):
-            raise TypeError("fingerprints takes a sequence of texts; for one text there is fingerprint")
-        return Fingerprints.joined(fingerprint_batch(self, batch) for batch in split_batch(texts))
+        _refuse_text(texts, "fingerprint")
+        parts = (signature_batch(self, batch, has_sketches=False) for batch in split_batch(texts))
+        return Fingerprints.joined(Fingerprints(part.fingerprints, part.kinds) for part in parts)
+
+    def signature(self, text: str) -> Signature:
+        """Return a text's signature; `TextTooShortError` when there is nothing to fingerprint."""
+        found = self.signatures([text])
+        if found.kinds[0] == TOO_SHORT:
+            raise _too_short(self, text)
+        return next(iter(found))
+
+    def signatures(self, texts: Sequence[str]) -> Signatures:
+        """Return the texts' signatures; which texts come together changes none of them."""
+        _refuse_text(texts, "signature")
+        return Signatures.joined(signature_batch(self, batch) for batch in split_batch(texts))
 
     def fingerprint_features(self, features: Mapping[str | int, float] | Iterable[tuple[str | int, float]]) -> int:
         """Return the fingerprint of your own features, with this profile's hash, seed, cap and tie rule.
@@ -121,19 +134,30 @@ class Profile(Recipe):
 
     def to_json(self) -> dict[str, object]:
         """Return the profile as what `json.dumps` takes, its probe's fingerprint included."""
-        fields = {name: getattr(self, name) for name in FIELDS}
-        return {"version": PROFILE_VERSION, **fields, "probe": format_fingerprint(self._promised_probe())}
+        version = 2 if any(getattr(self, name) is not None for name in ADDED_FIELDS) else 1
+        fields = {name: getattr(self, name) for name in _FIELDS_OF[version]}
+        return {"version": version, **fields, "probe": format_fingerprint(self._promised_probe())}
 
     @classmethod
     def from_json(cls, data: object) -> Profile:
         """Return the profile that `to_json` wrote; `ValueError` if it is of another version or has other fields."""
-        if not isinstance(data, Mapping) or data.get("version") != PROFILE_VERSION:
-            raise ValueError(f"not a profile of version {PROFILE_VERSION}: {data!r:.200}")
-        if wrong := sorted(data.keys() ^ {"version", *FIELDS, "probe"}):
-            raise ValueError(f"a profile of version {PROFILE_VERSION} has not exactly these fields: {', '.join(wrong)}")
-        profile = cls(**{name: data[name] for name in FIELDS})
+        if not isinstance(data, Mapping) or data.get("version") not in _FIELDS_OF:
+            raise ValueError(f"not a profile of version {' or '.join(map(str, _FIELDS_OF))}: {data!r:.200}")
+        names = _FIELDS_OF[data["version"]]
+        if wrong := sorted(data.keys() ^ {"version", *names, "probe"}):
+            raise ValueError(f"a profile of version {data['version']} has not exactly these fields: {', '.join(wrong)}")
+        profile = cls(**{name: data[name] for name in names})
         object.__setattr__(profile, "probe", parse_fingerprint(str(data["probe"]), format="hex"))
         return profile
+
+
+def _too_short(profile: Profile, text: str) -> TextTooShortError:
+    return TextTooShortError(f"nothing to fingerprint by {profile.name} in {text[:40]!r}")
+
+
+def _refuse_text(texts: Sequence[str], of_one: str) -> None:
+    if isinstance(texts, str):
+        raise TypeError(f"{of_one}s takes a sequence of texts; for one text there is {of_one}")
 
 
 def split_batch(texts: Sequence[str]) -> Iterator[Sequence[str]]:
@@ -171,6 +195,8 @@ def _feature_weight(feature: str | int, weight: float, *, in_steps: bool) -> flo
 
 # Pinned for ever: what the built-in profiles give for PROBE_TEXT.
 _PROBES = {
+    "auto-2": 0x9929E24ABA1527C0,
+    "auto-2:sketch=off": 0x9929E24ABA1527C0,
     "auto-1": 0xA9A3669B168E67C0,
     "zh-1": 0x8D38E7E7A27433C6,
     "words-1": 0x2CE20A1B2323D446,

@@ -3,19 +3,42 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
+from typing import Any
 
+from hsimhash.fingerprint.english import ENGLISH_NAME
 from hsimhash.fingerprint.hashes import HASH_NAME, SEED_LIMIT
-from hsimhash.fingerprint.normalize import NORMALIZE_NAME
+from hsimhash.fingerprint.normalize import NORMALIZE_NAME, SIMPLIFIED_NAME
 from hsimhash.fingerprint.segment import IDF_NAME, IDF_SHA256, SEGMENTER_NAME
+from hsimhash.fingerprint.sketch import MOST_SHINGLE
 from hsimhash.fingerprint.vote import EXACT_LIMIT, SCALE
 
 _TOKENS = {"jieba": ("tfidf", "tfidf-float"), "words": ("count",), "script": ("tfidf+count",)}  # and their weights
 _FIXED = {"idf": IDF_NAME, "segmenter": SEGMENTER_NAME, "hash": HASH_NAME, "tie": "zero"}
-_LEAST = {"n": 1, "char_n": 1, "word_unit": 1, "char_unit": 1, "top": 1, "cap": 1, "min_features": 1, "seed": 0}
-_MOST = {"n": 64, "char_n": 64, "word_unit": 1 << 20, "char_unit": 1 << 20, "seed": SEED_LIMIT - 1}
-_OPTIONAL = ("top", "cap")
-_TOP_OF = re.compile(r"jieba-topn-1:top=([1-9][0-9]{0,6})")
+_LEAST = {
+    "n": 1,
+    "char_n": 1,
+    "word_unit": 1,
+    "char_unit": 1,
+    "top": 1,
+    "cap": 1,
+    "min_features": 1,
+    "seed": 0,
+    "sketch": 1,
+    "key": 1,
+}
+_MOST = {
+    "n": 64,
+    "char_n": 64,
+    "word_unit": 1 << 20,
+    "char_unit": 1 << 20,
+    "seed": SEED_LIMIT - 1,
+    "sketch": MOST_SHINGLE,
+    "key": 64,
+}
+_OPTIONAL = ("top", "cap", "sketch", "key")
+_OF_SCRIPT = {"han": SIMPLIFIED_NAME, "english": ENGLISH_NAME}  # or None; for tokens "script"
+_TOP = re.compile(r"top=([1-9][0-9]{0,6})")
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
 
@@ -42,6 +65,10 @@ class Recipe:
         hash: of a feature's UTF-8.
         seed: of the hash.
         tie: "zero": an even vote gives 0.
+        han: "simplified-1": traditional characters count as simplified ones; None: as they are. For "script".
+        english: "english-1": words of English texts weigh by this table, one by one; None: shingles. For "script".
+        sketch: how many words or characters are in a shingle of the sketch; None: there is none.
+        key: how many of the heaviest features make the key; None: there is none.
     """
 
     name: str
@@ -63,6 +90,10 @@ class Recipe:
     hash: str = HASH_NAME
     seed: int = 0
     tie: str = "zero"
+    han: str | None = None
+    english: str | None = None
+    sketch: int | None = None
+    key: int | None = None
 
     def __post_init__(self) -> None:
         _check_numbers(self)
@@ -71,14 +102,13 @@ class Recipe:
 
     @staticmethod
     def named(name: str) -> Recipe:
-        """Return the built-in recipe of that name, such as "auto-1" or "jieba-topn-1:top=100"."""
-        top = _TOP_OF.fullmatch(name)
-        if top and int(top[1]) != _BUILT_IN["jieba-topn-1"].top:
-            return replace(_BUILT_IN["jieba-topn-1"], name=name, top=int(top[1]))
-        known = _BUILT_IN.get("jieba-topn-1" if top else name)
+        """Return the built-in recipe of that name, such as "auto-2", "auto-2:sketch=off" or "jieba-topn-1:top=100"."""
+        known = _stands_for(name)
         if known is None:
-            raise ValueError(f"no profile {name!r}; known are {', '.join(_BUILT_IN)}, jieba-topn-1:top=N")
-        return known
+            names = ", ".join([*_BUILT_IN, "auto-2:sketch=off", "jieba-topn-1:top=N"])
+            raise ValueError(f"no profile {name!r}; known are {names}")
+        base = _BUILT_IN[name.partition(":")[0]]
+        return base if known == _fields(base) else Recipe(name, **known)
 
     @property
     def is_plain(self) -> bool:
@@ -87,6 +117,7 @@ class Recipe:
 
 
 FIELDS = tuple(entry.name for entry in fields(Recipe))
+ADDED_FIELDS = ("han", "english", "sketch", "key")  # in version 2
 
 
 def _check_numbers(recipe: Recipe) -> None:
@@ -110,28 +141,46 @@ def _check_choices(recipe: Recipe) -> None:
         raise ValueError(f"profile {recipe.name!r}: normalize is 'none' for tfidf-float, else {NORMALIZE_NAME!r}")
     if recipe.is_plain and (recipe.cap is not None or recipe.min_features != 1):
         raise ValueError(f"profile {recipe.name!r}: tfidf-float goes with cap=None and min_features=1")
+    for name, only in _OF_SCRIPT.items():
+        value = getattr(recipe, name)
+        if value is not None and (value != only or recipe.tokens != "script"):
+            raise ValueError(f"profile {recipe.name!r}: {name} can be {only!r}, for tokens 'script', not {value!r}")
+    if recipe.is_plain and (recipe.sketch is not None or recipe.key is not None):
+        raise ValueError(f"profile {recipe.name!r}: tfidf-float makes no sketch and no key")
     if recipe.top is not None and not recipe.is_plain:
         raise ValueError(f"profile {recipe.name!r}: top goes with tfidf-float only")
 
 
 def _check_name(recipe: Recipe) -> None:
-    top = _TOP_OF.fullmatch(recipe.name)
-    base = _BUILT_IN.get("jieba-topn-1" if top else recipe.name)
-    if base is None:
-        if not _NAME.fullmatch(recipe.name):
-            raise ValueError(f"a profile's name is up to 64 of a-z, 0-9, '.', '_' and '-', not {recipe.name!r}")
-        return
-    fixed = {name: getattr(base, name) for name in FIELDS if name != "name"}
-    if top:
-        fixed["top"] = int(top[1])
-    if any(getattr(recipe, name) != value for name, value in fixed.items()):
+    known = _stands_for(recipe.name)
+    if known is None and not _NAME.fullmatch(recipe.name):
+        raise ValueError(f"a profile's name is up to 64 of a-z, 0-9, '.', '_' and '-', not {recipe.name!r}")
+    if known not in (None, _fields(recipe)):
         raise ValueError(f"the name {recipe.name!r} stands for the built-in profile; give yours another")
+
+
+def _fields(recipe: Recipe) -> dict[str, Any]:
+    return {name: getattr(recipe, name) for name in FIELDS if name != "name"}
+
+
+def _stands_for(name: str) -> dict[str, Any] | None:
+    """Return the fields that a built-in name stands for."""
+    base, _, option = name.partition(":")
+    if base not in _BUILT_IN:
+        return None
+    known, top = _fields(_BUILT_IN[base]), _TOP.fullmatch(option)
+    if base == "jieba-topn-1" and top:
+        return known | {"top": int(top[1])}
+    if (base, option) == ("auto-2", "sketch=off"):
+        return known | {"sketch": None, "key": None}
+    return None if option else known
 
 
 _BUILT_IN: dict[str, Recipe] = {}
 _BUILT_IN |= {
     recipe.name: recipe
     for recipe in (
+        Recipe("auto-2", han=SIMPLIFIED_NAME, english=ENGLISH_NAME, sketch=MOST_SHINGLE, key=6),
         Recipe("auto-1"),
         Recipe("zh-1", tokens="jieba", weights="tfidf"),
         Recipe("words-1", tokens="words", weights="count"),

@@ -35,13 +35,36 @@ class Spans:
 
 
 @dataclass(frozen=True, slots=True)
-class _Units:
+class Units:
     """Words or characters: the members of each are `chars[first[i] : first[i + 1]]`; its document and stretch."""
 
     chars: Uint32s
     first: Int64s  # one more than there are units
     doc: Int64s
     stretch: Int64s
+
+    def of(self, kept: Bools) -> Units:
+        """Return those of the units that are kept."""
+        sizes = np.diff(self.first)
+        return Units(
+            self.chars[np.repeat(kept, sizes)],
+            np.append(0, np.cumsum(sizes[kept])),
+            self.doc[kept],
+            self.stretch[kept],
+        )
+
+    def spans(self) -> Spans:
+        """Return each unit's UTF-8."""
+        buffer, starts, ends = _encode(self.chars, self.first, gap=False)
+        return Spans(buffer, starts, ends, self.doc)
+
+    def rows(self, n: int) -> tuple[Int64s, Int64s]:
+        """Return where rows of n adjacent units start and stop; a stretch of fewer than n is one row."""
+        number = np.arange(len(self.doc))
+        last = np.searchsorted(self.stretch, self.stretch, "right") - 1
+        opens = np.searchsorted(self.stretch, self.stretch, "left") == number
+        kept = np.flatnonzero((number + n - 1 <= last) | opens)
+        return kept, np.minimum(kept + n - 1, last[kept]) + 1
 
 
 def drop_apostrophes(codes: Uint32s, classes: Uint8s) -> tuple[Uint32s, Uint8s]:
@@ -62,16 +85,21 @@ def word_shingles(codes: Uint32s, classes: Uint8s, n: int, *, every_script: bool
         every_script: each character of a script without spaces is a word too, so that a page of Chinese gives pairs of
             characters instead of nothing; else such a character ends a stretch.
     """
+    return shingles(word_units(codes, classes, every_script=every_script), n, gap=True)
+
+
+def word_units(codes: Uint32s, classes: Uint8s, *, every_script: bool) -> Units:
+    """Return the words, of which `word_shingles` makes shingles."""
     spaced = classes == SPACED
     member = spaced | (classes == HAN) | (classes == UNSPACED) if every_script else spaced
     begins = member & ~(spaced & _after(spaced))
-    return _shingles(_units(codes, member, begins, member | (codes == SPACE)), n, gap=True)
+    return _units(codes, member, begins, member | (codes == SPACE))
 
 
 def char_shingles(codes: Uint32s, classes: Uint8s, n: int) -> Spans:
     """Return the n-grams of the runs of characters of scripts without spaces, but Han that the segmenter knows."""
     unspaced = classes == UNSPACED
-    return _shingles(_units(codes, unspaced, unspaced, unspaced), n, gap=False)
+    return shingles(_units(codes, unspaced, unspaced, unspaced), n, gap=False)
 
 
 def han_runs(codes: Uint32s, classes: Uint8s) -> str:
@@ -87,22 +115,19 @@ def _after(mask: Bools) -> Bools:
     return np.concatenate(([False], mask[:-1]))
 
 
-def _units(codes: Uint32s, member: Bools, begins: Bools, joins: Bools) -> _Units:
+def _units(codes: Uint32s, member: Bools, begins: Bools, joins: Bools) -> Units:
     """Return the units that start where `begins` says; a code point that does not join ends the stretch."""
     at = np.flatnonzero(begins)
     index = np.cumsum(member)[at] - 1
     doc = np.searchsorted(np.flatnonzero(codes == SEPARATOR), at)
-    return _Units(codes[member], np.append(index, np.count_nonzero(member)), doc, np.cumsum(~joins, dtype=np.int64)[at])
+    return Units(codes[member], np.append(index, np.count_nonzero(member)), doc, np.cumsum(~joins, dtype=np.int64)[at])
 
 
-def _shingles(units: _Units, n: int, *, gap: bool) -> Spans:
+def shingles(units: Units, n: int, *, gap: bool) -> Spans:
+    """Return the shingles of n adjacent units, with a space between units if `gap`."""
     buffer, starts, ends = _encode(units.chars, units.first, gap=gap)
-    number = np.arange(len(units.doc))
-    last = np.searchsorted(units.stretch, units.stretch, "right") - 1
-    opens = np.searchsorted(units.stretch, units.stretch, "left") == number
-    kept = np.flatnonzero((number + n - 1 <= last) | opens)
-    final = np.minimum(kept + n - 1, last[kept])
-    return Spans(buffer, starts[kept], ends[final], units.doc[kept])
+    first, stop = units.rows(n)
+    return Spans(buffer, starts[first], ends[stop - 1], units.doc[first])
 
 
 def _encode(chars: Uint32s, first: Int64s, *, gap: bool) -> tuple[bytes, Int64s, Int64s]:

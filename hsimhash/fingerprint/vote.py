@@ -32,10 +32,21 @@ def fold_numbers(doc: Int64s, number: Int64s) -> tuple[Int64s, Int64s, Int64s]:
 
 def fold_hashes(doc: Int64s, hashes: Uint64s) -> tuple[Int64s, Int64s]:
     """Return the index of one feature of each distinct pair of document and hash, and how many share it."""
+    order, first = _groups(doc, hashes)
+    return order[first], np.diff(first, append=len(order))
+
+
+def fold_weights(doc: Int64s, hashes: Uint64s, weights: Floats) -> tuple[Int64s, Floats]:
+    """Return the index of one feature of each distinct pair of document and hash, and the sum of their weights."""
+    order, first = _groups(doc, hashes)
+    return order[first], np.add.reduceat(weights[order], first) if len(first) else weights
+
+
+def _groups(doc: Int64s, hashes: Uint64s) -> tuple[Int64s, Int64s]:
+    """Return the features in order of document and hash, and where in that order each pair of both begins."""
     order = np.argsort(hashes)
     order = order[np.argsort(doc[order].astype(np.uint16), kind="stable")]
-    first = np.flatnonzero(_changes(hashes[order]) | _changes(doc[order]))
-    return order[first], np.diff(first, append=len(order))
+    return order, np.flatnonzero(_changes(hashes[order]) | _changes(doc[order]))
 
 
 def heaviest(

@@ -1,0 +1,269 @@
+"""What sketches and keys add: `python -m tests.bench.bench_signatures [--data DIR]`.
+
+Precision, recall and F1 of all pairs within k bits, for `auto-1`, `auto-2` and PyPI `simhash`; for `auto-2` also those
+whose sketches differ in at most 16 bits, and those that have the same key besides. Then false pairs among unrelated
+texts, texts in traditional characters, and how many edited pages are found, by kind of edit.
+
+A pair of labelled texts is right if both are in the same cluster. *Far* pairs are those found whose Jaccard similarity
+is below .3 (the sets list all pairs above). Pages to edit have at least 300 words or 800 characters, one of a cluster.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hsimhash.fingerprint import TOO_SHORT, Profile, Signatures
+from hsimhash.fingerprint.normalize import simplify, to_codes
+from tests.bench.bench_quality import PypiSimhash, Score, han_count
+from tests.bench.edits import EDITS, sentences
+from tests.support.fingerprint_sets import read_documents
+from tests.support.programs import data_file, options, print_bar, print_conditions
+
+LABELLED = {
+    "lctt-zh-revisions": "pairs.tsv",
+    "zh-laws": "pairs.tsv",
+    "debian-install-guide": "pairs.tsv.gz",
+    "licence-texts": "pairs.tsv.gz",
+}
+VARIANTS, UNRELATED = "zh-script-variants", ("zh-wiki-paragraphs", "plag-articles")
+PYPI = "PyPI simhash"
+K, K_LISTED = 3, (1, 2, 3, 4, 6, 8, 10)
+MOST_SKETCH = 16
+FAR_JACCARD = 0.3
+EDITED = {"zh": ("lctt-zh-revisions", "zh-laws"), "en": ("debian-install-guide", "licence-texts")}
+LEAST, MOST = {"zh": 800, "en": 300}, {"zh": 8_000, "en": 5_000}  # characters; words
+PAGES = 400
+
+Bools = NDArray[np.bool_]
+Arrays = tuple[NDArray[np.uint64], NDArray[np.uint64] | None, NDArray[np.uint64] | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """What two texts of each pair differ by: bits of fingerprints and of sketches, and whether their keys are equal."""
+
+    distances: NDArray[np.uint8]
+    sketches: NDArray[np.uint8]
+    same_key: Bools
+
+    @classmethod
+    def between(cls, first: Signatures, second: Signatures) -> Pairs:
+        """Compare texts with the others of the same place."""
+        has_value = (first.kinds != TOO_SHORT) & (second.kinds != TOO_SHORT)
+        distances = np.bitwise_count(first.fingerprints ^ second.fingerprints)
+        has_key = (first.keys == second.keys) & (first.keys != 0)
+        return cls(
+            np.where(has_value, distances, 255), np.bitwise_count(first.sketches ^ second.sketches), has_key & has_value
+        )
+
+    def found(self, k: int, *, by_key: bool = False, by_sketch: bool = False) -> Bools:
+        """Return which pairs are found within k bits, or also by key; of those, with `by_sketch`, the similar ones."""
+        near = (self.distances <= k) | (self.same_key if by_key else False)
+        return near & (self.sketches <= MOST_SKETCH) if by_sketch else near
+
+
+WAYS: Mapping[str, Mapping[str, bool]] = {
+    "": {},
+    ", sketch": {"by_sketch": True},
+    ", key": {"by_key": True},
+    ", key, sketch": {"by_key": True, "by_sketch": True},
+}
+
+
+def made(name: str, texts: Sequence[str]) -> Signatures:
+    """Return the signatures of texts by a profile, or by PyPI `simhash`, which gives fingerprints alone."""
+    if name != PYPI:
+        return Profile.named(name).signatures(texts)
+    values, none = np.array([PypiSimhash(text).value for text in texts], np.uint64), np.zeros(len(texts), np.uint64)
+    return Signatures(values, none, none, np.full(len(texts), TOO_SHORT - 1, np.uint8))
+
+
+def taken(signatures: Signatures, places: NDArray[np.intp]) -> Signatures:
+    """Return some of the signatures."""
+    return Signatures(*(getattr(signatures, name)[places] for name in ("fingerprints", "sketches", "keys", "kinds")))
+
+
+def ways(name: str) -> Iterator[tuple[str, Mapping[str, bool]]]:
+    """Yield the ways to find pairs by a profile."""
+    yield from ((f"{name}{way}", rule) for way, rule in WAYS.items() if name == "auto-2" or not rule)
+
+
+def clusters(data: Path, name: str) -> dict[str, str]:
+    """Return each document's cluster."""
+    with (data / name / "clusters.tsv").open(encoding="utf-8", newline="") as file:
+        return {row["id"]: row["cluster"] for row in csv.DictReader(file, delimiter="\t")}
+
+
+def similar_pairs(path: Path) -> set[tuple[str, str]]:
+    """Return the listed pairs whose Jaccard similarity is not low."""
+    content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    rows = csv.DictReader(io.StringIO(content.decode()), delimiter="\t")
+    listed = [(row["id1"], row["id2"]) for row in rows if float(row["jaccard"]) >= FAR_JACCARD]
+    return {*listed, *((second, first) for first, second in listed)}
+
+
+def measure_labelled(data: Path, name: str) -> dict[tuple[str, int], tuple[Score, int]]:
+    """Print a table for one set; return the score and the number of far pairs by way and distance."""
+    documents = read_documents(data / name / "docs.jsonl.gz")
+    ids, cluster_of = [document["id"] for document in documents], clusters(data, name)
+    cluster = np.unique([cluster_of[one] for one in ids], return_inverse=True)[1]
+    first, second = np.triu_indices(len(ids), 1)
+    same = cluster[first] == cluster[second]
+    similar = similar_pairs(data / name / LABELLED[name]) if name in LABELLED else set()
+    print(f"\n{name}: {len(ids):,} texts, {int(same.sum()):,} pairs to be found; precision recall F1 far pairs at k =")
+    print(" " * 22 + "".join(f"{k:^20}" for k in K_LISTED))
+    results = {}
+    for profile in ("auto-1", "auto-2", PYPI):
+        signatures = made(profile, [document["text"] for document in documents])
+        pairs = Pairs.between(taken(signatures, first), taken(signatures, second))
+        for way, rule in ways(profile):
+            cells = []
+            for k in K_LISTED:
+                found = pairs.found(k, **rule)
+                score = Score(int(found.sum()), int((found & same).sum()), int(same.sum()))
+                far = sum((ids[first[at]], ids[second[at]]) not in similar for at in np.flatnonzero(found))
+                results[way, k] = score, far
+                cells.append(f"{score.precision:.3f} {score.recall:.3f} {score.f1:.3f}")
+            print(f"{way:22}" + "  ".join(cells), flush=True)
+    return results
+
+
+def measure_unrelated(data: Path) -> dict[tuple[str, int], int]:
+    """Print how many pairs of unrelated texts are found; return them by way and distance."""
+    sets = {name: [one["text"] for one in read_documents(data / name / "docs.jsonl.gz")] for name in UNRELATED}
+    sets |= {
+        name: [one["text"] for one in read_documents(data / name / "docs.jsonl.gz")]
+        for name in ("lctt-zh-revisions", "zh-laws", "debian-install-guide")
+    }
+    results: dict[tuple[str, int], int] = {}
+    compared = 0
+    for profile in ("auto-1", "auto-2", PYPI):
+        signatures = {name: made(profile, texts) for name, texts in sets.items()}
+        compared = 0
+        for one, other in [(UNRELATED[0], UNRELATED[0]), *combinations(sets, 2)]:
+            grid = np.indices((len(sets[one]), len(sets[other]))).reshape(2, -1)
+            grid = grid[:, grid[0] < grid[1]] if one == other else grid
+            compared += grid.shape[1]
+            pairs = Pairs.between(taken(signatures[one], grid[0]), taken(signatures[other], grid[1]))
+            for way, rule in ways(profile):
+                for k in K_LISTED:
+                    results[way, k] = results.get((way, k), 0) + int(pairs.found(k, **rule).sum())
+    print(f"\n{compared:,} pairs of unrelated texts, of {UNRELATED[0]} and between five sets; found at k =")
+    print(" " * 22 + "".join(f"{k:>7}" for k in K_LISTED))
+    for way in dict.fromkeys(way for way, _ in results):
+        print(f"{way:22}" + "".join(f"{results[way, k]:7}" for k in K_LISTED))
+    return results
+
+
+def measure_traditional(data: Path) -> float:
+    """Print and return which share of texts in simplified characters is found by the same in traditional ones."""
+    codes = np.arange(0x110000, dtype=np.uint32)
+    simplified = simplify(codes)
+    changed = np.flatnonzero(simplified != codes)[::-1]
+    back = codes.copy()
+    back[simplified[changed]] = changed
+    texts = [one["text"] for one in read_documents(data / "lctt-zh-revisions" / "docs.jsonl.gz")]
+    traditional = [back[to_codes(text)].astype("<u4").tobytes().decode("utf-32-le") for text in texts]
+    print(f"\nlctt-zh-revisions in traditional characters, found at k = {K}:", end="")
+    share = 0.0
+    for profile in ("auto-1", "auto-2"):
+        share = float(Pairs.between(made(profile, texts), made(profile, traditional)).found(K).mean())
+        print(f"  {profile} {share:.1%}", end="")
+    print()
+    return share
+
+
+def pages(data: Path, language: str) -> list[str]:
+    """Return pages of a language, one of a cluster, in random order."""
+    chosen: dict[str, str] = {}
+    for name in EDITED[language]:
+        cluster_of = clusters(data, name)
+        for document in read_documents(data / name / "docs.jsonl.gz"):
+            text = document["text"]
+            is_chinese = han_count(text) > 0.3 * len(text)
+            size = len(text) if language == "zh" else len(text.split())
+            if is_chinese == (language == "zh") and LEAST[language] <= size <= MOST[language]:
+                chosen.setdefault(cluster_of[document["id"]], text)
+    found = list(chosen.values())
+    random.Random(7).shuffle(found)
+    return found[:PAGES]
+
+
+def measure_edits(data: Path, language: str) -> dict[tuple[str, str], float]:
+    """Print how many edited pages are found; return it by way and kind of edit."""
+    originals = pages(data, language)
+    edited = {
+        kind: [
+            edit(random.Random(at), sentences(page, language), language, originals) for at, page in enumerate(originals)
+        ]
+        for kind, edit in EDITS.items()
+    }
+    print(f"\n{language}: found of {len(originals)} edited pages")
+    print(" " * 30 + "".join(f"{kind:>16}" for kind in EDITS))
+    results = {}
+    for profile in ("auto-1", "auto-2", PYPI):
+        base = made(profile, originals)
+        pairs = {kind: Pairs.between(base, made(profile, texts)) for kind, texts in edited.items()}
+        for way, rule in ways(profile):
+            for k in (K, 2 * K):
+                found = {kind: float(one.found(k, **rule).mean()) for kind, one in pairs.items()}
+                print(f"{way:22}, k = {k} " + "".join(f"{share:16.3f}" for share in found.values()), flush=True)
+                results |= {(f"{way} {k}", kind): share for kind, share in found.items()}
+    return results
+
+
+def main() -> None:
+    """Measure, and print the bars."""
+    data: Path | None = options(__doc__, has_data=True).data
+    names = [*LABELLED, VARIANTS, *UNRELATED]
+    if data is None or None in [data_file(data, f"{name}/docs.jsonl.gz") for name in names]:
+        return
+    packages = ("rjieba", "jieba", "mmh3", "simhash")
+    print_conditions("Quality of signatures", packages=packages, k=K, most_sketch=MOST_SKETCH, pages=PAGES)
+    labelled = {name: measure_labelled(data, name) for name in (*LABELLED, VARIANTS)}
+    unrelated = measure_unrelated(data)
+    traditional = measure_traditional(data)
+    edits = {language: measure_edits(data, language) for language in EDITED}
+    print()
+    both = "auto-2, key, sketch"
+    for name, bar in zip(LABELLED, (0.87, 0.62, 0.88, 0.41), strict=True):
+        score, far = labelled[name][both, K]
+        print_bar(f"{both}, {name}, F1 at k = {K}", score.f1, at_least=bar)
+        if name != "licence-texts":
+            print_bar(f"{both}, {name}, pairs with a Jaccard below {FAR_JACCARD} at k = {K}", far, at_most=0)
+    lctt = labelled["lctt-zh-revisions"]["auto-2, sketch", 8][0]
+    print_bar("auto-2, sketch, lctt-zh-revisions, F1 at k = 8", lctt.f1, at_least=0.94)
+    print_bar("auto-2, sketch, lctt-zh-revisions, precision at k = 8", lctt.precision, at_least=0.995)
+    print_bar(f"auto-2, key, unrelated pairs at k = {K}", unrelated["auto-2, key", K], at_most=0)
+    print_bar("auto-2, sketch, unrelated pairs at k = 8", unrelated["auto-2, sketch", 8], at_most=0)
+    print_bar("auto-2, zh-script-variants, recall at k = 10", labelled[VARIANTS]["auto-2", 10][0].recall, at_least=0.75)
+    print_bar(f"auto-2, traditional characters, found at k = {K}", traditional, at_least=0.95)
+    for name in LABELLED:
+        scores = {key: score for key, (score, _) in labelled[name].items()}
+        best = max(scores[PYPI, k].f1 for k in K_LISTED if k <= K)
+        print_bar(f"{name}, F1 of {both} at k = {K}, over the best of {PYPI}", scores[both, K].f1 - best, at_least=0)
+        behind = max(scores[PYPI, k].precision - scores[both, k].precision for k in K_LISTED if k <= K)
+        print_bar(f"{name}, precision of {both} behind {PYPI} at the same k", behind, at_most=0.02)
+    bars = {
+        "1 word in 100": (0.95, 0.95),
+        "sentence in": (0.95, 0.94),
+        "header, footer": (0.88, 0.88),
+        "reformatted": (1, 1),
+    }
+    for kind, (chinese, english) in bars.items():
+        print_bar(f"{both}, zh, {kind}, found at k = {K}", edits["zh"][f"{both} {K}", kind], at_least=chinese)
+        print_bar(f"{both}, en, {kind}, found at k = {K}", edits["en"][f"{both} {K}", kind], at_least=english)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""Edits of pages as they happen between two crawls: each gives a page that a reader would call the same.
+
+A page is a row of sentences. Words and sentences that come in are those of other pages of the same language, the header
+and footer those of a site, one in each language.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+HEADERS = {
+    "zh": "首页 新闻 文档 社区 下载 关于我们\n"
+    "您现在的位置：首页 > 文章 > 正文\u3000字体：大 中 小\u3000打印本页\u3000收藏\u3000分享到微信\n",
+    "en": "Home | News | Docs | Community | Downloads | About us\nYou are here: Home > Articles > Read. "
+    "Print this page, save it for later, or share it with your friends.\n",
+}
+FOOTERS = {
+    "zh": "\n上一篇：没有了\u3000下一篇：返回列表\n相关阅读\u3000热门文章\u3000发表评论\n"
+    "本站声明：转载请注明出处。版权所有，未经许可不得转载。\n联系我们\u3000隐私政策\u3000使用条款\u3000网站地图",
+    "en": "\nPrevious article: none. Next article: back to the list.\nRelated articles, most read, leave a comment. "
+    "All rights reserved; no part may be copied without permission.\nContact us | Privacy policy | Terms | Sitemap",
+}
+_SENTENCE = {
+    "zh": re.compile(r"[^。！？\n]*[。！？\n]+|[^。！？\n]+$"),
+    "en": re.compile(r".*?(?:[.!?](?=\s)|\n)\s*|.+?$", re.DOTALL),
+}
+_WORD = {"zh": re.compile("[\u4e00-\u9fff]{2}"), "en": re.compile(r"[A-Za-z]+")}
+
+Edit = Callable[[random.Random, list[str], str, Sequence[str]], str]  # of sentences in a language, beside other pages
+
+
+def sentences(text: str, language: str) -> list[str]:
+    """Return a text's sentences, which joined are the text."""
+    return [one for one in _SENTENCE[language].findall(text) if one]
+
+
+def _replaced(every: int, chance: random.Random, page: list[str], language: str, others: Sequence[str]) -> str:
+    text = "".join(page)
+    found = list(_WORD[language].finditer(text))
+    pool = _WORD[language].findall(chance.choice(others))
+    parts, done = [], 0
+    for match in sorted(chance.sample(found, max(1, round(len(found) / every))), key=lambda one: one.start()):
+        parts += [text[done : match.start()], chance.choice(pool)]
+        done = match.end()
+    return "".join([*parts, text[done:]])
+
+
+def _sentence_in(chance: random.Random, page: list[str], language: str, others: Sequence[str]) -> str:
+    at = chance.randrange(len(page) + 1)
+    return "".join([*page[:at], chance.choice(sentences(chance.choice(others), language)), *page[at:]])
+
+
+def _sentence_out(chance: random.Random, page: list[str], language: str, others: Sequence[str]) -> str:
+    at = chance.randrange(len(page))
+    return "".join(page[:at] + page[at + 1 :])
+
+
+def _blocks_moved(chance: random.Random, page: list[str], language: str, others: Sequence[str]) -> str:
+    first, second = sorted(chance.sample(range(len(page) + 1), 2))
+    return "".join(page[first:second] + page[:first] + page[second:])
+
+
+def _framed(chance: random.Random, page: list[str], language: str, others: Sequence[str]) -> str:
+    return HEADERS[language] + "".join(page) + FOOTERS[language]
+
+
+def _tail_cut(chance: random.Random, page: list[str], language: str, others: Sequence[str]) -> str:
+    text = "".join(page)
+    return text[: len(text) * 9 // 10]
+
+
+def _reformatted(chance: random.Random, page: list[str], language: str, others: Sequence[str]) -> str:
+    """Other line ends, more space, capital or full-width letters."""
+    text = "\r\n\r\n".join(one.strip().replace("\n", " \n\t") for one in page)
+    wide = {code: code + 0xFEE0 for code in range(ord("A"), ord("z") + 1) if chr(code).isalpha()}
+    return text.translate(wide) if language == "zh" else text.upper()
+
+
+EDITS: Mapping[str, Edit] = {
+    "1 word in 300": partial(_replaced, 300),
+    "1 word in 100": partial(_replaced, 100),
+    "1 word in 20": partial(_replaced, 20),
+    "sentence in": _sentence_in,
+    "sentence out": _sentence_out,
+    "blocks moved": _blocks_moved,
+    "header, footer": _framed,
+    "tail cut": _tail_cut,
+    "reformatted": _reformatted,
+}

@@ -187,13 +187,13 @@ class Cover:
     @cached_property
     def readings(self) -> tuple[Reading, ...]:
         """What a query reads: buckets by their prefixes together, then the ranges of each probe that has fewer bits."""
-        whole = [probe for probe in self.probes if probe.bits == self._drawer(probe).segment_bits]
-        ranges = [[probe] for probe in self.probes if probe.bits < self._drawer(probe).segment_bits]
+        whole = [probe for probe in self.probes if _is_whole(probe, self.layout)]
+        ranges = [[probe] for probe in self.probes if not _is_whole(probe, self.layout)]
         return tuple(map(self.reading, [whole, *ranges] if whole else ranges))
 
     def reading(self, probes: Sequence[Probe]) -> Reading:
         """Return what a query reads for some of the probes: any that read buckets, or one that reads ranges."""
-        shift = 0 if probes[0].bits == self._drawer(probes[0]).segment_bits else PREFIX_BITS - probes[0].bits
+        shift = 0 if _is_whole(probes[0], self.layout) else PREFIX_BITS - probes[0].bits
         flips = [_flips(probe.bits, probe.radius) << PREFIX_BITS - probe.bits - shift for probe in probes]
         places = np.repeat(np.arange(len(probes)), list(map(len, flips)))
         return Reading(shift, tuple(map(self._drawer, probes)), places, np.concatenate(flips))
@@ -268,15 +268,18 @@ def own_probes(layout: Layout) -> tuple[Probe, ...]:
     return tuple(Probe(drawer.number, drawer.segment_bits, 0) for drawer in layout.drawers)
 
 
+def _is_whole(probe: Probe, layout: Layout) -> bool:
+    """Whether a probe reads buckets, not ranges of them."""
+    return probe.bits == layout.drawers[probe.drawer - 1].segment_bits
+
+
 def _rows(probe: Probe, layout: Layout, documents: int) -> float:
     """Return the rows that one read of a probe meets on average."""
-    is_whole = probe.bits == layout.drawers[probe.drawer - 1].segment_bits
-    return documents * (1 if is_whole else len(layout.drawers)) / 2.0**probe.bits
+    return documents * (1 if _is_whole(probe, layout) else len(layout.drawers)) / 2.0**probe.bits
 
 
 def _price_us(probe: Probe, layout: Layout, documents: int, prices: Prices) -> float:
-    is_whole = probe.bits == layout.drawers[probe.drawer - 1].segment_bits
-    row_us = prices.candidate_us if is_whole else prices.swept_us
+    row_us = prices.candidate_us if _is_whole(probe, layout) else prices.swept_us
     return probe.reads * (prices.neighbour_us + _rows(probe, layout, documents) * row_us)
 
 

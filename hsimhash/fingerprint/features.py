@@ -106,7 +106,7 @@ class _Batch:
         return murmur64_spans(self.word_spans.buffer, self.word_spans.starts, self.word_spans.ends, self.recipe.seed)
 
 
-def signature_batch(recipe: Recipe, texts: Sequence[str], *, has_sketches: bool = True) -> Signatures:
+def signature_batch(recipe: Recipe, texts: Sequence[str], *, has_sketches: bool) -> Signatures:
     """Return the texts' signatures; sketches and keys if the recipe makes them and they are wanted."""
     none = np.zeros(len(texts), np.uint64)
     if recipe.is_plain:
@@ -190,7 +190,7 @@ def _words(batch: _Batch) -> Features:
     both = Features.joined([single, replace(rows, weights=np.rint(rows.weights * (WHOLE - part[rows.doc]) / WHOLE))])
     # A stretch of one word is a word and a shingle.
     kept, weight = fold_weights(both.doc, both.hashes, both.weights)
-    return Features(both.doc[kept], both.hashes[kept], weight, lambda: _chosen(both.texts(), kept))
+    return Features(both.doc[kept], both.hashes[kept], weight, lambda: list(map(both.texts().__getitem__, kept)))
 
 
 def _single_words(batch: _Batch) -> tuple[Features, Int64s]:
@@ -204,10 +204,6 @@ def _single_words(batch: _Batch) -> tuple[Features, Int64s]:
     kept = first[is_english]
     weight = np.rint((count * weight)[is_english] * part[doc[kept]] / WHOLE)
     return Features(doc[kept], hashes[kept], weight, lambda: [spans.text(i) for i in kept]), part
-
-
-def _chosen(texts: list[str], places: Int64s) -> list[str]:
-    return [texts[place] for place in places]
 
 
 def _chinese(recipe: Recipe, joined: str) -> Features:

@@ -65,9 +65,8 @@ class Profile(Recipe):
 
     def fingerprints(self, texts: Sequence[str]) -> Fingerprints:
         """Return the texts' fingerprints; which texts come together changes none of them."""
-        _refuse_text(texts, "fingerprint")
-        parts = (signature_batch(self, batch, has_sketches=False) for batch in split_batch(texts))
-        return Fingerprints.joined(Fingerprints(part.fingerprints, part.kinds) for part in parts)
+        found = self._signed(texts, "fingerprint", has_sketches=False)
+        return Fingerprints(found.fingerprints, found.kinds)
 
     def signature(self, text: str) -> Signature:
         """Return a text's signature; `TextTooShortError` when there is nothing to fingerprint."""
@@ -78,8 +77,14 @@ class Profile(Recipe):
 
     def signatures(self, texts: Sequence[str]) -> Signatures:
         """Return the texts' signatures; which texts come together changes none of them."""
-        _refuse_text(texts, "signature")
-        return Signatures.joined(signature_batch(self, batch) for batch in split_batch(texts))
+        return self._signed(texts, "signature", has_sketches=True)
+
+    def _signed(self, texts: Sequence[str], of_one: str, *, has_sketches: bool) -> Signatures:
+        if isinstance(texts, str):
+            raise TypeError(f"{of_one}s takes a sequence of texts; for one text there is {of_one}")
+        return Signatures.joined(
+            signature_batch(self, batch, has_sketches=has_sketches) for batch in split_batch(texts)
+        )
 
     def fingerprint_features(self, features: Mapping[str | int, float] | Iterable[tuple[str | int, float]]) -> int:
         """Return the fingerprint of your own features, with this profile's hash, seed, cap and tie rule.
@@ -153,11 +158,6 @@ class Profile(Recipe):
 
 def _too_short(profile: Profile, text: str) -> TextTooShortError:
     return TextTooShortError(f"nothing to fingerprint by {profile.name} in {text[:40]!r}")
-
-
-def _refuse_text(texts: Sequence[str], of_one: str) -> None:
-    if isinstance(texts, str):
-        raise TypeError(f"{of_one}s takes a sequence of texts; for one text there is {of_one}")
 
 
 def split_batch(texts: Sequence[str]) -> Iterator[Sequence[str]]:

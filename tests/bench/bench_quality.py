@@ -10,7 +10,6 @@ same length is inserted; how often that moves the fingerprint by more than 3 bit
 
 from __future__ import annotations
 
-import csv
 import random
 import re
 from collections.abc import Callable, Sequence
@@ -22,7 +21,7 @@ from numpy.typing import NDArray
 from simhash import Simhash
 
 from hsimhash.fingerprint import TOO_SHORT, Profile
-from tests.support.fingerprint_sets import read_documents
+from tests.support.fingerprint_sets import read_clusters, read_documents
 from tests.support.programs import data_file, options, print_bar, print_conditions
 
 LABELLED = ("lctt-zh-revisions", "debian-install-guide", "zh-laws", "licence-texts")
@@ -102,8 +101,7 @@ def score(distances: NDArray[np.uint8], same: NDArray[np.bool_], k: int) -> Scor
 def measure_labelled(data: Path, name: str, fingerprinters: dict[str, Fingerprinter]) -> dict[str, Score]:
     """Print a table for one corpus; return each fingerprinter's score at K."""
     documents = read_documents(data / name / "docs.jsonl.gz")
-    with (data / name / "clusters.tsv").open(encoding="utf-8", newline="") as file:
-        cluster_of = {row["id"]: row["cluster"] for row in csv.DictReader(file, delimiter="\t")}
+    cluster_of = read_clusters(data / name / "clusters.tsv")
     cluster = np.unique([cluster_of[document["id"]] for document in documents], return_inverse=True)[1]
     same = (cluster[:, None] == cluster[None, :])[np.triu_indices(len(documents), 1)]
     print(f"\n{name}: {len(documents):,} texts, {int(same.sum()):,} pairs to be found; precision recall F1 at k =")

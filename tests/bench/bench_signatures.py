@@ -22,11 +22,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from hsimhash.fingerprint import TOO_SHORT, Profile, Signatures
+from hsimhash.fingerprint import TOO_SHORT, VOTED, Profile, Signatures
 from hsimhash.fingerprint.normalize import simplify, to_codes
-from tests.bench.bench_quality import PypiSimhash, Score, han_count
+from tests.bench.bench_quality import Score, by_pypi_simhash, han_count
 from tests.bench.edits import EDITS, sentences
-from tests.support.fingerprint_sets import read_documents
+from tests.support.fingerprint_sets import read_clusters, read_documents
 from tests.support.programs import data_file, options, print_bar, print_conditions
 
 LABELLED = {
@@ -45,7 +45,6 @@ LEAST, MOST = {"zh": 800, "en": 300}, {"zh": 8_000, "en": 5_000}  # characters; 
 PAGES = 400
 
 Bools = NDArray[np.bool_]
-Arrays = tuple[NDArray[np.uint64], NDArray[np.uint64] | None, NDArray[np.uint64] | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +83,8 @@ def made(name: str, texts: Sequence[str]) -> Signatures:
     """Return the signatures of texts by a profile, or by PyPI `simhash`, which gives fingerprints alone."""
     if name != PYPI:
         return Profile.named(name).signatures(texts)
-    values, none = np.array([PypiSimhash(text).value for text in texts], np.uint64), np.zeros(len(texts), np.uint64)
-    return Signatures(values, none, none, np.full(len(texts), TOO_SHORT - 1, np.uint8))
+    none = np.zeros(len(texts), np.uint64)
+    return Signatures(by_pypi_simhash(texts)[0], none, none, np.full(len(texts), VOTED, np.uint8))
 
 
 def taken(signatures: Signatures, places: NDArray[np.intp]) -> Signatures:
@@ -98,30 +97,28 @@ def ways(name: str) -> Iterator[tuple[str, Mapping[str, bool]]]:
     yield from ((f"{name}{way}", rule) for way, rule in WAYS.items() if name == "auto-2" or not rule)
 
 
-def clusters(data: Path, name: str) -> dict[str, str]:
-    """Return each document's cluster."""
-    with (data / name / "clusters.tsv").open(encoding="utf-8", newline="") as file:
-        return {row["id"]: row["cluster"] for row in csv.DictReader(file, delimiter="\t")}
-
-
-def similar_pairs(path: Path) -> set[tuple[str, str]]:
-    """Return the listed pairs whose Jaccard similarity is not low."""
+def far_pairs(path: Path, ids: Sequence[str]) -> Bools:
+    """Return of all pairs, in the order of `triu_indices`, which are not listed as similar."""
     content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     rows = csv.DictReader(io.StringIO(content.decode()), delimiter="\t")
-    listed = [(row["id1"], row["id2"]) for row in rows if float(row["jaccard"]) >= FAR_JACCARD]
-    return {*listed, *((second, first) for first, second in listed)}
+    place, is_far = {one: at for at, one in enumerate(ids)}, np.ones((len(ids), len(ids)), np.bool_)
+    for row in rows:
+        if float(row["jaccard"]) >= FAR_JACCARD:
+            pair = place[row["id1"]], place[row["id2"]]
+            is_far[min(pair), max(pair)] = False
+    return is_far[np.triu_indices(len(ids), 1)]
 
 
 def measure_labelled(data: Path, name: str) -> dict[tuple[str, int], tuple[Score, int]]:
     """Print a table for one set; return the score and the number of far pairs by way and distance."""
     documents = read_documents(data / name / "docs.jsonl.gz")
-    ids, cluster_of = [document["id"] for document in documents], clusters(data, name)
+    ids, cluster_of = [document["id"] for document in documents], read_clusters(data / name / "clusters.tsv")
     cluster = np.unique([cluster_of[one] for one in ids], return_inverse=True)[1]
     first, second = np.triu_indices(len(ids), 1)
     same = cluster[first] == cluster[second]
-    similar = similar_pairs(data / name / LABELLED[name]) if name in LABELLED else set()
+    is_far = far_pairs(data / name / LABELLED[name], ids) if name in LABELLED else np.zeros(len(same), np.bool_)
     print(f"\n{name}: {len(ids):,} texts, {int(same.sum()):,} pairs to be found; precision recall F1 far pairs at k =")
-    print(" " * 22 + "".join(f"{k:^20}" for k in K_LISTED))
+    print(" " * 22 + "".join(f"{k:^26}" for k in K_LISTED))
     results = {}
     for profile in ("auto-1", "auto-2", PYPI):
         signatures = made(profile, [document["text"] for document in documents])
@@ -131,9 +128,9 @@ def measure_labelled(data: Path, name: str) -> dict[tuple[str, int], tuple[Score
             for k in K_LISTED:
                 found = pairs.found(k, **rule)
                 score = Score(int(found.sum()), int((found & same).sum()), int(same.sum()))
-                far = sum((ids[first[at]], ids[second[at]]) not in similar for at in np.flatnonzero(found))
+                far = int((found & is_far).sum())
                 results[way, k] = score, far
-                cells.append(f"{score.precision:.3f} {score.recall:.3f} {score.f1:.3f}")
+                cells.append(f"{score.precision:.3f} {score.recall:.3f} {score.f1:.3f} {far:>6}")
             print(f"{way:22}" + "  ".join(cells), flush=True)
     return results
 
@@ -187,7 +184,7 @@ def pages(data: Path, language: str) -> list[str]:
     """Return pages of a language, one of a cluster, in random order."""
     chosen: dict[str, str] = {}
     for name in EDITED[language]:
-        cluster_of = clusters(data, name)
+        cluster_of = read_clusters(data / name / "clusters.tsv")
         for document in read_documents(data / name / "docs.jsonl.gz"):
             text = document["text"]
             is_chinese = han_count(text) > 0.3 * len(text)

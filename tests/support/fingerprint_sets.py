@@ -22,6 +22,12 @@ def page_ids(start: int, count: int) -> list[str]:
     return [f"https://www.example.org/page/{number:09d}" for number in range(start, start + count)]
 
 
+def read_clusters(path: Path) -> dict[str, str]:
+    """Return the cluster of each document of a labelled set."""
+    with path.open(encoding="utf-8", newline="") as file:
+        return {row["id"]: row["cluster"] for row in csv.DictReader(file, delimiter="\t")}
+
+
 def random_fingerprints(rng: np.random.Generator, count: int) -> Numbers:
     """Return uniform fingerprints."""
     return rng.integers(0, 2**64, count, np.uint64)

@@ -21,7 +21,15 @@ if TYPE_CHECKING:
         StoreUnavailableError,
         TextTooShortError,
     )
-    from hsimhash.fingerprint import Profile, distance, distances, format_fingerprint, parse_fingerprint
+    from hsimhash.fingerprint import (
+        Profile,
+        Signature,
+        Signatures,
+        distance,
+        distances,
+        format_fingerprint,
+        parse_fingerprint,
+    )
     from hsimhash.index import HSimIndex
     from hsimhash.layout import Layout
     from hsimhash.matching import Match
@@ -41,6 +49,8 @@ __all__ = [
     "Match",
     "Profile",
     "ProfileMismatchError",
+    "Signature",
+    "Signatures",
     "StoreBusyError",
     "StoreClosedError",
     "StoreTimeoutError",

@@ -16,26 +16,41 @@ from typing import TypeVar
 
 import numpy as np
 
-from hsimhash.cover import Cover, check_distance
+from hsimhash.cover import Cover, Probe, check_distance
 from hsimhash.cover import cover as cheapest_cover
 from hsimhash.errors import LayoutMismatchError, ProfileMismatchError
-from hsimhash.fingerprint import Profile
-from hsimhash.fingerprint.bits import Fingerprints, as_fingerprint, as_fingerprints, distances
+from hsimhash.fingerprint import DEFAULT_PROFILE, Profile
+from hsimhash.fingerprint.bits import Uint8s, distances
+from hsimhash.fingerprint.signature import (
+    MAX_SKETCH,
+    AnySignatures,
+    Signature,
+    as_signature,
+    as_signatures,
+    check_max_sketch,
+)
 from hsimhash.layout import Layout
-from hsimhash.matching import Match, Query, confirmed, near_many, near_one, ranges, read
-from hsimhash.rowkey import check_doc_ids, check_documents, fingerprints_of, last_occurrences
+from hsimhash.matching import Match, Query, Rule, confirmed, confirmed_one, near_many, near_one, ranges, read
+from hsimhash.rowkey import (
+    bucket_range,
+    check_doc_ids,
+    check_documents,
+    fingerprints_of,
+    key_prefix,
+    last_occurrences,
+)
 from hsimhash.store import (
     BULK_LIMITS,
     BulkLimits,
     BulkLoad,
     CheckReport,
     Document,
-    Record,
     Store,
     create_store,
+    new_record,
     open_store,
 )
-from hsimhash.store.base import DEADLINE_S, FORMAT, LOCK_TIMEOUT_S, Reader
+from hsimhash.store.base import DEADLINE_S, LOCK_TIMEOUT_S, Reader
 from hsimhash.store.facts import Explanation, ProbeRead
 
 T = TypeVar("T")
@@ -56,7 +71,8 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         self.profile = profile
         self.layout = store.record.layout
         self.url = store.url
-        self.distance = self.layout.max_distance if store.record.distance is None else store.record.distance
+        self.distance = store.record.reach
+        self._has_signatures = store.record.has_signatures
         self._own = cheapest_cover(self.layout, self.layout.max_distance, 0, store.prices)
         self._covers: dict[tuple[int, int], tuple[Cover, float]] = {}  # with the time until which they are good
 
@@ -65,8 +81,8 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         cls,
         url: str,
         *,
-        layout: Layout | str = "10",
-        profile: Profile | str = "auto-1",
+        layout: Layout | str | None = None,
+        profile: Profile | str = DEFAULT_PROFILE,
         distance: int | None = None,
         lock_timeout_s: float = LOCK_TIMEOUT_S,
     ) -> HSimIndex:
@@ -74,9 +90,10 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
 
         Args:
             url: of the index.
-            layout: one, or what `Layout.parse` reads.
+            layout: one, or what `Layout.parse` reads; by default `4`, on HBase `10`.
             profile: one, or its name.
-            distance: within how many bits queries find documents if they do not say; the layout's k by default.
+            distance: within how many bits queries find documents if they do not say; by default the layout's k, but 6
+                for layout `4` where it is embedded.
             lock_timeout_s: on LMDB, how long a write waits for another process that writes.
 
         Raises:
@@ -85,9 +102,9 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         """
         layout = Layout.parse(layout) if isinstance(layout, str) else layout
         profile = Profile.named(profile) if isinstance(profile, str) else profile
+        record = new_record(url, profile.to_json(), layout=layout, distance=distance)
         if distance is not None:
-            check_distance(distance, layout)
-        record = Record(layout, profile.to_json(), distance)
+            check_distance(distance, record.layout)
         return cls(create_store(url, record, lock_timeout_s=lock_timeout_s), profile)
 
     @classmethod
@@ -131,34 +148,39 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
             store.close()
             raise
 
-    def add(self, fingerprint: int, doc_id: str, *, first_seen: int | None = None) -> None:
-        """Add one document, or move it if it has another fingerprint; durable on return. See `add_many`."""
-        self.add_many([fingerprint], [doc_id], first_seen=first_seen)
+    def add(self, signature: Signature | int, doc_id: str, *, first_seen: int | None = None) -> None:
+        """Add one document, or change it if it has another signature; durable on return. See `add_many`."""
+        self.add_many(as_signatures([as_signature(signature)]), [doc_id], first_seen=first_seen)
 
     def add_many(
-        self, fingerprints: Fingerprints, doc_ids: Sequence[str], *, first_seen: Sequence[int] | int | None = None
+        self,
+        signatures: AnySignatures,
+        doc_ids: Sequence[str],
+        *,
+        first_seen: Sequence[int] | int | None = None,
     ) -> int:
-        """Add documents, and move those that have another fingerprint; durable on return.
+        """Add documents, and change those that have another signature; durable on return.
 
         More than ADD_BATCH are written one batch after the other, between which others write: of a call that fails,
         some batches may be there. The same call again does the rest.
 
         Args:
-            fingerprints: shape (n,), unsigned 64-bit.
+            signatures: n signatures, or fingerprints: shape (n,), unsigned 64-bit. An index whose profile makes no
+                sketches and keys keeps the fingerprints.
             doc_ids: n ids of 1 to 2,048 bytes of UTF-8 without control characters; of one that occurs twice the last
                 occurrence counts.
             first_seen: ms since 1970, one for all or one each; now by default. A document that is there already with
-                the same fingerprint keeps its own.
+                the same signature keeps its own.
 
         Returns:
-            How many documents are new or moved.
+            How many documents are new or changed.
 
         Raises:
             ValueError, TypeError: a bad argument; nothing was written.
         """
         if first_seen is None:
             first_seen = time.time_ns() // 1_000_000
-        values, encoded, times = check_documents(fingerprints, doc_ids, first_seen)
+        values, encoded, times = check_documents(signatures, doc_ids, first_seen)
         if len(values) <= ADD_BATCH:
             return self.store.insert(encoded, values, times)
         last = last_occurrences(encoded)  # of the whole call
@@ -167,18 +189,24 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
 
     def query(
         self,
-        fingerprint: int,
+        signature: Signature | int,
         *,
         max_distance: int | None = None,
+        max_sketch: int | None = MAX_SKETCH,
         limit: int | None = None,
         exclude: str | None = None,
         timeout: float | None = None,
     ) -> list[Match]:
         """Return every document within `max_distance` bits of a fingerprint, nearest first.
 
+        A signature also finds the documents that have its key, whatever their distance, and passes over those whose
+        sketches tell that the texts are not alike.
+
         Args:
-            fingerprint: unsigned 64-bit.
+            signature: one, or a fingerprint alone, unsigned 64-bit.
             max_distance: 0 to 16, or to the layout's k where that is greater; the index's own by default.
+            max_sketch: in how many of their 64 bits sketches may differ, where both have one, and in two fewer where
+                only the keys are equal; None: in any.
             limit: return only the first so many.
             exclude: leave this document out.
             timeout: seconds after which the call ends, whatever it waits for or still has to read.
@@ -186,27 +214,32 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         Raises:
             StoreTimeoutError: the `timeout` passed.
         """
-        fingerprint = as_fingerprint(fingerprint)
+        query = self._asked(as_signature(signature))
         _check_limit(limit)
+        check_max_sketch(max_sketch)
         with self.store.view(timeout_s=timeout) as reader:
             cover = self.cover(max_distance, reader=reader)
-            near = near_one(reader, cover, fingerprint)
-            return confirmed(reader, [Query(fingerprint, near, exclude)], cover.distance, limit)[0] if near else []
+            near = near_one(reader, cover, query)
+            if not near:
+                return []
+            return confirmed_one(reader, Query(query, near, exclude), Rule(cover.distance, max_sketch, limit))
 
     def query_many(
         self,
-        fingerprints: Fingerprints,
+        signatures: AnySignatures,
         *,
         max_distance: int | None = None,
+        max_sketch: int | None = MAX_SKETCH,
         limit: int | None = None,
         exclude: Sequence[str | None] | None = None,
         timeout: float | None = None,
     ) -> list[list[Match]]:
-        """Return what `query` returns for each fingerprint, in the order given; many at once cost far less each.
+        """Return what `query` returns for each signature, in the order given; many at once cost far less each.
 
         Args:
-            fingerprints: shape (n,), unsigned 64-bit.
+            signatures: n signatures, or fingerprints: shape (n,), unsigned 64-bit.
             max_distance: as for `query`.
+            max_sketch: as for `query`.
             limit: as for `query`.
             exclude: for each query a document to leave out, or None.
             timeout: as for `query`, for all queries together.
@@ -214,42 +247,51 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         Raises:
             StoreTimeoutError: the `timeout` passed.
         """
-        values = as_fingerprints(fingerprints)
+        asked = self.store.record.stored(as_signatures(signatures))
         _check_limit(limit)
+        check_max_sketch(max_sketch)
         if isinstance(exclude, str):
             raise TypeError(f"exclude is a sequence, an id or None for each query, not one str: {exclude!r:.80}")
-        if exclude is not None and len(exclude) != len(values):
-            raise ValueError(
-                f"{len(exclude)} ids to exclude for {len(values)} fingerprints; give one, or None, for each"
-            )
-        found: list[list[Match]] = [[] for _ in range(len(values))]
+        if exclude is not None and len(exclude) != len(asked):
+            raise ValueError(f"{len(exclude)} ids to exclude for {len(asked)} queries; give one, or None, for each")
+        found: list[list[Match]] = [[] for _ in range(len(asked))]
         with self.store.view(timeout_s=timeout) as reader:
-            cover = self.cover(max_distance, queries=max(len(values), 1), reader=reader)
-            for start in range(0, len(values), QUERY_BATCH):
-                near = near_many(reader, cover, values[start : start + QUERY_BATCH])
+            cover = self.cover(max_distance, queries=max(len(asked), 1), reader=reader)
+            rule = Rule(cover.distance, max_sketch, limit)
+            for start in range(0, len(asked), QUERY_BATCH):
+                near = near_many(reader, cover, asked[start : start + QUERY_BATCH])
                 places = [start + place for place in near]
                 queries = [
-                    Query(int(values[place]), pairs, exclude[place] if exclude is not None else None)
-                    for place, pairs in zip(places, near.values(), strict=True)
+                    Query(signature, pairs, exclude[place] if exclude is not None else None)
+                    for signature, place, pairs in zip(asked[places], places, near.values(), strict=True)
                 ]
-                for place, matches in zip(places, confirmed(reader, queries, cover.distance, limit), strict=True):
+                for place, matches in zip(places, confirmed(reader, queries, rule), strict=True):
                     found[place] = matches
         return found
 
-    def explain(self, fingerprint: int, *, max_distance: int | None = None) -> Explanation:
+    def explain(
+        self, signature: Signature | int, *, max_distance: int | None = None, max_sketch: int | None = MAX_SKETCH
+    ) -> Explanation:
         """Return what `query` reads, and what it takes; the probes are read one by one, each with its own time."""
-        cover, fingerprint = self.cover(max_distance), as_fingerprint(fingerprint)
-        matches, milliseconds = _timed(lambda: self.query(fingerprint, max_distance=cover.distance))
+        cover, query = self.cover(max_distance), self._asked(as_signature(signature))
+        matches, milliseconds = _timed(lambda: self.query(query, max_distance=cover.distance, max_sketch=max_sketch))
         regions, probes = self.store.regions(), []
         starts = [region.start for region in regions]
-        for probe in cover.probes:
-            reading = cover.reading([probe])
-            numbers = reading.numbers_of(fingerprint)
-            ((start, stop),) = ranges(reading, numbers[:1])
-            rows, took = _timed(partial(read, self.store, reading, np.sort(numbers)))
-            near = int(np.count_nonzero(distances(fingerprint, fingerprints_of(rows)) <= cover.distance))
+
+        def take(probe: Probe | None, start: bytes, stop: bytes, ask: Callable[[], Uint8s]) -> None:
+            rows, took = _timed(ask)
+            near = int(np.count_nonzero(distances(query.fingerprint, fingerprints_of(rows)) <= cover.distance))
             region = regions[bisect_right(starts, start) - 1] if regions else None
             probes.append(ProbeRead(probe, start, stop, region, len(rows), near, took))
+
+        for probe in cover.probes:
+            reading = cover.reading([probe])
+            numbers = reading.numbers_of(query.fingerprint)
+            ((start, stop),) = ranges(reading, numbers[:1])
+            take(probe, start, stop, partial(read, self.store, reading, np.sort(numbers)))
+        if query.key:
+            prefix = key_prefix(query.key)
+            take(None, *bucket_range(prefix), partial(self.store.scan, [prefix]))
         return Explanation(cover, len(matches), milliseconds, tuple(probes))
 
     def remove(self, doc_ids: str | Sequence[str], *, before: int | None = None) -> int:
@@ -260,7 +302,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         return self.store.remove(check_doc_ids([doc_ids] if isinstance(doc_ids, str) else doc_ids), before=before)
 
     def get(self, doc_id: str) -> Document | None:
-        """Return a document's fingerprint and first seen, None where it is unknown."""
+        """Return what is stored of a document, None where it is unknown."""
         return self.get_many([doc_id])[0]
 
     def get_many(self, doc_ids: Sequence[str]) -> list[Document | None]:
@@ -300,7 +342,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
             "max_distance": self.layout.max_distance,
             "distance": self.distance,
             "profile": record.profile,
-            "format": FORMAT,
+            "format": record.form,
             **({"documents": self.count()} if is_counted else {}),
             **self.store.describe(),
         }
@@ -330,6 +372,11 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
 
     def __repr__(self) -> str:
         return f"<HSimIndex {self.url} layout={self.layout.name} profile={self.profile.name}>"
+
+    def _asked(self, signature: Signature) -> Signature:
+        """Return what of a signature the index can be asked by: format 1 has only fingerprints."""
+        is_whole = self._has_signatures or not (signature.sketch or signature.key)
+        return signature if is_whole else Signature(signature.fingerprint)
 
     def cover(self, max_distance: int | None = None, *, queries: int = 1, reader: Reader | None = None) -> Cover:
         """Return which buckets a query reads, one of so many asked together; `reader` tells how large the index is."""

@@ -13,6 +13,8 @@ from hsimhash.layout import FINGERPRINT_BITS, LAYOUT_NAMES, MAX_DRAWERS, Cut, La
 
 STORES = {"lmdb": LMDB_PRICES, "hbase": HBASE_PRICES}
 MOST_BLOCKS = 10  # of the even layouts that are tried
+MOST_GROWTH = 1 << 20  # times as many documents as asked for
+SIGNATURE_BYTES = 16  # a sketch and a key
 SAMPLED_READS = 1 << 22  # of a sample's fingerprints, as queries
 
 
@@ -22,7 +24,9 @@ class Cost:
 
     cover: Cover
     prices: Prices
-    rows: int  # drawer rows
+    documents: int
+    has_signatures: bool  # whether documents have sketches and keys
+    rows: int  # drawer rows, those of the key drawer too
     bytes: int  # of all rows, ids of 35 bytes; on HBase uncompressed, and each replica takes as much
     # Rows that a query reads; the mean for uniform fingerprints, or for the sample's where one was given.
     candidates: float
@@ -37,18 +41,18 @@ class Cost:
         return self.cover.layout
 
 
-def cost(layout: Layout, documents: int, distance: int, prices: Prices, *, sample: Uint64s | None = None) -> Cost:
+def cost(
+    layout: Layout,
+    documents: int,
+    distance: int,
+    prices: Prices,
+    *,
+    sample: Uint64s | None = None,
+    has_signatures: bool = False,
+) -> Cost:
     """Return what `layout` costs for `documents` documents, with the skew of the sample's fingerprints if given."""
-    read, rows = cover(layout, distance, documents, prices), documents * len(layout.drawers)
-    uniform = read.candidates(documents)
-    found = Cost(
-        read,
-        prices,
-        rows,
-        round(rows * prices.row_bytes + documents * prices.document_bytes),
-        uniform,
-        read.time_us(documents, prices) + len(layout.drawers) * prices.row_us,
-    )
+    read = cover(layout, distance, documents, prices)
+    found, uniform = _uniform(read, prices, documents, has_signatures=has_signatures), read.candidates(documents)
     if sample is None or not len(sample):
         return found
     size = len(sample)
@@ -65,6 +69,27 @@ def cost(layout: Layout, documents: int, distance: int, prices: Prices, *, sampl
         if _is_beyond_chance(hottest, _bucket(layout, size))
         else _bucket(layout, documents),
     )
+
+
+def _uniform(read: Cover, prices: Prices, documents: int, *, has_signatures: bool) -> Cost:
+    """Return what a cover costs for so many documents of uniform fingerprints."""
+    rows_each = len(read.layout.drawers) + has_signatures
+    bytes_each = rows_each * prices.row_bytes + prices.document_bytes + SIGNATURE_BYTES * has_signatures
+    time_us = read.time_us(documents, prices) + has_signatures * prices.read_us + rows_each * prices.row_us
+    rows, candidates = documents * rows_each, read.candidates(documents)
+    return Cost(read, prices, documents, has_signatures, rows, round(documents * bytes_each), candidates, time_us)
+
+
+def outgrown(costs: Sequence[Cost]) -> tuple[int, Layout] | None:
+    """Return from about how many uniform documents on another layout is to be taken, and which; None: it never is."""
+    best = recommend(costs)[0]
+    documents = best.documents
+    while documents < MOST_GROWTH * best.documents:
+        documents *= 2
+        grown = [_uniform(one.cover, one.prices, documents, has_signatures=one.has_signatures) for one in costs]
+        if (layout := recommend(grown)[0].layout) != best.layout:
+            return documents, layout
+    return None
 
 
 def _bucket(layout: Layout, documents: int) -> float:
@@ -130,7 +155,7 @@ def recommend(costs: Sequence[Cost]) -> tuple[Cost, str]:
     """
     best = min(costs, key=lambda one: one.rows * one.time_us)
     return best, (
-        f"of all it has the least product of rows and time: {len(best.layout.drawers)} rows a document, about "
+        f"of all it has the least product of rows and time: {best.rows // best.documents} rows a document, about "
         f"{best.time_us:,.0f} µs for one query and one added document (a query reads {best.cover.reads:,} buckets, and "
         f"in them about {best.candidates:,.0f} candidates)"
     )

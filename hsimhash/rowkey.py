@@ -3,8 +3,10 @@
 | offset | bytes | meaning |
 |---|---|---|
 | 0 | 4 | segment: the drawer's chosen bits, left-justified, zeros behind |
-| 4 | 1 | flag: the drawer's number 1 to 253; 0 documents, 254 register, 255 index record |
+| 4 | 1 | flag: the drawer's number 1 to 251; 0 documents, 253 key drawer, 254 register, 255 index record |
 | 5 | 8 | fingerprint |
+
+In the *key drawer* the segment is the first 32 bits of the key of a document that has the fingerprint.
 
 All big-endian and unsigned. The first 5 bytes are the *prefix*; the rows under one prefix are a *bucket*.
 Example: layout `4`, fingerprint 0123456789abcdef, drawer 2: `45670000 02 0123456789abcdef`.
@@ -17,7 +19,8 @@ from collections.abc import Sequence, Set
 import mmh3
 import numpy as np
 
-from hsimhash.fingerprint.bits import Fingerprints, Int64s, Uint8s, Uint64s, as_fingerprints
+from hsimhash.fingerprint.bits import Int64s, Uint8s, Uint64s
+from hsimhash.fingerprint.signature import AnySignatures, Signatures, as_signatures
 from hsimhash.layout import Layout
 
 SEGMENT_BYTES = 4
@@ -26,10 +29,12 @@ PREFIX_BYTES = SEGMENT_BYTES + 1
 ROWKEY_BYTES = PREFIX_BYTES + FINGERPRINT_BYTES
 
 DOCUMENTS_FLAG = 0  # on disk: never reuse
+KEY_FLAG = 253  # on disk: never reuse; in format 1 a drawer's number
 REGISTER_FLAG = 254  # on disk: never reuse
 RECORD_FLAG = 255  # on disk: never reuse
 
 RECORD_ROWKEY = bytes(SEGMENT_BYTES) + bytes([RECORD_FLAG]) + bytes(FINGERPRINT_BYTES)
+_BUCKET_END = b"\xff" * FINGERPRINT_BYTES + b"\x00"
 DOC_ID_BYTES = 2048  # the longest document id
 MAX_REGIONS = 1 << 16
 
@@ -52,6 +57,38 @@ def fingerprints_of(rowkeys: Uint8s) -> Uint64s:
     return np.ascontiguousarray(rowkeys[:, PREFIX_BYTES:]).view(">u8").ravel().astype(np.uint64)
 
 
+def key_prefix(key: int) -> bytes:
+    """Return the prefix under which the key drawer files the fingerprints of documents with a key."""
+    return (key >> 32).to_bytes(SEGMENT_BYTES, "big") + bytes([KEY_FLAG])
+
+
+def key_rowkeys(signatures: Signatures) -> Uint8s:
+    """Return the distinct rows of the key drawer for signatures, in order: shape (m, 13), uint8; m ≤ n."""
+    has_key = signatures.keys != 0
+    return rowkeys_of(*distinct_rows(key_numbers(signatures.keys[has_key]), signatures.fingerprints[has_key]))
+
+
+def key_numbers(keys: Uint64s) -> Uint64s:
+    """Return the prefixes under which the key drawer files keys, as numbers of 40 bits."""
+    return keys >> np.uint64(32) << np.uint64(8) | np.uint64(KEY_FLAG)
+
+
+def distinct_rows(prefixes: Uint64s, fingerprints: Uint64s) -> tuple[Uint64s, Uint64s]:
+    """Return rows, given as prefixes (numbers of 40 bits) and fingerprints, in order and each once."""
+    order = np.lexsort((fingerprints, prefixes))
+    prefixes, fingerprints = prefixes[order], fingerprints[order]
+    is_new = np.append(True, (prefixes[1:] != prefixes[:-1]) | (fingerprints[1:] != fingerprints[:-1]))[: len(order)]
+    return prefixes[is_new], fingerprints[is_new]
+
+
+def rowkeys_of(prefixes: Uint64s, fingerprints: Uint64s) -> Uint8s:
+    """Return rows, given as prefixes (numbers of 40 bits) and fingerprints of shape (m,): shape (m, 13), uint8."""
+    rows = np.empty((len(prefixes), ROWKEY_BYTES), np.uint8)
+    rows[:, :PREFIX_BYTES] = fingerprint_bytes(prefixes)[:, FINGERPRINT_BYTES - PREFIX_BYTES :]
+    rows[:, PREFIX_BYTES:] = fingerprint_bytes(fingerprints)
+    return rows
+
+
 def documents_rowkey(fingerprint: int) -> bytes:
     """Return the rowkey of the row that lists a fingerprint's documents."""
     packed = fingerprint.to_bytes(FINGERPRINT_BYTES, "big")
@@ -66,7 +103,7 @@ def register_rowkey(doc_id: bytes) -> bytes:
 
 def bucket_range(prefix: bytes) -> tuple[bytes, bytes]:
     """Return the half-open rowkey range [start, stop) of the bucket under `prefix`."""
-    return prefix, prefix + b"\xff" * FINGERPRINT_BYTES + b"\x00"
+    return prefix, prefix + _BUCKET_END
 
 
 def splits(layout: Layout, regions: int, *, sample: Uint64s | None = None) -> list[bytes]:
@@ -113,15 +150,17 @@ def check_doc_id(doc_id: object) -> bytes:
 
 
 def check_documents(
-    fingerprints: Fingerprints, doc_ids: Sequence[str], first_seen: Sequence[int] | Int64s | int
-) -> tuple[Uint64s, list[bytes], Int64s]:
-    """Return documents' fingerprints, ids as UTF-8 and first seen; `ValueError` or `TypeError` names what is wrong."""
-    for name, given in (("fingerprints", fingerprints), ("doc_ids", doc_ids)):
+    signatures: AnySignatures,
+    doc_ids: Sequence[str],
+    first_seen: Sequence[int] | Int64s | int,
+) -> tuple[Signatures, list[bytes], Int64s]:
+    """Return documents' signatures, ids as UTF-8 and first seen; `ValueError` or `TypeError` names what is wrong."""
+    for name, given in (("signatures", signatures), ("doc_ids", doc_ids)):
         if isinstance(given, Set):
             raise TypeError(f"{name} is a {type(given).__name__}, which has no order to pair by; give a list")
-    values, encoded = as_fingerprints(fingerprints), check_doc_ids(doc_ids)
+    values, encoded = as_signatures(signatures), check_doc_ids(doc_ids)
     if len(values) != len(encoded):
-        raise ValueError(f"{len(values)} fingerprints for {len(encoded)} document ids")
+        raise ValueError(f"{len(values)} signatures for {len(encoded)} document ids")
     return values, encoded, _as_times(first_seen, len(values))
 
 

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from hsimhash.errors import SettingsError
-from hsimhash.fingerprint import Profile
+from hsimhash.fingerprint import DEFAULT_PROFILE, Profile
 from hsimhash.fingerprint.bits import formats_named
+from hsimhash.fingerprint.signature import MAX_SKETCH, SKETCH_BITS
 from hsimhash.inputs.files import InputOptions
 from hsimhash.layout import Layout
 from hsimhash.load.ingest import OnDuplicate
@@ -43,15 +45,28 @@ def _refused_by(check: Callable[[str], object]) -> AfterValidator:
     return AfterValidator(checked)
 
 
+def _bits_or_off(text: str | None) -> int | None:
+    """Return a number of a sketch's bits, None for `off`."""
+    if text is None:
+        return MAX_SKETCH
+    if text == "off":
+        return None
+    with suppress(ValueError):
+        if 0 <= (bits := int(text)) <= SKETCH_BITS:
+            return bits
+    raise ValueError(f"it should be a number from 0 to {SKETCH_BITS}, or off")
+
+
 class Settings(BaseModel):
     """What the commands run with. `model_fields_set` has the keys that somebody set, whatever the value."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     store: Annotated[str, _refused_by(check_url)] = "lmdb://hsimhash-index"
-    layout: Annotated[str, _refused_by(Layout.parse)] = "10"
-    profile: Annotated[str, _refused_by(Profile.named)] = "auto-1"
+    layout: Annotated[str, _refused_by(Layout.parse)] | None = None
+    profile: Annotated[str, _refused_by(Profile.named)] = DEFAULT_PROFILE
     max_distance: int | None = Field(None, ge=0, le=64)
+    max_sketch: Annotated[int | None, BeforeValidator(_bits_or_off)] = MAX_SKETCH
     workers: int | None = Field(None, ge=1)
     lock_timeout_s: float = Field(30.0, ge=0, le=LOCK_TIMEOUT_MOST_S)
     on_duplicate: OnDuplicate = "add"

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from hsimhash import HSimIndex
 from hsimhash.errors import StoreUnavailableError
+from hsimhash.fingerprint import Signatures
 from hsimhash.layout import LAYOUT_NAMES, Layout
 from hsimhash.store import BulkLimits, Record, Store, create_store
 
@@ -34,7 +35,9 @@ def contents(store: Store) -> tuple[list[object], list[bytes]]:
 def insert(store: Store, documents: Documents, seen: int) -> int:
     fingerprints = np.array([value for _, value in documents], np.uint64)
     return store.insert(
-        [doc_id.encode() for doc_id, _ in documents], fingerprints, np.full(len(documents), seen, np.int64)
+        [doc_id.encode() for doc_id, _ in documents],
+        Signatures.of(fingerprints),
+        np.full(len(documents), seen, np.int64),
     )
 
 
@@ -187,7 +190,7 @@ def test_a_compaction_between_two_parts_of_a_merge_does_not_confuse_it(store: St
     ("ids", "seen", "error", "message"),
     [
         ("ab", 1, TypeError, "not one str"),
-        (["a"], 1, ValueError, "2 fingerprints for 1"),
+        (["a"], 1, ValueError, "2 signatures for 1"),
         (["a", "b\n"], 1, ValueError, "control"),
         (["a", "b"], -1, ValueError, "whole ms since 1970"),
         (["a", "b"], 1.5, ValueError, "whole ms since 1970"),

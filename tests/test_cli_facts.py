@@ -14,7 +14,7 @@ from tests.support.command_line import DOCUMENTS, make_index, run
 
 def test_every_bucket_is_shown_with_its_range_and_rows(tmp_path: Path) -> None:
     url = make_index(tmp_path, layout="4")
-    facts = json.loads(run("explain", "--query", "1", "--store", url, "--json").stdout)
+    facts = json.loads(run("explain", "--query", "1", "--distance", "3", "--store", url, "--json").stdout)
     ranges = [tuple(key.hex() for key in bucket_range(prefix)) for prefix in Layout.named("4").prefixes(1)]
     assert [(one["drawer"], one["start"], one["stop"]) for one in facts["probes"]] == [
         (number, *keys) for number, keys in enumerate(ranges, start=1)

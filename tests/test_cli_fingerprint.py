@@ -14,7 +14,7 @@ TEXTS = [
 ]
 
 
-def expected(text: str, profile: str = "auto-1") -> str:
+def expected(text: str, profile: str = "auto-2") -> str:
     return format_fingerprint(Profile.named(profile).fingerprint(text))
 
 
@@ -39,6 +39,23 @@ def test_profile_decides() -> None:
 
 def test_json_has_a_line_for_each_text() -> None:
     assert lines_of(run("fingerprint", *TEXTS, "--json").stdout) == [{"fingerprint": expected(text)} for text in TEXTS]
+
+
+def test_a_signature_has_sketch_and_key_where_the_profile_makes_them() -> None:
+    made = [Profile.named("auto-2").signature(text).to_json() for text in TEXTS]
+    assert all(one.keys() == {"fingerprint", "sketch", "key"} for one in made)
+    asked = ("fingerprint", "--signature", *TEXTS, "--profile")
+    assert run(*asked, "auto-2").stdout == "".join("\t".join(one.values()) + "\n" for one in made)
+    assert lines_of(run(*asked, "auto-2", "--json").stdout) == made
+    assert [
+        answer.items() >= one.items()
+        for answer, one in zip(lines_of(run(*asked, "auto-2", "--features").stdout), made, strict=True)
+    ] == [True, True]
+    assert run(*asked, "auto-1").stdout == "".join(f"{expected(text, 'auto-1')}\t-\t-\n" for text in TEXTS)
+    assert lines_of(run(*asked, "auto-1", "--json").stdout) == [
+        {"fingerprint": expected(text, "auto-1")} for text in TEXTS
+    ]
+    assert run("fingerprint", *TEXTS).stdout.split() == [one["fingerprint"] for one in made]
 
 
 def test_text_too_short_is_an_error_and_the_others_are_printed() -> None:
@@ -76,7 +93,7 @@ def test_features_tell_weights_shares_and_what_is_capped() -> None:
     weights = [feature["weight"] for feature in features]
     assert weights == sorted(weights, reverse=True)
     assert sum(feature["share"] for feature in features) == pytest.approx(1, abs=0.01)
-    assert [feature["text"] for feature in features if feature["at_cap"]] == ["again again"]
+    assert [feature["text"] for feature in features if feature["at_cap"]] == ["again again", "again"]
     (light,) = lines_of(run("fingerprint", " ".join(f"word{number}" for number in range(60)), "--features").stdout)
     assert not any(feature["at_cap"] for feature in light["features"])
 

@@ -12,10 +12,14 @@ from pathlib import Path
 
 import pytest
 import zstandard
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from hsimhash import sample
 from hsimhash.cli.console import progress_lines
+from hsimhash.fingerprint import Signature
 from hsimhash.index import HSimIndex
+from hsimhash.store import Document
 from tests.support.command_line import PATIENCE_S, ids_in, make_index, on_terminal, own_process, run, run_apart, send
 from tests.support.processes import wait_until
 
@@ -46,7 +50,7 @@ def test_the_sample_goes_in_with_one_command(url: str) -> None:
     assert result.exit_code == 0
     summary = json.loads(result.stdout)
     assert summary["documents"] == summary["added"] + summary["short"]
-    assert f"made {url} with layout 10 and profile auto-1" in result.stderr
+    assert f"made {url} with layout 4 and profile auto-2; queries reach 6 bits" in result.stderr
     assert len(ids_in(url)) == summary["added"]
 
 
@@ -61,6 +65,54 @@ def test_an_export_ingested_gives_the_same_index(packing: str, mode: str, tmp_pa
     assert result.exit_code == 0
     with HSimIndex.open(url) as one, HSimIndex.open(copy) as other:
         assert list(other.documents()) == list(one.documents())
+
+
+numbers = st.integers(0, 2**64 - 1)
+kept = st.dictionaries(
+    st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), min_size=1, max_size=4),
+    st.tuples(st.builds(Signature, numbers, numbers | st.just(0), numbers | st.just(0)), st.integers(0, 2**53)),
+    min_size=1,
+    max_size=20,
+)
+
+
+@given(kept=kept)
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.parametrize(("made_with", "into"), [("auto-2", "auto-2"), ("auto-2", "auto-1"), ("auto-1", "auto-2")])
+def test_an_export_has_the_sketches_and_keys_that_there_are_and_an_ingest_takes_them(
+    made_with: str, into: str, kept: dict[str, tuple[Signature, int]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("place")
+    given_signatures = {doc_id: signature for doc_id, (signature, _) in kept.items()}
+    url = make_index(folder, given_signatures, profile=made_with, first_seen=[seen for _, seen in kept.values()])
+    export, copy = str(folder / "export.jsonl"), f"lmdb://{folder / 'copy'}"
+    assert run("export", "--output", export, "--store", url).exit_code == 0
+    reading = ("--fingerprint-field", "fingerprint", "--fingerprint-format", "hex")
+    assert run("ingest", export, *reading, "--profile", into, "--store", copy).exit_code == 0
+    has_signatures = made_with == into == "auto-2"
+    expected = [
+        Document.of(doc_id, signature if has_signatures else Signature(signature.fingerprint), seen)
+        for doc_id, (signature, seen) in kept.items()
+    ]
+    with HSimIndex.open(copy) as index:
+        assert sorted(index.documents()) == sorted(expected)
+
+
+def test_a_batch_keeps_what_its_sketches_or_keys_tell_apart_unless_that_is_off(url: str, tmp_path: Path) -> None:
+    near, unlike, framed = Signature(7, 2**64 - 1, 5), Signature(7, 1, 6), Signature(2**64 - 1, 2**64 - 2, 5)
+    lines = ({"id": name, **one.to_json()} for name, one in (("near", near), ("unlike", unlike), ("framed", framed)))
+    (tmp_path / "in.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    reading = ("--fingerprint-field", "fingerprint", "--profile", "auto-2", "--on-duplicate")
+    ingest = ("ingest", str(tmp_path / "in.jsonl"), *reading)
+    assert json.loads(run(*ingest, "skip", "--store", url).stdout)["duplicates"] == 1
+    assert ids_in(url) == ["near", "unlike"]
+    assert json.loads(run(*ingest, "skip", "--max-sketch", "off", "--store", f"{url}-off").stdout)["duplicates"] == 2
+    tags = tmp_path / "tags.jsonl"
+    assert run(*ingest, "tag", "--tags", str(tags), "--store", f"{url}-tag").exit_code == 0
+    match = {"distance": 61, "id": "near", "fingerprint": f"{7:016x}", "similarity": 1 - 2 / 64, "found_by": "key"}
+    tagged = [json.loads(line) for line in tags.read_text().splitlines()]
+    assert [one["match"] for one in tagged] == [None, None, match]
+    assert tagged[2] == {"id": "framed", **framed.to_json(), "match": match}
 
 
 def test_a_folder_stdin_and_files_go_in(url: str, tmp_path: Path) -> None:
@@ -107,7 +159,8 @@ def test_skip_and_tag_do_as_they_say(url: str, tmp_path: Path) -> None:
     result = run(*ingest, "tag", "--tags", str(tags), "--store", url)
     assert json.loads(result.stdout)["tags"] == str(tags)
     matches = [json.loads(line)["match"] for line in tags.read_text().splitlines()]
-    assert matches == [None, {"id": "a", "distance": 1, "fingerprint": f"{1:016x}"}, None]
+    match = {"id": "a", "distance": 1, "fingerprint": f"{1:016x}", "similarity": None, "found_by": "distance"}
+    assert matches == [None, match, None]
     other = f"{url}-skip"
     result = run(*ingest, "skip", "--store", other)
     assert json.loads(result.stdout)["duplicates"] == 1

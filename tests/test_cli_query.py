@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hsimhash.fingerprint import Profile
+from hsimhash.fingerprint import Profile, Signature
 from hsimhash.index import HSimIndex
 from tests.support.command_line import PATIENCE_S, lines_of, make_index, on_terminal, own_process, run, run_apart, send
 
@@ -33,7 +33,63 @@ def test_fingerprints_are_answered_in_order_with_nearest_first(url: str) -> None
         "id": "b",
         "fingerprint": "0000000000000003",
         "first_seen": 1_700_000_000_000,
+        "similarity": None,
+        "found_by": "distance",
     }
+
+
+ASKED = Signature(0xF0F0, 0xFFFF_FFFF, 77)
+SIGNED = {
+    "itself": ASKED,
+    "alike": Signature(0xF0F1, 0xFFFF_FFF0, 0),
+    "unlike": Signature(0xF0F1, 0xFFFF_FFFF << 32, 78),
+    "bare": Signature(0xF0F3),
+    "framed": Signature(2**64 - 1 - 0xF0F0, 0xFFFF_FFFE, 77),
+}
+
+
+def found_by(text: str) -> list[tuple[object, ...]]:
+    (answer,) = lines_of(text)
+    return [tuple(match[name] for name in ("id", "similarity", "found_by")) for match in answer["matches"]]
+
+
+def test_a_document_or_a_line_is_asked_for_with_its_sketch_and_key(tmp_path: Path) -> None:
+    url = make_index(tmp_path, SIGNED, profile="auto-2")
+    expected = [("alike", 1 - 8 / 64, "distance"), ("bare", None, "distance"), ("framed", 1 - 2 / 64, "key")]
+    assert found_by(run("query", "--id", "itself", "--store", url).stdout) == expected
+    line = json.dumps({"id": "itself", **ASKED.to_json()})
+    assert found_by(run("query", "-", "--store", url, given=line).stdout) == expected
+    assert found_by(run("query", "-", "--store", url, "--max-sketch", "3", given=line).stdout) == expected[1:]
+    off = run("query", "-", "--store", url, given=line, environment={"HSIMHASH_MAX_SKETCH": "off"})
+    assert found_by(off.stdout) == [expected[0], ("unlike", 0, "distance"), *expected[1:]]
+    plain = [(name, None, "distance") for name in ("itself", "alike", "unlike", "bare")]
+    assert found_by(run("query", "0xf0f0", "--store", url).stdout) == plain
+    code, shown = on_terminal("query", "--id", "itself", "--store", url)
+    assert (code, "similarity" in shown, "0.88" in shown) == (0, True, True)
+    assert "similarity" not in on_terminal("query", "0xf0f0", "--store", url)[1]
+
+
+def test_a_text_finds_its_equal_with_all_of_its_sketch(tmp_path: Path) -> None:
+    signature = Profile.named("auto-2").signature(TEXT)
+    url = make_index(
+        tmp_path,
+        {"equal": signature, "unlike": signature._replace(sketch=~signature.sketch & 2**64 - 1)},
+        profile="auto-2",
+    )
+    for result in (
+        run("query", "--text", TEXT, "--store", url),
+        run("query", "-", "--store", url, given=json.dumps({"text": TEXT})),
+    ):
+        assert found_by(result.stdout) == [("equal", 1.0, "distance")]
+
+
+def test_a_sketch_that_means_something_else_is_nothing_to_an_index_without_sketches(url: str, tmp_path: Path) -> None:
+    line = '{"fingerprint": 1, "sketch": "s3://a"}'
+    assert found(run("query", "-", "--store", url, given=line).stdout) == [["a", "b", "中文"]]
+    signed = make_index(tmp_path / "signed", SIGNED, profile="auto-2")
+    result = run("query", "-", "--store", signed, given=line)
+    assert (result.exit_code, result.stdout) == (7, "")
+    assert 'stdin:1: rejected: "sketch" is not that of a signature' in result.stderr
 
 
 def test_document_is_not_its_own_match(url: str) -> None:
@@ -218,6 +274,13 @@ def test_lines_are_read_in_the_format_that_those_beside_them_tell(url: str) -> N
     result = run("query", "-", "--store", url, given=given)
     assert [int(str(answer["fingerprint"]), 16) for answer in lines_of(result.stdout)] == list(map(int, written))
     assert "stdin: fingerprints are read as decimal" in result.stderr
+
+
+def test_a_field_beside_a_text_tells_nothing_about_fingerprints(tmp_path: Path) -> None:
+    url = make_index(tmp_path, SIGNED, profile="auto-2")
+    lines = ('{"text": "", "key": "12"}', json.dumps({"id": "itself", **ASKED.to_json()}))
+    result = run("query", "-", "--store", url, given="\n".join(lines))
+    assert (result.exit_code, found(result.stdout)) == (0, [[], ["alike", "bare", "framed"]])
 
 
 def test_a_line_that_alone_is_ambiguous_is_rejected_and_nothing_waits_for_more(url: str) -> None:

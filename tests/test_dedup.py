@@ -6,7 +6,9 @@ import gzip
 import json
 import re
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -21,12 +23,13 @@ from hsimhash.dedup.grouping import ROWS_AT_ONCE, match_stored
 from hsimhash.dedup.report import CLUSTERS_LISTED, NOTICES_SHOWN
 from hsimhash.dedup.tables import BLOCK_ROWS
 from hsimhash.dedup.texts import Texts
-from hsimhash.fingerprint import Profile
+from hsimhash.fingerprint import Profile, Signature
+from hsimhash.fingerprint.signature import similarity
 from hsimhash.index import HSimIndex
 from hsimhash.inputs import InputOptions, find_inputs
 from hsimhash.pairs import find_pairs
 from hsimhash.pairs.keep import Policy
-from tests.support.oracles import crowds, plain_components, plain_stars
+from tests.support.oracles import are_near, crowds, plain_components, plain_stars, signed
 
 PROFILE = Profile.named("auto-1")
 TEXT = "Near-duplicate pages are common on the web, and a search engine has to find {} of them quickly and cheaply. "
@@ -140,6 +143,65 @@ def test_pairs_and_clusters_are_those_of_the_plain_way(values: list[int], k: int
         assert ids(folder, "drop") == [f"d{number}" for number in range(len(values)) if kept[number] != number]
 
 
+def records(path: Path, signatures: Sequence[Signature]) -> Path:
+    lines = [
+        {"id": f"d{number}", "fingerprint": f"{one.fingerprint:016x}"}
+        | {name: f"{value:016x}" for name, value in (("sketch", one.sketch), ("key", one.key)) if one.sketch or one.key}
+        for number, one in enumerate(signatures)
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+@settings(max_examples=60)
+@given(
+    signed(crowds(20, least=1, bits=6)),
+    st.integers(0, 3),
+    st.sampled_from([None, 0, 6, 16]),
+    st.sampled_from([("star", plain_stars), ("components", plain_components)]),
+    st.booleans(),
+)
+def test_pairs_and_clusters_of_signatures_are_those_of_the_plain_way(
+    signatures: list[Signature],
+    k: int,
+    most: int | None,
+    method: tuple[str, Callable[..., list[int]]],
+    all_pairs: bool,
+) -> None:
+    signatures = [*signatures, Signature(0, 0, 1)]  # else there may be no sketch and no key
+    near = [
+        (left, right)
+        for left, right in combinations(range(len(signatures)), 2)
+        if are_near(signatures[left], signatures[right], k, most)
+    ]
+    firsts = [signatures.index(one) for one in signatures]
+    listed = (
+        near
+        if all_pairs
+        else [(left, right) for left, right in near if firsts[left] == left and firsts[right] in (left, right)]
+    )
+    with tempfile.TemporaryDirectory() as name:
+        source, folder = records(Path(name) / "in.jsonl", signatures), Path(name) / "out"
+        reading = {"fingerprint_field": "fingerprint"}
+        run(folder, source, max_distance=k, max_sketch=most, clusters=method[0], all_pairs=all_pairs, reading=reading)
+        kept = method[1](signatures, range(len(signatures)), k, most)
+        expected = []
+        for left, right in listed:
+            one, other = signatures[left], signatures[right]
+            bits = (one.fingerprint ^ other.fingerprint).bit_count()
+            found_by = "distance" if bits <= k else "key"
+            expected.append((f"d{left}", f"d{right}", bits, similarity(one.sketch, other.sketch), found_by))
+        assert sorted(rows(folder, "pairs"), key=repr) == sorted(expected, key=repr)
+        assert [row[3] for row in rows(folder, "clusters")] == [f"d{number}" for number in kept]
+        if not all_pairs:
+            ways, found = Counter(row[4] for row in expected), stats(folder)
+            assert [found[name] for name in ("by_distance", "by_key")] == [ways["distance"], ways["key"]]
+            distances = Counter(row[2] for row in expected)
+            assert found["distances"] | found["key_distances"] == {str(bits): n for bits, n in distances.items()}
+            wider = find_pairs(signatures, max_distance=k, max_sketch=None)
+            assert found["pairs"] + found["unconfirmed"] == len(wider.left) + found["equal"]
+
+
 def test_all_pairs_lists_equal_documents_with_each_other(out: Path, tmp_path: Path) -> None:
     run(out, fingerprints(tmp_path / "in.tsv", [7, 7, 5, 7]), all_pairs=True)
     expected = {("d0", "d1", 0), ("d0", "d3", 0), ("d1", "d3", 0), ("d0", "d2", 1), ("d1", "d2", 1), ("d2", "d3", 1)}
@@ -195,11 +257,17 @@ def test_results_depend_on_neither_workers_nor_memory(form: str, crowd: Path, tm
     assert others == [first] * len(others)
 
 
-def test_parquet_holds_what_json_lines_do(crowd: Path, tmp_path: Path) -> None:
-    with HSimIndex.create(f"memory://{tmp_path}") as index:
-        index.add(PROFILE.fingerprint(json.loads(crowd.read_text().partition("\n")[0])["text"]), "old", first_seen=5)
+@pytest.mark.parametrize("profile", ["auto-1", "auto-2"])
+def test_parquet_holds_what_json_lines_do(profile: str, crowd: Path, tmp_path: Path) -> None:
+    fingerprints(tmp_path / "plain.tsv", [5, 5])  # without a sketch
+    with HSimIndex.create(f"memory://{tmp_path}", profile=profile) as index:
+        text = json.loads(crowd.read_text().partition("\n")[0])["text"]
+        index.add(index.profile.signature(text), "old", first_seen=5)
         for form in ("jsonl", "parquet"):
-            run(tmp_path / form, crowd, table_format=form, against=index)
+            run(tmp_path / form, crowd, tmp_path / "plain.tsv", table_format=form, against=index)
+    found = {(row.get("similarity"), row.get("found_by")) for row in table(tmp_path / "jsonl", "pairs")}
+    assert (found == {(None, None)}) == (profile == "auto-1")
+    assert (found > {(1.0, "distance"), (None, "distance")}) == (profile == "auto-2")
     for name in ("pairs", "clusters", "matches"):
         read = pq.read_table(tmp_path / "parquet" / f"{name}.parquet")
         assert read.to_pylist() == table(tmp_path / "jsonl", name) != []
@@ -266,6 +334,30 @@ def test_a_second_record_with_an_id_is_a_repeat_or_a_reject_that_names_the_first
     ]
     assert ids(out, "keep") == ["x", "y"]
     assert ids(out, "drop") == ["z"]
+
+
+def test_a_second_record_with_another_sketch_or_key_is_another_text(out: Path, tmp_path: Path) -> None:
+    source = records(
+        tmp_path / "in.jsonl", [Signature(7, 3, 5), Signature(7, 3, 5), Signature(7, 1, 5), Signature(7, 3)]
+    )
+    source.write_text(re.sub(r'"d\d"', '"x"', source.read_text()))
+    summary = run(out, source, reading={"fingerprint_field": "fingerprint"})
+    assert (summary.totals.documents, summary.totals.repeated, summary.totals.rejected) == (1, 1, 2)
+    assert [row["line"] for row in table(out, "rejects")] == [3, 4]
+
+
+def test_a_page_in_another_frame_is_found_by_its_key_and_shown(out: Path, tmp_path: Path) -> None:
+    words = [f"word{number}" for number in range(400)]
+    heavy = "zebra quartz fjord sphinx glyph waltz " * 12
+    texts = [f"{heavy} {' '.join(words[:60])}", f"{heavy} {' '.join(words[200:260])}"]
+    run(out, pages(tmp_path / "in.jsonl", texts), against=Profile.named("auto-2"), max_sketch=None)
+    assert [row[4] for row in rows(out, "pairs")] == ["key"]
+    report = (out / "report.html").read_text("utf-8")
+    assert "the same key</b>" in report
+    assert "more pairs, not near" in report
+    assert stats(out)["examples"][-1]["left"] == "p0"
+    run(tmp_path / "checked", pages(tmp_path / "in.jsonl", texts), against=Profile.named("auto-2"), max_sketch=0)
+    assert [stats(tmp_path / "checked")[name] for name in ("pairs", "unconfirmed")] == [0, 1]
 
 
 def test_two_short_texts_of_one_id_are_not_taken_for_the_same(out: Path, tmp_path: Path) -> None:
@@ -360,12 +452,35 @@ def test_matches_are_those_of_a_query_for_each_document(out: Path, tmp_path: Pat
     assert [row[3] for row in rows(out, "clusters") if not row[2]] == [ones[0].doc_id for ones in queried if ones]
 
 
+@settings(max_examples=40)
+@given(signed(crowds(12, bits=6)), signed(crowds(12, bits=6)), st.sampled_from([None, 0, 6]))
+def test_matches_of_signatures_are_those_of_a_query_for_each_document(
+    stored: list[Signature], signatures: list[Signature], most: int | None
+) -> None:
+    signatures = [*signatures, Signature(0, 0, 1)]
+    with tempfile.TemporaryDirectory() as name, HSimIndex.create(f"memory://{name}", profile="auto-2") as index:
+        index.add_many(stored, [f"old{number}" for number in range(len(stored))], first_seen=5)
+        source, folder = records(Path(name) / "in.jsonl", signatures), Path(name) / "out"
+        run(folder, source, against=index, max_sketch=most, reading={"fingerprint_field": "fingerprint"})
+        queried = index.query_many(signatures, max_distance=3, max_sketch=most)
+        assert sorted(rows(folder, "matches"), key=repr) == sorted(
+            (
+                (f"d{number}", match.doc_id, match.distance, 5, match.similarity, match.found_by)
+                for number, matches in enumerate(queried)
+                for match in matches
+            ),
+            key=repr,
+        )
+        nearest = [row[3] for row in rows(folder, "clusters") if str(row[3]).startswith("old")]
+        assert nearest == [matches[0].doc_id for matches in queried if matches]
+
+
 def test_matches_of_many_equal_documents_are_written_in_bounded_portions(tmp_path: Path, index: HSimIndex) -> None:
     index.add_many([7] * 500, [f"old{number}" for number in range(500)])
     found = find_inputs([str(fingerprints(tmp_path / "in.tsv", [7] * 400))], InputOptions())
     documents = collect(found, DedupOptions(workers=1), PROFILE, (), Listener(*[lambda *_: None] * 4))
     sizes: list[int] = []
-    match_stored(index, documents, 3, lambda rows: sizes.append(len(rows[0])), lambda *_: None)
+    match_stored(index, documents, DedupOptions(), lambda rows: sizes.append(len(rows[0])), lambda *_: None)
     assert sum(sizes) == 400 * 500
     assert max(sizes) < ROWS_AT_ONCE + 500
 
@@ -457,6 +572,12 @@ def test_a_giant_cluster_and_a_hot_fingerprint_are_not_hidden_by_larger_ones_of_
     assert "8000000000000055" in details[1][1]
     assert "c0000000000000aa" in details[2][1]
     assert "<summary><bdi>d4000</bdi>" in (out / "report.html").read_text("utf-8")
+
+
+def test_a_hot_fingerprint_is_counted_whatever_its_sketches(out: Path, tmp_path: Path) -> None:
+    source = records(tmp_path / "in.jsonl", [Signature(9, 1 + number % 7, 5) for number in range(150)])
+    run(out, source, reading={"fingerprint_field": "fingerprint"})
+    assert "150 of 150 documents" in str(stats(out)["warnings"])
 
 
 def test_a_cluster_has_the_name_of_its_kept_document_in_the_report(out: Path, tmp_path: Path) -> None:

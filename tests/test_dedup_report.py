@@ -123,6 +123,7 @@ def hostile_data(text: str) -> ReportData:
         date=text,
         settings=((text, text),),
         distances=distances,
+        keyed=pairs,
         clusters=(cluster,),
         listed=(cluster,),
         clusters_file=text,
@@ -145,6 +146,7 @@ def largest_data(doc_id: str, char: str) -> ReportData:
         listed=(cluster,) * CLUSTERS_LISTED,
         cluster_sizes=dict.fromkeys(range(2, 50_000), 1),
         distances=tuple(Distance(bits, 9, shown=(pair,) * PAIRS_SHOWN) for bits in range(20)),
+        keyed=(pair,) * PAIRS_SHOWN,
     )
 
 
@@ -159,6 +161,14 @@ def test_totals_are_shown() -> None:
 def test_documents_matched_in_an_index_are_shown_where_there_was_one() -> None:
     assert "In the index" not in page_of().text
     assert "In the index 77 match" in page_of(totals=dataclasses.replace(TOTALS, matched=77)).text
+
+
+def test_what_keys_found_and_sketches_refused_is_shown_where_there_are_some() -> None:
+    assert "by key" not in page_of().text
+    totals = dataclasses.replace(TOTALS, pairs=12_345, by_key=45, unconfirmed=67)
+    text = page_of(totals=totals, keyed=(PAIR,), distances=()).text
+    assert all(f"{name} {count} " in text for name, count in (("distance", "12,300"), ("key", 45), ("Unconfirmed", 67)))
+    assert "the same key · 45 pairs, beyond --max-distance · 87.5% of the words equal" in text
 
 
 def test_no_documents_at_all_make_a_page() -> None:

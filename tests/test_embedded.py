@@ -28,11 +28,12 @@ from hsimhash.errors import (
     StoreTimeoutError,
     StoreUnavailableError,
 )
+from hsimhash.fingerprint import Signature, Signatures
 from hsimhash.layout import Layout
 from hsimhash.store import Document, Record, create_store, open_store
 from hsimhash.store.lmdb import files
 from hsimhash.store.lmdb.audit import audit
-from hsimhash.store.lmdb.codec import digest, document_key, pack
+from hsimhash.store.lmdb.codec import Registered, digest, document_key, pack
 from hsimhash.store.lmdb.store import LmdbStore
 from tests.support.processes import forked
 from tests.test_store_contract import RECORD, put
@@ -107,7 +108,7 @@ def test_a_writer_whose_lock_file_is_deleted_stores_nothing_and_says_so(store: L
     def write_without_lock_file() -> None:
         with store.session.write() as transaction:
             (path / "writer.lock").unlink()
-            store.session.rows(transaction).put([(b"a", 1, 7)])
+            store.session.rows(transaction).put([(b"a", Registered(Signature(1), 7))])
 
     with pytest.raises(StoreBusyError, match="was deleted"):
         write_without_lock_file()
@@ -131,7 +132,7 @@ def test_an_index_whose_lmdb_lock_file_was_deleted_opens_again(store: LmdbStore,
     (path / "data.mdb-lock").unlink()
     store.close()
     with open_store(f"lmdb://{path}") as again:
-        assert again.insert([b"b"], np.array([1], np.uint64), np.array([7])) == 1
+        assert again.insert([b"b"], Signatures.of([1]), np.array([7])) == 1
         with in_another_process("print(store.count(), flush=True)", path) as other:
             assert answer(other) == "2"
 
@@ -291,7 +292,7 @@ def test_a_backup_is_the_index_as_it_was(store: LmdbStore, tmp_path: Path) -> No
         assert copy.count() == 2
         assert copy.record == RECORD
         assert copy.check().is_sound
-        assert copy.insert([b"d"], np.array([4], np.uint64), np.array([7])) == 1
+        assert copy.insert([b"d"], Signatures.of([4]), np.array([7])) == 1
 
 
 def test_two_stores_of_one_process_share_the_index(store: LmdbStore, path: Path) -> None:
@@ -484,7 +485,7 @@ def test_an_index_of_the_first_release_opens_and_a_compaction_ends_its_link(stor
     store.close()
     data = as_0_1_0_made_it(path)
     with open_store(f"lmdb://{path}") as again:
-        assert again.insert([b"new"], np.array([1], np.uint64), np.array([7])) == 1
+        assert again.insert([b"new"], Signatures.of([1]), np.array([7])) == 1
         assert {file.name for file in path.glob("data*")} == {"data.mdb", data.name, f"{data.name}-lock"}
         again.compact()
         assert again.count() == 1_001
@@ -525,7 +526,7 @@ def test_a_store_opened_by_a_relative_path_stays_where_it_is(tmp_path: Path, mon
     create_store("lmdb://pages", RECORD).close()
     monkeypatch.chdir(tmp_path / "here")
     with create_store("lmdb://pages", RECORD) as store:
-        assert store.insert([b"a"], np.array([1], np.uint64), np.array([7])) == 1
+        assert store.insert([b"a"], Signatures.of([1]), np.array([7])) == 1
         monkeypatch.chdir(tmp_path / "there")
         store.compact()
         assert store.count() == 1
@@ -726,7 +727,7 @@ def test_a_fork_beside_a_compaction_leaves_a_child_that_can_open_the_index(store
     def read_and_write() -> None:
         with open_store(f"lmdb://{path}") as own:
             assert own.count() == 1
-            assert own.insert([b"b"], np.array([1], np.uint64), np.array([7])) == 1
+            assert own.insert([b"b"], Signatures.of([1]), np.array([7])) == 1
 
     being_copied = files.open_lmdb(path / "data.mdb", is_read_only=True, has_lock=False)
     with contextlib.closing(being_copied), forked(read_and_write):

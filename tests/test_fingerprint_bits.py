@@ -153,7 +153,7 @@ def refused(name: str, form: str, way: str, values: Sequence[int], block_bytes: 
             return len(values)
         batches = read_batches(inputs, options, block_bytes=block_bytes)
         documents = [batch.documents for batch in batches]
-    found = [pair for one in documents for pair in zip(one.doc_ids, one.fingerprints.tolist(), strict=True)]
+    found = [pair for one in documents for pair in zip(one.doc_ids, one.signatures.fingerprints.tolist(), strict=True)]
     assert [(doc_id, value) for doc_id, value in found if values[int(doc_id)] != value] == []
     rejects = sum(len(one.rejects) for one in documents)
     assert len(found) + rejects == len(values)

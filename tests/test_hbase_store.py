@@ -15,13 +15,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hsimhash.errors import CorruptionError, IndexExistsError, StoreUnavailableError
+from hsimhash.fingerprint.signature import Signature, Signatures, as_signature, as_signatures
 from hsimhash.layout import Layout
-from hsimhash.rowkey import RECORD_ROWKEY, documents_rowkey, encode
+from hsimhash.rowkey import RECORD_ROWKEY, documents_rowkey, encode, key_prefix
 from hsimhash.store import BulkLimits
 from hsimhash.store.base import RECORD_PARTS, Document, Mark, Record
+from hsimhash.store.facts import CheckReport
 from hsimhash.store.hbase import audit
 from hsimhash.store.hbase import store as store_module
-from hsimhash.store.hbase.cells import COLLECTED, Register, listing_key, listing_put, register_key
+from hsimhash.store.hbase.cells import (
+    COLLECTED,
+    TABLE_START,
+    TABLE_STOP,
+    Register,
+    filed_rowkeys,
+    key_rowkey,
+    listing_key,
+    listing_put,
+    register_key,
+)
 from hsimhash.store.hbase.gateway import (
     DOCUMENT_FAMILY,
     DRAWER_FAMILY,
@@ -38,6 +50,7 @@ from tests.support.hbase_model import DAY_MS, DRIFT_MS, MINUTE_MS, Cluster, Mode
 
 URL = "hbase://model/pages"
 RECORD = Record(Layout.named("4"), {"name": "test-1"})
+SIGNED = Record(RECORD.layout, {"name": "test-2", "sketch": {}, "key": {}})
 DRAWERS = len(RECORD.layout.drawers)
 
 
@@ -51,10 +64,16 @@ def store(cluster: Cluster) -> HBaseStore:
     return HBaseStore.create(URL, ModelGateway(cluster), RECORD)
 
 
-def put(store: HBaseStore, *documents: tuple[str, int], seen: int = 7) -> int:
+@pytest.fixture
+def signed(cluster: Cluster) -> HBaseStore:
+    """A store of format 2."""
+    return HBaseStore.create("hbase://model/signed", ModelGateway(cluster), SIGNED)
+
+
+def put(store: HBaseStore, *documents: tuple[str, Signature | int], seen: int = 7) -> int:
     ids = [doc_id.encode() for doc_id, _ in documents]
-    values = np.array([value for _, value in documents], np.uint64)
-    return store.insert(ids, values, np.full(len(ids), seen, np.int64))
+    signatures = as_signatures([as_signature(one) for _, one in documents])
+    return store.insert(ids, signatures, np.full(len(ids), seen, np.int64))
 
 
 def stored(store: HBaseStore, family: bytes, row: bytes, qualifier: bytes = b"") -> Cell:
@@ -78,25 +97,32 @@ def drawer_rows(value: int) -> list[bytes]:
 # Cells.
 
 fingerprints = st.integers(0, 2**64 - 1)
+signatures = st.builds(Signature, fingerprints, fingerprints, fingerprints)
 times = st.integers(0, 2**63 - 1)
 
 
-@given(st.one_of(st.none(), fingerprints), times, st.integers(0, 2**32 - 1))
-def test_a_register_reads_back(fingerprint: int | None, first_seen: int, changes: int) -> None:
-    written = Register(fingerprint, first_seen if fingerprint is not None else 0, changes)
-    assert Register.from_bytes(written.to_bytes()) == written
+@given(st.one_of(st.none(), signatures), times, st.integers(0, 2**32 - 1))
+def test_a_register_reads_back(signature: Signature | None, first_seen: int, changes: int) -> None:
+    written = Register(signature, first_seen if signature is not None else 0, changes)
+    assert Register.from_bytes(written.to_bytes(has_signatures=True)) == written
+    plain = written._replace(signature=signature and Signature(signature.fingerprint))
+    assert Register.from_bytes(written.to_bytes(has_signatures=False)) == plain
 
 
 def test_the_bytes_of_a_register_are_what_the_format_says() -> None:
-    filed = Register().filed(0x0123456789ABCDEF, 1_000)
-    assert filed.to_bytes().hex() == "0123456789abcdef00000000000003e800000001"
-    assert filed.removed().to_bytes().hex() == "00000002"
+    filed = Register().filed(Signature(0x0123456789ABCDEF), 1_000)
+    plain = "0123456789abcdef00000000000003e800000001"
+    assert filed.to_bytes(has_signatures=False).hex() == plain
+    assert filed.to_bytes(has_signatures=True).hex() == plain + "00" * 16
+    assert filed.removed().to_bytes(has_signatures=False).hex() == "00000002"
     assert Register.from_bytes(b"") == Register()
-    assert Register.from_bytes(filed.to_bytes()[:16]) == filed._replace(changes=0)
-    assert filed._replace(changes=2**32 - 1).removed().to_bytes() == bytes(4)
+    assert Register.from_bytes(bytes.fromhex(plain)[:16]) == filed._replace(changes=0)
+    assert filed._replace(changes=2**32 - 1).removed().to_bytes(has_signatures=True) == bytes(4)
+    signed = Register().filed(Signature(0x0123456789ABCDEF, 0xFEDCBA9876543210, 0x1122334455667788), 1_000)
+    assert signed.to_bytes(has_signatures=True).hex() == plain + "fedcba98765432101122334455667788"
 
 
-@pytest.mark.parametrize("length", [1, 3, 5, 15, 17, 19, 21])
+@pytest.mark.parametrize("length", [1, 3, 5, 15, 17, 19, 21, 35, 37])
 def test_a_register_of_any_other_length_is_corrupt(length: int) -> None:
     with pytest.raises(CorruptionError, match=f"{length} bytes instead of"):
         Register.from_bytes(bytes(length))
@@ -154,7 +180,7 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 8, 9, 30])
 def test_wide_rows_come_whole_whatever_the_pages(store: HBaseStore, count: int) -> None:
     documents = sorted(Document(f"{number}", value, 7) for number in range(count) for value in [number % 2 << 40])
-    put(store, *[(doc_id, value) for doc_id, value, _ in documents])
+    put(store, *[(document.doc_id, document.fingerprint) for document in documents])
     store.remove([b"0"])
     kept = [document for document in documents if document.doc_id != "0"]
     by_value = [[document for document in kept if document.fingerprint == value] for value in (0, 1 << 40, 5)]
@@ -260,7 +286,7 @@ def test_a_server_that_never_says_what_it_wrote_is_an_error(cluster: Cluster) ->
     with pytest.raises(StoreUnavailableError, match="no reply to any of 2 compare-and-sets"):
         put(store, ("a", 5), ("b", 5))
     with pytest.raises(StoreUnavailableError, match="did not keep how far the job came, in 10 tries"):
-        store.insert([], np.empty(0, np.uint64), np.empty(0, np.int64), mark=Mark("job", 1))
+        store.insert([], Signatures.of([]), np.empty(0, np.int64), mark=Mark("job", 1))
 
 
 # Exclusive writes.
@@ -411,7 +437,7 @@ def test_registers_that_lack_rows_are_problems_and_mended(store: HBaseStore) -> 
         Put(b"short", DOCUMENT_FAMILY, b"a", b""),
         Put(b"\x00\x00\x00\x01" + documents_rowkey(5)[4:], DOCUMENT_FAMILY, b"a", b""),
         Put(documents_rowkey(5), DOCUMENT_FAMILY, b"\xff", b""),
-        Put(register_key(b"a")[0], DOCUMENT_FAMILY, b"b", Register(5, 7).to_bytes()),
+        Put(register_key(b"a")[0], DOCUMENT_FAMILY, b"b", Register(Signature(5), 7).to_bytes(has_signatures=False)),
         Put(*register_key(b"c")[:1], DOCUMENT_FAMILY, b"c", b"?"),
     ],
     ids=repr,
@@ -443,6 +469,110 @@ def test_leftovers_are_counted_and_collected_once_they_are_old(cluster: Cluster,
     assert store.gateway.get([register_key(b"removed")], DOCUMENT_FAMILY) == [None]
     report = store.check()
     assert (report.documents, report.drawer_rows, report.leftovers) == (2, DRAWERS, 0)
+
+
+# The key drawer.
+
+KEYS = (0, 1 << 32, 2 << 32, (2 << 32) + 1)  # the last two are filed together
+IDS = ("a", "b", "c")
+changes = st.one_of(
+    st.tuples(st.sampled_from(IDS), st.builds(Signature, st.sampled_from([5, 6]), st.just(9), st.sampled_from(KEYS))),
+    st.tuples(st.sampled_from(IDS), st.none()),
+    st.sampled_from(["check", "wait"]),
+)
+
+
+def rows_in(store: HBaseStore) -> set[bytes]:
+    return {cells[0].row for cells in store.gateway.rows(TABLE_START, TABLE_STOP, DRAWER_FAMILY, limit=1_000)}
+
+
+@given(st.lists(changes, max_size=20), st.sampled_from([0, 8_000_000]))
+def test_the_rows_are_those_that_registers_need_once_all_is_old(
+    steps: list[tuple[str, Signature | None] | str], most_confirmed: int
+) -> None:
+    cluster, expected = Cluster(), dict[str, Signature]()
+    store = HBaseStore.create(URL, ModelGateway(cluster), SIGNED)
+
+    def check() -> CheckReport:
+        return audit.Audit(store.gateway, SIGNED, store.times, repair=True, most_confirmed=most_confirmed).run()
+
+    for step in [*steps, "wait", "check"]:
+        if step == "check":
+            assert check().is_sound
+        elif step == "wait":
+            cluster.advance(DAY_MS)
+        elif step[1] is None:
+            assert store.remove([step[0].encode()]) == (expected.pop(step[0], None) is not None)
+        else:
+            assert put(store, (step[0], step[1])) == (expected.get(step[0]) != step[1])
+            expected[step[0]] = step[1]
+        needed = {row.tobytes() for row in filed_rowkeys(SIGNED.layout, expected.values())}
+        assert needed <= rows_in(store)
+    assert rows_in(store) == needed
+    assert {one.doc_id: one.signature for page in store.walk() for one in page} == expected
+    assert {row.tobytes() for row in store.sweep([(bytes(5), b"\xff" * 5)])} == {
+        row for row in needed if not SIGNED.is_key_row(row)
+    }
+    for key in KEYS[1:]:
+        found = {row.tobytes() for row in store.scan([key_prefix(key)])}
+        assert found == {row for row in needed if row.startswith(key_prefix(key))}
+    assert store.check() == CheckReport(len(expected), len(needed))
+
+
+def test_a_register_that_lacks_its_row_in_the_key_drawer_is_a_problem_and_no_other(signed: HBaseStore) -> None:
+    put(signed, ("sound", Signature(5, 0, KEYS[1])), ("unfiled", Signature(5, 0, KEYS[2])), ("keyless", Signature(5)))
+    row = key_rowkey(Signature(5, 0, KEYS[2]))
+    assert row is not None
+    erase(signed, DRAWER_FAMILY, row)
+    report = signed.check(repair=True)
+    assert (report.documents, report.problems, report.repaired) == (3, 1, 1)
+    assert "'unfiled'" in report.examples[0]
+    assert signed.check() == CheckReport(3, DRAWERS + 2)
+
+
+def test_a_row_of_the_key_drawer_stays_while_a_query_may_need_it(cluster: Cluster, signed: HBaseStore) -> None:
+    put(signed, ("a", Signature(5, 0, KEYS[1])))
+    cluster.advance(DAY_MS)
+    put(signed, ("a", Signature(5, 0, KEYS[2])))
+    report = signed.check(repair=True)
+    assert (report.leftovers, report.repaired) == (1, 0)
+    assert len(signed.scan([key_prefix(KEYS[1])])) == 1
+    cluster.advance(61 * MINUTE_MS)
+    report = signed.check(repair=True)
+    assert (report.leftovers, report.repaired) == (1, 1)
+    assert len(signed.scan([key_prefix(KEYS[1])])) == 0
+
+
+@pytest.mark.usefixtures("small_pages")
+@pytest.mark.parametrize("count", [2, 3, 6, 7, 20])
+def test_a_row_of_the_key_drawer_is_kept_by_any_of_a_fingerprints_documents(
+    cluster: Cluster, signed: HBaseStore, count: int
+) -> None:
+    put(signed, *[(f"{number:02}", Signature(5, 0, KEYS[1])) for number in range(count - 1)])
+    put(signed, ("last", Signature(5, 0, KEYS[2])), ("gone", Signature(6, 0, KEYS[2])))
+    put(signed, ("gone", Signature(5)))
+    cluster.advance(DAY_MS)
+    check = audit.Audit(signed.gateway, SIGNED, signed.times, repair=True, most_confirmed=0)
+    assert check.run().problems == 0
+    assert [row.tobytes()[5:] for row in signed.scan([key_prefix(KEYS[2])])] == [(5).to_bytes(8, "big")]
+
+
+def test_in_format_1_a_drawer_may_have_the_key_drawers_number(cluster: Cluster) -> None:
+    layout = Layout.parse(",".join(["3"] * 18 + ["2"] * 5) + "/2")
+    store = HBaseStore.create(URL, ModelGateway(cluster), Record(layout, {"name": "test-1"}))
+    put(store, ("a", Signature(5, 6, KEYS[1])))
+    assert store.check() == CheckReport(1, 253)
+    assert store.lookup([b"a"]) == [Document("a", 5, 7)]
+    assert len(store.sweep([(bytes(5), b"\xff" * 5)])) == 253
+
+
+def test_a_bulk_load_keeps_sketches_and_keys(signed: HBaseStore, tmp_path: Path) -> None:
+    documents = {f"doc {number}": Signature(number, number + 1, number % 3 << 32) for number in range(500)}
+    with signed.bulk(tmp_path / "runs", BulkLimits(slice_documents=100)) as bulk:
+        bulk.add_run(list(documents.values()), list(documents), 7)
+        assert bulk.merge() == 500
+    assert {one.doc_id: one.signature for page in signed.walk() for one in page} == documents
+    assert signed.check() == CheckReport(500, 500 * DRAWERS + sum(one.key != 0 for one in documents.values()))
 
 
 @pytest.mark.parametrize("part", RECORD_PARTS)

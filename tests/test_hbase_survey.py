@@ -6,17 +6,20 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from hsimhash.fingerprint.signature import Signature
 from hsimhash.layout import Layout
-from hsimhash.rowkey import PREFIX_BYTES, encode, splits
+from hsimhash.rowkey import PREFIX_BYTES, encode, key_prefix, splits
+from hsimhash.store.base import Record
 from hsimhash.store.facts import Region, key_in_words
 from hsimhash.store.hbase import thrift1, thrift2
-from hsimhash.store.hbase.cells import Register, listing_put, register_key
+from hsimhash.store.hbase.cells import Register, key_rowkey, listing_put, register_key
 from hsimhash.store.hbase.connection import THRIFT2
 from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, DRAWER_FAMILY, Put
-from hsimhash.store.hbase.survey import survey
+from hsimhash.store.hbase.survey import rows_about, survey
 from tests.support.hbase_model import Cluster, ModelGateway
 
 LAYOUT = Layout.named("10")
+RECORD = Record(LAYOUT, {"name": "test-2", "key": {}})
 MIDDLE = b"\x80,1_0001.\n"
 DIGEST = "0123456789abcdef" * 2
 REGIONS = [Region(b"", MIDDLE, "one:16020"), Region(MIDDLE, b"", "")]
@@ -52,7 +55,7 @@ def table(fingerprints: NDArray[np.uint64], keys: list[bytes]) -> tuple[SplitGat
 
 def test_a_small_table_is_counted_exactly() -> None:
     gateway, rows = table(skewed(100), splits(LAYOUT, 4))
-    found = survey(gateway)
+    found = survey(gateway, RECORD)
     assert [(counted.rows, counted.is_exact) for counted in found.regions] == [(count, True) for count in rows]
     assert found.skew == pytest.approx(max(rows) / 250)
     assert found.hot_buckets == ()
@@ -61,17 +64,30 @@ def test_a_small_table_is_counted_exactly() -> None:
 def test_a_large_table_with_a_hot_bucket_is_estimated() -> None:
     same = np.uint64(0xABCDEF0123 << 24) + np.arange(300, dtype=np.uint64)
     gateway, rows = table(np.concatenate([skewed(20_000), same]), splits(LAYOUT, 4))
-    found = survey(gateway)
+    found = survey(gateway, RECORD)
     assert not any(counted.is_exact for counted in found.regions)
     assert found.rows == pytest.approx(sum(rows), rel=0.1)
     assert [counted.rows for counted in found.regions] == pytest.approx(rows, rel=0.2)
     assert found.skew == pytest.approx(max(rows) * 4 / sum(rows), rel=0.15)
 
 
+def test_rows_of_the_key_drawer_are_not_counted_but_may_be_a_hot_bucket() -> None:
+    fingerprints, key = skewed(500), 0x0123456789ABCDEF
+    gateway, rows = table(fingerprints, splits(LAYOUT, 4))
+    for value in fingerprints.tolist():
+        row = key_rowkey(Signature(value, 0, key))
+        assert row is not None
+        gateway.cluster.put(Put(row, DRAWER_FAMILY, b"", b""))
+    found = survey(gateway, RECORD)
+    assert [counted.rows for counted in found.regions] == rows
+    assert found.hot_buckets == ((key_prefix(key), 500),)
+    assert rows_about(gateway, RECORD) == pytest.approx(sum(rows), rel=0.3)
+
+
 def test_a_hot_bucket_is_met_where_it_is_read() -> None:
     same = np.uint64(0xABCDEF0123 << 24) + np.arange(300, dtype=np.uint64)
     gateway, _ = table(same, [])
-    (prefix, rows), *_ = survey(gateway).hot_buckets
+    (prefix, rows), *_ = survey(gateway, RECORD).hot_buckets
     assert prefix in LAYOUT.prefixes(int(same[0]))
     assert len(prefix) == PREFIX_BYTES
     assert rows == 300
@@ -82,13 +98,15 @@ def documents(cluster: Cluster, fingerprints: list[int]) -> None:
         doc_id = b"https://example.org/%d" % number
         cluster.put(listing_put(fingerprint, doc_id))
         row, qualifier = register_key(doc_id)
-        cluster.put(Put(row, DOCUMENT_FAMILY, qualifier, Register(fingerprint).to_bytes()))
+        cluster.put(
+            Put(row, DOCUMENT_FAMILY, qualifier, Register(Signature(fingerprint)).to_bytes(has_signatures=True))
+        )
 
 
 def test_a_fingerprint_that_many_documents_share_is_met() -> None:
     gateway, _ = table(skewed(100), [])
     documents(gateway.cluster, [*range(3_000), *[5_000] * 1_500, *[6_000] * 999])
-    (crowd,) = survey(gateway).crowds
+    (crowd,) = survey(gateway, RECORD).crowds
     assert (crowd.fingerprint, crowd.documents) == (5_000, 1_500)
     assert crowd.share == pytest.approx(1_500 / 5_499, rel=0.2)
     assert 50 < crowd.bytes / crowd.documents < 80
@@ -96,7 +114,7 @@ def test_a_fingerprint_that_many_documents_share_is_met() -> None:
 
 def test_a_survey_as_json_has_the_sums_and_the_regions() -> None:
     gateway, rows = table(skewed(100), splits(LAYOUT, 2))
-    facts = survey(gateway).to_json(len(LAYOUT.drawers))
+    facts = survey(gateway, RECORD).to_json(len(LAYOUT.drawers))
     sums = {name: value for name, value in facts.items() if not isinstance(value, list)}
     assert list(sums) == ["regions", "servers", "drawer_rows", "is_exact", "fingerprints", "skew"]
     assert list(sums.values()) == [2, 1, 1_000, True, 100, round(max(rows) / 500, 2)]
@@ -110,7 +128,7 @@ def test_a_survey_as_json_has_the_sums_and_the_regions() -> None:
 
 def test_an_empty_table_has_no_skew() -> None:
     gateway, _ = table(np.empty(0, np.uint64), splits(LAYOUT, 2))
-    found = survey(gateway)
+    found = survey(gateway, RECORD)
     assert (found.rows, found.skew, found.hot_buckets) == (0, None, ())
 
 
@@ -118,7 +136,7 @@ def test_a_region_that_begins_inside_of_a_segment_is_counted_as_it_is() -> None:
     fingerprints = skewed(100)
     middle = encode(LAYOUT, fingerprints)[7, 4].tobytes()
     gateway, rows = table(fingerprints, [middle[:PREFIX_BYTES]])
-    assert [counted.rows for counted in survey(gateway).regions] == rows
+    assert [counted.rows for counted in survey(gateway, RECORD).regions] == rows
 
 
 @pytest.mark.parametrize(

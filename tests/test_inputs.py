@@ -14,7 +14,7 @@ import zstandard
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from hsimhash.fingerprint import format_fingerprint
+from hsimhash.fingerprint import Signature, format_fingerprint
 from hsimhash.fingerprint.bits import FORMAT_NAMES, Formats, formats_named, read_fingerprint
 from hsimhash.inputs import Input, InputOptions, find_inputs
 from hsimhash.inputs.files import FORMAT_LINES
@@ -33,7 +33,7 @@ FINGERPRINT = "0123456789abcdef"
 
 
 def batches_of(
-    *names: object, start: Position | None = None, block_bytes: int = BLOCK_BYTES, **options: str
+    *names: object, start: Position | None = None, block_bytes: int = BLOCK_BYTES, **options: str | bool
 ) -> list[Batch]:
     reading = InputOptions(**options)
     inputs = find_inputs([str(name) for name in names], reading)
@@ -48,7 +48,7 @@ def contents(batches: list[Batch]) -> Found:
     rejects: list[tuple[int, str]] = []
     for batch in batches:
         documents = batch.documents
-        values = documents.texts or [format_fingerprint(int(value)) for value in documents.fingerprints]
+        values = documents.texts or [format_fingerprint(int(value)) for value in documents.signatures.fingerprints]
         pairs += zip(documents.doc_ids, values, strict=True)
         rejects += [(reject.line, reject.reason) for reject in documents.rejects]
     return pairs, rejects
@@ -331,6 +331,66 @@ def test_inputs_that_cannot_be_are_refused(names: list[str], form: str, message:
         find_inputs(names, InputOptions(form))
 
 
+words = st.one_of(st.none(), st.integers(0, 2**64 - 1))
+FORMS: dict[str, Callable[[int], str | int]] = {
+    "hex": format_fingerprint,
+    "decimal": str,
+    "signed": lambda value: str(value - 2**64 if value >> 63 else value),
+    "auto": int,
+}
+
+
+@given(records=st.lists(st.tuples(st.integers(0, 2**64 - 1), words, words), min_size=1, max_size=8))
+@pytest.mark.parametrize("form", FORMS)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_sketches_and_keys_are_read_where_there_is_a_sketch(
+    form: str, records: list[tuple[int, int | None, int | None]], tmp_path: Path
+) -> None:
+    names = ("sketch", "key")
+    lines = [
+        {"id": str(number), "fingerprint": FORMS[form](record[0])}
+        | {name: f"{one:016x}" for name, one in zip(names, record[1:], strict=True) if one is not None}
+        for number, record in enumerate(records)
+    ]
+    path = tmp_path / "in.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)))
+    options = {"fingerprint_field": "fingerprint", "fingerprint_format": form}
+    whole, bare = (signatures_in(path, has_signatures=has, **options) for has in (True, False))
+    assert whole == [
+        Signature(*(one or 0 for one in record)) if record[1] is not None else Signature(record[0])
+        for record in records
+    ]
+    assert bare == [Signature(record[0]) for record in records]
+
+
+def signatures_in(path: Path, **options: str | bool) -> list[Signature]:
+    return [one for batch in batches_of(path, **options) for one in batch.documents.signatures]
+
+
+def test_a_field_that_is_named_for_something_else_is_no_key_and_no_sketch(tmp_path: Path) -> None:
+    path = tmp_path / "in.jsonl"
+    path.write_text(f'{{"key": "s3://a", "sketch": 5, "hash": "{FINGERPRINT}"}}')
+    (batch, _) = batches_of(path, id_field="key", first_seen_field="sketch", fingerprint_field="hash")
+    assert (batch.documents.doc_ids, batch.documents.first_seen) == (["s3://a"], [5])
+    assert list(batch.documents.signatures) == [Signature(int(FINGERPRINT, 16))]
+
+
+@pytest.mark.parametrize("field", ["sketch", "key"])
+@pytest.mark.parametrize("value", ["s3://bucket/a", True, 1.5, [], "12", 7, -1, "0x12", f" {FINGERPRINT}"])
+def test_bad_sketches_and_keys_are_rejected_with_the_remedy(field: str, value: object, tmp_path: Path) -> None:
+    fields = {"id": "a", "fingerprint": FINGERPRINT, "sketch": FINGERPRINT, field: value}
+    reason = rejected(tmp_path / "in.jsonl", json.dumps(fields).encode(), fingerprint_field="fingerprint")
+    assert reason.startswith(f'"{field}" is not that of a signature, 16 hexadecimal digits')
+    assert reason.endswith("rename the field if it is something else")
+
+
+@pytest.mark.parametrize("value", ["s3://bucket/a", 7, "12345678901234567"])
+def test_a_field_key_without_a_sketch_is_something_else(value: object, tmp_path: Path) -> None:
+    path = tmp_path / "in.jsonl"
+    path.write_text(json.dumps({"id": "a", "fingerprint": FINGERPRINT, "key": value}))
+    assert signatures_in(path, fingerprint_field="fingerprint") == [Signature(int(FINGERPRINT, 16))]
+
+
 def test_an_unknown_format_is_refused_with_the_known_ones() -> None:
     with pytest.raises(ValueError, match="auto, jsonl, tsv"):
         InputOptions("xml")
@@ -583,7 +643,7 @@ def test_fingerprint_lines_are_what_they_are_one_by_one(lines: list[bytes], form
     (found,) = [parse(block) for block in blocks_of(lambda: next(blocks))]
     expected = list(one_by_one(lines, found.formats))
     good = [one for one in expected if one is not None]
-    assert list(zip(found.doc_ids, found.fingerprints.tolist(), strict=True)) == good
+    assert list(zip(found.doc_ids, found.signatures.fingerprints.tolist(), strict=True)) == good
     assert len(found.rejects) == expected.count(None)
 
 

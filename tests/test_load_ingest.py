@@ -21,14 +21,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hsimhash.errors import CorruptionError, HsimhashError, StoreBusyError, StoreUnavailableError
-from hsimhash.fingerprint import Profile
+from hsimhash.fingerprint import Profile, Signature, Signatures
+from hsimhash.fingerprint.signature import as_signature, as_signatures
 from hsimhash.index import HSimIndex
 from hsimhash.inputs import InputOptions, find_inputs
 from hsimhash.inputs.reader import Batch, Position
 from hsimhash.inputs.records import Documents as Records
 from hsimhash.layout import Layout
 from hsimhash.load import IngestLimits, IngestObserver, IngestOptions, IngestProgress, Summary, ingest
-from hsimhash.load.decisions import DuplicateRule, decide
+from hsimhash.load.decisions import Decision, DuplicateRule, Nearest, Verdict, decide
 from hsimhash.load.intake import Gathering
 from hsimhash.load.job import Counts
 from hsimhash.store import BulkLimits, Document, Record
@@ -45,11 +46,18 @@ SMALL = IngestLimits(
 )
 SMALL_BYTES = 8_000  # inputs of no more go in by the small limits
 PROFILE = Profile.named("auto-1")
-Documents = list[tuple[str, int]]
+Documents = list[tuple[str, int]] | list[tuple[str, Signature]]
 # Few ids and close fingerprints: documents return, move, and lie at every distance up to beyond k.
 ids = st.sampled_from(["a", "b", "c", "d", "e", "文"])
 values = st.sampled_from([0, 1, 3, 7, 15, 31, 0b10_0001, 2**63, 2**63 + 1])
-documents = st.lists(st.tuples(ids, values), max_size=25)
+# Few sketches, in pairs that lie 14 to 17 bits apart, or nearer or farther; few keys, two of them under one prefix.
+signatures = st.builds(
+    Signature,
+    values,
+    st.sampled_from([0, 2**16 - 1, 2**32 - 1, 2**33 - 1, 2**64 - 1, 1, 3]),
+    st.sampled_from([0, 7, 8, 2**63]),
+)
+documents = st.lists(st.tuples(ids, signatures), max_size=25)
 kills = st.lists(st.one_of(st.integers(1, 14), st.integers(1, 80)), max_size=4)
 
 
@@ -65,25 +73,50 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Path]:
 class OneByOne:
     """An index as a dictionary, asked and filled document by document."""
 
-    held: dict[str, int]
+    held: dict[str, Signature]
     mode: str
     k: int = 3
+    max_sketch: int | None = 16
 
-    def take(self, doc_id: str, fingerprint: int) -> dict[str, object]:
-        near = [
-            ((value ^ fingerprint).bit_count(), other, value) for other, value in self.held.items() if other != doc_id
-        ]
-        matches = sorted(one for one in near if one[0] <= self.k)
-        verdict = "unchanged" if self.held.get(doc_id) == fingerprint else "added"
+    def take(self, doc_id: str, given: Signature | int) -> dict[str, object]:
+        signature = as_signature(given)
+        others = ((other, value) for other, value in self.held.items() if other != doc_id)
+        matches = sorted(filter(None, (self._match(signature, *one) for one in others)))
+        verdict = "unchanged" if self.held.get(doc_id) == signature else "added"
         if matches and self.mode == "skip":
             verdict = "duplicate"
         else:
-            self.held[doc_id] = fingerprint
-        match = None
-        if matches:
-            distance, other, value = matches[0]
-            match = {"id": other, "distance": distance, "fingerprint": f"{value:016x}"}
-        return {"id": doc_id, "fingerprint": f"{fingerprint:016x}", "match": match, "verdict": verdict}
+            self.held[doc_id] = signature
+        names = ("distance", "id", "fingerprint", "similarity", "found_by")
+        match = dict(zip(names, matches[0], strict=True)) if matches else None
+        return {"id": doc_id, **shown(signature), "match": match, "verdict": verdict}
+
+    def _match(self, asked: Signature, doc_id: str, held: Signature) -> tuple[object, ...] | None:
+        distance, differing = ((a ^ b).bit_count() for a, b in zip(asked[:2], held[:2], strict=True))
+        has_sketches = asked.sketch != 0 != held.sketch
+        if distance > self.k and (asked.key == 0 or asked.key != held.key):
+            return None
+        margin = 0 if distance <= self.k else 2
+        if has_sketches and self.max_sketch is not None and differing > max(0, self.max_sketch - margin):
+            return None
+        similarity = max(0, 1 - differing / 32) if has_sketches else None
+        return distance, doc_id, f"{held.fingerprint:016x}", similarity, "distance" if distance <= self.k else "key"
+
+
+def shown(signature: Signature) -> dict[str, str]:
+    names = signature._fields if signature.sketch or signature.key else ("fingerprint",)
+    found = {name: f"{getattr(signature, name):016x}" for name in names}
+    return {"fingerprint": "0" * 16, **found}
+
+
+def stored(given: Documents, profile: str) -> list[tuple[str, Signature]]:
+    """Return documents as an index with this profile has them."""
+    has_signatures = profile == "auto-2"
+    return [(doc_id, one if has_signatures else Signature(one[0])) for doc_id, one in given]
+
+
+def held(index: HSimIndex) -> dict[str, Signature]:
+    return {document.doc_id: document.signature for document in index.documents()}
 
 
 def contents(index: HSimIndex) -> dict[str, int]:
@@ -91,7 +124,10 @@ def contents(index: HSimIndex) -> dict[str, int]:
 
 
 def write(path: Path, given: Documents) -> Path:
-    path.write_text("".join(f"{doc_id}\t{value:016x}\n" for doc_id, value in given))
+    """Write fingerprints as .tsv, signatures as .json."""
+    is_tsv = path.suffix == ".tsv"
+    lines = (f"{doc_id}\t{one:016x}" if is_tsv else json.dumps({"id": doc_id, **shown(one)}) for doc_id, one in given)
+    path.write_text("".join(f"{line}\n" for line in lines))
     return path
 
 
@@ -104,8 +140,10 @@ def load(
     reading: InputOptions | None = None,
     **options: object,
 ) -> Summary:
-    is_tsv = path.suffix == ".tsv"
-    reading = reading or (InputOptions("fingerprints", fingerprint_format="hex") if is_tsv else InputOptions())
+    has_fingerprints = path.suffix in (".tsv", ".json")
+    reading = reading or (
+        InputOptions("fingerprints", fingerprint_format="hex") if has_fingerprints else InputOptions()
+    )
     found = find_inputs([str(path)], reading)
     limits = SMALL if path.stat().st_size < SMALL_BYTES else IngestLimits()
     options = {"reading": reading, "workers": 1, "limits": limits, **options}
@@ -123,13 +161,14 @@ def lines_in(summary: Summary, name: str) -> list[dict[str, object]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def filled(folder: Path, before: Documents, kind: str = "lmdb") -> HSimIndex:
+def filled(folder: Path, before: Documents, kind: str = "lmdb", profile: str = "auto-1") -> HSimIndex:
     if kind == "lmdb":
-        index = HSimIndex.create(f"lmdb://{folder / 'index'}", layout="4")
+        index = HSimIndex.create(f"lmdb://{folder / 'index'}", layout="4", distance=3, profile=profile)
     else:
-        record = Record(Layout.named("4"), PROFILE.to_json())
-        index = HSimIndex(HBaseStore.create("hbase://model/pages", ModelGateway(Cluster()), record), PROFILE)
-    index.add_many([value for _, value in before], [doc_id for doc_id, _ in before], first_seen=1)
+        record = Record(Layout.named("4"), Profile.named(profile).to_json())
+        store = HBaseStore.create("hbase://model/pages", ModelGateway(Cluster()), record)
+        index = HSimIndex(store, Profile.named(profile))
+    index.add_many([one for _, one in before], [doc_id for doc_id, _ in before], first_seen=1)
     return index
 
 
@@ -169,6 +208,7 @@ def load_with_kills(index: HSimIndex, path: Path, mode: str, kills_at: list[int]
 
 
 stores = pytest.mark.parametrize("kind", ["lmdb", "hbase-model"])
+profiles = pytest.mark.parametrize("profile", ["auto-1", "auto-2"])
 slow = settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=25, deadline=None
 )
@@ -177,9 +217,11 @@ slow = settings(
 @slow
 @given(before=documents, given=documents, kills_at=kills, is_before=st.booleans())
 @pytest.mark.parametrize("mode", ["skip", "tag"])
+@profiles
 @stores
 def test_decisions_are_those_of_documents_that_come_one_by_one_whatever_is_killed(
     kind: str,
+    profile: str,
     mode: str,
     before: Documents,
     given: Documents,
@@ -188,13 +230,12 @@ def test_decisions_are_those_of_documents_that_come_one_by_one_whatever_is_kille
     place: Callable[[], Path],
 ) -> None:
     folder = place()
-    oracle = OneByOne(dict(before), mode)
-    expected = [oracle.take(*document) for document in given]
-    with filled(folder, before, kind) as index:
-        summary = load_with_kills(index, write(folder / "in.tsv", given), mode, kills_at, is_before=is_before)
-        assert contents(index) == oracle.held
-        tags = [{name: one[name] for name in ("id", "fingerprint", "match")} for one in expected]
-        assert lines_in(summary, "tags") == (tags if mode == "tag" else [])
+    oracle = OneByOne(dict(stored(before, profile)), mode)
+    expected = [oracle.take(*document) for document in stored(given, profile)]
+    with filled(folder, before, kind, profile) as index:
+        summary = load_with_kills(index, write(folder / "in.json", given), mode, kills_at, is_before=is_before)
+        assert held(index) == oracle.held
+        assert lines_in(summary, "tags") == (tags_of(expected) if mode == "tag" else [])
         verdicts = [one["verdict"] for one in expected]
         counts = summary.counts
         assert (counts.added, counts.unchanged, counts.duplicates) == tuple(
@@ -203,18 +244,29 @@ def test_decisions_are_those_of_documents_that_come_one_by_one_whatever_is_kille
         assert counts.documents == len(given)
 
 
+def tags_of(decisions: list[dict[str, object]]) -> list[dict[str, object]]:
+    return [{name: part for name, part in one.items() if name != "verdict"} for one in decisions]
+
+
 @slow
 @given(before=documents, given=documents, kills_at=kills, is_before=st.booleans())
+@profiles
 @stores
 def test_added_documents_are_all_there_and_counted_once_for_an_id_whatever_is_killed(
-    kind: str, before: Documents, given: Documents, kills_at: list[int], is_before: bool, place: Callable[[], Path]
+    kind: str,
+    profile: str,
+    before: Documents,
+    given: Documents,
+    kills_at: list[int],
+    is_before: bool,
+    place: Callable[[], Path],
 ) -> None:
-    folder = place()
-    with filled(folder, before, kind) as index:
-        summary = load_with_kills(index, write(folder / "in.tsv", given), "add", kills_at, is_before=is_before)
-        assert contents(index) == {**dict(before), **dict(given)}
-        counts, held = summary.counts, dict(before)
-        assert counts.added == sum(held.get(doc_id) != value for doc_id, value in dict(given).items())
+    folder, old, new = place(), dict(stored(before, profile)), dict(stored(given, profile))
+    with filled(folder, before, kind, profile) as index:
+        summary = load_with_kills(index, write(folder / "in.json", given), "add", kills_at, is_before=is_before)
+        assert held(index) == {**old, **new}
+        counts = summary.counts
+        assert counts.added == sum(old.get(doc_id) != one for doc_id, one in new.items())
         assert counts.added + counts.unchanged == counts.documents == len(given)
         assert index.check().problems == 0
         assert not (summary.job / "runs").exists()
@@ -222,40 +274,47 @@ def test_added_documents_are_all_there_and_counted_once_for_an_id_whatever_is_ki
 
 @slow
 @given(given=documents, stops=st.lists(st.integers(0, 4), max_size=4))
+@profiles
 @pytest.mark.parametrize("mode", ["add", "skip", "tag"])
 def test_a_stop_loses_nothing_and_doubles_nothing(
-    mode: str, given: Documents, stops: list[int], place: Callable[[], Path]
+    mode: str, profile: str, given: Documents, stops: list[int], place: Callable[[], Path]
 ) -> None:
     folder = place()
     oracle = OneByOne({}, mode)
-    expected = [oracle.take(*document) for document in given]
-    path = write(folder / "in.tsv", given)
-    with filled(folder, []) as index:
+    expected = [oracle.take(*document) for document in stored(given, profile)]
+    path = write(folder / "in.json", given)
+    with filled(folder, [], profile=profile) as index:
         for number in stops:
             summary = load(index, path, mode, stopping_after(number))
             if summary.is_complete:
                 break
             assert summary.done is None or 0 <= summary.done <= 1
         summary = load(index, path, mode)
-        assert contents(index) == oracle.held
+        assert held(index) == oracle.held
         assert summary.counts.documents == len(given)
-        tags = [{name: one[name] for name in ("id", "fingerprint", "match")} for one in expected]
-        assert lines_in(summary, "tags") == (tags if mode == "tag" else [])
+        assert lines_in(summary, "tags") == (tags_of(expected) if mode == "tag" else [])
 
 
-@given(before=documents, given=st.lists(st.tuples(ids, values), min_size=1, max_size=40), k=st.integers(0, 3))
+@given(
+    before=documents,
+    given=st.lists(st.tuples(ids, signatures), min_size=1, max_size=40),
+    k=st.integers(0, 3),
+    max_sketch=st.one_of(st.none(), st.integers(0, 64)),
+)
 @settings(deadline=None)
 @pytest.mark.parametrize("mode", ["skip", "tag"])
-def test_decide_is_the_oracle_for_any_distance(mode: str, before: Documents, given: Documents, k: int) -> None:
-    oracle = OneByOne(dict(before), mode, k)
+def test_decide_is_the_oracle_for_any_distance(
+    mode: str, before: Documents, given: Documents, k: int, max_sketch: int | None
+) -> None:
+    oracle = OneByOne(dict(before), mode, k, max_sketch)
     expected = [oracle.take(*document) for document in given]
-    with HSimIndex.create(f"memory://decide-{next(_numbers)}", layout="4") as index:
-        index.add_many([value for _, value in before], [doc_id for doc_id, _ in before])
+    with HSimIndex.create(f"memory://decide-{next(_numbers)}", layout="4", distance=3, profile="auto-2") as index:
+        index.add_many([one for _, one in before], [doc_id for doc_id, _ in before])
         decisions = decide(
             index,
             [doc_id for doc_id, _ in given],
-            np.array([value for _, value in given], np.uint64),
-            DuplicateRule(k, leaves_out=mode == "skip"),
+            as_signatures([one for _, one in given]),
+            DuplicateRule(k, max_sketch, leaves_out=mode == "skip"),
         )
     assert [json.loads(decision.to_line()) for decision in decisions] == expected
     assert [type(decision).from_line(decision.to_line().encode()) for decision in decisions] == decisions
@@ -264,15 +323,21 @@ def test_decide_is_the_oracle_for_any_distance(mode: str, before: Documents, giv
 _numbers = itertools.count()
 
 
+def test_a_decision_that_an_earlier_release_wrote_is_taken_up() -> None:
+    match = b'{"id": "a", "distance": 1, "fingerprint": "0000000000000001"}'
+    line = b'{"id": "b", "fingerprint": "0000000000000003", "match": %s, "verdict": "added"}' % match
+    assert Decision.from_line(line) == Decision("b", Signature(3), Verdict.ADDED, Nearest(1, "a", 1))
+
+
 def test_many_equals_of_documents_that_moved_away_are_all_passed_over() -> None:
     """The index's first matches are all replaced within the batch: the next one must still be found."""
     count = 50
     doc_ids = [f"{number:02}" for number in range(count)]
-    with HSimIndex.create(f"memory://moved-{next(_numbers)}", layout="4") as index:
+    with HSimIndex.create(f"memory://moved-{next(_numbers)}", layout="4", distance=3) as index:
         index.add_many([7] * count + [6], [*doc_ids, "last"])
         given = [*doc_ids, "new"]
-        fingerprints = np.array([2**40 + number * 997 * 2**30 for number in range(count)] + [7], np.uint64)
-        found = decide(index, given, fingerprints, DuplicateRule(1, leaves_out=False))[-1].match
+        moved = Signatures.of([2**40 + number * 997 * 2**30 for number in range(count)] + [7])
+        found = decide(index, given, moved, DuplicateRule(1, None, leaves_out=False))[-1].match
     assert found is not None
     assert (found.distance, found.doc_id) == (1, "last")
 
@@ -300,7 +365,7 @@ def test_documents_of_one_fingerprint_that_come_again_are_read_a_few_times_each(
     store = Counting.create(f"memory://again-{next(_numbers)}", Record(Layout.named("4"), PROFILE.to_json()))
     with HSimIndex(store, PROFILE) as index:
         index.add_many([7] * count, doc_ids)
-        decisions = decide(index, doc_ids, np.full(count, 7, np.uint64), DuplicateRule(3, leaves_out=leaves_out))
+        decisions = decide(index, doc_ids, Signatures.of([7] * count), DuplicateRule(3, 16, leaves_out=leaves_out))
         assert store.read < 10 * count
     nearest = [decision.match.doc_id if decision.match else "" for decision in decisions]
     assert nearest == ["0001", *["0000"] * (count - 1)]
@@ -856,7 +921,7 @@ def test_an_interrupted_stream_is_read_again_as_a_whole(mode: str, tmp_path: Pat
         assert 0 < first.counts.documents < len(MANY)
         again = through_pipe(index, MANY, mode, tmp_path / "job")
         assert again.counts.documents == len(MANY)
-        assert contents(index) == oracle.held
+        assert held(index) == oracle.held
         assert not through_pipe(index, MANY, mode, tmp_path / "job").is_repeated
 
 
@@ -871,7 +936,7 @@ def test_a_full_disk_ends_a_job_that_goes_on_once_there_is_space(
     rng = np.random.default_rng(2)
     given = [(f"https://example.org/{number}", int(value)) for number, value in enumerate(rng.integers(0, 2**63, 9000))]
     path = write(tmp_path / "in.tsv", given)
-    with HSimIndex.create(f"lmdb://{disk / 'index'}", layout="4") as index:
+    with HSimIndex.create(f"lmdb://{disk / 'index'}", layout="4", distance=3) as index:
         ballast = disk / "ballast"
         ballast.write_bytes(bytes(24_000_000))
         with pytest.raises(StoreUnavailableError, match=r"(?i)space"):

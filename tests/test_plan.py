@@ -8,7 +8,7 @@ import pytest
 
 from hsimhash.cover import HBASE_PRICES, LMDB_PRICES, Prices
 from hsimhash.layout import Layout
-from hsimhash.plan import cost, layouts_for, layouts_of, recommend
+from hsimhash.plan import cost, layouts_for, layouts_of, outgrown, recommend
 from tests.support.command_line import run
 
 stores = pytest.mark.parametrize("prices", [LMDB_PRICES, HBASE_PRICES], ids=["lmdb", "hbase"])
@@ -87,6 +87,28 @@ def test_a_uniform_sample_tells_what_the_formula_tells(name: str, distance: int)
     assert sampled.hottest_bucket < 10 * layout.candidates(10**9)
 
 
+def test_sketches_and_keys_cost_a_row_and_16_bytes_a_document() -> None:
+    for layout in map(Layout.named, ("4", "10")):
+        plain, signed = (cost(layout, 1_000, 3, LMDB_PRICES, has_signatures=one) for one in (False, True))
+        assert signed.rows - plain.rows == 1_000
+        assert signed.bytes - plain.bytes == pytest.approx(1_000 * (LMDB_PRICES.row_bytes + 16), abs=1)
+        assert signed.time_us > plain.time_us
+
+
+def test_a_layout_is_outgrown_where_another_one_is_recommended() -> None:
+    costs = [cost(layout, 10**6, 6, LMDB_PRICES) for layout in layouts_of(6)]
+    found = outgrown(costs)
+    assert found is not None
+    documents, layout = found
+    assert recommend(costs)[0].layout.name == "4"
+    assert layout.name == "10"
+    before, after = (
+        recommend([cost(one, count, 6, LMDB_PRICES) for one in layouts_of(6)])[0].layout.name
+        for count in (documents // 2, documents)
+    )
+    assert (before, after) == ("4", "10")
+
+
 def test_a_skewed_sample_shows_its_hot_bucket() -> None:
     sample = np.arange(1_000, dtype=np.uint64)  # all in one bucket of three drawers
     skewed = cost(Layout.named("4"), 10_000, 3, LMDB_PRICES, sample=sample)
@@ -99,7 +121,7 @@ def test_the_command_prints_a_table_and_a_recommendation() -> None:
     result = run("plan", "--documents", "100000000")
     assert result.exit_code == 0
     assert "recommended: layout 10" in result.stdout
-    assert "1,000,000,000" in result.stdout
+    assert "1,100,000,000" in result.stdout
     assert "× replication" in result.stdout
 
 
@@ -108,8 +130,9 @@ def test_the_command_reads_a_sample(tmp_path: Path) -> None:
     sample.write_text("a\t0123456789abcdef\n\nb\t0x1\nfedcba9876543210\n")
     result = run("plan", "--documents", "1000", "--sample", str(sample), "--json")
     facts = json.loads(result.stdout)
-    assert [facts["recommended"][store]["layout"] for store in ("lmdb", "hbase")] == ["4", "4"]
-    assert facts["layouts"][0]["hottest_bucket"] > 0
+    assert [facts[store]["recommended"] for store in ("lmdb", "hbase")] == ["10,9,9,9,9,9,9/1", "4"]
+    assert [facts[store]["distance"] for store in ("lmdb", "hbase")] == [6, 3]
+    assert facts["lmdb"]["layouts"][0]["hottest_bucket"] > 0
 
 
 def test_a_distance_that_no_layout_finds_is_misuse() -> None:

@@ -83,6 +83,13 @@ def test_null_and_an_empty_variable_set_nothing() -> None:
     assert loaded.sources["store"] == DEFAULT
 
 
+@pytest.mark.parametrize(("written", "bits"), [("off", None), ("null", 16), ("0", 0), ("64", 64)])
+def test_sketches_are_compared_unless_that_is_off(written: str, bits: int | None) -> None:
+    assert load().settings.max_sketch == 16
+    assert load(config=write(f"max_sketch: {written}")).settings.max_sketch == bits
+    assert load({"max_sketch": "5"}, {"HSIMHASH_MAX_SKETCH": written}).settings.max_sketch == 5
+
+
 def test_other_variables_are_no_settings() -> None:
     load(None, {"HSIMHASH_DATA": "/data", "PATH": "/bin", "HSIM": "x"})
 
@@ -95,6 +102,7 @@ def test_other_variables_are_no_settings() -> None:
         ("workers: yes\n", ["hsimhash.yaml:1", "workers = 'yes'", "integer"]),
         ("workers: 0\n", ["workers = '0'", "greater than or equal to 1"]),
         ("lock_timeout_s: inf\n", ["lock_timeout_s = 'inf'", "finite"]),
+        ("max_sketch: 65\n", ["max_sketch = '65'", "a number from 0 to 64, or off"]),
         ("layout: 13\n", ["layout = '13'", "unknown layout '13'"]),
         ("profile: zh-0\n", ["profile = 'zh-0'"]),
         ("store: pages\n", ["store = 'pages'", "lmdb://relative/path"]),

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from hsimhash.errors import IndexExistsError, IndexNotFoundError, StoreClosedError
+from hsimhash.fingerprint import Signatures
 from hsimhash.layout import Layout
 from hsimhash.rowkey import encode
 from hsimhash.store import Document, Mark, Record, Store, create_store, open_store
@@ -69,7 +70,7 @@ def store(place: Place) -> Iterator[Store]:
 def put(store: Store, *documents: tuple[str, int], seen: int = 7) -> int:
     ids = [doc_id.encode() for doc_id, _ in documents]
     values = np.array([value for _, value in documents], np.uint64)
-    return store.insert(ids, values, np.full(len(ids), seen, np.int64))
+    return store.insert(ids, Signatures.of(values), np.full(len(ids), seen, np.int64))
 
 
 def rows_of(store: Store, *fingerprints: int) -> set[bytes]:
@@ -100,7 +101,7 @@ def test_sweep_returns_the_rows_of_ranges_of_prefixes(store: Store) -> None:
 def test_estimate_is_about_the_number_of_documents(store: Store) -> None:
     assert store.estimate() == 0
     values = np.random.default_rng(1).integers(0, 2**64, 3_000, np.uint64)
-    store.insert([str(value).encode() for value in values], values, np.zeros(len(values), np.int64))
+    store.insert([str(value).encode() for value in values], Signatures.of(values), np.zeros(len(values), np.int64))
     assert 2_000 < store.estimate() < 4_500
 
 
@@ -133,7 +134,7 @@ def test_an_empty_store_has_nothing(store: Store) -> None:
 def test_one_bucket_of_twenty_thousand_is_returned_whole(place: Place) -> None:
     values = np.arange(20_000, dtype=np.uint64)  # the first three blocks of 16 bits are the same
     with place.create(place.url(), Record(Layout.named("4"), {"name": "test-1"})) as store:
-        store.insert([str(value).encode() for value in values], values, np.zeros(20_000, np.int64))
+        store.insert([str(value).encode() for value in values], Signatures.of(values), np.zeros(20_000, np.int64))
         rows = store.scan(store.record.layout.prefixes(0)[:1])
     assert sorted(int.from_bytes(row[5:].tobytes(), "big") for row in rows) == values.tolist()
 
@@ -204,7 +205,7 @@ def test_walk_yields_every_document_once_in_order(store: Store) -> None:
     values = rng.integers(0, 2**64, 12_000, np.uint64)
     values[:500] = values[0]
     ids = [f"doc {number}" for number in range(len(values))]
-    store.insert([doc_id.encode() for doc_id in ids], values, np.arange(len(values), dtype=np.int64))
+    store.insert([doc_id.encode() for doc_id in ids], Signatures.of(values), np.arange(len(values), dtype=np.int64))
     walked = list(itertools.chain.from_iterable(store.walk()))
     expected = [
         Document(doc_id, int(value), place) for place, (doc_id, value) in enumerate(zip(ids, values, strict=True))
@@ -286,10 +287,10 @@ def test_a_forked_child_reads_and_the_parent_goes_on(store: Store) -> None:
 
 def test_a_mark_is_remembered_by_its_token_with_documents_and_without(place: Place) -> None:
     url = place.url()
-    nothing = np.empty(0, np.uint64), np.empty(0, np.int64)
+    nothing = Signatures.of([]), np.empty(0, np.int64)
     with place.create(url, RECORD) as store, place.open(url) as other:
         assert store.marked("job") == 0
-        assert store.insert([b"a"], np.array([5], np.uint64), np.array([7], np.int64), mark=Mark("job", 3)) == 1
+        assert store.insert([b"a"], Signatures.of([5]), np.array([7], np.int64), mark=Mark("job", 3)) == 1
         assert store.insert([], *nothing, mark=Mark("another", 2**40)) == 0
         assert [other.marked(token) for token in ("job", "another", "")] == [3, 2**40, 0]
         assert other.insert([], *nothing, mark=Mark("job", 4)) == 0

@@ -11,6 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hsimhash import Match
+from hsimhash.fingerprint import Signature
 from hsimhash.layout import LAYOUT_NAMES, Layout
 from tests.stress import crowd, exactness, kill_ingests, kill_writers, kills
 from tests.stress.victims import Operation
@@ -25,6 +27,14 @@ def test_no_match_is_missed_and_none_invented(name: str, tmp_path: Path) -> None
     filled, distances = partial(exactness.embedded, tmp_path), (1, 3, 5)
     outcomes = list(exactness.check_layout(name, filled, stored=3_000, queries=1_000, distances=distances))
     assert len(outcomes) == 4 * len(distances)
+    assert faults(outcomes) == []
+
+
+@pytest.mark.parametrize("name", exactness.SIGNED_LAYOUTS)
+def test_no_match_by_signature_is_missed_and_none_invented(name: str, tmp_path: Path) -> None:
+    filled = partial(exactness.embedded, tmp_path)
+    outcomes = list(exactness.check_signatures(name, filled, stored=3_000, queries=1_000))
+    assert len(outcomes) == 24
     assert faults(outcomes) == []
 
 
@@ -52,6 +62,16 @@ def test_a_missed_a_false_and_a_repeated_match_are_counted() -> None:
     assert not exactness.Comparison(3, missed=0, extra=1).outcome("").is_right
 
 
+def test_a_match_that_says_something_else_is_counted() -> None:
+    one, other = Match(1, "a", 5, 0, 0.5, "key"), Match(2, "b", 6, 0)
+    assert exactness.told([[one, other], []], [[one, other], []]) == exactness.Comparison(2, missed=0, extra=0)
+    assert exactness.told([[one, other]], [[one]]) == exactness.Comparison(2, missed=1, extra=0)
+    assert exactness.told([[one, other]], [[other, one]]) == exactness.Comparison(2, missed=0, extra=1)
+    assert exactness.told([[one]], [[one, one]]) == exactness.Comparison(1, missed=0, extra=1)
+    wrong = [one._replace(similarity=0.6), one._replace(found_by="distance")]
+    assert exactness.told([[one], [one]], [[match] for match in wrong]) == exactness.Comparison(2, missed=2, extra=2)
+
+
 @pytest.mark.parametrize(
     ("name", "count"), [("bulk", 3), ("skip", 2), ("tag", 2), ("texts", 1), ("writers", 4), ("compact", 6)]
 )
@@ -65,8 +85,8 @@ def test_a_kill_loses_nothing_and_a_resumed_run_ends_as_an_undisturbed_one(
 
 
 def test_a_difference_between_two_ends_is_seen() -> None:
-    one = kill_ingests.Result({"a": (1, 0)}, {"tags": b"1"}, {"added": 1}, leftovers=0)
-    other = kill_ingests.Result({"a": (2, 0)}, {"tags": b"2"}, {"added": 2}, leftovers=1)
+    one = kill_ingests.Result({"a": (Signature(1), 0)}, {"tags": b"1"}, {"added": 1}, leftovers=0)
+    other = kill_ingests.Result({"a": (Signature(1, 0, 7), 0)}, {"tags": b"2"}, {"added": 2}, leftovers=1)
     assert kill_ingests.differences(one, one) == []
     assert len(kill_ingests.differences(one, other)) == 4
 
@@ -80,11 +100,12 @@ def test_a_writer_whose_acknowledged_documents_are_gone_is_seen() -> None:
 
 
 def test_the_model_of_the_writers_keeps_first_seen_of_what_does_not_move() -> None:
-    documents = {"a": (1, 5), "b": (2, 5)}
-    Operation("add", (("a", 1, 9), ("b", 2, 9), ("b", 3, 9))).apply(documents)
-    assert documents == {"a": (1, 5), "b": (3, 9)}
-    Operation("remove", (("a", 0, 0), ("c", 0, 0))).apply(documents)
-    assert documents == {"b": (3, 9)}
+    one, other, keyed = Signature(1, 4), Signature(2), Signature(2, 0, 7)
+    documents = {"a": (one, 5), "b": (other, 5)}
+    Operation("add", (("a", one, 9), ("b", other, 9), ("b", keyed, 9))).apply(documents)
+    assert documents == {"a": (one, 5), "b": (keyed, 9)}
+    Operation("remove", (("a", other, 0), ("c", other, 0))).apply(documents)
+    assert documents == {"b": (keyed, 9)}
 
 
 @pytest.mark.parametrize(

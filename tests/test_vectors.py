@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from hsimhash import rowkey
+from hsimhash.fingerprint.signature import Signature, as_signatures
 from hsimhash.layout import LAYOUT_NAMES, Layout
 
 SCHEMA = Path(__file__).parents[1] / "schema"
@@ -43,6 +44,14 @@ def test_document_register_and_record_rowkeys_are_the_pinned_ones() -> None:
     assert rowkey.RECORD_ROWKEY.hex() == VECTORS["record_rowkey"]
 
 
+def test_rows_of_the_key_drawer_are_the_pinned_ones() -> None:
+    for named, expected in VECTORS["key_rowkeys"].items():
+        key, fingerprint = (int(number, 16) for number in named.split())
+        (row,) = rowkey.key_rowkeys(as_signatures([Signature(fingerprint, 0, key)]))
+        assert row.tobytes().hex() == expected
+        assert rowkey.key_prefix(key).hex() == expected[:10]
+
+
 def test_bucket_ranges_are_the_pinned_ones() -> None:
     for prefix, expected in VECTORS["bucket_ranges"].items():
         assert [edge.hex() for edge in rowkey.bucket_range(bytes.fromhex(prefix))] == expected
@@ -58,6 +67,7 @@ def test_the_worked_example_of_the_page_is_what_the_code_gives() -> None:
         *(row.tobytes().hex() for row in drawers["4"]),
         seventh.hex(),
         rowkey.documents_rowkey(fingerprint).hex(),
+        f"{rowkey.key_prefix(0x5BE0CD19137E2179).hex()}{fingerprint:016x}",
     }
     start, stop = rowkey.bucket_range(seventh[: rowkey.PREFIX_BYTES])
     assert f"from `{start.hex()}` to" in page

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TypedDict, Unpack
 
@@ -60,7 +61,9 @@ def named_folder(text: str) -> Path:
 @click.command("dedup", short_help="Find near-duplicates within files.")
 @click.argument("inputs", metavar="INPUT…", nargs=-1, required=True)
 @click.option("--out", required=True, metavar="DIR", type=named_folder, help="Where the results go.")
-@with_settings("profile", "max_distance", "format", "id_field", "text_field", "fingerprint_format", "workers")
+@with_settings(
+    *("profile", "max_distance", "max_sketch", "format", "id_field", "text_field", "fingerprint_format", "workers")
+)
 @fingerprint_field_option
 @click.option(
     "--clusters",
@@ -99,11 +102,16 @@ def dedup_command(
 ) -> ExitCode:
     """Find the near-duplicates within each INPUT and among them, and say which documents to keep.
 
+    Documents are near if their fingerprints are within the distance, or if they have the same key, the same heaviest
+    words; and if their sketches do not tell that the texts differ. A profile that makes fingerprints alone, such as
+    auto-1, goes by the distance.
+
     INPUTs are those of 'hsimhash ingest': JSON lines, .tsv, folders of texts, - for stdin. Nothing is changed in them;
     'hsimhash apply' writes the documents that are kept.
 
     Into DIR come the tables pairs and clusters, keep.txt and drop.txt with ids, report.html to look at, and stats.json,
-    which is there only once all is complete. Of equal documents the table of pairs has each one with the first. A
+    which is there only once all is complete. Of equal documents the table of pairs has each one with the first; where
+    there are sketches or keys it tells each pair's similarity, and whether its distance or its key found it. A
     document too short for a fingerprint is kept, and short.jsonl lists it.
 
     The first record with an id is the document; a later one with the same id is left out, and is a reject unless it
@@ -111,7 +119,8 @@ def dedup_command(
 
     --against compares with an index too: its profile is taken, the table of matches has the stored documents near each
     one, and a document that has one is dropped for the nearest. What is stored of the INPUTs' own documents is left
-    out.
+    out. The distance is by default the index's own, without an index 3. Beside fingerprints "sketch" and "key" are
+    read, as 'hsimhash export' writes them, where the profile makes such.
 
     \b
     Example: hsimhash dedup pages.jsonl.gz --out pages.dedup
@@ -121,6 +130,7 @@ def dedup_command(
     reading = reading_of(settings, fingerprint_field)
     options = DedupOptions(
         max_distance=MAX_DISTANCE if settings.max_distance is None else settings.max_distance,
+        max_sketch=settings.max_sketch,
         keep=tuple(Policy.parse(text) for text in keep or ("first",)),
         reading=reading,
         workers=settings.workers,
@@ -134,8 +144,18 @@ def dedup_command(
             if show:
                 show(_STAGES[progress.stage], progress.done, progress.total, plural(progress.documents, "document"))
 
+        options = _suited(options, known, settings)
         summary = steps.dedup(found, out, options, against=known, observer=steps.DedupObserver(tell, say))
     return _report(summary, options)
+
+
+def _suited(options: DedupOptions, known: HSimIndex | Profile, settings: Settings) -> DedupOptions:
+    """Return options with the distance of the index, unless one was asked for; sketches are read where they count."""
+    if isinstance(known, Profile):
+        return replace(options, reading=replace(options.reading, has_signatures=known.makes_signatures))
+    distance = known.distance if settings.max_distance is None else options.max_distance
+    reading = replace(options.reading, has_signatures=known.profile.makes_signatures)
+    return replace(options, reading=reading, max_distance=distance)
 
 
 def _against(settings: Settings, url: str | None) -> AbstractContextManager[HSimIndex | Profile]:

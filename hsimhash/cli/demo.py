@@ -11,7 +11,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import combinations
 from pathlib import Path
 
 import click
@@ -22,14 +21,14 @@ from rich.text import Text
 from hsimhash import sample
 from hsimhash.dedup.word_diff import opening, passages, stretches
 from hsimhash.errors import IndexExistsError, IndexNotFoundError
-from hsimhash.fingerprint import distance
+from hsimhash.fingerprint.signature import MAX_SKETCH
 from hsimhash.index import HSimIndex
 from hsimhash.inputs import find_inputs
-from hsimhash.layout import Layout
 from hsimhash.load import IngestOptions, ingest
+from hsimhash.matching import Match
+from hsimhash.store import Document
 
 DEMO_STORE = "lmdb://.demo/index"
-WIDE_LAYOUT = "28"  # the named layout with the greatest k
 SHOWN_KINDS = ("edit", "repost", "sentence", "reformat", "mixed")
 _LONG = re.compile("(.{40}).+(.{40})")  # an unchanged stretch of which only both ends are shown
 
@@ -42,8 +41,8 @@ Pair = tuple[str, str]
 def demo_command(store: str, fresh: bool) -> None:
     """Index a small sample corpus and show the near-duplicates found in it.
 
-    Some 370 short documents in Chinese and English go in; every pair within the layout's distance comes out and is
-    compared with the truth that lies beside the sample.
+    Some 370 short documents in Chinese and English go in; every pair that is near, or has the same key, and whose
+    sketches agree, comes out and is compared with the truth that lies beside the sample.
 
     \b
     Example:
@@ -87,8 +86,8 @@ class DemoOutcome:
 
     texts: dict[str, str]
     truth: dict[Pair, str]  # pair → kind
-    distances: dict[Pair, int]  # of every pair of indexed documents
-    found: list[Pair]
+    found: dict[Pair, Match]  # as one of the two finds the other
+    refuted: list[Pair]  # what would be found besides, if sketches were not compared
 
     @property
     def right(self) -> list[Pair]:
@@ -99,30 +98,37 @@ class DemoOutcome:
 def _evaluate(index: HSimIndex, texts: dict[str, str]) -> DemoOutcome:
     """Query every document of the sample that is in the index."""
     documents = [document for document in index.get_many(list(texts)) if document is not None]
-    ids = [document.doc_id for document in documents]
-    answers = index.query_many([document.fingerprint for document in documents], exclude=ids)
-    near = {(doc_id, match.doc_id) for doc_id, matches in zip(ids, answers, strict=True) for match in matches}
-    distances = {
-        (one.doc_id, other.doc_id): distance(one.fingerprint, other.fingerprint)
-        for one, other in combinations(documents, 2)
-    }
+    found, unconfirmed = (_found(index, documents, max_sketch) for max_sketch in (MAX_SKETCH, None))
     truth = {(first, second): kind for first, second, kind in sample.truth()}
-    return DemoOutcome(texts, truth, distances, [pair for pair in distances if pair in near])
+    return DemoOutcome(texts, truth, found, [pair for pair in unconfirmed if pair not in found])
+
+
+def _found(index: HSimIndex, documents: list[Document], max_sketch: int | None) -> dict[Pair, Match]:
+    """Return the pairs that queries for all documents find, in their order."""
+    ids = [document.doc_id for document in documents]
+    answers = index.query_many([document.signature for document in documents], exclude=ids, max_sketch=max_sketch)
+    place = {doc_id: number for number, doc_id in enumerate(ids)}
+    pairs = {
+        (doc_id, match.doc_id): match
+        for doc_id, matches in zip(ids, answers, strict=True)
+        for match in matches
+        if place[doc_id] < place[match.doc_id]
+    }
+    return dict(sorted(pairs.items(), key=lambda item: [place[doc_id] for doc_id in item[0]]))
 
 
 def _report(index: HSimIndex, outcome: DemoOutcome, seconds: float) -> None:
     """Print all of it to stdout: plain text where that is no terminal."""
     console = Console(highlight=False, markup=False, emoji=False)
-    k = index.layout.max_distance
     console.print(
         f"{len(outcome.texts)} documents, {index.count()} indexed (one is empty); "
         f"layout {index.layout.name}, profile {index.profile.name}; "
-        f"{len(outcome.found)} pairs within {k} bits; {seconds:.1f} s"
+        f"{len(outcome.found)} pairs within {index.distance} bits or with the same key; {seconds:.1f} s"
     )
     for pair in _shown(outcome):
         _print_pair(console, outcome, pair)
     _print_score(console, outcome)
-    _print_limits(console, outcome, k)
+    _print_limits(console, outcome, index)
     _print_next(console, index)
 
 
@@ -137,7 +143,10 @@ def _shown(outcome: DemoOutcome) -> Iterator[Pair]:
 def _print_pair(console: Console, outcome: DemoOutcome, pair: Pair) -> None:
     kind = outcome.truth[pair]
     console.print()
-    console.print(f"{kind} ({sample.KINDS[kind]}), distance {outcome.distances[pair]} bits", style="bold")
+    match = outcome.found[pair]
+    console.print(f"{kind} ({sample.KINDS[kind]}), distance {match.distance} bits", style="bold")
+    alike = "one has no sketch" if match.similarity is None else f"about {match.similarity:.0%} alike by their sketches"
+    console.print(f"found by {match.found_by}, {alike}")
     table = Table(box=None, expand=True, padding=(0, 1, 0, 0), pad_edge=False, header_style="cyan")
     for doc_id in pair:
         table.add_column(Text(doc_id), ratio=1, overflow="fold")
@@ -173,33 +182,39 @@ def _marked(text: str, is_equal: bool, colours: bool) -> Text:
 
 def _print_score(console: Console, outcome: DemoOutcome) -> None:
     true, right = Counter(outcome.truth.values()), Counter(outcome.truth[pair] for pair in outcome.right)
+    keyed = Counter(outcome.truth[pair] for pair in outcome.right if outcome.found[pair].found_by == "key")
     table = Table(box=None, pad_edge=False, header_style="cyan")
     table.add_column("true pairs")
     table.add_column("what was done")
-    for title in ("pairs", "found", "recall"):
+    for title in ("pairs", "found", "by key alone", "recall"):
         table.add_column(title, justify="right")
     for kind, meaning in sample.KINDS.items():
-        table.add_row(kind, meaning, str(true[kind]), str(right[kind]), f"{right[kind] / true[kind]:.2f}")
+        table.add_row(
+            kind, meaning, str(true[kind]), str(right[kind]), str(keyed[kind]), f"{right[kind] / true[kind]:.2f}"
+        )
     recall, precision = len(outcome.right) / len(outcome.truth), _ratio(len(outcome.right), len(outcome.found))
-    table.add_row("all", "", str(len(outcome.truth)), str(len(outcome.right)), f"{recall:.2f}", style="bold")
+    counts = (len(outcome.truth), len(outcome.right), keyed.total())
+    table.add_row("all", "", *map(str, counts), f"{recall:.2f}", style="bold")
     console.print("", table, "", sep="\n")
     harmonic = _ratio(2 * precision * recall, precision + recall)
     console.print(f"precision {precision:.3f}   recall {recall:.3f}   F1 {harmonic:.3f}", style="bold")
 
 
-def _print_limits(console: Console, outcome: DemoOutcome, k: int) -> None:
-    """Say what was wrong or missed, and what a greater distance would find."""
+def _print_limits(console: Console, outcome: DemoOutcome, index: HSimIndex) -> None:
+    """Say what was wrong or missed, and what the sketches kept out."""
     right = set(outcome.right)
     for first, second in (pair for pair in outcome.found if pair not in right):
-        console.print(f"Not the same, though within {k} bits: {first}, {second} (one form, other facts).")
-    wide = Layout.named(WIDE_LAYOUT).max_distance
-    near = [pair for pair, bits in outcome.distances.items() if bits <= wide]
-    near_right = sum(pair in outcome.truth for pair in near)
+        console.print(f"Not the same, though found: {first}, {second} (one form, other facts).")
+    true = sum(pair in outcome.truth for pair in outcome.refuted)
+    if outcome.refuted:
+        console.print(
+            f"Without sketches {len(outcome.refuted)} more pairs would be found, {true} of which "
+            f"{'is' if true == 1 else 'are'} true."
+        )
     if missed := len(outcome.truth.keys() - right):
         console.print(
-            f"The {missed} pairs missed are more than {k} bits apart: in texts as short as these a changed word or an "
-            f"added line weighs much. Layout {WIDE_LAYOUT} finds up to {wide} bits: recall "
-            f"{near_right / len(outcome.truth):.2f}, precision {_ratio(near_right, len(near)):.2f}."
+            f"The {missed} pairs missed are more than {index.distance} bits apart and have other keys, or their "
+            f"sketches differ: in texts as short as these a changed word or an added line weighs much."
         )
 
 

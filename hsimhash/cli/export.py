@@ -24,9 +24,10 @@ PROGRESS_DOCUMENTS = 10_000  # between two steps of the progress bar
 def export_command(settings: Settings, output: str, overwrite: bool, form: str | None) -> None:
     """Write a line for each document, in order of fingerprint and id.
 
-    jsonl: {"id", "fingerprint": 16 hex digits, "first_seen": ms since 1970}. tsv: id, a tab, fingerprint. FILE appears
-    only once it is complete. 'hsimhash ingest' with --fingerprint-field fingerprint makes an index of it; so does one
-    of the tsv form, but every document is then first seen anew.
+    jsonl: {"id", "fingerprint": 16 hex digits, "first_seen": ms since 1970}, also "sketch" and "key" where a document
+    has them. tsv: id, a tab, fingerprint. FILE appears only once it is complete. 'hsimhash ingest' with
+    --fingerprint-field fingerprint makes the same index of it. The tsv form leaves out sketches and keys, and each
+    document of it is first seen anew.
 
     \b
     Example: hsimhash export --output pages.jsonl.gz --store lmdb://pages
@@ -53,7 +54,7 @@ def _form_of(output: str) -> str:
 
 
 def _json_line(document: Document) -> bytes:
-    fields = {"id": document.doc_id, "fingerprint": f"{document.fingerprint:016x}", "first_seen": document.first_seen}
+    fields = {"id": document.doc_id, **document.signature.to_json(), "first_seen": document.first_seen}
     return json.dumps(fields, ensure_ascii=False).encode() + b"\n"
 
 

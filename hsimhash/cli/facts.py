@@ -6,7 +6,7 @@ import click
 
 from hsimhash.cli.console import print_fields, print_json, print_line, print_table
 from hsimhash.cli.options import Settings, json_option, open_index, stored, utf8, with_settings
-from hsimhash.fingerprint import format_fingerprint, parse_fingerprint
+from hsimhash.fingerprint import Signature, format_fingerprint, parse_fingerprint
 from hsimhash.store import is_hbase
 from hsimhash.store.facts import Survey, TableFacts, key_in_words
 
@@ -99,10 +99,12 @@ def _print_survey(found: Survey) -> None:
 @click.command("explain")
 @click.option("--query", "fingerprint", metavar="FP", help="A fingerprint: 16 hex digits, 0x…, or decimal.")
 @click.option("--id", "doc_id", type=utf8, metavar="ID", help="A document.")
-@with_settings("store", "max_distance", "fingerprint_format")
+@with_settings("store", "max_distance", "max_sketch", "fingerprint_format")
 @json_option
 def explain_command(settings: Settings, fingerprint: str | None, doc_id: str | None, as_json: bool) -> None:
     """Show what a query reads: of each drawer its own bucket and those within a radius, their rows, how many are near.
+
+    A document with a key is also looked for in the bucket of its key, in the drawer "key".
 
     The own bucket is shown as a half-open range of rowkeys, on HBase with its region and its server. The drawers are
     read one by one here, each with its time; a query reads them all at once, and its own time is shown below.
@@ -115,12 +117,12 @@ def explain_command(settings: Settings, fingerprint: str | None, doc_id: str | N
         raise click.UsageError("give one of --query and --id")
     given = None if fingerprint is None else parse_fingerprint(fingerprint, format=settings.fingerprint_format)
     with open_index(settings) as index:
-        query = stored(index, doc_id or "").fingerprint if given is None else given
-        found = index.explain(query, max_distance=settings.max_distance)
+        query = stored(index, doc_id or "").signature if given is None else Signature(given)
+        found = index.explain(query, max_distance=settings.max_distance, max_sketch=settings.max_sketch)
     facts = {
-        "fingerprint": format_fingerprint(query),
+        "fingerprint": format_fingerprint(query.fingerprint),
         "max_distance": found.cover.distance,
-        "scans": found.cover.reads,
+        "scans": found.reads,
         "candidates": sum(read.rows for read in found.probes),
         "near": sum(read.near for read in found.probes),
         "documents": found.documents,

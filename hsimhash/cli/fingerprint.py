@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import click
 
 from hsimhash.cli.console import is_for_people, print_fields, print_json, print_line, print_table, say, send
 from hsimhash.cli.exits import ExitCode
-from hsimhash.cli.lines import Lines, Request, read_text, requested_fingerprints
+from hsimhash.cli.lines import Lines, Request, read_text, requested_signatures
 from hsimhash.cli.options import Settings, json_option, utf8, with_settings
-from hsimhash.fingerprint import Feature, Profile, format_fingerprint, parse_fingerprint
+from hsimhash.fingerprint import Feature, Profile, Signature, format_fingerprint, parse_fingerprint
 from hsimhash.layout import FINGERPRINT_BITS
 
 
@@ -19,15 +19,24 @@ from hsimhash.layout import FINGERPRINT_BITS
 @click.option("--file", "paths", metavar="FILE", multiple=True, help="A file with a text; may be repeated.")
 @with_settings("profile", "text_field", "id_field", "fingerprint_format")
 @click.option("--features", "shows_features", is_flag=True, help="Show each feature, its weight, its share, its hash.")
+@click.option("--signature", "shows_signature", is_flag=True, help="Print the sketch and the key too.")
 @json_option
 def fingerprint_command(
-    settings: Settings, texts: tuple[str, ...], paths: tuple[str, ...], shows_features: bool, as_json: bool
+    settings: Settings,
+    texts: tuple[str, ...],
+    paths: tuple[str, ...],
+    shows_features: bool,
+    shows_signature: bool,
+    as_json: bool,
 ) -> ExitCode:
     """Print the fingerprint of each TEXT or FILE, 16 hex digits a line.
 
     With - texts are read from stdin, one JSON object a line: {"text": …, "id": …}; the answers are JSON lines with the
     "line", the "id" and the "fingerprint", null where the text is too short. A text too short on the command line is an
     error, exit code 1.
+
+    --signature prints fingerprint, sketch and key, separated by tabs, with - for one that the profile does not make or
+    the text does not have; in JSON it adds "sketch" and "key" where there are such.
 
     --features prints a table of what votes on a terminal, else JSON lines; it marks the features at the profile's cap.
     With fewer features than the profile asks for none of them votes: "is_vote" is false, and the fingerprint is the
@@ -42,53 +51,56 @@ def fingerprint_command(
     profile = Profile.named(settings.profile)
     lines = Lines("-") if texts == ("-",) else None
     if lines:
-        batches = lines.requests(settings)
+        batches = lines.requests(settings, has_signatures=shows_signature)
     else:
         files = [Request(text=read_text(path), doc_id=path) for path in paths]
         batches = iter([files or [Request(text=text) for text in texts]])
     short = 0
+    names = Signature._fields if shows_signature else Signature._fields[:1]
     for batch in batches:
         if shows_features:
-            short += _print_features(profile, batch, is_for_people=is_for_people(as_json))
+            short += _print_features(profile, batch, names, is_for_people=is_for_people(as_json))
         else:
-            short += _print_fingerprints(profile, batch, as_json=as_json or lines is not None)
+            short += _print_fingerprints(profile, batch, names, as_json=as_json or lines is not None)
         send()
     if lines:
         return ExitCode.REJECTED_RECORDS if lines.rejected else ExitCode.DONE
     return ExitCode.FAILED if short else ExitCode.DONE
 
 
-def _print_fingerprints(profile: Profile, requests: Sequence[Request], *, as_json: bool) -> int:
+def _print_fingerprints(profile: Profile, requests: Sequence[Request], names: Sequence[str], *, as_json: bool) -> int:
     """Print a line for each request; return how many are too short for a fingerprint."""
-    values = requested_fingerprints(requests, profile)
-    for request, value in zip(requests, values, strict=True):
-        shown = None if value is None else format_fingerprint(value)
+    signatures = requested_signatures(requests, profile)
+    for request, signature in zip(requests, signatures, strict=True):
+        parts = _parts(signature, names) if signature else {}
         if as_json:
-            print_json({**request.label, "fingerprint": shown})
-        elif shown:
-            print_line(shown)
-        if not shown:
+            print_json({**request.label, "fingerprint": None, **parts})
+        elif parts:
+            print_line("\t".join(parts.get(name, "-") for name in names))
+        if not parts:
             _say_too_short(request)
-    return values.count(None)
+    return signatures.count(None)
 
 
-def _print_features(profile: Profile, requests: Sequence[Request], *, is_for_people: bool) -> int:
+def _print_features(profile: Profile, requests: Sequence[Request], names: Sequence[str], *, is_for_people: bool) -> int:
     """Print what votes in each request; return how many are too short for a fingerprint."""
-    values = requested_fingerprints(requests, profile)
-    for request, value in zip(requests, values, strict=True):
-        if value is None:
+    signatures = requested_signatures(requests, profile)
+    for request, signature in zip(requests, signatures, strict=True):
+        if signature is None:
             _say_too_short(request)
             continue
-        rows = _rows(profile.features(request.text), profile.cap)
+        parts, rows = _parts(signature, names), _rows(profile.features(request.text), profile.cap)
         if is_for_people:
-            _print_table(request, format_fingerprint(value), rows, profile.min_features)
+            _print_table(request, parts, rows, profile.min_features)
         else:
             fields = [dict(zip(("text", "weight", "share", "hash", "at_cap"), row, strict=True)) for row in rows]
-            is_vote = len(rows) >= profile.min_features
-            print_json(
-                {**request.label, "fingerprint": format_fingerprint(value), "is_vote": is_vote, "features": fields}
-            )
-    return values.count(None)
+            print_json({**request.label, **parts, "is_vote": len(rows) >= profile.min_features, "features": fields})
+    return signatures.count(None)
+
+
+def _parts(signature: Signature, names: Sequence[str]) -> dict[str, str]:
+    """Return those of a signature's parts that have one of these names and are there."""
+    return {name: part for name, part in signature.to_json().items() if name in names}
 
 
 def _rows(features: Sequence[Feature], cap: int | None) -> list[tuple[str, float, float, str, bool]]:
@@ -112,9 +124,12 @@ def _rows(features: Sequence[Feature], cap: int | None) -> list[tuple[str, float
 
 
 def _print_table(
-    request: Request, fingerprint: str, rows: Sequence[tuple[str, float, float, str, bool]], min_features: int
+    request: Request,
+    parts: Mapping[str, str],
+    rows: Sequence[tuple[str, float, float, str, bool]],
+    min_features: int,
 ) -> None:
-    title = " ".join([*map(str, request.label.values()), fingerprint])
+    title = " ".join([*map(str, request.label.values()), *parts.values()])
     if len(rows) < min_features:
         title += f" (fewer than {min_features} features: no vote, the hash of the whole text)"
     shown = [

@@ -26,12 +26,12 @@ from hsimhash.cli.options import (
     open_index,
     reading_of,
     utf8,
+    wanted_record,
     with_settings,
 )
 from hsimhash.errors import IndexExistsError, IndexNotFoundError
 from hsimhash.index import HSimIndex
 from hsimhash.inputs import Input, InputOptions
-from hsimhash.layout import Layout
 from hsimhash.load import IngestLimits, IngestOptions, IngestProgress, Summary, check_options, default_job
 from hsimhash.store import is_hbase
 
@@ -47,6 +47,7 @@ _STAGES = {"read": "reading", "merge": "merging"}
     "profile",
     "on_duplicate",
     "max_distance",
+    "max_sketch",
     "format",
     "id_field",
     "text_field",
@@ -89,10 +90,12 @@ def ingest_command(
 
     An INPUT is a file of JSON lines (.jsonl, .ndjson, .json); of id, a tab and a text or a fingerprint (.tsv); either
     also as .gz or .zst; a folder of text files, whose names become ids; or - for stdin. A record has up to 16 MiB.
+    Beside a fingerprint "sketch" and "key" are read, as 'hsimhash export' writes them, where the index has such.
 
     skip leaves a document out that has a match among those that came before it, in the index or in the same run; tag
-    adds it, and writes the nearest of them down. A document of the index with the same id and another fingerprint is
-    moved. On HBase skip and tag are exact while no other process adds documents.
+    adds it, and writes the nearest of them down, with the similarity and "found_by" of 'hsimhash query'. A document of
+    the index with the same id and another fingerprint, sketch or key is changed. On HBase skip and tag are exact while
+    no other process adds documents.
 
     The job folder has the checkpoint, the lists and, of add, what is not in the index yet. By default it is within an
     embedded index, and .hsimhash/jobs/… in the working folder for one on HBase. ?connections=N in the URL
@@ -129,6 +132,7 @@ def _options(
     return IngestOptions(
         on_duplicate=settings.on_duplicate,
         max_distance=settings.max_distance,
+        max_sketch=settings.max_sketch,
         reading=reading,
         workers=settings.workers,
         job=Path(settings.job) if settings.job else None,
@@ -153,9 +157,11 @@ def _index(settings: Settings, inputs: list[Input], options: IngestOptions, *, e
     try:
         return open_index(settings, exclusive=exclusive, is_job=True)
     except IndexNotFoundError:
-        check_options(Layout.parse(settings.layout), inputs, options)
+        check_options(wanted_record(settings, None).layout, inputs, options)
     with suppress(IndexExistsError):  # another process was quicker
         create_index(settings)
+        if "profile" not in settings.model_fields_set and any(one.has_fingerprints for one in inputs):
+            say(f"fingerprints are taken for those of profile {settings.profile}; name another with --profile")
     return open_index(settings, exclusive=exclusive, is_job=True)
 
 

@@ -19,11 +19,11 @@ from hsimhash.cli.options import Settings
 from hsimhash.cli.streams import check_stdin
 from hsimhash.errors import HsimhashError
 from hsimhash.files import naming
-from hsimhash.fingerprint import TOO_SHORT, Profile
+from hsimhash.fingerprint import TOO_SHORT, Profile, Signature
 from hsimhash.fingerprint.bits import Formats, formats_named
-from hsimhash.inputs.files import is_written
+from hsimhash.inputs.files import InputOptions
 from hsimhash.inputs.lines import BLOCK_BYTES, blocks_of, text_in
-from hsimhash.inputs.records import Narrowing, doc_id_of, fingerprint_of, json_object, text_of
+from hsimhash.inputs.records import Narrowing, doc_id_of, json_object, signature_of, text_of, words_in
 from hsimhash.rowkey import check_doc_id
 
 BATCH_LINES = 1_000
@@ -34,9 +34,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A fingerprint, or else a text, with its id and its line where it has them."""
+    """A signature, or else a text, with its id and its line where it has them."""
 
-    fingerprint: int | None = None
+    signature: Signature | None = None
     text: str = ""
     doc_id: str | None = None
     line: int | None = None
@@ -56,16 +56,21 @@ class Lines:
         self.name = "stdin" if path == "-" else path
         self.rejected = 0
 
-    def requests(self, settings: Settings) -> Iterator[list[Request]]:
-        """Yield what JSON lines ask for, in batches; what has come together decides how fingerprints are written."""
+    def requests(self, settings: Settings, *, has_signatures: bool) -> Iterator[list[Request]]:
+        """Yield what JSON lines ask for, in batches; what has come together decides how fingerprints are written.
+
+        With `has_signatures` sketches and keys are read beside fingerprints.
+        """
         narrowing = Narrowing(formats_named(settings.fingerprint_format))
+        options = InputOptions(
+            id_field=settings.id_field, text_field=settings.text_field, has_signatures=has_signatures
+        )
         for lines in self._batches():
             records = self._made(lines, lambda _, line: json_object(line))
-            words = (record.get("fingerprint") for _, record in records)
-            note = narrowing.take(word for word in words if is_written(word))
+            note = narrowing.take(words_in((record for _, record in records), "fingerprint"))
             if note:
                 say(f"{self.name}: {note}")
-            requests = self._made(records, partial(_request, settings, narrowing.formats))
+            requests = self._made(records, partial(_request, options, narrowing.formats))
             if requests:
                 yield [request for _, request in requests]
 
@@ -97,30 +102,28 @@ class Lines:
         return made
 
 
-def _request(settings: Settings, formats: Formats, line: int, record: Mapping[str, object]) -> Request:
-    """Return what a line asks for: a fingerprint, or else a text."""
-    doc_id = record.get(settings.id_field)
+def _request(options: InputOptions, formats: Formats, line: int, record: Mapping[str, object]) -> Request:
+    """Return what a line asks for: a signature, or else a text."""
+    doc_id = record.get(options.id_field)
     if doc_id is not None:
-        doc_id = doc_id_of(doc_id, settings.id_field)
+        doc_id = doc_id_of(doc_id, options.id_field)
         check_doc_id(doc_id)
     if "fingerprint" in record:
-        return Request(fingerprint_of(record["fingerprint"], "fingerprint", formats), doc_id=doc_id, line=line)
-    if settings.text_field not in record:
-        raise ValueError(f'neither "fingerprint" nor "{settings.text_field}"')
-    return Request(text=text_of(record[settings.text_field], settings.text_field), doc_id=doc_id, line=line)
+        signature = signature_of(record, "fingerprint", formats, reads_signatures=options.reads_signatures)
+        return Request(signature, doc_id=doc_id, line=line)
+    if options.text_field not in record:
+        raise ValueError(f'neither "fingerprint" nor "{options.text_field}"')
+    return Request(text=text_of(record[options.text_field], options.text_field), doc_id=doc_id, line=line)
 
 
-def requested_fingerprints(requests: Sequence[Request], profile: Profile) -> list[int | None]:
-    """Return the fingerprint of each request, None where its text is too short for one."""
-    texts = [request.text for request in requests if request.fingerprint is None]
+def requested_signatures(requests: Sequence[Request], profile: Profile) -> list[Signature | None]:
+    """Return the signature of each request, None where its text is too short for one."""
+    texts = [request.text for request in requests if request.signature is None]
     if texts:
         profile.verify()
-    made = profile.fingerprints(texts)
-    of_texts = (
-        None if kind == TOO_SHORT else value
-        for value, kind in zip(made.values.tolist(), made.kinds.tolist(), strict=True)
-    )
-    return [next(of_texts) if request.fingerprint is None else request.fingerprint for request in requests]
+    made = profile.signatures(texts)
+    of_texts = (None if kind == TOO_SHORT else one for one, kind in zip(made, made.kinds.tolist(), strict=True))
+    return [next(of_texts) if request.signature is None else request.signature for request in requests]
 
 
 def read_text(path: str) -> str:

@@ -6,6 +6,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,11 +16,13 @@ import numpy as np
 from hsimhash.cli.console import say
 from hsimhash.cli.streams import check_stdin
 from hsimhash.errors import HsimhashError
+from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.bits import Uint64s, formats_named, read_fingerprint, spoken
 from hsimhash.index import HSimIndex
 from hsimhash.inputs import Input, InputOptions, find_inputs
 from hsimhash.inputs.files import decided_formats
-from hsimhash.store import Document
+from hsimhash.layout import Layout
+from hsimhash.store import Document, Record, new_record
 from hsimhash.store.base import DEADLINE_S, JOB_DEADLINE_S
 
 if TYPE_CHECKING:
@@ -38,13 +41,21 @@ _FLAGS: dict[str, Callable[[Function], Function]] = {
         help="The index: lmdb://relative/path, lmdb:///absolute/path, or hbase://gateway:9091/namespace:table.",
     ),
     "layout": click.option("--layout", metavar="NAME", help="4, 10, 16, 20, 28, or blocks/choice: 13,13,13,13,12/2."),
-    "profile": click.option("--profile", metavar="NAME", help="What decides a text's fingerprint: auto-1, zh-1, …"),
+    "profile": click.option(
+        "--profile", metavar="NAME", help="What decides a text's fingerprint: auto-2, auto-1, zh-1, …"
+    ),
     "max_distance": click.option(
         "--distance",
         "--max-distance",
         "max_distance",
         metavar="BITS",
-        help="How many bits may differ: 0 to 16; by default the index's own, or its layout's k.",
+        help="How many bits may differ: 0 to 16; by default the index's own. Equal keys match at any distance.",
+    ),
+    "max_sketch": click.option(
+        "--max-sketch",
+        metavar="BITS|off",
+        help="In how many bits sketches may differ, where both documents have one: 0 to 64, by default 16; in two "
+        "fewer where only the keys are equal.",
     ),
     "workers": click.option("--workers", metavar="N", help="Processes that fingerprint; by default one per core."),
     "lock_timeout_s": click.option(
@@ -152,14 +163,27 @@ def stored(index: HSimIndex, doc_id: str) -> Document:
 def create_index(settings: Settings, distance: int | None = None) -> None:
     """Make the index that the settings name, with their layout and profile; queries ask for `distance` by default."""
     refuse_memory(settings)
-    HSimIndex.create(
+    with HSimIndex.create(
         settings.store,
         layout=settings.layout,
         profile=settings.profile,
         distance=distance,
         lock_timeout_s=settings.lock_timeout_s,
-    ).close()
-    say(f"made {settings.store} with layout {settings.layout} and profile {settings.profile}")
+    ) as index:
+        say(f"made {settings.store} {how_made(index.store.record)}")
+
+
+def how_made(record: Record) -> str:
+    """Return what is said of an index that was made."""
+    return f"with layout {record.layout.name} and profile {record.profile['name']}; queries reach {record.reach} bits"
+
+
+def wanted_record(settings: Settings, distance: int | None) -> Record:
+    """Return how the settings want an index to be made; what nobody set may be otherwise where there is one."""
+    layout = None if settings.layout is None else Layout.parse(settings.layout)
+    record = new_record(settings.store, Profile.named(settings.profile).to_json(), layout=layout, distance=distance)
+    assumed = record.assumed if "profile" in settings.model_fields_set else record.assumed | {"profile"}
+    return replace(record, assumed=assumed)
 
 
 def refuse_memory(settings: Settings) -> None:

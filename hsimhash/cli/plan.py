@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
 from hsimhash.cli.console import print_json, print_line, print_table, size
 from hsimhash.cli.options import Settings, json_option, read_sample, with_settings
-from hsimhash.plan import STORES, Cost, cost, layouts_of, recommend
+from hsimhash.fingerprint import Profile
+from hsimhash.layout import Layout
+from hsimhash.plan import STORES, Cost, cost, layouts_of, outgrown, recommend
+from hsimhash.store import CLUSTER, EMBEDDED
 
 _NAMES = {"lmdb": "LMDB, embedded", "hbase": "HBase"}
+_DISTANCES = {  # of a new index
+    name: Layout.named(one.layout).max_distance if one.distance is None else one.distance
+    for name, one in (("lmdb", EMBEDDED), ("hbase", CLUSTER))
+}
 MOST_DOCUMENTS = 10**15  # more than anybody has; beyond it tables and sizes are no longer readable
 
 
@@ -19,22 +26,28 @@ MOST_DOCUMENTS = 10**15  # more than anybody has; beyond it tables and sizes are
 @click.option(
     "--documents", type=click.IntRange(1, MOST_DOCUMENTS), required=True, metavar="N", help="How many documents."
 )
-@click.option("--distance", type=click.IntRange(min=0), default=3, show_default=True, metavar="K", help="Bits.")
+@click.option(
+    "--distance",
+    type=click.IntRange(min=0),
+    metavar="K",
+    help="Bits; by default those of a new index: 6 on LMDB, 3 on HBase.",
+)
 @click.option(
     "--sample",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
     help="Fingerprints of your own, one a line (or id<TAB>fingerprint): shows hot buckets.",
 )
-@with_settings("fingerprint_format")
+@with_settings("profile", "fingerprint_format")
 @json_option
-def plan_command(settings: Settings, documents: int, distance: int, sample: Path | None, as_json: bool) -> None:
+def plan_command(settings: Settings, documents: int, distance: int | None, sample: Path | None, as_json: bool) -> None:
     """Compare layouts by what it takes to find every document within K bits, and recommend one for each store.
 
     Up to the layout's own distance a query reads one bucket of each drawer, beyond it also buckets of neighbouring
     segments. Bytes and times are measured ones, with all in memory: bytes for ids of 35 bytes, on HBase uncompressed
     and for one replica; times for one query and one added document. Without a sample candidates are those of uniform
-    fingerprints; real ones are skewed.
+    fingerprints; real ones are skewed. A profile with sketches and
+    keys takes a row and 16 bytes more a document, and a read more a query.
 
     \b
     Example: hsimhash plan --documents 100000000
@@ -42,45 +55,55 @@ def plan_command(settings: Settings, documents: int, distance: int, sample: Path
              hsimhash plan --documents 1000000000 --sample sample.tsv
     """
     fingerprints = read_sample(sample, "--sample", settings.fingerprint_format) if sample else None
-    try:
-        layouts = layouts_of(distance)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="'--distance'") from error
-    costs = {
-        name: [cost(layout, documents, distance, prices, sample=fingerprints) for layout in layouts]
-        for name, prices in STORES.items()
-    }
-    best = {name: recommend(of_store) for name, of_store in costs.items()}
+    has_signatures = Profile.named(settings.profile).makes_signatures
+    costs: dict[str, list[Cost]] = {}
+    for name, prices in STORES.items():
+        reached = _DISTANCES[name] if distance is None else distance
+        try:
+            layouts = layouts_of(reached)
+        except ValueError as error:
+            raise click.BadParameter(str(error), param_hint="'--distance'") from error
+        costs[name] = [
+            cost(layout, documents, reached, prices, sample=fingerprints, has_signatures=has_signatures)
+            for layout in layouts
+        ]
     if as_json:
-        recommended = {name: {"layout": one.layout.name, "reason": reason} for name, (one, reason) in best.items()}
-        shown = [{"layout": layout.name, **fields} for layout, fields in zip(layouts, _fields(costs), strict=True)]
-        print_json({"recommended": recommended, "layouts": shown})
+        print_json({name: _fields(of_store) for name, of_store in costs.items()})
         return
     for name, of_store in costs.items():
-        _print_table(_NAMES[name], of_store, *best[name])
+        _print_table(_NAMES[name], of_store)
     print_line(
         "HBase: uncompressed, × replication (HDFS keeps 3); 'create-table --compression GZ' halves ids that are URLs"
     )
 
 
-def _fields(costs: Mapping[str, Sequence[Cost]]) -> Iterator[dict[str, object]]:
-    """Yield for each layout what it costs, by store."""
-    for of_layout in zip(*costs.values(), strict=True):
-        first = of_layout[0]
-        skew = {} if first.hottest_bucket is None else {"hottest_bucket": first.hottest_bucket}
-        yield {"drawers": len(first.layout.drawers), "rows": first.rows, **skew} | {
-            name: {
+def _fields(costs: Sequence[Cost]) -> dict[str, object]:
+    """Return what is recommended of a store's layouts, and what each of them costs."""
+    (best, reason), greater = recommend(costs), outgrown(costs)
+    return {
+        "distance": best.cover.distance,
+        "recommended": best.layout.name,
+        "reason": reason,
+        "outgrown": None if greater is None else {"documents": greater[0], "layout": greater[1].name},
+        "layouts": [
+            {
+                "layout": one.layout.name,
+                "drawers": len(one.layout.drawers),
+                "rows": one.rows,
                 "bytes": one.bytes,
                 "reads": one.cover.reads,
                 "candidates": one.candidates,
                 "candidates_p99": one.candidates_p99,
+                "hottest_bucket": one.hottest_bucket,
                 "us": one.time_us,
             }
-            for name, one in zip(costs, of_layout, strict=True)
-        }
+            for one in costs
+        ],
+    }
 
 
-def _print_table(name: str, costs: Sequence[Cost], best: Cost, reason: str) -> None:
+def _print_table(name: str, costs: Sequence[Cost]) -> None:
+    (best, reason), greater = recommend(costs), outgrown(costs)
     is_sampled = costs[0].hottest_bucket is not None
     columns = [
         "",
@@ -105,8 +128,10 @@ def _print_table(name: str, costs: Sequence[Cost], best: Cost, reason: str) -> N
         ]
         for cost in costs
     ]
-    print_table(columns, rows, title=name)
+    print_table(columns, rows, title=f"{name}: queries within {best.cover.distance} bits")
     print_line(f"recommended: layout {best.layout.name}: {reason}")
+    if greater is not None:
+        print_line(f"from about {greater[0]:,} documents on: layout {greater[1].name}")
 
 
 def _count(number: float | None) -> str:

@@ -8,9 +8,9 @@ import click
 
 from hsimhash.cli.console import is_for_people, iso_time, print_json, print_table, say, send
 from hsimhash.cli.exits import ExitCode
-from hsimhash.cli.lines import Lines, Request, read_text, requested_fingerprints
+from hsimhash.cli.lines import Lines, Request, read_text, requested_signatures
 from hsimhash.cli.options import Settings, json_option, open_index, stored, utf8, with_settings
-from hsimhash.fingerprint import format_fingerprint, parse_fingerprint
+from hsimhash.fingerprint import Signature, format_fingerprint, parse_fingerprint
 from hsimhash.index import HSimIndex
 from hsimhash.matching import Match
 
@@ -22,7 +22,7 @@ from hsimhash.matching import Match
 )
 @click.option("--text", "texts", type=utf8, multiple=True, metavar="TEXT", help="A text.")
 @click.option("--file", "paths", multiple=True, metavar="FILE", help="A file with a text; - is stdin.")
-@with_settings("store", "max_distance", "text_field", "id_field", "fingerprint_format")
+@with_settings("store", "max_distance", "max_sketch", "text_field", "id_field", "fingerprint_format")
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="The nearest N only.")
 @click.option("--exclude", type=utf8, metavar="ID", help="Leave this document out.")
 @click.option("--exit-code", "tells_by_exit_code", is_flag=True, help="Exit with 8 if nothing was found at all.")
@@ -43,12 +43,18 @@ def query_command(
     16 digits without a letter may be hex or decimal: write 0x before them, or pass --fingerprint-format. A negative
     number, such as Java and PostgreSQL print, goes after --.
 
-    On a terminal a table is printed; into a pipe, or with --json, one JSON line for each query: {"fingerprint",
-    "matches": [{"distance", "id", "fingerprint", "first_seen"}, …]}, nearest first, first_seen in ms since 1970.
+    Where the index's profile makes sketches and keys (auto-2), a document or a text is asked for with its own: those
+    with the same key are found too, however far, and any with too different a sketch is passed over (--max-sketch).
 
-    With - queries are read from stdin, one JSON object a line: {"fingerprint": …} or {"text": …}; the document of
-    its "id" is left out. The answers have "line" and "id" of their queries; "fingerprint" is null where the text was
-    too short. A bad line is reported on stderr, the others are answered, and the exit code is 7.
+    On a terminal a table is printed; into a pipe, or with --json, one JSON line for each query: {"fingerprint",
+    "matches": [{"distance", "id", "fingerprint", "first_seen", "similarity", "found_by"}, …]}, nearest first,
+    first_seen in ms since 1970. "similarity" is about the share of equal shingles, 0 to 1, null where a sketch is
+    missing; "found_by" is "distance", or "key" where the distance is greater than asked for.
+
+    With - queries are read from stdin, one JSON object a line: {"fingerprint": …}, also with "sketch" and "key", or
+    {"text": …}; the document of its "id" is left out. The answers have "line" and "id" of their queries; "fingerprint"
+    is null where the text was too short. A bad line is reported on stderr, the others are answered, and the exit code
+    is 7.
 
     \b
     Example: hsimhash query --id https://example.org/a --store lmdb://pages
@@ -59,17 +65,18 @@ def query_command(
         raise click.UsageError("--id excludes its own document already; use --exclude with the others")
     lines = Lines("-") if fingerprints == ("-",) else None
     form = settings.fingerprint_format
-    asked = [] if lines else [Request(parse_fingerprint(text, format=form)) for text in fingerprints]
+    asked = [] if lines else [Request(Signature(parse_fingerprint(text, format=form))) for text in fingerprints]
     show = _print_table if is_for_people(as_json) else _print_json
     found = 0
     with open_index(settings) as index:
         if doc_ids:
-            asked = [Request(stored(index, doc_ids[0]).fingerprint, doc_id=doc_ids[0])]
+            asked = [Request(stored(index, doc_ids[0]).signature, doc_id=doc_ids[0])]
         elif texts or paths:
             index.profile.verify()
-            asked = [Request(index.profile.fingerprint(texts[0] if texts else read_text(paths[0])))]
-        for batch in lines.requests(settings) if lines else [asked]:
-            for request, shown, matches in _answers(index, batch, exclude, settings.max_distance, limit):
+            asked = [Request(index.profile.signature(texts[0] if texts else read_text(paths[0])))]
+        has_signatures = index.store.record.has_signatures
+        for batch in lines.requests(settings, has_signatures=has_signatures) if lines else [asked]:
+            for request, shown, matches in _answers(index, batch, settings, exclude=exclude, limit=limit):
                 show(request, shown, matches)
                 found += len(matches)
             send()
@@ -94,15 +101,25 @@ def _check_asked(fingerprints: tuple[str, ...], **options: tuple[str, ...]) -> N
 
 
 def _answers(
-    index: HSimIndex, requests: Sequence[Request], exclude: str | None, max_distance: int | None, limit: int | None
+    index: HSimIndex, requests: Sequence[Request], settings: Settings, *, exclude: str | None, limit: int | None
 ) -> Iterator[tuple[Request, str | None, list[Match]]]:
     """Yield each request with its fingerprint as it is printed, None where its text is too short, and its matches."""
-    fingerprints = requested_fingerprints(requests, index.profile)
-    asked = [(one, fp) for one, fp in zip(requests, fingerprints, strict=True) if fp is not None]
-    excluded = [request.doc_id or exclude for request, _ in asked]
-    answers = iter(index.query_many([fp for _, fp in asked], max_distance=max_distance, limit=limit, exclude=excluded))
-    for request, fp in zip(requests, fingerprints, strict=True):
-        yield (request, None, []) if fp is None else (request, format_fingerprint(fp), next(answers))
+    signatures = requested_signatures(requests, index.profile)
+    asked = [(one, signature) for one, signature in zip(requests, signatures, strict=True) if signature is not None]
+    answers = iter(
+        index.query_many(
+            [signature for _, signature in asked],
+            max_distance=settings.max_distance,
+            max_sketch=settings.max_sketch,
+            limit=limit,
+            exclude=[request.doc_id or exclude for request, _ in asked],
+        )
+    )
+    for request, signature in zip(requests, signatures, strict=True):
+        if signature is None:
+            yield request, None, []
+        else:
+            yield request, format_fingerprint(signature.fingerprint), next(answers)
 
 
 def _print_json(request: Request, fingerprint: str | None, matches: Sequence[Match]) -> None:
@@ -112,6 +129,8 @@ def _print_json(request: Request, fingerprint: str | None, matches: Sequence[Mat
             "id": match.doc_id,
             "fingerprint": format_fingerprint(match.fingerprint),
             "first_seen": match.first_seen,
+            "similarity": match.similarity,
+            "found_by": match.found_by,
         }
         for match in matches
     ]
@@ -123,8 +142,13 @@ def _print_table(request: Request, fingerprint: str | None, matches: Sequence[Ma
     if not matches:
         say(f"{name}: nothing found")
         return
-    rows = [
-        (str(match.distance), match.doc_id, format_fingerprint(match.fingerprint), iso_time(match.first_seen))
-        for match in matches
-    ]
-    print_table(("distance>", "id", "fingerprint", "first seen"), rows, title=name)
+    columns = {
+        "distance>": [str(match.distance) for match in matches],
+        "similarity>": ["" if match.similarity is None else f"{match.similarity:.2f}" for match in matches],
+        "id": [match.doc_id for match in matches],
+        "fingerprint": [format_fingerprint(match.fingerprint) for match in matches],
+        "first seen": [iso_time(match.first_seen) for match in matches],
+    }
+    if not any(columns["similarity>"]):
+        del columns["similarity>"]
+    print_table(list(columns), list(zip(*columns.values(), strict=True)), title=name)

@@ -11,11 +11,19 @@ from click.core import ParameterSource
 
 from hsimhash.cli.console import plural, print_line, say
 from hsimhash.cli.exits import ExitCode
-from hsimhash.cli.options import Settings, confirm, create_index, read_sample, refuse_memory, with_settings, yes_option
+from hsimhash.cli.options import (
+    Settings,
+    confirm,
+    create_index,
+    how_made,
+    read_sample,
+    refuse_memory,
+    wanted_record,
+    with_settings,
+    yes_option,
+)
 from hsimhash.cover import check_distance
 from hsimhash.errors import IndexExistsError
-from hsimhash.fingerprint import Profile
-from hsimhash.layout import Layout
 from hsimhash.rowkey import splits
 from hsimhash.store import Record, folder_of, is_hbase, open_store
 from hsimhash.store.hbase.address import Address
@@ -101,14 +109,13 @@ def create_table_command(
     what should be altered in hbase shell, = for what is as it should be.
 
     \b
-    Example: hsimhash create-table --store lmdb://pages --layout 10 --profile auto-1
+    Example: hsimhash create-table --store lmdb://pages --layout 10 --profile auto-2
              hsimhash create-table --store hbase://gw1,gw2/crawl:pages --regions 64 --splits-from sample.tsv --ttl 90d
              hsimhash create-table --store hbase://gw1/crawl:pages --print-shell | hbase shell -n
     """
-    layout, distance = Layout.parse(settings.layout), settings.max_distance
-    if distance is not None:
-        check_distance(distance, layout)
-    record = Record(layout, Profile.named(settings.profile).to_json(), distance)
+    record = wanted_record(settings, settings.max_distance)
+    if settings.max_distance is not None:
+        check_distance(settings.max_distance, record.layout)
     if not is_hbase(settings.store):
         _create_folder(settings, record)
         return
@@ -133,11 +140,11 @@ def _create_folder(settings: Settings, record: Record) -> None:
         if is_given and parameter.name not in type(settings).model_fields:
             raise click.UsageError(f"{parameter.opts[0]} is for a table on HBase, not for {settings.store}")
     try:
-        create_index(settings, record.distance)
+        create_index(settings, settings.max_distance)
     except IndexExistsError:
         with open_store(settings.store) as store:
             store.record.check_same(record, settings.store)
-        say(f"{settings.store} already exists with this layout and profile")
+            say(f"{settings.store} already exists {how_made(store.record)}")
 
 
 def _create_table(
@@ -158,7 +165,7 @@ def _create_table(
         say(f"{settings.store} already exists with this layout and profile")
     else:
         what = "wrote the index's record into" if plan.regions else "made"
-        say(f"{what} {settings.store} with layout {settings.layout} and profile {settings.profile}")
+        say(f"{what} {settings.store} {how_made(record)}")
     return plan
 
 

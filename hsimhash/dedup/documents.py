@@ -1,7 +1,7 @@
 """Inputs → documents in columns: what is needed of each to compare it, to choose which to keep, and to find it again.
 
 Texts are not held. The first record with an id is the document. A later one with the same id is a repeat, which is only
-counted, if its fingerprint and its length are the same, else a reject: which of the two counts is not for us to say.
+counted, if its signature and its length are the same, else a reject: which of the two counts is not for us to say.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hsimhash.dedup.options import DedupOptions
-from hsimhash.fingerprint import TOO_SHORT, VOTED, Fingerprints, Profile, format_fingerprint
+from hsimhash.fingerprint import TOO_SHORT, Profile, Signatures, format_fingerprint
 from hsimhash.fingerprint.bits import Bools, Int64s, Uint64s
 from hsimhash.inputs.files import Input
 from hsimhash.inputs.reader import Batch, read_batches
@@ -28,9 +28,12 @@ from hsimhash.load.intake import bytes_before, fingerprinted, reject_line, short
 FIELD_CHARACTERS = 64  # a longer value of a field is no time and no number
 
 
-# Of each document: its fingerprint, 0 if it has none; its kind, `VOTED`, `EXACT` or `TOO_SHORT`; the characters of
-# its text, 0 where a fingerprint was read; the number of its input; its line there, from 1.
-_ROW = np.dtype([("fingerprint", "u8"), ("kind", "u1"), ("length", "i8"), ("input", "i4"), ("line", "i8")])
+# Of each document: its fingerprint, sketch and key, 0 for what it has none of; its kind, `VOTED`, `EXACT` or
+# `TOO_SHORT`; the characters of its text, 0 where a fingerprint was read; the number of its input; its line there,
+# from 1.
+_SIGNATURE = (("fingerprint", "u8"), ("sketch", "u8"), ("key", "u8"), ("kind", "u1"))
+_ROW = np.dtype([*_SIGNATURE, ("length", "i8"), ("input", "i4"), ("line", "i8")])
+_OF_THE_TEXT = (*(name for name, _ in _SIGNATURE), "length")
 _Rows = NDArray[np.void]
 
 
@@ -58,6 +61,17 @@ class Collected:
     def fingerprints(self) -> Uint64s:
         """The fingerprints, 0 for a document without one."""
         return np.ascontiguousarray(self.rows["fingerprint"])
+
+    @cached_property
+    def has_signatures(self) -> bool:
+        """Whether some document has a sketch or a key."""
+        return bool(self.rows["sketch"].any() or self.rows["key"].any())
+
+    def signatures(self, numbers: Int64s) -> Signatures:
+        """Return the signatures of some documents; where there are fingerprints alone, they take no more memory."""
+        if not self.has_signatures:
+            return Signatures.of(self.fingerprints[numbers])
+        return Signatures(*(self.rows[name][numbers] for name, _ in _SIGNATURE))
 
     @cached_property
     def comparable(self) -> Int64s:
@@ -101,7 +115,7 @@ class _Columns:
     def count(self) -> int:
         return len(self._numbers)
 
-    def take(self, batch: Batch, made: Fingerprints | None) -> list[str]:
+    def take(self, batch: Batch, made: Signatures | None) -> list[str]:
         """Add a batch; return its rejects as lines, in order."""
         documents, one = batch.documents, self.inputs[batch.input]
         rows, start = _rows(batch, made), self.count
@@ -137,7 +151,7 @@ class _Columns:
             part = bisect_right(self._starts, number) - 1
             earlier = self._parts[part][number - self._starts[part]]
             is_known = row["kind"] != TOO_SHORT or earlier["kind"] != TOO_SHORT
-            if is_known and all(row[name] == earlier[name] for name in ("kind", "fingerprint", "length")):
+            if is_known and all(row[name] == earlier[name] for name in _OF_THE_TEXT):
                 self.repeated += 1
                 continue
             how = "with another text or fingerprint" if is_known else "and both texts are too short to be compared"
@@ -158,14 +172,14 @@ class _Columns:
         return Collected(doc_ids, np.concatenate(self._parts), fields, self.rejected, self.repeated)
 
 
-def _rows(batch: Batch, made: Fingerprints | None) -> _Rows:
+def _rows(batch: Batch, made: Signatures | None) -> _Rows:
     documents = batch.documents
     rows = np.zeros(len(documents.doc_ids), _ROW)
     rows["input"], rows["line"] = batch.input, documents.lines
-    if made is None:
-        rows["fingerprint"], rows["kind"] = documents.fingerprints, VOTED
-    else:
-        rows["fingerprint"], rows["kind"] = made.values, made.kinds
+    signatures = documents.signatures if made is None else made
+    rows["fingerprint"], rows["sketch"], rows["key"] = signatures.fingerprints, signatures.sketches, signatures.keys
+    rows["kind"] = signatures.kinds
+    if made is not None:
         rows["length"] = [len(text) for text in documents.texts]
     return rows
 

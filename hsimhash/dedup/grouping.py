@@ -12,15 +12,17 @@ import numpy as np
 
 from hsimhash.dedup.documents import Collected
 from hsimhash.dedup.options import DedupOptions
+from hsimhash.dedup.tables import Column
 from hsimhash.fingerprint.bits import Bools, Int64s, Uint8s, Uint64s
+from hsimhash.fingerprint.signature import Signatures
 from hsimhash.index import QUERY_BATCH, HSimIndex
 from hsimhash.matching import Match
-from hsimhash.pairs import Pairs, find_pairs
+from hsimhash.pairs import Pairs, find_pairs, group_equal
 from hsimhash.pairs.clusters import Clusters, components, diameters, star
 
 ROWS_AT_ONCE = 1 << 16  # of matches, written together; a document adds all of its own
 
-Rows = tuple[Sequence[str], Sequence[str], Uint8s, Int64s]
+Rows = Sequence[Column]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,9 +56,14 @@ class Grouping:
         return np.equal(self.kept, np.arange(len(self.kept)))
 
 
-def find_near(fingerprints: Uint64s, options: DedupOptions) -> Pairs:
-    """Return the pairs within the distance that the options ask for."""
-    return find_pairs(fingerprints, max_distance=options.max_distance, memory_bytes=options.memory_bytes)
+def find_near(signatures: Signatures, options: DedupOptions) -> Pairs:
+    """Return the pairs that the options ask for."""
+    return find_pairs(
+        signatures,
+        max_distance=options.max_distance,
+        max_sketch=options.max_sketch,
+        memory_bytes=options.memory_bytes,
+    )
 
 
 def group(documents: Collected, pairs: Pairs, rank: Int64s, options: DedupOptions, stored: Stored) -> Grouping:
@@ -80,7 +87,7 @@ def group(documents: Collected, pairs: Pairs, rank: Int64s, options: DedupOption
     if has_match.any():
         kept[:count][has_match] = count + stored.nearest[has_match]
         among = among[~has_match[among]]
-        pairs = find_near(fingerprints[among], options)
+        pairs = find_near(documents.signatures(among), options)
     ranks = np.argsort(np.argsort(rank[among]))  # in the same order, from 0 on without gaps
     if options.clusters == "star":
         clusters = star(fingerprints[among], pairs, ranks)
@@ -117,29 +124,31 @@ def _smallest_ids(names: Sequence[str], kept: Int64s, members: Int64s) -> Int64s
 def match_stored(
     index: HSimIndex,
     documents: Collected,
-    max_distance: int,
+    options: DedupOptions,
     write: Callable[[Rows], object],
     progress: Callable[[int, int], object],
 ) -> Stored:
-    """Query an index for every fingerprint, once each; matches with the batch's own documents are left out.
+    """Query an index for every signature, once each; matches with the batch's own documents are left out.
 
     Those are compared within the batch, as they are now; two that are stored already must not drop each other.
 
     Args:
         index: only read.
         documents: the batch.
-        max_distance: 0 to the index's k.
-        write: told columns of document, stored document, distance, first seen: all matches, by fingerprint in the order
-            of its first document, then by document, nearest first.
-        progress: told (done, total) fingerprints.
+        options: what matches.
+        write: told columns of document, stored document, distance, first seen, and, where there are signatures,
+            similarity and what it was found by: all matches, by signature in the order of its first document, then by
+            document, nearest first.
+        progress: told (done, total) signatures.
     """
-    found = _Found(documents.doc_ids, write)
-    order, starts = _by_fingerprint(documents)
+    found = _Found(documents, write)
+    order, starts = _by_signature(documents, options.memory_bytes)
     for start in range(0, len(starts) - 1, QUERY_BATCH):
         batch = range(start, min(start + QUERY_BATCH, len(starts) - 1))
         groups = [order[starts[at] : starts[at + 1]].tolist() for at in batch]
-        queries = documents.fingerprints[[numbers[0] for numbers in groups]]
-        for numbers, matches in zip(groups, index.query_many(queries, max_distance=max_distance), strict=True):
+        queries = documents.signatures(order[starts[batch.start : batch.stop]])
+        near = index.query_many(queries, max_distance=options.max_distance, max_sketch=options.max_sketch)
+        for numbers, matches in zip(groups, near, strict=True):
             found.take(numbers, matches)
         found.write_rows()
         progress(batch.stop, len(starts) - 1)
@@ -147,22 +156,22 @@ def match_stored(
     return Stored(found.nearest, list(found.known), fingerprints)
 
 
-def _by_fingerprint(documents: Collected) -> tuple[Int64s, Int64s]:
+def _by_signature(documents: Collected, memory_bytes: int) -> tuple[Int64s, Int64s]:
     """Return the comparable documents, equal ones together, in order of each group's first; and where groups begin."""
     among = documents.comparable
-    _, first, group = np.unique(documents.fingerprints[among], return_index=True, return_inverse=True)
-    place = first[group]
+    place = group_equal(documents.signatures(among), memory_bytes=memory_bytes)
     order = np.argsort(place, kind="stable")
     is_start = np.append(True, np.diff(place[order]) != 0)[: len(order)]
     return among[order], np.append(np.flatnonzero(is_start), len(order))
 
 
 class _Found:
-    def __init__(self, doc_ids: Sequence[str], write: Callable[[Rows], object]) -> None:
-        self.nearest = np.full(len(doc_ids), -1, np.int64)
+    def __init__(self, documents: Collected, write: Callable[[Rows], object]) -> None:
+        self.nearest = np.full(len(documents.doc_ids), -1, np.int64)
         self.known: dict[str, tuple[int, int]] = {}  # id → number, fingerprint: stored ones that are nearest to some
-        self._doc_ids = doc_ids
-        self._batch = frozenset(doc_ids)
+        self._doc_ids = documents.doc_ids
+        self._batch = frozenset(documents.doc_ids)
+        self._has_signatures = documents.has_signatures
         self._write = write
         self._rows: list[tuple[str, Match]] = []
 
@@ -181,11 +190,14 @@ class _Found:
     def write_rows(self) -> None:
         """Write what was noted since the last call."""
         rows, self._rows = self._rows, []
-        self._write(
-            (
-                [own for own, _ in rows],
-                [match.doc_id for _, match in rows],
-                np.array([match.distance for _, match in rows], np.uint8),
-                np.array([match.first_seen for _, match in rows], np.int64),
-            )
-        )
+        matches = [match for _, match in rows]
+        columns: list[Column] = [
+            [own for own, _ in rows],
+            [match.doc_id for match in matches],
+            np.array([match.distance for match in matches], np.uint8),
+            np.array([match.first_seen for match in matches], np.int64),
+        ]
+        if self._has_signatures:
+            similarity = np.array([match.similarity for match in matches], np.float64)  # None becomes NaN
+            columns += [similarity, [match.found_by for match in matches]]
+        self._write(columns)

@@ -12,18 +12,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-
 from hsimhash.cover import check_distance
 from hsimhash.dedup.documents import Collected, Listener, collect
 from hsimhash.dedup.grouping import Stored, find_near, group, match_stored, none_stored
 from hsimhash.dedup.options import DedupObserver, DedupOptions, DedupProgress, DedupSummary, Stage
 from hsimhash.dedup.outputs import NAMES, REJECTS, SHORT, output_errors, output_folder
-from hsimhash.dedup.results import MATCH_COLUMNS, Results
+from hsimhash.dedup.results import MATCH_COLUMNS, SIGNATURE_COLUMNS, Results
 from hsimhash.dedup.summary import Outcome
 from hsimhash.dedup.tables import Form, open_table, table_form
 from hsimhash.files import AppendLog
-from hsimhash.fingerprint import Profile
+from hsimhash.fingerprint import Profile, Signatures
 from hsimhash.index import HSimIndex
 from hsimhash.inputs.files import Input
 from hsimhash.pairs.keep import needed_fields, needs_lengths, rank
@@ -62,7 +60,7 @@ def dedup(
 
 def _check(inputs: Sequence[Input], options: DedupOptions, against: HSimIndex | Profile) -> None:
     """Refuse what could not be done, before anything is read."""
-    find_near(np.empty(0, np.uint64), options)
+    find_near(Signatures.of([]), options)
     if isinstance(against, HSimIndex):
         check_distance(options.max_distance, against.layout)
     textless = [one.name for one in inputs if one.has_fingerprints]
@@ -99,7 +97,7 @@ class _Run:
             documents = self._read()
             self._warn_of_fields(documents)
         with self._stage("find"):
-            pairs = find_near(documents.fingerprints[documents.comparable], options)
+            pairs = find_near(documents.signatures(documents.comparable), options)
         stored = None
         if isinstance(self.against, HSimIndex):
             with self._stage("match"):
@@ -108,7 +106,7 @@ class _Run:
             lengths = documents.rows["length"]
             ranks = rank(options.keep, documents.doc_ids, lengths=lengths, fields=documents.fields)
             grouping = group(documents, pairs, ranks, options, stored or none_stored(documents))
-        return Outcome(documents, pairs, options.max_distance, grouping, stored)
+        return Outcome(documents, pairs, options, grouping, stored)
 
     def write(self, outcome: Outcome) -> None:
         url = self.against.url if isinstance(self.against, HSimIndex) else None
@@ -116,8 +114,8 @@ class _Run:
         with output_errors(self.folder):
             with self._stage("write"):
                 results.write_tables(self.folder, self.form)
-                distances = results.write_report(self.folder, self.form, lambda: self._tell("write"))
-            results.write_stats(self.folder, distances, self.seconds)
+                shown = results.write_report(self.folder, self.form, lambda: self._tell("write"))
+            results.write_stats(self.folder, shown, self.seconds)
 
     @contextmanager
     def _stage(self, stage: Stage) -> Iterator[None]:
@@ -158,6 +156,6 @@ class _Run:
 
     def _match(self, index: HSimIndex, documents: Collected) -> Stored:
         path = self.folder / f"matches.{self.form}"
-        with output_errors(path), open_table(path, self.form, MATCH_COLUMNS) as table:
-            k, progress = self.options.max_distance, partial(self._tell, "match")
-            return match_stored(index, documents, k, table.write, progress)
+        columns = (*MATCH_COLUMNS, *(SIGNATURE_COLUMNS if documents.has_signatures else ()))
+        with output_errors(path), open_table(path, self.form, columns) as table:
+            return match_stored(index, documents, self.options, table.write, partial(self._tell, "match"))

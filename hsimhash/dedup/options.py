@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from hsimhash.dedup.report import Notice, Totals
+from hsimhash.fingerprint.signature import MAX_SKETCH
 from hsimhash.inputs.files import InputOptions
 from hsimhash.pairs import MEMORY_BYTES
 from hsimhash.pairs.keep import Policy
@@ -24,8 +25,9 @@ Stage = Literal["read", "find", "match", "cluster", "write"]
 class DedupOptions:
     """What a run does."""
 
-    max_distance: int = MAX_DISTANCE  # of near documents, bits
-    clusters: Method = METHODS[0]  # `star`: all lie within that of the kept one; `components`: all that hangs together
+    max_distance: int = MAX_DISTANCE  # of near documents, bits, unless they have the same key
+    max_sketch: int | None = MAX_SKETCH  # of near documents' sketches, where both have one, bits; None: any
+    clusters: Method = METHODS[0]  # `star`: all are near the kept one; `components`: all that hangs together
     max_cluster_size: int | None = None  # of components; larger ones are cut into stars
     keep: Sequence[Policy] = (Policy("first"),)  # which document of a cluster to keep, the weightiest policy first
     reading: InputOptions = field(default_factory=InputOptions)  # how the inputs are read
@@ -45,7 +47,7 @@ class DedupOptions:
 
     def to_json(self) -> dict[str, object]:
         """Return what decides the results as JSON values."""
-        own = ("max_distance", "clusters", "max_cluster_size", "all_pairs")
+        own = ("max_distance", "max_sketch", "clusters", "max_cluster_size", "all_pairs")
         of_reading = ("format", "id_field", "text_field", "fingerprint_field", "fingerprint_format")
         return {
             **{name: getattr(self, name) for name in own},
@@ -61,7 +63,7 @@ def shown_path(name: str | Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DedupProgress:
-    """How far a run is: `read` counts bytes of the inputs, `match` fingerprints, both of `total`, 0 for unknown."""
+    """How far a run is: `read` counts bytes of the inputs, `match` signatures, both of `total`, 0 for unknown."""
 
     stage: Stage
     done: int

@@ -11,7 +11,8 @@
 | `stats.json` | counts, options, times; it is there only when everything else is |
 | `.dedup.new/` | what a process at work writes; it holds the lock in it. Without a holder: a run was left unfinished |
 
-Tables are `.parquet` or `.jsonl`.
+Tables are `.parquet` or `.jsonl`. Where documents have sketches or keys, those of pairs and matches have the similarity
+too (null where a sketch is missing), and by what they were found, `distance` or `key`.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ class ReportCluster:
 
 @dataclass(frozen=True, slots=True)
 class Distance:
-    """The pairs of one distance; of equal documents each counts once, with the first of them."""
+    """The pairs of one distance that it found; of equal documents each counts once, with the first of them."""
 
     bits: int  # the distance
     pairs: int  # how many there are
@@ -95,12 +95,14 @@ class Totals:
     documents: int  # read, rejects not included
     dropped: int
     clusters: int  # of two documents or more
-    equal: int  # have the fingerprint of an earlier document
+    equal: int  # have the fingerprint of an earlier document, and its sketch and key
     short: int  # too short for a fingerprint; kept
     rejected: int
     matched: int | None = None  # have a match in the stored index; None: there was none to compare with
     largest_cluster: int = 0
     pairs: int = 0
+    by_key: int | None = None  # of these, farther apart than searched for, with the same key; None: fingerprints alone
+    unconfirmed: int | None = None  # further pairs, not near, for their sketches differ; None: likewise
     exact: int = 0  # too short for a vote
     repeated: int = 0  # say again what one before said
     split: int = 0  # components that were larger than allowed and were cut into stars
@@ -109,6 +111,11 @@ class Totals:
     def kept(self) -> int:
         """Documents that are not dropped."""
         return self.documents - self.dropped
+
+    @property
+    def by_distance(self) -> int | None:
+        """The pairs within the distance; None where all are."""
+        return None if self.by_key is None else self.pairs - self.by_key
 
     @property
     def reduction(self) -> float:
@@ -123,7 +130,18 @@ class Totals:
     def to_json(self) -> dict[str, object]:
         """Return the counts as `stats.json` has them."""
         shares = ("documents", "kept", "dropped", "reduction", "clusters", "largest_cluster", "pairs", "equal")
-        names = (*shares, "matched", "short", "exact", "rejected", "repeated", "split")
+        names = (
+            *shares,
+            "by_distance",
+            "by_key",
+            "unconfirmed",
+            "matched",
+            "short",
+            "exact",
+            "rejected",
+            "repeated",
+            "split",
+        )
         return {name: count for name in names if (count := getattr(self, name)) is not None}
 
 
@@ -145,11 +163,12 @@ class ReportData:
     totals: Totals
     cluster_sizes: Mapping[int, int]  # size (2 and up) → clusters
     distances: tuple[Distance, ...]  # from 0 bits on without a gap, also those just beyond the one searched for
-    sampled: tuple[int, int]  # fingerprints from which pairs beyond that distance were counted, and all there are
+    sampled: tuple[int, int]  # of how many the pairs beyond that distance were counted, and how many there are
     notices: tuple[Notice, ...]
     clusters: tuple[ReportCluster, ...]  # those to show, with members and pairs
     listed: tuple[ReportCluster, ...]  # CLUSTERS_LISTED of them do, the largest first
     clusters_file: str = "the clusters table"  # where the rest is
+    keyed: tuple[ShownPair, ...] = ()  # some pairs found by their key
     texts_missing: str = ""  # why texts are not at hand, where they are not: a sentence
 
 

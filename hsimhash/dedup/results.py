@@ -13,7 +13,7 @@ import numpy as np
 
 from hsimhash.dedup.options import DedupOptions, shown_path
 from hsimhash.dedup.outputs import DROP, KEEP, REPORT, STATS
-from hsimhash.dedup.report import Distance, ReportData, write_report
+from hsimhash.dedup.report import ReportData, ShownPair, write_report
 from hsimhash.dedup.summary import Outcome
 from hsimhash.dedup.tables import BLOCK_ROWS, Column, Form, Kind, open_table
 from hsimhash.dedup.texts import Texts, date_of
@@ -21,6 +21,7 @@ from hsimhash.fingerprint.bits import Int64s, Uint8s
 from hsimhash.inputs.files import Input
 from hsimhash.load.intake import usual_workers
 from hsimhash.pairs import PairBlock, Pairs
+from hsimhash.pairs.signatures import similarities
 
 PAIR_COLUMNS: tuple[tuple[str, Kind], ...] = (("left", "text"), ("right", "text"), ("distance", "bits"))
 CLUSTER_COLUMNS: tuple[tuple[str, Kind], ...] = (
@@ -38,6 +39,8 @@ MATCH_COLUMNS: tuple[tuple[str, Kind], ...] = (
     ("distance", "bits"),
     ("first_seen", "number"),
 )
+# Of pairs and matches, where documents have sketches or keys.
+SIGNATURE_COLUMNS: tuple[tuple[str, Kind], ...] = (("similarity", "share"), ("found_by", "text"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,16 +56,26 @@ class Results:
     def write_tables(self, folder: Path, form: Form) -> None:
         """Write the pairs, the clusters, and the lists of ids."""
         documents, is_kept = self.outcome.documents, self.outcome.grouping.is_kept
-        with open_table(folder / f"pairs.{form}", form, PAIR_COLUMNS) as table:
+        columns = (*PAIR_COLUMNS, *(SIGNATURE_COLUMNS if documents.has_signatures else ()))
+        with open_table(folder / f"pairs.{form}", form, columns) as table:
             for block in self.outcome.pairs.expand() if self.options.all_pairs else _blocks(self.outcome.pairs):
-                left, right = (_picked(documents.doc_ids, documents.comparable[numbers]) for numbers in block[:2])
-                table.write((left, right, block.distance))
+                table.write(self._pair_rows(block))
         with open_table(folder / f"clusters.{form}", form, CLUSTER_COLUMNS) as table:
             for start in range(0, len(documents.doc_ids), BLOCK_ROWS):
                 table.write(self._cluster_rows(slice(start, start + BLOCK_ROWS)))
         for name, is_listed in ((KEEP, is_kept), (DROP, ~is_kept)):
             with (folder / name).open("x", encoding="utf-8", newline="\n") as file:
                 file.writelines(f"{doc_id}\n" for doc_id in compress(documents.doc_ids, is_listed.tolist()))
+
+    def _pair_rows(self, block: PairBlock) -> tuple[Column, ...]:
+        documents = self.outcome.documents
+        left, right = documents.comparable[block.left], documents.comparable[block.right]
+        columns = _picked(documents.doc_ids, left), _picked(documents.doc_ids, right), block.distance
+        if not documents.has_signatures:
+            return columns
+        sketches = documents.rows["sketch"]
+        found_by = np.where(block.distance <= self.options.max_distance, "distance", "key").tolist()
+        return (*columns, similarities(sketches[left], sketches[right]), found_by)
 
     def _cluster_rows(self, part: slice) -> tuple[Column, ...]:
         outcome, grouping = self.outcome, self.outcome.grouping
@@ -76,12 +89,12 @@ class Results:
             grouping.diameter[part],
         )
 
-    def write_report(self, folder: Path, form: Form, tell: Callable[[], object]) -> Sequence[Distance]:
-        """Write the report; return the distances, with the pairs that it shows. `tell` is called for each of these."""
+    def write_report(self, folder: Path, form: Form, tell: Callable[[], object]) -> Sequence[ShownPair]:
+        """Write the report; return the pairs that it shows, but for the clusters'. `tell` is called for each of all."""
         data = self._report_data(folder, f"clusters.{form}", tell)
         with (folder / REPORT).open("x", encoding="utf-8", newline="\n") as file:
             write_report(file, data)
-        return data.distances
+        return [*(pair for distance in data.distances for pair in distance.shown), *data.keyed]
 
     def _report_data(self, folder: Path, clusters_file: str, tell: Callable[[], object]) -> ReportData:
         outcome = self.outcome
@@ -94,6 +107,7 @@ class Results:
                 listed=outcome.listed_numbers,
             )
             clusters, distances = outcome.shown_clusters(texts), outcome.sampled_distances(texts)
+            keyed = outcome.sampled_keyed(texts)
             return ReportData(
                 inputs=tuple(shown_path(one.name) for one in self.inputs),
                 date=date_of(self.inputs),
@@ -102,6 +116,7 @@ class Results:
                 cluster_sizes=outcome.cluster_sizes,
                 distances=distances,
                 sampled=(outcome.beyond.sampled, outcome.beyond.distinct),
+                keyed=keyed,
                 notices=outcome.notices,
                 clusters=clusters,
                 listed=outcome.listed_clusters(texts),
@@ -110,15 +125,18 @@ class Results:
             )
 
     def _settings(self) -> tuple[tuple[str, str], ...]:
+        most = self.options.max_sketch
+        sketches = "not compared" if most is None else f"up to {most} bits apart"
         return (
             ("distance", f"up to {self.options.max_distance} bits"),
+            *([("sketches", sketches)] if self.outcome.documents.has_signatures else []),
             ("clusters", self.options.clusters),
             ("keep", ", ".join(map(str, self.options.keep))),
             ("profile", self.profile),
             *([("against", self.url)] if self.url else []),
         )
 
-    def write_stats(self, folder: Path, distances: Sequence[Distance], seconds: Mapping[str, float]) -> None:
+    def write_stats(self, folder: Path, shown: Sequence[ShownPair], seconds: Mapping[str, float]) -> None:
         """Write the numbers; what differs from one run to the next is under `run`."""
         beyond = self.outcome.beyond
         workers = self.options.workers or usual_workers(self.inputs)
@@ -126,11 +144,11 @@ class Results:
             **self.outcome.totals.to_json(),
             "cluster_sizes": self.outcome.cluster_sizes,
             "distances": self.outcome.distances,
+            **({"key_distances": self.outcome.key_distances} if self.outcome.documents.has_signatures else {}),
             "beyond": {"pairs": beyond.pairs, "compared": beyond.sampled, "fingerprints": beyond.distinct},
             "examples": [
                 {"left": one.left, "right": one.right, "distance": one.distance, "equal_words": one.equal_words}
-                for distance in distances
-                for one in distance.shown
+                for one in shown
             ],
             "warnings": [{"title": notice.title, "detail": notice.detail} for notice in self.outcome.notices],
             "inputs": [shown_path(one.name) for one in self.inputs],

@@ -16,6 +16,7 @@ import numpy as np
 
 from hsimhash.dedup.documents import Collected
 from hsimhash.dedup.grouping import Grouping, Stored
+from hsimhash.dedup.options import DedupOptions
 from hsimhash.dedup.report import (
     CLUSTERS_LISTED,
     CLUSTERS_SHOWN,
@@ -31,10 +32,11 @@ from hsimhash.dedup.report import (
     find_notices,
 )
 from hsimhash.dedup.texts import Texts
-from hsimhash.fingerprint import EXACT, TOO_SHORT
-from hsimhash.fingerprint.bits import Int64s, Uint64s
+from hsimhash.fingerprint import EXACT, TOO_SHORT, Signatures
+from hsimhash.fingerprint.bits import Bools, Int64s, Uint64s
 from hsimhash.layout import FINGERPRINT_BITS
-from hsimhash.pairs import PairBlock, Pairs
+from hsimhash.pairs import PairBlock, Pairs, group_equal
+from hsimhash.pairs.signatures import are_alike
 
 BEYOND_BITS = 3
 ROWS = 4_000  # fingerprints compared with all, at least,
@@ -59,8 +61,8 @@ class Outcome:
     """All that was found."""
 
     documents: Collected  # what was read
-    pairs: Pairs  # within `max_distance` bits, numbered among the comparable documents
-    max_distance: int  # in bits
+    pairs: Pairs  # of near ones, numbered among the comparable documents
+    options: DedupOptions
     grouping: Grouping  # the clusters
     stored: Stored | None  # the stored documents near them; None where there was no index to compare with
 
@@ -85,12 +87,14 @@ class Outcome:
             documents=len(documents.doc_ids),
             dropped=int(np.count_nonzero(~self.grouping.is_kept)),
             clusters=len(clusters.kept),
-            equal=len(_equal(self.pairs)),
+            equal=int(np.count_nonzero(_is_equal(self.pairs))),
             short=int(np.count_nonzero(kinds == TOO_SHORT)),
             rejected=documents.rejected,
             matched=int(np.count_nonzero(self.stored.nearest >= 0)) if self.stored else None,
             largest_cluster=int(clusters.size.max(initial=0)),
-            pairs=sum(self.distances.values()),
+            pairs=sum(self.distances.values()) + sum(self.key_distances.values()),
+            by_key=sum(self.key_distances.values()) if documents.has_signatures else None,
+            unconfirmed=self.pairs.unconfirmed if documents.has_signatures else None,
             exact=int(np.count_nonzero(kinds == EXACT)),
             repeated=documents.repeated,
             split=self.grouping.split,
@@ -104,15 +108,30 @@ class Outcome:
 
     @cached_property
     def distances(self) -> dict[int, int]:
-        """Distance → pairs; of equal documents each counts once, with the first of them."""
-        counts = np.bincount(self.pairs.distance, minlength=1)
-        counts[0] = len(_equal(self.pairs))
+        """Distance → pairs found by it; of equal documents each counts once, with the first of them."""
+        counts = self._counts[: self.options.max_distance + 1].copy()
+        counts[0] += np.count_nonzero(_is_equal(self.pairs))
         return {distance: count for distance, count in enumerate(counts.tolist()) if count}
+
+    @property
+    def key_distances(self) -> dict[int, int]:
+        """Distance → pairs that are farther apart, and have the same key."""
+        beyond = self.options.max_distance + 1
+        return {bits: count for bits, count in enumerate(self._counts[beyond:].tolist(), beyond) if count}
+
+    @cached_property
+    def _counts(self) -> Int64s:
+        """The pairs of unlike documents by distance."""
+        return np.bincount(self.pairs.distance, minlength=FINGERPRINT_BITS + 1)
 
     @cached_property
     def notices(self) -> tuple[Notice, ...]:
         """What deserves a warning."""
-        sizes = np.bincount(self.pairs.groups, minlength=1)
+        groups = self.pairs.groups
+        if self.documents.has_signatures:  # what is hot has one fingerprint; its sketches may differ
+            fingerprints = self.documents.fingerprints[self.documents.comparable]
+            groups = group_equal(fingerprints, memory_bytes=self.options.memory_bytes)
+        sizes = np.bincount(groups, minlength=1)
         hottest = np.argsort(-sizes, kind="stable")[:NOTICES_SHOWN]
         hottest = hottest[sizes[hottest] >= self.totals.large_size]
         fingerprints = self.documents.fingerprints[self.documents.comparable[hottest]]
@@ -168,16 +187,25 @@ class Outcome:
     @cached_property
     def beyond(self) -> Beyond:
         """The pairs just beyond the distance searched for."""
-        fingerprints = self.documents.fingerprints[self.documents.comparable]
-        return find_beyond(fingerprints, self.pairs.groups, self.max_distance)
+        documents = self.documents
+        return find_beyond(documents.signatures(documents.comparable), self.pairs.groups, self.options)
 
     @cached_property
     def _samples(self) -> dict[int, Couples]:
         """Distance → some pairs of documents."""
-        found = {bits: some_within(self.pairs, bits, PAIRS_SHOWN) for bits in range(self.max_distance + 1)}
+        found = {bits: some_within(self.pairs, bits, PAIRS_SHOWN) for bits in range(self.options.max_distance + 1)}
         found |= {bits: some_beyond(self.beyond, bits, PAIRS_SHOWN) for bits in self.beyond.pairs}
+        return {bits: self._numbered(some) for bits, some in found.items()}
+
+    @cached_property
+    def _keyed(self) -> Couples:
+        """Some pairs of documents that were found by their key."""
+        at = _spread(np.flatnonzero(self.pairs.distance > self.options.max_distance), PAIRS_SHOWN)
+        return self._numbered(_couples(self.pairs.left[at], self.pairs.right[at]))
+
+    def _numbered(self, couples: Couples) -> Couples:
         among = self.documents.comparable
-        return {bits: [(int(among[left]), int(among[right])) for left, right in some] for bits, some in found.items()}
+        return [(int(among[left]), int(among[right])) for left, right in couples]
 
     def sampled_distances(self, texts: Texts) -> tuple[Distance, ...]:
         """Return each distance with its count, and some pairs."""
@@ -185,8 +213,14 @@ class Outcome:
         found = []
         for bits, couples in self._samples.items():
             shown = tuple(self._pair(left, right, bits, texts) for left, right in couples)
-            found.append(Distance(bits, counts.get(bits, 0), bits <= self.max_distance, shown))
+            found.append(Distance(bits, counts.get(bits, 0), bits <= self.options.max_distance, shown))
         return tuple(found)
+
+    def sampled_keyed(self, texts: Texts) -> tuple[ShownPair, ...]:
+        """Return some of the pairs that were found by their key."""
+        values = self.documents.fingerprints
+        distances = [int(np.bitwise_count(values[left] ^ values[right])) for left, right in self._keyed]
+        return tuple(self._pair(*pair, bits, texts) for pair, bits in zip(self._keyed, distances, strict=True))
 
     def _pair(self, left: int, right: int, bits: int, texts: Texts) -> ShownPair:
         return texts.pair((left, self.names[left]), (right, self.names[right]), bits)
@@ -194,7 +228,8 @@ class Outcome:
     @property
     def compared_numbers(self) -> set[int]:
         """The documents whose texts the report compares."""
-        shown = {number for couples in self._samples.values() for couple in couples for number in couple}
+        couples = [*self._keyed, *(couple for some in self._samples.values() for couple in some)]
+        shown = {number for couple in couples for number in couple}
         for at, members in self._shown.items():
             shown |= {int(self._clusters.kept[at]), *members[:DIFFS_SHOWN]}
         return self._of_inputs(shown)
@@ -210,18 +245,18 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Beyond:
-    """Pairs of distinct fingerprints just beyond the distance searched for."""
+    """Pairs of distinct fingerprints, or signatures, just beyond the distance searched for."""
 
-    pairs: Mapping[int, int]  # distance → how many; an estimate where not all fingerprints were compared
-    held: Mapping[int, Couples]  # distance → HELD at most, by the first positions of both fingerprints
-    sampled: int  # fingerprints that were compared with all
-    distinct: int  # fingerprints that there are
+    pairs: Mapping[int, int]  # distance → how many; an estimate where not all were compared
+    held: Mapping[int, Couples]  # distance → HELD at most, by the first positions of both
+    sampled: int  # how many were compared with all
+    distinct: int  # how many there are
 
 
-def find_beyond(fingerprints: Uint64s, groups: Int64s, max_distance: int) -> Beyond:
-    """Count the pairs that are up to BEYOND_BITS farther apart than `max_distance`; `groups` is that of `Pairs`."""
-    first = np.flatnonzero(np.equal(groups, np.arange(len(groups))))
-    values = fingerprints[first]
+def find_beyond(signatures: Signatures, groups: Int64s, options: DedupOptions) -> Beyond:
+    """Count the pairs that only a `max_distance` up to BEYOND_BITS greater would find; `groups` is `Pairs.groups`."""
+    first, max_distance = np.flatnonzero(np.equal(groups, np.arange(len(groups)))), options.max_distance
+    values = signatures.fingerprints[first]
     sampled = min(len(values), max(ROWS, CELLS // max(1, len(values))))
     # Taken from their sorted order, for the order of the inputs may have a rhythm.
     rows = np.argsort(values)[np.arange(sampled) * len(values) // max(1, sampled)]
@@ -229,8 +264,9 @@ def find_beyond(fingerprints: Uint64s, groups: Int64s, max_distance: int) -> Bey
     met = dict.fromkeys(range(max_distance + 1, last + 1), 0)
     held: dict[int, Couples] = {bits: [] for bits in met}
     for block in _near(values, rows, max_distance, last):
+        is_added = _is_added(signatures[first[block.left]], signatures[first[block.right]], options.max_sketch)
         for bits in np.unique(block.distance).tolist():
-            is_such = block.distance == bits
+            is_such = is_added & (block.distance == bits)
             met[bits] += int(np.count_nonzero(is_such))
             some = slice(0, HELD - len(held[bits]))
             held[bits] += _couples(first[block.left[is_such][some]], first[block.right[is_such][some]])
@@ -251,17 +287,24 @@ def _near(values: Uint64s, rows: Int64s, least: int, most: int) -> Iterator[Pair
                 yield PairBlock(mine[left], right + column, bits[left, right])
 
 
+def _is_added(some: Signatures, others: Signatures, max_sketch: int | None) -> Bools:
+    """Return for each pair of distant ones whether a greater distance would make it near, which a key does not yet."""
+    by_distance, by_key = (are_alike(some.sketches, others.sketches, max_sketch, is_near=one) for one in (True, False))
+    added: Bools = by_distance & ~(by_key & (some.keys != 0) & (some.keys == others.keys))
+    return added
+
+
 def _couples(left: Int64s, right: Int64s) -> Couples:
     return list(zip(np.minimum(left, right).tolist(), np.maximum(left, right).tolist(), strict=True))
 
 
 def some_within(pairs: Pairs, bits: int, count: int) -> Couples:
     """Return pairs of a distance, spread over all of them; of equal documents each with the first."""
-    if bits == 0:
-        right = _spread(_equal(pairs), count)
-        return _couples(pairs.groups[right], right)
-    at = _spread(np.flatnonzero(pairs.distance == bits), count)
-    return _couples(pairs.left[at], pairs.right[at])
+    at = np.flatnonzero(pairs.distance == bits)
+    equal = np.flatnonzero(_is_equal(pairs)) if bits == 0 else at[:0]
+    left, right = np.append(pairs.groups[equal], pairs.left[at]), np.append(equal, pairs.right[at])
+    chosen = _spread(np.arange(len(left)), count)
+    return _couples(left[chosen], right[chosen])
 
 
 def some_beyond(beyond: Beyond, bits: int, count: int) -> Couples:
@@ -277,6 +320,6 @@ def _spread(numbers: Int64s, count: int) -> Int64s:
     return chosen
 
 
-def _equal(pairs: Pairs) -> Int64s:
-    """Return the fingerprints that equal an earlier one."""
-    return np.flatnonzero(np.not_equal(pairs.groups, np.arange(len(pairs.groups))))
+def _is_equal(pairs: Pairs) -> Bools:
+    """Return which documents equal an earlier one."""
+    return np.not_equal(pairs.groups, np.arange(len(pairs.groups)))

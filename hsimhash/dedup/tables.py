@@ -21,7 +21,7 @@ TABLE_FORMATS = ("auto", "parquet", "jsonl")
 BLOCK_ROWS = 1 << 17  # of a Parquet file's row group; so many are held while they are written
 
 Form = Literal["parquet", "jsonl"]
-Kind = Literal["text", "bits", "number", "truth"]
+Kind = Literal["text", "bits", "number", "truth", "share"]  # a share is a float; NaN for none
 Column = Sequence[str] | NDArray[np.generic]
 
 
@@ -65,7 +65,7 @@ def _json_texts(column: Column, kind: Kind) -> Iterable[object]:
     if not isinstance(column, np.ndarray):
         return map(encode_basestring, column)
     values: list[object] = (np.where(column, "true", "false") if kind == "truth" else column).tolist()
-    return values
+    return ["null" if value != value else value for value in values] if kind == "share" else values
 
 
 class _ParquetTable(AbstractContextManager["_ParquetTable"]):
@@ -75,7 +75,12 @@ class _ParquetTable(AbstractContextManager["_ParquetTable"]):
 
         kinds = {"text": pa.string(), "bits": pa.uint8(), "number": pa.int64(), "truth": pa.bool_()}
         self._arrow = pa
-        self._schema: pa.Schema = pa.schema([pa.field(name, kinds[kind], nullable=False) for name, kind in columns])
+        self._schema: pa.Schema = pa.schema(
+            [
+                pa.field(name, pa.float64()) if kind == "share" else pa.field(name, kinds[kind], nullable=False)
+                for name, kind in columns
+            ]
+        )
         self._file: BinaryIO = path.open("xb")  # a path pyarrow would read as a URL where it can
         self._writer: pq.ParquetWriter = pq.ParquetWriter(self._file, self._schema, compression="zstd")
         self._held: list[pa.Table] = []
@@ -83,7 +88,10 @@ class _ParquetTable(AbstractContextManager["_ParquetTable"]):
     def write(self, columns: Sequence[Column]) -> None:
         for start in range(0, len(columns[0]), BLOCK_ROWS):
             part = [column[start : start + BLOCK_ROWS] for column in columns]
-            arrays = [self._arrow.array(column, field.type) for column, field in zip(part, self._schema, strict=True)]
+            arrays = [
+                self._arrow.array(column, field.type, from_pandas=True)  # NaN is null
+                for column, field in zip(part, self._schema, strict=True)
+            ]
             self._held.append(self._arrow.table(arrays, schema=self._schema))
             if sum(map(len, self._held)) >= BLOCK_ROWS:
                 self._flush()

@@ -1,11 +1,13 @@
 """Text → 64-bit fingerprint or signature, as a profile says; nothing heavy is loaded before the first text."""
 
 from hsimhash.fingerprint.bits import distance, distances, format_fingerprint, parse_fingerprint
-from hsimhash.fingerprint.features import EXACT, TOO_SHORT, VOTED, Fingerprints
+from hsimhash.fingerprint.features import Fingerprints
 from hsimhash.fingerprint.profile import Feature, Profile
-from hsimhash.fingerprint.signature import Signature, Signatures
+from hsimhash.fingerprint.recipe import DEFAULT_PROFILE
+from hsimhash.fingerprint.signature import EXACT, TOO_SHORT, VOTED, Signature, Signatures
 
 __all__ = [
+    "DEFAULT_PROFILE",
     "EXACT",
     "TOO_SHORT",
     "VOTED",

@@ -21,6 +21,7 @@ from hsimhash.fingerprint.vote import SCALE
 ENGLISH_NAME = "english-1"
 WHOLE = 64  # parts of a text that is all English
 
+_LEADING = np.uint64(48)  # behind the 16 leading bits
 _COMMON = 6 * SCALE  # what weighs no more is in about a quarter of all passages: 24 words
 
 
@@ -28,14 +29,18 @@ _COMMON = 6 * SCALE  # what weighs no more is in about a quarter of all passages
 class English:
     """The table: hashes of words, ascending; what each weighs, in 1/4096, and whether every text is full of it."""
 
-    hashes: Uint64s
+    hashes: Uint64s  # and behind them the greatest number
     weights: Floats
     is_common: Bools
     median: float
+    first: Int64s  # by the leading bits of a hash the place of the first that has them, and how many at most have
+    most: int
 
     def find(self, hashes: Uint64s) -> tuple[Floats, Bools]:
         """Return what one occurrence of each word weighs, of unknown ones the median, and whether it is common."""
-        place = np.minimum(np.searchsorted(self.hashes, hashes), len(self.hashes) - 1)
+        place = self.first[(hashes >> _LEADING).astype(np.int64)]
+        for _ in range(self.most):  # a tenth of what a binary search takes
+            place += self.hashes[place] < hashes
         is_known = self.hashes[place] == hashes
         return np.where(is_known, self.weights[place], self.median), is_known & self.is_common[place]
 
@@ -53,5 +58,9 @@ def english(seed: int) -> English:
     ends = np.flatnonzero(words == ord("\n"))
     hashes = murmur64_spans(words.tobytes(), np.append(0, ends[:-1] + 1), ends, seed)
     order = np.argsort(hashes)
-    weights = weights[order].astype(np.float64)
-    return English(hashes[order], weights, weights <= _COMMON, float(np.median(weights)))
+    hashes, weights = hashes[order], weights[order].astype(np.float64)
+    leading = (hashes >> _LEADING).astype(np.int64)
+    first = np.searchsorted(leading, np.arange(1 << 64 - int(_LEADING)))
+    median = float(np.median(weights))
+    ended = np.append(hashes, np.uint64((1 << 64) - 1)), np.append(weights, median)
+    return English(*ended, ended[1] <= _COMMON, median, first, int(np.bincount(leading).max()))

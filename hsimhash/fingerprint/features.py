@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -14,7 +14,7 @@ from hsimhash.fingerprint.english import WHOLE, english, english_parts
 from hsimhash.fingerprint.hashes import murmur64, murmur64_spans
 from hsimhash.fingerprint.normalize import HAN, SEPARATOR, SPACED, UNSPACED, classify, normalize, simplify, to_text
 from hsimhash.fingerprint.recipe import Recipe
-from hsimhash.fingerprint.signature import Signatures
+from hsimhash.fingerprint.signature import EXACT, TOO_SHORT, VOTED, Signatures
 from hsimhash.fingerprint.sketch import character_hashes, keys, shingle_hashes, sketches
 from hsimhash.fingerprint.vote import (
     SCALE,
@@ -27,8 +27,6 @@ from hsimhash.fingerprint.vote import (
     vote_in_order,
 )
 
-VOTED, EXACT, TOO_SHORT = range(3)
-
 
 @dataclass(frozen=True, slots=True)
 class Fingerprints:
@@ -40,14 +38,6 @@ class Fingerprints:
 
     values: Uint64s
     kinds: Uint8s
-
-    @staticmethod
-    def joined(parts: Iterable[Fingerprints]) -> Fingerprints:
-        """Return fingerprints one after the other."""
-        parts = [Fingerprints(np.empty(0, np.uint64), np.empty(0, np.uint8)), *parts]
-        return Fingerprints(
-            np.concatenate([part.values for part in parts]), np.concatenate([part.kinds for part in parts])
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,10 +127,14 @@ def find_features(recipe: Recipe, text: str) -> Features:
 
 def _sketches(batch: _Batch, n: int) -> Uint64s:
     """Return the sketches by shingles of n words and characters of scripts without spaces."""
-    units = tokens.word_units(*batch.bare, every_script=True)
-    first = units.chars[units.first[:-1]]
-    hashes = character_hashes(first)
-    hashes[classify(first) == SPACED] = batch.word_hashes
+    classes = batch.bare[1]
+    if ((classes == HAN) | (classes == UNSPACED)).any():
+        units = tokens.word_units(*batch.bare, every_script=True)
+        first = units.first[:-1]
+        hashes = character_hashes(units.chars[first])
+        hashes[classify(units.chars[first]) == SPACED] = batch.word_hashes
+    else:
+        units, hashes = batch.words, batch.word_hashes
     start, stop = units.rows(n)
     return sketches(units.doc[start], shingle_hashes(hashes, start, stop), batch.count)
 

@@ -15,10 +15,10 @@ import numpy as np
 
 from hsimhash.errors import ProfileMismatchError, TextTooShortError
 from hsimhash.fingerprint.bits import LIMIT, format_fingerprint, parse_fingerprint
-from hsimhash.fingerprint.features import TOO_SHORT, Fingerprints, find_features, signature_batch
+from hsimhash.fingerprint.features import Fingerprints, find_features, signature_batch
 from hsimhash.fingerprint.hashes import murmur64
 from hsimhash.fingerprint.recipe import ADDED_FIELDS, FIELDS, Recipe
-from hsimhash.fingerprint.signature import Signature, Signatures
+from hsimhash.fingerprint.signature import TOO_SHORT, Signature, Signatures
 from hsimhash.fingerprint.vote import EXACT_LIMIT, SCALE, capped, vote, vote_in_order
 
 _FIELDS_OF = {1: tuple(name for name in FIELDS if name not in ADDED_FIELDS), 2: FIELDS}  # by version

@@ -13,6 +13,8 @@ from hsimhash.fingerprint.segment import IDF_NAME, IDF_SHA256, SEGMENTER_NAME
 from hsimhash.fingerprint.sketch import MOST_SHINGLE
 from hsimhash.fingerprint.vote import EXACT_LIMIT, SCALE
 
+DEFAULT_PROFILE = "auto-2"  # of new indexes
+
 _TOKENS = {"jieba": ("tfidf", "tfidf-float"), "words": ("count",), "script": ("tfidf+count",)}  # and their weights
 _FIXED = {"idf": IDF_NAME, "segmenter": SEGMENTER_NAME, "hash": HASH_NAME, "tie": "zero"}
 _LEAST = {
@@ -99,6 +101,11 @@ class Recipe:
         _check_numbers(self)
         _check_choices(self)
         _check_name(self)
+
+    @property
+    def makes_signatures(self) -> bool:
+        """Whether it gives sketches or keys beside fingerprints."""
+        return self.sketch is not None or self.key is not None
 
     @staticmethod
     def named(name: str) -> Recipe:

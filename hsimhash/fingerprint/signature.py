@@ -5,13 +5,29 @@ What a sketch and a key are: `sketch`. Either is 0 where there is none.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from hsimhash.fingerprint.bits import Uint8s, Uint64s
+from hsimhash.fingerprint.bits import (
+    LIMIT,
+    Fingerprints,
+    Uint8s,
+    Uint64s,
+    as_fingerprint,
+    as_fingerprints,
+    format_fingerprint,
+)
+
+MAX_SKETCH = 16  # differing bits of two sketches: more, and a query passes the document over by default
+# Six equal features tell less than a near fingerprint, so the sketches must agree in two bits more. Measured: no pair
+# with a Jaccard index below .3 is left in the labelled sets, and the F1 of zh-laws rises from .621 to .632.
+KEY_SKETCH_MARGIN = 2
+SKETCH_BITS = 64
+VOTED, EXACT, TOO_SHORT = range(3)  # kinds
 
 
 class Signature(NamedTuple):
@@ -20,6 +36,11 @@ class Signature(NamedTuple):
     fingerprint: int
     sketch: int = 0
     key: int = 0
+
+    def to_json(self) -> dict[str, str]:
+        """Return its parts by name, 16 hexadecimal digits each; sketch and key only where one of them is there."""
+        names = self._fields if self.sketch or self.key else self._fields[:1]
+        return {name: format_fingerprint(getattr(self, name)) for name in names}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +56,13 @@ class Signatures:
     kinds: Uint8s
 
     @staticmethod
+    def of(fingerprints: Fingerprints) -> Signatures:
+        """Return signatures without sketches and keys."""
+        values = as_fingerprints(fingerprints)
+        none = np.zeros(len(values), np.uint64)
+        return Signatures(values, none, none, np.zeros(len(values), np.uint8))
+
+    @staticmethod
     def joined(parts: Iterable[Signatures]) -> Signatures:
         """Return signatures one after the other."""
         none = np.empty(0, np.uint64)
@@ -46,9 +74,86 @@ class Signatures:
             np.concatenate([part.kinds for part in parts]),
         )
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether they are fingerprints alone: none has a sketch or a key."""
+        return not (self.sketches.any() or self.keys.any())
+
     def __len__(self) -> int:
         return len(self.fingerprints)
+
+    def __getitem__(self, places: slice | Sequence[int] | NDArray[np.generic]) -> Signatures:
+        """Return those at some places, as an array's are chosen."""
+        return Signatures(self.fingerprints[places], self.sketches[places], self.keys[places], self.kinds[places])
+
+    def at(self, place: int) -> Signature:
+        """Return the one at a place."""
+        return Signature(int(self.fingerprints[place]), int(self.sketches[place]), int(self.keys[place]))
 
     def __iter__(self) -> Iterator[Signature]:
         rows = zip(self.fingerprints.tolist(), self.sketches.tolist(), self.keys.tolist(), strict=True)
         return (Signature(*row) for row in rows)
+
+
+AnySignatures = Signatures | Sequence[Signature] | Fingerprints
+
+
+def similarity(sketch: int, other: int) -> float | None:
+    """Return about how similar the texts of two sketches are: the Jaccard index of their shingles, 0 to 1.
+
+    None where one of the sketches is 0: there is none.
+    """
+    if not (sketch and other):
+        return None
+    return max(0.0, 1 - 2 * (sketch ^ other).bit_count() / SKETCH_BITS)
+
+
+def most_differing(max_sketch: int, *, is_near: bool) -> int:
+    """Return in how many bits the sketches of two documents may differ: fewer where only their keys are equal."""
+    return max_sketch if is_near else max(0, max_sketch - KEY_SKETCH_MARGIN)
+
+
+def check_max_sketch(bits: int | None) -> None:
+    """Raise `ValueError` or `TypeError` unless `bits` is None or a number of a sketch's bits, 0 to 64."""
+    if bits is None:
+        return
+    if not isinstance(bits, int) or isinstance(bits, bool):
+        raise TypeError(f"max_sketch is an int or None, not {type(bits).__name__}: {bits!r:.80}")
+    if not 0 <= bits <= SKETCH_BITS:
+        raise ValueError(f"max_sketch {bits} is outside 0 to {SKETCH_BITS}; None compares no sketches")
+
+
+def as_signature(given: Signature | int) -> Signature:
+    """Return a signature, or that of a fingerprint alone; `ValueError` or `TypeError` names what is wrong."""
+    if isinstance(given, Signature):
+        return Signature(*map(as_fingerprint, given))
+    # The usual one, without another call.
+    return Signature(given if type(given) is int and 0 <= given < LIMIT else as_fingerprint(given))
+
+
+def as_signatures(given: AnySignatures) -> Signatures:
+    """Return signatures, or those of fingerprints alone; `ValueError` or `TypeError` names what is wrong."""
+    if isinstance(given, Signatures):
+        return _checked(given)
+    if isinstance(given, Signature):
+        raise TypeError(f"one signature, where several are expected; give a list of it: {given}")
+    if isinstance(given, np.ndarray):
+        return Signatures.of(given)
+    listed: list[Signature | int] = list(given)
+    plain = [one for one in listed if not isinstance(one, Signature)]
+    if len(plain) == len(listed):
+        return Signatures.of(plain)
+    fingerprints, sketches, keys = (np.array(column, np.uint64) for column in zip(*map(as_signature, listed)))  # noqa: B905
+    return Signatures(fingerprints, sketches, keys, np.zeros(len(listed), np.uint8))
+
+
+def _checked(given: Signatures) -> Signatures:
+    """Return signatures; `ValueError` or `TypeError` where their columns are none, or a text was too short for one."""
+    columns = [as_fingerprints(column) for column in (given.fingerprints, given.sketches, given.keys)]
+    if len({len(given.kinds), *map(len, columns)}) > 1:
+        raise ValueError(f"{len(columns[0])} fingerprints, {len(columns[1])} sketches, {len(columns[2])} keys")
+    if len(short := np.flatnonzero(given.kinds == TOO_SHORT)):
+        raise ValueError(
+            f"text {short[0] + 1} of {len(given)} is too short for a fingerprint; leave out what has the kind TOO_SHORT"
+        )
+    return Signatures(columns[0], columns[1], columns[2], given.kinds)

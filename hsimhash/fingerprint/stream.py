@@ -1,4 +1,4 @@
-"""Fingerprints of a stream of texts, by worker processes: in order, with a bounded number of texts under way.
+"""Signatures of a stream of texts, by worker processes: in order, with a bounded number of texts under way.
 
 Threads would not do: the segmenter frees the interpreter lock only while it cuts (two threads: 0.84 of one; two
 processes: 1.87). Workers are spawned, not forked, so that no lock of another thread is copied; they ignore the signals
@@ -18,19 +18,19 @@ from multiprocessing import parent_process
 from multiprocessing.context import SpawnContext, SpawnProcess
 
 from hsimhash.errors import HsimhashError
-from hsimhash.fingerprint.features import Fingerprints
 from hsimhash.fingerprint.profile import Profile, split_batch
+from hsimhash.fingerprint.signature import Signatures
 
 _OF_THE_GROUP = (signal.SIGINT, signal.SIGTERM)  # Ctrl-C, `timeout`, a service's stop: the parent decides what follows
 
 
-def fingerprint_stream(profile: Profile, batches: Iterable[Sequence[str]], workers: int) -> Iterator[Fingerprints]:
-    """Yield the fingerprints of each batch, in order.
+def signature_stream(profile: Profile, batches: Iterable[Sequence[str]], workers: int) -> Iterator[Signatures]:
+    """Yield the signatures of each batch, in order.
 
     Batches of over 256 texts are shared among the workers; those of under 100 cost more to send than they should.
 
     Args:
-        profile: what fingerprints them.
+        profile: what makes them.
         batches: read only a little ahead of what was yielded: one batch, or so many that there are 2 tasks a worker.
         workers: how many processes; 1 works in this one.
 
@@ -40,7 +40,7 @@ def fingerprint_stream(profile: Profile, batches: Iterable[Sequence[str]], worke
     if workers < 1:
         raise ValueError(f"workers is a number from 1 on, not {workers}")
     if workers == 1:
-        yield from map(profile.fingerprints, batches)
+        yield from map(profile.signatures, batches)
         return
     pool = ProcessPoolExecutor(workers, _Workers(), initializer=_start_worker, initargs=(profile,))
     try:
@@ -51,18 +51,18 @@ def fingerprint_stream(profile: Profile, batches: Iterable[Sequence[str]], worke
         pool.shutdown(cancel_futures=True)
 
 
-def _in_order(pool: ProcessPoolExecutor, batches: Iterable[Sequence[str]], most_tasks: int) -> Iterator[Fingerprints]:
-    waiting: deque[list[Future[Fingerprints]]] = deque()  # each batch's tasks
+def _in_order(pool: ProcessPoolExecutor, batches: Iterable[Sequence[str]], most_tasks: int) -> Iterator[Signatures]:
+    waiting: deque[list[Future[Signatures]]] = deque()  # each batch's tasks
     for batch in batches:
         waiting.append([_submit(pool, task) for task in list(split_batch(batch)) or [batch]])
         while len(waiting) > 1 and sum(map(len, waiting)) >= most_tasks:
-            yield Fingerprints.joined(task.result() for task in waiting.popleft())
+            yield Signatures.joined(task.result() for task in waiting.popleft())
     while waiting:
-        yield Fingerprints.joined(task.result() for task in waiting.popleft())
+        yield Signatures.joined(task.result() for task in waiting.popleft())
 
 
-def _submit(pool: ProcessPoolExecutor, texts: Sequence[str]) -> Future[Fingerprints]:
-    """Let a worker fingerprint texts."""
+def _submit(pool: ProcessPoolExecutor, texts: Sequence[str]) -> Future[Signatures]:
+    """Let a worker sign texts."""
     # This starts workers, which take the mask over: one that still starts would die of a signal to the group.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _OF_THE_GROUP)
     try:
@@ -101,5 +101,5 @@ def _exit_with_parent() -> None:
         os._exit(1)
 
 
-def _work(texts: Sequence[str]) -> Fingerprints:
-    return _profile.fingerprints(texts)
+def _work(texts: Sequence[str]) -> Signatures:
+    return _profile.signatures(texts)

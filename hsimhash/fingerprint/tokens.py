@@ -61,10 +61,12 @@ class Units:
     def rows(self, n: int) -> tuple[Int64s, Int64s]:
         """Return where rows of n adjacent units start and stop; a stretch of fewer than n is one row."""
         number = np.arange(len(self.doc))
-        last = np.searchsorted(self.stretch, self.stretch, "right") - 1
-        opens = np.searchsorted(self.stretch, self.stretch, "left") == number
-        kept = np.flatnonzero((number + n - 1 <= last) | opens)
-        return kept, np.minimum(kept + n - 1, last[kept]) + 1
+        opens = np.append(True, self.stretch[1:] != self.stretch[:-1])[: len(number)]
+        firsts = np.flatnonzero(opens)
+        stops = np.append(firsts[1:], len(number))[: len(firsts)]
+        stop = np.repeat(stops, stops - firsts)
+        kept = np.flatnonzero((number + n <= stop) | opens)
+        return kept, np.minimum(kept + n, stop[kept])
 
 
 def drop_apostrophes(codes: Uint32s, classes: Uint8s) -> tuple[Uint32s, Uint8s]:
@@ -117,10 +119,11 @@ def _after(mask: Bools) -> Bools:
 
 def _units(codes: Uint32s, member: Bools, begins: Bools, joins: Bools) -> Units:
     """Return the units that start where `begins` says; a code point that does not join ends the stretch."""
-    at = np.flatnonzero(begins)
-    index = np.cumsum(member)[at] - 1
-    doc = np.searchsorted(np.flatnonzero(codes == SEPARATOR), at)
-    return Units(codes[member], np.append(index, np.count_nonzero(member)), doc, np.cumsum(~joins, dtype=np.int64)[at])
+    at, ends = np.flatnonzero(begins), np.flatnonzero(codes == SEPARATOR)
+    chars, index = codes[member], np.flatnonzero(begins[member])
+    sizes = np.diff(np.searchsorted(at, ends), prepend=0)
+    doc = np.repeat(np.arange(len(ends)), sizes)
+    return Units(chars, np.append(index, len(chars)), doc, np.searchsorted(np.flatnonzero(~joins), at))
 
 
 def shingles(units: Units, n: int, *, gap: bool) -> Spans:

@@ -50,6 +50,8 @@ class InputOptions:
             tell (`fingerprint/bits.py` has the rule).
         first_seen_field: the JSON field that says when the document was first seen, ms since 1970 or an ISO 8601 time,
             where a record has it; None: `first_seen` where fingerprints are read, else none.
+        has_signatures: whether the JSON fields `sketch` and `key` are read beside a fingerprint, where a record has a
+            sketch.
     """
 
     format: str = "auto"
@@ -58,6 +60,7 @@ class InputOptions:
     fingerprint_field: str | None = None
     first_seen_field: str | None = None
     fingerprint_format: str = "auto"
+    has_signatures: bool = True
 
     def __post_init__(self) -> None:
         if self.format not in FORMATS:
@@ -75,6 +78,12 @@ class InputOptions:
     def json_fingerprint_field(self) -> str:
         """The JSON field with the fingerprint, where fingerprints are read."""
         return self.fingerprint_field or "fingerprint"
+
+    @property
+    def reads_signatures(self) -> bool:
+        """Whether the fields `sketch` and `key` are read: not where one of them is the name of another field."""
+        taken = {self.id_field, self.text_field, self.json_fingerprint_field, self.first_seen_field}
+        return self.has_signatures and taken.isdisjoint(("sketch", "key"))
 
 
 @dataclass(frozen=True, slots=True)

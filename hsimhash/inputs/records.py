@@ -10,14 +10,15 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from hsimhash.fingerprint.bits import HEX, Formats, Uint64s, narrow, read_fingerprint, spoken
+from hsimhash.fingerprint.bits import HEX, Formats, narrow, read_fingerprint, spoken
+from hsimhash.fingerprint.signature import Signature, Signatures
 from hsimhash.inputs.files import Input, InputOptions, is_written, written_in
 from hsimhash.inputs.lines import Block, preview, text_in
 from hsimhash.rowkey import DOC_ID_BYTES, check_doc_id
 from hsimhash.times import milliseconds_of
 
-NO_FINGERPRINTS: Uint64s = np.empty(0, np.uint64)
-NO_FINGERPRINTS.setflags(write=False)
+_NO_SIGNATURES = Signatures.of([])
+_DIGITS = re.compile("[0-9a-fA-F]{16}")
 _USUAL = re.compile(  # a character has up to 4 bytes; control characters are U+0000 to U+001F and U+007F to U+009F
     rf"^([^\x00-\x1f\x7f-\x9f]{{1,{DOC_ID_BYTES // 4}}})\t([0-9a-fA-F]{{16}})\r?$", re.MULTILINE
 )
@@ -40,11 +41,11 @@ class Reject:
 
 @dataclass(frozen=True, slots=True)
 class Documents:
-    """Documents in the order of their records: ids, and texts or else fingerprints."""
+    """Documents in the order of their records: ids, and texts or else signatures."""
 
     doc_ids: Sequence[str] = ()  # checked
     texts: Sequence[str] = ()  # one for each id, or none at all
-    fingerprints: Uint64s = field(default_factory=lambda: NO_FINGERPRINTS)  # uint64, one for each id, or none at all
+    signatures: Signatures = _NO_SIGNATURES  # one for each id, or none at all
     lines: Sequence[int] = ()  # where the texts stand, from 1
     first_seen: Sequence[int | None] = ()  # ms since 1970 for each id, None for now; or none at all: now for every one
     rejects: Sequence[Reject] = ()  # the records between them that are no documents
@@ -67,7 +68,7 @@ class Columns:
     def __init__(self, fields: Sequence[str] = ()) -> None:
         self._doc_ids: list[str] = []
         self._texts: list[str] = []
-        self._fingerprints: list[int] = []
+        self._signatures: list[Signature] = []
         self._lines: list[int] = []
         self._first_seen: list[int | None] = []
         self._fields: dict[str, list[object]] = {name: [] for name in fields}
@@ -82,11 +83,11 @@ class Columns:
         self,
         line: int,
         doc_id: str,
-        value: str | int,
+        value: str | Signature,
         first_seen: int | None = None,
         record: Mapping[str, object] | None = None,
     ) -> None:
-        """Add a document with its text or its fingerprint; `ValueError` if its id is none."""
+        """Add a document with its text or its signature; `ValueError` if its id is none."""
         check_doc_id(doc_id)
         self._doc_ids.append(doc_id)
         self._lines.append(line)
@@ -95,7 +96,7 @@ class Columns:
             self._texts.append(value)
             self.text_characters += len(value)
         else:
-            self._fingerprints.append(value)
+            self._signatures.append(value)
         for name, column in self._fields.items():
             column.append(record.get(name) if record else None)
 
@@ -110,10 +111,12 @@ class Columns:
 
     def documents(self) -> Documents:
         """Return what was added."""
+        columns = list(zip(*self._signatures, strict=True)) or [()] * 3  # from rows numpy takes four times as long
+        fingerprints, sketches, keys = (np.array(column, np.uint64) for column in columns)
         return Documents(
             self._doc_ids,
             self._texts,
-            np.array(self._fingerprints, np.uint64),
+            Signatures(fingerprints, sketches, keys, np.zeros(len(fingerprints), np.uint8)),
             self._lines,
             self._first_seen if any(one is not None for one in self._first_seen) else (),
             self.rejects,
@@ -184,7 +187,8 @@ def _usual_lines(block: Block) -> Documents | None:
         if found and len(found) == block.end.line - block.first + 1:
             doc_ids, digits = zip(*found, strict=True)
             fingerprints = np.frombuffer(bytes.fromhex("".join(digits)), ">u8").astype(np.uint64)
-            return Documents(doc_ids, fingerprints=fingerprints, lines=range(block.first, block.end.line + 1))
+            lines = range(block.first, block.end.line + 1)
+            return Documents(doc_ids, signatures=Signatures.of(fingerprints), lines=lines)
     return None
 
 
@@ -195,7 +199,7 @@ def _each_line(block: Block, formats: Formats) -> Documents:
         columns = text_in(line).removesuffix("\r").split("\t")
         if len(columns) != 2:
             raise ValueError(f"{len(columns)} columns instead of an id, a tab and a fingerprint")
-        found.take(number, columns[0], read_fingerprint(columns[1], formats))
+        found.take(number, columns[0], Signature(read_fingerprint(columns[1], formats)))
 
     return found.take_each(_records(block), take)
 
@@ -206,6 +210,7 @@ class _JsonLines:
         self._id_field = options.id_field
         self._text_field = options.text_field
         self._fingerprint_field = options.json_fingerprint_field if one.has_fingerprints else None
+        self._reads_signatures = options.reads_signatures
         self._first_seen_field = options.first_seen_field or ("first_seen" if one.has_fingerprints else None)
         self._narrowing = Narrowing(one.formats)
 
@@ -213,7 +218,9 @@ class _JsonLines:
         found = Columns(self._fields)
         lines = [(number, line) for number, line in enumerate(block.lines(), block.first) if line.strip()]
         records = {number: _object_or_error(line) for number, line in lines}
-        note = self._narrowing.take(self._written(records.values())) if self._narrowing.is_open else ""
+        objects = (record for record in records.values() if isinstance(record, Mapping))
+        words = words_in(objects, self._fingerprint_field or "")
+        note = self._narrowing.take(words) if self._narrowing.is_open else ""
 
         def take(number: int, _: bytes) -> None:
             record = records[number]
@@ -224,17 +231,11 @@ class _JsonLines:
 
         return replace(found.take_each(lines, take), formats=self._narrowing.formats, note=note)
 
-    def _content(self, record: Mapping[str, object]) -> str | int:
+    def _content(self, record: Mapping[str, object]) -> str | Signature:
         if self._fingerprint_field is None:
             return text_of(_value(record, self._text_field), self._text_field)
-        value = _value(record, self._fingerprint_field)
-        return fingerprint_of(value, self._fingerprint_field, self._narrowing.formats)
-
-    def _written(self, records: Iterable[Mapping[str, object] | ValueError]) -> Iterator[str | int]:
-        for record in records:
-            value = record.get(self._fingerprint_field or "") if isinstance(record, Mapping) else None
-            if is_written(value):
-                yield value
+        formats, reads_signatures = self._narrowing.formats, self._reads_signatures
+        return signature_of(record, self._fingerprint_field, formats, reads_signatures=reads_signatures)
 
     def _first_seen(self, record: Mapping[str, object]) -> int | None:
         value = record.get(self._first_seen_field) if self._first_seen_field is not None else None
@@ -306,3 +307,37 @@ def fingerprint_of(value: object, field: str, formats: Formats) -> int:
     if not is_written(value):
         raise ValueError(f'"{field}" must be a fingerprint, not {_type_of(value)}')
     return read_fingerprint(value, formats)
+
+
+def signature_of(
+    record: Mapping[str, object], field: str, formats: Formats, *, reads_signatures: bool = True
+) -> Signature:
+    """Return a record's fingerprint, with its sketch and its key where it has a sketch; `ValueError` if one is bad.
+
+    Args:
+        record: a JSON object.
+        field: where its fingerprint is.
+        formats: which that may have; a sketch and a key have 16 hexadecimal digits.
+        reads_signatures: whether sketch and key are read. Without a sketch a field `key` means something else.
+    """
+    fingerprint = fingerprint_of(_value(record, field), field, formats)
+    if reads_signatures and record.get("sketch") is not None:
+        return Signature(fingerprint, *(_digits_in(record.get(name), name) for name in ("sketch", "key")))
+    return Signature(fingerprint)
+
+
+def _digits_in(value: object, field: str) -> int:
+    """Return the number in a field `sketch` or `key`, 0 where it is missing."""
+    if value is None:
+        return 0
+    if not isinstance(value, str) or not _DIGITS.fullmatch(value):
+        raise ValueError(
+            f"\"{field}\" is not that of a signature, 16 hexadecimal digits as 'hsimhash export' writes them: "
+            f"{value!r:.60}; rename the field if it is something else"
+        )
+    return int(value, 16)
+
+
+def words_in(records: Iterable[Mapping[str, object]], field: str) -> Iterator[str | int]:
+    """Yield what stands for a fingerprint in records."""
+    return filter(is_written, (record.get(field) for record in records))

@@ -14,31 +14,45 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from hsimhash.files import AppendLog
 from hsimhash.fingerprint import format_fingerprint
-from hsimhash.fingerprint.bits import HEX, Uint64s, read_fingerprint
+from hsimhash.fingerprint.bits import HEX, Bools, Uint8s, read_fingerprint
+from hsimhash.fingerprint.signature import Signature, Signatures, most_differing, similarity
 from hsimhash.index import HSimIndex
+from hsimhash.inputs.records import signature_of
 from hsimhash.matching import Match
 
 
 class Verdict(StrEnum):
     """What became of a document."""
 
-    ADDED = "added"  # new, or moved
-    UNCHANGED = "unchanged"  # there already with this fingerprint
+    ADDED = "added"  # new, or changed
+    UNCHANGED = "unchanged"  # there already with this signature
     DUPLICATE = "duplicate"  # near another one, hence left out
 
 
 class Nearest(NamedTuple):
-    """The nearest earlier match of a document: the least (distance, id)."""
+    """The nearest earlier match of a document: the least (distance, id); the rest as of a `Match`."""
 
     distance: int
     doc_id: str
     fingerprint: int
+    similarity: float | None = None
+    found_by: Literal["distance", "key"] = "distance"
+
+    def to_json(self) -> dict[str, object]:
+        """Return it as JSON values."""
+        return {
+            "id": self.doc_id,
+            "distance": self.distance,
+            "fingerprint": format_fingerprint(self.fingerprint),
+            "similarity": self.similarity,
+            "found_by": self.found_by,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +60,7 @@ class Decision:
     """A document, its verdict, and its nearest earlier match if there is one."""
 
     doc_id: str
-    fingerprint: int
+    signature: Signature
     verdict: Verdict
     match: Nearest | None
 
@@ -59,18 +73,26 @@ class Decision:
         return json.dumps(self._fields(), ensure_ascii=False)
 
     def _fields(self) -> dict[str, object]:
-        one, match = self.match, None
-        if one:
-            match = {"id": one.doc_id, "distance": one.distance, "fingerprint": format_fingerprint(one.fingerprint)}
-        return {"id": self.doc_id, "fingerprint": format_fingerprint(self.fingerprint), "match": match}
+        return {"id": self.doc_id, **self.signature.to_json(), "match": self.match and self.match.to_json()}
 
     @classmethod
     def from_line(cls, line: bytes) -> Decision:
-        """Read what `to_line` wrote; `ValueError` or `KeyError` for anything else."""
+        """Read what `to_line` wrote, of before format 2 too; `ValueError` or `KeyError` for anything else."""
         fields = json.loads(line)
         match = fields["match"]
-        nearest = match and Nearest(match["distance"], match["id"], read_fingerprint(match["fingerprint"], HEX))
-        return cls(fields["id"], read_fingerprint(fields["fingerprint"], HEX), Verdict(fields["verdict"]), nearest)
+        nearest = match and Nearest(
+            match["distance"],
+            match["id"],
+            read_fingerprint(match["fingerprint"], HEX),
+            match.get("similarity"),
+            match.get("found_by", "distance"),
+        )
+        return cls(
+            fields["id"],
+            signature_of(fields, "fingerprint", HEX),
+            Verdict(fields["verdict"]),
+            nearest,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,31 +100,34 @@ class DuplicateRule:
     """When a document has a match, and whether it is then left out."""
 
     max_distance: int
+    max_sketch: int | None
     leaves_out: bool
 
 
-def decide(index: HSimIndex, doc_ids: Sequence[str], fingerprints: Uint64s, rule: DuplicateRule) -> list[Decision]:
+def decide(index: HSimIndex, doc_ids: Sequence[str], signatures: Signatures, rule: DuplicateRule) -> list[Decision]:
     """Decide about documents in the order given; the index is only read. Quadratic in their number, in numpy."""
     stored = index.get_many(doc_ids)
-    found = index.query_many(fingerprints, max_distance=rule.max_distance, limit=1, exclude=doc_ids)
-    batch = _Batch(index, doc_ids, fingerprints, rule)
+    found = index.query_many(
+        signatures, max_distance=rule.max_distance, max_sketch=rule.max_sketch, limit=1, exclude=doc_ids
+    )
+    batch = _Batch(index, doc_ids, signatures, rule)
     return [
-        batch.decide(number, document.fingerprint if document else None, matches)
+        batch.decide(number, document.signature if document else None, matches)
         for number, (document, matches) in enumerate(zip(stored, found, strict=True))
     ]
 
 
 class _Listed:
-    """The matches of one fingerprint in the index, nearest first, read as far as they were asked for.
+    """The matches of one signature in the index, nearest first, read as far as they were asked for.
 
-    What was passed over is not looked at again: where a batch brings back thousands of documents of one fingerprint,
+    What was passed over is not looked at again: where a batch brings back thousands of documents of one signature,
     each would otherwise pass over all those before it.
     """
 
-    def __init__(self, index: HSimIndex, fingerprint: int, max_distance: int) -> None:
+    def __init__(self, index: HSimIndex, signature: Signature, rule: DuplicateRule) -> None:
         self._index = index
-        self._fingerprint = fingerprint
-        self._max_distance = max_distance
+        self._signature = signature
+        self._rule = rule
         self._matches: deque[Match] = deque()
         self._limit = 4
         self._is_read = False
@@ -121,25 +146,30 @@ class _Listed:
 
     def _read_more(self) -> None:
         self._limit *= 4
-        found = self._index.query(self._fingerprint, max_distance=self._max_distance, limit=self._limit)
+        found = self._index.query(
+            self._signature,
+            max_distance=self._rule.max_distance,
+            max_sketch=self._rule.max_sketch,
+            limit=self._limit,
+        )
         self._matches, self._is_read = deque(found), len(found) < self._limit
 
 
 class _Batch:
-    def __init__(self, index: HSimIndex, doc_ids: Sequence[str], fingerprints: Uint64s, rule: DuplicateRule) -> None:
+    def __init__(self, index: HSimIndex, doc_ids: Sequence[str], signatures: Signatures, rule: DuplicateRule) -> None:
         self._index = index
         self._doc_ids = doc_ids
-        self._fingerprints = fingerprints
+        self._signatures = signatures
         self._rule = rule
-        self._values: list[int] = fingerprints.tolist()
+        self._values = list(signatures)
         self._rank = np.empty(len(doc_ids), np.int64)  # places of the ids in their order, to compare in numpy
         self._rank[sorted(range(len(doc_ids)), key=doc_ids.__getitem__)] = np.arange(len(doc_ids))
         self._is_in_force = np.zeros(len(doc_ids), np.bool_)  # accepted, and not accepted again since
         self._place: dict[str, int] = {}  # of the accepted document in force of each id
-        self._listed: dict[int, _Listed] = {}
+        self._listed: dict[Signature, _Listed] = {}
 
-    def decide(self, number: int, stored: int | None, matches: Sequence[Match]) -> Decision:
-        doc_id, fingerprint = self._doc_ids[number], self._values[number]
+    def decide(self, number: int, stored: Signature | None, matches: Sequence[Match]) -> Decision:
+        doc_id, signature = self._doc_ids[number], self._values[number]
         own = self._place.get(doc_id)
         if own is not None:
             stored = self._values[own]
@@ -149,20 +179,39 @@ class _Batch:
         if nearest is not None and self._rule.leaves_out:
             if own is not None:
                 self._is_in_force[own] = True
-            return Decision(doc_id, fingerprint, Verdict.DUPLICATE, nearest)
+            return Decision(doc_id, signature, Verdict.DUPLICATE, nearest)
         self._is_in_force[number] = True
         self._place[doc_id] = number
-        verdict = Verdict.UNCHANGED if stored == fingerprint else Verdict.ADDED
-        return Decision(doc_id, fingerprint, verdict, nearest)
+        verdict = Verdict.UNCHANGED if stored == signature else Verdict.ADDED
+        return Decision(doc_id, signature, verdict, nearest)
 
     def _in_batch(self, number: int) -> Nearest | None:
         """Return the nearest earlier document of the batch."""
-        distance = np.bitwise_count(self._fingerprints[:number] ^ self._fingerprints[number])
-        near = np.flatnonzero((distance <= self._rule.max_distance) & self._is_in_force[:number])
+        fingerprints, value = self._signatures.fingerprints, self._values[number]
+        distance = np.bitwise_count(fingerprints[:number] ^ fingerprints[number])
+        near = np.flatnonzero(self._is_match(number, distance) & self._is_in_force[:number])
         if not len(near):
             return None
         best = int(near[np.argmin(distance[near] * np.int64(len(self._rank)) + self._rank[near])])
-        return Nearest(int(distance[best]), self._doc_ids[best], self._values[best])
+        other, bits = self._values[best], int(distance[best])
+        return Nearest(
+            bits,
+            self._doc_ids[best],
+            other.fingerprint,
+            similarity(value.sketch, other.sketch),
+            "distance" if bits <= self._rule.max_distance else "key",
+        )
+
+    def _is_match(self, number: int, distance: Uint8s) -> Bools:
+        """Return which of the earlier documents match one, as `matching.Rule` has it."""
+        value, earlier = self._values[number], self._signatures[:number]
+        is_near: Bools = distance <= self._rule.max_distance
+        is_match = is_near | (earlier.keys == np.uint64(value.key)) if value.key else is_near
+        if value.sketch and self._rule.max_sketch is not None:
+            near, by_key = (most_differing(self._rule.max_sketch, is_near=one) for one in (True, False))
+            differing = np.bitwise_count(earlier.sketches ^ np.uint64(value.sketch))
+            is_match = is_match & ((differing <= np.where(is_near, near, by_key)) | (earlier.sketches == 0))
+        return is_match
 
     def _in_index(self, number: int, matches: Sequence[Match]) -> Nearest | None:
         """Return the nearest document of the index that no earlier one of the batch replaces."""
@@ -170,9 +219,9 @@ class _Batch:
         if first is not None and first.doc_id in self._place:
             value = self._values[number]
             if value not in self._listed:
-                self._listed[value] = _Listed(self._index, value, self._rule.max_distance)
+                self._listed[value] = _Listed(self._index, value, self._rule)
             first = self._listed[value].first(self._place, self._doc_ids[number])
-        return Nearest(*first[:3]) if first is not None else None
+        return Nearest(*first[:3], *first[4:]) if first is not None else None
 
 
 class DecisionLog:
@@ -186,17 +235,17 @@ class DecisionLog:
     def _opened(self, path: Path) -> AppendLog:
         return AppendLog(path, self.acknowledged + sum(size for _, size in self._ahead))
 
-    def take(self, doc_ids: Sequence[str], fingerprints: Sequence[int]) -> list[Decision]:
+    def take(self, doc_ids: Sequence[str], signatures: Iterable[Signature]) -> list[Decision]:
         """Return the decisions ahead about the first of these documents; none if they were never made.
 
         Where other documents come now, for a file of a folder could not be read before, the rest ahead is dropped.
         """
         taken: list[Decision] = []
-        for document in zip(doc_ids, fingerprints, strict=True):
+        for document in zip(doc_ids, signatures, strict=True):
             if not self._ahead:
                 break
             decision, size = self._ahead[0]
-            if (decision.doc_id, decision.fingerprint) != document:
+            if (decision.doc_id, decision.signature) != document:
                 self.drop()
                 break
             self._ahead.popleft()

@@ -25,7 +25,9 @@ import numpy as np
 
 from hsimhash.cover import check_distance
 from hsimhash.errors import StopAskedError
-from hsimhash.fingerprint.bits import Int64s, Uint64s, spoken
+from hsimhash.fingerprint import Signatures
+from hsimhash.fingerprint.bits import Int64s, spoken
+from hsimhash.fingerprint.signature import MAX_SKETCH, check_max_sketch
 from hsimhash.index import HSimIndex
 from hsimhash.inputs.files import Input, InputOptions
 from hsimhash.inputs.lines import BLOCK_BYTES
@@ -64,6 +66,7 @@ class IngestOptions:
         on_duplicate: `add` every document; `skip` those that have a match; or `tag`: add them all, and write down each
             one's nearest earlier match.
         max_distance: what counts as a match for `skip` and `tag`, in bits; the index's own distance by default.
+        max_sketch: likewise, in how many of their 64 bits sketches may differ; None: in any. See `HSimIndex.query`.
         reading: how the inputs are read.
         workers: processes that fingerprint texts; by default one per core.
         job: the job folder; by default `default_job`.
@@ -75,6 +78,7 @@ class IngestOptions:
 
     on_duplicate: OnDuplicate = "add"
     max_distance: int | None = None
+    max_sketch: int | None = MAX_SKETCH
     reading: InputOptions = field(default_factory=InputOptions)
     workers: int | None = None
     job: Path | None = None
@@ -86,6 +90,7 @@ class IngestOptions:
     def __post_init__(self) -> None:
         if self.rate is not None and not self.rate > 0:
             raise ValueError(f"rate {self.rate} must be a number of documents a second greater than 0")
+        check_max_sketch(self.max_sketch)
         if self.on_duplicate not in ("add", "skip", "tag"):
             raise ValueError(f"on_duplicate is add, skip or tag, not {self.on_duplicate!r}")
         if self.tags is not None and self.on_duplicate != "tag":
@@ -125,7 +130,9 @@ def ingest(
     folder = options.job or default_job(_url(index), inputs)
     check_options(index.layout, inputs, options)
     distance = index.distance if options.max_distance is None else options.max_distance
-    rule = DuplicateRule(distance, leaves_out=options.on_duplicate == "skip")
+    rule = DuplicateRule(distance, options.max_sketch, leaves_out=options.on_duplicate == "skip")
+    has_signatures = index.store.record.has_signatures
+    options = replace(options, reading=replace(options.reading, has_signatures=has_signatures))
     if options.tags is not None and is_own_file(_url(index), options.tags):
         raise ValueError(f"tags {options.tags} is a file of the index {index.url} itself; choose another name")
     lists = [folder / f"{name}.jsonl" for name in LISTS]
@@ -173,16 +180,19 @@ def _check_tags(tags: Path, inputs: Sequence[Input]) -> None:
 
 
 def _spec(index: HSimIndex, inputs: Sequence[Input], options: IngestOptions, rule: DuplicateRule) -> JobSpec:
+    decides = options.on_duplicate != "add"
     settings: dict[str, object] = {
         "store": store_name(_url(index)),
         "layout": index.layout.name,
         "profile": index.profile.name,
         "on_duplicate": options.on_duplicate,
-        "max_distance": None if options.on_duplicate == "add" else rule.max_distance,
+        "max_distance": rule.max_distance if decides else None,
+        "max_sketch": rule.max_sketch if decides and options.reading.has_signatures else None,
         "tags": str(options.tags.absolute()) if options.tags else None,
         **asdict(options.reading),
     }
     del settings["fingerprint_format"]  # what it came to stands with each input
+    del settings["has_signatures"]  # the profile's matter
     marks = []
     for one in inputs:
         content = f"{spoken(one.formats)} fingerprints" if one.has_fingerprints else "texts"
@@ -226,8 +236,8 @@ class _Run:
             bulk.discard_after(self._job.checkpoint.runs)
             for gathered in self._gathered(self._is_run):
                 if gathered.doc_ids:
-                    fingerprints, first_seen = gathered.columns()
-                    bulk.add_run(fingerprints, gathered.doc_ids, first_seen)
+                    signatures, first_seen = gathered.columns()
+                    bulk.add_run(signatures, gathered.doc_ids, first_seen)
                 self._acknowledge(gathered, runs=bulk.runs)
             if not self._is_all_read():
                 return self.summary(is_complete=False)
@@ -251,14 +261,15 @@ class _Run:
         if store.is_atomic:
             self._job.decisions.drop(after=max(0, self._marked - self._counts.settled))
         for gathered in self._gathered(self._is_batch):
-            fingerprints, first_seen = gathered.columns()
+            signatures, first_seen = gathered.columns()
+            signatures = store.record.stored(signatures)
             start = 0
-            while start < len(fingerprints):
+            while start < len(signatures):
                 part = slice(start, start + self._limits.decided_at_once)
                 with store.writing(stop=self._observer.stop):  # what others add meanwhile would not be met
-                    decisions = self._decisions(gathered.doc_ids[part], fingerprints[part], rule)
+                    decisions = self._decisions(gathered.doc_ids[part], signatures[part], rule)
                     part = slice(start, start + len(decisions))
-                    self._carry_out(decisions, fingerprints[part], first_seen[part])
+                    self._carry_out(decisions, signatures[part], first_seen[part])
                 start += len(decisions)
             self._acknowledge(gathered)
         return self._finish() if self._is_all_read() else self.summary(is_complete=False)
@@ -326,18 +337,18 @@ class _Run:
         limits = self._limits
         return len(gathering.doc_ids) >= limits.gathered_documents or gathering.is_older_than(limits.gathered_s)
 
-    def _decisions(self, doc_ids: Sequence[str], fingerprints: Uint64s, rule: DuplicateRule) -> list[Decision]:
+    def _decisions(self, doc_ids: Sequence[str], signatures: Signatures, rule: DuplicateRule) -> list[Decision]:
         """Return decisions made before a kill about the first of these documents, else new ones about all of them."""
         log = self._job.decisions
-        decisions = log.take(doc_ids, fingerprints.tolist())
+        decisions = log.take(doc_ids, signatures)
         if not decisions:
             if self._marked > self._counts.settled:  # of decisions about others than come now
                 self._remember()
-            decisions = decide(self._index, doc_ids, fingerprints, rule)
+            decisions = decide(self._index, doc_ids, signatures, rule)
             log.append(decisions)
         return decisions
 
-    def _carry_out(self, decisions: Sequence[Decision], fingerprints: Uint64s, first_seen: Int64s) -> None:
+    def _carry_out(self, decisions: Sequence[Decision], signatures: Signatures, first_seen: Int64s) -> None:
         is_added = np.array([decision.verdict is not Verdict.DUPLICATE for decision in decisions], np.bool_)
         doc_ids = [decision.doc_id for decision, is_one in zip(decisions, is_added, strict=True) if is_one]
         number = Counter(decision.verdict for decision in decisions)
@@ -347,20 +358,20 @@ class _Run:
             duplicates=number[Verdict.DUPLICATE],
         )
         if self._counts.settled > self._marked:  # else they were carried out before a kill, and may have moved since
-            self._insert(fingerprints[is_added], doc_ids, first_seen[is_added])
+            self._insert(signatures[is_added], doc_ids, first_seen[is_added])
         if self._options.on_duplicate == "tag":
             self._job.lists["tags"].append(decision.to_tag() for decision in decisions)
 
-    def _insert(self, fingerprints: Uint64s, doc_ids: Sequence[str], first_seen: Int64s) -> None:
+    def _insert(self, signatures: Signatures, doc_ids: Sequence[str], first_seen: Int64s) -> None:
         """Add documents, and let the index remember how many are settled with them."""
-        values, encoded, times = check_documents(fingerprints, doc_ids, first_seen)
+        signatures, encoded, times = check_documents(signatures, doc_ids, first_seen)
         mark = Mark(self._job.checkpoint.token, self._counts.settled)
-        self._index.store.insert(encoded, values, times, mark=mark)
+        self._index.store.insert(encoded, signatures, times, mark=mark)
         self._marked = mark.count
 
     def _remember(self) -> None:
         """Let the index remember how many documents are settled."""
-        self._insert(np.empty(0, np.uint64), [], np.empty(0, np.int64))
+        self._insert(Signatures.of([]), [], np.empty(0, np.int64))
 
     # What is said and kept.
 

@@ -1,4 +1,4 @@
-"""Batches of records → documents with fingerprints, and what the lists say of the others."""
+"""Batches of records → documents with signatures, and what the lists say of the others."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hsimhash.fingerprint import EXACT, TOO_SHORT, Fingerprints, Profile
-from hsimhash.fingerprint.bits import Int64s, Uint64s
-from hsimhash.fingerprint.stream import fingerprint_stream
+from hsimhash.fingerprint import EXACT, TOO_SHORT, Profile, Signatures
+from hsimhash.fingerprint.bits import Int64s
+from hsimhash.fingerprint.stream import signature_stream
 from hsimhash.inputs.files import Input
 from hsimhash.inputs.reader import Batch, Position
 from hsimhash.inputs.records import Documents, Reject
@@ -43,14 +43,14 @@ def bytes_before(inputs: Sequence[Input], position: Position) -> tuple[int, int]
 
 def fingerprinted(
     inputs: Sequence[Input], batches: Iterable[Batch], profile: Profile, workers: int
-) -> Generator[tuple[Batch, Fingerprints | None], None, None]:
-    """Yield each batch, in order, with the fingerprints of its texts; None where it came with fingerprints."""
+) -> Generator[tuple[Batch, Signatures | None], None, None]:
+    """Yield each batch, in order, with the signatures of its texts; None where it came with fingerprints."""
     for has_fingerprints, group in itertools.groupby(batches, lambda batch: inputs[batch.input].has_fingerprints):
         if has_fingerprints:
             yield from ((batch, None) for batch in group)
             continue
         waiting: deque[Batch] = deque()
-        for made in fingerprint_stream(profile, _texts(group, waiting), workers):
+        for made in signature_stream(profile, _texts(group, waiting), workers):
             yield waiting.popleft(), made
 
 
@@ -65,7 +65,7 @@ def reject_line(one: Input, reject: Reject) -> str:
     return _line(file=reject.path or one.name, line=reject.line, reason=reject.reason, record=reject.preview)
 
 
-def short_lines(one: Input, documents: Documents, made: Fingerprints) -> list[str]:
+def short_lines(one: Input, documents: Documents, made: Signatures) -> list[str]:
     """Return lines for the list of short texts."""
     return [
         _line(
@@ -97,11 +97,11 @@ class Gathering:
     counts: Counts = field(default_factory=Counts)
     end: Position | None = None
     _began_at: float = 0.0
-    _fingerprints: list[Uint64s] = field(default_factory=list)
+    _signatures: list[Signatures] = field(default_factory=list)
     _first_seen: list[Int64s] = field(default_factory=list)
 
-    def take(self, one: Input, batch: Batch, made: Fingerprints | None) -> None:
-        """Add a batch of an input, with the fingerprints of its texts."""
+    def take(self, one: Input, batch: Batch, made: Signatures | None) -> None:
+        """Add a batch of an input, with the signatures of its texts."""
         self.end, documents = batch.end, batch.documents
         records = len(documents.doc_ids) + len(documents.rejects)
         if not records:  # a silent stream brings nothing, again and again
@@ -109,7 +109,7 @@ class Gathering:
         self._began_at = self._began_at or time.monotonic()
         self.rejects += [reject_line(one, reject) for reject in documents.rejects]
         self.counts = self.counts.plus(documents=records, rejected=len(documents.rejects))
-        doc_ids, fingerprints, first_seen = documents.doc_ids, documents.fingerprints, _times(documents)
+        doc_ids, signatures, first_seen = documents.doc_ids, documents.signatures, _times(documents)
         if made is not None:
             self.short += short_lines(one, documents, made)
             is_indexed = made.kinds != TOO_SHORT
@@ -117,22 +117,19 @@ class Gathering:
                 short=int(np.count_nonzero(~is_indexed)), exact=int(np.count_nonzero(made.kinds == EXACT))
             )
             doc_ids = list(itertools.compress(doc_ids, is_indexed.tolist()))
-            fingerprints, first_seen = made.values[is_indexed], first_seen[is_indexed]
+            signatures, first_seen = made[is_indexed], first_seen[is_indexed]
         self.doc_ids += doc_ids
         self.id_characters += sum(map(len, doc_ids))
-        self._fingerprints.append(fingerprints)
+        self._signatures.append(signatures)
         self._first_seen.append(first_seen)
 
     def is_older_than(self, seconds: float) -> bool:
         """Whether its first record came so long ago."""
         return bool(self._began_at) and time.monotonic() - self._began_at >= seconds
 
-    def columns(self) -> tuple[Uint64s, Int64s]:
-        """Return the fingerprints and first seen of all of `doc_ids`."""
-        return (
-            np.concatenate([np.empty(0, np.uint64), *self._fingerprints]),
-            np.concatenate([np.empty(0, np.int64), *self._first_seen]),
-        )
+    def columns(self) -> tuple[Signatures, Int64s]:
+        """Return the signatures and first seen of all of `doc_ids`."""
+        return Signatures.joined(self._signatures), np.concatenate([np.empty(0, np.int64), *self._first_seen])
 
 
 def _times(documents: Documents) -> Int64s:

@@ -12,7 +12,8 @@
 | `summary.json` | what came of it |
 | `lock` | held by the process at work; holds its pid |
 
-A list is appended to before the checkpoint that names its new size; a resume cuts off what is beyond.
+A list is appended to before the checkpoint that names its new size; a resume cuts off what is beyond. Of a
+document that has a sketch or a key, decision and tag have a "sketch" and a "key" too.
 
 The index has a say too. It remembers, by the token in the checkpoint, of how many documents it was told what became of
 them; never less than the checkpoint counts. So where it remembers less, it is not the index that the job wrote: another
@@ -80,8 +81,8 @@ class Counts:
     """Records so far. `documents` = added + unchanged + duplicates + rejected + short + those in runs."""
 
     documents: int = 0  # records read, blank lines left out
-    added: int = 0  # new in the index, or moved
-    # There already with the same fingerprint; of `add` also those that a later record of the job with the same id
+    added: int = 0  # new in the index, or changed
+    # There already with the same signature; of `add` also those that a later record of the job with the same id
     # replaced.
     unchanged: int = 0
     duplicates: int = 0  # left out, for a near-duplicate was there

@@ -1,10 +1,10 @@
 """Clusters of near documents, and the one that is kept of each; by vectorised rounds over the pairs.
 
-A *star*: every member lies within k of the kept document. A *component*: every member can be reached from any other by
-steps of at most k, so its ends may be far apart: `diameters` tells how far.
+A *star*: every member is near the kept document. A *component*: every member can be reached from any other by steps
+from one to a near one, so its ends may be far apart: `diameters` tells how far.
 
-Equal fingerprints have the same neighbours, so one vertex stands for all documents with a fingerprint. Vertices are
-numbered by their most preferred document: of two, the lower number is the one to keep.
+Equal fingerprints, or signatures, have the same neighbours, so one vertex stands for all documents that have it.
+Vertices are numbered by their most preferred document: of two, the lower number is the one to keep.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 from hsimhash.fingerprint.bits import Fingerprints, Int64s, Uint8s, Uint64s
 from hsimhash.layout import FINGERPRINT_BITS
-from hsimhash.pairs.search import PAIRS_AT_ONCE, PairBlock, Pairs
+from hsimhash.pairs.blocks import PAIRS_AT_ONCE, PairBlock, Pairs
 
 FEW_MEMBERS = 64  # clusters of up to so many are compared together, larger ones one by one
 ROWS_AT_ONCE, COLUMNS_AT_ONCE = 1 << 6, 1 << 12  # compared all against all
@@ -43,8 +43,8 @@ def star(fingerprints: Fingerprints, pairs: Pairs, rank: Int64s) -> Clusters:
     """Keep the most preferred document, let its undecided neighbours join it, and so on with those left.
 
     Args:
-        fingerprints: shape (n,), those that `pairs` were found in.
-        pairs: all pairs within k.
+        fingerprints: shape (n,), those that `pairs` were found in, or their signatures'.
+        pairs: all near pairs.
         rank: shape (n,), a permutation of 0 to n - 1; 0 is the document that is kept first.
     """
     graph = _Graph.of(pairs, rank)
@@ -58,7 +58,7 @@ def components(
 
     Args:
         fingerprints: as for `star`, like `pairs` and `rank`.
-        pairs: all pairs within k.
+        pairs: all near pairs.
         rank: 0 is the most preferred document.
         max_cluster_size: a component of more documents is cut into stars instead.
     """
@@ -79,10 +79,10 @@ def components(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Graph:
-    """The fingerprints that are in a pair, and the pairs."""
+    """The fingerprints, or signatures, that are in a pair, and the pairs."""
 
     groups: Int64s  # as in `Pairs`
-    best: Int64s  # shape (n,), at the index of a fingerprint's first document its most preferred one
+    best: Int64s  # shape (n,), at the index of a vertex's first document its most preferred one
     vertices: Int64s  # the first document of each vertex
     low: Int64s  # the vertices of each pair
     high: Int64s  # the vertices of each pair

@@ -1,4 +1,4 @@
-"""Every pair of near fingerprints, each once, and the groups of equal ones.
+"""Every pair of near fingerprints or signatures, each once, and the groups of equal ones.
 
 Equal fingerprints are made one first. Then each drawer of a layout is sorted and neighbours are compared; by the
 layout's promise no pair within its distance is missed. The drawers are searched in threads, each in memory of its own;
@@ -18,20 +18,21 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
-from hsimhash.fingerprint.bits import Fingerprints, Int64s, Uint8s, Uint64s, as_fingerprints
+from hsimhash.fingerprint.bits import Fingerprints, Int64s, Uint64s, as_fingerprints
+from hsimhash.fingerprint.signature import MAX_SKETCH, AnySignatures, Signatures, as_signatures, check_max_sketch
 from hsimhash.layout import Layout
 from hsimhash.pairs import distinct
+from hsimhash.pairs.blocks import LIMIT, PAIRS_AT_ONCE, PairBlock, Pairs, pair_words, sorted_block
 from hsimhash.pairs.distinct import Column, Distinct, SpilledRuns, quantiles, spill_folder
 from hsimhash.pairs.neighbours import Meetings, Search, drawers_ns, searches
+from hsimhash.pairs.signatures import equal_signatures, near_signatures
 from hsimhash.plan import layouts_for
 
 MEMORY_BYTES = 1 << 30
-PAIRS_AT_ONCE = 1 << 20  # in a block
-LIMIT = 1 << 32  # fingerprints
 KEPT_BYTES = 12  # a distinct value and its index
 DRAWER_BYTES = 8  # a value in a drawer that is searched in memory
 PART_BYTES = 28  # measured: a value in a part that is read from files, joined and sorted
@@ -44,91 +45,49 @@ Item = TypeVar("Item")
 _layouts = functools.cache(layouts_for)  # it takes longer than the pairs of some thousand fingerprints
 
 
-class PairBlock(NamedTuple):
-    """Pairs of fingerprints, by their positions; arrays of the same length."""
-
-    left: Int64s  # position in the input, int64
-    right: Int64s  # likewise, greater than `left`
-    distance: Uint8s  # in bits, uint8
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Pairs:
-    """All pairs of distinct fingerprints, by their first occurrences, in order of (left, right); and the equal ones."""
-
-    left: Int64s  # position in the input of a fingerprint's first occurrence, int64
-    right: Int64s  # likewise, greater than `left`
-    distance: Uint8s  # in bits, uint8, at least 1
-    groups: Int64s  # for each of the input's fingerprints the position of the first one that equals it, int64
-
-    def expand(self) -> Iterator[PairBlock]:
-        """Yield every pair of positions, those of equal fingerprints (distance 0) first, in blocks of bounded size."""
-        # The occurrences of each group stand together in `members`, in order.
-        count = len(self.groups)
-        members = np.argsort(self.groups, kind="stable")
-        starts = np.flatnonzero(np.diff(self.groups[members], prepend=-1))
-        sizes = np.diff(starts, append=count)
-        start_of, size_of = np.zeros(count, np.int64), np.zeros(count, np.int64)
-        start_of[members[starts]], size_of[members[starts]] = starts, sizes
-
-        # Equal ones: each occurrence with those behind it in its group.
-        for place, rank in _ragged(np.repeat(starts + sizes, sizes) - np.arange(count) - 1):
-            yield PairBlock(members[place], members[place + 1 + rank], np.zeros(len(place), np.uint8))
-
-        # Each pair of groups: all of the one with all of the other.
-        for pair, rank in _ragged(size_of[self.left] * size_of[self.right]):
-            left, right = self.left[pair], self.right[pair]
-            one, other = np.divmod(rank, size_of[right])
-            ends = members[start_of[left] + one], members[start_of[right] + other]
-            yield PairBlock(np.minimum(*ends), np.maximum(*ends), self.distance[pair])
-
-
-def _ragged(counts: Int64s) -> Iterator[tuple[Int64s, Int64s]]:
-    """Yield the numbers (row, 0), (row, 1), … (row, counts[row] - 1) of all rows, PAIRS_AT_ONCE at most at a time."""
-    ends = np.cumsum(counts)
-    total = int(ends[-1]) if len(ends) else 0
-    for start in range(0, total, PAIRS_AT_ONCE):
-        numbers = np.arange(start, min(start + PAIRS_AT_ONCE, total))
-        rows = np.searchsorted(ends, numbers, "right")
-        yield rows, numbers - (ends[rows] - counts[rows])
-
-
 def find_pairs(
-    fingerprints: Fingerprints,
+    signatures: AnySignatures,
     *,
     max_distance: int = 3,
+    max_sketch: int | None = MAX_SKETCH,
     layout: Layout | str | None = None,
     memory_bytes: int = MEMORY_BYTES,
 ) -> Pairs:
     """Return every pair of distinct fingerprints within `max_distance` bits, and the groups of equal ones.
 
+    Of signatures those with the same key are found too, whatever their distance, and those are passed over whose
+    sketches tell that the texts are not alike.
+
     Args:
-        fingerprints: shape (n,), uint64 (a memory-mapped file too), or a sequence of ints; fewer than 2**32.
+        signatures: n signatures; or fingerprints: shape (n,), uint64 (a memory-mapped file too), or a sequence of ints;
+            fewer than 2**32.
         max_distance: 0 to the layout's k, in bits.
+        max_sketch: in how many of their 64 bits sketches may differ, where both have one, and in two fewer where only
+            the keys are equal; None: in any.
         layout: one, or what `Layout.parse` reads; by default the fastest one. The answer does not depend on it.
         memory_bytes: bounds the working memory, not the answer's, nor that of a single bucket that is larger; what
-            does not fit is spilled to the folder for temporary files. The answer does not depend on it.
+            does not fit is spilled to the folder for temporary files. Signatures take up to 150 bytes each beside it.
+            The answer does not depend on it.
 
     Raises:
-        ValueError: a fingerprint, the distance, the layout or the budget is out of range.
+        ValueError: a fingerprint, a distance, the layout or the budget is out of range.
         OSError: the folder for temporary files is full or cannot be written.
     """
+    check_max_sketch(max_sketch)
+    fingerprints, more = _parted(signatures)
     task = _Task.of(fingerprints, max_distance, layout, memory_bytes)
     groups = np.arange(len(task.values))
     with closing(task.meetings(groups)) as found:
-        # One word a pair: sorting them sorts by (left, right).
-        words = [np.minimum(*pairs) << 32 | np.maximum(*pairs) for pairs in found]
-    joined = np.concatenate([np.empty(0, np.int64), *words]).view(np.uint64)
-    del words
-    joined.sort()
-    left = (joined >> np.uint64(32)).view(np.int64)
-    joined &= np.uint64(LIMIT - 1)
-    right = joined.view(np.int64)
-    distance = np.empty(len(left), np.uint8)
-    for start in range(0, len(left), PAIRS_AT_ONCE):
-        part = slice(start, start + PAIRS_AT_ONCE)
-        distance[part] = np.bitwise_count(task.values[left[part]] ^ task.values[right[part]])
-    return Pairs(left, right, distance, groups)
+        pairs = Pairs(*sorted_block((pair_words(*pair) for pair in found), task.values), groups)
+    return near_signatures(pairs, more, task.max_distance, max_sketch) if more else pairs
+
+
+def _parted(given: AnySignatures) -> tuple[Fingerprints, Signatures | None]:
+    """Return the fingerprints, and the signatures if there is more to them."""
+    if isinstance(given, np.ndarray):
+        return given, None
+    signatures = as_signatures(given)
+    return signatures.fingerprints, None if signatures.is_plain else signatures
 
 
 def iter_pairs(
@@ -155,9 +114,11 @@ def _blocks(task: _Task) -> Generator[PairBlock]:
                 yield PairBlock(np.minimum(*pair), np.maximum(*pair), distance)
 
 
-def group_equal(fingerprints: Fingerprints, *, memory_bytes: int = MEMORY_BYTES) -> Int64s:
-    """Return for each fingerprint the position of the first one that equals it; see `find_pairs`."""
-    return find_pairs(fingerprints, max_distance=0, memory_bytes=memory_bytes).groups
+def group_equal(signatures: AnySignatures, *, memory_bytes: int = MEMORY_BYTES) -> Int64s:
+    """Return for each fingerprint or signature the position of the first one that equals it; see `find_pairs`."""
+    fingerprints, more = _parted(signatures)
+    groups = find_pairs(fingerprints, max_distance=0, memory_bytes=memory_bytes).groups
+    return equal_signatures(groups, more) if more else groups
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -11,31 +11,47 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 from hsimhash.cover import Prices
 from hsimhash.errors import FormatVersionError, HsimhashError, IndexExistsError
-from hsimhash.fingerprint.bits import Int64s, Uint8s, Uint64s
+from hsimhash.fingerprint.bits import Int64s, Uint8s
+from hsimhash.fingerprint.signature import Signature, Signatures
 from hsimhash.layout import FINGERPRINT_BITS, Layout
+from hsimhash.rowkey import KEY_FLAG, SEGMENT_BYTES
 from hsimhash.store.facts import CheckReport, Progress, Region, Survey, TableFacts
 from hsimhash.store.runs import BULK_LIMITS, BulkLimits, BulkLoad
 
-FORMAT: dict[str, object] = {"version": 1, "rows": "tall"}  # on disk: never reuse a version
+# On disk: never reuse a version. Format 2 has sketches and keys in its registers, and a key drawer.
+FORMATS: tuple[dict[str, object], ...] = ({"version": 1, "rows": "tall"}, {"version": 2, "rows": "tall"})
 RECORD_PARTS = (b"layout", b"profile", b"format")  # on disk, in the order in which they are written
 DISTANCE_PART = b"distance"  # on disk, before the others; not there: the layout's k
+SIGNED_DRAWERS = 251  # at most, with sketches and keys; in format 1 the flags 252 and 253 may be drawers
 LOCK_TIMEOUT_S = 30.0  # how long a write waits for another process that writes
 DEADLINE_S = 30.0  # how long a call to a cluster is tried without an answer
 JOB_DEADLINE_S = 600.0  # likewise, of a job that takes minutes: to lose a region server takes two
 
 
 class Document(NamedTuple):
-    """What the register says of a document; `first_seen` in ms since 1970."""
+    """What the register says of a document; `first_seen` in ms since 1970; a sketch or a key of 0 is none."""
 
     doc_id: str
     fingerprint: int
     first_seen: int
+    sketch: int = 0
+    key: int = 0
+
+    @classmethod
+    def of(cls, doc_id: str, signature: Signature, first_seen: int) -> Document:
+        """Return the document that has a signature."""
+        return cls(doc_id, signature.fingerprint, first_seen, signature.sketch, signature.key)
+
+    @property
+    def signature(self) -> Signature:
+        """Its fingerprint, sketch and key."""
+        return Signature(self.fingerprint, self.sketch, self.key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +76,43 @@ class Mark:
 class Record:
     """How an index was made: its layout, its profile as JSON values, the distance that queries ask for by default.
 
-    No distance: the layout's k.
+    No distance: the layout's k. `assumed` names what nobody asked for: an index that has another is as good.
     """
 
     layout: Layout
     profile: dict[str, object]
     distance: int | None = None
+    assumed: frozenset[str] = field(default=frozenset(), compare=False)
+
+    def __post_init__(self) -> None:
+        if self.has_signatures and len(self.layout.drawers) > SIGNED_DRAWERS:
+            raise ValueError(
+                f"layout {self.layout.name} has {len(self.layout.drawers)} drawers, and an index with sketches and "
+                f"keys has at most {SIGNED_DRAWERS}; choose another layout, or a profile without them"
+            )
+
+    @property
+    def has_signatures(self) -> bool:
+        """Whether its documents have sketches and keys beside their fingerprints: the profile makes them."""
+        return any(self.profile.get(name) is not None for name in ("sketch", "key"))
+
+    @property
+    def form(self) -> dict[str, object]:
+        """The format of what is stored."""
+        return FORMATS[self.has_signatures]
+
+    def is_key_row(self, row: bytes) -> bool:
+        """Whether a row, or a prefix, belongs to the key drawer."""
+        return self.has_signatures and row[SEGMENT_BYTES] == KEY_FLAG
+
+    def stored(self, signatures: Signatures) -> Signatures:
+        """Return what the index stores of signatures: in format 1 no sketches and keys."""
+        return signatures if self.has_signatures else Signatures.of(signatures.fingerprints)
 
     def to_parts(self) -> dict[bytes, bytes]:
         """Return the stored values by name, as `schema/record.md` has them, in the order in which they are written."""
         parts: dict[bytes, object] = {} if self.distance is None else {DISTANCE_PART: self.distance}
-        parts |= zip(RECORD_PARTS, (self.layout.to_json(), self.profile, FORMAT), strict=True)
+        parts |= zip(RECORD_PARTS, (self.layout.to_json(), self.profile, self.form), strict=True)
         return {name: json.dumps(part, ensure_ascii=False).encode() for name, part in parts.items()}
 
     @classmethod
@@ -82,24 +124,36 @@ class Record:
             ValueError: they cannot be a record.
         """
         layout, profile, form = (json.loads(parts[name]) for name in RECORD_PARTS)
-        if form != FORMAT:
+        if form not in FORMATS:
             raise FormatVersionError(
-                f"{index} has format {form}, this release reads {FORMAT}; upgrade hsimhash, or export the index with "
-                f"the release that wrote it"
+                f"{index} has format {form}, this release reads {FORMATS[-1]} and before; upgrade hsimhash, or export "
+                f"the index with the release that wrote it"
             )
         distance = json.loads(parts.get(DISTANCE_PART) or b"null")
         if distance is not None and not (type(distance) is int and 0 <= distance <= FINGERPRINT_BITS):
             raise ValueError(f"its distance is {distance!r}, not a number of bits")
-        return cls(Layout.from_json(layout), profile, distance)
+        record = cls(Layout.from_json(layout), profile, distance)
+        if form != record.form:
+            raise FormatVersionError(
+                f"{index} has format {form}, and its profile asks for {record.form}: no release made it so; ingest the "
+                f"texts into a new index"
+            )
+        return record
+
+    @property
+    def reach(self) -> int:
+        """Within how many bits queries find documents if they do not say."""
+        return self.layout.max_distance if self.distance is None else self.distance
 
     def check_same(self, asked: Record, url: str) -> None:
         """Raise `IndexExistsError`, naming the differences, where the index at `url` was made otherwise than asked."""
         parts = {"layout": (self.layout.to_json(), asked.layout.to_json()), "profile": (self.profile, asked.profile)}
         if asked.distance is not None:
-            parts["queries"] = ({"distance": self.distance}, {"distance": asked.distance})
+            parts["queries"] = ({"distance": self.reach}, {"distance": asked.distance})
         differences = [
             f"{part}.{name}: the index has {json.dumps(stored.get(name))}, asked for {json.dumps(wanted.get(name))}"
             for part, (stored, wanted) in parts.items()
+            if part not in asked.assumed
             for name in sorted(stored.keys() | wanted.keys())
             if stored.get(name) != wanted.get(name)
         ]
@@ -119,9 +173,9 @@ class Reader(ABC):
 
     @abstractmethod
     def sweep(self, ranges: Sequence[tuple[bytes, bytes]]) -> Uint8s:
-        """Return the drawer rows of half-open ranges of prefixes: shape (m, 13), uint8, in any order.
+        """Return the drawer rows, not the key drawer's, of ranges of prefixes: shape (m, 13), uint8, in any order.
 
-        The ranges are disjoint; their ends have 5 bytes, and are no drawer's prefix where they end all.
+        The ranges are half-open and disjoint; their ends have 5 bytes, and are no drawer's prefix where they end all.
         """
 
     @abstractmethod
@@ -204,12 +258,13 @@ class Store(Reader, AbstractContextManager["Store"]):
 
     @abstractmethod
     def insert(
-        self, doc_ids: Sequence[bytes], fingerprints: Uint64s, first_seen: Int64s, *, mark: Mark | None = None
+        self, doc_ids: Sequence[bytes], signatures: Signatures, first_seen: Int64s, *, mark: Mark | None = None
     ) -> int:
-        """Add or move documents; durable on return. Return how many are new or moved.
+        """Add or change documents; durable on return. Return how many are new or have another signature now.
 
-        An unchanged document keeps its first seen. Of an id that occurs twice the last occurrence counts. A `mark`
-        takes the place of the one with its token, in the same step on LMDB and in memory, after the documents on HBase.
+        An unchanged document keeps its first seen. An index of format 1 keeps only the fingerprints. Of an id that
+        occurs twice the last occurrence counts. A `mark` takes the place of the one with its token, in the same step on
+        LMDB and in memory, after the documents on HBase.
         """
 
     @abstractmethod

@@ -92,10 +92,11 @@ def key_in_words(key: bytes) -> str:
 class ProbeRead:
     """What a query reads of one drawer: a bucket, and with a radius those around it; and what is there.
 
-    `start` and `stop` are the half-open range of the query's own bucket, `region` is where that lies.
+    `start` and `stop` are the half-open range of the query's own bucket, `region` is where that lies. Without a probe
+    it is the bucket of the query's key.
     """
 
-    probe: Probe
+    probe: Probe | None
     start: bytes
     stop: bytes
     region: Region | None
@@ -107,9 +108,9 @@ class ProbeRead:
         """Return drawer, radius, number of buckets; the own bucket's range and region's start in hex; the counts."""
         place = {"region": self.region.start.hex(), "server": self.region.server} if self.region else {}
         return {
-            "drawer": self.probe.drawer,
-            "radius": self.probe.radius,
-            "buckets": self.probe.reads,
+            "drawer": "key" if self.probe is None else self.probe.drawer if self.probe.bits else "all",
+            "radius": self.probe.radius if self.probe else 0,
+            "buckets": self.probe.reads if self.probe else 1,
             "start": self.start.hex(),
             "stop": self.stop.hex(),
             **place,
@@ -127,6 +128,11 @@ class Explanation:
     documents: int
     milliseconds: float
     probes: tuple[ProbeRead, ...]
+
+    @property
+    def reads(self) -> int:
+        """How many buckets, or ranges of them, the query reads."""
+        return self.cover.reads + sum(read.probe is None for read in self.probes)
 
 
 @dataclass(frozen=True, slots=True)

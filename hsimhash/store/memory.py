@@ -14,8 +14,9 @@ import numpy as np
 
 from hsimhash.cover import LMDB_PRICES
 from hsimhash.errors import IndexExistsError, IndexNotFoundError, StoreClosedError
-from hsimhash.fingerprint.bits import Int64s, Uint8s, Uint64s
-from hsimhash.rowkey import FINGERPRINT_BYTES, ROWKEY_BYTES, last_occurrences
+from hsimhash.fingerprint.bits import Int64s, Uint8s
+from hsimhash.fingerprint.signature import Signatures
+from hsimhash.rowkey import FINGERPRINT_BYTES, ROWKEY_BYTES, key_prefix, last_occurrences
 from hsimhash.store.base import Document, Mark, Reader, Record, Store
 from hsimhash.store.facts import CheckReport, Progress
 
@@ -46,7 +47,7 @@ class _Contents(Reader):
 
         def is_within(prefix: bytes) -> bool:
             place = bisect_right(starts, prefix) - 1
-            return place >= 0 and prefix < stops[place]
+            return place >= 0 and prefix < stops[place] and not self.record.is_key_row(prefix)
 
         return self.scan(list(filter(is_within, self.buckets)))
 
@@ -65,13 +66,30 @@ class _Contents(Reader):
     def lookup(self, doc_ids: Sequence[bytes]) -> list[Document | None]:
         return [self.register.get(doc_id) for doc_id in doc_ids]
 
-    def unlist(self, doc_id: bytes, fingerprint: int) -> None:
-        """Take a document off its fingerprint's list, and the fingerprint out of the buckets if it was the last."""
-        self.listings[fingerprint].discard(doc_id)
-        if not self.listings[fingerprint]:
-            del self.listings[fingerprint]
-            for prefix in self.record.layout.prefixes(fingerprint):
-                self.buckets[prefix].discard(fingerprint)
+    def file(self, doc_id: bytes, document: Document) -> None:
+        """Put a document where it belongs."""
+        self.register[doc_id] = document
+        self.listings[document.fingerprint].add(doc_id)
+        for prefix in self._prefixes(document):
+            self.buckets[prefix].add(document.fingerprint)
+
+    def unfile(self, doc_id: bytes) -> None:
+        """Take a document away, and its fingerprint out of the buckets that no other one keeps it in."""
+        document = self.register.pop(doc_id)
+        others = self.listings[document.fingerprint]
+        others.discard(doc_id)
+        if not others:
+            del self.listings[document.fingerprint]
+        elif not document.key:
+            return
+        kept = {prefix for other in others for prefix in self._prefixes(self.register[other])}
+        for prefix in self._prefixes(document):
+            if prefix not in kept:
+                self.buckets[prefix].discard(document.fingerprint)
+
+    def _prefixes(self, document: Document) -> list[bytes]:
+        prefixes = self.record.layout.prefixes(document.fingerprint)
+        return [*prefixes, key_prefix(document.key)] if document.key else prefixes
 
 
 _named: dict[str, _Contents] = {}
@@ -125,21 +143,18 @@ class MemoryStore(Store):
             yield
 
     def insert(
-        self, doc_ids: Sequence[bytes], fingerprints: Uint64s, first_seen: Int64s, *, mark: Mark | None = None
+        self, doc_ids: Sequence[bytes], signatures: Signatures, first_seen: Int64s, *, mark: Mark | None = None
     ) -> int:
-        added = 0
+        added, signatures = 0, self.record.stored(signatures)
         with self._open() as contents:
             for position in last_occurrences(doc_ids):
-                doc_id, fingerprint = doc_ids[position], int(fingerprints[position])
+                doc_id, signature = doc_ids[position], signatures.at(position)
                 old = contents.register.get(doc_id)
-                if old is not None and old.fingerprint == fingerprint:
+                if old is not None and old.signature == signature:
                     continue
                 if old is not None:
-                    contents.unlist(doc_id, old.fingerprint)
-                for prefix in self.record.layout.prefixes(fingerprint):
-                    contents.buckets[prefix].add(fingerprint)
-                contents.listings[fingerprint].add(doc_id)
-                contents.register[doc_id] = Document(doc_id.decode(), fingerprint, int(first_seen[position]))
+                    contents.unfile(doc_id)
+                contents.file(doc_id, Document.of(doc_id.decode(), signature, int(first_seen[position])))
                 added += 1
             if mark is not None:
                 contents.marks[mark.token] = mark.count
@@ -157,7 +172,7 @@ class MemoryStore(Store):
                 if doc_id in contents.register and (before is None or contents.register[doc_id].first_seen < before)
             ]
             for doc_id in known:
-                contents.unlist(doc_id, contents.register.pop(doc_id).fingerprint)
+                contents.unfile(doc_id)
         return len(known)
 
     def count(self) -> int:
@@ -180,7 +195,7 @@ class MemoryStore(Store):
 
     def _drawer_rows(self) -> int:
         with self._open() as contents:
-            return len(contents.listings) * len(self.record.layout.drawers)
+            return sum(map(len, contents.buckets.values()))
 
     def close(self) -> None:
         with _lock:

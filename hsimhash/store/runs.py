@@ -2,10 +2,11 @@
 
 A run is a folder of arrays, in native byte order but for `registers`. In the order of (fingerprint, id): `fingerprints`
 (uint64), `first_seen` (int64), `id_ends` (int64, one more than there are documents), `ids`. In the order of the ids'
-digests: `registers` (key and value as they go into LMDB, 32 bytes), `places` (uint32, position in the first order).
+digests: `registers` (key and value as they go into LMDB, 32 or, with sketches and keys, 48 bytes), `places` (uint32,
+position in the first order).
 
-A merge adds `keep` (bool, in the first order: what it writes), and `permuted`: the kept fingerprints as each drawer
-permutes and sorts them, shape (drawers, m), uint64.
+A merge adds `keep` (bool, in the first order: what it writes), `permuted`: the kept fingerprints as each drawer
+permutes and sorts them, shape (drawers, m), uint64; and `key_rows`: the rows of the key drawer, sorted (m, 13).
 """
 
 from __future__ import annotations
@@ -26,19 +27,23 @@ from numpy.typing import NDArray
 from hsimhash.errors import CorruptionError
 from hsimhash.files import file_errors, make_folder, sync_file, sync_folder
 from hsimhash.fingerprint.bits import Int64s, Uint8s, Uint64s
+from hsimhash.fingerprint.signature import AnySignatures, Signatures
 from hsimhash.layout import Drawer
 from hsimhash.rowkey import (
     FINGERPRINT_BYTES,
-    PREFIX_BYTES,
     ROWKEY_BYTES,
     check_documents,
-    fingerprint_bytes,
+    distinct_rows,
+    key_rowkeys,
     last_occurrences,
+    rowkeys_of,
 )
 from hsimhash.store.facts import Progress
 from hsimhash.store.lmdb.codec import digest, document_key, document_value, key_part
 
 REGISTER = np.dtype([("high", ">u8"), ("low", ">u8"), ("fingerprint", ">u8"), ("first_seen", ">i8")])
+KEY_ROW = np.dtype([("segment", ">u4"), ("flag", "u1"), ("fingerprint", ">u8")])
+SIGNED_REGISTER = np.dtype([*REGISTER.descr, ("sketch", ">u8"), ("key", ">u8")])
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +64,23 @@ class Run:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.size = (folder / "fingerprints").stat().st_size // FINGERPRINT_BYTES
+        self.has_signatures = (folder / "registers").stat().st_size > self.size * REGISTER.itemsize
+        self.register = SIGNED_REGISTER if self.has_signatures else REGISTER
 
     @classmethod
-    def write(cls, folder: Path, fingerprints: Uint64s, ids: list[bytes], first_seen: Int64s) -> None:
+    def write(
+        cls, folder: Path, signatures: Signatures, ids: list[bytes], first_seen: Int64s, *, has_signatures: bool
+    ) -> None:
         """Sort documents and write them to the new folder `folder`; durable, whole or not at all."""
-        order = _document_order(fingerprints, ids)
-        fingerprints, first_seen = fingerprints[order], first_seen[order]
-        ids = [ids[position] for position in order.tolist()]
-        registers = np.empty(len(ids), REGISTER)
+        order = _document_order(signatures.fingerprints, ids)
+        signatures, first_seen = signatures[order], first_seen[order]
+        fingerprints, ids = signatures.fingerprints, [ids[position] for position in order.tolist()]
+        registers = np.empty(len(ids), SIGNED_REGISTER if has_signatures else REGISTER)
         digests = np.frombuffer(b"".join(map(digest, ids)), ">u8").reshape(-1, 2)
         registers["high"], registers["low"] = digests[:, 0], digests[:, 1]
         registers["fingerprint"], registers["first_seen"] = fingerprints, first_seen
+        if has_signatures:
+            registers["sketch"], registers["key"] = signatures.sketches, signatures.keys
         places = key_order(registers)
         temporary = _emptied(folder)
         temporary.mkdir(parents=True)
@@ -123,17 +134,31 @@ class Run:
 
     def registers(self, low: int, high: int) -> tuple[NDArray[np.void], int]:
         """Return the registers whose digests begin with a number in [low, high), and the position of the first."""
-        starts = self.map("registers", REGISTER)["high"]
+        starts = self.map("registers", self.register)["high"]
         start = bisect_left(starts, low, key=int)  # np.searchsorted would copy the whole column first
         stop = bisect_left(starts, high, key=int)
-        return self.read("registers", REGISTER, start, stop), start
+        return self.read("registers", self.register, start, stop), start
+
+    @property
+    def key_row_count(self) -> int:
+        """How many rows of the key drawer `write_permuted` wrote."""
+        return (self.folder / "key_rows").stat().st_size // ROWKEY_BYTES if self.has_signatures else 0
+
+    def key_rows(self, low: int, high: int) -> NDArray[np.void]:
+        """Return the rows of the key drawer, of what is kept, whose segments lie in [low, high), in order."""
+        if not self.key_row_count:
+            return np.empty(0, KEY_ROW)
+        segments = self.map("key_rows", KEY_ROW)["segment"]
+        start, stop = (bisect_left(segments, edge, key=int) for edge in (low, high))
+        return self.read("key_rows", KEY_ROW, start, stop)
 
 
 class BulkLoad(AbstractContextManager["BulkLoad"], ABC):
     """Sorted runs of documents in a folder, numbered from 1, and merged into the index at the end; see `Store.bulk`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, has_signatures: bool) -> None:
         self.folder = folder
+        self._has_signatures = has_signatures  # whether documents have sketches and keys
         self._runs: list[Run] = []
         with file_errors(folder):
             make_folder(folder)
@@ -148,15 +173,15 @@ class BulkLoad(AbstractContextManager["BulkLoad"], ABC):
         """How many runs are durable."""
         return len(self._runs)
 
-    def add_run(self, fingerprints: Uint64s, doc_ids: Sequence[str], first_seen: Int64s | int) -> None:
+    def add_run(self, signatures: AnySignatures, doc_ids: Sequence[str], first_seen: Int64s | int) -> None:
         """Sort documents and write them as one run; durable on return. Of an id that occurs twice the last counts."""
-        fingerprints, ids, times = check_documents(fingerprints, doc_ids, first_seen)
+        signatures, ids, times = check_documents(signatures, doc_ids, first_seen)
         last = last_occurrences(ids)
         if len(last) < len(ids):
-            ids, fingerprints, times = [ids[position] for position in last], fingerprints[last], times[last]
+            ids, signatures, times = [ids[position] for position in last], signatures[last], times[last]
         with file_errors(self.folder):
             path = self._path(self.runs)
-            Run.write(path, fingerprints, ids, times)
+            Run.write(path, signatures, ids, times, has_signatures=self._has_signatures)
             self._runs.append(Run(path))
 
     def discard_after(self, runs: int) -> None:
@@ -175,7 +200,7 @@ class BulkLoad(AbstractContextManager["BulkLoad"], ABC):
 
     @abstractmethod
     def merge(self, *, progress: Progress | None = None, stop: Callable[[], bool] | None = None) -> int | None:
-        """Bring all runs into the index; return how many documents are new or moved, None when `stop` asked to end.
+        """Bring all runs into the index; return how many documents are new or changed, None when `stop` asked to end.
 
         A merge that was interrupted, even killed, is finished by the next call.
         """
@@ -229,7 +254,17 @@ def _distinct(parts: list[Uint64s]) -> Uint64s:
 
 def join_registers(parts: list[NDArray[np.void]]) -> NDArray[np.void]:
     """Return registers one after the other."""
-    return np.concatenate(parts, dtype=REGISTER)  # by itself it would turn the bytes into native order
+    # By itself it would turn the bytes into native order.
+    return np.concatenate(parts, dtype=parts[0].dtype if parts else REGISTER)
+
+
+def signatures_of(registers: NDArray[np.void]) -> Signatures:
+    """Return the signatures in registers of either kind."""
+    fingerprints = registers["fingerprint"].astype(np.uint64)
+    if registers.dtype.itemsize == REGISTER.itemsize:
+        return Signatures.of(fingerprints)
+    sketches, keys = (registers[name].astype(np.uint64) for name in ("sketch", "key"))
+    return Signatures(fingerprints, sketches, keys, np.zeros(len(registers), np.uint8))
 
 
 def key_order(registers: NDArray[np.void], *minor: Int64s) -> NDArray[np.intp]:
@@ -238,12 +273,17 @@ def key_order(registers: NDArray[np.void], *minor: Int64s) -> NDArray[np.intp]:
 
 
 def write_permuted(run: Run, drawers: tuple[Drawer, ...]) -> None:
-    """Write the run's kept fingerprints, permuted for each drawer and sorted: shape (drawers, m), uint64."""
+    """Write the rows of what the run keeps: `permuted` and, where it has keys, `key_rows`."""
     fingerprints = run.read("fingerprints", np.uint64, 0, run.size)
-    kept = _distinct([fingerprints[run.read("keep", np.bool_, 0, run.size)]])
+    keep = run.read("keep", np.bool_, 0, run.size)
+    kept = _distinct([fingerprints[keep]])
     with (run.folder / "permuted").open("wb") as file:
         for drawer in drawers:
             np.sort(drawer.permute(kept)).tofile(file)
+    if run.has_signatures:
+        registers = run.read("registers", run.register, 0, run.size)
+        is_kept = keep[run.read("places", np.uint32, 0, run.size)]
+        key_rowkeys(signatures_of(registers[is_kept])).tofile(run.folder / "key_rows")
 
 
 def permuted_of(run: Run, drawers: tuple[Drawer, ...]) -> Uint64s:
@@ -263,12 +303,13 @@ def drawer_rows(runs: list[Run], drawers: tuple[Drawer, ...], low: int, high: in
         restored = drawer.restore(values)
         prefixes.append(drawer.segments(restored).astype(np.uint64) << np.uint64(8) | np.uint64(drawer.number))
         fingerprints.append(restored)
+    keyed = np.concatenate([run.key_rows(low, high) for run in runs])
+    flagged = keyed["segment"].astype(np.uint64) << np.uint64(8) | keyed["flag"]
+    for column, rows in zip((prefixes, fingerprints), distinct_rows(flagged, keyed["fingerprint"]), strict=True):
+        column.append(rows)
     prefix, fingerprint = np.concatenate(prefixes), np.concatenate(fingerprints)
     order = np.argsort(prefix, kind="stable")
-    rows = np.empty((len(order), ROWKEY_BYTES), np.uint8)
-    rows[:, :PREFIX_BYTES] = fingerprint_bytes(prefix[order])[:, 8 - PREFIX_BYTES :]
-    rows[:, PREFIX_BYTES:] = fingerprint_bytes(fingerprint[order])
-    return rows
+    return rowkeys_of(prefix[order], fingerprint[order])
 
 
 def _segment_slice(permuted: Uint64s, drawer: Drawer, low: int, high: int) -> Uint64s:

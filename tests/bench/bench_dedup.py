@@ -5,7 +5,7 @@ processes of their own, from start to end, in turns. `fingerprint` has one proce
 one for each core it is shown beside them. Times are medians, their ratio the median of the rounds' ratios.
 
 One document in ten is a copy of an earlier one in which a single word was replaced. Clusters are compared with the
-plain way: every pair of fingerprints, in blocks; the documents are kept in their order.
+plain way: every pair of signatures, in blocks; the documents are kept in their order.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from pathlib import Path
 
 import numpy as np
 
-from hsimhash.fingerprint import parse_fingerprint
+from hsimhash import Signature
+from hsimhash.fingerprint.signature import MAX_SKETCH, most_differing
 from tests.support.programs import in_turns, median_ratio, options, print_bar, print_conditions, scratch_folder, seconds
 
 SEED = 11
@@ -65,18 +66,23 @@ def dedup_s(source: Path, folder: Path, *options: object) -> float:
 
 def fingerprint_s(source: Path, folder: Path) -> float:
     """Return the seconds that `hsimhash fingerprint` takes."""
-    return command_s("fingerprint", "-", stdin=source, output=folder / "fingerprints")
+    return command_s("fingerprint", "-", "--signature", stdin=source, output=folder / "signatures")
 
 
-def plain_kept(fingerprints: np.ndarray) -> dict[int, int]:
-    """Return the kept document of each, the first ones being preferred, from all fingerprints against all."""
+def plain_kept(fingerprints: np.ndarray, sketches: np.ndarray, keys: np.ndarray) -> dict[int, int]:
+    """Return the kept document of each, the first ones being preferred, from all signatures against all."""
     near: dict[int, list[int]] = {}
     for start in range(0, len(fingerprints), ROWS_AT_ONCE):
-        rows = fingerprints[start : start + ROWS_AT_ONCE, None]
-        row, column = np.nonzero(np.bitwise_count(rows ^ fingerprints[start:]) <= K)
-        for one, other in zip((row + start).tolist(), (column + start).tolist(), strict=True):
-            if one < other:
-                near.setdefault(one, []).append(other)
+        part = slice(start, start + ROWS_AT_ONCE)
+        is_near = np.bitwise_count(fingerprints[part, None] ^ fingerprints[start:]) <= K
+        is_near |= (keys[part, None] == keys[start:]) & (keys[start:] != 0)
+        row, column = (places + start for places in np.nonzero(is_near))
+        differing = np.bitwise_count(sketches[row] ^ sketches[column])
+        by_distance = np.bitwise_count(fingerprints[row] ^ fingerprints[column]) <= K
+        most = np.where(by_distance, *(most_differing(MAX_SKETCH, is_near=one) for one in (True, False)))
+        is_pair = (row < column) & ((differing <= most) | (sketches[row] == 0) | (sketches[column] == 0))
+        for one, other in zip(row[is_pair].tolist(), column[is_pair].tolist(), strict=True):
+            near.setdefault(one, []).append(other)
     kept: dict[int, int] = {}
     for number in range(len(fingerprints)):
         if number not in kept:
@@ -88,13 +94,11 @@ def plain_kept(fingerprints: np.ndarray) -> dict[int, int]:
 
 def clusters_differ(folder: Path) -> int:
     """Return how many documents have another kept one than the plain way gives them."""
-    lines = (folder / "fingerprints").read_text().splitlines()
-    fingerprints = np.array(
-        [parse_fingerprint(json.loads(line)["fingerprint"], format="hex") for line in lines], np.uint64
-    )
+    lines = list(map(json.loads, (folder / "signatures").read_text().splitlines()))
+    columns = (np.array([int(line.get(name) or "0", 16) for line in lines], np.uint64) for name in Signature._fields)
     rows = [json.loads(line) for line in (folder / "results" / "clusters.jsonl").read_text().splitlines()]
     doc_ids = [row["id"] for row in rows]
-    kept = plain_kept(fingerprints)
+    kept = plain_kept(*columns)
     return sum(row["kept_id"] != doc_ids[kept[number]] for number, row in enumerate(rows))
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import mmh3
 
 from hsimhash.fingerprint import Profile
-from hsimhash.fingerprint.stream import fingerprint_stream
+from hsimhash.fingerprint.stream import signature_stream
 from tests.bench.bench_quality import PROFILES, PypiSimhash, han_count
 from tests.support.fingerprint_sets import read_documents
 from tests.support.programs import data_file, in_turns, median_ratio, options, print_bar, print_conditions, seconds
@@ -34,6 +34,8 @@ PLAIN_DOCUMENTS = 60  # a round; peers take milliseconds a document
 BATCH = 256
 STREAM_BATCHES = 40
 IMPORTS = ("import numpy", "from hsimhash import *")  # all public names: the bare import loads none of them
+SIGNING = "auto-2"
+SIGNED = f"{SIGNING}, signatures"
 
 
 def chinese_texts(data: Path, count: int) -> list[str]:
@@ -78,22 +80,23 @@ def cpu_of_each(fingerprint: Callable[[str], int], texts: Sequence[str]) -> floa
     return (time.process_time() - start) / len(texts)
 
 
-def cpu_of_batch(profile: Profile, texts: Sequence[str]) -> float:
+def cpu_of_batch(make: Callable[[Sequence[str]], object], texts: Sequence[str]) -> float:
     """Return the CPU seconds a document, one call for all."""
     start = time.process_time()
-    profile.fingerprints(texts)
+    make(texts)
     return (time.process_time() - start) / len(texts)
 
 
-def measure_one_process(texts: list[str], title: str) -> float:
-    """Print a table; return how many times as fast as the plain route the default profile is."""
+def measure_one_process(texts: list[str], title: str) -> dict[str, list[float]]:
+    """Print a table; return the CPU seconds a document, of each round by name."""
     few = texts[:: max(1, len(texts) // PLAIN_DOCUMENTS)][:PLAIN_DOCUMENTS]
     contestants: dict[str, Callable[[], float]] = {
         f"plain: extract_tags({TOP}), mmh3, loop": partial(cpu_of_each, plain_jieba, few),
         f"extract_tags({TOP}), PyPI simhash": partial(cpu_of_each, pypi_on_tags, few),
         "PyPI simhash of the text": partial(cpu_of_each, pypi_on_text, few),
         f"{PROFILES[0]}, one text a call": partial(cpu_of_each, Profile.named(PROFILES[0]).fingerprint, few),
-        **{name: partial(cpu_of_batch, Profile.named(name), texts) for name in PROFILES},
+        **{name: partial(cpu_of_batch, Profile.named(name).fingerprints, texts) for name in (*PROFILES, SIGNING)},
+        SIGNED: partial(cpu_of_batch, Profile.named(SIGNING).signatures, texts),
     }
     in_turns(contestants, 1)  # dictionaries, memo
     taken = in_turns(contestants, ROUNDS)
@@ -104,17 +107,17 @@ def measure_one_process(texts: list[str], title: str) -> float:
     for name, times in taken.items():
         middle = statistics.median(times)
         print(f"{name:38}{middle * 1e6:9,.0f}{1 / middle:9,.0f}{median_ratio(plain, times):8.1f}", flush=True)
-    return median_ratio(plain, taken[PROFILES[0]])
+    return taken
 
 
 def stream_rate(texts: list[str], workers: int) -> float:
     """Return texts a second from the first result, when all workers run, to the last."""
     batches = [texts[(at * BATCH) % len(texts) :][:BATCH] for at in range(STREAM_BATCHES + 2 * workers + 2)]
-    results = fingerprint_stream(Profile.named(PROFILES[0]), batches, workers)
+    results = signature_stream(Profile.named(PROFILES[0]), batches, workers)
     for _ in range(2 * workers + 2):
         next(results)
     start = time.perf_counter()
-    count = sum(len(result.values) for result in results)
+    count = sum(map(len, results))
     return count / (time.perf_counter() - start)
 
 
@@ -147,12 +150,20 @@ def main() -> None:
     if None in needed:
         return
     texts = chinese_texts(given.data, given.documents)
-    speedup = measure_one_process(texts, "Chinese")
     english = [document["text"] for document in read_documents(given.data / ENGLISH / "docs.jsonl.gz")]
-    measure_one_process(english[: given.documents], "English")
+    taken = {
+        "Chinese": measure_one_process(texts, "Chinese"),
+        "English": measure_one_process(english[: given.documents], "English"),
+    }
     scaling = measure_processes(texts)
     print()
-    print_bar(f"{PROFILES[0]} on Chinese, one process, times the plain route", speedup, at_least=12)
+    for name, bar in ((PROFILES[0], 12), (SIGNED, 10)):
+        speedup = median_ratio(next(iter(taken["Chinese"].values())), taken["Chinese"][name])
+        print_bar(f"{name} on Chinese, one process, times the plain route", speedup, at_least=bar)
+    for language, times in taken.items():
+        for name, bar in ((SIGNING, 0.9), (SIGNED, 0.6)):
+            rate = median_ratio(times[PROFILES[0]], times[name])
+            print_bar(f"{name} on {language}, texts/s of {PROFILES[0]}'s", rate, at_least=bar)
     print_bar("two worker processes, times one", scaling, at_least=1.7)
 
 

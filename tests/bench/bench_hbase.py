@@ -27,11 +27,20 @@ import numpy as np
 
 from hsimhash import HSimIndex
 from hsimhash.fingerprint import Profile
+from hsimhash.fingerprint.signature import Signature
 from hsimhash.layout import Layout
-from hsimhash.rowkey import FINGERPRINT_BYTES, PREFIX_BYTES, documents_rowkey, register_rowkey, splits
+from hsimhash.rowkey import (
+    FINGERPRINT_BYTES,
+    PREFIX_BYTES,
+    ROWKEY_BYTES,
+    documents_rowkey,
+    encode,
+    register_rowkey,
+    splits,
+)
 from hsimhash.store.base import Record
 from hsimhash.store.hbase.address import Address
-from hsimhash.store.hbase.cells import Register, drawer_rowkeys
+from hsimhash.store.hbase.cells import Register
 from hsimhash.store.hbase.gateway import DRAWER_FAMILY
 from hsimhash.store.hbase.operations import create_hbase_store, open_gateway
 from hsimhash.store.hbase.table import TableSettings
@@ -65,6 +74,9 @@ COUNTED = 10
 LOADED, LOAD_ROUNDS, LOAD_WARM_UPS = 10_000, 5, 3
 HOT_DOCUMENTS, HOT_LIMIT, HOT_QUERIES = 1_000_000, 10, 50
 LOADED_AT_ONCE = 20_000
+
+FAR = (3, 4, 6)
+FAR_SINGLES, FAR_BATCH, FAR_WARM_UPS = 20, 100, 5
 
 Query = Callable[[int], object]
 
@@ -120,14 +132,15 @@ class Peer:
     def add_many(self, fingerprints: Numbers, ids: Sequence[str]) -> None:
         """Put the rows that the index has for new documents."""
         values, drawers = fingerprints.tolist(), len(self.layout.drawers)
-        rows = drawer_rowkeys(self.layout, values)
+        rows = [row.tobytes() for row in encode(self.layout, fingerprints).reshape(-1, ROWKEY_BYTES)]
         with self.table.batch(batch_size=1_000) as batch:
             for number, (value, doc_id) in enumerate(zip(values, ids, strict=True)):
                 column = b"d:" + doc_id.encode()
                 batch.put(documents_rowkey(value), {column: b""})
                 for row in rows[number * drawers : (number + 1) * drawers]:
                     batch.put(row, {b"f:": b""})
-                batch.put(register_rowkey(doc_id.encode()), {column: Register().filed(value, 1).to_bytes()})
+                register = Register().filed(Signature(value), 1).to_bytes(has_signatures=False)
+                batch.put(register_rowkey(doc_id.encode()), {column: register})
 
 
 def ours(index: HSimIndex, fingerprint: int) -> set[int]:
@@ -196,6 +209,29 @@ class Race:
         fingerprints = random_fingerprints(self.rng, size)
         return seconds(lambda: index.query_many(fingerprints)) * 1_000 / size
 
+    def run_far(self) -> None:
+        """Measure and print queries for greater distances, singly and in batches, and their bars."""
+        with HSimIndex.open(table_url(self.gateways, self.table)) as index:
+            singles = {k: functools.partial(self._far_ms, index, k) for k in FAR}
+            batches = {k: functools.partial(self._far_batch_ms, index, k) for k in FAR}
+            for ways in (singles, batches):
+                in_turns(ways, FAR_WARM_UPS)
+            one, many = in_turns(singles, ROUNDS), in_turns(batches, ROUNDS)
+            print(f"{'within bits':12}{'buckets':>10}{'ms a query':>12}{f'in {FAR_BATCH}, each':>14}")
+            for k in FAR:
+                times = (statistics.median(taken[k]) for taken in (one, many))
+                print(f"{k:<12}{index.cover(k).reads:10,}" + "".join(f"{time:13.3f}" for time in times), flush=True)
+        print_bar("query within 4 bits / within 3", median_ratio(one[4], one[3]), at_most=2.5)
+        print_bar("query within 6 bits, ms", statistics.median(one[6]), at_most=20)
+        print_bar(f"query within 6 bits in a batch of {FAR_BATCH}, ms", statistics.median(many[6]), at_most=2.5)
+
+    def _far_ms(self, index: HSimIndex, k: int) -> float:
+        return p50_ms(functools.partial(index.query, max_distance=k), random_fingerprints(self.rng, FAR_SINGLES))
+
+    def _far_batch_ms(self, index: HSimIndex, k: int) -> float:
+        fingerprints = random_fingerprints(self.rng, FAR_BATCH)
+        return seconds(lambda: index.query_many(fingerprints, max_distance=k)) * 1_000 / FAR_BATCH
+
     def print_times(self) -> None:
         """Print the times, and how many times slower happybase is."""
         print(f"{'':40}{'ms a query':>12}{'happybase /':>14}")
@@ -247,6 +283,8 @@ def race(server: HBaseServer, layout: Layout, size: int) -> int:
         one.print_times()
         if (layout.name, size) == ("10", SIZE):
             one.print_bars()
+        if layout.name == "10":
+            one.run_far()
         return one.wrong_answers()
 
 

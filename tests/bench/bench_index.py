@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from hsimhash import HSimIndex
+from hsimhash import HSimIndex, Signatures
 from tests.support.fingerprint_sets import FINGERPRINTS, Numbers, half_near, random_fingerprints, real_fingerprints
 from tests.support.programs import (
     Outcome,
@@ -41,6 +41,8 @@ LAYOUTS = ("10", "4")
 SEED = 20_070_508  # the day of Manku, Jain and Das Sarma's paper
 K = 3
 FAR = (6, 7)
+DISTANCES = (1, 2, 3, 4, 6, 8, 10)
+DISTANCE_QUERIES = 200
 ROUNDS = 5
 SINGLE_QUERIES = 2_000
 BATCHES, BATCH = 4, 1_000
@@ -79,7 +81,7 @@ class Contestant(ABC):
 class Hsimhash(Contestant):
     def __init__(self, layout: str, fingerprints: Numbers, folder: Path) -> None:
         self.name = f"hsimhash {layout}"
-        self.index = HSimIndex.create(f"lmdb://{folder / f'layout-{layout}'}", layout=layout)
+        self.index = HSimIndex.create(f"lmdb://{folder / f'layout-{layout}'}", layout=layout, profile="auto-1")
         self.set_distance(K)
         load(self.index, folder / f"runs-{layout}", fingerprints, list(map(str, range(len(fingerprints)))))
 
@@ -160,7 +162,7 @@ class BruteForce(Contestant):
 
 
 def _as_bytes(fingerprints: Numbers) -> np.ndarray:
-    return fingerprints.view(np.uint8).reshape(-1, 8)
+    return np.ascontiguousarray(fingerprints).view(np.uint8).reshape(-1, 8)
 
 
 def times_us(ask: Callable[[Query], object], queries: Sequence[Query]) -> list[float]:
@@ -181,7 +183,7 @@ def batch_us(ask: Callable[[np.ndarray], object], queries: np.ndarray) -> float:
     return (time.perf_counter_ns() - began) / 1_000 / len(queries)
 
 
-def load(index: HSimIndex, runs: Path, fingerprints: Numbers, doc_ids: Sequence[str]) -> None:
+def load(index: HSimIndex, runs: Path, fingerprints: Numbers | Signatures, doc_ids: Sequence[str]) -> None:
     """Load an index in bulk."""
     with index.bulk(runs) as bulk:
         for start in range(0, len(fingerprints), RUN_DOCUMENTS):
@@ -295,6 +297,29 @@ def race(title: str, fingerprints: Numbers, folder: Path, *, has_bars: bool) -> 
     return wrong
 
 
+def by_distance(fingerprints: Numbers, folder: Path) -> None:
+    """Print what a query by signature takes, by layout and distance; keys and sketches are random."""
+    rng = np.random.default_rng(SEED + 2)
+    sketches, keys = (random_fingerprints(rng, len(fingerprints)) for _ in range(2))
+    signatures = Signatures(fingerprints, sketches, keys, np.zeros(len(fingerprints), np.uint8))
+    asked = list(signatures[rng.permutation(len(signatures))[:DISTANCE_QUERIES]])
+    print(f"\n## queries by signature, each with a match: {len(fingerprints):,} documents; µs at k =")
+    print(f"{'layout':8}{'bytes a document':>18}" + "".join(f"{k:>9}" for k in DISTANCES))
+    for layout in reversed(LAYOUTS):
+        url = f"lmdb://{folder / f'signed-{layout}'}"
+        with HSimIndex.create(url, layout=layout, profile="auto-2") as index:
+            load(index, folder / f"runs-signed-{layout}", signatures, list(map(str, range(len(fingerprints)))))
+            ways = {
+                k: functools.partial(_p50_us, functools.partial(index.query, max_distance=k), asked) for k in DISTANCES
+            }
+            in_turns(ways, 1)
+            times = in_turns(ways, ROUNDS)
+            size = index.describe()["file_bytes"] / len(fingerprints)
+        print(
+            f"{layout:8}{size:18,.0f}" + "".join(f"{statistics.median(times[k]):9,.0f}" for k in DISTANCES), flush=True
+        )
+
+
 def hot(folder: Path) -> None:
     """Ask for a fingerprint that a million documents share, and for usual ones, of the same index."""
     print(
@@ -304,7 +329,7 @@ def hot(folder: Path) -> None:
     usual = random_fingerprints(rng, NORMAL_DOCUMENTS)
     fingerprints = np.concatenate([np.full(HOT_DOCUMENTS, usual[0]), usual])
     queries = {"hot": [int(usual[0])] * SINGLE_QUERIES, "usual": half_near(rng, usual[1:], SINGLE_QUERIES, K).tolist()}
-    with HSimIndex.create(f"lmdb://{folder / 'hot'}") as index:
+    with HSimIndex.create(f"lmdb://{folder / 'hot'}", layout="10", profile="auto-1") as index:
         load(
             index, folder / "runs-hot", fingerprints, [f"https://example.org/{n:07d}" for n in range(len(fingerprints))]
         )
@@ -329,6 +354,8 @@ def main() -> int:
         with scratch_folder(given.scratch) as folder:
             fingerprints = random_fingerprints(np.random.default_rng(SEED), size)
             wrong += race(f"random, {size:.0e}".replace("e+0", "e"), fingerprints, folder, has_bars=size == 1_000_000)
+            if size >= RUN_DOCUMENTS:
+                by_distance(fingerprints, folder)
     real = data_file(given.data, FINGERPRINTS)
     with scratch_folder(given.scratch) as folder:
         if real is not None:

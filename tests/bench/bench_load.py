@@ -26,6 +26,7 @@ from hsimhash import HSimIndex
 from tests.support.fingerprint_sets import Numbers, page_ids, random_fingerprints
 from tests.support.programs import in_turns, options, print_bar, print_conditions, scratch_folder, seconds
 
+MADE = {"layout": "10", "profile": "auto-1"}  # how the index is
 SEED = 5
 DOCUMENTS, ROUNDS = 1_000_000, 3
 ADD_MANY_DOCUMENTS = 100_000  # a tenth, for it takes minutes; it only gets slower with more
@@ -66,6 +67,7 @@ def ingest(source: Path, folder: Path) -> Ingested:
     with scratch_folder(folder) as place:
         url = f"lmdb://{place / 'index'}"
         command = [sys.executable, "-m", "hsimhash", "ingest", str(source), "--store", url, "--quiet"]
+        command += [part for name, value in MADE.items() for part in (f"--{name}", value)]
         began = time.perf_counter()
         with (place / "output").open("wb") as output, (place / "errors").open("wb") as errors:
             process = subprocess.Popen(command, stdout=output, stderr=errors)
@@ -94,7 +96,7 @@ def _own_bytes_while_running(pid: int) -> Iterator[int]:
 
 def add_many_s(fingerprints: Numbers, folder: Path) -> float:
     """Return the seconds that `add_many` takes."""
-    with scratch_folder(folder) as place, HSimIndex.create(f"lmdb://{place / 'index'}") as index:
+    with scratch_folder(folder) as place, HSimIndex.create(f"lmdb://{place / 'index'}", **MADE) as index:
         began = time.perf_counter()
         for start in range(0, len(fingerprints), BATCH):
             part = fingerprints[start : start + BATCH]
@@ -170,7 +172,7 @@ def large(folder: Path) -> None:
 
 def main() -> None:
     given = options(__doc__, large=(False, "also 10 million documents: minutes, and 6 GB of disk"))
-    print_conditions("load", packages=("faiss-cpu",), seed=SEED, layout="10", rounds=ROUNDS, rows=DOCUMENTS)
+    print_conditions("load", packages=("faiss-cpu",), seed=SEED, **MADE, rounds=ROUNDS, rows=DOCUMENTS)
     for measure in (usual, large) if given.large else (usual,):
         with scratch_folder(given.scratch) as folder:
             measure(folder)

@@ -1,7 +1,7 @@
 """What sketches and keys add: `python -m tests.bench.bench_signatures [--data DIR]`.
 
 Precision, recall and F1 of all pairs within k bits, for `auto-1`, `auto-2` and PyPI `simhash`; for `auto-2` also those
-whose sketches differ in at most 16 bits, and those that have the same key besides. Then false pairs among unrelated
+whose sketches agree, and those that have the same key besides. Then false pairs among unrelated
 texts, texts in traditional characters, and how many edited pages are found, by kind of edit.
 
 A pair of labelled texts is right if both are in the same cluster. *Far* pairs are those found whose Jaccard similarity
@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from hsimhash.fingerprint import TOO_SHORT, VOTED, Profile, Signatures
 from hsimhash.fingerprint.normalize import simplify, to_codes
+from hsimhash.fingerprint.signature import MAX_SKETCH, most_differing
 from tests.bench.bench_quality import Score, by_pypi_simhash, han_count
 from tests.bench.edits import EDITS, sentences
 from tests.support.fingerprint_sets import read_clusters, read_documents
@@ -38,7 +39,6 @@ LABELLED = {
 VARIANTS, UNRELATED = "zh-script-variants", ("zh-wiki-paragraphs", "plag-articles")
 PYPI = "PyPI simhash"
 K, K_LISTED = 3, (1, 2, 3, 4, 6, 8, 10)
-MOST_SKETCH = 16
 FAR_JACCARD = 0.3
 EDITED = {"zh": ("lctt-zh-revisions", "zh-laws"), "en": ("debian-install-guide", "licence-texts")}
 LEAST, MOST = {"zh": 800, "en": 300}, {"zh": 8_000, "en": 5_000}  # characters; words
@@ -68,7 +68,10 @@ class Pairs:
     def found(self, k: int, *, by_key: bool = False, by_sketch: bool = False) -> Bools:
         """Return which pairs are found within k bits, or also by key; of those, with `by_sketch`, the similar ones."""
         near = (self.distances <= k) | (self.same_key if by_key else False)
-        return near & (self.sketches <= MOST_SKETCH) if by_sketch else near
+        if not by_sketch:
+            return near
+        by_distance, by_key_alone = (most_differing(MAX_SKETCH, is_near=one) for one in (True, False))
+        return near & (self.sketches <= np.where(self.distances <= k, by_distance, by_key_alone))
 
 
 WAYS: Mapping[str, Mapping[str, bool]] = {
@@ -85,11 +88,6 @@ def made(name: str, texts: Sequence[str]) -> Signatures:
         return Profile.named(name).signatures(texts)
     none = np.zeros(len(texts), np.uint64)
     return Signatures(by_pypi_simhash(texts)[0], none, none, np.full(len(texts), VOTED, np.uint8))
-
-
-def taken(signatures: Signatures, places: NDArray[np.intp]) -> Signatures:
-    """Return some of the signatures."""
-    return Signatures(*(getattr(signatures, name)[places] for name in ("fingerprints", "sketches", "keys", "kinds")))
 
 
 def ways(name: str) -> Iterator[tuple[str, Mapping[str, bool]]]:
@@ -122,7 +120,7 @@ def measure_labelled(data: Path, name: str) -> dict[tuple[str, int], tuple[Score
     results = {}
     for profile in ("auto-1", "auto-2", PYPI):
         signatures = made(profile, [document["text"] for document in documents])
-        pairs = Pairs.between(taken(signatures, first), taken(signatures, second))
+        pairs = Pairs.between(signatures[first], signatures[second])
         for way, rule in ways(profile):
             cells = []
             for k in K_LISTED:
@@ -151,7 +149,7 @@ def measure_unrelated(data: Path) -> dict[tuple[str, int], int]:
             grid = np.indices((len(sets[one]), len(sets[other]))).reshape(2, -1)
             grid = grid[:, grid[0] < grid[1]] if one == other else grid
             compared += grid.shape[1]
-            pairs = Pairs.between(taken(signatures[one], grid[0]), taken(signatures[other], grid[1]))
+            pairs = Pairs.between(signatures[one][grid[0]], signatures[other][grid[1]])
             for way, rule in ways(profile):
                 for k in K_LISTED:
                     results[way, k] = results.get((way, k), 0) + int(pairs.found(k, **rule).sum())
@@ -226,7 +224,7 @@ def main() -> None:
     if data is None or None in [data_file(data, f"{name}/docs.jsonl.gz") for name in names]:
         return
     packages = ("rjieba", "jieba", "mmh3", "simhash")
-    print_conditions("Quality of signatures", packages=packages, k=K, most_sketch=MOST_SKETCH, pages=PAGES)
+    print_conditions("Quality of signatures", packages=packages, k=K, max_sketch=MAX_SKETCH, pages=PAGES)
     labelled = {name: measure_labelled(data, name) for name in (*LABELLED, VARIANTS)}
     unrelated = measure_unrelated(data)
     traditional = measure_traditional(data)

@@ -166,7 +166,7 @@ def test_the_doctor_measures_reads_and_writes_and_leaves_nothing(store: str) -> 
         found = gateway.rows(b"", b"\xff" * 14, b"i", limit=10, columns=10)
         assert [cell.qualifier for cells in found for cell in cells] == [b"format", b"layout", b"profile", b"ttl"]
     quick = done("doctor", "--store", store, "--quick")
-    assert quick == "ok    record: layout 10, profile auto-1\n"
+    assert quick == "ok    record: layout 10, profile auto-2\n"
 
 
 def test_the_doctor_tells_a_dead_gateway_from_a_dead_cluster(hbase: Gateways, store: str) -> None:

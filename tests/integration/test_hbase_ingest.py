@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from hsimhash.fingerprint.signature import as_signatures
 from hsimhash.index import HSimIndex
 from hsimhash.store import Document
 from hsimhash.store.hbase.gateway import DRAWER_FAMILY, Deletion
@@ -38,16 +40,21 @@ def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def given(tmp_path: Path) -> Path:
-    """A file of fingerprints, two in five of them near another, some ids twice, one record bad."""
+    """A file of signatures, two in five of them near another, two with each key, some ids twice, one record bad."""
     values = crowded(np.random.default_rng(4), DOCUMENTS)
     ids = [f"页/{number % (DOCUMENTS - 50)}" for number in range(DOCUMENTS)]
     lines = [
-        json.dumps({"id": doc_id, "fingerprint": f"{value:016x}", "first_seen": number})
+        json.dumps({"id": doc_id, "fingerprint": f"{value:016x}", "first_seen": number} | sketch_and_key(number))
         for number, (doc_id, value) in enumerate(zip(ids, values.tolist(), strict=True))
     ]
     path = tmp_path / "given.jsonl"
     path.write_text("\n".join([*lines[:700], "{", *lines[700:]]) + "\n", encoding="utf-8")
     return path
+
+
+def sketch_and_key(number: int) -> dict[str, str]:
+    """Return fields of a record; every third one has none."""
+    return {"sketch": f"{number + 1:016x}", "key": f"{number // 2 << 32 | 1:016x}"} if number % 3 else {}
 
 
 def ingest(given: Path, store: str, *options: str) -> dict[str, object]:
@@ -70,7 +77,7 @@ def counts(summary: dict[str, object]) -> dict[str, object]:
 )
 def test_an_ingest_leaves_what_it_leaves_in_an_embedded_index(given: Path, store: str, options: list[str]) -> None:
     usual = [option for option in options if option != "--exclusive"]
-    expected = ingest(given, "lmdb://embedded", "--job", "embedded-job", *usual)
+    expected = ingest(given, "lmdb://embedded", "--job", "embedded-job", "--max-distance", "3", *usual)
     found = ingest(given, store, "--job", "job", *options)
     assert counts(found) == counts(expected)
     assert documents(store) == documents("lmdb://embedded")
@@ -90,13 +97,13 @@ def test_an_index_goes_from_lmdb_to_hbase_and_back(given: Path, store: str) -> N
     assert run("export", "--store", store, "--output", "second.jsonl").exit_code == 0
     assert run("ingest", "second.jsonl", "--store", "lmdb://back", *reading).exit_code == 0
     assert documents("lmdb://first") == documents(store) == documents("lmdb://back")
-    queries = np.array([document.fingerprint for document in documents(store)][:300], np.uint64)
-    answers = []
+    signatures = as_signatures([document.signature for document in documents(store)][:300])
+    queries, answers = replace(signatures, fingerprints=signatures.fingerprints ^ np.uint64(0b101)), []
     for url in ("lmdb://first", store, "lmdb://back"):
         with HSimIndex.open(url) as index:
-            answers.append(index.query_many(queries ^ np.uint64(0b101)))
+            answers.append(index.query_many(queries, max_distance=3))
     assert answers[0] == answers[1] == answers[2]
-    assert any(answers[0])
+    assert {match.found_by for matches in answers[0] for match in matches} == {"distance", "key"}
 
 
 def test_check_finds_lost_rows_also_in_a_sample_and_mends_them(store: str) -> None:

@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from hsimhash.fingerprint import Signature
 from tests.stress import hbase_exactness, hbase_faults, hbase_live
 from tests.stress.exactness import check_layout
 from tests.stress.hbase_verdict import History, Query, Verdict, Write, judge
 from tests.support.hbase_server import Gateways, HBaseServer
 from tests.support.programs import faults
 
-MOVED = [Write("a", 1, 10, 20), Write("a", None, 30, 40), Write("a", 0xFF, 50, 60)]
+ONE, SEVEN, FAR = Signature(1, 0, 5), Signature(7), Signature(0xFF, 0, 6)
+MOVED = [Write("a", ONE, 10, 20), Write("a", None, 30, 40), Write("a", FAR, 50, 60)]
 
 pytestmark = pytest.mark.stress
 
@@ -59,16 +61,16 @@ def test_a_document_may_be_what_one_of_the_last_writes_said() -> None:
     history = History(MOVED)
     assert history.states(1, 5) == {None}
     assert history.states(5, 15) is None
-    assert history.states(21, 29) == {1}
+    assert history.states(21, 29) == {ONE}
     assert history.states(21, 70) is None
     assert history.states(41, 49) == {None}
-    assert History([Write("a", 7, 55, 80), *MOVED]).states(90, 99) == {0xFF, 7}
-    assert History([Write("a", 7, 5, 55), *MOVED]).states(90, 99) == {0xFF, 7}
-    assert History([Write("a", 7, 5, 45), *MOVED]).states(90, 99) == {0xFF}
+    assert History([Write("a", SEVEN, 55, 80), *MOVED]).states(90, 99) == {FAR, SEVEN}
+    assert History([Write("a", SEVEN, 5, 55), *MOVED]).states(90, 99) == {FAR, SEVEN}
+    assert History([Write("a", SEVEN, 5, 45), *MOVED]).states(90, 99) == {FAR}
 
 
-def verdict(began: int, ended: int, found: dict[str, int]) -> Verdict:
-    return judge(MOVED, [Query(3, began, ended, found)], 3)
+def verdict(began: int, ended: int, found: dict[str, int], key: int = 0) -> Verdict:
+    return judge(MOVED, [Query(Signature(3, 0, key), began, ended, found)], 3)
 
 
 def test_a_missed_and_a_false_answer_are_seen() -> None:
@@ -77,5 +79,8 @@ def test_a_missed_and_a_false_answer_are_seen() -> None:
     assert verdict(41, 49, {"a": 1}).wrong
     assert verdict(41, 49, {"unknown": 3}).wrong
     assert verdict(61, 70, {}).wrong == []
+    assert verdict(61, 70, {}, FAR.key).wrong
+    assert verdict(61, 70, {"a": 0xFF}, FAR.key).is_right
+    assert verdict(61, 70, {"a": 0xFF}, ONE.key).wrong
     assert verdict(21, 35, {"a": 1}).wrong == verdict(21, 35, {}).wrong == []
     assert verdict(21, 35, {"a": 2}).wrong

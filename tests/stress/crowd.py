@@ -2,7 +2,7 @@
 
 | part | what | what must hold |
 |---|---|---|
-| `moves` | a document moves between two fingerprints near a third; four processes query that | it is always found |
+| `moves` | a document moves between being near a query and having its key; four processes ask | it is always found |
 | `opens` | a process opens the index again and again beside a writer | none finds it damaged |
 | `signals` | a signal in an `add` or a `query`, caught | others write on, this process forks and reads on |
 | `forks` | forks under threads that read and write, beside a load | every child ends, and reads and writes before |
@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from hsimhash import HSimIndex
+from hsimhash.fingerprint import Signature
 from tests.support.processes import beside, forked, spin
 from tests.support.programs import Outcome, options, print_conditions, print_outcomes, scratch_folder
 
@@ -30,7 +31,13 @@ SEED = 11
 MOVES_S, OPENS, SIGNALS, FORKS = 600.0, 20_000, 20_000, 1_000
 READERS, LOAD = 4, 6  # processes
 LATEST_S = 60.0  # in which a write must succeed
-QUERY, FIRST, SECOND = 0, 1, 1 << 63
+KEY = 7 << 32
+QUERY, FIRST, SECOND, KEYED = (
+    Signature(0, key=KEY),
+    1,
+    1 << 63,
+    Signature(2**64 - 1, key=KEY),
+)  # the last is far from it
 
 
 class _InterruptedError(Exception):
@@ -62,15 +69,15 @@ def _write(url: str, is_over: Any, begun: Callable[[], None]) -> None:
 
 
 def check_moves(folder: Path, seconds: float) -> Outcome:
-    """Move a document to and fro; count the queries that miss it."""
+    """Move a document round and round; count the queries that miss it."""
     url = f"lmdb://{folder / 'moves'}"
     with HSimIndex.create(url) as index:
         index.add(FIRST, "doc")
         with beside(_query, [(url,)] * READERS) as answers:
             until = time.monotonic() + seconds
             while time.monotonic() < until:
-                index.add(SECOND, "doc")
-                index.add(FIRST, "doc")
+                for place in (SECOND, KEYED, FIRST):
+                    index.add(place, "doc")
     return _outcome("moves", sum(queries for queries, _ in answers), sum(misses for _, misses in answers))
 
 

@@ -4,6 +4,9 @@ Distances are 0 to 8, layouts all named ones and three odd ones, of which one ha
 distance from 0 to k + 1 of a stored fingerprint, their flipped bits spread over the layout's blocks in every possible
 way; or anywhere. Brute force over all stored fingerprints says what is right, for single queries and for batches. On
 the real fingerprints the list of all near pairs says it.
+
+Two layouts also hold signatures. Queries by signature lie near a stored document by fingerprint, sketch and key, each
+on its own: brute force says which documents match, how similar they are, and by what they are found.
 """
 
 from __future__ import annotations
@@ -22,14 +25,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hsimhash import HSimIndex, Layout, Match
+from hsimhash import HSimIndex, Layout, Match, Signatures
+from hsimhash.fingerprint import Signature
+from hsimhash.fingerprint.signature import KEY_SKETCH_MARGIN, MAX_SKETCH, SKETCH_BITS
 from hsimhash.layout import FINGERPRINT_BITS, LAYOUT_NAMES
 from tests.support.fingerprint_sets import (
     FINGERPRINTS,
     LIST_DISTANCE,
     PAIRS,
     Numbers,
+    flipped,
     random_fingerprints,
+    random_signatures,
     real_fingerprints,
     real_pairs,
 )
@@ -39,6 +46,10 @@ SEED = 64
 STORED, QUERIES = 100_000, 20_000
 LAYOUTS = (*LAYOUT_NAMES, "7,9,16,20,12/2", "20,44/1", "32,32/2")
 DISTANCES = range(9)
+SIGNED_LAYOUTS = ("4", "10")
+SIGNED_QUERIES, SIGNED_DISTANCES = 4_000, (0, 3, 6)
+SKETCH_BOUNDS = (MAX_SKETCH, None)
+SINGLE_SHARE = 8  # one query by signature in so many is asked alone too
 MOST_SINGLE_S = 10  # that single queries of one distance should take; of dearer ones fewer are asked
 RANDOM_SHARE = 10  # one query in so many lies anywhere
 CROWDED_SHARE = 10  # one stored fingerprint in so many equals or neighbours another one
@@ -47,6 +58,7 @@ _NUMBER_BITS = 24  # of a query's or a document's number within a packed match
 _DISTANCE_BITS = 8
 
 Flips = tuple[int, ...]
+Given = Numbers | Signatures
 Way = tuple[str, HSimIndex, float]  # a name, an index, and the share of the queries that it is asked
 Matches = NDArray[np.uint64]  # packed, ascending: query, document, distance
 
@@ -222,20 +234,100 @@ def _asked(
     return compared(expected, answered(answers, asked))
 
 
+def check_signatures(
+    name: str,
+    filled: Callable[[str, Signatures], AbstractContextManager[Sequence[Way]]],
+    stored: int,
+    queries: int,
+    distances: Sequence[int] = SIGNED_DISTANCES,
+) -> Iterator[Outcome]:
+    """Compare answers to queries by signature with brute force, for every distance and bound of the sketches."""
+    rng = np.random.default_rng(SEED)
+    documents = random_signatures(rng, stored_fingerprints(rng, stored))
+    asked = list(signed_queries(rng, documents, queries))
+    with filled(name, documents) as ways:
+        for k, max_sketch in itertools.product(distances, SKETCH_BOUNDS):
+            right = [matching(documents, one, k, max_sketch) for one in asked]
+            by_key = sum(match.found_by == "key" for matches in right for match in matches)
+            for way, index, share in ways:
+                part = slice(round(share * queries))
+                single = slice(part.stop // SINGLE_SHARE)
+                ask = {"max_distance": k, "max_sketch": max_sketch}
+                what = f"layout {name}, {way}, signatures, k = {k}, max_sketch = {max_sketch} ({by_key:,} by key alone)"
+                answers = index.query_many(asked[part], **ask)
+                yield told(right[part], answers).outcome(f"{what}, in batches")
+                answers = [index.query(one, **ask) for one in asked[single]]
+                yield told(right[single], answers).outcome(f"{what}, single")
+
+
+def signed_queries(rng: np.random.Generator, stored: Signatures, count: int) -> Signatures:
+    """Return queries whose fingerprint, sketch and key are a stored document's own, near them, others, or none."""
+    targets = stored[rng.integers(0, len(stored), count)]
+    others = random_signatures(rng, random_fingerprints(rng, count))
+    near = flipped(rng, targets.fingerprints, rng.integers(0, max(SIGNED_DISTANCES) + 2, count))
+    alike = flipped(rng, targets.sketches, rng.integers(0, 2 * MAX_SKETCH, count))
+    draws = rng.random((3, count))
+    return Signatures(
+        np.where(draws[0] < 0.7, near, others.fingerprints),
+        np.where(draws[1] < 0.7, alike, others.sketches),
+        np.where(draws[2] < 0.7, targets.keys, others.keys),
+        targets.kinds,
+    )
+
+
+def matching(stored: Signatures, query: Signature, k: int, max_sketch: int | None) -> list[Match]:
+    """Return what a query must be answered with; documents' ids are their positions."""
+    distances = np.bitwise_count(stored.fingerprints ^ np.uint64(query.fingerprint))
+    bits = np.bitwise_count(stored.sketches ^ np.uint64(query.sketch))
+    is_near = distances <= k
+    is_match = is_near | (stored.keys == np.uint64(query.key)) & (query.key != 0)
+    is_compared = (stored.sketches != 0) & (query.sketch != 0)
+    if max_sketch is not None:
+        is_match &= ~is_compared | (bits <= np.where(is_near, max_sketch, max_sketch - KEY_SKETCH_MARGIN))
+    return sorted(
+        Match(
+            int(distances[place]),
+            str(place),
+            int(stored.fingerprints[place]),
+            0,
+            max(0.0, 1 - 2 * int(bits[place]) / SKETCH_BITS) if is_compared[place] else None,
+            "distance" if is_near[place] else "key",
+        )
+        for place in np.flatnonzero(is_match).tolist()
+    )
+
+
+def told(right: Sequence[Sequence[Match]], answers: Sequence[Sequence[Match]]) -> Comparison:
+    """Return what of the right matches is missed, and what is extra, given twice, or in another place."""
+    count = missed = extra = 0
+    for expected, found in zip(right, answers, strict=True):
+        count += len(expected)
+        if list(found) != list(expected):
+            lacking = len(set(expected) - set(found))
+            missed += lacking
+            extra += max(len(found) - (len(expected) - lacking), not lacking)  # one for another order
+    return Comparison(count, missed, extra)
+
+
 @contextmanager
-def embedded(folder: Path, layout: str, fingerprints: Numbers) -> Iterator[list[Way]]:
+def embedded(folder: Path, layout: str, fingerprints: Given) -> Iterator[list[Way]]:
     """Give an index in a folder, and one in memory, which is asked less."""
     with (
         _index_of(fingerprints, layout, folder) as index,
-        HSimIndex.create(f"memory://{folder}", layout=layout) as in_memory,
+        HSimIndex.create(f"memory://{folder}", layout=layout, profile=_profile_of(fingerprints)) as in_memory,
     ):
         in_memory.add_many(fingerprints, list(map(str, range(len(fingerprints)))), first_seen=0)
         yield [("LMDB", index, 1.0), ("memory", in_memory, 0.1)]
 
 
-def _index_of(fingerprints: Numbers, layout: str, folder: Path) -> HSimIndex:
+def _profile_of(given: Given) -> str:
+    """Return a profile that makes such: the index has its format."""
+    return "auto-2" if isinstance(given, Signatures) else "auto-1"
+
+
+def _index_of(fingerprints: Given, layout: str, folder: Path) -> HSimIndex:
     place = folder / layout.replace("/", "of")
-    index = HSimIndex.create(f"lmdb://{place}", layout=layout)
+    index = HSimIndex.create(f"lmdb://{place}", layout=layout, profile=_profile_of(fingerprints))
     bulk = index.bulk(folder / f"runs-{place.name}")
     half = len(fingerprints) // 2  # half of them in bulk, in two runs, half as a crawler adds them
     for start, stop in itertools.pairwise((0, half // 3, half)):
@@ -266,6 +358,9 @@ def outcomes(data: Path | None, scratch: Path) -> Iterator[Outcome]:
     for name in LAYOUTS:
         with scratch_folder(scratch) as folder:
             yield from check_layout(name, partial(embedded, folder), STORED, QUERIES)
+    for name in SIGNED_LAYOUTS:
+        with scratch_folder(scratch) as folder:
+            yield from check_signatures(name, partial(embedded, folder), STORED, SIGNED_QUERIES)
     real, pairs = data_file(data, FINGERPRINTS), data_file(data, PAIRS)
     if real is not None and pairs is not None:
         for name in LAYOUT_NAMES:

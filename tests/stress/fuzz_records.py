@@ -1,8 +1,9 @@
 """Fuzzed records: `python -m tests.stress.fuzz_records [--records 10000]`.
 
 Records of every format, good ones and bad ones in turn, go through `hsimhash ingest`: some are bad in a known way, some
-had bytes changed at random. The plainest possible reading says which are good. There must be no traceback, each bad one
-in the list of rejects by its line, each good one in the index, and the counts must say so.
+had bytes changed at random. They bring texts, fingerprints or signatures. The plainest possible reading says which are
+good. There must be no traceback, each bad one in the list of rejects by its line, each good one in the index, and the
+counts must say so.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import gzip
 import json
 import random
+import string
 import subprocess
 import sys
 from collections.abc import Callable
@@ -21,19 +23,20 @@ import zstandard
 
 from hsimhash import HSimIndex, Profile
 from hsimhash.errors import TextTooShortError
-from hsimhash.fingerprint import parse_fingerprint
+from hsimhash.fingerprint import Signature, parse_fingerprint
 from tests.support.programs import Outcome, options, print_conditions, print_outcomes, scratch_folder
 
 RECORDS, SEED = 10_000, 16
 LIMIT_BYTES = 16 << 20
-SHARES = {"jsonl": 0.5, "tsv": 0.25, "fingerprints": 0.25}
+SHARES = {"jsonl": 0.4, "tsv": 0.2, "fingerprints": 0.2, "signatures": 0.2}
+READING = {"signatures": ("--format", "jsonl", "--fingerprint-field", "fingerprint")}
 PACKERS: dict[str, Callable[[bytes], bytes]] = {
     "": bytes,
     ".gz": gzip.compress,
     ".zst": lambda data: zstandard.ZstdCompressor().compress(data),
 }
 
-Good = tuple[str, str | int]  # an id, and a text or a fingerprint
+Good = tuple[str, str | Signature]  # an id, and a text or what stands for it
 
 
 class BadError(Exception):
@@ -50,15 +53,46 @@ def checked_id(doc_id: str) -> str:
     return doc_id
 
 
-def json_truth(line: bytes) -> Good:
-    record = json.loads(line.decode())
-    doc_id, text = record["id"], record["text"]
+def id_truth(record: dict[str, object]) -> str:
+    doc_id = record["id"]
     if type(doc_id) is int:
         doc_id = str(doc_id)
-    if not isinstance(doc_id, str) or not isinstance(text, str):
+    if not isinstance(doc_id, str):
+        raise BadError
+    return checked_id(doc_id)
+
+
+def json_truth(line: bytes) -> Good:
+    record = json.loads(line.decode())
+    doc_id, text = id_truth(record), record["text"]
+    if not isinstance(text, str):
         raise BadError
     text.encode()
-    return checked_id(doc_id), text
+    return doc_id, text
+
+
+def number_truth(value: object) -> int:
+    if type(value) is int and 0 <= value < 2**64:
+        return value
+    if not isinstance(value, str):
+        raise BadError
+    return parse_fingerprint(value, format="hex")
+
+
+def signature_truth(line: bytes) -> Good:
+    record = json.loads(line.decode())
+    doc_id, fingerprint = id_truth(record), number_truth(record["fingerprint"])
+    if record.get("sketch") is None:
+        return doc_id, Signature(fingerprint)
+    return doc_id, Signature(fingerprint, *(digits_truth(record.get(name)) for name in ("sketch", "key")))
+
+
+def digits_truth(value: object) -> int:
+    if value is None:
+        return 0
+    if not isinstance(value, str) or len(value) != 16 or set(value) - set(string.hexdigits):
+        raise BadError
+    return int(value, 16)
 
 
 def tsv_truth(line: bytes) -> Good:
@@ -68,10 +102,10 @@ def tsv_truth(line: bytes) -> Good:
 
 def fingerprint_truth(line: bytes) -> Good:
     doc_id, fingerprint = line.removesuffix(b"\r").decode().split("\t")
-    return checked_id(doc_id), parse_fingerprint(fingerprint, format="hex")
+    return checked_id(doc_id), Signature(number_truth(fingerprint))
 
 
-TRUTHS = {"jsonl": json_truth, "tsv": tsv_truth, "fingerprints": fingerprint_truth}
+TRUTHS = {"jsonl": json_truth, "tsv": tsv_truth, "fingerprints": fingerprint_truth, "signatures": signature_truth}
 
 
 def truth_of(form: str, line: bytes) -> Good | None:
@@ -85,7 +119,11 @@ def truth_of(form: str, line: bytes) -> Good | None:
 
 
 def is_blank(form: str, line: bytes) -> bool:
-    return not (line.strip() if form == "jsonl" else line.strip(b" \r"))
+    return not (line.strip() if is_json(form) else line.strip(b" \r"))
+
+
+def is_json(form: str) -> bool:
+    return form in ("jsonl", "signatures")
 
 
 # Records.
@@ -104,6 +142,8 @@ class Maker:
         doc_id = f"{self.number}-{self._characters(self.rng.choice([0, 5, 5, 30, 600]), is_id=True)}"
         if self.form == "fingerprints":
             return self._line(doc_id, self._fingerprint())
+        if self.form == "signatures":
+            return self._json({"id": doc_id, **self._signature()})
         text = self._characters(self.rng.choice([0, 1, 20, 200, 200, 2_000]))
         if self.rng.random() < 0.001:
             text *= 500
@@ -111,7 +151,7 @@ class Maker:
 
     def known_bad(self) -> bytes:
         self.number += 1
-        return self.rng.choice(self._bad_json() if self.form == "jsonl" else self._bad_lines())
+        return self.rng.choice(self._bad_json() if is_json(self.form) else self._bad_lines())
 
     def wild(self) -> bytes:
         """A good line some of whose bytes were changed, dropped, doubled, or put in."""
@@ -134,6 +174,16 @@ class Maker:
         value = self.rng.getrandbits(64)
         return self.rng.choice([f"{value:016x}", f"{value:016x}", f"{value:016X}", f"{value:#x}"])
 
+    def _signature(self) -> dict[str, object]:
+        parts: dict[str, object] = {name: f"{self.rng.getrandbits(64):016x}" for name in ("sketch", "key")}
+        parts["fingerprint"] = self.rng.choice([self._fingerprint(), self.rng.getrandbits(64)])
+        for name in ("sketch", "key"):
+            if self.rng.random() < 0.2:
+                parts[name] = self.rng.choice([None, "0" * 16])
+            elif self.rng.random() < 0.2:
+                del parts[name]
+        return parts
+
     def _json(self, fields: dict[str, object]) -> bytes:
         more = {"score": float("nan"), "list": [1, {"deep": None}], "id ": "no id", "other": "\ud800"}
         fields |= {name: more[name] for name in self.rng.sample(list(more), self.rng.randrange(3))}
@@ -147,23 +197,31 @@ class Maker:
         return f"{doc_id}\t{value}".encode() + self.rng.choice([b"", b"", b"\r"])
 
     def _bad_json(self) -> list[bytes]:
-        doc_id, text = f"bad-{self.number}", "a text"
+        doc_id = f"bad-{self.number}"
         wrong: list[object] = [None, True, 1.5, [], {}, [doc_id]]
+        bad_numbers = [*wrong[1:], -1, 2**64, "", "0x", "-1", "123", "g" * 16, "1" * 17, "\udc80"]
+        bad: dict[str, list[object]] = {"text": [*wrong, 7, "\ud800 lone"]}
+        good = {"text": "a text"}
+        if self.form == "signatures":
+            bad = {"fingerprint": [None, *bad_numbers], "sketch": [*bad_numbers, 7], "key": [*bad_numbers, 7]}
+            good = {"fingerprint": "0123456789abcdef", "sketch": "0123456789abcdef"}
+        usual = json.dumps({"id": doc_id, **good}).encode()
         bad_ids = ["", "x" * 2049, "文" * 683, "a\0", "a\x85", "\x7f", "\udc80"]
         return [
-            *(json.dumps({"id": value, "text": text}).encode() for value in [*wrong, *bad_ids]),
-            *(json.dumps({"id": doc_id, "text": value}).encode() for value in [*wrong, 7, "\ud800 lone"]),
+            *(json.dumps({"id": value, **good}).encode() for value in [*wrong, *bad_ids]),
             *(
-                json.dumps(value).encode()
-                for value in [[doc_id, text], doc_id, 7, None, {"id": doc_id}, {"text": text}]
+                json.dumps({"id": doc_id, **good, name: value}).encode()
+                for name, values in bad.items()
+                for value in values
             ),
-            json.dumps({"id": doc_id, "text": text})[: self.rng.randrange(1, 20)].encode(),
-            b'{"id": "a", "text": "\xff\xfe"}',
-            b'{"id": "a", "text": "b"}{"id": "c", "text": "d"}',
-            b'{"id": "a", "text": "b", "n": ' + b"1" * 5_000 + b"}",
+            *(json.dumps(value).encode() for value in [[doc_id, good], doc_id, 7, None, {"id": doc_id}, good]),
+            usual[: self.rng.randrange(1, 20)],
+            usual[:-1] + b', "other": "\xff\xfe"}',
+            usual + usual,
+            usual[:-1] + b', "n": ' + b"1" * 5_000 + b"}",
             b"[" * 100_000,
             b'{"a":' * 50_000,
-            b'{"id": "a", "text": "tab\there"}',
+            usual[:-1] + b', "other": "tab\there"}',
             self.rng.randbytes(self.rng.randrange(1, 300)).replace(b"\n", b"") + b"\0",
         ]
 
@@ -207,16 +265,16 @@ def make_lines(form: str, count: int, rng: random.Random) -> list[bytes]:
 # What came of it.
 
 
-def expected_index(form: str, lines: list[bytes], profile: Profile) -> dict[str, int]:
+def expected_index(form: str, lines: list[bytes], profile: Profile) -> dict[str, Signature]:
     """What the index must hold: of an id that comes again the last that has a fingerprint."""
-    held: dict[str, int] = {}
+    held: dict[str, Signature] = {}
     for line in lines:
         truth = truth_of(form, line)
         if truth is None:
             continue
         doc_id, value = truth
         with suppress(TextTooShortError):
-            held[doc_id] = value if isinstance(value, int) else profile.fingerprint(value)
+            held[doc_id] = value if isinstance(value, Signature) else profile.signature(value)
     return held
 
 
@@ -225,10 +283,11 @@ def fuzz(form: str, count: int, folder: Path, rng: random.Random) -> list[str]:
     lines = make_lines(form, count, rng)
     packing = rng.choice(list(PACKERS))
     mode = rng.choice(["add", "tag"])
-    path = folder / f"records.{'jsonl' if form == 'jsonl' else 'tsv'}{packing}"
+    path = folder / f"records.{'jsonl' if is_json(form) else 'tsv'}{packing}"
     path.write_bytes(PACKERS[packing](b"\n".join(lines) + rng.choice([b"", b"\n"])))
     url = f"lmdb://{folder / f'index-{form}'}"
-    arguments = ["ingest", str(path), "--format", form, "--on-duplicate", mode, "--store", url, "--workers", "1"]
+    arguments = ["ingest", str(path), "--on-duplicate", mode, "--store", url, "--workers", "1"]
+    arguments += READING.get(form, ("--format", form))
     arguments += ["--fingerprint-format", "hex"]
     done = subprocess.run([sys.executable, "-m", "hsimhash", *arguments], capture_output=True, check=False)
     what = f"{form}{packing}, {mode}"
@@ -237,7 +296,7 @@ def fuzz(form: str, count: int, folder: Path, rng: random.Random) -> list[str]:
         return [f"{what}: exit code {done.returncode}: {talk}"]
     summary = json.loads(done.stdout)
     with HSimIndex.open(url) as index:
-        held = {document.doc_id: document.fingerprint for document in index.documents()}
+        held = {document.doc_id: document.signature for document in index.documents()}
         expected = expected_index(form, lines, index.profile)
     records = [(number, line) for number, line in enumerate(lines, start=1) if not is_blank(form, line)]
     bad = [number for number, line in records if truth_of(form, line) is None]

@@ -11,14 +11,15 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
-from hsimhash import HSimIndex
+from hsimhash import HSimIndex, Match
 from hsimhash.errors import StoreUnavailableError
+from hsimhash.fingerprint import Signature, Signatures
 from hsimhash.store.hbase.protocol import Times
 from tests.stress.hbase_verdict import Query, Write, ask_for_all, judge, lost_documents, noted
 from tests.support.fingerprint_sets import Numbers, flipped, random_fingerprints
@@ -29,6 +30,7 @@ from tests.support.processes import beside
 from tests.support.programs import Outcome
 
 SEED = 4
+KEYS = 100  # of the documents that are written, each in many crowds; two of them lie under one prefix
 IDS = 150  # of each writer, and shared by all
 CENTRES, VARIANTS = 100, 15  # of the fingerprints that are written: crowds within 4 bits of each other
 BASE_DOCUMENTS = 1_000  # there before all, and never touched
@@ -80,7 +82,7 @@ class Job:
 def table(server: HBaseServer | HBaseCluster, layout: str = "10") -> Iterator[str]:
     """Give the name of a new table with an empty index."""
     with new_table(server) as name:
-        HSimIndex.create(table_url(server, name), layout=layout).close()
+        HSimIndex.create(table_url(server, name), layout=layout, profile="auto-2").close()
         yield name
 
 
@@ -90,21 +92,25 @@ def url_of(name: str, *ports: int, **options: object) -> str:
     return f"hbase://{hosts}/{name}?{'&'.join(f'{key}={value}' for key, value in options.items())}"
 
 
-def pool_of_fingerprints() -> Numbers:
-    """Return the fingerprints that writers give to documents."""
+def pool_of_signatures() -> Signatures:
+    """Return the signatures that writers give to documents; a few have no key."""
     rng = np.random.default_rng(SEED)
     centres = random_fingerprints(rng, CENTRES).repeat(VARIANTS)
-    return flipped(rng, centres, rng.integers(0, 3, len(centres)))
+    return _signed(rng, flipped(rng, centres, rng.integers(0, 3, len(centres))))
 
 
-def base() -> dict[str, int]:
+def _signed(rng: np.random.Generator, fingerprints: Numbers) -> Signatures:
+    numbers = rng.integers(0, KEYS + 1, len(fingerprints), np.uint64)
+    keys, sketches = numbers >> np.uint64(1) << np.uint64(32) | numbers, random_fingerprints(rng, len(fingerprints))
+    return Signatures(fingerprints, sketches, keys, np.zeros(len(fingerprints), np.uint8))
+
+
+def base() -> dict[str, Signature]:
     """Return the documents that are there before all: half of them near what is written."""
-    rng = np.random.default_rng(SEED + 1)
+    rng, pool = np.random.default_rng(SEED + 1), pool_of_signatures()
     values = random_fingerprints(rng, BASE_DOCUMENTS)
-    values[::2] = flipped(
-        rng, rng.choice(pool_of_fingerprints(), len(values[::2])), rng.integers(0, 3, len(values) // 2)
-    )
-    return {f"base/{number}": value for number, value in enumerate(values.tolist())}
+    values[::2] = flipped(rng, rng.choice(pool.fingerprints, len(values[::2])), rng.integers(0, 3, len(values) // 2))
+    return {f"base/{number}": signature for number, signature in enumerate(_signed(rng, values))}
 
 
 def add_base(index: HSimIndex) -> None:
@@ -115,7 +121,7 @@ def add_base(index: HSimIndex) -> None:
 
 def all_writes(notes: Sequence[Notes]) -> list[Write]:
     """Return what was written, the base before all others."""
-    return [Write(doc_id, value, 0, 0) for doc_id, value in base().items()] + [
+    return [Write(doc_id, signature, 0, 0) for doc_id, signature in base().items()] + [
         write for one in notes for write in one.writes
     ]
 
@@ -149,7 +155,7 @@ def at_work(jobs: Sequence[Job]) -> Iterator[Crew]:
 
 
 def _work(job: Job, done: Any, is_over: Any, begun: Callable[[], None]) -> Notes:
-    notes, pool = Notes(job.number), pool_of_fingerprints()
+    notes, pool = Notes(job.number), pool_of_signatures()
     act = {"query": _query, "write": _write, "check": _check}[job.kind]
 
     def repeat(thread: int) -> None:
@@ -166,24 +172,32 @@ def _work(job: Job, done: Any, is_over: Any, begun: Callable[[], None]) -> Notes
     return notes
 
 
-def _query(job: Job, index: HSimIndex, notes: Notes, rng: np.random.Generator, pool: Numbers) -> None:
+def _query(job: Job, index: HSimIndex, notes: Notes, rng: np.random.Generator, pool: Signatures) -> None:
     count = BATCH if rng.random() < BATCH_SHARE else 1
-    values = flipped(rng, rng.choice(pool, count), rng.integers(0, index.layout.max_distance + 1, count))
-    ask = partial(index.query_many, values) if count > 1 else lambda: [index.query(int(values[0]))]
+    drawn = pool[rng.integers(0, len(pool), count)]
+    values = flipped(rng, drawn.fingerprints, rng.integers(0, index.layout.max_distance + 1, count))
+    asked = replace(drawn, fingerprints=values)
+    ask = partial(index.query_many, asked, max_sketch=None)
+    if count == 1:
+        ask = partial(_query_one, index, asked.at(0))
     began, ended, answers = _answered(ask, notes)
-    notes.queries += noted(values, began, ended, answers)
+    notes.queries += noted(asked, began, ended, answers)
 
 
-def _write(job: Job, index: HSimIndex, notes: Notes, rng: np.random.Generator, pool: Numbers) -> None:
+def _query_one(index: HSimIndex, signature: Signature) -> list[list[Match]]:
+    return [index.query(signature, max_sketch=None)]
+
+
+def _write(job: Job, index: HSimIndex, notes: Notes, rng: np.random.Generator, pool: Signatures) -> None:
     doc_ids = list(dict.fromkeys(_any_id(job.number, rng) for _ in range(rng.integers(1, MOST_DOCUMENTS + 1))))
-    values: Sequence[int | None] = [None] * len(doc_ids)
+    states: Sequence[Signature | None] = [None] * len(doc_ids)
     call: Callable[[], int] = partial(index.remove, doc_ids)
     if rng.random() >= REMOVE_SHARE:
-        values = filed = rng.choice(pool, len(doc_ids)).tolist()
-        call = partial(index.add_many, filed, doc_ids, first_seen=0)
+        filed = pool[rng.integers(0, len(pool), len(doc_ids))]
+        states, call = list(filed), partial(index.add_many, filed, doc_ids, first_seen=0)
     first = time.monotonic_ns()
     _, ended, _ = _answered(call, notes)
-    notes.writes += [Write(doc_id, value, first, ended) for doc_id, value in zip(doc_ids, values, strict=True)]
+    notes.writes += [Write(doc_id, state, first, ended) for doc_id, state in zip(doc_ids, states, strict=True)]
 
 
 def _any_id(writer: int, rng: np.random.Generator) -> str:
@@ -192,7 +206,7 @@ def _any_id(writer: int, rng: np.random.Generator) -> str:
     return f"{owner}/{int(IDS * rng.random() ** 3)}"
 
 
-def _check(job: Job, index: HSimIndex, notes: Notes, rng: np.random.Generator, pool: Numbers) -> None:
+def _check(job: Job, index: HSimIndex, notes: Notes, rng: np.random.Generator, pool: Signatures) -> None:
     _, _, report = _answered(partial(index.check, repair=True), notes)
     notes.checks += 1
     notes.problems += report.problems

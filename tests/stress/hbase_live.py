@@ -1,6 +1,6 @@
 """Queries beside writers and the collector on a real HBase: `python -m tests.stress.hbase_live [--seconds 120]`.
 
-Ten threads of one process and four processes query, two processes add, move and remove, some of them the same
+Ten threads of one process and four processes query, two processes add, change and remove, some of them the same
 documents, and one repairs without end, which deletes what is left over. The hour after which that is allowed, the ten
 minutes that a writer may take and the gateway's own time-out are cut in proportion, so that every document is written,
 collected and written again many times. One in forty of the writers' replies comes too late: whether those writes were

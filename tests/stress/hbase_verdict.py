@@ -10,7 +10,7 @@ import itertools
 import time
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import NamedTuple
@@ -18,7 +18,8 @@ from typing import NamedTuple
 import numpy as np
 
 from hsimhash import HSimIndex, Match
-from tests.support.fingerprint_sets import Numbers
+from hsimhash.fingerprint import Signature, Signatures
+from hsimhash.fingerprint.signature import as_signatures
 
 EXAMPLES = 5  # of what is wrong
 
@@ -27,7 +28,7 @@ class Write(NamedTuple):
     """What a document became between two moments; None: removed."""
 
     doc_id: str
-    fingerprint: int | None
+    signature: Signature | None
     began: int
     ended: int
 
@@ -35,17 +36,17 @@ class Write(NamedTuple):
 class Query(NamedTuple):
     """What was found between two moments: fingerprints by document."""
 
-    fingerprint: int
+    signature: Signature
     began: int
     ended: int
     found: dict[str, int]
 
 
-def noted(values: Numbers, began: int, ended: int, answers: Sequence[Sequence[Match]]) -> list[Query]:
+def noted(signatures: Signatures, began: int, ended: int, answers: Sequence[Sequence[Match]]) -> list[Query]:
     """Return the notes of queries that were asked together."""
     return [
-        Query(value, began, ended, {match.doc_id: match.fingerprint for match in matches})
-        for value, matches in zip(values.tolist(), answers, strict=True)
+        Query(signature, began, ended, {match.doc_id: match.fingerprint for match in matches})
+        for signature, matches in zip(signatures, answers, strict=True)
     ]
 
 
@@ -79,7 +80,7 @@ class History:
         self._begins = [write.began for write in self.writes]
         self._latest_ends = list(itertools.accumulate((write.ended for write in self.writes), max))
 
-    def states(self, began: int, ended: int) -> set[int | None] | None:
+    def states(self, began: int, ended: int) -> set[Signature | None] | None:
         """Return what the document may be throughout [began, ended]; None: it was being written."""
         count = bisect_right(self._begins, ended)
         if not count:
@@ -89,7 +90,7 @@ class History:
         latest, found, place = self._begins[count - 1], set(), count - 1
         while place >= 0 and self._latest_ends[place] >= latest:
             if self.writes[place].ended >= latest:
-                found.add(self.writes[place].fingerprint)
+                found.add(self.writes[place].signature)
             place -= 1
         return found
 
@@ -108,13 +109,14 @@ def histories(writes: Iterable[Write]) -> dict[str, History]:
 def judge(writes: Sequence[Write], queries: Iterable[Query], k: int) -> Verdict:
     """Compare answers with what they must be."""
     of_document = histories(writes)
-    filed = sorted({(write.fingerprint, write.doc_id) for write in writes if write.fingerprint is not None})
-    values, doc_ids = np.array([value for value, _ in filed], np.uint64), [doc_id for _, doc_id in filed]
+    filed = sorted({(write.doc_id, write.signature) for write in writes if write.signature is not None})
+    written = as_signatures([signature for _, signature in filed])
     verdict = Verdict()
     for query in queries:
         verdict.queries += 1
-        near = np.flatnonzero(np.bitwise_count(values ^ np.uint64(query.fingerprint)) <= k).tolist()
-        for doc_id in dict.fromkeys([*query.found, *(doc_ids[place] for place in near)]):
+        is_near = np.bitwise_count(written.fingerprints ^ np.uint64(query.signature.fingerprint)) <= k
+        has_key = (written.keys == query.signature.key) & (written.keys != 0)
+        for doc_id in dict.fromkeys([*query.found, *(filed[one][0] for one in np.flatnonzero(is_near | has_key))]):
             _judge_one(verdict, query, doc_id, of_document.get(doc_id, _UNKNOWN), k)
     return verdict
 
@@ -124,17 +126,22 @@ def _judge_one(verdict: Verdict, query: Query, doc_id: str, history: History, k:
     allowed = history.states(query.began, query.ended)
     if allowed is None:
         verdict.either += 1
-        right: set[int | None] = {None, *(write.fingerprint for write in history.writes)}
+        right = {None, *_answers(query.signature, {write.signature for write in history.writes}, k)}
     else:
-        right = {value if value is not None and _is_near(value, query.fingerprint, k) else None for value in allowed}
+        right = _answers(query.signature, allowed, k)
         verdict.present += None not in right
         verdict.absent += right == {None}
-    if found not in right or (found is not None and not _is_near(found, query.fingerprint, k)):
-        verdict.wrong.append(f"query {query.fingerprint:016x} found {doc_id} as {found}, not one of {right}")
+    if found not in right:
+        verdict.wrong.append(f"query {query.signature} found {doc_id} as {found}, not one of {right}")
 
 
-def _is_near(value: int, other: int, k: int) -> bool:
-    return (value ^ other).bit_count() <= k
+def _answers(query: Signature, states: Set[Signature | None], k: int) -> set[int | None]:
+    """Return the fingerprints with which a document in these states is found; None: it is not."""
+    return {state.fingerprint if state is not None and _is_match(state, query, k) else None for state in states}
+
+
+def _is_match(one: Signature, query: Signature, k: int) -> bool:
+    return (one.fingerprint ^ query.fingerprint).bit_count() <= k or 0 != one.key == query.key
 
 
 def lost_documents(index: HSimIndex, writes: Sequence[Write]) -> list[str]:
@@ -146,14 +153,14 @@ def lost_documents(index: HSimIndex, writes: Sequence[Write]) -> list[str]:
     lost = []
     for doc_id, document in documents.items():
         allowed = of_document[doc_id].states(began, time.monotonic_ns())
-        if allowed is None or (document and document.fingerprint) not in allowed:
+        if allowed is None or (document and document.signature) not in allowed:
             lost.append(f"{doc_id} is {document}, not one of {allowed}")
     return lost
 
 
 def ask_for_all(index: HSimIndex, writes: Sequence[Write]) -> list[Query]:
-    """Query every fingerprint that was ever written."""
-    values = np.array(sorted({write.fingerprint for write in writes if write.fingerprint is not None}), np.uint64)
+    """Query every signature that was ever written."""
+    signatures = as_signatures(sorted({write.signature for write in writes if write.signature is not None}))
     began = time.monotonic_ns()
-    answers = index.query_many(values)
-    return noted(values, began, time.monotonic_ns(), answers)
+    answers = index.query_many(signatures, max_sketch=None)
+    return noted(signatures, began, time.monotonic_ns(), answers)

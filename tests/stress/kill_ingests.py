@@ -14,15 +14,29 @@ from pathlib import Path
 
 import numpy as np
 
-from hsimhash import HSimIndex
+from hsimhash import HSimIndex, Signatures
+from hsimhash.fingerprint import Signature
+from hsimhash.load.decisions import Decision, Verdict
 from hsimhash.load.job import Counts
 from hsimhash.store.lmdb.store import LmdbStore
-from tests.stress.killing import LATEST_S, Tally, check, contents, crowded, delay, stray_files, url_in, victim
+from tests.stress.killing import (
+    LATEST_S,
+    Tally,
+    check,
+    check_keys,
+    contents,
+    crowded,
+    delay,
+    stray_files,
+    url_in,
+    victim,
+)
 from tests.stress.victims import Documents
+from tests.support.fingerprint_sets import random_signatures
 
 TEXTS_SHARE = 4  # one so many of them, for texts take longer
+ALONE_SHARE = 3  # one fingerprint in so many comes without sketch and key
 BASE_DOCUMENTS = 500  # in the index before it
-_ABSENT = -1  # instead of a fingerprint
 _LISTS = ("rejects", "short", "tags")
 _COUNTS = tuple(count.name for count in dataclasses.fields(Counts))
 
@@ -34,7 +48,7 @@ class Ingest:
     name: str
     base: Path  # a folder with the index of before
     base_documents: Documents
-    fingerprints: Mapping[str, set[int]]  # that a document may have while the ingest is under way
+    signatures: Mapping[str, set[Signature]]  # that a document may have while the ingest is under way
     options: tuple[object, ...]
 
 
@@ -78,18 +92,19 @@ def prepare(name: str, folder: Path, documents: int, rng: np.random.Generator) -
     folder.mkdir()
     is_text = name == "texts"
     base_ids = [f"base/{number}" for number in range(BASE_DOCUMENTS)]
-    values = crowded(rng, BASE_DOCUMENTS + documents)
-    with HSimIndex.create(url_in(folder), profile="words-1" if is_text else "auto-1") as index:
-        index.add_many(values[:BASE_DOCUMENTS], base_ids, first_seen=range(BASE_DOCUMENTS))
+    signatures = random_signatures(rng, crowded(rng, BASE_DOCUMENTS + documents))
+    with HSimIndex.create(url_in(folder)) as index:
+        index.add_many(signatures[:BASE_DOCUMENTS], base_ids, first_seen=range(BASE_DOCUMENTS))
     base = contents(url_in(folder))
-    ids = [_any_id(rng, base_ids, number) for number in range(documents)]
-    allowed = {doc_id: {fingerprint} for doc_id, (fingerprint, _) in base.items()}
+    allowed = {doc_id: {signature} for doc_id, (signature, _) in base.items()}
     if is_text:
         inputs = [_texts(folder, rng, documents // TEXTS_SHARE)]
     else:
-        inputs = _fingerprint_files(folder, ids, values[BASE_DOCUMENTS:].tolist(), rng)
-        for doc_id, value in zip(ids, values[BASE_DOCUMENTS:].tolist(), strict=True):
-            allowed.setdefault(doc_id, set()).add(value)
+        ids = [_any_id(rng, base_ids, number) for number in range(documents)]
+        given = _partly_kept(base, ids, signatures[BASE_DOCUMENTS:], rng)
+        inputs = _fingerprint_files(folder, ids, given, rng)
+        for doc_id, signature in zip(ids, given, strict=True):
+            allowed.setdefault(doc_id, set()).add(signature)
     reading = ("--workers", 2) if is_text else ("--fingerprint-field", "fingerprint")
     special = {"skip": ("--on-duplicate", "skip"), "tag": ("--on-duplicate", "tag"), "exclusive": ("--exclusive",)}
     return Ingest(name, folder, base, allowed, (*inputs, *reading, *special.get(name, ()), "--lock-timeout", 60))
@@ -104,13 +119,29 @@ def _any_id(rng: np.random.Generator, base_ids: Sequence[str], number: int) -> s
     return f"页/{number}" + "/long" * 120 * (draw > 0.99)
 
 
-def _fingerprint_files(folder: Path, ids: Sequence[str], values: Sequence[int], rng: np.random.Generator) -> list[Path]:
-    """Write two thirds of the documents as lines of id and fingerprint, one as packed JSON; bad records among them."""
-    cut = 2 * len(ids) // 3
-    lines = [f"{doc_id}\t{value:016x}" for doc_id, value in zip(ids[:cut], values[:cut], strict=True)]
+def _partly_kept(
+    base: Documents, ids: Sequence[str], signatures: Signatures, rng: np.random.Generator
+) -> list[Signature]:
+    """Return what documents get: the first ones a fingerprint alone; half of those that come again keep theirs."""
+    given: list[Signature] = []
+    last = {doc_id: signature.fingerprint for doc_id, (signature, _) in base.items()}
+    for doc_id, one in zip(ids, signatures, strict=True):
+        fingerprint = last[doc_id] if doc_id in last and rng.random() < 0.5 else one.fingerprint
+        last[doc_id] = fingerprint
+        is_alone = len(given) < len(ids) // ALONE_SHARE
+        given.append(Signature(fingerprint) if is_alone else one._replace(fingerprint=fingerprint))
+    return given
+
+
+def _fingerprint_files(
+    folder: Path, ids: Sequence[str], signatures: Sequence[Signature], rng: np.random.Generator
+) -> list[Path]:
+    """Write what has a fingerprint alone as lines, the rest as packed JSON; bad records among both."""
+    cut = len(ids) // ALONE_SHARE
+    lines = [f"{doc_id}\t{one.fingerprint:016x}" for doc_id, one in zip(ids[:cut], signatures[:cut], strict=True)]
     records = [
-        json.dumps({"id": doc_id, "fingerprint": f"{value:016x}", "first_seen": number})
-        for number, (doc_id, value) in enumerate(zip(ids[cut:], values[cut:], strict=True))
+        json.dumps({"id": doc_id, **one.to_json(), "first_seen": number})
+        for number, (doc_id, one) in enumerate(zip(ids[cut:], signatures[cut:], strict=True))
     ]
     for place in rng.integers(20, cut // 2, 12).tolist():  # behind what tells the format
         lines.insert(place, "no fingerprint\there")
@@ -173,6 +204,7 @@ def kill_ingests(ingest: Ingest, kills: int, tally: Tally, rng: np.random.Genera
                 tally.lost += lost_documents(trial, tally, what)
             check(trial.url, tally, f"{what}, at its end")
             found = result_of(trial)
+            check_keys(trial.url, found.documents, tally, f"{what}, at its end")
             tally.ends += 1
             tally.unequal_ends += found.documents != expected.documents
             if differing := differences(expected, found):
@@ -201,8 +233,9 @@ def differences(expected: Result, found: Result) -> list[str]:
 def lost_documents(trial: Trial, tally: Tally, what: str) -> int:
     """Return how many documents of before, or acknowledged since, are not where they may be."""
     ingest, found = trial.ingest, contents(trial.url)
+    check_keys(trial.url, found, tally, what)
     lost = [doc_id for doc_id in ingest.base_documents if doc_id not in found]
-    lost += [doc_id for doc_id, (value, _) in found.items() if value not in ingest.fingerprints.get(doc_id, {value})]
+    lost += [doc_id for doc_id, (value, _) in found.items() if value not in ingest.signatures.get(doc_id, {value})]
     checkpoint, job = checkpoint_of(trial.folder), trial.folder / "job"
     if checkpoint is not None and checkpoint["state"] in ("running", "merging"):
         lost += [f"run {number}" for number in range(_runs(job), int(checkpoint["runs"]))]
@@ -220,16 +253,18 @@ def _runs(job: Path) -> int:
 def _undone(ingest: Ingest, found: Documents, job: Path, acknowledged: int) -> list[str]:
     """Return the ids whose last acknowledged decision is not carried out, nor one that follows it."""
     path, offset = job / "decisions.jsonl", 0
-    allowed: dict[str, set[int]] = {doc_id: {value} for doc_id, (value, _) in ingest.base_documents.items()}
+    allowed: dict[str, set[Signature | None]] = {
+        doc_id: {value} for doc_id, (value, _) in ingest.base_documents.items()
+    }
     for line in path.read_bytes().splitlines(keepends=True) if path.exists() else []:
         if not line.endswith(b"\n"):
             break
-        decision = json.loads(line)
-        if decision["verdict"] != "duplicate":
-            before = allowed.get(decision["id"], {_ABSENT}) if offset >= acknowledged else set()
-            allowed[decision["id"]] = before | {int(decision["fingerprint"], 16)}
+        decision = Decision.from_line(line)
+        if decision.verdict is not Verdict.DUPLICATE:
+            before = allowed.get(decision.doc_id, {None}) if offset >= acknowledged else set()
+            allowed[decision.doc_id] = before | {decision.signature}
         offset += len(line)
-    return [doc_id for doc_id, values in allowed.items() if found.get(doc_id, (_ABSENT, 0))[0] not in values]
+    return [doc_id for doc_id, values in allowed.items() if found.get(doc_id, (None, 0))[0] not in values]
 
 
 def checkpoint_of(folder: Path) -> dict[str, object] | None:

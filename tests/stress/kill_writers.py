@@ -11,8 +11,20 @@ from pathlib import Path
 import numpy as np
 
 from hsimhash import HSimIndex
-from tests.stress.killing import LATEST_S, Tally, check, contents, crowded, delay, stray_files, url_in, victim
+from tests.stress.killing import (
+    LATEST_S,
+    Tally,
+    check,
+    check_keys,
+    contents,
+    crowded,
+    delay,
+    stray_files,
+    url_in,
+    victim,
+)
 from tests.stress.victims import Documents, operation
+from tests.support.fingerprint_sets import random_signatures
 
 COMPACTED_DOCUMENTS = 3_000
 SEED = 9  # of the writers' operations
@@ -86,6 +98,7 @@ def _round(writers: Sequence[Writer], url: str, delays: Sequence[float], tally: 
     if not check(url, tally, f"{what}, both killed"):
         return False
     found = contents(url)
+    check_keys(url, found, tally, f"{what}, both killed")
     for one, was_killed in zip(writers, killed, strict=True):
         phase = one.phase(found)
         if phase is None:
@@ -102,7 +115,8 @@ def kill_compactions(kills: int, tally: Tally, folder: Path, rng: np.random.Gene
     """Kill what compacts an index, again and again; then let one compaction end."""
     trial = folder / "compact"
     with HSimIndex.create(url_in(trial)) as index:
-        index.add_many(crowded(rng, COMPACTED_DOCUMENTS), [f"页/{number}" for number in range(COMPACTED_DOCUMENTS)])
+        signatures = random_signatures(rng, crowded(rng, COMPACTED_DOCUMENTS))
+        index.add_many(signatures, [f"页/{number}" for number in range(COMPACTED_DOCUMENTS)])
     expected = contents(url_in(trial))
     while tally.kills_of("compact") < kills:
         what = f"compact, kill {tally.kills_of('compact') + 1}"
@@ -117,6 +131,7 @@ def kill_compactions(kills: int, tally: Tally, folder: Path, rng: np.random.Gene
             tally.fault(f"{what}: other documents than before")
     with HSimIndex.open(url_in(trial)) as index:
         index.compact()
+    check_keys(url_in(trial), expected, tally, "compact, to its end")
     tally.ends += 1
     if contents(url_in(trial)) != expected or stray_files(trial):
         tally.unequal_ends += 1

@@ -17,11 +17,13 @@ from typing import IO
 import numpy as np
 
 from hsimhash import HsimhashError, HSimIndex
+from hsimhash.fingerprint import Signature
 from tests.stress.victims import READY, Documents
 from tests.support.fingerprint_sets import flipped
 
 LATEST_S = 120.0  # no victim may take so long
 ORPHANS_S = 60.0  # how long a dead victim's children may live on: on a busy machine one may still be importing
+NOWHERE = 0  # a fingerprint of no document
 PLANTED_BEFORE = 10**9  # a first seen below this was given, not the time of the run
 
 
@@ -117,7 +119,7 @@ def contents(url: str) -> Documents:
     """Return the documents of an index; those that got the time of their run have no first seen."""
     with HSimIndex.open(url) as index:
         return {
-            document.doc_id: (document.fingerprint, document.first_seen if document.first_seen < PLANTED_BEFORE else -1)
+            document.doc_id: (document.signature, document.first_seen if document.first_seen < PLANTED_BEFORE else -1)
             for document in index.documents()
         }
 
@@ -135,6 +137,21 @@ def check(url: str, tally: Tally, what: str) -> bool:
         tally.problems += report.problems
         tally.fault(f"{what}: {report.problems} problems: {report.examples[:3]}")
     return True
+
+
+def check_keys(url: str, documents: Documents, tally: Tally, what: str) -> None:
+    """Ask an index for each key of its documents, by nothing else; it must answer with those that have it."""
+    having: dict[int, set[str]] = {}
+    for doc_id, (signature, _) in documents.items():
+        if signature.key:
+            having.setdefault(signature.key, set()).add(doc_id)
+    with HSimIndex.open(url) as index:
+        answers = index.query_many([Signature(NOWHERE, key=key) for key in having], max_distance=0)
+    for (key, expected), matches in zip(having.items(), answers, strict=True):
+        found = {match.doc_id for match in matches}
+        tally.lost += len(expected - found)
+        if found != expected:
+            tally.fault(f"{what}: key {key:016x} finds {len(found)} documents, {len(expected)} have it")
 
 
 def url_in(folder: Path) -> str:

@@ -1,15 +1,16 @@
 """How writes keep the invariant, under a model of HBase: `python -m tests.stress.protocol [--schedules 100000]`.
 
-In every schedule a few actors run the real store at once: they add, move and remove the same documents, one by one or
-as `ingest` does that skips or tags near-duplicates, query, check and collect. In half of the schedules a document, or
-both, belongs to one actor alone, which writes `exclusive`. Before each part of each call of the gateway another actor
-may go on, time may pass, a clock may jump, and calls land late, twice or never (`tests/support/hbase_model.py`). All is
-drawn from the schedule's number.
+In every schedule a few actors run the real store at once: they add, change and remove the same documents, one by one or
+as `ingest` does that skips or tags near-duplicates, query, check and collect. Some changes are only of the key. In half
+of the schedules a document, or both, belongs to one actor alone, which writes `exclusive`. Before each part of each
+call of the gateway another actor may go on, time may pass, a clock may jump, and calls land late, twice or never
+(`tests/support/hbase_model.py`). All is drawn from the schedule's number.
 
-After every write: a register that has a fingerprint implies its listing and all its drawer rows. Every query: a
-document whose last write was acknowledged before it, with no other until its end, is answered as that write says,
-whatever lands late of those before. At the end: nothing acknowledged is lost, `check` finds no problem, and once all
-is old it leaves nothing over.
+After every write: a register that has a signature implies its listing, all its drawer rows and, by its key, its row in
+the key drawer. Every query, by distance and by key: a document whose last write was acknowledged before it, with no
+other until its end, is answered as that write says, whatever lands late of those before. At the end: nothing
+acknowledged is lost, `check` finds no problem, and once all is old it leaves the rows that registers count on, and no
+others.
 """
 
 from __future__ import annotations
@@ -28,10 +29,20 @@ from typing import NamedTuple
 
 from hsimhash.errors import StoreUnavailableError
 from hsimhash.fingerprint import Profile
+from hsimhash.fingerprint.signature import Signature
 from hsimhash.index import HSimIndex
 from hsimhash.layout import Layout
+from hsimhash.rowkey import REGISTER_FLAG
 from hsimhash.store.base import Record
-from hsimhash.store.hbase.cells import Register, drawer_rowkeys, listing_key, register_key
+from hsimhash.store.hbase.cells import (
+    TABLE_START,
+    TABLE_STOP,
+    Register,
+    filed_rowkeys,
+    listing_key,
+    register_key,
+    row_flag,
+)
 from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, DRAWER_FAMILY
 from hsimhash.store.hbase.protocol import Times
 from hsimhash.store.hbase.store import HBaseStore
@@ -41,9 +52,10 @@ from tests.support.programs import Outcome, options, print_conditions, print_out
 SCHEDULES = 100_000
 AT_ONCE = 500  # schedules of one task
 LAYOUT = Layout.parse("32,32/1")  # two drawers, k = 1
-PROFILE = Profile.named("auto-1")
+PROFILE = Profile.named("auto-2")
 DOC_IDS = ("a", "b")
-FINGERPRINTS = (0x1234567890ABCDEF, 0x1234567890ABCDEE, 0xFEDCBA0987654321)  # two near each other, one far
+NEAR, NEARER, FAR = 0x1234567890ABCDEF, 0x1234567890ABCDEE, 0xFEDCBA0987654321
+SIGNATURES = (Signature(NEAR, 0, 1 << 32), Signature(NEAR, 0, 2 << 32), Signature(NEARER), Signature(FAR, 0, 1 << 32))
 FIRST_SEEN = 7  # always the same, so that a document which comes back has the register that it had
 STEPS_MS = tuple(minutes * MINUTE_MS for minutes in (1, 3, 9, 11, 19, 21, 41, 61, 90))
 HURRY = (0.6, 0.8, 0.95)  # of steps, by the schedule: only a millisecond passes
@@ -60,7 +72,7 @@ OTHERS = {"query": 3, "check": 2, "wait": 2}
 class Operation(NamedTuple):
     verb: str
     doc_id: str = ""
-    fingerprint: int = 0
+    signature: Signature = SIGNATURES[0]
     is_exclusive: bool = False
 
 
@@ -102,7 +114,7 @@ def _operation(rng: random.Random, doc_ids: Sequence[str], *, is_exclusive: bool
     counts = WRITES | OTHERS if doc_ids else OTHERS
     verb = rng.choices(list(counts), list(counts.values()))[0]
     doc_id = rng.choice(doc_ids) if verb in WRITES else ""
-    return Operation(verb, doc_id, rng.choice(FINGERPRINTS) if verb in ADDS or verb == "query" else 0, is_exclusive)
+    return Operation(verb, doc_id, rng.choice(SIGNATURES), is_exclusive)
 
 
 # What was done, and what may follow from it.
@@ -116,7 +128,7 @@ class Done:
     """
 
     doc_id: str
-    fingerprint: int | None
+    signature: Signature | None
     began: int
     ended: int | None = None
     is_acknowledged: bool = False
@@ -129,14 +141,14 @@ class Done:
         return self.ended if self.is_acknowledged else self.ended + LATEST_MS
 
 
-def states(history: Sequence[Done], doc_id: str, began: int, ended: int) -> set[int | None] | None:
-    """Return which fingerprints a document may have throughout [began, ended]; None: it was being written."""
+def states(history: Sequence[Done], doc_id: str, began: int, ended: int) -> set[Signature | None] | None:
+    """Return which signatures a document may have throughout [began, ended]; None: it was being written."""
     writes = [write for write in history if write.doc_id == doc_id]
     before = [write for write in writes if write.settled < began]
     if any(write.began <= ended for write in writes if write not in before):
         return None
     last = [write for write in before if not any(_follows(other, write) for other in before)]
-    found = {write.fingerprint for write in last}
+    found = {write.signature for write in last}
     return found if any(write.is_acknowledged for write in last) else found | {None}
 
 
@@ -217,7 +229,7 @@ class Schedule:
         self._check_end()
 
     def _index(self, mischief: Mischief | None = None, *, exclusive: bool = False) -> HSimIndex:
-        gateway, record = self.kind.gateway(self.cluster, mischief), Record(LAYOUT, {"name": "auto-1"})
+        gateway, record = self.kind.gateway(self.cluster, mischief), Record(LAYOUT, PROFILE.to_json())
         store = self.kind.store("hbase://model", gateway, record, ask_times=lambda: self.times, exclusive=exclusive)
         return HSimIndex(store, PROFILE)
 
@@ -275,8 +287,8 @@ class Schedule:
         self.cluster.advance(1 if self.cluster.now > began else 2)
 
     def _add(self, index: HSimIndex, operation: Operation) -> None:
-        with self._noted(operation.doc_id, operation.fingerprint) as done:
-            added = index.add_many([operation.fingerprint], [operation.doc_id], first_seen=FIRST_SEEN)
+        with self._noted(operation.doc_id, operation.signature) as done:
+            added = index.add_many([operation.signature], [operation.doc_id], first_seen=FIRST_SEEN)
             done.is_made = added > 0
 
     def _skip(self, index: HSimIndex, operation: Operation) -> None:
@@ -292,9 +304,9 @@ class Schedule:
             done.is_made = index.remove(operation.doc_id) > 0
 
     @contextmanager
-    def _noted(self, doc_id: str, fingerprint: int | None) -> Iterator[Done]:
+    def _noted(self, doc_id: str, signature: Signature | None) -> Iterator[Done]:
         """Note a write in the history, and how it ended."""
-        done = Done(doc_id, fingerprint, self.cluster.now)
+        done = Done(doc_id, signature, self.cluster.now)
         self.history.append(done)
         try:
             yield done
@@ -304,12 +316,12 @@ class Schedule:
 
     def _query(self, index: HSimIndex, operation: Operation) -> dict[str, int]:
         began = self.cluster.now
-        matches = {match.doc_id: match.fingerprint for match in index.query(operation.fingerprint)}
+        matches = {match.doc_id: match.fingerprint for match in index.query(operation.signature)}
         self._say(f"    answer {matches}")
         for doc_id in DOC_IDS:
             allowed = states(self.history, doc_id, began, self.cluster.now)
             if allowed is not None:
-                near = {value if _is_near(value, operation.fingerprint) else None for value in allowed}
+                near = {_found(signature, operation.signature) for signature in allowed}
                 if matches.get(doc_id) not in near:
                     raise Violation(f"{operation} answers {matches.get(doc_id)} for {doc_id}, not one of {near}")
         return matches
@@ -326,19 +338,19 @@ class Schedule:
 
     def _check_invariant(self) -> None:
         for doc_id in DOC_IDS:
-            fingerprint = self._register(doc_id)
-            if fingerprint is not None:
-                self._check_rows(doc_id, fingerprint)
+            signature = self._register(doc_id)
+            if signature is not None:
+                self._check_rows(doc_id, signature)
 
-    def _register(self, doc_id: str) -> int | None:
+    def _register(self, doc_id: str) -> Signature | None:
         row, qualifier = _REGISTER_KEYS[doc_id]
         version = self.cluster.newest((DOCUMENT_FAMILY, row, qualifier))
-        return Register.from_bytes(version.value).fingerprint if version else None
+        return Register.from_bytes(version.value).signature if version else None
 
-    def _check_rows(self, doc_id: str, fingerprint: int) -> None:
-        for key in _ROW_KEYS[doc_id, fingerprint]:
+    def _check_rows(self, doc_id: str, signature: Signature) -> None:
+        for key in _ROW_KEYS[doc_id, signature]:
             if self.cluster.newest(key) is None:
-                text = f"{doc_id} has {fingerprint:016x}, but {key[0].decode()}:{key[1].hex()} is not there"
+                text = f"{doc_id} has {signature}, but {key[0].decode()}:{key[1].hex()} is not there"
                 self._say(text)
                 raise Violation(text)
 
@@ -355,21 +367,35 @@ class Schedule:
         report = index.check()
         if report.problems or report.leftovers:
             raise Violation(f"at the end check finds {report}")
+        held = ((doc_id, self._register(doc_id)) for doc_id in DOC_IDS)
+        needed = {key for doc_id, signature in held if signature for key in _ROW_KEYS[doc_id, signature]}
+        left = {
+            (family, cell.row, cell.qualifier)
+            for family in (DOCUMENT_FAMILY, DRAWER_FAMILY)
+            for cell in self.cluster.cells(family, (TABLE_START, b""), (TABLE_STOP, b""))
+            if row_flag(cell.row) != REGISTER_FLAG
+        }
+        if left != needed:
+            raise Violation(f"at the end {left ^ needed} are too many, or too few")
 
 
 _REGISTER_KEYS = {doc_id: register_key(doc_id.encode()) for doc_id in DOC_IDS}
 _ROW_KEYS = {
-    (doc_id, value): [
-        (DOCUMENT_FAMILY, *listing_key(value, doc_id.encode())),
-        *((DRAWER_FAMILY, row, b"") for row in drawer_rowkeys(LAYOUT, [value])),
+    (doc_id, signature): [
+        (DOCUMENT_FAMILY, *listing_key(signature.fingerprint, doc_id.encode())),
+        *((DRAWER_FAMILY, row.tobytes(), b"") for row in filed_rowkeys(LAYOUT, [signature])),
     ]
     for doc_id in DOC_IDS
-    for value in FINGERPRINTS
+    for signature in SIGNATURES
 }
 
 
-def _is_near(value: int | None, query: int) -> bool:
-    return value is not None and (value ^ query).bit_count() <= LAYOUT.max_distance
+def _found(signature: Signature | None, query: Signature) -> int | None:
+    """Return the fingerprint under which a query finds a document with a signature."""
+    if signature is None:
+        return None
+    is_near = (signature.fingerprint ^ query.fingerprint).bit_count() <= LAYOUT.max_distance
+    return signature.fingerprint if is_near or 0 != signature.key == query.key else None
 
 
 # Many schedules.

@@ -16,42 +16,52 @@ from typing import Literal
 
 import numpy as np
 
+from hsimhash.fingerprint import Signature
+
 READY = b"ready\n"
 IDS, FINGERPRINTS = 200, 60  # of the writers: few, so that documents move, and share fingerprints
+OWN_FINGERPRINTS = 4  # that a document may have: few, so that a sketch or a key often changes alone
+SKETCHES, KEYS = 3, 20  # one of each is none
 MOST_DOCUMENTS = 8  # in one operation
 COMPACT_SHARE, REMOVE_SHARE = 0.05, 0.3
 
-Documents = dict[str, tuple[int, int]]  # fingerprint and first seen of an id
+Documents = dict[str, tuple[Signature, int]]  # signature and first seen of an id
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One call of the index: (id, fingerprint, first seen) of what is added; of what is removed the ids count."""
+    """One call of the index: (id, signature, first seen) of what is added; of what is removed the ids count."""
 
     kind: Literal["add", "remove", "compact"]
-    documents: tuple[tuple[str, int, int], ...] = ()
+    documents: tuple[tuple[str, Signature, int], ...] = ()
 
     def apply(self, documents: Documents) -> None:
         """Do to a model what the call does to the index."""
-        last = {doc_id: (fingerprint, seen) for doc_id, fingerprint, seen in self.documents}
+        last = {doc_id: (signature, seen) for doc_id, signature, seen in self.documents}
         for doc_id, document in last.items():
             if self.kind == "remove":
                 documents.pop(doc_id, None)
-            elif documents.get(doc_id, (None, 0))[0] != document[0]:
+            elif doc_id not in documents or documents[doc_id][0] != document[0]:
                 documents[doc_id] = document
 
 
 def operation(seed: int, writer: int, number: int) -> Operation:
-    """Return the operation of a number; each writer has ids of its own, but all share fingerprints."""
+    """Return the operation of a number; each writer has ids of its own, but all share fingerprints and keys."""
     rng = np.random.default_rng([seed, writer, number])
     share = rng.random()
     if share < COMPACT_SHARE:
         return Operation("compact")
     count = int(rng.integers(1, MOST_DOCUMENTS + 1))
-    ids = [_doc_id(writer, one) for one in rng.integers(0, IDS, count).tolist()]
-    shared = np.random.default_rng(seed).integers(0, 2**64, FINGERPRINTS, np.uint64)
-    fingerprints = shared[rng.integers(0, FINGERPRINTS, count)].tolist()
-    documents = tuple((doc_id, value, number) for doc_id, value in zip(ids, fingerprints, strict=True))
+    numbers = rng.integers(0, IDS, count)
+    shared = np.random.default_rng(seed).integers(0, 2**64, (3, FINGERPRINTS), np.uint64)
+    shared[1:, 0] = 0
+    chosen = (numbers + rng.integers(0, OWN_FINGERPRINTS, count)) % FINGERPRINTS
+    columns = shared[0, chosen], shared[1, rng.integers(0, SKETCHES, count)], shared[2, rng.integers(0, KEYS, count)]
+    signatures = zip(*(column.tolist() for column in columns), strict=True)
+    documents = tuple(
+        (_doc_id(writer, one), Signature(*parts), number)
+        for one, parts in zip(numbers.tolist(), signatures, strict=True)
+    )
     return Operation("remove" if share < COMPACT_SHARE + REMOVE_SHARE else "add", documents)
 
 
@@ -90,7 +100,7 @@ def writer(url: str, seed: int, number: int, start: int, stop: int) -> None:
             elif one.kind == "remove":
                 index.remove(doc_ids)
             else:
-                index.add_many([value for _, value, _ in one.documents], doc_ids, first_seen=done)
+                index.add_many([signature for _, signature, _ in one.documents], doc_ids, first_seen=done)
             os.write(1, b"%d\n" % done)
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from click.testing import CliRunner, Result
 
 from hsimhash.cli import main
+from hsimhash.fingerprint import Signature
 from hsimhash.index import HSimIndex
 
 PROGRAM = (sys.executable, "-m", "hsimhash")
@@ -95,12 +96,17 @@ def lines_of(text: str) -> list[dict[str, object]]:
 
 
 def make_index(
-    folder: Path, documents: Mapping[str, int] | None = None, *, layout: str = "10", first_seen: int | Sequence[int] = 0
+    folder: Path,
+    documents: Mapping[str, int] | Mapping[str, Signature] | None = None,
+    *,
+    layout: str = "10",
+    profile: str = "auto-1",
+    first_seen: int | Sequence[int] = 0,
 ) -> str:
     """Make an index in a new folder inside `folder`; return its URL."""
     url = f"lmdb://{folder / 'index'}"
     held = DOCUMENTS if documents is None else documents
-    with HSimIndex.create(url, layout=layout) as index:
+    with HSimIndex.create(url, layout=layout, profile=profile) as index:
         index.add_many(list(held.values()), list(held), first_seen=first_seen)
     return url
 

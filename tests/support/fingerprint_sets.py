@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from hsimhash import Signatures
+
 FINGERPRINTS = "fingerprints/fingerprints.tsv.gz"
 PAIRS = "fingerprints/pairs_within_6.tsv.gz"
 LIST_DISTANCE = 6  # the pairs' greatest distance, in bits
@@ -39,6 +41,22 @@ def flipped(rng: np.random.Generator, fingerprints: Numbers, distances: NDArray[
     is_flipped = np.arange(64) < distances[:, None]
     masks = np.bitwise_or.reduce(np.where(is_flipped, np.uint64(1) << places, np.uint64(0)), axis=1)
     return fingerprints ^ masks
+
+
+def random_signatures(rng: np.random.Generator, fingerprints: Numbers) -> Signatures:
+    """Return these fingerprints with sketches, eight or so near each other, and keys that four or so share.
+
+    One in five has no sketch, one in five no key. Every other key has the first half of another one, so that both are
+    filed under the same prefix.
+    """
+    count = len(fingerprints)
+    centres, keys = random_fingerprints(rng, count // 8 + 1), random_fingerprints(rng, count // 4 + 2)
+    keys[1::2] = keys[: len(keys) // 2 * 2 : 2] ^ np.uint64(1)
+    sketches = flipped(rng, centres[rng.integers(0, len(centres), count)], rng.integers(0, 20, count))
+    keys = keys[rng.integers(0, len(keys), count)]
+    sketches[rng.random(count) < 0.2] = 0
+    keys[rng.random(count) < 0.2] = 0
+    return Signatures(fingerprints, sketches, keys, np.zeros(count, np.uint8))
 
 
 def half_near(rng: np.random.Generator, stored: Numbers, count: int, k: int) -> Numbers:

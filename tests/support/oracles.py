@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from hypothesis import strategies as st
 
+from hsimhash.fingerprint.signature import Signature, as_signature
+
 
 def crowds(most: int, *, least: int = 0, bits: int = 64) -> st.SearchStrategy[list[int]]:
     """Draw fingerprints around few places, up to 5 of the low `bits` away from each, many of them equal."""
@@ -29,23 +31,48 @@ def plain_vote(features: Iterable[tuple[int, float]]) -> int:
     return sum(1 << bit for bit in range(64) if sums[bit] > 0)
 
 
-def plain_stars(values: Sequence[int], order: Sequence[int], k: int) -> list[int]:
+def signed(fingerprints: st.SearchStrategy[list[int]]) -> st.SearchStrategy[list[Signature]]:
+    """Draw signatures with these fingerprints, and few sketches and keys, so that many are alike; 0 among them."""
+    sketches, keys = st.sampled_from([0, 0, 1, 0b11, 0b111111, 2**64 - 1]), st.sampled_from([0, 0, 5, 6, 2**64 - 1])
+
+    def alike(values: list[int]) -> st.SearchStrategy[list[Signature]]:
+        return st.tuples(*(st.builds(Signature, st.just(value), sketches, keys) for value in values)).map(list)
+
+    return fingerprints.flatmap(alike)
+
+
+def are_near(one: Signature | int, other: Signature | int, k: int, max_sketch: int | None = None) -> bool:
+    """Return whether two match: by distance or by key, and then by what their sketches say."""
+    one, other = as_signature(one), as_signature(other)
+    is_near = (one.fingerprint ^ other.fingerprint).bit_count() <= k
+    if not (is_near or 0 != one.key == other.key):
+        return False
+    if max_sketch is None or 0 in (one.sketch, other.sketch):
+        return True
+    return (one.sketch ^ other.sketch).bit_count() <= max(0, max_sketch if is_near else max_sketch - 2)
+
+
+def plain_stars(
+    values: Sequence[Signature | int], order: Sequence[int], k: int, max_sketch: int | None = None
+) -> list[int]:
     """Return which document is kept for each, where each one in `order` takes those near it that are left."""
     kept: dict[int, int] = {}
     for one in order:
         if one not in kept:
-            near = [other for other in order if (values[one] ^ values[other]).bit_count() <= k]
+            near = [other for other in order if are_near(values[one], values[other], k, max_sketch)]
             kept |= {other: one for other in near if other not in kept}
     return [kept[one] for one in range(len(values))]
 
 
-def plain_components(values: Sequence[int], order: Sequence[int], k: int) -> list[int]:
+def plain_components(
+    values: Sequence[Signature | int], order: Sequence[int], k: int, max_sketch: int | None = None
+) -> list[int]:
     """Return which document is kept for each, where it is the first in `order` that near ones lead to."""
     kept: dict[int, int] = {}
     for one in order:
         reached = [] if one in kept else [one]
         for at in reached:
             kept[at] = one
-            near = [other for other in order if (values[at] ^ values[other]).bit_count() <= k]
+            near = [other for other in order if are_near(values[at], values[other], k, max_sketch)]
             reached += [other for other in near if other not in kept and other not in reached]
     return [kept[one] for one in range(len(values))]

@@ -2,12 +2,15 @@
 
 | found | what it is | repair |
 |---|---|---|
-| a register whose fingerprint does not list it, or is not in all drawers | problem: may be missed | rows are written |
+| a register whose fingerprint does not list it, or is not in all drawers ¹ | problem: may be missed | rows are put |
 | a register that cannot be read | problem: the document is lost | deleted; add the document again |
 | a cell whose key does not recompute | problem | deleted |
 | a listing that its register contradicts | leftover of a move, a removal, an interrupted write | deleted |
 | a drawer row whose fingerprint lists nothing | leftover | deleted |
+| a row of the key drawer whose fingerprint lists no document with that key | leftover | deleted |
 | the register of a document removed long ago | neither | deleted |
+
+¹ Nor, if it has a key, in the key drawer.
 
 Others write meanwhile, and their calls may land late. So only cells that were settled when it began are deleted (see
 `Times`; "when it began" is a server's time, the stamp of a cell written for that), with the timestamp that was read
@@ -24,15 +27,18 @@ from __future__ import annotations
 import logging
 import math
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import partial
-from itertools import compress
+from itertools import chain, compress
 
 import numpy as np
 
 from hsimhash.errors import CorruptionError
-from hsimhash.layout import Layout
+from hsimhash.fingerprint.bits import Uint64s
+from hsimhash.fingerprint.signature import Signature
 from hsimhash.rowkey import (
+    FINGERPRINT_BYTES,
+    KEY_FLAG,
     PREFIX_BYTES,
     RECORD_ROWKEY,
     ROWKEY_BYTES,
@@ -41,21 +47,23 @@ from hsimhash.rowkey import (
     encode,
     fingerprints_of,
 )
+from hsimhash.store.base import Record
 from hsimhash.store.facts import CheckReport, Progress
 from hsimhash.store.hbase.cells import (
     COLLECTED,
     SEGMENTS,
     TABLE_START,
     TABLE_STOP,
-    drawer_rowkeys,
-    fingerprint_in,
+    filed_rowkeys,
     is_listing,
     is_register,
+    key_rowkey,
     listing_key,
     parsed,
     register_key,
     row_flag,
     segment_key,
+    signature_in,
 )
 from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, DRAWER_FAMILY, RECORD_FAMILY, Cell, Deletion, Gateway, Put
 from hsimhash.store.hbase.protocol import Times, put_drawer_rows, put_listings
@@ -66,6 +74,8 @@ PAGE_CELLS = 10_000  # of a wide row
 MOST_CONFIRMED = 8_000_000
 PROGRESS_STEPS = 1 << 12  # of one pass over the table
 STRATA = 256  # of a sample
+
+_MIX = np.uint64(0x9E3779B97F4A7C15)  # odd, its bits as good as random
 
 _log = logging.getLogger("hsimhash.store")
 
@@ -133,18 +143,18 @@ class Audit:
 
     Args:
         gateway: to the table.
-        layout: fixes the drawer rows.
+        record: its layout fixes the drawer rows; in format 2 there is a key drawer.
         times: what is old enough to collect.
         repair: repair problems and collect leftovers.
         progress: is given how far it is, in steps.
         sampled: returns the pages of cells to check, by family; None: all of the table.
-        most_confirmed: so many fingerprints are remembered from the listings; drawer rows of others are looked up.
+        most_confirmed: so many fingerprints and keys are remembered from the listings; rows of others are looked up.
     """
 
     def __init__(
         self,
         gateway: Gateway,
-        layout: Layout,
+        record: Record,
         times: Times,
         *,
         repair: bool = False,
@@ -153,17 +163,18 @@ class Audit:
         most_confirmed: int = MOST_CONFIRMED,
     ) -> None:
         self.gateway = gateway
-        self.layout = layout
+        self.record = record
         self.times = times
         self.is_repair = repair
         self.progress = progress
         self.most_confirmed = most_confirmed
         self._pages = sampled or partial(pages, gateway)
+        self._is_sample = sampled is not None
         self.report = CheckReport()
         # Cells stamped up to then are deleted: none, unless it repairs.
         self.settled_before = self.forgotten_before = -1
         self.ever: float = math.inf if repair else -1
-        self._confirmed = array("Q")  # fingerprints that list a document whose register says so
+        self._confirmed = array("Q")  # marks of the rows that a listed document, as its register has it, counts on
         self._listed = np.empty(0, np.uint64)  # the same, sorted
 
     def run(self) -> CheckReport:
@@ -225,42 +236,49 @@ class Audit:
 
     def _check_listings(self, listings: Sequence[Cell]) -> None:
         registers = self.gateway.get([register_key(cell.qualifier) for cell in listings], DOCUMENT_FAMILY)
-        contradicted = []
+        contradicted, confirmed = list[Cell](), list[bytes]()
         for cell, register in zip(listings, registers, strict=True):
-            fingerprint = int.from_bytes(cell.row[PREFIX_BYTES:], "big")
-            if fingerprint_in(register) != fingerprint:
+            fingerprint, signature = int.from_bytes(cell.row[PREFIX_BYTES:], "big"), signature_in(register)
+            if signature is None or signature.fingerprint != fingerprint:
                 self.report.leftover(f"{_shown(cell.qualifier)} is listed under {fingerprint:016x}")
                 # A young register may be one step of a document that comes back to this fingerprint.
                 if register is None or register.timestamp <= self.settled_before:
                     contradicted.append(cell)
-            elif len(self._confirmed) < self.most_confirmed:
-                self._confirmed.append(fingerprint)
+            else:
+                key_row = key_rowkey(signature)
+                confirmed += [cell.row] if key_row is None else [cell.row, key_row]
+        if len(self._confirmed) < self.most_confirmed:
+            self._confirmed.frombytes(self._marks(confirmed).tobytes())
         self.report.repaired += self._collect(contradicted, DOCUMENT_FAMILY, self.settled_before)
 
+    def _marks(self, rows: Sequence[bytes]) -> Uint64s:
+        """Return a number for each row: its fingerprint, in the key drawer mixed with its segment."""
+        array = np.frombuffer(b"".join(rows), np.uint8).reshape(-1, ROWKEY_BYTES)
+        segments = np.ascontiguousarray(array[:, :SEGMENT_BYTES]).view(">u4").ravel().astype(np.uint64)
+        segments[(array[:, SEGMENT_BYTES] != KEY_FLAG) | (not self.record.has_signatures)] = 0
+        return fingerprints_of(array) ^ segments * _MIX
+
     def _check_registers(self, cells: Sequence[Cell]) -> None:
-        filed, removed, unreadable = dict[Cell, int](), list[Cell](), list[Cell]()
+        filed, removed, unreadable = dict[Cell, Signature](), list[Cell](), list[Cell]()
         for cell in cells:
             register = parsed(cell)
             if register is None:
                 self._problem(f"the register of {_shown(cell.qualifier)} cannot be read: {cell.value[:40].hex()}")
                 unreadable.append(cell)
-            elif register.fingerprint is None:
+            elif register.signature is None:
                 removed.append(cell)
             else:
-                filed[cell] = register.fingerprint
+                filed[cell] = register.signature
         self._collect(unreadable, DOCUMENT_FAMILY, self.ever)
         self.report.documents += len(filed)
         self._check_filed(filed)
         self._collect(removed, DOCUMENT_FAMILY, self.forgotten_before)
 
-    def _check_filed(self, filed: Mapping[Cell, int]) -> None:
-        """Look for the listings and drawer rows of registers, given with their fingerprints."""
-        keys = [listing_key(fingerprint, cell.qualifier) for cell, fingerprint in filed.items()]
+    def _check_filed(self, filed: Mapping[Cell, Signature]) -> None:
+        """Look for the listings and drawer rows of registers, given with their signatures."""
+        keys = [listing_key(signature.fingerprint, cell.qualifier) for cell, signature in filed.items()]
         listed = self.gateway.get(keys, DOCUMENT_FAMILY)
-        fingerprints = list(dict.fromkeys(filed.values()))
-        is_held = self.gateway.holds(drawer_rowkeys(self.layout, fingerprints))
-        drawers = len(self.layout.drawers)
-        unfiled = {fingerprints[place // drawers] for place, is_one in enumerate(is_held) if not is_one}
+        unfiled = self._unfiled(set(filed.values()))
         lacking = [
             cell
             for cell, listing in zip(filed, listed, strict=True)
@@ -271,6 +289,17 @@ class Audit:
             now = set(self.gateway.get([(cell.row, cell.qualifier) for cell in lacking], DOCUMENT_FAMILY))
             self._file({cell.qualifier: filed[cell] for cell in lacking if cell in now})
 
+    def _unfiled(self, signatures: Set[Signature]) -> set[Signature]:
+        """Return those that are not in every drawer or, if they have a key, not in the key drawer."""
+        rows = [row.tobytes() for row in filed_rowkeys(self.record.layout, signatures)]
+        missing = {row for row, is_one in zip(rows, self.gateway.holds(rows), strict=True) if not is_one}
+        numbers = {row[PREFIX_BYTES:] for row in missing if not self.record.is_key_row(row)}
+        return {
+            signature
+            for signature in signatures
+            if signature.fingerprint.to_bytes(FINGERPRINT_BYTES, "big") in numbers or key_rowkey(signature) in missing
+        }
+
     def _is_expiring(self, register: Cell) -> bool:
         """Whether the table's TTL is about to drop the register, and its rows, written before it, may be gone."""
         if self.times.ttl_s is None:
@@ -278,37 +307,75 @@ class Audit:
         age_s = self.times.wall_clock() - register.timestamp / 1_000
         return age_s > self.times.ttl_s - self.times.settled_s
 
-    def _file(self, fingerprints: Mapping[bytes, int]) -> None:
+    def _file(self, signatures: Mapping[bytes, Signature]) -> None:
         """Count documents that queries may miss; repairing, write their rows."""
-        for doc_id, fingerprint in fingerprints.items():
-            self._problem(f"{_shown(doc_id)} (fingerprint {fingerprint:016x}) is not listed, or not filed")
-        if self.is_repair and fingerprints:
-            put_listings(self.gateway, fingerprints)
-            put_drawer_rows(self.gateway, self.layout, fingerprints)
+        for doc_id, signature in signatures.items():
+            self._problem(f"{_shown(doc_id)} (fingerprint {signature.fingerprint:016x}) is not listed, or not filed")
+        if self.is_repair and signatures:
+            put_listings(self.gateway, signatures)
+            put_drawer_rows(self.gateway, self.record.layout, signatures)
 
     # The family f.
 
     def _check_drawer_rows(self, cells: Sequence[Cell]) -> None:
         whole = [cell for cell in cells if len(cell.row) == ROWKEY_BYTES and not cell.qualifier]
         rows = np.frombuffer(b"".join(cell.row for cell in whole), np.uint8).reshape(-1, ROWKEY_BYTES)
-        is_right = (encode(self.layout, fingerprints_of(rows)) == rows[:, None]).all(axis=2).any(axis=1)
-        right = list(compress(whole, is_right.tolist()))
+        is_right = (encode(self.record.layout, fingerprints_of(rows)) == rows[:, None]).all(axis=2).any(axis=1)
+        is_key_row = (rows[:, SEGMENT_BYTES] == KEY_FLAG) & self.record.has_signatures
+        right = list(compress(whole, (is_right | is_key_row).tolist()))
         known = {cell.row for cell in right}
         self._misfiled([cell for cell in cells if cell.row not in known or cell.qualifier], DRAWER_FAMILY)
         self.report.drawer_rows += len(right)
         self._check_listed(right)
 
     def _check_listed(self, cells: Sequence[Cell]) -> None:
-        """Look for a document of each row's fingerprint, where none was met among the listings."""
-        fingerprints = np.array([int.from_bytes(cell.row[PREFIX_BYTES:], "big") for cell in cells], np.uint64)
-        places = [np.searchsorted(self._listed, fingerprints, side) for side in ("left", "right")]
-        rows = [documents_rowkey(value) for value in dict.fromkeys(fingerprints[places[0] == places[1]].tolist())]
+        """Look for a document of each row's fingerprint, and key, where none was met among the listings."""
+        marks = self._marks([cell.row for cell in cells])
+        places = [np.searchsorted(self._listed, marks, side) for side in ("left", "right")]
+        unknown = list(compress(cells, (places[0] == places[1]).tolist()))
+        rows = list(dict.fromkeys(map(_listings_of, unknown)))
         listed = self.gateway.cells_of(rows, DOCUMENT_FAMILY, limit=1)
-        empty = {row[PREFIX_BYTES:] for row, found in zip(rows, listed, strict=True) if not found}
-        left = [cell for cell in cells if cell.row[PREFIX_BYTES:] in empty]
+        empty = {row for row, found in zip(rows, listed, strict=True) if not found}
+        left = [cell for cell in unknown if _listings_of(cell) in empty]
         for cell in left:
             self.report.leftover(f"drawer row {cell.row.hex()} has no document")
         self.report.repaired += self._collect(left, DRAWER_FAMILY, self.settled_before)
+        if not self._is_sample:  # it would read all listings of a crowded fingerprint
+            self._check_keys(
+                [cell for cell in unknown if self.record.is_key_row(cell.row) and _listings_of(cell) not in empty]
+            )
+
+    def _check_keys(self, cells: Sequence[Cell]) -> None:
+        """Look for a document that has the key of each row among all that are listed under its fingerprint."""
+        filed, young = set[bytes | None](), set[bytes]()
+        for listings in self._listings(dict.fromkeys(map(_listings_of, cells))):
+            registers = self.gateway.get([register_key(cell.qualifier) for cell in listings], DOCUMENT_FAMILY)
+            for listing, register in zip(listings, registers, strict=True):
+                if register is not None and register.timestamp > self.settled_before:
+                    young.add(listing.row)
+                signature = signature_in(register)
+                if signature is not None:
+                    filed.add(key_rowkey(signature))
+        left = [cell for cell in cells if cell.row not in filed]
+        for cell in left:
+            self.report.leftover(f"row {cell.row.hex()} of the key drawer has no document with such a key")
+        # A query that is under way may need the row to find a document that has just got another key.
+        settled = [cell for cell in left if _listings_of(cell) not in young]
+        self.report.repaired += self._collect(settled, DRAWER_FAMILY, self.settled_before)
+
+    def _listings(self, rows: Iterable[bytes]) -> Iterator[list[Cell]]:
+        """Yield all cells of rows of listings, in pages."""
+        firsts = self.gateway.cells_of(list(rows), DOCUMENT_FAMILY, limit=PAGE_COLUMNS)
+        yield list(chain.from_iterable(firsts))
+        for page in firsts:
+            while len(page) >= PAGE_COLUMNS:
+                page = self.gateway.cells(page[-1].row, DOCUMENT_FAMILY, after=page[-1].qualifier, limit=PAGE_CELLS)
+                yield page
+
+
+def _listings_of(drawer_row: Cell) -> bytes:
+    """Return the row that lists the documents of a drawer row's fingerprint."""
+    return documents_rowkey(int.from_bytes(drawer_row.row[PREFIX_BYTES:], "big"))
 
 
 def _is_text(doc_id: bytes) -> bool:

@@ -18,17 +18,18 @@ from pathlib import Path
 import numpy as np
 
 from hsimhash.files import file_errors, write_json
+from hsimhash.fingerprint.signature import Signature
 from hsimhash.store.base import Mark
 from hsimhash.store.facts import Progress
 from hsimhash.store.hbase.protocol import Wanted, Writes
-from hsimhash.store.runs import BulkLimits, BulkLoad
+from hsimhash.store.runs import BulkLimits, BulkLoad, signatures_of
 
 
 @dataclass(frozen=True, slots=True)
 class _Reached:
-    """How far a merge of so many runs, cut into so many slices, came: the next slice, and what is new or moved so far.
+    """How far a merge of so many runs, cut into so many slices, came: the next slice, what is new or changed so far.
 
-    `pending` is how many documents of the next slice are new or moved, once its writing was begun.
+    `pending` is how many documents of the next slice are new or changed, once its writing was begun.
     """
 
     runs: int
@@ -43,7 +44,7 @@ class TableLoad(BulkLoad):
     """A bulk load into HBase; see `BulkLoad` and the module's text."""
 
     def __init__(self, writes: Writes, folder: Path, limits: BulkLimits) -> None:
-        super().__init__(folder)
+        super().__init__(folder, has_signatures=writes.record.has_signatures)
         self._writes = writes
         self._slice_documents = limits.slice_documents
         self._state_path = folder / "merged.json"
@@ -96,12 +97,12 @@ class TableLoad(BulkLoad):
     def _slice(self, state: _Reached) -> Wanted:
         """Return the documents of the next slice, as the last run has them."""
         low, high = (state.slice << 64) // state.slices, (state.slice + 1 << 64) // state.slices
-        documents: dict[bytes, tuple[int, int]] = {}
+        documents: dict[bytes, tuple[Signature, int]] = {}
         for run in self._runs:
             registers, start = run.registers(low, high)
             places = run.read("places", np.uint32, start, start + len(registers)).tolist()
             ends, ids = run.map("id_ends", np.int64), run.map("ids", np.uint8)
-            fingerprints, first_seen = registers["fingerprint"].tolist(), registers["first_seen"].tolist()
-            for place, fingerprint, seen in zip(places, fingerprints, first_seen, strict=True):
-                documents[ids[ends[place] : ends[place + 1]].tobytes()] = (fingerprint, seen)
+            signatures, first_seen = signatures_of(registers), registers["first_seen"].tolist()
+            for place, signature, seen in zip(places, signatures, first_seen, strict=True):
+                documents[ids[ends[place] : ends[place + 1]].tobytes()] = (signature, seen)
         return documents

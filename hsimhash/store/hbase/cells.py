@@ -2,9 +2,10 @@
 
 | row | family:qualifier | value |
 |---|---|---|
-| drawer row | `f:` | empty |
+| drawer row, and in format 2 row of the key drawer (flag 253) | `f:` | empty |
 | documents of a fingerprint (flag 0) | `d:<doc id>` | empty |
 | register (flag 254) | `d:<doc id>` | fingerprint (8) · first seen, ms (8) · changes (4); if removed: changes (4) |
+| register in format 2 | `d:<doc id>` | the same, but for a removed document's, and sketch (8) · key (8) |
 | index record (flag 255) | `i:layout`, `i:profile`, `i:format`, `i:job:<token>` | JSON each |
 
 *Changes* counts how often the register was written, modulo 2**32. It makes every state of a register another value: a
@@ -17,16 +18,19 @@ Example: fingerprint 0123456789abcdef first seen at 1,000 ms, written once:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from struct import Struct
 from typing import NamedTuple
 
 import numpy as np
 
 from hsimhash.errors import CorruptionError
+from hsimhash.fingerprint.bits import Uint8s
+from hsimhash.fingerprint.signature import Signature, Signatures
 from hsimhash.layout import Layout
 from hsimhash.rowkey import (
     DOCUMENTS_FLAG,
+    FINGERPRINT_BYTES,
     RECORD_FLAG,
     RECORD_ROWKEY,
     REGISTER_FLAG,
@@ -34,6 +38,8 @@ from hsimhash.rowkey import (
     SEGMENT_BYTES,
     documents_rowkey,
     encode,
+    key_prefix,
+    key_rowkeys,
     register_rowkey,
 )
 from hsimhash.store.base import RECORD_PARTS, Document, Record
@@ -47,39 +53,42 @@ SEGMENTS = 1 << 8 * SEGMENT_BYTES  # how many there are
 
 _CHANGES_BYTES = 4
 _FILED = Struct(">QQI")  # fingerprint, first seen, changes
+_SIGNED = Struct(">QQIQQ")  # and sketch, key
 
 
 class Register(NamedTuple):
-    """What a register says; no fingerprint: the document is removed, or was never there."""
+    """What a register says; no signature: the document is removed, or was never there."""
 
-    fingerprint: int | None = None
+    signature: Signature | None = None
     first_seen: int = 0
     changes: int = 0
 
-    def to_bytes(self) -> bytes:
-        """Return the value of the cell."""
+    def to_bytes(self, *, has_signatures: bool) -> bytes:
+        """Return the value of the cell, of format 2 if it is signed."""
         changes = self.changes % (1 << 8 * _CHANGES_BYTES)
-        if self.fingerprint is None:
+        if self.signature is None:
             return changes.to_bytes(_CHANGES_BYTES, "big")
-        return _FILED.pack(self.fingerprint, self.first_seen, changes)
+        fingerprint, *sketch_key = self.signature
+        if has_signatures:
+            return _SIGNED.pack(fingerprint, self.first_seen, changes, *sketch_key)
+        return _FILED.pack(fingerprint, self.first_seen, changes)
 
     @classmethod
     def from_bytes(cls, value: bytes) -> Register:
-        """Return what the value of a cell says; `CorruptionError` for bytes that cannot be."""
+        """Return what the value of a cell says, in either format; `CorruptionError` for bytes that cannot be."""
         if len(value) in (0, _CHANGES_BYTES):
             return cls(changes=int.from_bytes(value, "big"))
-        if len(value) not in (_FILED.size - _CHANGES_BYTES, _FILED.size):
+        if len(value) not in (_FILED.size - _CHANGES_BYTES, _FILED.size, _SIGNED.size):
             raise CorruptionError(
-                f"a register has {len(value)} bytes instead of 0, 4, 16 or 20: {value[:40].hex()}; "
+                f"a register has {len(value)} bytes instead of 0, 4, 16, 20 or 36: {value[:40].hex()}; "
                 f"'hsimhash check --repair' deletes it"
             )
-        return cls(*_FILED.unpack(value.ljust(_FILED.size, b"\x00")))
+        fingerprint, first_seen, changes, sketch, key = _SIGNED.unpack(value.ljust(_SIGNED.size, b"\x00"))
+        return cls(Signature(fingerprint, sketch, key), first_seen, changes)
 
-    def filed(self, fingerprint: int, first_seen: int) -> Register:
-        """Return the register that follows this one when the document is added, moved or, unchanged, written again."""
-        return Register(
-            fingerprint, self.first_seen if fingerprint == self.fingerprint else first_seen, self.changes + 1
-        )
+    def filed(self, signature: Signature, first_seen: int) -> Register:
+        """Return the register that follows this one when the document is added, changed, or written as it is."""
+        return Register(signature, self.first_seen if signature == self.signature else first_seen, self.changes + 1)
 
     def removed(self) -> Register:
         """Return the register that follows this one when the document is removed."""
@@ -87,13 +96,11 @@ class Register(NamedTuple):
 
     def is_filed(self, before: int | None = None) -> bool:
         """Whether the document is there; with `before` (ms since 1970) whether it was first seen earlier."""
-        return self.fingerprint is not None and (before is None or self.first_seen < before)
+        return self.signature is not None and (before is None or self.first_seen < before)
 
     def document(self, doc_id: bytes) -> Document | None:
         """Return the document of that id, None if it was removed."""
-        if self.fingerprint is None:
-            return None
-        return Document(_text(doc_id), self.fingerprint, self.first_seen)
+        return Document.of(_text(doc_id), self.signature, self.first_seen) if self.signature is not None else None
 
 
 def _text(doc_id: bytes) -> str:
@@ -113,10 +120,10 @@ def parsed(register: Cell) -> Register | None:
         return None
 
 
-def fingerprint_in(register: Cell | None) -> int | None:
-    """Return the fingerprint in a register, None if the register is missing or cannot be read."""
+def signature_in(register: Cell | None) -> Signature | None:
+    """Return the signature in a register, None if the register is missing or cannot be read."""
     said = parsed(register) if register is not None else None
-    return said.fingerprint if said is not None else None
+    return said.signature if said is not None else None
 
 
 def register_key(doc_id: bytes) -> tuple[bytes, bytes]:
@@ -135,10 +142,19 @@ def listing_put(fingerprint: int, doc_id: bytes) -> Put:
     return Put(row, DOCUMENT_FAMILY, qualifier, b"")
 
 
-def drawer_rowkeys(layout: Layout, fingerprints: Sequence[int]) -> list[bytes]:
-    """Return the rowkeys of fingerprints in every drawer, those of one fingerprint together."""
-    rows = encode(layout, np.array(fingerprints, np.uint64)).tobytes()
-    return [rows[start : start + ROWKEY_BYTES] for start in range(0, len(rows), ROWKEY_BYTES)]
+def key_rowkey(signature: Signature) -> bytes | None:
+    """Return the rowkey of a signature in the key drawer, None if it has no key."""
+    if not signature.key:
+        return None
+    return key_prefix(signature.key) + signature.fingerprint.to_bytes(FINGERPRINT_BYTES, "big")
+
+
+def filed_rowkeys(layout: Layout, signatures: Iterable[Signature]) -> Uint8s:
+    """Return the distinct rowkeys of signatures in every drawer and the key drawer: shape (m, 13), uint8."""
+    fingerprints, sketches, keys = np.array(list(signatures), np.uint64).reshape(-1, len(Signature._fields)).T
+    several = Signatures(fingerprints, sketches, keys, np.zeros(len(keys), np.uint8))
+    rows = encode(layout, np.unique(several.fingerprints)).reshape(-1, ROWKEY_BYTES)
+    return np.concatenate([rows, key_rowkeys(several)])
 
 
 def segment_key(segment: int) -> bytes:

@@ -1,11 +1,11 @@
-"""How documents are added, moved and removed: HBase's rows are written one by one, by many processes at once.
+"""How documents are added, changed and removed: HBase's rows are written one by one, by many processes at once.
 
-The invariant that readers rely on: *a register that says F implies that F lists the document and that all drawer rows
-of F are visible.* So a write
+The invariant that readers rely on: *a register that says fingerprint F and key K implies that F lists the document and
+that all drawer rows of F, and the row of F under K in the key drawer, are visible.* So a write
 
-1. reads the registers; a document that has the fingerprint already is done,
+1. reads the registers; a document that has the signature already is done,
 2. puts the listings,
-3. puts the drawer rows,
+3. puts the drawer rows, those of the key drawer among them,
 4. compares the registers with what it read, and sets them; where that was refused or is unknown, it begins again.
 
 It deletes nothing: what it leaves behind is collected later (`audit.py`), but only once it is older than any write
@@ -27,14 +27,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from uuid import uuid4
 
-import numpy as np
-
 from hsimhash.errors import StoreUnavailableError
+from hsimhash.fingerprint.signature import Signature
 from hsimhash.layout import Layout
-from hsimhash.rowkey import RECORD_ROWKEY, ROWKEY_BYTES, encode
-from hsimhash.store.base import Mark
+from hsimhash.rowkey import RECORD_ROWKEY
+from hsimhash.store.base import Mark, Record
 from hsimhash.store.hbase.batches import slices
-from hsimhash.store.hbase.cells import NOW, Register, listing_put, register_key
+from hsimhash.store.hbase.cells import NOW, Register, filed_rowkeys, listing_put, register_key
 from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, RECORD_FAMILY, Change, Gateway, Put, always
 
 BATCH_DOCUMENTS = 5_000  # written together; bounds memory, and how long their rows wait for their registers
@@ -43,7 +42,7 @@ MOST_DRAWS = 3  # of a timestamp, where others draw one at once; then registers 
 MARK_TRIES = 10  # one is enough, but for replies that do not come
 MOST_LOST = 5  # calls in sequence that set registers without a single reply, each after its time-out
 
-Wanted = Mapping[bytes, tuple[int, int]]  # by document id: fingerprint, first seen
+Wanted = Mapping[bytes, tuple[Signature, int]]  # by document id: signature, first seen
 
 
 def _awake_or_asleep() -> float:
@@ -85,36 +84,36 @@ _NEVER = Read(Register(), None, 0.0)
 
 
 class Writes:
-    """Adds, moves and removals through a gateway; see the module's text.
+    """Adds, changes and removals through a gateway; see the module's text.
 
     Args:
         gateway: to the table.
-        layout: fixes the drawer rows.
+        record: its layout fixes the drawer rows, its format the registers.
         times: see `Times`.
         exclusive: nobody else writes these documents: many registers that are new are put, without comparing.
     """
 
-    def __init__(self, gateway: Gateway, layout: Layout, times: Times, *, exclusive: bool = False) -> None:
+    def __init__(self, gateway: Gateway, record: Record, times: Times, *, exclusive: bool = False) -> None:
         self.gateway = gateway
-        self.layout = layout
+        self.record = record
         self.times = times
         self.exclusive = exclusive
         self._lost = 0
 
     def add(self, wanted: Wanted, *, announce: Callable[[int], None] | None = None) -> int:
-        """Add or move documents; return how many are new or moved. `announce` gets that number before any write."""
+        """Add or change documents; return how many are new or changed. `announce` gets that number before any write."""
         changed, sent, left = 0, dict[bytes, bytes](), dict(wanted)
         while left:
             found = self._read(list(left))
             changed += sum(found[doc_id].value == value for doc_id, value in sent.items())
             left = {doc_id: want for doc_id, want in left.items() if not self._is_done(found[doc_id], want[0])}
-            is_news = {doc_id for doc_id, want in left.items() if found[doc_id].register.fingerprint != want[0]}
+            is_news = {doc_id for doc_id, want in left.items() if found[doc_id].register.signature != want[0]}
             if announce is not None:
                 announce(len(is_news))
                 announce = None
             if left:
                 changes = [
-                    _change(doc_id, found[doc_id], found[doc_id].register.filed(*left[doc_id])) for doc_id in left
+                    self._change(doc_id, found[doc_id], found[doc_id].register.filed(*left[doc_id])) for doc_id in left
                 ]
                 done = self._write(left, changes, may_put=self.exclusive and not sent)
                 changed += len(done & is_news)
@@ -130,7 +129,7 @@ class Writes:
             found = self._read(left)
             removed += sum(found[doc_id].value == value for doc_id, value in sent.items())
             left = [doc_id for doc_id in left if found[doc_id].register.is_filed(before)]
-            changes = [_change(doc_id, found[doc_id], found[doc_id].register.removed()) for doc_id in left]
+            changes = [self._change(doc_id, found[doc_id], found[doc_id].register.removed()) for doc_id in left]
             done = self._set_registers(changes, always)
             removed += len(done)
             left = [doc_id for doc_id in left if doc_id not in done]
@@ -147,18 +146,23 @@ class Writes:
             for doc_id, cell in zip(doc_ids, cells, strict=True)
         }
 
-    def _is_done(self, read: Read, fingerprint: int) -> bool:
+    def _change(self, doc_id: bytes, read: Read, following: Register) -> Change:
+        row, qualifier = register_key(doc_id)
+        value = following.to_bytes(has_signatures=self.record.has_signatures)
+        return Change(row, DOCUMENT_FAMILY, qualifier, read.value, value)
+
+    def _is_done(self, read: Read, signature: Signature) -> bool:
         """Whether nothing is to be written; with a TTL, rows that may go before their register are written again."""
-        if read.register.fingerprint != fingerprint:
+        if read.register.signature != signature:
             return False
         return self.times.ttl_s is None or 0 <= read.age_s <= self.times.ttl_s / 2
 
     def _write(self, wanted: Wanted, changes: Sequence[Change], *, may_put: bool) -> set[bytes]:
         """Write rows, then registers; return the documents whose register is known to be set."""
         is_timely = self.times.rows_timely()
-        fingerprints = {doc_id: fingerprint for doc_id, (fingerprint, _) in wanted.items()}
-        put_listings(self.gateway, fingerprints)
-        put_drawer_rows(self.gateway, self.layout, fingerprints)
+        signatures = {doc_id: signature for doc_id, (signature, _) in wanted.items()}
+        put_listings(self.gateway, signatures)
+        put_drawer_rows(self.gateway, self.record.layout, signatures)
         new = [change for change in changes if change.expected is None]
         if may_put and len(new) >= self.times.put_from:
             self._put_registers(new, is_timely)
@@ -221,17 +225,11 @@ class Writes:
         )
 
 
-def put_listings(gateway: Gateway, fingerprints: Mapping[bytes, int]) -> None:
+def put_listings(gateway: Gateway, signatures: Mapping[bytes, Signature]) -> None:
     """List documents, by id, under their fingerprints."""
-    gateway.put([listing_put(fingerprint, doc_id) for doc_id, fingerprint in fingerprints.items()])
+    gateway.put([listing_put(signature.fingerprint, doc_id) for doc_id, signature in signatures.items()])
 
 
-def put_drawer_rows(gateway: Gateway, layout: Layout, fingerprints: Mapping[bytes, int]) -> None:
-    """File documents' fingerprints in every drawer, each once."""
-    rows = encode(layout, np.unique(np.array(list(fingerprints.values()), np.uint64)))
-    gateway.put_rows(rows.reshape(-1, ROWKEY_BYTES))
-
-
-def _change(doc_id: bytes, read: Read, following: Register) -> Change:
-    row, qualifier = register_key(doc_id)
-    return Change(row, DOCUMENT_FAMILY, qualifier, read.value, following.to_bytes())
+def put_drawer_rows(gateway: Gateway, layout: Layout, signatures: Mapping[bytes, Signature]) -> None:
+    """File documents' fingerprints in every drawer and, under their keys, in the key drawer, each once."""
+    gateway.put_rows(filed_rowkeys(layout, signatures.values()))

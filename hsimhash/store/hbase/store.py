@@ -15,12 +15,15 @@ from pathlib import Path
 
 from hsimhash.cover import HBASE_PRICES
 from hsimhash.errors import CorruptionError, IndexExistsError, IndexNotFoundError, StoreClosedError, StoreTimeoutError
-from hsimhash.fingerprint.bits import Int64s, Uint8s, Uint64s
+from hsimhash.fingerprint.bits import Int64s, Uint8s
+from hsimhash.fingerprint.signature import Signatures
 from hsimhash.rowkey import (
     DOCUMENTS_FLAG,
+    KEY_FLAG,
     PREFIX_BYTES,
     RECORD_ROWKEY,
     REGISTER_FLAG,
+    SEGMENT_BYTES,
     bucket_range,
     documents_rowkey,
     last_occurrences,
@@ -31,7 +34,7 @@ from hsimhash.store.hbase.address import Address
 from hsimhash.store.hbase.audit import Audit, pages, sampled_pages
 from hsimhash.store.hbase.batches import slices
 from hsimhash.store.hbase.bulk import TableLoad
-from hsimhash.store.hbase.cells import Register, fingerprint_in, is_listing, is_register, record_from, register_key
+from hsimhash.store.hbase.cells import Register, is_listing, is_register, record_from, register_key, signature_in
 from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, RECORD_FAMILY, Cell, Change, Gateway, Put
 from hsimhash.store.hbase.protocol import BATCH_DOCUMENTS, Times, Writes
 from hsimhash.store.hbase.survey import rows_about, survey
@@ -145,7 +148,7 @@ class HBaseStore(Store):
         return self._open_gateway
 
     def _writes(self) -> Writes:
-        return Writes(self.gateway, self.record.layout, self.times, exclusive=self.exclusive)
+        return Writes(self.gateway, self.record, self.times, exclusive=self.exclusive)
 
     @contextmanager
     def view(self, *, timeout_s: float | None = None) -> Iterator[Reader]:
@@ -182,15 +185,15 @@ class HBaseStore(Store):
         return self._view().lookup(doc_ids)
 
     def _view(self) -> HBaseView:
-        return HBaseView(self.gateway, len(self.record.layout.drawers))
+        return HBaseView(self.gateway, self.record)
 
     def insert(
-        self, doc_ids: Sequence[bytes], fingerprints: Uint64s, first_seen: Int64s, *, mark: Mark | None = None
+        self, doc_ids: Sequence[bytes], signatures: Signatures, first_seen: Int64s, *, mark: Mark | None = None
     ) -> int:
-        writes, last = self._writes(), last_occurrences(doc_ids)
+        writes, signatures, last = self._writes(), self.record.stored(signatures), last_occurrences(doc_ids)
         with self.gateway.one_deadline():
             added = sum(
-                writes.add({doc_ids[place]: (int(fingerprints[place]), int(first_seen[place])) for place in last[part]})
+                writes.add({doc_ids[place]: (signatures.at(place), int(first_seen[place])) for place in last[part]})
                 for part in slices(len(last), BATCH_DOCUMENTS)
             )
             if mark is not None:
@@ -207,7 +210,7 @@ class HBaseStore(Store):
 
     def count(self) -> int:
         cells = chain.from_iterable(pages(self.gateway, DOCUMENT_FAMILY, flag=REGISTER_FLAG))
-        return sum(fingerprint_in(cell) is not None for cell in cells if is_register(cell.row, cell.qualifier))
+        return sum(signature_in(cell) is not None for cell in cells if is_register(cell.row, cell.qualifier))
 
     def is_empty(self) -> bool:
         return not any(self.walk())
@@ -224,11 +227,11 @@ class HBaseStore(Store):
             ]
 
     def check(self, *, repair: bool = False, progress: Progress | None = None) -> CheckReport:
-        return Audit(self.gateway, self.record.layout, self.times, repair=repair, progress=progress).run()
+        return Audit(self.gateway, self.record, self.times, repair=repair, progress=progress).run()
 
     def check_sample(self, documents: int, seed: int, *, progress: Progress | None = None) -> CheckReport:
         sampled = partial(sampled_pages, self.gateway, documents, seed)
-        return Audit(self.gateway, self.record.layout, self.times, progress=progress, sampled=sampled).run()
+        return Audit(self.gateway, self.record, self.times, progress=progress, sampled=sampled).run()
 
     def regions(self) -> list[Region]:
         return self.gateway.regions()
@@ -242,7 +245,7 @@ class HBaseStore(Store):
         return TableFacts(regions, families, tuple(step.text for step in steps if step.sign != "="))
 
     def survey(self) -> Survey:
-        return survey(self.gateway)
+        return survey(self.gateway, self.record)
 
     def describe(self) -> dict[str, str | int]:
         regions = self.regions()
@@ -260,17 +263,21 @@ class HBaseStore(Store):
 class HBaseView(Reader):
     """The reads of one query, which counts them."""
 
-    def __init__(self, gateway: Gateway, drawers: int) -> None:
-        self._gateway, self._drawers = gateway, drawers
+    def __init__(self, gateway: Gateway, record: Record) -> None:
+        self._gateway, self._record = gateway, record
         self._asked = self._buckets = self._rows = self._documents = 0
 
     def __str__(self) -> str:
         return f"{self._buckets} of {self._asked} buckets with {self._rows} rows, and {self._documents} documents"
 
     def scan(self, prefixes: Sequence[bytes]) -> Uint8s:
-        return self.sweep(list(map(bucket_range, prefixes)))
+        return self._read(list(map(bucket_range, prefixes)))
 
     def sweep(self, ranges: Sequence[tuple[bytes, bytes]]) -> Uint8s:
+        rows = self._read(ranges)
+        return rows[rows[:, SEGMENT_BYTES] != KEY_FLAG] if self._record.has_signatures else rows
+
+    def _read(self, ranges: Sequence[tuple[bytes, bytes]]) -> Uint8s:
         self._asked += len(ranges)
         rows = self._gateway.scan(ranges)
         self._buckets += len(ranges)
@@ -278,7 +285,7 @@ class HBaseView(Reader):
         return rows
 
     def estimate(self) -> int:
-        return rows_about(self._gateway) // self._drawers
+        return rows_about(self._gateway, self._record) // len(self._record.layout.drawers)
 
     def documents(self, fingerprints: Sequence[int], limit: int | None = None) -> list[list[Document]]:
         found = list[list[Document]]()

@@ -2,10 +2,11 @@
 
 A gateway reports no sizes. So windows of the segments' range are read, at random places of every region and of one
 width in all of them, chosen so that a window has a few hundred rows; a table so small that the windows would meet is
-read whole, and its numbers are exact.
+read whole, and its numbers are exact. The key drawer's rows are not counted.
 
-Of buckets, the fullest that were met are reported. A fingerprint that very many documents share is one row of listings,
-which no split can cut; it is met by reading registers at random places: half of the documents are half of those.
+Of buckets, the fullest that were met are reported, those of the key drawer too. A fingerprint that very many documents
+share is one row of listings, which no split can cut; it is met by reading registers at random places: half of the
+documents are half of those.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from itertools import chain, pairwise
 from typing import NamedTuple
 
 from hsimhash.rowkey import PREFIX_BYTES, SEGMENT_BYTES, documents_rowkey
+from hsimhash.store.base import Record
 from hsimhash.store.facts import Counted, Crowd, Region, Survey
-from hsimhash.store.hbase.cells import SEGMENTS, TABLE_STOP, fingerprint_in, is_register, segment_key
+from hsimhash.store.hbase.cells import SEGMENTS, TABLE_STOP, is_register, segment_key, signature_in
 from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, DRAWER_FAMILY, Gateway
 
 HOT_BUCKET_ROWS = 100
@@ -47,7 +49,7 @@ class _Window(NamedTuple):
     width: int
 
 
-def survey(gateway: Gateway) -> Survey:
+def survey(gateway: Gateway, record: Record) -> Survey:
     """Count the drawer rows of every region, exactly in a small table, from samples in a large one."""
     regions, randoms = gateway.regions(), random.Random(0)  # noqa: S311 (the same windows at every call)
 
@@ -55,7 +57,7 @@ def survey(gateway: Gateway) -> Survey:
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         starts = [randoms.randrange(SEGMENTS) for _ in range(_PILOTS)]
         rows, segments = _density(
-            starts, pool.map(lambda start: prefixes(segment_key(start), TABLE_STOP, _PILOT_ROWS), starts)
+            record, starts, pool.map(lambda start: prefixes(segment_key(start), TABLE_STOP, _PILOT_ROWS), starts)
         )
         width = min(math.ceil(WINDOW_ROWS * segments / rows), SEGMENTS) if rows else SEGMENTS
         parts = max(_REGION_WINDOWS[1], min(_REGION_WINDOWS[0], _MOST_WINDOWS // len(regions)))
@@ -65,7 +67,7 @@ def survey(gateway: Gateway) -> Survey:
         crowds = _crowds(gateway, pool, randoms)
     buckets = Counter(prefix for own in found for rows in own for prefix in rows)
     hot = [one for one in buckets.most_common(MOST_HOT_BUCKETS) if one[1] >= HOT_BUCKET_ROWS]
-    return Survey(tuple(map(_counted, regions, windows, found)), tuple(hot), crowds)
+    return Survey(tuple(map(partial(_counted, record), regions, windows, found)), tuple(hot), crowds)
 
 
 def _crowds(gateway: Gateway, pool: ThreadPoolExecutor, randoms: random.Random) -> tuple[Crowd, ...]:
@@ -73,12 +75,12 @@ def _crowds(gateway: Gateway, pool: ThreadPoolExecutor, randoms: random.Random) 
     starts = [segment_key(randoms.randrange(SEGMENTS)) for _ in range(_PILOTS)]
     found = pool.map(lambda start: gateway.rows(start, TABLE_STOP, DOCUMENT_FAMILY, limit=_PILOT_ROWS), starts)
     registers = {
-        cell.qualifier: fingerprint_in(cell)
+        cell.qualifier: signature_in(cell)
         for rows in found
         for (cell, *_) in rows
         if is_register(cell.row, cell.qualifier)
     }
-    shared = Counter(fingerprint for fingerprint in registers.values() if fingerprint is not None)
+    shared = Counter(signature.fingerprint for signature in registers.values() if signature is not None)
     common = [(value, met) for value, met in shared.most_common(MOST_HOT_BUCKETS) if met > 1]
     crowds = pool.map(lambda one: _crowd(gateway, one[0], one[1] / shared.total()), common)
     return tuple(crowd for crowd in crowds if crowd.documents >= HOT_LISTINGS)
@@ -89,12 +91,12 @@ def _crowd(gateway: Gateway, fingerprint: int, share: float) -> Crowd:
     return Crowd(fingerprint, len(cells), sum(_CELL_BYTES + len(cell.qualifier) for cell in cells), share)
 
 
-def rows_about(gateway: Gateway) -> int:
-    """Return about how many drawer rows the table has, from a few places of it."""
+def rows_about(gateway: Gateway, record: Record) -> int:
+    """Return about how many drawer rows the table has, without the key drawer's, from a few places of it."""
     randoms = random.Random(0)  # noqa: S311 (the same places at every call)
     starts = [randoms.randrange(SEGMENTS) for _ in range(_FEW_PILOTS)]
     rows, segments = _density(
-        starts, (_prefixes(gateway, segment_key(start), TABLE_STOP, _PILOT_ROWS) for start in starts)
+        record, starts, (_prefixes(gateway, segment_key(start), TABLE_STOP, _PILOT_ROWS) for start in starts)
     )
     return rows * SEGMENTS // segments
 
@@ -103,12 +105,16 @@ def _prefixes(gateway: Gateway, start: bytes, stop: bytes, limit: int) -> list[b
     return [cells[0].row[:PREFIX_BYTES] for cells in gateway.rows(start, stop, DRAWER_FAMILY, limit=limit)]
 
 
-def _density(starts: Sequence[int], found: Iterable[list[bytes]]) -> tuple[int, int]:
+def _count(record: Record, prefixes: Iterable[bytes]) -> int:
+    return sum(not record.is_key_row(prefix) for prefix in prefixes)
+
+
+def _density(record: Record, starts: Sequence[int], found: Iterable[list[bytes]]) -> tuple[int, int]:
     """Return how many rows there are in how many segments, from the prefixes found from some places on."""
     segments = rows = 0
     for start, prefixes in zip(starts, found, strict=True):
         stop = _segment(prefixes[-1]) + 1 if len(prefixes) == _PILOT_ROWS else SEGMENTS
-        segments, rows = segments + stop - start, rows + len(prefixes)
+        segments, rows = segments + stop - start, rows + _count(record, prefixes)
     return rows, segments
 
 
@@ -129,8 +135,8 @@ def _windows(region: Region, width: int, parts: int, randoms: random.Random) -> 
     return windows
 
 
-def _counted(region: Region, windows: list[_Window], found: list[list[bytes]]) -> Counted:
-    read, segments = sum(map(len, found)), sum(window.width for window in windows)
+def _counted(record: Record, region: Region, windows: list[_Window], found: list[list[bytes]]) -> Counted:
+    read, segments = _count(record, chain.from_iterable(found)), sum(window.width for window in windows)
     lower, upper = _segments(region)
     is_whole = segments >= upper - lower and all(len(rows) < MOST_WINDOW_ROWS for rows in found)
     return Counted(region, read if is_whole else round(read * (upper - lower) / segments), is_whole)

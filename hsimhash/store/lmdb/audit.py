@@ -4,10 +4,11 @@
 |---|---|---|
 | a register whose id is listed nowhere | problem: the id is lost | the register is deleted; add the document again |
 | a register whose id is listed under another fingerprint only | problem: queries miss it | it is listed |
-| a register whose fingerprint lacks drawer rows | problem: queries may miss it | the rows are written |
+| a register whose fingerprint lacks drawer rows, or its key one | problem: queries may miss it | they are written |
 | a drawer row whose key does not recompute | problem | deleted |
 | a listing that the register contradicts, or without register | leftover of an interrupted bulk load | deleted |
 | a drawer row without any listing | leftover | deleted |
+| a row of the key drawer whose key no document of its fingerprint has | leftover of a change | deleted |
 
 A page is read, and repaired, in one transaction: others write between two pages.
 """
@@ -15,15 +16,28 @@ A page is read, and repaired, in one transaction: others write between two pages
 from __future__ import annotations
 
 import logging
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from hashlib import blake2b
+from itertools import starmap
 
 import numpy as np
 
 from hsimhash.fingerprint.bits import Uint64s
-from hsimhash.rowkey import FINGERPRINT_BYTES, PREFIX_BYTES, SEGMENT_BYTES
+from hsimhash.rowkey import FINGERPRINT_BYTES, KEY_FLAG, PREFIX_BYTES, SEGMENT_BYTES, key_prefix
 from hsimhash.store.facts import CheckReport, Progress
-from hsimhash.store.lmdb.codec import Row, Rows, digest, document_key, listed_id, pack, page, unpack_register
+from hsimhash.store.lmdb.codec import (
+    Registered,
+    Row,
+    Rows,
+    digest,
+    document_key,
+    listed_id,
+    pack,
+    page,
+    unpack_register,
+)
 from hsimhash.store.lmdb.files import verify_pages
 from hsimhash.store.lmdb.session import Session
 
@@ -52,6 +66,8 @@ class _Audit:
         self.report = CheckReport()
         self.confirmed = self.done = self.total = 0
         self.listed = np.zeros(0, np.uint64)  # the marks of listed ids, ascending, and the highest number
+        self.keyed = array("Q")  # the marks of the key drawer's rows that listed documents need,
+        self.known_keys = np.empty(0, np.uint64)  # and the same, ascending
 
     def run(self) -> CheckReport:
         databases = self.session.environment.databases
@@ -66,6 +82,8 @@ class _Audit:
         if self.confirmed < registers or self.session.last_transaction() != begun:
             self.listed = self._marks_of_listed()
             self._each_page("register", self._check_registers)
+        self.known_keys = np.frombuffer(self.keyed, np.uint64)  # in place: they are as many as documents
+        self.known_keys.sort()
         self._each_page("drawers", self._check_drawer_rows)
         return self.report
 
@@ -117,41 +135,53 @@ class _Audit:
     def _check_listings(self, rows: Rows, listings: Sequence[Row]) -> None:
         """Compare each listing with its register, and the drawer rows of those that it confirms."""
         filed: set[bytes] = set()
+        keyed: set[Row] = set()
         for key, value in listings:
             packed, doc_id = key[:FINGERPRINT_BYTES], listed_id(key, value)
             register = rows.get_register(doc_id)
-            if register is not None and pack(register[0]) == packed:
+            if register is not None and pack(register.signature.fingerprint) == packed:
                 self.confirmed += 1
                 filed.add(packed)
+                if register.signature.key:
+                    keyed.add((key_prefix(register.signature.key), packed))
                 continue
             if register is not None:
-                self._check_listed(rows, doc_id, *register)
+                self._check_listed(rows, doc_id, register)
             if self._leftover(f"{doc_id!r} is listed under {packed.hex()}"):
                 rows.transaction.delete(key, db=rows.listing)
-        for packed in sorted(filed):
-            self._check_filing(rows, packed)
+        self.keyed.extend(starmap(_mark, keyed))
+        self._check_filing(
+            rows,
+            sorted(
+                {(prefix, one) for one in filed for prefix in rows.layout.prefixes(int.from_bytes(one, "big"))} | keyed
+            ),
+        )
 
-    def _check_listed(self, rows: Rows, doc_id: bytes, fingerprint: int, first_seen: int) -> None:
+    def _check_listed(self, rows: Rows, doc_id: bytes, register: Registered) -> None:
         """Look for a document where its register says; when repairing, list and file it there."""
+        fingerprint = register.signature.fingerprint
         key = document_key(pack(fingerprint), doc_id)
         if rows.transaction.get(key, db=rows.listing) is None and self._problem(
             f"{doc_id!r} is not listed under {fingerprint:016x}, which its register says"
         ):
-            rows.put([(doc_id, fingerprint, first_seen)])
+            rows.put([(doc_id, register)])
 
-    def _check_filing(self, rows: Rows, packed: bytes) -> None:
-        """Look for the drawer rows of a fingerprint."""
+    def _check_filing(self, rows: Rows, wanted: Sequence[Row]) -> None:
+        """Look for drawer rows."""
         cursor = rows.transaction.cursor(rows.drawers)
-        prefixes = rows.layout.prefixes(int.from_bytes(packed, "big"))
-        for prefix in [prefix for prefix in prefixes if not cursor.set_key_dup(prefix, packed)]:
-            if self._problem(f"fingerprint {packed.hex()} has no row in drawer {prefix[SEGMENT_BYTES]}"):
+        for prefix, packed in [row for row in wanted if not cursor.set_key_dup(*row)]:
+            number = prefix[SEGMENT_BYTES]
+            drawer = "the key drawer" if rows.has_signatures and number == KEY_FLAG else f"drawer {number}"
+            if self._problem(f"fingerprint {packed.hex()} has no row in {drawer}"):
                 rows.transaction.put(prefix, packed, db=rows.drawers)
 
     def _check_registers(self, rows: Rows, registers: Sequence[Row]) -> None:
         """Find the registers whose id is listed nowhere: a register has only its id's digest, so compare digests."""
         marks = np.frombuffer(b"".join(key[:_MARK_BYTES] for key, _ in registers), ">u8").astype(np.uint64)
         unlisted = np.flatnonzero(self.listed[np.searchsorted(self.listed, marks)] != marks).tolist()
-        suspects = [(registers[number][0], unpack_register(registers[number][1])[0]) for number in unlisted]
+        suspects = [
+            (registers[number][0], unpack_register(registers[number][1]).signature.fingerprint) for number in unlisted
+        ]
         # What was listed since has no mark.
         listed = {value: _listed_digests(rows, pack(value)) for value in {fingerprint for _, fingerprint in suspects}}
         for key, fingerprint in suspects:
@@ -164,14 +194,33 @@ class _Audit:
         """Recompute each drawer row's key, and look for a document of its fingerprint."""
         for prefix, packed in found:
             row = f"drawer row {prefix.hex()} {packed.hex()}"
-            if not _recomputes(rows, prefix, packed):
+            is_key = rows.has_signatures and prefix[SEGMENT_BYTES] == KEY_FLAG
+            if not (is_key or _recomputes(rows, prefix, packed)):
                 is_repaired = self._problem(f"{row} does not recompute")
             elif not rows.is_listed(packed):
                 is_repaired = self._leftover(f"{row} has no document")
+            elif is_key and not self._is_keyed(rows, prefix, packed):
+                is_repaired = self._leftover(f"{row} has no document with such a key")
             else:
                 continue
             if is_repaired:
                 rows.transaction.delete(prefix, packed, db=rows.drawers)
+
+    def _is_keyed(self, rows: Rows, prefix: bytes, packed: bytes) -> bool:
+        """Whether a document of a fingerprint has a key that the key drawer files under `prefix`."""
+        mark = np.uint64(_mark(prefix, packed))
+        place = np.searchsorted(self.known_keys, mark)
+        if place < len(self.known_keys) and self.known_keys[place] == mark:
+            return True
+        # Perhaps one that was added since the listings were read.
+        registers = (rows.transaction.get(one, db=rows.register) for one in _listed_digests(rows, packed))
+        signatures = [unpack_register(value).signature for value in registers if value is not None]
+        return any(one.key and key_prefix(one.key) == prefix and pack(one.fingerprint) == packed for one in signatures)
+
+
+def _mark(prefix: bytes, packed: bytes) -> int:
+    """Return a number that tells a row of the key drawer from others, but for chance: 64 bits."""
+    return int.from_bytes(blake2b(prefix + packed, digest_size=_MARK_BYTES).digest(), "big")
 
 
 def _recomputes(rows: Rows, prefix: bytes, packed: bytes) -> bool:

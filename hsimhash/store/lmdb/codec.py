@@ -4,7 +4,7 @@
 |---|---|---|
 | `drawers` (DUPSORT, DUPFIXED) | prefix (5) | fingerprint (8); key and value together are the rowkey |
 | `documents` | fingerprint (8), id; or a cut id | first seen (8); behind it the id, where the key cuts it |
-| `register` | BLAKE2b digest of the id (16) | fingerprint (8), first seen (8) |
+| `register` | BLAKE2b digest of the id (16) | fingerprint (8), first seen (8); in format 2 sketch (8), key (8) |
 | `record` | `layout`, `profile`, `format`; `load:<token>` while a bulk load merges; `job:<token>` | JSON |
 
 An id of over 502 bytes is cut in the key: its first 487 bytes and its digest (16).
@@ -15,12 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from hashlib import blake2b
-from typing import TYPE_CHECKING
+from struct import Struct
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from hsimhash.fingerprint.signature import Signature
 from hsimhash.layout import Layout
-from hsimhash.rowkey import FINGERPRINT_BYTES, PREFIX_BYTES, ROWKEY_BYTES, encode
+from hsimhash.rowkey import FINGERPRINT_BYTES, PREFIX_BYTES, ROWKEY_BYTES, encode, key_prefix
 
 if TYPE_CHECKING:
     import lmdb
@@ -39,6 +41,8 @@ CUT_ID_BYTES = KEY_BYTES - FINGERPRINT_BYTES - DIGEST_BYTES
 WHOLE_ID_BYTES = KEY_BYTES - FINGERPRINT_BYTES - 1  # so that only cut keys have 511 bytes, and none equals a whole one
 HEAD_BYTES = FINGERPRINT_BYTES + CUT_ID_BYTES
 _NUMBER_BYTES = 8
+_PLAIN = Struct(">QQ")  # fingerprint, first seen
+_SIGNED = Struct(">QQQQ")  # the same, sketch, key
 
 
 class DamagedRowError(Exception):
@@ -83,11 +87,34 @@ def pack(number: int) -> bytes:
     return number.to_bytes(_NUMBER_BYTES, "big")
 
 
-def unpack_register(value: bytes) -> tuple[int, int]:
-    """Return fingerprint and first seen of a register."""
-    if len(value) != 2 * _NUMBER_BYTES:
-        raise DamagedRowError(f"a register has {len(value)} bytes instead of 16: {value[:40].hex()}")
-    return int.from_bytes(value[:_NUMBER_BYTES], "big"), int.from_bytes(value[_NUMBER_BYTES:], "big")
+class Registered(NamedTuple):
+    """What the register of a document says."""
+
+    signature: Signature
+    first_seen: int
+
+
+def pack_register(register: Registered, *, has_signatures: bool) -> bytes:
+    """Return the stored value of a register; one that is not signed is without sketch and key."""
+    fingerprint, sketch, key = register.signature
+    if has_signatures:
+        return _SIGNED.pack(fingerprint, register.first_seen, sketch, key)
+    return _PLAIN.pack(fingerprint, register.first_seen)
+
+
+def register_fields(value: bytes) -> tuple[int, ...]:
+    """Return fingerprint and first seen of a register; behind them, if it is signed, sketch and key."""
+    if len(value) == _PLAIN.size:
+        return _PLAIN.unpack(value)
+    if len(value) == _SIGNED.size:
+        return _SIGNED.unpack(value)
+    raise DamagedRowError(f"a register has {len(value)} bytes instead of 16 or 32: {value[:40].hex()}")
+
+
+def unpack_register(value: bytes) -> Registered:
+    """Return what a register says, signed or not."""
+    fingerprint, first_seen, *others = register_fields(value)
+    return Registered(Signature(fingerprint, *others), first_seen)
 
 
 def verify_order(consumed_and_added: tuple[int, int]) -> None:
@@ -112,38 +139,54 @@ def page(
 
 
 class Rows:
-    """Reads and writes of one write transaction."""
+    """Reads and writes of one write transaction; `has_signatures`: registers have sketches and keys."""
 
-    def __init__(self, layout: Layout, databases: Mapping[str, object], transaction: lmdb.Transaction) -> None:
+    def __init__(
+        self, layout: Layout, databases: Mapping[str, object], transaction: lmdb.Transaction, *, has_signatures: bool
+    ) -> None:
         self.layout = layout
+        self.has_signatures = has_signatures
         self.transaction = transaction
         self.drawers, self.listing = databases["drawers"], databases["documents"]
         self.register = databases["register"]
 
-    def get_register(self, doc_id: bytes) -> tuple[int, int] | None:
-        """Return fingerprint and first seen of a document."""
+    def get_register(self, doc_id: bytes) -> Registered | None:
+        """Return what the register of a document says."""
         value = self.transaction.get(digest(doc_id), db=self.register)
         return unpack_register(value) if value is not None else None
 
     # Each writes every database in the order of its keys.
 
-    def put(self, documents: Collection[tuple[bytes, int, int]]) -> None:
-        """Write drawer rows, listings and registers of (id, fingerprint, first seen)."""
-        fingerprints = np.array(list({fingerprint for _, fingerprint, _ in documents}), np.uint64)
+    def put(self, documents: Collection[tuple[bytes, Registered]]) -> None:
+        """Write drawer rows, those of the key drawer too, listings and registers of documents."""
+        signatures = {register.signature for _, register in documents}
+        fingerprints = np.array(list({signature.fingerprint for signature in signatures}), np.uint64)
         keys = encode(self.layout, fingerprints).reshape(-1, ROWKEY_BYTES).view(f"V{ROWKEY_BYTES}").ravel().tolist()
-        drawers = [(key[:PREFIX_BYTES], key[PREFIX_BYTES:]) for key in sorted(keys)]
-        listing = [(document_key(pack(value), one), document_value(pack(seen), one)) for one, value, seen in documents]
-        registers = [(digest(doc_id), pack(fingerprint) + pack(seen)) for doc_id, fingerprint, seen in documents]
-        self.transaction.cursor(self.drawers).putmulti(drawers, dupdata=False)
+        drawers = [(key[:PREFIX_BYTES], key[PREFIX_BYTES:]) for key in keys]
+        drawers += {(key_prefix(one.key), pack(one.fingerprint)) for one in signatures if one.key}
+        listing = [
+            (document_key(pack(register.signature.fingerprint), one), document_value(pack(register.first_seen), one))
+            for one, register in documents
+        ]
+        registers = [
+            (digest(one), pack_register(register, has_signatures=self.has_signatures)) for one, register in documents
+        ]
+        self.transaction.cursor(self.drawers).putmulti(sorted(drawers), dupdata=False)
         self.transaction.cursor(self.listing).putmulti(sorted(listing))
         self.transaction.cursor(self.register).putmulti(sorted(registers))
 
-    def unlist(self, documents: Sequence[tuple[bytes, int]]) -> None:
-        """Take (id, fingerprint) off the listings, and what lists nothing any more out of the drawers."""
-        for key in sorted(document_key(pack(fingerprint), doc_id) for doc_id, fingerprint in documents):
+    def unlist(self, documents: Sequence[tuple[bytes, Signature]]) -> None:
+        """Take documents off the listings, and what lists nothing any more out of the drawers.
+
+        A row of the key drawer stays while its fingerprint lists anything: to tell whether another document has that
+        key, all their registers would have to be read. `check` does so.
+        """
+        for key in sorted(document_key(pack(signature.fingerprint), doc_id) for doc_id, signature in documents):
             self.transaction.delete(key, db=self.listing)
-        left = [value for value in {fingerprint for _, fingerprint in documents} if not self.is_listed(pack(value))]
-        for prefix, packed in sorted((prefix, pack(value)) for value in left for prefix in self.layout.prefixes(value)):
+        left = {one for _, one in documents if not self.is_listed(pack(one.fingerprint))}
+        rows = {(prefix, pack(one.fingerprint)) for one in left for prefix in self.layout.prefixes(one.fingerprint)}
+        rows |= {(key_prefix(one.key), pack(one.fingerprint)) for one in left if one.key}
+        for prefix, packed in sorted(rows):
             self.transaction.delete(prefix, packed, db=self.drawers)
 
     def is_listed(self, packed_fingerprint: bytes) -> bool:

@@ -35,7 +35,6 @@ from hsimhash.store.facts import Progress
 from hsimhash.store.lmdb.codec import DIGEST_BYTES, Row, unpack_register, verify_order
 from hsimhash.store.lmdb.session import Session
 from hsimhash.store.runs import (
-    REGISTER,
     BulkLimits,
     BulkLoad,
     Run,
@@ -59,7 +58,7 @@ class SortedRuns(BulkLoad):
     """A bulk load of the embedded store; see `BulkLoad` and the module's text."""
 
     def __init__(self, session: Session, folder: Path, limits: BulkLimits) -> None:
-        super().__init__(folder)
+        super().__init__(folder, has_signatures=session.record.has_signatures)
         self._session = session
         self._limits = limits
         self._read_token()
@@ -266,7 +265,7 @@ class _Merge:
         samples, rows = [np.empty(0, np.uint64)], 0
         for run in self.runs:
             permuted = permuted_of(run, self.drawers)
-            rows += permuted.size
+            rows += permuted.size + run.key_row_count
             samples.append(permuted[:, :: max(1, permuted.shape[1] // 1024)].ravel() >> np.uint64(32))
         sample = np.sort(np.concatenate(samples))
         count = -(-rows // self.limits.commit_rows)
@@ -308,20 +307,21 @@ class _Merge:
         if stored:
             rows.unlist(
                 [
-                    (self.runs[number].ids(place, place + 1)[0], unpack_register(stored[key])[0])
+                    (self.runs[number].ids(place, place + 1)[0], unpack_register(stored[key]).signature)
                     for (key, value), (number, place) in zip(items, origins.tolist(), strict=True)
-                    if key in stored and _is_change(stored[key], value)
+                    if key in stored and stored[key][:FINGERPRINT_BYTES] != value[:FINGERPRINT_BYTES]
                 ]
             )
 
 
 def _is_change(old: bytes | None, new: bytes) -> bool:
-    """Whether a register has another fingerprint than the one that the index has."""
-    return old is None or unpack_register(old)[0] != int.from_bytes(new[:FINGERPRINT_BYTES], "big")
+    """Whether a register has another signature than the one that the index has."""
+    behind = 2 * FINGERPRINT_BYTES  # of the fingerprint and first seen
+    return old is None or old[:FINGERPRINT_BYTES] != new[:FINGERPRINT_BYTES] or old[behind:] != new[behind:]
 
 
 def _rows_of(registers: NDArray[np.void]) -> list[Row]:
-    packed, size = registers.tobytes(), REGISTER.itemsize
+    packed, size = registers.tobytes(), registers.itemsize
     return [
         (packed[at : at + DIGEST_BYTES], packed[at + DIGEST_BYTES : at + size]) for at in range(0, len(packed), size)
     ]

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from itertools import chain, islice, takewhile
+from itertools import chain, count, islice, takewhile
 from pathlib import Path
 
 import lmdb
@@ -24,12 +24,13 @@ from hsimhash.fingerprint.bits import Uint8s
 from hsimhash.locks import WRITER_LOCK, held_here, wait_for_lock
 from hsimhash.rowkey import FINGERPRINT_BYTES, ROWKEY_BYTES
 from hsimhash.store.base import Document, Reader, up_to
-from hsimhash.store.lmdb.codec import HEAD_BYTES, Rows, decode_id, digest, listed_id, pack, unpack_register
+from hsimhash.store.lmdb.codec import HEAD_BYTES, Rows, decode_id, digest, listed_id, pack, register_fields
 from hsimhash.store.lmdb.environment import Environment, acquire, release
 from hsimhash.store.lmdb.files import DATA, FOREIGN_ERRORS, as_our_error, lmdb_errors, read_only
 
 _SCANS_AT_ONCE = 10_000  # buckets read, and
 _LISTED_AT_ONCE = 256  # listings read, between two looks at the clock
+_FEW = 4  # fingerprints, whose documents are sooner read one by one
 _REGISTERS_AT_ONCE = 10_000  # read by one call, which bounds memory
 
 
@@ -102,7 +103,8 @@ class Session:
 
     def rows(self, transaction: lmdb.Transaction) -> Rows:
         """Return the index's rows in a transaction."""
-        return Rows(self.record.layout, self.environment.databases, transaction)
+        record, databases = self.record, self.environment.databases
+        return Rows(record.layout, databases, transaction, has_signatures=record.has_signatures)
 
     def last_transaction(self) -> tuple[str, int]:
         """Return what tells the data file from another, and the number of its last committed transaction."""
@@ -162,25 +164,26 @@ class LmdbView(Reader):
         return as_our_error(self._session.path, error)
 
     def scan(self, prefixes: Sequence[bytes]) -> Uint8s:
-        cursor, rows = self.transaction.cursor(self.databases["drawers"]), []
+        cursor, rows = self.transaction.cursor(self.databases["drawers"]), list[bytes]()
         for start in range(0, len(prefixes), _SCANS_AT_ONCE):
             if time.monotonic() >= self._deadline:
                 raise self._late(f"{start:,} of {len(prefixes):,} buckets")
             part = prefixes[start : start + _SCANS_AT_ONCE]
             rows.append(cursor.getmulti(part, dupdata=True, dupfixed_bytes=FINGERPRINT_BYTES, keyfixed=True))
-        return np.frombuffer(b"".join(rows), np.uint8).reshape(-1, ROWKEY_BYTES)
+        return np.frombuffer(rows[0] if len(rows) == 1 else b"".join(rows), np.uint8).reshape(-1, ROWKEY_BYTES)
 
     def sweep(self, ranges: Sequence[tuple[bytes, bytes]]) -> Uint8s:
         cursor = self.transaction.cursor(self.databases["drawers"])
-        return self.scan([prefix for one in ranges for prefix in _prefixes_within(cursor, *one)])
+        prefixes = [prefix for one in ranges for prefix in _prefixes_within(cursor, *one)]
+        return self.scan([prefix for prefix in prefixes if not self._session.record.is_key_row(prefix)])
 
     def estimate(self) -> int:
         return int(self.transaction.stat(self.databases["register"])["entries"])
 
     def documents(self, fingerprints: Sequence[int], limit: int | None = None) -> list[list[Document]]:
         listing = self.transaction.cursor(self.databases["documents"])
-        if limit is not None:
-            return [self._first_documents_of(listing, fingerprint, limit) for fingerprint in fingerprints]
+        if limit is not None or len(fingerprints) <= _FEW:
+            return [self._documents_of(listing, fingerprint, limit) for fingerprint in fingerprints]
         listed = [[listed_id(*row) for row in self._listed(listing, fingerprint)] for fingerprint in fingerprints]
         confirmed = iter(self.lookup(list(chain.from_iterable(listed))))
         return [sorted(filter(None, islice(confirmed, len(ids)))) for ids in listed]
@@ -201,15 +204,19 @@ class LmdbView(Reader):
     def _listed(self, listing: lmdb.Cursor, fingerprint: int) -> Iterator[tuple[bytes, bytes]]:
         """Yield the rows that list a fingerprint's documents, in order of key."""
         packed = pack(fingerprint)
-        rows = listing.iternext() if listing.set_range(packed) else iter(())
-        for number, row in enumerate(rows):
+        is_there, item, following = listing.set_range(packed), listing.item, listing.next
+        for number in count():
             if number % _LISTED_AT_ONCE == 0 and time.monotonic() >= self._deadline:
                 raise self._late(f"{number:,} documents of fingerprint {fingerprint:016x}")
+            if not is_there:
+                return
+            row = item()
             if not row[0].startswith(packed):
-                break
+                return
             yield row
+            is_there = following()
 
-    def _first_documents_of(self, listing: lmdb.Cursor, fingerprint: int, limit: int) -> list[Document]:
+    def _documents_of(self, listing: lmdb.Cursor, fingerprint: int, limit: int | None) -> list[Document]:
         """Return the confirmed documents of a fingerprint, as far as the limit-th that its register has there."""
         found, wanted, head = [], limit, b""
         for key, value in self._listed(listing, fingerprint):
@@ -222,7 +229,7 @@ class LmdbView(Reader):
                 if wanted and document.fingerprint == fingerprint:
                     wanted, head = wanted - 1, key[:HEAD_BYTES]
         found.sort()
-        return up_to(found, fingerprint, limit)
+        return found if limit is None else up_to(found, fingerprint, limit)
 
     def _late(self, reached: str) -> StoreTimeoutError:
         return StoreTimeoutError(
@@ -232,7 +239,7 @@ class LmdbView(Reader):
 
 def _document(doc_id: bytes, register: bytes | None) -> Document | None:
     """Return what a register says of a document."""
-    return None if register is None else Document(decode_id(doc_id), *unpack_register(register))
+    return None if register is None else Document(decode_id(doc_id), *register_fields(register))
 
 
 def _prefixes_within(cursor: lmdb.Cursor, start: bytes, stop: bytes) -> Iterator[bytes]:

@@ -9,14 +9,15 @@ from pathlib import Path
 from hsimhash.cover import LMDB_PRICES
 from hsimhash.errors import IndexExistsError, StoreBusyError
 from hsimhash.files import make_folder, put_in_place
-from hsimhash.fingerprint.bits import Int64s, Uint64s
+from hsimhash.fingerprint.bits import Int64s
+from hsimhash.fingerprint.signature import Signatures
 from hsimhash.locks import WRITER_LOCK, lock_data, users_of
 from hsimhash.rowkey import FINGERPRINT_BYTES, last_occurrences
 from hsimhash.store.base import LOCK_TIMEOUT_S, Document, Mark, Record, Store
 from hsimhash.store.facts import CheckReport, Progress
 from hsimhash.store.lmdb import files
 from hsimhash.store.lmdb.audit import audit
-from hsimhash.store.lmdb.codec import digest, listed_id, pack, page
+from hsimhash.store.lmdb.codec import Registered, digest, listed_id, pack, page
 from hsimhash.store.lmdb.environment import close_alone
 from hsimhash.store.lmdb.merge import SortedRuns
 from hsimhash.store.lmdb.session import LmdbView, Session
@@ -56,9 +57,9 @@ class LmdbStore(Store):
     # The locks of a write are held by `with` itself, not by a generator's: a signal may come before that continues.
 
     def insert(
-        self, doc_ids: Sequence[bytes], fingerprints: Uint64s, first_seen: Int64s, *, mark: Mark | None = None
+        self, doc_ids: Sequence[bytes], signatures: Signatures, first_seen: Int64s, *, mark: Mark | None = None
     ) -> int:
-        last = last_occurrences(doc_ids)
+        signatures, last = self.record.stored(signatures), last_occurrences(doc_ids)
         if not last and mark is None:
             self.session.environment  # noqa: B018 (a closed index says so)
             return 0
@@ -70,11 +71,11 @@ class LmdbStore(Store):
             rows = self.session.rows(transaction)
             old, new = [], []
             for position in last:
-                doc_id, fingerprint = doc_ids[position], int(fingerprints[position])
+                doc_id, signature = doc_ids[position], signatures.at(position)
                 register = rows.get_register(doc_id)
-                if register is None or register[0] != fingerprint:
-                    new.append((doc_id, fingerprint, int(first_seen[position])))
-                    old += [(doc_id, register[0])] if register is not None else []
+                if register is None or register.signature != signature:
+                    new.append((doc_id, Registered(signature, int(first_seen[position]))))
+                    old += [(doc_id, register.signature)] if register is not None else []
             rows.unlist(old)
             rows.put(new)
             if mark is not None:
@@ -95,9 +96,9 @@ class LmdbStore(Store):
             rows = self.session.rows(transaction)
             found = {doc_id: rows.get_register(doc_id) for doc_id in doc_ids}
             old = [
-                (doc_id, register[0])
+                (doc_id, register.signature)
                 for doc_id, register in found.items()
-                if register is not None and (before is None or register[1] < before)
+                if register is not None and (before is None or register.first_seen < before)
             ]
             rows.unlist(old)
             for key in sorted(digest(doc_id) for doc_id, _ in old):

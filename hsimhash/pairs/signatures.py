@@ -1,0 +1,95 @@
+"""From pairs of fingerprints to pairs of signatures: more are found by their keys, and sketches confirm all of them.
+
+Two signatures are near if their fingerprints are within the distance, or both have the same key, and if their sketches
+differ in few enough bits (`most_differing`), or one of them has none. Equal signatures are made one first, as equal
+fingerprints are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hsimhash.fingerprint.bits import Bools, Floats, Int64s, Uint64s
+from hsimhash.fingerprint.signature import SKETCH_BITS, Signatures, most_differing
+from hsimhash.pairs.blocks import Pairs, pair_words, sorted_block
+
+
+def near_signatures(pairs: Pairs, signatures: Signatures, max_distance: int, max_sketch: int | None) -> Pairs:
+    """Return the near pairs of distinct signatures, and the groups of equal ones.
+
+    Candidates are looked at in blocks of bounded size. A fingerprint or a key that m distinct signatures share makes
+    m² / 2 of them.
+
+    Args:
+        pairs: those of the fingerprints, within `max_distance` bits.
+        signatures: shape (n,).
+        max_distance: in bits.
+        max_sketch: as for `find_pairs`.
+    """
+    groups = equal_signatures(pairs.groups, signatures)
+    # The distinct ones, by number: a fingerprint's first document is also its signature's.
+    first = np.flatnonzero(groups == np.arange(len(groups)))
+    number = np.empty(len(groups), np.int64)
+    number[first] = np.arange(len(first))
+    ours = signatures[first]
+    near = replace(pairs, left=number[pairs.left], right=number[pairs.right], groups=number[pairs.groups[first]])
+    words, unconfirmed = [], 0
+    for left, right, is_near in _candidates(near, ours, max_distance):
+        alike = are_alike(ours.sketches[left], ours.sketches[right], max_sketch, is_near=is_near)
+        words.append(pair_words(first[left[alike]], first[right[alike]]))
+        unconfirmed += len(left) - len(words[-1])
+    return Pairs(*sorted_block(words, signatures.fingerprints), groups, unconfirmed)
+
+
+def _candidates(near: Pairs, signatures: Signatures, max_distance: int) -> Iterator[tuple[Int64s, Int64s, bool]]:
+    """Yield each pair within the distance, then each one that is not, but has the same key; in blocks of either."""
+    yield from ((left, right, True) for left, right, _ in near.expand())
+    none = np.empty(0, np.int64)
+    for left, right, _ in Pairs(none, none, none.astype(np.uint8), _same_keys(signatures.keys)).expand():
+        distance = np.bitwise_count(signatures.fingerprints[left] ^ signatures.fingerprints[right])
+        is_new = distance > max_distance
+        yield left[is_new], right[is_new], False
+
+
+def equal_signatures(groups: Int64s, signatures: Signatures) -> Int64s:
+    """Return for each signature the position of the first one that equals it; `groups` has that of the fingerprints."""
+    found = np.arange(len(groups))
+    among = np.flatnonzero(np.bincount(groups, minlength=len(groups))[groups] > 1)
+    found[among] = among[_first_equal(groups[among], signatures.sketches[among], signatures.keys[among])]
+    return found
+
+
+def _same_keys(keys: Uint64s) -> Int64s:
+    """Return for each signature the position of the first one that has its key; its own where it has none."""
+    found, among = np.arange(len(keys)), np.flatnonzero(keys)
+    found[among] = among[_first_equal(keys[among])]
+    return found
+
+
+def _first_equal(*columns: NDArray[np.generic]) -> Int64s:
+    """Return for each row of some columns the position of the first row that equals it."""
+    order = np.lexsort(columns)  # equal rows stay as they stand
+    is_first = np.ones(len(order), np.bool_)
+    is_first[1:] = np.any([column[order[1:]] != column[order[:-1]] for column in columns], axis=0)
+    first = np.empty(len(order), np.int64)
+    first[order] = order[np.maximum.accumulate(np.where(is_first, np.arange(len(order)), 0))]
+    return first
+
+
+def are_alike(some: Uint64s, others: Uint64s, max_sketch: int | None, *, is_near: bool) -> Bools:
+    """Return for each pair of sketches whether they differ in few enough bits, or one of them is missing."""
+    if max_sketch is None:
+        return np.ones(len(some), np.bool_)
+    most = most_differing(max_sketch, is_near=is_near)
+    alike: Bools = (np.bitwise_count(some ^ others) <= most) | (some == 0) | (others == 0)
+    return alike
+
+
+def similarities(some: Uint64s, others: Uint64s) -> Floats:
+    """Return what `similarity` does for each pair of sketches; NaN where one of them is missing."""
+    index = np.maximum(0, 1 - 2 * np.bitwise_count(some ^ others).astype(np.float64) / SKETCH_BITS)
+    return np.where((some != 0) & (others != 0), index, np.nan)

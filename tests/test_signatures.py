@@ -1,0 +1,220 @@
+"""Documents with sketches and keys, on every store: what is found, what a change leaves, what `check` says of it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hsimhash import HSimIndex, Match, Profile, Signature, Signatures
+from hsimhash.fingerprint.signature import most_differing
+from hsimhash.layout import Layout
+from hsimhash.rowkey import key_prefix
+from hsimhash.store import Record, Store, create_store
+from tests.test_store_contract import Place, place  # noqa: F401 (a fixture)
+
+SIGNING, PLAIN = (Profile.named(name) for name in ("auto-2", "auto-1"))
+RECORD = Record(Layout.named("4"), SIGNING.to_json())
+
+
+@pytest.fixture
+def store(place: Place) -> Iterator[Store]:  # noqa: F811
+    with place.create(place.url(), RECORD) as made:
+        yield made
+
+
+def drawn(count: int, seed: int) -> Signatures:
+    """Return signatures of which many are near others, or share their keys; some without sketch or key."""
+    rng = np.random.default_rng(seed)
+    fingerprints = rng.integers(0, 2**64, count, np.uint64)
+    flips = np.bitwise_or.reduce(np.uint64(1) << rng.integers(0, 64, (count, 5), np.uint64), axis=1)
+    fingerprints[1::2] = fingerprints[::2] ^ flips[1::2]
+    fingerprints[::7] = fingerprints[0]
+    # Keys that differ in their last half only are in the same bucket.
+    keys = rng.integers(0, 20, count, np.uint64) << np.uint64(32) | rng.integers(0, 2, count, np.uint64)
+    sketches = rng.integers(0, 2, count, np.uint64) * (np.uint64(2**20 - 1) << rng.integers(0, 20, count, np.uint64))
+    return Signatures(fingerprints, sketches, keys, np.zeros(count, np.uint8))
+
+
+def expected(
+    documents: dict[str, Signature], query: Signature, k: int, max_sketch: int | None
+) -> list[tuple[int, str]]:
+    found = []
+    for doc_id, one in documents.items():
+        distance, bits = ((mine ^ its).bit_count() for mine, its in zip(query[:2], one[:2], strict=True))
+        is_near = distance <= k
+        is_other = max_sketch is not None and one.sketch and query.sketch
+        if is_other and bits > most_differing(max_sketch or 0, is_near=is_near):
+            continue
+        if is_near or (query.key and query.key == one.key):
+            found.append((distance, doc_id))
+    return sorted(found)
+
+
+def pairs_of(matches: list[Match]) -> list[tuple[int, str]]:
+    return [(match.distance, match.doc_id) for match in matches]
+
+
+@pytest.mark.parametrize("layout", ["4", "10"])
+@pytest.mark.parametrize(("k", "max_sketch"), [(3, 16), (6, 16), (3, None), (0, 1)])
+def test_a_query_finds_what_is_near_or_has_its_key_and_passes_over_other_sketches(
+    place: Place,  # noqa: F811
+    layout: str,
+    k: int,
+    max_sketch: int | None,
+) -> None:
+    stored, ids = drawn(400, 1), [f"d{number}" for number in range(400)]
+    documents = dict(zip(ids, stored, strict=True))
+    store = place.create(place.url(), Record(Layout.named(layout), SIGNING.to_json()))
+    with HSimIndex(store, SIGNING) as index:
+        index.add_many(stored, ids)
+        queries = [*list(stored)[:60], *drawn(40, 2), Signature(5, 0, 3 << 32), Signature(int(stored.fingerprints[0]))]
+        answers = index.query_many(queries, max_distance=k, max_sketch=max_sketch)
+        for query, matches in zip(queries, answers, strict=True):
+            assert pairs_of(matches) == expected(documents, query, k, max_sketch)
+        for query, matches in list(zip(queries, answers, strict=True))[::5]:
+            assert index.query(query, max_distance=k, max_sketch=max_sketch) == matches
+            for limit in (1, 2, 7):
+                assert index.query(query, max_distance=k, max_sketch=max_sketch, limit=limit) == matches[:limit]
+            plain = index.query(query.fingerprint, max_distance=k)
+            assert pairs_of(plain) == expected(documents, Signature(query.fingerprint), k, None)
+            assert {(match.similarity, match.found_by) for match in plain} <= {(None, "distance")}
+
+
+def test_a_match_tells_similarity_and_what_found_it() -> None:
+    with HSimIndex.create("memory://told", layout="4", profile=SIGNING) as index:
+        index.add_many([Signature(0, 0b1111, 9), Signature(2**64 - 1, 0b0011, 9)], ["near", "far"])
+        index.add(1, "plain")
+        near, plain, far = index.query(Signature(0, 0b1111, 9))
+    assert (near.doc_id, near.distance, near.similarity, near.found_by) == ("near", 0, 1.0, "distance")
+    assert (plain.doc_id, plain.distance, plain.similarity, plain.found_by) == ("plain", 1, None, "distance")
+    assert (far.doc_id, far.distance, far.similarity, far.found_by) == ("far", 64, 1 - 2 / 32, "key")
+
+
+def test_with_a_limit_documents_are_read_until_enough_sketches_agree(place: Place) -> None:  # noqa: F811
+    others, right = 2_000, 3
+    sketches = [2**64 - 1] * others + [0b1] * right
+    with HSimIndex(place.create(place.url(), RECORD), SIGNING) as index:
+        index.add_many(
+            [Signature(7, sketch, 1) for sketch in sketches], [f"d{number:06}" for number in range(others + right)]
+        )
+        found = index.query(Signature(7, 0b1, 1), limit=2)
+        assert [match.doc_id for match in found] == ["d002000", "d002001"]
+        assert len(index.query(Signature(7, 0b1, 1), limit=9)) == right
+
+
+def test_a_document_whose_sketch_or_key_changes_is_changed(store: Store, place: Place) -> None:  # noqa: F811
+    with HSimIndex(store, SIGNING) as index:
+        for seen, one, is_change in [
+            (1, Signature(5, 6, 7 << 32), 1),
+            (2, Signature(5, 6, 7 << 32), 0),
+            (3, Signature(5, 9, 7 << 32), 1),
+            (4, Signature(5, 9, 8 << 32), 1),
+            (5, Signature(5), 1),
+        ]:
+            assert index.add_many([one], ["a"], first_seen=seen) == is_change
+            document = index.get("a")
+            assert document is not None
+            assert (document.signature, document.first_seen) == (one, seen - (not is_change))
+        assert index.query(Signature(2**40 - 1, 0, 8 << 32)) == []
+        place.settle(store)
+        assert index.check().is_sound
+        assert not len(store.scan([key_prefix(7 << 32), key_prefix(8 << 32)]))
+
+
+def test_removed_documents_leave_nothing_in_the_key_drawer(store: Store, place: Place) -> None:  # noqa: F811
+    stored, ids = drawn(300, 3), [f"d{number}" for number in range(300)]
+    with HSimIndex(store, SIGNING) as index:
+        index.add_many(stored, ids)
+        index.remove(ids[::2])
+        assert index.check(repair=True).problems == 0
+        left = dict(itertools.islice(zip(ids, stored, strict=True), 1, None, 2))
+        for query in list(stored)[:50]:
+            assert pairs_of(index.query(query)) == expected(left, query, 3, 16)
+        index.remove(ids)
+        place.settle(store)
+        index.check(repair=True)
+        assert not len(store.scan([key_prefix(key << 32) for key in range(20)]))
+
+
+def test_an_index_of_fingerprints_drops_sketches_and_keys(place: Place) -> None:  # noqa: F811
+    with HSimIndex(place.create(place.url(), Record(Layout.named("4"), PLAIN.to_json())), PLAIN) as index:
+        index.add(Signature(5, 6, 7 << 32), "a")
+        document = index.get("a")
+        assert document is not None
+        assert document.signature == Signature(5)
+        assert index.query(Signature(2**40 - 1, 6, 7 << 32)) == []
+        (match,) = index.query(Signature(5, 2**64 - 1, 7 << 32))
+        assert match.similarity is None
+        assert index.store.record.to_parts()[b"format"] == b'{"version": 1, "rows": "tall"}'
+        assert not len(index.store.scan([key_prefix(7 << 32)]))
+
+
+def test_a_sweep_leaves_the_key_drawer_out(place: Place) -> None:  # noqa: F811
+    with HSimIndex(place.create(place.url(), RECORD), SIGNING) as index:
+        index.add_many([Signature(value, 0, 5 << 32) for value in range(50)], [str(value) for value in range(50)])
+        swept = index.query_many([0, 2**63], max_distance=16)
+        assert [len(matches) for matches in swept] == [50, 50]
+        assert {row[4] for row in index.store.sweep([(bytes(5), b"\xff" * 5)]).tolist()} == {1, 2, 3, 4}
+
+
+def test_sorted_runs_make_the_same_index_as_adds(tmp_path: Path) -> None:
+    stored, ids = drawn(3_000, 4), [f"d{number % 2_500}" for number in range(3_000)]
+    urls = [f"lmdb://{tmp_path / name}" for name in ("added", "merged")]
+    with create_store(urls[0], RECORD) as added, create_store(urls[1], RECORD) as merged:
+        # Documents from before move, and some stay as they are.
+        for store in (added, merged):
+            HSimIndex(store, SIGNING).add_many(drawn(200, 5), ids[:200], first_seen=1)
+            HSimIndex(store, SIGNING).add_many(stored[2_600:2_700], ids[2_600:2_700], first_seen=1)
+        HSimIndex(added, SIGNING).add_many(stored, ids, first_seen=2)
+        with HSimIndex(merged, SIGNING).bulk(tmp_path / "runs") as bulk:
+            for start in range(0, len(ids), 700):
+                bulk.add_run(stored[start : start + 700], ids[start : start + 700], 2)
+            bulk.merge()
+            bulk.delete()
+        assert list(added.walk()) == list(merged.walk())
+        for store in (added, merged):
+            report = store.check(repair=True)
+            assert report.problems == 0
+        everything = [(prefix, store) for prefix in range(20) for store in (added, merged)]
+        rows = [sorted(map(bytes, store.scan([key_prefix(key << 32)]))) for key, store in everything]
+        assert rows[::2] == rows[1::2]
+        assert any(rows)
+
+
+def test_check_finds_and_repairs_what_the_key_drawer_lacks_or_has_too_much(tmp_path: Path) -> None:
+    with create_store(f"lmdb://{tmp_path / 'index'}", RECORD) as store:
+        index = HSimIndex(store, SIGNING)
+        index.add_many([Signature(5, 6, 7 << 32), Signature(5, 6, 8 << 32)], ["a", "b"])
+        with store.session.write() as transaction:  # type: ignore[attr-defined]
+            rows = store.session.rows(transaction)  # type: ignore[attr-defined]
+            packed = (5).to_bytes(8, "big")
+            transaction.delete(key_prefix(7 << 32), packed, db=rows.drawers)
+            transaction.put(key_prefix(9 << 32), packed, db=rows.drawers)
+            transaction.put(key_prefix(9 << 32), (6).to_bytes(8, "big"), db=rows.drawers)
+        report = index.check()
+        assert (report.problems, report.leftovers) == (1, 2)
+        assert index.check(repair=True).repaired == 3
+        assert index.check().is_sound
+        assert pairs_of(index.query(Signature(2**40 - 1, 6, 7 << 32))) == [(38, "a")]
+        assert index.describe()["drawer_rows"] == 4 + 2
+
+
+def test_texts_that_share_their_heaviest_words_are_found_in_another_frame() -> None:
+    page = (
+        "The harbour authority closed the northern lighthouse after the storm had broken its lantern. Engineers "
+        "measured the granite tower and found three cracks below the gallery. Fishermen asked for a temporary beacon, "
+        "for the reef lies two miles from the pier and the winter tides hide it. The council voted for repairs in "
+        "April, and a museum offered its spare lens. "
+    ) * 3
+    header = "Home News Weather Sport Subscribe Login. "
+    footer = "Contact Imprint Privacy Newsletter Archive Jobs Shop Help Terms Sitemap. "
+    with HSimIndex.create("memory://framed", layout="4", profile=SIGNING) as index:
+        index.add(SIGNING.signature(page), "page")
+        asked = SIGNING.signature(header + page + footer)
+        (found,) = index.query(asked, max_distance=1)
+        assert index.query(asked.fingerprint, max_distance=1) == []
+    assert (found.doc_id, found.found_by) == ("page", "key")

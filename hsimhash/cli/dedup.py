@@ -17,6 +17,7 @@ from hsimhash.cli.options import Settings, fingerprint_field_option, inputs_of, 
 from hsimhash.dedup import MAX_DISTANCE, DedupOptions, DedupProgress, DedupSummary, Method
 from hsimhash.fingerprint import Profile
 from hsimhash.index import HSimIndex
+from hsimhash.inputs.files import InputOptions
 from hsimhash.pairs import MEMORY_BYTES
 from hsimhash.pairs.keep import Policy
 from hsimhash.store.base import JOB_DEADLINE_S
@@ -127,16 +128,7 @@ def dedup_command(
              hsimhash dedup pages.jsonl --out new --against lmdb://pages --keep newest:date --keep longest
              hsimhash apply pages.jsonl.gz --from pages.dedup --out kept.jsonl.gz
     """
-    reading = reading_of(settings, fingerprint_field)
-    options = DedupOptions(
-        max_distance=MAX_DISTANCE if settings.max_distance is None else settings.max_distance,
-        max_sketch=settings.max_sketch,
-        keep=tuple(Policy.parse(text) for text in keep or ("first",)),
-        reading=reading,
-        workers=settings.workers,
-        memory_bytes=memory or MEMORY_BYTES,
-        **plain,
-    )
+    reading, policies = reading_of(settings, fingerprint_field), tuple(map(Policy.parse, keep or ("first",)))
     found = inputs_of(inputs, reading)
     with _against(settings, against) as known, nullcontext() if quiet else staged_progress(_STAGES["read"]) as show:
 
@@ -144,18 +136,21 @@ def dedup_command(
             if show:
                 show(_STAGES[progress.stage], progress.done, progress.total, plural(progress.documents, "document"))
 
-        options = _suited(options, known, settings)
+        options = replace(_options(settings, known, reading, plain), keep=policies, memory_bytes=memory or MEMORY_BYTES)
         summary = steps.dedup(found, out, options, against=known, observer=steps.DedupObserver(tell, say))
     return _report(summary, options)
 
 
-def _suited(options: DedupOptions, known: HSimIndex | Profile, settings: Settings) -> DedupOptions:
-    """Return options with the distance of the index, unless one was asked for; sketches are read where they count."""
-    if isinstance(known, Profile):
-        return replace(options, reading=replace(options.reading, has_signatures=known.makes_signatures))
-    distance = known.distance if settings.max_distance is None else options.max_distance
-    reading = replace(options.reading, has_signatures=known.profile.makes_signatures)
-    return replace(options, reading=reading, max_distance=distance)
+def _options(settings: Settings, known: HSimIndex | Profile, reading: InputOptions, plain: _Plain) -> DedupOptions:
+    """Return what to do: by default within the index's distance; sketches are read where the profile makes them."""
+    profile, distance = (known, MAX_DISTANCE) if isinstance(known, Profile) else (known.profile, known.distance)
+    return DedupOptions(
+        max_distance=distance if settings.max_distance is None else settings.max_distance,
+        max_sketch=settings.max_sketch,
+        reading=replace(reading, has_signatures=profile.makes_signatures),
+        workers=settings.workers,
+        **plain,
+    )
 
 
 def _against(settings: Settings, url: str | None) -> AbstractContextManager[HSimIndex | Profile]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 
 import click
 
@@ -64,25 +65,33 @@ def query_command(
     if doc_ids and exclude is not None:
         raise click.UsageError("--id excludes its own document already; use --exclude with the others")
     lines = Lines("-") if fingerprints == ("-",) else None
-    form = settings.fingerprint_format
-    asked = [] if lines else [Request(Signature(parse_fingerprint(text, format=form))) for text in fingerprints]
-    show = _print_table if is_for_people(as_json) else _print_json
-    found = 0
+    asked = [] if lines else [Request(_parsed(text, settings)) for text in fingerprints]
     with open_index(settings) as index:
         if doc_ids:
             asked = [Request(stored(index, doc_ids[0]).signature, doc_id=doc_ids[0])]
         elif texts or paths:
             index.profile.verify()
             asked = [Request(index.profile.signature(texts[0] if texts else read_text(paths[0])))]
-        has_signatures = index.store.record.has_signatures
-        for batch in lines.requests(settings, has_signatures=has_signatures) if lines else [asked]:
-            for request, shown, matches in _answers(index, batch, settings, exclude=exclude, limit=limit):
-                show(request, shown, matches)
-                found += len(matches)
-            send()
+        batches = lines.requests(settings, has_signatures=index.store.record.has_signatures) if lines else [asked]
+        answers = partial(_answers, index, settings=settings, exclude=exclude, limit=limit)
+        found = sum(_show(answers(batch), is_table=is_for_people(as_json)) for batch in batches)
     if lines and lines.rejected:
         return ExitCode.REJECTED_RECORDS
     return ExitCode.NOTHING_FOUND if tells_by_exit_code and not found else ExitCode.DONE
+
+
+def _parsed(fingerprint: str, settings: Settings) -> Signature:
+    return Signature(parse_fingerprint(fingerprint, format=settings.fingerprint_format))
+
+
+def _show(answers: Iterable[tuple[Request, str | None, list[Match]]], *, is_table: bool) -> int:
+    """Print the answers of a batch; return how many matches there are."""
+    found = 0
+    for request, fingerprint, matches in answers:
+        (_print_table if is_table else _print_json)(request, fingerprint, matches)
+        found += len(matches)
+    send()
+    return found
 
 
 def _check_asked(fingerprints: tuple[str, ...], **options: tuple[str, ...]) -> None:

@@ -85,15 +85,16 @@ def first_columns(limit: int) -> bytes:
 
 
 def row_ranges(ranges: Iterable[Range]) -> bytes:
-    """Return the filter, as bytes, that hops over ascending, disjoint, half-open row ranges.
+    """Return the filter, as bytes, that hops over ascending, disjoint, half-open row ranges."""
+    return _field(1, _MULTI_ROW_RANGE) + _field(2, b"".join([_range(start, stop) for start, stop in ranges]))
 
-    Their ends are shorter than 50 bytes, so that each length is one byte: batches have tens of thousands of ranges.
-    """
-    rows = [
-        b"\x0a%c\x0a%c%b\x10\x01\x1a%c%b\x20\x00" % (len(start) + len(stop) + 8, len(start), start, len(stop), stop)
-        for start, stop in ranges
-    ]
-    return _field(1, _MULTI_ROW_RANGE) + _field(2, b"".join(rows))
+
+def _range(start: bytes, stop: bytes) -> bytes:
+    size = len(start) + len(stop) + 8
+    if size > 0x7F:
+        return _field(1, b"%b\x10\x01%b\x20\x00" % (_field(1, start), _field(3, stop)))
+    # The usual ones, whose lengths are a byte each: batches have tens of thousands.
+    return b"\x0a%c\x0a%c%b\x10\x01\x1a%c%b\x20\x00" % (size, len(start), start, len(stop), stop)
 
 
 def _field(number: int, data: bytes) -> bytes:

@@ -189,7 +189,7 @@ def test_dedup_against_an_index_on_hbase_and_an_embedded_one_gives_the_same(stor
     fresh.write_text("".join(f"new-{number}\t{(number << 20) ^ (1 << number % 7):016x}\n" for number in range(25, 75)))
     results = []
     for number, url in enumerate((store, embedded)):
-        done("create-table", "--store", url, "--layout", "4")
+        done("create-table", "--store", url, "--layout", "4", "--distance", "3")
         done("ingest", str(stored), "--store", url, "--job", str(tmp_path / f"job-{number}"))
         out = tmp_path / f"out-{number}"
         summary = json.loads(done("dedup", str(fresh), "--out", str(out), "--against", url, "--table-format", "jsonl"))

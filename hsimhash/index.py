@@ -150,7 +150,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
 
     def add(self, signature: Signature | int, doc_id: str, *, first_seen: int | None = None) -> None:
         """Add one document, or change it if it has another signature; durable on return. See `add_many`."""
-        self.add_many(as_signatures([as_signature(signature)]), [doc_id], first_seen=first_seen)
+        self.add_many([signature], [doc_id], first_seen=first_seen)
 
     def add_many(
         self,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -21,6 +22,7 @@ from hsimhash.rowkey import (
     fingerprints_of,
     key_numbers,
     key_prefix,
+    prefix_numbers_of,
 )
 from hsimhash.store.base import Document, Reader
 
@@ -143,22 +145,31 @@ def near_many(reader: Reader, cover: Cover, queries: Signatures) -> dict[int, Ne
 def _met(reader: Reader, reading: Reading, numbers: Uint64s) -> Iterator[tuple[Int64s, Uint64s]]:
     """Yield queries' positions, and as many fingerprints of what each of them reads: numbers of shape (n, reads)."""
     order = np.argsort(numbers, axis=None, kind="stable")
-    ordered = numbers.ravel()[order]
-    starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
-    distinct, ends = ordered[starts], np.append(starts[1:], len(order))
+    ordered, asker = numbers.ravel()[order], order // numbers.shape[1]
+    first_ask = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
+    distinct, asks = ordered[first_ask], np.diff(first_ask, append=len(order))
     rows = read(reader, reading, distinct)
     if not len(rows):
         return
-    # Each row meets every query that asked for its bucket; so many at a time that memory does not grow with both.
-    bucket = np.searchsorted(distinct, _prefix_numbers(rows) >> reading.shift)
-    fingerprints, asker = fingerprints_of(rows), order // numbers.shape[1]
-    askers = ends[bucket] - starts[bucket]
-    meetings = np.cumsum(askers)
+    fingerprints, read_by = fingerprints_of(rows), prefix_numbers_of(rows) >> reading.shift
+    first_row = np.flatnonzero(np.append(True, read_by[1:] != read_by[:-1]))
+    bucket = np.searchsorted(distinct, read_by[first_row])
+    # Each run of a bucket's rows meets every query that asked for it; so many at a time that memory does not grow with
+    # both.
+    run = np.repeat(np.arange(len(bucket)), asks[bucket])
+    lengths = np.diff(first_row, append=len(rows))[run]
+    ask = _spans(first_ask[bucket], asks[bucket])
+    meetings = np.cumsum(lengths)
     cuts = np.searchsorted(meetings, np.arange(MEETINGS_AT_ONCE, int(meetings[-1]), MEETINGS_AT_ONCE))
-    for part in np.split(np.arange(len(rows)), cuts):
-        row = np.repeat(part, askers[part])
-        offset = np.arange(len(row)) - np.repeat(np.cumsum(askers[part]) - askers[part], askers[part])
-        yield asker[starts[bucket[row]] + offset], fingerprints[row]
+    for part in np.split(np.arange(len(run)), cuts):
+        row = _spans(first_row[run[part]], lengths[part])
+        yield np.repeat(asker[ask[part]], lengths[part]), fingerprints[row]
+
+
+def _spans(starts: Int64s, lengths: Int64s) -> Int64s:
+    """Return the positions in spans that start at `starts`, one span behind the other."""
+    ends = np.cumsum(lengths)
+    return np.arange(ends[-1]) + np.repeat(starts - ends + lengths, lengths)
 
 
 def read(reader: Reader, reading: Reading, numbers: Uint64s) -> Uint8s:
@@ -186,60 +197,56 @@ def _prefixes(numbers: Uint64s) -> list[bytes]:
     return words[:, 8 - PREFIX_BYTES :].copy().view(f"V{PREFIX_BYTES}").ravel().tolist()
 
 
-def _prefix_numbers(rows: Uint8s) -> Uint64s:
-    """Return the first 5 bytes of rows of shape (m, 13) as numbers in byte order."""
-    padded = np.zeros((len(rows), 8), np.uint8)
-    padded[:, 8 - PREFIX_BYTES :] = rows[:, :PREFIX_BYTES]
-    return padded.view(">u8").ravel().astype(np.uint64)
-
-
 def confirmed_one(reader: Reader, query: Query, rule: Rule) -> list[Match]:
-    """Return what `confirmed` does for one query; without a limit a third sooner."""
+    """Return what `confirmed` does for one query; without a limit a fifth sooner."""
     if rule.limit is not None:
         return confirmed(reader, [query], rule)[0]
-    matches = {}
-    for documents in reader.documents([value for _, value in query.near]):
-        for document in documents:
-            match = rule.match(query, document)
-            if match is not None:
-                matches[match.doc_id] = match
-    return sorted(matches.values())
+    documents = reader.documents([value for _, value in query.near])
+    return sorted(_matches(query, chain.from_iterable(documents), rule).values())
 
 
 def confirmed(reader: Reader, queries: Sequence[Query], rule: Rule) -> list[list[Match]]:
     """Return each query's matches among the documents of what is near it, nearest first; with a limit the first ones.
 
-    Documents are read for all queries at once: all of them, or with a limit the nearest ones first, as far as needed.
+    Documents are read for all queries at once.
     """
+    if rule.limit is not None:
+        return _first_confirmed(reader, queries, rule, rule.limit)
+    documents = _documents(reader, {value for query in queries for _, value in query.near}, None)
+    found = []
+    for query in queries:
+        its = chain.from_iterable(documents[value] for _, value in query.near)
+        found.append(sorted(_matches(query, its, rule).values()))
+    return found
+
+
+def _first_confirmed(reader: Reader, queries: Sequence[Query], rule: Rule, limit: int) -> list[list[Match]]:
+    """Return the first matches of each query; the nearest documents are read first, as far as needed."""
     found: list[dict[str, Match]] = [{} for _ in queries]
-    limit, most = rule.limit, None
-    rounds = [FINGERPRINT_BITS] if limit is None else sorted({bits for query in queries for bits, _ in query.near})
-    for nearest in rounds:
+    for nearest in sorted({bits for query in queries for bits, _ in query.near}):
         pairs = [
             (query, matches, value)
             for query, matches in zip(queries, found, strict=True)
-            if limit is None or sum(match.distance < nearest for match in matches.values()) < limit
+            if sum(match.distance < nearest for match in matches.values()) < limit
             for bits, value in query.near
-            if limit is None or bits == nearest
+            if bits == nearest
         ]
-        if limit is not None:
-            most = limit + any(query.exclude is not None for query in queries)
+        most = limit + any(query.exclude is not None for query in queries)
         while pairs:
             documents = _documents(reader, {value for _, _, value in pairs}, most)
             left = []
             for query, matches, value in pairs:
-                # A register may tell of a move since the row was read.
-                met = [match for one in documents[value] if (match := rule.match(query, one)) is not None]
-                matches.update((match.doc_id, match) for match in met)
-                if (
-                    most is not None
-                    and limit is not None
-                    and len(met) < limit
-                    and _is_cut(documents[value], value, most)
-                ):
+                met = _matches(query, documents[value], rule)
+                matches.update(met)
+                if len(met) < limit and _is_cut(documents[value], value, most):
                     left.append((query, matches, value))
-            pairs, most = left, 4 * most if most is not None else None
+            pairs, most = left, 4 * most
     return [sorted(matches.values())[:limit] for matches in found]
+
+
+def _matches(query: Query, documents: Iterable[Document], rule: Rule) -> dict[str, Match]:
+    """Return the matches among documents, by id: a store may read one twice, with what it was and with what it is."""
+    return {one.doc_id: match for one in documents if (match := rule.match(query, one)) is not None}
 
 
 def _documents(reader: Reader, fingerprints: set[int], most: int | None) -> dict[int, list[Document]]:

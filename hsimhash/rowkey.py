@@ -14,13 +14,13 @@ Example: layout `4`, fingerprint 0123456789abcdef, drawer 2: `45670000 02 012345
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 
 import mmh3
 import numpy as np
 
 from hsimhash.fingerprint.bits import Int64s, Uint8s, Uint64s
-from hsimhash.fingerprint.signature import AnySignatures, Signatures, as_signatures
+from hsimhash.fingerprint.signature import AnySignatures, Signature, Signatures, as_signatures
 from hsimhash.layout import Layout
 
 SEGMENT_BYTES = 4
@@ -34,6 +34,15 @@ REGISTER_FLAG = 254  # on disk: never reuse
 RECORD_FLAG = 255  # on disk: never reuse
 
 RECORD_ROWKEY = bytes(SEGMENT_BYTES) + bytes([RECORD_FLAG]) + bytes(FINGERPRINT_BYTES)
+# Rows of 13 bytes, read as numbers where they lie: a tenth of the time that it takes to copy the bytes together first.
+_ROWS = np.dtype(
+    {
+        "names": ["beginning", "fingerprint"],
+        "formats": [">u8"] * 2,
+        "offsets": [0, PREFIX_BYTES],
+        "itemsize": ROWKEY_BYTES,
+    }
+)
 _BUCKET_END = b"\xff" * FINGERPRINT_BYTES + b"\x00"
 DOC_ID_BYTES = 2048  # the longest document id
 MAX_REGIONS = 1 << 16
@@ -54,7 +63,12 @@ def fingerprint_bytes(fingerprints: Uint64s) -> Uint8s:
 
 def fingerprints_of(rowkeys: Uint8s) -> Uint64s:
     """Return the fingerprints of rowkeys of shape (m, 13): shape (m,), uint64, native byte order."""
-    return np.ascontiguousarray(rowkeys[:, PREFIX_BYTES:]).view(">u8").ravel().astype(np.uint64)
+    return rowkeys.view(_ROWS)["fingerprint"].astype(np.uint64).ravel()
+
+
+def prefix_numbers_of(rowkeys: Uint8s) -> Uint64s:
+    """Return the prefixes of rowkeys of shape (m, 13) as numbers of 40 bits: shape (m,), uint64."""
+    return rowkeys.view(_ROWS)["beginning"].astype(np.uint64).ravel() >> np.uint64(8 * (8 - PREFIX_BYTES))
 
 
 def key_prefix(key: int) -> bytes:
@@ -66,6 +80,13 @@ def key_rowkeys(signatures: Signatures) -> Uint8s:
     """Return the distinct rows of the key drawer for signatures, in order: shape (m, 13), uint8; m ≤ n."""
     has_key = signatures.keys != 0
     return rowkeys_of(*distinct_rows(key_numbers(signatures.keys[has_key]), signatures.fingerprints[has_key]))
+
+
+def filed_rowkeys(layout: Layout, signatures: Iterable[Signature]) -> Uint8s:
+    """Return the distinct rowkeys of signatures in every drawer and the key drawer: shape (m, 13), uint8."""
+    several = Signatures.collected(signatures)
+    rows = encode(layout, np.unique(several.fingerprints)).reshape(-1, ROWKEY_BYTES)
+    return np.concatenate([rows, key_rowkeys(several)])
 
 
 def key_numbers(keys: Uint64s) -> Uint64s:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hsimhash.errors import CorruptionError, IndexExistsError, StoreUnavailableError
 from hsimhash.fingerprint.signature import Signature, Signatures, as_signature, as_signatures
 from hsimhash.layout import Layout
-from hsimhash.rowkey import RECORD_ROWKEY, documents_rowkey, encode, key_prefix
+from hsimhash.rowkey import RECORD_ROWKEY, documents_rowkey, encode, filed_rowkeys, key_prefix
 from hsimhash.store import BulkLimits
 from hsimhash.store.base import RECORD_PARTS, Document, Mark, Record
 from hsimhash.store.facts import CheckReport
@@ -28,7 +28,6 @@ from hsimhash.store.hbase.cells import (
     TABLE_START,
     TABLE_STOP,
     Register,
-    filed_rowkeys,
     key_rowkey,
     listing_key,
     listing_put,

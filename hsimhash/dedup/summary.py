@@ -34,9 +34,9 @@ from hsimhash.dedup.report import (
 from hsimhash.dedup.texts import Texts
 from hsimhash.fingerprint import EXACT, TOO_SHORT, Signatures
 from hsimhash.fingerprint.bits import Bools, Int64s, Uint64s
+from hsimhash.fingerprint.signature import are_alike
 from hsimhash.layout import FINGERPRINT_BITS
 from hsimhash.pairs import PairBlock, Pairs, group_equal
-from hsimhash.pairs.signatures import are_alike
 
 BEYOND_BITS = 3
 ROWS = 4_000  # fingerprints compared with all, at least,

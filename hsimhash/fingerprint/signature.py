@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from hsimhash.fingerprint.bits import (
     LIMIT,
+    Bools,
     Fingerprints,
     Uint8s,
     Uint64s,
@@ -56,11 +57,19 @@ class Signatures:
     kinds: Uint8s
 
     @staticmethod
-    def of(fingerprints: Fingerprints) -> Signatures:
-        """Return signatures without sketches and keys."""
+    def of(fingerprints: Fingerprints, sketches: Uint64s | None = None, keys: Uint64s | None = None) -> Signatures:
+        """Return signatures of fingerprints that voted, by default without sketches and keys."""
         values = as_fingerprints(fingerprints)
         none = np.zeros(len(values), np.uint64)
-        return Signatures(values, none, none, np.zeros(len(values), np.uint8))
+        return Signatures(
+            values, none if sketches is None else sketches, none if keys is None else keys, none.astype(np.uint8)
+        )
+
+    @staticmethod
+    def collected(rows: Iterable[Signature]) -> Signatures:
+        """Return signatures that came one by one."""
+        columns = list(zip(*rows, strict=True)) or [()] * 3  # from rows numpy takes four times as long
+        return Signatures.of(*(np.array(column, np.uint64) for column in columns))
 
     @staticmethod
     def joined(parts: Iterable[Signatures]) -> Signatures:
@@ -95,7 +104,7 @@ class Signatures:
         return (Signature(*row) for row in rows)
 
 
-AnySignatures = Signatures | Sequence[Signature] | Fingerprints
+AnySignatures = Signatures | Sequence[Signature | int] | Uint64s
 
 
 def similarity(sketch: int, other: int) -> float | None:
@@ -111,6 +120,23 @@ def similarity(sketch: int, other: int) -> float | None:
 def most_differing(max_sketch: int, *, is_near: bool) -> int:
     """Return in how many bits the sketches of two documents may differ: fewer where only their keys are equal."""
     return max_sketch if is_near else max(0, max_sketch - KEY_SKETCH_MARGIN)
+
+
+def are_alike(some: Uint64s | np.uint64, others: Uint64s, max_sketch: int | None, *, is_near: Bools | bool) -> Bools:
+    """Return for each pair of sketches whether they differ in few enough bits, or one of them is missing.
+
+    Args:
+        some: shape (n,), or one for all of the others.
+        others: shape (n,).
+        max_sketch: as for `most_differing`; None: any are alike.
+        is_near: of each pair, or of all, whether more than their keys brought them together.
+    """
+    if max_sketch is None:
+        return np.ones(np.broadcast_shapes(np.shape(some), np.shape(others)), np.bool_)
+    near, by_key = (most_differing(max_sketch, is_near=one) for one in (True, False))
+    differing = np.bitwise_count(some ^ others)
+    alike: Bools = (differing <= np.where(is_near, near, by_key)) | (some == 0) | (others == 0)
+    return alike
 
 
 def check_max_sketch(bits: int | None) -> None:
@@ -139,12 +165,11 @@ def as_signatures(given: AnySignatures) -> Signatures:
         raise TypeError(f"one signature, where several are expected; give a list of it: {given}")
     if isinstance(given, np.ndarray):
         return Signatures.of(given)
-    listed: list[Signature | int] = list(given)
+    listed = list(given)
     plain = [one for one in listed if not isinstance(one, Signature)]
     if len(plain) == len(listed):
         return Signatures.of(plain)
-    fingerprints, sketches, keys = (np.array(column, np.uint64) for column in zip(*map(as_signature, listed)))  # noqa: B905
-    return Signatures(fingerprints, sketches, keys, np.zeros(len(listed), np.uint8))
+    return Signatures.collected(map(as_signature, listed))
 
 
 def _checked(given: Signatures) -> Signatures:

@@ -111,12 +111,10 @@ class Columns:
 
     def documents(self) -> Documents:
         """Return what was added."""
-        columns = list(zip(*self._signatures, strict=True)) or [()] * 3  # from rows numpy takes four times as long
-        fingerprints, sketches, keys = (np.array(column, np.uint64) for column in columns)
         return Documents(
             self._doc_ids,
             self._texts,
-            Signatures(fingerprints, sketches, keys, np.zeros(len(fingerprints), np.uint8)),
+            Signatures.collected(self._signatures),
             self._lines,
             self._first_seen if any(one is not None for one in self._first_seen) else (),
             self.rejects,

@@ -21,7 +21,7 @@ import numpy as np
 from hsimhash.files import AppendLog
 from hsimhash.fingerprint import format_fingerprint
 from hsimhash.fingerprint.bits import HEX, Bools, Uint8s, read_fingerprint
-from hsimhash.fingerprint.signature import Signature, Signatures, most_differing, similarity
+from hsimhash.fingerprint.signature import Signature, Signatures, are_alike, similarity
 from hsimhash.index import HSimIndex
 from hsimhash.inputs.records import signature_of
 from hsimhash.matching import Match
@@ -207,10 +207,9 @@ class _Batch:
         value, earlier = self._values[number], self._signatures[:number]
         is_near: Bools = distance <= self._rule.max_distance
         is_match = is_near | (earlier.keys == np.uint64(value.key)) if value.key else is_near
-        if value.sketch and self._rule.max_sketch is not None:
-            near, by_key = (most_differing(self._rule.max_sketch, is_near=one) for one in (True, False))
-            differing = np.bitwise_count(earlier.sketches ^ np.uint64(value.sketch))
-            is_match = is_match & ((differing <= np.where(is_near, near, by_key)) | (earlier.sketches == 0))
+        if value.sketch:
+            alike = are_alike(np.uint64(value.sketch), earlier.sketches, self._rule.max_sketch, is_near=is_near)
+            is_match = is_match & alike
         return is_match
 
     def _in_index(self, number: int, matches: Sequence[Match]) -> Nearest | None:

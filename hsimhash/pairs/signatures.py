@@ -1,7 +1,7 @@
 """From pairs of fingerprints to pairs of signatures: more are found by their keys, and sketches confirm all of them.
 
 Two signatures are near if their fingerprints are within the distance, or both have the same key, and if their sketches
-differ in few enough bits (`most_differing`), or one of them has none. Equal signatures are made one first, as equal
+differ in few enough bits (`are_alike`), or one of them has none. Equal signatures are made one first, as equal
 fingerprints are.
 """
 
@@ -13,8 +13,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from hsimhash.fingerprint.bits import Bools, Floats, Int64s, Uint64s
-from hsimhash.fingerprint.signature import SKETCH_BITS, Signatures, most_differing
+from hsimhash.fingerprint.bits import Floats, Int64s, Uint64s
+from hsimhash.fingerprint.signature import SKETCH_BITS, Signatures, are_alike
 from hsimhash.pairs.blocks import Pairs, pair_words, sorted_block
 
 
@@ -78,15 +78,6 @@ def _first_equal(*columns: NDArray[np.generic]) -> Int64s:
     first = np.empty(len(order), np.int64)
     first[order] = order[np.maximum.accumulate(np.where(is_first, np.arange(len(order)), 0))]
     return first
-
-
-def are_alike(some: Uint64s, others: Uint64s, max_sketch: int | None, *, is_near: bool) -> Bools:
-    """Return for each pair of sketches whether they differ in few enough bits, or one of them is missing."""
-    if max_sketch is None:
-        return np.ones(len(some), np.bool_)
-    most = most_differing(max_sketch, is_near=is_near)
-    alike: Bools = (np.bitwise_count(some ^ others) <= most) | (some == 0) | (others == 0)
-    return alike
 
 
 def similarities(some: Uint64s, others: Uint64s) -> Floats:

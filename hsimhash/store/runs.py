@@ -264,7 +264,7 @@ def signatures_of(registers: NDArray[np.void]) -> Signatures:
     if registers.dtype.itemsize == REGISTER.itemsize:
         return Signatures.of(fingerprints)
     sketches, keys = (registers[name].astype(np.uint64) for name in ("sketch", "key"))
-    return Signatures(fingerprints, sketches, keys, np.zeros(len(registers), np.uint8))
+    return Signatures.of(fingerprints, sketches, keys)
 
 
 def key_order(registers: NDArray[np.void], *minor: Int64s) -> NDArray[np.intp]:

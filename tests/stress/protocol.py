@@ -32,13 +32,12 @@ from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.signature import Signature
 from hsimhash.index import HSimIndex
 from hsimhash.layout import Layout
-from hsimhash.rowkey import REGISTER_FLAG
+from hsimhash.rowkey import REGISTER_FLAG, filed_rowkeys
 from hsimhash.store.base import Record
 from hsimhash.store.hbase.cells import (
     TABLE_START,
     TABLE_STOP,
     Register,
-    filed_rowkeys,
     listing_key,
     register_key,
     row_flag,

@@ -45,6 +45,7 @@ from hsimhash.rowkey import (
     SEGMENT_BYTES,
     documents_rowkey,
     encode,
+    filed_rowkeys,
     fingerprints_of,
 )
 from hsimhash.store.base import Record
@@ -54,7 +55,6 @@ from hsimhash.store.hbase.cells import (
     SEGMENTS,
     TABLE_START,
     TABLE_STOP,
-    filed_rowkeys,
     is_listing,
     is_register,
     key_rowkey,

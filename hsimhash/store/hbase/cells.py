@@ -18,16 +18,12 @@ Example: fingerprint 0123456789abcdef first seen at 1,000 ms, written once:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from struct import Struct
 from typing import NamedTuple
 
-import numpy as np
-
 from hsimhash.errors import CorruptionError
-from hsimhash.fingerprint.bits import Uint8s
-from hsimhash.fingerprint.signature import Signature, Signatures
-from hsimhash.layout import Layout
+from hsimhash.fingerprint.signature import Signature
 from hsimhash.rowkey import (
     DOCUMENTS_FLAG,
     FINGERPRINT_BYTES,
@@ -37,9 +33,7 @@ from hsimhash.rowkey import (
     ROWKEY_BYTES,
     SEGMENT_BYTES,
     documents_rowkey,
-    encode,
     key_prefix,
-    key_rowkeys,
     register_rowkey,
 )
 from hsimhash.store.base import RECORD_PARTS, Document, Record
@@ -147,14 +141,6 @@ def key_rowkey(signature: Signature) -> bytes | None:
     if not signature.key:
         return None
     return key_prefix(signature.key) + signature.fingerprint.to_bytes(FINGERPRINT_BYTES, "big")
-
-
-def filed_rowkeys(layout: Layout, signatures: Iterable[Signature]) -> Uint8s:
-    """Return the distinct rowkeys of signatures in every drawer and the key drawer: shape (m, 13), uint8."""
-    fingerprints, sketches, keys = np.array(list(signatures), np.uint64).reshape(-1, len(Signature._fields)).T
-    several = Signatures(fingerprints, sketches, keys, np.zeros(len(keys), np.uint8))
-    rows = encode(layout, np.unique(several.fingerprints)).reshape(-1, ROWKEY_BYTES)
-    return np.concatenate([rows, key_rowkeys(several)])
 
 
 def segment_key(segment: int) -> bytes:

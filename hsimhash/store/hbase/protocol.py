@@ -30,10 +30,10 @@ from uuid import uuid4
 from hsimhash.errors import StoreUnavailableError
 from hsimhash.fingerprint.signature import Signature
 from hsimhash.layout import Layout
-from hsimhash.rowkey import RECORD_ROWKEY
+from hsimhash.rowkey import RECORD_ROWKEY, filed_rowkeys
 from hsimhash.store.base import Mark, Record
 from hsimhash.store.hbase.batches import slices
-from hsimhash.store.hbase.cells import NOW, Register, filed_rowkeys, listing_put, register_key
+from hsimhash.store.hbase.cells import NOW, Register, listing_put, register_key
 from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, RECORD_FAMILY, Change, Gateway, Put, always
 
 BATCH_DOCUMENTS = 5_000  # written together; bounds memory, and how long their rows wait for their registers

@@ -25,7 +25,7 @@ from itertools import starmap
 import numpy as np
 
 from hsimhash.fingerprint.bits import Uint64s
-from hsimhash.rowkey import FINGERPRINT_BYTES, KEY_FLAG, PREFIX_BYTES, SEGMENT_BYTES, key_prefix
+from hsimhash.rowkey import FINGERPRINT_BYTES, PREFIX_BYTES, SEGMENT_BYTES, key_prefix
 from hsimhash.store.facts import CheckReport, Progress
 from hsimhash.store.lmdb.codec import (
     Registered,
@@ -170,8 +170,8 @@ class _Audit:
         """Look for drawer rows."""
         cursor = rows.transaction.cursor(rows.drawers)
         for prefix, packed in [row for row in wanted if not cursor.set_key_dup(*row)]:
-            number = prefix[SEGMENT_BYTES]
-            drawer = "the key drawer" if rows.has_signatures and number == KEY_FLAG else f"drawer {number}"
+            is_key = self.session.record.is_key_row(prefix)
+            drawer = "the key drawer" if is_key else f"drawer {prefix[SEGMENT_BYTES]}"
             if self._problem(f"fingerprint {packed.hex()} has no row in {drawer}"):
                 rows.transaction.put(prefix, packed, db=rows.drawers)
 
@@ -194,7 +194,7 @@ class _Audit:
         """Recompute each drawer row's key, and look for a document of its fingerprint."""
         for prefix, packed in found:
             row = f"drawer row {prefix.hex()} {packed.hex()}"
-            is_key = rows.has_signatures and prefix[SEGMENT_BYTES] == KEY_FLAG
+            is_key = self.session.record.is_key_row(prefix)
             if not (is_key or _recomputes(rows, prefix, packed)):
                 is_repaired = self._problem(f"{row} does not recompute")
             elif not rows.is_listed(packed):

@@ -18,11 +18,9 @@ from hashlib import blake2b
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
 from hsimhash.fingerprint.signature import Signature
 from hsimhash.layout import Layout
-from hsimhash.rowkey import FINGERPRINT_BYTES, PREFIX_BYTES, ROWKEY_BYTES, encode, key_prefix
+from hsimhash.rowkey import FINGERPRINT_BYTES, PREFIX_BYTES, ROWKEY_BYTES, filed_rowkeys, key_prefix
 
 if TYPE_CHECKING:
     import lmdb
@@ -159,11 +157,9 @@ class Rows:
 
     def put(self, documents: Collection[tuple[bytes, Registered]]) -> None:
         """Write drawer rows, those of the key drawer too, listings and registers of documents."""
-        signatures = {register.signature for _, register in documents}
-        fingerprints = np.array(list({signature.fingerprint for signature in signatures}), np.uint64)
-        keys = encode(self.layout, fingerprints).reshape(-1, ROWKEY_BYTES).view(f"V{ROWKEY_BYTES}").ravel().tolist()
-        drawers = [(key[:PREFIX_BYTES], key[PREFIX_BYTES:]) for key in keys]
-        drawers += {(key_prefix(one.key), pack(one.fingerprint)) for one in signatures if one.key}
+        filed = filed_rowkeys(self.layout, (register.signature for _, register in documents))
+        keys = filed.view(f"V{ROWKEY_BYTES}").ravel().tolist()
+        drawers = [(key[:PREFIX_BYTES], key[PREFIX_BYTES:]) for key in sorted(keys)]
         listing = [
             (document_key(pack(register.signature.fingerprint), one), document_value(pack(register.first_seen), one))
             for one, register in documents
@@ -171,7 +167,7 @@ class Rows:
         registers = [
             (digest(one), pack_register(register, has_signatures=self.has_signatures)) for one, register in documents
         ]
-        self.transaction.cursor(self.drawers).putmulti(sorted(drawers), dupdata=False)
+        self.transaction.cursor(self.drawers).putmulti(drawers, dupdata=False)
         self.transaction.cursor(self.listing).putmulti(sorted(listing))
         self.transaction.cursor(self.register).putmulti(sorted(registers))
 

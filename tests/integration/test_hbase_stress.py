@@ -9,7 +9,7 @@ import pytest
 
 from hsimhash.fingerprint import Signature
 from tests.stress import hbase_exactness, hbase_faults, hbase_live
-from tests.stress.exactness import check_layout
+from tests.stress.exactness import check_layout, check_signatures
 from tests.stress.hbase_verdict import History, Query, Verdict, Write, judge
 from tests.support.hbase_server import Gateways, HBaseServer
 from tests.support.programs import faults
@@ -26,6 +26,13 @@ def test_no_match_is_missed_and_none_invented(hbase: Gateways, layout: str) -> N
     distances = (1, 3, 5)
     outcomes = list(check_layout(layout, filled, stored=2_000, queries=400, distances=distances))
     assert len(outcomes) == 4 * len(distances)
+    assert faults(outcomes) == []
+
+
+def test_no_match_by_signature_is_missed_and_none_invented(hbase: Gateways) -> None:
+    filled = partial(hbase_exactness.both_gateways, hbase, thrift1_share=0.25)
+    outcomes = list(check_signatures("10", filled, stored=2_000, queries=1_000, distances=(0, 3)))
+    assert len(outcomes) == 4 * 4
     assert faults(outcomes) == []
 
 

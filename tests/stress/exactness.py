@@ -314,20 +314,20 @@ def embedded(folder: Path, layout: str, fingerprints: Given) -> Iterator[list[Wa
     """Give an index in a folder, and one in memory, which is asked less."""
     with (
         _index_of(fingerprints, layout, folder) as index,
-        HSimIndex.create(f"memory://{folder}", layout=layout, profile=_profile_of(fingerprints)) as in_memory,
+        HSimIndex.create(f"memory://{folder}", layout=layout, profile=profile_of(fingerprints)) as in_memory,
     ):
         in_memory.add_many(fingerprints, list(map(str, range(len(fingerprints)))), first_seen=0)
         yield [("LMDB", index, 1.0), ("memory", in_memory, 0.1)]
 
 
-def _profile_of(given: Given) -> str:
+def profile_of(given: Given) -> str:
     """Return a profile that makes such: the index has its format."""
     return "auto-2" if isinstance(given, Signatures) else "auto-1"
 
 
 def _index_of(fingerprints: Given, layout: str, folder: Path) -> HSimIndex:
     place = folder / layout.replace("/", "of")
-    index = HSimIndex.create(f"lmdb://{place}", layout=layout, profile=_profile_of(fingerprints))
+    index = HSimIndex.create(f"lmdb://{place}", layout=layout, profile=profile_of(fingerprints))
     bulk = index.bulk(folder / f"runs-{place.name}")
     half = len(fingerprints) // 2  # half of them in bulk, in two runs, half as a crawler adds them
     for start, stop in itertools.pairwise((0, half // 3, half)):

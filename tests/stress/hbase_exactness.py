@@ -1,8 +1,8 @@
 """No match missed, none invented, on a real HBase; and regions of like size: `python -m tests.stress.hbase_exactness`.
 
-Queries lie as in `exactness.py`, single and in batches, through Thrift2; fewer of them through Thrift1. Then tables of
-sixteen regions are filled with the fingerprints of real texts, cut into pieces; the rows of each region are counted
-on the server.
+Queries lie as in `exactness.py`, by fingerprint and by signature, single and in batches, through Thrift2; fewer of them
+through Thrift1. Then tables of sixteen regions are filled with the fingerprints of real texts, cut into pieces; the
+rows of each region are counted on the server.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from hsimhash.rowkey import encode, splits
 from hsimhash.store.base import Store
 from hsimhash.store.hbase.gateway import DRAWER_FAMILY
 from hsimhash.store.hbase.store import HBaseStore
-from tests.stress.exactness import SEED, Way, check_layout
+from tests.stress.exactness import SEED, SIGNED_LAYOUTS, Given, Way, check_layout, check_signatures, profile_of
 from tests.support.command_line import PROGRAM
 from tests.support.fingerprint_sets import Numbers, read_documents
 from tests.support.hbase_server import Gateways, serving
@@ -34,6 +34,7 @@ from tests.support.programs import Outcome, options, print_conditions, print_out
 
 LAYOUTS = ("4", "10", "20", "20,44/1", "32,32/2")
 STORED, QUERIES, THRIFT1_SHARE = 200_000, 2_000, 0.1
+SIGNED, SIGNED_QUERIES = 50_000, 2_000
 WRITERS, BATCH = 2, 1_000
 
 PROFILE, REGIONS_LAYOUT = "auto-1", "10"
@@ -44,11 +45,12 @@ COUNTED_ROWS = 10_000  # by one call
 
 
 @contextmanager
-def filled(server: Gateways, layout: str, fingerprints: Numbers, *options: object) -> Iterator[str]:
-    """Make a table of sixteen regions and fill it; give its name. Documents' ids are the fingerprints' positions."""
+def filled(server: Gateways, layout: str, fingerprints: Given, *options: object) -> Iterator[str]:
+    """Make a table of sixteen regions and fill it; give its name. Documents' ids are their positions."""
     with new_table(server) as name:
         url = table_url(server, name)
-        create = ["create-table", "--store", url, "--layout", layout, "--profile", PROFILE, "--regions", REGIONS]
+        create = ["create-table", "--store", url, "--layout", layout, "--profile", profile_of(fingerprints)]
+        create += ["--regions", str(REGIONS)]
         subprocess.run([*PROGRAM, *map(str, [*create, *options])], check=True, capture_output=True)
         with HSimIndex.open(url, exclusive=True) as index, ThreadPoolExecutor(WRITERS) as pool:
 
@@ -57,13 +59,13 @@ def filled(server: Gateways, layout: str, fingerprints: Numbers, *options: objec
                 index.add_many(part, [str(number) for number in range(start, start + len(part))], first_seen=0)
 
             took_s = seconds(lambda: list(pool.map(add, range(0, len(fingerprints), BATCH))))
-        print(f"{len(fingerprints):,} fingerprints in layout {layout}: {took_s:.0f} s", flush=True)
+        print(f"{len(fingerprints):,} documents in layout {layout}: {took_s:.0f} s", flush=True)
         yield name
 
 
 @contextmanager
 def both_gateways(
-    server: Gateways, layout: str, fingerprints: Numbers, *, thrift1_share: float = THRIFT1_SHARE
+    server: Gateways, layout: str, fingerprints: Given, *, thrift1_share: float = THRIFT1_SHARE
 ) -> Iterator[list[Way]]:
     """Give an index on HBase through Thrift2 and, for fewer queries, through Thrift1."""
     with (
@@ -151,6 +153,8 @@ def check_real_regions(server: Gateways, data: Path, scratch: Path, *, count: in
 def outcomes(server: Gateways, data: Path | None, scratch: Path) -> Iterator[Outcome]:
     for name in LAYOUTS:
         yield from check_layout(name, partial(both_gateways, server), STORED, QUERIES)
+    for name in SIGNED_LAYOUTS:
+        yield from check_signatures(name, partial(both_gateways, server), SIGNED, SIGNED_QUERIES)
     if data is None:
         print("SKIP  regions: no labelled data; set HSIMHASH_DATA or give --data")
     else:

@@ -162,7 +162,8 @@ def _create_table(
     plan = operations.create(settings.store, record, wanted, is_plain_allowed=is_plain_allowed)
     _tell(plan)
     if plan.steps[-1].sign == "=":
-        say(f"{settings.store} already exists with this layout and profile")
+        with open_store(settings.store) as store:
+            say(f"{settings.store} already exists {how_made(store.record)}")
     else:
         what = "wrote the index's record into" if plan.regions else "made"
         say(f"{what} {settings.store} {how_made(record)}")

@@ -75,9 +75,11 @@ def _uniform(read: Cover, prices: Prices, documents: int, *, has_signatures: boo
     """Return what a cover costs for so many documents of uniform fingerprints."""
     rows_each = len(read.layout.drawers) + has_signatures
     bytes_each = rows_each * prices.row_bytes + prices.document_bytes + SIGNATURE_BYTES * has_signatures
+    buckets = _buckets(read.layout, documents) + documents * has_signatures
     time_us = read.time_us(documents, prices) + has_signatures * prices.read_us + rows_each * prices.row_us
     rows, candidates = documents * rows_each, read.candidates(documents)
-    return Cost(read, prices, documents, has_signatures, rows, round(documents * bytes_each), candidates, time_us)
+    size = round(documents * bytes_each + buckets * prices.bucket_bytes)
+    return Cost(read, prices, documents, has_signatures, rows, size, candidates, time_us)
 
 
 def outgrown(costs: Sequence[Cost]) -> tuple[int, Layout] | None:
@@ -90,6 +92,12 @@ def outgrown(costs: Sequence[Cost]) -> tuple[int, Layout] | None:
         if (layout := recommend(grown)[0].layout) != best.layout:
             return documents, layout
     return None
+
+
+def _buckets(layout: Layout, documents: int) -> float:
+    """Return how many buckets of the drawers have rows, for uniform fingerprints."""
+    sizes = np.array([2.0**drawer.segment_bits for drawer in layout.drawers])
+    return float((-sizes * np.expm1(-documents / sizes)).sum())
 
 
 def _bucket(layout: Layout, documents: int) -> float:

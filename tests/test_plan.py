@@ -6,10 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hsimhash import HSimIndex, Signatures
 from hsimhash.cover import HBASE_PRICES, LMDB_PRICES, Prices
 from hsimhash.layout import Layout
 from hsimhash.plan import cost, layouts_for, layouts_of, outgrown, recommend
 from tests.support.command_line import run
+from tests.support.fingerprint_sets import random_fingerprints
 
 stores = pytest.mark.parametrize("prices", [LMDB_PRICES, HBASE_PRICES], ids=["lmdb", "hbase"])
 
@@ -91,8 +93,23 @@ def test_sketches_and_keys_cost_a_row_and_16_bytes_a_document() -> None:
     for layout in map(Layout.named, ("4", "10")):
         plain, signed = (cost(layout, 1_000, 3, LMDB_PRICES, has_signatures=one) for one in (False, True))
         assert signed.rows - plain.rows == 1_000
-        assert signed.bytes - plain.bytes == pytest.approx(1_000 * (LMDB_PRICES.row_bytes + 16), abs=1)
+        row_bytes = LMDB_PRICES.row_bytes + LMDB_PRICES.bucket_bytes
+        assert signed.bytes - plain.bytes == pytest.approx(1_000 * (row_bytes + 16), abs=1)
         assert signed.time_us > plain.time_us
+
+
+@pytest.mark.parametrize("layout", ["4", "10", "8,8,8,8,8,8,8,8/1"])  # buckets of 1 to 78 rows
+def test_the_bytes_of_an_index_are_about_those_planned(tmp_path: Path, layout: str) -> None:
+    count = 20_000
+    signatures = Signatures.of(*(random_fingerprints(np.random.default_rng(seed), count) for seed in (1, 2, 3)))
+    with HSimIndex.create(f"lmdb://{tmp_path / 'index'}", layout=layout, profile="auto-2") as index:
+        bulk = index.bulk(tmp_path / "runs")
+        bulk.add_run(signatures, [f"{number:035}" for number in range(count)], 0)
+        bulk.merge()
+        planned = cost(index.store.record.layout, count, 1, LMDB_PRICES, has_signatures=True)
+        facts = index.describe()
+        assert facts["drawer_rows"] == planned.rows
+        assert facts["file_bytes"] == pytest.approx(planned.bytes, rel=0.25)
 
 
 def test_a_layout_is_outgrown_where_another_one_is_recommended() -> None:
@@ -120,7 +137,8 @@ def test_a_skewed_sample_shows_its_hot_bucket() -> None:
 def test_the_command_prints_a_table_and_a_recommendation() -> None:
     result = run("plan", "--documents", "100000000")
     assert result.exit_code == 0
-    assert "recommended: layout 10" in result.stdout
+    assert "recommended: create-table --layout 10 --distance 6: " in result.stdout
+    assert "recommended: create-table --layout 10 --distance 3: " in result.stdout
     assert "1,100,000,000" in result.stdout
     assert "× replication" in result.stdout
 

@@ -129,7 +129,7 @@ def _print_table(name: str, costs: Sequence[Cost]) -> None:
         for cost in costs
     ]
     print_table(columns, rows, title=f"{name}: queries within {best.cover.distance} bits")
-    print_line(f"recommended: layout {best.layout.name}: {reason}")
+    print_line(f"recommended: create-table --layout {best.layout.name} --distance {best.cover.distance}: {reason}")
     if greater is not None:
         print_line(f"from about {greater[0]:,} documents on: layout {greater[1].name}")
 

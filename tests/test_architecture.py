@@ -15,7 +15,7 @@ LADDER = [
     {"errors"},
     {"files", "locks", "times"},
     {"fingerprint", "layout", "sample"},
-    {"rowkey", "cover"},
+    {"rowkey", "cover", "hfile"},
     {"plan"},
     {"store"},
     {"matching", "inputs"},

@@ -1,0 +1,7 @@
+"""HBase's files, version 3, written and read without Java: `HFileWriter`, `HFile`; `schema/hfile.md` has the bytes."""
+
+from hsimhash.hfile.cells import KeyValue
+from hsimhash.hfile.reader import HFile
+from hsimhash.hfile.writer import HFileWriter, Written
+
+__all__ = ["HFile", "HFileWriter", "KeyValue", "Written"]

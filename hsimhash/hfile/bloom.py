@@ -1,0 +1,51 @@
+"""HBase's Bloom filter of rows or of their beginnings: murmur over many keys at once, one chunk of bits after another.
+
+A key is in a chunk if all of its seven bits are set: h1 = murmur(key, 0), h2 = murmur(key, h1), bit i is
+|(h1 + i · h2) rem bits| in signed 32-bit arithmetic. The hash is HBase's MurmurHash, a 2 of 32 bits, whose last bytes,
+behind whole words, are signed.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hsimhash.fingerprint.bits import Uint8s
+
+HASHES = 7
+CHUNK_BYTES = 131_072
+CHUNK_KEYS = 109_306  # one in a hundred other keys is taken for one of them
+_LEAST_BYTES = 128
+_M = np.uint32(0x5BD1E995)
+
+Uint32s = NDArray[np.uint32]
+
+
+def chunk(keys: Uint8s) -> bytes:
+    """Return the bits of distinct keys of shape (n, width), n up to `CHUNK_KEYS`; as few bytes as they need."""
+    size = CHUNK_BYTES
+    while size > _LEAST_BYTES and len(keys) * CHUNK_BYTES <= CHUNK_KEYS * (size // 2):
+        size //= 2
+    bits = np.zeros(size * 8, np.bool_)
+    at = murmur(keys, np.zeros(len(keys), np.uint32))
+    step = murmur(keys, at)
+    for _ in range(HASHES):
+        bits[np.abs(np.fmod(at.view(np.int32).astype(np.int64), size * 8))] = True
+        at = at + step
+    return np.packbits(bits, bitorder="little").tobytes()
+
+
+def murmur(keys: Uint8s, seeds: Uint32s) -> Uint32s:
+    """Return HBase's MurmurHash of keys of shape (n, width), each with its seed."""
+    width = keys.shape[1]
+    whole = width // 4 * 4
+    hashes = seeds ^ np.uint32(width)
+    for word in np.ascontiguousarray(keys[:, :whole]).view("<u4").T:
+        mixed = word.astype(np.uint32) * _M
+        hashes = hashes * _M ^ (mixed ^ mixed >> np.uint32(24)) * _M
+    if whole < width:
+        for place, byte in enumerate(keys[:, whole:].view(np.int8).T):
+            hashes = hashes ^ byte.astype(np.int32).view(np.uint32) << np.uint32(8 * place)
+        hashes = hashes * _M
+    hashes = (hashes ^ hashes >> np.uint32(13)) * _M
+    return hashes ^ hashes >> np.uint32(15)

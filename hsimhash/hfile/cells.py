@@ -1,0 +1,272 @@
+"""Cells, and the bodies of data blocks that hold them: plain, or with the encoding FAST_DIFF.
+
+FAST_DIFF leaves out of a cell what it shares with the one before: the beginning of its key, lengths, type, value, the
+first bytes of its timestamp. The flag's low three bits say how many of those eight bytes are left out; the others say
+what is the same. All cells of a file have one family.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from struct import Struct
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from hsimhash.fingerprint.bits import Uint8s
+from hsimhash.hfile.blocks import ENCODED_DATA, PLAIN_DATA, read_varint, read_writable_int, varint
+
+Encoding = Literal["NONE", "FAST_DIFF"]
+MAGIC = {"NONE": PLAIN_DATA, "FAST_DIFF": ENCODED_DATA}
+PUT = 4
+MOST_ROW_BYTES = 0x7FFF
+
+_FAST_DIFF_ID = 4
+_SAME_KEY_LENGTH, _SAME_VALUE_LENGTH, _SAME_TYPE, _SAME_VALUE = (1 << bit for bit in range(3, 7))
+_SAME = _SAME_KEY_LENGTH | _SAME_VALUE_LENGTH | _SAME_TYPE | _SAME_VALUE
+_SHARED_TIMESTAMP_BYTES = 7  # of 8, at most
+_LENGTHS = Struct(">ii")  # of a key, of a value
+_ENCODED_HEAD = Struct(">HI")  # the encoding, bytes without it
+_STAMP_BYTES, _TYPE_BYTES = 8, 1
+_OTHER_KEY_BYTES = 2 + 1 + _STAMP_BYTES + _TYPE_BYTES  # beside row, family and qualifier
+
+
+class KeyValue(NamedTuple):
+    """A cell of a file's family; `kind` is HBase's number, 4 of a put."""
+
+    row: bytes
+    qualifier: bytes
+    timestamp: int
+    value: bytes
+    kind: int = PUT
+
+    def key(self, family: bytes) -> bytes:
+        """Return the key by which HBase orders it: row, family, qualifier, timestamp, kind."""
+        return b"".join(
+            (
+                len(self.row).to_bytes(2, "big"),
+                self.row,
+                bytes([len(family)]),
+                family,
+                self.qualifier,
+                self.timestamp.to_bytes(8, "big", signed=True),
+                bytes([self.kind]),
+            )
+        )
+
+    @staticmethod
+    def of_key(key: bytes, value: bytes) -> tuple[KeyValue, bytes]:
+        """Return the cell of a key, and its family; `ValueError` if the lengths in it do not fit."""
+        row_end = 2 + int.from_bytes(key[:2], "big")
+        family_end = row_end + 1 + key[row_end] if row_end < len(key) else len(key)
+        end = len(key) - _STAMP_BYTES - _TYPE_BYTES
+        if not 2 <= row_end < family_end <= end:
+            raise ValueError("a key's lengths do not fit")
+        timestamp = int.from_bytes(key[end:-1], "big", signed=True)
+        return KeyValue(key[2:row_end], key[family_end:end], timestamp, value, key[-1]), key[row_end + 1 : family_end]
+
+
+def constant_bodies(
+    rows: Uint8s, family: bytes, timestamp: int, encoding: Encoding, block_bytes: int
+) -> Iterator[tuple[int, bytes, int]]:
+    """Yield blocks of rows of shape (n, width) with one cell each, empty qualifier and value: first row, body, size.
+
+    The size is that without an encoding; each block has `block_bytes` of it, the last one fewer.
+    """
+    width = rows.shape[1]
+    key = KeyValue(bytes(width), b"", timestamp, b"").key(family)
+    cell_bytes = _LENGTHS.size + len(key)
+    each = max(1, block_bytes // cell_bytes)
+    for start in range(0, len(rows), each):
+        part = rows[start : start + each]
+        make = _plain_constants if encoding == "NONE" else _diff_constants
+        yield start, make(part, key), len(part) * cell_bytes
+
+
+def _plain_constants(rows: Uint8s, key: bytes) -> bytes:
+    head = np.frombuffer(_LENGTHS.pack(len(key), 0) + key, np.uint8)
+    cells = np.tile(head, (len(rows), 1))
+    start = _LENGTHS.size + 2
+    cells[:, start : start + rows.shape[1]] = rows
+    return cells.tobytes()
+
+
+def _diff_constants(rows: Uint8s, key: bytes) -> bytes:
+    count, width = rows.shape
+    first = key[:2] + rows[0].tobytes() + key[2 + width :]
+    head = _ENCODED_HEAD.pack(_FAST_DIFF_ID, count * (_LENGTHS.size + len(key)))
+    shared = 2 + (rows[1:] != rows[:-1]).argmax(axis=1).astype(np.uint8)[:, None]  # rows are distinct
+    cells = np.empty((count - 1, width + 3), np.uint8)
+    cells[:, :1], cells[:, 1:2], cells[:, 2:-1] = _SAME | _SHARED_TIMESTAMP_BYTES, shared, rows[1:]
+    cells[:, -1] = key[-2]
+    is_kept = np.ones(cells.shape, np.bool_)
+    is_kept[:, 2:-1] = np.arange(2, 2 + width, dtype=np.uint8) >= shared
+    return head + _first_diff(first, b"") + cells[is_kept].tobytes()
+
+
+def _first_diff(key: bytes, value: bytes) -> bytes:
+    return b"\0" + varint(len(key)) + varint(len(value)) + b"\0" + key + value
+
+
+def cell_body(cells: Sequence[KeyValue], family: bytes, encoding: Encoding) -> bytes:
+    """Return the body of a block of cells in order."""
+    if encoding == "NONE":
+        keys = [cell.key(family) for cell in cells]
+        pairs = zip(keys, cells, strict=True)
+        return b"".join(_LENGTHS.pack(len(key), len(cell.value)) + key + cell.value for key, cell in pairs)
+    size = sum(plain_bytes(cell, family) for cell in cells)
+    parts = [_ENCODED_HEAD.pack(_FAST_DIFF_ID, size), _first_diff(cells[0].key(family), cells[0].value)]
+    parts += (_diff(cell, before, family) for before, cell in pairwise(cells))
+    return b"".join(parts)
+
+
+def plain_bytes(cell: KeyValue, family: bytes) -> int:
+    """Return how many bytes a cell has without an encoding."""
+    key_bytes = len(cell.row) + len(family) + len(cell.qualifier) + _OTHER_KEY_BYTES
+    return _LENGTHS.size + key_bytes + len(cell.value)
+
+
+def _diff(cell: KeyValue, before: KeyValue, family: bytes) -> bytes:
+    """Return a cell as FAST_DIFF writes it behind another one."""
+    row, qualifier, timestamp, value, kind = cell
+    flag, parts = 0, list[bytes]()
+    key_bytes = len(row) + len(family) + len(qualifier) + _OTHER_KEY_BYTES
+    if len(row) + len(qualifier) == len(before.row) + len(before.qualifier):
+        flag |= _SAME_KEY_LENGTH
+    else:
+        parts.append(varint(key_bytes))
+    if len(value) == len(before.value):
+        flag |= _SAME_VALUE_LENGTH
+    else:
+        parts.append(varint(len(value)))
+    if row == before.row:
+        shared = _shared_bytes(qualifier, before.qualifier)
+        parts += (varint(2 + len(row) + 1 + len(family) + shared), qualifier[shared:])
+    else:
+        whole, other = len(row).to_bytes(2, "big") + row, len(before.row).to_bytes(2, "big") + before.row
+        shared = _shared_bytes(whole, other)
+        parts += (varint(shared), whole[shared:], qualifier)
+    stamp, earlier = (one.to_bytes(_STAMP_BYTES, "big", signed=True) for one in (timestamp, before.timestamp))
+    shared = min(_shared_bytes(stamp, earlier), _SHARED_TIMESTAMP_BYTES)
+    flag |= shared
+    parts.append(stamp[shared:])
+    if kind == before.kind:
+        flag |= _SAME_TYPE
+    else:
+        parts.append(bytes([kind]))
+    if value == before.value:
+        flag |= _SAME_VALUE
+    else:
+        parts.append(value)
+    return b"".join((bytes([flag]), *parts))
+
+
+def _shared_bytes(one: bytes, other: bytes) -> int:
+    """Return how many bytes both begin with."""
+    most = min(len(one), len(other))
+    if one[:most] == other[:most]:
+        return most
+    differing = int.from_bytes(one[:most], "big") ^ int.from_bytes(other[:most], "big")
+    return most - (differing.bit_length() + 7) // 8
+
+
+# Reading.
+
+
+def cells_of(magic: bytes, body: bytes, *, has_tags: bool, has_mvcc: bool) -> Iterator[tuple[KeyValue, bytes]]:
+    """Yield the cells of a data block, each with its family.
+
+    Args:
+        magic: of the block.
+        body: of the block.
+        has_tags: whether a cell ends with the length of its tags, which must be 0.
+        has_mvcc: whether it ends, behind them, with the number of its write.
+
+    Raises:
+        ValueError, IndexError, struct.error: they cannot be read.
+    """
+    if magic == PLAIN_DATA:
+        yield from _plain_cells(body, has_tags=has_tags, has_mvcc=has_mvcc)
+        return
+    encoding, size = _ENCODED_HEAD.unpack_from(body)
+    if encoding != _FAST_DIFF_ID:
+        raise ValueError(f"data encoding {encoding}, neither NONE nor FAST_DIFF")
+    at, before, found = _ENCODED_HEAD.size, None, 0
+    while at < len(body):
+        before, at = _read_diff(body, at, before)
+        if has_tags:
+            tags, at = read_varint(body, at)
+            _refuse_tags(tags)
+        if has_mvcc:
+            _, at = read_writable_int(body, at)
+        cell, family = KeyValue.of_key(before.key, before.value)
+        found += plain_bytes(cell, family) + 2 * has_tags
+        yield cell, family
+    if at != len(body) or (not has_mvcc and found != size):
+        raise ValueError("its cells are not as long as it says")
+
+
+def _plain_cells(body: bytes, *, has_tags: bool, has_mvcc: bool) -> Iterator[tuple[KeyValue, bytes]]:
+    at = 0
+    while at < len(body):
+        key_bytes, value_bytes = _LENGTHS.unpack_from(body, at)
+        start = at + _LENGTHS.size
+        at = start + key_bytes + value_bytes
+        if key_bytes < 0 or value_bytes < 0 or at > len(body):
+            raise ValueError("a cell is cut")
+        yield KeyValue.of_key(body[start : start + key_bytes], body[start + key_bytes : at])
+        if has_tags:
+            _refuse_tags(int.from_bytes(body[at : at + 2], "big"))
+            at += 2
+        if has_mvcc:
+            _, at = read_writable_int(body, at)
+
+
+def _refuse_tags(length: int) -> None:
+    if length:
+        raise ValueError("a cell has tags")
+
+
+class _Read(NamedTuple):
+    """A cell that was read, as the next one refers to it."""
+
+    key: bytes
+    value: bytes
+
+
+def _read_diff(body: bytes, at: int, before: _Read | None) -> tuple[_Read, int]:
+    """Return the cell of FAST_DIFF at a position, and where it ends."""
+    flag, at = body[at], at + 1
+    key_bytes, value_bytes = (0, 0) if before is None else (len(before.key), len(before.value))
+    if not flag & _SAME_KEY_LENGTH:
+        key_bytes, at = read_varint(body, at)
+    if not flag & _SAME_VALUE_LENGTH:
+        value_bytes, at = read_varint(body, at)
+    shared, at = read_varint(body, at)
+
+    def taken(count: int) -> bytes:
+        nonlocal at
+        if not 0 <= count <= len(body) - at:
+            raise ValueError("a cell is cut")
+        at += count
+        return body[at - count : at]
+
+    if before is None:
+        key = taken(key_bytes)
+        return _Read(key, taken(value_bytes)), at
+    row_end = 2 + int.from_bytes(before.key[:2], "big")
+    tail = key_bytes - _STAMP_BYTES - _TYPE_BYTES
+    if shared < row_end:  # another row: the family stands in the middle of what is shared
+        family = before.key[row_end : row_end + 1 + before.key[row_end]]
+        head = before.key[:shared]
+        head += taken(2 - len(head)) if len(head) < 2 else b""
+        head += taken(2 + int.from_bytes(head[:2], "big") - len(head)) + family
+    else:
+        head = before.key[:shared]
+    key = head + taken(tail - len(head))
+    kept = flag & 7
+    stamp = before.key[-_STAMP_BYTES - _TYPE_BYTES :][:kept]
+    key += stamp + taken(_STAMP_BYTES - kept)
+    key += before.key[-1:] if flag & _SAME_TYPE else taken(1)
+    return _Read(key, before.value if flag & _SAME_VALUE else taken(value_bytes)), at

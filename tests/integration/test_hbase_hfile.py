@@ -1,0 +1,121 @@
+"""HFiles on a real HBase: it loads and serves ours, and its own flushed files are read."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import numpy as np
+
+from hsimhash import HSimIndex, Signatures
+from hsimhash.files import replace_file
+from hsimhash.hfile import HFile, HFileWriter, KeyValue
+from hsimhash.hfile.writer import BloomKind
+from hsimhash.rowkey import ROWKEY_BYTES, filed_rowkeys
+from hsimhash.store.facts import Region
+from hsimhash.store.hbase.audit import pages
+from hsimhash.store.hbase.cells import Register, listing_key, register_key
+from hsimhash.store.hbase.store import HBaseStore
+from tests.support.command_line import run
+from tests.support.fingerprint_sets import random_fingerprints
+from tests.support.hbase_server import ENTRYPOINT, HBaseServer
+from tests.support.hbase_tables import new_table, table_url
+
+HFILE, LOAD = "org.apache.hadoop.hbase.io.hfile.HFile", "org.apache.hadoop.hbase.tool.BulkLoadHFilesTool"
+STAMP, COUNT = 1_700_000_000_000, 3_000
+
+
+def java(server: HBaseServer, *words: object) -> str:
+    """Run a program of HBase's; return what it printed."""
+    conf = server.folder / "conf" / "master"
+    environment = server.environment() | {"HBASE_CONF": str(conf)}
+    done = subprocess.run(
+        [ENTRYPOINT, "java", *map(str, words)], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def shell(server: HBaseServer, lines: str) -> None:
+    """Run lines of HBase's shell."""
+    command = [ENTRYPOINT, "shell", "-n"]
+    subprocess.run(command, env=server.environment(), input=lines, capture_output=True, text=True, check=True)
+
+
+def read(path: Path) -> list[KeyValue]:
+    with HFile(path) as file:
+        file.verify()
+        return list(file.cells())
+
+
+def newest(cells: list[KeyValue]) -> list[tuple[bytes, bytes, int, bytes]]:
+    """Return the last version of each cell, in order."""
+    last = {(cell.row, cell.qualifier): cell for cell in sorted(cells, key=lambda cell: cell.timestamp)}
+    return sorted((cell.row, cell.qualifier, cell.timestamp, cell.value) for cell in last.values())
+
+
+def staged(store: HBaseStore, signatures: Signatures, doc_ids: list[bytes], folder: Path) -> None:
+    """Write a file of each family for each region: drawer rows and rows of keys, listings and registers."""
+    drawers = sorted(filed_rowkeys(store.record.layout, signatures).view(f"V{ROWKEY_BYTES}").ravel().tolist())
+    documents = []
+    for doc_id, signature in zip(doc_ids, signatures, strict=True):
+        value = Register().filed(signature, STAMP).to_bytes(has_signatures=True)
+        documents += [
+            KeyValue(*listing_key(signature.fingerprint, doc_id), STAMP, b""),
+            KeyValue(*register_key(doc_id), STAMP, value),
+        ]
+    blooms: list[tuple[str, BloomKind]] = [("f", "ROWPREFIX_FIXED_LENGTH"), ("d", "ROW")]
+    for number, region in enumerate(store.regions()):
+        for family, bloom in blooms:
+            (folder / family).mkdir(parents=True, exist_ok=True)
+            within = {"start": region.start, "stop": region.stop, "bloom_kind": bloom, "timestamp": STAMP}
+
+            def is_mine(row: bytes, region: Region = region) -> bool:
+                return region.start <= row and (not region.stop or row < region.stop)
+
+            with replace_file(folder / family / f"region-{number}") as stream:
+                file = HFileWriter(stream, family.encode(), **within)
+                if family == "f":
+                    mine = b"".join(filter(is_mine, drawers))
+                    file.append_rows(np.frombuffer(mine, np.uint8).reshape(-1, ROWKEY_BYTES))
+                else:
+                    its = (one for one in documents if is_mine(one.row))
+                    file.append_cells(sorted(its, key=lambda one: (one.row, one.qualifier)))
+                file.finish()
+
+
+def test_hbase_loads_our_files_and_its_own_are_read(own_hbase: HBaseServer, tmp_path: Path) -> None:
+    signatures = Signatures.of(*(random_fingerprints(np.random.default_rng(seed), COUNT) for seed in (1, 2, 3)))
+    doc_ids = [f"https://example.org/{number}" for number in range(COUNT)]
+    stage = tmp_path / "stage"
+    with new_table(own_hbase) as name:
+        url = table_url(own_hbase, name)
+        assert run("create-table", "--store", url, "--layout", "10", "--regions", "3").exit_code == 0
+        with HSimIndex.open(url) as index:
+            assert isinstance(index.store, HBaseStore)
+            staged(index.store, signatures, [doc_id.encode() for doc_id in doc_ids], stage)
+            printed = java(own_hbase, HFILE, "-m", "-v", "-k", "-f", f"file://{stage / 'f' / 'region-1'}")
+            assert "Scanned kv count -> " in printed
+            java(own_hbase, LOAD, f"file://{stage}", name)
+            assert index.count() == COUNT
+            assert index.check().problems == 0
+            answers = index.query_many(signatures.fingerprints ^ np.uint64(5))
+            assert [[match.doc_id for match in matches] for matches in answers] == [[doc_id] for doc_id in doc_ids]
+            by_key = index.query_many(Signatures.of(~signatures.fingerprints, signatures.sketches, signatures.keys))
+            assert [[match.doc_id for match in matches] for matches in by_key] == [[doc_id] for doc_id in doc_ids]
+            index.add_many(signatures[:100], [f"{doc_id}/again" for doc_id in doc_ids[:100]])
+            index.remove(doc_ids[:10])
+            cells = {
+                family: sorted(
+                    (cell.row, cell.qualifier, cell.timestamp, cell.value)
+                    for page in pages(index.store.gateway, family)
+                    for cell in page
+                )
+                for family in (b"f", b"d")
+            }
+        shell(own_hbase, f"flush '{name}'")
+        for family, expected in cells.items():
+            files = [path for path in own_hbase.folder.rglob(f"{name}/*/{family.decode()}/*") if path.is_file()]
+            assert len(files) > 3
+            found = [cell for path in files for cell in read(path)]
+            assert newest(found) == expected

@@ -12,6 +12,7 @@ on its own: brute force says which documents match, how similar they are, and by
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -197,10 +198,12 @@ def check_layout(
     stored: int,
     queries: int,
     distances: Sequence[int] = DISTANCES,
+    most_batch_s: float = math.inf,
 ) -> Iterator[Outcome]:
     """Compare indexes of a layout with brute force, asked in batches and one by one, for every distance.
 
-    `filled` gives indexes of the fingerprints it gets, whose documents' ids are their positions.
+    `filled` gives indexes of the fingerprints it gets, whose documents' ids are their positions. Of dear queries fewer
+    are asked, so that those of a distance should take `most_batch_s` in batches.
     """
     layout, rng = Layout.parse(name), np.random.default_rng(SEED)
     fingerprints = stored_fingerprints(rng, stored)
@@ -216,8 +219,9 @@ def check_layout(
                     f"layout {name}, {way}, k = {k}: {cover.reads:,} {'ranges' if cover.is_swept else 'buckets'} a "
                     f"query, {plan.patterns:,} ways to flip up to k + 1 bits"
                 )
-                yield _asked(index, plan.queries, right, k, share).outcome(f"{what}, in batches")
-                single = min(share, MOST_SINGLE_S * 1e6 / (queries * cover.time_us(stored, index.store.prices)))
+                whole_s = queries * cover.time_us(stored, index.store.prices) / 1e6
+                batched, single = (min(share, most_s / whole_s) for most_s in (most_batch_s, MOST_SINGLE_S))
+                yield _asked(index, plan.queries, right, k, batched).outcome(f"{what}, in batches")
                 yield _asked(index, plan.queries, right, k, single, is_single=True).outcome(f"{what}, single")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +15,7 @@ import pytest
 from hsimhash.errors import CorruptionError
 from hsimhash.files import replace_file
 from hsimhash.fingerprint.bits import Uint8s
-from hsimhash.hfile import HFile, HFileWriter, KeyValue, Written, bloom
+from hsimhash.hfile import BloomFilter, FileSettings, HFile, HFileWriter, KeyValue, Staged, bloom
 from hsimhash.hfile.cells import Encoding, cell_body, constant_bodies
 from hsimhash.layout import Layout
 from hsimhash.rowkey import encode
@@ -40,9 +42,18 @@ def varied_cells(count: int) -> list[KeyValue]:
     ]
 
 
-def write(path: Path, family: bytes, append: Callable[[HFileWriter], object], **options: Any) -> Written:
+WHOLE_ROWS = BloomFilter()
+PINNED = "b1e4be44624d13dd966605be6d0048f943db786f7edf85676cddee01bc8ccfbf"  # SHA-256 of a file
+
+
+def write(
+    path: Path,
+    append: Callable[[HFileWriter], object],
+    within: tuple[bytes, bytes] = (b"", b""),
+    **settings: Any,
+) -> Staged:
     with replace_file(path) as stream:
-        file = HFileWriter(stream, family, **options)
+        file = HFileWriter(stream, b"f", FileSettings(**settings), within=within)
         append(file)
         return file.finish()
 
@@ -60,27 +71,45 @@ def test_rows_come_back_in_order(tmp_path: Path, encoding: Encoding) -> None:
 
     def append(file: HFileWriter) -> None:
         for part in np.split(rows, [1, 4_000, 4_000]):
-            file.append_rows(part)
+            file.append_rows(part, stamp)
 
-    written = write(path, b"f", append, timestamp=stamp, encoding=encoding, bloom_kind="ROW")
+    written = write(path, append, encoding=encoding, bloom=WHOLE_ROWS)
     assert read(path) == [KeyValue(row.tobytes(), b"", stamp, b"") for row in rows]
-    assert written == Written(len(rows), rows[0].tobytes(), rows[-1].tobytes(), path.stat().st_size)
+    assert written == Staged(len(rows), rows[0].tobytes(), rows[-1].tobytes(), path.stat().st_size)
 
 
 @encodings
 def test_cells_of_all_lengths_come_back(tmp_path: Path, encoding: Encoding) -> None:
     cells, path = varied_cells(3_000), tmp_path / "cells"
-    write(path, b"d", lambda file: file.append_cells(cells), encoding=encoding, bloom_kind="ROW", block_bytes=4_096)
+
+    def append(file: HFileWriter) -> None:
+        for start in range(0, len(cells), 7):
+            file.append_cells(cells[start : start + 7])
+
+    settings = {"encoding": encoding, "bloom": WHOLE_ROWS, "block_bytes": 4_096}
+    written = write(path, append, **settings)
     assert read(path) == cells
+    assert write(path, lambda file: file.append_cells(cells), **settings) == written  # a block does not end with a call
 
 
 @encodings
-def test_rows_of_one_cell_are_as_cells(tmp_path: Path, encoding: Encoding) -> None:
-    rows, one, other = random_rows(2_000), tmp_path / "rows", tmp_path / "cells"
+@pytest.mark.parametrize("width", [1, 13, 125])
+def test_rows_of_one_cell_are_as_cells(tmp_path: Path, encoding: Encoding, width: int) -> None:
+    rows = np.unique(np.random.default_rng(1).integers(0, 256, (2_000, width), np.uint8), axis=0)
+    if width > 1:
+        rows[100:, : width - 1] = rows[100, : width - 1]  # many share all but the last byte
+        rows = np.unique(rows, axis=0)
+    one, other = tmp_path / "rows", tmp_path / "cells"
     cells = [KeyValue(row.tobytes(), b"", 9, b"") for row in rows]
-    write(one, b"f", lambda file: file.append_rows(rows), timestamp=9, encoding=encoding)
-    write(other, b"f", lambda file: file.append_cells(cells), encoding=encoding)
+    write(one, lambda file: file.append_rows(rows, 9), encoding=encoding)
+    write(other, lambda file: file.append_cells(cells), encoding=encoding)
     assert read(one) == read(other) == cells
+
+
+def test_the_same_rows_give_the_same_bytes(tmp_path: Path) -> None:
+    rows, path = random_rows(1_000), tmp_path / "rows"
+    write(path, lambda file: file.append_rows(rows, 9), bloom=BloomFilter(5))
+    assert hashlib.sha256(path.read_bytes()).hexdigest() == PINNED
 
 
 def test_the_example_of_the_page() -> None:
@@ -94,28 +123,71 @@ def test_the_example_of_the_page() -> None:
 
 def test_an_index_of_two_levels(tmp_path: Path) -> None:
     rows, path = random_rows(5_000), tmp_path / "rows"
-    write(path, b"f", lambda file: file.append_rows(rows), block_bytes=512, index_bytes=2_000)
+    write(path, lambda file: file.append_rows(rows, 9), block_bytes=512, index_bytes=2_000)
     assert [cell.row for cell in read(path)] == [row.tobytes() for row in rows]
+
+
+def cell(row: bytes, qualifier: bytes = b"", timestamp: int = 1, kind: int = 4) -> KeyValue:
+    return KeyValue(row, qualifier, timestamp, b"", kind)
 
 
 @pytest.mark.parametrize(
     ("append", "message"),
     [
-        (lambda file: file.append_rows(random_rows(9)[::-1]), "does not lie behind .*; sort the rows, each once"),
-        (lambda file: file.append_rows(random_rows(9)[[0, 1, 1]]), "does not lie behind"),
-        (lambda file: [file.append_rows(random_rows(9)[4:6]) for _ in range(2)], "does not lie behind"),
-        (lambda file: file.append_rows(random_rows(99)[:1]), r"is not within the region \[10, f0\)"),
-        (lambda file: file.append_rows(random_rows(99)[-1:]), r"is not within the region \[10, f0\)"),
-        (lambda file: file.append_cells([KeyValue(b"\x11", b"b", 1, b""), KeyValue(b"\x11", b"a", 1, b"")]), "b'a'"),
-        (lambda file: None, "without cells; leave it out"),
+        (lambda file: file.append_rows(random_rows(9)[::-1], 1), "does not lie behind .*; sort the rows, each once"),
+        (lambda file: file.append_rows(random_rows(9)[[4, 5, 5]], 1), "does not lie behind"),
+        (lambda file: [file.append_rows(random_rows(9)[4:6], 1) for _ in range(2)], "does not lie behind"),
+        (lambda file: file.append_rows(random_rows(99)[:1], 1), r"is not within the region \[10, f0\)"),
+        (lambda file: file.append_rows(random_rows(99)[-1:], 1), r"is not within the region \[10, f0\)"),
+        (lambda file: file.append_rows(np.full((1, 126), 32, np.uint8), 1), "append_cells takes longer ones"),
+        (lambda file: file.append_rows(np.full((1, 13, 1), 32, np.uint8), 1), r"shape \(1, 13, 1\)"),
+        (lambda file: file.append_rows(random_rows(9)[4:5], 2**63 - 1), "give ms since 1970"),
+        (lambda file: file.append_cells([cell(b"\x11", b"b"), cell(b"\x11", b"a")]), "b'a'"),
+        (lambda file: file.append_cells([cell(b"\x11", timestamp=-1)]), "timestamp -1; give ms since 1970"),
+        (lambda file: file.append_cells([cell(b"\x11", kind=8)]), "only puts"),
+        (lambda file: file.append_cells([cell(b"\x11"), cell(b"\x11\x11")]), "Bloom key of 2 bytes, others one of 1"),
+        (lambda file: file.append_cells([cell(b"\x11" * 32_768)]), "HBase's have 1 to 32,767"),
+        (lambda file: None, "without cells, .*; leave it out"),
     ],
 )
 def test_what_hbase_could_not_load_is_refused_and_no_file_is_left(
     tmp_path: Path, append: Callable[[HFileWriter], object], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        write(tmp_path / "rows", b"f", append, start=b"\x10", stop=b"\xf0")
+        write(tmp_path / "rows", append, (b"\x10", b"\xf0"), bloom=WHOLE_ROWS)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("rows", [np.array([[1, 2]]), np.array([[1, 2]], np.int8), [[1, 2]]])
+def test_rows_are_bytes(rows: Any) -> None:
+    with pytest.raises(TypeError, match="rows are an array of uint8, not"):
+        HFileWriter(io.BytesIO(), b"f").append_rows(rows, 1)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: FileSettings(encoding="DIFF"), "data encoding 'DIFF'; choose one of NONE, FAST_DIFF"),  # type: ignore[arg-type]
+        (lambda: FileSettings(block_bytes=0), "give 1 or more"),
+        (lambda: BloomFilter(0), "give 1 or more, or None for whole rows"),
+        (lambda: HFileWriter(io.BytesIO(), b""), "a family of 0 bytes; HBase's have 1 to 127"),
+    ],
+)
+def test_settings_that_hbase_does_not_have_are_refused(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_after_an_error_or_the_end_nothing_is_appended(tmp_path: Path) -> None:
+    failed, finished = HFileWriter(io.BytesIO(), b"f"), HFileWriter(io.BytesIO(), b"f")
+    with pytest.raises(ValueError, match="does not lie behind"):
+        failed.append_cells([cell(b"b"), cell(b"a")])
+    finished.append_cells([cell(b"a")])
+    finished.finish()
+    for file in (failed, finished):
+        for act in (file.finish, lambda file=file: file.append_cells([cell(b"c")])):
+            with pytest.raises(ValueError, match="begin another one"):
+                act()
 
 
 def read_or_told(path: Path) -> list[KeyValue] | str:
@@ -128,7 +200,7 @@ def read_or_told(path: Path) -> list[KeyValue] | str:
 
 def test_damage_is_told_and_never_read_as_other_cells(tmp_path: Path) -> None:
     cells, whole, path = varied_cells(600), tmp_path / "whole", tmp_path / "damaged"
-    write(whole, b"d", lambda file: file.append_cells(cells), bloom_kind="ROW", block_bytes=4_096)
+    write(whole, lambda file: file.append_cells(cells), bloom=WHOLE_ROWS, block_bytes=4_096)
     data, draw, told = whole.read_bytes(), random.Random(3), 0
     for trial in range(600):
         damaged = bytearray(data)
@@ -184,5 +256,5 @@ def test_the_hash_is_that_of_hbase(key: str, first: int, second: int) -> None:
 def test_files_are_small(tmp_path: Path) -> None:
     fingerprints = np.random.default_rng(1).integers(0, 2**64, 20_000, np.uint64)
     rows = np.unique(encode(Layout.named("10"), fingerprints).reshape(-1, 13), axis=0)
-    written = write(tmp_path / "f", b"f", lambda file: file.append_rows(rows), bloom_kind="ROWPREFIX_FIXED_LENGTH")
+    written = write(tmp_path / "f", lambda file: file.append_rows(rows, 9), bloom=BloomFilter(5))
     assert written.size / len(rows) < 17

@@ -2,6 +2,6 @@
 
 from hsimhash.hfile.cells import KeyValue
 from hsimhash.hfile.reader import HFile
-from hsimhash.hfile.writer import HFileWriter, Written
+from hsimhash.hfile.writer import BloomFilter, FileSettings, HFileWriter, Staged
 
-__all__ = ["HFile", "HFileWriter", "KeyValue", "Written"]
+__all__ = ["BloomFilter", "FileSettings", "HFile", "HFileWriter", "KeyValue", "Staged"]

@@ -11,7 +11,7 @@ from typing import BinaryIO, NamedTuple
 from hsimhash.errors import CorruptionError
 
 HEADER = Struct(">8siiqBii")  # magic, body and checksums, body, previous block of the kind, checksum, chunk, on disk
-CHUNK_BYTES = 16_384  # under one checksum
+CHECKED_BYTES = 16_384  # under one checksum
 CHECKSUM_BYTES = 4
 NO_CHECKSUM, CRC32, CRC32C = range(3)
 
@@ -23,7 +23,8 @@ TRAILER = b'TRABLK"$'
 TRAILER_BYTES = 4_096
 VERSION = b"\x03\x00\x00\x03"  # minor 3, major 3
 
-_ENTRY = Struct(">qi")  # of an index: offset, bytes on disk
+_ENTRY = Struct(">qi")  # of an index, before the key: offset, bytes on disk
+LEAF_ENTRY_BYTES = _ENTRY.size + 4  # of an entry of a leaf beside its key
 
 
 class FileBlock(NamedTuple):
@@ -46,9 +47,9 @@ class Entry(NamedTuple):
 def framed(magic: bytes, body: bytes, previous: int) -> bytes:
     """Return a block: header, body and checksums; `previous` is the offset of the one of its kind before it, or -1."""
     size = HEADER.size + len(body)
-    sums = CHECKSUM_BYTES * -(-size // CHUNK_BYTES)
-    data = HEADER.pack(magic, len(body) + sums, len(body), previous, CRC32, CHUNK_BYTES, size) + body
-    return data + b"".join(zlib.crc32(chunk).to_bytes(4, "big") for chunk in _chunks(data, CHUNK_BYTES))
+    sums = CHECKSUM_BYTES * -(-size // CHECKED_BYTES)
+    data = HEADER.pack(magic, len(body) + sums, len(body), previous, CRC32, CHECKED_BYTES, size) + body
+    return data + b"".join(zlib.crc32(chunk).to_bytes(CHECKSUM_BYTES, "big") for chunk in _chunks(data, CHECKED_BYTES))
 
 
 def block_at(file: BinaryIO, offset: int, end: int, name: str) -> FileBlock:
@@ -58,34 +59,37 @@ def block_at(file: BinaryIO, offset: int, end: int, name: str) -> FileBlock:
         CorruptionError: there is no whole block, or its bytes are not those that were written.
     """
     if not 0 <= offset <= end - HEADER.size:
-        raise corrupt(name, offset, f"no block is there, they end at {end:,}")
+        raise damage_at(name, offset, f"no block is there, they end at {end:,}")
     file.seek(offset)
     header = file.read(HEADER.size)
     magic, with_sums, body_bytes, _, checksum, chunk, on_disk = HEADER.unpack(header)
     size = HEADER.size + with_sums
     if not (0 <= body_bytes <= with_sums and offset + size <= end and on_disk == HEADER.size + body_bytes):
-        raise corrupt(name, offset, f"the lengths in the header of block {magic!r} do not fit")
+        raise damage_at(name, offset, f"the lengths in the header of block {magic!r} do not fit")
     data = header + file.read(with_sums)
-    if checksum != NO_CHECKSUM:
-        _verify(data, on_disk, checksum, chunk, (name, offset))
+    _verify(data, on_disk, checksum, chunk, (name, offset))
     return FileBlock(magic, data[HEADER.size : on_disk], offset, size)
 
 
 def _verify(block: bytes, on_disk: int, checksum: int, chunk: int, place: tuple[str, int]) -> None:
     if chunk < 1 or len(block) - on_disk != CHECKSUM_BYTES * -(-on_disk // chunk):
-        raise corrupt(*place, "the number of checksums does not fit the block")
+        raise damage_at(*place, "the number of checksums does not fit the block")
+    if checksum == NO_CHECKSUM:  # HBase leaves zeros then
+        if any(block[on_disk:]):
+            raise damage_at(*place, "its block is said to have no checksums, but has some")
+        return
     summed = _checksum_of(checksum, place)
     for number, part in enumerate(_chunks(memoryview(block)[:on_disk], chunk)):
         start = on_disk + CHECKSUM_BYTES * number
         if summed(part) != int.from_bytes(block[start : start + CHECKSUM_BYTES], "big"):
-            raise corrupt(*place, f"checksum {number + 1} of its block is wrong")
+            raise damage_at(*place, f"checksum {number + 1} of its block is wrong")
 
 
 def _checksum_of(kind: int, place: tuple[str, int]) -> Callable[[memoryview], int]:
     if kind == CRC32:
         return zlib.crc32
     if kind != CRC32C:
-        raise corrupt(*place, f"checksum type {kind} of its block is unknown")
+        raise damage_at(*place, f"its block has checksums of the unknown type {kind}")
     try:
         import google_crc32c  # here: for files that HBase wrote only
     except ImportError as error:
@@ -98,9 +102,17 @@ def _chunks(data: bytes | memoryview, size: int) -> Iterator[memoryview]:
     return (view[start : start + size] for start in range(0, len(view), size))
 
 
-def corrupt(name: str, offset: int, what: str) -> CorruptionError:
-    """Return the error that a file is damaged at an offset."""
+def damage_at(name: str, offset: int, what: str) -> CorruptionError:
+    """Return the error to raise where a file is damaged at an offset."""
     return CorruptionError(f"{name}: at byte {offset:,}: {what}; take another copy of the file, or make it again")
+
+
+def foreign_at(name: str, offset: int, what: str) -> CorruptionError:
+    """Return the error to raise for what we do not read, or for damage that looks like it."""
+    return CorruptionError(
+        f"{name}: at byte {offset:,}: {what}: only HFiles of version 3 without compression and tags, with data "
+        f"encoding NONE or FAST_DIFF, are read; alter the table and major_compact it, or take another copy of the file"
+    )
 
 
 # Numbers of variable length, and protobuf.
@@ -117,7 +129,7 @@ def varint(number: int) -> bytes:
 
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return the number at a position, and where it ends; `IndexError` behind the end, `ValueError` for none."""
+    """Return the number at a position, and where it ends; `IndexError` where data end, `ValueError` above 64 bits."""
     number = shift = 0
     while True:
         byte = data[at]
@@ -149,15 +161,15 @@ def read_writable_int(data: bytes, at: int) -> tuple[int, int]:
     return int.from_bytes(data[at + 1 : end], "big"), end
 
 
-def field(number: int, value: int | bytes) -> bytes:
-    """Return a field of a protobuf message."""
+def message_field(number: int, value: int | bytes) -> bytes:
+    """Return a field of a protobuf message: a number, or bytes with their length."""
     if isinstance(value, int):
         return varint(number << 3) + varint(value)
     return varint(number << 3 | 2) + varint(len(value)) + value
 
 
-def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Yield the fields of a protobuf message: numbers, and bytes; `ValueError` or `IndexError` for none."""
+def message_fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Yield the fields of a protobuf message; `ValueError` or `IndexError` if it is none."""
     at = 0
     while at < len(data):
         key, at = read_varint(data, at)
@@ -193,7 +205,7 @@ def read_root_entries(body: bytes, at: int, count: int) -> list[Entry]:
 
 
 def leaf_entries(entries: list[Entry]) -> bytes:
-    """Return the body of a leaf index: how many, where each begins and the last ends, and they."""
+    """Return the body of a leaf: the number of entries, where each begins and the last one ends, entries."""
     parts = [_ENTRY.pack(one.offset, one.size) + one.key for one in entries]
     starts = [0]
     for part in parts:
@@ -208,8 +220,9 @@ def read_leaf_entries(body: bytes) -> list[Entry]:
     if first > len(body):
         raise ValueError("more entries than bytes")
     starts = [first + int.from_bytes(body[at : at + 4], "big") for at in range(4, first, 4)]
-    if starts[-1] > len(body):
-        raise ValueError("the last entry is cut")
+    lengths = [stop - start for start, stop in pairwise(starts)]
+    if starts[0] != first or starts[-1] != len(body) or min(lengths, default=_ENTRY.size) < _ENTRY.size:
+        raise ValueError("its entries do not lie one behind the other")
     spans = pairwise(starts)
     numbers = [(_ENTRY.unpack_from(body, start), body[start + _ENTRY.size : stop]) for start, stop in spans]
     return [Entry(offset, size, key) for (offset, size), key in numbers]
@@ -224,7 +237,7 @@ def _numbers(values: list[int]) -> bytes:
 
 def info_body(info: Mapping[bytes, bytes]) -> bytes:
     """Return the body of the file info."""
-    pairs = b"".join(field(1, field(1, key) + field(2, info[key])) for key in sorted(info))
+    pairs = b"".join(message_field(1, message_field(1, key) + message_field(2, info[key])) for key in sorted(info))
     return b"PBUF" + varint(len(pairs)) + pairs
 
 
@@ -234,10 +247,10 @@ def read_info(body: bytes) -> dict[bytes, bytes]:
         raise ValueError("no file info of HBase 0.98 or later")
     length, at = read_varint(body, 4)
     info = {}
-    for _, pair in fields(body[at : at + length]):
+    for _, pair in message_fields(body[at : at + length]):
         if not isinstance(pair, bytes):
             raise ValueError("no pair")
-        parts = dict(fields(pair))
+        parts = dict(message_fields(pair))
         info[_as_bytes(parts.get(1, b""))] = _as_bytes(parts.get(2, b""))
     return info
 
@@ -250,7 +263,7 @@ def _as_bytes(value: int | bytes) -> bytes:
 
 def trailer(values: Mapping[int, int | bytes]) -> bytes:
     """Return the trailer of these fields."""
-    message = b"".join(field(number, values[number]) for number in sorted(values))
+    message = b"".join(message_field(number, values[number]) for number in sorted(values))
     return (TRAILER + varint(len(message)) + message).ljust(TRAILER_BYTES - len(VERSION), b"\0") + VERSION
 
 
@@ -260,11 +273,11 @@ def read_trailer(file: BinaryIO, size: int, name: str) -> dict[int, int | bytes]
     file.seek(start)
     tail = file.read()
     if len(tail) < TRAILER_BYTES or tail[: len(TRAILER)] != TRAILER:
-        raise corrupt(name, start, "no trailer of an HFile, the file may be cut")
+        raise damage_at(name, start, "no trailer of an HFile, the file may be cut")
     if tail[-1] != VERSION[-1]:
-        raise corrupt(name, size - 1, f"HFile of version {tail[-1]}, not 3")
+        raise foreign_at(name, size - 1, f"version {tail[-1]}")
     try:
         length, at = read_varint(tail, len(TRAILER))
-        return dict(fields(tail[at : at + length]))
+        return dict(message_fields(tail[at : at + length]))
     except (ValueError, IndexError) as error:
-        raise corrupt(name, start, f"the trailer cannot be read ({error})") from error
+        raise damage_at(name, start, f"the trailer cannot be read ({error})") from error

@@ -8,17 +8,14 @@ behind whole words, are signed.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hsimhash.fingerprint.bits import Uint8s
+from hsimhash.fingerprint.bits import Uint8s, Uint32s
 
 HASHES = 7
 CHUNK_BYTES = 131_072
 CHUNK_KEYS = 109_306  # one in a hundred other keys is taken for one of them
 _LEAST_BYTES = 128
 _M = np.uint32(0x5BD1E995)
-
-Uint32s = NDArray[np.uint32]
 
 
 def chunk(keys: Uint8s) -> bytes:

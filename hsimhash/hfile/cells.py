@@ -21,6 +21,8 @@ Encoding = Literal["NONE", "FAST_DIFF"]
 MAGIC = {"NONE": PLAIN_DATA, "FAST_DIFF": ENCODED_DATA}
 PUT = 4
 MOST_ROW_BYTES = 0x7FFF
+MOST_CONSTANT_BYTES = 125  # of a row whose shared bytes, with the two of its length, are a varint of one byte
+MOST_BLOCK_BYTES = 1 << 28  # of a block without its encoding; HBase's are little larger than a cell, or 64 KiB
 
 _FAST_DIFF_ID = 4
 _SAME_KEY_LENGTH, _SAME_VALUE_LENGTH, _SAME_TYPE, _SAME_VALUE = (1 << bit for bit in range(3, 7))
@@ -70,9 +72,17 @@ class KeyValue(NamedTuple):
 def constant_bodies(
     rows: Uint8s, family: bytes, timestamp: int, encoding: Encoding, block_bytes: int
 ) -> Iterator[tuple[int, bytes, int]]:
-    """Yield blocks of rows of shape (n, width) with one cell each, empty qualifier and value: first row, body, size.
+    """Yield blocks of rows with one cell each, without qualifier and value.
 
-    The size is that without an encoding; each block has `block_bytes` of it, the last one fewer.
+    Args:
+        rows: shape (n, width), uint8, ascending; width up to `MOST_CONSTANT_BYTES`.
+        family: of the cells.
+        timestamp: of the cells.
+        encoding: of the blocks.
+        block_bytes: of a block without its encoding, at most; the last one has fewer.
+
+    Yields:
+        The place of the block's first row, its body, its bytes without the encoding.
     """
     width = rows.shape[1]
     key = KeyValue(bytes(width), b"", timestamp, b"").key(family)
@@ -123,16 +133,19 @@ def cell_body(cells: Sequence[KeyValue], family: bytes, encoding: Encoding) -> b
 
 def plain_bytes(cell: KeyValue, family: bytes) -> int:
     """Return how many bytes a cell has without an encoding."""
-    key_bytes = len(cell.row) + len(family) + len(cell.qualifier) + _OTHER_KEY_BYTES
-    return _LENGTHS.size + key_bytes + len(cell.value)
+    return _LENGTHS.size + _key_bytes(cell, family) + len(cell.value)
+
+
+def _key_bytes(cell: KeyValue, family: bytes) -> int:
+    return len(cell.row) + len(family) + len(cell.qualifier) + _OTHER_KEY_BYTES
 
 
 def _diff(cell: KeyValue, before: KeyValue, family: bytes) -> bytes:
     """Return a cell as FAST_DIFF writes it behind another one."""
     row, qualifier, timestamp, value, kind = cell
     flag, parts = 0, list[bytes]()
-    key_bytes = len(row) + len(family) + len(qualifier) + _OTHER_KEY_BYTES
-    if len(row) + len(qualifier) == len(before.row) + len(before.qualifier):
+    key_bytes = _key_bytes(cell, family)
+    if key_bytes == _key_bytes(before, family):
         flag |= _SAME_KEY_LENGTH
     else:
         parts.append(varint(key_bytes))
@@ -191,7 +204,9 @@ def cells_of(magic: bytes, body: bytes, *, has_tags: bool, has_mvcc: bool) -> It
         return
     encoding, size = _ENCODED_HEAD.unpack_from(body)
     if encoding != _FAST_DIFF_ID:
-        raise ValueError(f"data encoding {encoding}, neither NONE nor FAST_DIFF")
+        raise ForeignError(f"data encoding {encoding}")
+    if size > MOST_BLOCK_BYTES:
+        raise ValueError(f"it says that its cells have {size:,} bytes")
     at, before, found = _ENCODED_HEAD.size, None, 0
     while at < len(body):
         before, at = _read_diff(body, at, before)
@@ -199,11 +214,14 @@ def cells_of(magic: bytes, body: bytes, *, has_tags: bool, has_mvcc: bool) -> It
             tags, at = read_varint(body, at)
             _refuse_tags(tags)
         if has_mvcc:
+            start = at
             _, at = read_writable_int(body, at)
-        cell, family = KeyValue.of_key(before.key, before.value)
-        found += plain_bytes(cell, family) + 2 * has_tags
-        yield cell, family
-    if at != len(body) or (not has_mvcc and found != size):
+            found += at - start
+        found += _LENGTHS.size + len(before.key) + len(before.value) + 2 * has_tags
+        if found > size:
+            break
+        yield KeyValue.of_key(before.key, before.value)
+    if found != size:
         raise ValueError("its cells are not as long as it says")
 
 
@@ -221,11 +239,17 @@ def _plain_cells(body: bytes, *, has_tags: bool, has_mvcc: bool) -> Iterator[tup
             at += 2
         if has_mvcc:
             _, at = read_writable_int(body, at)
+    if at != len(body):
+        raise ValueError("its last cell is cut")
 
 
 def _refuse_tags(length: int) -> None:
     if length:
-        raise ValueError("a cell has tags")
+        raise ForeignError("a cell with tags")
+
+
+class ForeignError(ValueError):
+    """A block is sound, as far as can be seen, but of a kind that is not read."""
 
 
 class _Read(NamedTuple):
@@ -256,14 +280,16 @@ def _read_diff(body: bytes, at: int, before: _Read | None) -> tuple[_Read, int]:
         key = taken(key_bytes)
         return _Read(key, taken(value_bytes)), at
     row_end = 2 + int.from_bytes(before.key[:2], "big")
+    family_end = row_end + 1 + before.key[row_end]
     tail = key_bytes - _STAMP_BYTES - _TYPE_BYTES
-    if shared < row_end:  # another row: the family stands in the middle of what is shared
-        family = before.key[row_end : row_end + 1 + before.key[row_end]]
+    if shared < row_end:  # another row: the family, which all cells have, stands behind it
         head = before.key[:shared]
         head += taken(2 - len(head)) if len(head) < 2 else b""
-        head += taken(2 + int.from_bytes(head[:2], "big") - len(head)) + family
-    else:
+        head += taken(2 + int.from_bytes(head[:2], "big") - len(head)) + before.key[row_end:family_end]
+    elif family_end <= shared <= len(before.key) - _STAMP_BYTES - _TYPE_BYTES:
         head = before.key[:shared]
+    else:
+        raise ValueError("a cell shares more than the one before has")
     key = head + taken(tail - len(head))
     kept = flag & 7
     stamp = before.key[-_STAMP_BYTES - _TYPE_BYTES :][:kept]

@@ -1,17 +1,17 @@
-"""An HFile from sorted rows or cells, that HBase loads as its own: `HFileWriter`, on any binary stream.
+"""An HFile from sorted rows or cells, that HBase loads as its own: `HFileWriter`.
 
 What stands in the file, in order: data blocks, between them chunks of the Bloom filter and leaves of the index as soon
 as each is full; the root of the index, the empty one of meta blocks, the file info, the filter's meta block, the
-trailer. Memory is bounded by a block, a chunk's keys and a leaf.
+trailer. Memory is bounded by `ROWS_AT_ONCE`, a block, a chunk's keys and a leaf, and for each of the last two an entry.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from struct import Struct
-from typing import BinaryIO, Literal
+from typing import BinaryIO
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from hsimhash.hfile.blocks import (
     BLOOM_META,
     FILE_INFO,
     HEADER,
+    LEAF_ENTRY_BYTES,
     LEAF_INDEX,
     ROOT_INDEX,
     Entry,
@@ -31,120 +32,266 @@ from hsimhash.hfile.blocks import (
     root_entries,
     trailer,
 )
-from hsimhash.hfile.cells import MAGIC, MOST_ROW_BYTES, PUT, Encoding, KeyValue, cell_body, constant_bodies, plain_bytes
+from hsimhash.hfile.cells import (
+    MAGIC,
+    MOST_CONSTANT_BYTES,
+    MOST_ROW_BYTES,
+    PUT,
+    Encoding,
+    KeyValue,
+    cell_body,
+    constant_bodies,
+    plain_bytes,
+)
 
-BloomKind = Literal["NONE", "ROW", "ROWPREFIX_FIXED_LENGTH"]
-BLOCK_BYTES = 65_536  # of a data block, without its encoding: HBase's default
-INDEX_BYTES = 131_072  # of a leaf of the index
+ROWS_AT_ONCE = 1 << 16
+MOST_FAMILY_BYTES = 127
+LATEST = 2**63 - 1  # HBase's word for a timestamp that the server sets
 COMPARATOR = b"org.apache.hadoop.hbase.KeyValue$KVComparator"
+
 _NO_COMPRESSION = 2
 _BLOOM_META = Struct(">iqiiqqi")  # version, bytes, hashes, kind of hash, keys, most keys, chunks
 _LONG, _INT = Struct(">q"), Struct(">i")
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """What an HFile has."""
+class BloomFilter:
+    """A filter of whole rows (HBase's ROW), or of as many bytes of their beginning (ROWPREFIX_FIXED_LENGTH)."""
+
+    prefix_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.prefix_bytes is not None and self.prefix_bytes < 1:
+            raise ValueError(
+                f"a filter of {self.prefix_bytes} bytes of each row; give 1 or more, or None for whole rows"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class FileSettings:
+    """What a table says of a family's files.
+
+    Args:
+        encoding: of data blocks, "FAST_DIFF" or "NONE".
+        bloom: None: no filter.
+        block_bytes: of a data block without its encoding, about; HBase's BLOCKSIZE.
+        index_bytes: of a leaf of the index, about; a file with fewer has no leaves.
+    """
+
+    encoding: Encoding = "FAST_DIFF"
+    bloom: BloomFilter | None = None
+    block_bytes: int = 65_536
+    index_bytes: int = 131_072
+
+    def __post_init__(self) -> None:
+        if self.encoding not in MAGIC:
+            raise ValueError(f"data encoding {self.encoding!r}; choose one of {', '.join(MAGIC)}")
+        if self.block_bytes < 1 or self.index_bytes < 1:
+            raise ValueError(f"blocks of {self.block_bytes} and leaves of {self.index_bytes} bytes; give 1 or more")
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """What a finished HFile has: cells, its first and its last row, bytes."""
 
     cells: int
     first_row: bytes
     last_row: bytes
-    size: int  # in bytes
+    size: int
 
 
 class HFileWriter:
-    """Writes one HFile to a stream; it is whole once `finish` has returned.
+    """Writes one HFile; it is whole once `finish` has returned. After an error nothing more can be appended.
 
     Args:
-        file: a binary stream; `hsimhash.files.replace_file` gives one that is whole or not there.
-        family: the column family of all cells.
-        timestamp: of the cells of `append_rows`, in ms since 1970.
-        encoding: "FAST_DIFF" or "NONE".
-        bloom_kind: "ROW", "ROWPREFIX_FIXED_LENGTH", or "NONE".
-        prefix_bytes: of a row, for "ROWPREFIX_FIXED_LENGTH".
-        block_bytes: of a data block without its encoding.
-        start: the first row that the region may have.
-        stop: the row before which it ends; empty: the table's end.
-        index_bytes: of a leaf of the index; in a file with fewer there are no leaves.
+        file: a buffered binary stream at its beginning, which stays open; `hsimhash.files.replace_file` gives one for a
+            file that is whole or not there.
+        family: the column family of all cells, 1 to 127 bytes.
+        settings: as the table has them for the family.
+        within: the rows of the region, half-open; an empty end is the table's.
+        created_ms: when it was made, in ms since 1970. The same input gives the same bytes.
     """
 
     def __init__(
         self,
         file: BinaryIO,
         family: bytes,
+        settings: FileSettings | None = None,
         *,
-        timestamp: int = 0,
-        encoding: Encoding = "FAST_DIFF",
-        bloom_kind: BloomKind = "NONE",
-        prefix_bytes: int = 5,
-        block_bytes: int = BLOCK_BYTES,
-        start: bytes = b"",
-        stop: bytes = b"",
-        index_bytes: int = INDEX_BYTES,
+        within: tuple[bytes, bytes] = (b"", b""),
+        created_ms: int = 0,
     ) -> None:
-        self.family, self.timestamp, self.encoding = family, timestamp, encoding
-        self.region = (start, stop)
-        self.block_bytes = block_bytes
+        if not 1 <= len(family) <= MOST_FAMILY_BYTES:
+            raise ValueError(f"a family of {len(family)} bytes; HBase's have 1 to {MOST_FAMILY_BYTES}")
+        self.family, self.settings = family, settings or FileSettings()
+        self.within, self.created_ms = within, created_ms
         self._file = file
-        self._bloom = None if bloom_kind == "NONE" else _Bloom(bloom_kind, prefix_bytes)
-        self._index = _Index(index_bytes)
+        self._bloom = None if self.settings.bloom is None else _Bloom(self.settings.bloom)
+        self._index = _Index(self.settings.index_bytes)
         self._previous = dict[bytes, int]()  # by kind of block, the offset of the last one
         self._place = self._cells = self._plain = self._key_bytes = self._value_bytes = 0
         self._first: KeyValue | None = None
         self._last: KeyValue | None = None
-        self._stamps = (2**63 - 1, 0)
+        self._stamps = (LATEST, 0)
+        self._waiting, self._waiting_bytes = list[KeyValue](), 0  # cells of the block that is not full
+        self._is_over = False
 
-    def append_rows(self, rows: Uint8s) -> None:
-        """Append rows of shape (n, width), uint8, each a cell without qualifier and value.
+    def append_rows(self, rows: Uint8s, timestamp: int) -> None:
+        """Append rows, each with a cell without qualifier and value. They end a block: give many at once.
+
+        Args:
+            rows: shape (n, width), uint8, width 1 to 125, ascending, each once.
+            timestamp: in ms since 1970. It orders the cells against writes and deletes of the table, and counts for
+                its TTL.
 
         Raises:
-            ValueError: rows are not in order, or twice there, or outside the region.
+            ValueError: rows are not in order, or outside the region.
+            TypeError: not an array of bytes.
         """
-        if not len(rows):
-            return
-        _check_rows(rows)
-        cells = [KeyValue(rows[place].tobytes(), b"", self.timestamp, b"") for place in (0, -1)]
-        self._take(cells[0])
-        self._check_region(cells[1])
-        for place, body, size in constant_bodies(rows, self.family, self.timestamp, self.encoding, self.block_bytes):
-            first = cells[0]._replace(row=rows[place].tobytes())
-            self._put_data(first, body, size)
-        self._put_chunks(rows)
-        self._count(len(rows), len(cells[0].key(self.family)) * len(rows), 0)
-        self._last = cells[1]
+        if not isinstance(rows, np.ndarray) or rows.dtype != np.uint8:
+            raise TypeError(f"rows are an array of uint8, not {getattr(rows, 'dtype', type(rows).__name__)}")
+        if rows.ndim != 2 or not 1 <= rows.shape[1] <= MOST_CONSTANT_BYTES:
+            raise ValueError(
+                f"rows of shape {rows.shape} instead of (n, 1 to {MOST_CONSTANT_BYTES}); append_cells takes longer ones"
+            )
+        with self._appending():
+            self._put_waiting()
+            for start in range(0, len(rows), ROWS_AT_ONCE):
+                self._put_rows(rows[start : start + ROWS_AT_ONCE], timestamp)
 
     def append_cells(self, cells: Iterable[KeyValue]) -> None:
-        """Append cells in order of row and qualifier; raises what `append_rows` does."""
-        block, size = list[KeyValue](), 0
-        for cell in cells:
-            self._take(cell)
-            self._last = cell
-            block.append(cell)
-            size += plain_bytes(cell, self.family)
-            if size >= self.block_bytes:
-                self._put_cells(block, size)
-                block, size = [], 0
-        if block:
-            self._put_cells(block, size)
+        """Append puts in order of row and qualifier, each once; raises `ValueError` as `append_rows` does."""
+        with self._appending():
+            for cell in cells:
+                self._take(cell)
+                self._last = cell
+                self._waiting.append(cell)
+                self._waiting_bytes += plain_bytes(cell, self.family)
+                if self._waiting_bytes >= self.settings.block_bytes:
+                    self._put_waiting()
 
-    def finish(self) -> Written:
+    def finish(self) -> Staged:
         """Write what stands behind the cells; `ValueError` if there are none."""
-        if self._first is None or self._last is None:
-            raise ValueError("an HFile without cells; leave it out")
-        self._put_chunks(np.empty((0, len(self._last.row)), np.uint8), is_last=True)
-        if self._index.roots and self._index.leaf:
+        with self._appending():
+            self._put_waiting()
+            if self._first is None or self._last is None:
+                raise ValueError("an HFile without cells, which HBase does not need; leave it out")
+            self._put_chunks(np.empty((0, len(self._last.row)), np.uint8), is_last=True)
+            if self._index.roots and self._index.leaf:
+                self._put_leaf()
+            self._put_end(self._last.key(self.family))
+            self._is_over = True
+            return Staged(self._cells, self._first.row, self._last.row, self._place)
+
+    @contextmanager
+    def _appending(self) -> Iterator[None]:
+        if self._is_over:
+            raise ValueError("this HFile is finished, or something could not be appended to it; begin another one")
+        try:
+            yield
+        except BaseException:
+            self._is_over = True
+            raise
+
+    def _put_rows(self, rows: Uint8s, timestamp: int) -> None:
+        _check_rows(rows)
+        first, last = (KeyValue(rows[place].tobytes(), b"", timestamp, b"") for place in (0, -1))
+        self._check(last)
+        self._take(first)
+        encoding, block_bytes = self.settings.encoding, self.settings.block_bytes
+        for place, body, size in constant_bodies(rows, self.family, timestamp, encoding, block_bytes):
+            self._put_data(first._replace(row=rows[place].tobytes()), body, size)
+        self._put_chunks(rows)
+        self._count(len(rows), len(first.key(self.family)) * len(rows), 0)
+        self._last = last
+
+    def _put_waiting(self) -> None:
+        """Write the block of the cells that wait."""
+        if not self._waiting:
+            return
+        cells, size = self._waiting, self._waiting_bytes
+        self._waiting, self._waiting_bytes = [], 0
+        self._put_data(cells[0], cell_body(cells, self.family, self.settings.encoding), size)
+        if self._bloom is not None:
+            self._put_chunks(self._bloom.keys_of([cell.row for cell in cells]))
+        values = sum(len(cell.value) for cell in cells)
+        lengths = plain_bytes(cells[0], self.family) - len(cells[0].key(self.family)) - len(cells[0].value)
+        self._count(len(cells), size - values - lengths * len(cells), values)
+
+    def _take(self, cell: KeyValue) -> None:
+        """Check a cell against the one before and the region."""
+        if self._last is not None and (cell.row, cell.qualifier) <= (self._last.row, self._last.qualifier):
+            raise ValueError(f"cell {_shown(cell)} does not lie behind {_shown(self._last)}; sort the cells, each once")
+        self._check(cell)
+        if self._first is None:
+            self._first = cell
+        self._stamps = (min(self._stamps[0], cell.timestamp), max(self._stamps[1], cell.timestamp))
+
+    def _check(self, cell: KeyValue) -> None:
+        """Raise `ValueError` for a cell that HBase would not have, or not in this region."""
+        start, stop = self.within
+        if not start <= cell.row or (stop and cell.row >= stop):
+            raise ValueError(f"row {cell.row.hex()} is not within the region [{start.hex()}, {stop.hex()})")
+        if not 1 <= len(cell.row) <= MOST_ROW_BYTES:
+            raise ValueError(f"a row of {len(cell.row):,} bytes; HBase's have 1 to {MOST_ROW_BYTES:,}")
+        if not 0 <= cell.timestamp < LATEST:
+            raise ValueError(f"cell {_shown(cell)} has timestamp {cell.timestamp}; give ms since 1970")
+        if cell.kind != PUT:
+            raise ValueError(f"cell {_shown(cell)} is of kind {cell.kind}; only puts ({PUT}) are written")
+        if self._bloom is not None:
+            self._bloom.check(cell.row)
+
+    def _count(self, cells: int, key_bytes: int, value_bytes: int) -> None:
+        self._cells += cells
+        self._key_bytes += key_bytes
+        self._value_bytes += value_bytes
+
+    def _write(self, data: bytes) -> None:
+        if self._file.write(data) != len(data):
+            raise OSError("the stream took only a part of what was written; give a buffered one")
+        self._place += len(data)
+
+    def _put(self, magic: bytes, body: bytes, key: bytes = b"") -> Entry:
+        """Write a block; return its entry, with that key."""
+        data = framed(magic, body, self._previous.get(magic, -1))
+        self._previous[magic] = self._place
+        entry = Entry(self._place, len(data), key)
+        self._write(data)
+        self._plain += HEADER.size + len(body)
+        return entry
+
+    def _put_data(self, first: KeyValue, body: bytes, size: int) -> None:
+        entry = self._put(MAGIC[self.settings.encoding], body, first.key(self.family))
+        self._plain += size - len(body)
+        if self._index.add(entry):
             self._put_leaf()
-        entries, last = self._index.roots or self._index.leaf, self._last.key(self.family)
-        last_data = self._previous[MAGIC[self.encoding]]
-        root = self._put(ROOT_INDEX, root_entries(entries))
+
+    def _put_leaf(self) -> None:
+        leaf = self._index.leaf
+        self._index.close_leaf(self._put(LEAF_INDEX, leaf_entries(leaf), leaf[0].key))
+
+    def _put_chunks(self, rows: Uint8s, *, is_last: bool = False) -> None:
+        """Take rows for the filter; write the chunks that are full, or if these are the last rows all."""
+        if self._bloom is not None:
+            for keys in self._bloom.filled(rows, is_last=is_last):
+                bits = bloom.chunk(keys)
+                self._bloom.bytes += len(bits)
+                self._bloom.chunks.append(self._put(BLOOM_CHUNK, bits, keys[0].tobytes()))
+
+    def _put_end(self, last_key: bytes) -> None:
+        """Write all behind the last leaf."""
+        entries = self._index.roots or self._index.leaf
+        root_body = root_entries(entries)
+        last_data = self._previous[MAGIC[self.settings.encoding]]
+        root = self._put(ROOT_INDEX, root_body)
         self._put(ROOT_INDEX, b"")  # of meta blocks, of which there are none
-        info = self._put(FILE_INFO, info_body(self._info(last)))
+        info = self._put(FILE_INFO, info_body(self._info(last_key)))
         if self._bloom is not None:
             self._put(BLOOM_META, self._bloom.meta())
         values: dict[int, int | bytes] = {
             1: info.offset,
             2: root.offset,
-            3: self._index.bytes or len(root_entries(entries)),
+            3: self._index.bytes + len(root_body),
             4: self._plain,
             5: len(entries),
             6: 0,
@@ -155,77 +302,17 @@ class HFileWriter:
             11: COMPARATOR,
             12: _NO_COMPRESSION,
         }
-        end = trailer(values)
-        self._file.write(end)
-        return Written(self._cells, self._first.row, self._last.row, self._place + len(end))
-
-    def _put_cells(self, cells: list[KeyValue], size: int) -> None:
-        self._put_data(cells[0], cell_body(cells, self.family, self.encoding), size)
-        if self._bloom is not None:
-            self._put_chunks(_matrix([cell.row for cell in cells]))
-        values = sum(len(cell.value) for cell in cells)
-        self._count(len(cells), size - values - 8 * len(cells), values)
-
-    def _take(self, cell: KeyValue) -> None:
-        """Check a cell against the one before and the region."""
-        if self._last is not None and (cell.row, cell.qualifier) <= (self._last.row, self._last.qualifier):
-            raise ValueError(f"cell {_shown(cell)} does not lie behind {_shown(self._last)}; sort the cells, each once")
-        self._check_region(cell)
-        if self._first is None:
-            self._first = cell
-        self._stamps = (min(self._stamps[0], cell.timestamp), max(self._stamps[1], cell.timestamp))
-
-    def _check_region(self, cell: KeyValue) -> None:
-        start, stop = self.region
-        if not start <= cell.row or (stop and cell.row >= stop):
-            raise ValueError(f"row {cell.row.hex()} is not within the region [{start.hex()}, {stop.hex()})")
-        if len(cell.row) > MOST_ROW_BYTES or cell.kind != PUT:
-            raise ValueError(f"cell {_shown(cell)} has {len(cell.row)} bytes of row and kind {cell.kind}")
-
-    def _count(self, cells: int, key_bytes: int, value_bytes: int) -> None:
-        self._cells += cells
-        self._key_bytes += key_bytes
-        self._value_bytes += value_bytes
-
-    def _put(self, magic: bytes, body: bytes) -> Entry:
-        """Write a block; return its offset and its bytes."""
-        data = framed(magic, body, self._previous.get(magic, -1))
-        self._previous[magic] = self._place
-        entry = Entry(self._place, len(data), b"")
-        self._file.write(data)
-        self._place += len(data)
-        self._plain += HEADER.size + len(body)
-        return entry
-
-    def _put_data(self, first: KeyValue, body: bytes, size: int) -> None:
-        entry = self._put(MAGIC[self.encoding], body)
-        self._plain += size - len(body)
-        if self._index.add(entry._replace(key=first.key(self.family))):
-            self._put_leaf()
-
-    def _put_leaf(self) -> None:
-        leaf = self._index.leaf
-        entry = self._put(LEAF_INDEX, leaf_entries(leaf))
-        self._index.close_leaf(entry._replace(key=leaf[0].key))
-
-    def _put_chunks(self, rows: Uint8s, *, is_last: bool = False) -> None:
-        """Take rows for the filter; write the chunks that are full, or if these are the last rows all."""
-        if self._bloom is None:
-            return
-        for keys in self._bloom.filled(rows, is_last=is_last):
-            body = bloom.chunk(keys)
-            self._bloom.chunks.append(self._put(BLOOM_CHUNK, body)._replace(key=keys[0].tobytes()))
-            self._bloom.bytes += len(body)
+        self._write(trailer(values))
 
     def _info(self, last_key: bytes) -> dict[bytes, bytes]:
         """Return what HBase wants to know of the file."""
-        now = _LONG.pack(time.time_ns() // 1_000_000)
+        created = _LONG.pack(self.created_ms)
         info = {
             b"hfile.LASTKEY": last_key,
             b"hfile.AVG_KEY_LEN": _INT.pack(self._key_bytes // self._cells),
             b"hfile.AVG_VALUE_LEN": _INT.pack(self._value_bytes // self._cells),
-            b"hfile.CREATE_TIME_TS": now,
-            b"BULKLOAD_TIMESTAMP": now,
+            b"hfile.CREATE_TIME_TS": created,
+            b"BULKLOAD_TIMESTAMP": created,
             b"BULKLOAD_SOURCE_TASK": b"hsimhash",
             b"MAJOR_COMPACTION_KEY": b"\xff",
             b"EXCLUDE_FROM_MINOR_COMPACTION": b"\0",
@@ -233,8 +320,8 @@ class HFileWriter:
             b"TIMERANGE": b"".join(map(_LONG.pack, self._stamps)),
             b"DELETE_FAMILY_COUNT": bytes(8),
         }
-        if self.encoding != "NONE":
-            info[b"DATA_BLOCK_ENCODING"] = self.encoding.encode()
+        if self.settings.encoding != "NONE":
+            info[b"DATA_BLOCK_ENCODING"] = self.settings.encoding.encode()
         if self._bloom is not None:
             info |= self._bloom.info()
         return info
@@ -244,44 +331,59 @@ class _Index:
     """The entries of data blocks: in the root while they are few, else in leaves."""
 
     def __init__(self, leaf_bytes: int) -> None:
-        self.most_bytes = leaf_bytes
+        self.leaf_bytes = leaf_bytes
         self.leaf, self.roots = list[Entry](), list[Entry]()
-        self.bytes = self._leaf_bytes = 0
+        self.bytes = self._waiting_bytes = 0
 
     def add(self, entry: Entry) -> bool:
         """Take the entry of a data block; return whether the leaf is full."""
         self.leaf.append(entry)
-        self._leaf_bytes += len(entry.key) + 16
-        return self._leaf_bytes >= self.most_bytes
+        self._waiting_bytes += len(entry.key) + LEAF_ENTRY_BYTES
+        return self._waiting_bytes >= self.leaf_bytes
 
     def close_leaf(self, entry: Entry) -> None:
         """Take the entry of the leaf that was written."""
         self.roots.append(entry)
-        self.bytes += entry.size
-        self.leaf, self._leaf_bytes = [], 0
+        self.bytes += len(leaf_entries([])) + self._waiting_bytes
+        self.leaf, self._waiting_bytes = [], 0
 
 
 class _Bloom:
     """The distinct keys of the filter, and the chunks that were written."""
 
-    def __init__(self, kind: BloomKind, prefix_bytes: int) -> None:
-        self.kind, self.prefix_bytes = kind, prefix_bytes
+    def __init__(self, wanted: BloomFilter) -> None:
+        self.wanted = wanted
         self.chunks, self.bytes, self.keys = list[Entry](), 0, 0
-        self._waiting = list[Uint8s]()
+        self._waiting, self._waiting_keys = list[Uint8s](), 0
         self._last = b""
+        self._width: int | None = None
+
+    def check(self, row: bytes) -> None:
+        """Raise `ValueError` for a row whose key has another length than those before."""
+        width = len(row[: self.wanted.prefix_bytes])
+        if self._width not in (None, width):
+            raise ValueError(f"row {row.hex()} has a Bloom key of {width} bytes, others one of {self._width}")
+        self._width = width
+
+    def keys_of(self, rows: list[bytes]) -> Uint8s:
+        """Return the keys of rows that were checked: shape (n, width), uint8."""
+        keys = b"".join(row[: self.wanted.prefix_bytes] for row in rows)
+        return np.frombuffer(keys, np.uint8).reshape(len(rows), -1)
 
     def filled(self, rows: Uint8s, *, is_last: bool) -> list[Uint8s]:
         """Take rows in order; return the keys of each chunk that is full, and of the last one."""
-        keys = rows if self.kind == "ROW" else rows[:, : self.prefix_bytes]
+        keys = rows[:, : self.wanted.prefix_bytes]
         if len(keys):
             is_new = np.append(keys[0].tobytes() != self._last, (keys[1:] != keys[:-1]).any(axis=1))
             self._waiting.append(keys[is_new])
+            self._waiting_keys += len(self._waiting[-1])
             self._last = keys[-1].tobytes()
-        count = sum(map(len, self._waiting))
-        if count < bloom.CHUNK_KEYS and not is_last:
+        if self._waiting_keys < bloom.CHUNK_KEYS and not is_last:
             return []
-        chunks = np.split(np.concatenate(self._waiting), range(bloom.CHUNK_KEYS, count, bloom.CHUNK_KEYS))
+        cuts = range(bloom.CHUNK_KEYS, self._waiting_keys, bloom.CHUNK_KEYS)
+        chunks = np.split(np.concatenate(self._waiting), cuts)
         self._waiting = [] if is_last else [chunks.pop()]
+        self._waiting_keys = sum(map(len, self._waiting))
         self.keys += sum(map(len, chunks))
         return chunks
 
@@ -292,10 +394,13 @@ class _Bloom:
 
     def info(self) -> dict[bytes, bytes]:
         """Return what the file info says of the filter."""
-        info = {b"BLOOM_FILTER_TYPE": self.kind.encode(), b"LAST_BLOOM_KEY": self._last}
-        if self.kind == "ROWPREFIX_FIXED_LENGTH":
-            info[b"BLOOM_FILTER_PARAM"] = _INT.pack(self.prefix_bytes)
-        return info
+        if self.wanted.prefix_bytes is None:
+            return {b"BLOOM_FILTER_TYPE": b"ROW", b"LAST_BLOOM_KEY": self._last}
+        return {
+            b"BLOOM_FILTER_TYPE": b"ROWPREFIX_FIXED_LENGTH",
+            b"BLOOM_FILTER_PARAM": _INT.pack(self.wanted.prefix_bytes),
+            b"LAST_BLOOM_KEY": self._last,
+        }
 
 
 def _check_rows(rows: Uint8s) -> None:
@@ -310,11 +415,5 @@ def _check_rows(rows: Uint8s) -> None:
         raise ValueError(f"row {other} does not lie behind {one}; sort the rows, each once")
 
 
-def _matrix(rows: list[bytes]) -> Uint8s:
-    if len({len(row) for row in rows}) > 1:
-        raise ValueError("rows of several lengths, with a Bloom filter; write them to files of their own")
-    return np.frombuffer(b"".join(rows), np.uint8).reshape(len(rows), -1)
-
-
 def _shown(cell: KeyValue) -> str:
-    return f"{cell.row.hex()} {cell.qualifier[:80]!r}"
+    return f"{cell.row[:80].hex()} {cell.qualifier[:80]!r}"

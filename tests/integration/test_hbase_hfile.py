@@ -9,9 +9,8 @@ import numpy as np
 
 from hsimhash import HSimIndex, Signatures
 from hsimhash.files import replace_file
-from hsimhash.hfile import HFile, HFileWriter, KeyValue
-from hsimhash.hfile.writer import BloomKind
-from hsimhash.rowkey import ROWKEY_BYTES, filed_rowkeys
+from hsimhash.hfile import BloomFilter, FileSettings, HFile, HFileWriter, KeyValue
+from hsimhash.rowkey import PREFIX_BYTES, ROWKEY_BYTES, filed_rowkeys
 from hsimhash.store.facts import Region
 from hsimhash.store.hbase.audit import pages
 from hsimhash.store.hbase.cells import Register, listing_key, register_key
@@ -22,7 +21,7 @@ from tests.support.hbase_server import ENTRYPOINT, HBaseServer
 from tests.support.hbase_tables import new_table, table_url
 
 HFILE, LOAD = "org.apache.hadoop.hbase.io.hfile.HFile", "org.apache.hadoop.hbase.tool.BulkLoadHFilesTool"
-STAMP, COUNT = 1_700_000_000_000, 3_000
+STAMP, COUNT, ASKED = 1_700_000_000_000, 21_000, 2_000  # over 109,306 rows of a family in a region
 
 
 def java(server: HBaseServer, *words: object) -> str:
@@ -54,8 +53,9 @@ def newest(cells: list[KeyValue]) -> list[tuple[bytes, bytes, int, bytes]]:
     return sorted((cell.row, cell.qualifier, cell.timestamp, cell.value) for cell in last.values())
 
 
-def staged(store: HBaseStore, signatures: Signatures, doc_ids: list[bytes], folder: Path) -> None:
-    """Write a file of each family for each region: drawer rows and rows of keys, listings and registers."""
+def staged(store: HBaseStore, signatures: Signatures, doc_ids: list[bytes], folder: Path) -> dict[str, int]:
+    """Write a file of each family for each region: drawer rows and rows of keys, listings and registers; count them."""
+    counts = dict[str, int]()
     drawers = sorted(filed_rowkeys(store.record.layout, signatures).view(f"V{ROWKEY_BYTES}").ravel().tolist())
     documents = []
     for doc_id, signature in zip(doc_ids, signatures, strict=True):
@@ -64,24 +64,28 @@ def staged(store: HBaseStore, signatures: Signatures, doc_ids: list[bytes], fold
             KeyValue(*listing_key(signature.fingerprint, doc_id), STAMP, b""),
             KeyValue(*register_key(doc_id), STAMP, value),
         ]
-    blooms: list[tuple[str, BloomKind]] = [("f", "ROWPREFIX_FIXED_LENGTH"), ("d", "ROW")]
+    settings = {  # small blocks and leaves, so that there are several levels
+        b"f": FileSettings("FAST_DIFF", BloomFilter(PREFIX_BYTES), block_bytes=4_096, index_bytes=8_192),
+        b"d": FileSettings("NONE", BloomFilter(), block_bytes=4_096, index_bytes=8_192),
+    }
     for number, region in enumerate(store.regions()):
-        for family, bloom in blooms:
-            (folder / family).mkdir(parents=True, exist_ok=True)
-            within = {"start": region.start, "stop": region.stop, "bloom_kind": bloom, "timestamp": STAMP}
 
-            def is_mine(row: bytes, region: Region = region) -> bool:
-                return region.start <= row and (not region.stop or row < region.stop)
+        def is_mine(row: bytes, region: Region = region) -> bool:
+            return region.start <= row and (not region.stop or row < region.stop)
 
-            with replace_file(folder / family / f"region-{number}") as stream:
-                file = HFileWriter(stream, family.encode(), **within)
-                if family == "f":
+        for family, one in settings.items():
+            path = folder / family.decode() / f"region-{number}"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with replace_file(path) as stream:
+                file = HFileWriter(stream, family, one, within=(region.start, region.stop), created_ms=STAMP)
+                if family == b"f":
                     mine = b"".join(filter(is_mine, drawers))
-                    file.append_rows(np.frombuffer(mine, np.uint8).reshape(-1, ROWKEY_BYTES))
+                    file.append_rows(np.frombuffer(mine, np.uint8).reshape(-1, ROWKEY_BYTES), STAMP)
                 else:
-                    its = (one for one in documents if is_mine(one.row))
-                    file.append_cells(sorted(its, key=lambda one: (one.row, one.qualifier)))
-                file.finish()
+                    its = (cell for cell in documents if is_mine(cell.row))
+                    file.append_cells(sorted(its, key=lambda cell: (cell.row, cell.qualifier)))
+                counts[str(path)] = file.finish().cells
+    return counts
 
 
 def test_hbase_loads_our_files_and_its_own_are_read(own_hbase: HBaseServer, tmp_path: Path) -> None:
@@ -90,19 +94,24 @@ def test_hbase_loads_our_files_and_its_own_are_read(own_hbase: HBaseServer, tmp_
     stage = tmp_path / "stage"
     with new_table(own_hbase) as name:
         url = table_url(own_hbase, name)
-        assert run("create-table", "--store", url, "--layout", "10", "--regions", "3").exit_code == 0
+        assert run("create-table", "--store", url, "--layout", "10", "--regions", "2").exit_code == 0
         with HSimIndex.open(url) as index:
             assert isinstance(index.store, HBaseStore)
-            staged(index.store, signatures, [doc_id.encode() for doc_id in doc_ids], stage)
-            printed = java(own_hbase, HFILE, "-m", "-v", "-k", "-f", f"file://{stage / 'f' / 'region-1'}")
-            assert "Scanned kv count -> " in printed
+            counts = staged(index.store, signatures, [doc_id.encode() for doc_id in doc_ids], stage)
+            for path, chunks in ((stage / "f" / "region-0", 2), (stage / "d" / "region-0", 1)):
+                printed = java(own_hbase, HFILE, "-m", "-v", "-k", "-f", f"file://{path}")
+                assert f"Scanned kv count -> {counts[str(path)]}" in printed
+                assert "numDataIndexLevels=2" in printed
+                assert f"Number of chunks: {chunks}" in printed
             java(own_hbase, LOAD, f"file://{stage}", name)
             assert index.count() == COUNT
             assert index.check().problems == 0
-            answers = index.query_many(signatures.fingerprints ^ np.uint64(5))
-            assert [[match.doc_id for match in matches] for matches in answers] == [[doc_id] for doc_id in doc_ids]
-            by_key = index.query_many(Signatures.of(~signatures.fingerprints, signatures.sketches, signatures.keys))
-            assert [[match.doc_id for match in matches] for matches in by_key] == [[doc_id] for doc_id in doc_ids]
+            expected = [[doc_id] for doc_id in doc_ids[:ASKED]]
+            some = signatures[:ASKED]
+            answers = index.query_many(some.fingerprints ^ np.uint64(5))
+            assert [[match.doc_id for match in matches] for matches in answers] == expected
+            by_key = index.query_many(Signatures.of(~some.fingerprints, some.sketches, some.keys))
+            assert [[match.doc_id for match in matches] for matches in by_key] == expected
             index.add_many(signatures[:100], [f"{doc_id}/again" for doc_id in doc_ids[:100]])
             index.remove(doc_ids[:10])
             cells = {

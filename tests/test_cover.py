@@ -94,10 +94,10 @@ def test_one_drawer_is_probed_around_its_segment_or_read_whole() -> None:
 
 def test_what_is_dear_decides() -> None:
     layout = Layout.named("28")
-    few_reads = Prices(1, 0.001, 1, 1, 1, neighbour_us=1, swept_us=1)
-    few_rows = Prices(1, 1_000, 1, 1, 1, neighbour_us=1, swept_us=1_000)
+    few_reads = Prices(1, 0.001, 1, 1, 1, 1, neighbour_us=1, swept_us=1)
+    few_rows = Prices(1, 1_000, 1, 1, 1, 1, neighbour_us=1, swept_us=1_000)
     assert cover(layout, 8, MILLION, few_reads).reads <= cover(layout, 8, MILLION, few_rows).reads
-    all_rows = Prices(1, 1, 1, 1, 1, neighbour_us=1, swept_us=0)
+    all_rows = Prices(1, 1, 1, 1, 1, 1, neighbour_us=1, swept_us=0)
     assert cover(layout, 8, MILLION, all_rows).probes == ALL_ROWS
 
 

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hsimhash.fingerprint.bits import Floats, Int64s, Uint64s
+from hsimhash.fingerprint.bits import Floats, Int64s, Uint64s, spans
 from hsimhash.layout import FINGERPRINT_BITS, SEGMENT_BITS, Drawer, Layout
 
 MOST_DISTANCE = 16  # of a query, unless its layout's own k is greater
@@ -330,7 +330,7 @@ def _flipped(positions: Sequence[Sequence[int]], flips: int) -> Counts:
         least, most = np.maximum(left - sum(sizes[cell + 1 :]), 0), np.minimum(left, size)
         ways = most - least + 1
         row = np.repeat(np.arange(len(spreads)), ways)
-        here = np.arange(len(row)) - np.repeat(np.cumsum(ways) - ways, ways) + least[row]
+        here = spans(least, ways)
         spreads = np.column_stack([spreads[row], here.astype(np.int8)])
     return spreads @ member
 

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from hsimhash.cover import PREFIX_BITS, Cover, Reading
-from hsimhash.fingerprint.bits import Int64s, Uint8s, Uint64s
+from hsimhash.fingerprint.bits import Int64s, Uint8s, Uint64s, spans
 from hsimhash.fingerprint.signature import Signature, Signatures, most_differing, similarity
 from hsimhash.layout import FINGERPRINT_BITS
 from hsimhash.rowkey import (
@@ -158,18 +158,12 @@ def _met(reader: Reader, reading: Reading, numbers: Uint64s) -> Iterator[tuple[I
     # both.
     run = np.repeat(np.arange(len(bucket)), asks[bucket])
     lengths = np.diff(first_row, append=len(rows))[run]
-    ask = _spans(first_ask[bucket], asks[bucket])
+    ask = spans(first_ask[bucket], asks[bucket])
     meetings = np.cumsum(lengths)
     cuts = np.searchsorted(meetings, np.arange(MEETINGS_AT_ONCE, int(meetings[-1]), MEETINGS_AT_ONCE))
     for part in np.split(np.arange(len(run)), cuts):
-        row = _spans(first_row[run[part]], lengths[part])
+        row = spans(first_row[run[part]], lengths[part])
         yield np.repeat(asker[ask[part]], lengths[part]), fingerprints[row]
-
-
-def _spans(starts: Int64s, lengths: Int64s) -> Int64s:
-    """Return the positions in spans that start at `starts`, one span behind the other."""
-    ends = np.cumsum(lengths)
-    return np.arange(ends[-1]) + np.repeat(starts - ends + lengths, lengths)
 
 
 def read(reader: Reader, reading: Reading, numbers: Uint64s) -> Uint8s:

@@ -110,6 +110,12 @@ def as_fingerprints(fingerprints: Fingerprints) -> Uint64s:
     return np.array(list(map(as_fingerprint, numbers)), np.uint64)
 
 
+def spans(starts: Int64s | int, lengths: Int64s) -> Int64s:
+    """Return the numbers of spans of `lengths` that begin at `starts`, one span behind the other."""
+    ends = np.cumsum(lengths)
+    return np.arange(lengths.sum()) + np.repeat(starts - ends + lengths, lengths)
+
+
 def formats_named(name: str) -> Formats:
     """Return the formats that an input of format `name` may be in; `auto` leaves all of them open."""
     if name not in FORMAT_NAMES:

@@ -191,9 +191,9 @@ def root_entries(entries: Iterable[Entry]) -> bytes:
     return b"".join(_ENTRY.pack(one.offset, one.size) + writable_int(len(one.key)) + one.key for one in entries)
 
 
-def read_root_entries(body: bytes, at: int, count: int) -> list[Entry]:
-    """Return so many entries from a position on."""
-    found = []
+def read_root_entries(body: bytes, count: int) -> list[Entry]:
+    """Return the first entries of a root index."""
+    found, at = [], 0
     for _ in range(count):
         offset, size = _ENTRY.unpack_from(body, at)
         length, at = read_writable_int(body, at + _ENTRY.size)
@@ -220,12 +220,11 @@ def read_leaf_entries(body: bytes) -> list[Entry]:
     if first > len(body):
         raise ValueError("more entries than bytes")
     starts = [first + int.from_bytes(body[at : at + 4], "big") for at in range(4, first, 4)]
-    lengths = [stop - start for start, stop in pairwise(starts)]
-    if starts[0] != first or starts[-1] != len(body) or min(lengths, default=_ENTRY.size) < _ENTRY.size:
+    parts = [body[start:stop] for start, stop in pairwise(starts)]
+    if starts[0] != first or starts[-1] != len(body) or min(map(len, parts), default=_ENTRY.size) < _ENTRY.size:
         raise ValueError("its entries do not lie one behind the other")
-    spans = pairwise(starts)
-    numbers = [(_ENTRY.unpack_from(body, start), body[start + _ENTRY.size : stop]) for start, stop in spans]
-    return [Entry(offset, size, key) for (offset, size), key in numbers]
+    numbers = map(_ENTRY.unpack_from, parts)
+    return [Entry(offset, size, part[_ENTRY.size :]) for (offset, size), part in zip(numbers, parts, strict=True)]
 
 
 def _numbers(values: list[int]) -> bytes:

@@ -72,7 +72,7 @@ class HFile(AbstractContextManager["HFile"]):
             raise damage_at(self.name, end, f"an index of {levels} levels")
         info, root = self._block(info_at, FILE_INFO), self._block(root_at, ROOT_INDEX)
         self.info = self._made(info, lambda: read_info(info.body))
-        self._entries = self._made(root, lambda: read_root_entries(root.body, 0, roots))
+        self._entries = self._made(root, lambda: read_root_entries(root.body, roots))
         for _ in range(levels - 1):
             self._verify_order()
             self._entries = [entry for one in self._entries for entry in self._leaf(one)]

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hsimhash.fingerprint.bits import Fingerprints, Int64s, Uint8s, Uint64s
+from hsimhash.fingerprint.bits import Fingerprints, Int64s, Uint8s, Uint64s, spans
 from hsimhash.layout import FINGERPRINT_BITS
 from hsimhash.pairs.blocks import PAIRS_AT_ONCE, PairBlock, Pairs
 
@@ -153,9 +153,7 @@ def _neighbours(above: Int64s, ends: Int64s, vertices: Int64s) -> Int64s:
     """Return the higher neighbours of vertices, one after the other."""
     stops = ends[vertices]
     starts = np.where(vertices > 0, ends[vertices - 1], 0)
-    counts = stops - starts
-    shift = starts - (np.cumsum(counts) - counts)
-    found: Int64s = above[np.repeat(shift, counts) + np.arange(counts.sum())]
+    found: Int64s = above[spans(starts, stops - starts)]
     return found
 
 
@@ -214,7 +212,7 @@ def _small_diameters(values: Uint64s, starts: Int64s, sizes: Int64s) -> Uint8s:
     bits = np.zeros(len(sizes), np.uint8)
     few = np.where(sizes <= FEW_MEMBERS, sizes, 0)
     cluster = np.repeat(np.arange(len(sizes)), few)
-    within = np.arange(len(cluster)) - np.repeat(np.cumsum(few) - few, few)
+    within = spans(0, few)
     at = starts[cluster] + within
     for lag in range(1, int(few.max(initial=0))):
         has_other = within + lag < few[cluster]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -17,28 +16,11 @@ from hsimhash.store.hbase.cells import Register, listing_key, register_key
 from hsimhash.store.hbase.store import HBaseStore
 from tests.support.command_line import run
 from tests.support.fingerprint_sets import random_fingerprints
-from tests.support.hbase_server import ENTRYPOINT, HBaseServer
+from tests.support.hbase_server import HBaseServer
 from tests.support.hbase_tables import new_table, table_url
 
 HFILE, LOAD = "org.apache.hadoop.hbase.io.hfile.HFile", "org.apache.hadoop.hbase.tool.BulkLoadHFilesTool"
 STAMP, COUNT, ASKED = 1_700_000_000_000, 21_000, 2_000  # over 109,306 rows of a family in a region
-
-
-def java(server: HBaseServer, *words: object) -> str:
-    """Run a program of HBase's; return what it printed."""
-    conf = server.folder / "conf" / "master"
-    environment = server.environment() | {"HBASE_CONF": str(conf)}
-    done = subprocess.run(
-        [ENTRYPOINT, "java", *map(str, words)], env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
-def shell(server: HBaseServer, lines: str) -> None:
-    """Run lines of HBase's shell."""
-    command = [ENTRYPOINT, "shell", "-n"]
-    subprocess.run(command, env=server.environment(), input=lines, capture_output=True, text=True, check=True)
 
 
 def read(path: Path) -> list[KeyValue]:
@@ -99,11 +81,11 @@ def test_hbase_loads_our_files_and_its_own_are_read(own_hbase: HBaseServer, tmp_
             assert isinstance(index.store, HBaseStore)
             counts = staged(index.store, signatures, [doc_id.encode() for doc_id in doc_ids], stage)
             for path, chunks in ((stage / "f" / "region-0", 2), (stage / "d" / "region-0", 1)):
-                printed = java(own_hbase, HFILE, "-m", "-v", "-k", "-f", f"file://{path}")
+                printed = own_hbase.java(HFILE, "-m", "-v", "-k", "-f", f"file://{path}")
                 assert f"Scanned kv count -> {counts[str(path)]}" in printed
                 assert "numDataIndexLevels=2" in printed
                 assert f"Number of chunks: {chunks}" in printed
-            java(own_hbase, LOAD, f"file://{stage}", name)
+            own_hbase.java(LOAD, f"file://{stage}", name)
             assert index.count() == COUNT
             assert index.check().problems == 0
             expected = [[doc_id] for doc_id in doc_ids[:ASKED]]
@@ -122,7 +104,7 @@ def test_hbase_loads_our_files_and_its_own_are_read(own_hbase: HBaseServer, tmp_
                 )
                 for family in (b"f", b"d")
             }
-        shell(own_hbase, f"flush '{name}'")
+        assert own_hbase.shell(f"flush '{name}'") == 0
         for family, expected in cells.items():
             files = [path for path in own_hbase.folder.rglob(f"{name}/*/{family.decode()}/*") if path.is_file()]
             assert len(files) > 3

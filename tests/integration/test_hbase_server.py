@@ -22,12 +22,6 @@ from tests.support.processes import wait_until
 TESTS = Path(__file__).parents[1]
 
 
-def shell(server: HBaseServer, lines: str) -> int:
-    """Give lines to HBase's shell; return its exit code."""
-    command = [ENTRYPOINT, "shell", "-n"]
-    return subprocess.run(command, env=server.environment(), input=lines, text=True, check=False).returncode
-
-
 def processes(folder: Path) -> set[int]:
     """The processes that belong to the server in a folder."""
     found = set()
@@ -95,12 +89,12 @@ def test_in_the_foreground_it_is_healthy_and_ends_at_sigterm(tmp_path: Path, own
 def test_the_lines_for_hbase_shell_make_the_table_there(own_hbase: HBaseServer) -> None:
     store = table_url(own_hbase, "by_shell:pages")
     lines = run("create-table", "--store", store, "--regions", "3", "--print-shell").stdout
-    assert shell(own_hbase, lines) == 0
+    assert own_hbase.shell(lines) == 0
     assert run("create-table", "--store", store).exit_code == 0
     compact = run("compact", "--store", store).stdout
-    assert shell(own_hbase, compact) == 0
+    assert own_hbase.shell(compact) == 0
     assert "ok    settings" in run("doctor", "--store", store).stdout
-    assert shell(own_hbase, "describe 'by_shell:missing'\n") == 1
+    assert own_hbase.shell("describe 'by_shell:missing'\n") == 1
 
 
 def test_every_java_process_ends_where_memory_runs_out(own_hbase: HBaseServer) -> None:

@@ -150,6 +150,16 @@ class HBaseServer:
         finally:
             self.kill_gateway(gateway.name)
 
+    def shell(self, lines: str) -> int:
+        """Give lines to HBase's shell; return its exit code."""
+        command = [ENTRYPOINT, "shell", "-n"]
+        return subprocess.run(command, env=self.environment(), input=lines, text=True, check=False).returncode
+
+    def java(self, *words: object) -> str:
+        """Run a program of HBase's; return what it printed."""
+        conf = {"HBASE_CONF": str(self.folder / "conf" / "master")}
+        return self._command("java", *map(str, words), environment=conf).stdout
+
     def stop_when_free(self, lock: Path) -> None:
         """Leave a process behind that stops the server once nobody holds a lock on the file."""
         with (self.folder.parent / f"{self.folder.name}.guard.log").open("ab") as log:

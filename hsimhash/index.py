@@ -45,6 +45,7 @@ from hsimhash.store import (
     BulkLoad,
     CheckReport,
     Document,
+    StageOptions,
     Store,
     create_store,
     new_record,
@@ -359,9 +360,11 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         """Write a copy of the index as it is now to the new folder `target`, while others read and write."""
         self.store.backup(Path(target))
 
-    def bulk(self, folder: str | Path, limits: BulkLimits = BULK_LIMITS) -> BulkLoad:
-        """Return a bulk load that keeps its sorted runs in `folder`; see `BulkLoad`."""
-        return self.store.bulk(Path(folder), limits)
+    def bulk(
+        self, folder: str | Path, limits: BulkLimits = BULK_LIMITS, *, stage: StageOptions | None = None
+    ) -> BulkLoad:
+        """Return a bulk load that keeps its sorted runs in `folder`, on HBase with `stage` by files; see `BulkLoad`."""
+        return self.store.bulk(Path(folder), limits) if stage is None else self.store.staged(Path(folder), stage)
 
     def close(self) -> None:
         """Let go of the store; harmless when repeated."""

@@ -13,7 +13,7 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "hsimhash"
 LADDER = [
     {"errors"},
-    {"files", "locks", "times"},
+    {"files", "locks", "processes", "times"},
     {"fingerprint", "layout", "sample"},
     {"rowkey", "cover", "hfile"},
     {"plan"},

@@ -106,6 +106,49 @@ def test_rows_of_one_cell_are_as_cells(tmp_path: Path, encoding: Encoding, width
     assert read(one) == read(other) == cells
 
 
+@encodings
+@pytest.mark.parametrize("size", [0, 36])
+def test_columns_are_as_cells(tmp_path: Path, encoding: Encoding, size: int) -> None:
+    random = np.random.default_rng(5)
+    rows = np.sort(np.concatenate([random_rows(2_000), np.repeat(random_rows(5), 60, axis=0)]).view("V13"), axis=0)
+    words = [b"https://example.org/" * int(number) for number in random.integers(0, 4, len(rows))]
+    ids = [word + b"%06d" % place + b"x" * (place % 700 == 3) * 2_030 for place, word in enumerate(words)]
+    cells = sorted(zip((row.tobytes() for row in rows), ids, strict=True))
+    values = random.integers(0, 2, (len(cells), size), np.uint8)
+    values[500:600] = 1  # equal to the one before
+    stamp = 1_700_000_000_123
+    expected = [
+        KeyValue(row, doc_id, stamp, value.tobytes()) for (row, doc_id), value in zip(cells, values, strict=True)
+    ]
+    keys, qualifiers = np.array([list(row) for row, _ in cells], np.uint8), [doc_id for _, doc_id in cells]
+    one, other = tmp_path / "columns", tmp_path / "cells"
+    settings = {"encoding": encoding, "bloom": WHOLE_ROWS, "block_bytes": 4_096}
+
+    def append(file: HFileWriter) -> None:
+        file.append_columns(keys[:700], qualifiers[:700], stamp, values[:700])
+        file.append_columns(keys[700:], qualifiers[700:], stamp, values[700:])
+
+    def append_cells(file: HFileWriter) -> None:
+        file.append_cells(expected[:700])
+        if encoding == "FAST_DIFF":
+            file.append_columns(keys[:0], [], stamp, values[:0])  # ends a block, as the columns do
+        file.append_cells(expected[700:])
+
+    write(one, append, **settings)
+    write(other, append_cells, **settings)
+    assert one.read_bytes() == other.read_bytes()
+    assert read(one) == expected
+
+
+def test_columns_out_of_order_are_refused(tmp_path: Path) -> None:
+    rows = np.repeat(random_rows(2), 2, axis=0)
+    for qualifiers in ([b"b", b"a", b"a", b"b"], [b"a", b"a", b"a", b"b"]):
+        with pytest.raises(ValueError, match="does not lie behind"):
+            write(tmp_path / "file", lambda file, its=qualifiers: file.append_columns(rows, its, 1))
+    with pytest.raises(ValueError, match="4 rows, 3 qualifiers"):
+        write(tmp_path / "file", lambda file: file.append_columns(rows, [b"a"] * 3, 1))
+
+
 def test_the_same_rows_give_the_same_bytes(tmp_path: Path) -> None:
     rows, path = random_rows(1_000), tmp_path / "rows"
     write(path, lambda file: file.append_rows(rows, 9), bloom=BloomFilter(5))

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from itertools import islice
+from contextlib import suppress
 from pathlib import Path
-from types import FrameType
 
 import click
 
 from hsimhash import load
-from hsimhash.cli.console import plural, print_json, say, staged_progress
-from hsimhash.cli.exits import ExitCode, answering
+from hsimhash.cli.console import say
+from hsimhash.cli.exits import ExitCode
+from hsimhash.cli.jobs import check_job, report, shown, stoppable
 from hsimhash.cli.options import (
     Settings,
     create_index,
@@ -32,11 +25,8 @@ from hsimhash.cli.options import (
 from hsimhash.errors import IndexExistsError, IndexNotFoundError
 from hsimhash.index import HSimIndex
 from hsimhash.inputs import Input, InputOptions
-from hsimhash.load import IngestLimits, IngestOptions, IngestProgress, Summary, check_options, default_job
+from hsimhash.load import IngestLimits, IngestOptions, check_options, default_job
 from hsimhash.store import is_hbase
-
-FIRST_REJECTS = 100  # that are looked at to tell what is wrong with all of them
-_STAGES = {"read": "reading", "merge": "merging"}
 
 
 @click.command("ingest", short_help="Bring documents into the index.")
@@ -119,11 +109,11 @@ def ingest_command(
     found = inputs_of(inputs, reading)
     options = _options(settings, reading, tags, fresh=fresh, rate=rate)
     if options.job or is_hbase(settings.store):
-        _check_job(options.job or default_job(settings.store, found))
+        check_job(options.job or default_job(settings.store, found))
     index = _index(settings, found, options, exclusive=exclusive)
-    with index, _stoppable() as stop, _shown(quiet=quiet) as tell:
+    with index, stoppable() as stop, shown(quiet=quiet) as tell:
         summary = load.ingest(index, found, options, load.IngestObserver(stop, tell, say))
-    return _report(summary, is_stream=any(one.is_stream for one in found))
+    return report(summary, is_stream=any(one.is_stream for one in found))
 
 
 def _options(
@@ -143,15 +133,6 @@ def _options(
     )
 
 
-def _check_job(folder: Path) -> None:
-    """Refuse a job folder that cannot be made or written, before an index is made."""
-    there = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
-    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-        raise click.UsageError(
-            f"job folder {folder}: {there} is not a folder that can be written; choose another --job"
-        )
-
-
 def _index(settings: Settings, inputs: list[Input], options: IngestOptions, *, exclusive: bool) -> HSimIndex:
     """Open the index, or make it, unless the ingest would then be refused."""
     try:
@@ -163,66 +144,3 @@ def _index(settings: Settings, inputs: list[Input], options: IngestOptions, *, e
         if "profile" not in settings.model_fields_set and any(one.has_fingerprints for one in inputs):
             say(f"fingerprints are taken for those of profile {settings.profile}; name another with --profile")
     return open_index(settings, exclusive=exclusive, is_job=True)
-
-
-def _report(summary: Summary, *, is_stream: bool) -> ExitCode:
-    if not summary.is_complete:
-        place = "" if summary.done is None else f" at {summary.done:.0%}"
-        how = "send the whole stream again with the same command" if is_stream else "the same command continues"
-        say(f"interrupted{place}, after {plural(summary.counts.documents, 'document')}: {how}")
-        return ExitCode.INTERRUPTED
-    if summary.is_repeated:
-        say("nothing to do, these inputs were ingested already; --fresh ingests again")
-    if summary.rejects:
-        say(f"{plural(summary.counts.rejected, 'record')} rejected, see {summary.rejects}")
-        if not summary.is_repeated and summary.counts.rejected == summary.counts.documents:
-            _hint(summary.rejects)
-    print_json(summary.to_json())
-    return ExitCode.REJECTED_RECORDS if summary.counts.rejected else ExitCode.DONE
-
-
-def _hint(rejects: Path) -> None:
-    """Say what the records may be where none is a JSON object."""
-    with rejects.open(encoding="utf-8") as lines:
-        first = [json.loads(line) for line in islice(lines, FIRST_REJECTS)]
-    record = first[0]["record"].strip()
-    if record.startswith("[") or record == "{":
-        say("JSON is read one object a line; 'jq -c .[]' makes such lines of an array, 'jq -c .' of spread objects")
-    elif all(reject["reason"].startswith("invalid JSON") for reject in first):
-        say("none of them is JSON; for lines of an id, a tab and a text pass --format tsv")
-
-
-@contextmanager
-def _stoppable() -> Iterator[Callable[[], bool]]:
-    """Let the first Ctrl-C or SIGTERM ask to end after the batch, and the second end at once."""
-    asked = threading.Event()
-
-    def ask(number: int, frame: FrameType | None) -> None:
-        if asked.is_set():
-            signal.default_int_handler(number, frame)
-        asked.set()
-        # Straight to the file: the signal may come while a message is being written.
-        with suppress(OSError):
-            os.write(2, b"\nhsimhash: ending after this batch; once more ends at once\n")
-
-    with answering(ask):
-        yield asked.is_set
-
-
-@contextmanager
-def _shown(*, quiet: bool) -> Iterator[Callable[[IngestProgress], None]]:
-    """Show progress, and documents a second since the first that was told of, unless `quiet`."""
-    if quiet:
-        yield lambda _: None
-        return
-    began: tuple[float, int] | None = None
-    with staged_progress(_STAGES["read"]) as show:
-
-        def tell(progress: IngestProgress) -> None:
-            nonlocal began
-            began = began or (time.monotonic(), progress.documents)
-            seconds, documents = time.monotonic() - began[0], progress.documents - began[1]
-            words = f"{plural(progress.documents, 'document')}, {documents / seconds if seconds else 0:,.0f}/s"
-            show(_STAGES[progress.stage], progress.done, progress.total, words)
-
-        yield tell

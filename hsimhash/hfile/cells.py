@@ -24,14 +24,14 @@ MOST_ROW_BYTES = 0x7FFF
 MOST_CONSTANT_BYTES = 125  # of a row whose shared bytes, with the two of its length, are a varint of one byte
 MOST_BLOCK_BYTES = 1 << 28  # of a block without its encoding; HBase's are little larger than a cell, or 64 KiB
 
-_FAST_DIFF_ID = 4
-_SAME_KEY_LENGTH, _SAME_VALUE_LENGTH, _SAME_TYPE, _SAME_VALUE = (1 << bit for bit in range(3, 7))
-_SAME = _SAME_KEY_LENGTH | _SAME_VALUE_LENGTH | _SAME_TYPE | _SAME_VALUE
-_SHARED_TIMESTAMP_BYTES = 7  # of 8, at most
-_LENGTHS = Struct(">ii")  # of a key, of a value
-_ENCODED_HEAD = Struct(">HI")  # the encoding, bytes without it
+FAST_DIFF_ID = 4
+SAME_KEY_LENGTH, SAME_VALUE_LENGTH, SAME_TYPE, SAME_VALUE = (1 << bit for bit in range(3, 7))
+_SAME = SAME_KEY_LENGTH | SAME_VALUE_LENGTH | SAME_TYPE | SAME_VALUE
+SHARED_TIMESTAMP_BYTES = 7  # of 8, at most
+LENGTHS = Struct(">ii")  # of a key, of a value
+ENCODED_HEAD = Struct(">HI")  # the encoding, bytes without it
 _STAMP_BYTES, _TYPE_BYTES = 8, 1
-_OTHER_KEY_BYTES = 2 + 1 + _STAMP_BYTES + _TYPE_BYTES  # beside row, family and qualifier
+OTHER_KEY_BYTES = 2 + 1 + _STAMP_BYTES + _TYPE_BYTES  # beside row, family and qualifier
 
 
 class KeyValue(NamedTuple):
@@ -86,7 +86,7 @@ def constant_bodies(
     """
     width = rows.shape[1]
     key = KeyValue(bytes(width), b"", timestamp, b"").key(family)
-    cell_bytes = _LENGTHS.size + len(key)
+    cell_bytes = LENGTHS.size + len(key)
     each = max(1, block_bytes // cell_bytes)
     for start in range(0, len(rows), each):
         part = rows[start : start + each]
@@ -95,9 +95,9 @@ def constant_bodies(
 
 
 def _plain_constants(rows: Uint8s, key: bytes) -> bytes:
-    head = np.frombuffer(_LENGTHS.pack(len(key), 0) + key, np.uint8)
+    head = np.frombuffer(LENGTHS.pack(len(key), 0) + key, np.uint8)
     cells = np.tile(head, (len(rows), 1))
-    start = _LENGTHS.size + 2
+    start = LENGTHS.size + 2
     cells[:, start : start + rows.shape[1]] = rows
     return cells.tobytes()
 
@@ -105,17 +105,18 @@ def _plain_constants(rows: Uint8s, key: bytes) -> bytes:
 def _diff_constants(rows: Uint8s, key: bytes) -> bytes:
     count, width = rows.shape
     first = key[:2] + rows[0].tobytes() + key[2 + width :]
-    head = _ENCODED_HEAD.pack(_FAST_DIFF_ID, count * (_LENGTHS.size + len(key)))
+    head = ENCODED_HEAD.pack(FAST_DIFF_ID, count * (LENGTHS.size + len(key)))
     shared = 2 + (rows[1:] != rows[:-1]).argmax(axis=1).astype(np.uint8)[:, None]  # rows are distinct
     cells = np.empty((count - 1, width + 3), np.uint8)
-    cells[:, :1], cells[:, 1:2], cells[:, 2:-1] = _SAME | _SHARED_TIMESTAMP_BYTES, shared, rows[1:]
+    cells[:, :1], cells[:, 1:2], cells[:, 2:-1] = _SAME | SHARED_TIMESTAMP_BYTES, shared, rows[1:]
     cells[:, -1] = key[-2]
     is_kept = np.ones(cells.shape, np.bool_)
     is_kept[:, 2:-1] = np.arange(2, 2 + width, dtype=np.uint8) >= shared
-    return head + _first_diff(first, b"") + cells[is_kept].tobytes()
+    return head + first_diff(first, b"") + cells[is_kept].tobytes()
 
 
-def _first_diff(key: bytes, value: bytes) -> bytes:
+def first_diff(key: bytes, value: bytes) -> bytes:
+    """Return the first cell of a block, which shares nothing."""
     return b"\0" + varint(len(key)) + varint(len(value)) + b"\0" + key + value
 
 
@@ -124,20 +125,20 @@ def cell_body(cells: Sequence[KeyValue], family: bytes, encoding: Encoding) -> b
     if encoding == "NONE":
         keys = [cell.key(family) for cell in cells]
         pairs = zip(keys, cells, strict=True)
-        return b"".join(_LENGTHS.pack(len(key), len(cell.value)) + key + cell.value for key, cell in pairs)
+        return b"".join(LENGTHS.pack(len(key), len(cell.value)) + key + cell.value for key, cell in pairs)
     size = sum(plain_bytes(cell, family) for cell in cells)
-    parts = [_ENCODED_HEAD.pack(_FAST_DIFF_ID, size), _first_diff(cells[0].key(family), cells[0].value)]
+    parts = [ENCODED_HEAD.pack(FAST_DIFF_ID, size), first_diff(cells[0].key(family), cells[0].value)]
     parts += (_diff(cell, before, family) for before, cell in pairwise(cells))
     return b"".join(parts)
 
 
 def plain_bytes(cell: KeyValue, family: bytes) -> int:
     """Return how many bytes a cell has without an encoding."""
-    return _LENGTHS.size + _key_bytes(cell, family) + len(cell.value)
+    return LENGTHS.size + _key_bytes(cell, family) + len(cell.value)
 
 
 def _key_bytes(cell: KeyValue, family: bytes) -> int:
-    return len(cell.row) + len(family) + len(cell.qualifier) + _OTHER_KEY_BYTES
+    return len(cell.row) + len(family) + len(cell.qualifier) + OTHER_KEY_BYTES
 
 
 def _diff(cell: KeyValue, before: KeyValue, family: bytes) -> bytes:
@@ -146,36 +147,36 @@ def _diff(cell: KeyValue, before: KeyValue, family: bytes) -> bytes:
     flag, parts = 0, list[bytes]()
     key_bytes = _key_bytes(cell, family)
     if key_bytes == _key_bytes(before, family):
-        flag |= _SAME_KEY_LENGTH
+        flag |= SAME_KEY_LENGTH
     else:
         parts.append(varint(key_bytes))
     if len(value) == len(before.value):
-        flag |= _SAME_VALUE_LENGTH
+        flag |= SAME_VALUE_LENGTH
     else:
         parts.append(varint(len(value)))
     if row == before.row:
-        shared = _shared_bytes(qualifier, before.qualifier)
+        shared = shared_bytes(qualifier, before.qualifier)
         parts += (varint(2 + len(row) + 1 + len(family) + shared), qualifier[shared:])
     else:
         whole, other = len(row).to_bytes(2, "big") + row, len(before.row).to_bytes(2, "big") + before.row
-        shared = _shared_bytes(whole, other)
+        shared = shared_bytes(whole, other)
         parts += (varint(shared), whole[shared:], qualifier)
     stamp, earlier = (one.to_bytes(_STAMP_BYTES, "big", signed=True) for one in (timestamp, before.timestamp))
-    shared = min(_shared_bytes(stamp, earlier), _SHARED_TIMESTAMP_BYTES)
+    shared = min(shared_bytes(stamp, earlier), SHARED_TIMESTAMP_BYTES)
     flag |= shared
     parts.append(stamp[shared:])
     if kind == before.kind:
-        flag |= _SAME_TYPE
+        flag |= SAME_TYPE
     else:
         parts.append(bytes([kind]))
     if value == before.value:
-        flag |= _SAME_VALUE
+        flag |= SAME_VALUE
     else:
         parts.append(value)
     return b"".join((bytes([flag]), *parts))
 
 
-def _shared_bytes(one: bytes, other: bytes) -> int:
+def shared_bytes(one: bytes, other: bytes) -> int:
     """Return how many bytes both begin with."""
     most = min(len(one), len(other))
     if one[:most] == other[:most]:
@@ -202,12 +203,12 @@ def cells_of(magic: bytes, body: bytes, *, has_tags: bool, has_mvcc: bool) -> It
     if magic == PLAIN_DATA:
         yield from _plain_cells(body, has_tags=has_tags, has_mvcc=has_mvcc)
         return
-    encoding, size = _ENCODED_HEAD.unpack_from(body)
-    if encoding != _FAST_DIFF_ID:
+    encoding, size = ENCODED_HEAD.unpack_from(body)
+    if encoding != FAST_DIFF_ID:
         raise ForeignError(f"data encoding {encoding}")
     if size > MOST_BLOCK_BYTES:
         raise ValueError(f"it says that its cells have {size:,} bytes")
-    at, before, found = _ENCODED_HEAD.size, None, 0
+    at, before, found = ENCODED_HEAD.size, None, 0
     while at < len(body):
         before, at = _read_diff(body, at, before)
         if has_tags:
@@ -217,7 +218,7 @@ def cells_of(magic: bytes, body: bytes, *, has_tags: bool, has_mvcc: bool) -> It
             start = at
             _, at = read_writable_int(body, at)
             found += at - start
-        found += _LENGTHS.size + len(before.key) + len(before.value) + 2 * has_tags
+        found += LENGTHS.size + len(before.key) + len(before.value) + 2 * has_tags
         if found > size:
             break
         yield KeyValue.of_key(before.key, before.value)
@@ -228,8 +229,8 @@ def cells_of(magic: bytes, body: bytes, *, has_tags: bool, has_mvcc: bool) -> It
 def _plain_cells(body: bytes, *, has_tags: bool, has_mvcc: bool) -> Iterator[tuple[KeyValue, bytes]]:
     at = 0
     while at < len(body):
-        key_bytes, value_bytes = _LENGTHS.unpack_from(body, at)
-        start = at + _LENGTHS.size
+        key_bytes, value_bytes = LENGTHS.unpack_from(body, at)
+        start = at + LENGTHS.size
         at = start + key_bytes + value_bytes
         if key_bytes < 0 or value_bytes < 0 or at > len(body):
             raise ValueError("a cell is cut")
@@ -263,9 +264,9 @@ def _read_diff(body: bytes, at: int, before: _Read | None) -> tuple[_Read, int]:
     """Return the cell of FAST_DIFF at a position, and where it ends."""
     flag, at = body[at], at + 1
     key_bytes, value_bytes = (0, 0) if before is None else (len(before.key), len(before.value))
-    if not flag & _SAME_KEY_LENGTH:
+    if not flag & SAME_KEY_LENGTH:
         key_bytes, at = read_varint(body, at)
-    if not flag & _SAME_VALUE_LENGTH:
+    if not flag & SAME_VALUE_LENGTH:
         value_bytes, at = read_varint(body, at)
     shared, at = read_varint(body, at)
 
@@ -294,5 +295,5 @@ def _read_diff(body: bytes, at: int, before: _Read | None) -> tuple[_Read, int]:
     kept = flag & 7
     stamp = before.key[-_STAMP_BYTES - _TYPE_BYTES :][:kept]
     key += stamp + taken(_STAMP_BYTES - kept)
-    key += before.key[-1:] if flag & _SAME_TYPE else taken(1)
-    return _Read(key, before.value if flag & _SAME_VALUE else taken(value_bytes)), at
+    key += before.key[-1:] if flag & SAME_TYPE else taken(1)
+    return _Read(key, before.value if flag & SAME_VALUE else taken(value_bytes)), at

@@ -7,15 +7,16 @@ trailer. Memory is bounded by `ROWS_AT_ONCE`, a block, a chunk's keys and a leaf
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from struct import Struct
 from typing import BinaryIO
 
 import numpy as np
+from numpy.typing import NDArray
 
-from hsimhash.fingerprint.bits import Uint8s
+from hsimhash.fingerprint.bits import Bools, Uint8s
 from hsimhash.hfile import bloom
 from hsimhash.hfile.blocks import (
     BLOOM_CHUNK,
@@ -33,6 +34,7 @@ from hsimhash.hfile.blocks import (
     trailer,
 )
 from hsimhash.hfile.cells import (
+    LENGTHS,
     MAGIC,
     MOST_CONSTANT_BYTES,
     MOST_ROW_BYTES,
@@ -43,6 +45,7 @@ from hsimhash.hfile.cells import (
     constant_bodies,
     plain_bytes,
 )
+from hsimhash.hfile.columns import CellColumns, column_bodies
 
 ROWS_AT_ONCE = 1 << 16
 MOST_FAMILY_BYTES = 127
@@ -159,6 +162,34 @@ class HFileWriter:
             for start in range(0, len(rows), ROWS_AT_ONCE):
                 self._put_rows(rows[start : start + ROWS_AT_ONCE], timestamp)
 
+    def append_columns(
+        self, rows: Uint8s, qualifiers: Sequence[bytes], timestamp: int, values: Uint8s | None = None
+    ) -> None:
+        """Append puts of one timestamp in order of row and qualifier, each once. They end a block: give many at once.
+
+        Args:
+            rows: shape (n, width), uint8.
+            qualifiers: n of them.
+            timestamp: of all, in ms since 1970.
+            values: shape (n, size), uint8; by default all are empty.
+
+        Raises:
+            ValueError: see `append_rows`.
+        """
+        if values is None:
+            values = np.empty((len(rows), 0), np.uint8)
+        if not len(rows) == len(qualifiers) == len(values):
+            raise ValueError(f"{len(rows)} rows, {len(qualifiers)} qualifiers and {len(values)} values; give as many")
+        cells = CellColumns(rows, qualifiers, timestamp, values)
+        if self.settings.encoding != "FAST_DIFF":
+            self.append_cells(map(cells.cell, range(len(rows))))
+            return
+        with self._appending():
+            self._put_waiting()
+            for start in range(0, len(rows), ROWS_AT_ONCE):
+                part = slice(start, start + ROWS_AT_ONCE)
+                self._put_columns(CellColumns(rows[part], qualifiers[part], timestamp, values[part]))
+
     def append_cells(self, cells: Iterable[KeyValue]) -> None:
         """Append puts in order of row and qualifier, each once; raises `ValueError` as `append_rows` does."""
         with self._appending():
@@ -205,6 +236,19 @@ class HFileWriter:
         self._count(len(rows), len(first.key(self.family)) * len(rows), 0)
         self._last = last
 
+    def _put_columns(self, cells: CellColumns) -> None:
+        _check_columns(cells)
+        first, last = cells.cell(0), cells.cell(len(cells.rows) - 1)
+        self._check(last)
+        self._take(first)
+        key_bytes = 0
+        for start, stop, body, size in column_bodies(cells, self.family, self.settings.block_bytes):
+            self._put_data(cells.cell(start), body, size)
+            key_bytes += size - (LENGTHS.size + cells.values.shape[1]) * (stop - start)
+        self._put_chunks(cells.rows)
+        self._count(len(cells.rows), key_bytes, cells.values.size)
+        self._last = last
+
     def _put_waiting(self) -> None:
         """Write the block of the cells that wait."""
         if not self._waiting:
@@ -215,8 +259,7 @@ class HFileWriter:
         if self._bloom is not None:
             self._put_chunks(self._bloom.keys_of([cell.row for cell in cells]))
         values = sum(len(cell.value) for cell in cells)
-        lengths = plain_bytes(cells[0], self.family) - len(cells[0].key(self.family)) - len(cells[0].value)
-        self._count(len(cells), size - values - lengths * len(cells), values)
+        self._count(len(cells), size - values - LENGTHS.size * len(cells), values)
 
     def _take(self, cell: KeyValue) -> None:
         """Check a cell against the one before and the region."""
@@ -405,10 +448,27 @@ class _Bloom:
 
 def _check_rows(rows: Uint8s) -> None:
     """Raise `ValueError` unless rows ascend strictly."""
+    _refuse(rows, _follows(rows) > 0)
+
+
+def _check_columns(cells: CellColumns) -> None:
+    """Raise `ValueError` unless cells ascend strictly by row and qualifier."""
+    order = _follows(cells.rows)
+    for place in np.flatnonzero(order == 0).tolist():
+        order[place] = 1 if cells.qualifiers[place + 1] > cells.qualifiers[place] else -1
+    _refuse(cells.rows, order > 0)
+
+
+def _follows(rows: Uint8s) -> NDArray[np.int8]:
+    """Return of each row but the first whether it is greater than the one before (1), equal (0), or less (-1)."""
     differs = rows[1:] != rows[:-1]
     first = differs.argmax(axis=1)
     places = np.arange(len(first))
-    is_behind = differs[places, first] & (rows[1:][places, first] > rows[:-1][places, first])
+    is_greater = rows[1:][places, first] > rows[:-1][places, first]
+    return np.where(differs[places, first], np.where(is_greater, 1, -1), 0).astype(np.int8)
+
+
+def _refuse(rows: Uint8s, is_behind: Bools) -> None:
     if not is_behind.all():
         place = int(np.flatnonzero(~is_behind)[0])
         one, other = (rows[at].tobytes().hex() for at in (place, place + 1))

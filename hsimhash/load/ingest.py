@@ -34,10 +34,10 @@ from hsimhash.inputs.lines import BLOCK_BYTES
 from hsimhash.inputs.reader import Position, read_batches
 from hsimhash.layout import Layout
 from hsimhash.load.decisions import Decision, DuplicateRule, Verdict, decide
-from hsimhash.load.intake import Gathering, bytes_before, fingerprinted, usual_workers
+from hsimhash.load.intake import Gathering, bytes_before, estimated, fingerprinted, usual_workers
 from hsimhash.load.job import LISTS, Checkpoint, Job, JobSpec, State, Summary, default_job
 from hsimhash.rowkey import check_documents
-from hsimhash.store import BULK_LIMITS, BulkLimits, Mark, is_hbase, is_own_file, store_name
+from hsimhash.store import BULK_LIMITS, BulkLimits, Mark, StageOptions, is_hbase, is_own_file, store_name
 from hsimhash.times import Pace
 
 OnDuplicate = Literal["add", "skip", "tag"]
@@ -73,6 +73,7 @@ class IngestOptions:
         tags: where `tag` writes; by default `tags.jsonl` in the job folder.
         fresh: forget what an earlier call left in the job folder.
         rate: documents a second, at most: read, or, in bulk on HBase, brought into the table.
+        stage: on HBase: bring them in by finished files.
         limits: see there.
     """
 
@@ -85,6 +86,7 @@ class IngestOptions:
     tags: Path | None = None
     fresh: bool = False
     rate: float | None = None
+    stage: StageOptions | None = None
     limits: IngestLimits = IngestLimits()
 
     def __post_init__(self) -> None:
@@ -93,6 +95,8 @@ class IngestOptions:
         check_max_sketch(self.max_sketch)
         if self.on_duplicate not in ("add", "skip", "tag"):
             raise ValueError(f"on_duplicate is add, skip or tag, not {self.on_duplicate!r}")
+        if self.stage is not None and (self.on_duplicate != "add" or self.rate is not None):
+            raise ValueError("documents are staged where on_duplicate is add, and without a rate")
         if self.tags is not None and self.on_duplicate != "tag":
             raise ValueError(f"tags are only written where on_duplicate is tag, not {self.on_duplicate}")
 
@@ -147,7 +151,7 @@ def ingest(
         run = _Run(index, inputs, options, observer, job)
         if job.was_done:  # and perhaps killed before its end
             if job.runs_folder.exists():
-                index.bulk(job.runs_folder).delete()
+                index.bulk(job.runs_folder, stage=options.stage).delete()
             return run.end()
         if job.is_resumed:
             run.say_resumed()
@@ -189,6 +193,7 @@ def _spec(index: HSimIndex, inputs: Sequence[Input], options: IngestOptions, rul
         "max_distance": rule.max_distance if decides else None,
         "max_sketch": rule.max_sketch if decides and options.reading.has_signatures else None,
         "tags": str(options.tags.absolute()) if options.tags else None,
+        **({} if options.stage is None else {"stage": options.stage.stage}),
         **asdict(options.reading),
     }
     del settings["fingerprint_format"]  # what it came to stands with each input
@@ -232,8 +237,14 @@ class _Run:
 
     def bulk(self) -> Summary:
         """Collect runs, and merge them."""
-        with self._index.bulk(self._job.runs_folder, self._options.limits.bulk) as bulk:
+        with self._index.bulk(self._job.runs_folder, self._limits.bulk, stage=self._options.stage) as bulk:
             bulk.discard_after(self._job.checkpoint.runs)
+            if (
+                self._options.stage is not None
+                and not bulk.runs
+                and (expected := estimated(self._inputs, self._options.reading))
+            ):
+                bulk.expect(*expected)
             for gathered in self._gathered(self._is_run):
                 if gathered.doc_ids:
                     signatures, first_seen = gathered.columns()

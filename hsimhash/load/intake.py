@@ -15,8 +15,8 @@ import numpy as np
 from hsimhash.fingerprint import EXACT, TOO_SHORT, Profile, Signatures
 from hsimhash.fingerprint.bits import Int64s
 from hsimhash.fingerprint.stream import signature_stream
-from hsimhash.inputs.files import Input
-from hsimhash.inputs.reader import Batch, Position
+from hsimhash.inputs.files import Input, InputOptions
+from hsimhash.inputs.reader import Batch, Position, read_batches
 from hsimhash.inputs.records import Documents, Reject
 from hsimhash.load.job import Counts
 
@@ -39,6 +39,21 @@ def bytes_before(inputs: Sequence[Input], position: Position) -> tuple[int, int]
         return 0, 0
     done = sum(one.size_bytes for one in inputs[: position.input]) + position.place.read_bytes
     return done, sum(one.size_bytes for one in inputs)
+
+
+def estimated(inputs: Sequence[Input], options: InputOptions) -> tuple[int, int] | None:
+    """Return how many documents inputs have, about, and the bytes of an id, as their first batch has them.
+
+    None where it has none, or of a stream, which cannot be read again.
+    """
+    if any(one.is_stream for one in inputs):
+        return None
+    batch = next(read_batches(inputs, options), None)
+    if batch is None or not batch.documents.doc_ids:
+        return None
+    ids = batch.documents.doc_ids
+    read, total = bytes_before(inputs, batch.end)
+    return total * len(ids) // max(read, 1), sum(len(one.encode()) for one in ids) // len(ids)
 
 
 def fingerprinted(

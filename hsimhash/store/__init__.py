@@ -15,7 +15,7 @@ from hsimhash.store.hbase.address import Address, Options
 from hsimhash.store.lmdb import files
 from hsimhash.store.lmdb.store import LmdbStore
 from hsimhash.store.memory import MemoryStore
-from hsimhash.store.runs import BULK_LIMITS, BulkLimits, BulkLoad
+from hsimhash.store.runs import BULK_LIMITS, BulkLimits, BulkLoad, FileLimits, StageOptions
 
 __all__ = [
     "BULK_LIMITS",
@@ -25,8 +25,10 @@ __all__ = [
     "BulkLoad",
     "CheckReport",
     "Document",
+    "FileLimits",
     "Mark",
     "Record",
+    "StageOptions",
     "Store",
     "check_url",
     "create_store",

@@ -22,7 +22,7 @@ from hsimhash.fingerprint.signature import Signature, Signatures
 from hsimhash.layout import FINGERPRINT_BITS, Layout
 from hsimhash.rowkey import KEY_FLAG, SEGMENT_BYTES
 from hsimhash.store.facts import CheckReport, Progress, Region, Survey, TableFacts
-from hsimhash.store.runs import BULK_LIMITS, BulkLimits, BulkLoad
+from hsimhash.store.runs import BULK_LIMITS, BulkLimits, BulkLoad, StageOptions
 
 # On disk: never reuse a version. Format 2 has sketches and keys in its registers, and a key drawer.
 FORMATS: tuple[dict[str, object], ...] = ({"version": 1, "rows": "tall"}, {"version": 2, "rows": "tall"})
@@ -322,6 +322,10 @@ class Store(Reader, AbstractContextManager["Store"]):
     def bulk(self, folder: Path, limits: BulkLimits = BULK_LIMITS) -> BulkLoad:  # noqa: ARG002
         """Return a bulk load that keeps its runs in `folder`."""
         raise self._lacks("bulk load", folder)
+
+    def staged(self, folder: Path, options: StageOptions) -> BulkLoad:
+        """Return a bulk load by finished files, which keeps its runs in `folder`."""
+        raise self._lacks("bulk load by files; 'hsimhash ingest' brings documents into it", folder, options)
 
     def compact(self) -> tuple[int, int]:
         """Rewrite the storage without free space; return its bytes before and after.

@@ -19,14 +19,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hsimhash.errors import CorruptionError
 from hsimhash.files import file_errors, make_folder, sync_file, sync_folder
-from hsimhash.fingerprint.bits import Int64s, Uint8s, Uint64s
+from hsimhash.fingerprint.bits import Bools, Int64s, Uint8s, Uint64s
 from hsimhash.fingerprint.signature import AnySignatures, Signatures
 from hsimhash.layout import Drawer
 from hsimhash.rowkey import (
@@ -58,6 +58,42 @@ class BulkLimits:
 BULK_LIMITS = BulkLimits()
 
 
+@dataclass(frozen=True, slots=True)
+class FileLimits:
+    """Of a bulk load by files: what a worker puts together at once, which bounds its memory; how large a file gets."""
+
+    rows: int = 1 << 19  # drawer rows
+    documents: int = 1 << 16  # listings, or registers
+    file_bytes: int = 10 << 30  # about; HBase splits a region that has more (hbase.hregion.max.filesize)
+
+
+def _ignore(_: object) -> None:
+    """Do nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageOptions:
+    """How documents are brought into a table by finished files; see `HSimIndex.bulk`.
+
+    Args:
+        stage: the folder for the files, a path or a URL that fsspec knows. Region servers must be able to open it.
+        command: the words that run a class of HBase, such as `hbase`; see `load_command`.
+        is_first: no document is in the table yet; what it has is not read.
+        workers: processes that sort and write.
+        tell_commands: is given the commands that load the files, which are then not run.
+        say: is told what is done.
+        limits: see there.
+    """
+
+    stage: str
+    command: Sequence[str] = ("hbase",)
+    is_first: bool = False
+    workers: int = 1
+    tell_commands: Callable[[Sequence[str]], None] | None = None
+    say: Callable[[str], None] = _ignore
+    limits: FileLimits = FileLimits()
+
+
 class Run:
     """One sorted run; arrays are read from their files slice by slice, so that little of it is in memory."""
 
@@ -72,7 +108,7 @@ class Run:
         cls, folder: Path, signatures: Signatures, ids: list[bytes], first_seen: Int64s, *, has_signatures: bool
     ) -> None:
         """Sort documents and write them to the new folder `folder`; durable, whole or not at all."""
-        order = _document_order(signatures.fingerprints, ids)
+        order = document_order(signatures.fingerprints, ids)
         signatures, first_seen = signatures[order], first_seen[order]
         fingerprints, ids = signatures.fingerprints, [ids[position] for position in order.tolist()]
         registers = np.empty(len(ids), SIGNED_REGISTER if has_signatures else REGISTER)
@@ -114,6 +150,12 @@ class Run:
         blob = self.read("ids", np.uint8, ends[0], ends[-1]).tobytes()
         return [blob[begin - ends[0] : end - ends[0]] for begin, end in itertools.pairwise(ends)]
 
+    def ids_at(self, places: Int64s) -> list[bytes]:
+        """Return the ids at some places of that order."""
+        ends, ids = self.map("id_ends", np.int64), self.map("ids", np.uint8).data
+        edges = zip(ends[places].tolist(), ends[places + 1].tolist(), strict=True)
+        return [bytes(ids[start:stop]) for start, stop in edges]
+
     def listings(self, after: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Yield the kept rows of `documents` whose keys come after `after`, in order."""
         first = 0
@@ -153,6 +195,49 @@ class Run:
         return self.read("key_rows", KEY_ROW, start, stop)
 
 
+class Found(NamedTuple):
+    """Registers of documents, of which each was the last with its id, and where they are."""
+
+    registers: NDArray[np.void]
+    runs: Int64s  # numbers from 0
+    places: Int64s  # in the order of (fingerprint, id)
+
+
+def digest_ranges(runs: Sequence[Run], documents: int) -> list[tuple[int, int]]:
+    """Return half-open ranges of digests that hold about so many documents each."""
+    count = max(1, -(-sum(run.size for run in runs) // documents))
+    return list(itertools.pairwise((number << 64) // count for number in range(count + 1)))
+
+
+def resolve(runs: Sequence[Run], documents: int, changes: Callable[[Found], Bools]) -> int:
+    """Write each run's `keep`: whether a document is the last of its id, and changes anything; return how many do.
+
+    Args:
+        runs: those of a bulk load.
+        documents: so many, about, are looked at together.
+        changes: says of documents whether they change anything.
+    """
+    keeps = [np.zeros(run.size, np.bool_) for run in runs]  # a byte a document
+    for low, high in digest_ranges(runs, documents):
+        parts = [run.registers(low, high) for run in runs]
+        registers = join_registers([part for part, _ in parts])
+        number = np.repeat(np.arange(len(parts)), [len(part) for part, _ in parts])
+        places = [
+            run.read("places", np.uint32, start, start + len(part))
+            for run, (part, start) in zip(runs, parts, strict=True)
+        ]
+        place = np.concatenate(places).astype(np.int64)
+        order = key_order(registers, number)
+        key = registers[["high", "low"]][order]
+        last = order[np.concatenate((key[1:] != key[:-1], [True]))] if len(order) else order
+        last = last[changes(Found(registers[last], number[last], place[last]))]
+        for position, keep in enumerate(keeps):
+            keep[place[last[number[last] == position]]] = True
+    for run, keep in zip(runs, keeps, strict=True):
+        write_array(run.folder / "keep", keep)
+    return sum(int(np.count_nonzero(keep)) for keep in keeps)
+
+
 class BulkLoad(AbstractContextManager["BulkLoad"], ABC):
     """Sorted runs of documents in a folder, numbered from 1, and merged into the index at the end; see `Store.bulk`."""
 
@@ -172,6 +257,9 @@ class BulkLoad(AbstractContextManager["BulkLoad"], ABC):
     def runs(self) -> int:
         """How many runs are durable."""
         return len(self._runs)
+
+    def expect(self, documents: int, id_bytes: int) -> None:
+        """Raise `StoreUnavailableError` where there is no room for about so many documents, each with such an id."""
 
     def add_run(self, signatures: AnySignatures, doc_ids: Sequence[str], first_seen: Int64s | int) -> None:
         """Sort documents and write them as one run; durable on return. Of an id that occurs twice the last counts."""
@@ -221,7 +309,9 @@ class BulkLoad(AbstractContextManager["BulkLoad"], ABC):
         pass
 
 
-def _document_order(fingerprints: Uint64s, ids: list[bytes]) -> NDArray[np.intp]:
+def document_order(
+    fingerprints: Uint64s, ids: list[bytes], key: Callable[[bytes], bytes] = key_part
+) -> NDArray[np.intp]:
     """Return the positions that sort documents as their listings: by fingerprint, then by id as the key has it."""
     order = np.argsort(fingerprints, kind="stable")
     ordered = fingerprints[order]
@@ -229,7 +319,7 @@ def _document_order(fingerprints: Uint64s, ids: list[bytes]) -> NDArray[np.intp]
     edges = np.flatnonzero(is_equal[1:] != is_equal[:-1])
     for start, stop in zip(edges[::2].tolist(), (edges[1::2] + 1).tolist(), strict=True):
         group = order[start:stop].tolist()
-        order[start:stop] = sorted(group, key=lambda position: key_part(ids[position]))
+        order[start:stop] = sorted(group, key=lambda position: key(ids[position]))
     return order
 
 
@@ -284,6 +374,23 @@ def write_permuted(run: Run, drawers: tuple[Drawer, ...]) -> None:
         registers = run.read("registers", run.register, 0, run.size)
         is_kept = keep[run.read("places", np.uint32, 0, run.size)]
         key_rowkeys(signatures_of(registers[is_kept])).tofile(run.folder / "key_rows")
+
+
+def segment_ranges(runs: Sequence[Run], drawers: tuple[Drawer, ...], count: int) -> list[tuple[int, int]]:
+    """Return half-open ranges of segments that hold about `count` of the rows that `write_permuted` wrote each."""
+    samples, rows = [np.empty(0, np.uint64)], 0
+    for run in runs:
+        permuted = permuted_of(run, drawers)
+        rows += permuted.size + run.key_row_count
+        samples.append(permuted[:, :: max(1, permuted.shape[1] // 1024)].ravel() >> np.uint64(32))
+    return ranges_of(np.concatenate(samples), -(-rows // count))
+
+
+def ranges_of(sample: Uint64s, count: int) -> list[tuple[int, int]]:
+    """Return up to `count` half-open ranges of segments, cut at the quantiles of a sample."""
+    ordered = np.sort(sample)
+    cuts = ordered[[len(ordered) * number // count for number in range(1, count)]].tolist() if count > 1 else []
+    return list(itertools.pairwise(sorted({0, *cuts, 1 << 32})))
 
 
 def permuted_of(run: Run, drawers: tuple[Drawer, ...]) -> Uint64s:

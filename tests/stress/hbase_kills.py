@@ -1,6 +1,7 @@
 """`kill -9` of ingests into HBase at random moments: `python -m tests.stress.hbase_kills [--kills 20]`.
 
-The victims are `ingest` in bulk, with `--exclusive`, with `--on-duplicate skip` and `tag`. After every kill the index
+The victims are `ingest` in bulk, with `--exclusive`, with `--on-duplicate skip` and `tag`, and `bulk-load`, whose
+program to load files is not killed with it, and ends what it has begun. After every kill the index
 is checked: no problems, and every document of before and what was acknowledged since is in it. The same command goes on
 and is killed again. At the end documents, lists and counts are those of a run that nobody disturbed.
 """
@@ -22,8 +23,8 @@ from tests.support.hbase_tables import table_url
 from tests.support.programs import options, print_conditions, print_outcomes, scratch_folder
 
 SEED = 19
-KILLS = 20
-SHARES = {"bulk": 0.4, "exclusive": 0.2, "skip": 0.2, "tag": 0.2}  # of all kills
+KILLS = 40
+SHARES = {"bulk": 0.2, "exclusive": 0.1, "skip": 0.1, "tag": 0.1, "staged": 0.5}  # of all kills
 DOCUMENTS = 1_500  # of an ingest
 
 
@@ -44,7 +45,8 @@ def main() -> int:
     shares = shares_of(given.kills, SHARES)
     print_conditions("kill -9 of ingests into HBase", seed=SEED, kills=sum(shares.values()), documents=DOCUMENTS)
     with scratch_folder(given.scratch) as folder, serving(folder / "hbase") as server:
-        tally = run(shares, folder, documents=DOCUMENTS, seed=SEED, begin=partial(begun, server))
+        begin, tool = partial(begun, server), ("--hbase-command", server.program())
+        tally = run(shares, folder, documents=DOCUMENTS, seed=SEED, begin=begin, given=tool)
     return print_outcomes([outcome(tally)])
 
 

@@ -50,6 +50,7 @@ class Ingest:
     base_documents: Documents
     signatures: Mapping[str, set[Signature]]  # that a document may have while the ingest is under way
     options: tuple[object, ...]
+    command: str = "ingest"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,9 @@ class Trial:
     def run(self, delay_s: float, tally: Tally, what: str) -> bool:
         """Let the ingest run for so long at most; return whether it was killed before its end."""
         places = ("--store", self.url, "--job", self.folder / "job", "--quiet")
-        with victim("program", "ingest", *self.ingest.options, *places) as one:
+        if self.ingest.command == "bulk-load":
+            places = (*places, "--stage", self.folder / "stage")
+        with victim("program", self.ingest.command, *self.ingest.options, *places) as one:
             was_killed = one.kill_after(delay_s)
             if one.output() is None:
                 tally.fault(f"{what}: workers outlived their parent")
@@ -87,8 +90,10 @@ class Result:
     leftovers: int
 
 
-def prepare(name: str, folder: Path, documents: int, rng: np.random.Generator) -> Ingest:
-    """Make an index with a few documents, and the inputs of an ingest that moves some of them."""
+def prepare(
+    name: str, folder: Path, documents: int, rng: np.random.Generator, options: Sequence[object] = ()
+) -> Ingest:
+    """Make an index with a few documents, and the inputs of an ingest that moves some of them; it has `options` too."""
     folder.mkdir()
     is_text = name == "texts"
     base_ids = [f"base/{number}" for number in range(BASE_DOCUMENTS)]
@@ -107,6 +112,8 @@ def prepare(name: str, folder: Path, documents: int, rng: np.random.Generator) -
             allowed.setdefault(doc_id, set()).add(signature)
     reading = ("--workers", 2) if is_text else ("--fingerprint-field", "fingerprint")
     special = {"skip": ("--on-duplicate", "skip"), "tag": ("--on-duplicate", "tag"), "exclusive": ("--exclusive",)}
+    if name == "staged":
+        return Ingest(name, folder, base, allowed, (*inputs, *reading, *options), "bulk-load")
     return Ingest(name, folder, base, allowed, (*inputs, *reading, *special.get(name, ()), "--lock-timeout", 60))
 
 
@@ -299,6 +306,9 @@ def merge_stage(trial: Trial) -> str:
                 if key.startswith(b"load:"):
                     return str(json.loads(value)["stage"])
         return "before its first commit, or behind its last"
+    staged = trial.folder / "job" / "runs" / "staged.json"
+    if trial.ingest.command == "bulk-load":
+        return str(json.loads(staged.read_text())["stage"]) if staged.exists() else "before its beginning"
     path = trial.folder / "job" / "runs" / "merged.json"
     is_between = not path.exists() or json.loads(path.read_text())["pending"] is None
     return "between two slices" if is_between else "writing a slice"

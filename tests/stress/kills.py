@@ -16,7 +16,7 @@ they hit depends on the machine.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -33,9 +33,15 @@ DOCUMENTS = 3_000  # of an ingest
 
 
 def run(
-    shares: Mapping[str, int], folder: Path, *, documents: int = DOCUMENTS, seed: int = SEED, begin: Begin = embedded
+    shares: Mapping[str, int],
+    folder: Path,
+    *,
+    documents: int = DOCUMENTS,
+    seed: int = SEED,
+    begin: Begin = embedded,
+    given: Sequence[object] = (),
 ) -> Tally:
-    """Kill each victim as often as `shares` says; return what came of it."""
+    """Kill each victim as often as `shares` says; return what came of it. `staged` gets the options `given` too."""
     tally = Tally()
     for number, (name, kills) in enumerate(shares.items()):
         rng = np.random.default_rng([seed, number])
@@ -44,7 +50,7 @@ def run(
         elif name == "compact":
             kill_compactions(kills, tally, folder, rng)
         else:
-            kill_ingests(prepare(name, folder / f"{name}-base", documents, rng), kills, tally, rng, begin)
+            kill_ingests(prepare(name, folder / f"{name}-base", documents, rng, given), kills, tally, rng, begin)
     return tally
 
 

@@ -73,6 +73,7 @@ def _doc_id(writer: int, number: int) -> str:
 def program(arguments: Sequence[str]) -> None:
     """Run hsimhash."""
     # All before a kill: while they are imported it would tell nothing.
+    import hsimhash.cli.bulk_load
     import hsimhash.cli.ingest
     import hsimhash.settings
     import hsimhash.store.hbase.operations

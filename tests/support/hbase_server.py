@@ -12,6 +12,7 @@ import json
 import os
 import random
 import select
+import shlex
 import signal
 import socket
 import subprocess
@@ -154,6 +155,11 @@ class HBaseServer:
         """Give lines to HBase's shell; return its exit code."""
         command = [ENTRYPOINT, "shell", "-n"]
         return subprocess.run(command, env=self.environment(), input=lines, text=True, check=False).returncode
+
+    def program(self) -> str:
+        """Return what runs its own programs, for --hbase-command."""
+        own = {name: value for name, value in self.environment().items() if name.startswith("HBASE_")}
+        return shlex.join(["env", *(f"{name}={value}" for name, value in own.items()), str(ENTRYPOINT), "java"])
 
     def java(self, *words: object) -> str:
         """Run a program of HBase's; return what it printed."""

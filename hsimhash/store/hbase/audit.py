@@ -66,7 +66,7 @@ from hsimhash.store.hbase.cells import (
     signature_in,
 )
 from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, DRAWER_FAMILY, RECORD_FAMILY, Cell, Deletion, Gateway, Put
-from hsimhash.store.hbase.protocol import Times, put_drawer_rows, put_listings
+from hsimhash.store.hbase.protocol import Times, end_load, loads_begun, put_drawer_rows, put_listings
 
 PAGE_ROWS = 1_000  # read by one call; bounds memory, together with
 PAGE_COLUMNS = 16  # of a row; the rest of a wide one comes in pages
@@ -181,8 +181,9 @@ class Audit:
         """Compare, and repair where asked to."""
         if self.is_repair:
             now = server_time(self.gateway)
-            self.settled_before = now - round(self.times.settled_s * 1_000)
-            self.forgotten_before = now - round(self.times.forgotten_s * 1_000)
+            youngest = self._before_loads(now)
+            self.settled_before = min(now - round(self.times.settled_s * 1_000), youngest)
+            self.forgotten_before = min(now - round(self.times.forgotten_s * 1_000), youngest)
         # Listings first: a drawer row is left over once its last listing is gone.
         for page in self._pages(DOCUMENT_FAMILY):
             self._check_documents(page)
@@ -195,6 +196,17 @@ class Audit:
         if self.report.repaired:
             _log.info("%d cells repaired", self.report.repaired)
         return self.report
+
+    def _before_loads(self, now: int) -> int:
+        """Return the time before which no bulk load by files began that is still waited for; give up the others."""
+        youngest = now
+        for token, began in loads_begun(self.gateway).items():
+            if now - began > self.times.load_s * 1_000:
+                end_load(self.gateway, token, began)
+                _log.warning("a bulk load that began over %d days ago is given up", self.times.load_s // 86_400)
+            else:
+                youngest = min(youngest, began - 1)
+        return youngest
 
     def _advance(self, family: int, page: Sequence[Cell]) -> None:
         if self.progress is not None and page:

@@ -100,9 +100,8 @@ class TableLoad(BulkLoad):
         documents: dict[bytes, tuple[Signature, int]] = {}
         for run in self._runs:
             registers, start = run.registers(low, high)
-            places = run.read("places", np.uint32, start, start + len(registers)).tolist()
-            ends, ids = run.map("id_ends", np.int64), run.map("ids", np.uint8)
+            places = run.read("places", np.uint32, start, start + len(registers)).astype(np.int64)
             signatures, first_seen = signatures_of(registers), registers["first_seen"].tolist()
-            for place, signature, seen in zip(places, signatures, first_seen, strict=True):
-                documents[ids[ends[place] : ends[place + 1]].tobytes()] = (signature, seen)
+            for doc_id, signature, seen in zip(run.ids_at(places), signatures, first_seen, strict=True):
+                documents[doc_id] = (signature, seen)
         return documents

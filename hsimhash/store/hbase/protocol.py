@@ -18,6 +18,9 @@ a later write of the document, so it must lie below it. It has a timestamp of ha
 server stamps from now on, whose clocks differ by 2 · 10 minutes. And it is greater than those of all such puts before
 it, by whomever: it is a server's time only where that is the latest that a cell beside the record has had. What was put
 is read again like an unknown outcome, and compared and set where it is not seen: a delete marker may lie above it.
+
+A bulk load by files (`staging.py`) brings rows whose registers come hours later, all with the time at which it began.
+So it says beside the record that it began, and while it is under way nothing is collected that is as young.
 """
 
 from __future__ import annotations
@@ -34,12 +37,14 @@ from hsimhash.rowkey import RECORD_ROWKEY, filed_rowkeys
 from hsimhash.store.base import Mark, Record
 from hsimhash.store.hbase.batches import slices
 from hsimhash.store.hbase.cells import NOW, Register, listing_put, register_key
-from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, RECORD_FAMILY, Change, Gateway, Put, always
+from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, RECORD_FAMILY, Change, Deletion, Gateway, Put, always
 
 BATCH_DOCUMENTS = 5_000  # written together; bounds memory, and how long their rows wait for their registers
 CHANGES_AT_ONCE = 200  # registers set by one call; bounds how long one takes to which no reply comes
 MOST_DRAWS = 3  # of a timestamp, where others draw one at once; then registers are compared and set
 MARK_TRIES = 10  # one is enough, but for replies that do not come
+LOADS = b"load:"  # before the token of a bulk load by files, a cell beside the record
+LOADS_AT_ONCE = 100  # read by one call
 MOST_LOST = 5  # calls in sequence that set registers without a single reply, each after its time-out
 
 Wanted = Mapping[bytes, tuple[Signature, int]]  # by document id: signature, first seen
@@ -58,6 +63,7 @@ class Times:
     rewrite_s: float = 600.0  # a register is set within this time after its rows were begun, or they are written again
     settled_s: float = 3_600.0  # only what was written longer ago is collected
     forgotten_s: float = 86_400.0  # for so long a removed document's register stays
+    load_s: float = 7 * 86_400.0  # so long collection waits for a bulk load by files that was begun
     ttl_s: float | None = None  # after which the table drops documents and drawer rows; None: never
     put_before_s: float = 1_800.0  # so long before now is the timestamp of registers that are put
     put_from: int = 50  # so many new registers of an exclusive writer are put; fewer are compared and set as fast
@@ -223,6 +229,33 @@ class Writes:
             f"the table did not keep how far the job came, in {MARK_TRIES} tries, though reads are answered; run "
             f"'hsimhash doctor --write', then the same command again"
         )
+
+
+def begin_load(gateway: Gateway, token: str) -> int:
+    """Say beside the record that a bulk load begins; return its time, a server's, in ms since 1970."""
+    key = (RECORD_ROWKEY, LOADS + token.encode())
+    gateway.put([Put(*key[:1], RECORD_FAMILY, key[1], b"1")])
+    (cell,) = gateway.get([key], RECORD_FAMILY)
+    if cell is None:
+        raise StoreUnavailableError("the table did not keep what was written; run 'hsimhash doctor --write'")
+    return cell.timestamp
+
+
+def loads_begun(gateway: Gateway) -> dict[str, int]:
+    """Return the bulk loads that are under way, by token: when each began, in ms since 1970."""
+    found, after = dict[str, int](), LOADS
+    while cells := gateway.cells(RECORD_ROWKEY, RECORD_FAMILY, after=after, limit=LOADS_AT_ONCE):
+        loads = [cell for cell in cells if cell.qualifier.startswith(LOADS)]
+        found |= {cell.qualifier.removeprefix(LOADS).decode(): cell.timestamp for cell in loads}
+        if len(loads) < LOADS_AT_ONCE:
+            break
+        after = cells[-1].qualifier
+    return found
+
+
+def end_load(gateway: Gateway, token: str, began: int) -> None:
+    """Say that a bulk load is over, or given up."""
+    gateway.delete([Deletion(RECORD_ROWKEY, RECORD_FAMILY, LOADS + token.encode(), began)])
 
 
 def put_listings(gateway: Gateway, signatures: Mapping[bytes, Signature]) -> None:

@@ -37,9 +37,10 @@ from hsimhash.store.hbase.bulk import TableLoad
 from hsimhash.store.hbase.cells import Register, is_listing, is_register, record_from, register_key, signature_in
 from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, RECORD_FAMILY, Cell, Change, Gateway, Put
 from hsimhash.store.hbase.protocol import BATCH_DOCUMENTS, Times, Writes
+from hsimhash.store.hbase.staging import StagedLoad
 from hsimhash.store.hbase.survey import rows_about, survey
 from hsimhash.store.hbase.table import TableSettings, compared, described
-from hsimhash.store.runs import BULK_LIMITS, BulkLimits, BulkLoad
+from hsimhash.store.runs import BULK_LIMITS, BulkLimits, BulkLoad, StageOptions
 
 ROWS_AT_ONCE = 100  # documents rows read by one call, and of each
 FIRST_CELLS = 100  # so many listings; most rows have one
@@ -253,6 +254,9 @@ class HBaseStore(Store):
 
     def bulk(self, folder: Path, limits: BulkLimits = BULK_LIMITS) -> BulkLoad:
         return TableLoad(self._writes(), folder, limits)
+
+    def staged(self, folder: Path, options: StageOptions) -> BulkLoad:
+        return StagedLoad(self._writes(), Address.parse(self.url), folder, options)
 
     def close(self) -> None:
         gateway, self._open_gateway = self._open_gateway, None

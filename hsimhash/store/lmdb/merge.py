@@ -37,12 +37,14 @@ from hsimhash.store.lmdb.session import Session
 from hsimhash.store.runs import (
     BulkLimits,
     BulkLoad,
+    Found,
     Run,
+    digest_ranges,
     drawer_rows,
     join_registers,
     key_order,
-    permuted_of,
-    write_array,
+    resolve,
+    segment_ranges,
     write_permuted,
 )
 
@@ -145,7 +147,7 @@ class _Merge:
                 _log.info(
                     "index %s: others have written since the merge was interrupted; it starts again", self.session.path
                 )
-            kept = self._resolve()
+            kept = resolve(self.runs, self.limits.commit_documents, self._changes)
             self.added = kept if stored is None else stored.added  # the first count stands: some may be in by now
             reached = _State("documents", b"", self.added, len(self.runs), "")
             with self._commit(reached.stage, reached.after):
@@ -190,39 +192,13 @@ class _Merge:
 
     # Stage 1.
 
-    def _digest_ranges(self) -> list[tuple[int, int]]:
-        """Return half-open ranges of digests that hold about `commit_documents` each."""
-        count = max(1, -(-self.documents // self.limits.commit_documents))
-        edges = [(number << 64) // count for number in range(count + 1)]
-        return list(itertools.pairwise(edges))
-
-    def _resolve(self) -> int:
-        """Write each run's `keep`: whether a document is the last of its id, and changes anything; count those."""
-        keeps = [np.zeros(run.size, np.bool_) for run in self.runs]  # a byte a document
-        for low, high in self._digest_ranges():
-            parts = [run.registers(low, high) for run in self.runs]
-            registers = join_registers([part for part, _ in parts])
-            run = np.repeat(np.arange(len(parts)), [len(part) for part, _ in parts])
-            position = np.concatenate([np.arange(start, start + len(part)) for part, start in parts])
-            order = key_order(registers, run)
-            key = registers[["high", "low"]][order]
-            winners = order[np.concatenate((key[1:] != key[:-1], [True]))] if len(order) else order
-            winners = winners[self._changes(registers[winners])]
-            for number, keep in enumerate(keeps):
-                keep[position[winners[run[winners] == number]]] = True
-        for run_, keep in zip(self.runs, keeps, strict=True):
-            by_document = np.zeros(run_.size, np.bool_)
-            by_document[run_.map("places", np.uint32)] = keep
-            write_array(run_.folder / "keep", by_document)
-        return sum(int(np.count_nonzero(keep)) for keep in keeps)
-
-    def _changes(self, registers: NDArray[np.void]) -> Bools:
+    def _changes(self, found: Found) -> Bools:
         """Whether each register differs from what the index has."""
         with self.session.view() as view:
             database = view.databases["register"]
             if not view.transaction.stat(database)["entries"]:
-                return np.ones(len(registers), np.bool_)
-            items = _rows_of(registers)
+                return np.ones(len(found.registers), np.bool_)
+            items = _rows_of(found.registers)
             stored = dict(view.transaction.cursor(database).getmulti([key for key, _ in items]))
         return np.array([_is_change(stored.get(key), value) for key, value in items], np.bool_)
 
@@ -242,7 +218,7 @@ class _Merge:
     def _write_drawers(self, after: bytes) -> None:
         for run in self.runs:
             write_permuted(run, self.drawers)
-        ranges = self._segment_ranges()
+        ranges = segment_ranges(self.runs, self.drawers, self.limits.commit_rows)
         for low, high in ranges:
             if _edge(high) > after:
                 with self._commit("drawers", _edge(high)) as transaction:
@@ -260,22 +236,10 @@ class _Merge:
         if is_behind:
             verify_order(written)
 
-    def _segment_ranges(self) -> list[tuple[int, int]]:
-        """Return half-open ranges of segments that hold about `commit_rows` each."""
-        samples, rows = [np.empty(0, np.uint64)], 0
-        for run in self.runs:
-            permuted = permuted_of(run, self.drawers)
-            rows += permuted.size + run.key_row_count
-            samples.append(permuted[:, :: max(1, permuted.shape[1] // 1024)].ravel() >> np.uint64(32))
-        sample = np.sort(np.concatenate(samples))
-        count = -(-rows // self.limits.commit_rows)
-        cuts = sample[[len(sample) * number // count for number in range(1, count)]].tolist() if count > 1 else []
-        return list(itertools.pairwise(sorted({0, *cuts, 1 << 32})))
-
     # Stage 4.
 
     def _write_registers(self, after: bytes) -> None:
-        ranges = self._digest_ranges()
+        ranges = digest_ranges(self.runs, self.limits.commit_documents)
         for low, high in ranges:
             if _edge(high) > after:
                 kept = self._kept_registers(low, high)

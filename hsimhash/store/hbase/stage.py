@@ -1,0 +1,173 @@
+"""Where the files of a bulk load wait: a folder on this machine, or one that fsspec reaches, such as `hdfs://…`."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from hsimhash.errors import HsimhashError
+from hsimhash.files import file_errors, make_folder, replace_file, sync_folder
+
+MANIFEST = "manifest.json"
+
+
+class Stage(ABC):
+    """A folder with a manifest and files, named relative to it; a file that is there is whole.
+
+    Attributes:
+        url: the folder, as region servers must be able to open it.
+    """
+
+    url: str
+
+    @abstractmethod
+    def writing(self, name: str) -> AbstractContextManager[BinaryIO]:
+        """Give a stream to a file, which is there if the block ends without an error."""
+
+    @abstractmethod
+    def read(self, name: str) -> bytes | None:
+        """Return the bytes of a file, None if there is none."""
+
+    @abstractmethod
+    def size(self, name: str) -> int | None:
+        """Return the bytes that a file has, None if there is none."""
+
+    @abstractmethod
+    def is_empty(self) -> bool:
+        """Whether nothing is there, or no folder."""
+
+    @abstractmethod
+    def delete(self, name: str) -> None:
+        """Delete a file, or a folder with what is in it, if it is there."""
+
+    @abstractmethod
+    def free_bytes(self) -> int | None:
+        """Return how many bytes it can still take, None where that is unknown."""
+
+    def manifest(self) -> dict[str, Any] | None:
+        """Return what `write_manifest` wrote last; `HsimhashError` where it cannot be read."""
+        data = self.read(MANIFEST)
+        try:
+            return None if data is None else dict(json.loads(data))
+        except ValueError as error:
+            raise HsimhashError(f"{self.url}/{MANIFEST} cannot be read ({error}); delete that stage") from error
+
+    def write_manifest(self, manifest: Mapping[str, object]) -> None:
+        """Write the manifest in the place of the one that is there."""
+        with self.writing(MANIFEST) as stream:
+            stream.write(json.dumps(manifest, ensure_ascii=False, indent=1).encode())
+
+
+def open_stage(place: str) -> Stage:
+    """Return the stage at a path or a URL; nothing is made.
+
+    Raises:
+        HsimhashError: a URL that fsspec does not know, or fsspec is missing.
+    """
+    if "://" not in place:
+        return _LocalStage(Path(place))
+    try:
+        import fsspec  # here: for stages elsewhere only
+    except ImportError as error:
+        raise HsimhashError(f"a stage at {place} needs fsspec; pip install 'hsimhash[stage]'") from error
+    try:
+        files, path = fsspec.core.url_to_fs(place)
+    except (ImportError, ValueError, OSError) as error:
+        raise HsimhashError(f"stage {place} cannot be reached: {error}") from error
+    return _RemoteStage(place.rstrip("/"), files, path.rstrip("/"))
+
+
+class _LocalStage(Stage):
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.absolute()
+        self.url = f"file://{self.folder}"
+
+    @contextmanager
+    def writing(self, name: str) -> Iterator[BinaryIO]:
+        path = self.folder / name
+        with file_errors(self.folder):
+            make_folder(path.parent)
+            # A name that HBase passes over, should a kill leave it there.
+            with replace_file(path, path.with_name(f"_{path.name}.new")) as stream:
+                yield stream
+
+    def read(self, name: str) -> bytes | None:
+        with file_errors(self.folder), suppress(FileNotFoundError):
+            return (self.folder / name).read_bytes()
+        return None
+
+    def size(self, name: str) -> int | None:
+        with file_errors(self.folder), suppress(FileNotFoundError):
+            return (self.folder / name).stat().st_size
+        return None
+
+    def is_empty(self) -> bool:
+        with file_errors(self.folder):
+            return not self.folder.exists() or not any(self.folder.iterdir())
+
+    def delete(self, name: str) -> None:
+        path = self.folder / name
+        with file_errors(self.folder):
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+            if self.folder.exists():
+                sync_folder(self.folder)
+
+    def free_bytes(self) -> int | None:
+        there = next(path for path in (self.folder, *self.folder.parents) if path.exists())
+        return shutil.disk_usage(there).free
+
+
+class _RemoteStage(Stage):
+    def __init__(self, url: str, files: Any, folder: str) -> None:
+        self.url, self._files, self._folder = url, files, folder
+
+    def _path(self, name: str) -> str:
+        return f"{self._folder}/{name}"
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise HsimhashError(f"cannot use stage {self.url}: {error}") from error
+
+    @contextmanager
+    def writing(self, name: str) -> Iterator[BinaryIO]:
+        parent, _, base = self._path(name).rpartition("/")
+        part = f"{parent}/_{base}.new"
+        with self._errors():
+            self._files.makedirs(parent, exist_ok=True)
+            with self._files.open(part, "wb") as stream:
+                yield stream
+            if self._files.exists(self._path(name)):
+                self._files.rm(self._path(name))
+            self._files.mv(part, self._path(name))
+
+    def read(self, name: str) -> bytes | None:
+        with self._errors(), suppress(FileNotFoundError):
+            return bytes(self._files.cat_file(self._path(name)))
+        return None
+
+    def size(self, name: str) -> int | None:
+        with self._errors(), suppress(FileNotFoundError):
+            return int(self._files.info(self._path(name))["size"])
+        return None
+
+    def is_empty(self) -> bool:
+        with self._errors():
+            return not self._files.exists(self._folder) or not self._files.ls(self._folder)
+
+    def delete(self, name: str) -> None:
+        with self._errors(), suppress(FileNotFoundError):
+            self._files.rm(self._path(name), recursive=True)
+
+    def free_bytes(self) -> int | None:
+        return None

@@ -1,0 +1,249 @@
+"""`bulk-load` into a real HBase: the same table as an ingest through the gateway, whatever happens meanwhile."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from hsimhash import HSimIndex
+from hsimhash.store.hbase.address import Address
+from hsimhash.store.hbase.gateway import Gateway
+from hsimhash.store.hbase.protocol import begin_load, end_load, loads_begun
+from hsimhash.store.hbase.store import HBaseStore
+from tests.stress import hbase_bulk_load, hbase_kills, kills
+from tests.stress.hbase_bulk_load import write_documents
+from tests.support.command_line import run
+from tests.support.hbase_server import HBaseServer
+from tests.support.hbase_tables import new_table, table_url
+from tests.support.programs import faults
+
+FIRST_SEEN = 1_600_000_000_000
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def store(own_hbase: HBaseServer) -> Iterator[str]:
+    """The URL of an empty index in a table of two regions."""
+    with new_table(own_hbase) as name:
+        assert run("create-table", "--store", table_url(own_hbase, name), "--regions", "2").exit_code == 0
+        yield table_url(own_hbase, name)
+
+
+def bulk_load(server: HBaseServer, store: str, *given: object, code: int = 0) -> str:
+    """Run the command; return what it printed, or where it fails what it said."""
+    options = ("--store", store, "--fingerprint-field", "fingerprint", "--stage", "stage", "--workers", "2")
+    result = run("bulk-load", *map(str, given), *options, "--hbase-command", server.program())
+    assert result.exit_code == code, result.stderr
+    return result.stdout if code == 0 else result.stderr
+
+
+def lines(path: Path, *documents: tuple[str, int]) -> Path:
+    records = [
+        json.dumps({"id": doc_id, "fingerprint": f"{value:016x}", "first_seen": FIRST_SEEN})
+        for doc_id, value in documents
+    ]
+    path.write_text("".join(f"{record}\n" for record in records), encoding="utf-8")
+    return path
+
+
+def name_in(store: str) -> str:
+    """Return the name of the table in a URL."""
+    return Address.parse(store).table
+
+
+def gateway_of(index: HSimIndex) -> Gateway:
+    assert isinstance(index.store, HBaseStore)
+    return index.store.gateway
+
+
+@pytest.mark.parametrize("layout", hbase_bulk_load.LAYOUTS)
+def test_the_table_is_as_after_an_ingest(own_hbase: HBaseServer, tmp_path: Path, layout: str) -> None:
+    outcomes = hbase_bulk_load.check_layout(own_hbase, layout, tmp_path, documents=3_000, queries=200)
+    assert faults(list(outcomes)) == []
+
+
+def test_what_the_table_has_stays_or_moves(own_hbase: HBaseServer, store: str) -> None:
+    with HSimIndex.open(store) as index:
+        index.add_many([1, 2, 3, 4], ["same", "moved", "removed", "other"], first_seen=7)
+        index.remove(["removed"])
+    given = lines(Path("given.jsonl"), ("same", 1), ("moved", 8), ("removed", 3), ("new", 9), ("new", 10))
+    summary = json.loads(bulk_load(own_hbase, store, given))
+    assert [summary[name] for name in ("documents", "added", "unchanged")] == [5, 3, 2]
+    with HSimIndex.open(store) as index:
+        found = {one.doc_id: (one.fingerprint, one.first_seen) for one in index.documents()}
+        assert found == {
+            "same": (1, 7),
+            "moved": (8, FIRST_SEEN),
+            "removed": (3, FIRST_SEEN),
+            "other": (4, 7),
+            "new": (10, FIRST_SEEN),
+        }
+        index.add(11, "moved")  # counts as one change more than the load's
+        assert [match.doc_id for match in index.query(11, max_distance=0)] == ["moved"]
+        assert index.check().is_sound
+        assert loads_begun(gateway_of(index)) == {}
+    assert (
+        "nothing to do"
+        in run(
+            "bulk-load",
+            str(given),
+            "--store",
+            store,
+            "--stage",
+            "stage",
+            "--fingerprint-field",
+            "fingerprint",
+            "--hbase-command",
+            own_hbase.program(),
+        ).stderr
+    )
+
+
+def test_what_others_write_after_the_beginning_wins(own_hbase: HBaseServer, store: str) -> None:
+    given = lines(Path("given.jsonl"), ("a", 1), ("b", 2), ("c", 3))
+    commands = bulk_load(own_hbase, store, given, "--print-commands").splitlines()
+    assert len(commands) == 2
+    assert commands[0].endswith(f" file://{Path.cwd()}/stage/rows default:{name_in(store)}")
+    with HSimIndex.open(store) as index:
+        index.add_many([77, 78], ["a", "b"])
+        index.remove(["b"])
+        assert index.query(3) == []
+    bulk_load(own_hbase, store, given)
+    with HSimIndex.open(store) as index:
+        assert [(one.doc_id, one.fingerprint) for one in index.documents()] == [("c", 3), ("a", 77)]
+        assert index.check().is_sound
+
+
+def test_regions_that_split_after_the_files_were_written(own_hbase: HBaseServer, store: str) -> None:
+    documents = write_documents(Path("given.jsonl"), 2_000, seed=5)
+    bulk_load(own_hbase, store, "given.jsonl", "--print-commands")
+    name = name_in(store)
+    # Within the first region's files, and to a row that is no bucket's beginning.
+    assert own_hbase.shell(f"split '{name}', \"\\x40\\x00\\x00\\x00\\x03\"\n") == 0
+    with HSimIndex.open(store) as index:
+        assert len(index.store.regions()) == 3
+    bulk_load(own_hbase, store, "given.jsonl")
+    with HSimIndex.open(store) as index:
+        found = {one.doc_id: one.fingerprint for one in index.documents()}
+        assert found == {doc_id: signature.fingerprint for doc_id, signature in documents.items()}
+        assert index.check().is_sound
+
+
+def test_operators_run_the_printed_commands(own_hbase: HBaseServer, store: str) -> None:
+    given = lines(Path("given.jsonl"), *((str(number), number << 32) for number in range(500)))
+    for _ in range(2):  # printed again, as long as the files are there
+        commands = bulk_load(own_hbase, store, given, "--print-commands").splitlines()
+        assert [command.split()[-2].rpartition("/")[2] for command in commands] == ["rows", "registers"]
+    for command in commands:
+        own_hbase.java(*command.partition(" java ")[2].split())
+    assert json.loads(bulk_load(own_hbase, store, given, "--print-commands"))["added"] == 500
+    with HSimIndex.open(store) as index:
+        assert index.count() == 500
+        assert index.check().is_sound
+
+
+def test_a_stage_of_another_load_is_refused(own_hbase: HBaseServer, store: str) -> None:
+    given = lines(Path("given.jsonl"), ("a", 1))
+    bulk_load(own_hbase, store, given, "--print-commands")
+    other = lines(Path("other.jsonl"), ("b", 1))
+    said = bulk_load(own_hbase, store, other, code=1)
+    assert "has the stage of another load, of 1 documents for hbase://" in said
+    Path("stage", "manifest.json").unlink()
+    assert "has files that are no stage of hsimhash" in bulk_load(own_hbase, store, other, code=1)
+
+
+def test_files_that_changed_are_staged_again(own_hbase: HBaseServer, store: str) -> None:
+    given = lines(Path("given.jsonl"), ("a", 1), ("b", 2))
+    bulk_load(own_hbase, store, given, "--print-commands")
+    path = next(Path("stage").rglob("region-*"))
+    path.write_bytes(path.read_bytes()[:-1])
+    with HSimIndex.open(store) as index:
+        (token,) = loads_begun(gateway_of(index))
+    assert "bytes instead of" in bulk_load(own_hbase, store, given, code=1)
+    assert json.loads(bulk_load(own_hbase, store, given))["added"] == 2
+    with HSimIndex.open(store) as index:
+        assert index.count() == 2
+        assert token not in loads_begun(gateway_of(index))
+
+
+def test_a_load_that_collection_no_longer_waits_for_is_staged_again(own_hbase: HBaseServer, store: str) -> None:
+    given = lines(Path("given.jsonl"), ("a", 1))
+    bulk_load(own_hbase, store, given, "--print-commands")
+    with HSimIndex.open(store) as index:
+        for token, began in loads_begun(gateway_of(index)).items():
+            end_load(gateway_of(index), token, began)
+    assert "older than the index's last collection" in bulk_load(own_hbase, store, given, code=1)
+    assert json.loads(bulk_load(own_hbase, store, given))["added"] == 1
+
+
+def test_nothing_as_young_as_a_load_is_collected(own_hbase: HBaseServer, store: str) -> None:
+    with HSimIndex.open(store) as index:
+        gateway = gateway_of(index)
+        began = begin_load(gateway, "one")
+        assert loads_begun(gateway) == {"one": began}
+        end_load(gateway, "one", began)
+        assert loads_begun(gateway) == {}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--store", "lmdb://here"), "is not on HBase"),
+        (("--hbase-command", "no-such-program"), "there is no program 'no-such-program'"),
+        (("--stage", "/proc/stage"), "cannot use"),
+        (("--stage", "nowhere://stage"), "cannot be reached"),
+        (("--layout", "4"), "layout"),
+        (("--memory", "1"), "--memory"),
+    ],
+    ids=str,
+)
+def test_what_cannot_work_is_refused_before_anything_is_read(
+    own_hbase: HBaseServer, store: str, options: tuple[str, ...], message: str
+) -> None:
+    lines(Path("given.jsonl"), ("a", 1))
+    usual = {"--store": store, "--stage": "stage", "--hbase-command": own_hbase.program()}
+    words = [word for pair in (usual | {options[0]: options[1]}).items() for word in pair]
+    result = run("bulk-load", "given.jsonl", "--fingerprint-field", "fingerprint", *words)
+    assert result.exit_code != 0
+    assert message in result.stderr
+    with HSimIndex.open(store) as index:
+        assert loads_begun(gateway_of(index)) == {}
+
+
+def test_what_the_load_program_says_is_shown_where_it_fails(own_hbase: HBaseServer, store: str) -> None:
+    given = lines(Path("given.jsonl"), ("a", 1))
+    result = run(
+        *("bulk-load", str(given), "--store", store, "--fingerprint-field", "fingerprint", "--stage", "stage"),
+        *("--hbase-command", "sh -c 'echo no route to master; exit 3'"),
+    )
+    assert result.exit_code == 1
+    assert "ended with code 3" in result.stderr
+    assert "no route to master" in result.stderr
+    assert json.loads(bulk_load(own_hbase, store, given))["added"] == 1
+
+
+def test_a_stage_by_fsspec(own_hbase: HBaseServer, store: str) -> None:
+    given = lines(Path("given.jsonl"), ("a", 1), ("b", 2))
+    assert json.loads(bulk_load(own_hbase, store, given, "--stage", f"file://{Path.cwd()}/else/where"))["added"] == 2
+    with HSimIndex.open(store) as index:
+        assert index.count() == 2
+
+
+@pytest.mark.stress
+@pytest.mark.timeout(900)
+def test_a_killed_load_is_resumed_to_the_same_table(
+    own_hbase: HBaseServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(Path(__file__).parents[2])
+    tool = ("--hbase-command", own_hbase.program())
+    tally = kills.run({"staged": 3}, tmp_path, documents=400, begin=partial(hbase_kills.begun, own_hbase), given=tool)
+    assert tally.faults == []
+    assert tally.is_sound

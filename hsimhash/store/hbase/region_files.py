@@ -28,7 +28,7 @@ from hsimhash.rowkey import (
     PREFIX_BYTES,
     REGISTER_FLAG,
     SEGMENT_BYTES,
-    register_fields,
+    register_numbers,
     rowkeys_of,
 )
 from hsimhash.store.base import Record
@@ -153,7 +153,7 @@ def sort_registers(folder: Path) -> None:
         is_known = known["changes"] > 0
         for name in ("first_seen", "changes"):
             found[name][is_known] = known[name][is_known]
-    found["segment"], found["rest"] = register_fields(run.ids_at(kept))
+    found["segment"], found["rest"] = register_numbers(run.ids_at(kept))
     order = np.lexsort((found["rest"].astype(np.uint64), found["segment"].astype(np.uint32)))
     write_array(folder / "table_registers", found[order])
 

@@ -65,7 +65,7 @@ _STATE, _FILES, _LOG = "staged.json", "files.jsonl", "load.log"
 
 
 @dataclass(frozen=True, slots=True)
-class _Staged:
+class _LoadState:
     """How far a load came: `stage` is the next thing to do; `is_begun`, whether its program may have been run.
 
     `is_told`: others were told to run the programs. `added`: how many documents are new or changed, once it is known.
@@ -144,17 +144,17 @@ class StagedLoad(BulkLoad):
 
     # How far it came.
 
-    def _read_state(self) -> _Staged | None:
+    def _read_state(self) -> _LoadState | None:
         if not self._state_path.exists():
             return None
         fields = json.loads(self._state_path.read_text())
-        return _Staged(**{**fields, "regions": tuple(map(tuple, fields["regions"]))})
+        return _LoadState(**{**fields, "regions": tuple(map(tuple, fields["regions"]))})
 
-    def _save(self, state: _Staged) -> _Staged:
+    def _save(self, state: _LoadState) -> _LoadState:
         write_json(self._state_path, asdict(state))
         return state
 
-    def _verify_stage(self, state: _Staged | None) -> None:
+    def _verify_stage(self, state: _LoadState | None) -> None:
         """Raise `HsimhashError` where the stage has files that are not this load's, or cannot be written."""
         stage = self._stage
         with file_errors(self.folder):
@@ -173,14 +173,14 @@ class StagedLoad(BulkLoad):
         if manifest is None:
             stage.write_manifest({"token": "", "files": []})  # so that a folder that cannot be written is known now
 
-    def _begin(self, before: _Staged | None) -> _Staged:
+    def _begin(self, before: _LoadState | None) -> _LoadState:
         if before is not None:
             self._forget(before)
         token = uuid.uuid4().hex
         regions = tuple((one.start.hex(), one.stop.hex()) for one in self._gateway.regions())
-        return self._save(_Staged(self.runs, begin_load(self._gateway, token), regions, token=token))
+        return self._save(_LoadState(self.runs, begin_load(self._gateway, token), regions, token=token))
 
-    def _forget(self, state: _Staged) -> None:
+    def _forget(self, state: _LoadState) -> None:
         end_load(self._gateway, state.token, state.stamp)
         self._forget_merge()
 
@@ -204,7 +204,7 @@ class StagedLoad(BulkLoad):
 
     # What is loaded.
 
-    def _resolve(self, state: _Staged) -> int:
+    def _resolve(self, state: _LoadState) -> int:
         """Write what each run keeps, and what the table knows of it; return how many documents are new or changed."""
         self._options.say("comparing with the table")
         for run in self._runs:
@@ -228,7 +228,7 @@ class StagedLoad(BulkLoad):
         return added
 
     def _compare(
-        self, found: Found, part: slice, known: Sequence[np.memmap[Any, Any]], state: _Staged
+        self, found: Found, part: slice, known: Sequence[np.memmap[Any, Any]], state: _LoadState
     ) -> tuple[list[bool], int]:
         """Tell of each document whether it is written, and how many of them are new or changed."""
         numbers, places = found.runs[part].tolist(), found.places[part].tolist()
@@ -255,14 +255,14 @@ class StagedLoad(BulkLoad):
             added += is_written and is_news
         return written, added
 
-    def _is_old(self, timestamp: int, state: _Staged) -> bool:
+    def _is_old(self, timestamp: int, state: _LoadState) -> bool:
         """Whether rows may go before their register: with a TTL they are written again."""
         ttl_s = self._writes.times.ttl_s
         return ttl_s is not None and state.stamp - timestamp > ttl_s * 1_000 / 2
 
     # Files.
 
-    def _write_files(self, state: _Staged, tell: Progress, stop: Callable[[], bool]) -> list[StagedFile]:
+    def _write_files(self, state: _LoadState, tell: Progress, stop: Callable[[], bool]) -> list[StagedFile]:
         table = described(self._gateway)
         folders = tuple(run.folder for run in self._runs)
         settings = file_settings(table.families if table else ())
@@ -302,7 +302,7 @@ class StagedLoad(BulkLoad):
                 found[number], size = [StagedFile(*file) for file in files], size + len(line)
         return found, AppendLog(path, size)
 
-    def _write_manifest(self, state: _Staged, files: Sequence[StagedFile]) -> None:
+    def _write_manifest(self, state: _LoadState, files: Sequence[StagedFile]) -> None:
         self._stage.write_manifest(
             {
                 "version": 1,
@@ -321,7 +321,7 @@ class StagedLoad(BulkLoad):
 
     # Loading.
 
-    def _load(self, state: _Staged, stop: Callable[[], bool]) -> bool:
+    def _load(self, state: _LoadState, stop: Callable[[], bool]) -> bool:
         """Load the files of a folder of the stage; return whether that was done, and not left to others."""
         self._verify_begun(state)
         files = self._files_of(state.stage)
@@ -351,7 +351,7 @@ class StagedLoad(BulkLoad):
             )
         return True
 
-    def _verify_begun(self, state: _Staged) -> None:
+    def _verify_begun(self, state: _LoadState) -> None:
         """Raise `HsimhashError` where collection no longer waits for this load: its rows may be gone."""
         if loads_begun(self._gateway).get(state.token) != state.stamp:
             self._forget_merge()
@@ -365,7 +365,7 @@ class StagedLoad(BulkLoad):
         log.close()
         return [file for files in found.values() for file in files if file.name.startswith(f"{stage}/")]
 
-    def _verify_sizes(self, state: _Staged, files: Sequence[StagedFile]) -> None:
+    def _verify_sizes(self, state: _LoadState, files: Sequence[StagedFile]) -> None:
         """Raise `HsimhashError` where a file has not as many bytes as were written, or is missing before any load."""
         for file in files:
             size = self._stage.size(file.name)

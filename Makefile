@@ -59,6 +59,7 @@ bench: $(VENV)/.bench $(VENV)/.pybind
 
 bench-hbase: $(VENV)/.test
 	$(BIN)/python -m tests.bench.bench_hbase $(if $(LARGE),--large)
+	$(BIN)/python -m tests.bench.bench_bulk_load $(if $(LARGE),--large)
 
 stress: $(VENV)/.test
 	$(BIN)/python -m tests.stress.exactness
@@ -74,6 +75,7 @@ stress-hbase: $(VENV)/.test
 	$(BIN)/python -m tests.stress.hbase_live
 	$(BIN)/python -m tests.stress.hbase_faults
 	$(BIN)/python -m tests.stress.hbase_kills
+	$(BIN)/python -m tests.stress.hbase_bulk_load
 	$(BIN)/python -m tests.stress.hbase_crawlers
 	$(BIN)/python -m tests.stress.hbase_failover
 

@@ -1,0 +1,180 @@
+"""Bulk loads into a real HBase: `python -m tests.bench.bench_bulk_load [--large]`.
+
+The command `bulk-load`, from a file of ids and fingerprints to the last register in the table, in a process of its own;
+against `add_many` of an exclusive writer, which is what `ingest --exclusive` does, and happybase `batch()` putting the
+same rows, both of the first documents in batches of 10,000. All into tables of ten regions on the same server, in
+turns; rates are medians. Of the command also its memory, of all its processes but HBase's own, and bytes a row; and a
+query before and after a major compaction.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from hsimhash import HSimIndex
+from hsimhash.layout import Layout
+from tests.bench.bench_hbase import Peer, made, p50_ms
+from tests.support.command_line import PROGRAM
+from tests.support.fingerprint_sets import Numbers, page_ids, random_fingerprints
+from tests.support.hbase_server import HBaseServer, serving
+from tests.support.hbase_tables import table_url
+from tests.support.programs import (
+    in_turns,
+    median_ratio,
+    options,
+    print_bar,
+    print_conditions,
+    scratch_folder,
+    seconds,
+)
+
+SEED = 41
+SIZE, LARGE = 200_000, 1_000_000
+ROUNDS = 3
+SLOW_DOCUMENTS = 20_000  # of the two others, in a round
+BATCH = 10_000
+QUERIES = 500
+KIB, MIB = 1 << 10, 1 << 20
+LOOK_S = 0.1  # between two looks at the memory
+
+
+def write_lines(path: Path, fingerprints: Numbers) -> None:
+    """Write ids and fingerprints."""
+    pairs = zip(page_ids(0, len(fingerprints)), fingerprints.tolist(), strict=True)
+    path.write_text("".join(f"{doc_id}\t{value:016x}\n" for doc_id, value in pairs))
+
+
+class Command:
+    """The command and what it took: the most memory, and the bytes of files of a family for each cell."""
+
+    def __init__(self, server: HBaseServer, path: Path, folder: Path) -> None:
+        self.server, self.path, self.folder = server, path, folder
+        self.peak_bytes = 0
+        self.row_bytes = 0.0
+
+    def load(self, url: str, number: int) -> None:
+        """Load the file."""
+        stage = self.folder / f"stage-{number}"
+        words = ("--store", url, "--stage", stage, "--job", self.folder / f"job-{number}", "--quiet")
+        command = ("bulk-load", self.path, "--format", "fingerprints", *words, "--hbase-command", self.server.program())
+        with subprocess.Popen(
+            [*PROGRAM, *map(str, command)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        ) as process:
+            while process.poll() is None:
+                self.peak_bytes = max(self.peak_bytes, sum(map(_own_bytes, _family(process.pid))))
+                self._look_at(stage / "manifest.json")
+                time.sleep(LOOK_S)
+        if process.returncode != 0:
+            raise RuntimeError(f"bulk-load ended with {process.returncode}")
+
+    def _look_at(self, manifest: Path) -> None:
+        """Note the bytes of a row, once the files are there: they are gone at the end."""
+        files = json.loads(manifest.read_text())["files"] if manifest.exists() and not self.row_bytes else []
+        drawers = [file for file in files if "/f/" in file["name"]]
+        if drawers:
+            self.row_bytes = sum(file["size"] for file in drawers) / sum(file["cells"] for file in drawers)
+
+
+def _family(pid: int) -> list[int]:
+    """Return a process and those below it, but for Java's."""
+    try:
+        if Path(f"/proc/{pid}/comm").read_text().strip() == "java":
+            return []
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:
+        return []
+    return [pid, *(one for child in children for one in _family(int(child)))]
+
+
+def _own_bytes(pid: int) -> int:
+    """Return the memory of a process; what it shares counts in part."""
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) * KIB for line in lines if line.startswith("Pss:"))
+
+
+def add_in_batches(add_many: Callable[[Numbers, list[str]], object], fingerprints: Numbers) -> None:
+    """Add the first documents."""
+    for start in range(0, SLOW_DOCUMENTS, BATCH):
+        add_many(fingerprints[start : start + BATCH], page_ids(start, BATCH))
+
+
+def race(server: HBaseServer, folder: Path, size: int) -> None:
+    """Measure and print all three."""
+    layout, fingerprints = Layout.parse("10"), random_fingerprints(np.random.default_rng(SEED), size)
+    write_lines(folder / "given.tsv", fingerprints)
+    command, numbers = Command(server, folder / "given.tsv", folder), iter(range(1_000))
+
+    def bulk() -> float:
+        with made(server.gateways, layout) as table:
+            return size / seconds(partial(command.load, table_url(server.gateways, table), next(numbers)))
+
+    def exclusive() -> float:
+        with made(server.gateways, layout) as table:
+            url = table_url(server.gateways, table)
+            with HSimIndex.open(url, exclusive=True) as index:
+                return SLOW_DOCUMENTS / seconds(partial(add_in_batches, index.add_many, fingerprints))
+
+    def batch() -> float:
+        with made(server.gateways, layout) as table:
+            peer = Peer(server.gateways, table, layout)
+            rate = SLOW_DOCUMENTS / seconds(partial(add_in_batches, peer.add_many, fingerprints))
+            peer.connection.close()
+            return rate
+
+    rates = in_turns({"bulk-load": bulk, "ingest --exclusive": exclusive, "happybase batch()": batch}, ROUNDS)
+    print(f"{'':24}{'documents/s':>12}{'bulk-load /':>14}")
+    for name, its in rates.items():
+        ratio = median_ratio(rates["bulk-load"], its)
+        print(f"{name:24}{statistics.median(its):12,.0f}{ratio:14.2f}", flush=True)
+    print_bar(
+        "bulk-load / ingest --exclusive", median_ratio(rates["bulk-load"], rates["ingest --exclusive"]), at_least=5
+    )
+    print_bar(
+        "bulk-load / happybase batch()", median_ratio(rates["bulk-load"], rates["happybase batch()"]), at_least=10
+    )
+    print_bar("peak memory of bulk-load, MiB", command.peak_bytes / MIB, at_most=1024)
+    print_bar("bytes a row of family f", command.row_bytes, at_most=17)
+    queries(server, command, fingerprints, 1_000)
+
+
+def queries(server: HBaseServer, command: Command, fingerprints: Numbers, number: int) -> None:
+    """Print the time of a query right after a load, and after a major compaction."""
+    asked = random_fingerprints(np.random.default_rng(SEED + 1), QUERIES)
+    with made(server.gateways, Layout.parse("10")) as table:
+        command.load(table_url(server.gateways, table), number)
+        with HSimIndex.open(table_url(server.gateways, table)) as index:
+            found = []
+            for what in ("right after the load", "after a major compaction"):
+                p50_ms(index.query, asked)
+                found.append(p50_ms(index.query, asked))
+                print(f"a query {what}: {found[-1]:.2f} ms", flush=True)
+                if len(found) == 1 and server.shell(f"major_compact '{table}'\nsleep 30\n") != 0:
+                    raise RuntimeError("hbase shell failed")
+            matches = index.query_many(fingerprints[:QUERIES], max_distance=0)
+            if not all(matches):
+                raise RuntimeError("documents are missing")
+
+
+def main() -> int:
+    given = options(__doc__, large=(False, "1,000,000 documents instead of 200,000"))
+    size = LARGE if given.large else SIZE
+    print_conditions("Bulk loads into HBase", packages=("happybase", "thriftpy2"), seed=SEED, documents=size)
+    with scratch_folder(given.scratch) as folder, serving(folder / "hbase", jvm="") as server:
+        race(server, folder, size)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -326,9 +326,24 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         for documents in self.store.walk():
             yield from (document for document in documents if before is None or document.first_seen < before)
 
-    def check(self, *, repair: bool = False, progress: Callable[[int, int], None] | None = None) -> CheckReport:
-        """Compare the index's rows with each other, and repair them if `repair`; `progress` is given (done, total)."""
-        return self.store.check(repair=repair, progress=progress)
+    def check(
+        self,
+        *,
+        repair: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+        workers: int = 1,
+        folder: str | Path | None = None,
+    ) -> CheckReport:
+        """Compare the index's rows with each other.
+
+        Args:
+            repair: repair what differs.
+            progress: is given (done, total).
+            workers: on HBase: processes that read.
+            folder: on HBase: for what they find; a call with the same folder continues one that was interrupted.
+        """
+        place = None if folder is None else Path(folder)
+        return self.store.check(repair=repair, progress=progress, workers=workers, folder=place)
 
     def describe(self, *, is_counted: bool = True) -> dict[str, object]:
         """Return facts about the index as JSON values: url, layout, profile, format, documents, rows, bytes.

@@ -25,7 +25,7 @@ from hsimhash.store.hbase.checkup import check_ttl, hbase_checks, load_checks
 from hsimhash.store.hbase.choice import Choice
 from hsimhash.store.hbase.connection import THRIFT2, Call, Connection
 from hsimhash.store.hbase.gateway import Change
-from hsimhash.store.hbase.operations import open_gateway
+from hsimhash.store.hbase.gateways import open_gateway
 from hsimhash.store.hbase.pool import Pool
 from hsimhash.store.hbase.protocol import Times
 from hsimhash.store.hbase.store import HBaseStore, record_ttl

@@ -17,7 +17,7 @@ from hsimhash.errors import HsimhashError, StoreUnavailableError
 from hsimhash.store.hbase import connection
 from hsimhash.store.hbase.address import Address, Endpoint
 from hsimhash.store.hbase.connection import tls_context
-from hsimhash.store.hbase.operations import open_gateway
+from hsimhash.store.hbase.gateways import open_gateway
 from hsimhash.store.hbase.sasl import LAYERS, KerberosError, SaslSocket, Status, check_proof, proof
 from tests.support.command_line import run
 from tests.support.local_server import LocalServer, serving

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from pathlib import Path
@@ -12,6 +13,7 @@ from hsimhash.cli.console import print_fields, print_json, print_line, progress,
 from hsimhash.cli.exits import ExitCode, message_of
 from hsimhash.cli.options import Settings, json_option, open_index, utf8, with_settings
 from hsimhash.errors import CorruptionError
+from hsimhash.load import default_job
 from hsimhash.store import is_hbase
 from hsimhash.store.hbase.address import Address
 from hsimhash.store.hbase.table import compact_line, snapshot_line
@@ -26,14 +28,25 @@ from hsimhash.store.hbase.table import compact_line, snapshot_line
     metavar="N",
     help="On HBase: look at N documents and N drawer rows from all over the table, each time others.",
 )
+@click.option(
+    "--workers", type=click.IntRange(min=1), metavar="N", help="On HBase: processes that read; by default one per core."
+)
+@click.option(
+    "--job", type=click.Path(path_type=Path), metavar="DIR", help="On HBase: the folder for what was found so far."
+)
 @json_option
-def check_command(settings: Settings, repair: bool, sample: int | None, as_json: bool) -> ExitCode:
+def check_command(
+    settings: Settings, repair: bool, sample: int | None, workers: int | None, job: Path | None, as_json: bool
+) -> ExitCode:
     """Compare registers, documents and drawer rows with each other.
 
     Problems are documents that a query may miss, and rows that cannot be right: exit code 6, or 0 where --repair has
     repaired them. A file so damaged that it cannot be read is exit code 6 too; restore a backup then. Leftovers of
-    interrupted work are harmless. Others may read and write meanwhile. On HBase only leftovers over an hour old are
-    deleted.
+    interrupted work are harmless. Others may read and write meanwhile.
+
+    On HBase only leftovers over an hour old are deleted. The table is read in ranges, by several processes, and what is
+    found waits in a folder, by default below .hsimhash/jobs, with about 150 bytes a document: the same command continues
+    there after any end, for a day.
 
     \b
     Example: hsimhash check --store lmdb://pages --repair
@@ -43,10 +56,17 @@ def check_command(settings: Settings, repair: bool, sample: int | None, as_json:
         raise click.UsageError("--repair goes through the whole index; leave --sample out")
     if sample is not None and not is_hbase(settings.store):
         raise click.UsageError(f"--sample is for an index on HBase; {settings.store} is checked whole, leave it out")
+    if not is_hbase(settings.store) and (workers is not None or job is not None):
+        raise click.UsageError(
+            f"--workers and --job are for an index on HBase; {settings.store} is read by one process"
+        )
+    folder = (job or default_job(settings.store, [])) if is_hbase(settings.store) else None
     try:
         with open_index(settings, is_job=True) as index, progress("check") as tell:
             if sample is None:
-                report = index.check(repair=repair, progress=tell)
+                report = index.check(
+                    repair=repair, progress=tell, workers=workers or os.cpu_count() or 1, folder=folder
+                )
             else:
                 report = index.store.check_sample(sample, time.time_ns(), progress=tell)
     except CorruptionError as error:

@@ -294,8 +294,19 @@ class Store(Reader, AbstractContextManager["Store"]):
         """
 
     @abstractmethod
-    def check(self, *, repair: bool = False, progress: Progress | None = None) -> CheckReport:
-        """Compare registers, documents and drawer rows with each other; with `repair`, repair what differs."""
+    def check(
+        self,
+        *,
+        repair: bool = False,
+        progress: Progress | None = None,
+        workers: int = 1,
+        folder: Path | None = None,
+    ) -> CheckReport:
+        """Compare registers, documents and drawer rows with each other; with `repair`, repair what differs.
+
+        On HBase `workers` processes read the table; what they find is kept in `folder` until all is done, and a call
+        with the same folder continues there.
+        """
 
     def check_sample(self, documents: int, seed: int, *, progress: Progress | None = None) -> CheckReport:  # noqa: ARG002
         """Check about so many documents, and as many drawer rows; the report counts those. The seed draws which."""

@@ -9,6 +9,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 
@@ -187,7 +188,14 @@ class MemoryStore(Store):
         for start in range(0, len(everything), _PAGE_DOCUMENTS):
             yield everything[start : start + _PAGE_DOCUMENTS]
 
-    def check(self, *, repair: bool = False, progress: Progress | None = None) -> CheckReport:  # noqa: ARG002
+    def check(
+        self,
+        *,
+        repair: bool = False,  # noqa: ARG002
+        progress: Progress | None = None,  # noqa: ARG002
+        workers: int = 1,  # noqa: ARG002
+        folder: Path | None = None,  # noqa: ARG002
+    ) -> CheckReport:
         return CheckReport(self.count(), self._drawer_rows())
 
     def describe(self) -> dict[str, str | int]:

@@ -42,7 +42,8 @@ from hsimhash.store.base import Record
 from hsimhash.store.hbase.address import Address
 from hsimhash.store.hbase.cells import Register
 from hsimhash.store.hbase.gateway import DRAWER_FAMILY
-from hsimhash.store.hbase.operations import create_hbase_store, open_gateway
+from hsimhash.store.hbase.gateways import open_gateway
+from hsimhash.store.hbase.operations import create_hbase_store
 from hsimhash.store.hbase.table import TableSettings
 from tests.support.fingerprint_sets import Numbers, half_near, page_ids, random_fingerprints
 from tests.support.hbase_server import Gateways, HBaseServer, serving

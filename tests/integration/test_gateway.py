@@ -19,7 +19,7 @@ from hsimhash.store.hbase import thrift2
 from hsimhash.store.hbase.address import Address
 from hsimhash.store.hbase.batches import PAGE_ROWS
 from hsimhash.store.hbase.gateway import Change, Deletion, Gateway, Put
-from hsimhash.store.hbase.operations import open_gateway
+from hsimhash.store.hbase.gateways import open_gateway
 from hsimhash.store.hbase.table import TableSettings
 from hsimhash.store.hbase.thrift1 import Thrift1Gateway
 from hsimhash.store.hbase.thrift2 import SINGLE_SCANS, Thrift2Gateway

@@ -8,7 +8,7 @@ import pytest
 
 from hsimhash.store.hbase.address import Address
 from hsimhash.store.hbase.gateway import Gateway
-from hsimhash.store.hbase.operations import open_gateway
+from hsimhash.store.hbase.gateways import open_gateway
 from hsimhash.store.hbase.table import TableSettings
 from tests.support.hbase_server import Gateways
 from tests.support.hbase_tables import new_table, table_url, thrift1_url

@@ -9,7 +9,8 @@ import pytest
 
 from hsimhash.store import Record, Store, open_store
 from hsimhash.store.hbase.address import Address
-from hsimhash.store.hbase.operations import create_hbase_store, make_table, open_gateway
+from hsimhash.store.hbase.gateways import open_gateway
+from hsimhash.store.hbase.operations import create_hbase_store, make_table
 from hsimhash.store.hbase.protocol import Times
 from hsimhash.store.hbase.store import HBaseStore
 from hsimhash.store.hbase.table import TableSettings

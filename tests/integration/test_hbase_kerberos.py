@@ -17,7 +17,8 @@ import pytest
 from hsimhash.errors import StoreUnavailableError
 from hsimhash.rowkey import ROWKEY_BYTES
 from hsimhash.store.hbase.address import Address
-from hsimhash.store.hbase.operations import make_table, open_gateway
+from hsimhash.store.hbase.gateways import open_gateway
+from hsimhash.store.hbase.operations import make_table
 from hsimhash.store.hbase.table import TableSettings
 from tests.support.hbase_server import QUICK_JVM, Gateway, HBaseServer, free_ports, or_skip
 

@@ -13,7 +13,8 @@ from thriftpy2.rpc import make_client
 from hsimhash.errors import HsimhashError, IndexExistsError, IndexNotFoundError
 from hsimhash.store.hbase.address import Address
 from hsimhash.store.hbase.connection import THRIFT2
-from hsimhash.store.hbase.operations import make_table, open_gateway
+from hsimhash.store.hbase.gateways import open_gateway
+from hsimhash.store.hbase.operations import make_table
 from hsimhash.store.hbase.table import TableSettings
 from tests.support.command_line import run
 from tests.support.hbase_server import Gateways, HBaseServer

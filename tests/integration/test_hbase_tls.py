@@ -17,7 +17,7 @@ import pytest
 from hsimhash.errors import StoreUnavailableError
 from hsimhash.rowkey import ROWKEY_BYTES
 from hsimhash.store.hbase.address import Address
-from hsimhash.store.hbase.operations import open_gateway
+from hsimhash.store.hbase.gateways import open_gateway
 from hsimhash.store.hbase.table import TableSettings
 from tests.support.hbase_server import HBaseServer
 from tests.support.hbase_tables import new_table

@@ -25,7 +25,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from hsimhash.errors import StoreUnavailableError
+from hsimhash.errors import CorruptionError, StoreUnavailableError
 from hsimhash.rowkey import ROWKEY_BYTES
 from hsimhash.store.facts import Region
 from hsimhash.store.hbase.gateway import DRAWER_FAMILY, Cell, Change, Deletion, Gateway, Put, Table, always
@@ -240,15 +240,22 @@ class ModelGateway(Gateway):
         for start, stop in self._read(ranges):
             with self.cluster.lock:
                 found += [cell.row for cell in self.cluster.cells(DRAWER_FAMILY, (start, b""), (stop, b""))]
+        if any(len(row) != ROWKEY_BYTES for row in found):
+            raise CorruptionError("rows of another length")
         return np.frombuffer(b"".join(found), np.uint8).reshape(-1, ROWKEY_BYTES)
 
-    def rows(self, start: bytes, stop: bytes, family: bytes, *, limit: int, columns: int = 1) -> list[list[Cell]]:
+    def rows(
+        self, start: bytes, stop: bytes, family: bytes, *, limit: int, columns: int = 1, is_qualified: bool = False
+    ) -> list[list[Cell]]:
         rows: list[list[Cell]] = []
         for _ in self._read([None]):
             with self.cluster.lock:
-                for _, cells in itertools.groupby(
-                    self.cluster.cells(family, (start, b""), (stop, b"")), key=lambda cell: cell.row
-                ):
+                counted = (
+                    cell
+                    for cell in self.cluster.cells(family, (start, b""), (stop, b""))
+                    if cell.qualifier or not is_qualified
+                )
+                for _, cells in itertools.groupby(counted, key=lambda cell: cell.row):
                     if len(rows) == limit:
                         break
                     rows.append(list(itertools.islice(cells, columns)))

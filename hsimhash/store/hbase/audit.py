@@ -1,4 +1,6 @@
-"""`check` on HBase: registers, listings and drawer rows compared with each other, and what is left over collected.
+"""The rules of `check` on HBase: what of registers, listings and drawer rows is wrong or left over, and its repair.
+
+Judged are the cells that `census.py` found to be suspect, or a sample.
 
 | found | what it is | repair |
 |---|---|---|
@@ -26,15 +28,12 @@ from __future__ import annotations
 
 import logging
 import math
-from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from functools import partial
 from itertools import chain, compress
 
 import numpy as np
 
 from hsimhash.errors import CorruptionError
-from hsimhash.fingerprint.bits import Uint64s
 from hsimhash.fingerprint.signature import Signature
 from hsimhash.rowkey import (
     FINGERPRINT_BYTES,
@@ -71,22 +70,25 @@ from hsimhash.store.hbase.protocol import Times, end_load, loads_begun, put_draw
 PAGE_ROWS = 1_000  # read by one call; bounds memory, together with
 PAGE_COLUMNS = 16  # of a row; the rest of a wide one comes in pages
 PAGE_CELLS = 10_000  # of a wide row
-MOST_CONFIRMED = 8_000_000
 PROGRESS_STEPS = 1 << 12  # of one pass over the table
 STRATA = 256  # of a sample
-
-_MIX = np.uint64(0x9E3779B97F4A7C15)  # odd, its bits as good as random
 
 _log = logging.getLogger("hsimhash.store")
 
 
-def pages(gateway: Gateway, family: bytes, *, flag: int | None = None) -> Iterator[list[Cell]]:
+def pages(
+    gateway: Gateway,
+    family: bytes,
+    *,
+    bounds: tuple[bytes, bytes] = (TABLE_START, TABLE_STOP),
+    flag: int | None = None,
+) -> Iterator[list[Cell]]:
     """Yield the cells of a family in order of (row, qualifier), in pages; wide rows are never in memory whole.
 
     With a flag all cells of the rows that have it, and of others at least the first.
     """
-    start = TABLE_START
-    while rows := gateway.rows(start, TABLE_STOP, family, limit=PAGE_ROWS, columns=PAGE_COLUMNS):
+    start, stop = bounds
+    while rows := gateway.rows(start, stop, family, limit=PAGE_ROWS, columns=PAGE_COLUMNS):
         page: list[Cell] = []
         for row in rows:
             page += row
@@ -147,8 +149,8 @@ class Audit:
         times: what is old enough to collect.
         repair: repair problems and collect leftovers.
         progress: is given how far it is, in steps.
-        sampled: returns the pages of cells to check, by family; None: all of the table.
-        most_confirmed: so many fingerprints and keys are remembered from the listings; rows of others are looked up.
+        pages: returns the cells to check, by family, in pages.
+        is_sample: they are drawn, not suspect.
     """
 
     def __init__(
@@ -159,23 +161,20 @@ class Audit:
         *,
         repair: bool = False,
         progress: Progress | None = None,
-        sampled: Callable[[bytes], Iterable[list[Cell]]] | None = None,
-        most_confirmed: int = MOST_CONFIRMED,
+        pages: Callable[[bytes], Iterable[list[Cell]]],
+        is_sample: bool = False,
     ) -> None:
         self.gateway = gateway
         self.record = record
         self.times = times
         self.is_repair = repair
         self.progress = progress
-        self.most_confirmed = most_confirmed
-        self._pages = sampled or partial(pages, gateway)
-        self._is_sample = sampled is not None
+        self._pages = pages
+        self._is_sample = is_sample
         self.report = CheckReport()
         # Cells stamped up to then are deleted: none, unless it repairs.
         self.settled_before = self.forgotten_before = -1
         self.ever: float = math.inf if repair else -1
-        self._confirmed = array("Q")  # marks of the rows that a listed document, as its register has it, counts on
-        self._listed = np.empty(0, np.uint64)  # the same, sorted
 
     def run(self) -> CheckReport:
         """Compare, and repair where asked to."""
@@ -188,8 +187,6 @@ class Audit:
         for page in self._pages(DOCUMENT_FAMILY):
             self._check_documents(page)
             self._advance(0, page)
-        self._listed = np.unique(np.array(self._confirmed, np.uint64))
-        self._confirmed = array("Q")
         for page in self._pages(DRAWER_FAMILY):
             self._check_drawer_rows(page)
             self._advance(1, page)
@@ -236,9 +233,9 @@ class Audit:
     def _check_documents(self, cells: Sequence[Cell]) -> None:
         listings, registers, misfiled = list[Cell](), list[Cell](), list[Cell]()
         for cell in cells:
-            if is_listing(cell.row) and _is_text(cell.qualifier):
+            if is_listing(cell.row) and is_text(cell.qualifier):
                 listings.append(cell)
-            elif is_register(cell.row, cell.qualifier) and _is_text(cell.qualifier):
+            elif is_register(cell.row, cell.qualifier) and is_text(cell.qualifier):
                 registers.append(cell)
             else:
                 misfiled.append(cell)
@@ -248,7 +245,7 @@ class Audit:
 
     def _check_listings(self, listings: Sequence[Cell]) -> None:
         registers = self.gateway.get([register_key(cell.qualifier) for cell in listings], DOCUMENT_FAMILY)
-        contradicted, confirmed = list[Cell](), list[bytes]()
+        contradicted = list[Cell]()
         for cell, register in zip(listings, registers, strict=True):
             fingerprint, signature = int.from_bytes(cell.row[PREFIX_BYTES:], "big"), signature_in(register)
             if signature is None or signature.fingerprint != fingerprint:
@@ -256,19 +253,7 @@ class Audit:
                 # A young register may be one step of a document that comes back to this fingerprint.
                 if register is None or register.timestamp <= self.settled_before:
                     contradicted.append(cell)
-            else:
-                key_row = key_rowkey(signature)
-                confirmed += [cell.row] if key_row is None else [cell.row, key_row]
-        if len(self._confirmed) < self.most_confirmed:
-            self._confirmed.frombytes(self._marks(confirmed).tobytes())
         self.report.repaired += self._collect(contradicted, DOCUMENT_FAMILY, self.settled_before)
-
-    def _marks(self, rows: Sequence[bytes]) -> Uint64s:
-        """Return a number for each row: its fingerprint, in the key drawer mixed with its segment."""
-        array = np.frombuffer(b"".join(rows), np.uint8).reshape(-1, ROWKEY_BYTES)
-        segments = np.ascontiguousarray(array[:, :SEGMENT_BYTES]).view(">u4").ravel().astype(np.uint64)
-        segments[(array[:, SEGMENT_BYTES] != KEY_FLAG) | (not self.record.has_signatures)] = 0
-        return fingerprints_of(array) ^ segments * _MIX
 
     def _check_registers(self, cells: Sequence[Cell]) -> None:
         filed, removed, unreadable = dict[Cell, Signature](), list[Cell](), list[Cell]()
@@ -341,20 +326,17 @@ class Audit:
         self._check_listed(right)
 
     def _check_listed(self, cells: Sequence[Cell]) -> None:
-        """Look for a document of each row's fingerprint, and key, where none was met among the listings."""
-        marks = self._marks([cell.row for cell in cells])
-        places = [np.searchsorted(self._listed, marks, side) for side in ("left", "right")]
-        unknown = list(compress(cells, (places[0] == places[1]).tolist()))
-        rows = list(dict.fromkeys(map(_listings_of, unknown)))
+        """Look for a document of each row's fingerprint, and key."""
+        rows = list(dict.fromkeys(map(_listings_of, cells)))
         listed = self.gateway.cells_of(rows, DOCUMENT_FAMILY, limit=1)
         empty = {row for row, found in zip(rows, listed, strict=True) if not found}
-        left = [cell for cell in unknown if _listings_of(cell) in empty]
+        left = [cell for cell in cells if _listings_of(cell) in empty]
         for cell in left:
             self.report.leftover(f"drawer row {cell.row.hex()} has no document")
         self.report.repaired += self._collect(left, DRAWER_FAMILY, self.settled_before)
         if not self._is_sample:  # it would read all listings of a crowded fingerprint
             self._check_keys(
-                [cell for cell in unknown if self.record.is_key_row(cell.row) and _listings_of(cell) not in empty]
+                [cell for cell in cells if self.record.is_key_row(cell.row) and _listings_of(cell) not in empty]
             )
 
     def _check_keys(self, cells: Sequence[Cell]) -> None:
@@ -376,13 +358,17 @@ class Audit:
         self.report.repaired += self._collect(settled, DRAWER_FAMILY, self.settled_before)
 
     def _listings(self, rows: Iterable[bytes]) -> Iterator[list[Cell]]:
-        """Yield all cells of rows of listings, in pages."""
-        firsts = self.gateway.cells_of(list(rows), DOCUMENT_FAMILY, limit=PAGE_COLUMNS)
-        yield list(chain.from_iterable(firsts))
-        for page in firsts:
-            while len(page) >= PAGE_COLUMNS:
-                page = self.gateway.cells(page[-1].row, DOCUMENT_FAMILY, after=page[-1].qualifier, limit=PAGE_CELLS)
-                yield page
+        return listings_in(self.gateway, rows)
+
+
+def listings_in(gateway: Gateway, rows: Iterable[bytes]) -> Iterator[list[Cell]]:
+    """Yield all cells of rows of listings, in pages."""
+    firsts = gateway.cells_of(list(rows), DOCUMENT_FAMILY, limit=PAGE_COLUMNS)
+    yield list(chain.from_iterable(firsts))
+    for page in firsts:
+        while len(page) >= PAGE_COLUMNS:
+            page = gateway.cells(page[-1].row, DOCUMENT_FAMILY, after=page[-1].qualifier, limit=PAGE_CELLS)
+            yield page
 
 
 def _listings_of(drawer_row: Cell) -> bytes:
@@ -390,7 +376,8 @@ def _listings_of(drawer_row: Cell) -> bytes:
     return documents_rowkey(int.from_bytes(drawer_row.row[PREFIX_BYTES:], "big"))
 
 
-def _is_text(doc_id: bytes) -> bool:
+def is_text(doc_id: bytes) -> bool:
+    """Whether an id is UTF-8."""
     try:
         doc_id.decode()
     except UnicodeDecodeError:

@@ -79,9 +79,13 @@ def columns_after(qualifier: bytes) -> bytes:
     return b"ColumnRangeFilter ('" + qualifier.replace(b"'", b"''") + b"', false, '', false)"
 
 
-def first_columns(limit: int) -> bytes:
-    """Return the filter that passes the first `limit` cells of each row and seeks past the others."""
-    return b"ColumnPaginationFilter (%d, 0)" % limit
+def first_columns(limit: int, *, is_qualified: bool = False) -> bytes:
+    """Return the filter that passes the first `limit` cells of each row and seeks past the others.
+
+    With `is_qualified` those without a qualifier are passed over.
+    """
+    first = b"ColumnPaginationFilter (%d, 0)" % limit
+    return b"QualifierFilter (!=, 'binary:') AND " + first if is_qualified else first
 
 
 def row_ranges(ranges: Iterable[Range]) -> bytes:

@@ -23,7 +23,8 @@ from hsimhash.store.hbase.address import Address, Endpoint
 from hsimhash.store.hbase.connection import Connection, server_type_at, tls_context
 from hsimhash.store.hbase.failures import explain_failure, reason
 from hsimhash.store.hbase.gateway import RECORD_FAMILY, Deletion, Gateway, Put, Table
-from hsimhash.store.hbase.operations import check_enabled, open_gateway, open_hbase_store
+from hsimhash.store.hbase.gateways import open_gateway
+from hsimhash.store.hbase.operations import check_enabled, open_hbase_store
 from hsimhash.store.hbase.store import HBaseStore, recorded_ttl_s
 from hsimhash.store.hbase.table import TableSettings, compared, described
 

@@ -124,10 +124,13 @@ class Gateway(AbstractContextManager["Gateway"]):
         """Return the rowkeys of `DRAWER_FAMILY` within half-open ranges: shape (m, 13), uint8, in any order."""
 
     @abstractmethod
-    def rows(self, start: bytes, stop: bytes, family: bytes, *, limit: int, columns: int = 1) -> list[list[Cell]]:
+    def rows(
+        self, start: bytes, stop: bytes, family: bytes, *, limit: int, columns: int = 1, is_qualified: bool = False
+    ) -> list[list[Cell]]:
         """Return the first `limit` rows of [start, stop) that have cells in `family`, in order of row.
 
         Of each row the first `columns` cells in order of qualifier; a row of that many may have more: see `cells`.
+        With `is_qualified` only cells count that have a qualifier.
         """
 
     @abstractmethod

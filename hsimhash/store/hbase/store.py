@@ -6,17 +6,23 @@
 from __future__ import annotations
 
 import logging
+import secrets
+import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 from hsimhash.cover import HBASE_PRICES
 from hsimhash.errors import CorruptionError, IndexExistsError, IndexNotFoundError, StoreClosedError, StoreTimeoutError
+from hsimhash.files import file_errors, make_folder
 from hsimhash.fingerprint.bits import Int64s, Uint8s
 from hsimhash.fingerprint.signature import Signatures
+from hsimhash.locks import lock_or_refuse
 from hsimhash.rowkey import (
     DOCUMENTS_FLAG,
     KEY_FLAG,
@@ -34,12 +40,23 @@ from hsimhash.store.hbase.address import Address
 from hsimhash.store.hbase.audit import Audit, pages, sampled_pages
 from hsimhash.store.hbase.batches import slices
 from hsimhash.store.hbase.bulk import TableLoad
-from hsimhash.store.hbase.cells import Register, is_listing, is_register, record_from, register_key, signature_in
+from hsimhash.store.hbase.cells import (
+    TABLE_START,
+    TABLE_STOP,
+    Register,
+    is_listing,
+    is_register,
+    record_from,
+    register_key,
+    signature_in,
+)
+from hsimhash.store.hbase.census import Census, survey_range, survey_to_files, surveyed_in
 from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, RECORD_FAMILY, Cell, Change, Gateway, Put
 from hsimhash.store.hbase.protocol import BATCH_DOCUMENTS, Times, Writes
 from hsimhash.store.hbase.staging import StagedLoad
 from hsimhash.store.hbase.survey import rows_about, survey
 from hsimhash.store.hbase.table import TableSettings, compared, described
+from hsimhash.store.hbase.walk import RANGE_ROWS, RangeTask, Walk
 from hsimhash.store.runs import BULK_LIMITS, BulkLimits, BulkLoad, StageOptions
 
 ROWS_AT_ONCE = 100  # documents rows read by one call, and of each
@@ -227,12 +244,49 @@ class HBaseStore(Store):
                 if document is not None and document.fingerprint == int.from_bytes(cell.row[PREFIX_BYTES:], "big")
             ]
 
-    def check(self, *, repair: bool = False, progress: Progress | None = None) -> CheckReport:
-        return Audit(self.gateway, self.record, self.times, repair=repair, progress=progress).run()
+    def check(
+        self,
+        *,
+        repair: bool = False,
+        progress: Progress | None = None,
+        workers: int = 1,
+        folder: Path | None = None,
+    ) -> CheckReport:
+        tell, old_ms = progress or (lambda *_: None), -1
+        if repair:
+            old_ms = round((self.times.wall_clock() - self.times.forgotten_s / 2) * 1_000)
+        if folder is None and rows_about(self.gateway, self.record) <= RANGE_ROWS:
+            task = RangeTask(0, (TABLE_START, TABLE_STOP), self.record, Path(), secrets.randbits(32))
+            ranges = [survey_range(self.gateway, task, old_ms)]
+            tell(1, 1)
+            return self._judge(Census(self.gateway, self.record, task.seed, ranges), repair=repair)
+        if folder is None:
+            with TemporaryDirectory(prefix="hsimhash-check-") as own:
+                return self.check(repair=repair, progress=progress, workers=workers, folder=Path(own, "walk"))
+        with file_errors(folder):
+            make_folder(folder)
+            lock = lock_or_refuse(folder / "lock", f"checks the index ({folder})", "name another folder")
+        with lock:
+            walk = Walk(self.url, self.gateway, self.record, folder, workers)
+            survey = partial(survey_to_files, removed_before=old_ms)
+            results = walk.run("check --repair" if repair else "check", survey, tell)
+            census = Census(self.gateway, self.record, walk.seed, surveyed_in(folder, results))
+            report = self._judge(census, repair=repair)
+            shutil.rmtree(folder)
+            return report
+
+    def _judge(self, census: Census, *, repair: bool) -> CheckReport:
+        """Look at the suspects of a census."""
+        report = self._audit(repair=repair, pages=census.suspects).run()
+        report.documents, report.drawer_rows = census.documents, census.drawer_rows
+        return report
 
     def check_sample(self, documents: int, seed: int, *, progress: Progress | None = None) -> CheckReport:
         sampled = partial(sampled_pages, self.gateway, documents, seed)
-        return Audit(self.gateway, self.record, self.times, progress=progress, sampled=sampled).run()
+        return self._audit(progress=progress, pages=sampled, is_sample=True).run()
+
+    def _audit(self, **given: Any) -> Audit:
+        return Audit(self.gateway, self.record, self.times, **given)
 
     def regions(self) -> list[Region]:
         return self.gateway.regions()

@@ -120,7 +120,7 @@ def _density(record: Record, starts: Sequence[int], found: Iterable[list[bytes]]
 
 def _windows(region: Region, width: int, parts: int, randoms: random.Random) -> list[_Window]:
     """Return a window in each of a region's equal parts, or the parts where they are no wider."""
-    lower, upper = _segments(region)
+    lower, upper = segments_of(region)
     parts = min(parts, max(upper - lower, 1))
     edges = [lower + (upper - lower) * number // parts for number in range(parts + 1)]
     windows = []
@@ -137,12 +137,13 @@ def _windows(region: Region, width: int, parts: int, randoms: random.Random) -> 
 
 def _counted(record: Record, region: Region, windows: list[_Window], found: list[list[bytes]]) -> Counted:
     read, segments = _count(record, chain.from_iterable(found)), sum(window.width for window in windows)
-    lower, upper = _segments(region)
+    lower, upper = segments_of(region)
     is_whole = segments >= upper - lower and all(len(rows) < MOST_WINDOW_ROWS for rows in found)
     return Counted(region, read if is_whole else round(read * (upper - lower) / segments), is_whole)
 
 
-def _segments(region: Region) -> tuple[int, int]:
+def segments_of(region: Region) -> tuple[int, int]:
+    """Return the half-open range of segments that a region, about, has."""
     return _segment(region.start), _segment(region.stop) if region.stop else SEGMENTS
 
 

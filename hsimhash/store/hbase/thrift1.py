@@ -52,12 +52,18 @@ class Thrift1Gateway(ThriftGateway):
         scans = [_OpenScan(self._table, start, stop) for start, stop in merged(ranges)]
         return self._scan(scans, self._width, _LANE_SCANS)
 
-    def rows(self, start: bytes, stop: bytes, family: bytes, *, limit: int, columns: int = 1) -> list[list[Cell]]:
+    def rows(
+        self, start: bytes, stop: bytes, family: bytes, *, limit: int, columns: int = 1, is_qualified: bool = False
+    ) -> list[list[Cell]]:
         if start >= stop or limit < 1:
             return []
         page = min(limit, max(1, CALL_CELLS // columns))
         scan = HBASE.TScan(
-            startRow=start, stopRow=stop, columns=[family], caching=page, filterString=first_columns(columns)
+            startRow=start,
+            stopRow=stop,
+            columns=[family],
+            caching=page,
+            filterString=first_columns(columns, is_qualified=is_qualified),
         )
         found: list[list[Cell]] = self._run(
             partial(self._results, scan, limit, page, page, lambda rows: list(map(_cells, rows)))

@@ -98,7 +98,9 @@ class Thrift2Gateway(ThriftGateway):
             self._regions, self._regions_read_s = self.regions(), time.monotonic()
         return self._regions
 
-    def rows(self, start: bytes, stop: bytes, family: bytes, *, limit: int, columns: int = 1) -> list[list[Cell]]:
+    def rows(
+        self, start: bytes, stop: bytes, family: bytes, *, limit: int, columns: int = 1, is_qualified: bool = False
+    ) -> list[list[Cell]]:
         found: list[list[Cell]] = []
         page = max(1, CALL_CELLS // columns)
         while len(found) < limit and start < stop:
@@ -108,7 +110,7 @@ class Thrift2Gateway(ThriftGateway):
                 stopRow=stop,
                 columns=[THRIFT2.TColumn(family=family)],
                 caching=wanted,
-                filterString=first_columns(columns),
+                filterString=first_columns(columns, is_qualified=is_qualified),
                 readType=_PREAD,
                 limit=wanted,
             )

@@ -127,7 +127,14 @@ class LmdbStore(Store):
             ]
             after = rows[-1]
 
-    def check(self, *, repair: bool = False, progress: Progress | None = None) -> CheckReport:
+    def check(
+        self,
+        *,
+        repair: bool = False,
+        progress: Progress | None = None,
+        workers: int = 1,  # noqa: ARG002
+        folder: Path | None = None,  # noqa: ARG002
+    ) -> CheckReport:
         return audit(self.session, repair=repair, progress=progress)
 
     def bulk(self, folder: Path, limits: BulkLimits = BULK_LIMITS) -> BulkLoad:

@@ -1,0 +1,51 @@
+"""From an address to the gateway that answers there, through the interface that it speaks: `open_gateway`."""
+
+from __future__ import annotations
+
+import logging
+
+from hsimhash.errors import StoreUnavailableError
+from hsimhash.store.base import DEADLINE_S
+from hsimhash.store.hbase.address import Address
+from hsimhash.store.hbase.connection import Connection
+from hsimhash.store.hbase.failures import explain_failure
+from hsimhash.store.hbase.gateway import Gateway
+from hsimhash.store.hbase.lanes import Caller
+from hsimhash.store.hbase.pool import Pool
+from hsimhash.store.hbase.thrift1 import Thrift1Gateway
+from hsimhash.store.hbase.thrift2 import Thrift2Gateway
+
+_log = logging.getLogger("hsimhash.store")
+
+
+def open_gateway(address: Address, *, deadline_s: float = DEADLINE_S) -> Gateway:
+    """Return the table behind the first gateway that answers, through the interface that it speaks: one connection.
+
+    Args:
+        address: of the table; a deadline in it beats `deadline_s`.
+        deadline_s: how long a call is tried without an answer.
+
+    Raises:
+        StoreUnavailableError: none answers; the message says of each what was found there instead.
+    """
+    if address.scheme == "hbase+http" and address.options.auth:
+        _log.warning(
+            "%s: over http:// Kerberos proves who asks, and all that is asked and answered is sent in the clear; "
+            "write hbase+https:// where the gateway has TLS",
+            address,
+        )
+    spoken: list[int] = []
+
+    def check(connection: Connection) -> None:
+        found = connection.server_type()
+        if found != (spoken or [found])[0]:
+            raise StoreUnavailableError(f"it speaks Thrift{found} where the first one spoke Thrift{spoken[0]}")
+        spoken[:] = [found]
+
+    pool = Pool(address, check)
+    errors = pool.reach()
+    if errors:
+        complaints = (explain_failure(endpoint, address, error) for endpoint, error in errors.items())
+        raise StoreUnavailableError(f"no HBase gateway for {address}: {'; '.join(complaints)}")
+    caller = Caller(pool, deadline_s=deadline_s)
+    return Thrift1Gateway(caller) if spoken[0] == 1 else Thrift2Gateway(caller)

@@ -44,9 +44,9 @@ def check_command(
     repaired them. A file so damaged that it cannot be read is exit code 6 too; restore a backup then. Leftovers of
     interrupted work are harmless. Others may read and write meanwhile.
 
-    On HBase only leftovers over an hour old are deleted. The table is read in ranges, by several processes, and what is
-    found waits in a folder, by default below .hsimhash/jobs, with about 150 bytes a document: the same command continues
-    there after any end, for a day.
+    On HBase only leftovers over an hour old are deleted. The table is read in ranges, by several processes, and what
+    they find waits in a folder, by default below .hsimhash/jobs, with about 150 bytes a document: the same command
+    continues there after any end, for a day.
 
     \b
     Example: hsimhash check --store lmdb://pages --repair
@@ -57,9 +57,7 @@ def check_command(
     if sample is not None and not is_hbase(settings.store):
         raise click.UsageError(f"--sample is for an index on HBase; {settings.store} is checked whole, leave it out")
     if not is_hbase(settings.store) and (workers is not None or job is not None):
-        raise click.UsageError(
-            f"--workers and --job are for an index on HBase; {settings.store} is read by one process"
-        )
+        raise click.UsageError(f"--workers and --job are for an index on HBase, and {settings.store} is not")
     folder = (job or default_job(settings.store, [])) if is_hbase(settings.store) else None
     try:
         with open_index(settings, is_job=True) as index, progress("check") as tell:

@@ -76,6 +76,7 @@ stress-hbase: $(VENV)/.test
 	$(BIN)/python -m tests.stress.hbase_faults
 	$(BIN)/python -m tests.stress.hbase_kills
 	$(BIN)/python -m tests.stress.hbase_bulk_load
+	$(BIN)/python -m tests.stress.hbase_check
 	$(BIN)/python -m tests.stress.hbase_crawlers
 	$(BIN)/python -m tests.stress.hbase_failover
 

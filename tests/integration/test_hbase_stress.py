@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hsimhash.fingerprint import Signature
-from tests.stress import hbase_exactness, hbase_faults, hbase_live
+from tests.stress import hbase_check, hbase_exactness, hbase_faults, hbase_live
 from tests.stress.exactness import check_layout, check_signatures
 from tests.stress.hbase_verdict import History, Query, Verdict, Write, judge
 from tests.support.hbase_server import Gateways, HBaseServer
@@ -45,6 +45,12 @@ def test_regions_get_like_numbers_of_the_fingerprints_of_real_texts(
 @pytest.mark.timeout(900)  # many processes on few cores
 def test_queries_beside_writers_and_the_collector_are_right(own_hbase: HBaseServer) -> None:
     assert faults(hbase_live.run(own_hbase, "thrift2", seconds=12, proportion=900)) == []
+
+
+def test_check_finds_every_planted_fault_and_none_beside_writers(own_hbase: HBaseServer, tmp_path: Path) -> None:
+    found = hbase_check.faults_found(own_hbase, tmp_path, documents=1_500, faults=10, kills=1)
+    assert faults(list(found)) == []
+    assert faults([hbase_check.beside_writers(own_hbase, tmp_path, documents=1_000, checks=1)]) == []
 
 
 @pytest.mark.timeout(900)

@@ -3,25 +3,43 @@
 from __future__ import annotations
 
 import codecs
-import json
+from functools import partial
 from pathlib import Path
 
 import click
 
 from hsimhash.cli.console import plural, say, staged_progress
 from hsimhash.cli.options import Settings, open_index, with_settings
+from hsimhash.cli.shards import SHARD_FORMATS, export_shards, json_line, tsv_line
 from hsimhash.cli.written import refuse_existing, written
-from hsimhash.store import Document, is_own_file
+from hsimhash.store import is_hbase, is_own_file
 
+MOST_SHARDS = 10_000
 PROGRESS_DOCUMENTS = 10_000  # between two steps of the progress bar
 
 
 @click.command("export")
 @click.option("--output", metavar="FILE", default="-", help="Packed where it ends in .gz or .zst; - is stdout.")
 @click.option("--overwrite", is_flag=True, help="Replace FILE if it exists.")
-@click.option("--format", "form", type=click.Choice(["jsonl", "tsv"]), help="By the name of FILE; else jsonl.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(SHARD_FORMATS),
+    help="By the name of FILE; else jsonl. The packed ones and parquet are for --shards.",
+)
+@click.option(
+    "--shards",
+    type=click.IntRange(min=1, max=MOST_SHARDS),
+    metavar="N",
+    help="On HBase: write N files into the folder FILE, by several processes.",
+)
+@click.option(
+    "--workers", type=click.IntRange(min=1), metavar="N", help="Processes of --shards; by default one per core."
+)
 @with_settings("store")
-def export_command(settings: Settings, output: str, overwrite: bool, form: str | None) -> None:
+def export_command(
+    settings: Settings, output: str, overwrite: bool, form: str | None, shards: int | None, workers: int | None
+) -> None:
     """Write a line for each document, in order of fingerprint and id.
 
     jsonl: {"id", "fingerprint": 16 hex digits, "first_seen": ms since 1970}, also "sketch" and "key" where a document
@@ -29,14 +47,25 @@ def export_command(settings: Settings, output: str, overwrite: bool, form: str |
     --fingerprint-field fingerprint makes the same index of it. The tsv form leaves out sketches and keys, and each
     document of it is first seen anew.
 
+    With --shards every file has documents of its own, in any order, and appears once it is complete; the same command
+    writes those that are missing after any end. parquet: the fields of jsonl, numbers as numbers.
+
     \b
     Example: hsimhash export --output pages.jsonl.gz --store lmdb://pages
+             hsimhash export --shards 64 --format parquet --output pages.parts --store hbase://gw1:9091/pages
     """
+    if shards is not None:
+        _export_shards(settings, output, shards, form or "jsonl", workers, overwrite=overwrite)
+        return
+    if workers is not None:
+        raise click.UsageError("--workers is for --shards; leave it out")
+    if form not in (None, "jsonl", "tsv"):
+        raise click.UsageError(f"--format {form} is for --shards; a name that ends in .gz or .zst packs FILE")
     if not overwrite:
         refuse_existing(output, "--output")
     if is_own_file(settings.store, Path(output)):
         raise click.UsageError(f"--output {output} is a file of the index {settings.store} itself; choose another name")
-    line_of = _tsv_line if (form or _form_of(output)) == "tsv" else _json_line
+    line_of = tsv_line if (form or _form_of(output)) == "tsv" else json_line
     with open_index(settings, is_job=True) as index, staged_progress("export") as tell, written(output) as write:
         done = 0
         for done, document in enumerate(index.documents(), start=1):
@@ -49,14 +78,21 @@ def export_command(settings: Settings, output: str, overwrite: bool, form: str |
     say(f"exported {plural(done, 'document')}")
 
 
+def _export_shards(
+    settings: Settings, output: str, count: int, form: str, workers: int | None, *, overwrite: bool
+) -> None:
+    if not is_hbase(settings.store):
+        raise click.UsageError(f"--shards is for an index on HBase, and {settings.store} is not; leave it out")
+    if output == "-":
+        raise click.UsageError("--shards writes files; name their folder with --output")
+    if overwrite:
+        raise click.UsageError("--shards writes over nothing; choose another --output, or delete that folder")
+    with open_index(settings):  # what is wrong with it is said once
+        pass
+    with staged_progress("export") as tell:
+        done = export_shards(settings.store, Path(output), count, form, workers, partial(tell, "export"))
+    say(f"exported {plural(done, 'document')}")
+
+
 def _form_of(output: str) -> str:
     return "tsv" if Path(output.removesuffix(".gz").removesuffix(".zst")).suffix == ".tsv" else "jsonl"
-
-
-def _json_line(document: Document) -> bytes:
-    fields = {"id": document.doc_id, **document.signature.to_json(), "first_seen": document.first_seen}
-    return json.dumps(fields, ensure_ascii=False).encode() + b"\n"
-
-
-def _tsv_line(document: Document) -> bytes:
-    return f"{document.doc_id}\t{document.fingerprint:016x}\n".encode()

@@ -293,6 +293,10 @@ class Store(Reader, AbstractContextManager["Store"]):
         Ids of over 502 bytes may come in another order among those with the same beginning.
         """
 
+    def registered(self, shard: int, shards: int) -> Iterator[list[Document]]:
+        """Yield the documents of one of so many shards, numbered from 0, in pages; any order."""
+        raise self._lacks("shards", shard, shards)
+
     @abstractmethod
     def check(
         self,

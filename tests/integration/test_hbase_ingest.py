@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from hsimhash.fingerprint.signature import as_signatures
@@ -87,6 +88,48 @@ def test_an_ingest_leaves_what_it_leaves_in_an_embedded_index(given: Path, store
         assert not here.exists() or here.read_bytes() == there.read_bytes()
     with HSimIndex.open(store) as index:
         assert index.check().is_sound
+
+
+@pytest.mark.parametrize("form", ["jsonl", "jsonl.zst", "tsv.gz", "parquet"])
+def test_shards_have_all_documents_and_those_missing_are_written(given: Path, store: str, form: str) -> None:
+    ingest(given, store, "--job", "job")
+    command = ("export", "--store", store, "--shards", "5", "--output", "parts", "--format", form, "--workers", "2")
+    assert f"exported {len(documents(store)):,} documents" in run(*command).stderr
+    files = sorted(Path("parts").glob("part-*"))
+    assert [path.name for path in files] == [f"part-{number:05d}-of-00005.{form}" for number in range(5)]
+    before = [path.read_bytes() for path in files]
+    files[3].unlink()
+    assert "4 files of parts are there, and kept" in run(*command).stderr
+    assert [path.read_bytes() for path in files] == before
+    if form == "parquet":
+        columns = pq.read_table("parts/" + files[0].name).schema.names
+        assert columns == ["id", "fingerprint", "first_seen", "sketch", "key"]
+        rows = [row for path in files for row in pq.read_table(path).to_pylist()]
+        found = {Document(*(value or 0 for value in row.values())) for row in rows}
+        assert found == set(documents(store))
+    else:
+        reading = () if form == "tsv.gz" else ("--fingerprint-field", "fingerprint")
+        assert run("ingest", *map(str, files), "--store", "lmdb://back", *reading).exit_code == 0
+        same = slice(0, 2) if form == "tsv.gz" else slice(None)
+        assert [one[same] for one in documents("lmdb://back")] == [one[same] for one in documents(store)]
+
+
+def test_shards_are_refused_where_they_cannot_be_written(store: str) -> None:
+    Path("full").mkdir()
+    Path("full", "file").write_text("")
+    for options, message in (
+        (("--output", "full"), "full is not empty, and no export was begun there"),
+        (("--output", "-"), "name their folder with --output"),
+        (("--output", "new", "--overwrite"), "--shards writes over nothing"),
+    ):
+        result = run("export", "--store", store, "--shards", "2", *options)
+        assert result.exit_code != 0
+        assert message in result.stderr
+    assert run("export", "--store", store, "--shards", "2", "--output", "new").exit_code == 0
+    result = run("export", "--store", store, "--shards", "3", "--output", "new")
+    assert "has files of another export" in result.stderr
+    result = run("export", "--store", "lmdb://here", "--shards", "2", "--output", "other")
+    assert "--shards is for an index on HBase" in result.stderr
 
 
 def test_an_index_goes_from_lmdb_to_hbase_and_back(given: Path, store: str) -> None:

@@ -41,6 +41,7 @@ from hsimhash.store.hbase.audit import Audit, pages, sampled_pages
 from hsimhash.store.hbase.batches import slices
 from hsimhash.store.hbase.bulk import TableLoad
 from hsimhash.store.hbase.cells import (
+    SEGMENTS,
     TABLE_START,
     TABLE_STOP,
     Register,
@@ -48,6 +49,7 @@ from hsimhash.store.hbase.cells import (
     is_register,
     record_from,
     register_key,
+    segment_key,
     signature_in,
 )
 from hsimhash.store.hbase.census import Census, survey_range, survey_to_files, surveyed_in
@@ -243,6 +245,14 @@ class HBaseStore(Store):
                 for document, cell in found
                 if document is not None and document.fingerprint == int.from_bytes(cell.row[PREFIX_BYTES:], "big")
             ]
+
+    def registered(self, shard: int, shards: int) -> Iterator[list[Document]]:
+        low, high = (number * SEGMENTS // shards for number in (shard, shard + 1))
+        bounds = segment_key(low) if low else TABLE_START, segment_key(high)
+        for page in pages(self.gateway, DOCUMENT_FAMILY, bounds=bounds, flag=REGISTER_FLAG):
+            registers = (cell for cell in page if is_register(cell.row, cell.qualifier))
+            found = (Register.from_bytes(cell.value).document(cell.qualifier) for cell in registers)
+            yield [document for document in found if document is not None]
 
     def check(
         self,

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
-from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -22,12 +20,11 @@ from hsimhash.cli.options import (
     utf8,
     with_settings,
 )
+from hsimhash.cli.stages import memory_option, program_option, stage_options
 from hsimhash.load import IngestLimits, IngestOptions, default_job
-from hsimhash.store import FileLimits, StageOptions, is_hbase
-from hsimhash.store.hbase.load_tool import load_command
+from hsimhash.store import is_hbase
 
-LEAST_MEMORY_MIB = 128
-_RUN_BYTES, _ROW_BYTES, _DOCUMENT_BYTES = 500, 100, 800  # of memory, about, for each that is held at once
+_RUN_BYTES = 500  # of memory, about, of each document of a run that is sorted
 
 
 @click.command("bulk-load", short_help="Load documents into HBase by finished files.")
@@ -40,22 +37,9 @@ _RUN_BYTES, _ROW_BYTES, _DOCUMENT_BYTES = 500, 100, 800  # of memory, about, for
     help="A folder for the files, or a URL such as hdfs://…; the region servers must be able to open it.",
 )
 @click.option("--first-load", is_flag=True, help="No document is in the index yet: do not compare with it.")
-@click.option(
-    "--hbase-command",
-    default="",
-    metavar="PROGRAM",
-    help="What runs HBase's classes; by default $HBASE_HOME/bin/hbase, hbase, or the jars of 'make hbase'.",
-)
+@program_option
 @click.option("--print-commands", is_flag=True, help="Print the commands that load the files, for others to run.")
-@click.option(
-    "--memory",
-    "memory_mib",
-    type=click.IntRange(min=LEAST_MEMORY_MIB),
-    default=1024,
-    show_default=True,
-    metavar="MIB",
-    help="How much memory to use, about, in all processes.",
-)
+@memory_option
 @fingerprint_field_option
 @click.option(
     "--first-seen-field",
@@ -101,24 +85,17 @@ def bulk_load_command(
     found = inputs_of(inputs, reading)
     job = Path(settings.job) if settings.job else default_job(settings.store, found)
     check_job(job)
-    workers = settings.workers or os.cpu_count() or 1
-    memory = memory_mib << 20
     told: list[str] = []
-
-    def tell(commands: Sequence[str]) -> None:
-        told.extend(commands)
-
-    words = shlex.split(hbase_command or "hbase") if print_commands else load_command(hbase_command, os.environ)
-    limits = click.get_current_context().obj or IngestLimits(run_documents=memory // 2 // _RUN_BYTES)
-    staged = StageOptions(
+    staged = stage_options(
         stage,
-        words,
+        hbase_command,
+        memory_mib,
+        settings.workers or os.cpu_count() or 1,
         is_first=first_load,
-        workers=workers,
-        tell_commands=tell if print_commands else None,
-        say=say,
-        limits=FileLimits(memory // 4 // workers // _ROW_BYTES, memory // 4 // workers // _DOCUMENT_BYTES),
+        tell_commands=told.extend if print_commands else None,
     )
+    run_documents = (memory_mib << 20) // 2 // _RUN_BYTES
+    limits = click.get_current_context().obj or IngestLimits(run_documents=run_documents)
     options = IngestOptions(
         reading=reading, workers=settings.workers, job=job, fresh=fresh, stage=staged, limits=limits
     )

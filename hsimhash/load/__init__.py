@@ -2,6 +2,7 @@
 
 from hsimhash.load.ingest import IngestLimits, IngestObserver, IngestOptions, IngestProgress, check_options, ingest
 from hsimhash.load.job import Summary, default_job
+from hsimhash.load.relayout import relayout
 
 __all__ = [
     "IngestLimits",
@@ -12,4 +13,5 @@ __all__ = [
     "check_options",
     "default_job",
     "ingest",
+    "relayout",
 ]

@@ -294,8 +294,10 @@ class Store(Reader, AbstractContextManager["Store"]):
         """
 
     def registered(self, shard: int, shards: int) -> Iterator[list[Document]]:
-        """Yield the documents of one of so many shards, numbered from 0, in pages; any order."""
-        raise self._lacks("shards", shard, shards)
+        """Yield the documents of one of so many shards, numbered from 0, in pages; each has documents of its own."""
+        low, high = ((number << 64) // shards for number in (shard, shard + 1))
+        for page in self.walk():
+            yield [document for document in page if low <= document.fingerprint < high]
 
     @abstractmethod
     def check(

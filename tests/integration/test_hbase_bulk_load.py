@@ -230,6 +230,21 @@ def test_what_the_load_program_says_is_shown_where_it_fails(own_hbase: HBaseServ
     assert json.loads(bulk_load(own_hbase, store, given))["added"] == 1
 
 
+def test_another_layout_by_files(own_hbase: HBaseServer, store: str) -> None:
+    with HSimIndex.create("lmdb://old", layout="4", profile="auto-2") as index:
+        index.add_many([1, 2, 2, 2**64 - 1], ["a", "b", "c", "d"], first_seen=7)
+    words = ("relayout", "--store", "lmdb://old", "--to", store, "--to-layout", "10", "--stage", "stage")
+    result = run(*words, "--hbase-command", own_hbase.program())
+    assert result.exit_code == 0, result.stderr
+    with HSimIndex.open("lmdb://old") as one, HSimIndex.open(store) as other:
+        assert sorted(one.documents()) == sorted(other.documents())
+        assert other.check().is_sound
+    result = run("relayout", "--store", store, "--to", "lmdb://back", "--to-layout", "16")
+    assert result.exit_code == 0, result.stderr
+    with HSimIndex.open("lmdb://old") as one, HSimIndex.open("lmdb://back") as other:
+        assert list(one.documents()) == list(other.documents())
+
+
 def test_a_stage_by_fsspec(own_hbase: HBaseServer, store: str) -> None:
     given = lines(Path("given.jsonl"), ("a", 1), ("b", 2))
     assert json.loads(bulk_load(own_hbase, store, given, "--stage", f"file://{Path.cwd()}/else/where"))["added"] == 2

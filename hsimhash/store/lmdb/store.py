@@ -17,7 +17,7 @@ from hsimhash.store.base import LOCK_TIMEOUT_S, Document, Mark, Record, Store
 from hsimhash.store.facts import CheckReport, Progress
 from hsimhash.store.lmdb import files
 from hsimhash.store.lmdb.audit import audit
-from hsimhash.store.lmdb.codec import Registered, digest, listed_id, pack, page
+from hsimhash.store.lmdb.codec import Registered, Row, digest, listed_id, pack, page
 from hsimhash.store.lmdb.environment import close_alone
 from hsimhash.store.lmdb.merge import SortedRuns
 from hsimhash.store.lmdb.session import LmdbView, Session
@@ -110,21 +110,28 @@ class LmdbStore(Store):
         return self.estimate()
 
     def walk(self) -> Iterator[list[Document]]:
+        return self.registered(0, 1)
+
+    def registered(self, shard: int, shards: int) -> Iterator[list[Document]]:
         with self.session.view() as view:
             files.verify_pages(view.transaction, view.databases["documents"])
-        after = None
+        first, stop = ((number << 64) // shards for number in (shard, shard + 1))
+        after: Row | None = (pack(first), b"") if first else None
         while True:
             with self.session.view() as view:
                 rows = page(view.transaction, view.databases, "documents", after, _PAGE_DOCUMENTS)
                 found = [view.confirmed(listed_id(key, value)) for key, value in rows]
-            if not rows:
-                return
+            is_last = not rows or int.from_bytes(rows[-1][0][:FINGERPRINT_BYTES], "big") >= stop
             # A document that moved meanwhile is listed where its register says; here it would be told twice.
             yield [
                 document
                 for document, (key, _) in zip(found, rows, strict=True)
-                if document is not None and pack(document.fingerprint) == key[:FINGERPRINT_BYTES]
+                if document is not None
+                and pack(document.fingerprint) == key[:FINGERPRINT_BYTES]
+                and document.fingerprint < stop
             ]
+            if is_last:
+                return
             after = rows[-1]
 
     def check(

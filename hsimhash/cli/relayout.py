@@ -1,0 +1,97 @@
+"""`hsimhash relayout`: the documents of an index into another one with another layout."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from hsimhash.cli.console import plural, say
+from hsimhash.cli.exits import ExitCode
+from hsimhash.cli.jobs import check_job, shown, stoppable
+from hsimhash.cli.options import Settings, how_made, open_index, with_settings
+from hsimhash.cli.stages import memory_option, program_option, stage_options
+from hsimhash.errors import IndexExistsError
+from hsimhash.index import HSimIndex
+from hsimhash.load import IngestObserver, default_job, relayout
+from hsimhash.store import is_hbase
+from hsimhash.store.base import JOB_DEADLINE_S
+
+
+@click.command("relayout")
+@with_settings("store", "workers", "lock_timeout_s", "job")
+@click.option("--to", "target", required=True, metavar="URL", help="The new index; made if it does not exist.")
+@click.option("--to-layout", required=True, metavar="NAME", help="Its layout: 4, 10, 16, 20, 28, or blocks/choice.")
+@click.option("--distance", type=int, metavar="BITS", help="Within how many bits its queries find by default.")
+@click.option("--stage", metavar="DIR", help="On HBase: load by finished files, which wait here; see bulk-load.")
+@program_option
+@memory_option
+@click.option("--quiet", is_flag=True, help="Show no progress.")
+def relayout_command(
+    settings: Settings,
+    target: str,
+    to_layout: str,
+    distance: int | None,
+    stage: str | None,
+    hbase_command: str,
+    memory_mib: int,
+    quiet: bool,
+) -> ExitCode:
+    """Bring all documents of an index into a new one that has another layout, with their first seen.
+
+    No text is needed: fingerprints, sketches and keys stay as they are. The old index is only read, and stays. End its
+    writers first: what they write meanwhile may be missed. The new index may be on another store. On HBase, make its
+    table with create-table before, for regions and a TTL of your choice.
+
+    The same command continues where any end left it. At the end both are counted, and what remains to be done is said.
+
+    \b
+    Example: hsimhash relayout --store lmdb://pages --to lmdb://pages-10 --to-layout 10
+             hsimhash relayout --store hbase://gw1/pages --to hbase://gw1/pages16 --to-layout 16 --stage hdfs://nn/tmp/s
+    """
+    if stage is not None and not is_hbase(target):
+        raise click.UsageError(f"--stage is for a new index on HBase, and {target} is not; leave it out")
+    job = Path(settings.job) if settings.job else default_job(target, []).with_suffix(".relayout")
+    check_job(job)
+    options = None
+    if stage is not None:
+        workers = settings.workers or os.cpu_count() or 1
+        options = stage_options(stage, hbase_command, memory_mib, workers, is_first=False, tell_commands=None)
+    with (
+        open_index(settings, is_job=True) as old,
+        _made(settings, old, target, to_layout, distance) as new,
+        stoppable() as stop,
+        shown(quiet=quiet) as tell,
+    ):
+        added = relayout(old, new, job, stage=options, observer=IngestObserver(stop, tell, say))
+        if added is None:
+            say("interrupted: the same command continues")
+            return ExitCode.INTERRUPTED
+        counts = old.count(), new.count()
+    have = f"{settings.store} has {plural(counts[0], 'document')}, {target} {counts[1]:,}"
+    say(f"{have}, of them {added:,} new or changed")
+    if counts[0] != counts[1]:
+        say("others wrote meanwhile, or the new index had documents before; the same command brings what is missing")
+        return ExitCode.FAILED
+    say(f"to switch over: use {target} wherever {settings.store} is named (--store, HSIMHASH_STORE, hsimhash.yaml)")
+    say(f"then, once nobody needs the old one: hsimhash drop-table --store {settings.store}")
+    return ExitCode.DONE
+
+
+def _made(settings: Settings, old: HSimIndex, target: str, layout: str, distance: int | None) -> HSimIndex:
+    """Make the new index, or open it where it is there."""
+    try:
+        with HSimIndex.create(
+            target, layout=layout, profile=old.profile, distance=distance, lock_timeout_s=settings.lock_timeout_s
+        ) as made:
+            say(f"made {target} {how_made(made.store.record)}")
+    except IndexExistsError:
+        pass
+    return HSimIndex.open(
+        target,
+        layout=layout,
+        lock_timeout_s=settings.lock_timeout_s,
+        exclusive=is_hbase(target),
+        deadline_s=JOB_DEADLINE_S,
+    )

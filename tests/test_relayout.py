@@ -1,0 +1,97 @@
+"""`relayout`: another layout for the documents of an index, whatever interrupts it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hsimhash import HSimIndex, ProfileMismatchError
+from hsimhash.load import IngestObserver, relayout
+from tests.support.command_line import run
+from tests.support.fingerprint_sets import random_signatures
+
+COUNT = 3_000
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def old() -> str:
+    """An index in which some documents share a fingerprint, and some have neither sketch nor key."""
+    rng = np.random.default_rng(3)
+    values = rng.integers(0, 2**64, COUNT, np.uint64)
+    values[::10] = values[0]
+    signatures = [
+        one if place % 3 else one._replace(sketch=0, key=0) for place, one in enumerate(random_signatures(rng, values))
+    ]
+    with HSimIndex.create("lmdb://old", layout="4", profile="auto-2") as index:
+        index.add_many(signatures, [f"页/{number}" for number in range(COUNT)], first_seen=list(range(COUNT)))
+        index.remove(["页/7"])
+    return "lmdb://old"
+
+
+def documents(url: str) -> list[object]:
+    with HSimIndex.open(url) as index:
+        assert index.check().is_sound
+        return list(index.documents())
+
+
+def test_the_new_index_has_the_same_documents_and_another_layout(old: str) -> None:
+    result = run("relayout", "--store", old, "--to", "lmdb://new", "--to-layout", "10", "--distance", "4")
+    assert result.exit_code == 0, result.stderr
+    assert f"{old} has 2,999 documents, lmdb://new 2,999, of them 2,999 new or changed" in result.stderr
+    assert "hsimhash drop-table --store lmdb://old" in result.stderr
+    assert documents("lmdb://new") == documents(old)
+    with HSimIndex.open("lmdb://new") as new, HSimIndex.open(old) as before:
+        assert (new.layout.name, new.distance) == ("10", 4)
+        for document in list(before.documents())[:50]:
+            assert new.query(document.fingerprint, max_distance=3) == before.query(document.fingerprint, max_distance=3)
+    assert not list(Path("new", "jobs").iterdir())
+    again = run("relayout", "--store", old, "--to", "lmdb://new", "--to-layout", "10")
+    assert "of them 0 new or changed" in again.stderr
+
+
+@pytest.mark.parametrize("most", [1, 3, 7, 9])
+def test_one_that_was_interrupted_goes_on(old: str, most: int) -> None:
+    told: list[int] = []
+    observer = IngestObserver(stop=lambda: len(told) >= most, progress=lambda _: told.append(1))
+    HSimIndex.create("lmdb://new", layout="10", profile="auto-2").close()
+    with HSimIndex.open(old) as source, HSimIndex.open("lmdb://new") as target:
+        first = relayout(source, target, Path("job"), observer=observer, shard_documents=500)
+        if most < 9:
+            assert first is None
+            assert relayout(source, target, Path("job")) == COUNT - 1
+    assert documents("lmdb://new") == documents(old)
+    assert not Path("job").exists()
+
+
+def test_what_others_wrote_meanwhile_is_told(old: str) -> None:
+    with HSimIndex.create("lmdb://new", layout="10", profile="auto-2") as new:
+        new.add(5, "another")
+    result = run("relayout", "--store", old, "--to", "lmdb://new", "--to-layout", "10")
+    assert result.exit_code == 1
+    assert "the new index had documents before" in result.stderr
+
+
+def test_what_cannot_be_is_refused(old: str) -> None:
+    HSimIndex.create("lmdb://english", layout="10", profile="words-1").close()
+    for options, code, message in (
+        (("--to", "lmdb://english", "--to-layout", "10"), 5, "has profile words-1"),
+        (("--to", "lmdb://english", "--to-layout", "4"), 5, "layout"),
+        (("--to", old, "--to-layout", "4"), 2, "are one index"),
+        (("--to", "lmdb://new", "--to-layout", "77"), 2, "77"),
+        (("--to", "lmdb://new", "--to-layout", "10", "--stage", "stage"), 2, "--stage is for a new index on HBase"),
+    ):
+        result = run("relayout", "--store", old, *options)
+        assert (result.exit_code, message in result.stderr) == (code, True), result.stderr
+    with (
+        HSimIndex.open(old) as source,
+        HSimIndex.open("lmdb://english") as target,
+        pytest.raises(ProfileMismatchError, match="make the new index with the old one's profile"),
+    ):
+        relayout(source, target, Path("job"))

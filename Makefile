@@ -56,6 +56,7 @@ bench: $(VENV)/.bench $(VENV)/.pybind
 	$(BIN)/python -m tests.bench.bench_pairs $(if $(LARGE),--large)
 	$(BIN)/python -m tests.bench.bench_find_all $(if $(LARGE),--large)
 	$(BIN)/python -m tests.bench.bench_dedup $(if $(LARGE),--large)
+	$(BIN)/python -m tests.bench.bench_compressed $(if $(LARGE),--large)
 
 bench-hbase: $(VENV)/.test
 	$(BIN)/python -m tests.bench.bench_hbase $(if $(LARGE),--large)

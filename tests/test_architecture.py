@@ -21,7 +21,7 @@ LADDER = [
     {"matching", "inputs"},
     {"index"},
     {"load", "pairs"},
-    {"dedup"},
+    {"dedup", "compressed"},
     {"settings"},
     {"cli", "compat"},
 ]

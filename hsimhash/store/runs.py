@@ -156,6 +156,14 @@ class Run:
         edges = zip(ends[places].tolist(), ends[places + 1].tolist(), strict=True)
         return [bytes(ids[start:stop]) for start, stop in edges]
 
+    def kept_within(self, low: int, high: int) -> Int64s:
+        """Return the places of what is kept of the fingerprints whose first 32 bits lie in [low, high)."""
+        ordered = self.map("fingerprints", np.uint64)
+        start, stop = (
+            len(ordered) if edge >> 32 else int(np.searchsorted(ordered, np.uint64(edge << 32))) for edge in (low, high)
+        )
+        return start + np.flatnonzero(self.read("keep", np.bool_, start, stop))
+
     def listings(self, after: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Yield the kept rows of `documents` whose keys come after `after`, in order."""
         first = 0
@@ -406,7 +414,7 @@ def drawer_rows(runs: list[Run], drawers: tuple[Drawer, ...], low: int, high: in
     prefixes, fingerprints = [], []
     permuted = [permuted_of(run, drawers) for run in runs]
     for drawer in drawers:
-        values = _distinct([_segment_slice(rows[drawer.number - 1], drawer, low, high) for rows in permuted])
+        values = drawer_values([rows[drawer.number - 1] for rows in permuted], drawer, low, high)
         restored = drawer.restore(values)
         prefixes.append(drawer.segments(restored).astype(np.uint64) << np.uint64(8) | np.uint64(drawer.number))
         fingerprints.append(restored)
@@ -417,6 +425,11 @@ def drawer_rows(runs: list[Run], drawers: tuple[Drawer, ...], low: int, high: in
     prefix, fingerprint = np.concatenate(prefixes), np.concatenate(fingerprints)
     order = np.argsort(prefix, kind="stable")
     return rowkeys_of(prefix[order], fingerprint[order])
+
+
+def drawer_values(permuted: list[Uint64s], drawer: Drawer, low: int, high: int) -> Uint64s:
+    """Return the distinct ones, ascending, of a drawer's permuted fingerprints whose segments lie in [low, high)."""
+    return _distinct([_segment_slice(values, drawer, low, high) for values in permuted])
 
 
 def _segment_slice(permuted: Uint64s, drawer: Drawer, low: int, high: int) -> Uint64s:

@@ -228,16 +228,10 @@ class _Region:
         return Portion(rows[self._clip(rows)])
 
     def _listings(self, segments: Range) -> Portion:
-        low, high = segments
         fingerprints, ids = [], list[bytes]()
         for run in self.runs:
-            ordered = run.map("fingerprints", np.uint64)
-            start, stop = (
-                len(ordered) if edge >> 32 else int(np.searchsorted(ordered, np.uint64(edge << 32)))
-                for edge in (low, high)
-            )
-            places = start + np.flatnonzero(run.read("keep", np.bool_, start, stop))
-            fingerprints.append(np.array(ordered[places]))
+            places = run.kept_within(*segments)
+            fingerprints.append(run.map("fingerprints", np.uint64)[places])
             ids += run.ids_at(places)
         found = np.concatenate(fingerprints)
         order = document_order(found, ids, key=bytes)

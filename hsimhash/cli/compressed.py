@@ -1,0 +1,173 @@
+"""`hsimhash tables`: compressed tables of a set of documents, and many queries answered by scanning them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+import click
+
+from hsimhash.cli.console import plural, print_json, say, staged_progress
+from hsimhash.cli.exits import ExitCode
+from hsimhash.cli.jobs import stoppable
+from hsimhash.cli.options import Settings, fingerprint_field_option, inputs_of, reading_of, with_settings
+from hsimhash.cli.written import refuse_existing, written
+from hsimhash.errors import StopAskedError
+from hsimhash.files import AppendLog
+from hsimhash.fingerprint import Profile
+from hsimhash.fingerprint.bits import format_fingerprint
+from hsimhash.inputs import Input, InputOptions
+from hsimhash.inputs.reader import read_batches
+from hsimhash.layout import Layout
+from hsimhash.load.intake import Gathering, fingerprinted, usual_workers
+
+DEFAULT_LAYOUT = "10"
+QUERIES_AT_ONCE = 1_000_000  # each is in memory once for each table
+_READING = ("format", "id_field", "text_field", "fingerprint_format", "workers")
+
+
+@click.group("tables")
+def tables_command() -> None:
+    """Compressed tables: a set of documents in sorted Parquet files, and many queries answered by scanning them.
+
+    For millions of queries at a time against millions or billions of documents, without an index: every table is read
+    once from its beginning to its end. Needs pyarrow: pip install 'hsimhash[parquet]'.
+    """
+
+
+@tables_command.command("write", short_help="Write the tables of documents.")
+@click.argument("inputs", metavar="INPUT…", nargs=-1, required=True)
+@click.option("--out", type=click.Path(path_type=Path), required=True, metavar="DIR", help="A new or empty folder.")
+@with_settings("layout", "profile", *_READING)
+@fingerprint_field_option
+def write_tables_command(
+    settings: Settings, inputs: tuple[str, ...], out: Path, fingerprint_field: str | None
+) -> ExitCode:
+    """Write the documents of each INPUT as tables: one for each drawer of the layout, and one of the documents.
+
+    INPUTs are those of 'hsimhash ingest'. A row of a drawer takes about 5.5 bytes at ten million documents, and less
+    the more there are. Of an id that comes twice the last one counts. Bad records go to rejects.jsonl in the folder,
+    and the exit code is then 7; texts without a feature go to short.jsonl. After Ctrl-C nothing is left.
+
+    \b
+    Example: hsimhash tables write pages.jsonl.gz --out pages.tables
+             hsimhash tables write fingerprints.tsv --format fingerprints --layout 28 --out pages.tables
+    """
+    from hsimhash.compressed import write_tables  # here: numpy alone makes a --help slow
+
+    reading = reading_of(settings, fingerprint_field)
+    found = inputs_of(inputs, reading)
+    layout, profile = Layout.parse(settings.layout or DEFAULT_LAYOUT), Profile.named(settings.profile)
+    with stoppable() as stop, staged_progress("reading") as show:
+
+        def tell(stage: str, done: int, total: int) -> None:
+            show(stage, done, total, "")
+
+        try:
+            result = write_tables(
+                found, reading, out, layout=layout, profile=profile, workers=settings.workers, tell=tell, stop=stop
+            )
+        except StopAskedError:
+            say("interrupted; nothing is left of the tables")
+            return ExitCode.INTERRUPTED
+    for name, lines in (("rejects", result.rejects), ("short", result.short)):
+        if lines:
+            log = AppendLog(out / f"{name}.jsonl")
+            log.append(lines)
+            log.close()
+    manifest, counts = result.manifest, result.counts
+    print_json(
+        {
+            "documents": manifest.documents,
+            "fingerprints": manifest.fingerprints,
+            "layout": manifest.layout,
+            "profile": manifest.profile,
+            "rejected": counts.rejected,
+            "short": counts.short,
+            "bytes": sum(path.stat().st_size for path in out.glob("*.parquet")),
+        }
+    )
+    if result.rejects:
+        say(f"{plural(counts.rejected, 'record')} rejected, see {out / 'rejects.jsonl'}")
+    return ExitCode.REJECTED_RECORDS if result.rejects else ExitCode.DONE
+
+
+@tables_command.command("match", short_help="Find what is near many documents, by scanning the tables.")
+@click.argument("inputs", metavar="QUERIES…", nargs=-1, required=True)
+@click.option("--tables", "folder", type=click.Path(path_type=Path), required=True, metavar="DIR", help="The tables.")
+@click.option("--output", metavar="FILE", default="-", help="Packed where it ends in .gz or .zst; - is stdout.")
+@click.option("--overwrite", is_flag=True, help="Replace FILE if it exists.")
+@with_settings("max_distance", *_READING)
+@fingerprint_field_option
+def match_tables_command(
+    settings: Settings,
+    inputs: tuple[str, ...],
+    folder: Path,
+    output: str,
+    overwrite: bool,
+    fingerprint_field: str | None,
+) -> ExitCode:
+    """Write a line of JSON for each document of QUERIES: its id, its fingerprint, and what is near it in the tables.
+
+    Near is what lies within --distance bits, by default and at most those of the tables' layout; sketches and keys do
+    not count. Texts are fingerprinted by the tables' profile. A million queries are answered at a time. Bad records are
+    named on stderr, and the exit code is then 7.
+
+    \b
+    Example: hsimhash tables match today.jsonl.gz --tables pages.tables --output near.jsonl.gz
+    """
+    from hsimhash.compressed import CompressedTables
+
+    tables = CompressedTables(folder)
+    if not overwrite:
+        refuse_existing(output, "--output")
+    reading = reading_of(settings, fingerprint_field)
+    found = inputs_of(inputs, reading)
+    rejected = 0
+    with staged_progress("matching") as show, written(output) as write:
+        for gathered in _queries(found, reading, Profile.named(tables.manifest.profile), settings.workers):
+            signatures, _ = gathered.columns()
+            rejected += gathered.counts.rejected
+            for line in gathered.rejects:
+                reject = json.loads(line)
+                say(f"{reject['file']}:{reject['line']}: {reject['reason']}")
+            near = tables.match(signatures.fingerprints, settings.max_distance, partial(_show, show))
+            stored = tables.documents(near.fingerprints)
+            for doc_id, signature, pairs in zip(
+                gathered.doc_ids, signatures, near.by_query(len(signatures)), strict=True
+            ):
+                rows = [
+                    {
+                        "distance": distance,
+                        "id": one.doc_id,
+                        "fingerprint": format_fingerprint(one.fingerprint),
+                        "first_seen": one.first_seen,
+                    }
+                    for fingerprint, distance in zip(
+                        near.fingerprints[pairs].tolist(), near.distances[pairs].tolist(), strict=True
+                    )
+                    for one in stored[fingerprint]
+                ]
+                answer = {"id": doc_id, "fingerprint": format_fingerprint(signature.fingerprint), "matches": rows}
+                write(json.dumps(answer, ensure_ascii=False).encode() + b"\n")
+    return ExitCode.REJECTED_RECORDS if rejected else ExitCode.DONE
+
+
+def _show(show: object, done: int, total: int) -> None:
+    show("matching", done, total, plural(done, "row"))  # type: ignore[operator]
+
+
+def _queries(
+    inputs: Sequence[Input], reading: InputOptions, profile: Profile, workers: int | None
+) -> Iterator[Gathering]:
+    """Yield queries, so many at a time."""
+    gathering = Gathering()
+    for batch, made in fingerprinted(inputs, read_batches(inputs, reading), profile, workers or usual_workers(inputs)):
+        gathering.take(inputs[batch.input], batch, made)
+        if len(gathering.doc_ids) >= QUERIES_AT_ONCE:
+            yield gathering
+            gathering = Gathering()
+    if gathering.end is not None:
+        yield gathering

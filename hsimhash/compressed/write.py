@@ -1,0 +1,254 @@
+"""Documents → compressed tables: sorted runs on disk, merged drawer by drawer with bounded memory."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hsimhash.compressed.files import DOCUMENTS, PERMUTED, Manifest, drawer_file
+from hsimhash.errors import StopAskedError
+from hsimhash.files import make_folder, sync_folder
+from hsimhash.fingerprint import Profile
+from hsimhash.fingerprint.bits import Uint64s
+from hsimhash.inputs.files import Input, InputOptions
+from hsimhash.inputs.reader import read_batches
+from hsimhash.layout import Layout
+from hsimhash.load.intake import Gathering, bytes_before, fingerprinted, usual_workers
+from hsimhash.load.job import Counts
+from hsimhash.rowkey import check_documents, last_occurrences
+from hsimhash.store.runs import (
+    Run,
+    document_order,
+    drawer_values,
+    permuted_of,
+    ranges_of,
+    resolve,
+    segment_ranges,
+    signatures_of,
+    write_permuted,
+)
+
+RUNS = "runs"
+
+
+@dataclass(frozen=True, slots=True)
+class WriteLimits:
+    """How much is held at once."""
+
+    run_documents: int = 1_000_000  # sorted as one run
+    rows: int = 1 << 20  # of a drawer, and of a row group
+    documents: int = 1 << 17  # of the documents' table
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What came of it: counts of records, lines for the lists of rejects and of short texts, what the tables hold."""
+
+    counts: Counts
+    rejects: list[str]
+    short: list[str]
+    manifest: Manifest
+
+
+def write_tables(
+    inputs: Sequence[Input],
+    reading: InputOptions,
+    folder: Path,
+    *,
+    layout: Layout,
+    profile: Profile,
+    workers: int | None = None,
+    tell: Callable[[str, int, int], None] = lambda *_: None,
+    stop: Callable[[], bool] = lambda: False,
+    limits: WriteLimits = WriteLimits(),
+) -> Written:
+    """Write the tables of all documents of inputs; of an id that occurs twice the last one counts.
+
+    Args:
+        inputs: as `ingest` takes them.
+        reading: how they are read.
+        folder: new or empty.
+        layout: its drawers are the tables.
+        profile: of texts.
+        workers: processes that fingerprint texts; by default one per core.
+        tell: is given the stage, "reading" or "writing", and how much of it is done, of how much (0: unknown).
+        stop: asks to end, with `StopAskedError`; nothing is left.
+        limits: see there.
+
+    Raises:
+        ValueError: pyarrow is missing, or the folder is not empty.
+    """
+    if importlib.util.find_spec("pyarrow") is None:
+        raise ValueError("compressed tables need pyarrow: pip install 'hsimhash[parquet]'")
+    if folder.exists() and any(folder.iterdir()):
+        raise ValueError(f"{folder} is not empty; choose another folder")
+    make_folder(folder)
+    try:
+        runs, written = _read(inputs, reading, folder, profile, workers, tell, stop, limits)
+        resolve(runs, limits.run_documents, lambda found: np.ones(len(found.runs), np.bool_))
+        fingerprints = _write_drawers(runs, folder, layout, tell, stop, limits)
+        documents = _write_documents(runs, folder, limits)
+        shutil.rmtree(folder / RUNS, ignore_errors=True)
+        manifest = Manifest(layout.name, profile.name, documents, fingerprints)
+        manifest.save(folder)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    sync_folder(folder)
+    return Written(written.counts, written.rejects, written.short, manifest)
+
+
+def _read(
+    inputs: Sequence[Input],
+    reading: InputOptions,
+    folder: Path,
+    profile: Profile,
+    workers: int | None,
+    tell: Callable[[str, int, int], None],
+    stop: Callable[[], bool],
+    limits: WriteLimits,
+) -> tuple[list[Run], Gathering]:
+    """Return sorted runs, and what of the records goes to the lists."""
+    runs, counts, gathering, lists = list[Run](), Counts(), Gathering(), Gathering()
+    if not all(one.has_fingerprints for one in inputs):
+        profile.verify()
+
+    def keep() -> None:
+        nonlocal counts
+        if gathering.doc_ids:
+            runs.append(_run(folder / RUNS / f"run-{len(runs):06d}", gathering))
+        counts = counts.sum(gathering.counts)
+        lists.rejects.extend(gathering.rejects)
+        lists.short.extend(gathering.short)
+
+    batches = read_batches(inputs, reading, stop=stop)
+    for batch, made in fingerprinted(inputs, batches, profile, workers or usual_workers(inputs)):
+        if stop():
+            raise StopAskedError("asked to end while reading")
+        gathering.take(inputs[batch.input], batch, made)
+        tell("reading", *bytes_before(inputs, batch.end))
+        if len(gathering.doc_ids) >= limits.run_documents:
+            keep()
+            gathering = Gathering()
+    keep()
+    lists.counts = counts
+    return runs, lists
+
+
+def _run(folder: Path, gathering: Gathering) -> Run:
+    signatures, first_seen = gathering.columns()
+    signatures, ids, times = check_documents(signatures, gathering.doc_ids, first_seen)
+    last = last_occurrences(ids)
+    Run.write(folder, signatures[last], [ids[place] for place in last], times[last], has_signatures=True)
+    return Run(folder)
+
+
+def _write_drawers(
+    runs: list[Run],
+    folder: Path,
+    layout: Layout,
+    tell: Callable[[str, int, int], None],
+    stop: Callable[[], bool],
+    limits: WriteLimits,
+) -> int:
+    """Write a table for each drawer; return how many rows each has."""
+    for run in runs:
+        write_permuted(run, layout.drawers)
+    permuted = [permuted_of(run, layout.drawers) for run in runs]
+    ranges = segment_ranges(runs, layout.drawers, limits.rows * len(layout.drawers))
+    rows = 0
+    for number, drawer in enumerate(layout.drawers):
+        rows = 0
+        with ExitStack() as stack:
+            write = _open(stack, drawer_file(folder, drawer.number))
+            for low, high in ranges:
+                if stop():
+                    raise StopAskedError("asked to end while writing")
+                values = drawer_values([one[number] for one in permuted], drawer, low, high)
+                rows += len(values)
+                write(values)
+        tell("writing", number + 1, len(layout.drawers))
+    return rows
+
+
+def _open(stack: ExitStack, path: Path) -> Callable[[Uint64s], None]:
+    """Return what appends numbers to a new table of one column."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    schema = pa.schema([pa.field(PERMUTED, pa.uint64(), nullable=False)])
+    writer = stack.enter_context(
+        pq.ParquetWriter(
+            stack.enter_context(path.open("xb")),
+            schema,
+            compression="none",  # nothing is left to compress
+            use_dictionary=False,
+            column_encoding={PERMUTED: "DELTA_BINARY_PACKED"},
+            write_page_checksum=True,
+        )
+    )
+
+    def write(values: Uint64s) -> None:
+        if len(values):
+            writer.write_table(pa.table([pa.array(values)], schema))
+
+    return write
+
+
+def _write_documents(runs: list[Run], folder: Path, limits: WriteLimits) -> int:
+    """Write the table of documents; return how many there are."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    names = ("fingerprint", "first_seen", "sketch", "key")
+    types = (pa.uint64(), pa.int64(), pa.uint64(), pa.uint64())
+    schema = pa.schema([("id", pa.string()), *zip(names, types, strict=True)])
+    count = 0
+    with (
+        (folder / DOCUMENTS).open("xb") as file,
+        pq.ParquetWriter(file, schema, compression="zstd", write_page_checksum=True) as writer,
+    ):
+        for ids, *columns in _documents(runs, limits.documents):
+            nullable = [*columns[:2], *(np.ma.masked_equal(column, 0) for column in columns[2:])]
+            arrays = [pa.array(column, kind) for column, kind in zip(nullable, types, strict=True)]
+            writer.write_table(pa.table([pa.array([one.decode() for one in ids], pa.string()), *arrays], schema))
+            count += len(ids)
+    return count
+
+
+def _documents(runs: list[Run], at_once: int) -> Iterator[tuple[Any, ...]]:
+    """Yield ids, fingerprints, first seen, sketches and keys of what is kept, in order of fingerprint and id."""
+    if not runs:
+        return
+    samples = [run.map("fingerprints", np.uint64)[:: max(1, run.size // 1024)] >> np.uint64(32) for run in runs]
+    signed = [_by_place(run) for run in runs]
+    for low, high in ranges_of(np.concatenate(samples), -(-sum(run.size for run in runs) // at_once)):
+        ids, parts = list[bytes](), []
+        for run, (sketches, keys) in zip(runs, signed, strict=True):
+            places = run.kept_within(low, high)
+            ids += run.ids_at(places)
+            names = (("fingerprints", np.uint64), ("first_seen", np.int64))
+            parts.append([*(run.map(*one)[places] for one in names), sketches[places], keys[places]])
+        fingerprints, first_seen, sketch, key = (np.concatenate(column) for column in zip(*parts, strict=True))
+        order = document_order(fingerprints, ids, key=bytes)
+        if len(order):
+            yield (
+                [ids[place] for place in order.tolist()],
+                *(one[order] for one in (fingerprints, first_seen, sketch, key)),
+            )
+
+
+def _by_place(run: Run) -> tuple[Uint64s, Uint64s]:
+    """Return sketches and keys in the order of (fingerprint, id)."""
+    signatures = signatures_of(run.read("registers", run.register, 0, run.size))
+    places = run.read("places", np.uint32, 0, run.size)
+    columns = np.empty((2, run.size), np.uint64)
+    columns[:, places] = signatures.sketches, signatures.keys
+    return columns[0], columns[1]

@@ -1,0 +1,171 @@
+"""Compressed tables: what is written comes back, and what is near is found, by brute force's measure."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from hsimhash import CorruptionError, FormatVersionError, IndexNotFoundError
+from hsimhash.compressed import CompressedTables, WriteLimits, write_tables
+from hsimhash.errors import StopAskedError
+from hsimhash.fingerprint import Profile
+from hsimhash.inputs import InputOptions, find_inputs
+from hsimhash.layout import Layout
+from tests.support.command_line import run
+from tests.support.fingerprint_sets import Numbers, half_near
+
+STORED, QUERIES = 6_000, 600
+SMALL = WriteLimits(run_documents=700, rows=300, documents=500)
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def stored() -> Numbers:
+    """Fingerprints of which many are equal, and some lie at the ends of the numbers."""
+    rng = np.random.default_rng(8)
+    values = rng.integers(0, 2**64, STORED, np.uint64)
+    values[:400] = values[400]
+    values[400:500] = np.repeat(values[500:505], 20)
+    values[-4:] = 0, 2**64 - 1, 1, 2**63
+    return rng.permutation(values)
+
+
+def write_lines(name: str, values: Numbers) -> Path:
+    path = Path(name)
+    path.write_text("".join(f"doc-{place:05d}\t{value:016x}\n" for place, value in enumerate(values.tolist())))
+    return path
+
+
+def made(values: Numbers, layout: str) -> CompressedTables:
+    reading = InputOptions("fingerprints")
+    inputs = find_inputs([str(write_lines("given.tsv", values))], reading)
+    profile = Profile.named("auto-2")
+    write_tables(inputs, reading, Path("tables"), layout=Layout.parse(layout), profile=profile, limits=SMALL)
+    return CompressedTables(Path("tables"))
+
+
+@pytest.mark.parametrize("layout", ["4", "10", "16", "20", "28", "13,13,13,13,12/4", "32,32/1"])
+def test_what_is_near_is_found_and_nothing_else(stored: Numbers, layout: str) -> None:
+    tables = made(stored, layout)
+    k = tables.layout.max_distance
+    asked = np.concatenate([half_near(np.random.default_rng(9), stored, QUERIES, k), stored[:50], stored[-50:]])
+    distinct = np.unique(stored)
+    for distance in {k, k // 2, 0}:
+        found = tables.match(asked, distance)
+        bits = np.bitwise_count(asked[:, None] ^ distinct[None, :])
+        query, place = np.nonzero(bits <= distance)
+        expected = sorted(zip(query.tolist(), bits[query, place].tolist(), distinct[place].tolist(), strict=True))
+        columns = (one.tolist() for one in (found.queries, found.distances, found.fingerprints))
+        assert list(zip(*columns, strict=True)) == expected
+
+
+def test_tables_are_sorted_and_small_and_documents_are_all_there(stored: Numbers) -> None:
+    tables = made(stored, "10")
+    manifest = tables.manifest
+    assert (manifest.documents, manifest.fingerprints) == (STORED, len(np.unique(stored)))
+    for drawer in tables.layout.drawers:
+        values = pq.read_table(Path("tables", f"drawer-{drawer.number:03d}.parquet"))["permuted"].to_numpy()
+        assert (values[1:] > values[:-1]).all()
+        assert np.array_equal(np.sort(drawer.restore(values)), np.unique(stored))
+    documents = [one for group in tables.documents(stored).values() for one in group]
+    assert sorted((one.doc_id, one.fingerprint) for one in documents) == [
+        (f"doc-{place:05d}", value) for place, value in enumerate(stored.tolist())
+    ]
+    assert {path.name for path in Path("tables").iterdir()} == {
+        "tables.json",
+        "documents.parquet",
+        *(f"drawer-{number:03d}.parquet" for number in range(1, 11)),
+    }
+
+
+def test_the_commands(stored: Numbers) -> None:
+    more = "again\t0000000000000005\nagain\t0000000000000007\nbad\n"
+    with gzip.open("given.tsv.gz", "wt") as file:
+        file.write(write_lines("given.tsv", stored).read_text() + more)
+    result = run("tables", "write", "given.tsv.gz", "--format", "fingerprints", "--out", "out", "--layout", "4")
+    assert result.exit_code == 7, result.stderr
+    summary = json.loads(result.stdout)
+    assert (summary["documents"], summary["rejected"]) == (STORED + 1, 1)
+    assert summary["bytes"] == sum(path.stat().st_size for path in Path("out").glob("*.parquet"))
+    assert "1 record rejected, see out/rejects.jsonl" in result.stderr
+    assert len(Path("out", "rejects.jsonl").read_text().splitlines()) == 1
+    Path("asked.tsv").write_text("one\t000000000000000f\nnone\t00000000ffff0000\nno number\n")
+    result = run("tables", "match", "asked.tsv", "--format", "fingerprints", "--tables", "out", "--distance", "2")
+    assert result.exit_code == 7
+    assert "asked.tsv:3" in result.stderr
+    one, none = map(json.loads, result.stdout.splitlines())
+    assert [(match["distance"], match["id"]) for match in one["matches"]] == [(1, "again")]
+    assert (none["id"], none["matches"]) == ("none", [])
+
+
+def test_texts_are_fingerprinted_by_the_tables_profile() -> None:
+    text = "The quick brown fox jumps over the lazy dog near the river bank on a sunny day in June. " * 3
+    records = [{"id": "a", "text": text}, {"id": "b", "text": ""}]
+    Path("pages.jsonl").write_text("".join(json.dumps(one) + "\n" for one in records))
+    result = run("tables", "write", "pages.jsonl", "--out", "out", "--profile", "words-1")
+    assert json.loads(result.stdout)["short"] == 1
+    assert Path("out", "short.jsonl").exists()
+    result = run("tables", "match", "pages.jsonl", "--tables", "out", "--output", "near.jsonl.gz")
+    assert result.exit_code == 0, result.stderr
+    (line,) = gzip.decompress(Path("near.jsonl.gz").read_bytes()).splitlines()
+    assert [match["id"] for match in json.loads(line)["matches"]] == ["a"]
+
+
+def test_what_cannot_be_is_refused(stored: Numbers) -> None:
+    tables = made(stored, "10")
+    with pytest.raises(ValueError, match="distance 4 is beyond the 3 bits of layout 10"):
+        tables.match(stored, 4)
+    path = write_lines("given.tsv", stored)
+    for words, message in (
+        (("write", str(path), "--out", "tables"), "tables is not empty"),
+        (("match", str(path), "--tables", "nowhere"), "no tables in nowhere"),
+        (("write", "nothing.tsv", "--out", "new"), "nothing.tsv"),
+    ):
+        result = run("tables", *words, "--format", "fingerprints")
+        assert result.exit_code != 0
+        assert message in result.stderr
+    assert not Path("new").exists()
+
+
+def test_damage_is_told(stored: Numbers) -> None:
+    tables = made(stored, "10")
+    path = Path("tables", "drawer-002.parquet")
+    whole = path.read_bytes()
+    flipped = whole[:900] + bytes([whole[900] ^ 1]) + whole[901:]
+    for damaged in (whole[:-9], b"", flipped, Path("tables", "documents.parquet").read_bytes()):
+        path.write_bytes(damaged)
+        with pytest.raises(CorruptionError, match=r"drawer-002.parquet .*write the tables again"):
+            tables.match(stored[:10])
+    path.unlink()
+    with pytest.raises(CorruptionError, match=r"drawer-002.parquet .*write the tables again"):
+        tables.match(stored[:10])
+    for text, error in (("{", CorruptionError), ('{"version": 9}', FormatVersionError), ("{}", CorruptionError)):
+        Path("tables", "tables.json").write_text(text)
+        with pytest.raises(error):
+            CompressedTables(Path("tables"))
+    Path("tables", "tables.json").unlink()
+    with pytest.raises(IndexNotFoundError):
+        CompressedTables(Path("tables"))
+
+
+def test_nothing_is_left_where_it_was_asked_to_end(stored: Numbers) -> None:
+    reading = InputOptions("fingerprints")
+    inputs = find_inputs([str(write_lines("given.tsv", stored))], reading)
+    layout, profile, asked = Layout.parse("10"), Profile.named("auto-2"), list[int]()
+
+    def stop() -> bool:
+        asked.append(1)
+        return len(asked) > 30
+
+    with pytest.raises(StopAskedError):
+        write_tables(inputs, reading, Path("out"), layout=layout, profile=profile, limits=SMALL, stop=stop)
+    assert not Path("out").exists()

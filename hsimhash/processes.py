@@ -1,4 +1,4 @@
-"""Worker processes that end with their parent, and leave the signals of the group to it: `Workers`.
+"""Worker processes that end with their parent, and leave the signals of the group to it: `Workers`, `completed`.
 
 They are spawned, not forked, so that no lock of another thread is copied.
 """
@@ -8,20 +8,24 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable
-from concurrent.futures import Future, ProcessPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager
 from multiprocessing import parent_process
 from multiprocessing.context import SpawnContext, SpawnProcess
 from typing import ParamSpec, TypeVar
 
+from hsimhash.errors import HsimhashError, StopAskedError
+
 P = ParamSpec("P")
 T = TypeVar("T")
+_LOOK_S = 1.0  # between two looks whether to end
 _OF_THE_GROUP = (signal.SIGINT, signal.SIGTERM)  # Ctrl-C, `timeout`, a service's stop: the parent decides what follows
 
 
 class Workers(AbstractContextManager["Workers"]):
-    """So many processes, started as they are needed; `BrokenProcessPool` comes of a result where one has died.
+    """So many processes, started as they are needed; the block ends with `HsimhashError` where one has died.
 
     Args:
         count: how many.
@@ -41,8 +45,20 @@ class Workers(AbstractContextManager["Workers"]):
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
-    def __exit__(self, *exc_info: object) -> None:
+    def __exit__(self, exc_type: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         self._pool.shutdown(cancel_futures=True)
+        if isinstance(error, BrokenProcessPool):
+            raise HsimhashError("a worker died, perhaps for want of memory; fewer --workers need less") from error
+
+
+def completed(futures: Iterable[Future[T]], stop: Callable[[], bool] = lambda: False) -> Iterator[Future[T]]:
+    """Yield futures as they are done; `StopAskedError` as soon as `stop` says so."""
+    left = set(futures)
+    while left:
+        if stop():
+            raise StopAskedError("asked to end while workers were at work")
+        done, left = wait(left, timeout=_LOOK_S, return_when=FIRST_COMPLETED)
+        yield from done
 
 
 class _Worker(SpawnProcess):

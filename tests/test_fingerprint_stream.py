@@ -128,6 +128,6 @@ def test_a_killed_worker_is_an_error_and_ends_those_that_ignore_the_end_signal()
     for pid in pids:
         os.kill(pid, signal.SIGTERM)
     os.kill(pids[0], signal.SIGKILL)
-    with pytest.raises(HsimhashError, match="a fingerprint worker died"):
+    with pytest.raises(HsimhashError, match="a worker died"):
         deque(stream, maxlen=0)
     assert multiprocessing.active_children() == []

@@ -14,8 +14,8 @@ import pytest
 from hsimhash.errors import HsimhashError, StoreUnavailableError
 from hsimhash.hfile import BloomFilter, FileSettings
 from hsimhash.store.hbase.address import Address
-from hsimhash.store.hbase.gateway import Family
-from hsimhash.store.hbase.load_tool import load_command, load_words, run_load
+from hsimhash.store.hbase.gateway import Family, Table
+from hsimhash.store.hbase.load_tool import load_command, load_words, only_one, run_load
 from hsimhash.store.hbase.region_files import file_settings
 from hsimhash.store.hbase.stage import Stage, open_stage
 from hsimhash.store.hbase.table import TableSettings, families
@@ -32,7 +32,7 @@ def test_a_stage_keeps_whole_files(stage: Stage, tmp_path: Path) -> None:
     assert stage.url == f"file://{tmp_path}/a/stage"
     assert stage.is_empty()
     assert stage.manifest() is None
-    stage.write_manifest({"files": []})
+    stage.write_manifest({"token": "x"})
     for content in (b"first", b"second"):
         with stage.writing("rows/f/region-1") as stream:
             stream.write(content)
@@ -40,7 +40,7 @@ def test_a_stage_keeps_whole_files(stage: Stage, tmp_path: Path) -> None:
     with pytest.raises(TypeError), stage.writing("rows/f/region-2") as stream:
         stream.write("no bytes")
     assert stage.size("rows/f/region-2") is None
-    assert stage.manifest() == {"files": []}
+    assert stage.manifest() == {"token": "x"}
     assert not stage.is_empty()
     names = {path.name for path in (tmp_path / "a" / "stage").rglob("*") if path.is_file()}
     assert {name for name in names if not name.startswith("_")} == {"manifest.json", "region-1"}
@@ -86,35 +86,44 @@ def test_the_program_is_the_one_that_is_named_or_found(tmp_path: Path) -> None:
     assert (words[0], words[-2:]) == ("hbase", ["file:///stage/rows", "crawl:pages"])
 
 
+def loaded(words: list[str], log: Path) -> None:
+    with only_one(log.parent, log, None) as lock:
+        run_load(words, log, lock)
+
+
 def test_what_a_program_says_is_kept_and_its_end_shown(tmp_path: Path) -> None:
     log = tmp_path / "load.log"
-    run_load(["sh", "-c", "echo fine"], log, None)
+    loaded(["sh", "-c", "echo fine"], log)
     with pytest.raises(HsimhashError, match=r"ended with code 3; nothing is lost.*\n  bad\n  Caused by: worse$"):
-        run_load(["sh", "-c", r"printf 'bad\n\tat one\n\tat two\nCaused by: worse\n' >&2; exit 3"], log, None)
+        loaded(["sh", "-c", r"printf 'bad\n\tat one\n\tat two\nCaused by: worse\n' >&2; exit 3"], log)
     assert log.read_text() == "fine\nbad\n\tat one\n\tat two\nCaused by: worse\n"
     with pytest.raises(HsimhashError, match=r"cannot run .*: .*; correct --hbase-command"):
-        run_load([str(tmp_path)], log, None)
+        loaded([str(tmp_path)], log)
 
 
 def test_a_program_that_outlives_its_caller_is_waited_for(tmp_path: Path) -> None:
     log, script = tmp_path / "load.log", "echo $$; sleep 2; echo ended"
     code = (
-        "import sys; from pathlib import Path; from hsimhash.store.hbase.load_tool import run_load; "
-        f"run_load(['sh', '-c', {script!r}], Path(sys.argv[1]), None)"
+        "import sys; from pathlib import Path; from tests.test_hbase_staging import loaded; "
+        f"loaded(['sh', '-c', {script!r}], Path(sys.argv[1]))"
     )
     with subprocess.Popen([sys.executable, "-c", code, str(log)]) as caller:
         while not (log.exists() and log.read_text()):
             time.sleep(0.01)
         os.kill(caller.pid, signal.SIGKILL)
-    run_load(["echo", "next"], log, None)
+    loaded(["echo", "next"], log)
     assert log.read_text().splitlines()[1:] == ["ended", "next"]
 
 
 def test_files_are_made_as_the_table_says() -> None:
-    assert file_settings(families(TableSettings())) == {
+    assert file_settings(Table(families(TableSettings()), {})) == {
         b"f": FileSettings("FAST_DIFF", BloomFilter(5), 16_384),
         b"d": FileSettings("FAST_DIFF", BloomFilter(), 16_384),
     }
     plain = Family("f", {"DATA_BLOCK_ENCODING": "NONE", "BLOOMFILTER": "NONE", "BLOCKSIZE": "65536"}, {})
-    assert file_settings([plain])[b"f"] == FileSettings("NONE", None, 65_536)
-    assert file_settings([]) == {b"f": FileSettings(bloom=BloomFilter(5)), b"d": FileSettings(bloom=BloomFilter())}
+    assert file_settings(Table((plain,), {}))[b"f"] == FileSettings("NONE", None, 65_536)
+    for unknown in (None, Table((Family("f", {"TTL": "5"}, {}),), {}, is_complete=False)):
+        assert file_settings(unknown) == {
+            b"f": FileSettings(bloom=BloomFilter(5)),
+            b"d": FileSettings(bloom=BloomFilter()),
+        }

@@ -145,6 +145,8 @@ def test_columns_out_of_order_are_refused(tmp_path: Path) -> None:
     for qualifiers in ([b"b", b"a", b"a", b"b"], [b"a", b"a", b"a", b"b"]):
         with pytest.raises(ValueError, match="does not lie behind"):
             write(tmp_path / "file", lambda file, its=qualifiers: file.append_columns(rows, its, 1))
+    with pytest.raises(ValueError, match="a qualifier has over 1,048,576 bytes"):
+        write(tmp_path / "file", lambda file: file.append_columns(rows, [b"a", b"b", b"a", b"x" * (1 << 20 | 1)], 1))
     with pytest.raises(ValueError, match="4 rows, 3 qualifiers"):
         write(tmp_path / "file", lambda file: file.append_columns(rows, [b"a"] * 3, 1))
 

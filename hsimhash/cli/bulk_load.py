@@ -68,12 +68,14 @@ def bulk_load_command(
     each region, into the stage. Then HBase's own program, BulkLoadHFilesTool, hands the files to the region servers,
     which serve them at once: first the rows, and when all are there the registers, so no query sees half a document.
 
-    The index may be used meanwhile: what others write after the beginning wins. Documents that are in it keep their
-    first_seen, and their rows are not written again; to find them the registers of all INPUTs' ids are read, unless the
-    index is empty or --first-load says that it has none of them. Of an id that comes twice the last one counts.
+    The index may be used meanwhile. Where others change a document of INPUTs after the load began, their change stays,
+    as far as the servers' clocks agree. Documents that are there as they should be keep their first_seen, and their
+    rows are not written again; to find them the registers of all INPUTs' ids are read, unless the index is empty or
+    --first-load says that it has none of them. Of an id that comes twice the last one counts.
 
-    The same command continues where any end left it. With --print-commands it prints the two commands instead of
-    running them, in the order in which they must be run; run it again after them: it looks whether all is there.
+    The same command continues where any end left it, but a stream must be sent again as a whole. --workers are
+    processes that fingerprint, sort and write. With --print-commands the two commands are printed instead of run, in
+    the order in which they must be run; run this command again after them: it looks whether all is there.
 
     \b
     Example: hsimhash bulk-load pages.jsonl.gz --store hbase://gw1:9091/pages --stage /data/stage
@@ -83,18 +85,22 @@ def bulk_load_command(
         raise click.UsageError(f"{settings.store} is not on HBase; 'hsimhash ingest' brings documents into it")
     reading = reading_of(settings, fingerprint_field, first_seen_field)
     found = inputs_of(inputs, reading)
+    if print_commands and any(one.is_stream for one in found):
+        raise click.UsageError("--print-commands needs INPUTs that can be read again, no stream; write it to a file")
     job = Path(settings.job) if settings.job else default_job(settings.store, found)
     check_job(job)
-    told: list[str] = []
+    if "://" not in stage and Path(stage).absolute() == job.absolute():
+        raise click.UsageError(f"--stage and --job are one folder, {stage}; choose another for one of them")
+    told, workers = list[str](), settings.workers or os.cpu_count() or 1
     staged = stage_options(
         stage,
         hbase_command,
         memory_mib,
-        settings.workers or os.cpu_count() or 1,
+        workers,
         is_first=first_load,
         tell_commands=told.extend if print_commands else None,
     )
-    run_documents = (memory_mib << 20) // 2 // _RUN_BYTES
+    run_documents = (memory_mib << 20) // _RUN_BYTES // max(workers, 2)
     limits = click.get_current_context().obj or IngestLimits(run_documents=run_documents)
     options = IngestOptions(
         reading=reading, workers=settings.workers, job=job, fresh=fresh, stage=staged, limits=limits

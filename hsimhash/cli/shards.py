@@ -6,17 +6,14 @@ import importlib.util
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, wait
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 
 from hsimhash.cli.console import plural, say
 from hsimhash.cli.written import complete, written
-from hsimhash.errors import HsimhashError
 from hsimhash.files import make_folder, write_json
 from hsimhash.index import HSimIndex
-from hsimhash.processes import Workers
+from hsimhash.processes import Workers, completed
 from hsimhash.store import Document, store_name
 from hsimhash.store.base import JOB_DEADLINE_S
 
@@ -59,15 +56,10 @@ def export_shards(
     if len(left) < count:
         say(f"{plural(count - len(left), 'file')} of {folder} are there, and kept")
     done = 0
-    try:
-        with Workers(min(workers or os.cpu_count() or 1, max(len(left), 1))) as pool:
-            waiting = {pool.submit(write_shard, one) for one in left}
-            while waiting:
-                ended, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-                done += sum(one.result() for one in ended)
-                tell(count - len(waiting), count, plural(done, "document"))
-    except BrokenProcessPool as error:
-        raise HsimhashError("a worker died, perhaps for want of memory; fewer --workers need less") from error
+    with Workers(min(workers or os.cpu_count() or 1, max(len(left), 1))) as pool:
+        for number, one in enumerate(completed([pool.submit(write_shard, shard) for shard in left]), start=1):
+            done += one.result()
+            tell(count - len(left) + number, count, plural(done, "document"))
     return done
 
 

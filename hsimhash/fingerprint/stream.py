@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from concurrent.futures.process import BrokenProcessPool
 
-from hsimhash.errors import HsimhashError
 from hsimhash.fingerprint.profile import Profile, split_batch
 from hsimhash.fingerprint.signature import Signatures
 from hsimhash.processes import Workers
@@ -35,11 +33,8 @@ def signature_stream(profile: Profile, batches: Iterable[Sequence[str]], workers
     if workers == 1:
         yield from map(profile.signatures, batches)
         return
-    try:
-        with Workers(workers, _prepare, profile) as pool:
-            yield from _in_order(pool, batches, 2 * workers + 2)
-    except BrokenProcessPool as error:
-        raise HsimhashError("a fingerprint worker died, perhaps for want of memory; fewer workers need less") from error
+    with Workers(workers, _prepare, profile) as pool:
+        yield from _in_order(pool, batches, 2 * workers + 2)
 
 
 def _in_order(pool: Workers, batches: Iterable[Sequence[str]], most_tasks: int) -> Iterator[Signatures]:

@@ -49,6 +49,7 @@ from hsimhash.hfile.columns import CellColumns, column_bodies
 
 ROWS_AT_ONCE = 1 << 16
 MOST_FAMILY_BYTES = 127
+MOST_QUALIFIER_BYTES = 1 << 20  # of a column's
 LATEST = 2**63 - 1  # HBase's word for a timestamp that the server sets
 COMPARATOR = b"org.apache.hadoop.hbase.KeyValue$KVComparator"
 
@@ -169,7 +170,7 @@ class HFileWriter:
 
         Args:
             rows: shape (n, width), uint8.
-            qualifiers: n of them.
+            qualifiers: n of them, each up to 1 MiB.
             timestamp: of all, in ms since 1970.
             values: shape (n, size), uint8; by default all are empty.
 
@@ -180,6 +181,8 @@ class HFileWriter:
             values = np.empty((len(rows), 0), np.uint8)
         if not len(rows) == len(qualifiers) == len(values):
             raise ValueError(f"{len(rows)} rows, {len(qualifiers)} qualifiers and {len(values)} values; give as many")
+        if max(map(len, qualifiers), default=0) > MOST_QUALIFIER_BYTES:
+            raise ValueError(f"a qualifier has over {MOST_QUALIFIER_BYTES:,} bytes; append_cells takes such ones")
         cells = CellColumns(rows, qualifiers, timestamp, values)
         if self.settings.encoding != "FAST_DIFF":
             self.append_cells(map(cells.cell, range(len(rows))))

@@ -210,6 +210,10 @@ class Found(NamedTuple):
     runs: Int64s  # numbers from 0
     places: Int64s  # in the order of (fingerprint, id)
 
+    def part(self, part: slice) -> Found:
+        """Return some of them."""
+        return Found(self.registers[part], self.runs[part], self.places[part])
+
 
 def digest_ranges(runs: Sequence[Run], documents: int) -> list[tuple[int, int]]:
     """Return half-open ranges of digests that hold about so many documents each."""

@@ -111,7 +111,7 @@ def test_what_others_write_after_the_beginning_wins(own_hbase: HBaseServer, stor
     given = lines(Path("given.jsonl"), ("a", 1), ("b", 2), ("c", 3))
     commands = bulk_load(own_hbase, store, given, "--print-commands").splitlines()
     assert len(commands) == 2
-    assert commands[0].endswith(f" file://{Path.cwd()}/stage/rows default:{name_in(store)}")
+    assert commands[0].endswith(f" file://{Path.cwd()}/stage/rows default:{name_in(store)} &&")
     with HSimIndex.open(store) as index:
         index.add_many([77, 78], ["a", "b"])
         index.remove(["b"])
@@ -141,13 +141,36 @@ def test_operators_run_the_printed_commands(own_hbase: HBaseServer, store: str) 
     given = lines(Path("given.jsonl"), *((str(number), number << 32) for number in range(500)))
     for _ in range(2):  # printed again, as long as the files are there
         commands = bulk_load(own_hbase, store, given, "--print-commands").splitlines()
-        assert [command.split()[-2].rpartition("/")[2] for command in commands] == ["rows", "registers"]
+        places = [command.removesuffix(" &&").split()[-2] for command in commands]
+        assert [place.rpartition("/")[2] for place in places] == ["rows", "registers"]
     for command in commands:
-        own_hbase.java(*command.partition(" java ")[2].split())
+        own_hbase.java(*command.removesuffix(" &&").partition(" java ")[2].split())
     assert json.loads(bulk_load(own_hbase, store, given, "--print-commands"))["added"] == 500
     with HSimIndex.open(store) as index:
         assert index.count() == 500
         assert index.check().is_sound
+
+
+def test_moved_documents_are_not_taken_for_loaded(own_hbase: HBaseServer, store: str) -> None:
+    with HSimIndex.open(store) as index:
+        index.add_many([1, 2, 3], ["a", "b", "c"])
+    given = lines(Path("given.jsonl"), ("a", 11), ("b", 12), ("c", 13))
+    for _ in range(3):  # nobody runs them
+        assert len(bulk_load(own_hbase, store, given, "--print-commands").splitlines()) == 2
+    assert json.loads(bulk_load(own_hbase, store, given))["added"] == 3
+    with HSimIndex.open(store) as index:
+        assert sorted(one.fingerprint for one in index.documents()) == [11, 12, 13]
+        assert index.check().is_sound
+
+
+def test_fresh_gives_up_the_load_before(own_hbase: HBaseServer, store: str) -> None:
+    given = lines(Path("given.jsonl"), ("a", 1), ("b", 2))
+    bulk_load(own_hbase, store, given, "--print-commands", "--job", "job")
+    assert json.loads(bulk_load(own_hbase, store, given, "--fresh", "--job", "job"))["added"] == 2
+    with HSimIndex.open(store) as index:
+        assert loads_begun(gateway_of(index)) == {}
+    nothing = lines(Path("nothing.jsonl"))
+    assert json.loads(bulk_load(own_hbase, store, nothing))["added"] == 0
 
 
 def test_a_stage_of_another_load_is_refused(own_hbase: HBaseServer, store: str) -> None:
@@ -155,9 +178,9 @@ def test_a_stage_of_another_load_is_refused(own_hbase: HBaseServer, store: str) 
     bulk_load(own_hbase, store, given, "--print-commands")
     other = lines(Path("other.jsonl"), ("b", 1))
     said = bulk_load(own_hbase, store, other, code=1)
-    assert "has the stage of another load, of 1 documents for hbase://" in said
+    assert "has the stage of another load, for hbase://" in said
     Path("stage", "manifest.json").unlink()
-    assert "has files that are no stage of hsimhash" in bulk_load(own_hbase, store, other, code=1)
+    assert "has files that are no stage of hsimhash" in bulk_load(own_hbase, store, other, code=2)
 
 
 def test_files_that_changed_are_staged_again(own_hbase: HBaseServer, store: str) -> None:
@@ -178,8 +201,8 @@ def test_a_load_that_collection_no_longer_waits_for_is_staged_again(own_hbase: H
     given = lines(Path("given.jsonl"), ("a", 1))
     bulk_load(own_hbase, store, given, "--print-commands")
     with HSimIndex.open(store) as index:
-        for token, began in loads_begun(gateway_of(index)).items():
-            end_load(gateway_of(index), token, began)
+        for token in loads_begun(gateway_of(index)):
+            end_load(gateway_of(index), token)
     assert "older than the index's last collection" in bulk_load(own_hbase, store, given, code=1)
     assert json.loads(bulk_load(own_hbase, store, given))["added"] == 1
 
@@ -189,7 +212,7 @@ def test_nothing_as_young_as_a_load_is_collected(own_hbase: HBaseServer, store: 
         gateway = gateway_of(index)
         began = begin_load(gateway, "one")
         assert loads_begun(gateway) == {"one": began}
-        end_load(gateway, "one", began)
+        end_load(gateway, "one")
         assert loads_begun(gateway) == {}
 
 
@@ -199,6 +222,9 @@ def test_nothing_as_young_as_a_load_is_collected(own_hbase: HBaseServer, store: 
         (("--store", "lmdb://here"), "is not on HBase"),
         (("--hbase-command", "no-such-program"), "there is no program 'no-such-program'"),
         (("--stage", "/proc/stage"), "cannot use"),
+        (("--stage", ""), "is no place for a stage"),
+        (("--stage", "memory://x"), "is no place for a stage"),
+        (("--stage", "file://tmp/x"), "is no place for a stage"),
         (("--stage", "nowhere://stage"), "cannot be reached"),
         (("--layout", "4"), "layout"),
         (("--memory", "1"), "--memory"),
@@ -243,6 +269,16 @@ def test_another_layout_by_files(own_hbase: HBaseServer, store: str) -> None:
     assert result.exit_code == 0, result.stderr
     with HSimIndex.open("lmdb://old") as one, HSimIndex.open("lmdb://back") as other:
         assert list(one.documents()) == list(other.documents())
+
+
+def test_a_program_that_does_nothing_is_told_and_nothing_is_lost(own_hbase: HBaseServer, store: str) -> None:
+    given = lines(Path("given.jsonl"), ("a", 1), ("b", 2))
+    words = ("bulk-load", str(given), "--store", store, "--fingerprint-field", "fingerprint", "--stage", "stage")
+    result = run(*words, "--hbase-command", "true")
+    assert result.exit_code == 1
+    assert "ended without an error, but not all of" in result.stderr
+    assert list(Path("stage").rglob("region-*"))
+    assert json.loads(bulk_load(own_hbase, store, given))["added"] == 2
 
 
 def test_a_stage_by_fsspec(own_hbase: HBaseServer, store: str) -> None:

@@ -199,7 +199,7 @@ class Audit:
         youngest = now
         for token, began in loads_begun(self.gateway).items():
             if now - began > self.times.load_s * 1_000:
-                end_load(self.gateway, token, began)
+                end_load(self.gateway, token)
                 _log.warning("a bulk load that began over %d days ago is given up", self.times.load_s // 86_400)
             else:
                 youngest = min(youngest, began - 1)

@@ -1,4 +1,4 @@
-"""The census of a check: all cells scanned once, in ranges, and compared by sorting; what does not fit is suspect.
+"""The census of a check: all cells scanned, in ranges, and compared by sorting; what does not fit is suspect.
 
 A range leaves four files, each sorted by fingerprint: what its listings and its registers say, and the fingerprints
 and keys of its drawer rows. An id is a number here, a hash with a seed of the walk's own. Then, one part of the
@@ -49,6 +49,7 @@ from hsimhash.store.hbase.walk import RangeTask
 from hsimhash.store.runs import write_array
 
 PART_BYTES = 1 << 26  # of files, compared at once
+_HELD = 1 << 18  # cells of documents that are held as tuples
 
 _LISTED = np.dtype([("fingerprint", "u8"), ("id", "u8")])
 _FILED = np.dtype([*_LISTED.descr, ("key", "u8"), ("segment", "u4"), ("rest", "u8")])  # and the register's row
@@ -60,13 +61,25 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)  # odd, its bits as good as random
 class Compared(NamedTuple):
     """What a part of the fingerprints has, of all ranges."""
 
-    listed: NDArray[np.void]
-    filed: NDArray[np.void]
-    rows: NDArray[np.void]
-    keyed: NDArray[np.void]
+    listed: Any  # each an array with a column "fingerprint", or a `OnDisk`
+    filed: Any
+    rows: Any
+    keyed: Any
 
 
-_KINDS = Compared(_LISTED, _FILED, _ROW, _KEYED)  # type: ignore[arg-type]
+_KINDS = Compared(_LISTED, _FILED, _ROW, _KEYED)
+
+
+class OnDisk(NamedTuple):
+    """An array in a file, sorted by fingerprint."""
+
+    path: Path
+    dtype: Any
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes it has."""
+        return self.path.stat().st_size
 
 
 class Surveyed(NamedTuple):
@@ -106,7 +119,7 @@ def surveyed_in(folder: Path, results: Sequence[Any]) -> list[Surveyed]:
     found = []
     for number, (documents, drawer_rows, odd) in enumerate(results):
         files = (_file(folder, number, kind) for kind in Compared._fields)
-        compared = Compared(*map(_mapped, files, _KINDS))
+        compared = Compared(*map(OnDisk, files, _KINDS))
         cells = [
             (bytes.fromhex(family), bytes.fromhex(row), bytes.fromhex(qualifier)) for family, row, qualifier in odd
         ]
@@ -116,10 +129,6 @@ def surveyed_in(folder: Path, results: Sequence[Any]) -> list[Surveyed]:
 
 def _file(folder: Path, number: int, kind: str) -> Path:
     return folder / f"{number:06d}.{kind}"
-
-
-def _mapped(path: Path, dtype: Any) -> NDArray[np.void]:
-    return np.memmap(path, dtype, "r") if path.stat().st_size else np.empty(0, dtype)
 
 
 def _drawer_rows(gateway: Gateway, task: RangeTask) -> tuple[Uint8s, list[tuple[bytes, bytes, bytes]]]:
@@ -165,6 +174,7 @@ class _Documents:
     def __init__(self, seed: int, removed_before: int) -> None:
         self._seed, self._removed_before = seed, removed_before
         self._listed, self._filed = list[tuple[int, int]](), list[tuple[int, int, int, int, int]]()
+        self._arrays: tuple[list[NDArray[np.void]], list[NDArray[np.void]]] = [], []
         self.odd: list[tuple[bytes, bytes, bytes]] = []  # family, row, qualifier
 
     def take(self, cells: Iterable[Cell]) -> None:
@@ -181,10 +191,19 @@ class _Documents:
                 self._filed.append((fingerprint, _hashed(doc_id, self._seed), key, *place))
             elif register is None or timestamp <= self._removed_before:
                 self.odd.append((DOCUMENT_FAMILY, row, doc_id))
+        if len(self._listed) + len(self._filed) >= _HELD:
+            self._pack()
+
+    def _pack(self) -> None:
+        """Hold as arrays what is held as tuples, in a tenth of the memory."""
+        self._arrays[0].append(np.array(self._listed, _LISTED))
+        self._arrays[1].append(np.array(self._filed, _FILED))
+        self._listed, self._filed = [], []
 
     def arrays(self) -> tuple[NDArray[np.void], NDArray[np.void]]:
         """Return listings and registers."""
-        return np.array(self._listed, _LISTED), np.array(self._filed, _FILED)
+        self._pack()
+        return np.concatenate(self._arrays[0]), np.concatenate(self._arrays[1])
 
 
 class Census:
@@ -266,11 +285,13 @@ class Census:
         yield from (row.tobytes() for row in rowkeys_of(keyed["prefix"], keyed["fingerprint"]))
 
 
-def _within(array: NDArray[np.void], low: int, high: int) -> NDArray[np.void]:
+def _within(stored: NDArray[np.void] | OnDisk, low: int, high: int) -> NDArray[np.void]:
     """Return what is there of fingerprints in [low, high)."""
-    column = array["fingerprint"]
+    if isinstance(stored, OnDisk):  # opened for now: there may be more files than a process may have open
+        stored = np.memmap(*stored, "r") if stored.nbytes else np.empty(0, stored.dtype)
+    column = stored["fingerprint"]
     start, stop = (bisect_left(column, edge, key=int) for edge in (low, high))
-    return np.array(array[start:stop])
+    return np.array(stored[start:stop])
 
 
 def _marks(documents: NDArray[np.void]) -> Uint64s:

@@ -6,12 +6,13 @@ import os
 import shlex
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
-from hsimhash.errors import HsimhashError
+from hsimhash.errors import HsimhashError, StoreBusyError
 from hsimhash.files import file_errors
-from hsimhash.locks import wait_for_lock
+from hsimhash.locks import HeldLock, wait_for_lock
 from hsimhash.rowkey import PREFIX_BYTES
 from hsimhash.store.hbase.address import Address
 
@@ -35,7 +36,10 @@ def load_command(command: str, environment: Mapping[str, str]) -> list[str]:
         HsimhashError: there is none.
     """
     if command:
-        words = shlex.split(command)
+        try:
+            words = shlex.split(command)
+        except ValueError as error:
+            raise HsimhashError(f"--hbase-command {command!r} cannot be read: {error}") from error
         if not words or shutil.which(words[0], path=environment.get("PATH")) is None:
             raise HsimhashError(
                 f"there is no program {words[0] if words else command!r} to run; correct --hbase-command"
@@ -61,39 +65,53 @@ def load_words(command: Sequence[str], folder: str, address: Address) -> list[st
     return [*command, _CLASS, *_OPTIONS, folder, address.full_table.decode()]
 
 
-def run_load(words: Sequence[str], log: Path, stop: Callable[[], bool] | None) -> None:
-    """Run the program; its output goes to the end of a log. Only one runs at a time beside that log.
+@contextmanager
+def only_one(folder: Path, log: Path, stop: Callable[[], bool] | None) -> Iterator[HeldLock]:
+    """Let no other program load the files of a job, not even one that an interrupted call began: it is waited for.
 
-    It is not told of a Ctrl-C: what it has begun it ends. Should this process be killed, the next one waits for it.
+    Raises:
+        StoreBusyError: it did not end.
+        StopAskedError: `stop` asked to end meanwhile.
+    """
+    try:
+        lock = wait_for_lock(folder / "load.lock", _OTHERS_S, stop)
+    except StoreBusyError as error:
+        raise StoreBusyError(
+            f"HBase's program to load files, which an interrupted call began, still runs after {_OTHERS_S / 60:.0f} "
+            f"minutes; look at {log}, wait for it to end or end it, and run the same command again"
+        ) from error
+    with lock:
+        yield lock
+
+
+def run_load(words: Sequence[str], log: Path, lock: HeldLock) -> None:
+    """Run the program; its output goes to the end of a log.
+
+    It is not told of a Ctrl-C: what it has begun it ends. It keeps the lock, should this process be killed.
 
     Raises:
         HsimhashError: it failed; the message has the end of what it said.
-        StopAskedError: `stop` asked to end while another one ran.
     """
-    with (
-        file_errors(log),
-        wait_for_lock(log.with_name("tool.lock"), _OTHERS_S, stop) as lock,
-        log.open("ab+") as output,
-    ):
+    with file_errors(log), log.open("ab+") as output:
         start = output.seek(0, os.SEEK_END)
         try:
-            done = subprocess.run(
+            process = subprocess.Popen(
                 words,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                check=False,
                 start_new_session=True,
-                pass_fds=[lock.fileno()],  # so the lock lasts as long as the program
+                pass_fds=[lock.fileno()],
             )
         except OSError as error:
             raise HsimhashError(f"cannot run {words[0]}: {error.strerror}; correct --hbase-command") from error
+        code = process.wait()
         output.seek(start)
         lines = output.read().decode(errors="replace").splitlines()
-    if done.returncode != 0:
+    if code != 0:
         # Of a stack of calls only the first line says anything.
         end = "\n  ".join([line[:500] for line in lines if not line.startswith("\tat ")][-_LAST_LINES:])
         raise HsimhashError(
-            f"HBase's program to load files ended with code {done.returncode}; nothing is lost: repair what it says, "
-            f"and run the same command again. All it said is in {log}, the last lines:\n  {end}"
+            f"HBase's program to load files ended with code {code}; nothing is lost: repair what it says, and run the "
+            f"same command again. All it said is in {log}, the last lines:\n  {end}"
         )

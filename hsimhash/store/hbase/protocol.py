@@ -233,12 +233,16 @@ class Writes:
 
 def begin_load(gateway: Gateway, token: str) -> int:
     """Say beside the record that a bulk load begins; return its time, a server's, in ms since 1970."""
-    key = (RECORD_ROWKEY, LOADS + token.encode())
-    gateway.put([Put(*key[:1], RECORD_FAMILY, key[1], b"1")])
-    (cell,) = gateway.get([key], RECORD_FAMILY)
-    if cell is None:
-        raise StoreUnavailableError("the table did not keep what was written; run 'hsimhash doctor --write'")
-    return cell.timestamp
+    key = RECORD_ROWKEY, LOADS + token.encode()
+    for _ in range(MARK_TRIES):  # not by a put, which is sent again, and would get another time
+        (cell,) = gateway.get([key], RECORD_FAMILY)
+        if cell is not None:
+            return cell.timestamp
+        gateway.change([Change(key[0], RECORD_FAMILY, key[1], None, b"1")])
+    raise StoreUnavailableError(
+        f"the table did not keep that a load begins, in {MARK_TRIES} tries, though reads are answered; run "
+        f"'hsimhash doctor --write', then the same command again"
+    )
 
 
 def loads_begun(gateway: Gateway) -> dict[str, int]:
@@ -253,9 +257,11 @@ def loads_begun(gateway: Gateway) -> dict[str, int]:
     return found
 
 
-def end_load(gateway: Gateway, token: str, began: int) -> None:
+def end_load(gateway: Gateway, token: str) -> None:
     """Say that a bulk load is over, or given up."""
-    gateway.delete([Deletion(RECORD_ROWKEY, RECORD_FAMILY, LOADS + token.encode(), began)])
+    (cell,) = gateway.get([(RECORD_ROWKEY, LOADS + token.encode())], RECORD_FAMILY)
+    if cell is not None:
+        gateway.delete([Deletion(RECORD_ROWKEY, RECORD_FAMILY, cell.qualifier, cell.timestamp)])
 
 
 def put_listings(gateway: Gateway, signatures: Mapping[bytes, Signature]) -> None:

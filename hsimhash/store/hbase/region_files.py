@@ -33,7 +33,7 @@ from hsimhash.rowkey import (
 )
 from hsimhash.store.base import Record
 from hsimhash.store.hbase.cells import SEGMENTS
-from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, DRAWER_FAMILY, Family
+from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, DRAWER_FAMILY, Family, Table
 from hsimhash.store.hbase.stage import Stage, open_stage
 from hsimhash.store.runs import (
     FileLimits,
@@ -62,29 +62,38 @@ TABLE_REGISTER = np.dtype(
 KNOWN = np.dtype([("first_seen", "i8"), ("changes", "u4")])  # of a document that the table has, as it will be
 
 _VALUE_AT = TABLE_REGISTER.fields["fingerprint"][1]  # type: ignore[index]
-_KEY_AT, _PLACE_AT = (TABLE_REGISTER.fields[name][1] for name in ("sketch", "place"))  # type: ignore[index]
+_SKETCH_AT, _PLACE_AT = (TABLE_REGISTER.fields[name][1] for name in ("sketch", "place"))  # type: ignore[index]
 
-Range = tuple[int, int]  # of segments, half-open
+Segments = tuple[int, int]  # half-open
 
 
 class StagedFile(NamedTuple):
-    """An HFile of the stage, by its name there: what it has, and its first and last row."""
+    """An HFile of the stage, by its name there: what it has; row and qualifier of its first and last cell, as hex."""
 
     name: str
     cells: int
     size: int
     crc32: int
-    first_row: str
-    last_row: str
+    first: tuple[str, str]
+    last: tuple[str, str]
+
+    @property
+    def family(self) -> bytes:
+        """The family of its cells."""
+        return self.name.split("/")[1].encode()
+
+    def ends(self) -> list[tuple[bytes, bytes]]:
+        """Return row and qualifier of the first and the last cell."""
+        return [(bytes.fromhex(row), bytes.fromhex(qualifier)) for row, qualifier in (self.first, self.last)]
 
 
 @dataclass(frozen=True, slots=True)
 class Cuts:
     """The table's segments, cut into ranges of about equal content, of each kind of rows."""
 
-    drawers: Sequence[Range]
-    listings: Sequence[Range]
-    registers: Sequence[Range]
+    drawers: Sequence[Segments]
+    listings: Sequence[Segments]
+    registers: Sequence[Segments]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +108,13 @@ class FilesJob:
     limits: FileLimits
 
 
-def file_settings(families: Iterable[Family]) -> dict[bytes, FileSettings]:
-    """Return how files of each family are made, as far as the table says."""
+def file_settings(table: Table | None) -> dict[bytes, FileSettings]:
+    """Return how files of each family are made: as the table is, where that is known."""
     found = {
         DRAWER_FAMILY: FileSettings(bloom=BloomFilter(PREFIX_BYTES)),
         DOCUMENT_FAMILY: FileSettings(bloom=BloomFilter()),
     }
-    for family in families:
+    for family in table.families if table is not None and table.is_complete else ():
         if (name := family.name.encode()) in found:
             found[name] = _settings_of(family)
     return found
@@ -158,7 +167,7 @@ def sort_registers(folder: Path) -> None:
     write_array(folder / "table_registers", found[order])
 
 
-def cuts(runs: Sequence[Run], record: Record, limits: FileLimits) -> Cuts:
+def cut_runs(runs: Sequence[Run], record: Record, limits: FileLimits) -> Cuts:
     """Return how prepared runs are cut."""
     documents = sum(run.size for run in runs)
     count = -(-documents // limits.documents)
@@ -196,7 +205,7 @@ class _Region:
         )
         return [file for folder, family, portions in parts for file in self._files(folder, family, portions)]
 
-    def _within(self, ranges: Sequence[Range]) -> list[Range]:
+    def _within(self, ranges: Sequence[Segments]) -> list[Segments]:
         """Return the parts of ranges that lie within the region."""
         clipped = [(max(low, self.low), min(high, self.high)) for low, high in ranges]
         return [(low, high) for low, high in clipped if low < high]
@@ -215,19 +224,19 @@ class _Region:
                     within=self.region,
                     created_ms=self.job.stamp,
                 )
+                first = portion.key(0)
                 while portion is not None and (summed.size < self.job.limits.file_bytes or not summed.size):
                     portion.append_to(file, self.job.stamp)
-                    portion = next(waiting, None)
+                    last, portion = portion.key(-1), next(waiting, None)
                 done = file.finish()
-            rows = done.first_row.hex(), done.last_row.hex()
-            yield StagedFile(name, done.cells, done.size, summed.crc32, *rows)
+            yield StagedFile(name, done.cells, done.size, summed.crc32, first, last)
             part += 1
 
-    def _drawers(self, segments: Range) -> Portion:
+    def _drawers(self, segments: Segments) -> Portion:
         rows = drawer_rows(self.runs, self.job.record.layout.drawers, *segments)
         return Portion(rows[self._clip(rows)])
 
-    def _listings(self, segments: Range) -> Portion:
+    def _listings(self, segments: Segments) -> Portion:
         fingerprints, ids = [], list[bytes]()
         for run in self.runs:
             places = run.kept_within(*segments)
@@ -240,7 +249,7 @@ class _Region:
         within = self._clip(rows)
         return Portion(rows[within], [ids[place] for place in order[within].tolist()])
 
-    def _registers(self, segments: Range) -> Portion:
+    def _registers(self, segments: Segments) -> Portion:
         parts, ids = [], list[bytes]()
         for run in self.runs:
             path = run.folder / "table_registers"
@@ -257,7 +266,7 @@ class _Region:
         rows = rowkeys_of(segment << np.uint64(8) | np.uint64(REGISTER_FLAG), rest)[order]
         within = self._clip(rows)
         order = order[within]
-        end = _PLACE_AT if self.job.record.has_signatures else _KEY_AT
+        end = _PLACE_AT if self.job.record.has_signatures else _SKETCH_AT
         values = found[order].view(np.uint8).reshape(-1, TABLE_REGISTER.itemsize)[:, _VALUE_AT:end]
         return Portion(rows[within], [ids[place] for place in order.tolist()], values)
 
@@ -275,6 +284,10 @@ class Portion(NamedTuple):
     rows: Uint8s
     qualifiers: Sequence[bytes] | None = None
     values: Uint8s | None = None
+
+    def key(self, place: int) -> tuple[str, str]:
+        """Return row and qualifier of a cell, as hexadecimal digits."""
+        return self.rows[place].tobytes().hex(), self.qualifiers[place].hex() if self.qualifiers else ""
 
     def append_to(self, file: HFileWriter, stamp: int) -> None:
         """Append them to a file."""

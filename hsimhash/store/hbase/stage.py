@@ -14,6 +14,7 @@ from hsimhash.errors import HsimhashError
 from hsimhash.files import file_errors, make_folder, replace_file, sync_folder
 
 MANIFEST = "manifest.json"
+_NO_STAGES = ("memory", "http", "https")
 
 
 class Stage(ABC):
@@ -49,13 +50,20 @@ class Stage(ABC):
     def free_bytes(self) -> int | None:
         """Return how many bytes it can still take, None where that is unknown."""
 
+    @abstractmethod
+    def is_on_disk_of(self, folder: Path) -> bool:
+        """Whether it shares its free bytes with a folder of this machine."""
+
     def manifest(self) -> dict[str, Any] | None:
-        """Return what `write_manifest` wrote last; `HsimhashError` where it cannot be read."""
+        """Return what `write_manifest` wrote last, None if there is none; `HsimhashError` where it is not ours."""
         data = self.read(MANIFEST)
         try:
-            return None if data is None else dict(json.loads(data))
+            found = None if data is None else json.loads(data)
         except ValueError as error:
             raise HsimhashError(f"{self.url}/{MANIFEST} cannot be read ({error}); delete that stage") from error
+        if found is not None and not (isinstance(found, dict) and (not found or "token" in found)):
+            raise HsimhashError(f"{self.url}/{MANIFEST} is no manifest of hsimhash; choose another --stage")
+        return found
 
     def write_manifest(self, manifest: Mapping[str, object]) -> None:
         """Write the manifest in the place of the one that is there."""
@@ -69,7 +77,13 @@ def open_stage(place: str) -> Stage:
     Raises:
         HsimhashError: a URL that fsspec does not know, or fsspec is missing.
     """
-    if "://" not in place:
+    scheme, is_url, path = place.partition("://")
+    if not place or (is_url and scheme in _NO_STAGES) or (scheme == "file" and is_url and not path.startswith("/")):
+        raise HsimhashError(
+            f"{place!r} is no place for a stage: region servers must be able to open it; give a path, file:///path, or "
+            f"a URL such as hdfs://name/path"
+        )
+    if not is_url:
         return _LocalStage(Path(place))
     try:
         import fsspec  # here: for stages elsewhere only
@@ -121,8 +135,13 @@ class _LocalStage(Stage):
                 sync_folder(self.folder)
 
     def free_bytes(self) -> int | None:
-        there = next(path for path in (self.folder, *self.folder.parents) if path.exists())
-        return shutil.disk_usage(there).free
+        return shutil.disk_usage(self._there()).free
+
+    def is_on_disk_of(self, folder: Path) -> bool:
+        return folder.stat().st_dev == self._there().stat().st_dev
+
+    def _there(self) -> Path:
+        return next(path for path in (self.folder, *self.folder.parents) if path.exists())
 
 
 class _RemoteStage(Stage):
@@ -171,3 +190,6 @@ class _RemoteStage(Stage):
 
     def free_bytes(self) -> int | None:
         return None
+
+    def is_on_disk_of(self, folder: Path) -> bool:  # noqa: ARG002
+        return False

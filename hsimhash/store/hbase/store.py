@@ -272,17 +272,17 @@ class HBaseStore(Store):
             return self._judge(Census(self.gateway, self.record, task.seed, ranges), repair=repair)
         if folder is None:
             with TemporaryDirectory(prefix="hsimhash-check-") as own:
-                return self.check(repair=repair, progress=progress, workers=workers, folder=Path(own, "walk"))
-        with file_errors(folder):
+                return self.check(repair=repair, progress=progress, workers=workers, folder=Path(own))
+        with file_errors(folder, advice=", or choose another --job"):
             make_folder(folder)
             lock = lock_or_refuse(folder / "lock", f"checks the index ({folder})", "name another folder")
         with lock:
-            walk = Walk(self.url, self.gateway, self.record, folder, workers)
+            walk = Walk(self.url, self.gateway, self.record, folder / "walk", workers)
             survey = partial(survey_to_files, removed_before=old_ms)
             results = walk.run("check --repair" if repair else "check", survey, tell)
-            census = Census(self.gateway, self.record, walk.seed, surveyed_in(folder, results))
+            census = Census(self.gateway, self.record, walk.seed, surveyed_in(walk.folder, results))
             report = self._judge(census, repair=repair)
-            shutil.rmtree(folder)
+            shutil.rmtree(walk.folder, ignore_errors=True)
             return report
 
     def _judge(self, census: Census, *, repair: bool) -> CheckReport:

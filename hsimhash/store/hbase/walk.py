@@ -11,19 +11,19 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
 
-from hsimhash.errors import HsimhashError, StopAskedError
+from hsimhash.errors import StoreUnavailableError
 from hsimhash.files import AppendLog, file_errors, make_folder, write_json
-from hsimhash.processes import Workers
+from hsimhash.processes import Workers, completed
 from hsimhash.store.base import JOB_DEADLINE_S, Record
-from hsimhash.store.facts import Progress
+from hsimhash.store.facts import Progress, Region
 from hsimhash.store.hbase.address import Address
 from hsimhash.store.hbase.cells import SEGMENTS, TABLE_STOP, segment_key
 from hsimhash.store.hbase.gateway import Gateway
@@ -77,35 +77,27 @@ class Walk:
     workers: int = 1
     range_rows: int = RANGE_ROWS
 
-    def run(self, purpose: str, work: RangeWork, tell: Progress, stop: Callable[[], bool] | None = None) -> list[Any]:
+    def run(self, purpose: str, work: RangeWork, tell: Progress) -> list[Any]:
         """Return the result of every range, in order.
 
         Args:
             purpose: what for; a walk for something else, or for another index, is begun anew.
             work: is done with each range.
             tell: is given how many ranges are done, of how many.
-            stop: asks to end after the ranges that are under way, with `StopAskedError`.
         """
         with file_errors(self.folder):
             make_folder(self.folder)
             seed, bounds = self._begun(f"{purpose} of {self.url}")
-            found, log = self._done(len(bounds))
-            tasks = [
-                RangeTask(number, one, self.record, self.folder, seed)
-                for number, one in enumerate(bounds)
-                if number not in found
-            ]
-            try:
-                for number, result in self._results(work, tasks, stop or (lambda: False)):
-                    found[number] = result
-                    log.append([json.dumps([number, result])])
-                    log.sync()
-                    tell(len(found), len(bounds))
-            except BrokenProcessPool as error:
-                raise HsimhashError("a worker died, perhaps for want of memory; fewer --workers need less") from error
-            finally:
-                log.close()
-        return [found[number] for number in range(len(bounds))]
+            with ResultLog(self.folder / _RANGES) as log:
+                tasks = [
+                    RangeTask(number, one, self.record, self.folder, seed)
+                    for number, one in enumerate(bounds)
+                    if number not in log.results
+                ]
+                for number, result in self._results(work, tasks):
+                    log.add(number, result)
+                    tell(len(log.results), len(bounds))
+                return [log.results[number] for number in range(len(bounds))]
 
     @property
     def seed(self) -> int:
@@ -126,56 +118,68 @@ class Walk:
         write_json(path, {"purpose": purpose, "began_s": time.time(), "seed": seed, "ranges": ranges})
         return seed, bounds
 
-    def _done(self, count: int) -> tuple[dict[int, Any], AppendLog]:
-        path, found, size = self.folder / _RANGES, dict[int, Any](), 0
+    def _results(self, work: RangeWork, tasks: Sequence[RangeTask]) -> Iterator[tuple[int, Any]]:
+        """Yield what is found as it comes, with the numbers of the ranges."""
+        if self.workers == 1 or len(tasks) < 2:
+            yield from ((task.number, work(self.gateway, task)) for task in tasks)
+            return
+        with Workers(min(self.workers, len(tasks))) as workers:
+            numbers = {workers.submit(_work, self.url, work, task): task.number for task in tasks}
+            yield from ((numbers[future], future.result()) for future in completed(numbers))
+
+
+class ResultLog(AbstractContextManager["ResultLog"]):
+    """A file of `[number, result]`, JSON values, a line each; what was added before is in `results`."""
+
+    def __init__(self, path: Path) -> None:
+        self.results, size = dict[int, Any](), 0
         for line in path.read_bytes().splitlines(keepends=True) if path.exists() else []:
             if not line.endswith(b"\n"):
                 break
             number, result = json.loads(line)
-            found[number], size = result, size + len(line)
-        return {number: result for number, result in found.items() if number < count}, AppendLog(path, size)
+            self.results[number], size = result, size + len(line)
+        self._log = AppendLog(path, size)
 
-    def _results(
-        self, work: RangeWork, tasks: Sequence[RangeTask], stop: Callable[[], bool]
-    ) -> Iterator[tuple[int, Any]]:
-        """Yield what is found as it comes, with the numbers of the ranges."""
-        if self.workers == 1 or len(tasks) < 2:
-            for task in tasks:
-                if stop():
-                    raise StopAskedError("asked to end between two ranges")
-                yield task.number, work(self.gateway, task)
-            return
-        with Workers(min(self.workers, len(tasks)), _prepare, self.url) as workers:
-            futures = {workers.submit(_work, work, task): task.number for task in tasks}
-            yield from ((futures[future], result) for future, result in done(futures, stop))
+    def add(self, number: int, result: Any) -> None:
+        """Add a result; durable on return."""
+        self.results[number] = result
+        self._log.append([json.dumps([number, result])])
+        self._log.sync()
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._log.close()
 
 
-def done(futures: Sequence[Future[Any]] | dict[Future[Any], Any], stop: Callable[[], bool]) -> Iterator[Any]:
-    """Yield futures and their results as these come; `StopAskedError` as soon as `stop` says so."""
-    left = set(futures)
-    while left:
-        if stop():
-            raise StopAskedError("asked to end while workers were at work")
-        ended, left = wait(left, timeout=1, return_when=FIRST_COMPLETED)
-        for future in ended:
-            yield future, future.result()
+@cache
+def _gateway_to(url: str) -> Gateway:
+    """Return a worker's own gateway."""
+    return open_gateway(Address.parse(url), deadline_s=JOB_DEADLINE_S)
 
 
-_gateway: Gateway  # a worker's own
+def _work(url: str, work: RangeWork, task: RangeTask) -> Any:
+    return work(_gateway_to(url), task)
 
 
-def _prepare(url: str) -> None:
-    global _gateway
-    _gateway = open_gateway(Address.parse(url), deadline_s=JOB_DEADLINE_S)
+def whole_table(gateway: Gateway) -> list[Region]:
+    """Return the regions of a table, of which each begins where the one before ends.
 
-
-def _work(work: RangeWork, task: RangeTask) -> Any:
-    return work(_gateway, task)
+    Raises:
+        StoreUnavailableError: there is a hole between two.
+    """
+    regions = gateway.regions()
+    edges = [b"", *(one.stop for one in regions)], [*(one.start for one in regions), b""]
+    for stop, start in zip(*edges, strict=True):
+        if stop != start:
+            raise StoreUnavailableError(
+                f"the table has a hole: no region has the rows from {stop.hex() or 'its beginning'} to "
+                f"{start.hex() or 'its end'}; wait for a split to end, or repair it (hbase hbck)"
+            )
+    return regions
 
 
 def ranges_of_table(gateway: Gateway, record: Record, rows: int = RANGE_ROWS) -> list[Bounds]:
     """Return ranges that cover the table, each within a region, with about so many drawer rows if these lie evenly."""
-    regions = gateway.regions()
+    regions = whole_table(gateway)
     wanted = -(-rows_about(gateway, record) // rows)
     found = []
     for region in regions:

@@ -78,7 +78,7 @@ class Command:
 
     def _look_at(self, manifest: Path) -> None:
         """Note the bytes of a row, once the files are there: they are gone at the end."""
-        files = json.loads(manifest.read_text())["files"] if manifest.exists() and not self.row_bytes else []
+        files = json.loads(manifest.read_text()).get("files", []) if manifest.exists() and not self.row_bytes else []
         drawers = [file for file in files if "/f/" in file["name"]]
         if drawers:
             self.row_bytes = sum(file["size"] for file in drawers) / sum(file["cells"] for file in drawers)

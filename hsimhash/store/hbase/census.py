@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, compress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,9 +27,10 @@ from numpy.typing import NDArray
 
 from hsimhash.errors import CorruptionError
 from hsimhash.fingerprint.bits import Bools, Uint8s, Uint64s
+from hsimhash.fingerprint.signature import Signature, Signatures
 from hsimhash.rowkey import (
+    DOCUMENTS_FLAG,
     KEY_FLAG,
-    PREFIX_BYTES,
     REGISTER_FLAG,
     ROWKEY_BYTES,
     SEGMENT_BYTES,
@@ -38,12 +39,13 @@ from hsimhash.rowkey import (
     fingerprints_of,
     key_numbers,
     prefix_numbers_of,
+    register_numbers,
     rowkeys_of,
 )
 from hsimhash.store.base import Record
 from hsimhash.store.hbase.audit import PAGE_COLUMNS, PAGE_ROWS, is_text, listings_in, pages
 from hsimhash.store.hbase.batches import slices
-from hsimhash.store.hbase.cells import is_listing, is_register, parsed
+from hsimhash.store.hbase.cells import is_listing, parsed, row_flag
 from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, DRAWER_FAMILY, Cell, Gateway
 from hsimhash.store.hbase.walk import RangeTask
 from hsimhash.store.runs import write_array
@@ -103,7 +105,12 @@ def survey_range(gateway: Gateway, task: RangeTask, removed_before: int = -1) ->
     keyed = np.empty(int(is_key_row.sum()), _KEYED)
     keyed["fingerprint"], keyed["prefix"] = fingerprints[is_key_row], prefix_numbers_of(rows[is_key_row])
     found = Compared(*documents.arrays(), fingerprints[is_right & ~is_key_row].view(_ROW), keyed)
-    return Surveyed(len(found.filed), int(is_right.sum()), odd + documents.odd, Compared(*map(np.sort, found)))
+    return Surveyed(len(found.filed), int(is_right.sum()), odd + documents.odd, Compared(*map(_sorted, found)))
+
+
+def _sorted(found: NDArray[np.void]) -> NDArray[np.void]:
+    ordered: NDArray[np.void] = found[np.argsort(found["fingerprint"])]
+    return ordered
 
 
 def survey_to_files(gateway: Gateway, task: RangeTask, *, removed_before: int = -1) -> Any:
@@ -169,41 +176,86 @@ def _hashed(doc_id: bytes, seed: int) -> int:
 
 
 class _Documents:
-    """What cells of the family `d` say."""
+    """What cells of the family `d` say; they are looked at many at a time."""
 
     def __init__(self, seed: int, removed_before: int) -> None:
         self._seed, self._removed_before = seed, removed_before
-        self._listed, self._filed = list[tuple[int, int]](), list[tuple[int, int, int, int, int]]()
+        self._listings, self._registers = list[Cell](), list[Cell]()
         self._arrays: tuple[list[NDArray[np.void]], list[NDArray[np.void]]] = [], []
         self.odd: list[tuple[bytes, bytes, bytes]] = []  # family, row, qualifier
 
-    def take(self, cells: Iterable[Cell]) -> None:
+    def take(self, cells: Sequence[Cell]) -> None:
         """Take a page."""
         for cell in cells:
-            row, doc_id, _, timestamp = cell
-            if is_listing(row) and is_text(doc_id):
-                self._listed.append((int.from_bytes(row[PREFIX_BYTES:], "big"), _hashed(doc_id, self._seed)))
-                continue
-            register = parsed(cell) if is_register(row, doc_id) and is_text(doc_id) else None
-            if register is not None and register.signature is not None:
-                fingerprint, _, key = register.signature
-                place = int.from_bytes(row[:SEGMENT_BYTES], "big"), int.from_bytes(row[PREFIX_BYTES:], "big")
-                self._filed.append((fingerprint, _hashed(doc_id, self._seed), key, *place))
-            elif register is None or timestamp <= self._removed_before:
-                self.odd.append((DOCUMENT_FAMILY, row, doc_id))
-        if len(self._listed) + len(self._filed) >= _HELD:
+            flag = row_flag(cell.row)
+            if flag == DOCUMENTS_FLAG:
+                self._listings.append(cell)
+            elif flag == REGISTER_FLAG:
+                self._registers.append(cell)
+            else:
+                self._suspect(cell)
+        if len(self._listings) + len(self._registers) >= _HELD:
             self._pack()
 
+    def _suspect(self, cell: Cell) -> None:
+        self.odd.append((DOCUMENT_FAMILY, cell.row, cell.qualifier))
+
     def _pack(self) -> None:
-        """Hold as arrays what is held as tuples, in a tenth of the memory."""
-        self._arrays[0].append(np.array(self._listed, _LISTED))
-        self._arrays[1].append(np.array(self._filed, _FILED))
-        self._listed, self._filed = [], []
+        """Hold as arrays what is held as cells, in a tenth of the memory."""
+        self._arrays[0].append(self._listed(self._listings))
+        self._arrays[1].append(self._filed(self._registers))
+        self._listings, self._registers = [], []
+
+    def _listed(self, cells: list[Cell]) -> NDArray[np.void]:
+        cells = self._without(cells, [is_listing(cell.row) for cell in cells])
+        found = np.empty(len(cells), _LISTED)
+        found["fingerprint"] = fingerprints_of(_rows_of(cells))
+        found["id"] = self._hashes(cells)
+        return found
+
+    def _filed(self, cells: list[Cell]) -> NDArray[np.void]:
+        rows = _rows_of(cells)
+        segments, rests = register_numbers(cell.qualifier for cell in cells)
+        is_right = (prefix_numbers_of(rows) >> np.uint64(8) == segments) & (fingerprints_of(rows) == rests)
+        cells = self._without(cells, is_right.tolist())
+        signatures, filed = list[Signature](), list[Cell]()
+        for cell in cells:
+            register = parsed(cell)
+            if register is not None and register.signature is not None:
+                signatures.append(register.signature)
+                filed.append(cell)
+            elif register is None or cell.timestamp <= self._removed_before:
+                self._suspect(cell)
+        found, several, rows = np.empty(len(filed), _FILED), Signatures.collected(signatures), _rows_of(filed)
+        found["fingerprint"], found["key"] = several.fingerprints, several.keys
+        found["segment"], found["rest"] = prefix_numbers_of(rows) >> np.uint64(8), fingerprints_of(rows)
+        found["id"] = self._hashes(filed)
+        return found
+
+    def _without(self, cells: list[Cell], is_right: list[bool]) -> list[Cell]:
+        """Return the cells that are right, and whose ids are text; the others are suspect."""
+        try:
+            b"\n".join([cell.qualifier for cell in cells]).decode()
+        except UnicodeDecodeError:
+            is_right = [is_one and is_text(cell.qualifier) for cell, is_one in zip(cells, is_right, strict=True)]
+        if all(is_right):
+            return cells
+        for cell, is_one in zip(cells, is_right, strict=True):
+            if not is_one:
+                self._suspect(cell)
+        return list(compress(cells, is_right))
+
+    def _hashes(self, cells: list[Cell]) -> list[int]:
+        return [_hashed(cell.qualifier, self._seed) for cell in cells]
 
     def arrays(self) -> tuple[NDArray[np.void], NDArray[np.void]]:
         """Return listings and registers."""
         self._pack()
         return np.concatenate(self._arrays[0]), np.concatenate(self._arrays[1])
+
+
+def _rows_of(cells: Iterable[Cell]) -> Uint8s:
+    return np.frombuffer(b"".join([cell.row for cell in cells]), np.uint8).reshape(-1, ROWKEY_BYTES)
 
 
 class Census:

@@ -1,13 +1,4 @@
-"""The folder of compressed tables.
-
-| file | what |
-|---|---|
-| `drawer-NNN.parquet` | column `permuted`: the distinct fingerprints as the drawer permutes them, sorted, uint64 |
-| `documents.parquet` | by `fingerprint` and `id`, with `first_seen` (ms), `sketch`, `key` (null: none) |
-| `tables.json` | the layout, the profile, the counts; written last, so that where it is the tables are whole |
-
-Sorted numbers lie close: their differences take about log2(2^64 / n) bits each, packed in groups of 32
-(DELTA_BINARY_PACKED). Tables written from one another's order are the same bytes.
+"""The folder of compressed tables; `schema/tables.md` has the contract.
 
 Source: Manku, Jain, Das Sarma, "Detecting Near-Duplicates for Web Crawling", WWW 2007, sections 3.2 and 3.3.
 """

@@ -1,16 +1,16 @@
 """A bulk load by HFiles: sorted runs become finished files, region by region, that HBase's own program loads.
 
-1. *begin*: a cell beside the record says so; its time, a server's, is the timestamp of all cells of the load. So what
-   others write meanwhile wins. From then on nothing so young is collected (`protocol.py`).
+1. *begin*: the stage is claimed, and a cell beside the record says so; its time, a server's, is the timestamp of all
+   cells of the load. So what others change later stays. From then on nothing so young is collected (`protocol.py`).
 2. *resolve*: of an id that occurs in several documents the last counts. What the table has already is left out, and
    what it has otherwise gets the register that follows.
 3. *files*: worker processes prepare the runs and write the regions' files (`region_files.py`).
 4. *rows*: drawer rows and listings are loaded. 5. *registers*: then the registers. So the invariant of `protocol.py`
-   holds at every moment. After each load the first and the last row of all files are looked up in the table.
+   holds at every moment. After each load the first and the last cell of all files are looked up in the table.
 
 `staged.json` beside the runs says how far it came, `files.jsonl` which regions have their files; the stage's manifest
-is for people and other programs. What was killed continues with the stage that was begun, and with the regions that
-lack files. To load a file twice changes nothing: its cells are the same.
+says whose it is, `{}` nobody's, and what is there. What was killed continues with the step that was begun, and with the
+regions that lack files. To load a file twice changes nothing: its cells are the same.
 """
 
 from __future__ import annotations
@@ -212,6 +212,10 @@ class StagedLoad(BulkLoad):
             self._give_up(state)
 
     def _clear_stage(self) -> None:
+        """Delete all files of the stage, and let it be nobody's; unless another job has it by now."""
+        manifest = self._stage.manifest()
+        if manifest and manifest.get("job") != self._job:
+            return
         for name in (ROWS, REGISTERS):
             self._stage.delete(name)
         self._stage.write_manifest({})
@@ -220,7 +224,8 @@ class StagedLoad(BulkLoad):
         """Remove the runs; a load that was begun is given up."""
         with file_errors(self.folder):
             self._forget_merge()
-            self._stage.delete(MANIFEST)
+            if not self._stage.manifest():
+                self._stage.delete(MANIFEST)
         super().delete()
 
     # What is loaded.

@@ -34,6 +34,10 @@ def tables_command() -> None:
 
     For millions of queries at a time against millions or billions of documents, without an index: every table is read
     once from its beginning to its end. Needs pyarrow: pip install 'hsimhash[parquet]'.
+
+    \b
+    Example: hsimhash tables write pages.jsonl.gz --out pages.tables
+             hsimhash tables match today.jsonl.gz --tables pages.tables --output near.jsonl.gz
     """
 
 

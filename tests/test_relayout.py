@@ -70,6 +70,14 @@ def test_one_that_was_interrupted_goes_on(old: str, most: int) -> None:
     assert not Path("job").exists()
 
 
+def test_what_others_have_in_the_jobs_folder_stays(old: str) -> None:
+    Path("job").mkdir()
+    Path("job", "mine").write_text("kept")
+    result = run("relayout", "--store", old, "--to", "lmdb://new", "--to-layout", "10", "--job", "job")
+    assert result.exit_code == 0, result.stderr
+    assert [path.name for path in Path("job").iterdir()] == ["mine"]
+
+
 def test_what_others_wrote_meanwhile_is_told(old: str) -> None:
     with HSimIndex.create("lmdb://new", layout="10", profile="auto-2") as new:
         new.add(5, "another")

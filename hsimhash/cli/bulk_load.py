@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -14,13 +15,14 @@ from hsimhash.cli.jobs import check_job, report, shown, stoppable
 from hsimhash.cli.options import (
     Settings,
     fingerprint_field_option,
+    first_seen_field_option,
     inputs_of,
     open_index,
     reading_of,
-    utf8,
     with_settings,
 )
 from hsimhash.cli.stages import memory_option, program_option, stage_options
+from hsimhash.inputs import Input
 from hsimhash.load import IngestLimits, IngestOptions, default_job
 from hsimhash.store import is_hbase
 
@@ -41,12 +43,7 @@ _RUN_BYTES = 500  # of memory, about, of each document of a run that is sorted
 @click.option("--print-commands", is_flag=True, help="Print the commands that load the files, for others to run.")
 @memory_option
 @fingerprint_field_option
-@click.option(
-    "--first-seen-field",
-    type=utf8,
-    metavar="NAME",
-    help="The JSON field with ms since 1970 or an ISO 8601 time; with fingerprints it is first_seen by default.",
-)
+@first_seen_field_option
 @click.option("--fresh", is_flag=True, help="Start over, whatever an earlier run left in the job folder.")
 @click.option("--quiet", is_flag=True, help="Show no progress.")
 def bulk_load_command(
@@ -87,10 +84,7 @@ def bulk_load_command(
     found = inputs_of(inputs, reading)
     if print_commands and any(one.is_stream for one in found):
         raise click.UsageError("--print-commands needs INPUTs that can be read again, no stream; write it to a file")
-    job = Path(settings.job) if settings.job else default_job(settings.store, found)
-    check_job(job)
-    if "://" not in stage and Path(stage).absolute() == job.absolute():
-        raise click.UsageError(f"--stage and --job are one folder, {stage}; choose another for one of them")
+    job = _job_folder(settings, found, stage)
     told, workers = list[str](), settings.workers or os.cpu_count() or 1
     staged = stage_options(
         stage,
@@ -117,3 +111,12 @@ def bulk_load_command(
             print_line(line)
         return ExitCode.DONE
     return report(summary, is_stream=any(one.is_stream for one in found))
+
+
+def _job_folder(settings: Settings, inputs: Sequence[Input], stage: str) -> Path:
+    """Return the job's folder; refuse one that cannot be written, or that is the stage."""
+    job = Path(settings.job) if settings.job else default_job(settings.store, inputs)
+    check_job(job)
+    if "://" not in stage and Path(stage).absolute() == job.absolute():
+        raise click.UsageError(f"--stage and --job are one folder, {stage}; choose another for one of them")
+    return job

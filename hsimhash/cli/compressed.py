@@ -14,9 +14,10 @@ from hsimhash.cli.exits import ExitCode
 from hsimhash.cli.jobs import stoppable
 from hsimhash.cli.options import Settings, fingerprint_field_option, inputs_of, reading_of, with_settings
 from hsimhash.cli.written import refuse_existing, written
+from hsimhash.compressed import CompressedTables, NearPairs, write_tables
 from hsimhash.errors import StopAskedError
 from hsimhash.files import AppendLog
-from hsimhash.fingerprint import Profile
+from hsimhash.fingerprint import Profile, Signatures
 from hsimhash.fingerprint.bits import format_fingerprint
 from hsimhash.inputs import Input, InputOptions
 from hsimhash.inputs.reader import read_batches
@@ -59,8 +60,6 @@ def write_tables_command(
     Example: hsimhash tables write pages.jsonl.gz --out pages.tables
              hsimhash tables write fingerprints.tsv --format fingerprints --layout 28 --out pages.tables
     """
-    from hsimhash.compressed import write_tables  # here: numpy alone makes a --help slow
-
     reading = reading_of(settings, fingerprint_field)
     found = inputs_of(inputs, reading)
     layout, profile = Layout.parse(settings.layout or DEFAULT_LAYOUT), Profile.named(settings.profile)
@@ -122,8 +121,6 @@ def match_tables_command(
     \b
     Example: hsimhash tables match today.jsonl.gz --tables pages.tables --output near.jsonl.gz
     """
-    from hsimhash.compressed import CompressedTables
-
     tables = CompressedTables(folder)
     if not overwrite:
         refuse_existing(output, "--output")
@@ -138,25 +135,30 @@ def match_tables_command(
                 reject = json.loads(line)
                 say(f"{reject['file']}:{reject['line']}: {reject['reason']}")
             near = tables.match(signatures.fingerprints, settings.max_distance, partial(_show, show))
-            stored = tables.documents(near.fingerprints)
-            for doc_id, signature, pairs in zip(
-                gathered.doc_ids, signatures, near.by_query(len(signatures)), strict=True
-            ):
-                rows = [
-                    {
-                        "distance": distance,
-                        "id": one.doc_id,
-                        "fingerprint": format_fingerprint(one.fingerprint),
-                        "first_seen": one.first_seen,
-                    }
-                    for fingerprint, distance in zip(
-                        near.fingerprints[pairs].tolist(), near.distances[pairs].tolist(), strict=True
-                    )
-                    for one in stored[fingerprint]
-                ]
-                answer = {"id": doc_id, "fingerprint": format_fingerprint(signature.fingerprint), "matches": rows}
-                write(json.dumps(answer, ensure_ascii=False).encode() + b"\n")
+            for answer in _answers(tables, near, gathered.doc_ids, signatures):
+                write(answer)
     return ExitCode.REJECTED_RECORDS if rejected else ExitCode.DONE
+
+
+def _answers(
+    tables: CompressedTables, near: NearPairs, doc_ids: Sequence[str], signatures: Signatures
+) -> Iterator[bytes]:
+    """Yield the line of each query."""
+    stored = tables.documents(near.fingerprints)
+    for doc_id, signature, pairs in zip(doc_ids, signatures, near.by_query(len(signatures)), strict=True):
+        found = zip(near.fingerprints[pairs].tolist(), near.distances[pairs].tolist(), strict=True)
+        rows = [
+            {
+                "distance": distance,
+                "id": one.doc_id,
+                "fingerprint": format_fingerprint(one.fingerprint),
+                "first_seen": one.first_seen,
+            }
+            for fingerprint, distance in found
+            for one in stored[fingerprint]
+        ]
+        answer = {"id": doc_id, "fingerprint": format_fingerprint(signature.fingerprint), "matches": rows}
+        yield json.dumps(answer, ensure_ascii=False).encode() + b"\n"
 
 
 def _show(show: object, done: int, total: int) -> None:

@@ -15,10 +15,10 @@ from hsimhash.cli.options import (
     Settings,
     create_index,
     fingerprint_field_option,
+    first_seen_field_option,
     inputs_of,
     open_index,
     reading_of,
-    utf8,
     wanted_record,
     with_settings,
 )
@@ -56,12 +56,7 @@ from hsimhash.store import is_hbase
     help="Documents a second, at most: as they are read, or, added to HBase, as they are written.",
 )
 @fingerprint_field_option
-@click.option(
-    "--first-seen-field",
-    type=utf8,
-    metavar="NAME",
-    help="The JSON field with ms since 1970 or an ISO 8601 time; with fingerprints it is first_seen by default.",
-)
+@first_seen_field_option
 @click.option("--tags", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Where tag writes.")
 @click.option("--fresh", is_flag=True, help="Start over, whatever an earlier run left in the job folder.")
 @click.option("--quiet", is_flag=True, help="Show no progress.")

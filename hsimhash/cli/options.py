@@ -96,6 +96,13 @@ fingerprint_field_option = click.option(
     "--fingerprint-field", type=utf8, metavar="NAME", help="The JSON field with a fingerprint, read instead of a text."
 )
 
+first_seen_field_option = click.option(
+    "--first-seen-field",
+    type=utf8,
+    metavar="NAME",
+    help="The JSON field with ms since 1970 or an ISO 8601 time; with fingerprints it is first_seen by default.",
+)
+
 
 def setting_flags(*keys: str) -> Callable[[Function], Function]:
     """Give a command the flags of these settings, all of them where none is named."""

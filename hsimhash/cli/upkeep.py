@@ -53,14 +53,7 @@ def check_command(
     Example: hsimhash check --store lmdb://pages --repair
              hsimhash check --store hbase://gw1:9091/pages --sample 10000
     """
-    if sample is not None and (workers is not None or job is not None):
-        raise click.UsageError("--workers and --job are for a whole check; leave them out, or --sample")
-    if sample is not None and repair:
-        raise click.UsageError("--repair goes through the whole index; leave --sample out")
-    if sample is not None and not is_hbase(settings.store):
-        raise click.UsageError(f"--sample is for an index on HBase; {settings.store} is checked whole, leave it out")
-    if not is_hbase(settings.store) and (workers is not None or job is not None):
-        raise click.UsageError(f"--workers and --job are for an index on HBase, and {settings.store} is not")
+    _refuse_mixed(settings, sample, is_repair=repair, is_walk=workers is not None or job is not None)
     folder = (job or default_job(settings.store, [])) if is_hbase(settings.store) else None
     if folder is not None and sample is None:
         check_job(folder)
@@ -88,6 +81,18 @@ def check_command(
         return ExitCode.DONE
     say("problems found; 'hsimhash check --repair' repairs them")
     return ExitCode.PROBLEMS_FOUND
+
+
+def _refuse_mixed(settings: Settings, sample: int | None, *, is_repair: bool, is_walk: bool) -> None:
+    """Refuse options of `check` that do not go together, or with the store; `is_walk`: --workers or --job is given."""
+    if sample is not None and is_walk:
+        raise click.UsageError("--workers and --job are for a whole check; leave them out, or --sample")
+    if sample is not None and is_repair:
+        raise click.UsageError("--repair goes through the whole index; leave --sample out")
+    if sample is not None and not is_hbase(settings.store):
+        raise click.UsageError(f"--sample is for an index on HBase; {settings.store} is checked whole, leave it out")
+    if not is_hbase(settings.store) and is_walk:
+        raise click.UsageError(f"--workers and --job are for an index on HBase, and {settings.store} is not")
 
 
 @click.command("compact")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from hsimhash.errors import CorruptionError, FormatVersionError, IndexNotFoundError
 from hsimhash.files import write_json
@@ -51,6 +52,16 @@ class Manifest:
         except (ValueError, TypeError, KeyError) as error:
             raise CorruptionError(f"{folder / MANIFEST} cannot be read ({error}); write the tables again") from error
         return manifest
+
+
+def arrow() -> tuple[Any, Any]:
+    """Return the modules pyarrow and pyarrow.parquet; `ValueError` where they are missing."""
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise ValueError("compressed tables need pyarrow: pip install 'hsimhash[parquet]'") from error
+    return pa, pq
 
 
 def drawer_file(folder: Path, number: int) -> Path:

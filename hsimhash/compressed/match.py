@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hsimhash.compressed.files import DOCUMENTS, PERMUTED, Manifest, drawer_file
+from hsimhash.compressed.files import DOCUMENTS, PERMUTED, Manifest, arrow, drawer_file
 from hsimhash.cover import check_distance
 from hsimhash.errors import CorruptionError
 from hsimhash.fingerprint.bits import Fingerprints, Int64s, Uint8s, Uint64s, as_fingerprints, spans
@@ -112,9 +112,7 @@ class CompressedTables:
 
 def _groups(path: Path, columns: list[str]) -> Iterator[Any]:
     """Yield the row groups of a table; `CorruptionError` where it cannot be read."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
+    pa, pq = arrow()
     try:
         with path.open("rb") as file, pq.ParquetFile(file, page_checksum_verification=True) as table:
             for number in range(table.num_row_groups):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -12,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from hsimhash.compressed.files import DOCUMENTS, PERMUTED, Manifest, drawer_file
+from hsimhash.compressed.files import DOCUMENTS, PERMUTED, Manifest, arrow, drawer_file
 from hsimhash.errors import StopAskedError
 from hsimhash.files import make_folder, sync_folder
 from hsimhash.fingerprint import Profile
@@ -27,8 +26,8 @@ from hsimhash.store.runs import (
     Run,
     document_order,
     drawer_values,
+    listing_ranges,
     permuted_of,
-    ranges_of,
     resolve,
     segment_ranges,
     signatures_of,
@@ -85,8 +84,7 @@ def write_tables(
     Raises:
         ValueError: pyarrow is missing, or the folder is not empty.
     """
-    if importlib.util.find_spec("pyarrow") is None:
-        raise ValueError("compressed tables need pyarrow: pip install 'hsimhash[parquet]'")
+    arrow()
     if folder.exists() and any(folder.iterdir()):
         raise ValueError(f"{folder} is not empty; choose another folder")
     make_folder(folder)
@@ -180,9 +178,7 @@ def _write_drawers(
 
 def _open(stack: ExitStack, path: Path) -> Callable[[Uint64s], None]:
     """Return what appends numbers to a new table of one column."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
+    pa, pq = arrow()
     schema = pa.schema([pa.field(PERMUTED, pa.uint64(), nullable=False)])
     writer = stack.enter_context(
         pq.ParquetWriter(
@@ -204,9 +200,7 @@ def _open(stack: ExitStack, path: Path) -> Callable[[Uint64s], None]:
 
 def _write_documents(runs: list[Run], folder: Path, limits: WriteLimits) -> int:
     """Write the table of documents; return how many there are."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
+    pa, pq = arrow()
     names = ("fingerprint", "first_seen", "sketch", "key")
     types = (pa.uint64(), pa.int64(), pa.uint64(), pa.uint64())
     schema = pa.schema([("id", pa.string()), *zip(names, types, strict=True)])
@@ -227,15 +221,14 @@ def _documents(runs: list[Run], at_once: int) -> Iterator[tuple[Any, ...]]:
     """Yield ids, fingerprints, first seen, sketches and keys of what is kept, in order of fingerprint and id."""
     if not runs:
         return
-    samples = [run.map("fingerprints", np.uint64)[:: max(1, run.size // 1024)] >> np.uint64(32) for run in runs]
-    signed = [_by_place(run) for run in runs]
-    for low, high in ranges_of(np.concatenate(samples), -(-sum(run.size for run in runs) // at_once)):
+    signed = [signatures_of(run.registers_by_place()) for run in runs]
+    for low, high in listing_ranges(runs, at_once):
         ids, parts = list[bytes](), []
-        for run, (sketches, keys) in zip(runs, signed, strict=True):
+        for run, own in zip(runs, signed, strict=True):
             places = run.kept_within(low, high)
             ids += run.ids_at(places)
             names = (("fingerprints", np.uint64), ("first_seen", np.int64))
-            parts.append([*(run.map(*one)[places] for one in names), sketches[places], keys[places]])
+            parts.append([*(run.map(*one)[places] for one in names), own.sketches[places], own.keys[places]])
         fingerprints, first_seen, sketch, key = (np.concatenate(column) for column in zip(*parts, strict=True))
         order = document_order(fingerprints, ids, key=bytes)
         if len(order):
@@ -243,12 +236,3 @@ def _documents(runs: list[Run], at_once: int) -> Iterator[tuple[Any, ...]]:
                 [ids[place] for place in order.tolist()],
                 *(one[order] for one in (fingerprints, first_seen, sketch, key)),
             )
-
-
-def _by_place(run: Run) -> tuple[Uint64s, Uint64s]:
-    """Return sketches and keys in the order of (fingerprint, id)."""
-    signatures = signatures_of(run.read("registers", run.register, 0, run.size))
-    places = run.read("places", np.uint32, 0, run.size)
-    columns = np.empty((2, run.size), np.uint64)
-    columns[:, places] = signatures.sketches, signatures.keys
-    return columns[0], columns[1]

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import json
-import shutil
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from hsimhash.fingerprint import Signatures
 from hsimhash.index import HSimIndex
 from hsimhash.load.ingest import IngestObserver, IngestProgress
 from hsimhash.locks import lock_or_refuse
-from hsimhash.store import StageOptions, store_name
+from hsimhash.store import BulkLoad, StageOptions, store_name
 
 SHARD_DOCUMENTS = 500_000  # whose reading and sorting takes some 300 MB
 _STATE = "relayout.json"
@@ -67,30 +67,14 @@ def relayout(
         ValueError: they are one index, or the folder has another job.
     """
     observer = observer or IngestObserver()
-    if store_name(old.url) == store_name(new.url):
-        raise ValueError(f"{old.url} and {new.url} are one index; name another for the new layout")
-    if old.profile != new.profile:
-        raise ProfileMismatchError(
-            f"{new.url} has profile {new.profile.name}, {old.url} has {old.profile.name}: fingerprints do not change "
-            f"with the layout; make the new index with the old one's profile"
-        )
+    _check_pair(old, new)
     with file_errors(folder):
         make_folder(folder)
         lock = lock_or_refuse(folder / "lock", f"works on the same job ({folder})", "choose another folder with --job")
     with lock, file_errors(folder), new.bulk(folder / "runs", stage=stage) as bulk:
-        state = _begun(folder, old, new, shard_documents)
-        bulk.discard_after(state.runs)
-        while state.shard < state.shards:
-            if observer.stop():
-                return None
-            documents = [one for page in old.store.registered(state.shard, state.shards) for one in page]
-            if documents:
-                signatures = Signatures.collected(one.signature for one in documents)
-                first_seen = np.array([one.first_seen for one in documents], np.int64)
-                bulk.add_run(signatures, [one.doc_id for one in documents], first_seen)
-            state = replace(state, shard=state.shard + 1, runs=bulk.runs, documents=state.documents + len(documents))
-            write_json(folder / _STATE, asdict(state))
-            observer.progress(IngestProgress("read", state.shard, state.shards, state.documents))
+        state = _read(old, bulk, folder, _begun(folder, old, new, shard_documents), observer)
+        if state is None:
+            return None
         with new.store.writing(stop=observer.stop):
             added = bulk.merge(
                 progress=lambda done, total: observer.progress(IngestProgress("merge", done, total, state.documents)),
@@ -98,8 +82,38 @@ def relayout(
             )
         if added is not None:
             bulk.delete()
-            shutil.rmtree(folder)
+            for name in (_STATE, "lock"):
+                (folder / name).unlink()
+            with suppress(OSError):  # others have files there
+                folder.rmdir()
         return added
+
+
+def _check_pair(old: HSimIndex, new: HSimIndex) -> None:
+    if store_name(old.url) == store_name(new.url):
+        raise ValueError(f"{old.url} and {new.url} are one index; name another for the new layout")
+    if old.profile != new.profile:
+        raise ProfileMismatchError(
+            f"{new.url} has profile {new.profile.name}, {old.url} has {old.profile.name}: fingerprints do not change "
+            f"with the layout; make the new index with the old one's profile"
+        )
+
+
+def _read(old: HSimIndex, bulk: BulkLoad, folder: Path, state: _Reading, observer: IngestObserver) -> _Reading | None:
+    """Collect the shards that are left as runs; return the state behind the last one, None where asked to end."""
+    bulk.discard_after(state.runs)
+    while state.shard < state.shards:
+        if observer.stop():
+            return None
+        documents = [one for page in old.store.registered(state.shard, state.shards) for one in page]
+        if documents:
+            signatures = Signatures.collected(one.signature for one in documents)
+            first_seen = np.array([one.first_seen for one in documents], np.int64)
+            bulk.add_run(signatures, [one.doc_id for one in documents], first_seen)
+        state = replace(state, shard=state.shard + 1, runs=bulk.runs, documents=state.documents + len(documents))
+        write_json(folder / _STATE, asdict(state))
+        observer.progress(IngestProgress("read", state.shard, state.shards, state.documents))
+    return state
 
 
 def _begun(folder: Path, old: HSimIndex, new: HSimIndex, shard_documents: int) -> _Reading:

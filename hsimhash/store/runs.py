@@ -189,6 +189,12 @@ class Run:
         stop = bisect_left(starts, high, key=int)
         return self.read("registers", self.register, start, stop), start
 
+    def registers_by_place(self) -> NDArray[np.void]:
+        """Return all registers in the order of (fingerprint, id)."""
+        found = np.empty(self.size, self.register)
+        found[self.read("places", np.uint32, 0, self.size)] = self.read("registers", self.register, 0, self.size)
+        return found
+
     @property
     def key_row_count(self) -> int:
         """How many rows of the key drawer `write_permuted` wrote."""
@@ -403,6 +409,12 @@ def ranges_of(sample: Uint64s, count: int) -> list[tuple[int, int]]:
     ordered = np.sort(sample)
     cuts = ordered[[len(ordered) * number // count for number in range(1, count)]].tolist() if count > 1 else []
     return list(itertools.pairwise(sorted({0, *cuts, 1 << 32})))
+
+
+def listing_ranges(runs: Sequence[Run], documents: int) -> list[tuple[int, int]]:
+    """Return half-open ranges of the fingerprints' first 32 bits that hold about so many documents each."""
+    samples = [run.map("fingerprints", np.uint64)[:: max(1, run.size // 1024)] >> np.uint64(32) for run in runs]
+    return ranges_of(np.concatenate(samples), -(-sum(run.size for run in runs) // documents))
 
 
 def permuted_of(run: Run, drawers: tuple[Drawer, ...]) -> Uint64s:

@@ -40,7 +40,7 @@ from hsimhash.store.runs import (
     Run,
     document_order,
     drawer_rows,
-    ranges_of,
+    listing_ranges,
     segment_ranges,
     write_array,
     write_permuted,
@@ -150,8 +150,7 @@ def sort_registers(folder: Path) -> None:
     """Sort the registers of what a run keeps as the table does."""
     run = Run(folder)
     kept = np.flatnonzero(run.read("keep", np.bool_, 0, run.size))
-    by_place = np.empty(run.size, run.register)
-    by_place[run.read("places", np.uint32, 0, run.size)] = run.read("registers", run.register, 0, run.size)
+    by_place = run.registers_by_place()
     found = np.zeros(len(kept), TABLE_REGISTER)
     found["place"] = kept
     for name in set(run.register.names or ()) & set(TABLE_REGISTER.names or ()):
@@ -169,12 +168,10 @@ def sort_registers(folder: Path) -> None:
 
 def cut_runs(runs: Sequence[Run], record: Record, limits: FileLimits) -> Cuts:
     """Return how prepared runs are cut."""
-    documents = sum(run.size for run in runs)
-    count = -(-documents // limits.documents)
-    samples = [run.map("fingerprints", np.uint64)[:: max(1, run.size // 1024)] >> np.uint64(32) for run in runs]
+    count = -(-sum(run.size for run in runs) // limits.documents)
     return Cuts(
         segment_ranges(list(runs), record.layout.drawers, limits.rows),
-        ranges_of(np.concatenate(samples), count),
+        listing_ranges(runs, limits.documents),
         [(number * SEGMENTS // count, (number + 1) * SEGMENTS // count) for number in range(count)],
     )
 

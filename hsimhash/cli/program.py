@@ -28,6 +28,7 @@ COMMANDS = {  # in the order of the help, which imports none of them; each is `N
     "find-clusters": ("find", "Find all clusters in a list of fingerprints, as simhash-cpp does."),
     "dedup": ("dedup", "Find near-duplicates within files, and which to keep."),
     "tables": ("compressed", "Write documents as compressed tables; match millions of queries against them."),
+    "spark": ("spark", "The jobs of many documents on Spark: dedup, fingerprints, matches, bulk loads."),
     "apply": ("apply", "Write the documents that dedup keeps."),
     "fingerprint": ("fingerprint", "Print the fingerprints of texts, or what weighs how much in them."),
     "describe": ("facts", "Show how an index was made and what is in it."),

@@ -21,12 +21,17 @@ VERSION = 1  # on disk: never reuse
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What tables hold: `fingerprints` distinct ones, of so many documents."""
+    """What tables hold: `fingerprints` distinct ones, of so many documents.
+
+    `parts`: of tables whose drawers are folders, what each file but the first begins with at the least, as 16
+    hexadecimal digits, drawer by drawer; no segment lies in two files.
+    """
 
     layout: str
     profile: str
     documents: int
     fingerprints: int
+    parts: list[list[str]] | None = None
     version: int = VERSION
 
     def save(self, folder: Path) -> None:
@@ -37,20 +42,29 @@ class Manifest:
     def load(cls, folder: Path) -> Manifest:
         """Read it; `IndexNotFoundError`, `FormatVersionError` or `CorruptionError` where that fails."""
         try:
-            found = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+            data = (folder / MANIFEST).read_bytes()
+        except FileNotFoundError:
+            data = None
+        return cls.parse(data, str(folder))
+
+    @classmethod
+    def parse(cls, data: bytes | None, place: str) -> Manifest:
+        """Return what the bytes of the file say, None for no file; see `load`."""
+        if data is None:
+            raise IndexNotFoundError(
+                f"no tables in {place}: there is no {MANIFEST}; 'hsimhash tables write' writes them"
+            )
+        try:
+            found = json.loads(data)
             if found["version"] != VERSION:
                 raise FormatVersionError(
-                    f"the tables in {folder} have format version {found['version']}, this release reads {VERSION}; use "
+                    f"the tables in {place} have format version {found['version']}, this release reads {VERSION}; use "
                     f"the release that wrote them"
                 )
             manifest = cls(**found)
             Layout.parse(manifest.layout)
-        except FileNotFoundError as error:
-            raise IndexNotFoundError(
-                f"no tables in {folder}: there is no {MANIFEST}; 'hsimhash tables write' writes them"
-            ) from error
         except (ValueError, TypeError, KeyError) as error:
-            raise CorruptionError(f"{folder / MANIFEST} cannot be read ({error}); write the tables again") from error
+            raise CorruptionError(f"{place}/{MANIFEST} cannot be read ({error}); write the tables again") from error
         return manifest
 
 

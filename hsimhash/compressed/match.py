@@ -81,7 +81,7 @@ class CompressedTables:
             order = np.argsort(permuted := drawer.permute(queries))
             ordered = permuted[order]
             for stored in self._rows(drawer):
-                for places, near in _near(ordered, stored, drawer, distance):
+                for places, near in near_rows(ordered, stored, drawer, distance):
                     asking.append(order[places])
                     found.append(drawer.restore(near))
                 done += len(stored)
@@ -91,10 +91,11 @@ class CompressedTables:
     def _rows(self, drawer: Drawer) -> Iterator[Uint64s]:
         """Yield the rows of a drawer's table in order, a row group at a time."""
         path, rows = drawer_file(self.folder, drawer.number), 0
-        for group in _groups(path, [PERMUTED]):
-            values = group.column(0).to_numpy()
-            rows += len(values)
-            yield values
+        for part in _parts(path):
+            for group in _groups(part, [PERMUTED]):
+                values = group.column(0).to_numpy()
+                rows += len(values)
+                yield values
         if rows != self.manifest.fingerprints:
             raise CorruptionError(
                 f"{path} has {rows:,} rows instead of {self.manifest.fingerprints:,}; write the tables again"
@@ -103,11 +104,19 @@ class CompressedTables:
     def documents(self, fingerprints: Uint64s) -> dict[int, list[StoredDocument]]:
         """Return the documents of stored fingerprints, by fingerprint, in order of id."""
         wanted, found = np.unique(fingerprints), dict[int, list[StoredDocument]]()
-        for group in _groups(self.folder / DOCUMENTS, ["id", "fingerprint", "first_seen"]):
-            places = np.flatnonzero(np.isin(group.column("fingerprint").to_numpy(), wanted))
-            for row in zip(*(column.to_pylist() for column in group.take(places).columns), strict=True):
-                found.setdefault(row[1], []).append(StoredDocument(*row))
-        return found
+        for part in _parts(self.folder / DOCUMENTS):
+            for group in _groups(part, ["id", "fingerprint", "first_seen"]):
+                own = group.column("fingerprint").to_numpy().view(np.uint64)
+                places = np.flatnonzero(np.isin(own, wanted))
+                ids, _, times = (column.to_pylist() for column in group.take(places).columns)
+                for row in zip(ids, own[places].tolist(), times, strict=True):
+                    found.setdefault(row[1], []).append(StoredDocument(*row))
+        return {fingerprint: sorted(rows) for fingerprint, rows in found.items()}
+
+
+def _parts(path: Path) -> list[Path]:
+    """Return the files of a table, in order: one, or those of the folder that a job on Spark wrote."""
+    return sorted(path.glob("part-*.parquet")) if path.is_dir() else [path]
 
 
 def _groups(path: Path, columns: list[str]) -> Iterator[Any]:
@@ -124,8 +133,15 @@ def _groups(path: Path, columns: list[str]) -> Iterator[Any]:
         raise CorruptionError(f"{path} cannot be read ({error}); write the tables again") from error
 
 
-def _near(queries: Uint64s, stored: Uint64s, drawer: Drawer, max_distance: int) -> Iterator[tuple[Int64s, Uint64s]]:
-    """Yield positions of queries, and the stored numbers of their segments that are near; both permuted and sorted."""
+def near_rows(queries: Uint64s, stored: Uint64s, drawer: Drawer, max_distance: int) -> Iterator[tuple[Int64s, Uint64s]]:
+    """Yield positions of queries, and the stored numbers of their segments that are near, in blocks of bounded size.
+
+    Args:
+        queries: shape (n,), permuted by the drawer and sorted.
+        stored: shape (m,), at least one, likewise.
+        drawer: by whose segment they meet.
+        max_distance: in bits.
+    """
     shift = np.uint64(64 - drawer.segment_bits)
     first, last = stored[0] >> shift, stored[-1] >> shift
     segments = queries >> shift

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -164,8 +164,7 @@ def _write_drawers(
     rows = 0
     for number, drawer in enumerate(layout.drawers):
         rows = 0
-        with ExitStack() as stack:
-            write = _open(stack, drawer_file(folder, drawer.number))
+        with drawer_file(folder, drawer.number).open("xb") as stream, drawer_writer(stream) as write:
             for low, high in ranges:
                 if stop():
                     raise StopAskedError("asked to end while writing")
@@ -176,26 +175,25 @@ def _write_drawers(
     return rows
 
 
-def _open(stack: ExitStack, path: Path) -> Callable[[Uint64s], None]:
-    """Return what appends numbers to a new table of one column."""
+@contextmanager
+def drawer_writer(stream: BinaryIO) -> Iterator[Callable[[Uint64s], None]]:
+    """Give what appends numbers, permuted and ascending, to a new table of a drawer."""
     pa, pq = arrow()
     schema = pa.schema([pa.field(PERMUTED, pa.uint64(), nullable=False)])
-    writer = stack.enter_context(
-        pq.ParquetWriter(
-            stack.enter_context(path.open("xb")),
-            schema,
-            compression="none",  # nothing is left to compress
-            use_dictionary=False,
-            column_encoding={PERMUTED: "DELTA_BINARY_PACKED"},
-            write_page_checksum=True,
-        )
-    )
+    with pq.ParquetWriter(
+        stream,
+        schema,
+        compression="none",  # nothing is left to compress
+        use_dictionary=False,
+        column_encoding={PERMUTED: "DELTA_BINARY_PACKED"},
+        write_page_checksum=True,
+    ) as writer:
 
-    def write(values: Uint64s) -> None:
-        if len(values):
-            writer.write_table(pa.table([pa.array(values)], schema))
+        def write(values: Uint64s) -> None:
+            if len(values):
+                writer.write_table(pa.table([pa.array(values)], schema))
 
-    return write
+        yield write
 
 
 def _write_documents(runs: list[Run], folder: Path, limits: WriteLimits) -> int:

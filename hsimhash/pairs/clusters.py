@@ -48,7 +48,7 @@ def star(fingerprints: Fingerprints, pairs: Pairs, rank: Int64s) -> Clusters:
         rank: shape (n,), a permutation of 0 to n - 1; 0 is the document that is kept first.
     """
     graph = _Graph.of(pairs, rank)
-    return graph.clusters(fingerprints, _stars(graph.low, graph.high, len(graph.vertices)))
+    return graph.clusters(fingerprints, star_centres(graph.low, graph.high, len(graph.vertices)))
 
 
 def components(
@@ -73,7 +73,7 @@ def components(
     is_large = np.bincount(label, documents, len(label)) > max_cluster_size
     is_cut = is_large[label]
     edges = is_cut[graph.low]
-    stars = _stars(graph.low[edges], graph.high[edges], len(label))
+    stars = star_centres(graph.low[edges], graph.high[edges], len(label))
     return graph.clusters(fingerprints, np.where(is_cut, stars, label), split=int(is_large.sum()))
 
 
@@ -124,10 +124,15 @@ def _inverse(rank: Int64s, count: int) -> Int64s:
     return by_rank
 
 
-def _stars(low: Int64s, high: Int64s, count: int) -> Int64s:
-    """Return the kept vertex of each vertex, as the plain loop in order of their numbers gives it.
+def star_centres(low: Int64s, high: Int64s, count: int) -> Int64s:
+    """Return the kept vertex of each of `count` vertices, as the plain loop in order of their numbers gives it.
 
     A vertex is kept once every lower neighbour has joined a star. Each edge is looked at once or twice in all.
+
+    Args:
+        low: shape (m,), the lower vertex of each edge, 0 to `count` - 1.
+        high: shape (m,), the higher one.
+        count: how many vertices there are.
     """
     above, ends = high[np.argsort(low, kind="stable")], np.cumsum(np.bincount(low, minlength=count))
     waits_for = np.bincount(high, minlength=count)  # lower neighbours that are undecided
@@ -172,6 +177,15 @@ def linked(blocks: Iterable[PairBlock], count: int) -> Int64s:
     if held:
         _join(root, *(np.concatenate(side) for side in list(zip(*held, strict=True))[:2]))
     return root
+
+
+def forest(low: Int64s, high: Int64s) -> tuple[Int64s, Int64s]:
+    """Return edges that join the same vertices, no more than these are: each component's least one with every other."""
+    vertices, places = np.unique(np.concatenate([low, high]), return_inverse=True)
+    root = np.arange(len(vertices))
+    _join(root, places[: len(low)], places[len(low) :])
+    others = np.flatnonzero(root != np.arange(len(root)))
+    return vertices[root[others]], vertices[others]
 
 
 def _join(root: Int64s, some: Int64s, others: Int64s) -> None:

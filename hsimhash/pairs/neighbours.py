@@ -92,6 +92,12 @@ class Search:
             new = self._new(pairs, ordered)
             yield self._positions(new, ordered, values) if len(new.first) else new
 
+    def near_values(self, ordered: Uint64s) -> Generator[tuple[Uint64s, Uint64s]]:
+        """Yield what `located` does as fingerprints, which need not be known otherwise."""
+        for pairs in self._near(ordered):
+            new = self._new(pairs, ordered)
+            yield self.drawer.restore(ordered[new.first]), self.drawer.restore(ordered[new.second])
+
     def _new(self, pairs: Meetings, ordered: Uint64s) -> Meetings:
         """Return the pairs that share no bucket in an earlier drawer."""
         if not len(pairs.first) or not self.earlier:

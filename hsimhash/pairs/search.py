@@ -179,10 +179,7 @@ class _Task:
 
     def _found(self, values: Uint64s, folder: Path | None) -> Generator[Meetings]:
         """Yield the pairs of all drawers, in order."""
-        layout = self.layout or min(
-            _layouts(self.max_distance),
-            key=lambda one: drawers_ns(len(values), (drawer.segment_bits for drawer in one.drawers)),
-        )
+        layout = self.layout or fastest_layout(len(values), self.max_distance)
         shares = searches(layout.drawers, self.max_distance)
         threads = min(os.cpu_count() or 1, len(shares)) if len(values) > WORTH_THREADS else 1
         room = self._threads_with_room(len(values))
@@ -190,6 +187,20 @@ class _Task:
             return in_order((share.meetings(values) for share in shares), min(threads, max(1, room)))
         part = max(LEAST_PART, self.memory_bytes // (PART_BYTES * threads))
         return in_order((_in_parts(share, values, part, folder) for share in shares), threads)
+
+
+def fastest_layout(count: int, max_distance: int, row_ns: float = 0.0) -> Layout:
+    """Return the layout by which the pairs of so many fingerprints are found soonest.
+
+    Args:
+        count: of fingerprints, distinct ones, spread evenly.
+        max_distance: in bits.
+        row_ns: what a value in a drawer costs beside the search, in nanoseconds.
+    """
+    return min(
+        _layouts(max_distance),
+        key=lambda one: sum(drawers_ns(count, [drawer.segment_bits]) + row_ns * count for drawer in one.drawers),
+    )
 
 
 def _in_parts(share: Search, values: Uint64s, part: int, folder: Path) -> Generator[Meetings]:

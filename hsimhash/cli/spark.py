@@ -1,0 +1,261 @@
+"""`hsimhash spark`: jobs of many documents as Spark applications."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import click
+
+from hsimhash.cli.console import print_json, say
+from hsimhash.cli.exits import ExitCode
+from hsimhash.cli.options import Settings, utf8, with_settings
+from hsimhash.errors import HsimhashError
+from hsimhash.fingerprint import Profile
+from hsimhash.pairs.keep import Policy
+
+try:
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    from hsimhash import spark as jobs
+except ImportError as missing:
+    raise HsimhashError("Spark needs PySpark and Java 17: pip install 'hsimhash[spark]'") from missing
+
+Function = Callable[..., object]
+_CAUSE_CHARACTERS = 600
+_PARTITIONS = 32  # of a shuffle on one machine; Spark joins small ones
+
+
+def _job_options(command: Function) -> Function:
+    """Give a command the options of all jobs."""
+    for option in (
+        click.option(
+            "--driver-memory",
+            default="4g",
+            show_default=True,
+            metavar="SIZE",
+            help="Where spark-submit does not say it.",
+        ),
+        click.option("--master", metavar="URL", help="local[8], yarn, k8s://…; by default all cores of this machine."),
+        click.option("--out", required=True, metavar="DIR|URL", type=utf8, help="Where the results go."),
+    ):
+        command = option(command)
+    return command
+
+
+_format_option = click.option(
+    "--format",
+    "form",
+    type=click.Choice(["auto", "parquet", "json"]),
+    default="auto",
+    show_default=True,
+    help="What INPUTs are; auto: JSON lines where a name ends in .jsonl or .json, packed or not; else Parquet.",
+)
+_overwrite_option = click.option("--overwrite", is_flag=True, help="Replace results that are there.")
+_fingerprint_option = click.option(
+    "--fingerprint-field", type=utf8, metavar="NAME", help="The column with a fingerprint, read instead of a text."
+)
+
+
+@click.group("spark")
+def spark_command() -> None:
+    """Jobs on Spark: what one machine has no room or no time for. Needs PySpark and Java 17: hsimhash[spark].
+
+    Each command runs on this machine, on all its cores, or as an application of a cluster, where hsimhash must be
+    installed for the executors' Python: --master, or spark-submit with hsimhash's file __main__.py.
+
+    \b
+    Example: hsimhash spark dedup pages.parquet --out pages.dedup
+             spark-submit --master yarn hsimhash/__main__.py spark dedup hdfs:///pages --out hdfs:///pages.dedup
+    """
+
+
+@contextmanager
+def _session(master: str | None, driver_memory: str) -> Iterator[SparkSession]:
+    """Give the session of a job; what Spark says of a failure becomes one line."""
+    builder = SparkSession.builder.appName("hsimhash").config("spark.log.level", "ERROR")
+    is_local = (master or "local").startswith("local")
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit did not start this
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        builder = builder.master(master or "local[*]").config("spark.driver.memory", driver_memory)
+        builder = builder.config("spark.sql.shuffle.partitions", _PARTITIONS) if is_local else builder
+        if is_local:
+            builder = builder.config("spark.driver.host", "localhost").config("spark.driver.bindAddress", "127.0.0.1")
+    try:
+        spark = builder.getOrCreate()
+        try:
+            yield spark
+        finally:
+            spark.stop()
+    except PySparkException as error:
+        raise HsimhashError(_cause(str(error))) from error
+
+
+def _cause(text: str) -> str:
+    """Return what an error of Spark says, without the stacks."""
+    if "JAVA_GATEWAY_EXITED" in text:
+        return "Java did not start; Spark needs Java 17: install it, or set JAVA_HOME"
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    ours = [line for line in lines if line.startswith(("hsimhash.", "ValueError: ", "[USER_RAISED_EXCEPTION]"))]
+    return (ours[-1] if ours else lines[0] if lines else "Spark failed")[:_CAUSE_CHARACTERS]
+
+
+@spark_command.command("dedup", short_help="Find near-duplicates within files, and which to keep.")
+@click.argument("inputs", metavar="INPUT…", nargs=-1, required=True)
+@with_settings("profile", "max_distance", "max_sketch", "id_field", "text_field")
+@_fingerprint_option
+@_format_option
+@click.option("--clusters", type=click.Choice(["star", "components"]), default="star", show_default=True)
+@click.option("--max-cluster-size", type=click.IntRange(min=1), metavar="N", help="Components of more become stars.")
+@click.option("--keep", type=utf8, multiple=True, metavar="POLICY", help="Which to keep, as for 'hsimhash dedup'.")
+@_overwrite_option
+@_job_options
+def spark_dedup_command(
+    settings: Settings,
+    inputs: tuple[str, ...],
+    fingerprint_field: str | None,
+    form: str,
+    clusters: str,
+    max_cluster_size: int | None,
+    keep: tuple[str, ...],
+    overwrite: bool,
+    out: str,
+    master: str | None,
+    driver_memory: str,
+) -> ExitCode:
+    """Find the near-duplicates within Parquet or JSON lines, and say which documents to keep.
+
+    The answers are those of 'hsimhash dedup'. INPUTs are files, folders, globs or URLs that Spark reads. Into the
+    folder come pairs, clusters, keep, drop, rejects, short and stats, each a folder of Parquet; stats is written last.
+    Rejects are records that are no documents, and the exit code is then 7.
+
+    \b
+    Example: hsimhash spark dedup pages.parquet --out pages.dedup
+             hsimhash spark dedup 's3a://crawl/*.parquet' --out s3a://crawl-dedup --keep newest:date --master yarn
+    """
+    policies = tuple(map(Policy.parse, keep or ("first",)))
+    names = settings.id_field, settings.text_field, fingerprint_field
+    options = jobs.SparkDedupOptions(
+        jobs.RecordOptions(Profile.named(settings.profile), form, *names, policies),
+        jobs.NearOptions(
+            jobs.MAX_DISTANCE if settings.max_distance is None else settings.max_distance, settings.max_sketch
+        ),
+        jobs.ClusterOptions(clusters, max_cluster_size),
+        overwrite,
+    )
+    with _session(master, driver_memory) as spark:
+        totals = jobs.dedup_files(spark, inputs, out, options)
+    print_json({**totals.to_json(), "out": out})
+    if totals.rejected:
+        say(f"{totals.rejected:,} records rejected, see {out}/rejects")
+    return ExitCode.REJECTED_RECORDS if totals.rejected else ExitCode.DONE
+
+
+@spark_command.command("tables", short_help="Write documents as compressed tables.")
+@click.argument("inputs", metavar="INPUT…", nargs=-1, required=True)
+@with_settings("layout", "profile", "id_field", "text_field")
+@_fingerprint_option
+@_format_option
+@_job_options
+def spark_tables_command(
+    settings: Settings,
+    inputs: tuple[str, ...],
+    fingerprint_field: str | None,
+    form: str,
+    out: str,
+    master: str | None,
+    driver_memory: str,
+) -> ExitCode:
+    """Write documents as compressed tables, one for each drawer of the layout, which 'spark match' scans.
+
+    The folder must be new or empty. 'hsimhash tables match' reads it too.
+
+    \b
+    Example: hsimhash spark tables pages.parquet --out pages.tables
+             hsimhash spark tables 'hdfs:///fps/*.parquet' --fingerprint-field fp --out hdfs:///tables --master yarn
+    """
+    names = settings.id_field, settings.text_field, fingerprint_field
+    options = jobs.RecordOptions(Profile.named(settings.profile), form, *names)
+    with _session(master, driver_memory) as spark:
+        read = jobs.read_documents(spark, inputs, options)
+        manifest = jobs.compress(read.documents, out, layout=settings.layout or jobs.LAYOUT, profile=settings.profile)
+        rejected = read.rejects.count()
+    print_json({"documents": manifest.documents, "fingerprints": manifest.fingerprints, "layout": manifest.layout})
+    return _told(rejected)
+
+
+@spark_command.command("match", short_help="Find what is near many documents, by scanning compressed tables.")
+@click.argument("inputs", metavar="QUERIES…", nargs=-1, required=True)
+@click.option("--tables", required=True, metavar="DIR|URL", type=utf8, help="The tables.")
+@with_settings("profile", "max_distance", "id_field", "text_field")
+@_fingerprint_option
+@_format_option
+@_overwrite_option
+@_job_options
+def spark_match_command(
+    settings: Settings,
+    inputs: tuple[str, ...],
+    tables: str,
+    fingerprint_field: str | None,
+    form: str,
+    overwrite: bool,
+    out: str,
+    master: str | None,
+    driver_memory: str,
+) -> ExitCode:
+    """Write query, id, distance, fingerprint and first_seen of each stored document near a query, as Parquet.
+
+    Every file of the tables is read once, whatever the number of queries. Near is what lies within --distance bits, by
+    default and at most those of the tables' layout.
+
+    \b
+    Example: hsimhash spark match today.parquet --tables pages.tables --out near.parquet
+    """
+    names = settings.id_field, settings.text_field, fingerprint_field
+    options = jobs.RecordOptions(Profile.named(settings.profile), form, *names)
+    with _session(master, driver_memory) as spark:
+        read = jobs.read_documents(spark, inputs, options)
+        found = jobs.match(read.documents, tables, max_distance=settings.max_distance)
+        found.write.mode("overwrite" if overwrite else "error").parquet(out)
+        rejected = read.rejects.count()
+    return _told(rejected)
+
+
+@spark_command.command("fingerprint", short_help="Write documents' fingerprints.")
+@click.argument("inputs", metavar="INPUT…", nargs=-1, required=True)
+@with_settings("profile", "id_field", "text_field")
+@_format_option
+@_overwrite_option
+@_job_options
+def spark_fingerprint_command(
+    settings: Settings,
+    inputs: tuple[str, ...],
+    form: str,
+    overwrite: bool,
+    out: str,
+    master: str | None,
+    driver_memory: str,
+) -> ExitCode:
+    """Write id, fingerprint, sketch, key and kind of each document as Parquet, in place of its text.
+
+    The 64 bits are those that every other command makes, as a signed bigint.
+
+    \b
+    Example: hsimhash spark fingerprint pages.parquet --out pages.fingerprints
+    """
+    options = jobs.RecordOptions(Profile.named(settings.profile), form, settings.id_field, settings.text_field)
+    with _session(master, driver_memory) as spark:
+        read = jobs.read_documents(spark, inputs, options)
+        columns = "id", "fingerprint", "sketch", "key", "kind"
+        read.documents.select(*columns).write.mode("overwrite" if overwrite else "error").parquet(out)
+        rejected = read.rejects.count()
+    return _told(rejected)
+
+
+def _told(rejected: int) -> ExitCode:
+    if rejected:
+        say(f"{rejected:,} records rejected; 'hsimhash spark dedup' lists them")
+    return ExitCode.REJECTED_RECORDS if rejected else ExitCode.DONE

@@ -1,0 +1,36 @@
+"""The jobs of many documents on Spark: DataFrames in, DataFrames out, and nothing on the driver that grows with them.
+
+PySpark 3.5 or newer; hsimhash and pyarrow must be installed where the executors run. Work is cut into parts that one
+task holds in memory, as arrays; between tasks these travel as bytes, not as rows.
+"""
+
+try:
+    import pyspark as _pyspark  # noqa: F401
+except ImportError as error:
+    raise ImportError("hsimhash.spark needs PySpark: pip install 'hsimhash[spark]'") from error
+
+from hsimhash.dedup import MAX_DISTANCE
+from hsimhash.spark.clusters import ClusterOptions, clusters
+from hsimhash.spark.dedup import SparkDedupOptions, dedup_files
+from hsimhash.spark.parts import PairLimits
+from hsimhash.spark.records import RecordOptions, read_documents
+from hsimhash.spark.signatures import fingerprints
+from hsimhash.spark.tables import LAYOUT, compress, match
+from hsimhash.spark.vertices import NearOptions, pairs
+
+__all__ = [
+    "LAYOUT",
+    "MAX_DISTANCE",
+    "ClusterOptions",
+    "NearOptions",
+    "PairLimits",
+    "RecordOptions",
+    "SparkDedupOptions",
+    "clusters",
+    "compress",
+    "dedup_files",
+    "fingerprints",
+    "match",
+    "pairs",
+    "read_documents",
+]

@@ -1,0 +1,153 @@
+"""Documents → clusters, and the one that is kept of each: the answers of 'hsimhash dedup'."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from hsimhash.fingerprint.signature import MAX_SKETCH
+from hsimhash.pairs.clusters import Clusters, diameters
+from hsimhash.spark.columns import SIGNATURE, distance_of, materialized, unsigned
+from hsimhash.spark.components import component_roots, stars
+from hsimhash.spark.parts import PAIR_LIMITS, PairLimits
+from hsimhash.spark.vertices import NearOptions, Vertices, vertices_of
+
+METHODS = ("star", "components")
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterOptions:
+    """How near documents are put together."""
+
+    method: str = METHODS[0]  # `star`: all are near the kept one; `components`: all that hangs together
+    max_cluster_size: int | None = None  # of components, in documents; larger ones are cut into stars
+
+    def __post_init__(self) -> None:
+        if self.method not in METHODS:
+            raise ValueError(f"unknown clusters {self.method!r}; use {' or '.join(METHODS)}")
+        if self.max_cluster_size is not None and self.method != "components":
+            raise ValueError("max_cluster_size bounds components; stars need no bound: omit it")
+        if self.max_cluster_size is not None and self.max_cluster_size < 1:
+            raise ValueError(f"max_cluster_size {self.max_cluster_size} must be at least 1")
+
+
+def clusters(
+    documents: DataFrame,
+    *,
+    max_distance: int = 3,
+    max_sketch: int | None = MAX_SKETCH,
+    method: str = METHODS[0],
+    max_cluster_size: int | None = None,
+    position: str | None = None,
+    limits: PairLimits = PAIR_LIMITS,
+) -> DataFrame:
+    """Return each document's cluster, as the table of clusters of 'hsimhash dedup' has them.
+
+    Args:
+        documents: as for `pairs`.
+        max_distance: likewise.
+        max_sketch: likewise.
+        method: `star`: every document is near the kept one; `components`: all that hangs together.
+        max_cluster_size: components of more documents are cut into stars.
+        position: a column; the document with the least value of a cluster is kept, of several the one with the smallest
+            id. By default the one with the smallest id.
+        limits: how much a task holds. The near pairs within a component are held by one, too.
+
+    Returns:
+        `id`; `cluster`, the smallest id of its cluster; `kept`, whether it is kept; `kept_id`, which is; `distance` to
+        that one, in bits; `size` of the cluster; `diameter`, the greatest distance in it.
+
+    Raises:
+        ValueError: a column is missing or of another type, or a number is out of range.
+    """
+    options = ClusterOptions(method, max_cluster_size)
+    order = F.col(f"`{position}`") if position else F.lit(0)
+    near = NearOptions(max_distance, max_sketch, limits)
+    vertices = vertices_of(documents, order, near, rank=[order.alias("position")])
+    without = documents.where(F.col("fingerprint").isNull()).select(F.col("id").cast("string").alias("id"))
+    return cluster_rows(vertices, kept_vertices(vertices, options)).unionByName(alone(without))
+
+
+def kept_vertices(vertices: Vertices, options: ClusterOptions) -> DataFrame:
+    """Return which vertex is kept for each that has a near one: `number`, `kept`; and `cut`: what was cut into stars.
+
+    `cut` is the least vertex of a component that was too large, else null.
+    """
+    edges = materialized(vertices.edges.select("low", "high"))
+    roots = component_roots(edges)
+    uncut = F.lit(None).cast("bigint").alias("cut")
+    if options.method == "star":
+        return stars(edges, roots).select("number", "kept", uncut)
+    if options.max_cluster_size is None:
+        return roots.select("number", F.col("root").alias("kept"), uncut)
+    sizes = (
+        roots.join(vertices.rows.select("number", "size"), "number").groupBy("root").agg(F.sum("size").alias("size"))
+    )
+    large = sizes.where(F.col("size") > options.max_cluster_size).select("root")
+    whole, cut = roots.join(large, "root", "left_anti"), materialized(roots.join(large, "root"))
+    inner = edges.join(cut.select("number"), F.col("low") == F.col("number"), "left_semi")
+    found = stars(inner, cut).join(cut, "number").select("number", "kept", F.col("root").alias("cut"))
+    return whole.select("number", F.col("root").alias("kept"), uncut).unionByName(found)
+
+
+def cluster_rows(vertices: Vertices, kept: DataFrame) -> DataFrame:
+    """Return the table of clusters; `kept` is what `kept_vertices` returned."""
+    own = vertices.rows.join(kept.select("number", "kept"), "number", "left")
+    own = own.withColumn("kept", F.coalesce("kept", "number"))
+    whole = own.groupBy("kept").agg(
+        F.min("smallest").alias("cluster"), F.sum("size").alias("size"), F.count("*").alias("vertices")
+    )
+    whole = whole.join(_diameters(own, whole), "kept", "left")
+    centres = vertices.rows.select(
+        F.col("number").alias("kept"), F.col("fingerprint").alias("centre"), F.col("best.id").alias("kept_id")
+    )
+    found = own.select(*SIGNATURE, "kept").join(whole.join(centres, "kept"), "kept")
+    rows = vertices.documents.select("id", *SIGNATURE).join(found, list(SIGNATURE))
+    return rows.select(
+        "id",
+        "cluster",
+        (F.col("id") == F.col("kept_id")).alias("kept"),
+        "kept_id",
+        distance_of(F.col("fingerprint"), F.col("centre")).cast("int").alias("distance"),
+        "size",
+        F.coalesce("diameter", F.lit(0)).alias("diameter"),
+    ).unionByName(alone(vertices.others))
+
+
+def _diameters(own: DataFrame, whole: DataFrame) -> DataFrame:
+    """Return the greatest distance in each cluster of several vertices; a cluster's fingerprints go into one task."""
+    several = whole.where("vertices > 1").select("kept")
+    members = own.select("kept", "fingerprint").join(several, "kept").repartition("kept")
+    return members.mapInArrow(_measured, "kept bigint, diameter int")
+
+
+def _measured(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    held = list(batches)
+    if not held:
+        return
+    members = pa.Table.from_batches(held)
+    kept = members.column(0).to_numpy()
+    _, first, places = np.unique(kept, return_index=True, return_inverse=True)
+    values = unsigned(members.column(1))
+    found = diameters(values, Clusters(first[places], np.zeros(len(values), np.uint8)))
+    yield pa.RecordBatch.from_arrays(
+        [pa.array(kept[found.kept]), pa.array(found.bits, pa.int32())], ["kept", "diameter"]
+    )
+
+
+def alone(ids: DataFrame) -> DataFrame:
+    """Return the rows of documents that nothing can be near to: `ids` has their `id`."""
+    return ids.select(
+        "id",
+        F.col("id").alias("cluster"),
+        F.lit(True).alias("kept"),
+        F.col("id").alias("kept_id"),
+        F.lit(0).alias("distance"),
+        F.lit(1).cast("bigint").alias("size"),
+        F.lit(0).alias("diameter"),
+    )

@@ -1,0 +1,126 @@
+"""Columns of DataFrames that come and go, fingerprints in them, and steps that several jobs take.
+
+Spark has no unsigned numbers, so a fingerprint, a sketch and a key are the same 64 bits as a signed `bigint`;
+`hex(fingerprint)` shows their digits. A sketch or a key of 0, or null, is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import mmh3
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import DecimalType, LongType, StringType
+
+from hsimhash.fingerprint.bits import Uint64s
+
+SIGNATURE = ("fingerprint", "sketch", "key")
+_SIGN = 1 << 63
+_HASH_SEED = 42  # of Spark's own hash, by which it chooses a row's partition
+
+
+def bits_of(rows: DataFrame, name: str) -> Column:
+    """Return a column of 64-bit numbers as `bigint`; the job fails where a value is none.
+
+    They may be signed (`bigint`), unsigned (`decimal(20,0)`, as Spark reads Parquet's uint64), or 16 hexadecimal
+    digits, as 'hsimhash export' writes them.
+
+    Raises:
+        ValueError: there is no such column, or it has another type.
+    """
+    bits, given = bits_or_null(rows, name), F.col(f"`{name}`")
+    wrong = F.concat(F.lit(f"column {name}: not 16 hexadecimal digits: "), F.substring(given.cast("string"), 1, 80))
+    is_wrong = given.isNotNull() & bits.isNull()
+    return F.when(is_wrong, F.raise_error(wrong).cast("bigint")).otherwise(bits)
+
+
+def bits_or_null(rows: DataFrame, name: str) -> Column:
+    """Return what `bits_of` does, and null for a value that is none."""
+    check_names(rows, [name])
+    kind, value = rows.schema[name].dataType, F.col(f"`{name}`")
+    if isinstance(kind, LongType):
+        return value
+    if isinstance(kind, DecimalType) and kind.scale == 0:
+        return F.when(value >= F.lit(_SIGN), value - F.lit(2 * _SIGN)).otherwise(value).cast("bigint")
+    if isinstance(kind, StringType):
+        return F.when(value.rlike("^[0-9a-fA-F]{16}$"), F.conv(value, 16, -10).cast("bigint"))
+    raise ValueError(
+        f"column {name!r} is {kind.simpleString()}; fingerprints are bigint, decimal(20,0), or 16 hexadecimal digits"
+    )
+
+
+def has_signatures(documents: DataFrame) -> bool:
+    """Whether there are sketches or keys beside the fingerprints."""
+    return bool({"sketch", "key"} & set(documents.columns))
+
+
+def signature_columns(documents: DataFrame) -> list[Column]:
+    """Return fingerprint, sketch and key as `bigint`; 0 where there is no sketch or key."""
+    found = [bits_of(documents, "fingerprint").alias("fingerprint")]
+    for name in SIGNATURE[1:]:
+        there = name in documents.columns
+        value = F.coalesce(bits_of(documents, name), F.lit(0)) if there else F.lit(0)
+        found.append(value.cast("bigint").alias(name))
+    return found
+
+
+def distance_of(some: Column, others: Column) -> Column:
+    """Return in how many bits two columns of numbers differ."""
+    return F.bit_count(some.bitwiseXOR(others))
+
+
+def materialized(rows: DataFrame) -> DataFrame:
+    """Return the rows, computed now and once: what reads them does not compute them again.
+
+    They go to the session's checkpoint folder (`setCheckpointDir`) where there is one, else to the executors' disks.
+    """
+    has_folder = rows.sparkSession.sparkContext._jsc.sc().getCheckpointDir().isDefined()
+    return rows.checkpoint() if has_folder else rows.localCheckpoint()
+
+
+def unsigned(column: pa.Array) -> Uint64s:
+    """Return a column of an Arrow batch as numpy's unsigned numbers."""
+    values: Uint64s = column.to_numpy(zero_copy_only=False).astype(np.int64, copy=False).view(np.uint64)
+    return values
+
+
+def signed(values: Uint64s) -> pa.Array:
+    """Return numbers as a column of an Arrow batch."""
+    return pa.array(values.view(np.int64))
+
+
+def gathered(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:
+    """Yield batches put together until they have so many rows."""
+    held: list[pa.RecordBatch] = []
+    count = 0
+    for batch in batches:
+        held.append(batch)
+        count += batch.num_rows
+        if count >= rows:
+            yield pa.Table.from_batches(held)
+            held, count = [], 0
+    if count:
+        yield pa.Table.from_batches(held)
+
+
+def partition_keys(count: int) -> list[int]:
+    """Return one number for each partition: `repartition(count, key)` brings the rows that have it there."""
+    found: dict[int, int] = {}
+    key = 0
+    while len(found) < count:
+        place = mmh3.hash(key.to_bytes(4, "little"), _HASH_SEED) % count
+        found.setdefault(place, key)
+        key += 1
+    return [found[place] for place in range(count)]
+
+
+def check_names(documents: DataFrame, names: Sequence[str]) -> None:
+    """Raise `ValueError` unless the columns are there."""
+    missing = [name for name in names if name not in documents.columns]
+    if missing:
+        raise ValueError(
+            f"there is no column {', '.join(map(repr, missing))}; the columns are {', '.join(documents.columns)}"
+        )

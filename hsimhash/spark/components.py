@@ -1,0 +1,95 @@
+"""Edges → connected components, by alternating steps that every cluster of machines can take, and stars within them.
+
+*Large star*: every vertex ties its greater neighbours to the least vertex it knows. *Small star*: it ties itself and
+its smaller neighbours to that one. Both keep what hangs together, and repeat until nothing changes: then every
+component is a star around its least vertex. Source: Kiveris, Lattanzi, Mirrokni, Rastogi, Vassilvitskii, "Connected
+Components in MapReduce and Beyond", SoCC 2014.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from hsimhash.pairs.clusters import forest, star_centres
+from hsimhash.spark.columns import materialized
+
+_EDGES_AT_ONCE = 1 << 22
+
+
+def component_roots(edges: DataFrame) -> DataFrame:
+    """Return for each vertex of edges (`low` < `high`) the least one of its component: `number` and `root`."""
+    found = materialized(edges.select("low", "high").mapInArrow(_spanning, "low bigint, high bigint"))
+    before = None
+    while (after := _summed(found)) != before:
+        before = after
+        found = materialized(_small_star(_large_star(found)))
+    roots = found.select(F.col("low").alias("number")).distinct()
+    members = found.select(F.col("high").alias("number"), F.col("low").alias("root"))
+    return members.unionByName(roots.withColumn("root", F.col("number")))
+
+
+def _summed(edges: DataFrame) -> tuple[object, ...]:
+    """Return what tells two sets of edges apart."""
+    both = F.xxhash64("low", "high")
+    return tuple(edges.agg(F.count("*"), F.sum(both.cast("decimal(38,0)")), F.bit_xor(both)).first() or ())
+
+
+def _large_star(edges: DataFrame) -> DataFrame:
+    both = edges.select(F.col("high").alias("own"), F.col("low").alias("other"))
+    both = both.unionByName(edges.select(F.col("low").alias("own"), F.col("high").alias("other")))
+    least = both.groupBy("own").agg(F.min("other").alias("least"))
+    tied = both.join(least, "own").where("other > own")
+    return tied.select(F.least("least", "own").alias("low"), F.col("other").alias("high")).distinct()
+
+
+def _small_star(edges: DataFrame) -> DataFrame:
+    least = edges.groupBy("high").agg(F.min("low").alias("least"))
+    tied = (
+        edges.join(least, "high").where("low <> least").select(F.col("least").alias("low"), F.col("low").alias("high"))
+    )
+    return tied.unionByName(least.select(F.col("least").alias("low"), "high")).distinct()
+
+
+def _spanning(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield fewer edges that join the same vertices: of so many at once no more than there are vertices."""
+    held, count = list[pa.RecordBatch](), 0
+    for batch in batches:
+        held.append(batch)
+        count += batch.num_rows
+        if count >= _EDGES_AT_ONCE:
+            held = [_joined(held)]
+            count = 0
+    if held:
+        yield _joined(held)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    edges = pa.Table.from_batches(batches)
+    low, high = forest(*(column.to_numpy() for column in edges.columns))
+    return pa.RecordBatch.from_arrays([pa.array(low), pa.array(high)], ["low", "high"])
+
+
+def stars(edges: DataFrame, roots: DataFrame) -> DataFrame:
+    """Return for each vertex of edges the one that is kept in its star: `number` and `kept`.
+
+    The edges of a component go into one task, 16 bytes each.
+    """
+    low = F.col("low") == F.col("number")
+    by_component = edges.select("low", "high").join(roots, low).select("low", "high", "root").repartition("root")
+    return by_component.select("low", "high").mapInArrow(_starred, "number bigint, kept bigint")
+
+
+def _starred(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    held = list(batches)
+    if not held:
+        return
+    edges = pa.Table.from_batches(held)
+    low, high = (column.to_numpy() for column in edges.columns)
+    numbers, places = np.unique(np.concatenate([low, high]), return_inverse=True)
+    kept = numbers[star_centres(places[: len(low)], places[len(low) :], len(numbers))]
+    yield pa.RecordBatch.from_arrays([pa.array(numbers), pa.array(kept)], ["number", "kept"])

@@ -1,0 +1,113 @@
+"""Files → pairs, clusters, and what to keep, as folders of Parquet: 'hsimhash dedup' beyond one machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from hsimhash.dedup.report import Totals
+from hsimhash.spark.clusters import ClusterOptions, alone, cluster_rows, kept_vertices
+from hsimhash.spark.records import ReadDocuments, RecordOptions, rank_columns, read_documents
+from hsimhash.spark.signatures import SHORT
+from hsimhash.spark.vertices import NearOptions, Vertices, pair_rows, vertices_of
+
+TABLES = ("pairs", "clusters", "keep", "drop", "rejects", "short", "stats")  # in the order in which they are written
+
+
+@dataclass(frozen=True, slots=True)
+class SparkDedupOptions:
+    """What a run does."""
+
+    records: RecordOptions = field(default_factory=RecordOptions)
+    near: NearOptions = field(default_factory=NearOptions)
+    clusters: ClusterOptions = field(default_factory=ClusterOptions)
+    overwrite: bool = False  # replace results that are there
+
+
+def dedup_files(spark: SparkSession, inputs: Sequence[str], folder: str, options: SparkDedupOptions) -> Totals:
+    """Find near-duplicates in files, and write what to keep.
+
+    Args:
+        spark: the session.
+        inputs: files, folders, globs or URLs of Parquet or JSON lines.
+        folder: a path or URL, where a folder of Parquet appears for each of `TABLES`; `stats` last. `pairs` and
+            `clusters` have the columns of the functions `pairs` and `clusters`; `keep`, `drop` and `short` have ids;
+            `rejects` has the records that are no documents, and why.
+        options: how.
+
+    Returns:
+        the counts, which are in `stats` too.
+
+    Raises:
+        ValueError: a column is missing, or there are results already.
+    """
+    read = read_documents(spark, inputs, options.records)
+    rank = rank_columns(options.records)
+    vertices = vertices_of(_comparable(read, options), F.col("place"), options.near, rank)
+    kept = kept_vertices(vertices, options.clusters)
+    without = read.documents.where(F.col("kind") == SHORT).select("id")
+    found = {
+        "pairs": pair_rows(vertices),
+        "clusters": cluster_rows(vertices, kept).unionByName(alone(without)),
+        "rejects": read.rejects,
+        "short": read.documents.where("kind <> 'voted'").select("id", "kind"),
+    }
+    results = _Results(spark, folder, "overwrite" if options.overwrite else "error")
+    for name, rows in found.items():
+        results.write(name, rows)
+    clusters = results.read("clusters")
+    results.write("keep", clusters.where("kept").select("id"))
+    results.write("drop", clusters.where("not kept").select("id"))
+    totals = _totals(results, read, vertices, kept)
+    results.write(
+        "stats",
+        spark.createDataFrame([{name: int(value) for name, value in asdict(totals).items() if value is not None}]),
+    )
+    return totals
+
+
+def _comparable(read: ReadDocuments, options: SparkDedupOptions) -> DataFrame:
+    rows = read.documents.where(F.col("kind") != SHORT)
+    return rows if options.records.profile.makes_signatures else rows.drop("sketch", "key")
+
+
+@dataclass(frozen=True)
+class _Results:
+    spark: SparkSession
+    folder: str
+    mode: str
+
+    def write(self, name: str, rows: DataFrame) -> None:
+        rows.write.mode(self.mode).parquet(f"{self.folder}/{name}")
+
+    def read(self, name: str) -> DataFrame:
+        return self.spark.read.parquet(f"{self.folder}/{name}")
+
+
+def _totals(results: _Results, read: ReadDocuments, vertices: Vertices, kept: DataFrame) -> Totals:
+    clusters, pairs = results.read("clusters"), results.read("pairs")
+    of_clusters = clusters.agg(
+        F.count("*").alias("documents"),
+        F.count_if(~F.col("kept")).alias("dropped"),
+        F.count_if(F.col("kept") & (F.col("size") > 1)).alias("clusters"),
+        F.max("size").alias("largest"),
+    ).first()
+    is_signed = vertices.has_signatures
+    equal = vertices.rows.agg(F.sum(F.col("size") - 1)).first()[0]
+    return Totals(
+        documents=of_clusters.documents,
+        dropped=of_clusters.dropped,
+        clusters=of_clusters.clusters,
+        equal=equal or 0,
+        short=read.documents.where(F.col("kind") == SHORT).count(),
+        rejected=results.read("rejects").count(),
+        largest_cluster=(of_clusters.largest or 0) if of_clusters.clusters else 0,
+        pairs=pairs.count(),
+        by_key=pairs.where("found_by = 'key'").count() if is_signed else None,
+        exact=read.documents.where("kind = 'exact'").count(),
+        repeated=read.repeated,
+        split=kept.where("cut is not null").select("cut").distinct().count(),
+    )

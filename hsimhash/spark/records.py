@@ -1,0 +1,261 @@
+"""Files → records → documents with signatures, each id once, as 'hsimhash dedup' reads them.
+
+The first record with an id is the document. A later one with the same id is a repeat, which is only counted, if its
+signature and its length are the same, else a reject.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructField, StructType
+
+from hsimhash.fingerprint import Profile
+from hsimhash.fingerprint.recipe import DEFAULT_PROFILE
+from hsimhash.inputs.lines import preview
+from hsimhash.pairs.keep import Policy, needed_fields
+from hsimhash.rowkey import check_doc_id
+from hsimhash.spark.columns import SIGNATURE, bits_or_null, check_names, materialized
+from hsimhash.spark.signatures import SHORT, signature_arrays
+
+FORMATS = ("auto", "parquet", "json")
+_JSON_ENDS = (".jsonl", ".ndjson", ".json")
+_BROKEN, _RANK = "_corrupt_record", "_rank"
+_SEEN = (*SIGNATURE, "kind", "length")
+_OUT = (
+    "id string, fingerprint bigint, sketch bigint, key bigint, kind string, length bigint, rank array<double>, "
+    "reason string, record string, place struct<input: int, path: string, start: bigint, row: bigint>"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordOptions:
+    """How files are read, and what becomes of their records."""
+
+    profile: Profile = field(default_factory=lambda: Profile.named(DEFAULT_PROFILE))
+    format: str = "auto"  # one of FORMATS; `auto`: JSON lines by their name's end, else Parquet
+    id_field: str = "id"
+    text_field: str = "text"
+    fingerprint_field: str | None = None  # read instead of a text; `sketch` and `key` beside it, where they are there
+    keep: tuple[Policy, ...] = (Policy("first"),)
+
+    def __post_init__(self) -> None:
+        if self.format not in FORMATS:
+            raise ValueError(f"unknown format {self.format!r}; use {', '.join(FORMATS)}")
+        if self.fingerprint_field and any(policy.kind == "longest" for policy in self.keep):
+            raise ValueError("keep policy longest needs texts, and fingerprints are read; omit it")
+
+
+@dataclass(frozen=True)
+class ReadDocuments:
+    """What was read, computed once.
+
+    Attributes:
+        documents: `id`, the signature (null where a text is too short), `kind`, `length` (characters), `place`, `rank`.
+        rejects: `id`, `file`, `reason`, `record` (its beginning): records that are none of these documents.
+        repeated: how many records say again what one before said.
+    """
+
+    documents: DataFrame
+    rejects: DataFrame
+    repeated: int
+
+
+def read_documents(spark: SparkSession, inputs: Sequence[str], options: RecordOptions) -> ReadDocuments:
+    """Read files, fingerprint their texts, and take each id once.
+
+    Args:
+        spark: the session.
+        inputs: files, folders or globs, or URLs, that Spark can read; their order is that of the documents.
+        options: how.
+
+    Raises:
+        ValueError: there is no input, or a column is missing.
+    """
+    if not inputs:
+        raise ValueError("no input; name one")
+    parts = [_read(spark, number, name, options) for number, name in enumerate(inputs)]
+    found = parts[0]
+    for part in parts[1:]:
+        found = found.unionByName(part)
+    records = _placed(materialized(found))
+    window = Window.partitionBy("id").orderBy("place")
+    seen, own = F.first(F.struct(*_SEEN)).over(window), F.struct(*_SEEN)
+    valid = records.where("reason is null").withColumn("number", F.row_number().over(window))
+    valid = valid.withColumn("is_same", seen.eqNullSafe(own) & (F.col("kind") != SHORT))
+    numbered = materialized(valid.withColumn("earlier", F.first("path").over(window)))
+    again = numbered.where("number > 1")
+    reason = F.concat(
+        F.lit("id seen before in "), "earlier", F.lit(", with another text or fingerprint; the first counts")
+    )
+    rejects = records.where("reason is not null").unionByName(
+        again.where("not is_same").withColumn("reason", reason).select(records.columns)
+    )
+    return ReadDocuments(
+        numbered.where("number = 1").select("id", *_SEEN, "place", "rank"),
+        rejects.select("id", F.col("path").alias("file"), "reason", "record"),
+        again.where("is_same").count(),
+    )
+
+
+def rank_columns(options: RecordOptions) -> list[Column]:
+    """Return what orders documents by the keep policies, from the columns of `ReadDocuments.documents`."""
+    place = [F.col(f"place.{name}") for name in ("input", "file", "start", "row")]
+    by_place = {"first": F.struct(*place), "last": F.struct(*(-one for one in place))}
+    found = [by_place.get(policy.kind, F.col("rank")[at]) for at, policy in enumerate(options.keep)]
+    return [column.alias(f"{_RANK}{at}") for at, column in enumerate(found)]
+
+
+def _placed(records: DataFrame) -> DataFrame:
+    """Return records whose place is numbers alone, in order of the inputs; the file's name goes to `path`."""
+    files = sorted({(row.input, row.path) for row in records.select("place.input", "place.path").distinct().collect()})
+    known = records.sparkSession.createDataFrame(
+        [(path, number) for number, path in enumerate(dict.fromkeys(path for _, path in files))],
+        "path string, file int",
+    )
+    found = records.withColumn("path", F.col("place.path")).join(F.broadcast(known), "path")
+    place = F.struct("place.input", F.col("file"), F.col("place.start"), F.col("place.row"))
+    return found.withColumn("place", place).drop("file")
+
+
+def _read(spark: SparkSession, number: int, name: str, options: RecordOptions) -> DataFrame:
+    """Return the records of an input, fingerprinted."""
+    fields = needed_fields(options.keep)
+    is_json = options.format == "json" or (options.format == "auto" and _is_json(name))
+    json = spark.read.schema(_json_schema(options, fields)).json
+    rows = json(name) if is_json else spark.read.parquet(name)
+    content = options.fingerprint_field or options.text_field
+    check_names(rows, [options.id_field, content, *fields])
+    place = F.struct(
+        F.lit(number).alias("input"),
+        F.col("_metadata.file_path").alias("path"),
+        F.col("_metadata.file_block_start").alias("start"),
+        F.monotonically_increasing_id().alias("row"),
+    )
+    broken = F.col(_BROKEN) if is_json else F.lit(None).cast("string")
+    doc_id = F.col(f"`{options.id_field}`").cast("string")
+    columns = [doc_id.alias("id"), broken.alias("broken"), place.alias("place")]
+    columns += [F.col(f"`{one}`").cast("string").alias(f"field_{at}") for at, one in enumerate(fields)]
+    if options.fingerprint_field is None:
+        columns.append(F.col(f"`{content}`").cast("string").alias("text"))
+        return rows.select(*columns).mapInArrow(partial(_from_texts, options), _OUT)
+    columns += [
+        (bits_or_null(rows, one) if one in rows.columns else F.lit(None)).cast("bigint").alias(own)
+        for one, own in zip((content, "sketch", "key"), SIGNATURE, strict=True)
+    ]
+    columns.append(F.col(f"`{content}`").cast("string").alias("digits"))
+    return rows.select(*columns).mapInArrow(partial(_from_fingerprints, options), _OUT)
+
+
+def _is_json(name: str) -> bool:
+    path = name.rstrip("/").lower()
+    return any(path.removesuffix(packed).endswith(_JSON_ENDS) for packed in ("", ".gz", ".bz2", ".zst"))
+
+
+def _json_schema(options: RecordOptions, fields: Sequence[str]) -> StructType:
+    content = [options.fingerprint_field, "sketch", "key"] if options.fingerprint_field else [options.text_field]
+    names = dict.fromkeys([options.id_field, *content, *fields, _BROKEN])
+    return StructType([StructField(str(name), StringType()) for name in names])
+
+
+def _from_texts(options: RecordOptions, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    options.profile.verify()
+    for batch in batches:
+        texts = batch.column("text").to_pylist()
+        reasons = ["" if text is not None else f'no "{options.text_field}"' for text in texts]
+        made = signature_arrays(options.profile.signatures([text or "" for text in texts]))
+        lengths = [len(text or "") for text in texts]
+        yield _records(options, batch, made, lengths, reasons, texts)
+
+
+def _from_fingerprints(options: RecordOptions, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        given = batch.column("digits").to_pylist()
+        is_there = batch.column("fingerprint").is_valid().to_pylist()
+        reasons = [
+            "" if there else f'"{options.fingerprint_field}" is {digits!r:.80}, not 16 hexadecimal digits'
+            for there, digits in zip(is_there, given, strict=True)
+        ]
+        kinds = pa.array(["voted"] * batch.num_rows, pa.string())
+        made = [*(batch.column(name) for name in SIGNATURE), kinds]
+        yield _records(options, batch, made, [0] * batch.num_rows, reasons, given)
+
+
+def _records(
+    options: RecordOptions,
+    batch: pa.RecordBatch,
+    made: Sequence[pa.Array],
+    lengths: Sequence[int],
+    reasons: Sequence[str],
+    contents: Sequence[str | None],
+) -> pa.RecordBatch:
+    ids = batch.column("id").to_pylist()
+    why = [_reason(*row) for row in zip(ids, batch.column("broken").to_pylist(), reasons, strict=True)]
+    fields = dict(zip(needed_fields(options.keep), _field_columns(batch), strict=True))
+    ranks = [
+        [_order(policy, place, ids, lengths, fields) for policy in options.keep] if reason is None else None
+        for place, reason in enumerate(why)
+    ]
+    shown = [
+        preview((broken or f"{doc_id}\t{content}").encode(errors="replace")) if reason else None
+        for doc_id, content, broken, reason in zip(ids, contents, batch.column("broken").to_pylist(), why, strict=True)
+    ]
+    columns = [
+        batch.column("id"),
+        *made,
+        pa.array(lengths, pa.int64()),
+        pa.array(ranks, pa.list_(pa.float64())),
+        pa.array(why, pa.string()),
+        pa.array(shown, pa.string()),
+        batch.column("place"),
+    ]
+    names = ["id", *_SEEN, "rank", "reason", "record", "place"]
+    return pa.RecordBatch.from_arrays(columns, names)
+
+
+def _field_columns(batch: pa.RecordBatch) -> list[list[Any]]:
+    return [batch.column(name).to_pylist() for name in batch.schema.names if name.startswith("field_")]
+
+
+def _reason(doc_id: str | None, broken: str | None, reason: str) -> str | None:
+    """Return why a record is no document; None where it is one."""
+    if broken is not None:
+        return "not a JSON object"
+    if doc_id is None:
+        return "no id"
+    try:
+        check_doc_id(doc_id)
+    except ValueError as error:
+        return str(error)
+    return reason or None
+
+
+def _order(
+    policy: Policy, place: int, ids: Sequence[str], lengths: Sequence[int], fields: dict[str, list[Any]]
+) -> float:
+    """Return a number by which documents are sorted, the preferred first; 0 for the policies that go by place."""
+    match policy.kind:
+        case "longest":
+            return float(-lengths[place])
+        case "shortest-id":
+            return float(len(ids[place]))
+        case "https":
+            return float(ids[place][:8].lower() != "https://")
+        case "newest" | "highest":
+            value = policy.value_of(fields[policy.field][place])
+            return math.inf if value is None else -_as_float(value)
+    return 0.0
+
+
+def _as_float(value: float) -> float:
+    try:
+        return float(value)
+    except OverflowError:  # an int of over 308 digits
+        return math.copysign(1.7e308, value)

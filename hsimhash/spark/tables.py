@@ -1,0 +1,192 @@
+"""A set of fingerprints as sorted, compressed tables, written and scanned by many tasks; `schema/tables.md`.
+
+A drawer's table is a folder of files, each of which has all of its segments' rows. A match reads every file once, in a
+task of its own, with the queries of its segments alone.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from hsimhash.compressed.files import DOCUMENTS, MANIFEST, PERMUTED, Manifest
+from hsimhash.compressed.match import near_rows
+from hsimhash.compressed.write import drawer_writer
+from hsimhash.cover import check_distance
+from hsimhash.errors import CorruptionError, HsimhashError
+from hsimhash.fingerprint.bits import Uint64s
+from hsimhash.fingerprint.recipe import DEFAULT_PROFILE
+from hsimhash.layout import Layout
+from hsimhash.pairs.neighbours import Search, searches
+from hsimhash.spark.columns import bits_of, distance_of, materialized, signed
+from hsimhash.spark.parts import PAIR_LIMITS, PairLimits, Plan, Table, parts_in, sample_of, spread_to_parts
+from hsimhash.store.hbase.stage import Stage, open_stage
+
+LAYOUT = "10"
+
+
+def compress(
+    documents: DataFrame,
+    folder: str,
+    *,
+    layout: Layout | str = LAYOUT,
+    profile: str = DEFAULT_PROFILE,
+    limits: PairLimits = PAIR_LIMITS,
+) -> Manifest:
+    """Write documents as compressed tables, for `match` and for 'hsimhash tables match'.
+
+    Args:
+        documents: `id` (each once) and `fingerprint`; perhaps `first_seen`, ms since 1970, by default now.
+        folder: new or empty; a path that all executors see, or a URL that fsspec knows.
+        layout: its drawers are the tables.
+        profile: the name of what made the fingerprints.
+        limits: how many rows a file has.
+
+    Raises:
+        ValueError: a column is missing or of another type.
+        HsimhashError: the folder is not empty.
+    """
+    layout = Layout.parse(layout) if isinstance(layout, str) else layout
+    stage = open_stage(folder)
+    if not stage.is_empty():
+        raise HsimhashError(f"{folder} is not empty; choose another folder")
+    now = (F.unix_millis(F.current_timestamp())).alias("first_seen")
+    first_seen = F.col("first_seen").cast("bigint") if "first_seen" in documents.columns else now
+    rows = documents.select(
+        F.col("id").cast("string"), bits_of(documents, "fingerprint").alias("fingerprint"), first_seen
+    )
+    rows = rows.where("fingerprint is not null and id is not null")
+    values = materialized(rows.select("fingerprint").distinct())
+    sample, count = sample_of(values, limits.sample)
+    plan = Plan.of(searches(layout.drawers, layout.max_distance), sample, count, limits, is_cut=False)
+    parts = spread_to_parts(values, plan, limits)
+    written = parts.mapInArrow(partial(_written, plan, folder), "part int, rows bigint").collect()
+    if sum(row.rows for row in written) != count * len(layout.drawers):
+        raise HsimhashError(f"{folder} has not all rows; this is a bug, the tables are not to be used")
+    rows.write.option("compression", "zstd").parquet(f"{stage.url}/{DOCUMENTS}")
+    manifest = Manifest(
+        layout.name,
+        profile,
+        rows.count(),
+        count,
+        [[f"{cut:016x}" for cut in table.cuts.tolist()] for table in plan.tables],
+    )
+    with stage.writing(MANIFEST) as stream:
+        stream.write(json.dumps(asdict(manifest)).encode())
+    return manifest
+
+
+def _name(drawer: int, part: int) -> str:
+    return f"drawer-{drawer:03d}.parquet/part-{part:06d}.parquet"
+
+
+def _written(plan: Plan, folder: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Write the file of each part."""
+    stage = open_stage(folder)
+    for part, values in parts_in(batches):
+        table, number = plan.place_of(part)
+        name = _name(table.search.drawer.number, number)
+        with stage.writing(name) as stream, drawer_writer(stream) as write:
+            write(values)
+        yield pa.RecordBatch.from_pydict({"part": pa.array([part], pa.int32()), "rows": [len(values)]})
+
+
+def match(
+    queries: DataFrame, tables: str, *, max_distance: int | None = None, limits: PairLimits = PAIR_LIMITS
+) -> DataFrame:
+    """Return the stored documents near each query, by scanning compressed tables.
+
+    Args:
+        queries: `id` and `fingerprint`.
+        tables: the folder that `compress`, or 'hsimhash tables write', wrote.
+        max_distance: in bits, at most the layout's own, which is the default.
+        limits: how much a task holds.
+
+    Returns:
+        `query`, an id of `queries`; `id`, `fingerprint` and `first_seen` of a stored document; `distance`.
+
+    Raises:
+        ValueError: a column is missing or of another type, or the distance is beyond the layout's.
+        IndexNotFoundError: there are no tables, or they are not whole.
+    """
+    stage = open_stage(tables)
+    manifest = Manifest.parse(stage.read(MANIFEST), tables)
+    layout = Layout.parse(manifest.layout)
+    distance = layout.max_distance if max_distance is None else max_distance
+    check_distance(distance, layout)
+    if distance > layout.max_distance:
+        raise ValueError(
+            f"distance {distance} is beyond the {layout.max_distance} bits of layout {layout.name}; write the tables "
+            f"with a layout of that distance"
+        )
+    asked = queries.select(F.col("id").cast("string").alias("query"), bits_of(queries, "fingerprint").alias("asked"))
+    values = asked.select("asked").where("asked is not null").distinct()
+    plan = _plan_of(manifest, layout)
+    spread = spread_to_parts(values, plan, limits)
+    task = partial(_near, plan, tables, distance, manifest.parts is not None)
+    near = materialized(spread.mapInArrow(task, "asked bigint, fingerprint bigint"))
+    stored = _documents(queries.sparkSession, f"{stage.url}/{DOCUMENTS}")
+    found = near.join(stored, "fingerprint").join(asked, "asked")
+    bits = distance_of(F.col("asked"), F.col("fingerprint")).cast("int").alias("distance")
+    return found.select("query", "id", bits, "fingerprint", "first_seen")
+
+
+def _plan_of(manifest: Manifest, layout: Layout) -> Plan:
+    cuts = manifest.parts or [[] for _ in layout.drawers]
+    none = np.empty(0, np.uint64)
+    return Plan(
+        tuple(
+            Table(search, (), none, np.array([int(cut, 16) for cut in own], np.uint64))
+            for search, own in zip(searches(layout.drawers, layout.max_distance), cuts, strict=True)
+        )
+    )
+
+
+def _documents(spark: SparkSession, place: str) -> DataFrame:
+    rows = spark.read.parquet(place)
+    return rows.select("id", bits_of(rows, "fingerprint").alias("fingerprint"), "first_seen")
+
+
+def _near(
+    plan: Plan, folder: str, max_distance: int, has_parts: bool, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the near pairs of queries and stored fingerprints of each part, those that no earlier drawer finds."""
+    stage = open_stage(folder)
+    for part, queries in parts_in(batches):
+        table, number = plan.place_of(part)
+        drawer = table.search.drawer
+        name = _name(drawer.number, number) if has_parts else f"drawer-{drawer.number:03d}.parquet"
+        for stored in _rows(stage, name):
+            for places, rows in near_rows(queries, stored, drawer, max_distance):
+                is_new = _is_new(table.search, queries[places] ^ rows)
+                pair = drawer.restore(queries[places][is_new]), drawer.restore(rows[is_new])
+                yield pa.RecordBatch.from_arrays([signed(one) for one in pair], ["asked", "fingerprint"])
+
+
+def _is_new(search: Search, differing: Uint64s) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    is_new = np.ones(len(differing), np.bool_)
+    for mask in search.earlier:
+        is_new &= differing & np.uint64(mask) != 0
+    return is_new
+
+
+def _rows(stage: Stage, name: str) -> Iterator[Uint64s]:
+    """Yield the rows of a file, in order."""
+    data = stage.read(name)
+    if data is None:
+        raise CorruptionError(f"{stage.url}/{name} is missing; write the tables again")
+    try:
+        with pq.ParquetFile(io.BytesIO(data), page_checksum_verification=True) as table:
+            for group in range(table.num_row_groups):
+                yield table.read_row_group(group, columns=[PERMUTED]).column(0).to_numpy()
+    except (OSError, pa.ArrowException) as error:
+        raise CorruptionError(f"{stage.url}/{name} cannot be read ({error}); write the tables again") from error

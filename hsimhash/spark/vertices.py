@@ -1,0 +1,245 @@
+"""Documents → vertices, one for all documents with the same signature, and the edges between near ones.
+
+Two signatures are near if their fingerprints are within the distance, or both have the same key, and if their sketches
+differ in few enough bits, or one of them has none; as in `pairs.signatures`.
+
+Fingerprints alone are compared first; ids and what else documents have are only looked at where a document has a near
+or an equal one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from hsimhash.fingerprint.signature import MAX_SKETCH, SKETCH_BITS, check_max_sketch, most_differing
+from hsimhash.spark.columns import (
+    SIGNATURE,
+    check_names,
+    distance_of,
+    has_signatures,
+    materialized,
+    signature_columns,
+)
+from hsimhash.spark.parts import PAIR_LIMITS, PairLimits, near_fingerprints
+
+CELL = 1 << 12  # signatures with one key that are compared all with all; more are cut into cells of so many
+
+
+@dataclass(frozen=True, slots=True)
+class NearOptions:
+    """What near documents are."""
+
+    max_distance: int = 3  # in bits
+    max_sketch: int | None = MAX_SKETCH  # in how many bits sketches may differ; None: in any
+    limits: PairLimits = PAIR_LIMITS
+
+    def __post_init__(self) -> None:
+        check_max_sketch(self.max_sketch)
+
+
+@dataclass(frozen=True)
+class Vertices:
+    """Documents that may have a near one or have an equal one, and their vertices.
+
+    Attributes:
+        documents: `id`, the signature, `first` and `best`: structures of what orders the documents, and the id.
+        others: `id` of all others.
+        rows: `number` (in order of `best`), the signature, `best` and `first` (the least of its documents), `smallest`
+            (id), `size` (how many documents).
+        edges: near pairs: numbers `low` < `high`, `distance` in bits, `differing` (bits of the sketches; null where one
+            is missing), `found_by`.
+        has_signatures: whether there are sketches or keys.
+    """
+
+    documents: DataFrame
+    others: DataFrame
+    rows: DataFrame
+    edges: DataFrame
+    has_signatures: bool
+
+
+def vertices_of(
+    documents: DataFrame, position: Column, options: NearOptions, rank: Sequence[Column] | None = None
+) -> Vertices:
+    """Return the vertices of documents, and the near pairs of these.
+
+    Args:
+        documents: with a column `id` of strings, each once, and `fingerprint`; perhaps `sketch` and `key`.
+        position: what orders the documents; equal ones are in order of their ids.
+        options: what near ones are.
+        rank: what tells which of two documents to keep: the one with less of the first, else of the next, else with the
+            smaller id. Without it the vertices' numbers have no meaning, and `best` is `first`.
+    """
+    check_names(documents, ["id", "fingerprint"])
+    doc_id = F.col("id").cast("string").alias("id")
+    first = F.struct(position.alias("position"), doc_id)
+    given = documents.select(
+        doc_id,
+        *signature_columns(documents),
+        first.alias("first"),
+        (first if rank is None else F.struct(*rank, doc_id)).alias("best"),
+    ).where("fingerprint is not null and id is not null")
+    is_signed = has_signatures(documents)
+    counts = materialized(given.groupBy(*SIGNATURE).agg(F.count("*").alias("count")))
+    values = counts.select("fingerprint").distinct() if is_signed else counts.select("fingerprint")
+    near = materialized(near_fingerprints(values, options.max_distance, options.limits))
+    involved = _involved(counts, near, is_signed=is_signed)
+    ours = materialized(given.join(involved, "fingerprint", "left_semi"))
+    others = given.join(involved, "fingerprint", "left_anti").select("id")
+    rows = _grouped(ours, is_ranked=rank is not None, is_signed=is_signed)
+    is_numbered = rank is not None or is_signed
+    edges = _edges(rows, near, options, is_signed=is_signed) if is_numbered else _plain_edges(near)
+    return Vertices(ours, others, rows, edges, is_signed)
+
+
+def _grouped(documents: DataFrame, *, is_ranked: bool, is_signed: bool) -> DataFrame:
+    """Return the rows of the vertices. Numbers are in order of `best` where that is asked for, else any."""
+    rows = documents.groupBy(*SIGNATURE).agg(
+        *(F.min(name).alias(name) for name in ("best", "first")),
+        F.min("id").alias("smallest"),
+        F.count("*").alias("size"),
+    )
+    if not (is_ranked or is_signed):
+        return materialized(rows.withColumn("number", F.col("fingerprint")))
+    if is_ranked:
+        rows = rows.repartitionByRange("best").sortWithinPartitions("best")
+    return materialized(rows.withColumn("number", F.monotonically_increasing_id()))
+
+
+def _plain_edges(near: DataFrame) -> DataFrame:
+    """Return pairs of fingerprints as edges, where these are the vertices' numbers."""
+    return near.select(
+        F.least("left", "right").alias("low"),
+        F.greatest("left", "right").alias("high"),
+        distance_of(F.col("left"), F.col("right")).cast("int").alias("distance"),
+        F.lit(None).cast("int").alias("differing"),
+        F.lit("distance").alias("found_by"),
+    )
+
+
+def _involved(counts: DataFrame, near: DataFrame, *, is_signed: bool) -> DataFrame:
+    """Return the fingerprints whose documents may be near or equal to others."""
+    found = [near.select(F.col(side).alias("fingerprint")) for side in ("left", "right")]
+    found.append(counts.where("count > 1").select("fingerprint"))
+    if is_signed:
+        found.append(counts.groupBy("fingerprint").count().where("count > 1").select("fingerprint"))
+        shared = counts.where("key <> 0").groupBy("key").agg(F.count("*").alias("sharing")).where("sharing > 1")
+        found.append(counts.join(shared, "key", "left_semi").select("fingerprint"))
+    return reduce(DataFrame.unionByName, found).distinct()
+
+
+def _edges(rows: DataFrame, near: DataFrame, options: NearOptions, *, is_signed: bool) -> DataFrame:
+    found = near.join(_side(rows, "a"), F.col("left") == F.col("a.fingerprint"))
+    found = _measured_edges(found.join(_side(rows, "b"), F.col("right") == F.col("b.fingerprint")), "distance")
+    if not is_signed:
+        return found
+    found = found.unionByName(_measured_edges(_met(rows, ["fingerprint"]), "distance"))
+    keyed = _measured_edges(_met(rows.where("key <> 0"), ["key"]), "key").where(
+        F.col("distance") > options.max_distance
+    )
+    return _confirmed(found, options, is_near=True).unionByName(_confirmed(keyed, options, is_near=False))
+
+
+def _side(rows: DataFrame, name: str) -> DataFrame:
+    return rows.select("number", *SIGNATURE).alias(name)
+
+
+def _met(rows: DataFrame, by: list[str]) -> DataFrame:
+    """Return all pairs of rows that agree in some columns, as `a` and `b`, each once.
+
+    What more than CELL rows share is cut into blocks of about so many, and each two blocks meet apart: no task is given
+    all of it.
+    """
+    counted = rows.groupBy(*by).agg(F.count("*").alias("count")).where("count > 1")
+    counted = counted.select(*by, F.ceil(F.col("count") / CELL).cast("int").alias("blocks"))
+    few = rows.select("number", *SIGNATURE).join(counted, by)
+    cells = few.withColumn("block", F.pmod(F.xxhash64("number"), F.col("blocks")).cast("int"))
+    cells = cells.withColumn("other", F.explode(F.sequence(F.lit(0), F.col("blocks") - 1)))
+    cells = cells.withColumn("cell", F.struct(F.least("block", "other"), F.greatest("block", "other")))
+    a, b = cells.where("block <= other").alias("a"), cells.where("block >= other").alias("b")
+    same = [F.col(f"a.{name}") == F.col(f"b.{name}") for name in by]
+    met = a.join(b, [*same, F.col("a.cell") == F.col("b.cell")])
+    is_own = F.col("a.block") == F.col("b.block")
+    return met.where(~is_own | (F.col("a.number") < F.col("b.number")))
+
+
+def _measured_edges(met: DataFrame, found_by: str) -> DataFrame:
+    one, other = F.col("a.number"), F.col("b.number")
+    has_sketches = (F.col("a.sketch") != 0) & (F.col("b.sketch") != 0)
+    return met.select(
+        F.least(one, other).alias("low"),
+        F.greatest(one, other).alias("high"),
+        distance_of(F.col("a.fingerprint"), F.col("b.fingerprint")).cast("int").alias("distance"),
+        F.when(has_sketches, distance_of(F.col("a.sketch"), F.col("b.sketch"))).alias("differing"),
+        F.lit(found_by).alias("found_by"),
+    )
+
+
+def _confirmed(edges: DataFrame, options: NearOptions, *, is_near: bool) -> DataFrame:
+    """Leave out pairs whose sketches tell that the texts are not alike."""
+    if options.max_sketch is None:
+        return edges
+    most = most_differing(options.max_sketch, is_near=is_near)
+    return edges.where(F.col("differing").isNull() | (F.col("differing") <= most))
+
+
+def pairs(
+    documents: DataFrame,
+    *,
+    max_distance: int = 3,
+    max_sketch: int | None = MAX_SKETCH,
+    position: str | None = None,
+    limits: PairLimits = PAIR_LIMITS,
+) -> DataFrame:
+    """Return all pairs of near documents, as the table of pairs of 'hsimhash dedup' has them.
+
+    Of documents with the same signature the first one is in pairs with others, and each of the others in one with it.
+
+    Args:
+        documents: `id` (each once) and `fingerprint`; perhaps `sketch` and `key`. Those without a fingerprint are in no
+            pair. Read several times: what is costly to compute should be kept.
+        max_distance: of fingerprints, in bits, 0 to 16.
+        max_sketch: in how many of their 64 bits sketches may differ, and in two fewer where only the keys are equal;
+            None: in any.
+        position: a column that orders the documents; by default the ids do.
+        limits: how much a task holds.
+
+    Returns:
+        `left` and `right`, ids, the left one first in order; `distance`; and, of signatures, `similarity` of the
+        texts, 0 to 1, null where a sketch is missing, and `found_by`: `distance` or `key`.
+
+    Raises:
+        ValueError: a column is missing or of another type, or a number is out of range.
+    """
+    order = F.col(f"`{position}`") if position else F.lit(0)
+    options = NearOptions(max_distance, max_sketch, limits)
+    return pair_rows(vertices_of(documents, order, options))
+
+
+def pair_rows(vertices: Vertices) -> DataFrame:
+    """Return the table of pairs: of vertices' first documents, and of each one's others with the first."""
+    firsts = vertices.rows.select("number", "first")
+    near = vertices.edges.join(firsts.alias("a"), F.col("low") == F.col("a.number"))
+    near = near.join(firsts.alias("b"), F.col("high") == F.col("b.number"))
+    left, right = F.least("a.first", "b.first"), F.greatest("a.first", "b.first")
+    between = near.select(left["id"].alias("left"), right["id"].alias("right"), "distance", "differing", "found_by")
+    several = vertices.rows.where("size > 1").select(*SIGNATURE, F.col("first.id").alias("left"))
+    equal = vertices.documents.join(several, list(SIGNATURE)).where("id <> left")
+    same = equal.select(
+        "left",
+        F.col("id").alias("right"),
+        F.lit(0).alias("distance"),
+        F.when(F.col("sketch") != 0, F.lit(0)).alias("differing"),
+        F.lit("distance").alias("found_by"),
+    )
+    found = between.unionByName(same)
+    if not vertices.has_signatures:
+        return found.select("left", "right", "distance")
+    similarity = F.greatest(F.lit(0.0), 1 - 2 * F.col("differing") / SKETCH_BITS)
+    is_known = F.col("differing").isNotNull()
+    return found.select("left", "right", "distance", F.when(is_known, similarity).alias("similarity"), "found_by")

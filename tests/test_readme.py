@@ -81,6 +81,8 @@ def test_options_that_a_page_names_are_there(page: Path) -> None:
     for name, words in [*spans, *lines]:
         if name in COMMANDS:
             command = main.get_command(click.Context(main), name)
+            if isinstance(command, click.Group):
+                command = command.get_command(click.Context(command), words.split()[0])
             assert command is not None
             known = {option for parameter in command.params for option in parameter.opts} | {"--help"}
             named = set(re.findall(r"(?<=\s)--[a-z-]+", words.partition(" | ")[0]))

@@ -39,7 +39,7 @@ PAIR_LIMITS = PairLimits()
 
 
 @dataclass(frozen=True)
-class Table:
+class PartTable:
     """The values of a drawer, or of one bucket of it, permuted and sorted, in parts.
 
     Attributes:
@@ -84,10 +84,10 @@ def _is_in(values: Uint64s, ordered: Uint64s) -> Bools:
 
 
 @dataclass(frozen=True)
-class Plan:
+class PartPlan:
     """The tables of a search for all pairs; parts are numbered through all of them."""
 
-    tables: tuple[Table, ...]
+    tables: tuple[PartTable, ...]
 
     @cached_property
     def starts(self) -> Int64s:
@@ -102,7 +102,7 @@ class Plan:
     @classmethod
     def of(
         cls, drawers: Sequence[Search], sample: Uint64s, count: int, limits: PairLimits, *, is_cut: bool = True
-    ) -> Plan:
+    ) -> PartPlan:
         """Return the plan for `count` distinct fingerprints, as a sample of them tells.
 
         Args:
@@ -113,12 +113,12 @@ class Plan:
             is_cut: whether buckets that are too large for a part get tables of their own.
         """
         scale = max(1.0, count / max(1, len(sample)))
-        tables = list[Table]()
+        tables = list[PartTable]()
         for search in drawers:
             tables += _tables(search, (), sample, scale, limits if is_cut else replace(limits, depth=0))
         return cls(tuple(tables))
 
-    def place_of(self, part: int) -> tuple[Table, int]:
+    def place_of(self, part: int) -> tuple[PartTable, int]:
         """Return the table of a part, and its number there."""
         at = int(np.searchsorted(self.starts, part, "right")) - 1
         return self.tables[at], part - int(self.starts[at])
@@ -126,11 +126,11 @@ class Plan:
 
 def _tables(
     search: Search, within: tuple[tuple[Search, int], ...], sample: Uint64s, scale: float, limits: PairLimits
-) -> list[Table]:
+) -> list[PartTable]:
     """Return the table of a search, and those of its large buckets; a value of the sample stands for `scale`."""
     ordered = search.ordered(sample)
     heads, counts = np.unique(_heads(search, ordered), return_counts=True)
-    inner, left_out = list[Table](), list[int]()
+    inner, left_out = list[PartTable](), list[int]()
     for head in heads[counts * scale > limits.part].tolist() if len(within) < limits.depth else ():
         members = search.drawer.restore(ordered[_heads(search, ordered) == np.uint64(head)])
         varying = int(np.bitwise_or.reduce(members ^ members[0]))
@@ -141,7 +141,7 @@ def _tables(
     hot = np.array(left_out, np.uint64)
     rest = ordered[~_is_in(_heads(search, ordered), hot)] if len(hot) else ordered
     step = max(1, int(limits.part / scale))
-    return [Table(search, within, hot, np.unique(_heads(search, rest[step::step]))), *inner]
+    return [PartTable(search, within, hot, np.unique(_heads(search, rest[step::step]))), *inner]
 
 
 def _beneath(finer: Search, outer: Search) -> Search:
@@ -161,12 +161,12 @@ def near_fingerprints(values: DataFrame, max_distance: int, limits: PairLimits =
     """
     sample, count = sample_of(values, limits.sample)
     layout = fastest_layout(count, max_distance, ROW_NS)
-    plan = Plan.of(searches(layout.drawers, max_distance), sample, count, limits)
+    plan = PartPlan.of(searches(layout.drawers, max_distance), sample, count, limits)
     parts = spread_to_parts(values, plan, limits)
     return parts.mapInArrow(partial(_searched, plan), "left bigint, right bigint")
 
 
-def spread_to_parts(values: DataFrame, plan: Plan, limits: PairLimits) -> DataFrame:
+def spread_to_parts(values: DataFrame, plan: PartPlan, limits: PairLimits) -> DataFrame:
     """Return blocks of numbers for the parts of a plan, each part in a partition of its own; see `parts_in`."""
     spread = values.mapInArrow(partial(_spread, plan, limits.spread), "part int, key int, block binary")
     return spread.repartition(len(plan.keys), F.col("key"))
@@ -198,7 +198,7 @@ def _sampled(size: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Record
         yield pa.RecordBatch.from_pydict({"rows": [rows], "block": [held.tobytes()]})
 
 
-def _spread(plan: Plan, rows: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _spread(plan: PartPlan, rows: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield blocks of values for every part that they fall into."""
     for table in gathered(batches, rows):
         values = unsigned(table.column(0))
@@ -227,7 +227,7 @@ def parts_in(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, Uint64s]]
         yield part, values
 
 
-def _searched(plan: Plan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _searched(plan: PartPlan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the pairs of each part."""
     for part, values in parts_in(batches):
         table, _ = plan.place_of(part)

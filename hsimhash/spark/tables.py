@@ -28,7 +28,7 @@ from hsimhash.fingerprint.recipe import DEFAULT_PROFILE
 from hsimhash.layout import Layout
 from hsimhash.pairs.neighbours import Search, searches
 from hsimhash.spark.columns import bits_of, distance_of, materialized, signed
-from hsimhash.spark.parts import PAIR_LIMITS, PairLimits, Plan, Table, parts_in, sample_of, spread_to_parts
+from hsimhash.spark.parts import PAIR_LIMITS, PairLimits, PartPlan, PartTable, parts_in, sample_of, spread_to_parts
 from hsimhash.store.hbase.stage import Stage, open_stage
 
 LAYOUT = "10"
@@ -67,7 +67,7 @@ def compress(
     rows = rows.where("fingerprint is not null and id is not null")
     values = materialized(rows.select("fingerprint").distinct())
     sample, count = sample_of(values, limits.sample)
-    plan = Plan.of(searches(layout.drawers, layout.max_distance), sample, count, limits, is_cut=False)
+    plan = PartPlan.of(searches(layout.drawers, layout.max_distance), sample, count, limits, is_cut=False)
     parts = spread_to_parts(values, plan, limits)
     written = parts.mapInArrow(partial(_written, plan, folder), "part int, rows bigint").collect()
     if sum(row.rows for row in written) != count * len(layout.drawers):
@@ -89,7 +89,7 @@ def _name(drawer: int, part: int) -> str:
     return f"drawer-{drawer:03d}.parquet/part-{part:06d}.parquet"
 
 
-def _written(plan: Plan, folder: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _written(plan: PartPlan, folder: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Write the file of each part."""
     stage = open_stage(folder)
     for part, values in parts_in(batches):
@@ -140,12 +140,12 @@ def match(
     return found.select("query", "id", bits, "fingerprint", "first_seen")
 
 
-def _plan_of(manifest: Manifest, layout: Layout) -> Plan:
+def _plan_of(manifest: Manifest, layout: Layout) -> PartPlan:
     cuts = manifest.parts or [[] for _ in layout.drawers]
     none = np.empty(0, np.uint64)
-    return Plan(
+    return PartPlan(
         tuple(
-            Table(search, (), none, np.array([int(cut, 16) for cut in own], np.uint64))
+            PartTable(search, (), none, np.array([int(cut, 16) for cut in own], np.uint64))
             for search, own in zip(searches(layout.drawers, layout.max_distance), cuts, strict=True)
         )
     )
@@ -157,7 +157,7 @@ def _documents(spark: SparkSession, place: str) -> DataFrame:
 
 
 def _near(
-    plan: Plan, folder: str, max_distance: int, has_parts: bool, batches: Iterable[pa.RecordBatch]
+    plan: PartPlan, folder: str, max_distance: int, has_parts: bool, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Yield the near pairs of queries and stored fingerprints of each part, those that no earlier drawer finds."""
     stage = open_stage(folder)

@@ -1,0 +1,165 @@
+"""Jobs on Spark: `python -m tests.bench.bench_spark [--large]`.
+
+All pairs of fingerprints by `hsimhash.spark.pairs`, by `find_pairs` on the same machine, and by the self-join on
+drawers that one would write in twenty lines; on one core and on two; answers are compared. Then clusters of documents
+of which 30 % share ten fingerprints: how long the longest task of a stage takes beside the median one. Then compressed
+tables, written and matched.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from hsimhash.pairs import find_pairs
+from hsimhash.spark import clusters, compress, match, pairs
+from tests.support.fingerprint_sets import Numbers, flipped, half_near, page_ids, random_fingerprints
+from tests.support.programs import Outcome, options, print_bar, print_conditions, print_outcomes, scratch_folder
+from tests.support.spark_session import local_spark
+
+SEED = 53
+SIZE, LARGE, SMALL = 1_000_000, 10_000_000, 20_000
+ROUNDS = 3
+NEAR_SHARE = 0.2
+CROWD, CROWD_SHARE = 300_000, 0.3
+QUERIES = 100_000
+K = 3
+LONG_STAGE_MS = 500  # of the longest task: shorter ones say nothing
+
+
+def near_fingerprints(rng: np.random.Generator, count: int) -> Numbers:
+    """Return random fingerprints, some of them within 3 bits of others."""
+    values = random_fingerprints(rng, count)
+    some = int(count * NEAR_SHARE)
+    values[:some] = flipped(rng, values[rng.integers(some, count, some)], rng.integers(1, K + 1, some))
+    return values
+
+
+def written(spark: SparkSession, path: Path, values: Numbers) -> DataFrame:
+    """Return a DataFrame of fingerprints in a file."""
+    table = pa.table({"id": page_ids(0, len(values)), "fingerprint": values.view(np.int64)})
+    pq.write_table(table, path, row_group_size=len(values) // 8 + 1)
+    return spark.read.parquet(str(path))
+
+
+def self_join(documents: DataFrame) -> DataFrame:
+    """What a user writes: four drawers of 16 bits, a join on them, the distance, each pair once."""
+    drawers = F.array(
+        *(
+            F.struct(F.lit(n).alias("drawer"), F.shiftright("fingerprint", 16 * n).bitwiseAND(0xFFFF).alias("segment"))
+            for n in range(4)
+        )
+    )
+    rows = documents.select("id", "fingerprint", F.explode(drawers).alias("filed"))
+    a, b = rows.alias("a"), rows.alias("b")
+    distance = F.bit_count(F.col("a.fingerprint").bitwiseXOR(F.col("b.fingerprint")))
+    met = a.join(b, (F.col("a.filed") == F.col("b.filed")) & (F.col("a.id") < F.col("b.id")))
+    ids = F.col("a.id").alias("left"), F.col("b.id").alias("right")
+    return met.where(distance <= K).select(*ids, distance.alias("distance")).distinct()
+
+
+def timed(job: Callable[[DataFrame], DataFrame], given: DataFrame, out: Path) -> float:
+    """Return the seconds until a job's rows are written."""
+    began = time.perf_counter()
+    job(given).write.mode("overwrite").parquet(str(out))
+    return time.perf_counter() - began
+
+
+def measure_pairs(folder: Path, values: Numbers, *, has_naive: bool) -> list[Outcome]:
+    """Print the times of all ways to find pairs; return whether they find the same."""
+    by_cores = {}
+    for cores in (1, 2):
+        with local_spark(cores, 8) as spark:
+            given, small = written(spark, folder / "given", values), written(spark, folder / "small", values[:SMALL])
+            timed(pairs, small, folder / "pairs")
+            contest = {"pairs": pairs, "self-join": self_join} if has_naive and cores == 2 else {"pairs": pairs}
+            if len(contest) > 1:
+                timed(self_join, small, folder / "pairs")
+            took: dict[str, list[float]] = {name: [] for name in contest}
+            for _ in range(ROUNDS):
+                for name, job in contest.items():
+                    took[name].append(timed(job, given, folder / f"{name}.parquet"))
+            for name, all_of_them in took.items():
+                print(f"{name}, {cores} cores: {', '.join(f'{one:.1f}' for one in all_of_them)} s", flush=True)
+            by_cores[cores] = statistics.median(took["pairs"])
+            if len(contest) > 1:
+                ratios = [naive / ours for naive, ours in zip(took["self-join"], took["pairs"], strict=True)]
+                print_bar("self-join / pairs, seconds", statistics.median(ratios), at_least=3)
+    print(f"two cores, times one: {by_cores[1] / by_cores[2]:.2f}")
+    began = time.perf_counter()
+    known = find_pairs(values, max_distance=K)
+    print(f"find_pairs: {time.perf_counter() - began:.1f} s", flush=True)
+    return [same_pairs(folder / f"{name}.parquet", known.left, known.right) for name in contest]
+
+
+def same_pairs(found: Path, left: np.ndarray, right: np.ndarray) -> Outcome:  # type: ignore[type-arg]
+    """Tell whether a table of pairs of ids has these pairs of positions."""
+    table = pq.read_table(found)
+    sides = [np.array([int(one[-9:]) for one in table.column(name).to_pylist()]) for name in ("left", "right")]
+    own = np.unique(np.minimum(*sides) << 32 | np.maximum(*sides))
+    is_equal = len(own) == table.num_rows and np.array_equal(own, np.sort(left << 32 | right))
+    return Outcome(is_equal, f"{found.stem}: {table.num_rows:,} pairs, those of find_pairs")
+
+
+def measure_crowd(folder: Path, rng: np.random.Generator) -> None:
+    """Print how much longer than the median task the longest one of a stage takes."""
+    values = near_fingerprints(rng, CROWD)
+    shared = rng.random(CROWD) < CROWD_SHARE
+    values[shared] = values[:10][rng.integers(0, 10, int(shared.sum()))]
+    events = folder / "events"
+    events.mkdir()
+    with local_spark(2, 8, **{"spark.eventLog.enabled": "true", "spark.eventLog.dir": events.as_uri()}) as spark:
+        given = written(spark, folder / "crowd", values)
+        print(f"clusters of {CROWD:,}, 30 % equal: {timed(clusters, given, folder / 'clusters'):.1f} s", flush=True)
+    stages: dict[int, list[int]] = {}
+    for path in events.rglob("events_*"):
+        for event in map(json.loads, path.read_text().splitlines()):
+            if event["Event"] == "SparkListenerTaskEnd":
+                stages.setdefault(event["Stage ID"], []).append(event["Task Metrics"]["Executor Run Time"])
+    long = {stage: ms for stage, ms in stages.items() if len(ms) > 2 and max(ms) >= LONG_STAGE_MS}
+    worst = max((max(ms) / max(1, statistics.median(ms)) for ms in long.values()), default=1.0)
+    print_bar(f"longest task / median, of {len(long)} stages of over {LONG_STAGE_MS} ms", worst, at_most=5)
+
+
+def measure_tables(folder: Path, values: Numbers, rng: np.random.Generator) -> None:
+    """Print what compressed tables take, and how long a match of many queries does."""
+    with local_spark(2, 8) as spark:
+        given = written(spark, folder / "stored", values)
+        began = time.perf_counter()
+        manifest = compress(given, str(folder / "tables"))
+        print(f"compressed tables written: {len(values) / (time.perf_counter() - began):,.0f} documents/s", flush=True)
+        rows = manifest.fingerprints * 10
+        size = sum(one.stat().st_size for one in (folder / "tables").glob("drawer-*/part-*.parquet"))
+        print_bar("bytes a row", size / rows, at_most=5.5 if len(values) >= LARGE else 6)
+        queries = written(spark, folder / "queries", half_near(rng, values, QUERIES, K))
+        took = timed(partial(match, tables=str(folder / "tables")), queries, folder / "near")
+        print(f"match of {QUERIES:,} queries: {took:.1f} s", flush=True)
+
+
+def main() -> int:
+    given = options(__doc__ or "", large=(False, "10,000,000 documents instead of 1,000,000"))
+    size = LARGE if given.large else SIZE
+    print_conditions("Spark", packages=("pyspark", "pyarrow"), seed=SEED, documents=size, rounds=ROUNDS)
+    rng = np.random.default_rng(SEED)
+    values = np.unique(near_fingerprints(rng, size))
+    rng.shuffle(values)
+    with scratch_folder(given.scratch) as folder:
+        outcomes = measure_pairs(folder, values, has_naive=not given.large)
+        measure_crowd(folder, rng)
+        measure_tables(folder, values, rng)
+    return print_outcomes(outcomes)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

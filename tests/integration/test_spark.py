@@ -1,0 +1,268 @@
+"""Jobs on a real Spark of this machine: the same answers as on one machine without it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from hsimhash import Profile
+from hsimhash.compressed import CompressedTables
+from hsimhash.dedup import DedupOptions, dedup
+from hsimhash.errors import HsimhashError
+from hsimhash.fingerprint import TOO_SHORT
+from hsimhash.inputs import InputOptions, find_inputs
+from hsimhash.pairs import PairBlock, find_pairs
+from hsimhash.pairs.clusters import linked
+from hsimhash.pairs.keep import Policy
+from hsimhash.spark import (
+    ClusterOptions,
+    PairLimits,
+    RecordOptions,
+    SparkDedupOptions,
+    compress,
+    dedup_files,
+    fingerprints,
+    match,
+    pairs,
+)
+from hsimhash.spark.columns import partition_keys
+from hsimhash.spark.components import component_roots
+from tests.support.fingerprint_sets import Numbers, flipped, half_near, page_ids, random_fingerprints
+from tests.support.spark_session import local_spark, need_java
+from tests.test_readme import blocks
+
+pytestmark = pytest.mark.together
+SMALL = PairLimits(part=2_000, spread=5_000, sample=3_000)
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    need_java()
+    with local_spark() as session:
+        yield session
+
+
+def frame(spark: SparkSession, path: Path, values: Numbers, ids: Sequence[str] | None = None) -> DataFrame:
+    """A DataFrame of fingerprints in a file of several row groups."""
+    ids = page_ids(0, len(values)) if ids is None else ids
+    pq.write_table(
+        pa.table({"id": ids, "fingerprint": values.view(np.int64)}), path, row_group_size=len(values) // 3 + 1
+    )
+    return spark.read.parquet(str(path))
+
+
+def near_and_equal(rng: np.random.Generator, count: int) -> Numbers:
+    """Random fingerprints, a third of them within 6 bits of others, and a third the same ten."""
+    values = random_fingerprints(rng, count)
+    third = count // 3
+    values[:third] = flipped(rng, values[rng.integers(third, count, third)], rng.integers(0, 7, third))
+    values[third : 2 * third] = values[:10][rng.integers(0, 10, third)]
+    return values
+
+
+@pytest.mark.parametrize("k", [3, 6])
+def test_pairs_are_those_of_find_pairs(spark: SparkSession, tmp_path: Path, k: int) -> None:
+    values = near_and_equal(np.random.default_rng(k), 9_000)
+    given = frame(spark, tmp_path / "given.parquet", values)
+    ids = page_ids(0, len(values))
+    known = find_pairs(values, max_distance=k)
+    expected = {
+        (ids[a], ids[b], d)
+        for a, b, d in zip(known.left.tolist(), known.right.tolist(), known.distance.tolist(), strict=True)
+    } | {(ids[first], ids[place], 0) for place, first in enumerate(known.groups.tolist()) if first != place}
+    found = [tuple(row) for row in pairs(given, max_distance=k, limits=SMALL).collect()]
+    assert len(found) == len(set(found))
+    assert set(found) == expected
+
+
+def test_fingerprints_are_the_profiles(spark: SparkSession) -> None:
+    texts = [
+        "",
+        "the quick brown fox jumps over the lazy dog " * 9,
+        "今天天气很好，我们一起去公园散步。" * 9,
+        None,
+        "one",
+    ]
+    given = spark.createDataFrame(
+        [(number, text, "x") for number, text in enumerate(texts)], "n int, text string, more string"
+    )
+    found = {row.id: row for row in fingerprints(given, id="n").collect()}
+    made = Profile.named("auto-2").signatures([text or "" for text in texts])
+    for place, one in enumerate(made):
+        row = found[str(place)]
+        assert row.more == "x"
+        if made.kinds[place] == TOO_SHORT:
+            assert (row.kind, row.fingerprint) == ("short", None)
+        else:
+            bits = tuple((value or 0) & (1 << 64) - 1 for value in (row.fingerprint, row.sketch, row.key))
+            assert bits == tuple(one)
+
+
+def records(path: Path) -> Path:
+    """Write documents: near and equal ones, short ones, repeats, and records that are no documents."""
+    rng = np.random.default_rng(7)
+    words = np.array([f"word{number}" for number in range(2_000)])
+    bases = [rng.choice(words, 100) for _ in range(60)]
+    lines = []
+    for number in range(400):
+        text = bases[rng.integers(len(bases))].copy()
+        text[rng.integers(0, 100, rng.integers(0, 4))] = rng.choice(words)
+        scheme = "https" if rng.random() < 0.5 else "http"
+        record: dict[str, object] = {"id": f"{scheme}://x/{rng.integers(10**8)}", "text": " ".join(text)}
+        if rng.random() < 0.8:
+            record |= {"date": f"20{rng.integers(10, 26)}-03-0{rng.integers(1, 9)}", "score": float(rng.random())}
+        lines.append(json.dumps(record))
+        if number % 60 == 0:
+            lines += [
+                json.dumps({"id": f"short{number}", "text": "?"}),
+                json.dumps({"id": "same", "text": "one two " * 9}),
+            ]
+        if number % 150 == 0:
+            lines += ["{broken", json.dumps({"id": "same", "text": "another " * 9}), json.dumps({"text": "no id"})]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def table(path: Path) -> list[tuple[str, ...]]:
+    read = pq.read_table(path)
+    return sorted(tuple(repr(row[name]) for name in sorted(read.column_names)) for row in read.to_pylist())
+
+
+@pytest.mark.parametrize(
+    ("keep", "method", "most"),
+    [
+        (("first",), "star", None),
+        (("newest:date", "longest", "https"), "components", None),
+        (("highest:score", "last"), "components", 4),
+    ],
+)
+def test_dedup_gives_the_answers_of_one_machine(
+    spark: SparkSession, tmp_path: Path, keep: tuple[str, ...], method: str, most: int | None
+) -> None:
+    given, policies = records(tmp_path / "given.jsonl"), tuple(map(Policy.parse, keep))
+    one, many = tmp_path / "one", tmp_path / "many"
+    options = DedupOptions(clusters=method, max_cluster_size=most, keep=policies, table_format="parquet")  # type: ignore[arg-type]
+    known = dedup(find_inputs([str(given)], InputOptions()), one, options, against=Profile.named("auto-2"))
+    asked = SparkDedupOptions(RecordOptions(keep=policies), clusters=ClusterOptions(method, most))
+    totals = dedup_files(spark, [str(given)], str(many), asked)
+    assert table(many / "pairs") == table(one / "pairs.parquet")
+    assert table(many / "clusters") == table(one / "clusters.parquet")
+    assert [row for (row,) in table(many / "keep")] == sorted(map(repr, (one / "keep.txt").read_text().split()))
+    expected = known.totals.to_json()
+    assert totals.to_json() == {name: count for name, count in expected.items() if name != "unconfirmed"}
+    assert pq.read_table(many / "stats").to_pylist()[0]["dropped"] == known.totals.dropped
+
+
+def test_long_chains_are_one_component(spark: SparkSession) -> None:
+    rng = np.random.default_rng(3)
+    names = rng.permutation(600)
+    left, right = names[:-1].copy(), names[1:].copy()
+    whole = np.arange(599) % 200 != 199  # three chains of 200
+    left, right = left[whole], right[whole]
+    low, high = np.minimum(left, right), np.maximum(left, right)
+    root = linked([PairBlock(low, high, np.ones(len(low), np.uint8))], 600)
+    edges = spark.createDataFrame(list(zip(low.tolist(), high.tolist(), strict=True)), "low bigint, high bigint")
+    found = {row.number: row.root for row in component_roots(edges.repartition(7)).collect()}
+    assert found == dict(enumerate(root.tolist()))
+
+
+def test_a_match_by_compressed_tables_is_that_of_brute_force(spark: SparkSession, tmp_path: Path) -> None:
+    rng = np.random.default_rng(4)
+    values = near_and_equal(rng, 6_000)
+    stored = frame(spark, tmp_path / "stored.parquet", values).withColumn("first_seen", F.lit(5).cast("bigint"))
+    queries = half_near(rng, values, 800, 3)
+    hexes = spark.createDataFrame(
+        [(str(n), f"{q:016x}") for n, q in enumerate(queries.tolist())], "id string, fingerprint string"
+    )
+    folder = tmp_path / "tables"
+    manifest = compress(stored, str(folder), limits=SMALL)
+    assert (manifest.documents, manifest.fingerprints) == (6_000, len(np.unique(values)))
+    ids, found = page_ids(0, len(values)), match(hexes, str(folder)).collect()
+    distances = np.bitwise_count(queries[:, None] ^ values)
+    expected = {(str(q), ids[d], int(distances[q, d]), 5) for q, d in zip(*np.nonzero(distances <= 3), strict=True)}
+    assert len(found) == len(expected)
+    assert {(row.query, row.id, row.distance, row.first_seen) for row in found} == expected
+    alone = CompressedTables(folder)
+    near = alone.match(queries)
+    rows = alone.documents(near.fingerprints)
+    pairs_of = zip(near.queries.tolist(), near.fingerprints.tolist(), near.distances.tolist(), strict=True)
+    assert {(str(q), one.doc_id, d, 5) for q, fp, d in pairs_of for one in rows[fp]} == expected
+    with pytest.raises(HsimhashError, match="is not empty"):
+        compress(stored, str(folder))
+    with pytest.raises(ValueError, match="beyond the 3 bits"):
+        match(hexes, str(folder), max_distance=4)
+
+
+def test_rows_with_a_key_go_to_its_partition(spark: SparkSession) -> None:
+    keys = partition_keys(50)
+    rows = spark.createDataFrame([(key, place) for place, key in enumerate(keys)], "key int, place int")
+    found = rows.repartition(50, "key").select("place", F.spark_partition_id().alias("partition")).collect()
+    assert [(row.place, row.partition) for row in sorted(found)] == [(place, place) for place in range(50)]
+
+
+def test_what_is_wrong_is_said(spark: SparkSession, tmp_path: Path) -> None:
+    given = frame(spark, tmp_path / "given.parquet", random_fingerprints(np.random.default_rng(1), 10))
+    with pytest.raises(ValueError, match="there is no column 'fingerprint'; the columns are id, fp"):
+        pairs(given.withColumnRenamed("fingerprint", "fp"))
+    with pytest.raises(ValueError, match="column 'fingerprint' is double"):
+        pairs(given.withColumn("fingerprint", F.lit(1.5)))
+    with pytest.raises(ValueError, match="unknown format 'csv'"):
+        RecordOptions(format="csv")
+
+
+def test_the_command_runs_and_names_what_is_wrong(tmp_path: Path) -> None:
+    need_java()
+    given = records(tmp_path / "given.jsonl")
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [
+            sys.executable,
+            "-m",
+            "hsimhash",
+            "spark",
+            "dedup",
+            str(given),
+            "--out",
+            str(tmp_path / "out"),
+            *words,
+        ]
+        environment = {name: value for name, value in os.environ.items() if name != "PYSPARK_GATEWAY_PORT"}
+        return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+
+    done = run()
+    assert done.returncode == 7, done.stderr
+    assert json.loads(done.stdout)["rejected"] == 9
+    assert "9 records rejected, see" in done.stderr
+    again = run()
+    assert again.returncode == 1
+    assert "already exists" in again.stderr
+    wrong = run("--text-field", "body")
+    assert wrong.returncode == 1, wrong.stderr
+
+
+def test_the_quick_start_runs(tmp_path: Path) -> None:
+    need_java()
+    documents = next(block for block in blocks("sh") if "> pages.jsonl" in block).partition("hsimhash ")[0]
+    (block,) = blocks("bash")
+    commands = [line for line in block.splitlines() if not line.startswith("pip install")]
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-euc", "\n".join([documents, *commands])],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    assert json.loads(done.stdout)["dropped"] == 1

@@ -19,7 +19,7 @@ from hsimhash.fingerprint import EXACT, Profile, Signature, Signatures, distance
 from hsimhash.fingerprint import english as english_module
 from hsimhash.fingerprint.english import WHOLE, english, english_parts
 from hsimhash.fingerprint.hashes import mix, murmur64
-from hsimhash.fingerprint.normalize import SPACED, classify, normalize, simplify, to_codes, to_text
+from hsimhash.fingerprint.normalize import HAN, SPACED, classify, normalize, simplify, to_codes, to_text
 from hsimhash.fingerprint.sketch import keys, shingle_hashes, sketches
 from hsimhash.fingerprint.tokens import drop_apostrophes, word_units
 
@@ -216,6 +216,12 @@ def test_the_tables_are_frozen(name: str, arrays: tuple[str, str], sha256: str) 
     assert hashlib.sha256(content).hexdigest() == sha256
 
 
+def test_simplified_characters_are_of_the_same_class_as_traditional_ones() -> None:
+    codes = np.arange(0x110000, dtype=np.uint32)
+    changed = codes[simplify(codes) != codes]
+    assert set(classify(changed).tolist()) == set(classify(simplify(changed)).tolist()) == {HAN}
+
+
 def test_rare_words_of_english_weigh_more_and_unknown_ones_the_median() -> None:
     table = english(0)
     weights, is_common = table.find(
@@ -254,6 +260,11 @@ def test_a_text_that_is_half_english_counts_both() -> None:
     assert {"mot1", "mot1 mot2", "the", "the and"} <= features.keys()
     assert features["mot1 mot2"] == 59_392 // 2
     assert features["mot1"] == round(english(0).median / 2)
+
+
+def test_texts_of_every_share_of_english_together_get_what_each_gets_alone() -> None:
+    texts = [f"{'the ' * common}{' '.join(page(common, 60))}, one" for common in range(24)]  # none, in part and whole
+    assert list(AUTO_2.signatures(texts)) == list(map(AUTO_2.signature, texts))
 
 
 def test_an_english_page_has_words_alone() -> None:

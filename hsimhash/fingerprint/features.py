@@ -72,8 +72,11 @@ class _Batch:
 
     def __init__(self, recipe: Recipe, texts: Sequence[str]) -> None:
         self.recipe, self.count = recipe, len(texts)
-        self.codes = normalize(texts) if recipe.han is None else simplify(normalize(texts))
+        self.codes = normalize(texts)
         self.classes = classify(self.codes)
+        self.has_han = bool((self.classes == HAN).any())
+        if self.has_han and recipe.han is not None:
+            self.codes = simplify(self.codes)  # Han stays Han
 
     @cached_property
     def bare(self) -> tuple[Uint32s, Uint8s]:
@@ -127,8 +130,7 @@ def find_features(recipe: Recipe, text: str) -> Features:
 
 def _sketches(batch: _Batch, n: int) -> Uint64s:
     """Return the sketches by shingles of n words and characters of scripts without spaces."""
-    classes = batch.bare[1]
-    if ((classes == HAN) | (classes == UNSPACED)).any():
+    if batch.has_han or (batch.classes == UNSPACED).any():
         units = tokens.word_units(*batch.bare, every_script=True)
         first = units.first[:-1]
         hashes = character_hashes(units.chars[first])
@@ -164,7 +166,7 @@ def _features(batch: _Batch) -> Features:
 
 def _features_by_script(batch: _Batch) -> Iterator[Features]:
     recipe = batch.recipe
-    if (batch.classes == HAN).any():  # else no dictionary is loaded
+    if batch.has_han:  # else no dictionary is loaded
         yield _chinese(recipe, tokens.han_runs(batch.codes, batch.classes))
     if recipe.english is None:
         yield _shingles(recipe, tokens.word_shingles(*batch.bare, recipe.n, every_script=False), recipe.word_unit)
@@ -177,20 +179,25 @@ def _features_by_script(batch: _Batch) -> Iterator[Features]:
 def _words(batch: _Batch) -> Features:
     """Return words by the table and shingles of them, weighing as much as the document is English, or is not."""
     single, part = _single_words(batch)
-    rest = batch.words.of(part[batch.words.doc] < WHOLE)
-    if not len(rest.doc):
+    is_rest = part[batch.words.doc] < WHOLE
+    if not is_rest.any():
         return single
+    rest = batch.words.of(is_rest)
     rows = _shingles(batch.recipe, tokens.shingles(rest, batch.recipe.n, gap=True), batch.recipe.word_unit)
     both = Features.joined([single, replace(rows, weights=np.rint(rows.weights * (WHOLE - part[rows.doc]) / WHOLE))])
-    # A stretch of one word is a word and a shingle.
-    kept, weight = fold_weights(both.doc, both.hashes, both.weights)
-    return Features(both.doc[kept], both.hashes[kept], weight, lambda: list(map(both.texts().__getitem__, kept)))
+    # A stretch of one word is a word and a shingle; few documents have both.
+    is_mixed = ((part > 0) & (part < WHOLE))[both.doc]
+    alone, mixed = np.flatnonzero(~is_mixed), np.flatnonzero(is_mixed)
+    folded, weight = fold_weights(both.doc[mixed], both.hashes[mixed], both.weights[mixed])
+    kept = np.append(alone, mixed[folded])
+    weights = np.append(both.weights[alone], weight)
+    return Features(both.doc[kept], both.hashes[kept], weights, lambda: list(map(both.texts().__getitem__, kept)))
 
 
 def _single_words(batch: _Batch) -> tuple[Features, Int64s]:
     """Return the words of documents that are English in part, and how much each document is."""
     doc, hashes, spans = batch.words.doc, batch.word_hashes, batch.word_spans
-    first, count = fold_hashes(doc, hashes)
+    first, count = fold_hashes(doc, hashes, "stable")
     weight, is_common = english(batch.recipe.seed).find(hashes[first])
     words = np.bincount(doc, minlength=batch.count)
     part = english_parts(words, np.bincount(doc[first], count * is_common, batch.count))

@@ -19,6 +19,7 @@ import numpy as np
 
 from hsimhash.fingerprint.bits import Bools, Floats, Int64s, Uint32s, Uint64s
 from hsimhash.fingerprint.hashes import mix
+from hsimhash.fingerprint.vote import by_document
 
 SKETCH_BITS = 64
 MOST_SHINGLE = 3  # words, or characters of scripts without spaces
@@ -57,13 +58,14 @@ def _present(values: Uint64s, is_there: Bools) -> Uint64s:
 def _densified(least: Uint64s) -> Uint64s:
     """Return values of shape (documents, 64) where each bit without one has that of the first in its order with one."""
     is_empty = least == _NONE
-    sparse = np.flatnonzero(is_empty.any(axis=1) & ~is_empty.all(axis=1))
-    if not len(sparse):
-        return least
-    lenders = _lenders()
-    first = np.argmax(~is_empty[sparse][:, lenders], axis=2)  # in each bit's own order, which begins with itself
+    doc, bit = np.nonzero(is_empty & ~is_empty.all(axis=1, keepdims=True))
     filled = least.copy()
-    filled[sparse] = np.take_along_axis(least[sparse], lenders[np.arange(SKETCH_BITS), first], axis=1)
+    for lender in _lenders().T[1:]:
+        if not len(doc):
+            break
+        lent = least[doc, lender[bit]]
+        filled[doc, bit] = lent
+        doc, bit = doc[lent == _NONE], bit[lent == _NONE]
     return filled
 
 
@@ -110,7 +112,7 @@ def keys(doc: Int64s, hashes: Uint64s, weights: Floats, count: int, documents: i
 
 def _heaviest(doc: Int64s, hashes: Uint64s, weights: Floats, count: int, documents: int) -> Int64s:
     """Return the places of each document's heaviest features."""
-    order = np.lexsort((-weights, doc))
+    order = by_document(doc, -weights, "stable")
     starts = np.searchsorted(doc[order], np.arange(documents))
     sizes = np.diff(starts, append=len(order))
     # What is lighter than the last one chosen cannot be in; what is as heavy may, if its hash is lower.

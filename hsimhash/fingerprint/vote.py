@@ -11,9 +11,13 @@ Source: Charikar, STOC 2002; weighted as in Manku, Jain, Das Sarma, WWW 2007, se
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 
 from hsimhash.fingerprint.bits import Bools, Floats, Int64s, Uint8s, Uint64s
+
+Kind = Literal["quicksort", "stable"]  # of sort, as numpy names them
 
 SCALE = 4096
 _BITS, _BYTES = 64, 8
@@ -30,22 +34,31 @@ def fold_numbers(doc: Int64s, number: Int64s) -> tuple[Int64s, Int64s, Int64s]:
     return key[first] >> 32, key[first] & 0xFFFFFFFF, np.diff(first, append=len(key))
 
 
-def fold_hashes(doc: Int64s, hashes: Uint64s) -> tuple[Int64s, Int64s]:
+def fold_hashes(doc: Int64s, hashes: Uint64s, kind: Kind = "quicksort") -> tuple[Int64s, Int64s]:
     """Return the index of one feature of each distinct pair of document and hash, and how many share it."""
-    order, first = _groups(doc, hashes)
+    order, first = _groups(doc, hashes, kind)
     return order[first], np.diff(first, append=len(order))
 
 
 def fold_weights(doc: Int64s, hashes: Uint64s, weights: Floats) -> tuple[Int64s, Floats]:
     """Return the index of one feature of each distinct pair of document and hash, and the sum of their weights."""
-    order, first = _groups(doc, hashes)
+    order, first = _groups(doc, hashes, "quicksort")
     return order[first], np.add.reduceat(weights[order], first) if len(first) else weights
 
 
-def _groups(doc: Int64s, hashes: Uint64s) -> tuple[Int64s, Int64s]:
+def by_document(doc: Int64s, values: Uint64s | Floats, kind: Kind) -> Int64s:
+    """Return the features in order of document, below 65,536, and value.
+
+    The kind of sort changes only the time: where values come often, as words and weights do, "stable" takes half of
+    what "quicksort" does; where few come twice, as of shingles, a tenth more.
+    """
+    order = np.argsort(values, kind=kind)
+    return order[np.argsort(doc[order].astype(np.uint16), kind="stable")]
+
+
+def _groups(doc: Int64s, hashes: Uint64s, kind: Kind) -> tuple[Int64s, Int64s]:
     """Return the features in order of document and hash, and where in that order each pair of both begins."""
-    order = np.argsort(hashes)
-    order = order[np.argsort(doc[order].astype(np.uint16), kind="stable")]
+    order = by_document(doc, hashes, kind)
     return order, np.flatnonzero(_changes(hashes[order]) | _changes(doc[order]))
 
 

@@ -478,7 +478,7 @@ def test_matches_of_signatures_are_those_of_a_query_for_each_document(
 def test_matches_of_many_equal_documents_are_written_in_bounded_portions(tmp_path: Path, index: HSimIndex) -> None:
     index.add_many([7] * 500, [f"old{number}" for number in range(500)])
     found = find_inputs([str(fingerprints(tmp_path / "in.tsv", [7] * 400))], InputOptions())
-    documents = collect(found, DedupOptions(workers=1), PROFILE, (), Listener(*[lambda *_: None] * 4))
+    documents = collect(found, DedupOptions(workers=1), PROFILE, tmp_path, Listener(*[lambda *_: None] * 4))
     sizes: list[int] = []
     match_stored(index, documents, DedupOptions(), lambda rows: sizes.append(len(rows[0])), lambda *_: None)
     assert sum(sizes) == 400 * 500
@@ -532,7 +532,7 @@ def test_a_report_of_inputs_that_changed_meanwhile_leaves_their_texts_out(out: P
 
     def forget(progress: DedupProgress) -> None:
         if progress.stage == "find":
-            source.unlink()
+            source.unlink(missing_ok=True)
 
     run(out, source, progress=forget)
     report = (out / "report.html").read_text("utf-8")

@@ -1,31 +1,38 @@
 """Inputs → documents in columns: what is needed of each to compare it, to choose which to keep, and to find it again.
 
-Texts are not held. The first record with an id is the document. A later one with the same id is a repeat, which is only
-counted, if its signature and its length are the same, else a reject: which of the two counts is not for us to say.
+Texts are not held, and neither are ids and places: they wait in files of the results' folder. The first record with an
+id is the document. A later one with the same id is a repeat, which is only counted, if its signature and its length are
+the same, else a reject: which of the two counts is not for us to say.
 """
 
 from __future__ import annotations
 
-import itertools
 import os
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
+from itertools import compress
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hsimhash.dedup.ids import SpilledIds
 from hsimhash.dedup.options import DedupOptions
+from hsimhash.dedup.outputs import output_errors
 from hsimhash.fingerprint import TOO_SHORT, Profile, Signatures, format_fingerprint
-from hsimhash.fingerprint.bits import Bools, Int64s, Uint64s
+from hsimhash.fingerprint.bits import Floats, Int64s, Uint8s, Uint64s
 from hsimhash.inputs.files import Input
 from hsimhash.inputs.reader import Batch, read_batches
 from hsimhash.inputs.records import Documents, Reject
 from hsimhash.load.intake import bytes_before, fingerprinted, reject_line, short_lines, usual_workers
+from hsimhash.pairs.distinct import Column
+from hsimhash.pairs.keep import VALUE_PARTS, Policy, needed_fields
 
 FIELD_CHARACTERS = 64  # a longer value of a field is no time and no number
+ROWS_AT_ONCE = 1 << 16  # that are in memory while a column is read
 
 
 # Of each document: its fingerprint, sketch and key, 0 for what it has none of; its kind, `VOTED`, `EXACT` or
@@ -33,6 +40,7 @@ FIELD_CHARACTERS = 64  # a longer value of a field is no time and no number
 # from 1.
 _SIGNATURE = (("fingerprint", "u8"), ("sketch", "u8"), ("key", "u8"), ("kind", "u1"))
 _ROW = np.dtype([*_SIGNATURE, ("length", "i8"), ("input", "i4"), ("line", "i8")])
+_VALUE = np.dtype([(f"part{number}", "f8") for number in range(VALUE_PARTS)])
 _OF_THE_TEXT = (*(name for name, _ in _SIGNATURE), "length")
 _Rows = NDArray[np.void]
 
@@ -47,47 +55,112 @@ class Listener:
     progress: Callable[[int, int, int], object]
 
 
+class SpilledRows:
+    """Rows of one dtype in a file of `folder`."""
+
+    def __init__(self, folder: Path, name: str, dtype: np.dtype[Any]) -> None:
+        self._folder = folder
+        self._dtype = dtype
+        self._rows = Column(folder / name, dtype, "")
+
+    def append(self, rows: _Rows) -> None:
+        """Add rows behind those that are there."""
+        with output_errors(self._folder):
+            self._rows.append(rows)
+
+    def at(self, numbers: Int64s) -> _Rows:
+        """Return some rows."""
+        with output_errors(self._folder):
+            return np.array(self._rows.mapped()[numbers])
+
+    def column(self, name: str) -> NDArray[Any]:
+        """Return one column of all rows."""
+        found = np.empty(len(self._rows), self._dtype[name])
+        with output_errors(self._folder):
+            for start in range(0, len(found), ROWS_AT_ONCE):
+                stop = min(start + ROWS_AT_ONCE, len(found))
+                found[start:stop] = self._rows.read(start, stop)[name]
+        return found
+
+
+class PolicyValues:
+    """What a policy with a field compares of each document, in a file of `folder`."""
+
+    def __init__(self, folder: Path, number: int, policy: Policy) -> None:
+        self._policy = policy
+        self._rows = SpilledRows(folder, f"values-{number}", _VALUE)
+        self.count = self.compared = self.unfit = 0  # documents; those with a value; with one that cannot be compared
+        self.first_unfit = 0  # the number of the first of the last ones
+
+    def append(self, values: Sequence[object]) -> None:
+        """Add the fields of further documents."""
+        rows = np.array([self._policy.parts_of(value) for value in values], _VALUE)
+        is_compared = ~np.isnan(rows["part0"])
+        unfit = [place for place in np.flatnonzero(~is_compared).tolist() if values[place] is not None]
+        if unfit and not self.unfit:
+            self.first_unfit = self.count + unfit[0]
+        self.count += len(values)
+        self.compared += int(np.count_nonzero(is_compared))
+        self.unfit += len(unfit)
+        self._rows.append(rows)
+
+    def columns(self) -> list[Floats]:
+        """Return what `rank` takes."""
+        first, *others = (self._rows.column(name) for name in _VALUE.names or ())
+        return [first, *(other for other in others if other.any())]
+
+
 @dataclass(frozen=True, eq=False)
 class Collected:
-    """Documents in the order of the inputs, in columns."""
+    """Documents in the order of the inputs."""
 
-    doc_ids: Sequence[str]  # each once
-    rows: _Rows  # `_ROW`
-    fields: Mapping[str, Sequence[object]]  # what was asked for, by name
+    doc_ids: SpilledIds
+    rows: SpilledRows  # `_ROW`
+    values: Mapping[Policy, PolicyValues]  # of the policies with a field
+    has_signatures: bool  # whether some document has a sketch or a key
     rejected: int  # records that are none of these documents
     repeated: int  # records that say again what one before said
 
     @cached_property
     def fingerprints(self) -> Uint64s:
         """The fingerprints, 0 for a document without one."""
-        return np.ascontiguousarray(self.rows["fingerprint"])
+        return self.rows.column("fingerprint")
 
     @cached_property
-    def has_signatures(self) -> bool:
-        """Whether some document has a sketch or a key."""
-        return bool(self.rows["sketch"].any() or self.rows["key"].any())
+    def sketches(self) -> Uint64s:
+        """The sketches, 0 for a document without one."""
+        return self.rows.column("sketch")
+
+    @cached_property
+    def _keys(self) -> Uint64s:
+        return self.rows.column("key")
+
+    @cached_property
+    def kinds(self) -> Uint8s:
+        """The kinds: `VOTED`, `EXACT` or `TOO_SHORT`."""
+        return self.rows.column("kind")
 
     def signatures(self, numbers: Int64s) -> Signatures:
         """Return the signatures of some documents; where there are fingerprints alone, they take no more memory."""
         if not self.has_signatures:
             return Signatures.of(self.fingerprints[numbers])
-        return Signatures(*(self.rows[name][numbers] for name, _ in _SIGNATURE))
+        return Signatures(self.fingerprints, self.sketches, self._keys, self.kinds)[numbers]
 
     @cached_property
     def comparable(self) -> Int64s:
         """The numbers of the documents that have a fingerprint."""
-        return np.flatnonzero(self.rows["kind"] != TOO_SHORT)
+        return np.flatnonzero(self.kinds != TOO_SHORT)
 
 
 def collect(
-    inputs: Sequence[Input], options: DedupOptions, profile: Profile, fields: Sequence[str], listener: Listener
+    inputs: Sequence[Input], options: DedupOptions, profile: Profile, folder: Path, listener: Listener
 ) -> Collected:
-    """Read the inputs once; `fields` are those of JSON records to keep for each document."""
+    """Read the inputs once; `folder` is where the documents wait, and is deleted by others."""
     if not all(one.has_fingerprints for one in inputs):
         profile.verify()
-    batches = read_batches(inputs, options.reading, fields=fields)
+    batches = read_batches(inputs, options.reading, fields=needed_fields(options.keep))
     workers = options.workers or usual_workers(inputs)
-    columns = _Columns(inputs, fields)
+    columns = _Columns(inputs, options.keep, folder)
     with closing(fingerprinted(inputs, batches, profile, workers)) as found:
         for batch, made in found:
             one, documents = inputs[batch.input], batch.documents
@@ -96,80 +169,60 @@ def collect(
             if warning := documents.warning(one.name):
                 listener.say(warning)
             listener.rejects(columns.take(batch, made))
-            listener.progress(*bytes_before(inputs, batch.end), columns.count)
+            listener.progress(*bytes_before(inputs, batch.end), len(columns.doc_ids))
     return columns.collected()
 
 
-@dataclass(slots=True)
 class _Columns:
-    inputs: Sequence[Input]
-    field_names: Sequence[str]
-    rejected: int = 0
-    repeated: int = 0
-    _numbers: dict[str, int] = field(default_factory=dict)  # of the documents, in their order
-    _parts: list[_Rows] = field(default_factory=lambda: [np.empty(0, _ROW)])  # one for each batch
-    _starts: list[int] = field(default_factory=lambda: [0])  # the number of each part's first document
-    _fields: dict[str, list[object]] = field(default_factory=dict)
-
-    @property
-    def count(self) -> int:
-        return len(self._numbers)
+    def __init__(self, inputs: Sequence[Input], keep: Sequence[Policy], folder: Path) -> None:
+        self._inputs = inputs
+        self.doc_ids = SpilledIds(folder)
+        self._rows = SpilledRows(folder, "rows", _ROW)
+        with_field = dict.fromkeys(policy for policy in keep if policy.field)
+        self._values = {policy: PolicyValues(folder, number, policy) for number, policy in enumerate(with_field)}
+        self._has_signatures = False
+        self._rejected = self._repeated = 0
 
     def take(self, batch: Batch, made: Signatures | None) -> list[str]:
         """Add a batch; return its rejects as lines, in order."""
-        documents, one = batch.documents, self.inputs[batch.input]
-        rows, start = _rows(batch, made), self.count
-        is_new = self._register(documents.doc_ids)
-        for name in self.field_names:
-            values = map(_bounded, documents.fields.get(name) or (None,) * len(rows))
-            self._fields.setdefault(name, []).extend(itertools.compress(values, is_new.tolist()))
-        self._starts.append(start)
-        self._parts.append(rows[is_new])
-        rejects = [*documents.rejects, *self._refused(documents, rows, np.flatnonzero(~is_new).tolist())]
+        documents, one = batch.documents, self._inputs[batch.input]
+        rows, earlier = _rows(batch, made), self.doc_ids.add(documents.doc_ids)
+        is_new = earlier < 0
+        self._rows.append(rows[is_new])
+        self._has_signatures |= bool(rows["sketch"].any() or rows["key"].any())
+        for policy, column in self._values.items():
+            values = map(_bounded, documents.fields.get(policy.field) or (None,) * len(rows))
+            column.append(list(compress(values, is_new.tolist())))
+        rejects = [*documents.rejects, *self._refused(documents, rows, earlier)]
         if one.kind != "files":  # there a reject's line is not its place
             rejects.sort(key=lambda reject: reject.line)
-        self.rejected += len(rejects)
+        self._rejected += len(rejects)
         return [reject_line(one, reject) for reject in rejects]
 
-    def _register(self, doc_ids: Sequence[str]) -> Bools:
-        """Number the ids that are new; return which are."""
-        numbers, count = self._numbers, self.count
-        if numbers.keys().isdisjoint(doc_ids) and len(set(doc_ids)) == len(doc_ids):
-            numbers.update(zip(doc_ids, itertools.count(count)))
-            return np.ones(len(doc_ids), np.bool_)
-        is_new = np.zeros(len(doc_ids), np.bool_)
-        for place, doc_id in enumerate(doc_ids):
-            is_new[place] = numbers.setdefault(doc_id, count) == count
-            count += int(is_new[place])
-        return is_new
-
-    def _refused(self, documents: Documents, rows: _Rows, places: Sequence[int]) -> Iterator[Reject]:
+    def _refused(self, documents: Documents, rows: _Rows, earlier: Int64s) -> Iterator[Reject]:
         """Yield rejects for those records with an id seen before that are no repeats; count the others."""
-        for place in places:
-            doc_id, row = documents.doc_ids[place], rows[place]
-            number = self._numbers[doc_id]
-            part = bisect_right(self._starts, number) - 1
-            earlier = self._parts[part][number - self._starts[part]]
-            is_known = row["kind"] != TOO_SHORT or earlier["kind"] != TOO_SHORT
-            if is_known and all(row[name] == earlier[name] for name in _OF_THE_TEXT):
-                self.repeated += 1
-                continue
-            how = "with another text or fingerprint" if is_known else "and both texts are too short to be compared"
-            where = _where(self.inputs[earlier["input"]], doc_id, earlier["line"])
-            yield self._reject(documents, row, place, f"id seen before at {where}, {how}; the first counts")
+        places = np.flatnonzero(earlier >= 0)
+        if not len(places):
+            return
+        ours, theirs = rows[places], self._rows.at(earlier[places])
+        is_known = (ours["kind"] != TOO_SHORT) | (theirs["kind"] != TOO_SHORT)
+        is_repeat = is_known & np.all([ours[name] == theirs[name] for name in _OF_THE_TEXT], axis=0)
+        self._repeated += int(np.count_nonzero(is_repeat))
+        for at in np.flatnonzero(~is_repeat).tolist():
+            how = "with another text or fingerprint" if is_known[at] else "and both texts are too short to be compared"
+            place, first = int(places[at]), theirs[at]
+            where = _where(self._inputs[first["input"]], documents.doc_ids[place], first["line"])
+            yield self._reject(documents, rows[place], place, f"id seen before at {where}, {how}; the first counts")
 
     def _reject(self, documents: Documents, row: np.void, place: int, reason: str) -> Reject:
-        one, doc_id, line = self.inputs[row["input"]], documents.doc_ids[place], int(row["line"])
+        one, doc_id, line = self._inputs[row["input"]], documents.doc_ids[place], int(row["line"])
         held = documents.texts[place] if documents.texts else format_fingerprint(int(row["fingerprint"]))
         if one.kind == "files":
             return Reject.of(1, reason, held.encode(), _where(one, doc_id, line))
         return Reject.of(line, reason, f"{doc_id}\t{held}".encode())
 
     def collected(self) -> Collected:
-        doc_ids = list(self._numbers)
-        self._numbers.clear()
-        fields = {name: self._fields.get(name, []) for name in self.field_names}
-        return Collected(doc_ids, np.concatenate(self._parts), fields, self.rejected, self.repeated)
+        return Collected(self.doc_ids, self._rows, self._values, self._has_signatures, self._rejected, self._repeated)
 
 
 def _rows(batch: Batch, made: Signatures | None) -> _Rows:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import compress
 
 import numpy as np
 
 from hsimhash.dedup.documents import Collected
+from hsimhash.dedup.ids import SpilledIds
 from hsimhash.dedup.options import DedupOptions
 from hsimhash.dedup.tables import Column
 from hsimhash.fingerprint.bits import Bools, Int64s, Uint8s, Uint64s
@@ -19,6 +21,7 @@ from hsimhash.index import QUERY_BATCH, HSimIndex
 from hsimhash.matching import Match
 from hsimhash.pairs import Pairs, find_pairs, group_equal
 from hsimhash.pairs.clusters import Clusters, components, diameters, star
+from hsimhash.pairs.keep import Policy, needs_lengths, needs_places, rank
 
 ROWS_AT_ONCE = 1 << 16  # of matches, written together; a document adds all of its own
 
@@ -50,20 +53,37 @@ class Grouping:
     diameter: Uint8s  # uint8, the greatest distance between two of them
     split: int  # components that were larger than allowed and were cut into stars
 
-    @property
-    def is_kept(self) -> Bools:
-        """Whether a document is kept."""
-        return np.equal(self.kept, np.arange(len(self.kept)))
+    def is_kept(self, start: int, stop: int) -> Bools:
+        """Return whether each of the documents [start, stop) is kept."""
+        return np.equal(self.kept[start:stop], np.arange(start, stop))
 
 
-def find_near(signatures: Signatures, options: DedupOptions) -> Pairs:
-    """Return the pairs that the options ask for."""
+def find_near(
+    signatures: Signatures, options: DedupOptions, tell: Callable[[int, int], object] = lambda *_: None
+) -> Pairs:
+    """Return the pairs that the options ask for; `tell` is that of `find_pairs`."""
     return find_pairs(
         signatures,
         max_distance=options.max_distance,
         max_sketch=options.max_sketch,
         memory_bytes=options.memory_bytes,
+        tell=tell,
     )
+
+
+def rank_documents(documents: Collected, pairs: Pairs, keep: Sequence[Policy]) -> Int64s:
+    """Return each document's rank by the policies; of those that are near no other any."""
+    lengths = documents.rows.column("length") if needs_lengths(keep) else None
+    values = {policy: column.columns() for policy, column in documents.values.items()}
+    places = documents.doc_ids.places(_near_some(documents, pairs)) if needs_places(keep) else None
+    return rank(keep, documents.doc_ids, lengths=lengths, values=values, places=places)
+
+
+def _near_some(documents: Collected, pairs: Pairs) -> Int64s:
+    """Return the documents that are near another one, or equal it."""
+    is_near = np.bincount(pairs.groups, minlength=1) > 1
+    is_near[pairs.left] = is_near[pairs.right] = True
+    return documents.comparable[is_near[pairs.groups]]
 
 
 def group(documents: Collected, pairs: Pairs, rank: Int64s, options: DedupOptions, stored: Stored) -> Grouping:
@@ -97,28 +117,34 @@ def group(documents: Collected, pairs: Pairs, rank: Int64s, options: DedupOption
     return _grouping(documents.doc_ids, stored, kept, fingerprints, clusters.split)
 
 
-def _grouping(doc_ids: Sequence[str], stored: Stored, kept: Int64s, fingerprints: Uint64s, split: int) -> Grouping:
+def _grouping(doc_ids: SpilledIds, stored: Stored, kept: Int64s, fingerprints: Uint64s, split: int) -> Grouping:
     count = len(doc_ids)
     distance = np.bitwise_count(fingerprints ^ fingerprints[kept])
     size = np.bincount(kept, minlength=len(kept))[kept]
     cluster = kept.copy()
-    smallest = _smallest_ids([*doc_ids, *stored.doc_ids], kept, np.flatnonzero(size > 1))
-    cluster[size > 1] = smallest[kept[size > 1]]
+    members = np.flatnonzero(size > 1)
+    cluster[members] = _smallest_ids(doc_ids, stored, kept, members)[kept[members]]
     found = diameters(fingerprints, Clusters(kept, distance))
     diameter = np.zeros(len(kept), np.uint8)
     diameter[found.kept] = found.bits
     return Grouping(kept[:count], distance[:count], cluster[:count], size[:count], diameter[kept][:count], split)
 
 
-def _smallest_ids(names: Sequence[str], kept: Int64s, members: Int64s) -> Int64s:
+def _smallest_ids(doc_ids: SpilledIds, stored: Stored, kept: Int64s, members: Int64s) -> Int64s:
     """Return, at the number of each cluster's kept document, the number of the one with the smallest id."""
-    smallest: dict[int, int] = {}  # where it is not the kept one
-    for number, its in zip(members.tolist(), kept[members].tolist(), strict=True):
-        if number != its and names[number] < names[smallest.get(its, its)]:
-            smallest[its] = number
-    best = np.arange(len(kept))
-    best[list(smallest)] = list(smallest.values())
-    return best
+    smallest = np.arange(len(kept))
+    members = members[np.argsort(kept[members], kind="stable")]  # so that a cluster's stand together
+    cluster, least = -1, ""
+    for start in range(0, len(members), ROWS_AT_ONCE):
+        part = members[start : start + ROWS_AT_ONCE]
+        found: dict[int, int] = {}
+        names = doc_ids.at(part, stored.doc_ids)
+        for number, its, name in zip(part.tolist(), kept[part].tolist(), names, strict=True):
+            if its != cluster or name < least:
+                cluster, least = its, name
+                found[its] = number
+        smallest[list(found)] = list(found.values())
+    return smallest
 
 
 def match_stored(
@@ -148,9 +174,7 @@ def match_stored(
         groups = [order[starts[at] : starts[at + 1]].tolist() for at in batch]
         queries = documents.signatures(order[starts[batch.start : batch.stop]])
         near = index.query_many(queries, max_distance=options.max_distance, max_sketch=options.max_sketch)
-        for numbers, matches in zip(groups, near, strict=True):
-            found.take(numbers, matches)
-        found.write_rows()
+        found.take(groups, near)
         progress(batch.stop, len(starts) - 1)
     fingerprints = np.array([fingerprint for _, fingerprint in found.known.values()], np.uint64)
     return Stored(found.nearest, list(found.known), fingerprints)
@@ -170,20 +194,25 @@ class _Found:
         self.nearest = np.full(len(documents.doc_ids), -1, np.int64)
         self.known: dict[str, tuple[int, int]] = {}  # id → number, fingerprint: stored ones that are nearest to some
         self._doc_ids = documents.doc_ids
-        self._batch = frozenset(documents.doc_ids)
         self._has_signatures = documents.has_signatures
         self._write = write
-        self._rows: list[tuple[str, Match]] = []
+        self._rows: list[tuple[int, Match]] = []
 
-    def take(self, numbers: Sequence[int], matches: Sequence[Match]) -> None:
-        """Note the matches of equal documents, nearest first."""
-        others = [match for match in matches if match.doc_id not in self._batch]
+    def take(self, groups: Sequence[Sequence[int]], near: Sequence[Sequence[Match]]) -> None:
+        """Note the matches, nearest first, of each of some groups of equal documents."""
+        met = list(dict.fromkeys(match.doc_id for matches in near for match in matches))
+        strangers = frozenset(compress(met, (self._doc_ids.find(met) < 0).tolist()))
+        for numbers, matches in zip(groups, near, strict=True):
+            self._take_group(numbers, [match for match in matches if match.doc_id in strangers])
+        self.write_rows()
+
+    def _take_group(self, numbers: Sequence[int], others: Sequence[Match]) -> None:
         if not others:
             return
         nearest = others[0]
         self.nearest[numbers], _ = self.known.setdefault(nearest.doc_id, (len(self.known), nearest.fingerprint))
         for number in numbers:
-            self._rows += [(self._doc_ids[number], match) for match in others]
+            self._rows += [(number, match) for match in others]
             if len(self._rows) >= ROWS_AT_ONCE:
                 self.write_rows()
 
@@ -192,7 +221,7 @@ class _Found:
         rows, self._rows = self._rows, []
         matches = [match for _, match in rows]
         columns: list[Column] = [
-            [own for own, _ in rows],
+            self._doc_ids.at(np.array([number for number, _ in rows], np.int64)),
             [match.doc_id for match in matches],
             np.array([match.distance for match in matches], np.uint8),
             np.array([match.first_seen for match in matches], np.int64),

@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+
 from hsimhash.cover import check_distance
 from hsimhash.dedup.documents import Collected, Listener, collect
-from hsimhash.dedup.grouping import Stored, find_near, group, match_stored, none_stored
+from hsimhash.dedup.grouping import Stored, find_near, group, match_stored, none_stored, rank_documents
 from hsimhash.dedup.options import DedupObserver, DedupOptions, DedupProgress, DedupSummary, Stage
 from hsimhash.dedup.outputs import NAMES, REJECTS, SHORT, output_errors, output_folder
 from hsimhash.dedup.results import MATCH_COLUMNS, SIGNATURE_COLUMNS, Results
@@ -24,7 +26,7 @@ from hsimhash.files import AppendLog
 from hsimhash.fingerprint import Profile, Signatures
 from hsimhash.index import HSimIndex
 from hsimhash.inputs.files import Input
-from hsimhash.pairs.keep import needed_fields, needs_lengths, rank
+from hsimhash.pairs.keep import needs_lengths
 
 
 def dedup(
@@ -97,14 +99,14 @@ class _Run:
             documents = self._read()
             self._warn_of_fields(documents)
         with self._stage("find"):
-            pairs = find_near(documents.signatures(documents.comparable), options)
+            pairs = find_near(documents.signatures(documents.comparable), options, partial(self._tell, "find"))
         stored = None
         if isinstance(self.against, HSimIndex):
             with self._stage("match"):
                 stored = self._match(self.against, documents)
+        documents.doc_ids.settle()
         with self._stage("cluster"):
-            lengths = documents.rows["length"]
-            ranks = rank(options.keep, documents.doc_ids, lengths=lengths, fields=documents.fields)
+            ranks = rank_documents(documents, pairs, options.keep)
             grouping = group(documents, pairs, ranks, options, stored or none_stored(documents))
         return Outcome(documents, pairs, options, grouping, stored)
 
@@ -133,25 +135,23 @@ class _Run:
         return self.against.profile if isinstance(self.against, HSimIndex) else self.against
 
     def _read(self) -> Collected:
-        fields = needed_fields(self.options.keep)
         rejects, short = (AppendLog(self.folder / name, errors=output_errors) for name in (REJECTS, SHORT))
         with closing(rejects), closing(short):
             listener = Listener(rejects.append, short.append, self.observer.say, partial(self._tell, "read"))
-            return collect(self.inputs, self.options, self._profile, fields, listener)
+            return collect(self.inputs, self.options, self._profile, self.folder, listener)
 
     def _warn_of_fields(self, documents: Collected) -> None:
         """Tell where a policy has no effect, for a misspelt field would have none, or passes over values."""
-        for policy in self.options.keep:
-            values = documents.fields.get(policy.field, ())
-            last = [number for number, value in enumerate(values) if policy.value_of(value) is None]
-            unfit = [number for number in last if values[number] is not None]
-            if values and len(last) == len(values):
+        for policy in filter(documents.values.get, self.options.keep):
+            values = documents.values[policy]
+            if values.count and not values.compared:
                 self.observer.say(f'keep {policy}: no document has a field "{policy.field}" that can be compared')
-            elif unfit:
+            elif values.unfit:
                 wanted = "neither a number nor an ISO 8601 time" if policy.kind == "newest" else "no number"
+                (first,) = documents.doc_ids.at(np.array([values.first_unfit]))
                 self.observer.say(
-                    f'keep {policy}: documents whose "{policy.field}" is {wanted} come last: {len(unfit):,}, the first '
-                    f"is {documents.doc_ids[unfit[0]]!r:.200}"
+                    f'keep {policy}: documents whose "{policy.field}" is {wanted} come last: {values.unfit:,}, the '
+                    f"first is {first!r:.200}"
                 )
 
     def _match(self, index: HSimIndex, documents: Collected) -> Stored:

@@ -63,7 +63,7 @@ def shown_path(name: str | Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DedupProgress:
-    """How far a run is: `read` counts bytes of the inputs, `match` signatures, both of `total`, 0 for unknown."""
+    """How far a run is, of `total`, 0 for unknown: bytes of the inputs, parts of the search, signatures to match."""
 
     stage: Stage
     done: int

@@ -55,39 +55,58 @@ class Results:
 
     def write_tables(self, folder: Path, form: Form) -> None:
         """Write the pairs, the clusters, and the lists of ids."""
-        documents, is_kept = self.outcome.documents, self.outcome.grouping.is_kept
+        documents = self.outcome.documents
         columns = (*PAIR_COLUMNS, *(SIGNATURE_COLUMNS if documents.has_signatures else ()))
         with open_table(folder / f"pairs.{form}", form, columns) as table:
             for block in self.outcome.pairs.expand() if self.options.all_pairs else _blocks(self.outcome.pairs):
-                table.write(self._pair_rows(block))
+                for start in range(0, len(block.left), BLOCK_ROWS):
+                    part = slice(start, start + BLOCK_ROWS)
+                    table.write(self._pair_rows(PairBlock(block.left[part], block.right[part], block.distance[part])))
         with open_table(folder / f"clusters.{form}", form, CLUSTER_COLUMNS) as table:
             for start in range(0, len(documents.doc_ids), BLOCK_ROWS):
-                table.write(self._cluster_rows(slice(start, start + BLOCK_ROWS)))
-        for name, is_listed in ((KEEP, is_kept), (DROP, ~is_kept)):
-            with (folder / name).open("x", encoding="utf-8", newline="\n") as file:
-                file.writelines(f"{doc_id}\n" for doc_id in compress(documents.doc_ids, is_listed.tolist()))
+                table.write(self._cluster_rows(start, min(start + BLOCK_ROWS, len(documents.doc_ids))))
+        self._write_lists(folder)
+
+    def _write_lists(self, folder: Path) -> None:
+        doc_ids, grouping = self.outcome.documents.doc_ids, self.outcome.grouping
+        listed = [(folder / name).open("x", encoding="utf-8", newline="\n") for name in (KEEP, DROP)]
+        with listed[0] as keep, listed[1] as drop:
+            for start in range(0, len(doc_ids), BLOCK_ROWS):
+                stop = min(start + BLOCK_ROWS, len(doc_ids))
+                lines, is_kept = [f"{one}\n" for one in doc_ids.within(start, stop)], grouping.is_kept(start, stop)
+                keep.writelines(compress(lines, is_kept.tolist()))
+                drop.writelines(compress(lines, (~is_kept).tolist()))
 
     def _pair_rows(self, block: PairBlock) -> tuple[Column, ...]:
         documents = self.outcome.documents
         left, right = documents.comparable[block.left], documents.comparable[block.right]
-        columns = _picked(documents.doc_ids, left), _picked(documents.doc_ids, right), block.distance
+        columns = documents.doc_ids.at(left), documents.doc_ids.at(right), block.distance
         if not documents.has_signatures:
             return columns
-        sketches = documents.rows["sketch"]
+        sketches = documents.sketches
         found_by = np.where(block.distance <= self.options.max_distance, "distance", "key").tolist()
         return (*columns, similarities(sketches[left], sketches[right]), found_by)
 
-    def _cluster_rows(self, part: slice) -> tuple[Column, ...]:
-        outcome, grouping = self.outcome, self.outcome.grouping
+    def _cluster_rows(self, start: int, stop: int) -> tuple[Column, ...]:
+        grouping, part = self.outcome.grouping, slice(start, stop)
+        own = self.outcome.documents.doc_ids.within(start, stop)
         return (
-            outcome.documents.doc_ids[part],
-            _picked(outcome.names, grouping.cluster[part]),
-            grouping.is_kept[part],
-            _picked(outcome.names, grouping.kept[part]),
+            own,
+            self._named(grouping.cluster[part], start, own),
+            grouping.is_kept(start, stop),
+            self._named(grouping.kept[part], start, own),
             grouping.distance[part],
             grouping.size[part],
             grouping.diameter[part],
         )
+
+    def _named(self, numbers: Int64s, start: int, own: Sequence[str]) -> list[str]:
+        """Return the ids of numbers, most of which are start, start + 1, …, those of `own`."""
+        others = np.flatnonzero(numbers != np.arange(start, start + len(own)))
+        names = list(own)
+        for place, name in zip(others.tolist(), self.outcome.names(numbers[others]), strict=True):
+            names[place] = name
+        return names
 
     def write_report(self, folder: Path, form: Form, tell: Callable[[], object]) -> Sequence[ShownPair]:
         """Write the report; return the pairs that it shows, but for the clusters'. `tell` is called for each of all."""
@@ -188,7 +207,3 @@ def _in_order(left: Int64s, right: Int64s, distance: Uint8s) -> Iterator[PairBlo
     for start in range(0, len(order), BLOCK_ROWS):
         part = order[start : start + BLOCK_ROWS]
         yield PairBlock(left[part], right[part], distance[part])
-
-
-def _picked(doc_ids: Sequence[str], numbers: Int64s) -> list[str]:
-    return [doc_ids[number] for number in numbers.tolist()]

@@ -7,7 +7,7 @@ is and however the fingerprints lie.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -66,10 +66,12 @@ class Outcome:
     grouping: Grouping  # the clusters
     stored: Stored | None  # the stored documents near them; None where there was no index to compare with
 
-    @cached_property
-    def names(self) -> Sequence[str]:
-        """The ids by number, those of stored documents behind the others."""
-        return [*self.documents.doc_ids, *(self.stored.doc_ids if self.stored else ())]
+    def names(self, numbers: Int64s) -> list[str]:
+        """Return the ids of documents; the numbers of stored ones are behind the others."""
+        return self.documents.doc_ids.at(numbers, self.stored.doc_ids if self.stored else ())
+
+    def _name(self, number: int) -> str:
+        return self.names(np.array([number]))[0]
 
     @cached_property
     def _clusters(self) -> _Clusters:
@@ -82,10 +84,10 @@ class Outcome:
     @cached_property
     def totals(self) -> Totals:
         """The counts."""
-        documents, kinds, clusters = self.documents, self.documents.rows["kind"], self._clusters
+        documents, kinds, clusters = self.documents, self.documents.kinds, self._clusters
         return Totals(
             documents=len(documents.doc_ids),
-            dropped=int(np.count_nonzero(~self.grouping.is_kept)),
+            dropped=int(np.count_nonzero(self.grouping.kept != np.arange(len(self.grouping.kept)))),
             clusters=len(clusters.kept),
             equal=int(np.count_nonzero(_is_equal(self.pairs))),
             short=int(np.count_nonzero(kinds == TOO_SHORT)),
@@ -158,7 +160,9 @@ class Outcome:
         """The clusters to show, those to warn of and the largest → dropped documents of each, the farthest first."""
         grouping, shown = self.grouping, {}
         for at in list(dict.fromkeys([*self._giants, *self._listed]))[:CLUSTERS_SHOWN]:
-            members = np.flatnonzero((grouping.kept == self._clusters.kept[at]) & ~grouping.is_kept)
+            kept = self._clusters.kept[at]
+            members = np.flatnonzero(grouping.kept == kept)
+            members = members[members != kept]
             order = np.argsort(-grouping.distance[members].astype(np.int64), kind="stable")
             shown[at] = members[order[:MEMBERS_LISTED]].tolist()
         return shown
@@ -167,7 +171,7 @@ class Outcome:
         """Return a cluster without its members."""
         kept, _, size, diameter = (int(column[at]) for column in self._clusters)
         line = texts.first_lines.get(kept, "") if texts else ""
-        return ReportCluster(self.names[kept], size, diameter, first_line=line)
+        return ReportCluster(self._name(kept), size, diameter, first_line=line)
 
     def shown_clusters(self, texts: Texts) -> tuple[ReportCluster, ...]:
         """Return the clusters to show, with some members and how their texts differ."""
@@ -176,7 +180,7 @@ class Outcome:
             near = list(zip(members, self.grouping.distance[members].tolist(), strict=True))
             kept = int(self._clusters.kept[at])
             pairs = tuple(self._pair(kept, number, bits, texts) for number, bits in near[:DIFFS_SHOWN])
-            named = tuple((self.names[number], bits) for number, bits in near)
+            named = tuple((self._name(number), bits) for number, bits in near)
             found.append(replace(self._cluster(at, texts), members=named, pairs=pairs))
         return tuple(found)
 
@@ -223,7 +227,7 @@ class Outcome:
         return tuple(self._pair(*pair, bits, texts) for pair, bits in zip(self._keyed, distances, strict=True))
 
     def _pair(self, left: int, right: int, bits: int, texts: Texts) -> ShownPair:
-        return texts.pair((left, self.names[left]), (right, self.names[right]), bits)
+        return texts.pair((left, self._name(left)), (right, self._name(right)), bits)
 
     @property
     def compared_numbers(self) -> set[int]:

@@ -86,19 +86,20 @@ class Texts:
         listed: Collection[int],
     ) -> None:
         """Read the inputs again, for the texts of documents to compare and of those whose first lines are listed."""
-        rows = documents.rows
         wanted = np.array(sorted({*compared, *listed}), np.int64)
+        rows, names = documents.rows.at(wanted), documents.doc_ids.at(wanted)
         for at, one in enumerate(inputs):
             if one.is_stream or one.has_fingerprints:
                 why = "can be read only once" if one.is_stream else "holds fingerprints alone"
                 self._missing.append(f"{one.name} {why}")
                 continue
-            here = wanted[rows["input"][wanted] == at]
-            numbers = dict(zip(rows["line"][here].tolist(), here.tolist(), strict=True))
+            here = np.flatnonzero(rows["input"] == at).tolist()
+            places = dict(zip(rows["line"][here].tolist(), here, strict=True))
             try:
-                for line, doc_id, text in texts_at(one, options, sorted(numbers)) if numbers else ():
-                    if documents.doc_ids[numbers[line]] == doc_id:
-                        self.add(numbers[line], text, is_compared=numbers[line] in compared)
+                for line, doc_id, text in texts_at(one, options, sorted(places)) if places else ():
+                    number = int(wanted[places[line]])
+                    if names[places[line]] == doc_id:
+                        self.add(number, text, is_compared=number in compared)
             except OSError as error:
                 self._missing.append(f"{one.name} cannot be read again: {error.strerror}")
 

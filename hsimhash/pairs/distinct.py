@@ -112,22 +112,26 @@ def spill_folder() -> Iterator[Path]:
 
 
 class Column:
-    """A growing array in a file."""
+    """A growing array in a file; errors of the disk have a remedy."""
 
-    def __init__(self, path: Path, dtype: DTypeLike) -> None:
+    def __init__(self, path: Path, dtype: DTypeLike, remedy: str = _REMEDY) -> None:
         self._path = path
         self._dtype = np.dtype(dtype)
+        self._remedy = remedy
         self._rows = 0
+
+    def __len__(self) -> int:
+        return self._rows
 
     def append(self, rows: NDArray[Any]) -> None:
         """Write rows behind those that are there."""
-        with naming(self._path.parent, _REMEDY), self._path.open("ab") as file:
+        with naming(self._path.parent, self._remedy), self._path.open("ab") as file:
             file.write(np.ascontiguousarray(rows, self._dtype).data)
         self._rows += len(rows)
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
         """Return the rows of [start, stop)."""
-        with naming(self._path.parent, _REMEDY):
+        with naming(self._path.parent, self._remedy):
             return np.fromfile(self._path, self._dtype, stop - start, offset=start * self._dtype.itemsize)
 
     def mapped(self) -> NDArray[Any]:

@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
-from hsimhash.fingerprint.bits import Int64s
+from hsimhash.fingerprint.bits import Floats, Int64s
 from hsimhash.times import milliseconds_of
 
 PLAIN = ("first", "last", "longest", "shortest-id", "https")
 WITH_FIELD = ("newest", "highest")
 POLICY_FORMS = (*PLAIN, *(f"{kind}:FIELD" for kind in WITH_FIELD))
 
+VALUE_PARTS = 4  # floats whose sum a value is: enough for whole numbers of 64 digits
+
 _NUMBER = re.compile(r"\s*([+-]?\d{1,400})(\.\d*)?([eE][+-]?\d{1,4})?\s*", re.ASCII)
+
+
+class DocIds(Protocol):
+    """Ids in their order; a list, or what reads them from a file."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[str]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +61,20 @@ class Policy:
             return milliseconds_of(value.strip())
         return number
 
+    def parts_of(self, value: object) -> tuple[float, ...]:
+        """Return `value_of` as VALUE_PARTS floats, which sort as the values do; NaN first where there is none.
+
+        Each is the float nearest to what those before it leave of the value, which lies below 10**64.
+        """
+        left = self.value_of(value)
+        if left is None:
+            return math.nan, *(0.0,) * (VALUE_PARTS - 1)
+        parts = [float(left)]
+        while len(parts) < VALUE_PARTS:
+            left = left - int(parts[-1]) if left != parts[-1] else 0
+            parts.append(float(left))
+        return tuple(parts)
+
     def __str__(self) -> str:
         return f"{self.kind}:{self.field}" if self.field else self.kind
 
@@ -64,12 +89,18 @@ def needs_lengths(policies: Iterable[Policy]) -> bool:
     return any(policy.kind == "longest" for policy in policies)
 
 
+def needs_places(policies: Iterable[Policy]) -> bool:
+    """Whether the policies leave ties, which are broken by document id."""
+    return not any(policy.kind in ("first", "last") for policy in policies)
+
+
 def rank(
     policies: Sequence[Policy],
-    doc_ids: Sequence[str],
+    doc_ids: DocIds,
     *,
     lengths: Int64s | Sequence[int] | None = None,
-    fields: Mapping[str, Sequence[object]] | None = None,
+    values: Mapping[Policy, Sequence[Floats]] | None = None,
+    places: Int64s | Sequence[int] | None = None,
 ) -> Int64s:
     """Return each document's rank, 0 for the one to keep first, by the first policy that tells two apart.
 
@@ -79,30 +110,28 @@ def rank(
         policies: in order of weight.
         doc_ids: of all documents, in the order of the input.
         lengths: of the texts, where `needs_lengths`.
-        fields: for each of `needed_fields` its value of every document, None where it has none: those rank last.
+        values: for each policy with a field the columns of `Policy.parts_of`, of every document; the first at least,
+            behind which zeros may be left out.
+        places: in the order of ids, where `needs_places`; documents that are never compared may have any.
     """
-    missing = [field for field in needed_fields(policies) if field not in (fields or {})]
+    missing = [str(policy) for policy in policies if policy.field and not (values or {}).get(policy)]
     missing += ["lengths"] if needs_lengths(policies) and lengths is None else []
+    missing += ["places"] if needs_places(policies) and places is None else []
     if missing:
         raise ValueError(f"the keep policies need columns that were not given: {', '.join(missing)}")
-    keys = []
+    keys: list[Int64s | Floats] = []
     for policy in policies:
-        keys.append(_key(policy, doc_ids, lengths, fields or {}))
+        keys += [-part for part in (values or {})[policy]] if policy.field else [_key(policy, doc_ids, lengths)]
         if len(keys[-1]) != len(doc_ids):
             raise ValueError(f"keep policy {policy}: {len(keys[-1])} values for {len(doc_ids)} documents")
-    if not any(policy.kind in ("first", "last") for policy in policies):  # they leave no ties
-        keys.append(_order(doc_ids))
+    if needs_places(policies):
+        keys.append(np.asarray(places, np.int64))
     ranks = np.empty(len(doc_ids), np.int64)
     ranks[np.lexsort(keys[::-1])] = np.arange(len(doc_ids))
     return ranks
 
 
-def _key(
-    policy: Policy,
-    doc_ids: Sequence[str],
-    lengths: Int64s | Sequence[int] | None,
-    fields: Mapping[str, Sequence[object]],
-) -> Int64s:
+def _key(policy: Policy, doc_ids: DocIds, lengths: Int64s | Sequence[int] | None) -> Int64s:
     """Return numbers by which the documents are sorted, the preferred first."""
     match policy.kind:
         case "first":
@@ -112,25 +141,9 @@ def _key(
         case "longest":
             return -np.asarray(lengths, np.int64)
         case "shortest-id":
-            return np.array([len(doc_id) for doc_id in doc_ids], np.int64)
-        case "https":
-            return np.array([doc_id[:8].lower() != "https://" for doc_id in doc_ids], np.int64)
-        case _:
-            return _descending([policy.value_of(value) for value in fields[policy.field]])
-
-
-def _descending(values: list[float | None]) -> Int64s:
-    """Return each value's place from the greatest down, equal ones the same, None last. Exact for whole numbers."""
-    distinct = sorted({value for value in values if value is not None}, reverse=True)
-    place: dict[float | None, int] = {value: at for at, value in enumerate(distinct)}
-    return np.array([place.get(value, len(distinct)) for value in values], np.int64)
-
-
-def _order(doc_ids: Sequence[str]) -> Int64s:
-    """Return each document's place in the order of ids, equal ones by position."""
-    place = np.empty(len(doc_ids), np.int64)
-    place[sorted(range(len(doc_ids)), key=doc_ids.__getitem__)] = np.arange(len(doc_ids))
-    return place
+            return np.fromiter(map(len, doc_ids), np.int64, len(doc_ids))
+        case _:  # https
+            return np.fromiter((doc_id[:8].lower() != "https://" for doc_id in doc_ids), np.int64, len(doc_ids))
 
 
 def _number(value: object) -> float | None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import os
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -41,6 +41,7 @@ LEAST_PART = 1 << 16  # values: smaller parts would only be slower
 LOOKAHEAD = 4  # items that a thread makes at once; as many may wait for the reader
 
 Item = TypeVar("Item")
+Tell = Callable[[int, int], object]  # is told how much is done, of how much
 
 _layouts = functools.cache(layouts_for)  # it takes longer than the pairs of some thousand fingerprints
 
@@ -52,6 +53,7 @@ def find_pairs(
     max_sketch: int | None = MAX_SKETCH,
     layout: Layout | str | None = None,
     memory_bytes: int = MEMORY_BYTES,
+    tell: Tell = lambda *_: None,
 ) -> Pairs:
     """Return every pair of distinct fingerprints within `max_distance` bits, and the groups of equal ones.
 
@@ -68,6 +70,7 @@ def find_pairs(
         memory_bytes: bounds the working memory, not the answer's, nor that of a single bucket that is larger; what
             does not fit is spilled to the folder for temporary files. Signatures take up to 150 bytes each beside it.
             The answer does not depend on it.
+        tell: is told (done, total), of drawers or, where they are spilled, parts of them, as often as pairs come.
 
     Raises:
         ValueError: a fingerprint, a distance, the layout or the budget is out of range.
@@ -77,7 +80,7 @@ def find_pairs(
     fingerprints, more = _parted(signatures)
     task = _Task.of(fingerprints, max_distance, layout, memory_bytes)
     groups = np.arange(len(task.values))
-    with closing(task.meetings(groups)) as found:
+    with closing(task.meetings(groups, tell)) as found:
         pairs = Pairs(*sorted_block((pair_words(*pair) for pair in found), task.values), groups)
     return near_signatures(pairs, more, task.max_distance, max_sketch) if more else pairs
 
@@ -152,7 +155,7 @@ class _Task:
             raise ValueError(f"{len(values):,} fingerprints are too many; fewer than {LIMIT:,} can be searched at once")
         return cls(values, int(max_distance), layout, memory_bytes)
 
-    def meetings(self, groups: Int64s | None = None) -> Generator[Meetings]:
+    def meetings(self, groups: Int64s | None = None, tell: Tell = lambda *_: None) -> Generator[Meetings]:
         """Yield the pairs of distinct fingerprints, by their first positions in any order; fill `groups`."""
         with ExitStack() as stack:
             folder = None
@@ -161,7 +164,7 @@ class _Task:
             known = self._distinct(folder, groups)
             if self.max_distance == 0 or len(known.values) < 2:
                 return
-            found = self._found(known.values, folder)
+            found = self._found(known.values, folder, tell)
             stack.enter_context(closing(found))  # its threads end before their files are deleted
             for first, second in found:
                 if len(first):
@@ -177,16 +180,25 @@ class _Task:
         """Return how many threads can each sort so many values within the budget."""
         return max(0, self.memory_bytes - values * KEPT_BYTES) // (values * DRAWER_BYTES)
 
-    def _found(self, values: Uint64s, folder: Path | None) -> Generator[Meetings]:
+    def _found(self, values: Uint64s, folder: Path | None, tell: Tell) -> Generator[Meetings]:
         """Yield the pairs of all drawers, in order."""
         layout = self.layout or fastest_layout(len(values), self.max_distance)
         shares = searches(layout.drawers, self.max_distance)
         threads = min(os.cpu_count() or 1, len(shares)) if len(values) > WORTH_THREADS else 1
         room = self._threads_with_room(len(values))
+        done, parts = [0] * len(shares), 1  # of each drawer's parts; only the thread that searches it sets its number
         if room or folder is None:
-            return in_order((share.meetings(values) for share in shares), min(threads, max(1, room)))
-        part = max(LEAST_PART, self.memory_bytes // (PART_BYTES * threads))
-        return in_order((_in_parts(share, values, part, folder) for share in shares), threads)
+            threads = min(threads, max(1, room))
+            sources = (_whole(share, values, done) for share in shares)
+        else:
+            rows = max(LEAST_PART, self.memory_bytes // (PART_BYTES * threads))
+            parts = -(-len(values) // rows)
+            sources = (_in_parts(share, values, rows, folder, done) for share in shares)
+        with closing(in_order(sources, threads)) as found:
+            for pairs in found:
+                yield pairs
+                tell(sum(done), parts * len(shares))
+        tell(parts * len(shares), parts * len(shares))
 
 
 def fastest_layout(count: int, max_distance: int, row_ns: float = 0.0) -> Layout:
@@ -203,18 +215,25 @@ def fastest_layout(count: int, max_distance: int, row_ns: float = 0.0) -> Layout
     )
 
 
-def _in_parts(share: Search, values: Uint64s, part: int, folder: Path) -> Generator[Meetings]:
-    """Yield what `Search.meetings` does, of values in a file, in parts that cut no bucket."""
+def _whole(share: Search, values: Uint64s, done: list[int]) -> Generator[Meetings]:
+    """Yield what `Search.meetings` does; `done` counts the parts, of which this is one."""
+    yield from share.meetings(values)
+    done[share.drawer.number - 1] = 1
+
+
+def _in_parts(share: Search, values: Uint64s, rows: int, folder: Path, done: list[int]) -> Generator[Meetings]:
+    """Yield what `Search.meetings` does, of values in a file, in parts of about `rows` that cut no bucket."""
     step = max(1, len(values) // distinct.SAMPLE)
     sample = share.ordered(values[::step]) & ~(share.bucket_size - np.uint64(1))
     column = Column(folder / f"drawer-{share.drawer.number}.run", np.uint64)
-    runs = SpilledRuns([column], quantiles(sample, -(-len(values) // part)))
-    for start in range(0, len(values), part):
-        runs.add(share.ordered(values[start : start + part]))
+    runs = SpilledRuns([column], quantiles(sample, -(-len(values) // rows)))
+    for start in range(0, len(values), rows):
+        runs.add(share.ordered(values[start : start + rows]))
         yield Meetings.joined([])  # so that `close` need not wait for all parts
-    for (ordered,) in runs.parts():
+    for number, (ordered,) in enumerate(runs.parts(), start=1):
         ordered.sort()
         yield from share.located(ordered, values)
+        done[share.drawer.number - 1] = number
 
 
 def in_order(sources: Iterable[Iterator[Item]], threads: int) -> Generator[Item]:

@@ -1,0 +1,217 @@
+"""Ids of documents in a file, and which of them come again: too many to be held.
+
+A table of digests tells which ids may have come before. It takes 16 to 32 bytes an id while documents are read, where a
+dict of the ids takes 200; what it tells is compared with the ids themselves, so that no two are taken for one.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import mmh3
+import numpy as np
+
+from hsimhash.dedup.outputs import output_errors
+from hsimhash.fingerprint.bits import Int64s, Uint64s
+from hsimhash.pairs.distinct import Column
+
+IDS_AT_ONCE = 1 << 16  # ids that are in memory together, where all are read
+IDS_SORTED = 1 << 18  # likewise, where they are sorted: the rest waits in files
+WINDOW_BYTES = 1 << 12  # read at once, for ids that lie near each other; the longest id is shorter
+LEAST_ROOM = 1 << 10  # digests
+
+
+def murmur_digests(doc_ids: Sequence[bytes]) -> Uint64s:
+    """Return 64 bits of each id's murmur3."""
+    joined = b"".join(map(mmh3.mmh3_x64_128_digest, doc_ids))
+    return np.ascontiguousarray(np.frombuffer(joined, np.uint64)[::2])
+
+
+class DigestTable:
+    """Digests by number, 0, 1, …, and the number of a digest: open addressing, many at once.
+
+    A slot holds a number plus 1, or 0 for none. A digest stands in the first slot of its own sequence (`_next`) that
+    was free when it came, and half of the slots or more are free: so a search ends at a free slot, or earlier.
+    """
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._digests = np.empty(LEAST_ROOM, np.uint64)
+        self._slots = np.zeros(2 * LEAST_ROOM, np.uint32)
+
+    def _first(self, digests: Uint64s) -> Uint64s:
+        return digests & np.uint64(len(self._slots) - 1)
+
+    def _next(self, slots: Uint64s, digests: Uint64s) -> Uint64s:
+        """Return the slots behind these; the step is odd, so that a sequence comes by every slot."""
+        return self._first(slots + (digests >> np.uint64(32) | np.uint64(1)))
+
+    def find(self, digests: Uint64s) -> Int64s:
+        """Return the number of each digest, of several with the same one; -1 where it is not there."""
+        found = np.full(len(digests), -1, np.int64)
+        left, slots = np.arange(len(digests)), self._first(digests)
+        while len(left):
+            numbers = self._slots[slots].astype(np.int64) - 1
+            is_its = (numbers >= 0) & (self._digests[numbers] == digests[left])
+            found[left[is_its]] = numbers[is_its]
+            continues = (numbers >= 0) & ~is_its
+            left = left[continues]
+            slots = self._next(slots[continues], digests[left])
+        return found
+
+    def add(self, digests: Uint64s) -> None:
+        """Add digests under the next numbers."""
+        stop = self._count + len(digests)
+        if stop > len(self._digests):
+            self._grow(1 << stop.bit_length())
+        self._digests[self._count : stop] = digests
+        self._place(self._count, stop)
+        self._count = stop
+
+    def _grow(self, room: int) -> None:
+        digests = np.empty(room, np.uint64)
+        digests[: self._count] = self._digests[: self._count]
+        self._digests, self._slots = digests, np.zeros(2 * room, np.uint32)
+        for start in range(0, self._count, IDS_AT_ONCE):
+            self._place(start, min(start + IDS_AT_ONCE, self._count))
+
+    def _place(self, start: int, stop: int) -> None:
+        """Give the numbers of [start, stop) slots."""
+        numbers, digests = np.arange(start + 1, stop + 1, dtype=np.uint32), self._digests[start:stop]
+        slots = self._first(digests)
+        while len(numbers):
+            is_free = self._slots[slots] == 0
+            self._slots[slots[is_free]] = numbers[is_free]  # of those that meet in a slot one stays
+            continues = self._slots[slots] != numbers
+            numbers, digests = numbers[continues], digests[continues]
+            slots = self._next(slots[continues], digests)
+
+
+class SpilledIds:
+    """Distinct ids by number, 0, 1, …, in a file of `folder`, one a line: an id has no control characters."""
+
+    def __init__(self, folder: Path, digests_of: Callable[[Sequence[bytes]], Uint64s] = murmur_digests) -> None:
+        self._folder = folder
+        self._path = folder / "ids"
+        self._data = Column(self._path, np.uint8, "")
+        self._ends = Column(folder / "ends", np.int64, "")  # of the lines; before them 0
+        self._size = self._count = 0
+        self._digests_of = digests_of
+        self._table = DigestTable()
+        self._alike: dict[str, int] = {}  # ids whose digest another has: hardly ever one
+        with output_errors(folder):
+            self._ends.append(np.zeros(1, np.int64))
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[str]:
+        for start in range(0, self._count, IDS_AT_ONCE):
+            yield from self.within(start, min(start + IDS_AT_ONCE, self._count))
+
+    def add(self, doc_ids: Sequence[str]) -> Int64s:
+        """Number the ids that are new, and return -1 for them; for others the number that they have."""
+        encoded = _encoded(doc_ids)
+        digests = self._digests_of(encoded)
+        met = self._table.find(digests)
+        earlier = self._confirmed(doc_ids, met)
+        new = np.flatnonzero(earlier < 0)
+        if len(np.unique(digests[new])) < len(new) or (met[new] >= 0).any():
+            new = self._compared(doc_ids, earlier, new)
+            _, which, counts = np.unique(digests[new], return_inverse=True, return_counts=True)
+            is_alike = (counts[which] > 1) | (met[new] >= 0)
+            self._alike |= {doc_ids[new[at]]: self._count + at for at in np.flatnonzero(is_alike).tolist()}
+        self._table.add(digests[new])
+        self._write([encoded[place] for place in new.tolist()])
+        return earlier
+
+    def find(self, doc_ids: Sequence[str]) -> Int64s:
+        """Return the number of each id, -1 for one that is not there."""
+        return self._confirmed(doc_ids, self._table.find(self._digests_of(_encoded(doc_ids))))
+
+    def settle(self) -> None:
+        """Free the memory that only `add` and `find` need; they are not called any more."""
+        self._table = DigestTable()
+
+    def _confirmed(self, doc_ids: Sequence[str], met: Int64s) -> Int64s:
+        """Return the numbers of ids; `met` are those of ids with the same digests."""
+        numbers, places = met.copy(), np.flatnonzero(met >= 0)
+        for place, known in zip(places.tolist(), self.at(met[places]), strict=True):
+            if known != doc_ids[place]:
+                numbers[place] = self._alike.get(doc_ids[place], -1)
+        return numbers
+
+    def _compared(self, doc_ids: Sequence[str], earlier: Int64s, new: Int64s) -> Int64s:
+        """Return which of `new` are the first with their ids, and set `earlier` for the others."""
+        numbers: dict[str, int] = {}
+        first: list[int] = []
+        for place in new.tolist():
+            if doc_ids[place] in numbers:
+                earlier[place] = numbers[doc_ids[place]]
+            else:
+                numbers[doc_ids[place]] = self._count + len(first)
+                first.append(place)
+        return np.array(first, np.int64)
+
+    def _write(self, encoded: Sequence[bytes]) -> None:
+        if not encoded:
+            return
+        data = np.frombuffer(b"\n".join([*encoded, b""]), np.uint8)
+        with output_errors(self._folder):
+            self._data.append(data)
+            self._ends.append(np.flatnonzero(data == ord("\n")) + 1 + self._size)
+        self._size += len(data)
+        self._count += len(encoded)
+
+    def within(self, start: int, stop: int) -> list[str]:
+        """Return the ids of the numbers [start, stop)."""
+        if start >= stop:
+            return []
+        with output_errors(self._folder):
+            first, last = self._ends.read(start, start + 1)[0], self._ends.read(stop, stop + 1)[0]
+            return self._data.read(first, last).tobytes().decode().split("\n")[:-1]
+
+    def at(self, numbers: Int64s, beyond: Sequence[str] = ()) -> list[str]:
+        """Return the ids of some numbers; those of `beyond` follow behind the last."""
+        if not len(numbers):
+            return []
+        distinct, places = np.unique(numbers, return_inverse=True)
+        own = distinct[distinct < self._count]
+        names = [*self._ascending(own), *(beyond[number] for number in (distinct[len(own) :] - self._count).tolist())]
+        return [names[place] for place in places.tolist()]
+
+    def _ascending(self, numbers: Int64s) -> Iterator[str]:
+        ends, window, first = self._ends.mapped(), b"", 0
+        with output_errors(self._folder), self._path.open("rb", buffering=0) as file:
+            for start, stop in zip(ends[numbers].tolist(), ends[numbers + 1].tolist(), strict=True):
+                if stop > first + len(window):
+                    first, window = start, os.pread(file.fileno(), WINDOW_BYTES, start)
+                yield window[start - first : stop - first - 1].decode()
+
+    def places(self, numbers: Int64s, ids_sorted: int = IDS_SORTED) -> Int64s:
+        """Return the place of each of some numbers in the order of their ids; for all others 0."""
+        places = np.zeros(self._count, np.int64)
+        with output_errors(self._folder), ExitStack() as stack:
+            runs = []
+            for start in range(0, len(numbers), ids_sorted):
+                path = self._folder / f"sorted-{start}"
+                self._write_sorted(path, numbers[start : start + ids_sorted])
+                runs.append(stack.enter_context(path.open("rb")))
+                path.unlink()
+            ordered = np.fromiter((int(line.rpartition(b"\t")[2]) for line in heapq.merge(*runs)), np.int64)
+        places[ordered] = np.arange(len(ordered))
+        return places
+
+    def _write_sorted(self, path: Path, numbers: Int64s) -> None:
+        """Write ids as lines with their numbers; a tab comes before whatever an id may have."""
+        named = zip(self.at(numbers), numbers.tolist(), strict=True)
+        path.write_bytes(b"".join(sorted(f"{doc_id}\t{number}\n".encode() for doc_id, number in named)))
+
+
+def _encoded(doc_ids: Sequence[str]) -> list[bytes]:
+    """Return ids as UTF-8."""
+    return "\n".join(doc_ids).encode().split(b"\n") if doc_ids else []

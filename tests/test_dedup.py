@@ -336,6 +336,47 @@ def test_a_second_record_with_an_id_is_a_repeat_or_a_reject_that_names_the_first
     assert ids(out, "drop") == ["z"]
 
 
+@settings(max_examples=40)
+@given(
+    st.lists(
+        st.lists(st.tuples(st.integers(0, 5), st.integers(0, 2), st.booleans()), max_size=12), min_size=1, max_size=5
+    )
+)
+def test_repeats_and_rejects_within_and_across_batches_are_those_of_a_dict(
+    batches: list[list[tuple[int, int, bool]]],
+) -> None:
+    first: dict[str, tuple[int, str]] = {}
+    rejected, repeated = [], 0
+    with tempfile.TemporaryDirectory() as name:
+        sources = [Path(name) / f"{number}.tsv" for number in range(len(batches))]
+        for source, batch in zip(sources, batches, strict=True):
+            lines = []
+            for line, (number, value, is_bad) in enumerate(batch, start=1):
+                lines.append("nonsense" if is_bad else f"d{number}\t{value:016x}")
+                if is_bad:
+                    rejected.append((str(source), line, "1 columns instead of an id, a tab and a fingerprint"))
+                    continue
+                known, where = first.setdefault(f"d{number}", (value, f"{source}:{line}"))
+                repeated += where != f"{source}:{line}" and known == value
+                if known != value:
+                    how = "with another text or fingerprint; the first counts"
+                    rejected.append((str(source), line, f"id seen before at {where}, {how}"))
+            source.write_text("".join(f"{line}\n" for line in lines))
+        out = Path(name) / "out"
+        summary = run(out, *sources, reading={"format": "fingerprints", "fingerprint_format": "hex"})
+        found = table(out, "rejects") if (out / "rejects.jsonl").exists() else []
+        assert [(row["file"], row["line"], row["reason"]) for row in found] == rejected
+        assert summary.totals.repeated == repeated
+        assert [row[0] for row in rows(out, "clusters")] == list(first)
+
+
+def test_nothing_but_results_is_left_in_the_folder(out: Path, tmp_path: Path) -> None:
+    run(out, pages(tmp_path / "in.jsonl", [TEXT] * 3, date=[1, 2, 3]), keep=[Policy.parse("newest:date")])
+    assert {path.name for path in out.iterdir()} == {
+        *("pairs.jsonl", "clusters.jsonl", "keep.txt", "drop.txt", "report.html", "stats.json")
+    }
+
+
 def test_a_second_record_with_another_sketch_or_key_is_another_text(out: Path, tmp_path: Path) -> None:
     source = records(
         tmp_path / "in.jsonl", [Signature(7, 3, 5), Signature(7, 3, 5), Signature(7, 1, 5), Signature(7, 3)]
@@ -525,6 +566,19 @@ def test_progress_counts_each_pair_of_the_report(out: Path, tmp_path: Path) -> N
     stages: list[str] = []
     run(out, near_texts(tmp_path / "in", "jsonl"), progress=lambda progress: stages.append(progress.stage))
     assert stages.count("write") == 1 + (out / "report.html").read_text("utf-8").count("of the words equal</h3>")
+
+
+def test_progress_tells_how_far_the_search_for_pairs_is(out: Path, tmp_path: Path) -> None:
+    told: list[tuple[int, int]] = []
+
+    def note(progress: DedupProgress) -> None:
+        if progress.stage == "find":
+            told.append((progress.done, progress.total))
+
+    run(out, fingerprints(tmp_path / "in.tsv", list(range(0, 1 << 40, 1 << 28))), progress=note)
+    assert told[0] == (0, 0)
+    assert told[1:] == sorted(told[1:])
+    assert told[-1][0] == told[-1][1] > 1
 
 
 def test_a_report_of_inputs_that_changed_meanwhile_leaves_their_texts_out(out: Path, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ dict of the ids takes 200; what it tells is compared with the ids themselves, so
 from __future__ import annotations
 
 import heapq
+import itertools
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -21,7 +22,7 @@ from hsimhash.pairs.distinct import Column
 
 IDS_AT_ONCE = 1 << 16  # ids that are in memory together, where all are read
 IDS_SORTED = 1 << 18  # likewise, where they are sorted: the rest waits in files
-WINDOW_BYTES = 1 << 12  # read at once, for ids that lie near each other; the longest id is shorter
+WINDOW_BYTES = 1 << 16  # ids that begin in one are read together
 LEAST_ROOM = 1 << 10  # digests
 
 
@@ -104,6 +105,7 @@ class SpilledIds:
         self._table = DigestTable()
         self._alike: dict[str, int] = {}  # ids whose digest another has: hardly ever one
         with output_errors(folder):
+            self._data.append(np.empty(0, np.uint8))  # so that there is a file
             self._ends.append(np.zeros(1, np.int64))
 
     def __len__(self) -> int:
@@ -184,13 +186,19 @@ class SpilledIds:
         names = [*self._ascending(own), *(beyond[number] for number in (distinct[len(own) :] - self._count).tolist())]
         return [names[place] for place in places.tolist()]
 
-    def _ascending(self, numbers: Int64s) -> Iterator[str]:
-        ends, window, first = self._ends.mapped(), b"", 0
+    def _ascending(self, numbers: Int64s) -> list[str]:
+        """Return the ids of ascending numbers, all of a window by one read."""
+        lines: list[bytes] = []
         with output_errors(self._folder), self._path.open("rb", buffering=0) as file:
-            for start, stop in zip(ends[numbers].tolist(), ends[numbers + 1].tolist(), strict=True):
-                if stop > first + len(window):
-                    first, window = start, os.pread(file.fileno(), WINDOW_BYTES, start)
-                yield window[start - first : stop - first - 1].decode()
+            ends = self._ends.mapped()
+            starts, stops = ends[numbers], ends[numbers + 1]
+            edges = np.flatnonzero(np.diff(starts // WINDOW_BYTES, prepend=-1, append=-1)).tolist()
+            for first, last in itertools.pairwise(edges):
+                begin = int(starts[first])
+                window = os.pread(file.fileno(), int(stops[last - 1]) - begin, begin)
+                places = (starts[first:last] - begin).tolist(), (stops[first:last] - begin).tolist()
+                lines += [window[start:stop] for start, stop in zip(*places, strict=True)]
+        return b"".join(lines).decode().split("\n")[:-1]
 
     def places(self, numbers: Int64s, ids_sorted: int = IDS_SORTED) -> Int64s:
         """Return the place of each of some numbers in the order of their ids; for all others 0."""

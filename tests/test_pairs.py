@@ -19,7 +19,7 @@ from hsimhash.layout import LAYOUT_NAMES, Layout
 from hsimhash.pairs import PairBlock, Pairs, find_pairs, group_equal, iter_pairs
 from hsimhash.pairs.distinct import ROW_BYTES
 from hsimhash.pairs.neighbours import DENSE_BUCKET, MOST_PAIRS
-from hsimhash.pairs.search import LOOKAHEAD, in_order
+from hsimhash.pairs.search import LEAST_PART, LOOKAHEAD, in_order
 from hsimhash.plan import layouts_for
 from tests.support.fingerprint_sets import FINGERPRINTS, PAIRS, flipped, real_fingerprints, real_pairs
 from tests.support.oracles import crowds
@@ -168,6 +168,21 @@ def test_no_budget_changes_the_answer_nor_its_order() -> None:
         assert np.array_equal(found.groups, expected.groups)
         assert np.array_equal(group_equal(values, memory_bytes=memory_bytes), expected.groups)
         assert np.array_equal(of_blocks(iter_pairs(values, memory_bytes=memory_bytes)), streamed)
+
+
+@pytest.mark.parametrize("is_spilled", [False, True])
+def test_the_search_tells_how_many_parts_of_its_drawers_are_done(is_spilled: bool) -> None:
+    told: list[tuple[int, int]] = []
+    values, layout = planted(270_000, 1), Layout.parse("10")
+    parts = -(-len(np.unique(values)) // LEAST_PART) if is_spilled else 1
+    memory_bytes = 1 << 20 if is_spilled else 1 << 30
+    find_pairs(values, layout=layout, memory_bytes=memory_bytes, tell=lambda *counts: told.append(counts))
+    total = parts * len(layout.drawers)
+    assert told[-1] == (total, total)
+    assert {of for _, of in told} == {total}
+    done = [count for count, _ in told]
+    assert done == sorted(done)
+    assert len(set(done)) > (total // 3 if is_spilled else 3)
 
 
 @pytest.mark.parametrize("memory_bytes", [4 << 20, 1 << 30])

@@ -6,6 +6,8 @@ one for each core it is shown beside them. Times are medians, their ratio the me
 
 One document in ten is a copy of an earlier one in which a single word was replaced. Clusters are compared with the
 plain way: every pair of signatures, in blocks; the documents are kept in their order.
+
+With `--large` also the memory of a file of ten million fingerprints, one in ten near an earlier one.
 """
 
 from __future__ import annotations
@@ -26,12 +28,14 @@ from tests.support.programs import in_turns, median_ratio, options, print_bar, p
 
 SEED = 11
 DOCUMENTS, ROUNDS = 100_000, 3
-LARGE = 1_000_000
+LARGE, FINGERPRINTS = 1_000_000, 10_000_000
 WORDS, WORDS_IN_DOCUMENT = 20_000, 147  # about 1 KB
 COPIED_SHARE = 0.1
 K = 3
 ROWS_AT_ONCE = 2_000  # of all fingerprints against all
+LINES_AT_ONCE = 1 << 18
 MIB = 1 << 20
+GIB = 1 << 30
 
 
 def write_input(path: Path, documents: int) -> None:
@@ -134,6 +138,34 @@ def large(folder: Path) -> None:
     print(f"    peak memory of a process {(peak << 10) / MIB:,.0f} MiB; report {_report_mb(folder):.2f} MB")
 
 
+def write_fingerprints(path: Path, documents: int) -> None:
+    """Write ids of 35 characters and random fingerprints, some of them near earlier ones."""
+    rng = np.random.default_rng(SEED)
+    values = rng.integers(0, 1 << 64, documents, np.uint64)
+    copies = np.flatnonzero(rng.random(documents) < COPIED_SHARE)[1:]
+    bits = np.uint64(1) << rng.integers(0, 64, len(copies), np.uint64)
+    values[copies] = values[(rng.random(len(copies)) * copies).astype(np.int64)] ^ bits
+    with path.open("w", encoding="ascii") as file:
+        for start in range(0, documents, LINES_AT_ONCE):
+            part = enumerate(values[start : start + LINES_AT_ONCE].tolist(), start)
+            file.writelines(f"https://www.example.org/p/{number:09d}\t{value:016x}\n" for number, value in part)
+
+
+def of_fingerprints(folder: Path) -> None:
+    """Deduplicate ten million fingerprints, once."""
+    source = folder / "fingerprints.tsv"
+    write_fingerprints(source, FINGERPRINTS)
+    command = [sys.executable, "-m", "hsimhash", "dedup", str(source), "--out", str(folder / "results"), "--quiet"]
+    with (folder / "summary").open("wb") as printed:
+        process = subprocess.Popen([*command, "--format", "fingerprints"], stdout=printed)
+        _, status, used = os.wait4(process.pid, 0)  # the peak of this process; RUSAGE_CHILDREN has that of all
+    process.returncode = os.waitstatus_to_exitcode(status)
+    print(f"\n## {FINGERPRINTS:,} fingerprints, {source.stat().st_size / FINGERPRINTS:,.0f} bytes each with its id")
+    print_stages(folder)
+    print_bar("exit code of dedup", process.returncode, at_most=0)
+    print_bar("peak memory of dedup, GiB", (used.ru_maxrss << 10) / GIB, at_most=1.5)
+
+
 def _report_mb(folder: Path) -> float:
     return (folder / "results" / "report.html").stat().st_size / 1e6
 
@@ -146,9 +178,9 @@ def print_stages(folder: Path) -> None:
 
 
 def main() -> None:
-    given = options(__doc__, large=(False, "also a million documents: minutes, and 3 GB of disk"))
+    given = options(__doc__, large=(False, "also a million texts, ten million fingerprints: minutes, and 3 GB of disk"))
     print_conditions("dedup", seed=SEED, rounds=ROUNDS, rows=DOCUMENTS)
-    for measure in (usual, large) if given.large else (usual,):
+    for measure in (usual, large, of_fingerprints) if given.large else (usual,):
         with scratch_folder(given.scratch) as folder:
             measure(folder)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import compress
@@ -62,20 +62,22 @@ class Results:
                 for start in range(0, len(block.left), BLOCK_ROWS):
                     part = slice(start, start + BLOCK_ROWS)
                     table.write(self._pair_rows(PairBlock(block.left[part], block.right[part], block.distance[part])))
-        with open_table(folder / f"clusters.{form}", form, CLUSTER_COLUMNS) as table:
-            for start in range(0, len(documents.doc_ids), BLOCK_ROWS):
-                table.write(self._cluster_rows(start, min(start + BLOCK_ROWS, len(documents.doc_ids))))
-        self._write_lists(folder)
+        self._write_clusters(folder, form)
 
-    def _write_lists(self, folder: Path) -> None:
+    def _write_clusters(self, folder: Path, form: Form) -> None:
+        """Write what is said of every document: its cluster, and its id to one of the lists."""
         doc_ids, grouping = self.outcome.documents.doc_ids, self.outcome.grouping
-        listed = [(folder / name).open("x", encoding="utf-8", newline="\n") for name in (KEEP, DROP)]
-        with listed[0] as keep, listed[1] as drop:
+        with (
+            open_table(folder / f"clusters.{form}", form, CLUSTER_COLUMNS) as table,
+            (folder / KEEP).open("x", encoding="utf-8", newline="\n") as keep,
+            (folder / DROP).open("x", encoding="utf-8", newline="\n") as drop,
+        ):
             for start in range(0, len(doc_ids), BLOCK_ROWS):
-                stop = min(start + BLOCK_ROWS, len(doc_ids))
-                lines, is_kept = [f"{one}\n" for one in doc_ids.within(start, stop)], grouping.is_kept(start, stop)
-                keep.writelines(compress(lines, is_kept.tolist()))
-                drop.writelines(compress(lines, (~is_kept).tolist()))
+                own = doc_ids.within(start, min(start + BLOCK_ROWS, len(doc_ids)))
+                is_kept = grouping.is_kept(start, start + len(own))
+                table.write(self._cluster_rows(start, own))
+                keep.write(_lines(compress(own, is_kept.tolist())))
+                drop.write(_lines(compress(own, (~is_kept).tolist())))
 
     def _pair_rows(self, block: PairBlock) -> tuple[Column, ...]:
         documents = self.outcome.documents
@@ -87,9 +89,9 @@ class Results:
         found_by = np.where(block.distance <= self.options.max_distance, "distance", "key").tolist()
         return (*columns, similarities(sketches[left], sketches[right]), found_by)
 
-    def _cluster_rows(self, start: int, stop: int) -> tuple[Column, ...]:
-        grouping, part = self.outcome.grouping, slice(start, stop)
-        own = self.outcome.documents.doc_ids.within(start, stop)
+    def _cluster_rows(self, start: int, own: Sequence[str]) -> tuple[Column, ...]:
+        grouping, stop = self.outcome.grouping, start + len(own)
+        part = slice(start, stop)
         return (
             own,
             self._named(grouping.cluster[part], start, own),
@@ -180,6 +182,10 @@ class Results:
         with (folder / STATS).open("x", encoding="utf-8") as file:
             json.dump(stats, file, ensure_ascii=False, indent=1)
             file.write("\n")
+
+
+def _lines(doc_ids: Iterable[str]) -> str:
+    return "\n".join([*doc_ids, ""])
 
 
 def _blocks(pairs: Pairs) -> Iterator[PairBlock]:

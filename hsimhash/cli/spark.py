@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -99,7 +100,7 @@ def _cause(text: str) -> str:
     if "JAVA_GATEWAY_EXITED" in text:
         return "Java did not start; Spark needs Java 17: install it, or set JAVA_HOME"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    ours = [line for line in lines if line.startswith(("hsimhash.", "ValueError: ", "[USER_RAISED_EXCEPTION]"))]
+    ours = [line for line in lines if re.match(r"[\w.]+(Error|Exception): |\[USER_RAISED_EXCEPTION\]", line)]
     return (ours[-1] if ours else lines[0] if lines else "Spark failed")[:_CAUSE_CHARACTERS]
 
 
@@ -217,6 +218,8 @@ def spark_match_command(
     names = settings.id_field, settings.text_field, fingerprint_field
     options = jobs.RecordOptions(Profile.named(settings.profile), form, *names)
     with _session(master, driver_memory) as spark:
+        if not overwrite:
+            jobs.refuse_results(spark, out)
         read = jobs.read_documents(spark, inputs, options)
         found = jobs.match(read.documents, tables, max_distance=settings.max_distance)
         found.write.mode("overwrite" if overwrite else "error").parquet(out)
@@ -248,6 +251,8 @@ def spark_fingerprint_command(
     """
     options = jobs.RecordOptions(Profile.named(settings.profile), form, settings.id_field, settings.text_field)
     with _session(master, driver_memory) as spark:
+        if not overwrite:
+            jobs.refuse_results(spark, out)
         read = jobs.read_documents(spark, inputs, options)
         columns = "id", "fingerprint", "sketch", "key", "kind"
         read.documents.select(*columns).write.mode("overwrite" if overwrite else "error").parquet(out)

@@ -11,6 +11,7 @@ except ImportError as error:
 
 from hsimhash.dedup import MAX_DISTANCE
 from hsimhash.spark.clusters import ClusterOptions, clusters
+from hsimhash.spark.columns import refuse_results
 from hsimhash.spark.dedup import SparkDedupOptions, dedup_files
 from hsimhash.spark.parts import PairLimits
 from hsimhash.spark.records import RecordOptions, read_documents
@@ -33,4 +34,5 @@ __all__ = [
     "match",
     "pairs",
     "read_documents",
+    "refuse_results",
 ]

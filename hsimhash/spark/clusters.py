@@ -78,7 +78,7 @@ def kept_vertices(vertices: Vertices, options: ClusterOptions) -> DataFrame:
 
     `cut` is the least vertex of a component that was too large, else null.
     """
-    edges = materialized(vertices.edges.select("low", "high"))
+    edges = vertices.edges.select("low", "high")
     roots = component_roots(edges)
     uncut = F.lit(None).cast("bigint").alias("cut")
     if options.method == "star":

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import mmh3
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DecimalType, LongType, StringType
 
@@ -79,6 +79,15 @@ def materialized(rows: DataFrame) -> DataFrame:
     """
     has_folder = rows.sparkSession.sparkContext._jsc.sc().getCheckpointDir().isDefined()
     return rows.checkpoint() if has_folder else rows.localCheckpoint()
+
+
+def refuse_results(spark: SparkSession, place: str) -> None:
+    """Raise `ValueError` where there is something at a path or URL already."""
+    path = spark.sparkContext._jvm.org.apache.hadoop.fs.Path(place)
+    if path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration()).exists(path):
+        raise ValueError(
+            f"there are results in {place}, or other files; choose another place, or replace them (overwrite)"
+        )
 
 
 def unsigned(column: pa.Array) -> Uint64s:

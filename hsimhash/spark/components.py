@@ -9,6 +9,7 @@ Components in MapReduce and Beyond", SoCC 2014.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -18,25 +19,34 @@ from pyspark.sql import functions as F
 from hsimhash.pairs.clusters import forest, star_centres
 from hsimhash.spark.columns import materialized
 
-_EDGES_AT_ONCE = 1 << 22
+EDGES_AT_ONCE = 1 << 22  # that one task joins, 16 bytes each
 
 
-def component_roots(edges: DataFrame) -> DataFrame:
-    """Return for each vertex of edges (`low` < `high`) the least one of its component: `number` and `root`."""
-    found = materialized(edges.select("low", "high").mapInArrow(_spanning, "low bigint, high bigint"))
-    before = None
-    while (after := _summed(found)) != before:
+def component_roots(edges: DataFrame, at_once: int = EDGES_AT_ONCE) -> DataFrame:
+    """Return for each vertex of edges (`low` < `high`) the least one of its component: `number` and `root`.
+
+    Every task first leaves out the edges that join what is joined. Where so few are left that one task can, it does the
+    rest: the steps between tasks are for more.
+    """
+    joined = partial(_spanning, at_once)
+    found = materialized(edges.select("low", "high").mapInArrow(joined, "low bigint, high bigint"))
+    before, after = None, _summed(found)
+    if after[0] <= at_once:
+        found = materialized(found.coalesce(1).mapInArrow(joined, "low bigint, high bigint"))
         before = after
+    while after != before:
         found = materialized(_small_star(_large_star(found)))
+        before, after = after, _summed(found)
     roots = found.select(F.col("low").alias("number")).distinct()
     members = found.select(F.col("high").alias("number"), F.col("low").alias("root"))
     return members.unionByName(roots.withColumn("root", F.col("number")))
 
 
-def _summed(edges: DataFrame) -> tuple[object, ...]:
-    """Return what tells two sets of edges apart."""
+def _summed(edges: DataFrame) -> tuple[int, int, int]:
+    """Return how many edges there are, and sums that tell two sets of them apart."""
     both = F.xxhash64("low", "high")
-    return tuple(edges.agg(F.count("*"), F.sum(both.cast("decimal(38,0)")), F.bit_xor(both)).first() or ())
+    count, total, parity = edges.agg(F.count("*"), F.sum(both.cast("decimal(38,0)")), F.bit_xor(both)).first()
+    return count, total, parity
 
 
 def _large_star(edges: DataFrame) -> DataFrame:
@@ -55,13 +65,13 @@ def _small_star(edges: DataFrame) -> DataFrame:
     return tied.unionByName(least.select(F.col("least").alias("low"), "high")).distinct()
 
 
-def _spanning(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _spanning(at_once: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield fewer edges that join the same vertices: of so many at once no more than there are vertices."""
     held, count = list[pa.RecordBatch](), 0
     for batch in batches:
         held.append(batch)
         count += batch.num_rows
-        if count >= _EDGES_AT_ONCE:
+        if count >= at_once:
             held = [_joined(held)]
             count = 0
     if held:

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from hsimhash.dedup.report import Totals
 from hsimhash.spark.clusters import ClusterOptions, alone, cluster_rows, kept_vertices
+from hsimhash.spark.columns import refuse_results
 from hsimhash.spark.records import ReadDocuments, RecordOptions, rank_columns, read_documents
 from hsimhash.spark.signatures import SHORT
 from hsimhash.spark.vertices import NearOptions, Vertices, pair_rows, vertices_of
@@ -44,8 +45,10 @@ def dedup_files(spark: SparkSession, inputs: Sequence[str], folder: str, options
     Raises:
         ValueError: a column is missing, or there are results already.
     """
-    read = read_documents(spark, inputs, options.records)
+    if not options.overwrite:
+        refuse_results(spark, folder)
     rank = rank_columns(options.records)
+    read = read_documents(spark, inputs, options.records)
     vertices = vertices_of(_comparable(read, options), F.col("place"), options.near, rank)
     kept = kept_vertices(vertices, options.clusters)
     without = read.documents.where(F.col("kind") == SHORT).select("id")

@@ -103,7 +103,7 @@ class PartPlan:
     def of(
         cls, drawers: Sequence[Search], sample: Uint64s, count: int, limits: PairLimits, *, is_cut: bool = True
     ) -> PartPlan:
-        """Return the plan for `count` distinct fingerprints, as a sample of them tells.
+        """Return the plan for `count` fingerprints, as a sample of them tells.
 
         Args:
             drawers: which there are.
@@ -155,7 +155,7 @@ def near_fingerprints(values: DataFrame, max_distance: int, limits: PairLimits =
     """Return all pairs of near fingerprints, each once: `left` and `right`, in any order.
 
     Args:
-        values: one column of distinct fingerprints, `bigint`; read three times.
+        values: one column of fingerprints, `bigint`; those that come again change nothing. Read twice.
         max_distance: in bits.
         limits: see there.
     """
@@ -216,15 +216,13 @@ def _spread(plan: PartPlan, rows: int, batches: Iterable[pa.RecordBatch]) -> Ite
 
 
 def parts_in(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, Uint64s]]:
-    """Yield the parts that a task was given, and the values of each, in order."""
+    """Yield the parts that a task was given, and the distinct values of each, in order."""
     held: dict[int, list[Uint64s]] = {}
     for batch in batches:
         for part, block in zip(batch.column(0).to_pylist(), batch.column(2), strict=True):
             held.setdefault(part, []).append(np.frombuffer(block.as_buffer(), np.uint64))
     for part in sorted(held):
-        values = np.concatenate(held.pop(part))
-        values.sort()
-        yield part, values
+        yield part, np.unique(np.concatenate(held.pop(part)))
 
 
 def _searched(plan: PartPlan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -129,7 +129,7 @@ def match(
             f"with a layout of that distance"
         )
     asked = queries.select(F.col("id").cast("string").alias("query"), bits_of(queries, "fingerprint").alias("asked"))
-    values = asked.select("asked").where("asked is not null").distinct()
+    values = asked.select("asked").where("asked is not null")
     plan = _plan_of(manifest, layout)
     spread = spread_to_parts(values, plan, limits)
     task = partial(_near, plan, tables, distance, manifest.parts is not None)

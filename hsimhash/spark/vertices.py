@@ -86,15 +86,14 @@ def vertices_of(
     ).where("fingerprint is not null and id is not null")
     is_signed = has_signatures(documents)
     counts = materialized(given.groupBy(*SIGNATURE).agg(F.count("*").alias("count")))
-    values = counts.select("fingerprint").distinct() if is_signed else counts.select("fingerprint")
-    near = materialized(near_fingerprints(values, options.max_distance, options.limits))
+    near = materialized(near_fingerprints(counts.select("fingerprint"), options.max_distance, options.limits))
     involved = _involved(counts, near, is_signed=is_signed)
     ours = materialized(given.join(involved, "fingerprint", "left_semi"))
     others = given.join(involved, "fingerprint", "left_anti").select("id")
     rows = _grouped(ours, is_ranked=rank is not None, is_signed=is_signed)
     is_numbered = rank is not None or is_signed
     edges = _edges(rows, near, options, is_signed=is_signed) if is_numbered else _plain_edges(near)
-    return Vertices(ours, others, rows, edges, is_signed)
+    return Vertices(ours, others, rows, materialized(edges), is_signed)
 
 
 def _grouped(documents: DataFrame, *, is_ranked: bool, is_signed: bool) -> DataFrame:

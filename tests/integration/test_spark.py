@@ -173,8 +173,9 @@ def test_long_chains_are_one_component(spark: SparkSession) -> None:
     low, high = np.minimum(left, right), np.maximum(left, right)
     root = linked([PairBlock(low, high, np.ones(len(low), np.uint8))], 600)
     edges = spark.createDataFrame(list(zip(low.tolist(), high.tolist(), strict=True)), "low bigint, high bigint")
-    found = {row.number: row.root for row in component_roots(edges.repartition(7)).collect()}
-    assert found == dict(enumerate(root.tolist()))
+    for at_once in (20, 1 << 20):
+        found = {row.number: row.root for row in component_roots(edges.repartition(7), at_once).collect()}
+        assert found == dict(enumerate(root.tolist()))
 
 
 def test_a_match_by_compressed_tables_is_that_of_brute_force(spark: SparkSession, tmp_path: Path) -> None:
@@ -245,10 +246,11 @@ def test_the_command_runs_and_names_what_is_wrong(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["rejected"] == 9
     assert "9 records rejected, see" in done.stderr
     again = run()
-    assert again.returncode == 1
-    assert "already exists" in again.stderr
+    assert again.returncode == 2
+    assert "there are results in" in again.stderr
     wrong = run("--text-field", "body")
-    assert wrong.returncode == 1, wrong.stderr
+    assert (wrong.returncode, "there are results in" in wrong.stderr) == (2, True)
+    assert run("--overwrite", "--text-field", "body").returncode == 7  # a record without a text is a reject
 
 
 def test_the_quick_start_runs(tmp_path: Path) -> None:

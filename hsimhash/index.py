@@ -44,6 +44,7 @@ from hsimhash.store import (
     BulkLimits,
     BulkLoad,
     CheckReport,
+    CollectReport,
     Document,
     StageOptions,
     Store,
@@ -344,6 +345,16 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         """
         place = None if folder is None else Path(folder)
         return self.store.check(repair=repair, progress=progress, workers=workers, folder=place)
+
+    def collect(self, *, progress: Callable[[int, int], None] | None = None) -> CollectReport:
+        """Delete what moves and removals over an hour old left behind on HBase; `HsimhashError` on other stores.
+
+        It reads their log, never the whole table. Others may read and write meanwhile.
+
+        Args:
+            progress: is given (done, total).
+        """
+        return self.store.collect(progress=progress)
 
     def describe(self, *, is_counted: bool = True) -> dict[str, object]:
         """Return facts about the index as JSON values: url, layout, profile, format, documents, rows, bytes.

@@ -3,10 +3,11 @@
 | offset | bytes | meaning |
 |---|---|---|
 | 0 | 4 | segment: the drawer's chosen bits, left-justified, zeros behind |
-| 4 | 1 | flag: the drawer's number 1 to 251; 0 documents, 253 key drawer, 254 register, 255 index record |
+| 4 | 1 | flag: drawer 1 to 251; 0 documents, 252 log of orphans, 253 key drawer, 254 register, 255 index record |
 | 5 | 8 | fingerprint |
 
-In the *key drawer* the segment is the first 32 bits of the key of a document that has the fingerprint.
+In the *key drawer* the segment is the first 32 bits of the key of a document that has the fingerprint. In the *log of
+orphans* it is an hour, counted from 1970, and the fingerprint is one that a document left in it.
 
 All big-endian and unsigned. The first 5 bytes are the *prefix*; the rows under one prefix are a *bucket*.
 Example: layout `4`, fingerprint 0123456789abcdef, drawer 2: `45670000 02 0123456789abcdef`.
@@ -29,6 +30,7 @@ PREFIX_BYTES = SEGMENT_BYTES + 1
 ROWKEY_BYTES = PREFIX_BYTES + FINGERPRINT_BYTES
 
 DOCUMENTS_FLAG = 0  # on disk: never reuse
+ORPHANS_FLAG = 252  # on disk: never reuse; beside it, in format 1, a drawer's number
 KEY_FLAG = 253  # on disk: never reuse; in format 1 a drawer's number
 REGISTER_FLAG = 254  # on disk: never reuse
 RECORD_FLAG = 255  # on disk: never reuse
@@ -114,6 +116,12 @@ def documents_rowkey(fingerprint: int) -> bytes:
     """Return the rowkey of the row that lists a fingerprint's documents."""
     packed = fingerprint.to_bytes(FINGERPRINT_BYTES, "big")
     return packed[:SEGMENT_BYTES] + bytes([DOCUMENTS_FLAG]) + packed
+
+
+def orphans_rowkey(hour: int, fingerprint: int) -> bytes:
+    """Return the rowkey under which the log of orphans has a fingerprint that documents left in an hour since 1970."""
+    packed = fingerprint.to_bytes(FINGERPRINT_BYTES, "big")
+    return hour.to_bytes(SEGMENT_BYTES, "big") + bytes([ORPHANS_FLAG]) + packed
 
 
 def register_rowkey(doc_id: bytes) -> bytes:

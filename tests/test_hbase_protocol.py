@@ -15,8 +15,9 @@ from hsimhash.rowkey import PREFIX_BYTES, documents_rowkey
 from hsimhash.store.facts import CheckReport
 from hsimhash.store.hbase import cells
 from hsimhash.store.hbase.audit import Audit, pages, server_time
-from hsimhash.store.hbase.cells import Register
+from hsimhash.store.hbase.cells import Orphan, Register
 from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, DRAWER_FAMILY, Cell, Change, Deletion, Put, always
+from hsimhash.store.hbase.orphans import SLACK_H, Collection, Entry
 from hsimhash.store.hbase.protocol import Wanted, Writes, put_drawer_rows, put_listings
 from hsimhash.store.hbase.store import HBaseStore
 from tests.stress import protocol
@@ -134,7 +135,7 @@ class ReadsTimestampsLast(Audit):
 class ReadsFirstListing(Audit):
     """Judges a row of the key drawer by the first document of its fingerprint."""
 
-    def _listings(self, rows: Iterable[bytes]) -> Iterator[list[Cell]]:
+    def _listings(self, rows: Iterable[bytes], is_wanted: Callable[[bytes], bool]) -> Iterator[list[Cell]]:
         yield [cell for cells in self.gateway.cells_of(list(rows), DOCUMENT_FAMILY, limit=1) for cell in cells]
 
 
@@ -158,6 +159,75 @@ class ReadsRegistersFirst(Audit):
             if cell is not None and not is_of(cell.row, cells.signature_in(register))
         ]
         self._collect(left, DOCUMENT_FAMILY, before)
+
+
+# The log of orphans, broken on purpose.
+
+
+class LogsLast(Writes):
+    """Logs what documents left once their registers are set."""
+
+    def _orphans(self, changes: Sequence[Change]) -> list[Put]:
+        return []
+
+    def _set_registers(self, changes: Sequence[Change], is_timely: IsTimely) -> set[bytes]:
+        done = super()._set_registers(changes, is_timely)
+        self.gateway.put(super()._orphans([one for one in changes if one.qualifier in done]))
+        return done
+
+
+class LogsOnlyFingerprints(Writes):
+    """Logs nothing of a document that gets another key."""
+
+    def _orphans(self, changes: Sequence[Change]) -> list[Put]:
+        left = (Register.from_bytes(one.expected or b"").signature for one in changes)
+        moved = (one for one, old in zip(changes, left, strict=True) if old and not is_of_fingerprint(one.value, old))
+        return super()._orphans(list(moved))
+
+
+def is_of_fingerprint(value: bytes, signature: Signature) -> bool:
+    following = Register.from_bytes(value).signature
+    return following is not None and following.fingerprint == signature.fingerprint
+
+
+class StrikesAll(Collection):
+    """Deletes entries though something that they lead to is too young."""
+
+    def _leave(self, cells: Sequence[Cell]) -> None:
+        pass
+
+
+class StrikesYoung(Collection):
+    """Deletes entries that are as young as their registers may be."""
+
+    def _is_settled(self, entry: Entry) -> bool:
+        return True
+
+
+class StrikesFirst(Collection):
+    """Deletes entries before what they lead to."""
+
+    def _named_rows(self) -> Iterator[list[Cell]]:
+        pages = list(super()._named_rows())
+        yield from pages
+
+
+class ForgetsRegisters(Collection):
+    """Does not come back for the registers of removed documents."""
+
+    def _remember(self, removed: Sequence[Cell], by_id: dict[bytes, Orphan]) -> None:
+        pass
+
+
+class HasNoSlack(Collection):
+    """Goes on where the last one ended."""
+
+    def _open_ranges(self) -> list[tuple[int, int]]:
+        ranges = super()._open_ranges()
+        if self._hours is None and ranges[0][0]:
+            ((first, end),) = ranges
+            return [(min(first + SLACK_H, end), end)]
+        return ranges
 
 
 class DeletesOneVersion(ModelGateway):
@@ -195,13 +265,20 @@ def collecting(audit: type[Audit]) -> type[HBaseStore]:
     return Broken
 
 
+def working_off(collection: type[Collection]) -> type[HBaseStore]:
+    class Broken(HBaseStore):
+        def _collection(self, **given: Any) -> Collection:
+            return collection(self.gateway, self.record, self.times, **given)
+
+    return Broken
+
+
 def at(**changes: float) -> Kind:
     return Kind(times=replace(Kind().times, **changes))
 
 
 SEEN_AT = {
-    "registers put as servers stamp them": 1_347,
-    "registers put at a server's time": 44_100,
+    "registers put at a server's time": 16_300,
     "timestamps read after the documents row": 4_822,
 }  # to find soon
 BROKEN = {
@@ -220,6 +297,13 @@ BROKEN = {
     "listings read after the registers": Kind(collecting(ReadsRegistersFirst)),
     "keys judged by the first document": Kind(collecting(ReadsFirstListing)),
     "keys never collected": Kind(collecting(ForgetsKeys)),
+    "what is left logged last": Kind(writing(LogsLast)),
+    "keys that are left not logged": Kind(writing(LogsOnlyFingerprints)),
+    "entries deleted whatever is left": Kind(working_off(StrikesAll)),
+    "young entries deleted": Kind(working_off(StrikesYoung)),
+    "entries deleted first": Kind(working_off(StrikesFirst)),
+    "removed registers never come back to": Kind(working_off(ForgetsRegisters)),
+    "a log worked off by one clock": Kind(working_off(HasNoSlack)),
     "what is young collected": at(settled_s=0),
     "removed registers forgotten at once": at(forgotten_s=0),
     "DELETE_COLUMN": Kind(gateway=DeletesOneVersion),

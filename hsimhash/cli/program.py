@@ -36,6 +36,7 @@ COMMANDS = {  # in the order of the help, which imports none of them; each is `N
     "explain": ("facts", "Show what a query reads."),
     "doctor": ("doctor", "Find out why an index cannot be reached, or is slow."),
     "check": ("upkeep", "Look for problems in an index, and repair them."),
+    "collect": ("upkeep", "Delete what moves and removals left behind on HBase; hourly."),
     "compact": ("upkeep", "Rewrite an index without free space."),
     "backup": ("upkeep", "Copy an index to a new folder, while it is used."),
     "remove": ("removal", "Remove documents by id."),

@@ -1,4 +1,4 @@
-"""Upkeep of an index: `hsimhash check`, `compact` and `backup`."""
+"""Upkeep of an index: `hsimhash check`, `collect`, `compact` and `backup`."""
 
 from __future__ import annotations
 
@@ -93,6 +93,40 @@ def _refuse_mixed(settings: Settings, sample: int | None, *, is_repair: bool, is
         raise click.UsageError(f"--sample is for an index on HBase; {settings.store} is checked whole, leave it out")
     if not is_hbase(settings.store) and is_walk:
         raise click.UsageError(f"--workers and --job are for an index on HBase, and {settings.store} is not")
+
+
+@click.command("collect")
+@with_settings("store")
+@json_option
+def collect_command(settings: Settings, as_json: bool) -> ExitCode:
+    """Delete what moves and removals left behind in a table on HBase, as far as it is over an hour old.
+
+    They log which rows they leave, and this command reads that log, never the whole table: run it every hour. Printed
+    are the entries of the log that were read, the cells that were deleted, and the entries that stay for a later run
+    because something is too young. An interrupted run harms nothing, the next one does the rest. Others may read and
+    write meanwhile.
+
+    The log does not have what an interrupted write left, nor moves by 'bulk-load --first-load' or by releases before
+    this command: 'hsimhash check --repair' finds that, and also does what this command does.
+
+    An embedded index needs no such command: a document's rows go with it.
+
+    \b
+    Example: hsimhash collect --store hbase://gw1:9091/pages
+             17 * * * *  hsimhash collect --store hbase://gw1:9091/pages --json    (a line of crontab)
+    """
+    if not is_hbase(settings.store):
+        raise click.UsageError(
+            f"collect is for an index on HBase; in {settings.store} a document's rows go with it, nothing is left to "
+            f"collect"
+        )
+    with open_index(settings, is_job=True) as index, progress("collect") as tell:
+        report = index.collect(progress=tell)
+    if as_json:
+        print_json(report._asdict())
+    else:
+        print_fields(report._asdict())
+    return ExitCode.DONE
 
 
 @click.command("compact")

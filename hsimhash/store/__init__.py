@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from hsimhash.layout import Layout
 from hsimhash.store.base import DEADLINE_S, LOCK_TIMEOUT_S, Document, Mark, Record, Store
-from hsimhash.store.facts import CheckReport
+from hsimhash.store.facts import CheckReport, CollectReport
 from hsimhash.store.hbase.address import DEFAULT_PORTS as HBASE_SCHEMES
 from hsimhash.store.hbase.address import Address, Options
 from hsimhash.store.lmdb import files
@@ -24,6 +24,7 @@ __all__ = [
     "BulkLimits",
     "BulkLoad",
     "CheckReport",
+    "CollectReport",
     "Document",
     "FileLimits",
     "Mark",

@@ -21,7 +21,7 @@ from hsimhash.fingerprint.bits import Int64s, Uint8s
 from hsimhash.fingerprint.signature import Signature, Signatures
 from hsimhash.layout import FINGERPRINT_BITS, Layout
 from hsimhash.rowkey import KEY_FLAG, SEGMENT_BYTES
-from hsimhash.store.facts import CheckReport, Progress, Region, Survey, TableFacts
+from hsimhash.store.facts import CheckReport, CollectReport, Progress, Region, Survey, TableFacts
 from hsimhash.store.runs import BULK_LIMITS, BulkLimits, BulkLoad, StageOptions
 
 # On disk: never reuse a version. Format 2 has sketches and keys in its registers, and a key drawer.
@@ -317,6 +317,13 @@ class Store(Reader, AbstractContextManager["Store"]):
     def check_sample(self, documents: int, seed: int, *, progress: Progress | None = None) -> CheckReport:  # noqa: ARG002
         """Check about so many documents, and as many drawer rows; the report counts those. The seed draws which."""
         raise self._lacks("check of a sample")
+
+    def collect(self, *, progress: Progress | None = None) -> CollectReport:  # noqa: ARG002
+        """Delete what moves and removals over an hour old left behind, as their log has it: on HBase.
+
+        Elsewhere a document's rows go with it.
+        """
+        raise self._lacks("log of orphans: a document's rows go with it")
 
     def regions(self) -> list[Region]:
         """Return the regions of the table in order of start; empty where the store is not a table."""

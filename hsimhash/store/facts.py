@@ -54,6 +54,14 @@ class CheckReport:
         return {**asdict(self), "is_sound": self.is_sound}
 
 
+class CollectReport(NamedTuple):
+    """What `collect` did: log entries read, cells deleted that they led to, entries that stay as something is young."""
+
+    entries: int
+    deleted: int
+    left: int
+
+
 class Region(NamedTuple):
     """A table's region: half-open [start, stop), both empty at the table's ends.
 

@@ -1,6 +1,6 @@
 """The rules of `check` on HBase: what of registers, listings and drawer rows is wrong or left over, and its repair.
 
-Judged are the cells that `census.py` found to be suspect, or a sample.
+Judged are the cells that `census.py` found to be suspect, or a sample, or what the log of orphans names (`orphans.py`).
 
 | found | what it is | repair |
 |---|---|---|
@@ -54,8 +54,10 @@ from hsimhash.store.hbase.cells import (
     SEGMENTS,
     TABLE_START,
     TABLE_STOP,
+    Orphan,
     is_listing,
     is_register,
+    is_text,
     key_rowkey,
     listing_key,
     parsed,
@@ -172,6 +174,7 @@ class Audit:
         self._pages = pages
         self._is_sample = is_sample
         self.report = CheckReport()
+        self.deleted = 0
         # Cells stamped up to then are deleted: none, unless it repairs.
         self.settled_before = self.forgotten_before = -1
         self.ever: float = math.inf if repair else -1
@@ -221,7 +224,16 @@ class Audit:
         ]
         if deletions:
             self.gateway.delete(deletions)
+        self.deleted += len(deletions)
         return len(deletions)
+
+    def _collect_leftovers(self, cells: Sequence[Cell], family: bytes, young: Iterable[Cell] = ()) -> None:
+        """Delete leftovers that are settled; leave the others, and those that are too young for another reason."""
+        self.report.repaired += self._collect(cells, family, self.settled_before)
+        self._leave([*young, *(cell for cell in cells if cell.timestamp > self.settled_before)])
+
+    def _leave(self, cells: Sequence[Cell]) -> None:
+        """Take note of leftovers, listings or drawer rows, that are not deleted."""
 
     def _misfiled(self, cells: Sequence[Cell], family: bytes) -> None:
         for cell in cells:
@@ -237,23 +249,25 @@ class Audit:
                 listings.append(cell)
             elif is_register(cell.row, cell.qualifier) and is_text(cell.qualifier):
                 registers.append(cell)
-            else:
+            elif Orphan.of(cell) is None:
                 misfiled.append(cell)
         self._misfiled(misfiled, DOCUMENT_FAMILY)
         self._check_listings(listings)
         self._check_registers(registers)
 
     def _check_listings(self, listings: Sequence[Cell]) -> None:
-        registers = self.gateway.get([register_key(cell.qualifier) for cell in listings], DOCUMENT_FAMILY)
-        contradicted = list[Cell]()
-        for cell, register in zip(listings, registers, strict=True):
+        contradicted, young = list[Cell](), list[Cell]()
+        for cell, register in zip(listings, self._registers_of(listings), strict=True):
             fingerprint, signature = int.from_bytes(cell.row[PREFIX_BYTES:], "big"), signature_in(register)
             if signature is None or signature.fingerprint != fingerprint:
                 self.report.leftover(f"{_shown(cell.qualifier)} is listed under {fingerprint:016x}")
                 # A young register may be one step of a document that comes back to this fingerprint.
-                if register is None or register.timestamp <= self.settled_before:
-                    contradicted.append(cell)
-        self.report.repaired += self._collect(contradicted, DOCUMENT_FAMILY, self.settled_before)
+                is_settled = register is None or register.timestamp <= self.settled_before
+                (contradicted if is_settled else young).append(cell)
+        self._collect_leftovers(contradicted, DOCUMENT_FAMILY, young)
+
+    def _registers_of(self, listings: Sequence[Cell]) -> list[Cell | None]:
+        return self.gateway.get([register_key(cell.qualifier) for cell in listings], DOCUMENT_FAMILY)
 
     def _check_registers(self, cells: Sequence[Cell]) -> None:
         filed, removed, unreadable = dict[Cell, Signature](), list[Cell](), list[Cell]()
@@ -333,7 +347,7 @@ class Audit:
         left = [cell for cell in cells if _listings_of(cell) in empty]
         for cell in left:
             self.report.leftover(f"drawer row {cell.row.hex()} has no document")
-        self.report.repaired += self._collect(left, DRAWER_FAMILY, self.settled_before)
+        self._collect_leftovers(left, DRAWER_FAMILY)
         if not self._is_sample:  # it would read all listings of a crowded fingerprint
             self._check_keys(
                 [cell for cell in cells if self.record.is_key_row(cell.row) and _listings_of(cell) not in empty]
@@ -342,7 +356,10 @@ class Audit:
     def _check_keys(self, cells: Sequence[Cell]) -> None:
         """Look for a document that has the key of each row among all that are listed under its fingerprint."""
         filed, young = set[bytes | None](), set[bytes]()
-        for listings in self._listings(dict.fromkeys(map(_listings_of, cells))):
+        own: dict[bytes, list[bytes]] = {}
+        for cell in cells:
+            own.setdefault(_listings_of(cell), []).append(cell.row)
+        for listings in self._listings(own, lambda row: not filed.issuperset(own[row])):
             registers = self.gateway.get([register_key(cell.qualifier) for cell in listings], DOCUMENT_FAMILY)
             for listing, register in zip(listings, registers, strict=True):
                 if register is not None and register.timestamp > self.settled_before:
@@ -355,18 +372,20 @@ class Audit:
             self.report.leftover(f"row {cell.row.hex()} of the key drawer has no document with such a key")
         # A query that is under way may need the row to find a document that has just got another key.
         settled = [cell for cell in left if _listings_of(cell) not in young]
-        self.report.repaired += self._collect(settled, DRAWER_FAMILY, self.settled_before)
+        self._collect_leftovers(settled, DRAWER_FAMILY, (cell for cell in left if _listings_of(cell) in young))
 
-    def _listings(self, rows: Iterable[bytes]) -> Iterator[list[Cell]]:
-        return listings_in(self.gateway, rows)
+    def _listings(self, rows: Iterable[bytes], is_wanted: Callable[[bytes], bool]) -> Iterator[list[Cell]]:
+        return listings_in(self.gateway, rows, is_wanted)
 
 
-def listings_in(gateway: Gateway, rows: Iterable[bytes]) -> Iterator[list[Cell]]:
-    """Yield all cells of rows of listings, in pages."""
+def listings_in(
+    gateway: Gateway, rows: Iterable[bytes], is_wanted: Callable[[bytes], bool] = lambda _: True
+) -> Iterator[list[Cell]]:
+    """Yield all cells of rows of listings, in pages; of a row that is not wanted any more not all."""
     firsts = gateway.cells_of(list(rows), DOCUMENT_FAMILY, limit=PAGE_COLUMNS)
     yield list(chain.from_iterable(firsts))
     for page in firsts:
-        while len(page) >= PAGE_COLUMNS:
+        while len(page) >= PAGE_COLUMNS and is_wanted(page[0].row):
             page = gateway.cells(page[-1].row, DOCUMENT_FAMILY, after=page[-1].qualifier, limit=PAGE_CELLS)
             yield page
 
@@ -374,15 +393,6 @@ def listings_in(gateway: Gateway, rows: Iterable[bytes]) -> Iterator[list[Cell]]
 def _listings_of(drawer_row: Cell) -> bytes:
     """Return the row that lists the documents of a drawer row's fingerprint."""
     return documents_rowkey(int.from_bytes(drawer_row.row[PREFIX_BYTES:], "big"))
-
-
-def is_text(doc_id: bytes) -> bool:
-    """Whether an id is UTF-8."""
-    try:
-        doc_id.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _shown(doc_id: bytes) -> str:

@@ -6,6 +6,7 @@
 | documents of a fingerprint (flag 0) | `d:<doc id>` | empty |
 | register (flag 254) | `d:<doc id>` | fingerprint (8) · first seen, ms (8) · changes (4); if removed: changes (4) |
 | register in format 2 | `d:<doc id>` | the same, but for a removed document's, and sketch (8) · key (8) |
+| log of orphans (flag 252) | `d:<doc id>` or `d:<doc id> 00 <key>` or `d:<doc id> 00` | empty; see `Orphan` |
 | index record (flag 255) | `i:layout`, `i:profile`, `i:format`, `i:job:<token>` | JSON each |
 
 *Changes* counts how often the register was written, modulo 2**32. It makes every state of a register another value: a
@@ -27,6 +28,8 @@ from hsimhash.fingerprint.signature import Signature
 from hsimhash.rowkey import (
     DOCUMENTS_FLAG,
     FINGERPRINT_BYTES,
+    ORPHANS_FLAG,
+    PREFIX_BYTES,
     RECORD_FLAG,
     RECORD_ROWKEY,
     REGISTER_FLAG,
@@ -34,6 +37,7 @@ from hsimhash.rowkey import (
     SEGMENT_BYTES,
     documents_rowkey,
     key_prefix,
+    orphans_rowkey,
     register_rowkey,
 )
 from hsimhash.store.base import RECORD_PARTS, Document, Record
@@ -41,9 +45,11 @@ from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, Cell, Put
 
 # Beside the record:
 COLLECTED = b"collected"  # its timestamp is the server's time of the last collection
+WORKED_OFF = b"orphans"  # its value is the hour since 1970 before which the log of orphans is worked off
 NOW = b"now"  # its timestamp is the latest that a server had when an exclusive writer asked
 TABLE_START, TABLE_STOP = b"", b"\xff" * (ROWKEY_BYTES + 1)
 SEGMENTS = 1 << 8 * SEGMENT_BYTES  # how many there are
+HOUR_S, HOUR_MS = 3_600, 3_600_000
 
 _CHANGES_BYTES = 4
 _FILED = Struct(">QQI")  # fingerprint, first seen, changes
@@ -136,6 +142,43 @@ def listing_put(fingerprint: int, doc_id: bytes) -> Put:
     return Put(row, DOCUMENT_FAMILY, qualifier, b"")
 
 
+class Orphan(NamedTuple):
+    """An entry of the log of orphans: in which hour since 1970 which document left which fingerprint.
+
+    `signature` has the fingerprint and a key of the same row in the key drawer: the qualifier has the key's first 4
+    bytes, behind a zero, which no id has; nothing stands behind the id where the document had no key. A zero alone: it
+    left nothing any more, but its register is to be forgotten (`is_register`).
+    """
+
+    hour: int
+    doc_id: bytes
+    signature: Signature
+    is_register: bool = False
+
+    @classmethod
+    def of(cls, cell: Cell) -> Orphan | None:
+        """Return what a cell of the log says, None if it cannot be one."""
+        doc_id, zero, segment = cell.qualifier.partition(b"\x00")
+        if row_flag(cell.row) != ORPHANS_FLAG or not (
+            doc_id and is_text(doc_id) and len(segment) in (0, SEGMENT_BYTES)
+        ):
+            return None
+        # The rest of the key is not known, and no matter; but no key is 0.
+        key = int.from_bytes(segment, "big") << 32 | 1 if segment else 0
+        signature = Signature(int.from_bytes(cell.row[PREFIX_BYTES:], "big"), 0, key)
+        return cls(int.from_bytes(cell.row[:SEGMENT_BYTES], "big"), doc_id, signature, bool(zero and not segment))
+
+    def put(self) -> Put:
+        """Return what writes it into the log."""
+        behind = b""
+        if self.is_register:
+            behind = b"\x00"
+        elif self.signature.key:
+            behind = b"\x00" + key_prefix(self.signature.key)[:SEGMENT_BYTES]
+        row = orphans_rowkey(self.hour, self.signature.fingerprint)
+        return Put(row, DOCUMENT_FAMILY, self.doc_id + behind, b"")
+
+
 def key_rowkey(signature: Signature) -> bytes | None:
     """Return the rowkey of a signature in the key drawer, None if it has no key."""
     if not signature.key:
@@ -161,6 +204,15 @@ def is_listing(row: bytes) -> bool:
 def is_register(row: bytes, doc_id: bytes) -> bool:
     """Whether a cell of the family `d` is the register of its qualifier."""
     return row_flag(row) == REGISTER_FLAG and register_rowkey(doc_id) == row
+
+
+def is_text(doc_id: bytes) -> bool:
+    """Whether an id is UTF-8."""
+    try:
+        doc_id.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def record_from(values: Mapping[bytes, bytes], index: str) -> Record:

@@ -43,9 +43,9 @@ from hsimhash.rowkey import (
     rowkeys_of,
 )
 from hsimhash.store.base import Record
-from hsimhash.store.hbase.audit import PAGE_COLUMNS, PAGE_ROWS, is_text, listings_in, pages
+from hsimhash.store.hbase.audit import PAGE_COLUMNS, PAGE_ROWS, listings_in, pages
 from hsimhash.store.hbase.batches import slices
-from hsimhash.store.hbase.cells import is_listing, parsed, row_flag
+from hsimhash.store.hbase.cells import Orphan, is_listing, is_text, parsed, row_flag
 from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, DRAWER_FAMILY, Cell, Gateway
 from hsimhash.store.hbase.walk import RangeTask
 from hsimhash.store.runs import write_array
@@ -90,6 +90,7 @@ class Surveyed(NamedTuple):
     documents: int
     drawer_rows: int
     odd: list[tuple[bytes, bytes, bytes]]  # family, row, qualifier
+    hours: list[int]  # of which the log of orphans has entries
     part: Compared
 
 
@@ -105,7 +106,13 @@ def survey_range(gateway: Gateway, task: RangeTask, removed_before: int = -1) ->
     keyed = np.empty(int(is_key_row.sum()), _KEYED)
     keyed["fingerprint"], keyed["prefix"] = fingerprints[is_key_row], prefix_numbers_of(rows[is_key_row])
     found = Compared(*documents.arrays(), fingerprints[is_right & ~is_key_row].view(_ROW), keyed)
-    return Surveyed(len(found.filed), int(is_right.sum()), odd + documents.odd, Compared(*map(_sorted, found)))
+    return Surveyed(
+        len(found.filed),
+        int(is_right.sum()),
+        odd + documents.odd,
+        sorted(documents.hours),
+        Compared(*map(_sorted, found)),
+    )
 
 
 def _sorted(found: NDArray[np.void]) -> NDArray[np.void]:
@@ -115,22 +122,22 @@ def _sorted(found: NDArray[np.void]) -> NDArray[np.void]:
 
 def survey_to_files(gateway: Gateway, task: RangeTask, *, removed_before: int = -1) -> Any:
     """Scan a range, write what is to be compared, and return the rest for `surveyed_in`."""
-    documents, drawer_rows, odd, part = survey_range(gateway, task, removed_before)
+    documents, drawer_rows, odd, hours, part = survey_range(gateway, task, removed_before)
     for kind, array in zip(Compared._fields, part, strict=True):
         write_array(_file(task.folder, task.number, kind), array)
-    return documents, drawer_rows, [[part.hex() for part in cell] for cell in odd]
+    return documents, drawer_rows, [[part.hex() for part in cell] for cell in odd], hours
 
 
 def surveyed_in(folder: Path, results: Sequence[Any]) -> list[Surveyed]:
     """Return what `survey_to_files` wrote and returned, range by range; the files are not read yet."""
     found = []
-    for number, (documents, drawer_rows, odd) in enumerate(results):
+    for number, (documents, drawer_rows, odd, hours) in enumerate(results):
         files = (_file(folder, number, kind) for kind in Compared._fields)
         compared = Compared(*map(OnDisk, files, _KINDS))
         cells = [
             (bytes.fromhex(family), bytes.fromhex(row), bytes.fromhex(qualifier)) for family, row, qualifier in odd
         ]
-        found.append(Surveyed(documents, drawer_rows, cells, compared))
+        found.append(Surveyed(documents, drawer_rows, cells, hours, compared))
     return found
 
 
@@ -183,6 +190,7 @@ class _Documents:
         self._listings, self._registers = list[Cell](), list[Cell]()
         self._arrays: tuple[list[NDArray[np.void]], list[NDArray[np.void]]] = [], []
         self.odd: list[tuple[bytes, bytes, bytes]] = []  # family, row, qualifier
+        self.hours = set[int]()
 
     def take(self, cells: Sequence[Cell]) -> None:
         """Take a page."""
@@ -192,6 +200,8 @@ class _Documents:
                 self._listings.append(cell)
             elif flag == REGISTER_FLAG:
                 self._registers.append(cell)
+            elif orphan := Orphan.of(cell):
+                self.hours.add(orphan.hour)
             else:
                 self._suspect(cell)
         if len(self._listings) + len(self._registers) >= _HELD:
@@ -276,6 +286,7 @@ class Census:
         self._ranges, self._part_bytes = ranges, part_bytes
         self.documents = sum(one.documents for one in ranges)
         self.drawer_rows = sum(one.drawer_rows for one in ranges)
+        self.hours = {hour for one in ranges for hour in one.hours}
 
     def suspects(self, family: bytes) -> Iterator[list[Cell]]:
         """Yield the cells of a family that are suspect, as they are now, in pages."""

@@ -9,9 +9,13 @@ that all drawer rows of F, and the row of F under K in the key drawer, are visib
 4. compares the registers with what it read, and sets them; where that was refused or is unknown, it begins again.
 
 It deletes nothing: what it leaves behind is collected later (`audit.py`), but only once it is older than any write
-that may still count on it. That rests on the three times below, and on two promises of a cluster: the clocks of its
-region servers are right to 10 minutes, and a call whose reply was lost lands within 20 minutes or never
-(`hbase.client.operation.timeout`). 10 of the writer + 20 + 2 · 10 < 60.
+that may still count on it. Where to look, the *log of orphans* says: before step 4 a write puts there what the document
+will leave, a fingerprint or a key; so does a removal. A crash in between leaves an entry for what is none, which is
+harmless, and an entry is worked off only once no register may follow it.
+
+That rests on the three times below, and on two promises of a cluster: the clocks of its region servers are right to 10
+minutes, and a call whose reply was lost lands within 20 minutes or never (`hbase.client.operation.timeout`). 10 of the
+writer + 20 + 2 · 10 < 60.
 
 Who alone writes its documents (`exclusive`) puts registers that are new in batches. A copy of such a put may land after
 a later write of the document, so it must lie below it. It has a timestamp of half an hour ago: below whatever any
@@ -26,7 +30,7 @@ So it says beside the record that it began, and while it is under way nothing is
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from uuid import uuid4
 
@@ -36,8 +40,8 @@ from hsimhash.layout import Layout
 from hsimhash.rowkey import RECORD_ROWKEY, filed_rowkeys
 from hsimhash.store.base import Mark, Record
 from hsimhash.store.hbase.batches import slices
-from hsimhash.store.hbase.cells import NOW, Register, listing_put, register_key
-from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, RECORD_FAMILY, Change, Deletion, Gateway, Put, always
+from hsimhash.store.hbase.cells import HOUR_S, NOW, Orphan, Register, key_rowkey, listing_put, register_key
+from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, RECORD_FAMILY, Change, Deletion, Gateway, Put
 
 BATCH_DOCUMENTS = 5_000  # written together; bounds memory, and how long their rows wait for their registers
 CHANGES_AT_ONCE = 200  # registers set by one call; bounds how long one takes to which no reply comes
@@ -68,7 +72,8 @@ class Times:
     put_before_s: float = 1_800.0  # so long before now is the timestamp of registers that are put
     put_from: int = 50  # so many new registers of an exclusive writer are put; fewer are compared and set as fast
     clock: Callable[[], float] = _awake_or_asleep  # seconds that only go forward, also while the machine sleeps
-    # Seconds since 1970: they also pass in a sleep that a virtual machine did not notice.
+    # Seconds since 1970: they also pass in a sleep that a virtual machine did not notice. They name the hour in the log
+    # of orphans; whose clock is more than half a day off leaves its entries to `check --repair`.
     wall_clock: Callable[[], float] = time.time
 
     def rows_timely(self) -> Callable[[], bool]:
@@ -136,7 +141,9 @@ class Writes:
             removed += sum(found[doc_id].value == value for doc_id, value in sent.items())
             left = [doc_id for doc_id in left if found[doc_id].register.is_filed(before)]
             changes = [self._change(doc_id, found[doc_id], found[doc_id].register.removed()) for doc_id in left]
-            done = self._set_registers(changes, always)
+            is_timely = self.times.rows_timely()
+            self.gateway.put(self._orphans(changes))
+            done = self._set_registers(changes, is_timely)
             removed += len(done)
             left = [doc_id for doc_id in left if doc_id not in done]
             sent = {change.qualifier: change.value for change in changes if change.qualifier not in done}
@@ -167,13 +174,30 @@ class Writes:
         """Write rows, then registers; return the documents whose register is known to be set."""
         is_timely = self.times.rows_timely()
         signatures = {doc_id: signature for doc_id, (signature, _) in wanted.items()}
-        put_listings(self.gateway, signatures)
+        put_listings(self.gateway, signatures, self._orphans(changes))
         put_drawer_rows(self.gateway, self.record.layout, signatures)
         new = [change for change in changes if change.expected is None]
         if may_put and len(new) >= self.times.put_from:
             self._put_registers(new, is_timely)
             changes = [change for change in changes if change.expected is not None]
         return self._set_registers(changes, is_timely)
+
+    def _orphans(self, changes: Sequence[Change]) -> list[Put]:
+        """Return what writes into the log of orphans what documents leave by changes of their registers."""
+        return self.orphan_puts(
+            (one.qualifier, Register.from_bytes(one.expected).signature, Register.from_bytes(one.value).signature)
+            for one in changes
+            if one.expected
+        )
+
+    def orphan_puts(self, moves: Iterable[tuple[bytes, Signature | None, Signature | None]]) -> list[Put]:
+        """Return what logs what documents leave that have one signature, and will have another: id, both."""
+        hour = max(0, int(self.times.wall_clock()) // HOUR_S)
+        return [
+            Orphan(hour, doc_id, old).put()
+            for doc_id, old, new in moves
+            if old is not None and (new is None or _leaves_rows(old, new))
+        ]
 
     def _set_registers(self, changes: Sequence[Change], is_timely: Callable[[], bool]) -> set[bytes]:
         """Compare and set registers; return the documents for which that is known to be done."""
@@ -231,6 +255,11 @@ class Writes:
         )
 
 
+def _leaves_rows(old: Signature, new: Signature) -> bool:
+    """Whether a document whose signature changes no longer counts on a row."""
+    return old.fingerprint != new.fingerprint or key_rowkey(old) not in (None, key_rowkey(new))
+
+
 def begin_load(gateway: Gateway, token: str) -> int:
     """Say beside the record that a bulk load begins; return its time, a server's, in ms since 1970."""
     key = RECORD_ROWKEY, LOADS + token.encode()
@@ -264,9 +293,9 @@ def end_load(gateway: Gateway, token: str) -> None:
         gateway.delete([Deletion(RECORD_ROWKEY, RECORD_FAMILY, cell.qualifier, cell.timestamp)])
 
 
-def put_listings(gateway: Gateway, signatures: Mapping[bytes, Signature]) -> None:
-    """List documents, by id, under their fingerprints."""
-    gateway.put([listing_put(signature.fingerprint, doc_id) for doc_id, signature in signatures.items()])
+def put_listings(gateway: Gateway, signatures: Mapping[bytes, Signature], more: Sequence[Put] = ()) -> None:
+    """List documents, by id, under their fingerprints; in the same calls put more."""
+    gateway.put([*(listing_put(signature.fingerprint, doc_id) for doc_id, signature in signatures.items()), *more])
 
 
 def put_drawer_rows(gateway: Gateway, layout: Layout, signatures: Mapping[bytes, Signature]) -> None:

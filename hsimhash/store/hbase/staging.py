@@ -3,7 +3,7 @@
 1. *begin*: the stage is claimed, and a cell beside the record says so; its time, a server's, is the timestamp of all
    cells of the load. So what others change later stays. From then on nothing so young is collected (`protocol.py`).
 2. *resolve*: of an id that occurs in several documents the last counts. What the table has already is left out, and
-   what it has otherwise gets the register that follows.
+   what it has otherwise gets the register that follows, and an entry in the log of orphans, as young as the load.
 3. *files*: worker processes prepare the runs and write the regions' files (`region_files.py`).
 4. *rows*: drawer rows and listings are loaded. 5. *registers*: then the registers. So the invariant of `protocol.py`
    holds at every moment. After each load the first and the last cell of all files are looked up in the table.
@@ -272,7 +272,7 @@ class StagedLoad(BulkLoad):
             found.places.tolist(),
             strict=True,
         )
-        written, added = [], 0
+        written, added, moves = [], 0, []
         for cell, signature, first_seen, number, place in documents:
             register = Register() if cell is None else Register.from_bytes(cell.value)
             is_news = register.signature != signature
@@ -284,8 +284,10 @@ class StagedLoad(BulkLoad):
             if cell is not None and is_written:
                 after = register.filed(signature, first_seen)
                 known[number][place] = after.first_seen, after.changes % (1 << 32)
+                moves.append((cell.qualifier, register.signature, signature))
             written.append(is_written)
             added += is_written and is_news
+        self._gateway.put(self._writes.orphan_puts(moves))
         return written, added
 
     def _is_old(self, timestamp: int, now: int) -> bool:

@@ -35,7 +35,7 @@ from hsimhash.rowkey import (
     last_occurrences,
 )
 from hsimhash.store.base import DISTANCE_PART, RECORD_PARTS, Document, Mark, Reader, Record, Store, up_to
-from hsimhash.store.facts import CheckReport, Progress, Region, Survey, TableFacts
+from hsimhash.store.facts import CheckReport, CollectReport, Progress, Region, Survey, TableFacts
 from hsimhash.store.hbase.address import Address
 from hsimhash.store.hbase.audit import Audit, pages, sampled_pages
 from hsimhash.store.hbase.batches import slices
@@ -54,6 +54,7 @@ from hsimhash.store.hbase.cells import (
 )
 from hsimhash.store.hbase.census import Census, survey_range, survey_to_files, surveyed_in
 from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, RECORD_FAMILY, Cell, Change, Gateway, Put
+from hsimhash.store.hbase.orphans import Collection
 from hsimhash.store.hbase.protocol import BATCH_DOCUMENTS, Times, Writes
 from hsimhash.store.hbase.staging import StagedLoad
 from hsimhash.store.hbase.survey import rows_about, survey
@@ -288,6 +289,8 @@ class HBaseStore(Store):
     def _judge(self, census: Census, *, repair: bool) -> CheckReport:
         """Look at the suspects of a census."""
         report = self._audit(repair=repair, pages=census.suspects).run()
+        if repair and census.hours:
+            self._collection(hours=census.hours).collect()
         report.documents, report.drawer_rows = census.documents, census.drawer_rows
         return report
 
@@ -295,8 +298,14 @@ class HBaseStore(Store):
         sampled = partial(sampled_pages, self.gateway, documents, seed)
         return self._audit(progress=progress, pages=sampled, is_sample=True).run()
 
+    def collect(self, *, progress: Progress | None = None) -> CollectReport:
+        return self._collection(progress=progress).collect()
+
     def _audit(self, **given: Any) -> Audit:
         return Audit(self.gateway, self.record, self.times, **given)
+
+    def _collection(self, **given: Any) -> Collection:
+        return Collection(self.gateway, self.record, self.times, **given)
 
     def regions(self) -> list[Region]:
         return self.gateway.regions()

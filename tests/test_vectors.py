@@ -52,6 +52,12 @@ def test_rows_of_the_key_drawer_are_the_pinned_ones() -> None:
         assert rowkey.key_prefix(key).hex() == expected[:10]
 
 
+def test_rows_of_the_log_of_orphans_are_the_pinned_ones() -> None:
+    for named, expected in VECTORS["orphans_rowkeys"].items():
+        hour, fingerprint = named.split()
+        assert rowkey.orphans_rowkey(int(hour), int(fingerprint, 16)).hex() == expected
+
+
 def test_bucket_ranges_are_the_pinned_ones() -> None:
     for prefix, expected in VECTORS["bucket_ranges"].items():
         assert [edge.hex() for edge in rowkey.bucket_range(bytes.fromhex(prefix))] == expected

@@ -7,10 +7,15 @@ from dataclasses import asdict, dataclass, field
 from typing import NamedTuple
 
 from hsimhash.cover import Cover, Probe
-from hsimhash.rowkey import DOCUMENTS_FLAG, PREFIX_BYTES, RECORD_FLAG, REGISTER_FLAG, SEGMENT_BYTES
+from hsimhash.rowkey import DOCUMENTS_FLAG, ORPHANS_FLAG, PREFIX_BYTES, RECORD_FLAG, REGISTER_FLAG, SEGMENT_BYTES
 
 MOST_EXAMPLES = 20
-_OTHER_ROWS = {DOCUMENTS_FLAG: "documents", REGISTER_FLAG: "registers", RECORD_FLAG: "record"}
+_OTHER_ROWS = {
+    DOCUMENTS_FLAG: "documents",
+    ORPHANS_FLAG: "log of orphans",
+    REGISTER_FLAG: "registers",
+    RECORD_FLAG: "record",
+}
 
 Progress = Callable[[int, int], None]  # done, total
 

@@ -12,7 +12,7 @@ import pytest
 from hsimhash import HSimIndex
 from hsimhash.store.hbase.address import Address
 from hsimhash.store.hbase.gateway import Gateway
-from hsimhash.store.hbase.protocol import begin_load, end_load, loads_begun
+from hsimhash.store.hbase.protocol import Times, begin_load, end_load, loads_begun
 from hsimhash.store.hbase.store import HBaseStore
 from tests.stress import hbase_bulk_load, hbase_kills, kills
 from tests.stress.hbase_bulk_load import write_documents
@@ -90,6 +90,9 @@ def test_what_the_table_has_stays_or_moves(own_hbase: HBaseServer, store: str) -
         assert [match.doc_id for match in index.query(11, max_distance=0)] == ["moved"]
         assert index.check().is_sound
         assert loads_begun(gateway_of(index)) == {}
+        index.store.times = Times(settled_s=0)  # type: ignore[attr-defined]
+        assert index.collect().entries == 3  # moved twice, removed once
+        assert index.check().leftovers == 0
     assert (
         "nothing to do"
         in run(

@@ -185,7 +185,7 @@ class HBaseServer:
 
 
 @contextmanager
-def serving(folder: Path, *, jvm: str = QUICK_JVM) -> Iterator[HBaseServer]:
+def serving(folder: Path, *, jvm: str = QUICK_JVM, settings: Mapping[str, str] | None = None) -> Iterator[HBaseServer]:
     """Run a server in a folder, or join the one that runs there; the last user stops it."""
     folder.mkdir(parents=True, exist_ok=True)
     users, starting = (folder.parent / f"{folder.name}.{name}" for name in ("users", "starting"))
@@ -195,7 +195,7 @@ def serving(folder: Path, *, jvm: str = QUICK_JVM) -> Iterator[HBaseServer]:
             fcntl.flock(start, fcntl.LOCK_EX)
             server = HBaseServer.running(folder)
             if server is None:
-                server = HBaseServer.planned(folder, jvm=jvm)
+                server = HBaseServer.planned(folder, settings, jvm=jvm)
                 server.prepare()
                 server.stop_when_free(users)
                 server.start()

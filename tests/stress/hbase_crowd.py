@@ -62,6 +62,7 @@ class Notes:
     checks: int = 0
     problems: int = 0
     repaired: int = 0
+    collected: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +208,9 @@ def _any_id(writer: int, rng: np.random.Generator) -> str:
 
 
 def _check(job: Job, index: HSimIndex, notes: Notes, rng: np.random.Generator, pool: Signatures) -> None:
+    _, _, collected = _answered(index.collect, notes)
     _, _, report = _answered(partial(index.check, repair=True), notes)
+    notes.collected += collected.deleted
     notes.checks += 1
     notes.problems += report.problems
     notes.repaired += report.repaired

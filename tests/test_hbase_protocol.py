@@ -12,7 +12,7 @@ import pytest
 
 from hsimhash.fingerprint.signature import Signature
 from hsimhash.rowkey import PREFIX_BYTES, documents_rowkey
-from hsimhash.store.facts import CheckReport, CollectReport, Progress
+from hsimhash.store.facts import CheckReport
 from hsimhash.store.hbase import cells
 from hsimhash.store.hbase.audit import Audit, pages, server_time
 from hsimhash.store.hbase.cells import Orphan, Register
@@ -219,14 +219,6 @@ class ForgetsRegisters(Collection):
         pass
 
 
-class RepairsOften(HBaseStore):
-    """Makes a repair of each collection."""
-
-    def collect(self, *, progress: Progress | None = None) -> CollectReport:
-        self.check(repair=True)
-        return super().collect(progress=progress)
-
-
 class HasNoSlack(Collection):
     """Goes on where the last one ended."""
 
@@ -285,15 +277,13 @@ def at(**changes: float) -> Kind:
     return Kind(times=replace(Kind().times, **changes))
 
 
-SEEN_AT = {
-    "registers put at a server's time": 16_300,
-    "timestamps read after the documents row": 23_000,
-}  # to find soon
+SEEN_AT = {"timestamps read after the documents row": 23_000}  # to find it soon
+HURRY = (0.995,)  # for what goes wrong only while late calls are under way
 BROKEN = {
     "registers before drawer rows": Kind(writing(RegistersFirst)),
     "registers put, not compared": Kind(writing(PutsRegisters)),
     "registers put as servers stamp them": Kind(writing(PutsNow)),
-    "registers put at a server's time": at(put_before_s=0),
+    "registers put at a server's time": replace(at(put_before_s=0), hurry=HURRY),
     "registers put however late": Kind(writing(PutsWhenever)),
     "registers that exist put": Kind(writing(PutsAgain)),
     "no look at the clock before registers": at(rewrite_s=math.inf),
@@ -313,7 +303,7 @@ BROKEN = {
     "removed registers never come back to": Kind(working_off(ForgetsRegisters)),
     "a log worked off by one clock": Kind(working_off(HasNoSlack)),
     "what is young collected": at(settled_s=0),
-    "removed registers forgotten at once": replace(at(forgotten_s=0), store=RepairsOften),
+    "removed registers forgotten at once": replace(at(forgotten_s=0), hurry=HURRY),
     "DELETE_COLUMN": Kind(gateway=DeletesOneVersion),
 }
 

@@ -91,11 +91,12 @@ Plan = tuple[tuple[Operation, ...], ...]  # of each actor
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What is tested: a store, and a gateway to the model; a test breaks either."""
+    """What is tested: a store, and a gateway to the model; a test breaks either, and may hurry to see it soon."""
 
     store: type[HBaseStore] = HBaseStore
     gateway: type[ModelGateway] = ModelGateway
     times: Times = field(default_factory=lambda: Times(put_from=1))
+    hurry: tuple[float, ...] = HURRY
 
 
 class Violation(Exception):  # noqa: N818
@@ -212,7 +213,7 @@ class Schedule:
         self.failure: BaseException | None = None
         wrong_s = 3_600 * self.rng.choice(WRONG_CLOCKS_H)
         self.times = replace(kind.times, clock=self._seconds, wall_clock=lambda: self._seconds() + wrong_s)
-        self._restless, self._hurry = self.rng.choice(RESTLESS), self.rng.choice(HURRY)
+        self._restless, self._hurry = self.rng.choice(RESTLESS), self.rng.choice(kind.hurry)
         self._failed = self.rng.choice(FAILED)
         self._alive: list[int] = []
         self._finished = threading.Lock()

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import codecs
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
 from hsimhash.cli.console import plural, say, staged_progress
-from hsimhash.cli.options import Settings, open_index, with_settings
+from hsimhash.cli.options import Settings, open_index, utf8, with_settings
 from hsimhash.cli.shards import SHARD_FORMATS, export_shards, json_line, tsv_line
 from hsimhash.cli.written import refuse_existing, written
-from hsimhash.store import is_hbase, is_own_file
+from hsimhash.rowkey import SEGMENT_BYTES, register_rowkey
+from hsimhash.store import Document, is_hbase, is_own_file
+from hsimhash.store.hbase.snapshot import Snapshot
 
 MOST_SHARDS = 10_000
 PROGRESS_DOCUMENTS = 10_000  # between two steps of the progress bar
@@ -36,9 +40,18 @@ PROGRESS_DOCUMENTS = 10_000  # between two steps of the progress bar
 @click.option(
     "--workers", type=click.IntRange(min=1), metavar="N", help="Processes of --shards; by default one per core."
 )
+@click.option(
+    "--from-hfiles", "snapshot", type=utf8, metavar="DIR", help="Read a snapshot that HBase's ExportSnapshot wrote."
+)
 @with_settings("store")
 def export_command(
-    settings: Settings, output: str, overwrite: bool, form: str | None, shards: int | None, workers: int | None
+    settings: Settings,
+    output: str,
+    overwrite: bool,
+    form: str | None,
+    shards: int | None,
+    workers: int | None,
+    snapshot: str | None,
 ) -> None:
     """Write a line for each document, in order of fingerprint and id.
 
@@ -50,32 +63,68 @@ def export_command(
     With --shards every file has documents of its own, in any order, and appears once it is complete; the same command
     writes those that are missing after any end. parquet: the fields of jsonl, numbers as numbers.
 
+    With --from-hfiles no cluster is needed: the files of a snapshot are read, without compression, the documents in any
+    order. DIR has .hbase-snapshot and archive; a path, or a URL such as hdfs://…
+
     \b
     Example: hsimhash export --output pages.jsonl.gz --store lmdb://pages
              hsimhash export --shards 64 --format parquet --output pages.parts --store hbase://gw1:9091/pages
+             hsimhash export --from-hfiles /backups/pages-2026-01-31 --output pages.jsonl.gz
     """
     if shards is not None:
+        if snapshot is not None:
+            raise click.UsageError("--shards is for an index on HBase; leave it out, or --from-hfiles")
         _export_shards(settings, output, shards, form or "jsonl", workers, overwrite=overwrite)
         return
+    _refuse_mixed(output, form, workers, overwrite=overwrite)
+    line_of = tsv_line if (form or _form_of(output)) == "tsv" else json_line
+    if snapshot is not None:
+        _refuse_in_snapshot(output, snapshot)
+        _export_lines(Snapshot(snapshot).documents(), output, line_of, _place_of_register)
+        return
+    if is_own_file(settings.store, Path(output)):
+        raise click.UsageError(f"--output {output} is a file of the index {settings.store} itself; choose another name")
+    with open_index(settings, is_job=True) as index:
+        # By the fingerprint: to count them first, HBase would read them all.
+        _export_lines(index.documents(), output, line_of, lambda document: document.fingerprint >> 32)
+
+
+def _refuse_mixed(output: str, form: str | None, workers: int | None, *, overwrite: bool) -> None:
+    """Refuse what does not go with one file of lines."""
     if workers is not None:
         raise click.UsageError("--workers is for --shards; leave it out")
     if form not in (None, "jsonl", "tsv"):
         raise click.UsageError(f"--format {form} is for --shards; a name that ends in .gz or .zst packs FILE")
     if not overwrite:
         refuse_existing(output, "--output")
-    if is_own_file(settings.store, Path(output)):
-        raise click.UsageError(f"--output {output} is a file of the index {settings.store} itself; choose another name")
-    line_of = tsv_line if (form or _form_of(output)) == "tsv" else json_line
-    with open_index(settings, is_job=True) as index, staged_progress("export") as tell, written(output) as write:
+
+
+def _refuse_in_snapshot(output: str, snapshot: str) -> None:
+    """Refuse options that name an index, and a file, beside --from-hfiles."""
+    if click.get_current_context().get_parameter_source("store") == ParameterSource.COMMANDLINE:
+        raise click.UsageError("--from-hfiles reads files, --store an index; leave one of them out")
+    if output != "-" and Path(output).resolve().is_relative_to(Path(snapshot).resolve()):
+        raise click.UsageError(f"--output {output} lies in the snapshot itself; choose another folder")
+
+
+def _export_lines(
+    documents: Iterable[Document], output: str, line_of: Callable[[Document], bytes], place: Callable[[Document], int]
+) -> None:
+    """Write documents, which come in order of a place below 2**32."""
+    with staged_progress("export") as tell, written(output) as write:
         done = 0
-        for done, document in enumerate(index.documents(), start=1):
+        for done, document in enumerate(documents, start=1):
             line = line_of(document)
             if done == 1 and line.startswith(codecs.BOM_UTF8):
                 write(codecs.BOM_UTF8)  # a reader takes the first one of a file for no part of the id
             write(line)
-            if done % PROGRESS_DOCUMENTS == 0:  # by the fingerprint: to count them first, HBase would read them all
-                tell("export", document.fingerprint >> 32, 1 << 32, plural(done, "document"))
+            if done % PROGRESS_DOCUMENTS == 0:
+                tell("export", place(document), 1 << 32, plural(done, "document"))
     say(f"exported {plural(done, 'document')}")
+
+
+def _place_of_register(document: Document) -> int:
+    return int.from_bytes(register_rowkey(document.doc_id.encode())[:SEGMENT_BYTES], "big")
 
 
 def _export_shards(

@@ -20,6 +20,7 @@ from hsimhash.hfile.blocks import ENCODED_DATA, PLAIN_DATA, read_varint, read_wr
 Encoding = Literal["NONE", "FAST_DIFF"]
 MAGIC = {"NONE": PLAIN_DATA, "FAST_DIFF": ENCODED_DATA}
 PUT = 4
+DELETE, DELETE_FAMILY_VERSION, DELETE_COLUMN, DELETE_FAMILY = 8, 10, 12, 14
 MOST_ROW_BYTES = 0x7FFF
 MOST_CONSTANT_BYTES = 125  # of a row whose shared bytes, with the two of its length, are a varint of one byte
 MOST_BLOCK_BYTES = 1 << 28  # of a block without its encoding; HBase's are little larger than a cell, or 64 KiB
@@ -35,13 +36,14 @@ OTHER_KEY_BYTES = 2 + 1 + _STAMP_BYTES + _TYPE_BYTES  # beside row, family and q
 
 
 class KeyValue(NamedTuple):
-    """A cell of a file's family; `kind` is HBase's number, 4 of a put."""
+    """A cell of a file's family; `kind` is HBase's number, 4 of a put; `sequence` that of its write, 0: unknown."""
 
     row: bytes
     qualifier: bytes
     timestamp: int
     value: bytes
     kind: int = PUT
+    sequence: int = 0
 
     def key(self, family: bytes) -> bytes:
         """Return the key by which HBase orders it: row, family, qualifier, timestamp, kind."""
@@ -58,7 +60,7 @@ class KeyValue(NamedTuple):
         )
 
     @staticmethod
-    def of_key(key: bytes, value: bytes) -> tuple[KeyValue, bytes]:
+    def of_key(key: bytes, value: bytes, sequence: int = 0) -> tuple[KeyValue, bytes]:
         """Return the cell of a key, and its family; `ValueError` if the lengths in it do not fit."""
         row_end = 2 + int.from_bytes(key[:2], "big")
         family_end = row_end + 1 + key[row_end] if row_end < len(key) else len(key)
@@ -66,7 +68,8 @@ class KeyValue(NamedTuple):
         if not 2 <= row_end < family_end <= end:
             raise ValueError("a key's lengths do not fit")
         timestamp = int.from_bytes(key[end:-1], "big", signed=True)
-        return KeyValue(key[2:row_end], key[family_end:end], timestamp, value, key[-1]), key[row_end + 1 : family_end]
+        cell = KeyValue(key[2:row_end], key[family_end:end], timestamp, value, key[-1], sequence)
+        return cell, key[row_end + 1 : family_end]
 
 
 def constant_bodies(
@@ -143,7 +146,7 @@ def _key_bytes(cell: KeyValue, family: bytes) -> int:
 
 def _diff(cell: KeyValue, before: KeyValue, family: bytes) -> bytes:
     """Return a cell as FAST_DIFF writes it behind another one."""
-    row, qualifier, timestamp, value, kind = cell
+    row, qualifier, timestamp, value, kind, _ = cell
     flag, parts = 0, list[bytes]()
     key_bytes = _key_bytes(cell, family)
     if key_bytes == _key_bytes(before, family):
@@ -214,14 +217,15 @@ def cells_of(magic: bytes, body: bytes, *, has_tags: bool, has_mvcc: bool) -> It
         if has_tags:
             tags, at = read_varint(body, at)
             _refuse_tags(tags)
+        sequence = 0
         if has_mvcc:
             start = at
-            _, at = read_writable_int(body, at)
+            sequence, at = read_writable_int(body, at)
             found += at - start
         found += LENGTHS.size + len(before.key) + len(before.value) + 2 * has_tags
         if found > size:
             break
-        yield KeyValue.of_key(before.key, before.value)
+        yield KeyValue.of_key(before.key, before.value, sequence)
     if found != size:
         raise ValueError("its cells are not as long as it says")
 
@@ -234,12 +238,13 @@ def _plain_cells(body: bytes, *, has_tags: bool, has_mvcc: bool) -> Iterator[tup
         at = start + key_bytes + value_bytes
         if key_bytes < 0 or value_bytes < 0 or at > len(body):
             raise ValueError("a cell is cut")
-        yield KeyValue.of_key(body[start : start + key_bytes], body[start + key_bytes : at])
+        key, value, sequence = body[start : start + key_bytes], body[start + key_bytes : at], 0
         if has_tags:
             _refuse_tags(int.from_bytes(body[at : at + 2], "big"))
             at += 2
         if has_mvcc:
-            _, at = read_writable_int(body, at)
+            sequence, at = read_writable_int(body, at)
+        yield KeyValue.of_key(key, value, sequence)
     if at != len(body):
         raise ValueError("its last cell is cut")
 

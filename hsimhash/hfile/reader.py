@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 
 from hsimhash.hfile.blocks import (
     ENCODED_DATA,
@@ -41,8 +42,13 @@ _UNREADABLE = (ValueError, IndexError, struct.error)
 class HFile(AbstractContextManager["HFile"]):
     """A file of HBase, version 3, without compression and tags, with the data encoding NONE or FAST_DIFF.
 
+    Args:
+        path: where it is; for messages only, where a stream is given.
+        stream: to its bytes, closed with it.
+
     Attributes:
         name: its path.
+        size: in bytes.
         count: of cells, as the trailer says.
         info: the file info, names and values as HBase wrote them.
 
@@ -51,10 +57,12 @@ class HFile(AbstractContextManager["HFile"]):
         ImportError: HBase wrote it, and the library for its checksums is missing: `pip install 'hsimhash[hfile]'`.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.name, self._file = str(path), path.open("rb")
+    def __init__(self, path: Path | str, stream: BinaryIO | None = None) -> None:
+        self.name = str(path)
+        self._file = Path(path).open("rb") if stream is None else stream  # noqa: SIM115  (closed with this)
         try:
-            self._read_beginning(path.stat().st_size)
+            self.size = self._file.seek(0, os.SEEK_END)
+            self._read_beginning(self.size)
         except BaseException:
             self.close()
             raise

@@ -85,15 +85,24 @@ def open_stage(place: str) -> Stage:
         )
     if not is_url:
         return _LocalStage(Path(place))
+    return _RemoteStage(place.rstrip("/"), *reached(place, "stage"))
+
+
+def reached(url: str, what: str) -> tuple[Any, str]:
+    """Return the file system of a URL, by fsspec, and the path there; `what` the URL is of is for messages.
+
+    Raises:
+        HsimhashError: fsspec does not know it, or is missing.
+    """
     try:
-        import fsspec  # here: for stages elsewhere only
+        import fsspec  # here: for stages and snapshots elsewhere only
     except ImportError as error:
-        raise HsimhashError(f"a stage at {place} needs fsspec; pip install 'hsimhash[stage]'") from error
+        raise HsimhashError(f"a {what} at {url} needs fsspec; pip install 'hsimhash[stage]'") from error
     try:
-        files, path = fsspec.core.url_to_fs(place)
+        files, path = fsspec.core.url_to_fs(url)
     except (ImportError, ValueError, OSError) as error:
-        raise HsimhashError(f"stage {place} cannot be reached: {error}") from error
-    return _RemoteStage(place.rstrip("/"), files, path.rstrip("/"))
+        raise HsimhashError(f"{what} {url} cannot be reached: {error}") from error
+    return files, path.rstrip("/")
 
 
 class _LocalStage(Stage):

@@ -311,9 +311,12 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         """Return what `get` returns for each id, in the order given."""
         return self.store.lookup(check_doc_ids(doc_ids))
 
-    def count(self) -> int:
-        """Return how many documents there are."""
-        return self.store.count()
+    def count(self, *, before: int | None = None, workers: int = 1) -> int:
+        """Return how many documents there are, with `before` (ms since 1970) how many were first seen earlier.
+
+        On HBase that reads all registers, by so many processes.
+        """
+        return self.store.count(before=before, workers=workers)
 
     def is_empty(self) -> bool:
         """Whether there is no document; on HBase far cheaper than to count them."""
@@ -356,11 +359,12 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         """
         return self.store.collect(progress=progress)
 
-    def describe(self, *, is_counted: bool = True) -> dict[str, object]:
+    def describe(self, *, is_counted: bool = True, workers: int = 1) -> dict[str, object]:
         """Return facts about the index as JSON values: url, layout, profile, format, documents, rows, bytes.
 
         Args:
             is_counted: with the number of documents, for which HBase reads all registers.
+            workers: the processes that do.
         """
         record = self.store.record
         return {
@@ -370,7 +374,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
             "distance": self.distance,
             "profile": record.profile,
             "format": record.form,
-            **({"documents": self.count()} if is_counted else {}),
+            **({"documents": self.count(workers=workers)} if is_counted else {}),
             **self.store.describe(),
         }
 

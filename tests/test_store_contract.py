@@ -195,6 +195,7 @@ def test_removed_documents_are_gone_and_can_come_back(place: Place, store: Store
 def test_documents_are_removed_only_if_they_were_first_seen_before(store: Store) -> None:
     put(store, ("a", 5), seen=1)
     put(store, ("b", 5), seen=2)
+    assert [store.count(before=time) for time in (0, 2, 3)] == [0, 1, 2]
     assert store.remove([b"a", b"b", b"nobody"], before=2) == 1
     assert not store.is_empty()
     assert store.lookup([b"a", b"b"]) == [None, Document("b", 5, 2)]

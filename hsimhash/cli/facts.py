@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
 from hsimhash.cli.console import print_fields, print_json, print_line, print_table
+from hsimhash.cli.jobs import refuse_walk, walk_workers_option
 from hsimhash.cli.lines import read_text
 from hsimhash.cli.options import Settings, json_option, open_index, stored, utf8, with_settings
 from hsimhash.fingerprint import Signature, format_fingerprint, parse_fingerprint
@@ -15,8 +18,9 @@ from hsimhash.store.facts import Survey, TableFacts, key_in_words
 @click.command("describe")
 @with_settings("store")
 @click.option("--count", "is_counted", is_flag=True, help="HBase: count the documents too, which reads all registers.")
+@walk_workers_option
 @json_option
-def describe_command(settings: Settings, is_counted: bool, as_json: bool) -> None:
+def describe_command(settings: Settings, is_counted: bool, workers: int | None, as_json: bool) -> None:
     """Show how an index was made and what is in it.
 
     On HBase also how its column families are set, where that differs from what 'create-table' makes, and which segments
@@ -27,8 +31,13 @@ def describe_command(settings: Settings, is_counted: bool, as_json: bool) -> Non
              hsimhash describe --store lmdb://pages --json | jq .documents
              hsimhash describe --store hbase://gw1/crawl:pages
     """
+    refuse_walk(settings.store, workers)
+    if workers is not None and not is_counted:
+        raise click.UsageError("--workers is for --count; leave it out")
     with open_index(settings) as index:
-        facts = index.describe(is_counted=is_counted or not is_hbase(settings.store))
+        facts = index.describe(
+            is_counted=is_counted or not is_hbase(settings.store), workers=workers or os.cpu_count() or 1
+        )
         table = index.store.table()
     if as_json:
         print_json({**facts, **(table.to_json() if table else {})})

@@ -1,4 +1,4 @@
-"""What `ingest` and `bulk-load` share: the job folder, Ctrl-C, progress, and what is said at the end."""
+"""What long commands share: the job folder, options of walks over a table, Ctrl-C, progress, what is said last."""
 
 from __future__ import annotations
 
@@ -18,8 +18,22 @@ import click
 from hsimhash.cli.console import plural, print_json, say, staged_progress
 from hsimhash.cli.exits import ExitCode, answering
 from hsimhash.load import IngestProgress, Summary
+from hsimhash.store import is_hbase
 
 FIRST_REJECTS = 100  # that are looked at to tell what is wrong with all of them
+
+walk_workers_option = click.option(
+    "--workers", type=click.IntRange(min=1), metavar="N", help="On HBase: processes that read; by default one per core."
+)
+walk_job_option = click.option(
+    "--job", type=click.Path(path_type=Path), metavar="DIR", help="On HBase: the folder for what was found so far."
+)
+
+
+def refuse_walk(store: str, *given: object) -> None:
+    """Refuse the options of a walk where the index is in no table."""
+    if not is_hbase(store) and any(one is not None for one in given):
+        raise click.UsageError(f"--workers and --job are for an index on HBase, and {store} is not")
 
 
 def check_job(folder: Path) -> None:

@@ -54,9 +54,8 @@ def relayout_command(
         raise click.UsageError(f"--stage is for a new index on HBase, and {target} is not; leave it out")
     job = Path(settings.job) if settings.job else default_job(target, []).with_suffix(".relayout")
     check_job(job)
-    options = None
+    options, workers = None, settings.workers or os.cpu_count() or 1
     if stage is not None:
-        workers = settings.workers or os.cpu_count() or 1
         options = stage_options(stage, hbase_command, memory_mib, workers, is_first=False, tell_commands=None)
     with (
         open_index(settings, is_job=True) as old,
@@ -68,7 +67,7 @@ def relayout_command(
         if added is None:
             say("interrupted: the same command continues")
             return ExitCode.INTERRUPTED
-        counts = old.count(), new.count()
+        counts = old.count(workers=workers), new.count(workers=workers)
     have = f"{settings.store} has {plural(counts[0], 'document')}, {target} {counts[1]:,}"
     say(f"{have}, of them {added:,} new or changed")
     if counts[0] != counts[1]:

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import time
 from collections.abc import Iterator
 from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
 
 import click
 
 from hsimhash.cli.console import iso_time, plural, print_json, progress, say
 from hsimhash.cli.exits import ExitCode
+from hsimhash.cli.jobs import check_job, refuse_walk, walk_job_option, walk_workers_option
 from hsimhash.cli.lines import Lines
 from hsimhash.cli.options import Settings, confirm, json_option, open_index, utf8, with_settings, yes_option
+from hsimhash.files import make_folder, write_json
 from hsimhash.index import HSimIndex
+from hsimhash.load import default_job
+from hsimhash.store import is_hbase
+from hsimhash.store.hbase.walk import AGE_S
 from hsimhash.times import milliseconds_of, seconds_in
 
 BATCH_DOCUMENTS = 100_000  # in key order; each batch rewrites most pages of the index once
+BEGUN = "expire.json"  # in the folder of a job on HBase: the moment, and when it was said
 
 
 @click.command("remove")
@@ -58,8 +68,15 @@ def remove_command(
     return ExitCode.REJECTED_RECORDS if lines and lines.rejected else ExitCode.DONE
 
 
-def _moment(ctx: click.Context, param: click.Parameter, value: str) -> int:  # noqa: ARG001
-    """Return ms since 1970 for an ISO 8601 date or time, UTC unless it says otherwise, or for an age."""
+class _Moment(NamedTuple):
+    """A time as it was said, and in ms since 1970."""
+
+    said: str
+    milliseconds: int
+
+
+def _moment(ctx: click.Context, param: click.Parameter, value: str) -> _Moment:  # noqa: ARG001
+    """Return the moment of an ISO 8601 date or time, UTC unless it says otherwise, or of an age."""
     if re.fullmatch(r"[\d.]+m", value, re.ASCII):
         raise click.BadParameter(
             f"{value!r} may be minutes or months; write {value}in for minutes, or days such as 180d"
@@ -70,7 +87,7 @@ def _moment(ctx: click.Context, param: click.Parameter, value: str) -> int:  # n
         raise click.BadParameter(
             f"{value!r} is neither a date such as 2026-01-31 or 2026-01-31T12:00Z nor an age such as 30d"
         )
-    return round(moment)
+    return _Moment(value, round(moment))
 
 
 @click.command("expire")
@@ -79,28 +96,73 @@ def _moment(ctx: click.Context, param: click.Parameter, value: str) -> int:  # n
 )
 @with_settings("store", "lock_timeout_s")
 @click.option("--dry-run", "is_dry_run", is_flag=True, help="Count only.")
+@walk_workers_option
+@walk_job_option
 @yes_option
 @json_option
-def expire_command(settings: Settings, before: int, is_dry_run: bool, is_confirmed: bool, as_json: bool) -> ExitCode:
+def expire_command(
+    settings: Settings,
+    before: _Moment,
+    is_dry_run: bool,
+    workers: int | None,
+    job: Path | None,
+    is_confirmed: bool,
+    as_json: bool,
+) -> ExitCode:
     """Remove the documents first seen before DATE (UTC), or longer ago than an age: min, h, d or w.
 
     Others may read and write meanwhile. What was removed before an interruption stays removed.
+
+    On HBase the table is read in ranges, by several processes, and which are done is kept in a folder, by default below
+    .hsimhash/jobs: the same command continues there after any end, for a day, and an age counts from the beginning.
 
     \b
     Example: hsimhash expire --before 90d --dry-run --store lmdb://pages
              hsimhash expire --before 2026-01-31 --yes --store lmdb://pages
     """
-    question = f"Remove every document first seen before {iso_time(before)} from {settings.store}?"
+    refuse_walk(settings.store, workers, job)
+    folder = (job or default_job(settings.store, []).with_suffix(".expire")) if is_hbase(settings.store) else None
+    if folder is not None and not is_dry_run:
+        check_job(folder)
+        before = _begun(folder, before)
+    question = f"Remove every document first seen before {iso_time(before.milliseconds)} from {settings.store}?"
     with open_index(settings, is_job=True) as index:
         if not confirm(question, is_confirmed=is_confirmed or is_dry_run):
             return ExitCode.FAILED
-        count = sum(1 for _ in index.documents(before=before)) if is_dry_run else _remove_old(index, before)
+        count = _expired(index, before, folder, workers or os.cpu_count() or 1, is_dry_run=is_dry_run)
     verb = "would remove" if is_dry_run else "removed"
     if as_json:
         print_json({verb.replace(" ", "_"): count})
     else:
         say(f"{verb} {plural(count, 'document')}")
     return ExitCode.DONE
+
+
+def _expired(index: HSimIndex, before: _Moment, folder: Path | None, workers: int, *, is_dry_run: bool) -> int:
+    """Remove the documents first seen before, or only count them; return how many."""
+    if folder is None and not is_dry_run:
+        return _remove_old(index, before.milliseconds)
+    with progress("expire") as tell:
+        if folder is None or is_dry_run:
+            return index.store.count(before=before.milliseconds, workers=workers, progress=tell)
+        path = folder / BEGUN
+        if not path.exists() or json.loads(path.read_text(encoding="utf-8"))["before"] != [*before]:
+            make_folder(folder)
+            write_json(path, {"before": before, "began_s": time.time()})
+        removed = index.store.expire(before.milliseconds, workers=workers, folder=folder, progress=tell)
+        path.unlink()
+        return removed
+
+
+def _begun(folder: Path, asked: _Moment) -> _Moment:
+    """Return the moment of a run that was interrupted in the folder, if said so too, within a day; or `asked`."""
+    path = folder / BEGUN
+    if not path.exists():
+        return asked
+    begun = json.loads(path.read_text(encoding="utf-8"))
+    moment = _Moment(*begun["before"])
+    is_young = 0 <= time.time() - begun["began_s"] < AGE_S
+    return moment if moment.said == asked.said and is_young else asked
 
 
 def _remove_old(index: HSimIndex, before: int, at_once: int = BATCH_DOCUMENTS) -> int:

@@ -11,7 +11,7 @@ import click
 
 from hsimhash.cli.console import print_fields, print_json, print_line, progress, say, size
 from hsimhash.cli.exits import ExitCode, message_of
-from hsimhash.cli.jobs import check_job
+from hsimhash.cli.jobs import check_job, refuse_walk, walk_job_option, walk_workers_option
 from hsimhash.cli.options import Settings, json_option, open_index, utf8, with_settings
 from hsimhash.errors import CorruptionError
 from hsimhash.load import default_job
@@ -29,12 +29,8 @@ from hsimhash.store.hbase.table import compact_line, snapshot_line
     metavar="N",
     help="On HBase: look at N documents and N drawer rows from all over the table, each time others.",
 )
-@click.option(
-    "--workers", type=click.IntRange(min=1), metavar="N", help="On HBase: processes that read; by default one per core."
-)
-@click.option(
-    "--job", type=click.Path(path_type=Path), metavar="DIR", help="On HBase: the folder for what was found so far."
-)
+@walk_workers_option
+@walk_job_option
 @json_option
 def check_command(
     settings: Settings, repair: bool, sample: int | None, workers: int | None, job: Path | None, as_json: bool
@@ -54,6 +50,7 @@ def check_command(
              hsimhash check --store hbase://gw1:9091/pages --sample 10000
     """
     _refuse_mixed(settings, sample, is_repair=repair, is_walk=workers is not None or job is not None)
+    refuse_walk(settings.store, workers, job)
     folder = (job or default_job(settings.store, [])) if is_hbase(settings.store) else None
     if folder is not None and sample is None:
         check_job(folder)
@@ -91,8 +88,6 @@ def _refuse_mixed(settings: Settings, sample: int | None, *, is_repair: bool, is
         raise click.UsageError("--repair goes through the whole index; leave --sample out")
     if sample is not None and not is_hbase(settings.store):
         raise click.UsageError(f"--sample is for an index on HBase; {settings.store} is checked whole, leave it out")
-    if not is_hbase(settings.store) and is_walk:
-        raise click.UsageError(f"--workers and --job are for an index on HBase, and {settings.store} is not")
 
 
 @click.command("collect")

@@ -279,8 +279,26 @@ class Store(Reader, AbstractContextManager["Store"]):
         """
 
     @abstractmethod
-    def count(self) -> int:
-        """Return how many documents there are."""
+    def count(self, *, before: int | None = None, workers: int = 1, progress: Progress | None = None) -> int:
+        """Return how many documents there are, with `before` (ms since 1970) how many were first seen earlier.
+
+        On HBase `workers` processes read the registers, and `progress` is told.
+        """
+
+    def expire(
+        self,
+        before: int,  # noqa: ARG002
+        *,
+        workers: int = 1,  # noqa: ARG002
+        folder: Path | None = None,
+        progress: Progress | None = None,  # noqa: ARG002
+    ) -> int:
+        """Remove the documents first seen before a time (ms since 1970) by processes; return how many there were.
+
+        What they did is kept in `folder`, and a call for the same time with the same folder continues there; documents
+        of a range that was interrupted are counted as far as they were left.
+        """
+        raise self._lacks("removal by ranges", folder)
 
     def is_empty(self) -> bool:
         """Whether there is no document."""

@@ -176,7 +176,9 @@ class MemoryStore(Store):
                 contents.unfile(doc_id)
         return len(known)
 
-    def count(self) -> int:
+    def count(self, *, before: int | None = None, workers: int = 1, progress: Progress | None = None) -> int:  # noqa: ARG002
+        if before is not None:
+            return sum(document.first_seen < before for page in self.walk() for document in page)
         with self._open() as contents:
             return contents.estimate()
 

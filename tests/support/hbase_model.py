@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from hsimhash.errors import CorruptionError, StoreUnavailableError
 from hsimhash.rowkey import ROWKEY_BYTES
 from hsimhash.store.facts import Region
-from hsimhash.store.hbase.gateway import DRAWER_FAMILY, Cell, Change, Deletion, Gateway, Put, Table, always
+from hsimhash.store.hbase.gateway import DRAWER_FAMILY, Cell, Change, Deletion, Gateway, Having, Put, Table, always
 
 MINUTE_MS = 60_000
 DAY_MS = 25 * 60 * MINUTE_MS  # and an hour: by any server's clock
@@ -245,7 +245,7 @@ class ModelGateway(Gateway):
         return np.frombuffer(b"".join(found), np.uint8).reshape(-1, ROWKEY_BYTES)
 
     def rows(
-        self, start: bytes, stop: bytes, family: bytes, *, limit: int, columns: int = 1, is_qualified: bool = False
+        self, start: bytes, stop: bytes, family: bytes, *, limit: int, columns: int = 1, having: Having | None = None
     ) -> list[list[Cell]]:
         rows: list[list[Cell]] = []
         for _ in self._read([None]):
@@ -253,7 +253,7 @@ class ModelGateway(Gateway):
                 counted = (
                     cell
                     for cell in self.cluster.cells(family, (start, b""), (stop, b""))
-                    if cell.qualifier or not is_qualified
+                    if having is None or (cell.qualifier if having == "qualifier" else cell.value)
                 )
                 for _, cells in itertools.groupby(counted, key=lambda cell: cell.row):
                     if len(rows) == limit:

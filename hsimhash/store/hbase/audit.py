@@ -66,7 +66,16 @@ from hsimhash.store.hbase.cells import (
     segment_key,
     signature_in,
 )
-from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, DRAWER_FAMILY, RECORD_FAMILY, Cell, Deletion, Gateway, Put
+from hsimhash.store.hbase.gateway import (
+    DOCUMENT_FAMILY,
+    DRAWER_FAMILY,
+    RECORD_FAMILY,
+    Cell,
+    Deletion,
+    Gateway,
+    Having,
+    Put,
+)
 from hsimhash.store.hbase.protocol import Times, end_load, loads_begun, put_drawer_rows, put_listings
 
 PAGE_ROWS = 1_000  # read by one call; bounds memory, together with
@@ -84,13 +93,15 @@ def pages(
     *,
     bounds: tuple[bytes, bytes] = (TABLE_START, TABLE_STOP),
     flag: int | None = None,
+    having: Having | None = None,
 ) -> Iterator[list[Cell]]:
     """Yield the cells of a family in order of (row, qualifier), in pages; wide rows are never in memory whole.
 
-    With a flag all cells of the rows that have it, and of others at least the first.
+    With a flag all cells of the rows that have it, and of others at least the first. With `having` those are left out
+    whose qualifier, or value, is empty, at least among the first of a row.
     """
     start, stop = bounds
-    while rows := gateway.rows(start, stop, family, limit=PAGE_ROWS, columns=PAGE_COLUMNS):
+    while rows := gateway.rows(start, stop, family, limit=PAGE_ROWS, columns=PAGE_COLUMNS, having=having):
         page: list[Cell] = []
         for row in rows:
             page += row

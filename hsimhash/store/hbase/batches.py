@@ -13,7 +13,7 @@ from itertools import chain, pairwise, zip_longest
 from operator import lt
 
 from hsimhash.store.facts import Region
-from hsimhash.store.hbase.gateway import Put
+from hsimhash.store.hbase.gateway import Having, Put
 
 CALL_CELLS = 20_000  # that a reply may have
 CALL_ROWS = 1_000  # that a call may name
@@ -79,13 +79,13 @@ def columns_after(qualifier: bytes) -> bytes:
     return b"ColumnRangeFilter ('" + qualifier.replace(b"'", b"''") + b"', false, '', false)"
 
 
-def first_columns(limit: int, *, is_qualified: bool = False) -> bytes:
+def first_columns(limit: int, having: Having | None = None) -> bytes:
     """Return the filter that passes the first `limit` cells of each row and seeks past the others.
 
-    With `is_qualified` those without a qualifier are passed over.
+    With `having` those are passed over whose qualifier, or value, is empty.
     """
     first = b"ColumnPaginationFilter (%d, 0)" % limit
-    return b"QualifierFilter (!=, 'binary:') AND " + first if is_qualified else first
+    return first if having is None else b"%sFilter (!=, 'binary:') AND %s" % (having.capitalize().encode(), first)
 
 
 def row_ranges(ranges: Iterable[Range]) -> bytes:

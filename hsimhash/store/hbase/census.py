@@ -148,7 +148,7 @@ def _file(folder: Path, number: int, kind: str) -> Path:
 def _drawer_rows(gateway: Gateway, task: RangeTask) -> tuple[Uint8s, list[tuple[bytes, bytes, bytes]]]:
     """Return the rows of the family `f` that may be right, and the cells that cannot be."""
     try:
-        if not gateway.rows(*task.bounds, DRAWER_FAMILY, limit=1, is_qualified=True):
+        if not gateway.rows(*task.bounds, DRAWER_FAMILY, limit=1, having="qualifier"):
             return gateway.scan([task.bounds]), []
     except CorruptionError:  # rows of another length
         pass

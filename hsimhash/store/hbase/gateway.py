@@ -15,6 +15,8 @@ from typing import Literal, NamedTuple
 from hsimhash.fingerprint.bits import Uint8s
 from hsimhash.store.facts import Region
 
+Having = Literal["qualifier", "value"]  # which part of a cell is not empty
+
 DRAWER_FAMILY = b"f"
 DOCUMENT_FAMILY = b"d"
 RECORD_FAMILY = b"i"
@@ -125,12 +127,12 @@ class Gateway(AbstractContextManager["Gateway"]):
 
     @abstractmethod
     def rows(
-        self, start: bytes, stop: bytes, family: bytes, *, limit: int, columns: int = 1, is_qualified: bool = False
+        self, start: bytes, stop: bytes, family: bytes, *, limit: int, columns: int = 1, having: Having | None = None
     ) -> list[list[Cell]]:
         """Return the first `limit` rows of [start, stop) that have cells in `family`, in order of row.
 
         Of each row the first `columns` cells in order of qualifier; a row of that many may have more: see `cells`.
-        With `is_qualified` only cells count that have a qualifier.
+        With `having` only cells count whose qualifier, or value, is not empty.
         """
 
     @abstractmethod

@@ -7,28 +7,23 @@ from __future__ import annotations
 
 import logging
 import secrets
-import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property, partial
-from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from hsimhash.cover import HBASE_PRICES
 from hsimhash.errors import CorruptionError, IndexExistsError, IndexNotFoundError, StoreClosedError, StoreTimeoutError
-from hsimhash.files import file_errors, make_folder
 from hsimhash.fingerprint.bits import Int64s, Uint8s
 from hsimhash.fingerprint.signature import Signatures
-from hsimhash.locks import lock_or_refuse
 from hsimhash.rowkey import (
     DOCUMENTS_FLAG,
     KEY_FLAG,
     PREFIX_BYTES,
     RECORD_ROWKEY,
-    REGISTER_FLAG,
     SEGMENT_BYTES,
     bucket_range,
     documents_rowkey,
@@ -46,20 +41,19 @@ from hsimhash.store.hbase.cells import (
     TABLE_STOP,
     Register,
     is_listing,
-    is_register,
     record_from,
     register_key,
     segment_key,
-    signature_in,
 )
 from hsimhash.store.hbase.census import Census, survey_range, survey_to_files, surveyed_in
 from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, RECORD_FAMILY, Cell, Change, Gateway, Put
 from hsimhash.store.hbase.orphans import Collection
 from hsimhash.store.hbase.protocol import BATCH_DOCUMENTS, Times, Writes
+from hsimhash.store.hbase.registers import count_range, documents_in, expire_range
 from hsimhash.store.hbase.staging import StagedLoad
 from hsimhash.store.hbase.survey import rows_about, survey
 from hsimhash.store.hbase.table import TableSettings, compared, described
-from hsimhash.store.hbase.walk import RANGE_ROWS, RangeTask, Walk
+from hsimhash.store.hbase.walk import RANGE_ROWS, WALK, RangeTask, RangeWork, Walk
 from hsimhash.store.runs import BULK_LIMITS, BulkLimits, BulkLoad, StageOptions
 
 ROWS_AT_ONCE = 100  # documents rows read by one call, and of each
@@ -229,9 +223,28 @@ class HBaseStore(Store):
         with self.gateway.one_deadline():
             return sum(writes.remove(distinct[part], before=before) for part in slices(len(distinct), BATCH_DOCUMENTS))
 
-    def count(self) -> int:
-        cells = chain.from_iterable(pages(self.gateway, DOCUMENT_FAMILY, flag=REGISTER_FLAG))
-        return sum(signature_in(cell) is not None for cell in cells if is_register(cell.row, cell.qualifier))
+    def count(self, *, before: int | None = None, workers: int = 1, progress: Progress | None = None) -> int:
+        return self._sum("count", partial(count_range, before=before), workers, progress)
+
+    def expire(
+        self, before: int, *, workers: int = 1, folder: Path | None = None, progress: Progress | None = None
+    ) -> int:
+        work = partial(expire_range, before=before, times=self.times)
+        return self._sum(f"expire before {before}", work, workers, progress, folder)
+
+    def _sum(
+        self, purpose: str, work: RangeWork, workers: int, progress: Progress | None, folder: Path | None = None
+    ) -> int:
+        """Return the sum of what is done with each range; without a folder nothing is kept."""
+        is_small = workers == 1 or rows_about(self.gateway, self.record) <= RANGE_ROWS  # done before others would start
+        if folder is None and is_small:
+            return int(work(self.gateway, RangeTask(0, (TABLE_START, TABLE_STOP), self.record, Path(), 0)))
+        if folder is None:
+            with TemporaryDirectory(prefix="hsimhash-walk-") as own:
+                return self._sum(purpose, work, workers, progress, Path(own))
+        walk = Walk(self.url, self.gateway, self.record, folder / WALK, 1 if is_small else workers)
+        with walk.alone(f"works on '{purpose}'"):
+            return sum(walk.run(purpose, work, progress or (lambda *_: None)))
 
     def is_empty(self) -> bool:
         return not any(self.walk())
@@ -250,10 +263,7 @@ class HBaseStore(Store):
     def registered(self, shard: int, shards: int) -> Iterator[list[Document]]:
         low, high = (number * SEGMENTS // shards for number in (shard, shard + 1))
         bounds = segment_key(low) if low else TABLE_START, segment_key(high)
-        for page in pages(self.gateway, DOCUMENT_FAMILY, bounds=bounds, flag=REGISTER_FLAG):
-            registers = (cell for cell in page if is_register(cell.row, cell.qualifier))
-            found = (Register.from_bytes(cell.value).document(cell.qualifier) for cell in registers)
-            yield [document for document in found if document is not None]
+        return documents_in(self.gateway, bounds)
 
     def check(
         self,
@@ -274,17 +284,12 @@ class HBaseStore(Store):
         if folder is None:
             with TemporaryDirectory(prefix="hsimhash-check-") as own:
                 return self.check(repair=repair, progress=progress, workers=workers, folder=Path(own))
-        with file_errors(folder, advice=", or choose another --job"):
-            make_folder(folder)
-            lock = lock_or_refuse(folder / "lock", f"checks the index ({folder})", "name another folder")
-        with lock:
-            walk = Walk(self.url, self.gateway, self.record, folder / "walk", workers)
+        walk = Walk(self.url, self.gateway, self.record, folder / WALK, workers)
+        with walk.alone("checks the index"):
             survey = partial(survey_to_files, removed_before=old_ms)
             results = walk.run("check --repair" if repair else "check", survey, tell)
             census = Census(self.gateway, self.record, walk.seed, surveyed_in(walk.folder, results))
-            report = self._judge(census, repair=repair)
-            shutil.rmtree(walk.folder, ignore_errors=True)
-            return report
+            return self._judge(census, repair=repair)
 
     def _judge(self, census: Census, *, repair: bool) -> CheckReport:
         """Look at the suspects of a census."""

@@ -29,7 +29,7 @@ from hsimhash.store.hbase.batches import (
     slices,
 )
 from hsimhash.store.hbase.connection import THRIFT2, Call
-from hsimhash.store.hbase.gateway import DRAWER_FAMILY, Cell, Change, Deletion, Family, Put, Table, always
+from hsimhash.store.hbase.gateway import DRAWER_FAMILY, Cell, Change, Deletion, Family, Having, Put, Table, always
 from hsimhash.store.hbase.lanes import Steps, Task, while_timely
 from hsimhash.store.hbase.thrift import DrawerScan, ThriftGateway
 
@@ -53,7 +53,7 @@ class Thrift1Gateway(ThriftGateway):
         return self._scan(scans, self._width, _LANE_SCANS)
 
     def rows(
-        self, start: bytes, stop: bytes, family: bytes, *, limit: int, columns: int = 1, is_qualified: bool = False
+        self, start: bytes, stop: bytes, family: bytes, *, limit: int, columns: int = 1, having: Having | None = None
     ) -> list[list[Cell]]:
         if start >= stop or limit < 1:
             return []
@@ -63,7 +63,7 @@ class Thrift1Gateway(ThriftGateway):
             stopRow=stop,
             columns=[family],
             caching=page,
-            filterString=first_columns(columns, is_qualified=is_qualified),
+            filterString=first_columns(columns, having),
         )
         found: list[list[Cell]] = self._run(
             partial(self._results, scan, limit, page, page, lambda rows: list(map(_cells, rows)))

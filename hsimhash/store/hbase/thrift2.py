@@ -38,7 +38,7 @@ from hsimhash.store.hbase.batches import (
 )
 from hsimhash.store.hbase.connection import THRIFT2, Call
 from hsimhash.store.hbase.failures import RefusedError
-from hsimhash.store.hbase.gateway import DRAWER_FAMILY, Cell, Change, Deletion, Family, Put, Table, always
+from hsimhash.store.hbase.gateway import DRAWER_FAMILY, Cell, Change, Deletion, Family, Having, Put, Table, always
 from hsimhash.store.hbase.lanes import Caller, Steps, Task, while_timely
 from hsimhash.store.hbase.thrift import DrawerScan, ThriftGateway
 
@@ -99,7 +99,7 @@ class Thrift2Gateway(ThriftGateway):
         return self._regions
 
     def rows(
-        self, start: bytes, stop: bytes, family: bytes, *, limit: int, columns: int = 1, is_qualified: bool = False
+        self, start: bytes, stop: bytes, family: bytes, *, limit: int, columns: int = 1, having: Having | None = None
     ) -> list[list[Cell]]:
         found: list[list[Cell]] = []
         page = max(1, CALL_CELLS // columns)
@@ -110,7 +110,7 @@ class Thrift2Gateway(ThriftGateway):
                 stopRow=stop,
                 columns=[THRIFT2.TColumn(family=family)],
                 caching=wanted,
-                filterString=first_columns(columns, is_qualified=is_qualified),
+                filterString=first_columns(columns, having),
                 readType=_PREAD,
                 limit=wanted,
             )

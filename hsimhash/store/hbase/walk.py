@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import json
 import secrets
+import shutil
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
@@ -21,6 +22,7 @@ from typing import Any, Protocol
 
 from hsimhash.errors import StoreUnavailableError
 from hsimhash.files import AppendLog, file_errors, make_folder, write_json
+from hsimhash.locks import lock_or_refuse
 from hsimhash.processes import Workers, completed
 from hsimhash.store.base import JOB_DEADLINE_S, Record
 from hsimhash.store.facts import Progress, Region
@@ -34,6 +36,7 @@ RANGE_ROWS = 1 << 18  # drawer rows of a range, about: it bounds the memory of a
 AGE_S = 86_400.0  # what was read longer ago is read again
 _WALK, _RANGES = "walk.json", "ranges.jsonl"
 
+WALK = "walk"  # the folder of a walk, within that of its job
 Bounds = tuple[bytes, bytes]  # rows, half-open
 
 
@@ -65,7 +68,7 @@ class Walk:
         url: of the index.
         gateway: to its table.
         record: of the index.
-        folder: for what is found; made where it is missing.
+        folder: for what is found, in a folder of its own; made where it is missing.
         workers: processes.
         range_rows: see `RANGE_ROWS`.
     """
@@ -98,6 +101,21 @@ class Walk:
                     log.add(number, result)
                     tell(len(log.results), len(bounds))
                 return [log.results[number] for number in range(len(bounds))]
+
+    @contextmanager
+    def alone(self, doing: str) -> Iterator[None]:
+        """Let nobody else walk in the folder during the block; what was found goes when it ends without an error.
+
+        Args:
+            doing: what another one that is refused is told that this one does, such as "checks the index".
+        """
+        place = self.folder.parent
+        with file_errors(place, advice=", or choose another --job"):
+            make_folder(place)
+            lock = lock_or_refuse(place / "lock", f"{doing} ({place})", "name another folder")
+        with lock:
+            yield
+            shutil.rmtree(self.folder, ignore_errors=True)
 
     @property
     def seed(self) -> int:

@@ -106,7 +106,9 @@ class LmdbStore(Store):
             self.session.verify_lock()
         return len(old)
 
-    def count(self) -> int:
+    def count(self, *, before: int | None = None, workers: int = 1, progress: Progress | None = None) -> int:  # noqa: ARG002
+        if before is not None:
+            return sum(document.first_seen < before for page in self.walk() for document in page)
         return self.estimate()
 
     def walk(self) -> Iterator[list[Document]]:

@@ -73,6 +73,7 @@ stress: $(VENV)/.test
 	$(BIN)/python -m tests.stress.fuzz_records
 	FORMAT_VALUES=1000000 $(BIN)/python -m pytest -q tests/test_fingerprint_bits.py -k large
 	$(BIN)/python -m tests.stress.damage
+	$(BIN)/python -m tests.stress.hfile_damage
 	$(BIN)/python -m tests.stress.crowd
 
 stress-hbase: $(VENV)/.test

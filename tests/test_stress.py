@@ -113,8 +113,9 @@ def test_the_model_of_the_writers_keeps_first_seen_of_what_does_not_move() -> No
     [
         ("fuzz_records --records 500", "500 fuzzed records: 0 faults"),
         ("damage --trials 4", "40 commands: 0 faults"),
+        ("hfile_damage --trials 300", "HBase's, 660 cells, 33,940 bytes: damage was told"),
     ],
-    ids=["all records are accounted for", "damage is reported"],
+    ids=["all records are accounted for", "damage is reported", "damage of HFiles is reported"],
 )
 def test_a_program_finds_nothing_wrong(program: str, claim: str, tmp_path: Path) -> None:
     name, *given = program.split()

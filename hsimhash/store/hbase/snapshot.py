@@ -8,14 +8,14 @@ HBase's `ExportSnapshot -copy-to ROOT` writes a folder, its root, which is made 
 | `archive/data/NAMESPACE/TABLE/REGION/FAMILY/FILE` | HFiles, those of other snapshots too |
 | `data/NAMESPACE/…` | in a cluster's root: those of tables as they are now |
 
-Of every file only the rows of its region are read: a region that was split a moment ago has the files of its parent.
+A region that was split or merged a moment ago has the files of its parents, of which its own rows are read.
 """
 
 from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -109,7 +109,7 @@ class Snapshot:
         with ExitStack() as stack:
             opened = [_Opened(stack.enter_context(self._file(one)), one) for one in region.files.get(family, [])]
             opened.sort(key=_Opened.age)
-            files = [one.cells(lambda row: region.has(row) and is_wanted(row)) for one in opened]
+            files = [one.cells(region, is_wanted) for one in opened]
             with _reading(self.place):
                 yield from visible_cells(merged_cells(files), self._manifest.oldest.get(family, 0))
 
@@ -144,11 +144,16 @@ class _Opened(NamedTuple):
             sequence = self.store.load
         return sequence, -self.file.size, self.file.info.get(_LOADED, b""), self.store.path
 
-    def cells(self, is_wanted: Callable[[bytes], bool]) -> Iterator[KeyValue]:
-        """Yield the cells of wanted rows; those of a bulk load have its number."""
-        cells: Iterable[KeyValue] = (cell for cell in self.file.cells() if is_wanted(cell.row))
+    def cells(self, region: SnapshotRegion, is_wanted: Callable[[bytes], bool]) -> Iterator[KeyValue]:
+        """Yield the cells of wanted rows of a region; those of a bulk load have its number."""
         load = self.store.load
-        return iter(cells) if load is None else (cell._replace(sequence=load) for cell in cells)
+        for cell in self.file.cells():
+            if not region.has(cell.row):
+                if self.store.is_of_parent:
+                    continue
+                raise CorruptionError(f"{self.file.name} has row {cell.row.hex()}, not of its region; {_AGAIN}")
+            if is_wanted(cell.row):
+                yield cell if load is None else cell._replace(sequence=load)
 
 
 class _LocalDisk(NamedTuple):

@@ -10,7 +10,7 @@ Two protobuf messages lie in the snapshot's folder, `.snapshotinfo` and `data.ma
 | region | 2 info: 1 id, 2 table (1 namespace, 2 name), 3 first row, 4 end, 6 was split, 7 replica; 3* family |
 | family of a region | 1 name, 2* file: 1 name, 2 reference (to a parent), 3 bytes |
 
-Unknown fields and what is there twice are refused, so that no damage passes for a file less.
+Unknown fields, and what is there twice, are refused, so that no damage passes for a file less.
 
 A file's name says where it is:
 
@@ -37,7 +37,14 @@ _FILE = re.compile(
     r"(?:(?:(?P<namespace>[^=]+)=)?(?P<table>[^=]+)=(?P<region>[0-9a-f]+)-)?"
     r"(?P<file>[0-9a-f]+(?:_SeqId_(?P<load>\d+)_)?)(?:\.(?P<parent>[0-9a-f]+))?"
 )
-_FIELDS = {"manifest": range(1, 3), "region": range(1, 4), "info": range(1, 8), "family": (1, 2), "file": range(1, 4)}
+_FIELDS: dict[str, dict[int, type]] = {
+    "manifest": {1: bytes, 2: bytes},
+    "region": {1: int, 2: bytes, 3: bytes},
+    "family": {1: bytes, 2: bytes},
+    "info": {1: int, 2: bytes, 3: bytes, 4: bytes, 5: int, 6: int, 7: int},
+    "file": {1: bytes, 2: bytes, 3: int},
+}
+_REPEATED = {"manifest": 2, "region": 3, "family": 2}
 
 _Message = Mapping[int, list[Any]]  # the values of each field, numbers or bytes
 
@@ -49,11 +56,13 @@ class StoreFile(NamedTuple):
         path: below `data` of the root, or of its archive.
         size: in bytes.
         load: the number of the bulk load that brought it; None: HBase wrote it.
+        is_of_parent: whether it has rows of other regions too.
     """
 
     path: str
     size: int | None
     load: int | None
+    is_of_parent: bool
 
 
 class SnapshotRegion(NamedTuple):
@@ -98,12 +107,15 @@ class SnapshotManifest(NamedTuple):
 
 
 def _message(data: bytes, kind: str | None = None) -> _Message:
-    """Return the fields of a message; of a known kind only with fields that it has."""
+    """Return the fields of a message; of a known kind only with fields that it has, each as it must be."""
     found = defaultdict[int, list[Any]](list)
     for number, value in message_fields(data):
+        if kind is not None:
+            if not isinstance(value, _FIELDS[kind].get(number, ())):
+                raise ValueError(f"a message of a {kind} has the unknown field {number}")
+            if number in found and number != _REPEATED.get(kind):
+                raise ValueError(f"a message of a {kind} has field {number} twice")
         found[number].append(value)
-    if kind is not None and not found.keys() <= set(_FIELDS[kind]):
-        raise ValueError(f"a message of a {kind} has the unknown fields {sorted(found.keys() - set(_FIELDS[kind]))}")
     return dict(found)
 
 
@@ -155,4 +167,5 @@ def _file(file: _Message, place: tuple[str, str, str, str]) -> StoreFile:
     elif found["parent"]:
         encoded = found["parent"]
     path = f"{namespace}/{table}/{encoded}/{family}/{found['file']}"
-    return StoreFile(path, file.get(3, [None])[0], int(found["load"]) if found["load"] else None)
+    load = int(found["load"]) if found["load"] else None
+    return StoreFile(path, file.get(3, [None])[0], load, found["parent"] is not None)

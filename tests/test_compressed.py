@@ -120,6 +120,20 @@ def test_texts_are_fingerprinted_by_the_tables_profile() -> None:
     assert [match["id"] for match in json.loads(line)["matches"]] == ["a"]
 
 
+@pytest.mark.parametrize("given", ["", "\n", "no fingerprint\n"])
+def test_of_no_document_the_tables_are_empty(given: str) -> None:
+    Path("given.tsv").write_text(given)
+    result = run("tables", "write", "given.tsv", "--format", "fingerprints", "--out", "out")
+    assert result.exit_code == (7 if given.strip() else 0), result.stderr
+    summary = json.loads(result.stdout)
+    assert (summary["documents"], summary["fingerprints"]) == (0, 0)
+    Path("asked.tsv").write_text("one\t000000000000000f\n")
+    result = run("tables", "match", "asked.tsv", "--format", "fingerprints", "--tables", "out")
+    assert result.exit_code == 0, result.stderr
+    assert json.loads(result.stdout)["matches"] == []
+    assert not Path("out", "runs").exists()
+
+
 def test_what_cannot_be_is_refused(stored: Numbers) -> None:
     tables = made(stored, "10")
     with pytest.raises(ValueError, match="distance 4 is beyond the 3 bits of layout 10"):

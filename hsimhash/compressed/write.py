@@ -68,7 +68,7 @@ def write_tables(
     stop: Callable[[], bool] = lambda: False,
     limits: WriteLimits = WriteLimits(),
 ) -> Written:
-    """Write the tables of all documents of inputs; of an id that occurs twice the last one counts.
+    """Write the tables of all documents of inputs, empty ones of none; of an id that occurs twice the last one counts.
 
     Args:
         inputs: as `ingest` takes them.
@@ -90,7 +90,8 @@ def write_tables(
     make_folder(folder)
     try:
         runs, written = _read(inputs, reading, folder, profile, workers, tell, stop, limits)
-        resolve(runs, limits.run_documents, lambda found: np.ones(len(found.runs), np.bool_))
+        if runs:
+            resolve(runs, limits.run_documents, lambda found: np.ones(len(found.runs), np.bool_))
         fingerprints = _write_drawers(runs, folder, layout, tell, stop, limits)
         documents = _write_documents(runs, folder, limits)
         shutil.rmtree(folder / RUNS, ignore_errors=True)
@@ -160,7 +161,7 @@ def _write_drawers(
     for run in runs:
         write_permuted(run, layout.drawers)
     permuted = [permuted_of(run, layout.drawers) for run in runs]
-    ranges = segment_ranges(runs, layout.drawers, limits.rows * len(layout.drawers))
+    ranges = segment_ranges(runs, layout.drawers, limits.rows * len(layout.drawers)) if runs else []
     rows = 0
     for number, drawer in enumerate(layout.drawers):
         rows = 0

@@ -109,18 +109,18 @@ class HFile(AbstractContextManager["HFile"]):
 
     def cells(self) -> Iterator[KeyValue]:
         """Yield all cells in order; only after the last one it is known that none is missing."""
-        found, family, last, last_key = 0, None, None, b""
+        found, family, last, last_cell = 0, b"", None, None
         for entry in self._entries:
             for cell, its_family in self._cells_at(entry):
                 found += 1
                 here = (cell.row, cell.qualifier, -cell.timestamp)
-                if family not in (None, its_family):
+                if found > 1 and family != its_family:
                     raise damage_at(self.name, entry.offset, f"a cell of family {its_family!r} among {family!r}")
                 if last is not None and here < last:
                     raise damage_at(self.name, entry.offset, f"cell {cell.row.hex()} is out of order")
-                family, last = its_family, here
-                last_key = cell.key(its_family)
+                family, last, last_cell = its_family, here, cell
                 yield cell
+        last_key = b"" if last_cell is None else last_cell.key(family)
         if found != self.count or last_key != self.info.get(b"hfile.LASTKEY", b""):
             raise damage_at(self.name, self._end, f"{found:,} cells instead of {self.count:,}, or another last one")
 

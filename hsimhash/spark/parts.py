@@ -154,8 +154,10 @@ def _beneath(finer: Search, outer: Search) -> Search:
 def near_fingerprints(values: DataFrame, max_distance: int, limits: PairLimits = PAIR_LIMITS) -> DataFrame:
     """Return all pairs of near fingerprints, each once: `left` and `right`, in any order.
 
+    A fingerprint that is there more than once makes a pair with itself.
+
     Args:
-        values: one column of fingerprints, `bigint`; those that come again change nothing. Read twice.
+        values: one column of fingerprints, `bigint`; read twice.
         max_distance: in bits.
         limits: see there.
     """
@@ -201,7 +203,10 @@ def _sampled(size: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Record
 def _spread(plan: PartPlan, rows: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield blocks of values for every part that they fall into."""
     for table in gathered(batches, rows):
-        values = unsigned(table.column(0))
+        values = np.sort(unsigned(table.column(0)))
+        is_sent = np.ones(len(values), np.bool_)
+        is_sent[2:] = values[2:] != values[:-2]  # twice says that it is there more than once
+        values = values[is_sent]
         for one, start in zip(plan.tables, plan.starts.tolist(), strict=False):
             found = [(start + number, block.tobytes()) for number, block in one.split(values)]
             parts = [part for part, _ in found]
@@ -216,18 +221,30 @@ def _spread(plan: PartPlan, rows: int, batches: Iterable[pa.RecordBatch]) -> Ite
 
 
 def parts_in(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, Uint64s]]:
-    """Yield the parts that a task was given, and the distinct values of each, in order."""
+    """Yield the parts that a task was given, and the values of each, in order; some repeat."""
     held: dict[int, list[Uint64s]] = {}
     for batch in batches:
         for part, block in zip(batch.column(0).to_pylist(), batch.column(2), strict=True):
             held.setdefault(part, []).append(np.frombuffer(block.as_buffer(), np.uint64))
     for part in sorted(held):
-        yield part, np.unique(np.concatenate(held.pop(part)))
+        values = np.concatenate(held.pop(part))
+        values.sort()
+        yield part, values
+
+
+def is_first(ordered: Uint64s) -> Bools:
+    """Return which of ordered values are not those before them."""
+    found = np.ones(len(ordered), np.bool_)
+    np.not_equal(ordered[1:], ordered[:-1], out=found[1:])
+    return found
 
 
 def _searched(plan: PartPlan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the pairs of each part."""
     for part, values in parts_in(batches):
-        table, _ = plan.place_of(part)
-        for left, right in table.search.near_values(values):
+        search, is_new = plan.place_of(part)[0].search, is_first(values)
+        if not search.earlier:  # each value is in one part of the first drawer
+            equal = signed(search.drawer.restore(np.unique(values[~is_new])))
+            yield pa.RecordBatch.from_arrays([equal, equal], ["left", "right"])
+        for left, right in search.near_values(values[is_new]):
             yield pa.RecordBatch.from_arrays([signed(left), signed(right)], ["left", "right"])

@@ -28,7 +28,16 @@ from hsimhash.fingerprint.recipe import DEFAULT_PROFILE
 from hsimhash.layout import Layout
 from hsimhash.pairs.neighbours import Search, searches
 from hsimhash.spark.columns import bits_of, distance_of, materialized, signed
-from hsimhash.spark.parts import PAIR_LIMITS, PairLimits, PartPlan, PartTable, parts_in, sample_of, spread_to_parts
+from hsimhash.spark.parts import (
+    PAIR_LIMITS,
+    PairLimits,
+    PartPlan,
+    PartTable,
+    is_first,
+    parts_in,
+    sample_of,
+    spread_to_parts,
+)
 from hsimhash.store.hbase.stage import Stage, open_stage
 
 LAYOUT = "10"
@@ -95,9 +104,10 @@ def _written(plan: PartPlan, folder: str, batches: Iterable[pa.RecordBatch]) -> 
     for part, values in parts_in(batches):
         table, number = plan.place_of(part)
         name = _name(table.search.drawer.number, number)
+        distinct = values[is_first(values)]
         with stage.writing(name) as stream, drawer_writer(stream) as write:
-            write(values)
-        yield pa.RecordBatch.from_pydict({"part": pa.array([part], pa.int32()), "rows": [len(values)]})
+            write(distinct)
+        yield pa.RecordBatch.from_pydict({"part": pa.array([part], pa.int32()), "rows": [len(distinct)]})
 
 
 def match(
@@ -161,7 +171,8 @@ def _near(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the near pairs of queries and stored fingerprints of each part, those that no earlier drawer finds."""
     stage = open_stage(folder)
-    for part, queries in parts_in(batches):
+    for part, ordered in parts_in(batches):
+        queries = ordered[is_first(ordered)]
         table, number = plan.place_of(part)
         drawer = table.search.drawer
         name = _name(drawer.number, number) if has_parts else f"drawer-{drawer.number:03d}.parquet"

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -27,6 +26,7 @@ from hsimhash.spark.columns import (
 )
 from hsimhash.spark.parts import PAIR_LIMITS, PairLimits, near_fingerprints
 
+BROADCAST_ROWS = 1 << 21  # fingerprints that every executor is given, instead of sending all documents around
 CELL = 1 << 12  # signatures with one key that are compared all with all; more are cut into cells of so many
 
 
@@ -47,10 +47,10 @@ class Vertices:
     """Documents that may have a near one or have an equal one, and their vertices.
 
     Attributes:
-        documents: `id`, the signature, `first` and `best`: structures of what orders the documents, and the id.
+        documents: `id`, the signature, `position`, `rank`.
         others: `id` of all others.
-        rows: `number` (in order of `best`), the signature, `best` and `first` (the least of its documents), `smallest`
-            (id), `size` (how many documents).
+        rows: `number`, the signature, `first` (the least position and id of its documents), `size` (how many these
+            are); if documents have ranks, `best` (the least rank and id, numbers are in its order) and `smallest` (id).
         edges: near pairs: numbers `low` < `high`, `distance` in bits, `differing` (bits of the sketches; null where one
             is missing), `found_by`.
         has_signatures: whether there are sketches or keys.
@@ -73,41 +73,38 @@ def vertices_of(
         position: what orders the documents; equal ones are in order of their ids.
         options: what near ones are.
         rank: what tells which of two documents to keep: the one with less of the first, else of the next, else with the
-            smaller id. Without it the vertices' numbers have no meaning, and `best` is `first`.
+            smaller id. Without it the vertices' numbers have no meaning.
     """
     check_names(documents, ["id", "fingerprint"])
-    doc_id = F.col("id").cast("string").alias("id")
-    first = F.struct(position.alias("position"), doc_id)
     given = documents.select(
-        doc_id,
+        F.col("id").cast("string").alias("id"),
         *signature_columns(documents),
-        first.alias("first"),
-        (first if rank is None else F.struct(*rank, doc_id)).alias("best"),
+        position.alias("position"),
+        (F.lit(0) if rank is None else F.struct(*rank)).alias("rank"),
     ).where("fingerprint is not null and id is not null")
     is_signed = has_signatures(documents)
-    counts = materialized(given.groupBy(*SIGNATURE).agg(F.count("*").alias("count")))
-    near = materialized(near_fingerprints(counts.select("fingerprint"), options.max_distance, options.limits))
-    involved = _involved(counts, near, is_signed=is_signed)
+    near = materialized(near_fingerprints(given.select("fingerprint"), options.max_distance, options.limits))
+    involved = _involved(given, near, is_signed=is_signed)
     ours = materialized(given.join(involved, "fingerprint", "left_semi"))
     others = given.join(involved, "fingerprint", "left_anti").select("id")
     rows = _grouped(ours, is_ranked=rank is not None, is_signed=is_signed)
+    near = near.where("left <> right")
     is_numbered = rank is not None or is_signed
-    edges = _edges(rows, near, options, is_signed=is_signed) if is_numbered else _plain_edges(near)
-    return Vertices(ours, others, rows, materialized(edges), is_signed)
+    edges = materialized(_edges(rows, near, options, is_signed=is_signed)) if is_numbered else _plain_edges(near)
+    return Vertices(ours, others, rows, edges, is_signed)
 
 
 def _grouped(documents: DataFrame, *, is_ranked: bool, is_signed: bool) -> DataFrame:
     """Return the rows of the vertices. Numbers are in order of `best` where that is asked for, else any."""
-    rows = documents.groupBy(*SIGNATURE).agg(
-        *(F.min(name).alias(name) for name in ("best", "first")),
-        F.min("id").alias("smallest"),
-        F.count("*").alias("size"),
-    )
-    if not (is_ranked or is_signed):
-        return materialized(rows.withColumn("number", F.col("fingerprint")))
+    first, size = F.min(F.struct("position", "id")).alias("first"), F.count("*").alias("size")
     if is_ranked:
+        best, smallest = F.min(F.struct("rank", "id")).alias("best"), F.min("id").alias("smallest")
+        rows = documents.groupBy(*SIGNATURE).agg(first, size, best, smallest)
         rows = rows.repartitionByRange("best").sortWithinPartitions("best")
-    return materialized(rows.withColumn("number", F.monotonically_increasing_id()))
+        return materialized(rows.withColumn("number", F.monotonically_increasing_id()))
+    rows = documents.groupBy(*SIGNATURE).agg(first, size)
+    number = F.monotonically_increasing_id() if is_signed else F.col("fingerprint")
+    return materialized(rows.withColumn("number", number))
 
 
 def _plain_edges(near: DataFrame) -> DataFrame:
@@ -121,15 +118,14 @@ def _plain_edges(near: DataFrame) -> DataFrame:
     )
 
 
-def _involved(counts: DataFrame, near: DataFrame, *, is_signed: bool) -> DataFrame:
-    """Return the fingerprints whose documents may be near or equal to others."""
-    found = [near.select(F.col(side).alias("fingerprint")) for side in ("left", "right")]
-    found.append(counts.where("count > 1").select("fingerprint"))
+def _involved(given: DataFrame, near: DataFrame, *, is_signed: bool) -> DataFrame:
+    """Return the fingerprints whose documents may be near or equal to others, fit for a join with all documents."""
+    found = near.select(F.explode(F.array("left", "right")).alias("fingerprint"))
     if is_signed:
-        found.append(counts.groupBy("fingerprint").count().where("count > 1").select("fingerprint"))
-        shared = counts.where("key <> 0").groupBy("key").agg(F.count("*").alias("sharing")).where("sharing > 1")
-        found.append(counts.join(shared, "key", "left_semi").select("fingerprint"))
-    return reduce(DataFrame.unionByName, found).distinct()
+        shared = given.where("key <> 0").groupBy("key").agg(F.count("*").alias("sharing")).where("sharing > 1")
+        found = materialized(found.unionByName(given.join(shared, "key", "left_semi").select("fingerprint")).distinct())
+    is_small = found.count() <= BROADCAST_ROWS
+    return F.broadcast(found) if is_small else found.distinct()
 
 
 def _edges(rows: DataFrame, near: DataFrame, options: NearOptions, *, is_signed: bool) -> DataFrame:

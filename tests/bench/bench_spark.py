@@ -119,11 +119,12 @@ def measure_crowd(folder: Path, rng: np.random.Generator) -> None:
     values[shared] = values[:10][rng.integers(0, 10, int(shared.sum()))]
     events = folder / "events"
     events.mkdir()
-    with local_spark(2, 8, **{"spark.eventLog.enabled": "true", "spark.eventLog.dir": events.as_uri()}) as spark:
+    logged = {"enabled": "true", "dir": events.as_uri(), "compress": "false", "rolling.enabled": "false"}
+    with local_spark(2, 8, **{f"spark.eventLog.{name}": value for name, value in logged.items()}) as spark:
         given = written(spark, folder / "crowd", values)
         print(f"clusters of {CROWD:,}, 30 % equal: {timed(clusters, given, folder / 'clusters'):.1f} s", flush=True)
     stages: dict[int, list[int]] = {}
-    for path in events.rglob("events_*"):
+    for path in events.iterdir():
         for event in map(json.loads, path.read_text().splitlines()):
             if event["Event"] == "SparkListenerTaskEnd":
                 stages.setdefault(event["Stage ID"], []).append(event["Task Metrics"]["Executor Run Time"])

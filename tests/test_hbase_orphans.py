@@ -27,7 +27,7 @@ from hsimhash.store.hbase.cells import (
     register_key,
     row_flag,
 )
-from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, DRAWER_FAMILY, RECORD_FAMILY, Cell, Deletion, Put
+from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, DRAWER_FAMILY, RECORD_FAMILY, Cell, Deletion, Having, Put
 from hsimhash.store.hbase.protocol import Times, begin_load, end_load
 from hsimhash.store.hbase.store import HBaseStore
 from tests.support.command_line import make_index, run
@@ -46,9 +46,9 @@ class CountingGateway(ModelGateway):
     puts = 0
 
     def rows(
-        self, start: bytes, stop: bytes, family: bytes, *, limit: int, columns: int = 1, is_qualified: bool = False
+        self, start: bytes, stop: bytes, family: bytes, *, limit: int, columns: int = 1, having: Having | None = None
     ) -> list[list[Cell]]:
-        found = super().rows(start, stop, family, limit=limit, columns=columns, is_qualified=is_qualified)
+        found = super().rows(start, stop, family, limit=limit, columns=columns, having=having)
         self.reads += 1 + len(found)
         return found
 

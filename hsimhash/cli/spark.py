@@ -18,6 +18,7 @@ from hsimhash.fingerprint import Profile
 from hsimhash.pairs.keep import Policy
 
 try:
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
@@ -78,6 +79,7 @@ def spark_command() -> None:
 def _session(master: str | None, driver_memory: str) -> Iterator[SparkSession]:
     """Give the session of a job; what Spark says of a failure becomes one line."""
     builder = SparkSession.builder.appName("hsimhash").config("spark.log.level", "ERROR")
+    builder = builder.config("spark.sql.session.timeZone", "UTC")  # in which times without a zone are compared
     is_local = (master or "local").startswith("local")
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit did not start this
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -91,7 +93,7 @@ def _session(master: str | None, driver_memory: str) -> Iterator[SparkSession]:
             yield spark
         finally:
             spark.stop()
-    except PySparkException as error:
+    except (PySparkException, Py4JError) as error:
         raise HsimhashError(_cause(str(error))) from error
 
 
@@ -99,7 +101,7 @@ def _cause(text: str) -> str:
     """Return what an error of Spark says, without the stacks."""
     if "JAVA_GATEWAY_EXITED" in text:
         return "Java did not start; Spark needs Java 17: install it, or set JAVA_HOME"
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = [line.strip().removeprefix("Caused by: ") for line in text.splitlines() if line.strip()]
     ours = [line for line in lines if re.match(r"[\w.]+(Error|Exception): |\[USER_RAISED_EXCEPTION\]", line)]
     return (ours[-1] if ours else lines[0] if lines else "Spark failed")[:_CAUSE_CHARACTERS]
 
@@ -191,7 +193,7 @@ def spark_tables_command(
 @spark_command.command("match", short_help="Find what is near many documents, by scanning compressed tables.")
 @click.argument("inputs", metavar="QUERIES…", nargs=-1, required=True)
 @click.option("--tables", required=True, metavar="DIR|URL", type=utf8, help="The tables.")
-@with_settings("profile", "max_distance", "id_field", "text_field")
+@with_settings("max_distance", "id_field", "text_field")
 @_fingerprint_option
 @_format_option
 @_overwrite_option
@@ -210,14 +212,15 @@ def spark_match_command(
     """Write query, id, distance, fingerprint and first_seen of each stored document near a query, as Parquet.
 
     Every file of the tables is read once, whatever the number of queries. Near is what lies within --distance bits, by
-    default and at most those of the tables' layout.
+    default and at most those of the tables' layout. Texts are fingerprinted by the tables' profile.
 
     \b
     Example: hsimhash spark match today.parquet --tables pages.tables --out near.parquet
     """
     names = settings.id_field, settings.text_field, fingerprint_field
-    options = jobs.RecordOptions(Profile.named(settings.profile), form, *names)
+    options = jobs.RecordOptions(Profile.named(jobs.profile_of(tables)), form, *names)
     with _session(master, driver_memory) as spark:
+        jobs.refuse_overlap(spark, out, [*inputs, tables])
         if not overwrite:
             jobs.refuse_results(spark, out)
         read = jobs.read_documents(spark, inputs, options)
@@ -251,6 +254,7 @@ def spark_fingerprint_command(
     """
     options = jobs.RecordOptions(Profile.named(settings.profile), form, settings.id_field, settings.text_field)
     with _session(master, driver_memory) as spark:
+        jobs.refuse_overlap(spark, out, inputs)
         if not overwrite:
             jobs.refuse_results(spark, out)
         read = jobs.read_documents(spark, inputs, options)

@@ -11,12 +11,12 @@ except ImportError as error:
 
 from hsimhash.dedup import MAX_DISTANCE
 from hsimhash.spark.clusters import ClusterOptions, clusters
-from hsimhash.spark.columns import refuse_results
+from hsimhash.spark.columns import refuse_overlap, refuse_results
 from hsimhash.spark.dedup import SparkDedupOptions, dedup_files
 from hsimhash.spark.parts import PairLimits
 from hsimhash.spark.records import RecordOptions, read_documents
 from hsimhash.spark.signatures import fingerprints
-from hsimhash.spark.tables import LAYOUT, compress, match
+from hsimhash.spark.tables import LAYOUT, compress, match, profile_of
 from hsimhash.spark.vertices import NearOptions, pairs
 
 __all__ = [
@@ -33,6 +33,8 @@ __all__ = [
     "fingerprints",
     "match",
     "pairs",
+    "profile_of",
     "read_documents",
+    "refuse_overlap",
     "refuse_results",
 ]

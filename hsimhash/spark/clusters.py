@@ -15,7 +15,7 @@ from hsimhash.pairs.clusters import Clusters, diameters
 from hsimhash.spark.columns import SIGNATURE, distance_of, materialized, unsigned
 from hsimhash.spark.components import component_roots, stars
 from hsimhash.spark.parts import PAIR_LIMITS, PairLimits
-from hsimhash.spark.vertices import NearOptions, Vertices, vertices_of
+from hsimhash.spark.vertices import NearOptions, Vertices, position_of, vertices_of
 
 METHODS = ("star", "components")
 
@@ -66,10 +66,10 @@ def clusters(
         ValueError: a column is missing or of another type, or a number is out of range.
     """
     options = ClusterOptions(method, max_cluster_size)
-    order = F.col(f"`{position}`") if position else F.lit(0)
+    order = position_of(documents, position)
     near = NearOptions(max_distance, max_sketch, limits)
     vertices = vertices_of(documents, order, near, rank=[order.alias("position")])
-    without = documents.where(F.col("fingerprint").isNull()).select(F.col("id").cast("string").alias("id"))
+    without = documents.where("fingerprint is null and id is not null").select(F.col("id").cast("string").alias("id"))
     return cluster_rows(vertices, kept_vertices(vertices, options)).unionByName(alone(without))
 
 

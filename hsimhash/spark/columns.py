@@ -32,7 +32,10 @@ def bits_of(rows: DataFrame, name: str) -> Column:
         ValueError: there is no such column, or it has another type.
     """
     bits, given = bits_or_null(rows, name), F.col(f"`{name}`")
-    wrong = F.concat(F.lit(f"column {name}: not 16 hexadecimal digits: "), F.substring(given.cast("string"), 1, 80))
+    wrong = F.concat(
+        F.lit(f"column {name}: neither 16 hexadecimal digits nor below 2**64: "),
+        F.substring(given.cast("string"), 1, 80),
+    )
     is_wrong = given.isNotNull() & bits.isNull()
     return F.when(is_wrong, F.raise_error(wrong).cast("bigint")).otherwise(bits)
 
@@ -44,9 +47,11 @@ def bits_or_null(rows: DataFrame, name: str) -> Column:
     if isinstance(kind, LongType):
         return value
     if isinstance(kind, DecimalType) and kind.scale == 0:
-        return F.when(value >= F.lit(_SIGN), value - F.lit(2 * _SIGN)).otherwise(value).cast("bigint")
+        sign, limit = (F.lit(str(one)).cast("decimal(20,0)") for one in (_SIGN, 2 * _SIGN))
+        bits = F.when(value < sign, value).otherwise(value - limit).cast("bigint")
+        return F.when((value >= 0) & (value < limit), bits)
     if isinstance(kind, StringType):
-        return F.when(value.rlike("^[0-9a-fA-F]{16}$"), F.conv(value, 16, -10).cast("bigint"))
+        return F.when(value.rlike(r"^[0-9a-fA-F]{16}\z"), F.conv(value, 16, -10).cast("bigint"))
     raise ValueError(
         f"column {name!r} is {kind.simpleString()}; fingerprints are bigint, decimal(20,0), or 16 hexadecimal digits"
     )
@@ -75,7 +80,8 @@ def distance_of(some: Column, others: Column) -> Column:
 def materialized(rows: DataFrame) -> DataFrame:
     """Return the rows, computed now and once: what reads them does not compute them again.
 
-    They go to the session's checkpoint folder (`setCheckpointDir`) where there is one, else to the executors' disks.
+    They go to the session's checkpoint folder (`setCheckpointDir`) where there is one, and then last; else are kept
+    by the executors, and the job fails with one that is lost.
     """
     has_folder = rows.sparkSession.sparkContext._jsc.sc().getCheckpointDir().isDefined()
     return rows.checkpoint() if has_folder else rows.localCheckpoint()
@@ -88,6 +94,20 @@ def refuse_results(spark: SparkSession, place: str) -> None:
         raise ValueError(
             f"there are results in {place}, or other files; choose another place, or replace them (overwrite)"
         )
+
+
+def refuse_overlap(spark: SparkSession, place: str, inputs: Sequence[str]) -> None:
+    """Raise `ValueError` where results at a path or URL would replace what is read, or be read."""
+    files = spark.sparkContext._jvm.org.apache.hadoop.fs
+
+    def full(name: str) -> str:
+        path = files.Path(name)
+        return f"{path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration()).makeQualified(path)}/"
+
+    for name in inputs:
+        own, other = full(place), full(name)
+        if own.startswith(other) or other.startswith(own):
+            raise ValueError(f"{place} and {name}, which is read, lie one within the other; choose another place")
 
 
 def unsigned(column: pa.Array) -> Uint64s:

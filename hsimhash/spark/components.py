@@ -87,7 +87,7 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 def stars(edges: DataFrame, roots: DataFrame) -> DataFrame:
     """Return for each vertex of edges the one that is kept in its star: `number` and `kept`.
 
-    The edges of a component go into one task, 16 bytes each.
+    The edges of a component go into one task, which takes about 100 bytes for each.
     """
     low = F.col("low") == F.col("number")
     by_component = edges.select("low", "high").join(roots, low).select("low", "high", "root").repartition("root")

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from hsimhash.dedup.report import Totals
 from hsimhash.spark.clusters import ClusterOptions, alone, cluster_rows, kept_vertices
-from hsimhash.spark.columns import refuse_results
+from hsimhash.spark.columns import refuse_overlap, refuse_results
 from hsimhash.spark.records import ReadDocuments, RecordOptions, rank_columns, read_documents
 from hsimhash.spark.signatures import SHORT
 from hsimhash.spark.vertices import NearOptions, Vertices, pair_rows, vertices_of
@@ -45,7 +45,11 @@ def dedup_files(spark: SparkSession, inputs: Sequence[str], folder: str, options
     Raises:
         ValueError: a column is missing, or there are results already.
     """
-    if not options.overwrite:
+    refuse_overlap(spark, folder, inputs)
+    results = _Results(spark, folder, "overwrite" if options.overwrite else "error")
+    if options.overwrite:
+        results.delete("stats")  # which says that all is there
+    else:
         refuse_results(spark, folder)
     rank = rank_columns(options.records)
     read = read_documents(spark, inputs, options.records)
@@ -58,7 +62,6 @@ def dedup_files(spark: SparkSession, inputs: Sequence[str], folder: str, options
         "rejects": read.rejects,
         "short": read.documents.where("kind <> 'voted'").select("id", "kind"),
     }
-    results = _Results(spark, folder, "overwrite" if options.overwrite else "error")
     for name, rows in found.items():
         results.write(name, rows)
     clusters = results.read("clusters")
@@ -74,7 +77,8 @@ def dedup_files(spark: SparkSession, inputs: Sequence[str], folder: str, options
 
 def _comparable(read: ReadDocuments, options: SparkDedupOptions) -> DataFrame:
     rows = read.documents.where(F.col("kind") != SHORT)
-    return rows if options.records.profile.makes_signatures else rows.drop("sketch", "key")
+    is_signed = options.records.profile.makes_signatures and rows.where("sketch <> 0 or key <> 0").limit(1).count()
+    return rows if is_signed else rows.drop("sketch", "key")
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,10 @@ class _Results:
 
     def write(self, name: str, rows: DataFrame) -> None:
         rows.write.mode(self.mode).parquet(f"{self.folder}/{name}")
+
+    def delete(self, name: str) -> None:
+        path = self.spark.sparkContext._jvm.org.apache.hadoop.fs.Path(f"{self.folder}/{name}")
+        path.getFileSystem(self.spark.sparkContext._jsc.hadoopConfiguration()).delete(path, True)
 
     def read(self, name: str) -> DataFrame:
         return self.spark.read.parquet(f"{self.folder}/{name}")

@@ -33,9 +33,11 @@ class PairLimits:
     spread: int = 1 << 20  # values that are sorted and sent together
     sample: int = 1 << 17  # values that the driver plans by
     depth: int = 3  # how often buckets are cut again
+    tables: int = 256  # by which values are sorted, at most, if buckets can be left whole
 
 
 PAIR_LIMITS = PairLimits()
+LEAST_SAMPLE = 1 << 9  # values of a task
 
 
 @dataclass(frozen=True)
@@ -113,9 +115,16 @@ class PartPlan:
             is_cut: whether buckets that are too large for a part get tables of their own.
         """
         scale = max(1.0, count / max(1, len(sample)))
+        values = np.unique(sample)  # copies of one are soon left out
         tables = list[PartTable]()
-        for search in drawers:
-            tables += _tables(search, (), sample, scale, limits if is_cut else replace(limits, depth=0))
+        for depth in range(limits.depth if is_cut else 0, -1, -1):
+            tables = [
+                table
+                for search in drawers
+                for table in _tables(search, (), values, scale, replace(limits, depth=depth))
+            ]
+            if len(tables) <= limits.tables:
+                break
         return cls(tuple(tables))
 
     def place_of(self, part: int) -> tuple[PartTable, int]:
@@ -170,13 +179,15 @@ def near_fingerprints(values: DataFrame, max_distance: int, limits: PairLimits =
 
 def spread_to_parts(values: DataFrame, plan: PartPlan, limits: PairLimits) -> DataFrame:
     """Return blocks of numbers for the parts of a plan, each part in a partition of its own; see `parts_in`."""
+    count = len(plan.keys)  # here, so that the tasks need not find them
     spread = values.mapInArrow(partial(_spread, plan, limits.spread), "part int, key int, block binary")
-    return spread.repartition(len(plan.keys), F.col("key"))
+    return spread.repartition(count, F.col("key"))
 
 
 def sample_of(values: DataFrame, size: int) -> tuple[Uint64s, int]:
     """Return a sample of a column of numbers, about `size` of them or all, and how many there are."""
-    found = values.mapInArrow(partial(_sampled, size), "rows bigint, block binary").collect()
+    most = max(LEAST_SAMPLE, 4 * size // max(1, values.rdd.getNumPartitions()))
+    found = values.mapInArrow(partial(_sampled, most), "rows bigint, block binary").collect()
     count = sum(row.rows for row in found)
     blocks = [np.frombuffer(row.block, np.uint64) for row in found]
     # Of each task's rows the same share.

@@ -6,7 +6,6 @@ signature and its length are the same, else a reject.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,6 +16,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
+from hsimhash.dedup.documents import FIELD_CHARACTERS
 from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.recipe import DEFAULT_PROFILE
 from hsimhash.inputs.lines import preview
@@ -30,7 +30,7 @@ _JSON_ENDS = (".jsonl", ".ndjson", ".json")
 _BROKEN, _RANK = "_corrupt_record", "_rank"
 _SEEN = (*SIGNATURE, "kind", "length")
 _OUT = (
-    "id string, fingerprint bigint, sketch bigint, key bigint, kind string, length bigint, rank array<double>, "
+    "id string, fingerprint bigint, sketch bigint, key bigint, kind string, length bigint, rank array<array<double>>, "
     "reason string, record string, place struct<input: int, path: string, start: bigint, row: bigint>"
 )
 
@@ -92,9 +92,9 @@ def read_documents(spark: SparkSession, inputs: Sequence[str], options: RecordOp
     valid = valid.withColumn("is_same", seen.eqNullSafe(own) & (F.col("kind") != SHORT))
     numbered = materialized(valid.withColumn("earlier", F.first("path").over(window)))
     again = numbered.where("number > 1")
-    reason = F.concat(
-        F.lit("id seen before in "), "earlier", F.lit(", with another text or fingerprint; the first counts")
-    )
+    how = F.when(F.col("kind") == SHORT, ", and both texts may be too short to be compared")
+    how = how.otherwise(", with another text or fingerprint")
+    reason = F.concat(F.lit("id seen before in "), "earlier", how, F.lit("; the first counts"))
     rejects = records.where("reason is not null").unionByName(
         again.where("not is_same").withColumn("reason", reason).select(records.columns)
     )
@@ -146,10 +146,11 @@ def _read(spark: SparkSession, number: int, name: str, options: RecordOptions) -
     if options.fingerprint_field is None:
         columns.append(F.col(f"`{content}`").cast("string").alias("text"))
         return rows.select(*columns).mapInArrow(partial(_from_texts, options), _OUT)
-    columns += [
-        (bits_or_null(rows, one) if one in rows.columns else F.lit(None)).cast("bigint").alias(own)
-        for one, own in zip((content, "sketch", "key"), SIGNATURE, strict=True)
-    ]
+    is_signed = options.profile.makes_signatures and "sketch" in rows.columns
+    sketch = bits_or_null(rows, "sketch") if is_signed else F.lit(None)
+    key = F.when(sketch.isNotNull(), bits_or_null(rows, "key")) if is_signed and "key" in rows.columns else F.lit(None)
+    bits = (bits_or_null(rows, content), sketch, key)
+    columns += [one.cast("bigint").alias(name) for one, name in zip(bits, SIGNATURE, strict=True)]
     columns.append(F.col(f"`{content}`").cast("string").alias("digits"))
     return rows.select(*columns).mapInArrow(partial(_from_fingerprints, options), _OUT)
 
@@ -211,7 +212,7 @@ def _records(
         batch.column("id"),
         *made,
         pa.array(lengths, pa.int64()),
-        pa.array(ranks, pa.list_(pa.float64())),
+        pa.array(ranks, pa.list_(pa.list_(pa.float64()))),
         pa.array(why, pa.string()),
         pa.array(shown, pa.string()),
         batch.column("place"),
@@ -239,23 +240,17 @@ def _reason(doc_id: str | None, broken: str | None, reason: str) -> str | None:
 
 def _order(
     policy: Policy, place: int, ids: Sequence[str], lengths: Sequence[int], fields: dict[str, list[Any]]
-) -> float:
-    """Return a number by which documents are sorted, the preferred first; 0 for the policies that go by place."""
+) -> list[float]:
+    """Return what documents are sorted by, the preferred first; NaN, which Spark sorts last, for no value."""
     match policy.kind:
         case "longest":
-            return float(-lengths[place])
+            return [float(-lengths[place])]
         case "shortest-id":
-            return float(len(ids[place]))
+            return [float(len(ids[place]))]
         case "https":
-            return float(ids[place][:8].lower() != "https://")
+            return [float(ids[place][:8].lower() != "https://")]
         case "newest" | "highest":
-            value = policy.value_of(fields[policy.field][place])
-            return math.inf if value is None else -_as_float(value)
-    return 0.0
-
-
-def _as_float(value: float) -> float:
-    try:
-        return float(value)
-    except OverflowError:  # an int of over 308 digits
-        return math.copysign(1.7e308, value)
+            value = fields[policy.field][place]
+            is_long = value is not None and len(value) > FIELD_CHARACTERS
+            return [-part for part in policy.parts_of("" if is_long else value)]
+    return []  # those that go by place

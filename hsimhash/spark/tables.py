@@ -15,8 +15,9 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import IntegralType, TimestampType
 
 from hsimhash.compressed.files import DOCUMENTS, MANIFEST, PERMUTED, Manifest
 from hsimhash.compressed.match import near_rows
@@ -68,10 +69,8 @@ def compress(
     stage = open_stage(folder)
     if not stage.is_empty():
         raise HsimhashError(f"{folder} is not empty; choose another folder")
-    now = (F.unix_millis(F.current_timestamp())).alias("first_seen")
-    first_seen = F.col("first_seen").cast("bigint") if "first_seen" in documents.columns else now
     rows = documents.select(
-        F.col("id").cast("string"), bits_of(documents, "fingerprint").alias("fingerprint"), first_seen
+        F.col("id").cast("string"), bits_of(documents, "fingerprint").alias("fingerprint"), _first_seen(documents)
     )
     rows = rows.where("fingerprint is not null and id is not null")
     values = materialized(rows.select("fingerprint").distinct())
@@ -81,6 +80,8 @@ def compress(
     written = parts.mapInArrow(partial(_written, plan, folder), "part int, rows bigint").collect()
     if sum(row.rows for row in written) != count * len(layout.drawers):
         raise HsimhashError(f"{folder} has not all rows; this is a bug, the tables are not to be used")
+    for part in set(range(int(plan.starts[-1]))) - {row.part for row in written}:  # what had no rows has a file too
+        _write_part(plan, stage, part, np.empty(0, np.uint64))
     rows.write.option("compression", "zstd").parquet(f"{stage.url}/{DOCUMENTS}")
     manifest = Manifest(
         layout.name,
@@ -94,6 +95,25 @@ def compress(
     return manifest
 
 
+def _first_seen(documents: DataFrame) -> Column:
+    now = F.unix_millis(F.current_timestamp())
+    if "first_seen" not in documents.columns:
+        return now.alias("first_seen")
+    given, kind = F.col("first_seen"), documents.schema["first_seen"].dataType
+    if isinstance(kind, TimestampType):
+        given = F.unix_millis(given)
+    elif not isinstance(kind, IntegralType):
+        raise ValueError(f"column 'first_seen' is {kind.simpleString()}; it is a timestamp, or bigint, ms since 1970")
+    return F.coalesce(given.cast("bigint"), now).alias("first_seen")
+
+
+def _write_part(plan: PartPlan, stage: Stage, part: int, values: Uint64s) -> None:
+    table, number = plan.place_of(part)
+    name = _name(table.search.drawer.number, number)
+    with stage.writing(name) as stream, drawer_writer(stream) as write:
+        write(values)
+
+
 def _name(drawer: int, part: int) -> str:
     return f"drawer-{drawer:03d}.parquet/part-{part:06d}.parquet"
 
@@ -102,11 +122,8 @@ def _written(plan: PartPlan, folder: str, batches: Iterable[pa.RecordBatch]) -> 
     """Write the file of each part."""
     stage = open_stage(folder)
     for part, values in parts_in(batches):
-        table, number = plan.place_of(part)
-        name = _name(table.search.drawer.number, number)
         distinct = values[is_first(values)]
-        with stage.writing(name) as stream, drawer_writer(stream) as write:
-            write(distinct)
+        _write_part(plan, stage, part, distinct)
         yield pa.RecordBatch.from_pydict({"part": pa.array([part], pa.int32()), "rows": [len(distinct)]})
 
 
@@ -119,7 +136,8 @@ def match(
         queries: `id` and `fingerprint`.
         tables: the folder that `compress`, or 'hsimhash tables write', wrote.
         max_distance: in bits, at most the layout's own, which is the default.
-        limits: how much a task holds.
+        limits: how much a task holds, beside the file that it reads: of tables that 'hsimhash tables write' wrote
+            a whole drawer's.
 
     Returns:
         `query`, an id of `queries`; `id`, `fingerprint` and `first_seen` of a stored document; `distance`.
@@ -148,6 +166,11 @@ def match(
     found = near.join(stored, "fingerprint").join(asked, "asked")
     bits = distance_of(F.col("asked"), F.col("fingerprint")).cast("int").alias("distance")
     return found.select("query", "id", bits, "fingerprint", "first_seen")
+
+
+def profile_of(tables: str) -> str:
+    """Return the name of the profile of compressed tables; `IndexNotFoundError` where there are none."""
+    return Manifest.parse(open_stage(tables).read(MANIFEST), tables).profile
 
 
 def _plan_of(manifest: Manifest, layout: Layout) -> PartPlan:

@@ -16,6 +16,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from hsimhash.fingerprint.signature import MAX_SKETCH, SKETCH_BITS, check_max_sketch, most_differing
+from hsimhash.plan import layouts_for
 from hsimhash.spark.columns import (
     SIGNATURE,
     check_names,
@@ -40,6 +41,7 @@ class NearOptions:
 
     def __post_init__(self) -> None:
         check_max_sketch(self.max_sketch)
+        layouts_for(self.max_distance)  # raises where no layout finds it
 
 
 @dataclass(frozen=True)
@@ -183,6 +185,14 @@ def _confirmed(edges: DataFrame, options: NearOptions, *, is_near: bool) -> Data
     return edges.where(F.col("differing").isNull() | (F.col("differing") <= most))
 
 
+def position_of(documents: DataFrame, name: str | None) -> Column:
+    """Return what orders documents: a column, in which null comes last; none: nothing but their ids."""
+    if name is None:
+        return F.lit(0)
+    check_names(documents, [name])
+    return F.struct(F.col(f"`{name}`").isNull(), F.col(f"`{name}`"))
+
+
 def pairs(
     documents: DataFrame,
     *,
@@ -198,7 +208,7 @@ def pairs(
     Args:
         documents: `id` (each once) and `fingerprint`; perhaps `sketch` and `key`. Those without a fingerprint are in no
             pair. Read several times: what is costly to compute should be kept.
-        max_distance: of fingerprints, in bits, 0 to 16.
+        max_distance: of fingerprints, in bits.
         max_sketch: in how many of their 64 bits sketches may differ, and in two fewer where only the keys are equal;
             None: in any.
         position: a column that orders the documents; by default the ids do.
@@ -211,7 +221,7 @@ def pairs(
     Raises:
         ValueError: a column is missing or of another type, or a number is out of range.
     """
-    order = F.col(f"`{position}`") if position else F.lit(0)
+    order = position_of(documents, position)
     options = NearOptions(max_distance, max_sketch, limits)
     return pair_rows(vertices_of(documents, order, options))
 

@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import click
 
@@ -140,9 +141,8 @@ def spark_dedup_command(
              hsimhash spark dedup 's3a://crawl/*.parquet' --out s3a://crawl-dedup --keep newest:date --master yarn
     """
     policies = tuple(map(Policy.parse, keep or ("first",)))
-    names = settings.id_field, settings.text_field, fingerprint_field
     options = jobs.SparkDedupOptions(
-        jobs.RecordOptions(Profile.named(settings.profile), form, *names, policies),
+        replace(_reading(settings, form, fingerprint_field, settings.profile), keep=policies),
         jobs.NearOptions(
             jobs.MAX_DISTANCE if settings.max_distance is None else settings.max_distance, settings.max_sketch
         ),
@@ -180,8 +180,7 @@ def spark_tables_command(
     Example: hsimhash spark tables pages.parquet --out pages.tables
              hsimhash spark tables 'hdfs:///fps/*.parquet' --fingerprint-field fp --out hdfs:///tables --master yarn
     """
-    names = settings.id_field, settings.text_field, fingerprint_field
-    options = jobs.RecordOptions(Profile.named(settings.profile), form, *names)
+    options = _reading(settings, form, fingerprint_field, settings.profile)
     with _session(master, driver_memory) as spark:
         read = jobs.read_documents(spark, inputs, options)
         manifest = jobs.compress(read.documents, out, layout=settings.layout or jobs.LAYOUT, profile=settings.profile)
@@ -217,15 +216,12 @@ def spark_match_command(
     \b
     Example: hsimhash spark match today.parquet --tables pages.tables --out near.parquet
     """
-    names = settings.id_field, settings.text_field, fingerprint_field
-    options = jobs.RecordOptions(Profile.named(jobs.profile_of(tables)), form, *names)
+    options = _reading(settings, form, fingerprint_field, jobs.profile_of(tables))
     with _session(master, driver_memory) as spark:
-        jobs.refuse_overlap(spark, out, [*inputs, tables])
-        if not overwrite:
-            jobs.refuse_results(spark, out)
+        jobs.check_place(spark, out, [*inputs, tables], overwrite=overwrite)
         read = jobs.read_documents(spark, inputs, options)
         found = jobs.match(read.documents, tables, max_distance=settings.max_distance)
-        found.write.mode("overwrite" if overwrite else "error").parquet(out)
+        found.write.mode(jobs.write_mode(overwrite=overwrite)).parquet(out)
         rejected = read.rejects.count()
     return _told(rejected)
 
@@ -252,16 +248,19 @@ def spark_fingerprint_command(
     \b
     Example: hsimhash spark fingerprint pages.parquet --out pages.fingerprints
     """
-    options = jobs.RecordOptions(Profile.named(settings.profile), form, settings.id_field, settings.text_field)
+    options = _reading(settings, form, None, settings.profile)
     with _session(master, driver_memory) as spark:
-        jobs.refuse_overlap(spark, out, inputs)
-        if not overwrite:
-            jobs.refuse_results(spark, out)
+        jobs.check_place(spark, out, inputs, overwrite=overwrite)
         read = jobs.read_documents(spark, inputs, options)
         columns = "id", "fingerprint", "sketch", "key", "kind"
-        read.documents.select(*columns).write.mode("overwrite" if overwrite else "error").parquet(out)
+        read.documents.select(*columns).write.mode(jobs.write_mode(overwrite=overwrite)).parquet(out)
         rejected = read.rejects.count()
     return _told(rejected)
+
+
+def _reading(settings: Settings, form: str, fingerprint_field: str | None, profile: str) -> jobs.RecordOptions:
+    names = settings.id_field, settings.text_field, fingerprint_field
+    return jobs.RecordOptions(Profile.named(profile), form, *names)
 
 
 def _told(rejected: int) -> ExitCode:

@@ -78,6 +78,11 @@ def arrow() -> tuple[Any, Any]:
     return pa, pq
 
 
+def drawer_name(number: int) -> str:
+    """Return the name of a drawer's table."""
+    return f"drawer-{number:03d}.parquet"
+
+
 def drawer_file(folder: Path, number: int) -> Path:
     """Return the file of a drawer."""
-    return folder / f"drawer-{number:03d}.parquet"
+    return folder / drawer_name(number)

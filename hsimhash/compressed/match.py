@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -67,13 +67,7 @@ class CompressedTables:
         Raises:
             ValueError: a greater distance.
         """
-        distance = self.layout.max_distance if max_distance is None else max_distance
-        check_distance(distance, self.layout)
-        if distance > self.layout.max_distance:
-            raise ValueError(
-                f"distance {distance} is beyond the {self.layout.max_distance} bits of layout {self.layout.name}: its "
-                f"tables are scanned by their own segments; write them with a layout of that distance"
-            )
+        distance = scanned_distance(self.layout, max_distance)
         queries = as_fingerprints(fingerprints)
         asking, found = [np.empty(0, np.int64)], [np.empty(0, np.uint64)]
         done, total = 0, self.manifest.fingerprints * len(self.layout.drawers)
@@ -121,16 +115,38 @@ def _parts(path: Path) -> list[Path]:
 
 def _groups(path: Path, columns: list[str]) -> Iterator[Any]:
     """Yield the row groups of a table; `CorruptionError` where it cannot be read."""
+    try:
+        stream = path.open("rb")
+    except OSError as error:
+        raise CorruptionError(f"{path} cannot be read ({error}); write the tables again") from error
+    with stream:
+        yield from row_groups(str(path), stream, columns)
+
+
+def row_groups(name: str, stream: BinaryIO, columns: list[str]) -> Iterator[Any]:
+    """Yield the row groups of an open table; `CorruptionError` with its name where it cannot be read."""
     pa, pq = arrow()
     try:
-        with path.open("rb") as file, pq.ParquetFile(file, page_checksum_verification=True) as table:
+        with pq.ParquetFile(stream, page_checksum_verification=True) as table:
             for number in range(table.num_row_groups):
                 group = table.read_row_group(number, columns=columns)
                 if group.column_names != columns:
-                    raise CorruptionError(f"{path} lacks one of the columns {columns}; write the tables again")
+                    raise CorruptionError(f"{name} lacks one of the columns {columns}; write the tables again")
                 yield group
     except (OSError, pa.ArrowException) as error:
-        raise CorruptionError(f"{path} cannot be read ({error}); write the tables again") from error
+        raise CorruptionError(f"{name} cannot be read ({error}); write the tables again") from error
+
+
+def scanned_distance(layout: Layout, max_distance: int | None) -> int:
+    """Return the distance of a match, by default the layout's own; `ValueError` where its tables do not tell."""
+    distance = layout.max_distance if max_distance is None else max_distance
+    check_distance(distance, layout)
+    if distance > layout.max_distance:
+        raise ValueError(
+            f"distance {distance} is beyond the {layout.max_distance} bits of layout {layout.name}: its tables are "
+            f"scanned by their own segments; write them with a layout of that distance"
+        )
+    return distance
 
 
 def near_rows(queries: Uint64s, stored: Uint64s, drawer: Drawer, max_distance: int) -> Iterator[tuple[Int64s, Uint64s]]:

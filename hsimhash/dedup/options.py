@@ -21,6 +21,16 @@ METHODS: tuple[Method, ...] = ("star", "components")
 Stage = Literal["read", "find", "match", "cluster", "write"]
 
 
+def check_clusters(method: str, max_cluster_size: int | None) -> None:
+    """Raise `ValueError` unless documents can be put together so; see `DedupOptions`."""
+    if method not in METHODS:
+        raise ValueError(f"unknown clusters {method!r}; use {' or '.join(METHODS)}")
+    if max_cluster_size is not None and method != "components":
+        raise ValueError("max_cluster_size bounds components; stars need no bound: omit it")
+    if max_cluster_size is not None and max_cluster_size < 1:
+        raise ValueError(f"max_cluster_size {max_cluster_size} must be at least 1")
+
+
 @dataclass(frozen=True, slots=True)
 class DedupOptions:
     """What a run does."""
@@ -38,12 +48,7 @@ class DedupOptions:
     overwrite: bool = False  # replace results that are there
 
     def __post_init__(self) -> None:
-        if self.clusters not in METHODS:
-            raise ValueError(f"unknown clusters {self.clusters!r}; use {' or '.join(METHODS)}")
-        if self.max_cluster_size is not None and self.clusters != "components":
-            raise ValueError("max_cluster_size bounds components; stars need no bound: omit it")
-        if self.max_cluster_size is not None and self.max_cluster_size < 1:
-            raise ValueError(f"max_cluster_size {self.max_cluster_size} must be at least 1")
+        check_clusters(self.clusters, self.max_cluster_size)
 
     def to_json(self) -> dict[str, object]:
         """Return what decides the results as JSON values."""

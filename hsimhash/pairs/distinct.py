@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from hsimhash.files import naming
-from hsimhash.fingerprint.bits import Int64s, Uint32s, Uint64s
+from hsimhash.fingerprint.bits import Bools, Int64s, Uint32s, Uint64s
 from hsimhash.layout import FINGERPRINT_BITS
 
 ROW_BYTES = 40  # working memory a fingerprint, measured
@@ -64,13 +64,19 @@ def distinct_in_files(fingerprints: Uint64s, folder: Path, memory_bytes: int, gr
 
 
 def _without_repeats(ordered: Uint64s, indices: NDArray[Any], groups: Int64s | None) -> Distinct:
-    is_first = np.ones(len(ordered), bool)
-    np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])
-    first = indices[is_first].astype(np.uint32)
-    repeats = np.flatnonzero(~is_first)
+    is_new = is_first(ordered)
+    first = indices[is_new].astype(np.uint32)
+    repeats = np.flatnonzero(~is_new)
     if groups is not None and len(repeats):
         groups[indices[repeats]] = first[repeats - np.arange(1, len(repeats) + 1)]
-    return Distinct(ordered[is_first], first)
+    return Distinct(ordered[is_new], first)
+
+
+def is_first(ordered: Uint64s) -> Bools:
+    """Return which of ordered values are not those before them."""
+    found = np.ones(len(ordered), np.bool_)
+    np.not_equal(ordered[1:], ordered[:-1], out=found[1:])
+    return found
 
 
 def _sorted(values: Uint64s) -> tuple[Uint64s, Int64s]:

@@ -102,11 +102,15 @@ class Search:
         """Return the pairs that share no bucket in an earlier drawer."""
         if not len(pairs.first) or not self.earlier:
             return pairs
-        differing = ordered[pairs.first] ^ ordered[pairs.second]
-        is_new = np.ones(len(differing), bool)
+        is_new = self.are_new(ordered[pairs.first] ^ ordered[pairs.second])
+        return pairs if is_new.all() else pairs.at(is_new)
+
+    def are_new(self, differing: Uint64s) -> Bools:
+        """Return which pairs share no bucket in an earlier drawer, by the bits in which they differ, permuted."""
+        is_new = np.ones(len(differing), np.bool_)
         for mask in self.earlier:
             is_new &= differing & np.uint64(mask) != 0
-        return pairs if is_new.all() else pairs.at(is_new)
+        return is_new
 
     def _positions(self, pairs: Meetings, ordered: Uint64s, values: Uint64s) -> Meetings:
         """Return the pairs as positions in `values`; each value is looked up once."""

@@ -11,7 +11,7 @@ except ImportError as error:
 
 from hsimhash.dedup import MAX_DISTANCE
 from hsimhash.spark.clusters import ClusterOptions, clusters
-from hsimhash.spark.columns import refuse_overlap, refuse_results
+from hsimhash.spark.columns import check_place, write_mode
 from hsimhash.spark.dedup import SparkDedupOptions, dedup_files
 from hsimhash.spark.parts import PairLimits
 from hsimhash.spark.records import RecordOptions, read_documents
@@ -27,6 +27,7 @@ __all__ = [
     "PairLimits",
     "RecordOptions",
     "SparkDedupOptions",
+    "check_place",
     "clusters",
     "compress",
     "dedup_files",
@@ -35,6 +36,5 @@ __all__ = [
     "pairs",
     "profile_of",
     "read_documents",
-    "refuse_overlap",
-    "refuse_results",
+    "write_mode",
 ]

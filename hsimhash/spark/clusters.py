@@ -10,14 +10,13 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from hsimhash.dedup.options import METHODS, check_clusters
 from hsimhash.fingerprint.signature import MAX_SKETCH
 from hsimhash.pairs.clusters import Clusters, diameters
-from hsimhash.spark.columns import SIGNATURE, distance_of, materialized, unsigned
+from hsimhash.spark.columns import SIGNATURE, distance_of, gathered, materialized, unsigned
 from hsimhash.spark.components import component_roots, stars
 from hsimhash.spark.parts import PAIR_LIMITS, PairLimits
 from hsimhash.spark.vertices import NearOptions, Vertices, position_of, vertices_of
-
-METHODS = ("star", "components")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +27,7 @@ class ClusterOptions:
     max_cluster_size: int | None = None  # of components, in documents; larger ones are cut into stars
 
     def __post_init__(self) -> None:
-        if self.method not in METHODS:
-            raise ValueError(f"unknown clusters {self.method!r}; use {' or '.join(METHODS)}")
-        if self.max_cluster_size is not None and self.method != "components":
-            raise ValueError("max_cluster_size bounds components; stars need no bound: omit it")
-        if self.max_cluster_size is not None and self.max_cluster_size < 1:
-            raise ValueError(f"max_cluster_size {self.max_cluster_size} must be at least 1")
+        check_clusters(self.method, self.max_cluster_size)
 
 
 def clusters(
@@ -127,17 +121,14 @@ def _diameters(own: DataFrame, whole: DataFrame) -> DataFrame:
 
 
 def _measured(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    held = list(batches)
-    if not held:
-        return
-    members = pa.Table.from_batches(held)
-    kept = members.column(0).to_numpy()
-    _, first, places = np.unique(kept, return_index=True, return_inverse=True)
-    values = unsigned(members.column(1))
-    found = diameters(values, Clusters(first[places], np.zeros(len(values), np.uint8)))
-    yield pa.RecordBatch.from_arrays(
-        [pa.array(kept[found.kept]), pa.array(found.bits, pa.int32())], ["kept", "diameter"]
-    )
+    for members in gathered(batches):
+        kept = members.column(0).to_numpy()
+        _, first, places = np.unique(kept, return_index=True, return_inverse=True)
+        values = unsigned(members.column(1))
+        found = diameters(values, Clusters(first[places], np.zeros(len(values), np.uint8)))
+        yield pa.RecordBatch.from_arrays(
+            [pa.array(kept[found.kept]), pa.array(found.bits, pa.int32())], ["kept", "diameter"]
+        )
 
 
 def alone(ids: DataFrame) -> DataFrame:

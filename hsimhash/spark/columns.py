@@ -6,7 +6,9 @@ Spark has no unsigned numbers, so a fingerprint, a sketch and a key are the same
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import mmh3
 import numpy as np
@@ -87,27 +89,37 @@ def materialized(rows: DataFrame) -> DataFrame:
     return rows.checkpoint() if has_folder else rows.localCheckpoint()
 
 
-def refuse_results(spark: SparkSession, place: str) -> None:
-    """Raise `ValueError` where there is something at a path or URL already."""
+def reached_path(spark: SparkSession, place: str) -> tuple[Any, Any]:
+    """Return Hadoop's file system of a path or URL, and the path there."""
     path = spark.sparkContext._jvm.org.apache.hadoop.fs.Path(place)
-    if path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration()).exists(path):
+    return path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration()), path
+
+
+def check_place(spark: SparkSession, place: str, inputs: Sequence[str], *, overwrite: bool) -> None:
+    """Raise `ValueError` where results at a path or URL would replace, or be, what is read, or others that are there.
+
+    Args:
+        spark: the session.
+        place: of the results.
+        inputs: what is read.
+        overwrite: whether other results may be replaced.
+    """
+    files, path = reached_path(spark, place)
+    own = f"{files.makeQualified(path)}/"
+    for name in inputs:
+        its_files, its_path = reached_path(spark, name)
+        other = f"{its_files.makeQualified(its_path)}/"
+        if own.startswith(other) or other.startswith(own):
+            raise ValueError(f"{place} and {name}, which is read, lie one within the other; choose another place")
+    if not overwrite and files.exists(path):
         raise ValueError(
             f"there are results in {place}, or other files; choose another place, or replace them (overwrite)"
         )
 
 
-def refuse_overlap(spark: SparkSession, place: str, inputs: Sequence[str]) -> None:
-    """Raise `ValueError` where results at a path or URL would replace what is read, or be read."""
-    files = spark.sparkContext._jvm.org.apache.hadoop.fs
-
-    def full(name: str) -> str:
-        path = files.Path(name)
-        return f"{path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration()).makeQualified(path)}/"
-
-    for name in inputs:
-        own, other = full(place), full(name)
-        if own.startswith(other) or other.startswith(own):
-            raise ValueError(f"{place} and {name}, which is read, lie one within the other; choose another place")
+def write_mode(*, overwrite: bool) -> str:
+    """Return how Spark writes results."""
+    return "overwrite" if overwrite else "error"
 
 
 def unsigned(column: pa.Array) -> Uint64s:
@@ -121,8 +133,8 @@ def signed(values: Uint64s) -> pa.Array:
     return pa.array(values.view(np.int64))
 
 
-def gathered(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:
-    """Yield batches put together until they have so many rows."""
+def gathered(batches: Iterable[pa.RecordBatch], rows: int = sys.maxsize) -> Iterator[pa.Table]:
+    """Yield batches put together until they have so many rows; by default all of a task's at once, if it has any."""
     held: list[pa.RecordBatch] = []
     count = 0
     for batch in batches:

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from hsimhash.pairs.clusters import forest, star_centres
-from hsimhash.spark.columns import materialized
+from hsimhash.spark.columns import gathered, materialized
 
 EDGES_AT_ONCE = 1 << 22  # that one task joins, 16 bytes each
 
@@ -95,11 +95,8 @@ def stars(edges: DataFrame, roots: DataFrame) -> DataFrame:
 
 
 def _starred(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    held = list(batches)
-    if not held:
-        return
-    edges = pa.Table.from_batches(held)
-    low, high = (column.to_numpy() for column in edges.columns)
-    numbers, places = np.unique(np.concatenate([low, high]), return_inverse=True)
-    kept = numbers[star_centres(places[: len(low)], places[len(low) :], len(numbers))]
-    yield pa.RecordBatch.from_arrays([pa.array(numbers), pa.array(kept)], ["number", "kept"])
+    for edges in gathered(batches):
+        low, high = (column.to_numpy() for column in edges.columns)
+        numbers, places = np.unique(np.concatenate([low, high]), return_inverse=True)
+        kept = numbers[star_centres(places[: len(low)], places[len(low) :], len(numbers))]
+        yield pa.RecordBatch.from_arrays([pa.array(numbers), pa.array(kept)], ["number", "kept"])

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from hsimhash.dedup.report import Totals
 from hsimhash.spark.clusters import ClusterOptions, alone, cluster_rows, kept_vertices
-from hsimhash.spark.columns import refuse_overlap, refuse_results
+from hsimhash.spark.columns import check_place, reached_path, write_mode
 from hsimhash.spark.records import ReadDocuments, RecordOptions, rank_columns, read_documents
 from hsimhash.spark.signatures import SHORT
 from hsimhash.spark.vertices import NearOptions, Vertices, pair_rows, vertices_of
@@ -45,12 +45,9 @@ def dedup_files(spark: SparkSession, inputs: Sequence[str], folder: str, options
     Raises:
         ValueError: a column is missing, or there are results already.
     """
-    refuse_overlap(spark, folder, inputs)
-    results = _Results(spark, folder, "overwrite" if options.overwrite else "error")
-    if options.overwrite:
-        results.delete("stats")  # which says that all is there
-    else:
-        refuse_results(spark, folder)
+    check_place(spark, folder, inputs, overwrite=options.overwrite)
+    results = _Results(spark, folder, write_mode(overwrite=options.overwrite))
+    results.delete("stats")  # which says that all is there
     rank = rank_columns(options.records)
     read = read_documents(spark, inputs, options.records)
     vertices = vertices_of(_comparable(read, options), F.col("place"), options.near, rank)
@@ -91,8 +88,8 @@ class _Results:
         rows.write.mode(self.mode).parquet(f"{self.folder}/{name}")
 
     def delete(self, name: str) -> None:
-        path = self.spark.sparkContext._jvm.org.apache.hadoop.fs.Path(f"{self.folder}/{name}")
-        path.getFileSystem(self.spark.sparkContext._jsc.hadoopConfiguration()).delete(path, True)
+        files, path = reached_path(self.spark, f"{self.folder}/{name}")
+        files.delete(path, True)
 
     def read(self, name: str) -> DataFrame:
         return self.spark.read.parquet(f"{self.folder}/{name}")

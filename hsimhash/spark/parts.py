@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from hsimhash.fingerprint.bits import Bools, Int64s, Uint64s
+from hsimhash.pairs.distinct import is_first
 from hsimhash.pairs.neighbours import Search, finer_searches, searches
 from hsimhash.pairs.search import fastest_layout
 from hsimhash.spark.columns import gathered, partition_keys, signed, unsigned
@@ -102,22 +103,19 @@ class PartPlan:
         return partition_keys(int(self.starts[-1]))
 
     @classmethod
-    def of(
-        cls, drawers: Sequence[Search], sample: Uint64s, count: int, limits: PairLimits, *, is_cut: bool = True
-    ) -> PartPlan:
+    def of(cls, drawers: Sequence[Search], sample: Uint64s, count: int, limits: PairLimits) -> PartPlan:
         """Return the plan for `count` fingerprints, as a sample of them tells.
 
         Args:
             drawers: which there are.
             sample: some of the fingerprints, or all.
             count: how many there are.
-            limits: see there.
-            is_cut: whether buckets that are too large for a part get tables of their own.
+            limits: see there; with depth 0 no bucket gets a table of its own.
         """
         scale = max(1.0, count / max(1, len(sample)))
         values = np.unique(sample)  # copies of one are soon left out
         tables = list[PartTable]()
-        for depth in range(limits.depth if is_cut else 0, -1, -1):
+        for depth in range(limits.depth, -1, -1):
             tables = [
                 table
                 for search in drawers
@@ -241,13 +239,6 @@ def parts_in(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, Uint64s]]
         values = np.concatenate(held.pop(part))
         values.sort()
         yield part, values
-
-
-def is_first(ordered: Uint64s) -> Bools:
-    """Return which of ordered values are not those before them."""
-    found = np.ones(len(ordered), np.bool_)
-    np.not_equal(ordered[1:], ordered[:-1], out=found[1:])
-    return found
 
 
 def _searched(plan: PartPlan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

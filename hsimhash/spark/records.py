@@ -197,16 +197,16 @@ def _records(
     reasons: Sequence[str],
     contents: Sequence[str | None],
 ) -> pa.RecordBatch:
-    ids = batch.column("id").to_pylist()
-    why = [_reason(*row) for row in zip(ids, batch.column("broken").to_pylist(), reasons, strict=True)]
+    ids, broken = (batch.column(name).to_pylist() for name in ("id", "broken"))
+    why = [_reason(*row) for row in zip(ids, broken, reasons, strict=True)]
     fields = dict(zip(needed_fields(options.keep), _field_columns(batch), strict=True))
     ranks = [
         [_order(policy, place, ids, lengths, fields) for policy in options.keep] if reason is None else None
         for place, reason in enumerate(why)
     ]
     shown = [
-        preview((broken or f"{doc_id}\t{content}").encode(errors="replace")) if reason else None
-        for doc_id, content, broken, reason in zip(ids, contents, batch.column("broken").to_pylist(), why, strict=True)
+        preview((line or f"{doc_id}\t{content}").encode(errors="replace")) if reason else None
+        for doc_id, content, line, reason in zip(ids, contents, broken, why, strict=True)
     ]
     columns = [
         batch.column("id"),

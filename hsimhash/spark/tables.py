@@ -9,32 +9,30 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegralType, TimestampType
 
-from hsimhash.compressed.files import DOCUMENTS, MANIFEST, PERMUTED, Manifest
-from hsimhash.compressed.match import near_rows
+from hsimhash.compressed.files import DOCUMENTS, MANIFEST, PERMUTED, Manifest, drawer_name
+from hsimhash.compressed.match import near_rows, row_groups, scanned_distance
 from hsimhash.compressed.write import drawer_writer
-from hsimhash.cover import check_distance
 from hsimhash.errors import CorruptionError, HsimhashError
 from hsimhash.fingerprint.bits import Uint64s
 from hsimhash.fingerprint.recipe import DEFAULT_PROFILE
 from hsimhash.layout import Layout
-from hsimhash.pairs.neighbours import Search, searches
+from hsimhash.pairs.distinct import is_first
+from hsimhash.pairs.neighbours import searches
 from hsimhash.spark.columns import bits_of, distance_of, materialized, signed
 from hsimhash.spark.parts import (
     PAIR_LIMITS,
     PairLimits,
     PartPlan,
     PartTable,
-    is_first,
     parts_in,
     sample_of,
     spread_to_parts,
@@ -75,7 +73,7 @@ def compress(
     rows = rows.where("fingerprint is not null and id is not null")
     values = materialized(rows.select("fingerprint").distinct())
     sample, count = sample_of(values, limits.sample)
-    plan = PartPlan.of(searches(layout.drawers, layout.max_distance), sample, count, limits, is_cut=False)
+    plan = PartPlan.of(searches(layout.drawers, layout.max_distance), sample, count, replace(limits, depth=0))
     parts = spread_to_parts(values, plan, limits)
     written = parts.mapInArrow(partial(_written, plan, folder), "part int, rows bigint").collect()
     if sum(row.rows for row in written) != count * len(layout.drawers):
@@ -115,7 +113,7 @@ def _write_part(plan: PartPlan, stage: Stage, part: int, values: Uint64s) -> Non
 
 
 def _name(drawer: int, part: int) -> str:
-    return f"drawer-{drawer:03d}.parquet/part-{part:06d}.parquet"
+    return f"{drawer_name(drawer)}/part-{part:06d}.parquet"
 
 
 def _written(plan: PartPlan, folder: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -149,13 +147,7 @@ def match(
     stage = open_stage(tables)
     manifest = Manifest.parse(stage.read(MANIFEST), tables)
     layout = Layout.parse(manifest.layout)
-    distance = layout.max_distance if max_distance is None else max_distance
-    check_distance(distance, layout)
-    if distance > layout.max_distance:
-        raise ValueError(
-            f"distance {distance} is beyond the {layout.max_distance} bits of layout {layout.name}; write the tables "
-            f"with a layout of that distance"
-        )
+    distance = scanned_distance(layout, max_distance)
     asked = queries.select(F.col("id").cast("string").alias("query"), bits_of(queries, "fingerprint").alias("asked"))
     values = asked.select("asked").where("asked is not null")
     plan = _plan_of(manifest, layout)
@@ -198,19 +190,12 @@ def _near(
         queries = ordered[is_first(ordered)]
         table, number = plan.place_of(part)
         drawer = table.search.drawer
-        name = _name(drawer.number, number) if has_parts else f"drawer-{drawer.number:03d}.parquet"
+        name = _name(drawer.number, number) if has_parts else drawer_name(drawer.number)
         for stored in _rows(stage, name):
             for places, rows in near_rows(queries, stored, drawer, max_distance):
-                is_new = _is_new(table.search, queries[places] ^ rows)
+                is_new = table.search.are_new(queries[places] ^ rows)
                 pair = drawer.restore(queries[places][is_new]), drawer.restore(rows[is_new])
                 yield pa.RecordBatch.from_arrays([signed(one) for one in pair], ["asked", "fingerprint"])
-
-
-def _is_new(search: Search, differing: Uint64s) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    is_new = np.ones(len(differing), np.bool_)
-    for mask in search.earlier:
-        is_new &= differing & np.uint64(mask) != 0
-    return is_new
 
 
 def _rows(stage: Stage, name: str) -> Iterator[Uint64s]:
@@ -218,9 +203,5 @@ def _rows(stage: Stage, name: str) -> Iterator[Uint64s]:
     data = stage.read(name)
     if data is None:
         raise CorruptionError(f"{stage.url}/{name} is missing; write the tables again")
-    try:
-        with pq.ParquetFile(io.BytesIO(data), page_checksum_verification=True) as table:
-            for group in range(table.num_row_groups):
-                yield table.read_row_group(group, columns=[PERMUTED]).column(0).to_numpy()
-    except (OSError, pa.ArrowException) as error:
-        raise CorruptionError(f"{stage.url}/{name} cannot be read ({error}); write the tables again") from error
+    for group in row_groups(f"{stage.url}/{name}", io.BytesIO(data), [PERMUTED]):
+        yield group.column(0).to_numpy()

@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 
 from hsimhash.pairs import find_pairs
 from hsimhash.spark import clusters, compress, match, pairs
-from tests.support.fingerprint_sets import Numbers, flipped, half_near, page_ids, random_fingerprints
+from tests.support.fingerprint_sets import Numbers, half_near, near_and_equal, page_ids
 from tests.support.programs import Outcome, options, print_bar, print_conditions, print_outcomes, scratch_folder
 from tests.support.spark_session import local_spark
 
@@ -36,14 +36,6 @@ CROWD, CROWD_SHARE = 300_000, 0.3
 QUERIES = 100_000
 K = 3
 LONG_STAGE_MS = 500  # of the longest task: shorter ones say nothing
-
-
-def near_fingerprints(rng: np.random.Generator, count: int) -> Numbers:
-    """Return random fingerprints, some of them within 3 bits of others."""
-    values = random_fingerprints(rng, count)
-    some = int(count * NEAR_SHARE)
-    values[:some] = flipped(rng, values[rng.integers(some, count, some)], rng.integers(1, K + 1, some))
-    return values
 
 
 def written(spark: SparkSession, path: Path, values: Numbers) -> DataFrame:
@@ -114,9 +106,7 @@ def same_pairs(found: Path, left: np.ndarray, right: np.ndarray) -> Outcome:  # 
 
 def measure_crowd(folder: Path, rng: np.random.Generator) -> None:
     """Print how much longer than the median task the longest one of a stage takes."""
-    values = near_fingerprints(rng, CROWD)
-    shared = rng.random(CROWD) < CROWD_SHARE
-    values[shared] = values[:10][rng.integers(0, 10, int(shared.sum()))]
+    values = near_and_equal(rng, CROWD, near=NEAR_SHARE, equal=CROWD_SHARE, most=K)
     events = folder / "events"
     events.mkdir()
     logged = {"enabled": "true", "dir": events.as_uri(), "compress": "false", "rolling.enabled": "false"}
@@ -153,7 +143,7 @@ def main() -> int:
     size = LARGE if given.large else SIZE
     print_conditions("Spark", packages=("pyspark", "pyarrow"), seed=SEED, documents=size, rounds=ROUNDS)
     rng = np.random.default_rng(SEED)
-    values = np.unique(near_fingerprints(rng, size))
+    values = np.unique(near_and_equal(rng, size, near=NEAR_SHARE, equal=0, most=K))
     rng.shuffle(values)
     with scratch_folder(given.scratch) as folder:
         outcomes = measure_pairs(folder, values, has_naive=not given.large)

@@ -39,7 +39,7 @@ from hsimhash.spark import (
 )
 from hsimhash.spark.columns import partition_keys
 from hsimhash.spark.components import component_roots
-from tests.support.fingerprint_sets import Numbers, flipped, half_near, page_ids, random_fingerprints
+from tests.support.fingerprint_sets import Numbers, half_near, near_and_equal, page_ids, random_fingerprints
 from tests.support.spark_session import local_spark, need_java
 from tests.test_readme import blocks
 
@@ -63,18 +63,9 @@ def frame(spark: SparkSession, path: Path, values: Numbers, ids: Sequence[str] |
     return spark.read.parquet(str(path))
 
 
-def near_and_equal(rng: np.random.Generator, count: int) -> Numbers:
-    """Random fingerprints, a third of them within 6 bits of others, and a third the same ten."""
-    values = random_fingerprints(rng, count)
-    third = count // 3
-    values[:third] = flipped(rng, values[rng.integers(third, count, third)], rng.integers(0, 7, third))
-    values[third : 2 * third] = values[:10][rng.integers(0, 10, third)]
-    return values
-
-
 @pytest.mark.parametrize("k", [3, 6])
 def test_pairs_are_those_of_find_pairs(spark: SparkSession, tmp_path: Path, k: int) -> None:
-    values = near_and_equal(np.random.default_rng(k), 9_000)
+    values = near_and_equal(np.random.default_rng(k), 9_000, near=1 / 3, equal=1 / 3, most=6)
     given = frame(spark, tmp_path / "given.parquet", values)
     ids = page_ids(0, len(values))
     known = find_pairs(values, max_distance=k)
@@ -181,7 +172,7 @@ def test_long_chains_are_one_component(spark: SparkSession) -> None:
 
 def test_a_match_by_compressed_tables_is_that_of_brute_force(spark: SparkSession, tmp_path: Path) -> None:
     rng = np.random.default_rng(4)
-    values = near_and_equal(rng, 6_000)
+    values = near_and_equal(rng, 6_000, near=1 / 3, equal=1 / 3, most=6)
     stored = frame(spark, tmp_path / "stored.parquet", values).withColumn("first_seen", F.lit(5).cast("bigint"))
     queries = half_near(rng, values, 800, 3)
     hexes = spark.createDataFrame(

@@ -21,13 +21,14 @@ from hsimhash import Profile
 from hsimhash.dedup import DedupOptions, dedup
 from hsimhash.inputs import InputOptions, find_inputs
 from hsimhash.spark import ClusterOptions, RecordOptions, SparkDedupOptions, dedup_files
-from tests.support.fingerprint_sets import Numbers, flipped, page_ids, random_fingerprints
+from tests.support.fingerprint_sets import Numbers, near_and_equal, page_ids
 from tests.support.programs import Outcome, options, print_conditions, print_outcomes, scratch_folder
 from tests.support.spark_session import local_spark
 
 SEED = 59
 RANDOM, NEAR_SHARE = 1_000_000, 0.2
-CROWD, CROWD_SHARE, CROWDED = 300_000, 0.3, 10
+CROWD, CROWD_SHARE = 300_000, 0.3
+MOST = 4  # bits between near ones
 METHODS = ("star", "components")
 
 
@@ -38,16 +39,6 @@ def written(path: Path, values: Numbers) -> Path:
     lines = (f'{{"id": "{ids[place]}", "fingerprint": "{int(values[place]):016x}"}}\n' for place in order)
     path.write_text("".join(lines))
     return path
-
-
-def near_and_equal(rng: np.random.Generator, count: int, near: float, equal: float) -> Numbers:
-    """Return random fingerprints, of which a share lies near others, and a share is one of ten."""
-    values = random_fingerprints(rng, count)
-    some = int(count * near)
-    values[:some] = flipped(rng, values[rng.integers(some, count, some)], rng.integers(1, 5, some))
-    is_equal = rng.random(count) < equal
-    values[is_equal] = values[-CROWDED:][rng.integers(0, CROWDED, int(is_equal.sum()))]
-    return values
 
 
 def rows(path: Path) -> list[str]:
@@ -86,8 +77,16 @@ def cases(folder: Path, data: Path | None) -> Iterator[tuple[Path, str | None, S
         for path in sorted(data.glob("*/*docs.jsonl.gz")):
             yield path, None, METHODS
     rng = np.random.default_rng(SEED)
-    yield written(folder / "crowd.jsonl", near_and_equal(rng, CROWD, NEAR_SHARE, CROWD_SHARE)), "fingerprint", METHODS
-    yield written(folder / "random.jsonl", near_and_equal(rng, RANDOM, NEAR_SHARE, 0)), "fingerprint", METHODS[:1]
+    yield (
+        written(folder / "crowd.jsonl", near_and_equal(rng, CROWD, near=NEAR_SHARE, equal=CROWD_SHARE, most=MOST)),
+        "fingerprint",
+        METHODS,
+    )
+    yield (
+        written(folder / "random.jsonl", near_and_equal(rng, RANDOM, near=NEAR_SHARE, equal=0, most=MOST)),
+        "fingerprint",
+        METHODS[:1],
+    )
 
 
 def outcomes(folder: Path, data: Path | None) -> Iterator[Outcome]:

@@ -43,6 +43,16 @@ def flipped(rng: np.random.Generator, fingerprints: Numbers, distances: NDArray[
     return fingerprints ^ masks
 
 
+def near_and_equal(rng: np.random.Generator, count: int, *, near: float, equal: float, most: int) -> Numbers:
+    """Return random fingerprints: a share within `most` bits of others, and a share that is one of ten."""
+    values = random_fingerprints(rng, count)
+    some = int(count * near)
+    values[:some] = flipped(rng, values[rng.integers(some, count, some)], rng.integers(1, most + 1, some))
+    is_equal = rng.random(count) < equal
+    values[is_equal] = values[-10:][rng.integers(0, 10, int(is_equal.sum()))]
+    return values
+
+
 def random_signatures(rng: np.random.Generator, fingerprints: Numbers) -> Signatures:
     """Return these fingerprints with sketches, eight or so near each other, and keys that four or so share.
 

@@ -49,7 +49,7 @@ class Vertices:
     """Documents that may have a near one or have an equal one, and their vertices.
 
     Attributes:
-        documents: `id`, the signature, `position`, `rank`.
+        documents: `id`, the signature, `position`, `rank`, and `repeated`, null where none has the same fingerprint.
         others: `id` of all others.
         rows: `number`, the signature, `first` (the least position and id of its documents), `size` (how many these
             are); if documents have ranks, `best` (the least rank and id, numbers are in its order) and `smallest` (id).
@@ -86,27 +86,38 @@ def vertices_of(
     ).where("fingerprint is not null and id is not null")
     is_signed = has_signatures(documents)
     near = materialized(near_fingerprints(given.select("fingerprint"), options.max_distance, options.limits))
-    involved = _involved(given, near, is_signed=is_signed)
-    ours = materialized(given.join(involved, "fingerprint", "left_semi"))
+    involved, repeated = _involved(given, near, is_signed=is_signed)
+    ours = given.join(involved, "fingerprint", "left_semi").join(repeated, "fingerprint", "left")
+    ours = materialized(ours)
     others = given.join(involved, "fingerprint", "left_anti").select("id")
-    rows = _grouped(ours, is_ranked=rank is not None, is_signed=is_signed)
+    rows = _rows_of(ours, is_ranked=rank is not None, is_signed=is_signed)
     near = near.where("left <> right")
     is_numbered = rank is not None or is_signed
     edges = materialized(_edges(rows, near, options, is_signed=is_signed)) if is_numbered else _plain_edges(near)
     return Vertices(ours, others, rows, edges, is_signed)
 
 
-def _grouped(documents: DataFrame, *, is_ranked: bool, is_signed: bool) -> DataFrame:
-    """Return the rows of the vertices. Numbers are in order of `best` where that is asked for, else any."""
-    first, size = F.min(F.struct("position", "id")).alias("first"), F.count("*").alias("size")
+def _rows_of(documents: DataFrame, *, is_ranked: bool, is_signed: bool) -> DataFrame:
+    """Return the rows of the vertices. Numbers are in order of `best` where that is asked for, else any.
+
+    Only documents whose fingerprint is `repeated` are grouped: the others are vertices as they are.
+    """
+    values = {"first": F.struct("position", "id")}
     if is_ranked:
-        best, smallest = F.min(F.struct("rank", "id")).alias("best"), F.min("id").alias("smallest")
-        rows = documents.groupBy(*SIGNATURE).agg(first, size, best, smallest)
-        rows = rows.repartitionByRange("best").sortWithinPartitions("best")
+        values |= {"best": F.struct("rank", "id"), "smallest": F.col("id")}
+    size = F.count("*").alias("size")
+    grouped = documents.where("repeated").groupBy(*SIGNATURE)
+    grouped = grouped.agg(size, *(F.min(value).alias(name) for name, value in values.items()))
+    single = documents.where("repeated is null")
+    single = single.select(
+        *SIGNATURE, F.lit(1).cast("bigint").alias("size"), *(value.alias(name) for name, value in values.items())
+    )
+    if is_ranked:
+        rows = single.unionByName(grouped).repartitionByRange("best").sortWithinPartitions("best")
         return materialized(rows.withColumn("number", F.monotonically_increasing_id()))
-    rows = documents.groupBy(*SIGNATURE).agg(first, size)
-    number = F.monotonically_increasing_id() if is_signed else F.col("fingerprint")
-    return materialized(rows.withColumn("number", number))
+    if is_signed:
+        return materialized(single.unionByName(grouped).withColumn("number", F.monotonically_increasing_id()))
+    return single.unionByName(materialized(grouped)).withColumn("number", F.col("fingerprint"))
 
 
 def _plain_edges(near: DataFrame) -> DataFrame:
@@ -120,14 +131,19 @@ def _plain_edges(near: DataFrame) -> DataFrame:
     )
 
 
-def _involved(given: DataFrame, near: DataFrame, *, is_signed: bool) -> DataFrame:
-    """Return the fingerprints whose documents may be near or equal to others, fit for a join with all documents."""
+def _involved(given: DataFrame, near: DataFrame, *, is_signed: bool) -> tuple[DataFrame, DataFrame]:
+    """Return the fingerprints whose documents may be near or equal to others, and those that several documents have.
+
+    Both are fit for a join with all documents; the second ones are `repeated`.
+    """
     found = near.select(F.explode(F.array("left", "right")).alias("fingerprint"))
     if is_signed:
         shared = given.where("key <> 0").groupBy("key").agg(F.count("*").alias("sharing")).where("sharing > 1")
         found = materialized(found.unionByName(given.join(shared, "key", "left_semi").select("fingerprint")).distinct())
-    is_small = found.count() <= BROADCAST_ROWS
-    return F.broadcast(found) if is_small else found.distinct()
+    repeated = near.where("left = right").select(F.col("left").alias("fingerprint"), F.lit(True).alias("repeated"))
+    if found.count() <= BROADCAST_ROWS:
+        return F.broadcast(found), F.broadcast(repeated)
+    return found.distinct(), repeated
 
 
 def _edges(rows: DataFrame, near: DataFrame, options: NearOptions, *, is_signed: bool) -> DataFrame:

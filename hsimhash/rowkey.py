@@ -112,6 +112,16 @@ def rowkeys_of(prefixes: Uint64s, fingerprints: Uint64s) -> Uint8s:
     return rows
 
 
+def listing_rowkeys(fingerprints: Uint64s) -> Uint8s:
+    """Return the rowkeys of the rows that list the documents of fingerprints of shape (n,): shape (n, 13), uint8."""
+    return rowkeys_of(fingerprints >> np.uint64(32) << np.uint64(8) | np.uint64(DOCUMENTS_FLAG), fingerprints)
+
+
+def register_rowkeys(segments: Uint64s, rests: Uint64s) -> Uint8s:
+    """Return the rowkeys of register rows, given as `register_numbers` does: shape (n, 13), uint8."""
+    return rowkeys_of(segments << np.uint64(8) | np.uint64(REGISTER_FLAG), rests)
+
+
 def documents_rowkey(fingerprint: int) -> bytes:
     """Return the rowkey of the row that lists a fingerprint's documents."""
     packed = fingerprint.to_bytes(FINGERPRINT_BYTES, "big")

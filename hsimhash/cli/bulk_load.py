@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from hsimhash import load
-from hsimhash.cli.console import print_line, say
+from hsimhash.cli.console import say
 from hsimhash.cli.exits import ExitCode
 from hsimhash.cli.jobs import check_job, report, shown, stoppable
 from hsimhash.cli.options import (
@@ -21,10 +21,18 @@ from hsimhash.cli.options import (
     reading_of,
     with_settings,
 )
-from hsimhash.cli.stages import memory_option, program_option, stage_options
+from hsimhash.cli.stages import (
+    check_on_hbase,
+    first_load_option,
+    memory_option,
+    print_option,
+    program_option,
+    stage_option,
+    stage_options,
+    tell_lines,
+)
 from hsimhash.inputs import Input
 from hsimhash.load import IngestLimits, IngestOptions, default_job
-from hsimhash.store import is_hbase
 
 _RUN_BYTES = 500  # of memory, about, of each document of a run that is sorted
 
@@ -32,15 +40,10 @@ _RUN_BYTES = 500  # of memory, about, of each document of a run that is sorted
 @click.command("bulk-load", short_help="Load documents into HBase by finished files.")
 @click.argument("inputs", metavar="INPUT…", nargs=-1, required=True)
 @with_settings("store", "layout", "profile", "format", "id_field", "text_field", "fingerprint_format", "workers", "job")
-@click.option(
-    "--stage",
-    required=True,
-    metavar="DIR",
-    help="A folder for the files, or a URL such as hdfs://…; the region servers must be able to open it.",
-)
-@click.option("--first-load", is_flag=True, help="No document is in the index yet: do not compare with it.")
+@stage_option
+@first_load_option
 @program_option
-@click.option("--print-commands", is_flag=True, help="Print the commands that load the files, for others to run.")
+@print_option
 @memory_option
 @fingerprint_field_option
 @first_seen_field_option
@@ -78,8 +81,7 @@ def bulk_load_command(
     Example: hsimhash bulk-load pages.jsonl.gz --store hbase://gw1:9091/pages --stage /data/stage
              hsimhash bulk-load fps.tsv --format fingerprints --store hbase://gw1:9091/pages --stage hdfs://nn/tmp/stage
     """
-    if not is_hbase(settings.store):
-        raise click.UsageError(f"{settings.store} is not on HBase; 'hsimhash ingest' brings documents into it")
+    check_on_hbase(settings.store)
     reading = reading_of(settings, fingerprint_field, first_seen_field)
     found = inputs_of(inputs, reading)
     if print_commands and any(one.is_stream for one in found):
@@ -106,9 +108,7 @@ def bulk_load_command(
     ):
         summary = load.ingest(index, found, options, load.IngestObserver(stop, show, say))
     if told:
-        say("the files are written; run these in this order, and then this command again:")
-        for line in told:
-            print_line(line)
+        tell_lines(told)
         return ExitCode.DONE
     return report(summary, is_stream=any(one.is_stream for one in found))
 

@@ -8,15 +8,27 @@ from collections.abc import Callable, Sequence
 
 import click
 
-from hsimhash.cli.console import say
+from hsimhash.cli.console import print_line, say
 from hsimhash.errors import HsimhashError
-from hsimhash.store import FileLimits, StageOptions
+from hsimhash.store import FileLimits, StageOptions, is_hbase
 from hsimhash.store.hbase.load_tool import load_command
 from hsimhash.store.hbase.stage import open_stage
 
 LEAST_MEMORY_MIB = 128
 _ROW_BYTES, _DOCUMENT_BYTES = 100, 800  # of memory, about, for each that is held at once
 
+stage_option = click.option(
+    "--stage",
+    required=True,
+    metavar="DIR",
+    help="A folder for the files, or a URL such as hdfs://…; the region servers must be able to open it.",
+)
+first_load_option = click.option(
+    "--first-load", is_flag=True, help="No document is in the index yet: do not compare with it."
+)
+print_option = click.option(
+    "--print-commands", is_flag=True, help="Print the commands that load the files, for others to run."
+)
 program_option = click.option(
     "--hbase-command",
     default="",
@@ -43,7 +55,15 @@ def stage_options(
     is_first: bool,
     tell_commands: Callable[[Sequence[str]], None] | None,
 ) -> StageOptions:
-    """Return how documents are staged.
+    """Return how documents are staged; see `loading_words`."""
+    words = loading_words(stage, hbase_command, is_run=tell_commands is None)
+    own = (memory_mib << 20) // 4 // workers
+    limits = FileLimits(own // _ROW_BYTES, own // _DOCUMENT_BYTES)
+    return StageOptions(stage, words, is_first, workers, tell_commands, say, limits)
+
+
+def loading_words(stage: str, hbase_command: str, *, is_run: bool) -> list[str]:
+    """Return the words that run HBase's program; it need not be here unless it is run by us.
 
     Raises:
         click.BadParameter: the stage cannot be used; nothing was begun.
@@ -51,23 +71,29 @@ def stage_options(
     """
     check_stage(stage)
     try:
-        words = load_command(hbase_command, os.environ)
+        return load_command(hbase_command, os.environ)
     except HsimhashError:
-        if tell_commands is None:
+        if is_run:
             raise
-        words = shlex.split(hbase_command or "hbase")  # where others run it
-    own = (memory_mib << 20) // 4 // workers
-    limits = FileLimits(own // _ROW_BYTES, own // _DOCUMENT_BYTES)
-    return StageOptions(stage, words, is_first, workers, tell_commands, say, limits)
+        return shlex.split(hbase_command or "hbase")  # where others run it
+
+
+def tell_lines(lines: Sequence[str]) -> None:
+    """Print the commands that others must run."""
+    say("the files are written; run these in this order, and then this command again:")
+    for line in lines:
+        print_line(line)
+
+
+def check_on_hbase(store: str) -> None:
+    """Refuse a store that no files can be loaded into."""
+    if not is_hbase(store):
+        raise click.UsageError(f"{store} is not on HBase; 'hsimhash ingest' brings documents into it")
 
 
 def check_stage(place: str) -> None:
     """Raise `click.BadParameter` where a stage cannot be reached or written, or has files of others."""
     try:
-        stage = open_stage(place)
-        if stage.manifest() is None and not stage.is_empty():
-            raise HsimhashError(f"{stage.url} has files that are no stage of hsimhash; choose another one")
-        if stage.manifest() is None:
-            stage.write_manifest({})
+        open_stage(place).claim()
     except HsimhashError as error:
         raise click.BadParameter(str(error), param_hint="'--stage'") from error

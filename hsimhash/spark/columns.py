@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import DecimalType, LongType, StringType
+from pyspark.sql.types import DecimalType, IntegralType, LongType, StringType, TimestampType
 
 from hsimhash.fingerprint.bits import Uint64s
 
@@ -72,6 +72,22 @@ def signature_columns(documents: DataFrame) -> list[Column]:
         value = F.coalesce(bits_of(documents, name), F.lit(0)) if there else F.lit(0)
         found.append(value.cast("bigint").alias(name))
     return found
+
+
+def first_seen_in(documents: DataFrame) -> Column:
+    """Return the column `first_seen` in ms since 1970; null where there is none.
+
+    Raises:
+        ValueError: it has another type.
+    """
+    if "first_seen" not in documents.columns:
+        return F.lit(None).cast("bigint")
+    given, kind = F.col("first_seen"), documents.schema["first_seen"].dataType
+    if isinstance(kind, TimestampType):
+        return F.unix_millis(given)
+    if not isinstance(kind, IntegralType):
+        raise ValueError(f"column 'first_seen' is {kind.simpleString()}; it is a timestamp, or bigint, ms since 1970")
+    return given.cast("bigint")
 
 
 def distance_of(some: Column, others: Column) -> Column:

@@ -14,9 +14,8 @@ from functools import partial
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import IntegralType, TimestampType
 
 from hsimhash.compressed.files import DOCUMENTS, MANIFEST, PERMUTED, Manifest, drawer_name
 from hsimhash.compressed.match import near_rows, row_groups, scanned_distance
@@ -27,7 +26,7 @@ from hsimhash.fingerprint.recipe import DEFAULT_PROFILE
 from hsimhash.layout import Layout
 from hsimhash.pairs.distinct import is_first
 from hsimhash.pairs.neighbours import searches
-from hsimhash.spark.columns import bits_of, distance_of, materialized, signed
+from hsimhash.spark.columns import bits_of, distance_of, first_seen_in, materialized, signed
 from hsimhash.spark.parts import (
     PAIR_LIMITS,
     PairLimits,
@@ -67,8 +66,9 @@ def compress(
     stage = open_stage(folder)
     if not stage.is_empty():
         raise HsimhashError(f"{folder} is not empty; choose another folder")
+    first_seen = F.coalesce(first_seen_in(documents), F.unix_millis(F.current_timestamp())).alias("first_seen")
     rows = documents.select(
-        F.col("id").cast("string"), bits_of(documents, "fingerprint").alias("fingerprint"), _first_seen(documents)
+        F.col("id").cast("string"), bits_of(documents, "fingerprint").alias("fingerprint"), first_seen
     )
     rows = rows.where("fingerprint is not null and id is not null")
     values = materialized(rows.select("fingerprint").distinct())
@@ -91,18 +91,6 @@ def compress(
     with stage.writing(MANIFEST) as stream:
         stream.write(json.dumps(asdict(manifest)).encode())
     return manifest
-
-
-def _first_seen(documents: DataFrame) -> Column:
-    now = F.unix_millis(F.current_timestamp())
-    if "first_seen" not in documents.columns:
-        return now.alias("first_seen")
-    given, kind = F.col("first_seen"), documents.schema["first_seen"].dataType
-    if isinstance(kind, TimestampType):
-        given = F.unix_millis(given)
-    elif not isinstance(kind, IntegralType):
-        raise ValueError(f"column 'first_seen' is {kind.simpleString()}; it is a timestamp, or bigint, ms since 1970")
-    return F.coalesce(given.cast("bigint"), now).alias("first_seen")
 
 
 def _write_part(plan: PartPlan, stage: Stage, part: int, values: Uint64s) -> None:

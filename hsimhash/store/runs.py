@@ -333,11 +333,15 @@ def document_order(
     """Return the positions that sort documents as their listings: by fingerprint, then by id as the key has it."""
     order = np.argsort(fingerprints, kind="stable")
     ordered = fingerprints[order]
-    is_equal = np.concatenate(([False], ordered[1:] == ordered[:-1], [False]))
+    return sorted_where_equal(order, ordered[1:] == ordered[:-1], lambda position: key(ids[position]))
+
+
+def sorted_where_equal(order: NDArray[np.intp], is_same: Bools, key: Callable[[int], bytes]) -> NDArray[np.intp]:
+    """Return an order in which positions that are the same as the one before (`is_same`, one fewer) go by a key."""
+    is_equal = np.concatenate(([False], is_same, [False]))
     edges = np.flatnonzero(is_equal[1:] != is_equal[:-1])
     for start, stop in zip(edges[::2].tolist(), (edges[1::2] + 1).tolist(), strict=True):
-        group = order[start:stop].tolist()
-        order[start:stop] = sorted(group, key=lambda position: key(ids[position]))
+        order[start:stop] = sorted(order[start:stop].tolist(), key=key)
     return order
 
 

@@ -27,8 +27,11 @@ class Stage(ABC):
     url: str
 
     @abstractmethod
-    def writing(self, name: str) -> AbstractContextManager[BinaryIO]:
-        """Give a stream to a file, which is there if the block ends without an error."""
+    def writing(self, name: str, attempt: str = "") -> AbstractContextManager[BinaryIO]:
+        """Give a stream to a file, which is there if the block ends without an error.
+
+        Several attempts to write the same bytes, each with a word of its own, may be under way at once.
+        """
 
     @abstractmethod
     def read(self, name: str) -> bytes | None:
@@ -56,7 +59,7 @@ class Stage(ABC):
 
     def manifest(self) -> dict[str, Any] | None:
         """Return what `write_manifest` wrote last, None if there is none; `HsimhashError` where it is not ours."""
-        data = self.read(MANIFEST)
+        data = self.read(MANIFEST) or self.read(f"_{MANIFEST}.new")  # what a kill kept from getting its name
         try:
             found = None if data is None else json.loads(data)
         except ValueError as error:
@@ -64,6 +67,16 @@ class Stage(ABC):
         if found is not None and not (isinstance(found, dict) and (not found or "token" in found)):
             raise HsimhashError(f"{self.url}/{MANIFEST} is no manifest of hsimhash; choose another --stage")
         return found
+
+    def claim(self) -> None:
+        """Make sure that there is a manifest; `HsimhashError` where it cannot be written, or files of others are there.
+
+        So a folder that cannot be written is known before anything is done.
+        """
+        if self.manifest() is None:
+            if not self.is_empty():
+                raise HsimhashError(f"stage {self.url} has files that are no stage of hsimhash; choose another --stage")
+            self.write_manifest({})
 
     def write_manifest(self, manifest: Mapping[str, object]) -> None:
         """Write the manifest in the place of the one that is there."""
@@ -111,12 +124,12 @@ class _LocalStage(Stage):
         self.url = f"file://{self.folder}"
 
     @contextmanager
-    def writing(self, name: str) -> Iterator[BinaryIO]:
+    def writing(self, name: str, attempt: str = "") -> Iterator[BinaryIO]:
         path = self.folder / name
         with file_errors(self.folder):
             make_folder(path.parent)
             # A name that HBase passes over, should a kill leave it there.
-            with replace_file(path, path.with_name(f"_{path.name}.new")) as stream:
+            with replace_file(path, path.with_name(f"_{path.name}{attempt}.new")) as stream:
                 yield stream
 
     def read(self, name: str) -> bytes | None:
@@ -168,14 +181,17 @@ class _RemoteStage(Stage):
             raise HsimhashError(f"cannot use stage {self.url}: {error}") from error
 
     @contextmanager
-    def writing(self, name: str) -> Iterator[BinaryIO]:
+    def writing(self, name: str, attempt: str = "") -> Iterator[BinaryIO]:
         parent, _, base = self._path(name).rpartition("/")
-        part = f"{parent}/_{base}.new"
+        part = f"{parent}/_{base}{attempt}.new"
         with self._errors():
             self._files.makedirs(parent, exist_ok=True)
             with self._files.open(part, "wb") as stream:
                 yield stream
             if self._files.exists(self._path(name)):
+                if attempt:  # another one has written it
+                    self._files.rm(part)
+                    return
                 self._files.rm(self._path(name))
             self._files.mv(part, self._path(name))
 

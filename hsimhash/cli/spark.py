@@ -13,7 +13,16 @@ import click
 
 from hsimhash.cli.console import print_json, say
 from hsimhash.cli.exits import ExitCode
-from hsimhash.cli.options import Settings, utf8, with_settings
+from hsimhash.cli.options import Settings, first_seen_field_option, open_index, utf8, with_settings
+from hsimhash.cli.stages import (
+    check_on_hbase,
+    first_load_option,
+    loading_words,
+    print_option,
+    program_option,
+    stage_option,
+    tell_lines,
+)
 from hsimhash.errors import HsimhashError
 from hsimhash.fingerprint import Profile
 from hsimhash.pairs.keep import Policy
@@ -32,8 +41,8 @@ _CAUSE_CHARACTERS = 600
 _PARTITIONS = 32  # of a shuffle on one machine; Spark joins small ones
 
 
-def _job_options(command: Function) -> Function:
-    """Give a command the options of all jobs."""
+def _session_options(command: Function) -> Function:
+    """Give a command the options of the session."""
     for option in (
         click.option(
             "--driver-memory",
@@ -43,10 +52,15 @@ def _job_options(command: Function) -> Function:
             help="Where spark-submit does not say it.",
         ),
         click.option("--master", metavar="URL", help="local[8], yarn, k8s://…; by default all cores of this machine."),
-        click.option("--out", required=True, metavar="DIR|URL", type=utf8, help="Where the results go."),
     ):
         command = option(command)
     return command
+
+
+def _job_options(command: Function) -> Function:
+    """Give a command the options of a job whose results are files."""
+    out = click.option("--out", required=True, metavar="DIR|URL", type=utf8, help="Where the results go.")
+    return out(_session_options(command))
 
 
 _format_option = click.option(
@@ -226,6 +240,58 @@ def spark_match_command(
     return _told(rejected)
 
 
+@spark_command.command("bulk-load", short_help="Load documents into HBase by finished files.")
+@click.argument("inputs", metavar="INPUT…", nargs=-1, required=True)
+@with_settings("store", "layout", "profile", "id_field", "text_field")
+@stage_option
+@first_load_option
+@program_option
+@print_option
+@_fingerprint_option
+@first_seen_field_option
+@_format_option
+@_session_options
+def spark_bulk_load_command(
+    settings: Settings,
+    inputs: tuple[str, ...],
+    stage: str,
+    first_load: bool,
+    hbase_command: str,
+    print_commands: bool,
+    fingerprint_field: str | None,
+    first_seen_field: str | None,
+    form: str,
+    master: str | None,
+    driver_memory: str,
+) -> ExitCode:
+    """Bring the documents of Parquet or JSON lines into an index on HBase, as 'hsimhash bulk-load' does.
+
+    Tasks write the HFiles, each a part of a region, into the stage, which driver, executors and region servers must be
+    able to open; executors compare the documents with the table through its gateways. Then the driver runs HBase's
+    own program, or with --print-commands prints what others must run. The same command continues with what was staged
+    whole, also on another machine. Of an id that comes twice the last one counts.
+
+    \b
+    Example: hsimhash spark bulk-load pages.parquet --store hbase://gw1:9091/pages --stage /data/stage
+             hsimhash spark bulk-load 'hdfs:///pages/*.parquet' --stage hdfs://nn/tmp/stage --master yarn
+    """
+    check_on_hbase(settings.store)
+    words, told = loading_words(stage, hbase_command, is_run=not print_commands), list[str]()
+    options = jobs.SparkStageOptions(
+        stage, words, first_load, tell_commands=told.extend if print_commands else None, say=say
+    )
+    with open_index(settings, is_job=True) as index:
+        reading = _reading(settings, form, fingerprint_field, index.profile)
+    with _session(master, driver_memory) as spark:
+        records = replace(reading, first_seen_field=first_seen_field)
+        totals = jobs.bulk_load_files(spark, inputs, settings.store, records, options)
+    if totals is None:
+        tell_lines(told)
+        return ExitCode.DONE
+    print_json(totals.to_json())
+    return _told(totals.rejected)
+
+
 @spark_command.command("fingerprint", short_help="Write documents' fingerprints.")
 @click.argument("inputs", metavar="INPUT…", nargs=-1, required=True)
 @with_settings("profile", "id_field", "text_field")
@@ -258,9 +324,11 @@ def spark_fingerprint_command(
     return _told(rejected)
 
 
-def _reading(settings: Settings, form: str, fingerprint_field: str | None, profile: str) -> jobs.RecordOptions:
+def _reading(
+    settings: Settings, form: str, fingerprint_field: str | None, profile: Profile | str
+) -> jobs.RecordOptions:
     names = settings.id_field, settings.text_field, fingerprint_field
-    return jobs.RecordOptions(Profile.named(profile), form, *names)
+    return jobs.RecordOptions(Profile.named(profile) if isinstance(profile, str) else profile, form, *names)
 
 
 def _told(rejected: int) -> ExitCode:

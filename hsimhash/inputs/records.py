@@ -237,14 +237,7 @@ class _JsonLines:
 
     def _first_seen(self, record: Mapping[str, object]) -> int | None:
         value = record.get(self._first_seen_field) if self._first_seen_field is not None else None
-        if value is None:
-            return None
-        time = value if isinstance(value, int) and not isinstance(value, bool) else milliseconds_of(value)
-        if time is None or not 0 <= round(time) < 1 << 63:
-            raise ValueError(
-                f'"{self._first_seen_field}" is neither ms since 1970 nor an ISO 8601 time since then: {value!r:.80}'
-            )
-        return round(time)
+        return None if value is None else first_seen_of(value, str(self._first_seen_field))
 
 
 def _object_or_error(line: bytes) -> Mapping[str, object] | ValueError:
@@ -298,6 +291,14 @@ def text_of(value: object, field: str) -> str:
     except UnicodeEncodeError as error:
         raise ValueError(f'"{field}" has a lone surrogate (\\ud800 to \\udfff)') from error
     return value
+
+
+def first_seen_of(value: object, field: str) -> int:
+    """Return a field's value as ms since 1970; `ValueError` if it is no time."""
+    time = value if isinstance(value, int) and not isinstance(value, bool) else milliseconds_of(value)
+    if time is None or not 0 <= round(time) < 1 << 63:
+        raise ValueError(f'"{field}" is neither ms since 1970 nor an ISO 8601 time since then: {value!r:.80}')
+    return round(time)
 
 
 def fingerprint_of(value: object, field: str, formats: Formats) -> int:

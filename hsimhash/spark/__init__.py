@@ -10,6 +10,7 @@ except ImportError as error:
     raise ImportError("hsimhash.spark needs PySpark: pip install 'hsimhash[spark]'") from error
 
 from hsimhash.dedup import MAX_DISTANCE
+from hsimhash.spark.bulk_load import BulkLoadTotals, SparkStageOptions, bulk_load, bulk_load_files
 from hsimhash.spark.clusters import ClusterOptions, clusters
 from hsimhash.spark.columns import check_place, write_mode
 from hsimhash.spark.dedup import SparkDedupOptions, dedup_files
@@ -22,11 +23,15 @@ from hsimhash.spark.vertices import NearOptions, pairs
 __all__ = [
     "LAYOUT",
     "MAX_DISTANCE",
+    "BulkLoadTotals",
     "ClusterOptions",
     "NearOptions",
     "PairLimits",
     "RecordOptions",
     "SparkDedupOptions",
+    "SparkStageOptions",
+    "bulk_load",
+    "bulk_load_files",
     "check_place",
     "clusters",
     "compress",

@@ -20,6 +20,7 @@ from hsimhash.dedup.documents import FIELD_CHARACTERS
 from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.recipe import DEFAULT_PROFILE
 from hsimhash.inputs.lines import preview
+from hsimhash.inputs.records import first_seen_of
 from hsimhash.pairs.keep import Policy, needed_fields
 from hsimhash.rowkey import check_doc_id
 from hsimhash.spark.columns import SIGNATURE, bits_or_null, check_names, materialized
@@ -31,7 +32,8 @@ _BROKEN, _RANK = "_corrupt_record", "_rank"
 _SEEN = (*SIGNATURE, "kind", "length")
 _OUT = (
     "id string, fingerprint bigint, sketch bigint, key bigint, kind string, length bigint, rank array<array<double>>, "
-    "reason string, record string, place struct<input: int, path: string, start: bigint, row: bigint>"
+    "first_seen bigint, reason string, record string, "
+    "place struct<input: int, path: string, start: bigint, row: bigint>"
 )
 
 
@@ -45,12 +47,18 @@ class RecordOptions:
     text_field: str = "text"
     fingerprint_field: str | None = None  # read instead of a text; `sketch` and `key` beside it, where they are there
     keep: tuple[Policy, ...] = (Policy("first"),)
+    first_seen_field: str | None = None  # ms since 1970 or an ISO 8601 time; None: see `seen_field`
 
     def __post_init__(self) -> None:
         if self.format not in FORMATS:
             raise ValueError(f"unknown format {self.format!r}; use {', '.join(FORMATS)}")
         if self.fingerprint_field and any(policy.kind == "longest" for policy in self.keep):
             raise ValueError("keep policy longest needs texts, and fingerprints are read; omit it")
+
+    @property
+    def seen_field(self) -> str | None:
+        """The field that says when a document was first seen; beside fingerprints `first_seen`, where that is there."""
+        return self.first_seen_field or ("first_seen" if self.fingerprint_field else None)
 
 
 @dataclass(frozen=True)
@@ -79,13 +87,7 @@ def read_documents(spark: SparkSession, inputs: Sequence[str], options: RecordOp
     Raises:
         ValueError: there is no input, or a column is missing.
     """
-    if not inputs:
-        raise ValueError("no input; name one")
-    parts = [_read(spark, number, name, options) for number, name in enumerate(inputs)]
-    found = parts[0]
-    for part in parts[1:]:
-        found = found.unionByName(part)
-    records = _placed(materialized(found))
+    records = read_records(spark, inputs, options)
     window = Window.partitionBy("id").orderBy("place")
     seen, own = F.first(F.struct(*_SEEN)).over(window), F.struct(*_SEEN)
     valid = records.where("reason is null").withColumn("number", F.row_number().over(window))
@@ -103,6 +105,20 @@ def read_documents(spark: SparkSession, inputs: Sequence[str], options: RecordOp
         rejects.select("id", F.col("path").alias("file"), "reason", "record"),
         again.where("is_same").count(),
     )
+
+
+def read_records(spark: SparkSession, inputs: Sequence[str], options: RecordOptions) -> DataFrame:
+    """Read files and fingerprint their texts: the columns of `ReadDocuments.documents`, and those of its rejects.
+
+    Also `first_seen`, null where it is not given, and `path`. Of a document `reason` is null. Computed once.
+    """
+    if not inputs:
+        raise ValueError("no input; name one")
+    parts = [_read(spark, number, name, options) for number, name in enumerate(inputs)]
+    found = parts[0]
+    for part in parts[1:]:
+        found = found.unionByName(part)
+    return _placed(materialized(found))
 
 
 def rank_columns(options: RecordOptions) -> list[Column]:
@@ -132,7 +148,8 @@ def _read(spark: SparkSession, number: int, name: str, options: RecordOptions) -
     json = spark.read.schema(_json_schema(options, fields)).json
     rows = json(name) if is_json else spark.read.parquet(name)
     content = options.fingerprint_field or options.text_field
-    check_names(rows, [options.id_field, content, *fields])
+    seen_field = options.seen_field
+    check_names(rows, [options.id_field, content, *filter(None, [options.first_seen_field]), *fields])
     place = F.struct(
         F.lit(number).alias("input"),
         F.col("_metadata.file_path").alias("path"),
@@ -143,6 +160,8 @@ def _read(spark: SparkSession, number: int, name: str, options: RecordOptions) -
     doc_id = F.col(f"`{options.id_field}`").cast("string")
     columns = [doc_id.alias("id"), broken.alias("broken"), place.alias("place")]
     columns += [F.col(f"`{one}`").cast("string").alias(f"field_{at}") for at, one in enumerate(fields)]
+    seen = F.col(f"`{seen_field}`") if seen_field in rows.columns else F.lit(None)
+    columns.append(seen.cast("string").alias("first_seen"))
     if options.fingerprint_field is None:
         columns.append(F.col(f"`{content}`").cast("string").alias("text"))
         return rows.select(*columns).mapInArrow(partial(_from_texts, options), _OUT)
@@ -162,8 +181,8 @@ def _is_json(name: str) -> bool:
 
 def _json_schema(options: RecordOptions, fields: Sequence[str]) -> StructType:
     content = [options.fingerprint_field, "sketch", "key"] if options.fingerprint_field else [options.text_field]
-    names = dict.fromkeys([options.id_field, *content, *fields, _BROKEN])
-    return StructType([StructField(str(name), StringType()) for name in names])
+    names = dict.fromkeys([options.id_field, *content, options.seen_field, *fields, _BROKEN])
+    return StructType([StructField(name, StringType()) for name in names if name])
 
 
 def _from_texts(options: RecordOptions, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -198,7 +217,8 @@ def _records(
     contents: Sequence[str | None],
 ) -> pa.RecordBatch:
     ids, broken = (batch.column(name).to_pylist() for name in ("id", "broken"))
-    why = [_reason(*row) for row in zip(ids, broken, reasons, strict=True)]
+    seen = [_first_seen(one, options.seen_field) for one in batch.column("first_seen").to_pylist()]
+    why = [_reason(*row) for row in zip(ids, broken, reasons, seen, strict=True)]
     fields = dict(zip(needed_fields(options.keep), _field_columns(batch), strict=True))
     ranks = [
         [_order(policy, place, ids, lengths, fields) for policy in options.keep] if reason is None else None
@@ -213,11 +233,12 @@ def _records(
         *made,
         pa.array(lengths, pa.int64()),
         pa.array(ranks, pa.list_(pa.list_(pa.float64()))),
+        pa.array([one if isinstance(one, int) else None for one in seen], pa.int64()),
         pa.array(why, pa.string()),
         pa.array(shown, pa.string()),
         batch.column("place"),
     ]
-    names = ["id", *_SEEN, "rank", "reason", "record", "place"]
+    names = ["id", *_SEEN, "rank", "first_seen", "reason", "record", "place"]
     return pa.RecordBatch.from_arrays(columns, names)
 
 
@@ -225,7 +246,15 @@ def _field_columns(batch: pa.RecordBatch) -> list[list[Any]]:
     return [batch.column(name).to_pylist() for name in batch.schema.names if name.startswith("field_")]
 
 
-def _reason(doc_id: str | None, broken: str | None, reason: str) -> str | None:
+def _first_seen(text: str | None, field: str | None) -> int | str | None:
+    """Return what a field says, in ms since 1970; why it says nothing where that is so."""
+    try:
+        return None if text is None else first_seen_of(int(text) if text.isdecimal() else text, str(field))
+    except ValueError as error:
+        return str(error)
+
+
+def _reason(doc_id: str | None, broken: str | None, reason: str, seen: int | str | None) -> str | None:
     """Return why a record is no document; None where it is one."""
     if broken is not None:
         return "not a JSON object"
@@ -235,7 +264,7 @@ def _reason(doc_id: str | None, broken: str | None, reason: str) -> str | None:
         check_doc_id(doc_id)
     except ValueError as error:
         return str(error)
-    return reason or None
+    return reason or (seen if isinstance(seen, str) else None)
 
 
 def _order(

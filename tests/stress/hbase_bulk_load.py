@@ -1,22 +1,27 @@
-"""`bulk-load` against an ingest of the same documents, cell by cell: `python -m tests.stress.hbase_bulk_load`.
+"""Bulk loads against an ingest of the same documents, cell by cell: `python -m tests.stress.hbase_bulk_load`.
 
-For each layout two tables get the same documents, some ids twice, one fingerprint many times, two in five near another,
-half with sketch and key. Every cell but for its timestamp must be the same; queries must be those of brute force, and
-check find nothing: at once, after a flush and a major compaction, and after a restart. HBase's own program looks at
-every file.
+For each layout tables get the same documents, by `ingest`, by `bulk-load` and from Spark: some ids twice, one
+fingerprint many times, two in five near another, half with sketch and key. Every cell but for its timestamp must be the
+same; queries must be those of brute force, and check find nothing: at once, after a flush and a major compaction, and
+after a restart. HBase's own program looks at the files.
 """
 
 from __future__ import annotations
 
 import json
+import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
+from pyspark.sql import SparkSession
 
-from hsimhash import HSimIndex
+from hsimhash import HSimIndex, Profile
 from hsimhash.fingerprint import Signature
+from hsimhash.spark import RecordOptions, SparkStageOptions, bulk_load_files
+from hsimhash.spark.bulk_load import PART_LIMITS
+from hsimhash.store import FileLimits
 from hsimhash.store.hbase.audit import pages
 from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, DRAWER_FAMILY
 from hsimhash.store.hbase.store import HBaseStore
@@ -26,6 +31,7 @@ from tests.support.fingerprint_sets import random_signatures
 from tests.support.hbase_server import HBaseServer, serving
 from tests.support.hbase_tables import new_table, table_url
 from tests.support.programs import Outcome, options, print_conditions, print_outcomes, scratch_folder
+from tests.support.spark_session import local_spark
 
 SEED = 31
 DOCUMENTS, QUERIES = 200_000, 2_000
@@ -33,6 +39,9 @@ LAYOUTS = ("4", "10", "20")
 HFILE = "org.apache.hadoop.hbase.io.hfile.HFile"
 EQUAL_SHARE = 50  # one fingerprint in so many is the same one
 AGAIN_SHARE = 20  # one id in so many comes again
+MOST_FILES = 12  # that HBase's program looks at, which takes seconds for each
+
+Load = Callable[[Path, str, Path, bool], None]  # a file's documents into a table by a stage; or only into the stage
 
 
 def write_documents(path: Path, count: int, seed: int) -> dict[str, Signature]:
@@ -59,31 +68,69 @@ def table_cells(url: str) -> Iterator[tuple[bytes, bytes, bytes, bytes]]:
                 yield from ((family, cell.row, cell.qualifier, cell.value) for cell in page)
 
 
+def by_program(server: HBaseServer) -> Load:
+    """Return a load by the command."""
+
+    def load(path: Path, url: str, stage: Path, is_told: bool) -> None:
+        words = ("--store", url, "--fingerprint-field", "fingerprint", "--stage", stage, "--job", f"{stage}-job")
+        tool = ("--hbase-command", server.program(), *(["--print-commands"] if is_told else []))
+        _command("bulk-load", path, *words, *tool)
+
+    return load
+
+
+def by_spark(server: HBaseServer, spark: SparkSession, limits: FileLimits = PART_LIMITS) -> Load:
+    """Return a load from Spark."""
+
+    def load(path: Path, url: str, stage: Path, is_told: bool) -> None:
+        records = RecordOptions(Profile.named("auto-2"), "json", fingerprint_field="fingerprint")
+        tell = list[str]().extend if is_told else None
+        options = SparkStageOptions(str(stage), shlex.split(server.program()), tell_commands=tell, limits=limits)
+        bulk_load_files(spark, [str(path)], url, records, options)
+
+    return load
+
+
 def check_layout(
-    server: HBaseServer, layout: str, folder: Path, *, documents: int, queries: int, restarts: bool = False
+    server: HBaseServer,
+    layout: str,
+    folder: Path,
+    *,
+    documents: int,
+    queries: int,
+    restarts: bool = False,
+    loads: Mapping[str, Load] | None = None,
 ) -> Iterator[Outcome]:
-    """Compare two tables of a layout."""
-    path, stage = folder / f"given-{layout}.jsonl", folder / f"stage-{layout}"
+    """Compare tables of a layout: of an ingest, and of each load, by default that of the command."""
+    path = folder / f"given-{layout}.jsonl"
     expected = write_documents(path, documents, SEED)
-    with new_table(server) as one, new_table(server) as other:
-        urls = [table_url(server, name) for name in (one, other)]
-        for url in urls:
-            _command("create-table", "--store", url, "--layout", layout, "--regions", "3")
+    with new_table(server) as one:
+        ingested = _made(server, one, layout)
         reading = ("--fingerprint-field", "fingerprint")
-        _command("ingest", path, "--store", urls[0], *reading, "--exclusive", "--job", folder / f"ingest-{layout}")
-        load = ("bulk-load", path, "--store", urls[1], *reading, "--stage", stage, "--job", folder / f"load-{layout}")
-        _command(*load, "--hbase-command", server.program(), "--print-commands")
-        yield _files(server, stage, layout)
-        _command(*load, "--hbase-command", server.program())
-        yield _same_cells(urls, layout)
-        yield from _answers(urls[1], expected, f"layout {layout}", queries)
-        if server.shell(f"flush '{other}'\nmajor_compact '{other}'\n") != 0:
-            raise RuntimeError("hbase shell failed")
-        yield from _answers(urls[1], expected, f"layout {layout}, compacted", queries)
-        if restarts:
-            server.stop()
-            server.start()
-            yield from _answers(urls[1], expected, f"layout {layout}, restarted", queries)
+        _command("ingest", path, "--store", ingested, *reading, "--exclusive", "--job", folder / f"ingest-{layout}")
+        for name, load in (loads or {"bulk-load": by_program(server)}).items():
+            what, stage = f"layout {layout}, {name}", folder / f"{name}-{layout}"
+            with new_table(server) as other:
+                url = _made(server, other, layout)
+                load(path, url, stage, True)
+                yield _files(server, stage, what)
+                load(path, url, stage, False)
+                yield _same_cells([ingested, url], what)
+                yield from _answers(url, expected, what, queries)
+                if server.shell(f"flush '{other}'\nmajor_compact '{other}'\n") != 0:
+                    raise RuntimeError("hbase shell failed")
+                yield from _answers(url, expected, f"{what}, compacted", queries)
+                if restarts:
+                    server.stop()
+                    server.start()
+                    yield from _answers(url, expected, f"{what}, restarted", queries)
+
+
+def _made(server: HBaseServer, name: str, layout: str) -> str:
+    """Make an index; return its URL."""
+    url = table_url(server, name)
+    _command("create-table", "--store", url, "--layout", layout, "--regions", "3")
+    return url
 
 
 def _command(*words: object) -> None:
@@ -92,27 +139,25 @@ def _command(*words: object) -> None:
         raise RuntimeError(f"{words[0]} failed: {result.stderr}")
 
 
-def _files(server: HBaseServer, stage: Path, layout: str) -> Outcome:
-    """Let HBase look at all files."""
-    manifest = json.loads((stage / "manifest.json").read_text())
-    wrong = []
-    for file in manifest["files"]:
+def _files(server: HBaseServer, stage: Path, what: str) -> Outcome:
+    """Let HBase look at the files, of very many at some."""
+    files = json.loads((stage / "manifest.json").read_text())["files"]
+    files, wrong = files[:: -(-len(files) // MOST_FILES)], []
+    for file in files:
         printed = server.java(HFILE, "-m", "-v", "-k", "-f", f"file://{stage / file['name']}")
         if f"Scanned kv count -> {file['cells']}\n" not in printed + "\n" or "WARN" in printed.replace(
             "WARN  [main]", ""
         ):
             wrong.append(file["name"])
-    count = len(manifest["files"])
-    return Outcome(
-        not wrong and count > 0, f"layout {layout}: HBase reads {count - len(wrong)} of {count} files {wrong[:3]}"
-    )
+    count = len(files)
+    return Outcome(not wrong and count > 0, f"{what}: HBase reads {count - len(wrong)} of {count} files {wrong[:3]}")
 
 
-def _same_cells(urls: list[str], layout: str) -> Outcome:
+def _same_cells(urls: list[str], what: str) -> Outcome:
     expected, found = (list(table_cells(url)) for url in urls)
     differing = len(set(expected) ^ set(found))
     return Outcome(
-        expected == found, f"layout {layout}: of {len(expected):,} cells {differing:,} differ from those of an ingest"
+        expected == found, f"{what}: of {len(expected):,} cells {differing:,} differ from those of an ingest"
     )
 
 
@@ -140,12 +185,15 @@ def _answers(url: str, documents: dict[str, Signature], what: str, queries: int)
 
 def main() -> int:
     given = options(__doc__, documents=(DOCUMENTS, "in each table"))
-    print_conditions("bulk-load against ingest", seed=SEED, documents=given.documents, queries=QUERIES)
+    print_conditions(
+        "bulk loads against ingest", packages=("pyspark",), seed=SEED, documents=given.documents, queries=QUERIES
+    )
     outcomes = []
-    with scratch_folder(given.scratch) as folder, serving(folder / "hbase") as server:
+    with scratch_folder(given.scratch) as folder, serving(folder / "hbase") as server, local_spark() as spark:
+        loads = {"bulk-load": by_program(server), "Spark": by_spark(server, spark)}
         for layout in LAYOUTS:
             for outcome in check_layout(
-                server, layout, folder, documents=given.documents, queries=QUERIES, restarts=True
+                server, layout, folder, documents=given.documents, queries=QUERIES, restarts=True, loads=loads
             ):
                 print(f"    {outcome}", flush=True)
                 outcomes.append(outcome)

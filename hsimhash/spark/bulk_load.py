@@ -1,0 +1,284 @@
+"""Documents → an index on HBase by finished files, made by tasks: what 'hsimhash bulk-load' does on one machine.
+
+The steps are those of `store/hbase/load_steps.py`, and their state is in the stage: another driver continues with what
+was staged whole, and makes anew what was not. In the stage a load has a folder of its own, named by its token, so that
+tasks of a driver that was killed, which may still be at work, write nowhere else:
+
+| folder | what |
+|---|---|
+| `documents` | what is written: Parquet, the same for all that read it; made by comparing with the table |
+| `rows`, `registers` | HFiles, each of a part of a region (`region_parts.py`) |
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from hsimhash.fingerprint import Profile, Signatures
+from hsimhash.index import HSimIndex
+from hsimhash.rowkey import check_documents
+from hsimhash.spark.columns import SIGNATURE, check_names, first_seen_in, signature_columns, unsigned
+from hsimhash.spark.records import RecordOptions, read_records
+from hsimhash.spark.region_parts import FilePlan, cuts_of, region_parts, write_files
+from hsimhash.spark.signatures import SHORT
+from hsimhash.spark.vertices import position_of
+from hsimhash.store import FileLimits, Record, StageOptions, is_hbase
+from hsimhash.store.base import JOB_DEADLINE_S
+from hsimhash.store.hbase.address import Address
+from hsimhash.store.hbase.batches import slices
+from hsimhash.store.hbase.comparing import ASKED_AT_ONCE, Comparison
+from hsimhash.store.hbase.gateways import open_gateway
+from hsimhash.store.hbase.load_steps import LoadState, LoadSteps, StateKeeper
+from hsimhash.store.hbase.protocol import Times, Writes
+from hsimhash.store.hbase.region_files import REGISTERS, ROWS, StagedFile
+from hsimhash.store.hbase.stage import Stage, open_stage
+from hsimhash.store.hbase.store import HBaseStore
+
+DOCUMENTS = "documents"
+PART_LIMITS = FileLimits(rows=1 << 21, documents=1 << 18)
+_DOCUMENTS = "id string, fingerprint bigint, sketch bigint, key bigint, first_seen bigint, changes bigint, is_news int"
+
+
+@dataclass(frozen=True, slots=True)
+class SparkStageOptions(StageOptions):
+    """How documents are brought into a table by files that tasks write; `workers` is not asked.
+
+    Args:
+        limits: the rows, or the documents, of a part: what a task holds.
+    """
+
+    limits: FileLimits = PART_LIMITS
+
+
+@dataclass(frozen=True, slots=True)
+class BulkLoadTotals:
+    """How many documents were given; of them new or changed, left as they were, no documents, and without fingerprint.
+
+    Unchanged are also those that a later one with the same id replaced.
+    """
+
+    documents: int
+    added: int
+    unchanged: int
+    rejected: int = 0
+    short: int = 0
+
+    def to_json(self) -> dict[str, int]:
+        """Return the counts by name."""
+        return asdict(self)
+
+
+def bulk_load(
+    documents: DataFrame,
+    store: str,
+    options: StageOptions,
+    *,
+    profile: Profile | str | None = None,
+    position: str | None = None,
+) -> BulkLoadTotals | None:
+    """Bring documents into an index on HBase by files; the same call continues where any end left it.
+
+    Drawer rows and listings are loaded first, then registers. Of an id that occurs several times the one with the
+    greatest position counts, where that is equal with the greatest first seen. Documents that the table has as they
+    should be are left out, and keep their first seen.
+
+    Args:
+        documents: `id` and `fingerprint`; perhaps `sketch` and `key`, and `first_seen`, a timestamp or ms since 1970,
+            by default now. Those without an id or a fingerprint are left out. Read several times: what is costly to
+            compute should be kept.
+        store: the URL of the index; executors must reach its gateways.
+        options: see `SparkStageOptions`. Driver, executors and region servers must be able to open the stage.
+        profile: what made the fingerprints, or its name; by default the index's own is taken for granted.
+        position: a column that orders the documents.
+
+    Returns:
+        The counts; None where the commands were told and others must run them.
+
+    Raises:
+        ValueError: a column is missing or of another type, or the store is not on HBase; nothing was done.
+        IndexNotFoundError, ProfileMismatchError: there is no such index; nothing was done.
+        HsimhashError: the stage is another load's, or cannot be written, and nothing was done; or a step failed, and
+            the message says what the same call does then.
+    """
+    if not is_hbase(store):
+        raise ValueError(f"{store} is not on HBase, whose files a bulk load writes; name an index there")
+    with HSimIndex.open(store, profile=profile, deadline_s=JOB_DEADLINE_S) as index:
+        given = _given(documents, index.store.record, position)
+        place = options.stage if "://" in options.stage else str(Path(options.stage).absolute())
+        stage = open_stage(place)
+        stage.claim()
+        count, job = _job_of(given)
+        load = _Load(cast(HBaseStore, index.store), replace(options, stage=place), _InStage(stage, job))
+        added = load.run(given)
+    return None if added is None else BulkLoadTotals(count, added, count - added)
+
+
+def bulk_load_files(
+    spark: SparkSession, inputs: Sequence[str], store: str, records: RecordOptions, options: StageOptions
+) -> BulkLoadTotals | None:
+    """Bring the documents of files into an index on HBase; see `bulk_load`. Of an id that occurs twice the last counts.
+
+    Args:
+        spark: the session.
+        inputs: as for `read_documents`.
+        store: the URL of the index.
+        records: how they are read.
+        options: see `SparkStageOptions`.
+    """
+    read = read_records(spark, inputs, records)
+    valid = read.where("reason is null")
+    totals = bulk_load(valid, store, options, profile=records.profile, position="place")
+    if totals is None:
+        return None
+    rejected, short = read.where("reason is not null").count(), valid.where(F.col("kind") == SHORT).count()
+    return replace(totals, documents=totals.documents + rejected + short, rejected=rejected, short=short)
+
+
+def _given(documents: DataFrame, record: Record, position: str | None) -> DataFrame:
+    """Return `id`, the signature as the index keeps it, `first_seen` (null: now) and `place`."""
+    check_names(documents, ["id", "fingerprint"])
+    signature = signature_columns(documents)
+    if not record.has_signatures:
+        signature[1:] = [F.lit(0).cast("bigint").alias(name) for name in SIGNATURE[1:]]
+    doc_id, place = F.col("id").cast("string").alias("id"), position_of(documents, position).alias("place")
+    rows = documents.select(doc_id, *signature, first_seen_in(documents).alias("first_seen"), place)
+    return rows.where("id is not null and fingerprint is not null")
+
+
+def _job_of(given: DataFrame) -> tuple[int, str]:
+    """Return how many documents there are, and what tells them from others."""
+    number = F.xxhash64("id", *SIGNATURE, "first_seen").cast("decimal(38,0)")
+    count, total = given.agg(F.count("*"), F.sum(number)).first()
+    return count, f"{count:,} documents on Spark, {int(total or 0) % (1 << 64):016x}"
+
+
+class _InStage(StateKeeper):
+    """The state in the stage's manifest; what HBase's program says is in a folder of this machine."""
+
+    def __init__(self, stage: Stage, job: str) -> None:
+        self.job = job
+        self._stage = stage
+        folder = f"hsimhash-{os.getuid()}-{hashlib.sha256(stage.url.encode()).hexdigest()[:16]}"
+        self.log = Path(tempfile.gettempdir(), folder, "load.log")
+        self.log.parent.mkdir(exist_ok=True)
+
+    def read(self) -> LoadState | None:
+        fields = (self._stage.manifest() or {}).get("state")
+        return None if fields is None else LoadState.of(fields)
+
+    def write(self, state: LoadState) -> None:
+        self._stage.write_manifest({**(self._stage.manifest() or {}), **self.cleared(state)})
+
+    def cleared(self, state: LoadState) -> dict[str, object]:
+        if not (state.token or state.is_repeated):
+            return {}
+        return {"token": state.token, "job": self.job, "state": asdict(state)}
+
+    def folder(self, token: str) -> str:
+        return f"{token}/" if token else ""
+
+
+class _Load:
+    """One call of `bulk_load`."""
+
+    def __init__(self, store: HBaseStore, options: StageOptions, keeper: StateKeeper) -> None:
+        self._record, self._options, self._keeper = store.record, options, keeper
+        self._address, self._ttl_s = Address.parse(store.url), store.times.ttl_s
+        writes = Writes(store.gateway, store.record, store.times)
+        self._steps = LoadSteps(writes, self._address, options, keeper)
+
+    def run(self, given: DataFrame) -> int | None:
+        """Do what is left to do; return how many documents are new or changed."""
+        self._steps.verify_stage()
+        state = self._steps.read()
+        if state is None or state.stage not in (ROWS, REGISTERS, "end"):
+            state = self._staged(given, self._steps.begin(state))
+        files = [StagedFile(*file.values()) for file in (self._steps.stage.manifest() or {}).get("files", [])]
+        loaded = self._steps.load_all(state, files, lambda: False)
+        if loaded is None:
+            return None
+        self._steps.end(loaded)
+        return loaded.added
+
+    def _staged(self, given: DataFrame, state: LoadState) -> LoadState:
+        """Write what the load that began brings: its documents, then their files."""
+        folder, spark, steps = self._keeper.folder(state.token), given.sparkSession, self._steps
+        place = f"{steps.stage.url}/{folder}{DOCUMENTS}"
+        last = F.max(F.struct("place", "first_seen", *SIGNATURE)).alias("last")
+        task = _Comparing(str(self._address), self._record, self._ttl_s, state, has_documents=steps.has_documents())
+        if task.has_documents:
+            self._options.say("comparing with the table")
+        first_seen = F.coalesce("last.first_seen", F.lit(state.stamp)).alias("first_seen")
+        rows = given.groupBy("id").agg(last).select("id", *(f"last.{name}" for name in SIGNATURE), first_seen)
+        rows.mapInArrow(partial(_compared, task), _DOCUMENTS).write.parquet(place)
+        kept = spark.read.parquet(place)
+        count, added = kept.agg(F.count("*"), F.sum("is_news")).first()
+        state = replace(state, stage=ROWS, kept=count, added=added or 0)
+        self._options.say("writing files")
+        limits = self._options.limits
+        parts = region_parts(state.region_rows(), cuts_of(kept, self._record, limits), folder)
+        files = write_files(kept, FilePlan(parts, self._record, steps.form(state), self._options.stage), limits)
+        steps.verify_files(state, files)
+        steps.verify_begun(state)
+        steps.write_manifest(state, files)
+        return state
+
+
+@dataclass(frozen=True, slots=True)
+class _Comparing:
+    """What every task knows that compares documents with the table."""
+
+    address: str
+    record: Record
+    ttl_s: float | None
+    state: LoadState
+    has_documents: bool
+
+
+def _compared(task: _Comparing, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the documents that are written, with the changes of their registers."""
+    is_needed = task.has_documents
+    with (
+        open_gateway(Address.parse(task.address), deadline_s=JOB_DEADLINE_S) if is_needed else nullcontext() as gateway
+    ):
+        comparison = None
+        if gateway is not None:
+            writes = Writes(gateway, task.record, Times(ttl_s=task.ttl_s))
+            comparison = Comparison(writes, task.state.stamp, is_repeated=task.state.is_repeated)
+        for batch in batches:
+            for part in slices(batch.num_rows, ASKED_AT_ONCE):
+                yield _kept(batch.slice(part.start, part.stop - part.start), comparison)
+
+
+def _kept(batch: pa.RecordBatch, comparison: Comparison | None) -> pa.RecordBatch:
+    """Return the documents of a batch that are written; without a comparison all, as new ones."""
+    signatures, ids, first_seen = check_documents(
+        Signatures.of(*(unsigned(batch.column(name)) for name in SIGNATURE)),
+        batch.column("id").to_pylist(),
+        batch.column("first_seen").to_numpy(),
+    )
+    count, columns = len(ids), [batch.column(name) for name in ("id", *SIGNATURE)]
+    names = ["id", *SIGNATURE, "first_seen", "changes", "is_news"]
+    if comparison is None:
+        new = [pa.array(first_seen), pa.array(np.ones(count, np.int64)), pa.array(np.ones(count, np.int32))]
+        return pa.RecordBatch.from_arrays([*columns, *new], names)
+    effects = comparison.of(ids, signatures, first_seen.tolist())
+    columns += [
+        pa.array([one.register.first_seen for one in effects], pa.int64()),
+        pa.array([one.register.changes % (1 << 32) for one in effects], pa.int64()),
+        pa.array([int(one.is_news) for one in effects], pa.int32()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, names).filter(pa.array([one.is_written for one in effects], pa.bool_()))

@@ -64,6 +64,22 @@ def test_a_stage_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         open_stage("nowhere://x")
 
 
+def test_two_attempts_at_once_leave_one_whole_file(stage: Stage, tmp_path: Path) -> None:
+    with stage.writing("rows/f/region-1", "first") as one, stage.writing("rows/f/region-1", "second") as other:
+        one.write(b"cel")
+        other.write(b"cells")
+        one.write(b"ls")
+    assert stage.read("rows/f/region-1") == b"cells"
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["region-1"]
+
+
+def test_a_manifest_that_a_kill_left_without_its_name_counts(stage: Stage, tmp_path: Path) -> None:
+    stage.write_manifest({"token": "x"})
+    path = tmp_path / "a" / "stage" / "manifest.json"
+    path.rename(path.with_name("_manifest.json.new"))
+    assert stage.manifest() == {"token": "x"}
+
+
 def program(path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("#!/bin/sh\n")

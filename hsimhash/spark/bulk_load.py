@@ -35,11 +35,11 @@ from hsimhash.spark.records import RecordOptions, read_records
 from hsimhash.spark.region_parts import FilePlan, cuts_of, region_parts, write_files
 from hsimhash.spark.signatures import SHORT
 from hsimhash.spark.vertices import position_of
-from hsimhash.store import FileLimits, Record, StageOptions, is_hbase
+from hsimhash.store import FileLimits, Record, StageOptions, is_hbase, store_name
 from hsimhash.store.base import JOB_DEADLINE_S
 from hsimhash.store.hbase.address import Address
 from hsimhash.store.hbase.batches import slices
-from hsimhash.store.hbase.comparing import ASKED_AT_ONCE, Comparison
+from hsimhash.store.hbase.comparing import ASKED_AT_ONCE, TableComparison
 from hsimhash.store.hbase.gateways import open_gateway
 from hsimhash.store.hbase.load_steps import LoadState, LoadSteps, StateKeeper
 from hsimhash.store.hbase.protocol import Times, Writes
@@ -120,7 +120,7 @@ def bulk_load(
         place = options.stage if "://" in options.stage else str(Path(options.stage).absolute())
         stage = open_stage(place)
         stage.claim()
-        count, job = _job_of(given)
+        count, job = _job_of(given, store)
         load = _Load(cast(HBaseStore, index.store), replace(options, stage=place), _InStage(stage, job))
         added = load.run(given)
     return None if added is None else BulkLoadTotals(count, added, count - added)
@@ -158,11 +158,11 @@ def _given(documents: DataFrame, record: Record, position: str | None) -> DataFr
     return rows.where("id is not null and fingerprint is not null")
 
 
-def _job_of(given: DataFrame) -> tuple[int, str]:
-    """Return how many documents there are, and what tells them from others."""
+def _job_of(given: DataFrame, store: str) -> tuple[int, str]:
+    """Return how many documents there are, and what tells their load from others: the index and a checksum."""
     number = F.xxhash64("id", *SIGNATURE, "first_seen").cast("decimal(38,0)")
     count, total = given.agg(F.count("*"), F.sum(number)).first()
-    return count, f"{count:,} documents on Spark, {int(total or 0) % (1 << 64):016x}"
+    return count, f"{count:,} documents on Spark, {int(total or 0) % (1 << 64):016x}, into {store_name(store)}"
 
 
 class _InStage(StateKeeper):
@@ -257,13 +257,13 @@ def _compared(task: _Comparing, batches: Iterable[pa.RecordBatch]) -> Iterator[p
         comparison = None
         if gateway is not None:
             writes = Writes(gateway, task.record, Times(ttl_s=task.ttl_s))
-            comparison = Comparison(writes, task.state.stamp, is_repeated=task.state.is_repeated)
+            comparison = TableComparison(writes, task.state.stamp, is_repeated=task.state.is_repeated)
         for batch in batches:
             for part in slices(batch.num_rows, ASKED_AT_ONCE):
                 yield _kept(batch.slice(part.start, part.stop - part.start), comparison)
 
 
-def _kept(batch: pa.RecordBatch, comparison: Comparison | None) -> pa.RecordBatch:
+def _kept(batch: pa.RecordBatch, comparison: TableComparison | None) -> pa.RecordBatch:
     """Return the documents of a batch that are written; without a comparison all, as new ones."""
     signatures, ids, first_seen = check_documents(
         Signatures.of(*(unsigned(batch.column(name)) for name in SIGNATURE)),

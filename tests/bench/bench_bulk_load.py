@@ -1,10 +1,10 @@
 """Bulk loads into a real HBase: `python -m tests.bench.bench_bulk_load [--large]`.
 
-The command `bulk-load`, from a file of ids and fingerprints to the last register in the table, in a process of its own;
-against `add_many` of an exclusive writer, which is what `ingest --exclusive` does, and happybase `batch()` putting the
-same rows, both of the first documents in batches of 10,000. All into tables of ten regions on the same server, in
-turns; rates are medians. Of the command also its memory, of all its processes but HBase's own, and bytes a row; and a
-query before and after a major compaction.
+The commands `bulk-load` and `spark bulk-load`, from a file of ids and fingerprints to the last register in the table,
+each in a process of its own, Spark's start included; against `add_many` of an exclusive writer, which is what `ingest
+--exclusive` does, and happybase `batch()` putting the same rows, both of the first documents in batches of 10,000. All
+into tables of ten regions on the same server, in turns; rates are medians. Of `bulk-load` also its memory, of all its
+processes but HBase's own, and bytes a row; and a query before and after a major compaction.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from hsimhash import HSimIndex
 from hsimhash.layout import Layout
@@ -53,19 +55,26 @@ def write_lines(path: Path, fingerprints: Numbers) -> None:
     path.write_text("".join(f"{doc_id}\t{value:016x}\n" for doc_id, value in pairs))
 
 
-class Command:
-    """The command and what it took: the most memory, and the bytes of files of a family for each cell."""
+def write_parquet(path: Path, fingerprints: Numbers) -> None:
+    """Write ids and fingerprints, in several row groups."""
+    table = pa.table({"id": page_ids(0, len(fingerprints)), "fingerprint": fingerprints.view(np.int64)})
+    pq.write_table(table, path, row_group_size=len(fingerprints) // 8 + 1)
 
-    def __init__(self, server: HBaseServer, path: Path, folder: Path) -> None:
-        self.server, self.path, self.folder = server, path, folder
+
+class Command:
+    """A command and what it took: the most memory, and the bytes of files of a family for each cell."""
+
+    def __init__(self, server: HBaseServer, folder: Path, *words: object) -> None:
+        self.server, self.folder, self.words = server, folder, words
         self.peak_bytes = 0
         self.row_bytes = 0.0
 
     def load(self, url: str, number: int) -> None:
         """Load the file."""
         stage = self.folder / f"stage-{number}"
-        words = ("--store", url, "--stage", stage, "--job", self.folder / f"job-{number}", "--quiet")
-        command = ("bulk-load", self.path, "--format", "fingerprints", *words, "--hbase-command", self.server.program())
+        command = (*self.words, "--store", url, "--stage", stage, "--hbase-command", self.server.program())
+        if "spark" not in command:
+            command = (*command, "--job", self.folder / f"job-{number}", "--quiet")
         with subprocess.Popen(
             [*PROGRAM, *map(str, command)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         ) as process:
@@ -74,7 +83,7 @@ class Command:
                 self._look_at(stage / "manifest.json")
                 time.sleep(LOOK_S)
         if process.returncode != 0:
-            raise RuntimeError(f"bulk-load ended with {process.returncode}")
+            raise RuntimeError(f"{' '.join(map(str, command))} ended with {process.returncode}")
 
     def _look_at(self, manifest: Path) -> None:
         """Note the bytes of a row, once the files are there: they are gone at the end."""
@@ -111,12 +120,16 @@ def add_in_batches(add_many: Callable[[Numbers, list[str]], object], fingerprint
 
 
 def race(server: HBaseServer, folder: Path, size: int) -> None:
-    """Measure and print all three."""
+    """Measure and print all four."""
     layout, fingerprints = Layout.parse("10"), random_fingerprints(np.random.default_rng(SEED), size)
     write_lines(folder / "given.tsv", fingerprints)
-    command, numbers = Command(server, folder / "given.tsv", folder), iter(range(1_000))
+    write_parquet(folder / "given.parquet", fingerprints)
+    command = Command(server, folder, "bulk-load", folder / "given.tsv", "--format", "fingerprints")
+    reading = ("--fingerprint-field", "fingerprint", "--master", "local[2]")
+    from_spark = Command(server, folder, "spark", "bulk-load", folder / "given.parquet", *reading)
+    numbers = iter(range(1_000))
 
-    def bulk() -> float:
+    def bulk(command: Command) -> float:
         with made(server.gateways, layout) as table:
             return size / seconds(partial(command.load, table_url(server.gateways, table), next(numbers)))
 
@@ -133,7 +146,13 @@ def race(server: HBaseServer, folder: Path, size: int) -> None:
             peer.connection.close()
             return rate
 
-    rates = in_turns({"bulk-load": bulk, "ingest --exclusive": exclusive, "happybase batch()": batch}, ROUNDS)
+    contestants = {
+        "bulk-load": partial(bulk, command),
+        "spark bulk-load": partial(bulk, from_spark),
+        "ingest --exclusive": exclusive,
+        "happybase batch()": batch,
+    }
+    rates = in_turns(contestants, ROUNDS)
     print(f"{'':24}{'documents/s':>12}{'bulk-load /':>14}")
     for name, its in rates.items():
         ratio = median_ratio(rates["bulk-load"], its)

@@ -192,6 +192,11 @@ def test_what_cannot_work_is_refused_before_anything_is_done(
     loaded(given, store, options(own_hbase, []))
     with pytest.raises(HsimhashError, match="has the stage of another load, for hbase://"):
         loaded(frame(spark, ("a", 2)), store, how)
+    with new_table(own_hbase) as name:
+        other = table_url(own_hbase, name)
+        HSimIndex.create(other, layout="4").close()
+        with pytest.raises(HsimhashError, match="has the stage of another load, for hbase://"):
+            loaded(given, other, how)
     with HSimIndex.open(store) as index:
         assert len(loads_begun(gateway_of(index))) == 1
 

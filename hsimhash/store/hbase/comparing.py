@@ -24,7 +24,7 @@ class Effect(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class TableComparison:
     """Documents against the table, for the load that began at a time.
 
     Args:

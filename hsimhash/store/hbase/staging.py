@@ -28,7 +28,7 @@ from hsimhash.processes import Workers, completed
 from hsimhash.store.facts import Progress
 from hsimhash.store.hbase.address import Address
 from hsimhash.store.hbase.batches import slices
-from hsimhash.store.hbase.comparing import ASKED_AT_ONCE, Comparison
+from hsimhash.store.hbase.comparing import ASKED_AT_ONCE, TableComparison
 from hsimhash.store.hbase.load_steps import LoadState, LoadSteps, StateKeeper
 from hsimhash.store.hbase.protocol import Writes
 from hsimhash.store.hbase.region_files import ROWS, StagedFile
@@ -152,7 +152,7 @@ class StagedLoad(BulkLoad):
             return replace(state, kept=kept, added=kept)
         self._options.say("comparing with the table")
         known = [np.memmap(run.folder / "known", KNOWN, "w+", shape=run.size) for run in self._runs]
-        comparison, added = Comparison(self._writes, state.stamp, is_repeated=state.is_repeated), 0
+        comparison, added = TableComparison(self._writes, state.stamp, is_repeated=state.is_repeated), 0
 
         def changes(found: Found) -> Bools:
             nonlocal added
@@ -170,7 +170,7 @@ class StagedLoad(BulkLoad):
         return replace(state, kept=kept, added=added)
 
     def _compare(
-        self, found: Found, known: Sequence[np.memmap[Any, Any]], comparison: Comparison
+        self, found: Found, known: Sequence[np.memmap[Any, Any]], comparison: TableComparison
     ) -> tuple[list[bool], int]:
         """Tell of each document whether it is written, and how many of them are new or changed."""
         ids = [b""] * len(found.runs)

@@ -207,6 +207,30 @@ def test_an_id_that_no_index_takes_fails_the_load(own_hbase: HBaseServer, spark:
     assert loaded(frame(spark).limit(0), store, SparkStageOptions("else")) == BulkLoadTotals(0, added=0, unchanged=0)
 
 
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (("--store", "lmdb://here"), 2, "is not on HBase"),
+        (("--hbase-command", "no-such-program"), 1, "there is no program 'no-such-program'"),
+        (("--stage", "/proc/stage"), 2, "cannot use"),
+        (("--stage", "nowhere://stage"), 2, "cannot be reached"),
+        (("--layout", "4"), 5, "layout"),
+        (("--profile", "zh-1"), 5, "profile"),
+    ],
+    ids=str,
+)
+def test_the_command_refuses_what_cannot_work(
+    own_hbase: HBaseServer, store: str, options: tuple[str, str], code: int, message: str
+) -> None:
+    usual = {"--store": store, "--stage": "stage", "--hbase-command": own_hbase.program()}
+    words = [word for pair in (usual | {options[0]: options[1]}).items() for word in pair]
+    result = run("spark", "bulk-load", "given.parquet", *words)
+    assert result.exit_code == code, result.stderr
+    assert message in result.stderr
+    with HSimIndex.open(store) as index:
+        assert loads_begun(gateway_of(index)) == {}
+
+
 def settled_cells(store: str) -> list[tuple[bytes, ...]]:
     """Return all cells but those of the log of orphans, whose rows are hours."""
     return [cell for cell in table_cells(store) if row_flag(cell[1]) != ORPHANS_FLAG]

@@ -23,8 +23,8 @@ server stamps from now on, whose clocks differ by 2 · 10 minutes. And it is gre
 it, by whomever: it is a server's time only where that is the latest that a cell beside the record has had. What was put
 is read again like an unknown outcome, and compared and set where it is not seen: a delete marker may lie above it.
 
-A bulk load by files (`load_steps.py`) brings rows whose registers come hours later, all with the time at which it began.
-So it says beside the record that it began, and while it is under way nothing is collected that is as young.
+A bulk load by files (`load_steps.py`) brings rows whose registers come hours later, all with the time at which it
+began. So it says beside the record that it began, and while it is under way nothing is collected that is as young.
 """
 
 from __future__ import annotations

@@ -195,6 +195,40 @@ def test_rows_come_in_order_up_to_the_limit_and_of_one_family(gateway: Gateway) 
     assert gateway.rows(rows[0], rows[0], b"d", limit=5) == []
 
 
+def test_cells_come_as_arrays_where_every_row_is_a_rowkey(gateway: Gateway) -> None:
+    rows = [bytes([first]) + b"\xddarr" + bytes(8) for first in range(0, 256, 8)]
+    mark = b"\x0b\0\1\0\0\0\1d\x0b\0\2"  # as a gateway begins a cell
+    gateway.put([Put(row, b"d", b"q%d" % column, row[:column]) for row in rows for column in range(3)])
+    cells = [cell for one in gateway.rows(rows[3], rows[9], b"d", limit=1_000, columns=2) for cell in one]
+    found = gateway.columns(rows[3], rows[9], b"d", limit=1_000, columns=2)
+    if found is not None:  # Thrift1 has none
+        assert [found.cell(place) for place in range(len(found.rows))] == cells
+    gateway.put([Put(rows[4][:-1], b"d", b"cut short", b"")])
+    assert gateway.columns(rows[3], rows[9], b"d", limit=1_000, columns=2) is None
+    marked = rows[12][:-1] + b"\1"
+    gateway.put([Put(marked, b"d", mark, mark)])
+    assert gateway.columns(rows[12], rows[13], b"d", limit=1_000, columns=2) is None
+    assert [cell.value for (cell,) in gateway.rows(marked, marked + b"\0", b"d", limit=9)] == [mark]
+
+
+def test_drawer_rows_are_told_from_other_rows_of_their_family(gateway: Gateway) -> None:
+    named, cut, whole = (new_row() for _ in range(3))  # the table keeps what is put, for both gateways
+    put_rows(gateway, [named, cut, whole])
+    for row in (named, cut, whole):
+        found = gateway.drawer_rows(row, row + b"\0")
+        assert found is not None
+        assert found.tobytes() == row
+    nothing = gateway.drawer_rows(whole, whole)
+    assert nothing is not None
+    assert len(nothing) == 0
+    gateway.put([Put(named, b"f", b"q", b""), Put(cut[:-1], b"f", b"", b"")])
+    assert gateway.drawer_rows(named, named + b"\0") is None
+    assert gateway.drawer_rows(cut[:-1], cut + b"\0") is None
+    (cell,) = gateway.get([(cut[:-1], b"")], b"f")
+    assert cell is not None
+    gateway.delete([Deletion(cell.row, b"f", b"", cell.timestamp)])  # no other test reads it
+
+
 def test_get_returns_each_cell_or_none(gateway: Gateway) -> None:
     rows = [new_row() for _ in range(100)]
     gateway.put([Put(row, b"d", b"q:%d" % number, b"%d" % number) for number, row in enumerate(rows)])

@@ -19,11 +19,15 @@ Example: fingerprint 0123456789abcdef first seen at 1,000 ms, written once:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import compress
 from struct import Struct
 from typing import NamedTuple
 
+import numpy as np
+
 from hsimhash.errors import CorruptionError
+from hsimhash.fingerprint.bits import Bools, Uint64s
 from hsimhash.fingerprint.signature import Signature
 from hsimhash.rowkey import (
     DOCUMENTS_FLAG,
@@ -54,6 +58,8 @@ HOUR_S, HOUR_MS = 3_600, 3_600_000
 _CHANGES_BYTES = 4
 _FILED = Struct(">QQI")  # fingerprint, first seen, changes
 _SIGNED = Struct(">QQIQQ")  # and sketch, key
+_REMOVED_SIZES = 0, _CHANGES_BYTES
+_FILED_SIZES = _FILED.size - _CHANGES_BYTES, _FILED.size, _SIGNED.size
 
 
 class Register(NamedTuple):
@@ -76,9 +82,9 @@ class Register(NamedTuple):
     @classmethod
     def from_bytes(cls, value: bytes) -> Register:
         """Return what the value of a cell says, in either format; `CorruptionError` for bytes that cannot be."""
-        if len(value) in (0, _CHANGES_BYTES):
+        if len(value) in _REMOVED_SIZES:
             return cls(changes=int.from_bytes(value, "big"))
-        if len(value) not in (_FILED.size - _CHANGES_BYTES, _FILED.size, _SIGNED.size):
+        if len(value) not in _FILED_SIZES:
             raise CorruptionError(
                 f"a register has {len(value)} bytes instead of 0, 4, 16, 20 or 36: {value[:40].hex()}; "
                 f"'hsimhash check --repair' deletes it"
@@ -110,6 +116,15 @@ def _text(doc_id: bytes) -> str:
         raise CorruptionError(
             f"a stored document id is not UTF-8: {doc_id[:80]!r}; 'hsimhash check --repair' deletes its cells"
         ) from error
+
+
+def register_columns(values: Sequence[bytes]) -> tuple[Bools, Bools, Uint64s, Uint64s]:
+    """Return which values of registers say a signature, which a removal, and of the first fingerprints and keys."""
+    sizes = np.fromiter(map(len, values), np.int64, len(values))
+    is_filed, is_removed = np.isin(sizes, _FILED_SIZES), np.isin(sizes, _REMOVED_SIZES)
+    filed = b"".join([value.ljust(_SIGNED.size, b"\x00") for value in compress(values, is_filed.tolist())])
+    found = np.frombuffer(filed, np.dtype([("fingerprint", ">u8"), ("between", "V20"), ("key", ">u8")]))
+    return is_filed, is_removed, found["fingerprint"].astype(np.uint64), found["key"].astype(np.uint64)
 
 
 def parsed(register: Cell) -> Register | None:

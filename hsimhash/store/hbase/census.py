@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, compress
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,9 +25,7 @@ import mmh3
 import numpy as np
 from numpy.typing import NDArray
 
-from hsimhash.errors import CorruptionError
 from hsimhash.fingerprint.bits import Bools, Uint8s, Uint64s
-from hsimhash.fingerprint.signature import Signature, Signatures
 from hsimhash.rowkey import (
     DOCUMENTS_FLAG,
     KEY_FLAG,
@@ -43,15 +41,15 @@ from hsimhash.rowkey import (
     rowkeys_of,
 )
 from hsimhash.store.base import Record
-from hsimhash.store.hbase.audit import PAGE_COLUMNS, PAGE_ROWS, listings_in, pages
+from hsimhash.store.hbase.audit import PAGE_CELLS, PAGE_COLUMNS, PAGE_ROWS, listings_in, pages
 from hsimhash.store.hbase.batches import slices
-from hsimhash.store.hbase.cells import Orphan, is_listing, is_text, parsed, row_flag
-from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, DRAWER_FAMILY, Cell, Gateway
-from hsimhash.store.hbase.walk import RangeTask
+from hsimhash.store.hbase.cells import Orphan, is_text, register_columns
+from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, DRAWER_FAMILY, Cell, CellArrays, Gateway
+from hsimhash.store.hbase.walk import Bounds, RangeTask
 from hsimhash.store.runs import write_array
 
 PART_BYTES = 1 << 26  # of files, compared at once
-_HELD = 1 << 18  # cells of documents that are held as tuples
+_HELD = 1 << 16  # cells of documents that are held before they are looked at
 
 _LISTED = np.dtype([("fingerprint", "u8"), ("id", "u8")])
 _FILED = np.dtype([*_LISTED.descr, ("key", "u8"), ("segment", "u4"), ("rest", "u8")])  # and the register's row
@@ -97,8 +95,7 @@ class Surveyed(NamedTuple):
 def survey_range(gateway: Gateway, task: RangeTask, removed_before: int = -1) -> Surveyed:
     """Scan a range; suspect by themselves are also registers of documents removed before a time (ms since 1970)."""
     documents = _Documents(task.seed, removed_before)
-    for page in pages(gateway, DOCUMENT_FAMILY, bounds=task.bounds):
-        documents.take(page)
+    documents.read(gateway, task.bounds)
     rows, odd = _drawer_rows(gateway, task)
     fingerprints, is_key_row = fingerprints_of(rows), _is_key_row(task.record, rows)
     is_right = _is_right(task.record, rows, fingerprints) | is_key_row
@@ -147,11 +144,9 @@ def _file(folder: Path, number: int, kind: str) -> Path:
 
 def _drawer_rows(gateway: Gateway, task: RangeTask) -> tuple[Uint8s, list[tuple[bytes, bytes, bytes]]]:
     """Return the rows of the family `f` that may be right, and the cells that cannot be."""
-    try:
-        if not gateway.rows(*task.bounds, DRAWER_FAMILY, limit=1, having="qualifier"):
-            return gateway.scan([task.bounds]), []
-    except CorruptionError:  # rows of another length
-        pass
+    rows = gateway.drawer_rows(*task.bounds)
+    if rows is not None:
+        return rows, []
     whole, odd = list[bytes](), list[tuple[bytes, bytes, bytes]]()
     for cell in chain.from_iterable(pages(gateway, DRAWER_FAMILY, bounds=task.bounds)):
         if len(cell.row) == ROWKEY_BYTES and not cell.qualifier:
@@ -187,85 +182,93 @@ class _Documents:
 
     def __init__(self, seed: int, removed_before: int) -> None:
         self._seed, self._removed_before = seed, removed_before
-        self._listings, self._registers = list[Cell](), list[Cell]()
-        self._arrays: tuple[list[NDArray[np.void]], list[NDArray[np.void]]] = [], []
+        self._held = list[CellArrays]()
+        self._listed, self._filed = list[NDArray[np.void]](), list[NDArray[np.void]]()
         self.odd: list[tuple[bytes, bytes, bytes]] = []  # family, row, qualifier
         self.hours = set[int]()
 
-    def take(self, cells: Sequence[Cell]) -> None:
-        """Take a page."""
-        for cell in cells:
-            flag = row_flag(cell.row)
-            if flag == DOCUMENTS_FLAG:
-                self._listings.append(cell)
-            elif flag == REGISTER_FLAG:
-                self._registers.append(cell)
-            elif orphan := Orphan.of(cell):
-                self.hours.add(orphan.hour)
-            else:
-                self._suspect(cell)
-        if len(self._listings) + len(self._registers) >= _HELD:
+    def read(self, gateway: Gateway, bounds: Bounds) -> None:
+        """Take the cells of a range."""
+        start, stop = bounds
+        limits = {"limit": PAGE_ROWS, "columns": PAGE_COLUMNS}
+        while (page := gateway.columns(start, stop, DOCUMENT_FAMILY, **limits)) is not None:
+            if not len(page.rows):
+                return
+            self._take(page)
+            for place in _ends_of_wide(page.rows).tolist():
+                cell = page.cell(place)
+                while more := gateway.cells(cell.row, DOCUMENT_FAMILY, after=cell.qualifier, limit=PAGE_CELLS):
+                    self._take(CellArrays.of(more))
+                    cell = more[-1]
+            start = page.rows[-1].tobytes() + b"\x00"
+        for cells in pages(gateway, DOCUMENT_FAMILY, bounds=(start, stop)):
+            whole = list[Cell]()
+            for cell in cells:
+                (whole.append if len(cell.row) == ROWKEY_BYTES else self._suspect)(cell)
+            self._take(CellArrays.of(whole))
+
+    def _take(self, page: CellArrays) -> None:
+        self._held.append(page)
+        if sum(len(one.rows) for one in self._held) >= _HELD:
             self._pack()
 
     def _suspect(self, cell: Cell) -> None:
         self.odd.append((DOCUMENT_FAMILY, cell.row, cell.qualifier))
 
     def _pack(self) -> None:
-        """Hold as arrays what is held as cells, in a tenth of the memory."""
-        self._arrays[0].append(self._listed(self._listings))
-        self._arrays[1].append(self._filed(self._registers))
-        self._listings, self._registers = [], []
-
-    def _listed(self, cells: list[Cell]) -> NDArray[np.void]:
-        cells = self._without(cells, [is_listing(cell.row) for cell in cells])
-        found = np.empty(len(cells), _LISTED)
-        found["fingerprint"] = fingerprints_of(_rows_of(cells))
-        found["id"] = self._hashes(cells)
-        return found
-
-    def _filed(self, cells: list[Cell]) -> NDArray[np.void]:
-        rows = _rows_of(cells)
-        segments, rests = register_numbers(cell.qualifier for cell in cells)
-        is_right = (prefix_numbers_of(rows) >> np.uint64(8) == segments) & (fingerprints_of(rows) == rests)
-        cells = self._without(cells, is_right.tolist())
-        signatures, filed = list[Signature](), list[Cell]()
-        for cell in cells:
-            register = parsed(cell)
-            if register is not None and register.signature is not None:
-                signatures.append(register.signature)
-                filed.append(cell)
-            elif register is None or cell.timestamp <= self._removed_before:
+        """Hold in arrays what pages say."""
+        cells, self._held = CellArrays.joined(self._held), []
+        flags, right = cells.rows[:, SEGMENT_BYTES], _are_text(cells.qualifiers)
+        prefixes, fingerprints = prefix_numbers_of(cells.rows), fingerprints_of(cells.rows)
+        segments, ids = prefixes >> np.uint64(8), self._hashes(cells.qualifiers)
+        is_listing = right & (flags == DOCUMENTS_FLAG) & (segments == fingerprints >> np.uint64(32))
+        self._listed.append(_table(_LISTED, fingerprint=fingerprints[is_listing], id=ids[is_listing]))
+        registers = np.flatnonzero(right & (flags == REGISTER_FLAG))
+        digests = register_numbers([cells.qualifiers[place] for place in registers.tolist()])
+        registers = registers[(segments[registers] == digests[0]) & (fingerprints[registers] == digests[1])]
+        is_filed, is_removed, own, keys = register_columns([cells.values[place] for place in registers.tolist()])
+        filed = registers[is_filed]
+        self._filed.append(
+            _table(_FILED, fingerprint=own, id=ids[filed], key=keys, segment=segments[filed], rest=fingerprints[filed])
+        )
+        is_old = cells.timestamps[registers] <= self._removed_before
+        is_sound = is_listing.copy()
+        is_sound[registers] = is_filed | is_removed & ~is_old
+        for place in np.flatnonzero(~is_sound).tolist():
+            cell = cells.cell(place)
+            if orphan := Orphan.of(cell):
+                self.hours.add(orphan.hour)
+            else:
                 self._suspect(cell)
-        found, several, rows = np.empty(len(filed), _FILED), Signatures.collected(signatures), _rows_of(filed)
-        found["fingerprint"], found["key"] = several.fingerprints, several.keys
-        found["segment"], found["rest"] = prefix_numbers_of(rows) >> np.uint64(8), fingerprints_of(rows)
-        found["id"] = self._hashes(filed)
-        return found
 
-    def _without(self, cells: list[Cell], is_right: list[bool]) -> list[Cell]:
-        """Return the cells that are right, and whose ids are text; the others are suspect."""
-        try:
-            b"\n".join([cell.qualifier for cell in cells]).decode()
-        except UnicodeDecodeError:
-            is_right = [is_one and is_text(cell.qualifier) for cell, is_one in zip(cells, is_right, strict=True)]
-        if all(is_right):
-            return cells
-        for cell, is_one in zip(cells, is_right, strict=True):
-            if not is_one:
-                self._suspect(cell)
-        return list(compress(cells, is_right))
-
-    def _hashes(self, cells: list[Cell]) -> list[int]:
-        return [_hashed(cell.qualifier, self._seed) for cell in cells]
+    def _hashes(self, doc_ids: list[bytes]) -> Uint64s:
+        return np.array([_hashed(doc_id, self._seed) for doc_id in doc_ids], np.uint64)
 
     def arrays(self) -> tuple[NDArray[np.void], NDArray[np.void]]:
         """Return listings and registers."""
         self._pack()
-        return np.concatenate(self._arrays[0]), np.concatenate(self._arrays[1])
+        return np.concatenate(self._listed), np.concatenate(self._filed)
 
 
-def _rows_of(cells: Iterable[Cell]) -> Uint8s:
-    return np.frombuffer(b"".join([cell.row for cell in cells]), np.uint8).reshape(-1, ROWKEY_BYTES)
+def _ends_of_wide(rows: Uint8s) -> NDArray[np.intp]:
+    """Return the places of the last cells of rows that may have more."""
+    before = PAGE_COLUMNS - 1
+    return np.flatnonzero((rows[before:] == rows[: max(len(rows) - before, 0)]).all(axis=1)) + before
+
+
+def _are_text(doc_ids: list[bytes]) -> Bools:
+    try:
+        b"\n".join(doc_ids).decode()
+    except UnicodeDecodeError:
+        return np.array(list(map(is_text, doc_ids)))
+    return np.ones(len(doc_ids), np.bool_)
+
+
+def _table(dtype: Any, **columns: NDArray[Any]) -> NDArray[np.void]:
+    made: NDArray[np.void] = np.empty(len(columns["fingerprint"]), dtype)
+    for name, column in columns.items():
+        made[name] = column
+    return made
 
 
 class Census:
@@ -316,7 +319,7 @@ class Census:
     # The suspects of a part.
 
     def _listings_of(self, part: Compared) -> Iterator[list[Cell]]:
-        listed = part.listed[~np.isin(_marks(part.listed), _marks(part.filed))]
+        listed = part.listed[~_is_in(_marks(part.listed), _marks(part.filed))]
         wanted = set(listed["id"].tolist())
         rows = map(documents_rowkey, dict.fromkeys(listed["fingerprint"].tolist()))
         for some in _batches(rows):
@@ -325,14 +328,10 @@ class Census:
 
     def _registers_of(self, part: Compared) -> Iterator[list[Cell]]:
         filed = part.filed
-        is_listed = np.isin(_marks(filed), _marks(part.listed))
-        own, counts = np.unique(part.rows["fingerprint"], return_counts=True)
-        is_whole = np.isin(filed["fingerprint"], own[counts == len(self._record.layout.drawers)])
-        prefixes = key_numbers(filed["key"])
-        is_keyed = np.isin(
-            _mixed(filed["fingerprint"], prefixes), _mixed(part.keyed["fingerprint"], part.keyed["prefix"])
-        )
-        is_keyed |= (filed["key"] == 0) | (not self._record.has_signatures)
+        is_listed = _is_in(_marks(filed), _marks(part.listed))
+        is_whole = _counts_in(filed["fingerprint"], part.rows["fingerprint"]) == len(self._record.layout.drawers)
+        needed = _mixed(filed["fingerprint"], key_numbers(filed["key"]))
+        is_keyed = (filed["key"] == 0) | (not self._record.has_signatures) | _is_in(needed, _keyed_marks(part.keyed))
         suspect = filed[~(is_listed & is_whole & is_keyed)]
         segments = suspect["segment"].astype(np.uint64)
         rows = rowkeys_of(segments << np.uint64(8) | np.uint64(REGISTER_FLAG), suspect["rest"])
@@ -340,11 +339,12 @@ class Census:
             yield list(chain.from_iterable(self._gateway.cells_of(some, DOCUMENT_FAMILY, limit=PAGE_COLUMNS)))
 
     def _rows_of(self, part: Compared) -> Iterator[bytes]:
-        left = np.setdiff1d(part.rows["fingerprint"], part.filed["fingerprint"])
+        own = part.rows["fingerprint"]
+        left = np.unique(own[~_is_in(own, part.filed["fingerprint"])])
         yield from (row.tobytes() for row in encode(self._record.layout, left).reshape(-1, ROWKEY_BYTES))
         filed = part.filed[part.filed["key"] != 0]
         needed = _mixed(filed["fingerprint"], key_numbers(filed["key"]))
-        keyed = part.keyed[~np.isin(_keyed_marks(part.keyed), needed)]
+        keyed = part.keyed[~_is_in(_keyed_marks(part.keyed), needed)]
         yield from (row.tobytes() for row in rowkeys_of(keyed["prefix"], keyed["fingerprint"]))
 
 
@@ -355,6 +355,20 @@ def _within(stored: NDArray[np.void] | OnDisk, low: int, high: int) -> NDArray[n
     column = stored["fingerprint"]
     start, stop = (bisect_left(column, edge, key=int) for edge in (low, high))
     return np.array(stored[start:stop])
+
+
+def _counts_in(numbers: Uint64s, others: Uint64s) -> NDArray[np.intp]:
+    """Return how often each number is among others; quick where both are runs in order."""
+    ordered = np.sort(others, kind="stable")
+    return np.searchsorted(ordered, numbers, "right") - np.searchsorted(ordered, numbers)
+
+
+def _is_in(numbers: Uint64s, others: Uint64s) -> Bools:
+    """Return whether each number is among others: `np.isin` takes four times as long."""
+    ordered = np.append(np.sort(others, kind="stable"), np.uint64(0))
+    places = np.searchsorted(ordered[:-1], numbers)
+    is_in: Bools = (ordered[places] == numbers) & (places < len(others))
+    return is_in
 
 
 def _marks(documents: NDArray[np.void]) -> Uint64s:

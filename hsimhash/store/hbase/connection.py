@@ -41,7 +41,10 @@ _KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}  # a ho
 
 
 class Call(NamedTuple):
-    """A method of a Thrift service and its arguments: values, or what the binary protocol makes of them (`wire.py`)."""
+    """A method of a Thrift service and its arguments: values, or what the binary protocol makes of them.
+
+    The reply to one of `TByteScan`, on a connection without another call under way, is the bytes that were read.
+    """
 
     service: ModuleType
     method: str
@@ -119,6 +122,21 @@ class _Socket:
 
     def close(self) -> None:
         self._socket.close()
+
+
+class _Kept:
+    """A wire whose reads can be kept."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+        self.write, self.flush = wire.write, wire.flush
+        self.reads: list[bytes] | None = None
+
+    def read(self, size: int) -> bytes:
+        data = self._wire.read(size)
+        if self.reads is not None:
+            self.reads.append(data)
+        return data
 
 
 class _Http:
@@ -260,7 +278,8 @@ class Connection:
         self.timeout_s, self._due.at_s = timeout_s, time.monotonic() + timeout_s
         self._wire = _wire(self.endpoint, self._address, self._context, self._due)
         transport: Any = TFramedTransport if options.transport == "framed" else TBufferedTransport
-        self._protocol = _PROTOCOLS[options.protocol](transport(self._wire, _BUFFER_BYTES))
+        self._kept = _Kept(self._wire)
+        self._protocol = _PROTOCOLS[options.protocol](transport(self._kept, _BUFFER_BYTES))
 
     @property
     def is_connected(self) -> bool:
@@ -332,6 +351,7 @@ class Connection:
         least_s = time.monotonic() + min(_LEAST_WAIT_S, self.timeout_s)
         self._due.at_s = min(max(due_s, least_s), end_s)
         self.last_method = call.method
+        self._kept.reads = [] if call.service is THRIFT2.TByteScan else None
         try:
             reply = TClient(call.service, self._protocol)._recv(call.method)
         except Exception as error:
@@ -339,7 +359,7 @@ class Connection:
                 self._settle()
             raise
         self._settle()
-        return reply
+        return b"".join(self._kept.reads) if self._kept.reads is not None else reply
 
     def _settle(self) -> None:
         self._awaited.popleft()

@@ -65,6 +65,11 @@ service THBaseService {
   TThriftServerType getThriftServerType()
 }
 
+// A scan whose reply is kept as it came; the reader only skips it, and so finds its end.
+service TByteScan {
+  void getScannerResults(1: required binary table, 2: required TScan tscan, 3: i32 numRows) throws (1: TIOError io)
+}
+
 // A scan of which only the rows count: the reader skips what it has no field for, in less than half of the time that
 // decoding it takes. The first gateway's results have their row under the same number.
 struct TRow { 1: optional binary row }

@@ -38,8 +38,20 @@ from hsimhash.store.hbase.batches import (
 )
 from hsimhash.store.hbase.connection import THRIFT2, Call
 from hsimhash.store.hbase.failures import RefusedError
-from hsimhash.store.hbase.gateway import DRAWER_FAMILY, Cell, Change, Deletion, Family, Having, Put, Table, always
-from hsimhash.store.hbase.lanes import Caller, Steps, Task, while_timely
+from hsimhash.store.hbase.gateway import (
+    DRAWER_FAMILY,
+    Cell,
+    CellArrays,
+    Change,
+    Deletion,
+    Family,
+    Having,
+    Put,
+    Table,
+    always,
+)
+from hsimhash.store.hbase.lanes import Caller, Steps, Task, one_call, while_timely
+from hsimhash.store.hbase.replies import columns_in, drawer_rows_in
 from hsimhash.store.hbase.thrift import DrawerScan, ThriftGateway
 
 SINGLE_SCANS = 40  # so many ranges are scanned one by one; measured: beyond, one filter for each region is faster
@@ -73,6 +85,7 @@ class Thrift2Gateway(ThriftGateway):
         self.makes_tables = "no" if options.transport == "framed" else "whole"  # framed garbles split keys
         self._name = THRIFT2.TTableName(ns=namespace.encode(), qualifier=self._address.table.encode())
         self._is_binary = options.protocol == "binary"
+        self._keeps_replies = self._is_binary and options.transport != "framed"
         self._takes_filters = True
         self._regions: list[Region] = []
         self._regions_read_s = 0.0
@@ -105,21 +118,38 @@ class Thrift2Gateway(ThriftGateway):
         page = max(1, CALL_CELLS // columns)
         while len(found) < limit and start < stop:
             wanted = min(page, limit - len(found))
-            scan = THRIFT2.TScan(
-                startRow=start,
-                stopRow=stop,
-                columns=[THRIFT2.TColumn(family=family)],
-                caching=wanted,
-                filterString=first_columns(columns, having),
-                readType=_PREAD,
-                limit=wanted,
-            )
+            scan = _cell_scan(start, stop, family, wanted, first_columns(columns, having))
             results = self._one("getScannerResults", self._table, scan, wanted)
             found += map(_cells, results)
             if len(results) < wanted:
                 break
             start = results[-1].row + b"\x00"
         return found
+
+    def drawer_rows(self, start: bytes, stop: bytes) -> Uint8s | None:
+        if not self._keeps_replies:
+            return super().drawer_rows(start, stop)
+        pages = [np.empty((0, ROWKEY_BYTES), np.uint8)]
+        while start < stop:
+            page = drawer_rows_in(self._bytes(THRIFT2.TScan(startRow=start, stopRow=stop, **_ROW_SCAN), PAGE_ROWS))
+            if page is None:
+                return None
+            pages.append(page)
+            if len(page) < PAGE_ROWS:
+                break
+            start = page[-1].tobytes() + b"\x00"
+        return np.concatenate(pages)
+
+    def columns(self, start: bytes, stop: bytes, family: bytes, *, limit: int, columns: int) -> CellArrays | None:
+        if not self._keeps_replies:
+            return None
+        scan = _cell_scan(start, stop, family, limit, first_columns(columns))
+        return columns_in(self._bytes(scan, limit), family)
+
+    def _bytes(self, scan: Any, count: int) -> bytes:
+        """Return the reply to a scan."""
+        reply: bytes = self._run(one_call(Call(THRIFT2.TByteScan, "getScannerResults", (self._table, scan, count))))
+        return reply
 
     def cells(self, row: bytes, family: bytes, *, after: bytes | None = None, limit: int) -> list[Cell]:
         found: list[Cell] = []
@@ -265,6 +295,18 @@ def regions_of_locations(locations: Iterable[Any]) -> list[Region]:
         )
         for location in locations
         if not location.regionInfo.replicaId
+    )
+
+
+def _cell_scan(start: bytes, stop: bytes, family: bytes, limit: int, filter_string: bytes) -> Any:
+    return THRIFT2.TScan(
+        startRow=start,
+        stopRow=stop,
+        columns=[THRIFT2.TColumn(family=family)],
+        caching=limit,
+        filterString=filter_string,
+        readType=_PREAD,
+        limit=limit,
     )
 
 

@@ -3,7 +3,7 @@
 For each layout tables get the same documents, by `ingest`, by `bulk-load` and from Spark: some ids twice, one
 fingerprint many times, two in five near another, half with sketch and key. Every cell but for its timestamp must be the
 same; queries must be those of brute force, and check find nothing: at once, after a flush and a major compaction, and
-after a restart. HBase's own program looks at the files.
+after a restart. HBase's own program looks at the files. Its counters tell that queries ask the files' Bloom filters.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+import time
+import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -27,8 +29,8 @@ from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, DRAWER_FAMILY
 from hsimhash.store.hbase.store import HBaseStore
 from tests.stress.killing import crowded
 from tests.support.command_line import run
-from tests.support.fingerprint_sets import random_signatures
-from tests.support.hbase_server import HBaseServer, serving
+from tests.support.fingerprint_sets import random_fingerprints, random_signatures
+from tests.support.hbase_server import HBaseServer, free_ports, serving
 from tests.support.hbase_tables import new_table, table_url
 from tests.support.programs import Outcome, options, print_conditions, print_outcomes, scratch_folder
 from tests.support.spark_session import local_spark
@@ -39,6 +41,8 @@ LAYOUTS = ("4", "10", "20")
 HFILE = "org.apache.hadoop.hbase.io.hfile.HFile"
 EQUAL_SHARE = 50  # one fingerprint in so many is the same one
 AGAIN_SHARE = 20  # one id in so many comes again
+COUNTERS = "Hadoop:service=HBase,name=RegionServer,sub=Server"
+COUNTED_S = 60.0  # until the counters tell; they are renewed every few seconds
 MOST_FILES = 12  # that HBase's program looks at, which takes seconds for each
 
 Load = Callable[[Path, str, Path, bool], None]  # a file's documents into a table by a stage; or only into the stage
@@ -183,13 +187,55 @@ def _answers(url: str, documents: dict[str, Signature], what: str, queries: int)
         )
 
 
+def check_bloom(server: HBaseServer, port: int, folder: Path, *, documents: int, queries: int) -> Outcome:
+    """Tell what the server says of Bloom filters while fingerprints that are near none are asked for, one by one.
+
+    Args:
+        server: with its counters at a port.
+        port: see there.
+        folder: for what is loaded.
+        documents: so many.
+        queries: so many.
+    """
+    path = folder / "bloom.jsonl"
+    write_documents(path, documents, SEED)
+    with new_table(server) as name:
+        url = _made(server, name, LAYOUTS[1])
+        by_program(server)(path, url, folder / "bloom", False)
+        requests, negative = _bloom_counts(port)
+        with HSimIndex.open(url) as index:
+            wanted = queries * len(index.layout.drawers)
+            for value in random_fingerprints(np.random.default_rng(SEED + 1), queries).tolist():
+                index.query(value)
+        end_s = time.monotonic() + COUNTED_S
+        while (now := _bloom_counts(port))[0] - requests < wanted and time.monotonic() < end_s:
+            time.sleep(1)
+    asked, spared = now[0] - requests, now[1] - negative
+    text = f"{queries:,} queries: Bloom filters were asked {asked:,} times and spared {spared:,} reads of a file"
+    return Outcome(asked >= wanted and spared > asked / 2, text)
+
+
+def _bloom_counts(port: int) -> tuple[int, int]:
+    """Return how often Bloom filters were asked, and how often they said no."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/jmx?qry={COUNTERS}") as reply:
+        bean = json.load(reply)["beans"][0]
+    return bean["bloomFilterRequestsCount"], bean["bloomFilterNegativeResultsCount"]
+
+
 def main() -> int:
     given = options(__doc__, documents=(DOCUMENTS, "in each table"))
     print_conditions(
         "bulk loads against ingest", packages=("pyspark",), seed=SEED, documents=given.documents, queries=QUERIES
     )
-    outcomes = []
-    with scratch_folder(given.scratch) as folder, serving(folder / "hbase") as server, local_spark() as spark:
+    outcomes, port = [], free_ports(1)[0]
+    counters = {"hbase.master.info.port": str(port)}  # of the one process that has the region server too
+    with (
+        scratch_folder(given.scratch) as folder,
+        serving(folder / "hbase", settings=counters) as server,
+        local_spark() as spark,
+    ):
+        outcomes.append(check_bloom(server, port, folder, documents=given.documents, queries=QUERIES))
+        print(f"    {outcomes[0]}", flush=True)
         loads = {"bulk-load": by_program(server), "Spark": by_spark(server, spark)}
         for layout in LAYOUTS:
             for outcome in check_layout(

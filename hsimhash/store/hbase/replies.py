@@ -9,8 +9,8 @@
 | `0b 00 01` · length (4) · family · `0b 00 02` · length (4) · qualifier · `0b 00 03` · length (4) · value | a cell |
 | `0a 00 04` · timestamp (8) · `03 00 06 04 00` | its end: it was put |
 
-Whatever differs is for the library to read: a row of another length, a reply of another release. Measured: as the
-library's objects a cell costs 3 µs, which is 1 here; a drawer row, which is always as long, 1 instead of .5.
+Whatever differs is for the library to read: a row of another length, a reply of another release. Measured: to read a
+cell takes the client 3.5 µs as the library's objects, 1.5 so; a drawer row, which is always as long, 1.1 and .6.
 """
 
 from __future__ import annotations

@@ -125,6 +125,17 @@ def test_what_others_write_after_the_beginning_wins(own_hbase: HBaseServer, spar
         assert index.check().is_sound
 
 
+def test_operators_run_the_printed_commands(own_hbase: HBaseServer, spark: SparkSession, store: str) -> None:
+    given, told = frame(spark, *((str(number), number << 32) for number in range(500))), list[str]()
+    assert loaded(given, store, options(own_hbase, told)) is None
+    for line in told:
+        own_hbase.java(*line.removesuffix(" &&").partition(" java ")[2].split())
+    assert loaded(given, store, options(own_hbase, [])) == BulkLoadTotals(500, added=500, unchanged=0)
+    with HSimIndex.open(store) as index:
+        assert index.count() == 500
+        assert index.check().is_sound
+
+
 def test_regions_that_split_after_the_files_were_written(
     own_hbase: HBaseServer, spark: SparkSession, store: str
 ) -> None:

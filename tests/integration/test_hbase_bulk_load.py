@@ -11,17 +11,14 @@ import pytest
 
 from hsimhash import HSimIndex
 from hsimhash.store.hbase.address import Address
-from hsimhash.store.hbase.gateway import Gateway
-from hsimhash.store.hbase.protocol import Times, begin_load, end_load, loads_begun
-from hsimhash.store.hbase.store import HBaseStore
+from hsimhash.store.hbase.protocol import begin_load, end_load, loads_begun
 from tests.stress import hbase_bulk_load, hbase_kills, kills
 from tests.stress.hbase_bulk_load import write_documents
+from tests.support.bulk_loads import FIRST_SEEN, MOVING, add_before_moving, check_moved, gateway_of
 from tests.support.command_line import run
 from tests.support.hbase_server import HBaseServer
 from tests.support.hbase_tables import new_table, table_url
 from tests.support.programs import faults
-
-FIRST_SEEN = 1_600_000_000_000
 
 
 @pytest.fixture(autouse=True)
@@ -59,11 +56,6 @@ def name_in(store: str) -> str:
     return Address.parse(store).table
 
 
-def gateway_of(index: HSimIndex) -> Gateway:
-    assert isinstance(index.store, HBaseStore)
-    return index.store.gateway
-
-
 @pytest.mark.parametrize("layout", hbase_bulk_load.LAYOUTS)
 def test_the_table_is_as_after_an_ingest(own_hbase: HBaseServer, tmp_path: Path, layout: str) -> None:
     outcomes = hbase_bulk_load.check_layout(own_hbase, layout, tmp_path, documents=3_000, queries=200)
@@ -71,28 +63,11 @@ def test_the_table_is_as_after_an_ingest(own_hbase: HBaseServer, tmp_path: Path,
 
 
 def test_what_the_table_has_stays_or_moves(own_hbase: HBaseServer, store: str) -> None:
-    with HSimIndex.open(store) as index:
-        index.add_many([1, 2, 3, 4], ["same", "moved", "removed", "other"], first_seen=7)
-        index.remove(["removed"])
-    given = lines(Path("given.jsonl"), ("same", 1), ("moved", 8), ("removed", 3), ("new", 9), ("new", 10))
+    add_before_moving(store)
+    given = lines(Path("given.jsonl"), *MOVING)
     summary = json.loads(bulk_load(own_hbase, store, given))
     assert [summary[name] for name in ("documents", "added", "unchanged")] == [5, 3, 2]
-    with HSimIndex.open(store) as index:
-        found = {one.doc_id: (one.fingerprint, one.first_seen) for one in index.documents()}
-        assert found == {
-            "same": (1, 7),
-            "moved": (8, FIRST_SEEN),
-            "removed": (3, FIRST_SEEN),
-            "other": (4, 7),
-            "new": (10, FIRST_SEEN),
-        }
-        index.add(11, "moved")  # counts as one change more than the load's
-        assert [match.doc_id for match in index.query(11, max_distance=0)] == ["moved"]
-        assert index.check().is_sound
-        assert loads_begun(gateway_of(index)) == {}
-        index.store.times = Times(settled_s=0)  # type: ignore[attr-defined]
-        assert index.collect().entries == 3  # moved twice, removed once
-        assert index.check().leftovers == 0
+    check_moved(store)
     assert (
         "nothing to do"
         in run(

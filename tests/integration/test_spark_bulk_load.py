@@ -18,11 +18,10 @@ from hsimhash.spark import BulkLoadTotals, SparkStageOptions, bulk_load
 from hsimhash.store import FileLimits
 from hsimhash.store.hbase.address import Address
 from hsimhash.store.hbase.cells import row_flag
-from hsimhash.store.hbase.gateway import Gateway
-from hsimhash.store.hbase.protocol import Times, end_load, loads_begun
-from hsimhash.store.hbase.store import HBaseStore
+from hsimhash.store.hbase.protocol import end_load, loads_begun
 from tests.stress import hbase_bulk_load
 from tests.stress.hbase_bulk_load import table_cells, write_documents
+from tests.support.bulk_loads import FIRST_SEEN, MOVING, add_before_moving, check_moved, gateway_of
 from tests.support.command_line import own_process, run
 from tests.support.hbase_server import HBaseServer
 from tests.support.hbase_tables import new_table, table_url
@@ -30,7 +29,6 @@ from tests.support.programs import faults
 from tests.support.spark_session import local_spark, need_java
 
 pytestmark = pytest.mark.together
-FIRST_SEEN = 1_600_000_000_000
 SMALL = FileLimits(rows=4_000, documents=500)  # of several parts a region
 KNOWN = 500  # documents that a table has before a load
 PATIENCE_S = 300.0
@@ -71,11 +69,6 @@ def loaded(documents: DataFrame, store: str, how: SparkStageOptions) -> BulkLoad
     return bulk_load(documents, store, how, position="place")
 
 
-def gateway_of(index: HSimIndex) -> Gateway:
-    assert isinstance(index.store, HBaseStore)
-    return index.store.gateway
-
-
 @pytest.mark.parametrize("layout", hbase_bulk_load.LAYOUTS)
 def test_the_table_is_as_after_an_ingest(
     own_hbase: HBaseServer, spark: SparkSession, tmp_path: Path, layout: str
@@ -86,27 +79,10 @@ def test_the_table_is_as_after_an_ingest(
 
 
 def test_what_the_table_has_stays_or_moves(own_hbase: HBaseServer, spark: SparkSession, store: str) -> None:
-    with HSimIndex.open(store) as index:
-        index.add_many([1, 2, 3, 4], ["same", "moved", "removed", "other"], first_seen=7)
-        index.remove(["removed"])
-    given = frame(spark, ("same", 1), ("moved", 8), ("removed", 3), ("new", 9), ("new", 10))
+    add_before_moving(store)
+    given = frame(spark, *MOVING)
     assert loaded(given, store, options(own_hbase)) == BulkLoadTotals(5, added=3, unchanged=2)
-    with HSimIndex.open(store) as index:
-        found = {one.doc_id: (one.fingerprint, one.first_seen) for one in index.documents()}
-        assert found == {
-            "same": (1, 7),
-            "moved": (8, FIRST_SEEN),
-            "removed": (3, FIRST_SEEN),
-            "other": (4, 7),
-            "new": (10, FIRST_SEEN),
-        }
-        index.add(11, "moved")  # counts as one change more than the load's
-        assert [match.doc_id for match in index.query(11, max_distance=0)] == ["moved"]
-        assert index.check().is_sound
-        assert loads_begun(gateway_of(index)) == {}
-        index.store.times = Times(settled_s=0)  # type: ignore[attr-defined]
-        assert index.collect().entries == 3  # moved twice, removed once
-        assert index.check().leftovers == 0
+    check_moved(store)
     assert [path.name for path in Path("stage").iterdir()] == ["manifest.json"]
     assert loaded(given.where("id <> 'moved'"), store, options(own_hbase)) == BulkLoadTotals(4, added=0, unchanged=4)
 

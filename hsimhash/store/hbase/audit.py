@@ -106,11 +106,18 @@ def pages(
         for row in rows:
             page += row
             if len(row) == PAGE_COLUMNS and flag in (None, row_flag(row[0].row)):
-                while more := gateway.cells(row[0].row, family, after=page[-1].qualifier, limit=PAGE_CELLS):
+                for more in rest_of_row(gateway, family, page[-1]):
                     yield page
                     page = more
         yield page
         start = rows[-1][0].row + b"\x00"
+
+
+def rest_of_row(gateway: Gateway, family: bytes, cell: Cell) -> Iterator[list[Cell]]:
+    """Yield the cells of a row behind one of its cells, in pages."""
+    while page := gateway.cells(cell.row, family, after=cell.qualifier, limit=PAGE_CELLS):
+        yield page
+        cell = page[-1]
 
 
 def sampled_pages(gateway: Gateway, documents: int, seed: int, family: bytes) -> Iterator[list[Cell]]:

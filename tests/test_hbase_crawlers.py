@@ -34,6 +34,7 @@ from tests.support.gateway_stand_in import StandIn, stand_in
 from tests.support.hbase_model import Cluster, ModelGateway
 from tests.support.local_server import LocalServer, serving
 from tests.support.processes import forked, wait_until
+from tests.support.tcp_proxy import proxied
 
 LIMIT_S = 60.0  # until something must have happened
 SCANS = ["getScannerResults"]
@@ -97,6 +98,13 @@ def test_open_ends_within_its_deadline_where_nothing_answers_the_read(gateway: S
     with pytest.raises(StoreUnavailableError, match="deadline of 3 s"):
         open_store(url_of(gateway, options="timeout=2s&deadline=3s"))
     assert time.monotonic() - began < LIMIT_S / 2
+
+
+def test_open_goes_on_where_the_right_gateway_answers_late(gateway: StandIn) -> None:
+    with proxied(gateway.port, lambda number: 3.0 if number == 1 else 0.0) as late:
+        address = Address.parse(f"hbase://127.0.0.1:{late.port}/t?timeout=500ms")
+        with open_gateway(address) as ours:
+            ours.scan(RANGES)
 
 
 def test_a_query_needs_five_connections_and_one_round(gateway: StandIn, ours: Thrift2Gateway) -> None:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from thriftpy2.protocol import TBinaryProtocol
 from thriftpy2.thrift import TApplicationException, TMessageType
-from thriftpy2.transport import TBufferedTransport, TSocket, TTransportException
+from thriftpy2.transport import TBufferedTransport, TSocket
 
 from hsimhash.layout import Layout
 from hsimhash.store import Record
@@ -49,15 +49,18 @@ class StandIn(LocalServer):
 
     def talk(self, connection: socket.socket) -> None:
         protocol = TBinaryProtocol(TBufferedTransport(TSocket(sock=connection)))
-        with connection, suppress(OSError, TTransportException):
+        with connection, suppress(OSError):
             while True:
                 self._answer(protocol)
 
     def _answer(self, protocol: Any) -> None:
-        method, _, number = protocol.read_message_begin()
-        arguments = getattr(THRIFT2.THBaseService, f"{method}_args")()
-        arguments.read(protocol)
-        protocol.read_message_end()
+        try:
+            method, _, number = protocol.read_message_begin()
+            arguments = getattr(THRIFT2.THBaseService, f"{method}_args")()
+            arguments.read(protocol)
+            protocol.read_message_end()
+        except Exception as error:  # the end, or what is not Thrift
+            raise ConnectionAbortedError from error
         self._begin(method)
         try:
             if method in self.refusals:

@@ -165,6 +165,9 @@ def reason(error: BaseException, timeout_s: float) -> str:
     return str(getattr(error, "message", None) or error) or type(error).__name__
 
 
+AGAIN = "it answers now: try again"  # the end of what is said of a gateway that is the right one after all
+
+
 def explain_failure(endpoint: Endpoint, address: Address, error: Exception) -> str:
     """Return what is wrong with a gateway that failed with `error`, and what to do; asks the port what it is."""
     why = reason(error, address.options.timeout_s)
@@ -204,7 +207,7 @@ def _advice(endpoint: Endpoint, address: Address, found: Service) -> str:
         options = replace(options, service="", qop="")
     given = replace(address, gateways=(endpoint,))
     right = replace(given, scheme=found.scheme, options=options)
-    return "it answers now: try again" if str(right) == str(given) else f"write {right}"
+    return AGAIN if str(right) == str(given) else f"write {right}"
 
 
 def identify(endpoint: Endpoint) -> Service | None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
+import time
 
 from hsimhash.errors import StoreUnavailableError
 from hsimhash.store.base import DEADLINE_S
 from hsimhash.store.hbase.address import Address
 from hsimhash.store.hbase.connection import Connection
-from hsimhash.store.hbase.failures import explain_failure
+from hsimhash.store.hbase.failures import AGAIN, explain_failure
 from hsimhash.store.hbase.gateway import Gateway
-from hsimhash.store.hbase.lanes import Caller
+from hsimhash.store.hbase.lanes import Caller, pauses
 from hsimhash.store.hbase.pool import Pool
 from hsimhash.store.hbase.thrift1 import Thrift1Gateway
 from hsimhash.store.hbase.thrift2 import Thrift2Gateway
@@ -23,7 +24,8 @@ def open_gateway(address: Address, *, deadline_s: float = DEADLINE_S) -> Gateway
 
     Args:
         address: of the table; a deadline in it beats `deadline_s`.
-        deadline_s: how long a call is tried without an answer.
+        deadline_s: how long a call is tried without an answer; so long opening tries gateways that are the right ones
+            and only answer late.
 
     Raises:
         StoreUnavailableError: none answers; the message says of each what was found there instead.
@@ -42,10 +44,20 @@ def open_gateway(address: Address, *, deadline_s: float = DEADLINE_S) -> Gateway
             raise StoreUnavailableError(f"it speaks Thrift{found} where the first one spoke Thrift{spoken[0]}")
         spoken[:] = [found]
 
-    pool = Pool(address, check)
-    errors = pool.reach()
-    if errors:
-        complaints = (explain_failure(endpoint, address, error) for endpoint, error in errors.items())
-        raise StoreUnavailableError(f"no HBase gateway for {address}: {'; '.join(complaints)}")
-    caller = Caller(pool, deadline_s=deadline_s)
+    caller = Caller(Pool(address, check), deadline_s=deadline_s)
+    _reach(caller)
     return Thrift1Gateway(caller) if spoken[0] == 1 else Thrift2Gateway(caller)
+
+
+def _reach(caller: Caller) -> None:
+    """Connect to a gateway; one that turns out to be the right one after all is tried until the deadline."""
+    address = caller.pool.address
+    end_s = time.monotonic() + caller.deadline_s
+    for pause_s in pauses():
+        errors = caller.pool.reach()
+        if not errors:
+            return
+        complaints = [explain_failure(endpoint, address, error) for endpoint, error in errors.items()]
+        if not any(text.endswith(AGAIN) for text in complaints) or time.monotonic() + pause_s >= end_s:
+            raise StoreUnavailableError(f"no HBase gateway for {address}: {'; '.join(complaints)}")
+        time.sleep(pause_s)

@@ -109,7 +109,7 @@ class Caller:
         """
         run = _Run(self, tasks, width=width, depth=depth, once=once)
         try:
-            for pause_s in _pauses():
+            for pause_s in pauses():
                 try:
                     run.go()
                     break
@@ -124,7 +124,7 @@ class Caller:
 
 
 # A library for this, tenacity, keeps the last exception in a cycle, and with it the connection of an interrupted call.
-def _pauses() -> Iterator[float]:
+def pauses() -> Iterator[float]:
     """Yield how long to wait before each next try, in seconds: at random, up to twice as long each time."""
     most_s = _FIRST_WAIT_S
     while True:

@@ -13,7 +13,7 @@ from typing import Any
 import mmh3
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DecimalType, IntegralType, LongType, StringType, TimestampType
 
@@ -103,6 +103,13 @@ def materialized(rows: DataFrame) -> DataFrame:
     """
     has_folder = rows.sparkSession.sparkContext._jsc.sc().getCheckpointDir().isDefined()
     return rows.checkpoint() if has_folder else rows.localCheckpoint()
+
+
+def observed(rows: DataFrame, **what: Column) -> tuple[DataFrame, dict[str, int]]:
+    """Return the rows `materialized`, and aggregates of them by name, without a job of their own."""
+    observation = Observation()
+    named = [value.alias(name) for name, value in what.items()]
+    return materialized(rows.observe(observation, *named)), observation.get
 
 
 def reached_path(spark: SparkSession, place: str) -> tuple[Any, Any]:

@@ -28,13 +28,15 @@ ROW_NS = 60.0  # what a value costs beside the search: it is sorted, written, se
 
 @dataclass(frozen=True, slots=True)
 class PairLimits:
-    """How much a task holds, and how exactly its parts are planned."""
+    """How much a task and an executor hold, and how exactly the parts of tasks are planned."""
 
     part: int = 1 << 20  # values
     spread: int = 1 << 20  # values that are sorted and sent together
     sample: int = 1 << 17  # values that the driver plans by
     depth: int = 3  # how often buckets are cut again
     tables: int = 256  # by which values are sorted, at most, if buckets can be left whole
+    given_fingerprints: int = 1 << 21  # that every executor is given; more are joined by sending all documents around
+    given_ids: int = 1 << 19  # likewise, of documents near others: 50 MB where an id has 40 bytes
 
 
 PAIR_LIMITS = PairLimits()
@@ -158,11 +160,12 @@ def near_fingerprints(values: DataFrame, max_distance: int, limits: PairLimits =
     A fingerprint that is there more than once makes a pair with itself.
 
     Args:
-        values: one column of fingerprints, `bigint`; read twice.
+        values: one column of fingerprints, `bigint`; read twice, or three times.
         max_distance: in bits.
         limits: see there.
     """
-    sample, count = sample_of(values, limits.sample)
+    count = values.count()
+    sample = sample_of(values, limits.sample)[0] if count > limits.part else np.empty(0, np.uint64)
     layout = fastest_layout(count, max_distance, ROW_NS)
     plan = PartPlan.of(searches(layout.drawers, max_distance), sample, count, limits)
     parts = spread_to_parts(values, plan, limits)

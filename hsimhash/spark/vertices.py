@@ -23,11 +23,11 @@ from hsimhash.spark.columns import (
     distance_of,
     has_signatures,
     materialized,
+    observed,
     signature_columns,
 )
 from hsimhash.spark.parts import PAIR_LIMITS, PairLimits, near_fingerprints
 
-BROADCAST_ROWS = 1 << 21  # fingerprints that every executor is given, instead of sending all documents around
 CELL = 1 << 12  # signatures with one key that are compared all with all; more are cut into cells of so many
 
 
@@ -49,20 +49,24 @@ class Vertices:
     """Documents that may have a near one or have an equal one, and their vertices.
 
     Attributes:
-        documents: `id`, the signature, `position`, `rank`, and `repeated`, null where none has the same fingerprint.
+        documents: `id`, the signature, `position` and `rank`.
+        repeated: those whose fingerprint others have too; None where there are none.
         others: `id` of all others.
         rows: `number`, the signature, `first` (the least position and id of its documents), `size` (how many these
             are); if documents have ranks, `best` (the least rank and id, numbers are in its order) and `smallest` (id).
         edges: near pairs: numbers `low` < `high`, `distance` in bits, `differing` (bits of the sketches; null where one
             is missing), `found_by`.
         has_signatures: whether there are sketches or keys.
+        is_small: whether every executor can be given all rows.
     """
 
     documents: DataFrame
+    repeated: DataFrame | None
     others: DataFrame
     rows: DataFrame
     edges: DataFrame
     has_signatures: bool
+    is_small: bool
 
 
 def vertices_of(
@@ -84,39 +88,57 @@ def vertices_of(
         position.alias("position"),
         (F.lit(0) if rank is None else F.struct(*rank)).alias("rank"),
     ).where("fingerprint is not null and id is not null")
-    is_signed = has_signatures(documents)
-    near = materialized(near_fingerprints(given.select("fingerprint"), options.max_distance, options.limits))
-    involved, repeated = _involved(given, near, is_signed=is_signed)
-    ours = materialized(given.join(involved, "fingerprint", "left_semi").join(repeated, "fingerprint", "left"))
-    others = given.join(involved, "fingerprint", "left_anti").select("id")
-    rows = _rows_of(ours, is_ranked=rank is not None, is_signed=is_signed)
-    near = near.where("left <> right")
-    is_numbered = rank is not None or is_signed
-    edges = materialized(_edges(rows, near, options, is_signed=is_signed)) if is_numbered else _plain_edges(near)
-    return Vertices(ours, others, rows, edges, is_signed)
+    limits, is_signed = options.limits, has_signatures(documents)
+    found = near_fingerprints(given.select("fingerprint"), options.max_distance, limits)
+    is_same = F.col("left") == F.col("right")
+    found, seen = observed(found, pairs=F.count("left"), repeated=F.count_if(is_same))
+    repeated, near = found.where(is_same).select(F.col("left").alias("fingerprint")), found.where(~is_same)
+    involved = found.select(F.explode(F.array("left", "right")).alias("fingerprint"))
+    count = 2 * seen["pairs"]
+    if is_signed:
+        involved, keyed = observed(_with_same_keys(involved, given), count=F.count("fingerprint"))
+        count = keyed["count"]
+    if count <= limits.given_fingerprints:
+        involved, repeated = F.broadcast(involved), F.broadcast(repeated)
+    ours, others = (given.join(involved, "fingerprint", kind) for kind in ("left_semi", "left_anti"))
+    if seen["repeated"]:
+        ours = ours.join(repeated.withColumn("repeated", F.lit(True)), "fingerprint", "left")
+    ours = materialized(ours)
+    single, several = (ours.where("repeated is null"), ours.where("repeated")) if seen["repeated"] else (ours, None)
+    rows = _rows_of(single, several, is_ranked=rank is not None, is_signed=is_signed)
+    if rank is None and not is_signed:  # no more rows than involved fingerprints, which are their numbers
+        edges = _plain_edges(near)
+    else:
+        rows, numbered = observed(rows, count=F.count("number"))
+        count, edges = numbered["count"], materialized(_edges(rows, near, options, is_signed=is_signed))
+    return Vertices(ours, several, others.select("id"), rows, edges, is_signed, count <= limits.given_ids)
 
 
-def _rows_of(documents: DataFrame, *, is_ranked: bool, is_signed: bool) -> DataFrame:
+def _with_same_keys(fingerprints: DataFrame, given: DataFrame) -> DataFrame:
+    """Return fingerprints, and those of documents whose key others have too."""
+    shared = given.where("key <> 0").groupBy("key").agg(F.count("*").alias("sharing")).where("sharing > 1")
+    return fingerprints.unionByName(given.join(shared, "key", "left_semi").select("fingerprint")).distinct()
+
+
+def _rows_of(single: DataFrame, repeated: DataFrame | None, *, is_ranked: bool, is_signed: bool) -> DataFrame:
     """Return the rows of the vertices. Numbers are in order of `best` where that is asked for, else any.
 
     Only documents whose fingerprint is `repeated` are grouped: the others are vertices as they are.
     """
+    is_plain = not (is_ranked or is_signed)
     values = {"first": F.struct("position", "id")}
     if is_ranked:
         values |= {"best": F.struct("rank", "id"), "smallest": F.col("id")}
-    size = F.count("*").alias("size")
-    grouped = documents.where("repeated").groupBy(*SIGNATURE)
-    grouped = grouped.agg(size, *(F.min(value).alias(name) for name, value in values.items()))
-    single = documents.where("repeated is null")
-    single = single.select(
+    rows = single.select(
         *SIGNATURE, F.lit(1).cast("bigint").alias("size"), *(value.alias(name) for name, value in values.items())
     )
+    if repeated is not None:
+        size = F.count("*").alias("size")
+        grouped = repeated.groupBy(*SIGNATURE).agg(size, *(F.min(value).alias(name) for name, value in values.items()))
+        rows = rows.unionByName(materialized(grouped) if is_plain else grouped)
     if is_ranked:
-        rows = single.unionByName(grouped).repartitionByRange("best").sortWithinPartitions("best")
-        return materialized(rows.withColumn("number", F.monotonically_increasing_id()))
-    if is_signed:
-        return materialized(single.unionByName(grouped).withColumn("number", F.monotonically_increasing_id()))
-    return single.unionByName(materialized(grouped)).withColumn("number", F.col("fingerprint"))
+        rows = rows.repartitionByRange("best").sortWithinPartitions("best")
+    return rows.withColumn("number", F.col("fingerprint") if is_plain else F.monotonically_increasing_id())
 
 
 def _plain_edges(near: DataFrame) -> DataFrame:
@@ -128,21 +150,6 @@ def _plain_edges(near: DataFrame) -> DataFrame:
         F.lit(None).cast("int").alias("differing"),
         F.lit("distance").alias("found_by"),
     )
-
-
-def _involved(given: DataFrame, near: DataFrame, *, is_signed: bool) -> tuple[DataFrame, DataFrame]:
-    """Return the fingerprints whose documents may be near or equal to others, and those that several documents have.
-
-    Both are fit for a join with all documents; the second ones are `repeated`.
-    """
-    found = near.select(F.explode(F.array("left", "right")).alias("fingerprint"))
-    if is_signed:
-        shared = given.where("key <> 0").groupBy("key").agg(F.count("*").alias("sharing")).where("sharing > 1")
-        found = materialized(found.unionByName(given.join(shared, "key", "left_semi").select("fingerprint")).distinct())
-    repeated = near.where("left = right").select(F.col("left").alias("fingerprint"), F.lit(True).alias("repeated"))
-    if found.count() <= BROADCAST_ROWS:
-        return F.broadcast(found), F.broadcast(repeated)
-    return found.distinct(), repeated
 
 
 def _edges(rows: DataFrame, near: DataFrame, options: NearOptions, *, is_signed: bool) -> DataFrame:
@@ -244,22 +251,33 @@ def pairs(
 def pair_rows(vertices: Vertices) -> DataFrame:
     """Return the table of pairs: of vertices' first documents, and of each one's others with the first."""
     firsts = vertices.rows.select("number", "first")
+    if vertices.is_small:
+        firsts = F.broadcast(firsts)
     near = vertices.edges.join(firsts.alias("a"), F.col("low") == F.col("a.number"))
     near = near.join(firsts.alias("b"), F.col("high") == F.col("b.number"))
     left, right = F.least("a.first", "b.first"), F.greatest("a.first", "b.first")
     between = near.select(left["id"].alias("left"), right["id"].alias("right"), "distance", "differing", "found_by")
-    several = vertices.rows.where("size > 1").select(*SIGNATURE, F.col("first.id").alias("left"))
-    equal = vertices.documents.join(several, list(SIGNATURE)).where("id <> left")
-    same = equal.select(
-        "left",
-        F.col("id").alias("right"),
-        F.lit(0).alias("distance"),
-        F.when(F.col("sketch") != 0, F.lit(0)).alias("differing"),
-        F.lit("distance").alias("found_by"),
+    found = (
+        between if vertices.repeated is None else between.unionByName(_equal_pairs(vertices.rows, vertices.repeated))
     )
-    found = between.unionByName(same)
     if not vertices.has_signatures:
         return found.select("left", "right", "distance")
     similarity = F.greatest(F.lit(0.0), 1 - 2 * F.col("differing") / SKETCH_BITS)
     is_known = F.col("differing").isNotNull()
     return found.select("left", "right", "distance", F.when(is_known, similarity).alias("similarity"), "found_by")
+
+
+def _equal_pairs(rows: DataFrame, repeated: DataFrame) -> DataFrame:
+    """Return the pairs of vertices' first documents with each one's others."""
+    several = rows.where("size > 1").select(*SIGNATURE, F.col("first.id").alias("left"))
+    return (
+        repeated.join(several, list(SIGNATURE))
+        .where("id <> left")
+        .select(
+            "left",
+            F.col("id").alias("right"),
+            F.lit(0).alias("distance"),
+            F.when(F.col("sketch") != 0, F.lit(0)).alias("differing"),
+            F.lit("distance").alias("found_by"),
+        )
+    )

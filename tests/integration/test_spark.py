@@ -44,7 +44,7 @@ from tests.support.spark_session import local_spark, need_java
 from tests.test_readme import blocks
 
 pytestmark = pytest.mark.together
-SMALL = PairLimits(part=2_000, spread=5_000, sample=3_000)
+SMALL = PairLimits(part=2_000, spread=5_000, sample=3_000, given_fingerprints=1_000, given_ids=500)
 
 
 @pytest.fixture(scope="module")

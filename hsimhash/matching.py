@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -18,7 +18,6 @@ from hsimhash.rowkey import (
     ROWKEY_BYTES,
     SEGMENT_BYTES,
     bucket_range,
-    distinct_rows,
     fingerprints_of,
     key_numbers,
     key_prefix,
@@ -120,30 +119,50 @@ def _read_all(reader: Reader, cover: Cover, query: Signature) -> Uint8s:
 def near_many(reader: Reader, cover: Cover, queries: Signatures) -> dict[int, Near]:
     """Return what `near_one` returns by a query's position, for the queries that are near anything."""
     at_once = max(1, READS_AT_ONCE // cover.reads)
-    found: dict[int, set[tuple[int, int]]] = {}
-
-    def take(places: Int64s, fingerprints: Uint64s, max_distance: int) -> None:
-        is_near = np.bitwise_count(fingerprints ^ queries.fingerprints[places]) <= max_distance
-        asking, fingerprints = distinct_rows(places[is_near].astype(np.uint64), fingerprints[is_near])
-        distance = np.bitwise_count(fingerprints ^ queries.fingerprints[asking])
-        for place, bits, value in zip(asking.tolist(), distance.tolist(), fingerprints.tolist(), strict=True):
-            found.setdefault(place, set()).add((bits, value))
-
+    found: list[tuple[Int64s, Uint64s]] = []
     for start in range(0, len(queries), at_once):
         part = queries.fingerprints[start : start + at_once]
         for reading in cover.readings:
-            for query, fingerprints in _met(reader, reading, reading.numbers(part)):
-                take(query + start, fingerprints, cover.distance)
+            met = _met(reader, reading, reading.numbers(part), part, cover.distance)
+            found += [(places + start, fingerprints) for places, fingerprints in met]
     keyed = np.flatnonzero(queries.keys)
     for start in range(0, len(keyed), READS_AT_ONCE):
         asking = keyed[start : start + READS_AT_ONCE]
-        for query, fingerprints in _met(reader, KEYS, key_numbers(queries.keys[asking])[:, None]):
-            take(asking[query], fingerprints, FINGERPRINT_BITS)
-    return {place: sorted(pairs) for place, pairs in found.items()}
+        part, numbers = queries.fingerprints[asking], key_numbers(queries.keys[asking])[:, None]
+        met = _met(reader, KEYS, numbers, part, FINGERPRINT_BITS)
+        found += [(asking[places], fingerprints) for places, fingerprints in met]
+    if not any(len(places) for places, _ in found):
+        return {}
+    places, fingerprints = map(np.concatenate, zip(*found, strict=True))
+    return _by_place(places, fingerprints, queries.fingerprints)
 
 
-def _met(reader: Reader, reading: Reading, numbers: Uint64s) -> Iterator[tuple[Int64s, Uint64s]]:
-    """Yield queries' positions, and as many fingerprints of what each of them reads: numbers of shape (n, reads)."""
+def _by_place(places: Int64s, fingerprints: Uint64s, queries: Uint64s) -> dict[int, Near]:
+    """Return what is near queries, by their places; what is given may repeat."""
+    distances = np.bitwise_count(fingerprints ^ queries[places])
+    order = np.lexsort((fingerprints, distances, places))
+    places, fingerprints = places[order], fingerprints[order]
+    is_first = np.append(True, places[1:] != places[:-1])
+    is_new = is_first | np.append(True, fingerprints[1:] != fingerprints[:-1])
+    near = list(zip(distances[order][is_new].tolist(), fingerprints[is_new].tolist(), strict=True))
+    starts = np.flatnonzero(is_first[is_new]).tolist()
+    asking = places[is_first].tolist()
+    cuts = pairwise([*starts, len(near)])
+    return {place: near[start:stop] for place, (start, stop) in zip(asking, cuts, strict=True)}
+
+
+def _met(
+    reader: Reader, reading: Reading, numbers: Uint64s, queries: Uint64s, max_distance: int
+) -> Iterator[tuple[Int64s, Uint64s]]:
+    """Yield places of queries, and as many fingerprints near these among what each of them reads; some repeat.
+
+    Args:
+        reader: of the rows.
+        reading: what numbers stand for.
+        numbers: what each query reads: shape (n, reads).
+        queries: their fingerprints: shape (n,).
+        max_distance: in bits.
+    """
     order = np.argsort(numbers, axis=None, kind="stable")
     ordered, asker = numbers.ravel()[order], order // numbers.shape[1]
     first_ask = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
@@ -157,13 +176,15 @@ def _met(reader: Reader, reading: Reading, numbers: Uint64s) -> Iterator[tuple[I
     # Each run of a bucket's rows meets every query that asked for it; so many at a time that memory does not grow with
     # both.
     run = np.repeat(np.arange(len(bucket)), asks[bucket])
-    lengths = np.diff(first_row, append=len(rows))[run]
-    ask = spans(first_ask[bucket], asks[bucket])
-    meetings = np.cumsum(lengths)
+    start, length = first_row[run], np.diff(first_row, append=len(rows))[run]
+    asking = asker[spans(first_ask[bucket], asks[bucket])]
+    meetings = np.cumsum(length)
     cuts = np.searchsorted(meetings, np.arange(MEETINGS_AT_ONCE, int(meetings[-1]), MEETINGS_AT_ONCE))
     for part in np.split(np.arange(len(run)), cuts):
-        row = spans(first_row[run[part]], lengths[part])
-        yield np.repeat(asker[ask[part]], lengths[part]), fingerprints[row]
+        lengths, places = length[part], asking[part]
+        met = fingerprints[spans(start[part], lengths)]
+        near = np.flatnonzero(np.bitwise_count(met ^ np.repeat(queries[places], lengths)) <= max_distance)
+        yield places[np.searchsorted(np.cumsum(lengths), near, "right")], met[near]
 
 
 def read(reader: Reader, reading: Reading, numbers: Uint64s) -> Uint8s:

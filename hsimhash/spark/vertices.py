@@ -256,10 +256,9 @@ def pair_rows(vertices: Vertices) -> DataFrame:
     near = vertices.edges.join(firsts.alias("a"), F.col("low") == F.col("a.number"))
     near = near.join(firsts.alias("b"), F.col("high") == F.col("b.number"))
     left, right = F.least("a.first", "b.first"), F.greatest("a.first", "b.first")
-    between = near.select(left["id"].alias("left"), right["id"].alias("right"), "distance", "differing", "found_by")
-    found = (
-        between if vertices.repeated is None else between.unionByName(_equal_pairs(vertices.rows, vertices.repeated))
-    )
+    found = near.select(left["id"].alias("left"), right["id"].alias("right"), "distance", "differing", "found_by")
+    if vertices.repeated is not None:
+        found = found.unionByName(_equal_pairs(vertices.rows, vertices.repeated))
     if not vertices.has_signatures:
         return found.select("left", "right", "distance")
     similarity = F.greatest(F.lit(0.0), 1 - 2 * F.col("differing") / SKETCH_BITS)

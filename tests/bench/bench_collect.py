@@ -122,7 +122,7 @@ def collects(server: HBaseServer, counters: Counters, folder: Path, size: int) -
     ids = page_ids(0, size)
     with made(server.gateways, LAYOUT) as table:
         url = table_url(server.gateways, table)
-        command = Command(server, folder / f"{size}.tsv", folder)
+        command = Command(server, folder, "bulk-load", folder / f"{size}.tsv", "--format", "fingerprints")
         print(f"{'bulk-load':34}{seconds(lambda: command.load(url, size)):8.1f} s", flush=True)
         moved, new = ids[REMOVED + FEW :][:REMOVED], random_fingerprints(np.random.default_rng(SEED + 1), REMOVED)
         with opened(url) as store:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from itertools import chain, count, islice, takewhile
+from itertools import takewhile
 from pathlib import Path
 
 import lmdb
@@ -184,9 +184,17 @@ class LmdbView(Reader):
         listing = self.transaction.cursor(self.databases["documents"])
         if limit is not None or len(fingerprints) <= _FEW:
             return [self._documents_of(listing, fingerprint, limit) for fingerprint in fingerprints]
-        listed = [[listed_id(*row) for row in self._listed(listing, fingerprint)] for fingerprint in fingerprints]
-        confirmed = iter(self.lookup(list(chain.from_iterable(listed))))
-        return [sorted(filter(None, islice(confirmed, len(ids)))) for ids in listed]
+        places, ids = list[int](), list[bytes]()
+        for place, key, value in self._listed(listing, fingerprints):
+            places.append(place)
+            ids.append(listed_id(key, value))
+        found: list[list[Document]] = [[] for _ in fingerprints]
+        for place, document in zip(places, self.lookup(ids), strict=True):
+            if document is not None:
+                found[place].append(document)
+        for several in found:
+            several.sort()
+        return found
 
     def lookup(self, doc_ids: Sequence[bytes]) -> list[Document | None]:
         register, found = self.transaction.cursor(self.databases["register"]), list[Document | None]()
@@ -201,25 +209,25 @@ class LmdbView(Reader):
         """Return what the register says of a document."""
         return _document(doc_id, self.transaction.get(digest(doc_id), db=self.databases["register"]))
 
-    def _listed(self, listing: lmdb.Cursor, fingerprint: int) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the rows that list a fingerprint's documents, in order of key."""
-        packed = pack(fingerprint)
-        is_there, item, following = listing.set_range(packed), listing.item, listing.next
-        for number in count():
-            if number % _LISTED_AT_ONCE == 0 and time.monotonic() >= self._deadline:
-                raise self._late(f"{number:,} documents of fingerprint {fingerprint:016x}")
-            if not is_there:
-                return
-            row = item()
-            if not row[0].startswith(packed):
-                return
-            yield row
-            is_there = following()
+    def _listed(self, listing: lmdb.Cursor, fingerprints: Iterable[int]) -> Iterator[tuple[int, bytes, bytes]]:
+        """Yield the rows that list fingerprints' documents, in order of key, each behind its fingerprint's place."""
+        set_range, item, following = listing.set_range, listing.item, listing.next
+        for place, fingerprint in enumerate(fingerprints):
+            packed, number = pack(fingerprint), 0
+            is_there = set_range(packed)
+            while is_there:
+                if number % _LISTED_AT_ONCE == 0 and time.monotonic() >= self._deadline:
+                    raise self._late(f"{number:,} documents of fingerprint {fingerprint:016x}")
+                key, value = item()
+                if not key.startswith(packed):
+                    break
+                yield place, key, value
+                is_there, number = following(), number + 1
 
     def _documents_of(self, listing: lmdb.Cursor, fingerprint: int, limit: int | None) -> list[Document]:
         """Return the confirmed documents of a fingerprint, as far as the limit-th that its register has there."""
         found, wanted, head = [], limit, b""
-        for key, value in self._listed(listing, fingerprint):
+        for _, key, value in self._listed(listing, [fingerprint]):
             # Ids that the key cuts are in order only up to the cut, so those with one beginning are all read.
             if wanted == 0 and key[:HEAD_BYTES] != head:
                 break

@@ -13,9 +13,11 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from hsimhash.fingerprint.bits import Floats, Int64s, Uint64s
+from hsimhash.fingerprint.bits import Bools, Floats, Int64s, Uint64s, are_in
 from hsimhash.fingerprint.signature import SKETCH_BITS, Signatures, are_alike
 from hsimhash.pairs.blocks import Pairs, pair_words, sorted_block
+
+AT_ONCE = 1 << 20  # signatures that are looked at together
 
 
 def near_signatures(pairs: Pairs, signatures: Signatures, max_distance: int, max_sketch: int | None) -> Pairs:
@@ -30,6 +32,31 @@ def near_signatures(pairs: Pairs, signatures: Signatures, max_distance: int, max
         max_distance: in bits.
         max_sketch: as for `find_pairs`.
     """
+    ours = np.flatnonzero(_are_involved(pairs, signatures.keys))  # most have no near one: the rest takes less memory
+    left, right, groups = (np.searchsorted(ours, one) for one in (pairs.left, pairs.right, pairs.groups[ours]))
+    found = _near_among(Pairs(left, right, pairs.distance, groups), signatures[ours], max_distance, max_sketch)
+    groups = np.arange(len(signatures))
+    groups[ours] = ours[found.groups]
+    return replace(found, left=ours[found.left], right=ours[found.right], groups=groups)
+
+
+def _are_involved(pairs: Pairs, keys: Uint64s) -> Bools:
+    """Return which signatures are in a pair, or have the fingerprint or the key of another."""
+    found = np.zeros(len(keys), np.bool_)
+    found[pairs.left] = found[pairs.right] = True
+    for start in range(0, len(keys), AT_ONCE):
+        groups = pairs.groups[start : start + AT_ONCE]
+        repeats = groups != np.arange(start, start + len(groups))
+        found[start : start + AT_ONCE] |= repeats
+        found[groups[repeats]] = True
+    ordered = np.sort(keys)
+    shared = np.unique(ordered[1:][(ordered[1:] == ordered[:-1]) & (ordered[1:] != 0)])
+    for start in range(0, len(keys), AT_ONCE):
+        found[start : start + AT_ONCE] |= are_in(keys[start : start + AT_ONCE], shared)
+    return found
+
+
+def _near_among(pairs: Pairs, signatures: Signatures, max_distance: int, max_sketch: int | None) -> Pairs:
     groups = equal_signatures(pairs.groups, signatures)
     # The distinct ones, by number: a fingerprint's first document is also its signature's.
     first = np.flatnonzero(groups == np.arange(len(groups)))

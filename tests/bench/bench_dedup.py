@@ -7,7 +7,8 @@ one for each core it is shown beside them. Times are medians, their ratio the me
 One document in ten is a copy of an earlier one in which a single word was replaced. Clusters are compared with the
 plain way: every pair of signatures, in blocks; the documents are kept in their order.
 
-With `--large` also the memory of a file of ten million fingerprints, one in ten near an earlier one.
+With `--large` also the memory of a file of ten million fingerprints, one in ten near an earlier one; and of as many
+with sketches and keys.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import resource
 import statistics
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -138,29 +140,33 @@ def large(folder: Path) -> None:
     print(f"    peak memory of a process {(peak << 10) / MIB:,.0f} MiB; report {_report_mb(folder):.2f} MB")
 
 
-def write_fingerprints(path: Path, documents: int) -> None:
-    """Write ids of 35 characters and random fingerprints, some of them near earlier ones."""
+def write_signatures(path: Path, documents: int, *, is_plain: bool) -> None:
+    """Write ids of 35 characters and random signatures, some of them near earlier ones; plain: fingerprints alone."""
     rng = np.random.default_rng(SEED)
-    values = rng.integers(0, 1 << 64, documents, np.uint64)
+    columns = rng.integers(1, 1 << 64, (1 if is_plain else 3, documents), np.uint64)
     copies = np.flatnonzero(rng.random(documents) < COPIED_SHARE)[1:]
     bits = np.uint64(1) << rng.integers(0, 64, len(copies), np.uint64)
-    values[copies] = values[(rng.random(len(copies)) * copies).astype(np.int64)] ^ bits
+    columns[:, copies] = columns[:, (rng.random(len(copies)) * copies).astype(np.int64)]
+    columns[0, copies] ^= bits
     with path.open("w", encoding="ascii") as file:
         for start in range(0, documents, LINES_AT_ONCE):
-            part = enumerate(values[start : start + LINES_AT_ONCE].tolist(), start)
-            file.writelines(f"https://www.example.org/p/{number:09d}\t{value:016x}\n" for number, value in part)
+            part = zip(*columns[:, start : start + LINES_AT_ONCE].tolist(), strict=True)
+            for number, words in enumerate(part, start):
+                fields = zip(("fingerprint", "sketch", "key"), (f"{word:016x}" for word in words), strict=False)
+                file.write(json.dumps({"id": f"https://www.example.org/p/{number:09d}", **dict(fields)}) + "\n")
 
 
-def of_fingerprints(folder: Path) -> None:
-    """Deduplicate ten million fingerprints, once."""
-    source = folder / "fingerprints.tsv"
-    write_fingerprints(source, FINGERPRINTS)
+def of_fingerprints(folder: Path, *, is_plain: bool) -> None:
+    """Deduplicate ten million fingerprints, or signatures, once."""
+    source = folder / "given.jsonl"
+    write_signatures(source, FINGERPRINTS, is_plain=is_plain)
     command = [sys.executable, "-m", "hsimhash", "dedup", str(source), "--out", str(folder / "results"), "--quiet"]
     with (folder / "summary").open("wb") as printed:
-        process = subprocess.Popen([*command, "--format", "fingerprints"], stdout=printed)
+        process = subprocess.Popen([*command, "--fingerprint-field", "fingerprint"], stdout=printed)
         _, status, used = os.wait4(process.pid, 0)  # the peak of this process; RUSAGE_CHILDREN has that of all
     process.returncode = os.waitstatus_to_exitcode(status)
-    print(f"\n## {FINGERPRINTS:,} fingerprints, {source.stat().st_size / FINGERPRINTS:,.0f} bytes each with its id")
+    what = "fingerprints" if is_plain else "signatures"
+    print(f"\n## {FINGERPRINTS:,} {what}, {source.stat().st_size / FINGERPRINTS:,.0f} bytes each with its id")
     print_stages(folder)
     print_bar("exit code of dedup", process.returncode, at_most=0)
     print_bar("peak memory of dedup, GiB", (used.ru_maxrss << 10) / GIB, at_most=1.5)
@@ -180,7 +186,8 @@ def print_stages(folder: Path) -> None:
 def main() -> None:
     given = options(__doc__, large=(False, "also a million texts, ten million fingerprints: minutes, and 3 GB of disk"))
     print_conditions("dedup", seed=SEED, rounds=ROUNDS, rows=DOCUMENTS)
-    for measure in (usual, large, of_fingerprints) if given.large else (usual,):
+    plain, signed = (partial(of_fingerprints, is_plain=is_plain) for is_plain in (True, False))
+    for measure in (usual, large, plain, signed) if given.large else (usual,):
         with scratch_folder(given.scratch) as folder:
             measure(folder)
 

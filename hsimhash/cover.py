@@ -92,6 +92,17 @@ HBASE_PRICES = Prices(
     neighbour_us=12,
     swept_us=2.9,
 )
+# To be measured
+POSTGRESQL_PRICES = Prices(
+    read_us=15,
+    candidate_us=0.3,
+    row_us=1,
+    row_bytes=31,
+    bucket_bytes=0,
+    document_bytes=260,
+    neighbour_us=3,
+    swept_us=0.5,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from hsimhash.fingerprint.signature import (
     check_max_sketch,
 )
 from hsimhash.layout import Layout
-from hsimhash.matching import Match, Query, Rule, confirmed, confirmed_one, near_many, near_one, ranges, read
+from hsimhash.matching import Match, Query, Rule, answer, confirmed, confirmed_one, near_many, near_one, ranges, read
 from hsimhash.rowkey import (
     bucket_range,
     check_doc_ids,
@@ -221,10 +221,13 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         check_max_sketch(max_sketch)
         with self.store.view(timeout_s=timeout) as reader:
             cover = self.cover(max_distance, reader=reader)
+            rule = Rule(cover.distance, max_sketch, limit)
+            if reader.answers and limit is None:
+                found = answer(reader, cover, query, exclude, rule)
+                if found is not None:
+                    return found
             near = near_one(reader, cover, query)
-            if not near:
-                return []
-            return confirmed_one(reader, Query(query, near, exclude), Rule(cover.distance, max_sketch, limit))
+            return confirmed_one(reader, Query(query, near, exclude), rule) if near else []
 
     def query_many(
         self,

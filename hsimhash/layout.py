@@ -75,6 +75,11 @@ class Drawer:
         return _runs([*self.positions, *rest], FINGERPRINT_BITS)
 
     @property
+    def moves(self) -> list[tuple[int, int, int]]:
+        """How the segment is made of a fingerprint: what (shift right, mask, shift left) give, joined by or."""
+        return [(run.source, run.mask, run.target) for run in self._to_segment]
+
+    @property
     def segment_bits(self) -> int:
         """How many bits the segment has, 1 to 32; the rest of its 4 bytes is zero."""
         return len(self.positions)

@@ -105,6 +105,22 @@ def near_one(reader: Reader, cover: Cover, query: Signature) -> Near:
     return sorted(near)
 
 
+def answer(reader: Reader, cover: Cover, query: Signature, exclude: str | None, rule: Rule) -> list[Match] | None:
+    """Return what `near_one` and `confirmed_one` find, in one call of a reader that answers; None: it cannot.
+
+    It cannot where the cover reads ranges of buckets.
+    """
+    if cover.is_own:
+        prefixes = cover.layout.prefixes(query.fingerprint)
+    elif any(reading.shift for reading in cover.readings):
+        return None
+    else:
+        numbers = [reading.numbers_of(query.fingerprint) for reading in cover.readings]
+        prefixes = _prefixes(np.concatenate(numbers))
+    documents = reader.near(prefixes, query, cover.distance)
+    return sorted(_matches(Query(query, [], exclude), documents, rule).values())
+
+
 def _read_all(reader: Reader, cover: Cover, query: Signature) -> Uint8s:
     """Return the rows that a cover reads for one query, and those under its key; all whole prefixes are one read."""
     numbers = [(reading, reading.numbers_of(query.fingerprint)) for reading in cover.readings]

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple
 
+from hsimhash.errors import HsimhashError
 from hsimhash.layout import Layout
 from hsimhash.store.base import DEADLINE_S, LOCK_TIMEOUT_S, Document, Mark, Record, Store
 from hsimhash.store.facts import CheckReport, CollectReport
@@ -15,6 +17,7 @@ from hsimhash.store.hbase.address import Address, Options
 from hsimhash.store.lmdb import files
 from hsimhash.store.lmdb.store import LmdbStore
 from hsimhash.store.memory import MemoryStore
+from hsimhash.store.postgresql.address import POSTGRESQL_SCHEME, DatabaseAddress
 from hsimhash.store.runs import BULK_LIMITS, BulkLimits, BulkLoad, FileLimits, StageOptions
 
 __all__ = [
@@ -34,20 +37,26 @@ __all__ = [
     "check_url",
     "create_store",
     "folder_of",
+    "is_embedded",
     "is_hbase",
     "is_own_file",
+    "is_postgresql",
     "new_record",
     "open_store",
+    "postgresql_operations",
     "store_name",
 ]
 
 
-_URLS = "lmdb://relative/path, lmdb:///absolute/path, hbase://gateway:9091/namespace:table or memory://name"
+_URLS = (
+    "lmdb://relative/path, lmdb:///absolute/path, hbase://gateway:9091/namespace:table, "
+    "postgresql://user@host/database?table=pages or memory://name"
+)
 
 
 def _scheme_in(url: str) -> str | None:
     scheme, _, place = url.partition("://")
-    return scheme if scheme in ("lmdb", "memory", *HBASE_SCHEMES) and place else None
+    return scheme if scheme in ("lmdb", "memory", POSTGRESQL_SCHEME, *HBASE_SCHEMES) and place else None
 
 
 def _scheme_of(url: str) -> str:
@@ -65,6 +74,8 @@ def check_url(url: str) -> None:
         raise ValueError(f"use {_URLS}")
     if scheme in HBASE_SCHEMES:
         Address.parse(url)
+    if scheme == POSTGRESQL_SCHEME:
+        DatabaseAddress.parse(url)
 
 
 def folder_of(url: str) -> Path:
@@ -82,6 +93,27 @@ def is_hbase(url: str) -> bool:
     return url.partition("://")[0] in HBASE_SCHEMES
 
 
+def is_postgresql(url: str) -> bool:
+    """Whether a URL is that of a store on PostgreSQL."""
+    return url.partition("://")[0] == POSTGRESQL_SCHEME
+
+
+def is_embedded(url: str) -> bool:
+    """Whether a URL is that of an index in a folder."""
+    return url.startswith("lmdb://")
+
+
+def postgresql_operations() -> ModuleType:
+    """Return what operators do with an index on PostgreSQL, which needs psycopg."""
+    try:
+        from hsimhash.store.postgresql import operations
+    except ModuleNotFoundError as error:
+        raise HsimhashError(
+            f"a store on PostgreSQL needs {error.name}; install it: pip install 'hsimhash[postgresql]'"
+        ) from error
+    return operations
+
+
 def store_name(url: str) -> str:
     """Return the URL that the same store has in any working folder, and however it is talked to."""
     scheme = _scheme_of(url)
@@ -90,6 +122,8 @@ def store_name(url: str) -> str:
     if scheme in HBASE_SCHEMES:
         address = Address.parse(url)
         return str(replace(address, options=Options(path=address.options.path)))
+    if scheme == POSTGRESQL_SCHEME:
+        return str(DatabaseAddress.parse(url))
     return url
 
 
@@ -129,6 +163,9 @@ def create_store(url: str, record: Record, *, lock_timeout_s: float = LOCK_TIMEO
         from hsimhash.store.hbase.operations import create_hbase_store
 
         return create_hbase_store(url, record)
+    if scheme == POSTGRESQL_SCHEME:
+        created: Store = postgresql_operations().create_database_store(url, record, lock_timeout_s=lock_timeout_s)
+        return created
     return MemoryStore.create(url, record)
 
 
@@ -152,4 +189,9 @@ def open_store(
         from hsimhash.store.hbase.operations import open_hbase_store
 
         return open_hbase_store(url, exclusive=exclusive, deadline_s=deadline_s)
+    if scheme == POSTGRESQL_SCHEME:
+        opened: Store = postgresql_operations().open_database_store(
+            url, lock_timeout_s=lock_timeout_s, deadline_s=deadline_s
+        )
+        return opened
     return MemoryStore.open(url)

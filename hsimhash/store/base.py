@@ -167,6 +167,15 @@ class Record:
 class Reader(ABC):
     """The reads that a query makes: buckets, the documents of the near fingerprints, registers."""
 
+    answers = False  # whether `near` does: the store itself counts bits
+
+    def near(self, prefixes: Sequence[bytes], query: Signature, distance: int) -> list[Document]:
+        """Return the documents under 5-byte `prefixes` within a distance of the query, and those with its key, in one.
+
+        They come in any order, perhaps twice. Only where the reader `answers`.
+        """
+        raise NotImplementedError
+
     @abstractmethod
     def scan(self, prefixes: Sequence[bytes]) -> Uint8s:
         """Return the rowkeys of the buckets under 5-byte `prefixes`: shape (m, 13), uint8, in any order."""

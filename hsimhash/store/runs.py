@@ -53,6 +53,7 @@ class BulkLimits:
     commit_documents: int = 200_000  # on LMDB: listings or registers in one transaction
     commit_rows: int = 400_000  # on LMDB: drawer rows in one transaction, but for a bucket larger than this
     slice_documents: int = 5_000  # on HBase: documents whose rows wait for their registers
+    statement_documents: int = 50_000  # on PostgreSQL: documents in one transaction
 
 
 BULK_LIMITS = BulkLimits()

@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.hbase_server import Gateways, HBaseServer, or_skip, serving
 from tests.support.hbase_tables import new_table
+from tests.support.postgresql_server import PostgresqlServer, postgresql_serving
 
 FIRST_TEST_S = 900  # one of them fetches the jars, which takes minutes on a bare machine, and starts HBase
 
@@ -55,3 +56,10 @@ def stores(hbase: Gateways, table: str) -> tuple[str, str]:
         f"hbase://{hbase.host}:{hbase.thrift2_port}/{table}",
         f"hbase+thrift1://{hbase.host}:{hbase.thrift1_port}/{table}",
     )
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[PostgresqlServer]:
+    """A PostgreSQL for the tests of this process; to break a server, take one of your own."""
+    with postgresql_serving() as server:
+        yield server

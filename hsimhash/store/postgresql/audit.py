@@ -1,0 +1,114 @@
+"""`check` of the store on PostgreSQL.
+
+| found | what it is | repair |
+|---|---|---|
+| a document whose fingerprint is not in `pages_fingerprints` | problem: queries miss it | it is filed |
+| an index of a drawer that is missing | problem: queries are slow, but right | it is made |
+| a fingerprint without a document | leftover | deleted |
+
+That an index has every row of its table is PostgreSQL's promise; `bt_index_check` of its extension amcheck verifies it.
+"""
+
+from __future__ import annotations
+
+from hsimhash.store.facts import CheckReport, Progress
+from hsimhash.store.postgresql.codec import Tables
+from hsimhash.store.postgresql.session import DatabaseSession, Link
+
+_SCANS = "SET LOCAL enable_seqscan = on; SET LOCAL enable_bitmapscan = on"
+
+
+def audit_tables(
+    session: DatabaseSession, tables: Tables, *, repair: bool = False, progress: Progress | None = None
+) -> CheckReport:
+    """Compare documents and fingerprints, and look for the drawers' indexes; see the module's text."""
+    tell = progress or (lambda *_: None)
+    report = CheckReport()
+    documents, fingerprints = tables.documents, tables.fingerprints
+    steps = [
+        f"SELECT count(*) FROM {documents}",
+        f"SELECT count(*) FROM {fingerprints}",
+        f"SELECT count(*) FROM (SELECT DISTINCT key >> 32, fingerprint FROM {documents} WHERE key <> 0) AS keyed",
+    ]
+    counts = []
+    for number, statement in enumerate(steps):
+        counts.append(_found(session, statement)[0][0])
+        tell(number + 1, len(steps) + 2)
+    report.documents, rows, keyed = counts
+    report.drawer_rows = rows * len(tables.record.layout.drawers) + keyed
+    _check_indexes(session, tables, report, is_repair=repair)
+    _check_filed(session, tables, report, is_repair=repair)
+    tell(len(steps) + 1, len(steps) + 2)
+    _check_listed(session, tables, report, is_repair=repair)
+    tell(len(steps) + 2, len(steps) + 2)
+    return report
+
+
+def _found(session: DatabaseSession, statement: str) -> list[tuple[int, ...]]:
+    def read(link: Link) -> list[tuple[int, ...]]:
+        link.execute(f"BEGIN READ ONLY; {_SCANS}", prepare=False)
+        rows = link.rows(statement)
+        link.execute("COMMIT", prepare=False)
+        return rows
+
+    return session.call(read, is_long=True)
+
+
+def missing_indexes(session: DatabaseSession, tables: Tables) -> dict[str, str]:
+    """Return the statements that make the drawers' indexes which are missing, or not finished, by name."""
+    there = session.call(
+        lambda link: link.rows(
+            "SELECT relname::text FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid "
+            "WHERE indrelid = $1::text::regclass AND indisvalid",
+            tables.fingerprints,
+        )
+    )
+    return {name: made for name, made in tables.drawer_indexes().items() if (name,) not in there}
+
+
+def make_indexes(session: DatabaseSession, tables: Tables) -> None:
+    """Make the drawers' indexes that are missing."""
+    for name, made in missing_indexes(session, tables).items():
+
+        def make(link: Link, name: str = name, made: str = made) -> None:
+            link.do(f'DROP INDEX IF EXISTS "{tables.address.schema}"."{name}"')
+            link.do(made)
+
+        session.transaction(make, is_long=True)
+
+
+def _check_indexes(session: DatabaseSession, tables: Tables, report: CheckReport, *, is_repair: bool) -> None:
+    missing = missing_indexes(session, tables)
+    for name in missing:
+        report.problem(f"index {name} is missing: queries read the whole table for it")
+    if is_repair:
+        make_indexes(session, tables)
+        report.repaired += len(missing)
+
+
+def _check_filed(session: DatabaseSession, tables: Tables, report: CheckReport, *, is_repair: bool) -> None:
+    unfiled = (
+        f"FROM {tables.documents} AS listed WHERE NOT EXISTS "
+        f"(SELECT FROM {tables.fingerprints} AS filed WHERE filed.fingerprint = listed.fingerprint)"
+    )
+    for doc_id, fingerprint in _found(session, f"SELECT doc_id, fingerprint {unfiled} ORDER BY doc_id"):
+        report.problem(f"{doc_id!r} has fingerprint {fingerprint & (1 << 64) - 1:016x}, which is in no drawer")
+        report.repaired += is_repair
+    if is_repair and report.problems:
+        file = f"INSERT INTO {tables.fingerprints} SELECT DISTINCT fingerprint {unfiled} ON CONFLICT DO NOTHING"
+        session.transaction(lambda link: link.do(file), is_long=True)
+
+
+def _check_listed(session: DatabaseSession, tables: Tables, report: CheckReport, *, is_repair: bool) -> None:
+    unlisted = f"NOT EXISTS (SELECT FROM {tables.documents} AS listed WHERE listed.fingerprint = filed.fingerprint)"
+    found = _found(session, f"SELECT fingerprint FROM {tables.fingerprints} AS filed WHERE {unlisted}")
+    for (fingerprint,) in found:
+        report.leftover(f"fingerprint {fingerprint & (1 << 64) - 1:016x} has no document")
+    if not (found and is_repair):
+        return
+
+    def delete(link: Link) -> int:  # locked first: who adds a document to one of them ends before, or sees it gone
+        link.do(f"SELECT FROM {tables.fingerprints} AS filed WHERE {unlisted} ORDER BY fingerprint FOR UPDATE")
+        return link.do(f"DELETE FROM {tables.fingerprints} AS filed WHERE {unlisted}")
+
+    report.repaired += session.transaction(delete, is_long=True)

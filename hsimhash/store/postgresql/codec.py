@@ -1,0 +1,194 @@
+"""PostgreSQL's tables and statements; numbers and bytes.
+
+| table | a row | indexes |
+|---|---|---|
+| `pages` | a document: listing and register in one | by id; by fingerprint and id; by the key's segment |
+| `pages_fingerprints` | a fingerprint that some document has | by itself; for each drawer one by the segment |
+| `pages_record` | a part of the record, a mark, or how far a bulk load came | by name |
+
+A drawer is an index on an expression, so that PostgreSQL itself keeps its rows: whatever writes a fingerprint files it
+in all drawers, in the same transaction. Each has the fingerprint too: a bucket is read from the index alone.
+
+A fingerprint, a sketch or a key is a bigint of the same 64 bits. Segments are bigints from 0 to 2**32 - 1,
+left-justified in 32 bits as everywhere, so that their order is that of prefixes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import blake2b
+
+import numpy as np
+
+from hsimhash.fingerprint.bits import Int64s, Uint8s, Uint64s
+from hsimhash.layout import Drawer
+from hsimhash.rowkey import KEY_FLAG, PREFIX_BYTES, SEGMENT_BYTES, rowkeys_of
+from hsimhash.store.base import Document, Record
+from hsimhash.store.postgresql.address import DatabaseAddress
+
+COLUMNS = "doc_id, fingerprint, first_seen, sketch, key"
+KEY_SEGMENT = "(key >> 32) & 4294967295"
+_SIGN, _WORD = 1 << 63, (1 << 64) - 1
+_FLAGS = 1 << 8
+
+
+def signed_word(value: int) -> int:
+    """Return the bigint that has the same 64 bits."""
+    return value - (1 << 64) if value & _SIGN else value
+
+
+def signed_words(values: Uint64s) -> Int64s:
+    """Return the bigints that have the same 64 bits, in the same shape."""
+    return values.astype(np.uint64).view(np.int64)
+
+
+def document_of(row: Sequence[object]) -> Document:
+    """Return the document in a row of `COLUMNS`."""
+    doc_id, fingerprint, first_seen, sketch, key = row
+    return Document(doc_id, fingerprint & _WORD, first_seen, sketch & _WORD, key & _WORD)  # type: ignore[arg-type, operator]
+
+
+def segment_sql(drawer: Drawer, column: str = "fingerprint") -> str:
+    """Return the expression of a drawer's segment."""
+    return " | ".join(f"((({column} >> {right}) & {mask}) << {left})" for right, mask, left in drawer.moves)
+
+
+def near_sql(query: str, distance: str, column: str = "fingerprint") -> str:
+    """Return the condition that a fingerprint is within a distance of the query."""
+    return f"bit_count(({column} # {query})::bit(64)) <= {distance}"
+
+
+@dataclass(frozen=True, eq=False)
+class Tables:
+    """An index's tables, and the statements on them; parameters are $1, $2 and so on."""
+
+    address: DatabaseAddress
+    record: Record
+
+    def named(self, suffix: str = "") -> str:
+        """Return a table's name, quoted, with its schema."""
+        return table_name(self.address, suffix)
+
+    @property
+    def documents(self) -> str:
+        """The table of documents."""
+        return self.named()
+
+    @property
+    def fingerprints(self) -> str:
+        """The table of fingerprints."""
+        return self.named("_fingerprints")
+
+    def drawer_indexes(self) -> dict[str, str]:
+        """Return the statement that makes each index of `pages_fingerprints`, by the index's name."""
+        return {
+            (name := f"{self.address.table}_drawer_{drawer.number}"): f'CREATE INDEX "{name}" ON {self.fingerprints} '
+            f"(({segment_sql(drawer)})) INCLUDE (fingerprint)"
+            for drawer in self.record.layout.drawers
+        }
+
+    def definitions(self) -> list[str]:
+        """Return the statements that make the tables and their indexes."""
+        name, documents = self.address.table, self.documents
+        keys = [f'CREATE INDEX "{name}_key" ON {documents} (({KEY_SEGMENT})) INCLUDE (fingerprint, key) WHERE key <> 0']
+        return [
+            f'CREATE TABLE {documents} (doc_id text COLLATE "C" PRIMARY KEY, fingerprint bigint NOT NULL, '
+            "first_seen bigint NOT NULL, sketch bigint NOT NULL DEFAULT 0, key bigint NOT NULL DEFAULT 0)",
+            f'CREATE INDEX "{name}_listing" ON {documents} (fingerprint, doc_id)',
+            *(keys if self.record.has_signatures else ()),
+            f"CREATE TABLE {self.fingerprints} (fingerprint bigint PRIMARY KEY)",
+            *self.drawer_indexes().values(),
+            f"CREATE TABLE {self.named('_record')} (name text PRIMARY KEY, value text NOT NULL)",
+        ]
+
+    @lru_cache  # noqa: B019 (as few as an index has kinds of queries)
+    def near(self, flags: tuple[int, ...], many: tuple[bool, ...], *, has_key: bool) -> str:
+        """Return the query as one statement: buckets, bits, documents, and those with the key.
+
+        $1 is the fingerprint, $2 the distance, then comes for each flag a segment, or where `many` an array; with a key
+        its segment and the key.
+        """
+        arms = [
+            f"SELECT fingerprint FROM {self.fingerprints} WHERE ({self._segment(flag)}) = "
+            f"{f'ANY(${place})' if is_many else f'${place}'} AND {near_sql('$1', '$2')}"
+            for place, (flag, is_many) in enumerate(zip(flags, many, strict=True), start=3)
+        ]
+        found = f"SELECT {COLUMNS} FROM {self.documents} WHERE fingerprint = ANY(ARRAY({' UNION ALL '.join(arms)}))"
+        if not has_key:
+            return found
+        place = len(flags) + 3
+        return (
+            f"{found} UNION ALL SELECT {COLUMNS} FROM {self.documents} "
+            f"WHERE key <> 0 AND {KEY_SEGMENT} = ${place} AND key = ${place + 1}"
+        )
+
+    @lru_cache  # noqa: B019
+    def buckets(self, flags: tuple[int, ...], *, is_ranges: bool) -> str:
+        """Return the statement that reads buckets: for each flag a row with it, and with its rows' bytes.
+
+        Its parameters are, for each flag, an array of segments; or two, of the ranges' starts and stops.
+        """
+        return " UNION ALL ".join(self._arm(flag, number, is_ranges) for number, flag in enumerate(flags))
+
+    def _arm(self, flag: int, number: int, is_ranges: bool) -> str:
+        segment, rows = f"({self._segment(flag)})", "int8send(fingerprint)"
+        if is_ranges:
+            source = f"unnest(${2 * number + 1}::bigint[], ${2 * number + 2}::bigint[]) AS range (low, high)"
+            return (
+                f"SELECT {flag}, string_agg({rows}, '') FROM {source} JOIN {self.fingerprints} "
+                f"ON {segment} >= low AND {segment} < high"
+            )
+        if self._is_key(flag):
+            keyed = (
+                f"SELECT DISTINCT {segment} AS segment, fingerprint FROM {self.documents} "
+                f"WHERE key <> 0 AND {segment} = ANY(${number + 1})"
+            )
+            return f"SELECT {flag}, string_agg(int8send(segment) || {rows}, '') FROM ({keyed}) AS keyed"
+        return f"SELECT {flag}, string_agg({rows}, '') FROM {self.fingerprints} WHERE {segment} = ANY(${number + 1})"
+
+    def _is_key(self, flag: int) -> bool:
+        return self.record.has_signatures and flag == KEY_FLAG
+
+    def _segment(self, flag: int) -> str:
+        return KEY_SEGMENT if self._is_key(flag) else segment_sql(self.record.layout.drawers[flag - 1])
+
+    def rowkeys(self, found: Sequence[tuple[int, bytes | None]]) -> Uint8s:
+        """Return the rowkeys that the rows of `buckets` stand for: shape (m, 13), uint8."""
+        prefixes, fingerprints = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
+        for flag, packed in found:
+            words = np.frombuffer(packed or b"", ">u8").astype(np.uint64)
+            if self._is_key(flag):
+                segments, words = words[::2], words[1::2]
+            else:
+                segments = self.record.layout.drawers[flag - 1].segments(words).astype(np.uint64)
+            prefixes.append(segments << np.uint64(8) | np.uint64(flag))
+            fingerprints.append(words)
+        return rowkeys_of(np.concatenate(prefixes), np.concatenate(fingerprints))
+
+    def ranges_of(self, ranges: Sequence[tuple[bytes, bytes]]) -> Iterator[tuple[int, Int64s, Int64s]]:
+        """Yield for each drawer its number, and where the segments of half-open ranges of prefixes start and stop."""
+        edges = np.array([[int.from_bytes(edge[:PREFIX_BYTES], "big") for edge in one] for one in ranges], np.int64)
+        for drawer in self.record.layout.drawers:
+            lows, highs = -(-(edges.reshape(-1, 2) - drawer.number) // _FLAGS).T
+            yield drawer.number, lows, highs
+
+
+def table_name(address: DatabaseAddress, suffix: str = "") -> str:
+    """Return the name of one of an index's tables, quoted, with its schema."""
+    return f'"{address.schema}"."{address.table}{suffix}"'
+
+
+def lock_number(address: DatabaseAddress) -> int:
+    """Return the number of the advisory lock of an index's writers."""
+    digest = blake2b(f"hsimhash writes {address.full_table}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big", signed=True)
+
+
+def segments_by_flag(prefixes: Sequence[bytes]) -> Mapping[int, Int64s]:
+    """Return the segments of prefixes by their flags."""
+    words = np.frombuffer(b"".join(prefixes), np.uint8).reshape(-1, PREFIX_BYTES)
+    segments = np.ascontiguousarray(words[:, :SEGMENT_BYTES]).view(">u4").ravel().astype(np.int64)
+    flags = words[:, SEGMENT_BYTES]
+    return {int(flag): segments[flags == flag] for flag in np.unique(flags)}

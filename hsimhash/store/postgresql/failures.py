@@ -1,0 +1,102 @@
+"""What went wrong: what an error of psycopg means, whether a retry may help, and what to do.
+
+A connection that fails has no SQLSTATE, only libpq's and the server's words; a call that fails has one.
+"""
+
+from __future__ import annotations
+
+import re
+
+import psycopg
+from psycopg import errors
+
+from hsimhash.errors import (
+    CorruptionError,
+    HsimhashError,
+    IndexNotFoundError,
+    StoreBusyError,
+    StoreUnavailableError,
+)
+from hsimhash.store.postgresql.address import DatabaseAddress
+
+# What a server says that starts, ends or is full, and of transactions that met: the same call may succeed soon.
+_PASSING = (
+    errors.SerializationFailure,
+    errors.DeadlockDetected,
+    errors.TooManyConnections,
+    errors.AdminShutdown,
+    errors.CrashShutdown,
+    errors.CannotConnectNow,
+    errors.UniqueViolation,  # of two transactions that met: the next try sees the other's row
+)
+_PASSING_WORDS = re.compile(
+    r"refused|starting up|shutting down|recovery|too many (clients|connections)|remaining connection slots|timeout|"
+    r"closed the connection|connection reset|No such file|terminating connection|not yet accepting",
+    re.IGNORECASE,
+)
+# What libpq says of a connection that failed, and the remedy; the first that fits.
+_REMEDIES = (
+    (r"No such file or directory", "is PostgreSQL running, and its socket in that folder?"),
+    (r"refused", "is PostgreSQL running, and does it listen there (listen_addresses, port)?"),
+    (r"password authentication failed|no password supplied", "write the password into ~/.pgpass"),
+    (r"no pg_hba\.conf entry|authentication failed", "let pg_hba.conf allow this user, host and database"),
+    (r"role .* does not exist", "name the user in the URL: postgresql://user@host/database"),
+    (r"database .* does not exist", "make it with 'createdb', or name another one in the URL"),
+    (r"too many (clients|connections)|remaining connection slots", "raise max_connections, or use fewer processes"),
+    (r"invalid response|received H|expected authentication", "no PostgreSQL answers there: name its port, 5432 mostly"),
+    (r"certificate|does not support SSL|SSL error", "name the authority's file with sslrootcert=FILE, see sslmode="),
+    (r"translate host name|not known", "is the host spelled right?"),
+    (r"starting up|recovery|shutting down", "wait until it has started"),
+    (r"timeout|timed out", "is the host up, and the port open in its firewall?"),
+)
+
+
+class MetAnotherError(Exception):
+    """Of a transaction that met another one: nothing was written, and it begins again."""
+
+
+class LostLinkError(psycopg.OperationalError):
+    """Of a connection that was lost, or on which no answer came in time."""
+
+
+def is_lost(connection: psycopg.Connection[tuple[object, ...]]) -> bool:
+    """Whether a connection is over."""
+    return connection.closed or connection.broken
+
+
+def is_passing(error: Exception) -> bool:
+    """Whether the same call may succeed soon."""
+    if isinstance(error, (*_PASSING, MetAnotherError, LostLinkError)):
+        return True
+    if not isinstance(error, psycopg.OperationalError):
+        return False
+    return error.sqlstate is None and bool(_PASSING_WORDS.search(str(error)))
+
+
+def store_error(error: Exception, address: DatabaseAddress) -> HsimhashError:
+    """Return what an error means: what is wrong, where, and what to do."""
+    said = " ".join(str(error).split())
+    where = f"{address.full_table} at {address.name}"
+    if isinstance(error, (errors.UndefinedTable, errors.InvalidSchemaName, errors.UndefinedColumn)):
+        return IndexNotFoundError(f"no index at {address}: {said}; 'hsimhash create-table' makes one")
+    if isinstance(error, errors.LockNotAvailable):
+        return StoreBusyError(f"{where} was held by another writer for too long; try again, or wait longer")
+    if isinstance(error, errors.ReadOnlySqlTransaction):
+        return StoreUnavailableError(
+            f"{where} cannot be written: {said}; is it a standby? name the primary, or add "
+            f"target_session_attrs=read-write"
+        )
+    if isinstance(error, (errors.DiskFull, errors.OutOfMemory, errors.ConfigurationLimitExceeded)):
+        return StoreUnavailableError(f"{where}: the server has no room: {said}; make room, and try again")
+    if isinstance(error, (errors.DataCorrupted, errors.IndexCorrupted)):
+        return CorruptionError(f"{where} is damaged: {said}; restore a backup, or REINDEX TABLE where an index is")
+    if isinstance(error, errors.InsufficientPrivilege):
+        return HsimhashError(f"the user may not do that with {where}: {said}; grant it, or name another user")
+    if isinstance(error, (errors.QueryCanceled, errors.IdleInTransactionSessionTimeout)):
+        return StoreUnavailableError(f"{where}: the server ended the call: {said}; try again, or raise that limit")
+    if isinstance(error, MetAnotherError):
+        return StoreBusyError(f"{where}: others changed the same documents all the time; try again")
+    if isinstance(error, psycopg.OperationalError) or is_passing(error):
+        remedy = next((remedy for words, remedy in _REMEDIES if re.search(words, said)), "'hsimhash doctor' tells more")
+        return StoreUnavailableError(f"no connection to PostgreSQL for {where} ({said}); {remedy}")
+    return HsimhashError(f"PostgreSQL refuses a call on {where}: {said}")

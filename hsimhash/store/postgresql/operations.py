@@ -1,0 +1,112 @@
+"""From a URL to an index on PostgreSQL: make it, print how it is made, drop it."""
+
+from __future__ import annotations
+
+from hsimhash.errors import HsimhashError, IndexExistsError, IndexNotFoundError
+from hsimhash.store.base import DEADLINE_S, LOCK_TIMEOUT_S, Record
+from hsimhash.store.postgresql.address import DatabaseAddress
+from hsimhash.store.postgresql.codec import Tables, lock_number, table_name
+from hsimhash.store.postgresql.session import DatabaseSession, Link
+from hsimhash.store.postgresql.store import DatabaseStore, stored_record
+
+open_database_store = DatabaseStore.open
+_SUFFIXES = ("", "_fingerprints", "_record")
+
+
+def table_sql(url: str, record: Record) -> list[str]:
+    """Return the statements that make an empty index, its record too, without their semicolons."""
+    tables = Tables(DatabaseAddress.parse(url), record)
+    values = ", ".join(f"('{name.decode()}', {_literal(value.decode())})" for name, value in record.to_parts().items())
+    return [*tables.definitions(), f"INSERT INTO {tables.named('_record')} VALUES {values}"]
+
+
+def _literal(text: str) -> str:
+    """Return a text as SQL writes it, whatever standard_conforming_strings is."""
+    quoted = text.replace("'", "''")
+    return f"'{quoted}'" if "\\" not in text else " E'" + quoted.replace("\\", "\\\\") + "'"
+
+
+def create_database_store(
+    url: str, record: Record, *, lock_timeout_s: float = LOCK_TIMEOUT_S, deadline_s: float = DEADLINE_S
+) -> DatabaseStore:
+    """Make an empty index in one transaction, and open it; `IndexExistsError` where one of its tables is."""
+    address = DatabaseAddress.parse(url)
+    session = DatabaseSession(url, address, deadline_s, lock_timeout_s)
+
+    def make(link: Link) -> None:
+        link.execute(f"SELECT pg_advisory_xact_lock({lock_number(address) ^ 1})", prepare=False)
+        _refuse_other_encodings(link, address)
+        if found := _tables_there(link, address):
+            is_index = "_record" in found
+            what = "there is an index" if is_index else f"there is a table {address.full_table}, of others,"
+            raise IndexExistsError(f"{what} at {address} already; open it, or choose another name with table=")
+        for statement in table_sql(url, record):
+            link.execute(statement.encode(), prepare=False)
+
+    try:
+        session.transaction(make)
+        return DatabaseStore(url, session, record)
+    except BaseException:
+        session.close()
+        raise
+
+
+def _refuse_other_encodings(link: Link, address: DatabaseAddress) -> None:
+    encoding = link.info.parameter_status("server_encoding")
+    if encoding != "UTF8":
+        raise HsimhashError(
+            f"the database {address.name} has encoding {encoding}, which cannot hold all document ids; make one with "
+            f"'createdb -E UTF8 -T template0'"
+        )
+
+
+def _tables_there(link: Link, address: DatabaseAddress) -> list[str]:
+    """Return the suffixes of the tables of an index that exist."""
+    return [
+        suffix
+        for suffix in _SUFFIXES
+        if link.rows("SELECT to_regclass($1::text) IS NOT NULL", table_name(address, suffix)) == [(True,)]
+    ]
+
+
+def check_droppable(url: str) -> None:
+    """Raise where the tables at `url` are no index's, not even a damaged one's."""
+    session = DatabaseSession(url, DatabaseAddress.parse(url), DEADLINE_S, LOCK_TIMEOUT_S)
+    try:
+        session.call(lambda link: _refuse_others(link, session.address))
+    finally:
+        session.close()
+
+
+def drop_database_tables(url: str, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -> None:
+    """Delete the tables of an index, even of a damaged one, in one transaction."""
+    session = DatabaseSession(url, DatabaseAddress.parse(url), DEADLINE_S, lock_timeout_s)
+    address = session.address
+
+    def drop(link: Link) -> None:
+        _refuse_others(link, address)
+        names = ", ".join(table_name(address, suffix) for suffix in _SUFFIXES)
+        link.execute(f"DROP TABLE IF EXISTS {names}".encode(), prepare=False)
+
+    try:
+        with session.writing():
+            session.transaction(drop, is_long=True)
+    finally:
+        session.close()
+
+
+def _refuse_others(link: Link, address: DatabaseAddress) -> None:
+    found = _tables_there(link, address)
+    if not found:
+        raise IndexNotFoundError(f"no index at {address}: there is no such table")
+    if "_record" not in found:
+        raise HsimhashError(
+            f"table {address.full_table} is not an index: {address.full_table}_record is missing; drop it with psql"
+        )
+    try:
+        stored_record(link, address)
+    except IndexNotFoundError:
+        if found != list(_SUFFIXES):
+            raise
+    except HsimhashError:
+        return  # damaged, or of another release

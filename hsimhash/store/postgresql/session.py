@@ -1,0 +1,289 @@
+"""Connections to a database: one for each thread at work, kept for the next, opened again after a fork or a failure.
+
+A call is tried until its deadline where the server cannot be reached, starts up, or two transactions met. A write whose
+commit was not answered may have been done: it is sent again, and changes nothing then, for every write brings rows into
+the state that it names. Only its count is of the last try.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, TypeVar
+
+import numpy as np
+import psycopg
+from psycopg.abc import Buffer, PQGen
+from psycopg.adapt import Dumper
+from psycopg.pq import Format, TransactionStatus
+from psycopg.rows import TupleRow
+from psycopg.types.numeric import Int8BinaryDumper
+
+from hsimhash.errors import (
+    StopAskedError,
+    StoreBusyError,
+    StoreClosedError,
+    StoreUnavailableError,
+)
+from hsimhash.store.postgresql.address import DatabaseAddress
+from hsimhash.store.postgresql.codec import lock_number
+from hsimhash.store.postgresql.failures import (
+    LostLinkError,
+    MetAnotherError,
+    is_lost,
+    is_passing,
+    store_error,
+)
+
+T = TypeVar("T")
+
+OLDEST_SERVER = 140_000  # has bit_count
+_IDLE_CONNECTIONS = 8  # kept at most
+_PAUSE_S = 0.05  # before the second try; doubled up to
+_LONGEST_PAUSE_S = 1.0
+_LOCK_SLICE_MS = 500  # waited for the right to write, between two looks at `stop`
+# An index is always read by its indexes, whatever the planner takes its tables to be; and a commit is durable.
+_SETTINGS = (
+    "SET enable_seqscan = off; SET enable_bitmapscan = off; SET plan_cache_mode = force_generic_plan; SET jit = off; "
+    "SET client_min_messages = warning; SELECT set_config('synchronous_commit', 'on', false) "
+    "WHERE current_setting('synchronous_commit') = 'off'"
+)
+
+
+class _ArrayDumper(Dumper):
+    """An array of int64 as PostgreSQL's binary bigint[]."""
+
+    format = Format.BINARY
+    oid = 1016
+
+    def dump(self, obj: np.ndarray[Any, np.dtype[np.int64]]) -> Buffer:
+        items = np.empty(len(obj), [("bytes", ">i4"), ("value", ">i8")])
+        items["bytes"], items["value"] = 8, obj
+        return np.array([1, 0, 20, len(obj), 1], ">i4").tobytes() + items.tobytes()
+
+
+class Link(psycopg.Connection[TupleRow]):
+    """A connection whose calls end at a moment."""
+
+    until: float = math.inf
+
+    def wait(self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None) -> T:
+        if timeout is None and self.until != math.inf:
+            timeout = max(0.001, self.until - time.monotonic())
+        return super().wait(gen, interval, timeout)
+
+    def rows(self, statement: str, *values: object) -> list[Any]:
+        """Return the rows of a prepared statement, whose parameters are $1, $2 and so on."""
+        cursor = psycopg.RawCursor(self)
+        cursor.execute(statement, values, prepare=True, binary=True)
+        return cursor.fetchall()
+
+    def do(self, statement: str, *values: object) -> int:
+        """Do a statement; return how many rows it changed."""
+        cursor = psycopg.RawCursor(self)
+        cursor.execute(statement, values, prepare=bool(values))
+        return cursor.rowcount
+
+
+class _Own(threading.local):
+    writer: Link | None = None
+    pid: int = 0
+
+
+class DatabaseSession:
+    """An index's connections; thread-safe and fork-safe.
+
+    Args:
+        url: for messages.
+        address: of the database.
+        deadline_s: how long a call is tried.
+        lock_timeout_s: how long a write waits for another.
+    """
+
+    def __init__(self, url: str, address: DatabaseAddress, deadline_s: float, lock_timeout_s: float) -> None:
+        self.url = url
+        self.address = address
+        self.deadline_s = deadline_s if address.deadline_s is None else address.deadline_s
+        self.lock_timeout_s = lock_timeout_s
+        self._is_closed = False
+        self._idle: list[Link] = []
+        self._parents: list[Link] = []  # after a fork: kept, for to close them would end the parent's
+        self._pid = os.getpid()
+        self._own = _Own()
+        self._lock = lock_number(address)
+
+    # Connections.
+
+    def take(self, until: float) -> Link:
+        """Return a connection for calls that end at a moment."""
+        if self._pid != os.getpid():
+            self._parents, self._idle, self._pid = self._idle, [], os.getpid()
+        self._refuse_closed()
+        try:
+            link = self._idle.pop()
+        except IndexError:
+            link = self._connected(until)
+        link.until = until
+        return link
+
+    def give(self, link: Link) -> None:
+        """Take a connection back; one within a transaction, or lost, is closed."""
+        is_idle = not is_lost(link) and link.info.transaction_status == TransactionStatus.IDLE
+        if is_idle and len(self._idle) < _IDLE_CONNECTIONS and not self._is_closed:
+            self._idle.append(link)
+        else:
+            link.close()
+
+    def _connected(self, until: float) -> Link:
+        address = self.address
+        link = Link.connect(
+            address.conninfo,
+            autocommit=True,
+            connect_timeout=max(2, math.ceil(address.timeout_s)),  # libpq's least
+            tcp_user_timeout=round(1_000 * address.timeout_s),
+            application_name="hsimhash",
+            client_encoding="UTF8",
+        )
+        link.adapters.register_dumper(np.ndarray, _ArrayDumper)
+        link.adapters.register_dumper(int, Int8BinaryDumper)  # all numbers as bigint: one plan for each statement
+        link.until = until
+        if link.info.server_version < OLDEST_SERVER:
+            link.close()
+            raise StoreUnavailableError(
+                f"{address.name} is PostgreSQL {link.info.server_version // 10_000}; hsimhash needs 14 or newer"
+            )
+        link.execute(_SETTINGS, prepare=False)
+        return link
+
+    # Calls.
+
+    def call(self, work: Callable[[Link], T], *, is_long: bool = False) -> T:
+        """Return what `work` does on a connection, tried until the deadline; a long one has no such end once begun."""
+
+        def once(until: float) -> T:
+            self._refuse_closed()
+            held = self.held()
+            link = held or self.take(until)
+            link.until = math.inf if is_long else until
+            try:
+                return work(link)
+            except psycopg.Error as error:
+                self.end_failed(link)
+                if not is_lost(link):
+                    raise
+                if held is not None:
+                    raise StoreUnavailableError(
+                        f"{self.url}: the connection that held the right to write was lost ({error}); what was not "
+                        f"acknowledged may not be stored: try again"
+                    ) from error
+                raise LostLinkError(*error.args) from error
+            except BaseException:
+                self.end_failed(link)
+                raise
+            finally:
+                if link is not held:
+                    self.give(link)
+
+        return self.tried(once)
+
+    def tried(self, attempt: Callable[[float], T]) -> T:
+        """Return what an attempt, which is given the moment of its end, returns once it does not fail in passing."""
+        until, pause_s = time.monotonic() + self.deadline_s, _PAUSE_S
+        while True:
+            try:
+                return attempt(until)
+            except (psycopg.Error, MetAnotherError) as error:
+                if not is_passing(error) or time.monotonic() + pause_s >= until:
+                    raise store_error(error, self.address) from error
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    def end_failed(self, link: Link) -> None:
+        """End what failed on a connection: its transaction, or itself where it is lost or an answer may still come."""
+        if link.info.transaction_status == TransactionStatus.ACTIVE:
+            with suppress(psycopg.Error):
+                link.cancel_safe(timeout=1.0)
+            link.close()
+        elif is_lost(link):  # so are those that idle, most likely
+            idle, self._idle = self._idle, []
+            for one in idle:
+                one.close()
+        elif link.info.transaction_status != TransactionStatus.IDLE:
+            with suppress(psycopg.Error):
+                link.execute("ROLLBACK", prepare=False)
+
+    def _refuse_closed(self) -> None:
+        if self._is_closed:
+            raise StoreClosedError(f"{self.url} was closed; open it again")
+
+    def transaction(self, work: Callable[[Link], T], *, is_long: bool = False) -> T:
+        """Return what `work` does in a transaction of a writer; durable then."""
+
+        def begun(link: Link) -> T:
+            wait_ms = max(1, round(1_000 * self.lock_timeout_s))
+            lock = "" if link is self.held() else f", pg_advisory_xact_lock_shared({self._lock})"
+            link.execute(f"BEGIN; SELECT set_config('lock_timeout', '{wait_ms}', true){lock}", prepare=False)
+            done = work(link)
+            link.execute("COMMIT", prepare=False)
+            return done
+
+        return self.call(begun, is_long=is_long)
+
+    # The right to write.
+
+    def held(self) -> Link | None:
+        """Return the connection on which this thread has the right to write."""
+        return self._own.writer if self._own.pid == os.getpid() else None
+
+    @contextmanager
+    def writing(self, stop: Callable[[], bool] | None = None) -> Iterator[None]:
+        """Keep all others from writing during the block; see `Store.writing`."""
+        if self.held() is not None:
+            yield
+            return
+        link = self.tried(self.take)
+        try:
+            self._lock_alone(link, stop)
+            self._own.writer, self._own.pid = link, os.getpid()
+            yield
+        finally:
+            self._own.writer = None
+            with suppress(psycopg.Error):
+                if not is_lost(link):
+                    link.until = time.monotonic() + self.deadline_s
+                    link.execute("SELECT pg_advisory_unlock_all(); SET lock_timeout = DEFAULT", prepare=False)
+            self.give(link)
+
+    def _lock_alone(self, link: Link, stop: Callable[[], bool] | None) -> None:
+        """Wait for the right to write; those who ask for it meanwhile stand behind."""
+        deadline = time.monotonic() + self.lock_timeout_s
+        while True:
+            wait_ms = max(1, min(_LOCK_SLICE_MS, round(1_000 * (deadline - time.monotonic()))))
+            try:
+                link.until = deadline + self.deadline_s
+                link.execute(f"SET lock_timeout = {wait_ms}", prepare=False)
+                link.execute(f"SELECT pg_advisory_lock({self._lock})", prepare=False)
+            except psycopg.errors.LockNotAvailable as error:
+                if stop is not None and stop():
+                    raise StopAskedError("asked to end while another process was writing") from error
+                if time.monotonic() >= deadline:
+                    raise StoreBusyError(
+                        f"{self.url}: another process has been writing for over {self.lock_timeout_s:g} s; try again, "
+                        f"or wait longer"
+                    ) from error
+            except psycopg.Error as error:
+                raise store_error(error, self.address) from error
+            else:
+                return
+
+    def close(self) -> None:
+        """Close what is not in use; the rest when it is given back."""
+        self._is_closed = True
+        if self._pid == os.getpid():
+            idle, self._idle = self._idle, []
+            for link in idle:
+                link.close()

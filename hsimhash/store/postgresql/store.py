@@ -1,0 +1,168 @@
+"""The store on PostgreSQL: three tables, whose drawers are indexes; any number of readers and writers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from hsimhash.cover import POSTGRESQL_PRICES
+from hsimhash.errors import CorruptionError, IndexNotFoundError
+from hsimhash.fingerprint.bits import Int64s
+from hsimhash.fingerprint.signature import Signatures
+from hsimhash.rowkey import last_occurrences
+from hsimhash.store.base import DEADLINE_S, LOCK_TIMEOUT_S, Document, Mark, Record, Store
+from hsimhash.store.facts import CheckReport, Progress
+from hsimhash.store.postgresql.address import DatabaseAddress
+from hsimhash.store.postgresql.audit import audit_tables
+from hsimhash.store.postgresql.bulk import DatabaseLoad
+from hsimhash.store.postgresql.codec import COLUMNS, Tables, document_of, signed_word, table_name
+from hsimhash.store.postgresql.session import DatabaseSession, Link
+from hsimhash.store.postgresql.view import DatabaseView
+from hsimhash.store.postgresql.write import TableWrites
+from hsimhash.store.runs import BULK_LIMITS, BulkLimits, BulkLoad
+
+_PAGE_DOCUMENTS = 10_000
+_HALVES = ((0, 1 << 63), (1 << 63, 1 << 64))  # of the fingerprints: within each, bigints have their order
+
+
+class DatabaseStore(Store):
+    """The index in a table and those beside it; see the module's text and `Store`."""
+
+    prices = POSTGRESQL_PRICES
+
+    def __init__(self, url: str, session: DatabaseSession, record: Record) -> None:
+        self.url = url
+        self.record = record
+        self.session = session
+        self.tables = Tables(session.address, record)
+
+    @classmethod
+    def open(cls, url: str, *, lock_timeout_s: float = LOCK_TIMEOUT_S, deadline_s: float = DEADLINE_S) -> DatabaseStore:
+        """Open the index in the tables at `url`; `IndexNotFoundError` where there is none."""
+        address = DatabaseAddress.parse(url)
+        session = DatabaseSession(url, address, deadline_s, lock_timeout_s)
+        try:
+            return cls(url, session, session.call(lambda link: stored_record(link, address)))
+        except BaseException:
+            session.close()
+            raise
+
+    def view(self, *, timeout_s: float | None = None) -> DatabaseView:
+        return DatabaseView(self.session, self.tables, timeout_s)
+
+    def writing(self, *, stop: Callable[[], bool] | None = None) -> AbstractContextManager[object]:
+        return self.session.writing(stop)
+
+    def insert(
+        self, doc_ids: Sequence[bytes], signatures: Signatures, first_seen: Int64s, *, mark: Mark | None = None
+    ) -> int:
+        signatures, last = self.record.stored(signatures), last_occurrences(doc_ids)
+        wanted = {doc_ids[place]: (signatures.at(place), int(first_seen[place])) for place in last}
+
+        def put(link: Link) -> int:
+            writes = TableWrites(link, self.tables)
+            added = writes.put_documents(wanted) if wanted else 0
+            if mark is not None:
+                writes.set_marked(mark)
+            return added
+
+        return self.session.transaction(put)
+
+    def marked(self, token: str) -> int:
+        return int(self._part(Mark(token).key.decode()) or 0)
+
+    def _part(self, name: str) -> str | None:
+        statement = f"SELECT value FROM {self.tables.named('_record')} WHERE name = $1"
+        found = self.session.call(lambda link: link.rows(statement, name))
+        return found[0][0] if found else None
+
+    def remove(self, doc_ids: Sequence[bytes], *, before: int | None = None) -> int:
+        return self.session.transaction(lambda link: TableWrites(link, self.tables).remove_documents(doc_ids, before))
+
+    def count(self, *, before: int | None = None, workers: int = 1, progress: Progress | None = None) -> int:  # noqa: ARG002
+        old = "" if before is None else f" WHERE first_seen < {before:d}"
+        return self._number(f"SELECT count(*) FROM {self.tables.documents}{old}")
+
+    def _number(self, statement: str) -> int:
+        return int(self.session.call(lambda link: link.rows(statement), is_long=True)[0][0])
+
+    def is_empty(self) -> bool:
+        return not self._number(f"SELECT EXISTS (SELECT FROM {self.tables.documents})::int")
+
+    def walk(self) -> Iterator[list[Document]]:
+        return self.registered(0, 1)
+
+    def registered(self, shard: int, shards: int) -> Iterator[list[Document]]:
+        first, stop = ((number << 64) // shards for number in (shard, shard + 1))
+        for low, high in _HALVES:
+            if max(first, low) < min(stop, high):
+                yield from self._pages(max(first, low), min(stop, high) - 1)
+
+    def _pages(self, first: int, last: int) -> Iterator[list[Document]]:
+        """Yield the documents whose fingerprints are from `first` to `last`, within a half."""
+        statement = (
+            f"SELECT {COLUMNS} FROM {self.tables.documents} WHERE (fingerprint, doc_id) > ($1, $2) "
+            f"AND fingerprint <= $3 ORDER BY fingerprint, doc_id LIMIT {_PAGE_DOCUMENTS}"
+        )
+        after = signed_word(first), ""
+        while True:
+            given = *after, signed_word(last)
+            rows = self.session.call(lambda link, given=given: link.rows(statement, *given))  # type: ignore[misc]
+            if rows:
+                yield list(map(document_of, rows))
+            if len(rows) < _PAGE_DOCUMENTS:
+                return
+            after = rows[-1][1], rows[-1][0]
+
+    def check(
+        self,
+        *,
+        repair: bool = False,
+        progress: Progress | None = None,
+        workers: int = 1,  # noqa: ARG002
+        folder: Path | None = None,  # noqa: ARG002
+    ) -> CheckReport:
+        return audit_tables(self.session, self.tables, repair=repair, progress=progress)
+
+    def bulk(self, folder: Path, limits: BulkLimits = BULK_LIMITS) -> BulkLoad:
+        return DatabaseLoad(self.session, self.tables, folder, limits)
+
+    def describe(self) -> dict[str, str | int]:
+        """Return the server and the tables, their rows and bytes; each drawer is an index of `fingerprints_bytes`."""
+
+        def read(link: Link) -> dict[str, str | int]:
+            tables = self.tables
+            ((fingerprints,),) = link.rows(f"SELECT count(*) FROM {tables.fingerprints}")
+            ((documents_bytes, fingerprints_bytes),) = link.rows(
+                "SELECT pg_total_relation_size($1::text::regclass), pg_total_relation_size($2::text::regclass)",
+                tables.documents,
+                tables.fingerprints,
+            )
+            return {
+                "server": f"PostgreSQL {link.info.server_version // 10_000}.{link.info.server_version % 10_000}",
+                "table": self.session.address.full_table,
+                "fingerprints": fingerprints,
+                "drawer_rows": fingerprints * len(self.record.layout.drawers),
+                "documents_bytes": documents_bytes,
+                "fingerprints_bytes": fingerprints_bytes,
+            }
+
+        return self.session.call(read, is_long=True)
+
+    def close(self) -> None:
+        self.session.close()
+
+
+def stored_record(link: Link, address: DatabaseAddress) -> Record:
+    """Return the record of an index; `IndexNotFoundError` where there is none."""
+    found = link.rows(f"SELECT name, value FROM {table_name(address, '_record')} WHERE name NOT LIKE '%:%'")
+    if not found:
+        raise IndexNotFoundError(
+            f"no index at {address}: its table has no record; make one with 'hsimhash create-table'"
+        )
+    try:
+        return Record.from_parts({name.encode(): value.encode() for name, value in found}, str(address))
+    except (KeyError, json.JSONDecodeError) as error:
+        raise CorruptionError(f"the record of {address} is damaged: {error}; restore a backup") from error

@@ -1,0 +1,157 @@
+"""Reads: a view is one snapshot, taken when it first reads; a query within few buckets is one statement."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from itertools import chain
+from types import TracebackType
+from typing import Any, TypeVar
+
+import numpy as np
+import psycopg
+
+from hsimhash.errors import StoreTimeoutError
+from hsimhash.fingerprint.bits import Uint8s
+from hsimhash.fingerprint.signature import Signature
+from hsimhash.rowkey import SEGMENT_BYTES, key_prefix
+from hsimhash.store.base import Document, Reader
+from hsimhash.store.postgresql.codec import COLUMNS, Tables, document_of, segments_by_flag, signed_word, signed_words
+from hsimhash.store.postgresql.failures import store_error
+from hsimhash.store.postgresql.session import DatabaseSession, Link
+
+T = TypeVar("T")
+
+_SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+_PAGE_ROWS = 226  # of fingerprints, in a page of a table: 8,168 bytes by 36
+
+
+class DatabaseView(Reader):
+    """The reads of one query; see `Store.view`."""
+
+    answers = True
+
+    def __init__(self, session: DatabaseSession, tables: Tables, timeout_s: float | None) -> None:
+        self._session = session
+        self._tables = tables
+        self._timeout_s = timeout_s
+        self._until = math.inf if timeout_s is None else time.monotonic() + timeout_s
+        self._link: Link | None = None
+
+    def __enter__(self) -> DatabaseView:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        link, self._link = self._link, None
+        if link is not None:
+            with suppress(psycopg.Error):
+                if error is None:
+                    link.execute("COMMIT", prepare=False)
+                else:
+                    self._session.end_failed(link)
+            self._session.give(link)
+
+    def _rows(self, statement: str, *values: object) -> list[Any]:
+        """Return the rows of a statement on the view's snapshot; the first one takes it, and is tried again."""
+        if self._link is None:
+            self._link = self._timed(lambda: self._session.tried(self._begun))
+        link = self._link
+        return self._timed(lambda: link.rows(statement, *values))
+
+    def _begun(self, until: float) -> Link:
+        link = self._session.take(min(until, self._until))
+        try:
+            link.execute(_SNAPSHOT, prepare=False)
+        except BaseException:
+            self._session.end_failed(link)
+            self._session.give(link)
+            raise
+        return link
+
+    def _timed(self, read: Callable[[], T]) -> T:
+        try:
+            return read()
+        except psycopg.Error as error:
+            if time.monotonic() >= self._until:
+                raise self._late() from error
+            raise store_error(error, self._session.address) from error
+
+    def _late(self) -> StoreTimeoutError:
+        return StoreTimeoutError(
+            f"a query of {self._session.url} did not end within the {self._timeout_s:g} s allowed; allow more time"
+        )
+
+    def scan(self, prefixes: Sequence[bytes]) -> Uint8s:
+        if not prefixes:
+            return self._tables.rowkeys([])
+        segments = segments_by_flag(prefixes)
+        statement = self._tables.buckets(tuple(segments), is_ranges=False)
+        return self._tables.rowkeys(self._rows(statement, *segments.values()))
+
+    def sweep(self, ranges: Sequence[tuple[bytes, bytes]]) -> Uint8s:
+        if not ranges:
+            return self._tables.rowkeys([])
+        flags, *edges = zip(*self._tables.ranges_of(ranges), strict=True)
+        statement = self._tables.buckets(flags, is_ranges=True)
+        return self._tables.rowkeys(self._rows(statement, *chain.from_iterable(zip(*edges, strict=True))))
+
+    def near(self, prefixes: Sequence[bytes], query: Signature, distance: int) -> list[Document]:
+        asked: dict[int, list[int]] = {}
+        for prefix in prefixes:
+            asked.setdefault(prefix[SEGMENT_BYTES], []).append(int.from_bytes(prefix[:SEGMENT_BYTES], "big"))
+        statement = self._tables.near(
+            tuple(asked), tuple(len(one) > 1 for one in asked.values()), has_key=bool(query.key)
+        )
+        segments = [np.array(one, np.int64) if len(one) > 1 else one[0] for one in asked.values()]
+        keyed = (
+            [int.from_bytes(key_prefix(query.key)[:SEGMENT_BYTES], "big"), signed_word(query.key)] if query.key else []
+        )
+        values = signed_word(query.fingerprint), distance, *segments, *keyed
+        if self._link is not None:
+            return list(map(document_of, self._rows(statement, *values)))
+
+        def once(until: float) -> list[Any]:
+            link = self._session.take(min(until, self._until))
+            try:
+                return link.rows(statement, *values)
+            except BaseException:
+                self._session.end_failed(link)
+                raise
+            finally:
+                self._session.give(link)
+
+        return list(map(document_of, self._timed(lambda: self._session.tried(once))))
+
+    def estimate(self) -> int:
+        ((pages, rows),) = self._rows(
+            "SELECT pg_relation_size(oid) / current_setting('block_size')::bigint, "
+            "CASE WHEN reltuples > 0 AND relpages > 0 THEN reltuples / relpages ELSE $2 END "
+            "FROM pg_class WHERE oid = $1::text::regclass",
+            self._tables.fingerprints,
+            _PAGE_ROWS,
+        )
+        return int(pages * rows)
+
+    def documents(self, fingerprints: Sequence[int], limit: int | None = None) -> list[list[Document]]:
+        words = signed_words(np.array(fingerprints, np.uint64))
+        if limit is None:
+            statement = f"SELECT {COLUMNS} FROM {self._tables.documents} WHERE fingerprint = ANY($1)"
+            rows = self._rows(statement, words)
+        else:
+            first = f"SELECT {COLUMNS} FROM {self._tables.documents} WHERE fingerprint = word ORDER BY doc_id LIMIT $2"
+            statement = f"SELECT listed.* FROM unnest($1::bigint[]) AS word, LATERAL ({first}) AS listed"
+            rows = self._rows(statement, np.unique(words), limit)
+        found: dict[int, list[Document]] = {value: [] for value in fingerprints}
+        for document in sorted(map(document_of, rows)):
+            found[document.fingerprint].append(document)
+        return [found[value] for value in fingerprints]
+
+    def lookup(self, doc_ids: Sequence[bytes]) -> list[Document | None]:
+        ids = [doc_id.decode() for doc_id in doc_ids]
+        statement = f"SELECT {COLUMNS} FROM {self._tables.documents} WHERE doc_id = ANY($1::text[])"
+        found = {row[0]: document_of(row) for row in self._rows(statement, ids)}
+        return [found.get(doc_id) for doc_id in ids]

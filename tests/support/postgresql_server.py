@@ -1,0 +1,116 @@
+"""A PostgreSQL of the tests' own: on a free port, in a temporary folder, ended by its id."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.support.hbase_server import free_ports
+from tests.support.processes import wait_until
+
+USER = "postgres"  # the superuser in the database, whoever runs the server
+
+
+def programs() -> Path | None:
+    """Return the folder of PostgreSQL's programs, the newest one's; None where there is none."""
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(path.parent.name))
+    on_path = shutil.which("initdb")
+    return found[-1] if found else Path(on_path).parent if on_path else None
+
+
+def _runs_as() -> str | None:
+    """Return whom the server runs as: it refuses root."""
+    if os.geteuid() != 0:
+        return None
+    return next(name for name in ("postgres", "nobody") if name in {one.pw_name for one in pwd.getpwall()})
+
+
+class PostgresqlServer:
+    """One server, which may be killed and started again."""
+
+    def __init__(self, folder: Path, bin_folder: Path, settings: Sequence[str] = ()) -> None:
+        self.folder = folder
+        (self.port,) = free_ports(1)
+        self._bin = bin_folder
+        self._settings = settings
+        self._as = _runs_as()
+        if self._as is not None:
+            shutil.chown(folder, self._as)
+        folder.chmod(0o755)
+        self._run("initdb", "-D", str(self.data), "-E", "UTF8", "--locale=C", "-A", "trust", "-U", USER, "-N")
+
+    @property
+    def data(self) -> Path:
+        return self.folder / "data"
+
+    def url(self, table: str, options: str = "") -> str:
+        return f"postgresql://{USER}@127.0.0.1:{self.port}/postgres?table={table}{options}"
+
+    def _run(self, *command: str) -> None:
+        subprocess.run(
+            [self._bin / command[0], *command[1:]], user=self._as, cwd=self.folder, check=True, capture_output=True
+        )
+
+    def start(self) -> None:
+        """Start the server; it answers on return."""
+        given = ["-k", str(self.folder), "-p", str(self.port), "-c", "listen_addresses=127.0.0.1", *self._settings]
+        with (self.folder / "log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [self._bin / "postgres", "-D", str(self.data), *given],
+                user=self._as,
+                cwd=self.folder,
+                stdout=log,
+                stderr=log,
+            )
+        asked = [self._bin / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port)]
+        wait_until(lambda: subprocess.run(asked, check=False).returncode == 0, self.process)
+
+    def kill(self) -> None:
+        """Kill the server and all its processes: nothing is flushed or said to anybody."""
+        group = [
+            int(pid)
+            for pid in subprocess.run(
+                ["pgrep", "-P", str(self.process.pid)], capture_output=True, text=True, check=False
+            ).stdout.split()
+        ]
+        for pid in (self.process.pid, *group):
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        self.process.wait()
+        (self.data / "postmaster.pid").unlink(missing_ok=True)
+
+    def stop(self) -> None:
+        """End the server."""
+        self.process.send_signal(signal.SIGINT)
+        self.process.wait(60)
+
+
+@contextmanager
+def postgresql_serving(settings: Sequence[str] = ()) -> Iterator[PostgresqlServer]:
+    """Give a server that runs during the block; skip the test where there is none, unless REQUIRE_SERVERS is set."""
+    bin_folder = programs()
+    if bin_folder is None:
+        reason = "PostgreSQL is not installed here (apt-get install postgresql)"
+        if os.environ.get("REQUIRE_SERVERS"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    pytest.importorskip("psycopg", reason="psycopg is not installed: hsimhash[postgresql]")
+    with tempfile.TemporaryDirectory(prefix="hsimhash-postgresql-", ignore_cleanup_errors=True) as folder:
+        server = PostgresqlServer(Path(folder), bin_folder, settings)
+        server.start()
+        try:
+            yield server
+        finally:
+            if server.process.poll() is None:
+                server.stop()

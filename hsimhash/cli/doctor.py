@@ -9,7 +9,7 @@ import click
 from hsimhash.cli.console import print_json, print_line
 from hsimhash.cli.exits import ExitCode, exit_code_of
 from hsimhash.cli.options import Settings, json_option, refuse_memory, with_settings
-from hsimhash.store import folder_of, is_hbase
+from hsimhash.store import folder_of, is_hbase, is_postgresql, postgresql_operations
 from hsimhash.store.checkup import Check, embedded_checks
 
 
@@ -31,8 +31,9 @@ def doctor_command(settings: Settings, writes: bool, is_quick: bool, processes: 
     """Look at an index from the outside in, and print a line for each check: ok, warn, or fail, with what to do.
 
     On HBase: each gateway (resolves, connects, which Thrift), the table and its settings, the record, regions, round
-    trips; with --write also a write to each server and its clock; with --load the connections of many processes. An
-    embedded index: folder, record, writer, disk.
+    trips; with --write also a write to each server and its clock; with --load the connections of many processes. On
+    PostgreSQL: the server and its version, whether commits last, vacuum, the tables. An embedded index: folder, record,
+    writer, disk.
     At the end the settings to paste into hsimhash.yaml.
 
     Exit codes: 0 nothing failed, 4 cannot be reached, 5 no index there, 6 something else failed.
@@ -66,7 +67,9 @@ def _checks(settings: Settings, *, writes: bool, is_quick: bool, processes: int 
         return hbase_checks(settings.store, writes=writes, processes=processes)
     if processes is not None:
         raise click.UsageError(f"--load is for an index on HBase, not for {settings.store}")
-
+    if is_postgresql(settings.store):
+        found: Iterator[Check] = postgresql_operations().database_checks(settings.store, is_quick=is_quick)
+        return found
     return embedded_checks(settings.store, folder_of(settings.store))
 
 

@@ -26,7 +26,7 @@ from hsimhash.errors import IndexExistsError, IndexNotFoundError
 from hsimhash.index import HSimIndex
 from hsimhash.inputs import Input, InputOptions
 from hsimhash.load import IngestLimits, IngestOptions, check_options, default_job
-from hsimhash.store import is_hbase
+from hsimhash.store import is_hbase, is_on_server
 
 
 @click.command("ingest", short_help="Bring documents into the index.")
@@ -103,7 +103,7 @@ def ingest_command(
         raise click.UsageError(f"--exclusive is for an index on HBase, and {settings.store} is not; leave it out")
     found = inputs_of(inputs, reading)
     options = _options(settings, reading, tags, fresh=fresh, rate=rate)
-    if options.job or is_hbase(settings.store):
+    if options.job or is_on_server(settings.store):
         check_job(options.job or default_job(settings.store, found))
     index = _index(settings, found, options, exclusive=exclusive)
     with index, stoppable() as stop, shown(quiet=quiet) as tell:

@@ -38,7 +38,8 @@ _FLAGS: dict[str, Callable[[Function], Function]] = {
     "store": click.option(
         "--store",
         metavar="URL",
-        help="The index: lmdb://relative/path, lmdb:///absolute/path, or hbase://gateway:9091/namespace:table.",
+        help="The index: lmdb://relative/path, lmdb:///absolute/path, hbase://gateway:9091/namespace:table, or "
+        "postgresql://user@host/database?table=pages.",
     ),
     "layout": click.option("--layout", metavar="NAME", help="4, 10, 16, 20, 28, or blocks/choice: 13,13,13,13,12/2."),
     "profile": click.option(

@@ -25,7 +25,7 @@ from hsimhash.cli.options import (
 from hsimhash.cover import check_distance
 from hsimhash.errors import IndexExistsError
 from hsimhash.rowkey import splits
-from hsimhash.store import Record, folder_of, is_hbase, open_store
+from hsimhash.store import Record, folder_of, is_hbase, is_postgresql, open_store, postgresql_operations
 from hsimhash.store.hbase.address import Address
 from hsimhash.store.hbase.table import AUTO_REGIONS, TableSettings, new_table, shell_lines
 from hsimhash.store.lmdb.files import drop_index, refuse_no_index
@@ -86,6 +86,7 @@ def _pairs(ctx: click.Context, param: click.Parameter, value: _Texts) -> _Pairs:
 )
 @click.option("--dry-run", "is_dry_run", is_flag=True, help="HBase: only say what would be made.")
 @click.option("--print-shell", "is_for_shell", is_flag=True, help="HBase: print the lines for hbase shell that do it.")
+@click.option("--print-sql", "is_for_psql", is_flag=True, help="PostgreSQL: print the statements for psql that do it.")
 @click.option(
     "--allow-plain", "is_plain_allowed", is_flag=True, help="HBase: make a lesser table where only Thrift1 runs."
 )
@@ -97,6 +98,7 @@ def create_table_command(
     compression: str,
     family_options: _Pairs,
     is_for_shell: bool,
+    is_for_psql: bool,
     **how: bool,
 ) -> None:
     """Make an empty index. Its layout, its profile and the distance of its queries stay what they are.
@@ -108,16 +110,22 @@ def create_table_command(
     --print-shell made, becomes one. --print-shell needs no cluster. --dry-run prints + for what would be made, ~ for
     what should be altered in hbase shell, = for what is as it should be.
 
+    On PostgreSQL three tables are made, in one transaction; --print-sql needs no server.
+
     \b
     Example: hsimhash create-table --store lmdb://pages --layout 10 --profile auto-2
              hsimhash create-table --store hbase://gw1,gw2/crawl:pages --regions 64 --splits-from sample.tsv --ttl 90d
              hsimhash create-table --store hbase://gw1/crawl:pages --print-shell | hbase shell -n
+             hsimhash create-table --store 'postgresql://db1/crawl?table=pages' --print-sql | psql -d crawl
     """
     record = wanted_record(settings, settings.max_distance)
     if settings.max_distance is not None:
         check_distance(settings.max_distance, record.layout)
+    if is_for_psql:
+        _print_sql(settings, record)
+        return
     if not is_hbase(settings.store):
-        _create_folder(settings, record)
+        _create_elsewhere(settings, record)
         return
     fingerprints = read_sample(sample, "--splits-from", settings.fingerprint_format) if sample else None
     keys = tuple(splits(record.layout, regions or AUTO_REGIONS, sample=fingerprints))
@@ -133,7 +141,14 @@ def create_table_command(
         say(f"the table exists and keeps its {kept}: --regions and --splits-from are for a new one")
 
 
-def _create_folder(settings: Settings, record: Record) -> None:
+def _print_sql(settings: Settings, record: Record) -> None:
+    if not is_postgresql(settings.store):
+        raise click.UsageError(f"--print-sql is for an index on PostgreSQL, and {settings.store} is not")
+    for statement in ("BEGIN", *postgresql_operations().table_sql(settings.store, record), "COMMIT"):
+        print_line(f"{statement};")
+
+
+def _create_elsewhere(settings: Settings, record: Record) -> None:
     context = click.get_current_context()
     for parameter in context.command.params:
         is_given = context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
@@ -190,8 +205,8 @@ def drop_table_command(settings: Settings, is_confirmed: bool) -> ExitCode:
     """Delete an index and everything in it, even a damaged one. Anything that is not an index is refused.
 
     On HBase the line for hbase shell that keeps a snapshot is shown first; the table is disabled and dropped. A table
-    that has an index's column families, but neither its record nor its settings, is refused. An embedded index goes
-    with its job folders; other files in its folder stay.
+    that has an index's column families, but neither its record nor its settings, is refused. On PostgreSQL the tables
+    of the index go. An embedded index goes with its job folders; other files in its folder stay.
 
     \b
     Example: hsimhash drop-table --store lmdb://old --yes
@@ -199,6 +214,8 @@ def drop_table_command(settings: Settings, is_confirmed: bool) -> ExitCode:
     """
     refuse_memory(settings)
     drop = _drop_table if is_hbase(settings.store) else _drop_folder
+    if is_postgresql(settings.store):
+        drop = _drop_in_database
     if not drop(settings, is_confirmed):
         return ExitCode.FAILED
     say(f"dropped {settings.store}")
@@ -225,4 +242,13 @@ def _drop_folder(settings: Settings, is_confirmed: bool) -> bool:
     drop_index(folder, lock_timeout_s=settings.lock_timeout_s)
     if folder.is_dir():
         say(f"{folder} has files that are not the index's; they stay")
+    return True
+
+
+def _drop_in_database(settings: Settings, is_confirmed: bool) -> bool:
+    operations = postgresql_operations()
+    operations.check_droppable(settings.store)
+    if not confirm(f"Drop the tables of {settings.store} and everything in them?", is_confirmed=is_confirmed):
+        return False
+    operations.drop_database_tables(settings.store, lock_timeout_s=settings.lock_timeout_s)
     return True

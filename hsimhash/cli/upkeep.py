@@ -15,7 +15,7 @@ from hsimhash.cli.jobs import check_job, refuse_walk, walk_job_option, walk_work
 from hsimhash.cli.options import Settings, json_option, open_index, utf8, with_settings
 from hsimhash.errors import CorruptionError
 from hsimhash.load import default_job
-from hsimhash.store import is_hbase
+from hsimhash.store import is_hbase, is_postgresql, postgresql_operations
 from hsimhash.store.hbase.address import Address
 from hsimhash.store.hbase.table import compact_line, snapshot_line
 
@@ -134,7 +134,7 @@ def compact_command(settings: Settings, as_json: bool) -> ExitCode:
     waits. The disk must have room for both.
 
     On HBase the region servers compact by themselves: the line for hbase shell that makes them do it now is printed,
-    and the exit code is 2.
+    and the exit code is 2; likewise the line for psql on PostgreSQL.
 
     \b
     Example: hsimhash compact --store lmdb://pages
@@ -142,6 +142,10 @@ def compact_command(settings: Settings, as_json: bool) -> ExitCode:
     if is_hbase(settings.store):
         say("a table is compacted by its servers; in hbase shell:")
         print_line(compact_line(Address.parse(settings.store)))
+        return ExitCode.MISUSED
+    if is_postgresql(settings.store):
+        say("tables are vacuumed by their server; to do so now, while nobody else uses them, in psql:")
+        print_line(postgresql_operations().vacuum_sql(settings.store))
         return ExitCode.MISUSED
     with open_index(settings) as index:
         before, after = index.compact()
@@ -160,13 +164,18 @@ def backup_command(settings: Settings, target: str) -> ExitCode:
 
     Others may read and write meanwhile. The copy is an index: open it with --store lmdb://DEST.
 
-    On HBase a snapshot is a backup: the lines that take one, and copy it to DEST, are printed, and the exit code is 2.
+    On HBase a snapshot is a backup: the lines that take one, and copy it to DEST, are printed, and the exit code is 2;
+    likewise the line of pg_dump on PostgreSQL.
 
     \b
     Example: hsimhash backup backups/2026-01-31 --store lmdb://pages
     """
     if is_hbase(settings.store):
         _tell_snapshot(Address.parse(settings.store), target)
+        return ExitCode.MISUSED
+    if is_postgresql(settings.store):
+        say("tables are backed up by PostgreSQL's own program:")
+        print_line(postgresql_operations().dump_line(settings.store, target))
         return ExitCode.MISUSED
     folder = Path(target)
     if "://" in target:

@@ -37,7 +37,7 @@ from hsimhash.load.decisions import Decision, DuplicateRule, Verdict, decide
 from hsimhash.load.intake import Gathering, bytes_before, estimated, fingerprinted, usual_workers
 from hsimhash.load.job import LISTS, Checkpoint, Job, JobSpec, State, Summary, default_job
 from hsimhash.rowkey import check_documents
-from hsimhash.store import BULK_LIMITS, BulkLimits, Mark, StageOptions, is_hbase, is_own_file, store_name
+from hsimhash.store import BULK_LIMITS, BulkLimits, Mark, StageOptions, is_on_server, is_own_file, store_name
 from hsimhash.times import Pace
 
 OnDuplicate = Literal["add", "skip", "tag"]
@@ -226,7 +226,7 @@ class _Run:
         self._marked = index.store.marked(job.checkpoint.token)
         self._began_at = time.monotonic() - job.checkpoint.seconds  # with the work of the calls before
         self._pace = Pace(options.rate, observer.stop)
-        self._is_paced_by_merge = options.on_duplicate == "add" and is_hbase(index.url)
+        self._is_paced_by_merge = options.on_duplicate == "add" and is_on_server(index.url)
         self._merged: int | None = None  # so far; the first number that a merge tells is of calls before
 
     def say_resumed(self) -> None:

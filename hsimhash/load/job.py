@@ -43,7 +43,7 @@ from hsimhash.inputs.files import Input
 from hsimhash.inputs.reader import Position
 from hsimhash.load.decisions import DecisionLog
 from hsimhash.locks import HeldLock, lock_or_refuse
-from hsimhash.store import Store, is_hbase, store_name
+from hsimhash.store import Store, is_on_server, store_name
 
 JOBS = Path(".hsimhash", "jobs")  # of an index that is no folder itself
 VERSION = 1  # on disk: never reuse
@@ -57,10 +57,10 @@ _WITH_FORMATS = re.compile("with [a-z ]+ fingerprints")  # as an input's mark sa
 def default_job(url: str, inputs: Sequence[Input]) -> Path:
     """Return the default job folder, one for each store and inputs.
 
-    It is within an embedded index, and below `JOBS` in the working folder for one on HBase; `ValueError` for others.
+    It is within an embedded index, and below `JOBS` in the working folder for one on a server; `ValueError` for others.
     """
     scheme, _, place = url.partition("://")
-    if scheme != "lmdb" and not is_hbase(url):
+    if scheme != "lmdb" and not is_on_server(url):
         raise ValueError(f"{url} has no place for a job folder; name one")
     name = store_name(url)
     names = "\0".join([name.removeprefix("lmdb://"), *(one.place for one in inputs)])

@@ -37,8 +37,8 @@ __all__ = [
     "check_url",
     "create_store",
     "folder_of",
-    "is_embedded",
     "is_hbase",
+    "is_on_server",
     "is_own_file",
     "is_postgresql",
     "new_record",
@@ -98,9 +98,9 @@ def is_postgresql(url: str) -> bool:
     return url.partition("://")[0] == POSTGRESQL_SCHEME
 
 
-def is_embedded(url: str) -> bool:
-    """Whether a URL is that of an index in a folder."""
-    return url.startswith("lmdb://")
+def is_on_server(url: str) -> bool:
+    """Whether a URL is that of a store that others keep: neither in a folder nor in memory."""
+    return url.partition("://")[0] not in ("lmdb", "memory")
 
 
 def postgresql_operations() -> ModuleType:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
+
 from hsimhash.errors import HsimhashError, IndexExistsError, IndexNotFoundError
 from hsimhash.store.base import DEADLINE_S, LOCK_TIMEOUT_S, Record
+from hsimhash.store.postgresql import checkup
 from hsimhash.store.postgresql.address import DatabaseAddress
 from hsimhash.store.postgresql.codec import Tables, lock_number, table_name
 from hsimhash.store.postgresql.session import DatabaseSession, Link
 from hsimhash.store.postgresql.store import DatabaseStore, stored_record
 
 open_database_store = DatabaseStore.open
+database_checks = checkup.database_checks
 _SUFFIXES = ("", "_fingerprints", "_record")
 
 
@@ -110,3 +114,16 @@ def _refuse_others(link: Link, address: DatabaseAddress) -> None:
             raise
     except HsimhashError:
         return  # damaged, or of another release
+
+
+def vacuum_sql(url: str) -> str:
+    """Return the statement that rewrites the tables at `url` without free space."""
+    address = DatabaseAddress.parse(url)
+    return f"VACUUM FULL {', '.join(table_name(address, suffix) for suffix in _SUFFIXES)};"
+
+
+def dump_line(url: str, target: str) -> str:
+    """Return the command that writes the tables at `url` to a file."""
+    address = DatabaseAddress.parse(url)
+    tables = " ".join(f"-t {shlex.quote(f'{address.full_table}{suffix}')}" for suffix in _SUFFIXES)
+    return f"pg_dump -Fc {tables} -f {shlex.quote(target)} {shlex.quote(address.conninfo)}"

@@ -1,0 +1,101 @@
+"""What `hsimhash doctor` finds of an index on PostgreSQL: the server, the record, how durable and how tidy it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hsimhash.errors import HsimhashError
+from hsimhash.store.base import LOCK_TIMEOUT_S
+from hsimhash.store.checkup import Check, check_read, check_record, median_ms
+from hsimhash.store.postgresql.audit import missing_indexes
+from hsimhash.store.postgresql.session import Link
+from hsimhash.store.postgresql.store import DatabaseStore
+
+_DEADLINE_S = 5.0
+_DEAD_SHARE = 0.3  # of the rows, beyond which vacuum does not keep up
+_SETTINGS = "SELECT name, setting FROM pg_settings WHERE name = ANY($1::text[])"
+_ASKED = ["autovacuum", "fsync", "full_page_writes", "max_connections", "ssl", "synchronous_commit"]
+
+
+def database_checks(url: str, *, is_quick: bool = False) -> Iterator[Check]:
+    """Look at an index on PostgreSQL; `is_quick`: only whether it can be read."""
+    try:
+        store = DatabaseStore.open(url, lock_timeout_s=LOCK_TIMEOUT_S, deadline_s=_DEADLINE_S)
+    except (HsimhashError, ValueError) as error:
+        found = error if isinstance(error, HsimhashError) else HsimhashError(str(error))
+        yield Check.failed("server", found)
+        return
+    with store:
+        if is_quick:
+            yield check_read(store)
+            return
+        try:
+            yield store.session.call(_check_server)
+            yield check_record(store.record)
+            yield check_read(store)
+            yield from store.session.call(_check_settings)
+            yield _check_indexes(store)
+            yield _check_size(store)
+        except HsimhashError as error:
+            yield Check.failed("server", error)
+
+
+def _check_server(link: Link) -> Check:
+    ((used, role, is_standby),) = link.rows(
+        "SELECT (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'), "
+        "current_user::text, pg_is_in_recovery()"
+    )
+    version = link.info.server_version
+    tls = "TLS" if link.pgconn.ssl_in_use else "no TLS"
+    took_ms = median_ms(lambda: link.rows("SELECT 1"))
+    said = (
+        f"PostgreSQL {version // 10_000}.{version % 10_000}, user {role}, {tls}, {used} connections in use, "
+        f"a round trip {took_ms:.2f} ms"
+    )
+    if is_standby:
+        return Check("server", "warn", f"{said}; it is a standby: queries work, ingest does not; name the primary")
+    return Check("server", "ok", said)
+
+
+def _check_settings(link: Link) -> Iterator[Check]:
+    found = dict(link.rows(_SETTINGS, _ASKED))
+    unsafe = [name for name in ("fsync", "full_page_writes") if found[name] == "off"]
+    if unsafe:
+        names = " and ".join(unsafe)
+        yield Check("durability", "warn", f"{names} is off: a crash of the machine may damage the index; turn it on")
+    else:
+        yield Check("durability", "ok", "what a commit acknowledged is on the server's disk")
+    if found["autovacuum"] == "off":
+        yield Check("vacuum", "warn", "autovacuum is off: tables grow and queries slow down; turn it on")
+    else:
+        yield Check("vacuum", "ok", "autovacuum is on")
+
+
+def _check_indexes(store: DatabaseStore) -> Check:
+    missing = missing_indexes(store.session, store.tables)
+    if missing:
+        return Check(
+            "indexes",
+            "warn",
+            f"{', '.join(missing)} missing, as while a first load runs: queries read the whole table; if none runs, "
+            f"'hsimhash check --repair' makes them",
+        )
+    return Check("indexes", "ok", f"all {len(store.tables.drawer_indexes())} drawers have theirs")
+
+
+def _check_size(store: DatabaseStore) -> Check:
+    tables = [store.tables.documents, store.tables.fingerprints]
+
+    def read(link: Link) -> tuple[int, int, int]:
+        statement = (
+            "SELECT sum(pg_total_relation_size(relid))::bigint, sum(n_live_tup)::bigint, sum(n_dead_tup)::bigint "
+            "FROM pg_stat_user_tables WHERE relid = ANY($1::text[]::regclass[]::oid[])"
+        )
+        size, live, dead = link.rows(statement, tables)[0]
+        return size, live, dead
+
+    size, live, dead = store.session.call(read)
+    said = f"{size >> 20:,} MiB, {live:,} rows, {dead:,} dead ones"
+    if dead > _DEAD_SHARE * live + 10_000:
+        return Check("tables", "warn", f"{said}: autovacuum does not keep up; VACUUM ANALYZE, or let it run more often")
+    return Check("tables", "ok", said)

@@ -23,7 +23,7 @@ from hsimhash.cli.options import (
     yes_option,
 )
 from hsimhash.cover import check_distance
-from hsimhash.errors import IndexExistsError
+from hsimhash.errors import IndexExistsError, IndexNotFoundError
 from hsimhash.rowkey import splits
 from hsimhash.store import Record, folder_of, is_hbase, is_postgresql, open_store, postgresql_operations
 from hsimhash.store.hbase.address import Address
@@ -156,10 +156,13 @@ def _create_elsewhere(settings: Settings, record: Record) -> None:
             raise click.UsageError(f"{parameter.opts[0]} is for a table on HBase, not for {settings.store}")
     try:
         create_index(settings, settings.max_distance)
-    except IndexExistsError:
-        with open_store(settings.store) as store:
-            store.record.check_same(record, settings.store)
-            say(f"{settings.store} already exists {how_made(store.record)}")
+    except IndexExistsError as error:
+        try:
+            with open_store(settings.store) as store:
+                store.record.check_same(record, settings.store)
+                say(f"{settings.store} already exists {how_made(store.record)}")
+        except IndexNotFoundError:
+            raise error from None  # what is there is not an index
 
 
 def _create_table(

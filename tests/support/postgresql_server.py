@@ -20,7 +20,7 @@ from tests.support.processes import wait_until
 USER = "postgres"  # the superuser in the database, whoever runs the server
 
 
-def programs() -> Path | None:
+def program_folder() -> Path | None:
     """Return the folder of PostgreSQL's programs, the newest one's; None where there is none."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(path.parent.name))
     on_path = shutil.which("initdb")
@@ -40,13 +40,18 @@ class PostgresqlServer:
     def __init__(self, folder: Path, bin_folder: Path, settings: Sequence[str] = ()) -> None:
         self.folder = folder
         (self.port,) = free_ports(1)
-        self._bin = bin_folder
+        self.programs = bin_folder
         self._settings = settings
         self._as = _runs_as()
         if self._as is not None:
             shutil.chown(folder, self._as)
         folder.chmod(0o755)
         self._run("initdb", "-D", str(self.data), "-E", "UTF8", "--locale=C", "-A", "trust", "-U", USER, "-N")
+
+    @property
+    def conninfo(self) -> str:
+        """For libpq: the server's own database, by its superuser."""
+        return f"postgresql://{USER}@127.0.0.1:{self.port}/postgres"
 
     @property
     def data(self) -> Path:
@@ -57,7 +62,7 @@ class PostgresqlServer:
 
     def _run(self, *command: str) -> None:
         subprocess.run(
-            [self._bin / command[0], *command[1:]], user=self._as, cwd=self.folder, check=True, capture_output=True
+            [self.programs / command[0], *command[1:]], user=self._as, cwd=self.folder, check=True, capture_output=True
         )
 
     def start(self) -> None:
@@ -65,24 +70,23 @@ class PostgresqlServer:
         given = ["-k", str(self.folder), "-p", str(self.port), "-c", "listen_addresses=127.0.0.1", *self._settings]
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(
-                [self._bin / "postgres", "-D", str(self.data), *given],
+                [self.programs / "postgres", "-D", str(self.data), *given],
                 user=self._as,
                 cwd=self.folder,
                 stdout=log,
                 stderr=log,
             )
-        asked = [self._bin / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port)]
+        asked = [self.programs / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port)]
         wait_until(lambda: subprocess.run(asked, check=False).returncode == 0, self.process)
+
+    def children(self) -> list[int]:
+        """Return the ids of the server's own processes."""
+        pid = self.process.pid
+        return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
     def kill(self) -> None:
         """Kill the server and all its processes: nothing is flushed or said to anybody."""
-        group = [
-            int(pid)
-            for pid in subprocess.run(
-                ["pgrep", "-P", str(self.process.pid)], capture_output=True, text=True, check=False
-            ).stdout.split()
-        ]
-        for pid in (self.process.pid, *group):
+        for pid in (self.process.pid, *self.children()):
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
@@ -99,7 +103,7 @@ class PostgresqlServer:
 @contextmanager
 def postgresql_serving(settings: Sequence[str] = ()) -> Iterator[PostgresqlServer]:
     """Give a server that runs during the block; skip the test where there is none, unless REQUIRE_SERVERS is set."""
-    bin_folder = programs()
+    bin_folder = program_folder()
     if bin_folder is None:
         reason = "PostgreSQL is not installed here (apt-get install postgresql)"
         if os.environ.get("REQUIRE_SERVERS"):

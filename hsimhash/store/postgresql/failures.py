@@ -75,7 +75,8 @@ def is_passing(error: Exception) -> bool:
 
 def store_error(error: Exception, address: DatabaseAddress) -> HsimhashError:
     """Return what an error means: what is wrong, where, and what to do."""
-    said = " ".join(str(error).split())
+    first = error.diag.message_primary if isinstance(error, psycopg.Error) else None
+    said = " ".join((first or str(error)).split())
     where = f"{address.full_table} at {address.name}"
     if isinstance(error, (errors.UndefinedTable, errors.InvalidSchemaName, errors.UndefinedColumn)):
         return IndexNotFoundError(f"no index at {address}: {said}; 'hsimhash create-table' makes one")

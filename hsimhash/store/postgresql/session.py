@@ -190,9 +190,9 @@ class DatabaseSession:
 
         return self.tried(once)
 
-    def tried(self, attempt: Callable[[float], T]) -> T:
+    def tried(self, attempt: Callable[[float], T], most: float = math.inf) -> T:
         """Return what an attempt, which is given the moment of its end, returns once it does not fail in passing."""
-        until, pause_s = time.monotonic() + self.deadline_s, _PAUSE_S
+        until, pause_s = min(most, time.monotonic() + self.deadline_s), _PAUSE_S
         while True:
             try:
                 return attempt(until)

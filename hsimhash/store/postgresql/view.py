@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 import psycopg
 
-from hsimhash.errors import StoreTimeoutError
+from hsimhash.errors import StoreTimeoutError, StoreUnavailableError
 from hsimhash.fingerprint.bits import Uint8s
 from hsimhash.fingerprint.signature import Signature
 from hsimhash.rowkey import SEGMENT_BYTES, key_prefix
@@ -25,6 +25,7 @@ from hsimhash.store.postgresql.session import DatabaseSession, Link
 T = TypeVar("T")
 
 _SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+_SOON_S = 0.1  # before the end of the time allowed, nothing is tried again
 _PAGE_ROWS = 226  # of fingerprints, in a page of a table: 8,168 bytes by 36
 
 
@@ -58,12 +59,12 @@ class DatabaseView(Reader):
     def _rows(self, statement: str, *values: object) -> list[Any]:
         """Return the rows of a statement on the view's snapshot; the first one takes it, and is tried again."""
         if self._link is None:
-            self._link = self._timed(lambda: self._session.tried(self._begun))
+            self._link = self._timed(lambda: self._session.tried(self._begun, self._until))
         link = self._link
         return self._timed(lambda: link.rows(statement, *values))
 
     def _begun(self, until: float) -> Link:
-        link = self._session.take(min(until, self._until))
+        link = self._session.take(until)
         try:
             link.execute(_SNAPSHOT, prepare=False)
         except BaseException:
@@ -75,10 +76,10 @@ class DatabaseView(Reader):
     def _timed(self, read: Callable[[], T]) -> T:
         try:
             return read()
-        except psycopg.Error as error:
-            if time.monotonic() >= self._until:
+        except (psycopg.Error, StoreUnavailableError) as error:
+            if time.monotonic() >= self._until - _SOON_S:
                 raise self._late() from error
-            raise store_error(error, self._session.address) from error
+            raise error if isinstance(error, StoreUnavailableError) else store_error(error, self._session.address)
 
     def _late(self) -> StoreTimeoutError:
         return StoreTimeoutError(
@@ -115,7 +116,7 @@ class DatabaseView(Reader):
             return list(map(document_of, self._rows(statement, *values)))
 
         def once(until: float) -> list[Any]:
-            link = self._session.take(min(until, self._until))
+            link = self._session.take(until)
             try:
                 return link.rows(statement, *values)
             except BaseException:
@@ -124,7 +125,7 @@ class DatabaseView(Reader):
             finally:
                 self._session.give(link)
 
-        return list(map(document_of, self._timed(lambda: self._session.tried(once))))
+        return list(map(document_of, self._timed(lambda: self._session.tried(once, self._until))))
 
     def estimate(self) -> int:
         ((pages, rows),) = self._rows(

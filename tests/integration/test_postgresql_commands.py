@@ -1,0 +1,181 @@
+"""The command line on a real PostgreSQL: from create-table to drop-table, and documents from store to store."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from hsimhash.index import HSimIndex
+from tests.support.command_line import DOCUMENTS, run
+from tests.support.postgresql_server import USER, PostgresqlServer
+
+pytestmark = pytest.mark.together
+_tables = itertools.count()
+
+
+@pytest.fixture
+def url(postgresql: PostgresqlServer) -> str:
+    """Where no index is yet."""
+    return postgresql.url(f"commands_{next(_tables)}")
+
+
+@pytest.fixture
+def filled(url: str) -> str:
+    with HSimIndex.create(url, layout="4", profile="zh-1") as index:
+        index.add_many(list(DOCUMENTS.values()), list(DOCUMENTS), first_seen=7)
+    return url
+
+
+def documents_in(url: str) -> list[tuple[object, ...]]:
+    with HSimIndex.open(url) as index:
+        assert index.check().is_sound
+        return list(index.documents())
+
+
+def test_a_table_is_made_once_and_dropped(url: str) -> None:
+    made = run("create-table", "--store", url, "--layout", "10")
+    assert (made.exit_code, made.stdout) == (0, "")
+    assert f"made {url} with layout 10" in made.stderr
+    again = run("create-table", "--store", url, "--layout", "10")
+    assert again.exit_code == 0
+    assert "already exists" in again.stderr
+    other = run("create-table", "--store", url, "--layout", "4")
+    assert other.exit_code == 5
+    assert "layout.blocks" in other.stderr
+    assert run("create-table", "--store", url, "--ttl", "90d").exit_code == 2
+    assert run("drop-table", "--store", url, "--yes").exit_code == 0
+    gone = run("describe", "--store", url)
+    assert gone.exit_code == 5
+    assert "no index at postgresql://" in gone.stderr
+    assert run("drop-table", "--store", url, "--yes").exit_code == 5
+
+
+def test_the_printed_statements_make_the_same_index(postgresql: PostgresqlServer, url: str) -> None:
+    printed = run("create-table", "--store", url, "--layout", "10", "--profile", "zh-1", "--print-sql")
+    assert printed.exit_code == 0
+    with psycopg.connect(postgresql.conninfo, autocommit=True) as connection:
+        connection.execute(printed.stdout.encode())
+    again = run("create-table", "--store", url, "--layout", "10", "--profile", "zh-1")
+    assert (again.exit_code, "already exists" in again.stderr) == (0, True)
+    with HSimIndex.open(url) as index:
+        index.add(5, "a")
+        assert [match.doc_id for match in index.query(4)] == ["a"]
+        assert index.check().is_sound
+    assert run("create-table", "--store", "lmdb://x", "--print-sql").exit_code == 2
+
+
+def test_a_table_of_others_is_neither_made_an_index_nor_dropped(postgresql: PostgresqlServer, url: str) -> None:
+    table = url.rpartition("=")[2]
+    with psycopg.connect(postgresql.conninfo, autocommit=True) as connection:
+        connection.execute(f"CREATE TABLE {table} (number int)".encode())
+    refused = run("create-table", "--store", url)
+    assert refused.exit_code == 5
+    assert "of others" in refused.stderr
+    kept = run("drop-table", "--store", url, "--yes")
+    assert kept.exit_code == 1
+    assert "is not an index" in kept.stderr
+
+
+def test_documents_go_to_other_stores_and_back(filled: str, url: str, tmp_path: Path) -> None:
+    lines = tmp_path / "documents.jsonl"
+    assert run("export", "--store", filled, "--output", str(lines)).exit_code == 0
+    embedded = f"lmdb://{tmp_path / 'index'}"
+    given = ("--fingerprint-field", "fingerprint", "--job", str(tmp_path / "there"))
+    assert run("ingest", str(lines), "--store", embedded, "--profile", "zh-1", *given).exit_code == 0
+    assert documents_in(embedded) == documents_in(filled)
+    back = f"{filled}_back"
+    for answer in ("add", "skip"):
+        store, job = f"{back}_{answer}", str(tmp_path / answer)
+        made = run("create-table", "--store", store, "--profile", "zh-1", "--layout", "10")
+        assert made.exit_code == 0, made.stderr
+        how = ("--fingerprint-field", "fingerprint", "--on-duplicate", answer, "--distance", "0", "--job", job)
+        done = run("ingest", str(lines), "--store", store, *how)
+        assert done.exit_code == 0, done.stderr
+        assert documents_in(store) == documents_in(filled)
+        again = run("ingest", str(lines), "--store", store, *how)
+        assert "nothing to do" in again.stderr
+    moved = run("relayout", "--store", filled, "--to", f"{back}_16", "--to-layout", "16", "--job", str(tmp_path / "re"))
+    assert moved.exit_code == 0, moved.stderr
+    assert documents_in(f"{back}_16") == documents_in(filled)
+
+
+def test_an_index_is_shown_asked_and_emptied(filled: str) -> None:
+    described = json.loads(run("describe", "--store", filled, "--json").stdout)
+    assert described["documents"] == described["fingerprints"] == len(DOCUMENTS)
+    assert described["drawer_rows"] == 4 * len(DOCUMENTS)
+    assert described["server"].startswith("PostgreSQL ")
+    status = json.loads(run("status", "--store", filled, "--json").stdout)
+    assert status["documents"] == len(DOCUMENTS)
+    found = run("query", "0000000000000001", "--store", filled, "--distance", "1", "--json")
+    assert "中文" not in found.stdout
+    assert {match["id"] for match in json.loads(found.stdout)["matches"]} == {"a", "b"}
+    explained = json.loads(run("explain", "--query", "1", "--store", filled, "--distance", "3", "--json").stdout)
+    assert (explained["scans"], explained["near"], explained["documents"]) == (4, 10, 3)
+    checked = run("check", "--store", filled, "--json")
+    assert json.loads(checked.stdout)["is_sound"] is True
+    assert run("remove", "a", "nobody", "--store", filled, "--yes", "--json").stdout == '{"removed": 1, "unknown": 1}\n'
+    assert run("expire", "--before", "2001-01-01", "--store", filled, "--yes").exit_code == 0
+    with HSimIndex.open(filled) as index:
+        assert index.is_empty()
+
+
+def test_what_only_others_have_is_refused_with_the_remedy(filled: str) -> None:
+    compacted = run("compact", "--store", filled)
+    assert compacted.exit_code == 2
+    assert compacted.stdout.startswith("VACUUM FULL ")
+    backed_up = run("backup", "pages.dump", "--store", filled)
+    assert backed_up.exit_code == 2
+    assert re.fullmatch(r"pg_dump -Fc (-t \S+ ){3}-f pages.dump postgresql://\S+\n", backed_up.stdout)
+    for command in (("collect",), ("check", "--sample", "5"), ("export", "--shards", "2", "--output", "x")):
+        refused = run(*command, "--store", filled)
+        assert (refused.exit_code, "HBase" in refused.stderr) == (2, True)
+
+
+def test_the_backup_that_is_printed_restores_the_index(
+    postgresql: PostgresqlServer, filled: str, tmp_path: Path
+) -> None:
+    line = run("backup", str(tmp_path / "dump"), "--store", filled).stdout
+    before = documents_in(filled)
+    subprocess.run(f"{postgresql.programs}/{line}", shell=True, check=True)
+    assert run("drop-table", "--store", filled, "--yes").exit_code == 0
+    restore = [postgresql.programs / "pg_restore", "-d", postgresql.conninfo, tmp_path / "dump"]
+    subprocess.run(restore, check=True)
+    assert documents_in(filled) == before
+
+
+def test_doctor_looks_at_server_record_and_tables(postgresql: PostgresqlServer, filled: str) -> None:
+    well = run("doctor", "--store", filled)
+    assert well.exit_code == 0, well.stdout
+    for name in ("server", "record", "read", "durability", "vacuum", "indexes", "tables"):
+        assert re.search(rf"^ok +{name}: ", well.stdout, re.MULTILINE), well.stdout
+    assert f"user {USER}" in well.stdout
+    assert run("doctor", "--quick", "--store", filled).exit_code == 0
+    table = filled.rpartition("=")[2]
+    with psycopg.connect(postgresql.conninfo, autocommit=True) as connection:
+        connection.execute(f"DROP INDEX {table}_drawer_2".encode())
+    ill = run("doctor", "--store", filled)
+    assert ill.exit_code == 0
+    assert re.search(rf"^warn +indexes: {table}_drawer_2 missing", ill.stdout, re.MULTILINE), ill.stdout
+    found = run("check", "--store", filled, "--json")
+    assert (found.exit_code, json.loads(found.stdout)["problems"]) == (6, 1)
+    assert run("check", "--repair", "--store", filled).exit_code == 0
+    assert run("check", "--store", filled).exit_code == 0
+
+
+def test_doctor_tells_what_does_not_answer(url: str) -> None:
+    assert run("doctor", "--store", url).exit_code == 5
+    nowhere = run("doctor", "--store", "postgresql://nobody@127.0.0.1:1/postgres?table=pages&deadline=200ms")
+    assert nowhere.exit_code == 4
+    assert "is PostgreSQL running" in nowhere.stdout
+
+
+def test_plan_has_the_bytes_of_a_document() -> None:
+    found = json.loads(run("plan", "--documents", "1000000", "--profile", "zh-1", "--json").stdout)["postgresql"]
+    assert found["distance"] == 6
+    assert {"4", "10"} <= {layout["layout"] for layout in found["layouts"]}

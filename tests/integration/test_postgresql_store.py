@@ -1,0 +1,392 @@
+"""What is particular to the store on PostgreSQL: its connections, its transactions, its bulk load, its answers."""
+
+from __future__ import annotations
+
+import itertools
+import socket
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import numpy as np
+import psycopg
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hsimhash.errors import (
+    HsimhashError,
+    IndexNotFoundError,
+    StopAskedError,
+    StoreBusyError,
+    StoreTimeoutError,
+    StoreUnavailableError,
+)
+from hsimhash.fingerprint import Signatures
+from hsimhash.fingerprint.signature import Signature
+from hsimhash.index import HSimIndex
+from hsimhash.layout import Layout
+from hsimhash.store import Document, Record, Store, create_store, open_store
+from hsimhash.store.runs import BulkLimits
+from tests.support.local_server import LocalServer, serving, shut_down
+from tests.support.oracles import are_near, crowds, signed
+from tests.support.postgresql_server import PostgresqlServer, postgresql_serving
+from tests.support.processes import forked, stopped
+
+pytestmark = pytest.mark.together
+RECORD = Record(Layout.named("4"), {"name": "test-1"})
+_tables = itertools.count()
+
+
+@pytest.fixture
+def url(postgresql: PostgresqlServer) -> str:
+    return postgresql.url(f"store_{next(_tables)}")
+
+
+@pytest.fixture
+def store(url: str) -> Iterator[Store]:
+    with create_store(url, RECORD) as made:
+        yield made
+
+
+def put(store: Store, *documents: tuple[str, int], seen: int = 7) -> int:
+    values = Signatures.of(np.array([value for _, value in documents], np.uint64))
+    return store.insert([doc_id.encode() for doc_id, _ in documents], values, np.full(len(documents), seen, np.int64))
+
+
+@contextmanager
+def connected(server: PostgresqlServer) -> Iterator[psycopg.Connection]:
+    with psycopg.connect(server.conninfo, autocommit=True) as connection:
+        yield connection
+
+
+def with_user(url: str, user: str, options: str = "") -> str:
+    return url.replace("postgresql://postgres@", f"postgresql://{user}@") + f"&deadline=300ms{options}"
+
+
+# Answers.
+
+
+@settings(max_examples=25)
+@given(data=st.data())
+@pytest.mark.parametrize("name", ["4", "10", "16"])
+def test_every_query_finds_what_brute_force_finds(postgresql: PostgresqlServer, name: str, data: st.DataObject) -> None:
+    stored = data.draw(signed(crowds(30, least=1)))
+    asked = data.draw(st.lists(st.sampled_from(stored), min_size=1, max_size=3))
+    url = postgresql.url(f"store_{next(_tables)}")
+    with HSimIndex.create(url, layout=name, profile="auto-2") as index:
+        index.add_many(stored, [str(number) for number in range(len(stored))])
+        for distance in (0, index.layout.max_distance, 6):
+            for query, limit in itertools.product([*asked, 0, 2**64 - 1], (None, 2)):
+                found = index.query(query, max_distance=distance, max_sketch=None, limit=limit)
+                near = {str(place) for place, one in enumerate(stored) if are_near(one, query, distance)}
+                assert {match.doc_id for match in found} <= near
+                assert len(found) == (len(near) if limit is None else min(limit, len(near)))
+                assert found == sorted(found)
+            many = index.query_many(asked, max_distance=distance, max_sketch=None)
+            assert many == [index.query(query, max_distance=distance, max_sketch=None) for query in asked]
+
+
+def test_a_view_sees_one_state(store: Store) -> None:
+    put(store, ("a", 5))
+    with store.view() as reader:
+        assert len(reader.scan(RECORD.layout.prefixes(5))) == 4
+        put(store, ("a", 2**40))
+        assert reader.documents([5, 2**40]) == [[Document("a", 5, 7)], []]
+        assert reader.near(RECORD.layout.prefixes(5), Signature(5), 0) == [Document("a", 5, 7)]
+    assert store.documents([5, 2**40]) == [[], [Document("a", 2**40, 7)]]
+
+
+def test_a_query_ends_in_time(postgresql: PostgresqlServer, store: Store) -> None:
+    put(store, ("a", 5))
+    with connected(postgresql) as connection, connection.transaction():
+        connection.execute(f"LOCK TABLE {store.url.rpartition('=')[2]}_fingerprints".encode())
+        with pytest.raises(StoreTimeoutError, match=r"0\.2 s"), store.view(timeout_s=0.2) as reader:
+            reader.near(RECORD.layout.prefixes(5), Signature(5), 0)
+        with pytest.raises(StoreTimeoutError, match=r"0\.2 s"), store.view(timeout_s=0.2) as reader:
+            reader.scan(RECORD.layout.prefixes(5))
+    assert len(store.scan(RECORD.layout.prefixes(5))) == 4
+
+
+# Writers.
+
+
+def test_writers_of_the_same_documents_never_lose_one_nor_wait_in_a_circle(url: str, store: Store) -> None:
+    rng = np.random.default_rng(1)
+
+    def work(seed: int) -> None:
+        draw = np.random.default_rng(seed)
+        with open_store(url) as own:
+            for _ in range(40):
+                ids = draw.permutation(12)[:6]
+                put(own, *((str(one), int(draw.integers(0, 5)) << 60) for one in ids))
+                own.remove([str(one).encode() for one in draw.permutation(12)[:2]])
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(work, rng.integers(0, 2**32, 6).tolist()))
+    report = store.check()
+    assert (report.problems, report.leftovers) == (0, 0), report.examples
+    assert report.documents == len(list(itertools.chain.from_iterable(store.walk())))
+
+
+def test_who_has_the_right_to_write_keeps_others_from_writing(url: str, store: Store) -> None:
+    asked = iter([False, True])
+    with open_store(url, lock_timeout_s=0.2) as other, ThreadPoolExecutor(1) as thread:
+        with store.writing(), store.writing():
+            put(store, ("a", 5))
+            assert other.count() == 1
+            for write in (lambda: put(other, ("b", 5)), lambda: other.remove([b"a"]), other.writing().__enter__):
+                with pytest.raises(StoreBusyError, match="another"):
+                    thread.submit(write).result()
+        assert put(other, ("b", 5)) == 1
+        with open_store(url) as patient, store.writing(), pytest.raises(StopAskedError):
+            thread.submit(patient.writing(stop=lambda: next(asked)).__enter__).result()
+    assert store.count() == 2
+
+
+def test_a_writer_whose_connection_is_lost_has_no_right_any_more(postgresql: PostgresqlServer, store: Store) -> None:
+    with store.writing():
+        end_connections(postgresql)
+        with pytest.raises(StoreUnavailableError, match="right to write was lost"):
+            put(store, ("a", 5))
+    assert put(store, ("a", 5)) == 1
+
+
+def test_a_child_forked_within_a_write_does_not_use_its_parents_connection(store: Store) -> None:
+    with store.writing():
+        put(store, ("a", 5))
+        with forked(lambda: [store.lookup([b"a"]) == [Document("a", 5, 7)] or pytest.fail("not found")]):
+            pass
+        put(store, ("b", 5))
+    assert store.count() == 2
+
+
+def end_connections(server: PostgresqlServer) -> None:
+    with connected(server) as connection:
+        connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'hsimhash'")
+
+
+def test_calls_go_on_after_the_server_ended_their_connections(postgresql: PostgresqlServer, store: Store) -> None:
+    for number in range(3):
+        assert put(store, (str(number), number)) == 1
+        end_connections(postgresql)
+        assert store.count() == number + 1
+        end_connections(postgresql)
+        assert store.documents([number]) == [[Document(str(number), number, 7)]]
+        end_connections(postgresql)
+
+
+# Bulk loads.
+
+
+def filled_load(store: Store, folder: Path, values: np.ndarray, slices: int) -> object:
+    load = store.bulk(folder, BulkLimits(statement_documents=-(-len(values) // slices)))
+    ids = [str(number) for number in range(len(values))]
+    half = len(values) // 2
+    load.add_run(values[:half], ids[:half], 7)
+    load.add_run(values[half:], ids[half:], 7)
+    load.add_run(values[:1] + np.uint64(1), ids[:1], 8)  # the first document again: the last run counts
+    return load
+
+
+def test_a_load_that_is_stopped_continues_and_is_right_meanwhile(store: Store, tmp_path: Path) -> None:
+    values = np.random.default_rng(1).integers(0, 2**63, 500, np.uint64)
+    load = filled_load(store, tmp_path / "runs", values, 5)
+    asked = iter([False, False, True])
+    assert load.merge(stop=lambda: next(asked)) is None
+    assert 0 < store.count() < 500
+    report = store.check()
+    assert (report.problems, "is missing" in report.examples[0]) == (4, True)  # the indexes
+    for page in store.walk():
+        for document in page:
+            near = store.view().near(RECORD.layout.prefixes(document.fingerprint), document.signature, 0)
+            assert near == [document]
+    again = store.bulk(tmp_path / "runs", BulkLimits(statement_documents=1_000))
+    told: list[tuple[int, int]] = []
+    assert again.merge(progress=lambda done, total: told.append((done, total))) == 500
+    assert told[-1][0] == told[-1][1]
+    assert store.lookup([b"0"]) == [Document("0", int(values[0]) + 1, 8)]
+    assert store.count() == 500
+    assert again.merge() == 500
+    again.delete()
+    assert store.check().is_sound
+    assert store.check().leftovers == 0
+
+
+def test_a_load_into_an_index_with_documents_moves_what_changed(store: Store, tmp_path: Path) -> None:
+    values = np.arange(1, 101, dtype=np.uint64) << np.uint64(32)
+    put(store, ("0", 5), ("99", int(values[99])), ("other", 6))
+    assert filled_load(store, tmp_path / "runs", values, 3).merge() == 99
+    assert store.documents([5]) == [[]]
+    assert store.lookup([b"99"]) == [Document("99", int(values[99]), 7)]
+    report = store.check()
+    assert (report.documents, report.problems, report.leftovers) == (101, 0, 0)
+
+
+# Damage.
+
+
+def test_check_finds_and_repairs_what_somebody_changed_by_hand(postgresql: PostgresqlServer, store: Store) -> None:
+    put(store, ("a", 5), ("b", 6))
+    table = store.url.rpartition("=")[2]
+    with connected(postgresql) as connection:
+        connection.execute(f"DELETE FROM {table}_fingerprints WHERE fingerprint = 5".encode())
+        connection.execute(f"DELETE FROM {table} WHERE doc_id = 'b'".encode())
+    report = store.check()
+    assert (report.problems, report.leftovers, report.repaired) == (1, 1, 0)
+    assert "0000000000000005, which is in no drawer" in report.examples[0]
+    assert store.check(repair=True).repaired == 2
+    report = store.check()
+    assert (report.problems, report.leftovers, report.documents) == (0, 0, 1)
+    assert len(store.scan(RECORD.layout.prefixes(5))) == 4
+
+
+# Connections that fail: each message names the server, what is wrong, and the remedy.
+
+
+def test_a_wrong_password_and_a_right_one_from_a_file(
+    postgresql: PostgresqlServer, url: str, store: Store, tmp_path: Path
+) -> None:
+    put(store, ("a", 5))
+    rule = "host all guarded 127.0.0.1/32 scram-sha-256\n"
+    path = postgresql.data / "pg_hba.conf"
+    path.write_text(rule + path.read_text().replace(rule, ""))
+    with connected(postgresql) as connection:
+        connection.execute("DROP OWNED BY guarded" if role(connection, "guarded") else "CREATE ROLE guarded LOGIN")
+        connection.execute("ALTER ROLE guarded PASSWORD 'secret word' SUPERUSER")
+        connection.execute("SELECT pg_reload_conf()")
+    passwords = tmp_path / "pgpass"
+    passwords.write_text(f"127.0.0.1:{postgresql.port}:*:guarded:wrong word\n")
+    passwords.chmod(0o600)
+    guarded = with_user(url, "guarded", f"&passfile={passwords}")
+    with pytest.raises(StoreUnavailableError, match=r"password authentication failed.*~/\.pgpass") as wrong:
+        open_store(guarded)
+    assert "word" not in str(wrong.value).replace("password", "")
+    passwords.write_text(f"127.0.0.1:{postgresql.port}:*:guarded:secret word\n")
+    with open_store(guarded) as opened:
+        assert opened.count() == 1
+
+
+def role(connection: psycopg.Connection, name: str) -> bool:
+    return connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", [name]).fetchone() is not None
+
+
+def test_who_may_not_write_is_told_so(postgresql: PostgresqlServer, url: str, store: Store) -> None:
+    table = url.rpartition("=")[2]
+    with connected(postgresql) as connection:
+        for name, rest in (("reader", ""), ("standby", "SUPERUSER"), ("few", "SUPERUSER CONNECTION LIMIT 0")):
+            if not role(connection, name):
+                connection.execute(f"CREATE ROLE {name} LOGIN {rest}".encode())
+        connection.execute("ALTER ROLE standby SET default_transaction_read_only = on")
+        connection.execute("ALTER ROLE few NOSUPERUSER")
+        connection.execute(f"GRANT SELECT ON {table}, {table}_fingerprints, {table}_record TO reader".encode())
+    with open_store(with_user(url, "reader")) as opened:
+        assert opened.count() == 0
+        with pytest.raises(HsimhashError, match="grant it"):
+            put(opened, ("a", 5))
+    with open_store(with_user(url, "standby")) as opened, pytest.raises(StoreUnavailableError, match="is it a standby"):
+        put(opened, ("a", 5))
+    with pytest.raises(StoreUnavailableError, match="raise max_connections"):
+        open_store(with_user(url, "few"))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("/postgres?", "/nowhere?"), "database .* does not exist.*createdb"),
+        (("postgres@", "nobody@"), "role .* does not exist.*name the user"),
+        (("127.0.0.1", "no.such.host.invalid"), "is the host spelled right"),
+    ],
+)
+def test_a_server_that_refuses_is_named_with_the_remedy(
+    postgresql: PostgresqlServer, change: tuple[str, str], message: str
+) -> None:
+    with pytest.raises(StoreUnavailableError, match=message):
+        open_store(postgresql.url("pages", "&deadline=300ms").replace(*change))
+
+
+class _Silent(LocalServer):
+    def talk(self, connection: socket.socket) -> None:
+        while connection.recv(1_000):
+            pass
+        shut_down(connection)
+
+
+class _Web(LocalServer):
+    def talk(self, connection: socket.socket) -> None:
+        connection.recv(1_000)
+        connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        shut_down(connection)
+
+
+def test_what_is_no_postgresql_is_said_so() -> None:
+    with serving(_Web()) as web, pytest.raises(StoreUnavailableError, match="no PostgreSQL answers there"):
+        open_store(f"postgresql://u@127.0.0.1:{web.port}/d?table=pages&deadline=300ms")
+    with serving(_Silent()) as silent, pytest.raises(StoreUnavailableError, match="is the host up"):
+        open_store(f"postgresql://u@127.0.0.1:{silent.port}/d?table=pages&deadline=300ms&timeout=1s")
+
+
+def test_a_missing_index_and_a_dropped_one(postgresql: PostgresqlServer, url: str, store: Store) -> None:
+    with pytest.raises(IndexNotFoundError, match="create-table"):
+        open_store(f"{url}_other")
+    with connected(postgresql) as connection:
+        table = url.rpartition("=")[2]
+        connection.execute(f"DROP TABLE {table}, {table}_fingerprints, {table}_record".encode())
+    with pytest.raises(IndexNotFoundError, match="create-table"):
+        store.count()
+
+
+# A server that ends or hangs.
+
+
+def test_what_was_acknowledged_outlives_a_kill_of_the_server_and_clients_go_on() -> None:
+    with postgresql_serving() as server, HSimIndex.create(server.url("pages"), layout="4", profile="zh-1") as index:
+        acknowledged: list[int] = []
+        is_over = threading.Event()
+
+        def write(worker: int) -> None:
+            for number in itertools.count():
+                if is_over.is_set():
+                    return
+                value = worker << 32 | number
+                index.add(value, str(value))
+                acknowledged.append(value)
+
+        with ThreadPoolExecutor(3) as pool:
+            writers = [pool.submit(write, worker) for worker in range(3)]
+            for _ in range(2):
+                reached = len(acknowledged)
+                while len(acknowledged) < reached + 100:
+                    assert not any(one.done() for one in writers)
+                server.kill()
+                server.start()
+            reached = len(acknowledged)
+            while len(acknowledged) < reached + 30:
+                assert not any(one.done() for one in writers)
+            is_over.set()
+            for one in writers:
+                one.result()
+        found = {document.doc_id for document in index.documents()}
+        assert {str(value) for value in acknowledged} <= found
+        assert index.check().is_sound
+
+
+def test_a_server_that_hangs_is_given_up_at_the_deadline() -> None:
+    with postgresql_serving() as server:
+        url = server.url("pages", "&deadline=1s")
+        with HSimIndex.create(url, layout="4", profile="zh-1") as index:
+            index.add(5, "a")
+            with stopped_whole(server), pytest.raises(StoreUnavailableError, match="pages"):
+                index.query(5)
+            assert [match.doc_id for match in index.query(5)] == ["a"]
+
+
+@contextmanager
+def stopped_whole(server: PostgresqlServer) -> Iterator[None]:
+    """Let a server and all its processes hang during the block."""
+    with ExitStack() as stack:
+        for pid in (server.process.pid, *server.children()):
+            stack.enter_context(stopped(pid))
+        yield

@@ -23,6 +23,7 @@ COMMANDS = {  # in the order of the help, which imports none of them; each is `N
     "bulk-load": ("bulk_load", "Load documents into HBase by finished files, many times as fast."),
     "relayout": ("relayout", "Bring an index's documents into one with another layout."),
     "query": ("query", "Find the documents near a fingerprint, a document or a text."),
+    "match-sql": ("match_sql", "Print the statements that find near-duplicates in a table of your own."),
     "distance": ("fingerprint", "Show which bits differ between two fingerprints."),
     "find-all": ("find", "Find all pairs in a list of fingerprints, as simhash-cpp does."),
     "find-clusters": ("find", "Find all clusters in a list of fingerprints, as simhash-cpp does."),

@@ -8,11 +8,14 @@ import re
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import psycopg
 import pytest
 
 from hsimhash.index import HSimIndex
+from hsimhash.store.postgresql.codec import signed_word, signed_words
 from tests.support.command_line import DOCUMENTS, run
+from tests.support.fingerprint_sets import near_and_equal
 from tests.support.postgresql_server import USER, PostgresqlServer
 
 pytestmark = pytest.mark.together
@@ -173,6 +176,27 @@ def test_doctor_tells_what_does_not_answer(url: str) -> None:
     nowhere = run("doctor", "--store", "postgresql://nobody@127.0.0.1:1/postgres?table=pages&deadline=200ms")
     assert nowhere.exit_code == 4
     assert "is PostgreSQL running" in nowhere.stdout
+
+
+@pytest.mark.parametrize("layout", ["4", "10", "16"])
+def test_the_printed_statements_find_what_brute_force_finds(postgresql: PostgresqlServer, layout: str) -> None:
+    table, rng = f'Own "{next(_tables)}"', np.random.default_rng(1)
+    values = near_and_equal(rng, 2_000, near=0.5, equal=0.01, most=4)
+    quoted = '"' + table.replace('"', '""') + '"'
+    printed = run("match-sql", "--table", f"public.{table}", "--column", "hash", "--layout", layout, "--distance", "3")
+    assert printed.exit_code == 0, printed.stderr
+    with psycopg.connect(postgresql.conninfo, autocommit=True) as connection:
+        connection.execute(f"CREATE TABLE {quoted} (id int, hash bigint)".encode())
+        with connection.cursor().copy(f"COPY {quoted} FROM STDIN".encode()) as copy:
+            for number, value in enumerate(signed_words(values).tolist()):
+                copy.write_row((number, value))
+        connection.execute(printed.stdout.encode())
+        for query in values[:100].tolist():
+            found = connection.execute(f"EXECUTE near({signed_word(query)})".encode()).fetchall()
+            bits = np.bitwise_count(values ^ np.uint64(query))
+            near = sorted((int(bits[place]), int(place)) for place in np.flatnonzero(bits <= 3))
+            assert sorted((distance, number) for number, _, distance in found) == near
+    assert run("match-sql", "--table", "pages", "--distance", "4").exit_code == 2
 
 
 def test_plan_has_the_bytes_of_a_document() -> None:

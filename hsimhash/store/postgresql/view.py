@@ -79,7 +79,9 @@ class DatabaseView(Reader):
         except (psycopg.Error, StoreUnavailableError) as error:
             if time.monotonic() >= self._until - _SOON_S:
                 raise self._late() from error
-            raise error if isinstance(error, StoreUnavailableError) else store_error(error, self._session.address)
+            if isinstance(error, StoreUnavailableError):
+                raise
+            raise store_error(error, self._session.address) from error
 
     def _late(self) -> StoreTimeoutError:
         return StoreTimeoutError(

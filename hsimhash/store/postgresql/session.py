@@ -11,7 +11,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
@@ -64,6 +64,24 @@ class _ArrayDumper(Dumper):
         items = np.empty(len(obj), [("bytes", ">i4"), ("value", ">i8")])
         items["bytes"], items["value"] = 8, obj
         return np.array([1, 0, 20, len(obj), 1], ">i4").tobytes() + items.tobytes()
+
+
+class TextArray:
+    """Texts, as UTF-8, for a parameter of type text[]."""
+
+    def __init__(self, items: Sequence[bytes]) -> None:
+        self.items = items
+
+
+class _TextsDumper(Dumper):
+    """Texts as PostgreSQL's binary text[]; psycopg's own looks at each character."""
+
+    format = Format.BINARY
+    oid = 1009
+
+    def dump(self, obj: TextArray) -> Buffer:
+        head = np.array([1, 0, 25, len(obj.items), 1], ">i4").tobytes()
+        return head + b"".join([len(one).to_bytes(4, "big") + one for one in obj.items])
 
 
 class Link(psycopg.Connection[TupleRow]):
@@ -149,6 +167,7 @@ class DatabaseSession:
             client_encoding="UTF8",
         )
         link.adapters.register_dumper(np.ndarray, _ArrayDumper)
+        link.adapters.register_dumper(TextArray, _TextsDumper)
         link.adapters.register_dumper(int, Int8BinaryDumper)  # all numbers as bigint: one plan for each statement
         link.until = until
         if link.info.server_version < OLDEST_SERVER:

@@ -20,7 +20,7 @@ from hsimhash.rowkey import SEGMENT_BYTES, key_prefix
 from hsimhash.store.base import Document, Reader
 from hsimhash.store.postgresql.codec import COLUMNS, Tables, document_of, segments_by_flag, signed_word, signed_words
 from hsimhash.store.postgresql.failures import store_error
-from hsimhash.store.postgresql.session import DatabaseSession, Link
+from hsimhash.store.postgresql.session import DatabaseSession, Link, TextArray
 
 T = TypeVar("T")
 
@@ -154,7 +154,6 @@ class DatabaseView(Reader):
         return [found[value] for value in fingerprints]
 
     def lookup(self, doc_ids: Sequence[bytes]) -> list[Document | None]:
-        ids = [doc_id.decode() for doc_id in doc_ids]
-        statement = f"SELECT {COLUMNS} FROM {self._tables.documents} WHERE doc_id = ANY($1::text[])"
-        found = {row[0]: document_of(row) for row in self._rows(statement, ids)}
-        return [found.get(doc_id) for doc_id in ids]
+        statement = f"SELECT {COLUMNS} FROM {self._tables.documents} WHERE doc_id = ANY($1)"
+        found = {row[0]: document_of(row) for row in self._rows(statement, TextArray(doc_ids))}
+        return [found.get(doc_id.decode()) for doc_id in doc_ids]

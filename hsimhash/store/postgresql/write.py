@@ -11,28 +11,17 @@ circle. What was read and is otherwise when it is locked lets the transaction be
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
 from hsimhash.fingerprint.bits import Int64s
 from hsimhash.fingerprint.signature import Signature
-from hsimhash.store.base import Document, Mark
-from hsimhash.store.postgresql.codec import COLUMNS, Tables, document_of, signed_word
+from hsimhash.store.base import Mark
+from hsimhash.store.postgresql.codec import COLUMNS, Tables, document_of, signed_words
 from hsimhash.store.postgresql.failures import MetAnotherError
-from hsimhash.store.postgresql.session import Link
+from hsimhash.store.postgresql.session import Link, TextArray
 
 Wanting = Mapping[bytes, tuple[Signature, int]]  # the signature and first seen of each document
-
-
-class _Row(NamedTuple):
-    doc_id: str
-    signature: Signature
-    first_seen: int
-
-    def columns(self) -> tuple[str, int, int, int, int]:
-        fingerprint, sketch, key = map(signed_word, self.signature)
-        return self.doc_id, fingerprint, self.first_seen, sketch, key
 
 
 class TableWrites:
@@ -44,27 +33,26 @@ class TableWrites:
 
     def put_documents(self, wanted: Wanting) -> int:
         """Add documents, and change those that have another signature; return how many of both."""
-        rows = [_Row(doc_id.decode(), *wanted[doc_id]) for doc_id in sorted(wanted)]
-        stored = self._stored([row.doc_id for row in rows])
-        new = [row for row in rows if row.doc_id not in stored]
-        changed = [row for row in rows if row.doc_id in stored and stored[row.doc_id].signature != row.signature]
-        left = self._change(changed) if changed else np.empty(0, np.int64)
-        if new and self._insert(new) < len(new):
+        stored = self._stored(sorted(wanted))
+        new = sorted(doc_id for doc_id in wanted if doc_id not in stored)
+        changed = [doc_id for doc_id, signature in stored.items() if signature != wanted[doc_id][0]]
+        left = self._change(sorted(changed), wanted) if changed else np.empty(0, np.int64)
+        if new and self._insert(new, wanted) < len(new):
             raise MetAnotherError("another transaction has added a document")
         if added := [*new, *changed]:
-            self._keep_fingerprints(_distinct_words([row.signature.fingerprint for row in added]), left)
+            self._keep_fingerprints(_distinct_words([wanted[doc_id][0].fingerprint for doc_id in added]), left)
         if len(left):
             self._drop_fingerprints(left)
         return len(added)
 
     def remove_documents(self, doc_ids: Sequence[bytes], before: int | None) -> int:
         """Remove documents, with `before` only those first seen earlier; return how many there were."""
-        documents, ids = self._tables.documents, [doc_id.decode() for doc_id in doc_ids]
+        documents = self._tables.documents
         old = "" if before is None else f" AND first_seen < {before:d}"
         found = self._link.rows(
             f"DELETE FROM {documents} WHERE doc_id IN (SELECT doc_id FROM {documents} "
-            f"WHERE doc_id = ANY($1::text[]){old} ORDER BY doc_id FOR UPDATE) RETURNING fingerprint",
-            ids,
+            f"WHERE doc_id = ANY($1){old} ORDER BY doc_id FOR UPDATE) RETURNING fingerprint",
+            TextArray(doc_ids),
         )
         if found:
             left = np.unique(np.array(found, np.int64))
@@ -85,32 +73,32 @@ class TableWrites:
         """Put a mark."""
         self.set_part(mark.key.decode(), mark.value.decode())
 
-    def _stored(self, ids: Sequence[str], *, is_locked: bool = False) -> dict[str, Document]:
+    def _stored(self, doc_ids: Sequence[bytes], *, is_locked: bool = False) -> dict[bytes, Signature]:
+        """Return the signatures of those documents that are there."""
         lock = " ORDER BY doc_id FOR UPDATE" if is_locked else ""
         found = self._link.rows(
-            f"SELECT {COLUMNS} FROM {self._tables.documents} WHERE doc_id = ANY($1::text[]){lock}",
-            list(ids),
+            f"SELECT {COLUMNS} FROM {self._tables.documents} WHERE doc_id = ANY($1){lock}", TextArray(doc_ids)
         )
-        return {row[0]: document_of(row) for row in found}
+        return {row[0].encode(): document_of(row).signature for row in found}
 
-    def _change(self, rows: Sequence[_Row]) -> Int64s:
+    def _change(self, doc_ids: Sequence[bytes], wanted: Wanting) -> Int64s:
         """Give documents that are there other signatures; return the fingerprints that they leave."""
-        old = self._stored([row.doc_id for row in rows], is_locked=True)
+        old = self._stored(doc_ids, is_locked=True)
         done = self._link.do(
             f"UPDATE {self._tables.documents} AS stored SET (fingerprint, first_seen, sketch, key) = "
             f"(given.fingerprint, given.first_seen, given.sketch, given.key) FROM {_GIVEN} "
             "WHERE stored.doc_id = given.doc_id",
-            *_arrays(rows),
+            *_arrays(doc_ids, wanted),
         )
-        if done < len(rows):
+        if done < len(doc_ids):
             raise MetAnotherError("another transaction has removed a document")
-        return _distinct_words([document.fingerprint for document in old.values()])
+        return _distinct_words([signature.fingerprint for signature in old.values()])
 
-    def _insert(self, rows: Sequence[_Row]) -> int:
+    def _insert(self, doc_ids: Sequence[bytes], wanted: Wanting) -> int:
         return self._link.do(
             f"INSERT INTO {self._tables.documents} ({COLUMNS}) "
             f"SELECT * FROM {_GIVEN} ORDER BY doc_id ON CONFLICT DO NOTHING",
-            *_arrays(rows),
+            *_arrays(doc_ids, wanted),
         )
 
     def _keep_fingerprints(self, values: Int64s, left: Int64s) -> None:
@@ -150,10 +138,12 @@ class TableWrites:
 _GIVEN = f"unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[]) AS given ({COLUMNS})"
 
 
-def _arrays(rows: Sequence[_Row]) -> list[object]:
-    ids, *numbers = zip(*(row.columns() for row in rows), strict=True)
-    return [list(ids), *(np.array(column, np.int64) for column in numbers)]
+def _arrays(doc_ids: Sequence[bytes], wanted: Wanting) -> list[object]:
+    """Return documents as the parameters of `_GIVEN`."""
+    fingerprints, sketches, keys = np.array([wanted[doc_id][0] for doc_id in doc_ids], np.uint64).T
+    first_seen = np.array([wanted[doc_id][1] for doc_id in doc_ids], np.int64)
+    return [TextArray(doc_ids), signed_words(fingerprints), first_seen, signed_words(sketches), signed_words(keys)]
 
 
 def _distinct_words(values: Sequence[int]) -> Int64s:
-    return np.unique(np.array(values, np.uint64).view(np.int64))
+    return np.unique(signed_words(np.array(values, np.uint64)))

@@ -8,6 +8,7 @@ a key is `HSIMHASH_` and its name in capitals; an empty variable counts as not s
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -128,7 +129,7 @@ def load(
     except ValidationError as error:
         key, reason = _refusal(error)
         kind = ValueError if key in flags else SettingsError
-        raise kind(f"{given[key].source}: {key} = {given[key].value!r:.80}: {reason}") from error
+        raise kind(f"{given[key].source}: {key} = {_shown(given[key].value):.80}: {reason}") from error
     return Loaded(settings, {key: given[key].source if key in given else DEFAULT for key in KEYS})
 
 
@@ -214,3 +215,8 @@ def _in_environment(environment: Mapping[str, str]) -> dict[str, _Given]:
 def _nearest(name: str, known: Iterable[str]) -> str:
     nearest = difflib.get_close_matches(name, known, n=1, cutoff=0)[0]
     return f"the nearest known one is {nearest}; 'hsimhash settings show' lists all"
+
+
+def _shown(value: object) -> str:
+    """Return a value for a message, without the password of a URL."""
+    return re.sub(r"(//[^/?#@:]*:)[^/?#@]*@|(password=)[^&']*", r"\1\2…", repr(value))

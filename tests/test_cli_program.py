@@ -371,7 +371,10 @@ def test_current_folder_that_was_deleted_is_named(command: tuple[str, ...], tmp_
     assert b"Traceback" not in failed.stderr
 
 
-STORES = "use lmdb://relative/path, lmdb:///absolute/path, hbase://gateway:9091/namespace:table or memory://name"
+STORES = (
+    "use lmdb://relative/path, lmdb:///absolute/path, hbase://gateway:9091/namespace:table, "
+    "postgresql://user@host/database?table=pages or memory://name"
+)
 
 
 @pytest.mark.parametrize(
@@ -381,12 +384,16 @@ STORES = "use lmdb://relative/path, lmdb:///absolute/path, hbase://gateway:9091/
         ("hbase://gw/pages?tiemout=5s", "nearest known one is timeout"),
         ("hbase://gw", "is not a table"),
         ("hbase://user:secret@gw/pages", "neither a user nor a fragment"),
+        ("postgresql://user:secret@db/pages?table=pages", "holds no password"),
+        ("postgresql://db/pages?password=secret&table=pages", "holds no password"),
+        ("postgresql://db/pages", "no table is named"),
     ],
 )
 def test_bad_url_of_a_store_is_refused_with_the_reason(store: str, reason: str) -> None:
     flag = run("describe", "--store", store)
     assert flag.exit_code == ExitCode.MISUSED
-    assert f"Error: --store: store = {store!r}: " in flag.stderr
+    shown = store.replace(":secret@", ":…").replace("=secret", "=…")  # no message has a password
+    assert f"Error: --store: store = {shown!r}: " in flag.stderr
     assert reason in flag.stderr.splitlines()[-1]
     variable = run("describe", environment={"HSIMHASH_STORE": store})
     assert variable.exit_code == ExitCode.SETTINGS_INVALID

@@ -30,7 +30,7 @@ from tests.support.programs import in_turns, median_ratio, options, print_bar, p
 SEED, LAYOUTS, PROFILE = 5, ("4", "10"), "zh-1"
 DOCUMENTS, RUN = 1_000_000, 200_000
 ROUNDS, SINGLES, WARM_UP = 7, 300, 200
-BATCH, PEER_BATCHES = 1_000, 20
+BATCH, PEER_BATCHES = 1_000, 200
 PLAIN_ROWS = 200_000  # documents in the plain table
 
 

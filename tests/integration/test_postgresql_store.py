@@ -198,7 +198,7 @@ def test_a_load_that_is_stopped_continues_and_is_right_meanwhile(store: Store, t
     assert load.merge(stop=lambda: next(asked)) is None
     assert 0 < store.count() < 500
     report = store.check()
-    assert (report.problems, "is missing" in report.examples[0]) == (4, True)  # the indexes
+    assert (report.problems, "is missing" in report.examples[0]) == (5, True)  # the indexes: four drawers, the listings
     for page in store.walk():
         for document in page:
             near = store.view().near(RECORD.layout.prefixes(document.fingerprint), document.signature, 0)

@@ -3,7 +3,7 @@
 | found | what it is | repair |
 |---|---|---|
 | a document whose fingerprint is not in `pages_fingerprints` | problem: queries miss it | it is filed |
-| an index of a drawer that is missing | problem: queries are slow, but right | it is made |
+| an index that is missing | problem: queries are slow, but right | it is made |
 | a fingerprint without a document | leftover | deleted |
 
 That an index has every row of its table is PostgreSQL's promise; `bt_index_check` of its extension amcheck verifies it.
@@ -21,7 +21,7 @@ _SCANS = "SET LOCAL enable_seqscan = on; SET LOCAL enable_bitmapscan = on"
 def audit_tables(
     session: DatabaseSession, tables: Tables, *, repair: bool = False, progress: Progress | None = None
 ) -> CheckReport:
-    """Compare documents and fingerprints, and look for the drawers' indexes; see the module's text."""
+    """Compare documents and fingerprints, and look for the indexes; see the module's text."""
     tell = progress or (lambda *_: None)
     report = CheckReport()
     documents, fingerprints = tables.documents, tables.fingerprints
@@ -55,19 +55,20 @@ def _found(session: DatabaseSession, statement: str) -> list[tuple[int, ...]]:
 
 
 def missing_indexes(session: DatabaseSession, tables: Tables) -> dict[str, str]:
-    """Return the statements that make the drawers' indexes which are missing, or not finished, by name."""
+    """Return the statements that make the indexes which are missing, or not finished, by name."""
     there = session.call(
         lambda link: link.rows(
             "SELECT relname::text FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid "
-            "WHERE indrelid = $1::text::regclass AND indisvalid",
+            "WHERE indrelid IN ($1::text::regclass, $2::text::regclass) AND indisvalid",
+            tables.documents,
             tables.fingerprints,
         )
     )
-    return {name: made for name, made in tables.drawer_indexes().items() if (name,) not in there}
+    return {name: made for name, made in tables.indexes().items() if (name,) not in there}
 
 
 def make_indexes(session: DatabaseSession, tables: Tables) -> None:
-    """Make the drawers' indexes that are missing."""
+    """Make the indexes that are missing."""
     for name, made in missing_indexes(session, tables).items():
 
         def make(link: Link, name: str = name, made: str = made) -> None:

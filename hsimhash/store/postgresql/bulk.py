@@ -5,9 +5,9 @@ every run: so a document that is in several runs is met once, and the last run c
 which also says, in `pages_record` under `load:<token>`, how far the merge came; `delete` takes that away. A merge that
 was killed continues there.
 
-Into an empty index the drawers' indexes are dropped first and made at the end, from sorted rows: a fifth of the time,
-and three quarters of the bytes. Until then queries read the whole table; `check --repair` makes indexes that are
-missing, should nobody end the load.
+Into an empty index all indexes but the primary keys' are dropped first and made at the end, from sorted rows: a fifth
+of the time for a drawer, and three quarters of the bytes. Until then queries read the whole table; `check --repair`
+makes indexes that are missing, should nobody end the load.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from hsimhash.store.postgresql.session import DatabaseSession, Link
 from hsimhash.store.postgresql.write import TableWrites
 from hsimhash.store.runs import BulkLimits, BulkLoad, signatures_of
 
-_INDEXED = 0.5  # about what the drawers' indexes take of the time
+_INDEXED = 0.5  # about what the indexes take of the time
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +89,10 @@ class DatabaseLoad(BulkLoad):
         return _Merged(**json.loads(found[0][0])) if found else None
 
     def _drop_indexes(self, link: Link) -> None:
-        """Drop the drawers' indexes of an empty index."""
+        """Drop the indexes of an empty index."""
         if link.rows(f"SELECT FROM {self._tables.fingerprints} LIMIT 1"):
             return
-        for name in self._tables.drawer_indexes():
+        for name in self._tables.indexes():
             link.do(f'DROP INDEX IF EXISTS "{self._tables.address.schema}"."{name}"')
 
     def _insert(self, link: Link, wanted: dict[bytes, tuple[Signature, int]], state: _Merged) -> _Merged:

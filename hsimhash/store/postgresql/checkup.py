@@ -80,7 +80,7 @@ def _check_indexes(store: DatabaseStore) -> Check:
             f"{', '.join(missing)} missing, as while a first load runs: queries read the whole table; if none runs, "
             f"'hsimhash check --repair' makes them",
         )
-    return Check("indexes", "ok", f"all {len(store.tables.drawer_indexes())} drawers have theirs")
+    return Check("indexes", "ok", f"all {len(store.tables.indexes())} are there")
 
 
 def _check_size(store: DatabaseStore) -> Check:

@@ -81,26 +81,29 @@ class Tables:
         """The table of fingerprints."""
         return self.named("_fingerprints")
 
-    def drawer_indexes(self) -> dict[str, str]:
-        """Return the statement that makes each index of `pages_fingerprints`, by the index's name."""
-        return {
-            (name := f"{self.address.table}_drawer_{drawer.number}"): f'CREATE INDEX "{name}" ON {self.fingerprints} '
-            f"(({segment_sql(drawer)})) INCLUDE (fingerprint)"
+    def indexes(self) -> dict[str, str]:
+        """Return the statement that makes each index but those of primary keys, by its name: the drawers', and others.
+
+        Queries are as right without one, but slow.
+        """
+        table = self.address.table
+        made = {
+            f"{table}_drawer_{drawer.number}": f"{self.fingerprints} (({segment_sql(drawer)})) INCLUDE (fingerprint)"
             for drawer in self.record.layout.drawers
         }
+        made[f"{table}_listing"] = f"{self.documents} (fingerprint, doc_id)"
+        if self.record.has_signatures:
+            made[f"{table}_key"] = f"{self.documents} (({KEY_SEGMENT})) INCLUDE (fingerprint, key) WHERE key <> 0"
+        return {name: f'CREATE INDEX "{name}" ON {what}' for name, what in made.items()}
 
     def definitions(self) -> list[str]:
         """Return the statements that make the tables and their indexes."""
-        name, documents = self.address.table, self.documents
-        keys = [f'CREATE INDEX "{name}_key" ON {documents} (({KEY_SEGMENT})) INCLUDE (fingerprint, key) WHERE key <> 0']
         return [
-            f'CREATE TABLE {documents} (doc_id text COLLATE "C" PRIMARY KEY, fingerprint bigint NOT NULL, '
+            f'CREATE TABLE {self.documents} (doc_id text COLLATE "C" PRIMARY KEY, fingerprint bigint NOT NULL, '
             "first_seen bigint NOT NULL, sketch bigint NOT NULL DEFAULT 0, key bigint NOT NULL DEFAULT 0)",
-            f'CREATE INDEX "{name}_listing" ON {documents} (fingerprint, doc_id)',
-            *(keys if self.record.has_signatures else ()),
             f"CREATE TABLE {self.fingerprints} (fingerprint bigint PRIMARY KEY)",
-            *self.drawer_indexes().values(),
             f"CREATE TABLE {self.named('_record')} (name text PRIMARY KEY, value text NOT NULL)",
+            *self.indexes().values(),
         ]
 
     @lru_cache  # noqa: B019 (as few as an index has kinds of queries)

@@ -222,7 +222,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         with self.store.view(timeout_s=timeout) as reader:
             cover = self.cover(max_distance, reader=reader)
             rule = Rule(cover.distance, max_sketch, limit)
-            if reader.answers and limit is None:
+            if reader.answers:
                 found = answer(reader, cover, query, exclude, rule)
                 if found is not None:
                     return found

@@ -28,6 +28,7 @@ from hsimhash.store.base import Document, Reader
 FEW_ROWS = 40  # up to so many, a loop costs less than numpy's calls
 READS_AT_ONCE = 1 << 18  # buckets that are read at once, if a query has no more: it bounds the memory of a batch, and
 MEETINGS_AT_ONCE = 1 << 20  # rows times queries that are compared at once
+MOST_ANSWERED = 1_000  # documents that one call of a reader gives to a query with a limit; of more the nearest are read
 
 Near = list[tuple[int, int]]  # distance and fingerprint, ascending, each once
 
@@ -108,7 +109,7 @@ def near_one(reader: Reader, cover: Cover, query: Signature) -> Near:
 def answer(reader: Reader, cover: Cover, query: Signature, exclude: str | None, rule: Rule) -> list[Match] | None:
     """Return what `near_one` and `confirmed_one` find, in one call of a reader that answers; None: it cannot.
 
-    It cannot where the cover reads ranges of buckets.
+    It cannot where the cover reads ranges of buckets, nor where a limit is asked for of too many documents.
     """
     if cover.is_own:
         prefixes = cover.layout.prefixes(query.fingerprint)
@@ -117,8 +118,11 @@ def answer(reader: Reader, cover: Cover, query: Signature, exclude: str | None, 
     else:
         numbers = [reading.numbers_of(query.fingerprint) for reading in cover.readings]
         prefixes = _prefixes(np.concatenate(numbers))
-    documents = reader.near(prefixes, query, cover.distance)
-    return sorted(_matches(Query(query, [], exclude), documents, rule).values())
+    most = None if rule.limit is None else MOST_ANSWERED
+    documents = reader.near(prefixes, query, cover.distance, most)
+    if len(documents) == most:
+        return None
+    return sorted(_matches(Query(query, [], exclude), documents, rule).values())[: rule.limit]
 
 
 def _read_all(reader: Reader, cover: Cover, query: Signature) -> Uint8s:

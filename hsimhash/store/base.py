@@ -169,10 +169,12 @@ class Reader(ABC):
 
     answers = False  # whether `near` does: the store itself counts bits
 
-    def near(self, prefixes: Sequence[bytes], query: Signature, distance: int) -> list[Document]:
+    def near(
+        self, prefixes: Sequence[bytes], query: Signature, distance: int, most: int | None = None
+    ) -> list[Document]:
         """Return the documents under 5-byte `prefixes` within a distance of the query, and those with its key, in one.
 
-        They come in any order, perhaps twice. Only where the reader `answers`.
+        They come in any order, perhaps twice; with `most`, any so many. Only where the reader `answers`.
         """
         raise NotImplementedError
 

@@ -89,6 +89,13 @@ def test_every_query_finds_what_brute_force_finds(postgresql: PostgresqlServer, 
             assert many == [index.query(query, max_distance=distance, max_sketch=None) for query in asked]
 
 
+def test_of_a_crowd_only_as_many_as_asked_are_returned(url: str) -> None:
+    with HSimIndex.create(url, layout="4", profile="zh-1") as index:
+        index.add_many([5] * 1_500 + [7], [f"{number:04d}" for number in range(1_501)])
+        assert [match.doc_id for match in index.query(7, max_distance=3, limit=3)] == ["1500", "0000", "0001"]
+        assert len(index.query(7, max_distance=3)) == 1_501
+
+
 def test_a_view_sees_one_state(store: Store) -> None:
     put(store, ("a", 5))
     with store.view() as reader:

@@ -110,21 +110,21 @@ class Tables:
     def near(self, flags: tuple[int, ...], many: tuple[bool, ...], *, has_key: bool) -> str:
         """Return the query as one statement: buckets, bits, documents, and those with the key.
 
-        $1 is the fingerprint, $2 the distance, then comes for each flag a segment, or where `many` an array; with a key
-        its segment and the key.
+        $1 is the fingerprint, $2 the distance, $3 how many rows at most; then comes for each flag a segment, or where
+        `many` an array; with a key its segment and the key.
         """
         arms = [
             f"SELECT fingerprint FROM {self.fingerprints} WHERE ({self._segment(flag)}) = "
             f"{f'ANY(${place})' if is_many else f'${place}'} AND {near_sql('$1', '$2')}"
-            for place, (flag, is_many) in enumerate(zip(flags, many, strict=True), start=3)
+            for place, (flag, is_many) in enumerate(zip(flags, many, strict=True), start=4)
         ]
         found = f"SELECT {COLUMNS} FROM {self.documents} WHERE fingerprint = ANY(ARRAY({' UNION ALL '.join(arms)}))"
         if not has_key:
-            return found
-        place = len(flags) + 3
+            return f"{found} LIMIT $3"
+        place = len(flags) + 4
         return (
             f"{found} UNION ALL SELECT {COLUMNS} FROM {self.documents} "
-            f"WHERE key <> 0 AND {KEY_SEGMENT} = ${place} AND key = ${place + 1}"
+            f"WHERE key <> 0 AND {KEY_SEGMENT} = ${place} AND key = ${place + 1} LIMIT $3"
         )
 
     @lru_cache  # noqa: B019

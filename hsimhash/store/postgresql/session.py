@@ -85,9 +85,10 @@ class _TextsDumper(Dumper):
 
 
 class Link(psycopg.Connection[TupleRow]):
-    """A connection whose calls end at a moment."""
+    """A connection of one process, whose calls end at a moment."""
 
     until: float = math.inf
+    pid: int = 0
 
     def wait(self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None) -> T:
         if timeout is None and self.until != math.inf:
@@ -169,7 +170,7 @@ class DatabaseSession:
         link.adapters.register_dumper(np.ndarray, _ArrayDumper)
         link.adapters.register_dumper(TextArray, _TextsDumper)
         link.adapters.register_dumper(int, Int8BinaryDumper)  # all numbers as bigint: one plan for each statement
-        link.until = until
+        link.until, link.pid = until, os.getpid()
         if link.info.server_version < OLDEST_SERVER:
             link.close()
             raise StoreUnavailableError(
@@ -183,31 +184,37 @@ class DatabaseSession:
     def call(self, work: Callable[[Link], T], *, is_long: bool = False) -> T:
         """Return what `work` does on a connection, tried until the deadline; a long one has no such end once begun."""
 
-        def once(until: float) -> T:
+        def attempt(until: float) -> T:
             self._refuse_closed()
             held = self.held()
-            link = held or self.take(until)
-            link.until = math.inf if is_long else until
+            if held is None:
+                return self.once(work, math.inf if is_long else until)
+            held.until = math.inf if is_long else until
             try:
-                return work(link)
-            except psycopg.Error as error:
-                self.end_failed(link)
-                if not is_lost(link):
+                return work(held)
+            except BaseException as error:
+                self.end_failed(held)
+                if not (isinstance(error, psycopg.Error) and is_lost(held)):
                     raise
-                if held is not None:
-                    raise StoreUnavailableError(
-                        f"{self.url}: the connection that held the right to write was lost ({error}); what was not "
-                        f"acknowledged may not be stored: try again"
-                    ) from error
-                raise LostLinkError(*error.args) from error
-            except BaseException:
-                self.end_failed(link)
-                raise
-            finally:
-                if link is not held:
-                    self.give(link)
+                raise StoreUnavailableError(
+                    f"{self.url}: the connection that held the right to write was lost ({error}); what was not "
+                    f"acknowledged may not be stored: try again"
+                ) from error
 
-        return self.tried(once)
+        return self.tried(attempt)
+
+    def once(self, work: Callable[[Link], T], until: float) -> T:
+        """Return what `work` does on a connection by a moment; `LostLinkError` where that was lost meanwhile."""
+        link = self.take(until)
+        try:
+            return work(link)
+        except BaseException as error:
+            self.end_failed(link)
+            if isinstance(error, psycopg.Error) and is_lost(link):
+                raise LostLinkError(*error.args) from error
+            raise
+        finally:
+            self.give(link)
 
     def tried(self, attempt: Callable[[float], T], most: float = math.inf) -> T:
         """Return what an attempt, which is given the moment of its end, returns once it does not fail in passing."""
@@ -244,6 +251,7 @@ class DatabaseSession:
 
         def begun(link: Link) -> T:
             wait_ms = max(1, round(1_000 * self.lock_timeout_s))
+            link.until = max(link.until, time.monotonic() + self.lock_timeout_s + self.deadline_s)
             lock = "" if link is self.held() else f", pg_advisory_xact_lock_shared({self._lock})"
             link.execute(f"BEGIN; SELECT set_config('lock_timeout', '{wait_ms}', true){lock}", prepare=False)
             done = work(link)
@@ -271,11 +279,12 @@ class DatabaseSession:
             yield
         finally:
             self._own.writer = None
-            with suppress(psycopg.Error):
-                if not is_lost(link):
-                    link.until = time.monotonic() + self.deadline_s
-                    link.execute("SELECT pg_advisory_unlock_all(); SET lock_timeout = DEFAULT", prepare=False)
-            self.give(link)
+            if link.pid == os.getpid():
+                with suppress(psycopg.Error):
+                    if not is_lost(link):
+                        link.until = time.monotonic() + self.deadline_s
+                        link.execute("SELECT pg_advisory_unlock_all(); SET lock_timeout = DEFAULT", prepare=False)
+                self.give(link)
 
     def _lock_alone(self, link: Link, stop: Callable[[], bool] | None) -> None:
         """Wait for the right to write; those who ask for it meanwhile stand behind."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import chain
 from types import TracebackType
 from typing import Any, TypeVar
@@ -19,12 +21,13 @@ from hsimhash.fingerprint.signature import Signature
 from hsimhash.rowkey import SEGMENT_BYTES, key_prefix
 from hsimhash.store.base import Document, Reader
 from hsimhash.store.postgresql.codec import COLUMNS, Tables, document_of, segments_by_flag, signed_word, signed_words
-from hsimhash.store.postgresql.failures import store_error
+from hsimhash.store.postgresql.failures import LostLinkError, store_error
 from hsimhash.store.postgresql.session import DatabaseSession, Link, TextArray
 
 T = TypeVar("T")
 
 _SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+_ALL = 1 << 62  # rows
 _SOON_S = 0.1  # before the end of the time allowed, nothing is tried again
 _PAGE_ROWS = 226  # of fingerprints, in a page of a table: 8,168 bytes by 36
 
@@ -48,7 +51,7 @@ class DatabaseView(Reader):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         link, self._link = self._link, None
-        if link is not None:
+        if link is not None and link.pid == os.getpid():  # in a forked child it is the parent's
             with suppress(psycopg.Error):
                 if error is None:
                     link.execute("COMMIT", prepare=False)
@@ -67,10 +70,10 @@ class DatabaseView(Reader):
         link = self._session.take(until)
         try:
             link.execute(_SNAPSHOT, prepare=False)
-        except BaseException:
+        except psycopg.Error as error:
             self._session.end_failed(link)
-            self._session.give(link)
-            raise
+            link.close()
+            raise LostLinkError(*error.args) from error
         return link
 
     def _timed(self, read: Callable[[], T]) -> T:
@@ -102,7 +105,9 @@ class DatabaseView(Reader):
         statement = self._tables.buckets(flags, is_ranges=True)
         return self._tables.rowkeys(self._rows(statement, *chain.from_iterable(zip(*edges, strict=True))))
 
-    def near(self, prefixes: Sequence[bytes], query: Signature, distance: int) -> list[Document]:
+    def near(
+        self, prefixes: Sequence[bytes], query: Signature, distance: int, most: int | None = None
+    ) -> list[Document]:
         asked: dict[int, list[int]] = {}
         for prefix in prefixes:
             asked.setdefault(prefix[SEGMENT_BYTES], []).append(int.from_bytes(prefix[:SEGMENT_BYTES], "big"))
@@ -113,21 +118,13 @@ class DatabaseView(Reader):
         keyed = (
             [int.from_bytes(key_prefix(query.key)[:SEGMENT_BYTES], "big"), signed_word(query.key)] if query.key else []
         )
-        values = signed_word(query.fingerprint), distance, *segments, *keyed
+        values = signed_word(query.fingerprint), distance, _ALL if most is None else most, *segments, *keyed
         if self._link is not None:
-            return list(map(document_of, self._rows(statement, *values)))
-
-        def once(until: float) -> list[Any]:
-            link = self._session.take(until)
-            try:
-                return link.rows(statement, *values)
-            except BaseException:
-                self._session.end_failed(link)
-                raise
-            finally:
-                self._session.give(link)
-
-        return list(map(document_of, self._timed(lambda: self._session.tried(once, self._until))))
+            rows = self._rows(statement, *values)
+        else:  # one statement is one snapshot
+            ask = partial(self._session.once, lambda link: link.rows(statement, *values))
+            rows = self._timed(lambda: self._session.tried(ask, self._until))
+        return list(map(document_of, rows))
 
     def estimate(self) -> int:
         ((pages, rows),) = self._rows(

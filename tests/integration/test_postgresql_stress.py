@@ -1,0 +1,28 @@
+"""The stress programs of the store on PostgreSQL, in short."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.stress.exactness import check_layout, check_signatures
+from tests.stress.postgresql_exactness import filled
+from tests.stress.postgresql_kills import killed
+from tests.support.postgresql_server import PostgresqlServer, postgresql_serving
+from tests.support.programs import faults
+
+pytestmark = [pytest.mark.stress, pytest.mark.together]
+
+
+@pytest.mark.parametrize("layout", ["4", "10"])
+def test_no_match_is_missed_and_none_invented(postgresql: PostgresqlServer, tmp_path: Path, layout: str) -> None:
+    fill = partial(filled, postgresql, tmp_path)
+    assert faults(check_layout(layout, fill, 3_000, 100, (0, 3, 6))) == []
+    assert faults(check_signatures(layout, fill, 1_000, 30, (3,))) == []
+
+
+def test_kills_of_the_server_lose_nothing_that_was_acknowledged() -> None:
+    with postgresql_serving() as server:
+        assert faults(killed(server, 2)) == []

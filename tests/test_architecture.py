@@ -99,7 +99,7 @@ def test_importing_loads_no_dictionary_and_configures_nothing() -> None:
     code = (
         "import sys, logging\n"
         "from hsimhash import *\n"
-        "heavy = {'jieba', 'rjieba', 'rich', 'click', 'pydantic', 'happybase', 'thriftpy2'}\n"
+        "heavy = {'jieba', 'rjieba', 'rich', 'click', 'pydantic', 'happybase', 'thriftpy2', 'psycopg'}\n"
         "heavy &= set(sys.modules)\n"
         "assert not heavy, heavy\n"
         "assert not logging.getLogger().handlers\n"

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.stress, pytest.mark.together]
 def test_no_match_is_missed_and_none_invented(postgresql: PostgresqlServer, tmp_path: Path, layout: str) -> None:
     fill = partial(filled, postgresql, tmp_path)
     assert faults(check_layout(layout, fill, 3_000, 100, (0, 3, 6))) == []
-    assert faults(check_signatures(layout, fill, 1_000, 30, (3,))) == []
+    assert faults(check_signatures(layout, fill, 2_000, 1_000, (3,))) == []
 
 
 def test_kills_of_the_server_lose_nothing_that_was_acknowledged() -> None:

@@ -16,6 +16,7 @@ import json
 import uuid
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -62,15 +63,16 @@ class DatabaseLoad(BulkLoad):
         total = round(documents * (1 + _INDEXED))
         with file_errors(self.folder), self._session.writing(stop):
             state = self._state(documents)
-            if state.slice == 0 and state.slices > 1:
-                self._session.transaction(self._drop_indexes, is_long=True)
+            # Nobody else writes meanwhile, and slices have no document in common: so all are new to an empty index.
+            is_first = state.slice == 0 < state.slices - 1 and self._session.transaction(self._drop_indexes)
+            insert = partial(self._insert, are_new=is_first)
             while state.slice < state.slices:
                 if progress is not None:
                     progress(documents * state.slice // state.slices, total)
                 if stop is not None and stop():
                     return None
                 wanted = self._slice(state)
-                state = self._session.transaction(lambda link: self._insert(link, wanted, state), is_long=True)  # noqa: B023
+                state = self._session.transaction(lambda link: insert(link, wanted, state), is_long=True)  # noqa: B023
             if progress is not None:
                 progress(documents, total)
             make_indexes(self._session, self._tables)
@@ -88,19 +90,22 @@ class DatabaseLoad(BulkLoad):
         found = link.rows(f"SELECT value FROM {self._tables.named('_record')} WHERE name = $1", self._name)
         return _Merged(**json.loads(found[0][0])) if found else None
 
-    def _drop_indexes(self, link: Link) -> None:
-        """Drop the indexes of an empty index."""
-        if link.rows(f"SELECT FROM {self._tables.fingerprints} LIMIT 1"):
-            return
+    def _drop_indexes(self, link: Link) -> bool:
+        """Drop the indexes where there is no document; return whether there is none."""
+        if link.rows(f"SELECT 1 FROM {self._tables.documents} LIMIT 1"):
+            return False
         for name in self._tables.indexes():
             link.do(f'DROP INDEX IF EXISTS "{self._tables.address.schema}"."{name}"')
+        return True
 
-    def _insert(self, link: Link, wanted: dict[bytes, tuple[Signature, int]], state: _Merged) -> _Merged:
+    def _insert(
+        self, link: Link, wanted: dict[bytes, tuple[Signature, int]], state: _Merged, *, are_new: bool
+    ) -> _Merged:
         stored = self._stored(link)
         if stored is not None and stored.runs == state.runs and stored.slice > state.slice:
             return stored  # the commit's answer was lost
         writes = TableWrites(link, self._tables)
-        state = replace(state, slice=state.slice + 1, added=state.added + writes.put_documents(wanted))
+        state = replace(state, slice=state.slice + 1, added=state.added + writes.put_documents(wanted, are_new=are_new))
         writes.set_part(self._name, json.dumps(asdict(state)))
         return state
 

@@ -31,9 +31,12 @@ class TableWrites:
         self._link = link
         self._tables = tables
 
-    def put_documents(self, wanted: Wanting) -> int:
-        """Add documents, and change those that have another signature; return how many of both."""
-        stored = self._stored(sorted(wanted))
+    def put_documents(self, wanted: Wanting, *, are_new: bool = False) -> int:
+        """Add documents, and change those that have another signature; return how many of both.
+
+        Where it is known that they `are_new`, it is not asked whether they are there.
+        """
+        stored = {} if are_new else self._stored(sorted(wanted))
         new = sorted(doc_id for doc_id in wanted if doc_id not in stored)
         changed = [doc_id for doc_id, signature in stored.items() if signature != wanted[doc_id][0]]
         left = self._change(sorted(changed), wanted) if changed else np.empty(0, np.int64)

@@ -13,10 +13,10 @@ help:
 	@echo 'make lint    check format, lint and types'
 	@echo 'make bench   measure speed and quality (LARGE=1 for 10 million documents; some need HSIMHASH_DATA)'
 	@echo 'make bench-hbase   measure on an HBase of its own, against happybase (Java 17, Maven; LARGE=1 for a million documents)'
-	@echo 'make bench-stores  measure on a PostgreSQL of its own, against plain clients'
 	@echo 'make bench-spark   measure the jobs on Spark, against a plain self-join (Java 17; LARGE=1 for 10 million documents)'
+	@echo 'make bench-stores  measure on servers of other stores, which it starts (PostgreSQL, Redis), against plain clients'
 	@echo 'make stress  kill, fuzz and compare at scale; make stress-hbase does so on an HBase of its own (Java 17, Maven), make stress-spark on Spark'
-	@echo 'make stress-stores  kill and compare on a PostgreSQL of its own'
+	@echo 'make stress-stores  kill and compare on a PostgreSQL and a Redis of its own'
 	@echo 'make stress-tests  run all tests ten times beside a load of 6, first as on a bare machine: hours'
 	@echo 'make hbase   start an HBase on this machine (Java 17, Maven); make hbase-stop ends it, its data stay in .hbase'
 	@echo 'make clean   remove what the above made'
@@ -68,6 +68,7 @@ bench-hbase: $(VENV)/.test
 
 bench-stores: $(VENV)/.test
 	$(BIN)/python -m tests.bench.bench_postgresql
+	$(BIN)/python -m tests.bench.bench_redis
 
 bench-spark: $(VENV)/.test
 	$(BIN)/python -m tests.bench.bench_spark $(if $(LARGE),--large)
@@ -95,6 +96,8 @@ stress-hbase: $(VENV)/.test
 stress-stores: $(VENV)/.test
 	$(BIN)/python -m tests.stress.postgresql_exactness
 	$(BIN)/python -m tests.stress.postgresql_kills
+	$(BIN)/python -m tests.stress.redis_exactness
+	$(BIN)/python -m tests.stress.redis_kills
 
 stress-spark: $(VENV)/.test
 	$(BIN)/python -m tests.stress.spark_exactness

@@ -373,20 +373,23 @@ def test_current_folder_that_was_deleted_is_named(command: tuple[str, ...], tmp_
 
 STORES = (
     "use lmdb://relative/path, lmdb:///absolute/path, hbase://gateway:9091/namespace:table, "
-    "postgresql://user@host/database?table=pages or memory://name"
+    "postgresql://user@host/database?table=pages, redis://host:6379/0?prefix=name or memory://name"
 )
 
 
 @pytest.mark.parametrize(
     ("store", "reason"),
     [
-        *[(store, STORES) for store in ("http://x/y", "lmdb:", "lmdb://", "pages", "hbase-thrift://x", "redis://x")],
+        *[(store, STORES) for store in ("http://x/y", "lmdb:", "lmdb://", "pages", "hbase-thrift://x", "mongo://x")],
         ("hbase://gw/pages?tiemout=5s", "nearest known one is timeout"),
         ("hbase://gw", "is not a table"),
         ("hbase://user:secret@gw/pages", "neither a user nor a fragment"),
         ("postgresql://user:secret@db/pages?table=pages", "holds no password"),
         ("postgresql://db/pages?password=secret&table=pages", "holds no password"),
         ("postgresql://db/pages", "no table is named"),
+        ("redis://app:secret@host", "holds no password"),
+        ("redis://host/pages", "is not the number of a database"),
+        ("redis://host?prefx=a", "nearest known one is prefix"),
     ],
 )
 def test_bad_url_of_a_store_is_refused_with_the_reason(store: str, reason: str) -> None:

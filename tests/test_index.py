@@ -163,7 +163,7 @@ def test_open_refuses_another_layout_or_profile_than_the_indexs(url: str) -> Non
             assert (adopted.layout, adopted.profile) == (index.layout, index.profile)
 
 
-@pytest.mark.parametrize("bad", ["pages", "redis://x", "lmdb://", "://x"])
+@pytest.mark.parametrize("bad", ["pages", "mongo://x", "lmdb://", "://x"])
 def test_a_url_of_no_store_is_refused(bad: str) -> None:
     with pytest.raises(ValueError, match="not the URL of a store"):
         HSimIndex.open(bad)

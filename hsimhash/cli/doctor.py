@@ -9,8 +9,9 @@ import click
 from hsimhash.cli.console import print_json, print_line
 from hsimhash.cli.exits import ExitCode, exit_code_of
 from hsimhash.cli.options import Settings, json_option, refuse_memory, with_settings
-from hsimhash.store import folder_of, is_hbase, is_postgresql, postgresql_operations
+from hsimhash.store import folder_of, is_hbase, is_postgresql, is_redis, postgresql_operations
 from hsimhash.store.checkup import Check, embedded_checks
+from hsimhash.store.redis.checkup import redis_checks
 
 
 @click.command("doctor")
@@ -32,8 +33,8 @@ def doctor_command(settings: Settings, writes: bool, is_quick: bool, processes: 
 
     On HBase: each gateway (resolves, connects, which Thrift), the table and its settings, the record, regions, round
     trips; with --write also a write to each server and its clock; with --load the connections of many processes. On
-    PostgreSQL: the server and its version, whether commits last, vacuum, the tables. An embedded index: folder, record,
-    writer, disk.
+    PostgreSQL: the server and its version, whether commits last, vacuum, the tables. On Redis: server, persistence,
+    eviction, memory, record. An embedded index: folder, record, writer, disk.
     At the end the settings to paste into hsimhash.yaml.
 
     Exit codes: 0 nothing failed, 4 cannot be reached, 5 no index there, 6 something else failed.
@@ -70,6 +71,8 @@ def _checks(settings: Settings, *, writes: bool, is_quick: bool, processes: int 
     if is_postgresql(settings.store):
         found: Iterator[Check] = postgresql_operations().database_checks(settings.store, is_quick=is_quick)
         return found
+    if is_redis(settings.store):
+        return redis_checks(settings.store, is_quick=is_quick)
     return embedded_checks(settings.store, folder_of(settings.store))
 
 

@@ -14,10 +14,10 @@ from hsimhash.layout import Layout
 from hsimhash.plan import STORES, Cost, cost, layouts_of, outgrown, recommend
 from hsimhash.store import CLUSTER, EMBEDDED
 
-_NAMES = {"lmdb": "LMDB, embedded", "hbase": "HBase", "postgresql": "PostgreSQL"}
+_NAMES = {"lmdb": "LMDB, embedded", "hbase": "HBase", "postgresql": "PostgreSQL", "redis": "Redis"}
 _DISTANCES = {  # of a new index
     name: Layout.named(one.layout).max_distance if one.distance is None else one.distance
-    for name, one in (("lmdb", EMBEDDED), ("hbase", CLUSTER), ("postgresql", EMBEDDED))
+    for name, one in (("lmdb", EMBEDDED), ("hbase", CLUSTER), ("postgresql", EMBEDDED), ("redis", EMBEDDED))
 }
 MOST_DOCUMENTS = 10**15  # more than anybody has; beyond it tables and sizes are no longer readable
 
@@ -30,7 +30,7 @@ MOST_DOCUMENTS = 10**15  # more than anybody has; beyond it tables and sizes are
     "--distance",
     type=click.IntRange(min=0),
     metavar="K",
-    help="Bits; by default those of a new index: 6 on LMDB and PostgreSQL, 3 on HBase.",
+    help="Bits; by default those of a new index: 6 on LMDB, PostgreSQL and Redis, 3 on HBase.",
 )
 @click.option(
     "--sample",

@@ -21,6 +21,7 @@ COMMANDS = {  # in the order of the help, which imports none of them; each is `N
     "drop-table": ("tables", "Delete an index and everything in it."),
     "ingest": ("ingest", "Add documents from files: fingerprint, check, load."),
     "bulk-load": ("bulk_load", "Load documents into HBase by finished files, many times as fast."),
+    "import-redis": ("import_redis", "Add fingerprints from sets on a Redis, one for each segment."),
     "relayout": ("relayout", "Bring an index's documents into one with another layout."),
     "query": ("query", "Find the documents near a fingerprint, a document or a text."),
     "match-sql": ("match_sql", "Print the statements that find near-duplicates in a table of your own."),

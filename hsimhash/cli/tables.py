@@ -25,10 +25,11 @@ from hsimhash.cli.options import (
 from hsimhash.cover import check_distance
 from hsimhash.errors import IndexExistsError, IndexNotFoundError
 from hsimhash.rowkey import splits
-from hsimhash.store import Record, folder_of, is_hbase, is_postgresql, open_store, postgresql_operations
+from hsimhash.store import Record, folder_of, is_hbase, is_postgresql, is_redis, open_store, postgresql_operations
 from hsimhash.store.hbase.address import Address
 from hsimhash.store.hbase.table import AUTO_REGIONS, TableSettings, new_table, shell_lines
 from hsimhash.store.lmdb.files import drop_index, refuse_no_index
+from hsimhash.store.redis.operations import drop_redis_index, refuse_no_redis_index
 from hsimhash.times import seconds_in
 
 if TYPE_CHECKING:
@@ -209,7 +210,8 @@ def drop_table_command(settings: Settings, is_confirmed: bool) -> ExitCode:
 
     On HBase the line for hbase shell that keeps a snapshot is shown first; the table is disabled and dropped. A table
     that has an index's column families, but neither its record nor its settings, is refused. On PostgreSQL the tables
-    of the index go. An embedded index goes with its job folders; other files in its folder stay.
+    of the index go, on Redis all keys with its prefix. An embedded index goes with its job folders; other files in its
+    folder stay.
 
     \b
     Example: hsimhash drop-table --store lmdb://old --yes
@@ -219,6 +221,8 @@ def drop_table_command(settings: Settings, is_confirmed: bool) -> ExitCode:
     drop = _drop_table if is_hbase(settings.store) else _drop_folder
     if is_postgresql(settings.store):
         drop = _drop_in_database
+    elif is_redis(settings.store):
+        drop = _drop_keys
     if not drop(settings, is_confirmed):
         return ExitCode.FAILED
     say(f"dropped {settings.store}")
@@ -235,6 +239,14 @@ def _drop_table(settings: Settings, is_confirmed: bool) -> bool:
         return confirm(f"Drop {settings.store} and everything in it?", is_confirmed=is_confirmed)
 
     return drop(settings.store, is_sure)
+
+
+def _drop_keys(settings: Settings, is_confirmed: bool) -> bool:
+    refuse_no_redis_index(settings.store)
+    if not confirm(f"Delete the index {settings.store} and everything in it?", is_confirmed=is_confirmed):
+        return False
+    drop_redis_index(settings.store)
+    return True
 
 
 def _drop_folder(settings: Settings, is_confirmed: bool) -> bool:

@@ -15,7 +15,7 @@ from hsimhash.cli.jobs import check_job, refuse_walk, walk_job_option, walk_work
 from hsimhash.cli.options import Settings, json_option, open_index, utf8, with_settings
 from hsimhash.errors import CorruptionError
 from hsimhash.load import default_job
-from hsimhash.store import is_hbase, is_postgresql, postgresql_operations
+from hsimhash.store import is_hbase, is_postgresql, is_redis, postgresql_operations
 from hsimhash.store.hbase.address import Address
 from hsimhash.store.hbase.table import compact_line, snapshot_line
 
@@ -104,16 +104,17 @@ def collect_command(settings: Settings, as_json: bool) -> ExitCode:
     The log does not have what an interrupted write left, nor moves by 'bulk-load --first-load' or by releases before
     this command: 'hsimhash check --repair' finds that, and also does what this command does.
 
-    An embedded index needs no such command: a document's rows go with it.
+    On Redis every write collects a little of what is over 10 minutes old, and this command does the rest. An embedded
+    index needs no such command: a document's rows go with it.
 
     \b
     Example: hsimhash collect --store hbase://gw1:9091/pages
              17 * * * *  hsimhash collect --store hbase://gw1:9091/pages --json    (a line of crontab)
     """
-    if not is_hbase(settings.store):
+    if not (is_hbase(settings.store) or is_redis(settings.store)):
         raise click.UsageError(
-            f"collect is for an index on HBase; in {settings.store} a document's rows go with it, nothing is left to "
-            f"collect"
+            f"collect is for an index on HBase or Redis; in {settings.store} a document's rows go with it, nothing is "
+            f"left to collect"
         )
     with open_index(settings, is_job=True) as index, progress("collect") as tell:
         report = index.collect(progress=tell)

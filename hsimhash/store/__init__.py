@@ -18,6 +18,8 @@ from hsimhash.store.lmdb import files
 from hsimhash.store.lmdb.store import LmdbStore
 from hsimhash.store.memory import MemoryStore
 from hsimhash.store.postgresql.address import POSTGRESQL_SCHEME, DatabaseAddress
+from hsimhash.store.redis.address import REDIS_SCHEMES, RedisAddress, RedisOptions
+from hsimhash.store.redis.operations import create_redis_store, open_redis_store
 from hsimhash.store.runs import BULK_LIMITS, BulkLimits, BulkLoad, FileLimits, StageOptions
 
 __all__ = [
@@ -41,6 +43,7 @@ __all__ = [
     "is_on_server",
     "is_own_file",
     "is_postgresql",
+    "is_redis",
     "new_record",
     "open_store",
     "postgresql_operations",
@@ -50,13 +53,14 @@ __all__ = [
 
 _URLS = (
     "lmdb://relative/path, lmdb:///absolute/path, hbase://gateway:9091/namespace:table, "
-    "postgresql://user@host/database?table=pages or memory://name"
+    "postgresql://user@host/database?table=pages, redis://host:6379/0?prefix=name or memory://name"
 )
 
 
 def _scheme_in(url: str) -> str | None:
     scheme, _, place = url.partition("://")
-    return scheme if scheme in ("lmdb", "memory", POSTGRESQL_SCHEME, *HBASE_SCHEMES) and place else None
+    schemes = ("lmdb", "memory", POSTGRESQL_SCHEME, *HBASE_SCHEMES, *REDIS_SCHEMES)
+    return scheme if scheme in schemes and place else None
 
 
 def _scheme_of(url: str) -> str:
@@ -76,6 +80,8 @@ def check_url(url: str) -> None:
         Address.parse(url)
     if scheme == POSTGRESQL_SCHEME:
         DatabaseAddress.parse(url)
+    if scheme in REDIS_SCHEMES:
+        RedisAddress.parse(url)
 
 
 def folder_of(url: str) -> Path:
@@ -114,6 +120,11 @@ def postgresql_operations() -> ModuleType:
     return operations
 
 
+def is_redis(url: str) -> bool:
+    """Whether a URL is that of a store on Redis."""
+    return url.partition("://")[0] in REDIS_SCHEMES
+
+
 def store_name(url: str) -> str:
     """Return the URL that the same store has in any working folder, and however it is talked to."""
     scheme = _scheme_of(url)
@@ -124,6 +135,9 @@ def store_name(url: str) -> str:
         return str(replace(address, options=Options(path=address.options.path)))
     if scheme == POSTGRESQL_SCHEME:
         return str(DatabaseAddress.parse(url))
+    if scheme in REDIS_SCHEMES:
+        place = RedisAddress.parse(url)
+        return str(replace(place, user="", options=RedisOptions(prefix=place.options.prefix)))
     return url
 
 
@@ -166,6 +180,8 @@ def create_store(url: str, record: Record, *, lock_timeout_s: float = LOCK_TIMEO
     if scheme == POSTGRESQL_SCHEME:
         created: Store = postgresql_operations().create_database_store(url, record, lock_timeout_s=lock_timeout_s)
         return created
+    if scheme in REDIS_SCHEMES:
+        return create_redis_store(url, record)
     return MemoryStore.create(url, record)
 
 
@@ -178,7 +194,7 @@ def open_store(
         url: of the store.
         lock_timeout_s: of the embedded store, how long a write waits for another process that writes.
         exclusive: of HBase alone, nobody else writes the documents that this store is given: they are written faster.
-        deadline_s: of HBase alone, how long a call is tried without an answer, unless the URL says.
+        deadline_s: of HBase and Redis, how long a call is tried without an answer, unless the URL says.
     """
     scheme = _scheme_of(url)
     if exclusive and scheme not in HBASE_SCHEMES:
@@ -194,4 +210,6 @@ def open_store(
             url, lock_timeout_s=lock_timeout_s, deadline_s=deadline_s
         )
         return opened
+    if scheme in REDIS_SCHEMES:
+        return open_redis_store(url, deadline_s=deadline_s)
     return MemoryStore.open(url)

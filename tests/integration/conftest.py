@@ -11,6 +11,7 @@ import pytest
 from tests.support.hbase_server import Gateways, HBaseServer, or_skip, serving
 from tests.support.hbase_tables import new_table
 from tests.support.postgresql_server import PostgresqlServer, postgresql_serving
+from tests.support.redis_server import RedisServer, redis_running
 
 FIRST_TEST_S = 900  # one of them fetches the jars, which takes minutes on a bare machine, and starts HBase
 
@@ -62,4 +63,11 @@ def stores(hbase: Gateways, table: str) -> tuple[str, str]:
 def postgresql() -> Iterator[PostgresqlServer]:
     """A PostgreSQL for the tests of this process; to break a server, take one of your own."""
     with postgresql_serving() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """A Redis of this worker's own, for tests that give their indexes prefixes of their own and break nothing."""
+    with redis_running(tmp_path_factory.mktemp("redis")) as server:
         yield server

@@ -1,107 +1,26 @@
-"""The bulk path of HBase: sorted runs on disk, inserted in slices of their documents' digests.
-
-The runs are the embedded store's (`store/runs.py`). A *slice* has the documents whose digests lie in one range, of
-every run: so a document that is in several runs is met once, and the last run counts. `merged.json` beside the runs
-says how far a merge came (`_Reached`). A merge that was killed continues with the slice that was begun, cut as it was,
-whatever the release; inserting it again changes nothing. The table remembers, by the merge's token, how many slices it
-was given: one that remembers fewer was made anew or restored, and gets them all.
-"""
+"""The bulk path of HBase: sorted runs on disk, inserted in slices; see `store/slices.py`."""
 
 from __future__ import annotations
 
-import json
-import uuid
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-import numpy as np
-
-from hsimhash.files import file_errors, write_json
-from hsimhash.fingerprint.signature import Signature
 from hsimhash.store.base import Mark
-from hsimhash.store.facts import Progress
-from hsimhash.store.hbase.protocol import Wanted, Writes
-from hsimhash.store.runs import BulkLimits, BulkLoad, signatures_of
+from hsimhash.store.hbase.protocol import Writes
+from hsimhash.store.runs import BulkLimits
+from hsimhash.store.slices import Announce, Slice, SlicedLoad
 
 
-@dataclass(frozen=True, slots=True)
-class _Reached:
-    """How far a merge of so many runs, cut into so many slices, came: the next slice, what is new or changed so far.
-
-    `pending` is how many documents of the next slice are new or changed, once its writing was begun.
-    """
-
-    runs: int
-    slices: int = 0
-    slice: int = 0
-    added: int = 0
-    pending: int | None = None
-    token: str = field(default_factory=lambda: uuid.uuid4().hex)  # in a file without one: of no mark
-
-
-class TableLoad(BulkLoad):
-    """A bulk load into HBase; see `BulkLoad` and the module's text."""
+class TableLoad(SlicedLoad):
+    """A bulk load into HBase; see `BulkLoad`."""
 
     def __init__(self, writes: Writes, folder: Path, limits: BulkLimits) -> None:
-        super().__init__(folder, has_signatures=writes.record.has_signatures)
+        super().__init__(folder, limits, has_signatures=writes.record.has_signatures)
         self._writes = writes
-        self._slice_documents = limits.slice_documents
-        self._state_path = folder / "merged.json"
 
-    @property
-    def _documents(self) -> int:
-        return sum(run.size for run in self._runs)
+    def _marked(self, token: str) -> int:
+        return self._writes.marked(token)
 
-    def _read_state(self) -> _Reached:
-        fresh = _Reached(self.runs, -(-self._documents // self._slice_documents))
-        if not self._state_path.exists():
-            return fresh
-        state = _Reached(**json.loads(self._state_path.read_text()))
-        if state.slice > self._writes.marked(state.token):
-            return fresh
-        # A run more: its documents belong to any slice. 0.1.0 did not say how many slices it cut.
-        return state if state.runs == self.runs and state.slices else replace(fresh, added=state.added)
-
-    def _save(self, state: _Reached) -> _Reached:
-        write_json(self._state_path, asdict(state))
-        return state
-
-    def _forget_merge(self) -> None:
-        self._state_path.unlink(missing_ok=True)
-
-    def merge(self, *, progress: Progress | None = None, stop: Callable[[], bool] | None = None) -> int | None:
-        """Insert all documents; see `BulkLoad.merge`."""
-        with file_errors(self.folder):
-            state = self._read_state()
-            while True:
-                if progress is not None:
-                    progress(self._documents * state.slice // max(state.slices, 1), self._documents)
-                if state.slice >= state.slices:
-                    return state.added
-                if stop is not None and stop():
-                    return None
-                state = self._insert(state)
-
-    def _insert(self, state: _Reached) -> _Reached:
-        def announce(count: int) -> None:
-            nonlocal state
-            if state.pending is None:
-                state = self._save(replace(state, pending=count))
-
+    def _write(self, documents: Slice, mark: Mark, announce: Announce) -> None:
         with self._writes.gateway.one_deadline():
-            self._writes.add(self._slice(state), announce=announce)
-            self._writes.set_mark(Mark(state.token, state.slice + 1))
-        return self._save(replace(state, slice=state.slice + 1, added=state.added + (state.pending or 0), pending=None))
-
-    def _slice(self, state: _Reached) -> Wanted:
-        """Return the documents of the next slice, as the last run has them."""
-        low, high = (state.slice << 64) // state.slices, (state.slice + 1 << 64) // state.slices
-        documents: dict[bytes, tuple[Signature, int]] = {}
-        for run in self._runs:
-            registers, start = run.registers(low, high)
-            places = run.read("places", np.uint32, start, start + len(registers)).astype(np.int64)
-            signatures, first_seen = signatures_of(registers), registers["first_seen"].tolist()
-            for doc_id, signature, seen in zip(run.ids_at(places), signatures, first_seen, strict=True):
-                documents[doc_id] = (signature, seen)
-        return documents
+            self._writes.add(documents, announce=announce)
+            self._writes.set_mark(mark)

@@ -1,0 +1,1 @@
+"""The store on Redis: address, codec, scripts and session, audit, operations, and the store that joins them."""

@@ -1,0 +1,94 @@
+"""What `hsimhash doctor` finds of an index on Redis: server, persistence, eviction, memory, record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hsimhash.errors import HsimhashError
+from hsimhash.store.checkup import READS, Check, check_read, check_record, median_ms
+from hsimhash.store.redis.address import RedisAddress
+from hsimhash.store.redis.operations import read_record
+from hsimhash.store.redis.server import config_of, info_of, persistence_of
+from hsimhash.store.redis.session import RedisSession
+from hsimhash.store.redis.store import RedisStore
+
+_OLDEST = (6, 2)
+_FULL = 0.8  # of maxmemory
+_UNTOLD = "the server does not tell; see it in redis.conf"
+
+
+def redis_checks(url: str, *, is_quick: bool = False) -> Iterator[Check]:
+    """Look at everything; what cannot be looked at, because something before it failed, is left out."""
+    address = RedisAddress.parse(url)
+    try:
+        session = RedisSession(address, address.options.timeout_s)  # who asks a doctor wants to know now
+    except HsimhashError as error:
+        yield Check.failed("server", error)
+        return
+    try:
+        if not is_quick:
+            yield from _check_server(session)
+        record = read_record(session)
+        yield check_record(record)
+        if not is_quick:
+            yield check_read(RedisStore(session, record))
+    except HsimhashError as error:
+        yield Check.failed("index", error)
+    finally:
+        session.close()
+
+
+def _check_server(session: RedisSession) -> Iterator[Check]:
+    milliseconds = median_ms(lambda: session.call("PING"))
+    info = info_of(session)
+    version, role = info.get("redis_version", "unknown"), info.get("role", "unknown")
+    said = f"{session.address.place}, Redis {version}, {role}; a PING: {milliseconds:.2f} ms (median of {READS})"
+    numbers = tuple(int(one) for one in version.split(".")[:2] if one.isdigit())
+    if numbers < _OLDEST:
+        yield Check("server", "warn", f"{said}; hsimhash needs Redis 6.2 or newer")
+    elif role == "slave":
+        yield Check("server", "warn", f"{said}: a replica takes no writes; name its master, or redis+sentinel://")
+    elif info.get("redis_mode") == "cluster":
+        yield Check("server", "fail", f"{said}: a cluster; an index lies on one server, so name one that is none")
+    else:
+        yield Check("server", "ok", said)
+    yield _check_persistence(session, info)
+    yield _check_eviction(info)
+    yield _check_memory(info)
+
+
+def _check_persistence(session: RedisSession, info: dict[str, str]) -> Check:
+    fsync, has_replicas = config_of(session, "appendfsync"), int(info.get("connected_slaves", "0")) > 0
+    said = persistence_of(info, fsync, config_of(session, "save"))
+    if info.get("aof_enabled") != "1" and not has_replicas:
+        remedy = "set appendonly yes, and appendfsync always where no acknowledged write may be lost; or add a replica"
+        return Check("persistence", "warn", f"{said}: a crash loses what was written since; {remedy}")
+    if info.get("aof_last_write_status", "ok") != "ok":
+        return Check("persistence", "fail", f"{said}: the last write to the AOF failed; see the server's log and disk")
+    if info.get("aof_enabled") == "1" and fsync == "no":
+        return Check("persistence", "warn", f"{said}: the system decides when; set appendfsync everysec, or always")
+    return Check("persistence", "ok", said)
+
+
+def _check_eviction(info: dict[str, str]) -> Check:
+    policy = info.get("maxmemory_policy")
+    if policy is None:
+        return Check("eviction", "warn", _UNTOLD)
+    if policy == "noeviction":
+        return Check("eviction", "ok", policy)
+    if not policy.startswith("allkeys"):
+        return Check("eviction", "ok", f"{policy}: no key of an index expires, so none is evicted")
+    said = f"{policy} may delete parts of the index, and queries then miss documents; set maxmemory-policy noeviction"
+    return Check("eviction", "fail" if int(info.get("maxmemory", "0")) else "warn", said)
+
+
+def _check_memory(info: dict[str, str]) -> Check:
+    used, most = int(info.get("used_memory", "0")), int(info.get("maxmemory", "0"))
+    if not most:
+        there = int(info.get("total_system_memory", "0"))
+        said = f"{used >> 20:,} MiB in use, of a machine's {there >> 20:,}; no maxmemory"
+        return Check("memory", "warn" if there and used > _FULL * there else "ok", said)
+    said = f"{used >> 20:,} MiB in use, of {most >> 20:,}"
+    if used > _FULL * most:
+        return Check("memory", "warn", f"{said}: writes fail when it is full; raise maxmemory")
+    return Check("memory", "ok", said)

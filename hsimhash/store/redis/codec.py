@@ -1,0 +1,128 @@
+"""The keys of an index on Redis, and what stands under them; `schema/redis.md` has the same as a page.
+
+| key, behind the index's prefix and a colon | type | what |
+|---|---|---|
+| `record` | hash | the record's parts; `documents`, their number; `job:<token>` |
+| `d` prefix (5) | string | a bucket: its fingerprints, 8 bytes each, in any order |
+| `l` first 2 bytes of a fingerprint | sorted set, all scores 0 | fingerprint (8) and id of each document listed |
+| `r` first 4 hex digits of the id's SHA-1 | hash | id: fingerprint (8), first seen (8); format 2: sketch (8), key (8) |
+| `orphans` | sorted set, by the server's ms | fingerprint (8), in format 2 key (8), and id of what a document left |
+
+All numbers big-endian. A bucket is a string, as a set of Redis takes twice the bytes and the time to read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import sha1
+from itertools import chain
+from struct import Struct
+
+import numpy as np
+
+from hsimhash.errors import CorruptionError
+from hsimhash.fingerprint.bits import Uint8s, Uint64s
+from hsimhash.fingerprint.signature import Signature
+from hsimhash.layout import Layout
+from hsimhash.rowkey import FINGERPRINT_BYTES, PREFIX_BYTES, ROWKEY_BYTES, key_prefix
+from hsimhash.store.base import Document, Record
+
+SHARDS = 1 << 16  # of listings, and of registers: on disk
+_SHARD_BYTES = 2
+_PLAIN = Struct(">QQ")  # fingerprint, first seen
+_SIGNED = Struct(">QQQQ")  # the same, sketch, key
+_FEW_ROWS = 40
+
+
+class Keys:
+    """The keys of the index with a prefix."""
+
+    def __init__(self, prefix: str) -> None:
+        head = f"{prefix}:".encode()
+        self.record, self.orphans, self.dropping = (head + name for name in (b"record", b"orphans", b"dropping"))
+        self.buckets, self.listings, self.registers = head + b"d", head + b"l", head + b"r"
+        self.pattern = head + b"*"  # a prefix has nothing that is special to SCAN
+
+    def bucket(self, prefix: bytes) -> bytes:
+        """Return the key of the bucket under a prefix."""
+        return self.buckets + prefix
+
+    def listing(self, packed_fingerprint: bytes) -> bytes:
+        """Return the key of the listing of a fingerprint."""
+        return self.listings + packed_fingerprint[:_SHARD_BYTES]
+
+    def register(self, doc_id: bytes) -> bytes:
+        """Return the key of the hash that has a document's register."""
+        return self.registers + sha1(doc_id, usedforsecurity=False).hexdigest()[: 2 * _SHARD_BYTES].encode()
+
+    def filed(self, record: Record, signature: Signature) -> list[bytes]:
+        """Return the keys of listing and buckets of a signature; of format 2 the last is its key's, or the record."""
+        packed = pack_fingerprint(signature.fingerprint)
+        found = [self.listing(packed), *map(self.bucket, record.layout.prefixes(signature.fingerprint))]
+        if record.has_signatures:
+            found.append(self.bucket(key_prefix(signature.key)) if signature.key else self.record)
+        return found
+
+
+def pack_fingerprint(fingerprint: int) -> bytes:
+    """Return 8 big-endian bytes."""
+    return fingerprint.to_bytes(FINGERPRINT_BYTES, "big")
+
+
+def document_in(doc_id: bytes, register: bytes | None) -> Document | None:
+    """Return what a register says of a document; `CorruptionError` for bytes that are no register."""
+    if register is None:
+        return None
+    packing = _PLAIN if len(register) == _PLAIN.size else _SIGNED
+    if len(register) != packing.size:
+        raise CorruptionError(f"the register of {doc_id!r} has {len(register)} bytes instead of 16 or 32")
+    try:
+        return Document(doc_id.decode(), *packing.unpack(register))
+    except UnicodeDecodeError as error:
+        raise CorruptionError(f"a stored document id is not UTF-8: {doc_id[:80]!r}") from error
+
+
+def orphan_of(orphan: bytes, *, has_signatures: bool) -> tuple[bytes, Signature]:
+    """Return id and signature, as far as rows depend on it, of an entry of the log of orphans."""
+    head = 2 * FINGERPRINT_BYTES if has_signatures else FINGERPRINT_BYTES
+    key = int.from_bytes(orphan[FINGERPRINT_BYTES:head], "big")
+    return orphan[head:], Signature(int.from_bytes(orphan[:FINGERPRINT_BYTES], "big"), 0, key)
+
+
+def rowkeys_in(prefixes: Sequence[bytes], buckets: Sequence[bytes | None]) -> Uint8s:
+    """Return the rowkeys of buckets, as many as prefixes: shape (m, 13), uint8."""
+    found = [(prefix, bucket) for prefix, bucket in zip(prefixes, buckets, strict=True) if bucket]
+    for prefix, bucket in found:
+        if len(bucket) % FINGERPRINT_BYTES:
+            raise CorruptionError(f"bucket {prefix.hex()} has {len(bucket)} bytes, no multiple of {FINGERPRINT_BYTES}")
+    if sum(len(bucket) for _, bucket in found) <= _FEW_ROWS * FINGERPRINT_BYTES:
+        rows = b"".join(
+            prefix + bucket[at : at + FINGERPRINT_BYTES]
+            for prefix, bucket in found
+            for at in range(0, len(bucket), FINGERPRINT_BYTES)
+        )
+        return np.frombuffer(rows, np.uint8).reshape(-1, ROWKEY_BYTES)
+    sizes = [len(bucket) // FINGERPRINT_BYTES for _, bucket in found]
+    rowkeys = np.empty((sum(sizes), ROWKEY_BYTES), np.uint8)
+    heads = np.frombuffer(b"".join(prefix for prefix, _ in found), np.uint8).reshape(-1, PREFIX_BYTES)
+    rowkeys[:, :PREFIX_BYTES] = np.repeat(heads, sizes, axis=0)
+    packed = b"".join(bucket for _, bucket in found)
+    rowkeys[:, PREFIX_BYTES:] = np.frombuffer(packed, np.uint8).reshape(-1, FINGERPRINT_BYTES)
+    return rowkeys
+
+
+def prefixes_within(layout: Layout, start: bytes, stop: bytes, most: int) -> list[bytes] | None:
+    """Return the prefixes that drawers may have in [start, stop); None where they are more than `most`."""
+    low, high = int.from_bytes(start, "big"), int.from_bytes(stop, "big")
+    spans = []
+    for drawer in layout.drawers:
+        step = 1 << 40 - drawer.segment_bits
+        spans.append(range(-(-(low - drawer.number) // step) * step + drawer.number, high, step))
+    if sum(map(len, spans)) > most:
+        return None
+    return [number.to_bytes(PREFIX_BYTES, "big") for number in chain.from_iterable(spans)]
+
+
+def numbers_of(packed: bytes) -> Uint64s:
+    """Return packed fingerprints as numbers: shape (n,), uint64."""
+    return np.frombuffer(packed, ">u8").astype(np.uint64)

@@ -1,0 +1,46 @@
+"""What went wrong with a Redis, in words: the place, the cause and the remedy."""
+
+from __future__ import annotations
+
+from hsimhash.errors import HsimhashError, StoreUnavailableError
+from hsimhash.store.redis.address import RedisAddress
+
+# By what Redis or redis-py says, behind the name of the error; the first one that is in it counts.
+_REMEDIES = (
+    ("WRONGPASS", "it refuses the password or the user; see password_file= in the URL"),
+    ("NOAUTH", "it asks for a password; write it to a file, and password_file=FILE into the URL"),
+    ("invalid username-password", "it refuses the password or the user; see password_file= in the URL"),
+    ("AUTH called without any password", "it has no password; leave password_file= out"),
+    ("Authentication required", "it asks for a password; write it to a file, and password_file=FILE into the URL"),
+    ("NoPermission", "its user may not do that; give it all commands on the keys of the index (ACL SETUSER)"),
+    ("OOM", "its memory is full (maxmemory); give it more: nothing was written by this call"),
+    ("maxmemory", "its memory is full (maxmemory); give it more: nothing was written by this call"),
+    ("MISCONF", "it cannot write its snapshot, so it takes no writes; see its log, and the disk"),
+    ("read only replica", "it is a read-only replica; name its master"),
+    ("loading the dataset", "it is loading its data; wait until that is done"),
+    ("CrossSlot", "it is a cluster; an index lies on one server: name one that is none, or use redis+sentinel://"),
+    ("MovedError", "it is a cluster; an index lies on one server: name one that is none, or use redis+sentinel://"),
+    ("unknown command", "it lacks a command that an index needs; hsimhash needs Redis 6.2 or newer"),
+    ("Protocol Error", "what answers there is no Redis; see host and port"),
+    ("Protocol error", "what answers there is no Redis; see host and port"),
+    ("invalid DB index", "it has no such database; see the number in the URL"),
+    ("DB index is out of range", "it has no such database; see the number in the URL"),
+    ("CERTIFICATE_VERIFY_FAILED", "its certificate is not trusted; name the file of its authority with ca="),
+    ("WRONG_VERSION_NUMBER", "it does not speak TLS there; use redis://, or its TLS port"),
+    ("SSL", "TLS failed; see ca=, cert= and key= in the URL"),
+    ("Name or service not known", "there is no such host"),
+    ("Connection refused", "nothing listens there; is redis-server running?"),
+    ("closed by server", "it closed the connection; does it want TLS (rediss://)?"),
+    ("Timeout", "it did not answer in time"),
+    ("No master found", "the sentinels know no such master; see the service's name in the URL"),
+)
+
+
+def redis_failure(error: Exception, address: RedisAddress, tried_s: float = 0) -> HsimhashError:
+    """Return our error for one of redis-py's; `tried_s`: for how long the call was tried."""
+    said = " ".join(str(error).split())
+    named = f"{type(error).__name__} {said}"
+    remedy = next((remedy for text, remedy in _REMEDIES if text in named), "")
+    how_long = f", for {tried_s:.0f} s" if tried_s >= 1 else ""
+    why = f"{remedy} ({said})" if remedy else said or type(error).__name__
+    return StoreUnavailableError(f"Redis at {address.place}{how_long}: {why}; 'hsimhash doctor' tells more")

@@ -1,0 +1,152 @@
+"""Writes of an index on Redis: batches for the scripts, and what moves and removals leave behind, collected later."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hsimhash.fingerprint.bits import Int64s, Uint8s, Uint64s
+from hsimhash.fingerprint.signature import Signatures
+from hsimhash.rowkey import FINGERPRINT_BYTES, key_numbers
+from hsimhash.store.base import Mark, Record
+from hsimhash.store.redis.codec import Keys, orphan_of
+from hsimhash.store.redis.scripts import ADD, COLLECT, REMOVE
+from hsimhash.store.redis.session import RedisSession
+
+
+@dataclass(frozen=True, slots=True)
+class RedisLimits:
+    """What one call asks of the server, which does nothing else meanwhile; and how long what documents left stays.
+
+    Args:
+        batch_keys: of a script that writes: about 5 ms.
+        buckets: read by one call.
+        documents: read by one call,
+        first_documents: and so many of each fingerprint at first.
+        shards: looked into by one call that reads about `documents` of listings or registers.
+        ranged_buckets: a range of more possible buckets is not read bucket by bucket, but from the listings.
+        left_s: a document stays listed so long where it was; queries must be shorter.
+        tidy_s: a store collects after a write, but no sooner than so long after the last time,
+        tidy_orphans: and no more than that.
+    """
+
+    batch_keys: int = 4_000
+    buckets: int = 2_048
+    documents: int = 2_000
+    first_documents: int = 50
+    shards: int = 4_096
+    ranged_buckets: int = 8_192
+    left_s: float = 600.0
+    tidy_s: float = 1.0
+    tidy_orphans: int = 5_000
+
+
+REDIS_LIMITS = RedisLimits()
+
+
+class RedisRows:
+    """Writes into the index of a session; see `Store`."""
+
+    def __init__(self, session: RedisSession, keys: Keys, record: Record, limits: RedisLimits) -> None:
+        self.session, self.keys, self.record, self.limits = session, keys, record, limits
+        self._key_bytes = FINGERPRINT_BYTES * record.has_signatures
+        self._drawers = len(record.layout.drawers)
+        self._tidied_s = time.monotonic()
+
+    @property
+    def batch_documents(self) -> int:
+        """How many documents one script adds or collects."""
+        return max(1, self.limits.batch_keys // (3 + self._drawers))
+
+    def add(
+        self, doc_ids: Sequence[bytes], signatures: Signatures, first_seen: Int64s, mark: Mark | None = None
+    ) -> int:
+        """Add documents, of which each id is there once, and a mark with the last of them; return how many changed."""
+        changed, count = 0, self.batch_documents
+        for start in range(0, max(len(doc_ids), 1), count):
+            part, is_last = slice(start, start + count), start + count >= len(doc_ids)
+            keys, documents = self._batch(doc_ids[part], signatures[part], first_seen[part])
+            field, value = (mark.key, mark.value) if mark is not None and is_last else (b"", b"")
+            given: list[bytes | int] = [field, value, self._drawers, self._key_bytes, *documents]
+            changed += int(self.session.write(ADD, [self.keys.record, self.keys.orphans, *keys], given))
+        return changed
+
+    def _batch(
+        self, doc_ids: Sequence[bytes], signatures: Signatures, first_seen: Int64s
+    ) -> tuple[list[bytes], list[bytes]]:
+        """Return the keys and the arguments of a batch, as `ADD` takes them."""
+        fingerprints, count = signatures.fingerprints, len(doc_ids)
+        if not count:
+            return [], []
+        columns = [fingerprints, first_seen.astype(np.uint64)]
+        columns += [signatures.sketches, signatures.keys] if self.record.has_signatures else []
+        values = _items(np.stack(columns, axis=-1).astype(">u8").view(np.uint8).reshape(count, -1))
+        packed = fingerprints.astype(">u8").view(np.uint8).reshape(count, FINGERPRINT_BYTES)
+        listings = _items(_headed(self.keys.listings, packed[:, :2]))
+        buckets = _items(_headed(self.keys.buckets, self.record.layout.prefix_array(fingerprints).reshape(-1, 5)))
+        of_keys = self._key_buckets(signatures.keys) if self.record.has_signatures else []
+        keys: list[bytes] = []
+        for place, doc_id in enumerate(doc_ids):
+            keys += (self.keys.register(doc_id), listings[place])
+            keys += buckets[place * self._drawers : (place + 1) * self._drawers]
+            keys += of_keys[place : place + 1]
+        return keys, [one for pair in zip(doc_ids, values, strict=True) for one in pair]
+
+    def _key_buckets(self, keys: Uint64s) -> list[bytes]:
+        prefixes = key_numbers(keys).astype(">u8").view(np.uint8).reshape(-1, FINGERPRINT_BYTES)[:, 3:]
+        named = zip(keys.tolist(), _items(_headed(self.keys.buckets, prefixes)), strict=True)
+        return [bucket if key else self.keys.record for key, bucket in named]
+
+    def remove(self, doc_ids: Sequence[bytes], before: int | None) -> int:
+        """Remove documents, of which each id is there once; return how many there were."""
+        removed, count = 0, self.limits.documents
+        for start in range(0, len(doc_ids), count):
+            part = doc_ids[start : start + count]
+            keys = [self.keys.record, self.keys.orphans, *map(self.keys.register, part)]
+            removed += int(self.session.write(REMOVE, keys, [b"" if before is None else before, *part]))
+        return removed
+
+    def tidy(self) -> None:
+        """Collect something, if that was not done a moment ago."""
+        if time.monotonic() - self._tidied_s < self.limits.tidy_s:
+            return
+        self._tidied_s = time.monotonic()
+        done = 0
+        for entries, _ in self.collected():
+            done += entries
+            if done >= self.limits.tidy_orphans:
+                return
+
+    def collected(self) -> Iterator[tuple[int, int]]:
+        """Collect what is old enough, batch by batch: yield how many entries were looked at, and how much deleted."""
+        while True:
+            oldest = self.session.server_ms() - round(1_000 * self.limits.left_s)
+            command = ("ZRANGEBYSCORE", self.keys.orphans, b"-inf", oldest, b"LIMIT", 0, self.batch_documents)
+            orphans = self.session.call(*command)
+            if not orphans:
+                return
+            yield len(orphans), self._collect(orphans)
+
+    def _collect(self, orphans: Sequence[bytes]) -> int:
+        keys, given = [self.keys.orphans], [round(1_000 * self.limits.left_s), self._drawers, self._key_bytes]
+        named: list[bytes | int] = [*given]
+        for orphan in orphans:
+            doc_id, signature = orphan_of(orphan, has_signatures=self.record.has_signatures)
+            keys += (self.keys.register(doc_id), *self.keys.filed(self.record, signature))
+            named += (doc_id, orphan)
+        return int(self.session.write(COLLECT, keys, named))
+
+
+def _headed(head: bytes, tails: Uint8s) -> Uint8s:
+    """Return tails of shape (n, bytes), each behind the same head."""
+    heads = np.broadcast_to(np.frombuffer(head, np.uint8), (len(tails), len(head)))
+    return np.concatenate([heads, tails], axis=1)
+
+
+def _items(rows: Uint8s) -> list[bytes]:
+    """Return rows of bytes of shape (n, bytes) one by one."""
+    found: list[bytes] = np.ascontiguousarray(rows).view(f"V{rows.shape[1]}").ravel().tolist() if len(rows) else []
+    return found

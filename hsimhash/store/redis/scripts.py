@@ -1,0 +1,266 @@
+"""The scripts in Lua that Redis runs, each as one step: nobody sees half of it, and no kill leaves half of it.
+
+What they keep:
+
+1. A fingerprint is listed, by any document, where and only where it is in its bucket of every drawer. So a listed one
+   needs no look into its buckets, and an unlisted one is appended without.
+2. A register that says F and key K implies that F lists its document and is in the bucket of K.
+3. A document that leaves F by a move or a removal stays listed there, and in the log of orphans with the server's time.
+   `collect` unlists it once that is older than any query can be, if its register still says otherwise. So a query that
+   reads buckets, and then documents, misses none that moves meanwhile: it finds it where it was, or where it is.
+
+Every script that writes is given a time on the server's clock after which it does nothing: what a client has given up
+waiting for cannot land later, over what it wrote since.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha1
+from typing import NamedTuple
+
+_NOW = """
+local sub, call = string.sub, redis.call
+local time = call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+if now > tonumber(ARGV[1]) then return redis.error_reply('LATE the time for this call is over') end
+"""
+
+_BUCKETS = """
+local none = string.rep('\\0', 8)
+local function place(bucket, fp)
+  local at = string.find(bucket, fp, 1, true)
+  while at and at % 8 ~= 1 do at = string.find(bucket, fp, at + 1, true) end
+  return at
+end
+local function file(key, fp)
+  local bucket = call('GET', key)
+  if not bucket or not place(bucket, fp) then call('APPEND', key, fp) return 1 end
+  return 0
+end
+local function unfile(key, fp)
+  local bucket = call('GET', key)
+  local at = bucket and place(bucket, fp)
+  if not at then return 0 end
+  if #bucket == 8 then call('DEL', key) else call('SET', key, sub(bucket, 1, at - 1) .. sub(bucket, at + 8)) end
+  return 1
+end
+local function is_listed(key, fp)
+  return #call('ZRANGEBYLEX', key, '[' .. fp, '(' .. fp .. '\\255', 'LIMIT', 0, 1) > 0
+end
+"""
+
+
+class Script(NamedTuple):
+    """A script, and the name by which a server knows it."""
+
+    text: str
+    sha: str
+
+
+def _script(text: str) -> Script:
+    return Script(text, sha1(text.encode(), usedforsecurity=False).hexdigest())
+
+
+# KEYS: record, orphans; of each document register, listing, buckets of the drawers, with signatures that of its key.
+# ARGV: time, mark's field or '', its count, drawers, bytes of a key; of each document id and register.
+ADD = _script(
+    _NOW
+    + _BUCKETS
+    + """
+local drawers, key_bytes = tonumber(ARGV[4]), tonumber(ARGV[5])
+local changed, new, k = 0, 0, 3
+for a = 6, #ARGV, 2 do
+  local id, value = ARGV[a], ARGV[a + 1]
+  local fp, old = sub(value, 1, 8), call('HGET', KEYS[k], id)
+  if not old or sub(old, 1, 8) ~= fp or sub(old, 17) ~= sub(value, 17) then
+    if old and (sub(old, 1, 8) ~= fp or sub(old, 25) ~= sub(value, 25)) then
+      call('ZADD', KEYS[2], now, sub(old, 1, 8) .. sub(old, 25) .. id)
+    end
+    if not is_listed(KEYS[k + 1], fp) then
+      for d = k + 2, k + 1 + drawers do call('APPEND', KEYS[d], fp) end
+    end
+    if key_bytes > 0 and sub(value, 25) ~= none then file(KEYS[k + 2 + drawers], fp) end
+    call('ZADD', KEYS[k + 1], 0, fp .. id)
+    call('HSET', KEYS[k], id, value)
+    changed = changed + 1
+    if not old then new = new + 1 end
+  end
+  k = k + 2 + drawers + key_bytes / 8
+end
+if new > 0 then call('HINCRBY', KEYS[1], 'documents', new) end
+if ARGV[2] ~= '' then call('HSET', KEYS[1], ARGV[2], ARGV[3]) end
+return changed
+"""
+)
+
+# KEYS: record, orphans; of each document its register. ARGV: time, first seen before or '', of each document its id.
+REMOVE = _script(
+    _NOW
+    + """
+local gone, before = 0, tonumber(ARGV[2])
+for a = 3, #ARGV do
+  local id, seen = ARGV[a], 0
+  local old = call('HGET', KEYS[a], id)
+  if old and before then for b = 9, 16 do seen = seen * 256 + string.byte(old, b) end end
+  if old and (not before or seen < before) then
+    call('HDEL', KEYS[a], id)  -- first: a full server takes other writes only behind one that frees memory
+    call('ZADD', KEYS[2], now, sub(old, 1, 8) .. sub(old, 25) .. id)
+    gone = gone + 1
+  end
+end
+if gone > 0 then call('HINCRBY', KEYS[1], 'documents', -gone) end
+return gone
+"""
+)
+
+# KEYS: orphans; of each orphan register, listing, buckets of the drawers, with signatures that of its key.
+# ARGV: time, how old in ms, drawers, bytes of a key; of each orphan its id and what the log has of it.
+COLLECT = _script(
+    _NOW
+    + _BUCKETS
+    + """
+local oldest, drawers, key_bytes = now - tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local deleted, k = 0, 2
+for a = 5, #ARGV, 2 do
+  local id, orphan = ARGV[a], ARGV[a + 1]
+  local score = call('ZSCORE', KEYS[1], orphan)
+  if score and tonumber(score) <= oldest then
+    local fp, held = sub(orphan, 1, 8), call('HGET', KEYS[k], id)
+    if not held or sub(held, 1, 8) ~= fp then
+      deleted = deleted + call('ZREM', KEYS[k + 1], fp .. id)
+      if not is_listed(KEYS[k + 1], fp) then
+        for d = k + 2, k + 1 + drawers do deleted = deleted + unfile(KEYS[d], fp) end
+        if key_bytes > 0 and sub(orphan, 9, 16) ~= none then
+          deleted = deleted + unfile(KEYS[k + 2 + drawers], fp)
+        end
+      end
+    end
+    call('ZREM', KEYS[1], orphan)
+  end
+  k = k + 2 + drawers + key_bytes / 8
+end
+return deleted
+"""
+)
+
+# KEYS: a register, its listing, buckets of the drawers, perhaps that of its key. ARGV: time, id, register as it was
+# read. Completes what a register implies, unless it was written since.
+COMPLETE = _script(
+    _NOW
+    + _BUCKETS
+    + """
+local id, value = ARGV[2], ARGV[3]
+if call('HGET', KEYS[1], id) ~= value then return 0 end
+local fp = sub(value, 1, 8)
+call('ZADD', KEYS[2], 0, fp .. id)
+for d = 3, #KEYS do file(KEYS[d], fp) end
+return 1
+"""
+)
+
+# KEYS: buckets, each with the listing of the fingerprint that it is to lose. ARGV: time, of each pair the fingerprint,
+# and whether it goes though it is listed.
+UNFILE = _script(
+    _NOW
+    + _BUCKETS
+    + """
+local deleted = 0
+for k = 1, #KEYS, 2 do
+  local fp = ARGV[k + 1]
+  if ARGV[k + 2] == '1' or not is_listed(KEYS[k + 1], fp) then deleted = deleted + unfile(KEYS[k], fp) end
+end
+return deleted
+"""
+)
+
+# KEYS: the record; another index's, dropped half. ARGV: time, fields and values. Makes the record unless there is one.
+CREATE = _script(
+    _NOW
+    + """
+if call('EXISTS', KEYS[1], KEYS[2]) > 0 then return 0 end
+call('HSET', KEYS[1], unpack(ARGV, 2))
+return 1
+"""
+)
+
+# KEYS: registers' hashes, of each id one. ARGV: ids.
+LOOKUP = _script("""
+local found = {}
+for k = 1, #KEYS do found[k] = redis.call('HGET', KEYS[k], ARGV[k]) end
+return found
+""")
+
+# KEYS: of each fingerprint its listing. ARGV: what the keys of registers begin with; of each fingerprint itself, the
+# id behind which to begin or '', how many at most. Returns of each ids and registers in turns. The keys of registers
+# are made here, of the ids found: one round trip less, on a server that has them all.
+DOCUMENTS = _script("""
+local found, registers = {}, ARGV[1]
+for k = 1, #KEYS do
+  local fp, after = ARGV[3 * k - 1], ARGV[3 * k]
+  local start = after == '' and '[' .. fp or '(' .. fp .. after
+  local listed, rows = redis.call('ZRANGEBYLEX', KEYS[k], start, '(' .. fp .. '\\255', 'LIMIT', 0, ARGV[3 * k + 1]), {}
+  for n = 1, #listed do
+    local id = string.sub(listed[n], 9)
+    rows[2 * n - 1] = id
+    rows[2 * n] = redis.call('HGET', registers .. string.sub(redis.sha1hex(id), 1, 4), id)
+  end
+  found[k] = rows
+end
+return found
+""")
+
+# The last three read shard by shard, of a range of them, and stop where they have enough; they make the keys.
+# ARGV: what the keys of listings begin with; the first shard, and the one to stop before; how many at most; where in
+# the first listing to begin. Returns the shard in which it stopped, and what the listings have.
+LISTED = _script("""
+local found, start = {}, ARGV[5]
+for shard = ARGV[2], ARGV[3] - 1 do
+  local key, left = ARGV[1] .. string.char(math.floor(shard / 256), shard % 256), ARGV[4] - #found
+  local rows = redis.call('ZRANGEBYLEX', key, start, '+', 'LIMIT', 0, left)
+  for n = 1, #rows do found[#found + 1] = rows[n] end
+  if #rows == left then return {shard, found} end
+  start = '-'
+end
+return {tonumber(ARGV[3]), found}
+""")
+
+# ARGV: as above, without the last. Returns the shard behind the last one read, and distinct fingerprints.
+FINGERPRINTS = _script("""
+local found = {}
+for shard = ARGV[2], ARGV[3] - 1 do
+  local key, start, fp = ARGV[1] .. string.char(math.floor(shard / 256), shard % 256), '-', nil
+  repeat
+    local rows = redis.call('ZRANGEBYLEX', key, start, '+', 'LIMIT', 0, 100)
+    for n = 1, #rows do
+      local one = string.sub(rows[n], 1, 8)
+      if one ~= fp then
+        found[#found + 1] = one
+        fp = one
+      end
+    end
+    if fp then start = '(' .. fp .. '\\255' end
+  until #rows < 100
+  if #found >= tonumber(ARGV[4]) then return {shard + 1, table.concat(found)} end
+end
+return {tonumber(ARGV[3]), table.concat(found)}
+""")
+
+# ARGV: as above, then what the keys of registers begin with. Returns the shard behind the last one read, how many
+# registers were, and ids and values of those that are not listed where they say.
+UNLISTED = _script("""
+local count, found = 0, {}
+for shard = ARGV[2], ARGV[3] - 1 do
+  local rows = redis.call('HGETALL', ARGV[5] .. string.format('%04x', shard))
+  for n = 1, #rows, 2 do
+    local id, value = rows[n], rows[n + 1]
+    local fp = string.sub(value, 1, 8)
+    count = count + 1
+    if not redis.call('ZSCORE', ARGV[1] .. string.sub(fp, 1, 2), fp .. id) then
+      found[#found + 1] = id
+      found[#found + 1] = value
+    end
+  end
+  if count >= tonumber(ARGV[4]) then return {shard + 1, count, found} end
+end
+return {tonumber(ARGV[3]), count, found}
+""")

@@ -1,0 +1,47 @@
+"""What a Redis says of itself: its version, memory and role, and how it keeps what it was told."""
+
+from __future__ import annotations
+
+from hsimhash.errors import HsimhashError
+from hsimhash.store.redis.session import RedisSession
+
+
+def info_of(session: RedisSession) -> dict[str, str]:
+    """Return the fields of INFO by name."""
+    lines = session.call("INFO").decode(errors="replace").splitlines()
+    pairs = (line.partition(":") for line in lines if ":" in line)
+    return {name: value for name, _, value in pairs}
+
+
+def config_of(session: RedisSession, name: str) -> str | None:
+    """Return a setting of the server, None where it does not tell: CONFIG is often forbidden, or renamed."""
+    try:
+        found = session.call("CONFIG", "GET", name)
+    except HsimhashError:
+        return None
+    return found[1].decode() if found else None
+
+
+def persistence_of(info: dict[str, str], fsync: str | None, save: str | None) -> str:
+    """Return in words how the server keeps what it was told."""
+    ways = []
+    if info.get("aof_enabled") == "1":
+        ways.append(f"AOF, appendfsync {fsync or 'unknown'}")
+    if save:
+        ways.append(f"snapshots, save {save}")
+    replicas = int(info.get("connected_slaves", "0"))
+    if replicas:
+        ways.append(f"{replicas} replica{'s' * (replicas > 1)}")
+    return "; ".join(ways) or "none"
+
+
+def server_facts(session: RedisSession) -> dict[str, str | int]:
+    """Return facts for `describe`: bytes are those of all that the server holds."""
+    info = info_of(session)
+    return {
+        "server": f"{session.address.place}, Redis {info.get('redis_version', 'unknown')}, {info.get('role', '')}",
+        "persistence": persistence_of(info, config_of(session, "appendfsync"), config_of(session, "save")),
+        "eviction": info.get("maxmemory_policy", "unknown"),
+        "server_used_bytes": int(info.get("used_memory", "0")),
+        "server_most_bytes": int(info.get("maxmemory", "0")),
+    }

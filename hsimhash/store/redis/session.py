@@ -1,0 +1,191 @@
+"""An index on Redis that is open: its connections, and calls that are tried until a deadline.
+
+A call is one command: a read, or a script. It is sent again where its reply was lost, on another connection. Every
+script does the same when it runs twice; what the first run changed, the second one does not count again. A script that
+writes names the time, on the server's clock, at which its sender gives up waiting: so a copy that timed out cannot land
+after what was written since.
+"""
+
+from __future__ import annotations
+
+import math
+import ssl
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from hsimhash.errors import HsimhashError, StoreClosedError, StoreTimeoutError, StoreUnavailableError
+from hsimhash.store.redis.address import RedisAddress
+from hsimhash.store.redis.failures import redis_failure
+from hsimhash.store.redis.scripts import Script
+
+if TYPE_CHECKING:
+    import redis
+
+_Word = bytes | str | int  # of a command
+
+_FIRST_PAUSE_S, _MOST_PAUSE_S = 0.02, 1.0
+_PASSING = ("BUSY ", "MASTERDOWN", "TRYAGAIN")  # what a server says that will be well
+
+
+class RedisSession:
+    """Calls to the server of an address; thread-safe and fork-safe, as redis-py's pool is.
+
+    Args:
+        address: of the index.
+        deadline_s: how long a call is tried, unless the address says.
+    """
+
+    def __init__(self, address: RedisAddress, deadline_s: float) -> None:
+        self.address = address
+        self.url = str(address)
+        self.timeout_s = address.options.timeout_s
+        self._deadline_s = address.options.deadline_s or deadline_s
+        self._library = _redis()
+        self._pool: redis.ConnectionPool | None = _pool(self._library, address)
+        self._behind_ms: float | None = None  # how far this clock is behind the server's, at least
+
+    def call(self, *command: _Word, until_s: float = math.inf) -> Any:
+        """Return the reply to a command, tried again until the deadline, or until a time of the monotonic clock.
+
+        Raises:
+            StoreTimeoutError: that time came.
+            StoreUnavailableError: the deadline passed, or to try again would not help.
+        """
+        return self._tried(command, None, until_s)
+
+    def read(
+        self, script: Script, keys: Sequence[bytes], given: Sequence[bytes | int], until_s: float = math.inf
+    ) -> Any:
+        """Return what a script that reads gives for keys and arguments; see `call`."""
+        return self._tried(("EVALSHA", script.sha, len(keys), *keys, *given), script, until_s)
+
+    def write(self, script: Script, keys: Sequence[bytes], given: Sequence[_Word]) -> Any:
+        """Return what a script that writes gives for keys and arguments; see `call`, and the module's text."""
+        return self._tried(("EVALSHA", script.sha, len(keys), *keys, b"", *given), script, math.inf, len(keys) + 3)
+
+    def server_ms(self) -> int:
+        """Return the server's time, in ms since 1970."""
+        seconds, micros = self.call("TIME")
+        return int(seconds) * 1_000 + int(micros) // 1_000
+
+    def _tried(self, command: Sequence[_Word], script: Script | None, until_s: float, late: int = 0) -> Any:
+        """Send a command until it is answered; `late` is the place in it of the time that a write may not run after."""
+        errors, began_s, pause_s = self._library.exceptions, time.monotonic(), _FIRST_PAUSE_S
+        while True:
+            try:
+                sent = (*command[:late], self._not_after(), *command[late + 1 :]) if late else command
+                return self._exchange(sent, until_s)
+            except errors.NoScriptError:
+                if script is None:
+                    raise
+                self.call("SCRIPT", "LOAD", script.text, until_s=until_s)
+                continue
+            except (errors.RedisError, OSError) as error:
+                failed: Exception = error
+            if time.monotonic() + pause_s >= until_s:
+                raise StoreTimeoutError(f"Redis at {self.address.place} did not answer in the time allowed") from failed
+            tried_s = time.monotonic() - began_s
+            if not self._is_passing(failed) or tried_s + pause_s > self._deadline_s:
+                raise redis_failure(failed, self.address, tried_s) from failed
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, _MOST_PAUSE_S)
+
+    def _is_passing(self, error: Exception) -> bool:
+        """Whether to try again may help."""
+        errors, said = self._library.exceptions, str(error)
+        if said.startswith("LATE"):
+            self._behind_ms = None  # a clock was set, or another server has taken over
+            return True
+        if isinstance(error, (errors.AuthenticationError, errors.AuthorizationError)) or "SSL" in said:
+            return False
+        if isinstance(error, errors.ReadOnlyError):  # a master that has just become a replica
+            return bool(self.address.service)
+        lost = (errors.ConnectionError, errors.TimeoutError, errors.MasterDownError, errors.TryAgainError, OSError)
+        return isinstance(error, lost) or said.startswith(_PASSING)
+
+    def _not_after(self) -> int:
+        """Return the server's time, in ms, at which who sends a call now gives up waiting: never a later one."""
+        if self._behind_ms is None:
+            seconds, micros = self._exchange(("TIME",), math.inf)
+            self._behind_ms = int(seconds) * 1_000 + int(micros) / 1_000 - time.monotonic() * 1_000
+        return int(self._behind_ms + (time.monotonic() + self.timeout_s) * 1_000)
+
+    def _exchange(self, command: Sequence[_Word], until_s: float) -> Any:
+        """Send a command once, and return its reply."""
+        pool = self._pool
+        if pool is None:
+            raise StoreClosedError(f"{self.url} was closed; open it again")
+        wait_s = min(self.timeout_s, until_s - time.monotonic())
+        if wait_s <= 0:
+            raise StoreTimeoutError(f"Redis at {self.address.place}: the time allowed is over")
+        connection: Any = pool.get_connection()  # redis-py does not annotate it
+        try:
+            connection.send_command(*command)
+            return connection.read_response(timeout=wait_s)
+        except BaseException as error:
+            if not isinstance(error, self._library.exceptions.ResponseError):
+                connection.disconnect()  # a reply may be on its way
+            raise
+        finally:
+            pool.release(connection)
+
+    def close(self) -> None:
+        """Give up the connections; harmless when repeated."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.disconnect()
+
+
+def _redis() -> ModuleType:
+    try:
+        import redis.sentinel
+    except ImportError as error:
+        raise HsimhashError("an index on Redis needs redis-py: pip install 'hsimhash[redis]'") from error
+    return redis
+
+
+def _pool(library: Any, address: RedisAddress) -> redis.ConnectionPool:
+    options = address.options
+    given = {
+        "db": address.database,
+        "username": address.user or None,
+        "password": _password(options.password_file),
+        "socket_timeout": options.timeout_s,
+        "socket_connect_timeout": options.timeout_s,
+        "retry": library.retry.Retry(library.backoff.NoBackoff(), 0),  # `_tried` does it
+        "protocol": 2,
+        "driver_info": None,
+    }
+    if address.scheme == "unix":
+        del given["socket_connect_timeout"]
+        return library.ConnectionPool(connection_class=library.UnixDomainSocketConnection, path=address.path, **given)  # type: ignore[no-any-return]
+    if address.scheme == "redis+sentinel":
+        sentinel = library.sentinel.Sentinel(address.hosts, socket_timeout=options.timeout_s)
+        return library.sentinel.SentinelConnectionPool(address.service, sentinel, **given)  # type: ignore[no-any-return]
+    ((host, port),) = address.hosts
+    if address.scheme == "rediss":
+        for path in filter(None, (options.ca, options.cert, options.key)):
+            if not Path(path).is_file():
+                raise ValueError(f"there is no file {path}; see ca=, cert= and key= in {address}")
+        given |= {
+            "connection_class": library.SSLConnection,
+            "ssl_cert_reqs": "required",
+            "ssl_check_hostname": True,
+            "ssl_min_version": ssl.TLSVersion.TLSv1_2,
+            "ssl_ca_certs": options.ca or None,
+            "ssl_certfile": options.cert or None,
+            "ssl_keyfile": options.key or options.cert or None,
+        }
+    return library.ConnectionPool(host=host, port=port, **given)  # type: ignore[no-any-return]
+
+
+def _password(path: str) -> str | None:
+    if not path:
+        return None
+    try:
+        return Path(path).read_text(encoding="utf-8").splitlines()[0]
+    except (OSError, UnicodeDecodeError, IndexError) as error:
+        raise StoreUnavailableError(f"password_file={path} cannot be read: {error}; its first line is used") from error

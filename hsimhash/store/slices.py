@@ -1,0 +1,115 @@
+"""Bulk loads that insert: sorted runs on disk, brought into the store in slices of their documents' digests.
+
+The runs are the embedded store's (`store/runs.py`). A *slice* has the documents whose digests lie in one range, of
+every run: so a document that is in several runs is met once, and the last run counts. `merged.json` beside the runs
+says how far a merge came (`_Reached`). A merge that was killed continues with the slice that was begun, cut as it was,
+whatever the release; inserting it again changes nothing. The store remembers, by the merge's token, how many slices it
+was given: one that remembers fewer was made anew or restored, and gets them all.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from hsimhash.files import file_errors, write_json
+from hsimhash.fingerprint.signature import Signature
+from hsimhash.store.base import Mark
+from hsimhash.store.facts import Progress
+from hsimhash.store.runs import BulkLimits, BulkLoad, signatures_of
+
+Slice = dict[bytes, tuple[Signature, int]]  # id: signature and first seen
+Announce = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Reached:
+    """How far a merge of so many runs, cut into so many slices, came: the next slice, what is new or changed so far.
+
+    `pending` is how many documents of the next slice are new or changed, once its writing was begun.
+    """
+
+    runs: int
+    slices: int = 0
+    slice: int = 0
+    added: int = 0
+    pending: int | None = None
+    token: str = field(default_factory=lambda: uuid.uuid4().hex)  # in a file without one: of no mark
+
+
+class SlicedLoad(BulkLoad):
+    """A bulk load into a store that inserts; see `BulkLoad` and the module's text."""
+
+    def __init__(self, folder: Path, limits: BulkLimits, *, has_signatures: bool) -> None:
+        super().__init__(folder, has_signatures=has_signatures)
+        self._slice_documents = limits.slice_documents
+        self._state_path = folder / "merged.json"
+
+    @abstractmethod
+    def _marked(self, token: str) -> int:
+        """Return the count of the mark with a token."""
+
+    @abstractmethod
+    def _write(self, documents: Slice, mark: Mark, announce: Announce) -> None:
+        """Insert a slice, then the mark; before the first write `announce` how many are new or changed."""
+
+    @property
+    def _documents(self) -> int:
+        return sum(run.size for run in self._runs)
+
+    def _read_state(self) -> _Reached:
+        fresh = _Reached(self.runs, -(-self._documents // self._slice_documents))
+        if not self._state_path.exists():
+            return fresh
+        state = _Reached(**json.loads(self._state_path.read_text()))
+        if state.slice > self._marked(state.token):
+            return fresh
+        # A run more: its documents belong to any slice. 0.1.0 did not say how many slices it cut.
+        return state if state.runs == self.runs and state.slices else replace(fresh, added=state.added)
+
+    def _save(self, state: _Reached) -> _Reached:
+        write_json(self._state_path, asdict(state))
+        return state
+
+    def _forget_merge(self) -> None:
+        self._state_path.unlink(missing_ok=True)
+
+    def merge(self, *, progress: Progress | None = None, stop: Callable[[], bool] | None = None) -> int | None:
+        """Insert all documents; see `BulkLoad.merge`."""
+        with file_errors(self.folder):
+            state = self._read_state()
+            while True:
+                if progress is not None:
+                    progress(self._documents * state.slice // max(state.slices, 1), self._documents)
+                if state.slice >= state.slices:
+                    return state.added
+                if stop is not None and stop():
+                    return None
+                state = self._insert(state)
+
+    def _insert(self, state: _Reached) -> _Reached:
+        def announce(count: int) -> None:
+            nonlocal state
+            if state.pending is None:
+                state = self._save(replace(state, pending=count))
+
+        self._write(self._slice(state), Mark(state.token, state.slice + 1), announce)
+        return self._save(replace(state, slice=state.slice + 1, added=state.added + (state.pending or 0), pending=None))
+
+    def _slice(self, state: _Reached) -> Slice:
+        """Return the documents of the next slice, as the last run has them."""
+        low, high = (state.slice << 64) // state.slices, (state.slice + 1 << 64) // state.slices
+        documents: Slice = {}
+        for run in self._runs:
+            registers, start = run.registers(low, high)
+            places = run.read("places", np.uint32, start, start + len(registers)).astype(np.int64)
+            signatures, first_seen = signatures_of(registers), registers["first_seen"].tolist()
+            for doc_id, signature, seen in zip(run.ids_at(places), signatures, first_seen, strict=True):
+                documents[doc_id] = (signature, seen)
+        return documents

@@ -1,0 +1,144 @@
+"""The commands on a real Redis: an index's whole life, and what its doctor says."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import redis
+
+from hsimhash.index import HSimIndex
+from tests.support.command_line import run
+from tests.support.redis_server import RedisServer, redis_running
+
+
+def done(*arguments: str, given: str = "") -> str:
+    result = run(*arguments, given=given)
+    assert result.exit_code == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+@pytest.fixture
+def url(redis_server: RedisServer, request: pytest.FixtureRequest) -> str:
+    return redis_server.url(request.node.name.replace("[", "-").rstrip("]")[-40:])
+
+
+@pytest.fixture
+def pages(tmp_path: Path) -> Path:
+    path = tmp_path / "pages.tsv"
+    path.write_text("".join(f"doc {number}\t{number * 0x9E3779B97F4A7C15 % 2**64:016x}\n" for number in range(3_000)))
+    return path
+
+
+def test_an_index_is_made_met_again_refused_to_others_and_dropped(url: str, redis_server: RedisServer) -> None:
+    assert "made" in run("create-table", "--store", url, "--layout", "10").stderr
+    assert "already exists with layout 10" in run("create-table", "--store", url).stderr
+    other = run("create-table", "--store", url, "--layout", "4")
+    assert other.exit_code == 5
+    assert 'layout.name: the index has "10", asked for "4"' in other.stderr
+    assert run("create-table", "--store", url, "--ttl", "1d").exit_code == 2
+    facts = json.loads(done("describe", "--store", url, "--json"))
+    assert (facts["documents"], facts["persistence"], facts["eviction"]) == (0, "none", "noeviction")
+    assert "documents" in done("status", "--store", url)
+    beside = redis.Redis(port=redis_server.port)
+    beside.set("other", "kept")
+    assert "dropped" in run("drop-table", "--yes", "--store", url).stderr
+    assert beside.get("other") == b"kept"
+    assert list(beside.scan_iter(f"{url.partition('prefix=')[2]}:*")) == []
+    beside.close()
+    for command in (("describe",), ("drop-table", "--yes")):
+        missing = run(*command, "--store", url)
+        assert missing.exit_code == 5
+        assert "no index at" in missing.stderr
+
+
+def test_documents_are_ingested_explained_checked_exported_and_ingested_again(
+    url: str, pages: Path, tmp_path: Path
+) -> None:
+    job = ("--job", str(tmp_path / "job"))
+    given = ("--store", url, "--format", "fingerprints", *job)
+    assert json.loads(done("ingest", str(pages), *given))["added"] == 3_000
+    assert "nothing to do" in run("ingest", str(pages), *given).stderr
+    fingerprint = f"{7 * 0x9E3779B97F4A7C15 % 2**64:016x}"
+    assert '"doc 7"' in done("query", fingerprint, "--store", url, "--json")
+    assert json.loads(done("explain", "--query", fingerprint, "--store", url, "--json"))["documents"] >= 1
+    report = json.loads(done("check", "--store", url, "--json"))
+    counts = [report[name] for name in ("documents", "drawer_rows", "problems", "leftovers")]
+    assert counts == [3_000, 12_000, 0, 0]
+    exported = tmp_path / "out.jsonl"
+    done("export", "--store", url, "--output", str(exported))
+    target = f"lmdb://{tmp_path / 'copy'}"
+    done("ingest", str(exported), "--store", target, "--fingerprint-field", "fingerprint")
+    with HSimIndex.open(url) as one, HSimIndex.open(target) as other:
+        assert list(one.documents()) == list(other.documents())
+    back = f"{url}-back"
+    done("ingest", str(exported), "--store", back, "--fingerprint-field", "fingerprint", "--job", str(tmp_path / "b"))
+    with HSimIndex.open(url) as one, HSimIndex.open(back) as other:
+        assert list(one.documents()) == list(other.documents())
+
+
+@pytest.mark.parametrize("rule", ["skip", "tag"])
+def test_near_duplicates_are_decided_as_on_lmdb(url: str, pages: Path, tmp_path: Path, rule: str) -> None:
+    near = tmp_path / "near.tsv"
+    near.write_text("".join(f"doc {number}\t{number % 50:016x}\n" for number in range(200)))
+    counts = []
+    for store in (url, f"lmdb://{tmp_path / 'index'}"):
+        how = ("--on-duplicate", rule, "--format", "fingerprints", "--job", str(tmp_path / store[:4]))
+        summary = json.loads(done("ingest", str(pages), str(near), "--store", store, *how))
+        counts.append({name: summary[name] for name in ("documents", "added", "unchanged", "duplicates")})
+    assert counts[0] == counts[1]
+
+
+def test_documents_expire_and_what_they_leave_is_collected(url: str, pages: Path, tmp_path: Path) -> None:
+    done("ingest", str(pages), "--store", url, "--format", "fingerprints", "--job", str(tmp_path / "job"))
+    assert json.loads(done("expire", "--before", "2100-01-01", "--yes", "--store", url, "--json"))["removed"] == 3_000
+    assert json.loads(done("collect", "--store", url, "--json")) == {"entries": 3_000, "deleted": 0, "left": 3_000}
+
+
+def test_the_doctor_finds_a_sound_server_well(tmp_path: Path) -> None:
+    with redis_running(tmp_path, ("--appendonly", "yes", "--save", "")) as server:
+        assert run("create-table", "--store", server.url()).exit_code == 0
+        found = json.loads(done("doctor", "--store", server.url(), "--json"))
+    assert found["is_well"]
+    assert {one["name"]: one["status"] for one in found["checks"]} == dict.fromkeys(
+        ("server", "persistence", "eviction", "memory", "record", "read"), "ok"
+    )
+
+
+def test_the_doctor_warns_of_what_loses_documents(tmp_path: Path) -> None:
+    careless = ("--save", "", "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
+    with redis_running(tmp_path, careless) as server:
+        missing = run("doctor", "--store", server.url(), "--json")
+    assert missing.exit_code == 5
+    found = {one["name"]: one for one in json.loads(missing.stdout)["checks"]}
+    assert (found["persistence"]["status"], found["eviction"]["status"], found["index"]["status"]) == (
+        "warn",
+        "fail",
+        "fail",
+    )
+    assert "noeviction" in found["eviction"]["message"]
+    gone = run("doctor", "--store", server.url(), "--quick")
+    assert gone.exit_code == 4
+    assert "Connection refused" in gone.stdout
+
+
+def test_fingerprints_in_sets_by_segment_are_imported(url: str, redis_server: RedisServer) -> None:
+    values = [number * 0x9E3779B97F4A7C15 % 2**64 for number in range(500)]
+    with closing(redis.Redis(port=redis_server.port, db=3)) as client:
+        for value in values:
+            for block in range(4):
+                client.sadd(f"simhash:{block}:{value >> 48 - 16 * block & 0xFFFF:04x}", f"{value:016x}")
+        client.set("simhash:other", "no set")
+        client.sadd("names", "no fingerprint")
+    source = redis_server.url(database=3)
+    done("create-table", "--store", url, "--profile", "auto-1")
+    given = ("import-redis", source, "--match", "simhash:*", "--store", url)
+    assert json.loads(done(*given)) == {"members": 500, "added": 500}
+    assert json.loads(done(*given))["added"] == 0
+    with HSimIndex.open(url) as index:
+        assert [int(document.doc_id, 16) for document in index.documents()] == sorted(values)
+    bad = run("import-redis", source, "--match", "names", "--store", url)
+    assert bad.exit_code == 2
+    assert "is no fingerprint in hex" in bad.stderr

@@ -1,0 +1,325 @@
+"""An index on a real Redis when things go wrong: kills, moves between reads, damage, servers that refuse."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import redis
+
+from hsimhash.errors import (
+    CorruptionError,
+    HsimhashError,
+    IndexExistsError,
+    StoreTimeoutError,
+    StoreUnavailableError,
+)
+from hsimhash.fingerprint.signature import Signature, Signatures
+from hsimhash.index import HSimIndex
+from hsimhash.layout import Layout
+from hsimhash.store import Record, create_store, open_store
+from hsimhash.store.redis.operations import drop_redis_index
+from hsimhash.store.redis.rows import RedisLimits
+from hsimhash.store.redis.scripts import ADD
+from hsimhash.store.redis.store import RedisStore
+from tests.stress.exactness import check_layout, check_signatures
+from tests.stress.redis_exactness import on_redis
+from tests.stress.redis_kills import kill_server
+from tests.support.hbase_server import free_ports
+from tests.support.local_server import LocalServer, serving
+from tests.support.processes import stopped, wait_until
+from tests.support.programs import faults
+from tests.support.redis_server import DURABLE, QUICK, RedisServer, redis_running
+
+RECORD = Record(Layout.named("4"), {"name": "test-1"})
+SIGNED = Record(Layout.named("4"), {"name": "test-1", "sketch": 1, "key": 1})
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def url(redis_server: RedisServer) -> str:
+    return redis_server.url(f"server-{next(_numbers)}")
+
+
+@pytest.fixture
+def client(redis_server: RedisServer) -> Iterator[redis.Redis]:
+    with closing(redis.Redis(port=redis_server.port)) as client:
+        yield client
+
+
+def made(url: str, record: Record = RECORD) -> RedisStore:
+    store = create_store(url, record)
+    assert isinstance(store, RedisStore)
+    return store
+
+
+def put(store: RedisStore, doc_id: str, *signature: int) -> int:
+    given = Signatures.collected([Signature(*signature)])
+    return store.insert([doc_id.encode()], given, np.array([7], np.int64))
+
+
+def test_what_was_acknowledged_outlives_kills_of_the_server_and_clients_go_on(tmp_path: Path) -> None:
+    with redis_running(tmp_path, DURABLE) as server:
+        assert faults([kill_server(server, 3)]) == []
+
+
+@pytest.mark.parametrize("layout", ["4", "10"])
+def test_no_match_is_missed_and_none_invented(tmp_path: Path, layout: str) -> None:
+    with redis_running(tmp_path) as server:
+        assert faults(check_layout(layout, partial(on_redis, server), 3_000, 200, most_batch_s=5)) == []
+
+
+def test_signatures_match_as_brute_force_says(tmp_path: Path) -> None:
+    with redis_running(tmp_path) as server:
+        assert faults(check_signatures("4", partial(on_redis, server), 2_000, 200)) == []
+
+
+def test_a_document_that_moves_between_the_two_reads_of_a_query_is_met(url: str) -> None:
+    with made(url) as store, store.view() as reader:
+        put(store, "a", 5)
+        assert len(reader.scan(RECORD.layout.prefixes(5))) == 4
+        put(store, "a", 4)
+        assert [one.doc_id for one in reader.documents([5])[0]] == ["a"]
+        assert reader.documents([5])[0][0].fingerprint == 4
+
+
+def test_a_query_that_takes_longer_than_what_moved_stays_is_refused(url: str) -> None:
+    with made(url) as store, store.view() as reader:
+        reader.scan(RECORD.layout.prefixes(5))
+        hurried = RedisStore(store.session, RECORD, limits=RedisLimits(left_s=1e-9))
+        with hurried.view() as slow:
+            slow.scan(RECORD.layout.prefixes(5))
+            with pytest.raises(StoreTimeoutError, match="ask fewer at once"):
+                slow.documents([5])
+
+
+def test_a_copy_of_a_write_that_lands_too_late_does_nothing(url: str) -> None:
+    with made(url) as store:
+        put(store, "a", 5)
+        keys, documents = store.rows._batch([b"a"], Signatures.of([4]), np.array([7], np.int64))
+        late = [store.session.server_ms() - 1, b"", b"", 4, 0, *documents]
+        copy = ("EVALSHA", ADD.sha, 2 + len(keys), store.keys.record, store.keys.orphans, *keys, *late)
+        with pytest.raises(redis.exceptions.ResponseError, match="LATE"):
+            store.session._exchange(copy, math.inf)
+        assert store.lookup([b"a"])[0].fingerprint == 5
+
+
+def test_what_moves_and_removals_leave_is_collected_once_it_is_old(url: str, client: redis.Redis) -> None:
+    with made(url) as store:
+        for value in range(50):
+            put(store, "a", value << 32)
+        assert store.collect() == (49, 0, 49)
+        quick = RedisStore(store.session, RECORD, limits=RedisLimits(left_s=0, tidy_s=0))
+        assert quick.remove([b"a"]) == 1
+        names = {key.partition(b":")[2] for key in client.scan_iter(f"{url.partition('prefix=')[2]}:*")}
+        assert names == {b"record"}
+
+
+def test_a_fingerprint_with_many_documents_is_read_in_pages(url: str) -> None:
+    with made(url) as store:
+        ids = sorted(str(number).encode() for number in range(300))
+        store.insert(ids, Signatures.of([9] * 300), np.zeros(300, np.int64))
+        paged = RedisStore(store.session, RECORD, limits=RedisLimits(documents=7))
+        assert [one.doc_id.encode() for one in paged.documents([9])[0]] == ids
+        assert [one.doc_id.encode() for one in paged.documents([9], 20)[0]] == ids[:20]
+        assert [one.doc_id.encode() for page in paged.walk() for one in page] == ids
+        shards = [[one.doc_id for page in paged.registered(shard, 3) for one in page] for shard in range(3)]
+        assert list(map(len, shards)) == [300, 0, 0]
+
+
+def test_check_finds_and_repairs_every_kind_of_damage(url: str, client: redis.Redis) -> None:
+    with made(url, SIGNED) as store:
+        put(store, "a", 5, 1, 6 << 32)
+        put(store, "b", 2**63, 1, 7 << 32)
+        keys = store.keys
+        prefixes = RECORD.layout.prefixes(5)
+        client.delete(keys.bucket(prefixes[0]), keys.bucket((6 << 32 >> 32).to_bytes(4, "big") + b"\xfd"))
+        client.zrem(keys.listing((2**63).to_bytes(8, "big")), (2**63).to_bytes(8, "big") + b"b")
+        client.append(keys.bucket(prefixes[1]), b"12345678")
+        client.hincrby(keys.record, "documents", 3)
+        found = store.check()
+        assert (found.documents, found.problems) == (2, 5), found.examples
+        assert store.check(repair=True).repaired >= 5
+        sound = store.check()
+        assert (sound.documents, sound.drawer_rows, sound.problems, sound.leftovers) == (2, 10, 0, 0), sound.examples
+        assert store.count() == 2
+
+
+def test_a_key_that_no_document_has_any_more_is_a_leftover(url: str) -> None:
+    with made(url, SIGNED) as store:
+        put(store, "a", 5, 1, 6 << 32)
+        put(store, "b", 5, 1, 7 << 32)
+        put(store, "b", 5, 1, 6 << 32)
+        assert (store.check(repair=True).leftovers, store.check().leftovers) == (1, 0)
+
+
+def test_damaged_bytes_are_reported(url: str, client: redis.Redis) -> None:
+    with made(url) as store:
+        put(store, "a", 5)
+        client.append(store.keys.bucket(RECORD.layout.prefixes(5)[0]), b"123")
+        with pytest.raises(CorruptionError, match="11 bytes"):
+            store.scan(RECORD.layout.prefixes(5))
+        client.hset(store.keys.register(b"a"), b"a", b"short")
+        with pytest.raises(CorruptionError, match="instead of 16 or 32"):
+            store.lookup([b"a"])
+
+
+def test_a_drop_that_was_interrupted_leaves_no_index_and_is_finished_by_the_next(url: str, client: redis.Redis) -> None:
+    with made(url) as store:
+        put(store, "a", 5)
+        client.rename(store.keys.record, store.keys.dropping)
+    with pytest.raises(IndexExistsError, match="drop-table"):
+        create_store(url, RECORD)
+    drop_redis_index(url)
+    with made(url) as store:
+        assert store.is_empty()
+
+
+def message_of(url: str) -> str:
+    with pytest.raises(HsimhashError) as told:
+        open_store(url, deadline_s=1)
+    return str(told.value)
+
+
+def test_a_server_that_is_not_there_or_is_no_redis_is_named(redis_server: RedisServer) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    assert f"Redis at 127.0.0.1:{port}" in message_of(f"redis://127.0.0.1:{port}")
+    assert "nothing listens there" in message_of(f"redis://127.0.0.1:{port}")
+
+    class Web(LocalServer):
+        def talk(self, connection: socket.socket) -> None:
+            connection.recv(1_000)
+            connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            connection.close()
+
+    with serving(Web()) as web:
+        assert "no Redis" in message_of(f"redis://127.0.0.1:{web.port}")
+    assert "no such database" in message_of(redis_server.url(database=99))
+
+
+def test_passwords_come_from_files_and_are_in_no_message(tmp_path: Path) -> None:
+    secret, wrong = tmp_path / "secret", tmp_path / "wrong"
+    secret.write_text("open sesame\n")
+    wrong.write_text("sesame open\n")
+    with redis_running(tmp_path / "server", (*QUICK, "--requirepass", "open sesame")) as server:
+        made(server.url(options=f"&password_file={secret}")).close()
+        for told in (message_of(server.url()), message_of(server.url(options=f"&password_file={wrong}"))):
+            assert "password_file=" in told
+            assert "sesame" not in told
+        assert "cannot be read" in message_of(server.url(options=f"&password_file={tmp_path / 'none'}"))
+
+
+def test_a_full_server_and_a_replica_refuse_writes_and_answer_queries(
+    tmp_path: Path, redis_server: RedisServer
+) -> None:
+    with redis_running(tmp_path) as server, made(server.url()) as store:
+        put(store, "a", 5)
+        with closing(redis.Redis(port=server.port)) as client:
+            client.config_set("maxmemory", "1")
+            with pytest.raises(StoreUnavailableError, match="memory is full"):
+                put(store, "b", 5)
+            assert store.lookup([b"a", b"b"])[1] is None
+            assert store.remove([b"a"]) == 1
+            client.config_set("maxmemory", "0")
+            client.replicaof("127.0.0.1", redis_server.port)
+            with pytest.raises(StoreUnavailableError, match="read-only replica"):
+                put(store, "b", 5)
+
+
+def test_a_query_ends_in_the_time_allowed_and_a_write_waits_for_a_server_that_hangs(tmp_path: Path) -> None:
+    with redis_running(tmp_path) as server, HSimIndex.create(server.url(options="&timeout=500ms")) as index:
+        index.add(5, "a")
+        assert server.process is not None
+        with stopped(server.process.pid):
+            with pytest.raises(StoreTimeoutError):
+                index.query(5, timeout=0.2)
+            writer = threading.Thread(target=index.add, args=(6, "a"))
+            writer.start()
+            writer.join(1.2)
+            assert writer.is_alive()
+        writer.join(60)
+        assert index.get("a").fingerprint == 6
+
+
+def test_an_index_is_reached_by_a_unix_socket(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    with redis_running(tmp_path / "server", (*QUICK, "--unixsocket", path)):
+        made(f"unix://{path}?db=1&prefix=pages").close()
+        with open_store(f"unix://{path}?db=1&prefix=pages") as store:
+            assert store.record == RECORD
+
+
+def test_tls_is_verified(tmp_path: Path) -> None:
+    key, cert = tmp_path / "key", tmp_path / "cert"
+    subject = ("-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost")
+    make = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", cert, *subject]
+    subprocess.run(list(map(str, make)), check=True, capture_output=True)
+    tls = ("--tls-port", "0", "--tls-cert-file", cert, "--tls-key-file", key, "--tls-auth-clients", "no")
+    with redis_running(tmp_path / "server", (*QUICK, *tls, "--tls-ca-cert-file", cert)) as server:
+        with closing(redis.Redis(port=server.port)) as client, socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+            taken.close()
+            client.config_set("tls-port", port)
+        place = f"localhost:{port}/0?prefix=pages"
+        made(f"rediss://{place}&ca={cert}").close()
+        assert "its certificate is not trusted" in message_of(f"rediss://{place}")
+        assert "certificate" in message_of(f"rediss://127.0.0.1:{port}/0?ca={cert}")
+        assert "Redis at localhost" in message_of(f"redis://{place}")
+
+
+def test_a_cluster_is_refused_in_words(tmp_path: Path) -> None:
+    with redis_running(tmp_path, (*QUICK, "--cluster-enabled", "yes")) as server:
+        subprocess.run(
+            ["redis-cli", "-p", str(server.port), "cluster", "addslotsrange", "0", "16383"],
+            check=True,
+            capture_output=True,
+        )
+        wait_until(lambda: "cluster_state:ok" in cluster_state(server))
+        with pytest.raises(StoreUnavailableError, match="it is a cluster"):
+            create_store(server.url(), RECORD)
+
+
+def cluster_state(server: RedisServer) -> str:
+    with closing(redis.Redis(port=server.port)) as client:
+        return str(client.execute_command("CLUSTER", "INFO"))
+
+
+def test_clients_follow_sentinels_to_another_master(tmp_path: Path) -> None:
+    with redis_running(tmp_path / "one") as one:
+        follower = (*QUICK, "--replicaof", "127.0.0.1", one.port)
+        (port,) = free_ports(1)
+        conf = tmp_path / "sentinel.conf"
+        watched = f"sentinel monitor pages 127.0.0.1 {one.port} 1\nsentinel down-after-milliseconds pages 500\n"
+        conf.write_text(f"port {port}\ndir {tmp_path}\n{watched}sentinel failover-timeout pages 2000\n")
+        with redis_running(tmp_path / "two", follower) as two, closing(redis.Redis(port=two.port)) as client:
+            wait_until(lambda: client.info("replication")["master_link_status"] == "up")
+            with subprocess.Popen(["redis-server", conf, "--sentinel"], stdout=subprocess.DEVNULL) as sentinel:
+                try:
+                    url = f"redis+sentinel://127.0.0.1:{port}/pages/0?prefix=pages&timeout=1s"
+                    with closing(redis.Redis(port=port)) as watching:
+                        wait_until(lambda: answers(watching))
+                        wait_until(lambda: len(watching.sentinel_slaves("pages")) == 1)
+                    with HSimIndex.create(url, layout="4", profile="auto-1") as index:
+                        index.add(5, "a")
+                        wait_until(lambda: client.dbsize() >= 7)
+                        one.kill()
+                        index.add(6, "b")
+                        assert [match.doc_id for match in index.query(5)] == ["a", "b"]
+                finally:
+                    sentinel.kill()
+
+
+def answers(client: redis.Redis) -> bool:
+    with suppress(redis.exceptions.ConnectionError):
+        return bool(client.ping())
+    return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import socket
+import subprocess
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -397,3 +398,28 @@ def stopped_whole(server: PostgresqlServer) -> Iterator[None]:
         for pid in (server.process.pid, *server.children()):
             stack.enter_context(stopped(pid))
         yield
+
+
+def certified(folder: Path, name: str) -> tuple[Path, Path]:
+    """Make a certificate of this machine's address, signed by itself; return its file and that of its key."""
+    certificate, key = folder / f"{name}.crt", folder / f"{name}.key"
+    kind = ["-newkey", "rsa:2048", "-nodes", "-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1"]
+    command = ["openssl", "req", "-x509", *kind, "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(command, check=True, capture_output=True)
+    return certificate, key
+
+
+def test_the_certificate_of_the_server_is_verified(tmp_path: Path) -> None:
+    with postgresql_serving() as server:
+        certificate, key = certified(tmp_path, "server")
+        server.install("server.crt", certificate)
+        server.install("server.key", key)
+        with connected(server) as connection:
+            connection.execute("ALTER SYSTEM SET ssl = on")
+            connection.execute("SELECT pg_reload_conf()")
+        url = server.url("pages", "&deadline=300ms&sslmode=verify-full&sslrootcert=")
+        with create_store(f"{url}{certificate}", RECORD) as opened:
+            assert put(opened, ("a", 5)) == 1
+        other, _ = certified(tmp_path, "other")
+        with pytest.raises(StoreUnavailableError, match=r"certificate verify failed.*sslrootcert=FILE"):
+            open_store(f"{url}{other}")

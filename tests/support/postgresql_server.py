@@ -60,6 +60,14 @@ class PostgresqlServer:
     def url(self, table: str, options: str = "") -> str:
         return f"postgresql://{USER}@127.0.0.1:{self.port}/postgres?table={table}{options}"
 
+    def install(self, name: str, source: Path) -> None:
+        """Put a file into the server's folder that only the server may read."""
+        path = self.data / name
+        shutil.copyfile(source, path)
+        path.chmod(0o600)
+        if self._as is not None:
+            shutil.chown(path, self._as)
+
     def _run(self, *command: str) -> None:
         subprocess.run(
             [self.programs / command[0], *command[1:]], user=self._as, cwd=self.folder, check=True, capture_output=True

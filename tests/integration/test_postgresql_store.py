@@ -336,6 +336,11 @@ def test_what_is_no_postgresql_is_said_so() -> None:
         open_store(f"postgresql://u@127.0.0.1:{silent.port}/d?table=pages&deadline=300ms&timeout=1s")
 
 
+def test_an_option_that_libpq_does_not_know_is_named(postgresql: PostgresqlServer) -> None:
+    with pytest.raises(HsimhashError, match=r'"sslmod".*its options are table='):
+        open_store(postgresql.url("pages", "&sslmod=require"))
+
+
 def test_a_missing_index_and_a_dropped_one(postgresql: PostgresqlServer, url: str, store: Store) -> None:
     with pytest.raises(IndexNotFoundError, match="create-table"):
         open_store(f"{url}_other")

@@ -100,4 +100,8 @@ def store_error(error: Exception, address: DatabaseAddress) -> HsimhashError:
     if isinstance(error, psycopg.OperationalError) or is_passing(error):
         remedy = next((remedy for words, remedy in _REMEDIES if re.search(words, said)), "'hsimhash doctor' tells more")
         return StoreUnavailableError(f"no connection to PostgreSQL for {where} ({said}); {remedy}")
+    if isinstance(error, psycopg.ProgrammingError) and error.sqlstate is None:
+        return HsimhashError(
+            f"the URL of {address} cannot be used: {said}; its options are table=, timeout=, deadline= and libpq's"
+        )
     return HsimhashError(f"PostgreSQL refuses a call on {where}: {said}")

@@ -355,7 +355,7 @@ class Counting(MemoryStore):
             return found
 
         with super().view(timeout_s=timeout_s) as reader:
-            yield SimpleNamespace(scan=reader.scan, lookup=reader.lookup, documents=documents)
+            yield SimpleNamespace(answers=False, scan=reader.scan, lookup=reader.lookup, documents=documents)
 
 
 @pytest.mark.parametrize("leaves_out", [False, True])

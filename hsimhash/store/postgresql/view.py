@@ -64,6 +64,7 @@ class DatabaseView(Reader):
         if self._link is None:
             self._link = self._timed(lambda: self._session.tried(self._begun, self._until))
         link = self._link
+        link.until = min(self._until, time.monotonic() + self._session.deadline_s)
         return self._timed(lambda: link.rows(statement, *values))
 
     def _begun(self, until: float) -> Link:

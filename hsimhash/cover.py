@@ -116,7 +116,7 @@ REDIS_PRICES = Prices(
     bucket_bytes=91,
     document_bytes=127,
     neighbour_us=3,
-    swept_us=0.4,
+    swept_us=1.0,
 )
 
 

@@ -13,7 +13,7 @@ from tests.test_readme import blocks
 
 def test_commands_run_and_find_the_near_duplicate(hbase: Gateways, tmp_path: Path) -> None:
     documents = next(block for block in blocks("sh") if "> pages.jsonl" in block)
-    (block,) = blocks("shell")
+    block = next(block for block in blocks("shell") if "localhost:9091/pages" in block)
     lines = [line for line in block.splitlines() if not line.startswith("make ")]
     commands = "\n".join(lines).replace("localhost:9091/pages", f"{hbase.host}:{hbase.thrift2_port}/{tmp_path.name}")
     script = documents.partition("hsimhash ")[0] + commands

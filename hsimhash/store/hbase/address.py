@@ -15,9 +15,9 @@ import difflib
 import re
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
-from urllib.parse import parse_qsl, quote, unquote, urlencode
+from urllib.parse import quote, unquote, urlencode
 
-from hsimhash.times import seconds_in
+from hsimhash.store.urls import check_tls_options, host_text, hosts_in, option_texts, options_in, time_option
 
 DEFAULT_PORTS = {"hbase": 9091, "hbase+thrift1": 9090, "hbase+https": 9091, "hbase+http": 9091}
 DEFAULT_NAMESPACE = "default"
@@ -36,7 +36,7 @@ class Endpoint(NamedTuple):
     port: int
 
     def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return host_text(self.host, self.port)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,17 +115,14 @@ class Address:
 
     def __str__(self) -> str:
         hosts = ",".join(map(str, self.gateways))
-        query = urlencode(_set_options(self.options), safe="/:")
+        query = urlencode(option_texts(self.options, Options(), _FIELDS), safe="/:")
         return f"{self.scheme}://{hosts}/{quote(self.namespace)}:{quote(self.table)}{'?' if query else ''}{query}"
 
 
 def _check_options(scheme: str, options: Options) -> None:
     if scheme in _HTTP and (options.transport, options.protocol) != ("buffered", "binary"):
         raise ValueError("HTTP has no transport= and no protocol=; leave them out")
-    if scheme != "hbase+https" and (options.ca or options.cert or options.key):
-        raise ValueError("ca=, cert= and key= go with hbase+https://")
-    if options.key and not options.cert:
-        raise ValueError("key= needs cert= beside it")
+    check_tls_options(options, "hbase+https://", has_tls=scheme == "hbase+https")
     if not options.auth and (options.service or options.qop):
         raise ValueError("service= and qop= go with auth=kerberos")
     if options.auth and options.transport == "framed":
@@ -140,19 +137,7 @@ def _check_options(scheme: str, options: Options) -> None:
 
 
 def _gateways(hosts: str, default_port: int) -> tuple[Endpoint, ...]:
-    named = [_host_and_port(text) for text in hosts.split(",")]
-    port = named[-1][1] or default_port
-    return tuple(dict.fromkeys(Endpoint(host, own or port) for host, own in named))
-
-
-def _host_and_port(text: str) -> tuple[str, int | None]:
-    found = re.fullmatch(r"(?:\[([0-9A-Fa-f:.%\w]+)\]|([^\[\]:/?#\s]+))(?::(\d+))?", text)
-    if not found:
-        raise ValueError(f"{text!r} is not a host; write host, host:port or [IPv6]:port")
-    port = int(found[3]) if found[3] else None
-    if port is not None and not 0 < port < 1 << 16:
-        raise ValueError(f"port {port} is outside [1, 65535]")
-    return found[1] or found[2], port
+    return tuple(Endpoint(host, port) for host, port in hosts_in(hosts, default_port))
 
 
 def _table(name: str) -> tuple[str, str]:
@@ -168,12 +153,8 @@ def _table(name: str) -> tuple[str, str]:
 
 
 def _options(query: str) -> Options:
-    try:
-        pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=True) if query else []
-    except ValueError as error:
-        raise ValueError(f"its options are name=value, joined by &; {error}") from error
     values: dict[str, Any] = {}
-    for name, value in pairs:
+    for name, value in options_in(query):
         if name not in _FIELDS:
             nearest = difflib.get_close_matches(name, _FIELDS, n=1, cutoff=0)[0]
             raise ValueError(f"unknown option {name}={value}; the nearest known one is {nearest}")
@@ -187,7 +168,7 @@ def _value(name: str, value: str) -> object:
     if name in _CHOICES and value not in _CHOICES[name]:
         raise ValueError(f"{name}={value} is not one of {', '.join(_CHOICES[name])}")
     if name in ("timeout", "deadline"):
-        return _seconds(name, value)
+        return time_option(name, value)
     if name == "connections":
         if not re.fullmatch(r"[1-9]\d{0,2}", value):
             raise ValueError(f"connections={value} is outside [1, 999]")
@@ -195,19 +176,3 @@ def _value(name: str, value: str) -> object:
     if not value:
         raise ValueError(f"option {name} is empty; leave it out, or give it a value")
     return value
-
-
-def _seconds(name: str, value: str) -> float:
-    seconds = seconds_in(value)
-    if seconds is None or not 0.001 <= seconds <= 86_400:
-        raise ValueError(f"{name}={value} is not a time from 1ms to 1 day; write {name}=5s or {name}=500ms")
-    return seconds
-
-
-def _set_options(options: Options) -> dict[str, str]:
-    given = {name: (getattr(options, field), getattr(Options(), field)) for name, field in _FIELDS.items()}
-    return {
-        name: f"{value:g}s" if isinstance(value, float) else str(value)
-        for name, (value, default) in given.items()
-        if value != default
-    }

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from urllib.parse import parse_qsl, quote, unquote, urlencode
+from urllib.parse import quote, unquote, urlencode
 
-from hsimhash.times import seconds_in
+from hsimhash.store.urls import options_in, time_option
 
 POSTGRESQL_SCHEME = "postgresql"
 DEFAULT_PORT = 5432
@@ -56,14 +56,16 @@ class DatabaseAddress:
         if not found:
             raise ValueError("write postgresql://user@host:5432/database?table=pages")
         user, hosts, database, query = found.groups(default="")
-        options = parse_qsl(query, keep_blank_values=True, strict_parsing=True) if query else []
+        options = options_in(query)
         named = dict(options)
         if len(named) < len(options):
             raise ValueError("an option is given twice")
         if ":" in user or named.keys() & _SECRETS:
             raise ValueError("a URL holds no password; write it into ~/.pgpass, or into the file of passfile=")
         schema, table = _table_of(named.pop("table", ""))
-        timeout_s, deadline_s = (_seconds_of(name, named.pop(name, None)) for name in _TIMES)
+        timeout_s, deadline_s = (
+            time_option(name, named.pop(name)) if name in named else usual for name, usual in _TIMES.items()
+        )
         rest = urlencode(named, quote_via=quote)
         who = f"{user}@" if user else ""
         conninfo = f"{POSTGRESQL_SCHEME}://{who}{hosts}/{database}{'?' if rest else ''}{rest}"
@@ -91,12 +93,3 @@ def _table_of(text: str) -> tuple[str, str]:
             f"{wrong}; write ?table=pages or ?table=schema.pages: lower-case letters, digits and _, at most 45"
         )
     return found[1] or DEFAULT_SCHEMA, found[2]
-
-
-def _seconds_of(name: str, value: str | None) -> float | None:
-    if value is None:
-        return _TIMES[name]
-    seconds = seconds_in(value)
-    if seconds is None or not 0.001 <= seconds <= 86_400:
-        raise ValueError(f"{name}={value} is not a time from 1ms to 1 day; write {name}=5s or {name}=500ms")
-    return seconds

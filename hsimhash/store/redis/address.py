@@ -16,17 +16,15 @@ import difflib
 import re
 from dataclasses import dataclass, fields
 from typing import Any
-from urllib.parse import parse_qsl, quote, unquote, urlencode
+from urllib.parse import quote, unquote, urlencode
 
-from hsimhash.times import seconds_in
+from hsimhash.store.urls import check_tls_options, host_text, hosts_in, option_texts, options_in, time_option
 
 REDIS_SCHEMES = {"redis": 6379, "rediss": 6379, "unix": 0, "redis+sentinel": 26379}
 
 _URL = re.compile(r"([\w+]+)://(?:([^@/?#]*)@)?([^/?#]*)(/[^?#]*)?(?:\?([^#]*))?", re.DOTALL)
-_HOST = re.compile(r"(?:\[([0-9A-Fa-f:.%\w]+)\]|([^\[\]:/?#\s]+))(?::(\d+))?")
 _PREFIX = re.compile(r"[\w.-]{1,64}", re.ASCII)
 _DATABASE = re.compile(r"\d{1,5}", re.ASCII)
-_MOST_S = 86_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +72,7 @@ class RedisAddress:
         if ":" in user:
             raise ValueError("a URL is logged, so it holds no password; write it to a file, and password_file=FILE")
         options, named = _options(query)
-        _check_tls(scheme, options)
+        check_tls_options(options, "rediss://", has_tls=scheme == "rediss")
         socket, service, database = "", "", unquote(path).removeprefix("/").removesuffix("/")
         if scheme == "unix":
             socket, database = unquote(path), named
@@ -88,7 +86,7 @@ class RedisAddress:
                 raise ValueError("name the master that the sentinels watch: redis+sentinel://s1,s2:26379/mymaster/0")
         if database and not _DATABASE.fullmatch(database):
             raise ValueError(f"{database!r} is not the number of a database; write {scheme}://host:6379/0?prefix=pages")
-        servers = () if scheme == "unix" else _servers(hosts, REDIS_SCHEMES[scheme])
+        servers = () if scheme == "unix" else hosts_in(hosts, REDIS_SCHEMES[scheme])
         if len(servers) > 1 and scheme != "redis+sentinel":
             raise ValueError(f"{scheme}:// takes one server; several are for redis+sentinel://")
         return cls(scheme, servers, socket, service, int(database or 0), unquote(user), options)
@@ -98,15 +96,11 @@ class RedisAddress:
         """What answers there, for messages."""
         if self.scheme == "unix":
             return self.path
-        named = ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in self.hosts)
+        named = ",".join(host_text(*one) for one in self.hosts)
         return f"{self.service} of {named}" if self.service else named
 
     def __str__(self) -> str:
-        set_options = {
-            name: f"{value:g}s" if isinstance(value, float) else str(value)
-            for name, field in _FIELDS.items()
-            if (value := getattr(self.options, field)) != getattr(RedisOptions(), field)
-        }
+        set_options = option_texts(self.options, RedisOptions(), _FIELDS)
         path = f"/{self.service}/{self.database}" if self.service else f"/{self.database}"
         if self.scheme == "unix":
             path, set_options = quote(self.path), {"db": str(self.database), **set_options}
@@ -116,24 +110,10 @@ class RedisAddress:
         return f"{self.scheme}://{user}{hosts}{path}{'?' if query else ''}{query}"
 
 
-def _servers(hosts: str, default_port: int) -> tuple[tuple[str, int], ...]:
-    found = [(text, _HOST.fullmatch(text)) for text in hosts.split(",")]
-    for text, match in found:
-        if match is None or not 0 < int(match[3] or default_port) < 1 << 16:
-            raise ValueError(f"{text!r} is not a host; write host, host:port or [IPv6]:port")
-    named = [(match[1] or match[2], match[3]) for _, match in found if match]
-    port = named[-1][1] or default_port
-    return tuple(dict.fromkeys((host, int(own or port)) for host, own in named))
-
-
 def _options(query: str) -> tuple[RedisOptions, str]:
     """Return the options, and the database that `db=` names."""
-    try:
-        pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=True) if query else []
-    except ValueError as error:
-        raise ValueError(f"its options are name=value, joined by &; {error}") from None
     values: dict[str, Any] = {}
-    for name, value in pairs:
+    for name, value in options_in(query):
         if name in ("password", "username"):
             raise ValueError("a URL is logged, so it holds no password; use user@host and password_file=FILE")
         if name not in (*_FIELDS, "db"):
@@ -148,19 +128,9 @@ def _options(query: str) -> tuple[RedisOptions, str]:
 
 def _value(name: str, value: str) -> object:
     if name in ("timeout", "deadline"):
-        seconds = seconds_in(value)
-        if seconds is None or not 0.001 <= seconds <= _MOST_S:
-            raise ValueError(f"{name}={value} is not a time from 1ms to 1 day; write {name}=5s or {name}=500ms")
-        return seconds
+        return time_option(name, value)
     if name == "prefix" and not _PREFIX.fullmatch(value):
         raise ValueError(f"prefix={value} must be 1 to 64 letters, digits, _, . or -")
     if not value:
         raise ValueError(f"option {name} is empty; leave it out, or give it a value")
     return value
-
-
-def _check_tls(scheme: str, options: RedisOptions) -> None:
-    if scheme != "rediss" and (options.ca or options.cert or options.key):
-        raise ValueError("ca=, cert= and key= go with rediss://")
-    if options.key and not options.cert:
-        raise ValueError("key= needs cert= beside it")

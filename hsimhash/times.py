@@ -1,15 +1,17 @@
-"""Times and durations as people write them; work at a given rate."""
+"""Times and durations as people write them; work at a given rate; how long to wait before another try."""
 
 from __future__ import annotations
 
 import re
+import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 
 _UNIT_S = {"ms": 0.001, "min": 60, "s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _NUMBER = r"([0-9]{1,10}(?:\.[0-9]{1,9})?)"
 _PART = f"{_NUMBER}({'|'.join(_UNIT_S)})"
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 2.0
 _STOP_SEEN_S = 0.1  # within which a wait ends when it is asked to
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -29,6 +31,15 @@ def milliseconds_of(value: object) -> float | None:
     except (ValueError, OverflowError):
         return None
     return (time.replace(tzinfo=time.tzinfo or UTC) - _EPOCH) / timedelta(milliseconds=1)
+
+
+# A library for this, tenacity, keeps the last exception in a cycle, and with it the connection of an interrupted call.
+def pauses() -> Iterator[float]:
+    """Yield how long to wait before each next try, in seconds: at random, up to twice as long each time."""
+    most_s = _FIRST_PAUSE_S
+    while True:
+        yield secrets.SystemRandom().uniform(0, most_s)  # not `random`: forked children would all draw the same
+        most_s = min(2 * most_s, _LONGEST_PAUSE_S)
 
 
 class Pace:

@@ -11,10 +11,11 @@ from hsimhash.store.hbase.address import Address
 from hsimhash.store.hbase.connection import Connection
 from hsimhash.store.hbase.failures import AGAIN, explain_failure
 from hsimhash.store.hbase.gateway import Gateway
-from hsimhash.store.hbase.lanes import Caller, pauses
+from hsimhash.store.hbase.lanes import Caller
 from hsimhash.store.hbase.pool import Pool
 from hsimhash.store.hbase.thrift1 import Thrift1Gateway
 from hsimhash.store.hbase.thrift2 import Thrift2Gateway
+from hsimhash.times import pauses
 
 _log = logging.getLogger("hsimhash.store")
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import http.client
 import math
-import secrets
 import threading
 import time
 from collections import deque
@@ -26,13 +25,13 @@ from hsimhash.store.base import DEADLINE_S
 from hsimhash.store.hbase.connection import Call, Connection, is_reply
 from hsimhash.store.hbase.failures import TransientError, failure, reason
 from hsimhash.store.hbase.pool import Pool
+from hsimhash.times import pauses
 
 Steps = Generator[Call, Any, Any]
 Task = Callable[[], Steps]
 
 UNKNOWN = None  # the result of a task that was sent once and whose reply did not come
 
-_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.05, 2.0
 _LEAST_TIMEOUT_S = 0.1
 _MISSING = object()
 
@@ -121,15 +120,6 @@ class Caller:
             if self.patience.silent_s is not None:
                 self.patience.silent_s = run.silent_s
         return run.results
-
-
-# A library for this, tenacity, keeps the last exception in a cycle, and with it the connection of an interrupted call.
-def pauses() -> Iterator[float]:
-    """Yield how long to wait before each next try, in seconds: at random, up to twice as long each time."""
-    most_s = _FIRST_WAIT_S
-    while True:
-        yield secrets.SystemRandom().uniform(0, most_s)  # not `random`: forked children would all draw the same
-        most_s = min(2 * most_s, _LONGEST_WAIT_S)
 
 
 @dataclass(eq=False, slots=True)

@@ -38,13 +38,12 @@ from hsimhash.store.postgresql.failures import (
     is_passing,
     store_error,
 )
+from hsimhash.times import pauses
 
 T = TypeVar("T")
 
 OLDEST_SERVER = 140_000  # has bit_count
 _IDLE_CONNECTIONS = 8  # kept at most
-_PAUSE_S = 0.05  # before the second try; doubled up to
-_LONGEST_PAUSE_S = 1.0
 _LOCK_SLICE_MS = 500  # waited for the right to write, between two looks at `stop`
 # An index is always read by its indexes, whatever the planner takes its tables to be; and a commit is durable.
 _SETTINGS = (
@@ -218,15 +217,15 @@ class DatabaseSession:
 
     def tried(self, attempt: Callable[[float], T], most: float = math.inf) -> T:
         """Return what an attempt, which is given the moment of its end, returns once it does not fail in passing."""
-        until, pause_s = min(most, time.monotonic() + self.deadline_s), _PAUSE_S
+        until, waits = min(most, time.monotonic() + self.deadline_s), pauses()
         while True:
             try:
                 return attempt(until)
             except (psycopg.Error, MetAnotherError) as error:
+                pause_s = next(waits)
                 if not is_passing(error) or time.monotonic() + pause_s >= until:
                     raise store_error(error, self.address) from error
             time.sleep(pause_s)
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     def end_failed(self, link: Link) -> None:
         """End what failed on a connection: its transaction, or itself where it is lost or an answer may still come."""

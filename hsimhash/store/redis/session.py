@@ -20,13 +20,13 @@ from hsimhash.errors import HsimhashError, StoreClosedError, StoreTimeoutError, 
 from hsimhash.store.redis.address import RedisAddress
 from hsimhash.store.redis.failures import redis_failure
 from hsimhash.store.redis.scripts import Script
+from hsimhash.times import pauses
 
 if TYPE_CHECKING:
     import redis
 
 _Word = bytes | str | int  # of a command
 
-_FIRST_PAUSE_S, _MOST_PAUSE_S = 0.02, 1.0
 _PASSING = ("BUSY ", "MASTERDOWN", "TRYAGAIN")  # what a server says that will be well
 
 
@@ -73,7 +73,7 @@ class RedisSession:
 
     def _tried(self, command: Sequence[_Word], script: Script | None, until_s: float, late: int = 0) -> Any:
         """Send a command until it is answered; `late` is the place in it of the time that a write may not run after."""
-        errors, began_s, pause_s = self._library.exceptions, time.monotonic(), _FIRST_PAUSE_S
+        errors, began_s, waits = self._library.exceptions, time.monotonic(), pauses()
         while True:
             try:
                 sent = (*command[:late], self._not_after(), *command[late + 1 :]) if late else command
@@ -85,13 +85,13 @@ class RedisSession:
                 continue
             except (errors.RedisError, OSError) as error:
                 failed: Exception = error
+            pause_s = next(waits)
             if time.monotonic() + pause_s >= until_s:
                 raise StoreTimeoutError(f"Redis at {self.address.place} did not answer in the time allowed") from failed
             tried_s = time.monotonic() - began_s
             if not self._is_passing(failed) or tried_s + pause_s > self._deadline_s:
                 raise redis_failure(failed, self.address, tried_s) from failed
             time.sleep(pause_s)
-            pause_s = min(2 * pause_s, _MOST_PAUSE_S)
 
     def _is_passing(self, error: Exception) -> bool:
         """Whether to try again may help."""

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from hsimhash.errors import CorruptionError
 from hsimhash.files import file_errors, make_folder, sync_file, sync_folder
 from hsimhash.fingerprint.bits import Bools, Int64s, Uint8s, Uint64s
-from hsimhash.fingerprint.signature import AnySignatures, Signatures
+from hsimhash.fingerprint.signature import AnySignatures, Signature, Signatures
 from hsimhash.layout import Drawer
 from hsimhash.rowkey import (
     FINGERPRINT_BYTES,
@@ -57,6 +57,8 @@ class BulkLimits:
 
 
 BULK_LIMITS = BulkLimits()
+
+Slice = dict[bytes, tuple[Signature, int]]  # of documents: id, and signature and first seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,6 +292,26 @@ class BulkLoad(AbstractContextManager["BulkLoad"], ABC):
             path = self._path(self.runs)
             Run.write(path, signatures, ids, times, has_signatures=self._has_signatures)
             self._runs.append(Run(path))
+
+    @property
+    def documents(self) -> int:
+        """How many documents the runs have; one that several have counts for each."""
+        return sum(run.size for run in self._runs)
+
+    def slice_of(self, number: int, slices: int) -> Slice:
+        """Return the documents of one of so many slices, numbered from 0, as the last run has them.
+
+        A slice has the documents whose digests lie in one range, of every run: so it has all that is known of each.
+        """
+        low, high = (number << 64) // slices, (number + 1 << 64) // slices
+        documents: Slice = {}
+        for run in self._runs:
+            registers, start = run.registers(low, high)
+            places = run.read("places", np.uint32, start, start + len(registers)).astype(np.int64)
+            signatures, first_seen = signatures_of(registers), registers["first_seen"].tolist()
+            for doc_id, signature, seen in zip(run.ids_at(places), signatures, first_seen, strict=True):
+                documents[doc_id] = (signature, seen)
+        return documents
 
     def discard_after(self, runs: int) -> None:
         """Drop the runs beyond the first `runs`; `CorruptionError` where there are not so many."""

@@ -1,10 +1,10 @@
 """Bulk loads that insert: sorted runs on disk, brought into the store in slices of their documents' digests.
 
-The runs are the embedded store's (`store/runs.py`). A *slice* has the documents whose digests lie in one range, of
-every run: so a document that is in several runs is met once, and the last run counts. `merged.json` beside the runs
-says how far a merge came (`_Reached`). A merge that was killed continues with the slice that was begun, cut as it was,
-whatever the release; inserting it again changes nothing. The store remembers, by the merge's token, how many slices it
-was given: one that remembers fewer was made anew or restored, and gets them all.
+The runs are the embedded store's, and so are the slices (`store/runs.py`): a document that is in several runs is met
+once, and the last run counts. `merged.json` beside the runs says how far a merge came (`_Reached`). A merge that was
+killed continues with the slice that was begun, cut as it was, whatever the release; inserting it again changes nothing.
+The store remembers, by the merge's token, how many slices it was given: one that remembers fewer was made anew or
+restored, and gets them all.
 """
 
 from __future__ import annotations
@@ -16,15 +16,11 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-import numpy as np
-
 from hsimhash.files import file_errors, write_json
-from hsimhash.fingerprint.signature import Signature
 from hsimhash.store.base import Mark
 from hsimhash.store.facts import Progress
-from hsimhash.store.runs import BulkLimits, BulkLoad, signatures_of
+from hsimhash.store.runs import BulkLimits, BulkLoad, Slice
 
-Slice = dict[bytes, tuple[Signature, int]]  # id: signature and first seen
 Announce = Callable[[int], None]
 
 
@@ -59,12 +55,8 @@ class SlicedLoad(BulkLoad):
     def _write(self, documents: Slice, mark: Mark, announce: Announce) -> None:
         """Insert a slice, then the mark; before the first write `announce` how many are new or changed."""
 
-    @property
-    def _documents(self) -> int:
-        return sum(run.size for run in self._runs)
-
     def _read_state(self) -> _Reached:
-        fresh = _Reached(self.runs, -(-self._documents // self._slice_documents))
+        fresh = _Reached(self.runs, -(-self.documents // self._slice_documents))
         if not self._state_path.exists():
             return fresh
         state = _Reached(**json.loads(self._state_path.read_text()))
@@ -86,7 +78,7 @@ class SlicedLoad(BulkLoad):
             state = self._read_state()
             while True:
                 if progress is not None:
-                    progress(self._documents * state.slice // max(state.slices, 1), self._documents)
+                    progress(self.documents * state.slice // max(state.slices, 1), self.documents)
                 if state.slice >= state.slices:
                     return state.added
                 if stop is not None and stop():
@@ -99,17 +91,5 @@ class SlicedLoad(BulkLoad):
             if state.pending is None:
                 state = self._save(replace(state, pending=count))
 
-        self._write(self._slice(state), Mark(state.token, state.slice + 1), announce)
+        self._write(self.slice_of(state.slice, state.slices), Mark(state.token, state.slice + 1), announce)
         return self._save(replace(state, slice=state.slice + 1, added=state.added + (state.pending or 0), pending=None))
-
-    def _slice(self, state: _Reached) -> Slice:
-        """Return the documents of the next slice, as the last run has them."""
-        low, high = (state.slice << 64) // state.slices, (state.slice + 1 << 64) // state.slices
-        documents: Slice = {}
-        for run in self._runs:
-            registers, start = run.registers(low, high)
-            places = run.read("places", np.uint32, start, start + len(registers)).astype(np.int64)
-            signatures, first_seen = signatures_of(registers), registers["first_seen"].tolist()
-            for doc_id, signature, seen in zip(run.ids_at(places), signatures, first_seen, strict=True):
-                documents[doc_id] = (signature, seen)
-        return documents

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from hsimhash.store.base import Mark
 from hsimhash.store.hbase.protocol import Writes
-from hsimhash.store.runs import BulkLimits
-from hsimhash.store.slices import Announce, Slice, SlicedLoad
+from hsimhash.store.runs import BulkLimits, Slice
+from hsimhash.store.slices import Announce, SlicedLoad
 
 
 class TableLoad(SlicedLoad):

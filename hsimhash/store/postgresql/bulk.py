@@ -1,9 +1,8 @@
 """The bulk path of PostgreSQL: sorted runs on disk, written in slices of their documents' digests.
 
-The runs are the embedded store's (`store/runs.py`). A *slice* has the documents whose digests lie in one range, of
-every run: so a document that is in several runs is met once, and the last run counts. Each slice is one transaction,
-which also says, in `pages_record` under `load:<token>`, how far the merge came; `delete` takes that away. A merge that
-was killed continues there.
+The runs are the embedded store's, and so are the slices (`store/runs.py`): a document that is in several runs is met
+once, and the last run counts. Each slice is one transaction, which also says, in `pages_record` under `load:<token>`,
+how far the merge came; `delete` takes that away. A merge that was killed continues there.
 
 Into an empty index all indexes but the primary keys' are dropped first and made at the end, from sorted rows: a fifth
 of the time for a drawer, and three quarters of the bytes. Until then queries read the whole table; `check --repair`
@@ -19,16 +18,13 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-
 from hsimhash.files import file_errors
-from hsimhash.fingerprint.signature import Signature
 from hsimhash.store.facts import Progress
 from hsimhash.store.postgresql.audit import make_indexes
 from hsimhash.store.postgresql.codec import Tables
 from hsimhash.store.postgresql.session import DatabaseSession, Link
 from hsimhash.store.postgresql.write import TableWrites
-from hsimhash.store.runs import BulkLimits, BulkLoad, signatures_of
+from hsimhash.store.runs import BulkLimits, BulkLoad, Slice
 
 _INDEXED = 0.5  # about what the indexes take of the time
 
@@ -59,10 +55,9 @@ class DatabaseLoad(BulkLoad):
 
     def merge(self, *, progress: Progress | None = None, stop: Callable[[], bool] | None = None) -> int | None:
         """Insert all documents; see `BulkLoad.merge`."""
-        documents = sum(run.size for run in self._runs)
-        total = round(documents * (1 + _INDEXED))
+        documents, total = self.documents, round(self.documents * (1 + _INDEXED))
         with file_errors(self.folder), self._session.writing(stop):
-            state = self._state(documents)
+            state = self._state()
             # Nobody else writes meanwhile, and slices have no document in common: so all are new to an empty index.
             is_first = state.slice == 0 < state.slices - 1 and self._session.transaction(self._drop_indexes)
             insert = partial(self._insert, are_new=is_first)
@@ -71,7 +66,7 @@ class DatabaseLoad(BulkLoad):
                     progress(documents * state.slice // state.slices, total)
                 if stop is not None and stop():
                     return None
-                wanted = self._slice(state)
+                wanted = self.slice_of(state.slice, state.slices)
                 state = self._session.transaction(lambda link: insert(link, wanted, state), is_long=True)  # noqa: B023
             if progress is not None:
                 progress(documents, total)
@@ -80,8 +75,8 @@ class DatabaseLoad(BulkLoad):
                 progress(total, total)
         return state.added
 
-    def _state(self, documents: int) -> _Merged:
-        fresh = _Merged(self.runs, -(-documents // self._slice_documents))
+    def _state(self) -> _Merged:
+        fresh = _Merged(self.runs, -(-self.documents // self._slice_documents))
         stored = self._session.call(lambda link: self._stored(link))
         # A run more: its documents belong to any slice; the first count stands, as some may be in by now.
         return fresh if stored is None else stored if stored.runs == self.runs else replace(fresh, added=stored.added)
@@ -98,9 +93,7 @@ class DatabaseLoad(BulkLoad):
             link.do(f'DROP INDEX IF EXISTS "{self._tables.address.schema}"."{name}"')
         return True
 
-    def _insert(
-        self, link: Link, wanted: dict[bytes, tuple[Signature, int]], state: _Merged, *, are_new: bool
-    ) -> _Merged:
+    def _insert(self, link: Link, wanted: Slice, state: _Merged, *, are_new: bool) -> _Merged:
         stored = self._stored(link)
         if stored is not None and stored.runs == state.runs and stored.slice > state.slice:
             return stored  # the commit's answer was lost
@@ -108,18 +101,6 @@ class DatabaseLoad(BulkLoad):
         state = replace(state, slice=state.slice + 1, added=state.added + writes.put_documents(wanted, are_new=are_new))
         writes.set_part(self._name, json.dumps(asdict(state)))
         return state
-
-    def _slice(self, state: _Merged) -> dict[bytes, tuple[Signature, int]]:
-        """Return the documents of the next slice, as the last run has them."""
-        low, high = (state.slice << 64) // state.slices, (state.slice + 1 << 64) // state.slices
-        documents: dict[bytes, tuple[Signature, int]] = {}
-        for run in self._runs:
-            registers, start = run.registers(low, high)
-            places = run.read("places", np.uint32, start, start + len(registers)).astype(np.int64)
-            signatures, first_seen = signatures_of(registers), registers["first_seen"].tolist()
-            for doc_id, signature, seen in zip(run.ids_at(places), signatures, first_seen, strict=True):
-                documents[doc_id] = (signature, seen)
-        return documents
 
     def _forget_merge(self) -> None:
         name = self._name

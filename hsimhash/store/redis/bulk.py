@@ -8,8 +8,8 @@ import numpy as np
 
 from hsimhash.fingerprint.signature import Signatures
 from hsimhash.store.base import Mark, Store
-from hsimhash.store.runs import BulkLimits
-from hsimhash.store.slices import Announce, Slice, SlicedLoad
+from hsimhash.store.runs import BulkLimits, Slice
+from hsimhash.store.slices import Announce, SlicedLoad
 
 
 class RedisLoad(SlicedLoad):

@@ -38,7 +38,7 @@ _FLAGS: dict[str, Callable[[Function], Function]] = {
     "store": click.option(
         "--store",
         metavar="URL",
-        help="The index: lmdb://relative/path, lmdb:///absolute/path, hbase://gateway:9091/namespace:table, or "
+        help="The index: lmdb://relative/path, lmdb:///absolute/path, hbase://gateway:9091/namespace:table, "
         "postgresql://user@host/database?table=pages, or redis://host:6379/0?prefix=name.",
     ),
     "layout": click.option("--layout", metavar="NAME", help="4, 10, 16, 20, 28, or blocks/choice: 13,13,13,13,12/2."),

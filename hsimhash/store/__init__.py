@@ -109,6 +109,13 @@ def is_on_server(url: str) -> bool:
     return url.partition("://")[0] not in ("lmdb", "memory")
 
 
+def _hbase_operations() -> ModuleType:
+    """Return what opens an index on HBase: it takes longer to import than an embedded index to open."""
+    from hsimhash.store.hbase import operations
+
+    return operations
+
+
 def postgresql_operations() -> ModuleType:
     """Return what operators do with an index on PostgreSQL, which needs psycopg."""
     try:
@@ -174,9 +181,8 @@ def create_store(url: str, record: Record, *, lock_timeout_s: float = LOCK_TIMEO
     if scheme == "lmdb":
         return LmdbStore.create(url, folder_of(url), record, lock_timeout_s=lock_timeout_s)
     if scheme in HBASE_SCHEMES:
-        from hsimhash.store.hbase.operations import create_hbase_store
-
-        return create_hbase_store(url, record)
+        made: Store = _hbase_operations().create_hbase_store(url, record)
+        return made
     if scheme == POSTGRESQL_SCHEME:
         created: Store = postgresql_operations().create_database_store(url, record, lock_timeout_s=lock_timeout_s)
         return created
@@ -202,9 +208,8 @@ def open_store(
     if scheme == "lmdb":
         return LmdbStore(url, folder_of(url), lock_timeout_s=lock_timeout_s)
     if scheme in HBASE_SCHEMES:
-        from hsimhash.store.hbase.operations import open_hbase_store
-
-        return open_hbase_store(url, exclusive=exclusive, deadline_s=deadline_s)
+        found: Store = _hbase_operations().open_hbase_store(url, exclusive=exclusive, deadline_s=deadline_s)
+        return found
     if scheme == POSTGRESQL_SCHEME:
         opened: Store = postgresql_operations().open_database_store(
             url, lock_timeout_s=lock_timeout_s, deadline_s=deadline_s

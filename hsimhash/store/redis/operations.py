@@ -49,9 +49,7 @@ def read_record(session: RedisSession) -> Record:
     found = dict(zip(names, session.call("HMGET", keys.record, *names), strict=True))
     parts = {name: value for name, value in found.items() if value is not None}
     if not parts:
-        raise IndexNotFoundError(
-            f"no index at {session.url}: there is none with that prefix; 'hsimhash create-table' makes one"
-        )
+        raise _not_found(session.url)
     try:
         return Record.from_parts(parts, session.url)
     except FormatVersionError:
@@ -65,9 +63,11 @@ def refuse_no_redis_index(url: str) -> None:
     with closing(RedisSession(RedisAddress.parse(url), DEADLINE_S)) as session:
         keys = Keys(session.address.options.prefix)
         if not session.call("EXISTS", keys.record, keys.dropping):
-            raise IndexNotFoundError(
-                f"no index at {url}: there is none with that prefix; 'hsimhash create-table' makes one"
-            )
+            raise _not_found(url)
+
+
+def _not_found(url: str) -> IndexNotFoundError:
+    return IndexNotFoundError(f"no index at {url}: there is none with that prefix; 'hsimhash create-table' makes one")
 
 
 def drop_redis_index(url: str) -> None:

@@ -102,9 +102,8 @@ def loaded(server: RedisServer, layout: str | None, fingerprints: Uint64s) -> st
     name = record.layout.name
     print(f"layout {name}: loaded at {len(fingerprints) / took:,.0f} documents/s; {told:,.0f} bytes a document")
     print_bar(
-        f"layout {name}: bytes of a document, by plan / by the server", planned / told, at_least=0.85, at_most=None
+        f"layout {name}: bytes of a document, by plan / by the server", planned / told, at_least=0.85, at_most=1.15
     )
-    print_bar(f"layout {name}: the same", planned / told, at_most=1.15)
     return url
 
 

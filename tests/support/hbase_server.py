@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
+from typing import NoReturn, TextIO
 
 import pytest
 
@@ -212,8 +212,14 @@ def or_skip() -> Iterator[None]:
     try:
         yield
     except HBaseUnavailableError as error:
-        end = pytest.fail if os.environ.get("REQUIRE_HBASE") == "1" else pytest.skip
-        end(f"cannot run HBase: {error}")
+        do_without(f"cannot run HBase: {error}", "REQUIRE_HBASE")
+
+
+def do_without(reason: str, required_by: str = "REQUIRE_SERVERS") -> NoReturn:
+    """Skip the test, or fail it where a variable says that this machine must have what is missing."""
+    if os.environ.get(required_by) == "1":
+        pytest.fail(reason)
+    pytest.skip(reason)
 
 
 def _is_last(use: TextIO) -> bool:

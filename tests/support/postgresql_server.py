@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.hbase_server import free_ports
+from tests.support.hbase_server import do_without, free_ports
 from tests.support.processes import wait_until
 
 USER = "postgres"  # the superuser in the database, whoever runs the server
@@ -113,10 +113,7 @@ def postgresql_serving(settings: Sequence[str] = ()) -> Iterator[PostgresqlServe
     """Give a server that runs during the block; skip the test where there is none, unless REQUIRE_SERVERS is set."""
     bin_folder = program_folder()
     if bin_folder is None:
-        reason = "PostgreSQL is not installed here (apt-get install postgresql)"
-        if os.environ.get("REQUIRE_SERVERS"):
-            pytest.fail(reason)
-        pytest.skip(reason)
+        do_without("PostgreSQL is not installed here (apt-get install postgresql)")
     pytest.importorskip("psycopg", reason="psycopg is not installed: hsimhash[postgresql]")
     with tempfile.TemporaryDirectory(prefix="hsimhash-postgresql-", ignore_cleanup_errors=True) as folder:
         server = PostgresqlServer(Path(folder), bin_folder, settings)

@@ -11,22 +11,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
-from tests.support.hbase_server import free_ports
+from tests.support.hbase_server import do_without, free_ports
 
 PROGRAM = "redis-server"
 START_S = 60.0
 DURABLE = ("--appendonly", "yes", "--appendfsync", "always", "--save", "")
 QUICK = ("--appendonly", "no", "--save", "")
-
-
-def refuse_or_skip(program: str = PROGRAM) -> None:
-    """Skip where a program is missing; fail instead where the machine must have it."""
-    if shutil.which(program) is None:
-        if os.environ.get("REQUIRE_SERVERS"):
-            pytest.fail(f"{program} is not installed, and REQUIRE_SERVERS asks for it")
-        pytest.skip(f"{program} is not installed (Debian: redis-server)")
 
 
 class RedisServer:
@@ -75,7 +65,8 @@ class RedisServer:
 @contextmanager
 def redis_running(folder: Path, options: Sequence[str] = QUICK) -> Iterator[RedisServer]:
     """Give a server that runs during the block."""
-    refuse_or_skip()
+    if shutil.which(PROGRAM) is None:
+        do_without(f"{PROGRAM} is not installed here (apt-get install redis-server)")
     server = RedisServer(folder, options)
     try:
         server.start()

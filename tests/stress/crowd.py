@@ -99,15 +99,22 @@ def check_opens(folder: Path, opens: int) -> Outcome:
 def check_signals(folder: Path, signals: int) -> Outcome:
     """Interrupt adds and queries; keep the last error, as a notebook does, and see that all goes on."""
     url, rng, faults, kept = f"lmdb://{folder / 'signals'}", np.random.default_rng(SEED), 0, None
-    before = signal.signal(signal.SIGALRM, _interrupt)
+    rung = threading.Event()
+
+    def interrupt(*_: object) -> None:
+        rung.set()
+        raise _InterruptedError
+
+    before = signal.signal(signal.SIGALRM, interrupt)
     try:
         with HSimIndex.create(url, lock_timeout_s=LATEST_S) as index, HSimIndex.open(url) as _:
             index.add(FIRST, "doc")
             with beside(_probe, [(url,)]) as answers:
                 for number in range(2 * signals):
+                    rung.clear()
                     try:
                         signal.setitimer(signal.ITIMER_REAL, float(rng.uniform(1e-5, 4e-3 if number % 2 else 2e-4)))
-                        while True:
+                        while not rung.is_set():  # Python swallows what is raised while it destroys an object
                             index.add(number, "other") if number % 2 else index.query(QUERY)
                     except _InterruptedError as error:
                         kept = error
@@ -120,10 +127,6 @@ def check_signals(folder: Path, signals: int) -> Outcome:
         signal.signal(signal.SIGALRM, before)
     del kept
     return _outcome("signals", 2 * signals, faults + sum(answers))
-
-
-def _interrupt(*_: object) -> None:
-    raise _InterruptedError
 
 
 def _probe(url: str, is_over: Any, begun: Callable[[], None]) -> int:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from hsimhash.fingerprint import Profile, segment
 from hsimhash.fingerprint.segment import IDF_SHA256, load_idf, vocabulary
+from hsimhash.fingerprint.wordlists import WordLists
 from tests.support.fingerprint_sets import read_documents
 from tests.support.oracles import plain_vote
 
@@ -40,7 +41,7 @@ def jieba(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
 def cut_words(texts: list[str]) -> list[list[str]]:
     """Each text's words as `jieba.lcut` gives them, but a space for each rare Han character."""
     return [
-        [part for word in segment._segmenter().cut(one) for part in segment.split_compound(word)]
+        [part for word in segment._segmenter(None)[0].cut(one) for part in segment.split_compound(word)]
         for one in without_rare_han(texts)
     ]
 
@@ -79,7 +80,7 @@ def test_words_weights_and_fingerprints_equal_jiebas_on_every_fourth_document(
 
 @given(st.lists(st.text(st.sampled_from("中国人民ab C++.%-&_9 \n，𠀀㐀"), max_size=30), max_size=6))
 def test_a_batch_gives_the_words_of_its_texts(texts: list[str]) -> None:
-    known = segment.vocabulary(IDF_SHA256, 0)
+    known = segment.vocabulary(WordLists(IDF_SHA256), 0)
     doc, number = segment.number_words("".join(f"{text}\0" for text in texts), known)
     found = [[known.words[i] for i in number[doc == index]] for index in range(len(texts))]
     features = [[w for w in words if len(w.strip()) > 1] for words in cut_words(texts)]
@@ -115,11 +116,11 @@ def test_threads_and_a_memo_started_afresh_change_nothing() -> None:
 
 
 def test_a_full_memo_is_started_afresh() -> None:
-    kept = vocabulary(IDF_SHA256, 7)
+    kept = vocabulary(WordLists(IDF_SHA256), 7)
     for word in range(3):
         kept[f"word{word}"]
-    assert vocabulary(IDF_SHA256, 7) is kept
-    assert vocabulary(IDF_SHA256, 7, most_words=2) is not kept
+    assert vocabulary(WordLists(IDF_SHA256), 7) is kept
+    assert vocabulary(WordLists(IDF_SHA256), 7, most_words=2) is not kept
 
 
 def test_a_fork_while_another_thread_fingerprints_does_not_hang() -> None:

@@ -13,11 +13,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hsimhash.errors import IndexExistsError, IndexNotFoundError, StoreClosedError
-from hsimhash.fingerprint import Signatures
+from hsimhash.errors import CorruptionError, IndexExistsError, IndexNotFoundError, StoreClosedError
+from hsimhash.fingerprint import Signatures, wordlists
+from hsimhash.fingerprint.wordlists import keep_list, kept_lists, list_content
 from hsimhash.layout import Layout
 from hsimhash.rowkey import encode
 from hsimhash.store import Document, Mark, Record, Store, create_store, open_store
+from hsimhash.store.base import LIST_PIECE_BYTES
 from hsimhash.store.hbase.store import HBaseStore
 from tests.support.hbase_model import DAY_MS, Cluster, ModelGateway
 from tests.support.processes import forked
@@ -109,6 +111,32 @@ def test_record_keeps_the_distance_of_its_queries(place: Place) -> None:
     url, record = place.url(), Record(Layout.named("4"), {"name": "test-1"}, 6)
     with place.create(url, record), place.open(url) as store:
         assert store.record == record
+
+
+def test_record_keeps_the_lists_of_its_profile_in_pieces(place: Place) -> None:
+    idf = list_content({f"word{number}": f"{number / 1e6:.6f}" for number in range(60_000)})
+    words, stops = b"\xe4\xba\x91\xe8\xae\xa1\xe7\xae\x97 5\n", b"page\n"
+    idf_sha256, *others = map(keep_list, (idf, words, stops))
+    lists = dict(zip(("words", "stops"), others, strict=True), idf="own", idf_sha256=idf_sha256)
+    url, record = place.url(), Record(Layout.named("4"), {"name": "mine-1", **lists})
+    assert len(record.list_parts()) == len(idf) // LIST_PIECE_BYTES + 3
+    with place.create(url, record) as made:
+        if not url.startswith("memory:"):
+            made.close()  # or LMDB's file, which this process has open, would be shared
+        for sha256 in (idf_sha256, *others):
+            wordlists._contents.pop(sha256)
+        with place.open(url) as store:
+            assert store.record == record
+    assert kept_lists((idf_sha256, *others)) == dict(zip((idf_sha256, *others), (idf, words, stops), strict=True))
+
+
+def test_an_index_with_a_damaged_list_is_refused(place: Place) -> None:
+    url, sha256 = place.url(), keep_list(b"one\n")
+    wordlists._contents[sha256] = b"another\n"
+    message = f"the list of stop words of .*, with SHA-256 {sha256[:16]}…, is damaged: 8 bytes of it"
+    record = Record(Layout.named("4"), {"name": "mine-1", "stops": sha256})
+    with pytest.raises(CorruptionError, match=message), place.create(url, record):
+        place.open(url)
 
 
 @pytest.mark.parametrize("value", [0, 1, 2**64 - 1, 2**63, 0x00000000FFFFFFFF, 0xFFFFFFFF00000000])

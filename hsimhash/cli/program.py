@@ -32,6 +32,7 @@ COMMANDS = {  # in the order of the help, which imports none of them; each is `N
     "tables": ("compressed", "Write documents as compressed tables; match millions of queries against them."),
     "spark": ("spark", "The jobs of many documents on Spark: dedup, fingerprints, matches, bulk loads."),
     "apply": ("apply", "Write the documents that dedup keeps."),
+    "fit-idf": ("fit_idf", "Make an idf table of your own texts."),
     "fingerprint": ("fingerprint", "Print the fingerprints of texts, or what weighs how much in them."),
     "describe": ("facts", "Show how an index was made and what is in it."),
     "status": ("facts", "Show how many rows there are, and in which regions."),

@@ -1,9 +1,10 @@
-"""What words of English weigh: their tf · idf, as heavy in sum as the pairs that `auto-1` counts.
+"""What words with spaces between them weigh: by a table of one's own; by that of English, as far as a text is English.
 
-Other languages have other frequent words, which the table would make heavy, so a text is only as much weighed by it as
-it is English: by the share of words that every English text is full of (`the`, `of`, `and`, …). Below a tenth it is
-not, from a fifth on it is; between the two its words weigh in part, and its pairs the rest, so that no edit of a page
-tips all of its features at once. English prose has a third, other languages in Latin script at most 7 %.
+English words weigh their tf · idf, as heavy in sum as the pairs that `auto-1` counts. Other languages have other
+frequent words, which the table would make heavy, so a text is only as much weighed by it as it is English: by the share
+of words that every English text is full of (`the`, `of`, `and`, …). Below a tenth it is not, from a fifth on it is;
+between the two its words weigh in part, and its pairs the rest, so that no edit of a page tips all of its features at
+once. English prose has a third, other languages in Latin script at most 7 %.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 
 from hsimhash.fingerprint.bits import Bools, Floats, Int64s, Uint64s
 from hsimhash.fingerprint.hashes import murmur64_spans
+from hsimhash.fingerprint.segment import load_idf, stop_words
 from hsimhash.fingerprint.vote import SCALE
 
 ENGLISH_NAME = "english-1"
@@ -26,8 +28,8 @@ _COMMON = 6 * SCALE  # what weighs no more is in about a quarter of all passages
 
 
 @dataclass(frozen=True, slots=True)
-class English:
-    """The table: hashes of words, ascending; what each weighs, in 1/4096, and whether every text is full of it."""
+class WordWeights:
+    """A table: hashes of words, ascending; what each weighs, in 1/4096, and whether every text is full of it."""
 
     hashes: Uint64s  # and behind them the greatest number
     weights: Floats
@@ -52,16 +54,28 @@ def english_parts(words: Int64s, common: Int64s | Floats) -> Int64s:
 
 
 @cache
-def english(seed: int) -> English:
+def english(seed: int) -> WordWeights:
     """Return the table for a seed of the hash."""
     with np.load(Path(__file__).with_name("english.npz")) as stored:
-        words, weights = stored["words"], stored["weights"]
-    ends = np.flatnonzero(words == ord("\n"))
-    hashes = murmur64_spans(words.tobytes(), np.append(0, ends[:-1] + 1), ends, seed)
+        words, weights = stored["words"], stored["weights"].astype(np.float64)
+    return _by_hash(words.tobytes(), weights, seed, median=float(np.median(weights)))
+
+
+@cache
+def own_weights(idf_sha256: str, stops: str | None, seed: int) -> WordWeights:
+    """Return the table of a profile's own idf, in which stop words weigh nothing."""
+    idf, median = load_idf(idf_sha256)
+    weighed = {**idf, **dict.fromkeys(stop_words(stops) if stops else (), 0.0)}
+    weights = np.rint(np.array(list(weighed.values())) * SCALE)
+    return _by_hash("".join(f"{word}\n" for word in weighed).encode(), weights, seed, median=round(median * SCALE))
+
+
+def _by_hash(lines: bytes, weights: Floats, seed: int, *, median: float) -> WordWeights:
+    ends = np.flatnonzero(np.frombuffer(lines, np.uint8) == ord("\n"))
+    hashes = murmur64_spans(lines, np.append(0, ends[:-1] + 1), ends, seed)
     order = np.argsort(hashes)
-    hashes, weights = hashes[order], weights[order].astype(np.float64)
+    hashes, weights = hashes[order], weights[order]
     leading = (hashes >> _LEADING).astype(np.int64)
     first = np.searchsorted(leading, np.arange(1 << 64 - int(_LEADING)))
-    median = float(np.median(weights))
     ended = np.append(hashes, np.uint64((1 << 64) - 1)), np.append(weights, median)
-    return English(*ended, ended[1] <= _COMMON, median, first)
+    return WordWeights(*ended, ended[1] <= _COMMON, median, first)

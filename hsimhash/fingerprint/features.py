@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -10,10 +11,10 @@ import numpy as np
 
 from hsimhash.fingerprint import segment, tokens
 from hsimhash.fingerprint.bits import Floats, Int64s, Uint8s, Uint32s, Uint64s
-from hsimhash.fingerprint.english import WHOLE, english, english_parts
+from hsimhash.fingerprint.english import WHOLE, english, english_parts, own_weights
 from hsimhash.fingerprint.hashes import murmur64, murmur64_spans
 from hsimhash.fingerprint.normalize import HAN, SEPARATOR, SPACED, UNSPACED, classify, normalize, simplify, to_text
-from hsimhash.fingerprint.recipe import Recipe
+from hsimhash.fingerprint.recipe import OWN, Recipe
 from hsimhash.fingerprint.signature import EXACT, TOO_SHORT, VOTED, Signatures
 from hsimhash.fingerprint.sketch import character_hashes, keys, shingle_hashes, sketches
 from hsimhash.fingerprint.vote import (
@@ -128,6 +129,25 @@ def find_features(recipe: Recipe, text: str) -> Features:
     return _features(_Batch(recipe, [text])).capped(recipe.cap, 1)
 
 
+def document_words(recipe: Recipe, texts: Sequence[str]) -> Counter[str]:
+    """Return the words that weigh by an idf table, and in how many of the texts each is."""
+    if recipe.is_plain:
+        return Counter(_heaviest_words(replace(recipe, name="all", top=None), texts).texts())
+    batch = _Batch(recipe, texts)
+    if recipe.tokens == "jieba":
+        return Counter(_chinese(recipe, to_text(batch.codes)).texts())
+    counts = Counter(_chinese(recipe, tokens.han_runs(batch.codes, batch.classes)).texts() if batch.has_han else ())
+    first, _ = fold_hashes(batch.words.doc, batch.word_hashes, "stable")
+    _, place, count = np.unique(batch.word_hashes[first], return_index=True, return_counts=True)
+    counts.update(dict(zip(map(batch.word_spans.text, first[place].tolist()), count.tolist(), strict=True)))
+    return counts
+
+
+def normalized_words(recipe: Recipe, words: Sequence[str]) -> list[str]:
+    """Return words as they are in texts that the recipe normalised."""
+    return to_text(_Batch(recipe, words).bare[0]).split(chr(SEPARATOR))[:-1]
+
+
 def _sketches(batch: _Batch, n: int) -> Uint64s:
     """Return the sketches by shingles of n words and characters of scripts without spaces."""
     if batch.has_han or (batch.classes == UNSPACED).any():
@@ -195,12 +215,16 @@ def _words(batch: _Batch) -> Features:
 
 
 def _single_words(batch: _Batch) -> tuple[Features, Int64s]:
-    """Return the words of documents that are English in part, and how much each document is."""
-    doc, hashes, spans = batch.words.doc, batch.word_hashes, batch.word_spans
+    """Return the words of documents that are English in part, or all by an own table, and how much each document is."""
+    recipe, doc, hashes, spans = batch.recipe, batch.words.doc, batch.word_hashes, batch.word_spans
     first, count = fold_hashes(doc, hashes, "stable")
-    weight, is_common = english(batch.recipe.seed).find(hashes[first])
-    words = np.bincount(doc, minlength=batch.count)
-    part = english_parts(words, np.bincount(doc[first], count * is_common, batch.count))
+    if recipe.english == OWN:
+        weight, _ = own_weights(recipe.idf_sha256, recipe.stops, recipe.seed).find(hashes[first])
+        part = np.full(batch.count, WHOLE)
+    else:
+        weight, is_common = english(recipe.seed).find(hashes[first])
+        words = np.bincount(doc, minlength=batch.count)
+        part = english_parts(words, np.bincount(doc[first], count * is_common, batch.count))
     is_english = part[doc[first]] > 0
     kept = first[is_english]
     weight = np.rint((count * weight)[is_english] * part[doc[kept]] / WHOLE)
@@ -208,7 +232,7 @@ def _single_words(batch: _Batch) -> tuple[Features, Int64s]:
 
 
 def _chinese(recipe: Recipe, joined: str) -> Features:
-    known = segment.vocabulary(recipe.idf_sha256, recipe.seed)
+    known = segment.vocabulary(recipe.lists, recipe.seed)
     doc, number, count = fold_numbers(*segment.number_words(joined, known))
     weight = np.rint(count * known.idf[number] * SCALE)
     return Features(doc, known.hashes[number], weight, lambda: [known.words[i] for i in number])
@@ -223,7 +247,7 @@ def _shingles(recipe: Recipe, spans: tokens.Spans, unit: int) -> Features:
 
 def _heaviest_words(recipe: Recipe, texts: Sequence[str]) -> Features:
     """Return each text's words, order and weights as `jieba.analyse.extract_tags(text, recipe.top, True)` does."""
-    known = segment.vocabulary(recipe.idf_sha256, recipe.seed)
+    known = segment.vocabulary(recipe.lists, recipe.seed)
     joined = "".join([text.replace(segment.SEPARATOR, " ") + segment.SEPARATOR for text in texts])
     try:
         doc, number = segment.number_words(joined, known)

@@ -9,19 +9,25 @@ import functools
 import math
 import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from hsimhash.errors import ProfileMismatchError, TextTooShortError
 from hsimhash.fingerprint.bits import LIMIT, format_fingerprint, parse_fingerprint
-from hsimhash.fingerprint.features import Fingerprints, find_features, signature_batch
+from hsimhash.fingerprint.features import Fingerprints, find_features, normalized_words, signature_batch
 from hsimhash.fingerprint.hashes import murmur64
-from hsimhash.fingerprint.recipe import ADDED_FIELDS, FIELDS, Recipe
+from hsimhash.fingerprint.recipe import ADDED_FIELDS, FIELDS, OWN, Recipe
 from hsimhash.fingerprint.signature import TOO_SHORT, Signature, Signatures
 from hsimhash.fingerprint.vote import EXACT_LIMIT, SCALE, capped, vote, vote_in_order
+from hsimhash.fingerprint.wordlists import IDF, STOPS, WORDS, keep_list, kept_lists, read_list
 
-_FIELDS_OF = {1: tuple(name for name in FIELDS if name not in ADDED_FIELDS), 2: FIELDS}  # by version
+_ADDED_IN = {name: version for version, names in ADDED_FIELDS.items() for name in names}
+_FIELDS_OF = {
+    version: tuple(name for name in FIELDS if _ADDED_IN.get(name, 1) <= version) for version in (1, *ADDED_FIELDS)
+}
 BATCH_DOCUMENTS = 256  # the arrays of so many pages stay in the second-level cache; 1,024 took 1.5 times as long
 BATCH_CHARACTERS = 1 << 19
 
@@ -55,6 +61,37 @@ class Profile(Recipe):
         """Return the built-in profile of that name, such as "auto-1" or "jieba-topn-1:top=100"."""
         recipe = Recipe.named(name)
         return Profile(*(getattr(recipe, name) for name in FIELDS))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Return how another process makes it: with its lists."""
+        values = tuple(getattr(self, name) for name in FIELDS)
+        return _remade, (values, self.probe, kept_lists(filter(None, self.lists)))
+
+    def with_lists(
+        self, name: str, *, idf: Path | None = None, words: Path | None = None, stops: Path | None = None
+    ) -> Profile:
+        """Return this profile under a name of your own, with lists of your own from files of UTF-8.
+
+        Args:
+            name: of the profile.
+            idf: a word and its inverse document frequency a line, as `fit_idf` makes them; words that are not listed
+                get the median. Words of all languages with spaces weigh by it too, one by one.
+            words: a word a line that the segmenter is to know, perhaps its frequency behind it, perhaps its tag.
+            stops: a word a line that is no feature, beside jieba's own stop words.
+
+        Raises:
+            ValueError: a line, which is named, is not such a one; or the profile weighs nothing by words.
+        """
+        given = {IDF: ("idf_sha256", idf), WORDS: ("words", words), STOPS: ("stops", stops)}
+        changes: dict[str, Any] = {
+            name: keep_list(read_list(kind, path, self._normalized)) for kind, (name, path) in given.items() if path
+        }
+        if idf:
+            changes |= {"idf": OWN} | ({"english": OWN} if self.tokens == "script" else {})
+        return replace(self, name=name, **changes)
+
+    def _normalized(self, words: Sequence[str]) -> list[str]:
+        return list(words) if self.is_plain else normalized_words(self, words)
 
     def fingerprint(self, text: str) -> int:
         """Return a text's fingerprint; `TextTooShortError` when there is nothing to fingerprint."""
@@ -139,7 +176,7 @@ class Profile(Recipe):
 
     def to_json(self) -> dict[str, object]:
         """Return the profile as what `json.dumps` takes, its probe's fingerprint included."""
-        version = 2 if any(getattr(self, name) is not None for name in ADDED_FIELDS) else 1
+        version = max((added for name, added in _ADDED_IN.items() if getattr(self, name) is not None), default=1)
         fields = {name: getattr(self, name) for name in _FIELDS_OF[version]}
         return {"version": version, **fields, "probe": format_fingerprint(self._promised_probe())}
 
@@ -154,6 +191,14 @@ class Profile(Recipe):
         profile = cls(**{name: data[name] for name in names})
         object.__setattr__(profile, "probe", parse_fingerprint(str(data["probe"]), format="hex"))
         return profile
+
+
+def _remade(values: tuple[Any, ...], probe: int | None, lists: Mapping[str, bytes]) -> Profile:
+    for content in lists.values():
+        keep_list(content)
+    profile = Profile(*values)
+    object.__setattr__(profile, "probe", probe)
+    return profile
 
 
 def _too_short(profile: Profile, text: str) -> TextTooShortError:

@@ -12,11 +12,12 @@ from hsimhash.fingerprint.normalize import NORMALIZE_NAME, SIMPLIFIED_NAME
 from hsimhash.fingerprint.segment import IDF_NAME, IDF_SHA256, SEGMENTER_NAME
 from hsimhash.fingerprint.sketch import MOST_SHINGLE
 from hsimhash.fingerprint.vote import EXACT_LIMIT, SCALE
+from hsimhash.fingerprint.wordlists import WordLists
 
 DEFAULT_PROFILE = "auto-2"  # of new indexes
 
 _TOKENS = {"jieba": ("tfidf", "tfidf-float"), "words": ("count",), "script": ("tfidf+count",)}  # and their weights
-_FIXED = {"idf": IDF_NAME, "segmenter": SEGMENTER_NAME, "hash": HASH_NAME, "tie": "zero"}
+_FIXED = {"segmenter": SEGMENTER_NAME, "hash": HASH_NAME, "tie": "zero"}
 _LEAST = {
     "n": 1,
     "char_n": 1,
@@ -39,8 +40,10 @@ _MOST = {
     "key": 64,
 }
 _OPTIONAL = ("top", "cap", "sketch", "key")
-_OF_SCRIPT = {"han": SIMPLIFIED_NAME, "english": ENGLISH_NAME}  # or None; for tokens "script"
+OWN = "own"  # an idf table of one's own
+_OF_SCRIPT = {"han": (SIMPLIFIED_NAME,), "english": (ENGLISH_NAME, OWN)}  # or None; for tokens "script"
 _TOP = re.compile(r"top=([1-9][0-9]{0,6})")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
 
@@ -61,16 +64,19 @@ class Recipe:
         top: only so many of the heaviest features vote; for "tfidf-float".
         cap: no feature weighs more than 1/cap of the document's total; None: no cap.
         min_features: with fewer, the fingerprint is the hash of the normalised text.
-        idf: the table of inverse document frequencies.
+        idf: the table of inverse document frequencies: jieba's, or "own".
         idf_sha256: of its content.
         segmenter: what cuts Chinese words.
         hash: of a feature's UTF-8.
         seed: of the hash.
         tie: "zero": an even vote gives 0.
         han: "simplified-1": traditional characters count as simplified ones; None: as they are. For "script".
-        english: "english-1": words of English texts weigh by this table, one by one; None: shingles. For "script".
+        english: "english-1": words of English texts weigh by this table, one by one; "own": words of all languages with
+            spaces by the own idf table; None: shingles. For "script".
         sketch: how many words or characters are in a shingle of the sketch; None: there is none.
         key: how many of the heaviest features make the key; None: there is none.
+        words: SHA-256 of the list of words that the segmenter knows beside its own; None: there is none.
+        stops: SHA-256 of the list of words that are no features, beside jieba's stop words; None: there is none.
     """
 
     name: str
@@ -96,6 +102,8 @@ class Recipe:
     english: str | None = None
     sketch: int | None = None
     key: int | None = None
+    words: str | None = None
+    stops: str | None = None
 
     def __post_init__(self) -> None:
         _check_numbers(self)
@@ -118,13 +126,18 @@ class Recipe:
         return base if known == _fields(base) else Recipe(name, **known)
 
     @property
+    def lists(self) -> WordLists:
+        """The lists of words that it goes by."""
+        return WordLists(self.idf_sha256, self.words, self.stops)
+
+    @property
     def is_plain(self) -> bool:
         """Whether it fingerprints as jieba's `extract_tags` and a plain loop do."""
         return self.weights == "tfidf-float"
 
 
 FIELDS = tuple(entry.name for entry in fields(Recipe))
-ADDED_FIELDS = ("han", "english", "sketch", "key")  # in version 2
+ADDED_FIELDS = {2: ("han", "english", "sketch", "key"), 3: ("words", "stops")}  # by version
 
 
 def _check_numbers(recipe: Recipe) -> None:
@@ -148,14 +161,31 @@ def _check_choices(recipe: Recipe) -> None:
         raise ValueError(f"profile {recipe.name!r}: normalize is 'none' for tfidf-float, else {NORMALIZE_NAME!r}")
     if recipe.is_plain and (recipe.cap is not None or recipe.min_features != 1):
         raise ValueError(f"profile {recipe.name!r}: tfidf-float goes with cap=None and min_features=1")
-    for name, only in _OF_SCRIPT.items():
+    for name, values in _OF_SCRIPT.items():
         value = getattr(recipe, name)
-        if value is not None and (value != only or recipe.tokens != "script"):
-            raise ValueError(f"profile {recipe.name!r}: {name} can be {only!r}, for tokens 'script', not {value!r}")
+        if value is not None and (value not in values or recipe.tokens != "script"):
+            wanted = " or ".join(map(repr, values))
+            raise ValueError(f"profile {recipe.name!r}: {name} can be {wanted}, for tokens 'script', not {value!r}")
+    _check_lists(recipe)
     if recipe.is_plain and (recipe.sketch is not None or recipe.key is not None):
         raise ValueError(f"profile {recipe.name!r}: tfidf-float makes no sketch and no key")
     if recipe.top is not None and not recipe.is_plain:
         raise ValueError(f"profile {recipe.name!r}: top goes with tfidf-float only")
+
+
+def _check_lists(recipe: Recipe) -> None:
+    if recipe.idf not in (IDF_NAME, OWN):
+        raise ValueError(f"profile {recipe.name!r}: idf is {IDF_NAME!r} or {OWN!r}, not {recipe.idf!r}")
+    if recipe.english == OWN and recipe.idf != OWN:
+        raise ValueError(f"profile {recipe.name!r}: english {OWN!r} goes with idf {OWN!r}")
+    for name in ("idf_sha256", "words", "stops"):
+        value = getattr(recipe, name)
+        if value is not None and not _SHA256.fullmatch(str(value)):
+            raise ValueError(f"profile {recipe.name!r}: {name} is a SHA-256 in 64 hexadecimal digits, not {value!r}")
+    if (recipe.idf == OWN or recipe.words or recipe.stops) and recipe.tokens == "words":
+        raise ValueError(
+            f"profile {recipe.name!r}: an idf table, words and stop words of one's own go with jieba's words"
+        )
 
 
 def _check_name(recipe: Recipe) -> None:

@@ -1,12 +1,13 @@
-"""Words as jieba cuts them, through rjieba; the memo that numbers them; and jieba's table of what they weigh.
+"""Words as jieba cuts them, through rjieba; the memo that numbers them; and the table of what they weigh.
 
 rjieba cuts 15 to 20 times faster than jieba and, with two rules, the same words:
 
 * it keeps ASCII compounds (`node.js`, `apt-get`) whole, which jieba splits unless its dictionary has them;
 * it cuts Han characters beyond U+9FD5, which end a word in jieba. They become spaces here: alone they are no feature.
 
-The table of inverse document frequencies, `idf.txt`, is read from the installed jieba without importing that: it takes
-seconds, and trusts a cache file that any local user can write.
+jieba's table of inverse document frequencies, `idf.txt`, is read from the installed jieba without importing that: it
+takes seconds, and trusts a cache file that any local user can write. A profile may have a table of its own, words that
+are cut as one, and stop words beside jieba's.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import numpy as np
 from hsimhash.errors import ProfileMismatchError
 from hsimhash.fingerprint.bits import Int64s
 from hsimhash.fingerprint.hashes import murmur64
+from hsimhash.fingerprint.wordlists import IDF, STOPS, WORDS, WordLists, list_entries
 
 if TYPE_CHECKING:
     import rjieba
@@ -55,8 +57,14 @@ def load_idf(sha256: str) -> tuple[dict[str, float], float]:
     """Return word → idf, and the median, which words not listed get.
 
     Raises:
-        ProfileMismatchError: the installed table is missing, or its content is another.
+        ProfileMismatchError: the table is not here; jieba's is missing, or its content is another.
     """
+    fields = _jieba_idf() if sha256 == IDF_SHA256 else [field for line in list_entries(IDF, sha256) for field in line]
+    table = dict(zip(fields[::2], map(float, fields[1::2]), strict=True))
+    return table, sorted(table.values())[len(table) // 2]
+
+
+def _jieba_idf() -> list[str]:
     spec = importlib.util.find_spec("jieba")
     if spec is None or not spec.submodule_search_locations:
         raise ProfileMismatchError(
@@ -64,14 +72,18 @@ def load_idf(sha256: str) -> tuple[dict[str, float], float]:
         )
     content = Path(spec.submodule_search_locations[0], "analyse", "idf.txt").read_bytes()
     found = hashlib.sha256(content).hexdigest()
-    if found != sha256:
+    if found != IDF_SHA256:
         raise ProfileMismatchError(
-            f"the installed jieba's idf.txt has SHA-256 {found[:16]}…, the profile's {sha256[:16]}…: "
+            f"the installed jieba's idf.txt has SHA-256 {found[:16]}…, the profile's {IDF_SHA256[:16]}…: "
             f"fingerprints would differ from those stored; {IDF_NAME} goes with jieba 0.42.1"
         )
-    fields = content.decode().split()
-    table = dict(zip(fields[::2], map(float, fields[1::2]), strict=True))
-    return table, sorted(table.values())[len(table) // 2]
+    return content.decode().split()
+
+
+@functools.cache
+def stop_words(sha256: str | None) -> frozenset[str]:
+    """Return jieba's stop words, and those of a list."""
+    return STOP_WORDS.union(line[0] for line in list_entries(STOPS, sha256)) if sha256 else STOP_WORDS
 
 
 class Vocabulary(dict[str, int]):
@@ -81,15 +93,22 @@ class Vocabulary(dict[str, int]):
     reader, and a number is given out after its entry is written.
     """
 
-    def __init__(self, idf_sha256: str, seed: int) -> None:
+    def __init__(self, lists: WordLists, seed: int) -> None:
         super().__init__({SEPARATOR: _BREAK})
         self.hashes = np.zeros(1 << 14, np.uint64)
         self.idf = np.zeros(1 << 14)
         self.words = [""] * _FIRST
         self.compounds: list[Int64s] = []
-        self._idf_of, self._median = load_idf(idf_sha256)
+        self._idf_of, self._median = load_idf(lists.idf)
+        self._stops = stop_words(lists.stops)
+        self._segmenter, self._own_words = _segmenter(lists.words)
         self._seed = seed
         self._lock = threading.RLock()
+
+    def cut(self, text: str) -> list[str]:
+        """Return the words of a text, one after the other."""
+        words: list[str] = self._segmenter.cut(text)
+        return words
 
     def __missing__(self, word: str) -> int:
         with self._lock:
@@ -99,11 +118,11 @@ class Vocabulary(dict[str, int]):
             return number
 
     def _number(self, word: str) -> int:
-        parts = split_compound(word)
+        parts = [word] if word in self._own_words else split_compound(word)
         if len(parts) > 1:
             self.compounds.append(np.array([self[part] for part in parts], np.int64))
             return -len(self.compounds)
-        if len(word.strip()) < 2 or word.lower() in STOP_WORDS:
+        if len(word.strip()) < 2 or word.lower() in self._stops:
             return _NO_FEATURE
         number = len(self.words)
         if number == len(self.hashes):
@@ -122,25 +141,28 @@ def split_compound(word: str) -> list[str]:
     return [word]
 
 
-_memo: dict[tuple[str, int], Vocabulary] = {}
+_memo: dict[tuple[WordLists, int], Vocabulary] = {}
 # A fork may copy the memo while another thread holds its lock.
 os.register_at_fork(after_in_child=_memo.clear)
 
 
-def vocabulary(idf_sha256: str, seed: int, most_words: int = MEMO_LIMIT) -> Vocabulary:
+def vocabulary(lists: WordLists, seed: int, most_words: int = MEMO_LIMIT) -> Vocabulary:
     """Return this process's memo of words; a call keeps the one it got: a fresh start disturbs no other thread."""
-    found = _memo.get((idf_sha256, seed))
+    found = _memo.get((lists, seed))
     if found is None or len(found) > most_words:
-        found = _memo[idf_sha256, seed] = Vocabulary(idf_sha256, seed)
+        found = _memo[lists, seed] = Vocabulary(lists, seed)
     return found
 
 
 @functools.cache
-def _segmenter() -> rjieba.Jieba:
-    """Return our own segmenter: words that others add to rjieba's shared one do not change fingerprints."""
+def _segmenter(words: str | None) -> tuple[rjieba.Jieba, frozenset[str]]:
+    """Return our own segmenter, with the words of a list: others' in rjieba's shared one change no fingerprints."""
     import rjieba
 
-    return rjieba.Jieba()
+    segmenter, lines = rjieba.Jieba(), list_entries(WORDS, words) if words else []
+    for word, *frequency in lines:
+        segmenter.add_word(word, int(frequency[0]) if frequency else None, None)
+    return segmenter, frozenset(line[0] for line in lines)
 
 
 def number_words(joined: str, known: Vocabulary) -> tuple[Int64s, Int64s]:
@@ -149,7 +171,7 @@ def number_words(joined: str, known: Vocabulary) -> tuple[Int64s, Int64s]:
     Returns:
         Two arrays of shape (m,): the document, and the number of the word in `known`.
     """
-    words = _segmenter().cut(joined if joined.isascii() else _RARE_HAN.sub(" ", joined))
+    words = known.cut(joined if joined.isascii() else _RARE_HAN.sub(" ", joined))
     numbers = _expand(np.fromiter(map(known.__getitem__, words), np.int64, len(words)), known)
     doc = np.cumsum(numbers == _BREAK)
     kept = np.flatnonzero(numbers >= _FIRST)

@@ -1,4 +1,4 @@
-"""Signatures of a stream of texts, by worker processes: in order, with a bounded number of texts under way.
+"""What is made of a stream of texts by worker processes: in order, with a bounded number of texts under way.
 
 Threads would not do: the segmenter frees the interpreter lock only while it cuts (two threads: 0.84 of one; two
 processes: 1.87).
@@ -7,12 +7,15 @@ processes: 1.87).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
+from typing import TypeVar
 
 from hsimhash.fingerprint.profile import Profile, split_batch
 from hsimhash.fingerprint.signature import Signatures
 from hsimhash.processes import Workers
+
+T = TypeVar("T")
 
 
 def signature_stream(profile: Profile, batches: Iterable[Sequence[str]], workers: int) -> Iterator[Signatures]:
@@ -28,23 +31,33 @@ def signature_stream(profile: Profile, batches: Iterable[Sequence[str]], workers
     Raises:
         HsimhashError: a worker died.
     """
+    for found in worked(profile, batches, workers, Profile.signatures):
+        yield Signatures.joined(found)
+
+
+def worked(
+    profile: Profile, batches: Iterable[Sequence[str]], workers: int, work: Callable[[Profile, Sequence[str]], T]
+) -> Iterator[list[T]]:
+    """Yield what `work` makes of the parts of each batch, in order; see `signature_stream`."""
     if workers < 1:
         raise ValueError(f"workers is a number from 1 on, not {workers}")
     if workers == 1:
-        yield from map(profile.signatures, batches)
+        yield from ([work(profile, batch)] for batch in batches)
         return
     with Workers(workers, _prepare, profile) as pool:
-        yield from _in_order(pool, batches, 2 * workers + 2)
+        yield from _in_order(pool, batches, 2 * workers + 2, work)
 
 
-def _in_order(pool: Workers, batches: Iterable[Sequence[str]], most_tasks: int) -> Iterator[Signatures]:
-    waiting: deque[list[Future[Signatures]]] = deque()  # each batch's tasks
+def _in_order(
+    pool: Workers, batches: Iterable[Sequence[str]], most_tasks: int, work: Callable[[Profile, Sequence[str]], T]
+) -> Iterator[list[T]]:
+    waiting: deque[list[Future[T]]] = deque()  # each batch's tasks
     for batch in batches:
-        waiting.append([pool.submit(_work, task) for task in list(split_batch(batch)) or [batch]])
+        waiting.append([pool.submit(_work, work, task) for task in list(split_batch(batch)) or [batch]])
         while len(waiting) > 1 and sum(map(len, waiting)) >= most_tasks:
-            yield Signatures.joined(task.result() for task in waiting.popleft())
+            yield [task.result() for task in waiting.popleft()]
     while waiting:
-        yield Signatures.joined(task.result() for task in waiting.popleft())
+        yield [task.result() for task in waiting.popleft()]
 
 
 _profile: Profile  # a worker's own, set once when it starts
@@ -55,5 +68,5 @@ def _prepare(profile: Profile) -> None:
     _profile = profile
 
 
-def _work(texts: Sequence[str]) -> Signatures:
-    return _profile.signatures(texts)
+def _work(work: Callable[[Profile, Sequence[str]], T], texts: Sequence[str]) -> T:
+    return work(_profile, texts)

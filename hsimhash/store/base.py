@@ -7,18 +7,22 @@ from an interrupted write, never reported, and collected by `check(repair=True)`
 
 from __future__ import annotations
 
+import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from itertools import count, takewhile
 from pathlib import Path
 from typing import NamedTuple
 
 from hsimhash.cover import Prices
-from hsimhash.errors import FormatVersionError, HsimhashError, IndexExistsError
+from hsimhash.errors import CorruptionError, FormatVersionError, HsimhashError, IndexExistsError
 from hsimhash.fingerprint.bits import Int64s, Uint8s
+from hsimhash.fingerprint.recipe import OWN
 from hsimhash.fingerprint.signature import Signature, Signatures
+from hsimhash.fingerprint.wordlists import IDF, STOPS, WORDS, keep_list, kept_list
 from hsimhash.layout import FINGERPRINT_BITS, Layout
 from hsimhash.rowkey import KEY_FLAG, SEGMENT_BYTES
 from hsimhash.store.facts import CheckReport, CollectReport, Progress, Region, Survey, TableFacts
@@ -28,6 +32,7 @@ from hsimhash.store.runs import BULK_LIMITS, BulkLimits, BulkLoad, StageOptions
 FORMATS: tuple[dict[str, object], ...] = ({"version": 1, "rows": "tall"}, {"version": 2, "rows": "tall"})
 RECORD_PARTS = (b"layout", b"profile", b"format")  # on disk, in the order in which they are written
 DISTANCE_PART = b"distance"  # on disk, before the others; not there: the layout's k
+LIST_PIECE_BYTES = 1 << 20
 SIGNED_DRAWERS = 251  # at most, with sketches and keys; in format 1 the flags 252 and 253 may be drawers
 LOCK_TIMEOUT_S = 30.0  # how long a write waits for another process that writes
 DEADLINE_S = 30.0  # how long a call to a cluster is tried without an answer
@@ -115,6 +120,42 @@ class Record:
         parts |= zip(RECORD_PARTS, (self.layout.to_json(), self.profile, self.form), strict=True)
         return {name: json.dumps(part, ensure_ascii=False).encode() for name, part in parts.items()}
 
+    @property
+    def lists(self) -> dict[str, str]:
+        """The SHA-256 of each list of words of one's own that its profile goes by, and what is in it."""
+        fields = {"words": WORDS, "stops": STOPS} | ({"idf_sha256": IDF} if self.profile.get("idf") == OWN else {})
+        return {str(self.profile[name]): kind for name, kind in fields.items() if self.profile.get(name)}
+
+    def list_parts(self) -> dict[bytes, bytes]:
+        """Return the lists in pieces by name, as `schema/record.md` has them; they are written before the record.
+
+        Raises:
+            ProfileMismatchError: this process does not know a list.
+        """
+        return {
+            _list_part(sha256, number): piece
+            for sha256, kind in self.lists.items()
+            for number, piece in enumerate(_pieces(kept_list(kind, sha256)))
+        }
+
+    def learn_lists(self, read: Callable[[bytes], bytes | None], index: str) -> Record:
+        """Return the record; this process then has its lists, whose pieces `read` returns by name, if they are there.
+
+        Raises:
+            CorruptionError: a list is not there, or damaged.
+        """
+        for sha256, kind in self.lists.items():
+            pieces = map(read, (_list_part(sha256, number) for number in count()))
+            content = b"".join(piece for piece in takewhile(bool, pieces) if piece)
+            if hashlib.sha256(content).hexdigest() != sha256:
+                what = f"is damaged: {len(content):,} bytes of it are there" if content else "is missing"
+                raise CorruptionError(
+                    f"the {kind} of {index}, with SHA-256 {sha256[:16]}…, {what}; restore a backup, or export the "
+                    f"documents and ingest them into an index that is made with it"
+                )
+            keep_list(content)
+        return self
+
     @classmethod
     def from_parts(cls, parts: Mapping[bytes, bytes], index: str) -> Record:
         """Return the record of the stored values of an index, which is named in messages.
@@ -162,6 +203,18 @@ class Record:
                 f"the index at {url} was made with other settings; use those, or choose another place: "
                 f"{'; '.join(differences)}"
             )
+
+
+def _list_part(sha256: str, number: int) -> bytes:
+    return f"list:{sha256}:{number}".encode()
+
+
+def _pieces(content: bytes) -> Iterator[bytes]:
+    """Yield a list in pieces of whole lines."""
+    while content:
+        stop = content.rindex(b"\n", 0, LIST_PIECE_BYTES) + 1
+        yield content[:stop]
+        content = content[stop:]
 
 
 class Reader(ABC):

@@ -29,6 +29,7 @@ class _Contents(Reader):
 
     def __init__(self, record: Record) -> None:
         self.record = record
+        self.lists = record.list_parts()
         self.buckets: defaultdict[bytes, set[int]] = defaultdict(set)
         self.listings: defaultdict[int, set[bytes]] = defaultdict(set)
         self.register: dict[bytes, Document] = {}
@@ -124,7 +125,9 @@ class MemoryStore(Store):
         with _lock:
             if url not in _named:
                 raise IndexNotFoundError(f"no index at {url} in this process; make one with HSimIndex.create")
-            return cls(url, _named[url])
+            contents = _named[url]
+            contents.record.learn_lists(contents.lists.get, url)
+            return cls(url, contents)
 
     @contextmanager
     def _open(self) -> Iterator[_Contents]:

@@ -102,7 +102,7 @@ class Snapshot:
             raise IndexNotFoundError(
                 f"no index in {self.place}: its table has no record of one; take a snapshot of an index's table"
             )
-        return record_from(found, self.place)
+        return record_from(found, self.place).learn_lists(found.get, self.place)
 
     def _cells(self, region: SnapshotRegion, family: bytes, is_wanted: Callable[[bytes], bool]) -> Iterator[KeyValue]:
         """Yield the cells of a region and a family, as HBase shows them, of the rows that are wanted."""

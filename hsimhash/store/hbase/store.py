@@ -107,6 +107,8 @@ class HBaseStore(Store):
         values, found = record.to_parts(), _record_cells(gateway)
         if all(part in found for part in RECORD_PARTS):
             raise IndexExistsError(f"there is an index at {url} already; open it, or choose another table")
+        for name, piece in record.list_parts().items():  # each says by its name what it is
+            gateway.put([Put(RECORD_ROWKEY, RECORD_FAMILY, name, piece)])
         # Part by part, each only if it is missing: of two that create at once, one meets the other's part.
         for part in values:
             for _ in range(CREATE_TRIES):
@@ -153,7 +155,8 @@ class HBaseStore(Store):
         ttl_s = _ttl_in(found)
         if ttl_s is not None:
             ask_times = partial(Times, ttl_s=ttl_s or None)
-        return cls(url, gateway, record_from(found, url), ask_times=ask_times, exclusive=exclusive)
+        record = record_from(found, url).learn_lists(partial(_record_cell, gateway), url)
+        return cls(url, gateway, record, ask_times=ask_times, exclusive=exclusive)
 
     @property
     def gateway(self) -> Gateway:
@@ -424,6 +427,11 @@ def record_ttl(gateway: Gateway, ttl_s: int) -> None:
 def has_record(gateway: Gateway) -> bool:
     """Whether the table has at least a part of an index's record."""
     return bool(_record_cells(gateway))
+
+
+def _record_cell(gateway: Gateway, name: bytes) -> bytes | None:
+    (cell,) = gateway.get([(RECORD_ROWKEY, name)], RECORD_FAMILY)
+    return cell and cell.value
 
 
 def _record_cells(gateway: Gateway) -> dict[bytes, bytes]:

@@ -87,7 +87,8 @@ class Environment:
         try:
             with self.env.begin(db=self.env.open_db(b"record", create=False)) as transaction:
                 parts = {name: transaction.get(name) or b"" for name in (DISTANCE_PART, *RECORD_PARTS)}
-            return Record.from_parts(parts, f"index {self.path}")
+                record = Record.from_parts(parts, f"index {self.path}")
+                return record.learn_lists(transaction.get, f"index {self.path}")
         except lmdb.NotFoundError as error:
             raise damaged(self.path, f"its file is not one of hsimhash's ({error})") from error
         except ValueError as error:

@@ -45,7 +45,7 @@ class LmdbStore(Store):
     @classmethod
     def create(cls, url: str, path: Path, record: Record, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -> LmdbStore:
         """Make an empty index; `IndexExistsError` where there is one."""
-        files.create_files(path, record.to_parts(), lock_timeout_s=lock_timeout_s)
+        files.create_files(path, record.list_parts() | record.to_parts(), lock_timeout_s=lock_timeout_s)
         return cls(url, path, lock_timeout_s=lock_timeout_s)
 
     def view(self, *, timeout_s: float | None = None) -> LmdbView:

@@ -20,7 +20,8 @@ _SUFFIXES = ("", "_fingerprints", "_record")
 def table_sql(url: str, record: Record) -> list[str]:
     """Return the statements that make an empty index, its record too, without their semicolons."""
     tables = Tables(DatabaseAddress.parse(url), record)
-    values = ", ".join(f"('{name.decode()}', {_literal(value.decode())})" for name, value in record.to_parts().items())
+    parts = record.list_parts() | record.to_parts()
+    values = ", ".join(f"('{name.decode()}', {_literal(value.decode())})" for name, value in parts.items())
     return [*tables.definitions(), f"INSERT INTO {tables.named('_record')} VALUES {values}"]
 
 

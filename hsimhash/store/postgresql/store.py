@@ -163,6 +163,12 @@ def stored_record(link: Link, address: DatabaseAddress) -> Record:
             f"no index at {address}: its table has no record; make one with 'hsimhash create-table'"
         )
     try:
-        return Record.from_parts({name.encode(): value.encode() for name, value in found}, str(address))
+        record = Record.from_parts({name.encode(): value.encode() for name, value in found}, str(address))
     except (KeyError, json.JSONDecodeError) as error:
         raise CorruptionError(f"the record of {address} is damaged: {error}; restore a backup") from error
+
+    def read(name: bytes) -> bytes | None:
+        value = link.rows(f"SELECT value FROM {table_name(address, '_record')} WHERE name = $1", name.decode())
+        return value[0][0].encode() if value else None
+
+    return record.learn_lists(read, str(address))

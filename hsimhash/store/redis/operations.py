@@ -30,7 +30,7 @@ def create_redis_store(url: str, record: Record, *, deadline_s: float = DEADLINE
     session = RedisSession(RedisAddress.parse(url), deadline_s)
     keys = Keys(session.address.options.prefix)
     try:
-        parts = [one for pair in record.to_parts().items() for one in pair]
+        parts = [one for pair in (record.list_parts() | record.to_parts()).items() for one in pair]
         if not session.write(CREATE, [keys.record, keys.dropping], parts):
             # A call whose reply was lost has made it: nobody else makes the very same at the same moment.
             if session.call("EXISTS", keys.dropping):
@@ -51,11 +51,12 @@ def read_record(session: RedisSession) -> Record:
     if not parts:
         raise _not_found(session.url)
     try:
-        return Record.from_parts(parts, session.url)
+        record = Record.from_parts(parts, session.url)
     except FormatVersionError:
         raise
     except (KeyError, ValueError) as error:
         raise CorruptionError(f"the record of {session.url} cannot be read: {error}") from error
+    return record.learn_lists(lambda name: session.call("HGET", keys.record, name), session.url)
 
 
 def refuse_no_redis_index(url: str) -> None:

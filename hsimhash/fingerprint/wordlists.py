@@ -1,0 +1,102 @@
+"""Lists that a profile goes by, of one's own: an idf table, words for the segmenter, stop words.
+
+A profile names a list by the SHA-256 of its content, so a list can never be another one under an old name. The contents
+that this process knows are kept here by their hash; an index keeps those of its profile beside its record.
+
+The content is UTF-8, a line for each word, in order of words, which are normalised as the profile normalises texts:
+`word idf`; for the segmenter `word` or `word frequency`, as jieba's user dictionaries have it; `word`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from hsimhash.errors import ProfileMismatchError
+
+MOST_LIST_BYTES = 64 << 20
+IDF, WORDS, STOPS = "idf table", "list of words", "list of stop words"
+_LINES = {
+    IDF: (re.compile(r"(\S+)\s+([0-9]{1,9}(?:\.[0-9]{1,17})?)"), "a word and its idf, such as: word 7.25"),
+    WORDS: (re.compile(r"(\S+)(?:\s+([0-9]{1,9}))?(?:\s+[a-z]+)?"), "a word, perhaps its frequency, perhaps its tag"),
+    STOPS: (re.compile(r"(\S+)()"), "one word"),
+}
+
+Normalize = Callable[[Sequence[str]], list[str]]
+
+_contents: dict[str, bytes] = {}
+
+
+class WordLists(NamedTuple):
+    """The SHA-256 of each list of a profile; None: it has no such list."""
+
+    idf: str
+    words: str | None = None
+    stops: str | None = None
+
+
+def keep_list(content: bytes) -> str:
+    """Keep a list's content in this process; return its SHA-256."""
+    sha256 = hashlib.sha256(content).hexdigest()
+    _contents[sha256] = content
+    return sha256
+
+
+def kept_lists(names: Iterable[str]) -> dict[str, bytes]:
+    """Return the contents of those of the lists that this process knows."""
+    return {name: _contents[name] for name in names if name in _contents}
+
+
+def list_entries(kind: str, sha256: str) -> list[list[str]]:
+    """Return the fields of each line of a list; see `kept_list`."""
+    return [line.split(" ") for line in kept_list(kind, sha256).decode().splitlines()]
+
+
+def kept_list(kind: str, sha256: str) -> bytes:
+    """Return a list's content; `ProfileMismatchError` where this process does not know it."""
+    content = _contents.get(sha256)
+    if content is None:
+        raise ProfileMismatchError(
+            f"the profile's {kind} with SHA-256 {sha256[:16]}… is not here; open an index that was made with it, or "
+            f"make the profile again from the list's file"
+        )
+    return content
+
+
+def read_list(kind: str, path: Path, normalize: Normalize) -> bytes:
+    """Return the content of a list in a file; of words that become one, the least idf counts.
+
+    Args:
+        kind: `IDF`, `WORDS` or `STOPS`.
+        path: of UTF-8, a line for each word; empty ones are passed over.
+        normalize: returns words as the profile normalises them.
+
+    Raises:
+        ValueError: the file is too large, is not UTF-8, has no words, or has a line, which is named, that is wrong.
+    """
+    if path.stat().st_size > MOST_LIST_BYTES:
+        raise ValueError(f"{path} has {path.stat().st_size:,} bytes; a list has at most {MOST_LIST_BYTES:,}")
+    pattern, wanted = _LINES[kind]
+    try:
+        lines = {number: line for number, line in enumerate(path.read_text("utf-8-sig").split("\n"), 1) if line.strip()}
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8: {error}") from error
+    found = {number: pattern.fullmatch(line.strip()) for number, line in lines.items()}
+    words = normalize([one[1] if one else "" for one in found.values()])
+    values = dict[str, str]()
+    for (number, one), word in zip(found.items(), words, strict=True):
+        if one is None or not word or " " in word:
+            raise ValueError(f"{path}, line {number}: {lines[number].strip()!r:.80} is not {wanted}")
+        value = one[2] or ""
+        values[word] = min(value, values[word], key=float) if kind == IDF and word in values else value
+    if not values:
+        raise ValueError(f"{path} has no words; a line of a {kind} is {wanted}")
+    return list_content(values)
+
+
+def list_content(values: Mapping[str, str]) -> bytes:
+    """Return the content of a list with a value, or "", for each word."""
+    return "".join(f"{word} {value}".rstrip() + "\n" for word, value in sorted(values.items())).encode()

@@ -1,0 +1,165 @@
+"""Lists of words of one's own: read, weighed, fitted, sent to workers, and kept by an index."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hsimhash.errors import ProfileMismatchError
+from hsimhash.fingerprint import Profile, wordlists
+from hsimhash.fingerprint.fit import LEAST_IDF, FitLimits, fit_idf
+from hsimhash.fingerprint.stream import signature_stream
+from hsimhash.fingerprint.vote import SCALE
+from hsimhash.fingerprint.wordlists import IDF, STOPS, WORDS, read_list
+from hsimhash.index import HSimIndex
+
+AUTO = Profile.named("auto-2")
+CHINESE = "云计算平台的指纹比较两个网页，再统计不同的比特；爬虫把网页写入云计算平台。"
+ENGLISH = "A crawler doesn't compare every page with every page, it looks up a few buckets of fingerprints instead."
+
+
+def written(path: Path, text: str) -> Path:
+    path.write_text(text, "utf-8")
+    return path
+
+
+def weights(profile: Profile, text: str) -> dict[str, float]:
+    return {feature.text: feature.weight / SCALE for feature in profile.features(text)}
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "content"),
+    [
+        (IDF, "網頁 7.5\nＰａｇｅ\t2\n\n页 3\npage 1.25\ndon't 4\n", "dont 4\npage 1.25\n网页 7.5\n页 3\n"),
+        (WORDS, "\ufeff雲計算 12 n\r\n云平台 n\n指纹\n", "云平台\n云计算 12\n指纹\n"),
+        (STOPS, "平台\n PAGE \npage\n", "page\n平台\n"),
+    ],
+)
+def test_lists_are_read_as_the_profile_normalises_texts(kind: str, text: str, content: str, tmp_path: Path) -> None:
+    assert read_list(kind, written(tmp_path / "list.txt", text), AUTO._normalized).decode() == content
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "message"),
+    [
+        (IDF, "page 1\nword\n", r"line 2: 'word' is not a word and its idf, such as: word 7\.25"),
+        (IDF, "page -1\n", "line 1: 'page -1' is not a word and its idf"),
+        (IDF, "page nan\n", "line 1"),
+        (WORDS, "云计算 many words\n", "line 1: '云计算 many words' is not a word, perhaps its frequency"),
+        (STOPS, "one\n\ntwo words\n", "line 3: 'two words' is not one word"),
+        (STOPS, "one\n\u00ad\n", "line 2: .* is not one word"),
+        (WORDS, "\n \n", "list.txt has no words; a line of a list of words is a word"),
+    ],
+)
+def test_a_wrong_line_is_named(kind: str, text: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=message):
+        read_list(kind, written(tmp_path / "list.txt", text), AUTO._normalized)
+
+
+def test_a_file_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "list.txt").write_bytes("指纹\n".encode("gbk"))
+    with pytest.raises(ValueError, match=r"list\.txt is not UTF-8"):
+        read_list(STOPS, tmp_path / "list.txt", AUTO._normalized)
+
+
+def test_an_own_table_weighs_words_of_every_script(tmp_path: Path) -> None:
+    idf = written(tmp_path / "idf.txt", "网页 7.5\n指纹 2\npage 3\ncrawler 5\n")
+    own = Profile.named("auto-2").with_lists("mine-1", idf=idf)
+    uncapped = {**weights(own, CHINESE + ENGLISH)}
+    assert uncapped["指纹"] == 2
+    assert uncapped["crawler"] == 5
+    assert uncapped["page"] == 6
+    assert uncapped["buckets"] == 5  # the median
+    assert "page it" not in uncapped
+
+
+def test_stop_words_of_ones_own_have_no_vote(tmp_path: Path) -> None:
+    stops = written(tmp_path / "stops.txt", "网页\nPage\n")
+    idf = written(tmp_path / "idf.txt", "网页 7.5\npage 3\ncrawler 5\n")
+    own = AUTO.with_lists("mine-1", stops=stops)
+    assert "网页" in weights(AUTO, CHINESE)
+    assert "网页" not in weights(own, CHINESE)
+    assert weights(AUTO.with_lists("mine-2", idf=idf, stops=stops), ENGLISH)["page"] == 0
+
+
+def test_the_segmenter_knows_words_of_ones_own(tmp_path: Path) -> None:
+    words = written(tmp_path / "words.txt", "雲計算平台 100 n\n")
+    assert "云计算平台" not in weights(AUTO, CHINESE)
+    assert "云计算平台" in weights(AUTO.with_lists("mine-1", words=words), CHINESE)
+    assert "云计算平台" not in weights(AUTO, CHINESE)
+
+
+def test_lists_go_with_profiles_that_weigh_by_words(tmp_path: Path) -> None:
+    stops = written(tmp_path / "stops.txt", "page\n")
+    with pytest.raises(ValueError, match="stop words of one's own go with jieba's words"):
+        Profile.named("words-1").with_lists("mine-1", stops=stops)
+
+
+def test_the_profile_is_the_same_through_json_and_in_workers(tmp_path: Path) -> None:
+    idf = written(tmp_path / "idf.txt", "网页 7.5\npage 3\n")
+    own = AUTO.with_lists("mine-1", idf=idf, words=written(tmp_path / "words.txt", "云计算平台\n"))
+    assert Profile.from_json(own.to_json()) == own
+    assert own.to_json()["version"] == 3
+    texts = [CHINESE, ENGLISH, CHINESE + ENGLISH]
+    (found,) = signature_stream(own, [texts], 2)
+    assert found.fingerprints.tolist() == own.signatures(texts).fingerprints.tolist()
+    assert found.fingerprints.tolist() != AUTO.signatures(texts).fingerprints.tolist()
+
+
+def test_fitted_weights_are_those_of_the_counts() -> None:
+    texts = ["The crawler met the page.", "A page, a page of 指纹 and 指纹", "指纹 of the Crawler"]
+    found = fit_idf([texts[:1], texts[1:]], AUTO, FitLimits(min_documents=2, max_share=0.9))
+    table = dict(line.split(" ") for line in found.content.decode().splitlines())
+    two = f"{math.log(3 / 2) + LEAST_IDF:.6f}"
+    assert table == {"the": two, "crawler": two, "page": two, "of": two, "指纹": two}
+    assert (found.words, found.documents) == (5, 3)
+    everywhere = fit_idf([["page one", "page two"]], AUTO, FitLimits(max_share=0.5))
+    assert everywhere.content == b"page 0.000000\n"
+
+
+@given(st.lists(st.lists(st.sampled_from("abcdefgh"), max_size=5).map(" ".join), min_size=2, max_size=30))
+def test_what_is_counted_on_disk_changes_nothing(texts: list[str]) -> None:
+    whole = fit_idf([["a", *texts, "a"]], AUTO)
+    batches = [["a"], *([text] for text in texts), ["a"]]
+    assert fit_idf(batches, AUTO, FitLimits(words_in_memory=2)) == whole
+
+
+def test_a_table_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="no word is in 2 of 1 documents"):
+        fit_idf([[ENGLISH]], AUTO)
+    with pytest.raises(ValueError, match="words-1 counts words, and weighs nothing by idf"):
+        fit_idf([[ENGLISH]], Profile.named("words-1"))
+
+
+ASK = """
+import sys
+from hsimhash import HSimIndex
+with HSimIndex.open(sys.argv[1]) as index:
+    print([match.doc_id for match in index.query(index.profile.signature(sys.argv[2]), max_distance=0)])
+"""
+
+
+def test_an_index_brings_its_lists_to_a_process_that_never_had_them(tmp_path: Path) -> None:
+    idf, words = written(tmp_path / "idf.txt", "网页 7.5\npage 3\n"), written(tmp_path / "words.txt", "云计算平台\n")
+    own = AUTO.with_lists("mine-1", idf=idf, words=words, stops=written(tmp_path / "stops.txt", "比特\n"))
+    with HSimIndex.create(f"lmdb://{tmp_path / 'index'}", profile=own) as index:
+        index.add(own.signature(CHINESE + ENGLISH), "page")
+    shutil.copytree(tmp_path / "index", tmp_path / "copy")
+    command = [sys.executable, "-c", ASK, f"lmdb://{tmp_path / 'copy'}", CHINESE + ENGLISH]
+    told = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (told.stdout, told.stderr) == ("['page']\n", "")
+
+
+def test_a_profile_whose_list_is_not_here_says_which(tmp_path: Path) -> None:
+    own = AUTO.with_lists("mine-1", words=written(tmp_path / "words.txt", "不在这里的词\n"))
+    assert own.words is not None
+    wordlists._contents.pop(own.words)
+    with pytest.raises(ProfileMismatchError, match=f"list of words with SHA-256 {own.words[:16]}… is not here"):
+        own.fingerprint(CHINESE)

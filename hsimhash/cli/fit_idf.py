@@ -57,7 +57,7 @@ def fit_idf_command(
 ) -> ExitCode:
     """Count in how many texts of each INPUT each word is, and write what each word weighs: TABLE, a line a word.
 
-    INPUTs are those of 'hsimhash ingest', of any size: the counts take at most about 200 MB of memory, then disk. The
+    INPUTs are those of 'hsimhash ingest', of any size: the counts take at most about 400 MB of memory, then disk. The
     words are those of the profile: Chinese ones as jieba cuts them, and those between spaces of all languages. A word
     in d of n documents weighs ln(n / d) + 2.
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import random
 import re
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,10 +22,13 @@ from numpy.typing import NDArray
 from simhash import Simhash
 
 from hsimhash.fingerprint import TOO_SHORT, Profile
+from hsimhash.fingerprint.fit import fit_idf
+from hsimhash.fingerprint.recipe import DEFAULT_PROFILE
 from tests.support.fingerprint_sets import read_clusters, read_documents
 from tests.support.programs import data_file, options, print_bar, print_conditions
 
 LABELLED = ("lctt-zh-revisions", "debian-install-guide", "zh-laws", "licence-texts")
+FITTED = "debian-install-guide"
 UNRELATED = "zh-wiki-paragraphs"
 ENGLISH = "plag-articles"
 PROFILES = ("auto-1", "zh-1", "words-1", "jieba-topn-1", "jieba-topn-1:top=100")
@@ -55,6 +59,9 @@ class Score:
     right: int
     wanted: int
 
+    def __add__(self, other: Score) -> Score:
+        return Score(self.found + other.found, self.right + other.right, self.wanted + other.wanted)
+
     @property
     def precision(self) -> float:
         return self.right / self.found if self.found else 1.0
@@ -68,9 +75,8 @@ class Score:
         return 2 * self.right / (self.found + self.wanted)
 
 
-def by_profile(name: str) -> Fingerprinter:
+def by_profile(profile: Profile) -> Fingerprinter:
     """Return what fingerprints texts by a profile, and says which have a fingerprint."""
-    profile = Profile.named(name)
 
     def fingerprint(texts: Sequence[str]) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
         found = profile.fingerprints(texts)
@@ -98,17 +104,49 @@ def score(distances: NDArray[np.uint8], same: NDArray[np.bool_], k: int) -> Scor
     return Score(int(found.sum()), int((found & same).sum()), int(same.sum()))
 
 
+def labelled(data: Path, name: str) -> tuple[list[str], NDArray[np.int64]]:
+    """Return the texts of one corpus, and the number of each one's cluster."""
+    documents, cluster_of = read_documents(data / name / "docs.jsonl.gz"), read_clusters(data / name / "clusters.tsv")
+    cluster = np.unique([cluster_of[document["id"]] for document in documents], return_inverse=True)[1]
+    return [document["text"] for document in documents], cluster
+
+
+def pairs_of(cluster: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return whether both texts of a pair are in the same cluster, in the order of `pair_distances`."""
+    return (cluster[:, None] == cluster[None, :])[np.triu_indices(len(cluster), 1)]
+
+
+def measure_fitted(data: Path) -> tuple[Score, Score]:
+    """Print how an idf table fitted to half of the clusters of `FITTED` scores on the other, either way.
+
+    Returns:
+        The scores of the table and of the profile without it, of both ways together.
+    """
+    texts, cluster = labelled(data, FITTED)
+    own, usual = Score(0, 0, 0), Score(0, 0, 0)
+    with tempfile.TemporaryDirectory() as folder:
+        for half in (0, 1):
+            known, others = (np.flatnonzero(cluster % 2 == side) for side in (half, 1 - half))
+            table = Path(folder, "table.idf")
+            table.write_bytes(fit_idf([[texts[place] for place in known]], Profile.named(DEFAULT_PROFILE)).content)
+            same, given = pairs_of(cluster[others]), [texts[place] for place in others]
+            fitted = Profile.named(DEFAULT_PROFILE).with_lists("fitted", idf=table)
+            own += score(pair_distances(*by_profile(fitted)(given)), same, K)
+            usual += score(pair_distances(*by_profile(Profile.named(DEFAULT_PROFILE))(given)), same, K)
+    print(f"\n{FITTED}, an idf table of one half of the clusters on the other, either way, at k = {K}: ", end="")
+    print(f"precision recall F1 {_three(own)}; {DEFAULT_PROFILE} {_three(usual)}")
+    return own, usual
+
+
 def measure_labelled(data: Path, name: str, fingerprinters: dict[str, Fingerprinter]) -> dict[str, Score]:
     """Print a table for one corpus; return each fingerprinter's score at K."""
-    documents = read_documents(data / name / "docs.jsonl.gz")
-    cluster_of = read_clusters(data / name / "clusters.tsv")
-    cluster = np.unique([cluster_of[document["id"]] for document in documents], return_inverse=True)[1]
-    same = (cluster[:, None] == cluster[None, :])[np.triu_indices(len(documents), 1)]
-    print(f"\n{name}: {len(documents):,} texts, {int(same.sum()):,} pairs to be found; precision recall F1 at k =")
+    texts, cluster = labelled(data, name)
+    same = pairs_of(cluster)
+    print(f"\n{name}: {len(texts):,} texts, {int(same.sum()):,} pairs to be found; precision recall F1 at k =")
     print(" " * 21 + "".join(f"{k:^13}" for k in K_LISTED))
     at_k = {}
     for label, fingerprint in fingerprinters.items():
-        distances = pair_distances(*fingerprint([document["text"] for document in documents]))
+        distances = pair_distances(*fingerprint(texts))
         scores = {k: score(distances, same, k) for k in K_LISTED}
         cells = "  ".join(_three(scores[k]) for k in K_LISTED)
         print(f"{label:21}{cells}", flush=True)
@@ -205,7 +243,7 @@ def measure_script_mix(data: Path, name: str) -> float:
     print("Han share   Chinese   English of as many characters   English of as many bytes")
     worst = -100.0
     for share in HAN_SHARES:
-        han, by_characters, by_bytes = moved_shares(by_profile(name), chinese, english, share)
+        han, by_characters, by_bytes = moved_shares(by_profile(Profile.named(name)), chinese, english, share)
         print(f"{share:9.0%}{han:10.1f}{by_characters:32.1f}{by_bytes:27.1f}", flush=True)
         if share <= 0.5:  # mostly English: Chinese is the other script; at half, either is
             worst = max(worst, han - by_characters)
@@ -223,9 +261,10 @@ def main() -> None:
     packages = ("rjieba", "jieba", "mmh3", "simhash")
     print_conditions("Quality of fingerprints", packages=packages, k=K, pages=PAGES, seed=SEED)
     print("PyPI simhash is Simhash(text), patched: with numpy 2 a weight above 255 overflows in it")
-    fingerprinters = {name: by_profile(name) for name in PROFILES} | {"PyPI simhash": by_pypi_simhash}
+    fingerprinters = {name: by_profile(Profile.named(name)) for name in PROFILES} | {"PyPI simhash": by_pypi_simhash}
     scores = {name: measure_labelled(data, name, fingerprinters)[PROFILES[0]] for name in LABELLED}
     within_6 = measure_unrelated(data, fingerprinters)[PROFILES[0]]
+    fitted, usual = measure_fitted(data)
     worst = measure_script_mix(data, PROFILES[0])
     print()
     lctt, laws = scores["lctt-zh-revisions"], scores["zh-laws"]
@@ -234,6 +273,10 @@ def main() -> None:
     print_bar(f"{PROFILES[0]} on zh-laws, precision at k = {K}", laws.precision, at_least=0.8)
     print_bar(f"{PROFILES[0]} on zh-laws, F1 at k = {K}", laws.f1, at_least=0.57)
     print_bar(f"{PROFILES[0]} on {UNRELATED}, pairs within 6 bits", within_6, at_most=0)
+    print_bar(
+        f"a fitted idf table on {FITTED}, F1 at k = {K}, by {DEFAULT_PROFILE}'s", fitted.f1 / usual.f1, at_least=1
+    )
+    print_bar(f"a fitted idf table on {FITTED}, precision at k = {K}", fitted.precision, at_least=0.99)
     print_bar("a sentence of the other script moves a page more often by, points", worst, at_most=5)
 
 

@@ -22,7 +22,7 @@ LADDER = [
     {"index"},
     {"load", "pairs"},
     {"dedup", "compressed"},
-    {"settings", "spark"},
+    {"settings", "spark", "calibrate"},
     {"cli", "compat"},
 ]
 

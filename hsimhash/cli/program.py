@@ -17,6 +17,7 @@ from hsimhash.cli.streams import drop_stdout, flush_or_drop
 COMMANDS = {  # in the order of the help, which imports none of them; each is `NAME_command` in the module named here
     "demo": ("demo", "Index a small sample corpus and show its near-duplicates."),
     "plan": ("plan", "Compare layouts for a number of documents."),
+    "calibrate": ("calibrate", "Compare profiles and distances on your own texts."),
     "create-table": ("tables", "Make an empty index."),
     "drop-table": ("tables", "Delete an index and everything in it."),
     "ingest": ("ingest", "Add documents from files: fingerprint, check, load."),

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple, TextIO
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 from hsimhash.dedup.word_diff import Comparison
 
@@ -212,7 +212,7 @@ def find_notices(totals: Totals, giants: Sequence[ReportCluster], hot: Sequence[
 
 def write_report(file: TextIO, data: ReportData) -> None:
     """Write the report to a file opened as UTF-8; the same data give the same bytes."""
-    page = _environment().get_template("report.html.jinja")
+    page = page_environment("dedup").get_template("report.html.jinja")
     file.write(
         page.render(
             data=data,
@@ -224,9 +224,10 @@ def write_report(file: TextIO, data: ReportData) -> None:
     )
 
 
-def _environment() -> Environment:
+def page_environment(part: str) -> Environment:
+    """Return what makes the pages of a part of the package, of templates there and of the report's."""
     environment = Environment(
-        loader=PackageLoader("hsimhash", "dedup"),
+        loader=ChoiceLoader([PackageLoader("hsimhash", folder) for folder in dict.fromkeys((part, "dedup"))]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

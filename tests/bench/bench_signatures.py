@@ -22,11 +22,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from hsimhash.calibrate.edits import EDITS, sentences
 from hsimhash.fingerprint import TOO_SHORT, VOTED, Profile, Signatures
 from hsimhash.fingerprint.normalize import simplify, to_codes
 from hsimhash.fingerprint.signature import MAX_SKETCH, most_differing
 from tests.bench.bench_quality import Score, by_pypi_simhash, han_count
-from tests.bench.edits import EDITS, sentences
 from tests.support.fingerprint_sets import read_clusters, read_documents
 from tests.support.programs import data_file, options, print_bar, print_conditions
 

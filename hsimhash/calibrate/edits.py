@@ -1,7 +1,8 @@
 """Edits of pages as they happen between two crawls: each gives a page that a reader would call the same.
 
 A page is a row of sentences. Words and sentences that come in are those of other pages of the same language, the header
-and footer those of a site, one in each language.
+and footer those of a site, one in each language. There are two languages here: `zh` stands for all scripts without
+spaces between words, `en` for all with.
 """
 
 from __future__ import annotations
@@ -9,7 +10,10 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
+
+SEED = 2007
 
 HEADERS = {
     "zh": "首页 新闻 文档 社区 下载 关于我们\n"
@@ -27,9 +31,16 @@ _SENTENCE = {
     "zh": re.compile(r"[^。！？\n]*[。！？\n]+|[^。！？\n]+$"),
     "en": re.compile(r".*?(?:[.!?](?=\s)|\n)\s*|.+?$", re.DOTALL),
 }
-_WORD = {"zh": re.compile("[\u4e00-\u9fff]{2}"), "en": re.compile(r"[A-Za-z]+")}
+_WORD = {"zh": re.compile("[\u0e00-\u0e7f\u3040-\u30ff\u4e00-\u9fff]{2}"), "en": re.compile(r"[^\W\d_]+")}
+_UNSPACED = re.compile("[\u0e00-\u0e7f\u3040-\u30ff\u4e00-\u9fff]")
+_UNSPACED_SHARE = 0.3  # of the characters of a text, from which on it is one without spaces
 
 Edit = Callable[[random.Random, list[str], str, Sequence[str]], str]  # of sentences in a language, beside other pages
+
+
+def language_of(text: str) -> str:
+    """Return `zh` for a text in a script without spaces, else `en`."""
+    return "zh" if len(_UNSPACED.findall(text)) > _UNSPACED_SHARE * len(text) else "en"
 
 
 def sentences(text: str, language: str) -> list[str]:
@@ -40,9 +51,11 @@ def sentences(text: str, language: str) -> list[str]:
 def _replaced(every: int, chance: random.Random, page: list[str], language: str, others: Sequence[str]) -> str:
     text = "".join(page)
     found = list(_WORD[language].finditer(text))
-    pool = _WORD[language].findall(chance.choice(others))
+    pool = _WORD[language].findall(chance.choice(others)) or [match[0] for match in found]
     parts, done = [], 0
-    for match in sorted(chance.sample(found, max(1, round(len(found) / every))), key=lambda one: one.start()):
+    for match in sorted(
+        chance.sample(found, min(len(found), max(1, round(len(found) / every)))), key=lambda one: one.start()
+    ):
         parts += [text[done : match.start()], chance.choice(pool)]
         done = match.end()
     return "".join([*parts, text[done:]])
@@ -90,3 +103,33 @@ EDITS: Mapping[str, Edit] = {
     "tail cut": _tail_cut,
     "reformatted": _reformatted,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Planted:
+    """Edited texts: of each the place of its original, the kind of edit, and what it became."""
+
+    original: tuple[int, ...]
+    kinds: tuple[str, ...]
+    texts: tuple[str, ...]
+
+
+def plant(texts: Sequence[str], most: int) -> Planted:
+    """Edit some of the texts, each in every way that changes it and leaves something; the same ones every time.
+
+    Args:
+        texts: those of a sample.
+        most: how many are edited: the first of an order by chance.
+    """
+    languages = [language_of(text) for text in texts]
+    pools = {one: [text for text, own in zip(texts, languages, strict=True) if own == one and text] for one in _WORD}
+    planted = []
+    for at in sorted(random.Random(SEED).sample(range(len(texts)), min(most, len(texts)))):
+        language = languages[at]
+        if page := sentences(texts[at], language):
+            for kind, edit in EDITS.items():
+                edited = edit(random.Random(f"{SEED} {kind} {at}"), page, language, pools[language])
+                if edited.strip() and edited != texts[at]:
+                    planted.append((at, kind, edited))
+    original, kinds, edited_texts = zip(*planted, strict=True) if planted else ((), (), ())
+    return Planted(original, kinds, edited_texts)

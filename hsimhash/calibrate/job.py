@@ -1,0 +1,239 @@
+"""A calibration: profiles and distances compared on a user's own texts, and what to take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from hsimhash.calibrate.edits import EDITS, Planted, language_of, plant
+from hsimhash.calibrate.labels import UNLIKE, Labels, Truth, read_labels
+from hsimhash.calibrate.options import DISTANCES, CalibrateLimits, CalibrateOptions, Tell
+from hsimhash.calibrate.results import Calibration, Spread
+from hsimhash.calibrate.sample import Sample, draw_sample
+from hsimhash.calibrate.sample_pairs import Differences, SamplePairs, Way, compare_all, counted
+from hsimhash.calibrate.scores import Curve, DistanceScore, FalsePairs, Recommendation, choose, expected
+from hsimhash.calibrate.shingles import jaccard_indices, least_shingles
+from hsimhash.dedup.report import Distance, ShownPair
+from hsimhash.dedup.word_diff import compare
+from hsimhash.errors import HsimhashError
+from hsimhash.fingerprint import Profile, Signatures
+from hsimhash.fingerprint.bits import Bools, Int64s, Uint64s
+from hsimhash.fingerprint.profile import BATCH_DOCUMENTS
+from hsimhash.fingerprint.stream import signature_stream
+from hsimhash.inputs.files import Input
+from hsimhash.layout import FINGERPRINT_BITS, Layout
+from hsimhash.load.intake import usual_workers
+from hsimhash.plan import STORES, Cost, cost, layouts_of, recommend
+from hsimhash.store import EMBEDDED
+
+PAIRS_SHOWN = 3  # of each distance
+BITS_SHOWN = range(-3, 4)  # around the distance that is recommended
+_FITTING = {"zh": ("auto-2", "auto-1", "zh-1"), "en": ("auto-2", "auto-1", "words-1")}
+_FITTING_SHARE = 0.05  # of the texts, from which on the profiles of a script are compared
+
+
+class _Texts(NamedTuple):
+    """What every profile is tried on."""
+
+    own: Sequence[str]  # of the sample
+    edited: Planted
+    truth: Truth
+    least: Uint64s  # shingles of the sample's, to judge pairs by
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Tried:
+    """A profile on the texts."""
+
+    profile: Profile
+    near: Differences  # the near pairs: originals and edited texts, or those labelled
+    pairs: SamplePairs
+    met: Differences  # of the pairs listed there
+    unlike: Bools  # which of these are false, if they are found
+
+
+def calibrate(inputs: Sequence[Input], options: CalibrateOptions, tell: Tell = lambda *_: None) -> Calibration:
+    """Compare profiles and distances on the texts of `inputs`, and say which to take.
+
+    Without labels edits are planted in texts of the sample: near pairs are an original and an edited text, and a
+    precision is that of a collection of `options.documents` documents with one near copy of each. With labels pairs are
+    those of the sample. Pairs that nobody labelled are false only where their texts share less than a fifth of their
+    shingles; else they are left out.
+
+    Raises:
+        HsimhashError: the texts do not suffice: fewer than two documents, no near pair.
+        ValueError: an input, a label or the name of a profile is wrong.
+    """
+    profiles = list(map(Profile.named, dict.fromkeys(options.profiles)))
+    labels = read_labels(options.labels) if options.labels else Labels()
+    sample = draw_sample(inputs, options.reading, options.limits, labels.doc_ids, tell)
+    if len(sample.texts) < 2:
+        raise HsimhashError(
+            f"{len(sample.texts)} document is too few to compare; give at least 2"
+            if sample.texts
+            else "no document to compare"
+        )
+    texts = _texts(sample, labels, options)
+    profiles = profiles or [Profile.named(name) for name in fitting_profiles(sample.texts)]
+    tried = []
+    for number, profile in enumerate(profiles):
+        tell("compare", number, len(profiles))
+        tried.append(_try(profile, texts, options.limits, options.workers or usual_workers(inputs)))
+    documents = options.documents or sample.read
+    curves = [curve for one in tried for curve in _curves(one, documents, is_labelled=options.labels is not None)]
+    choice = choose(curves)
+    taken = next(one for one in tried if one.profile.name == choice.curve.profile)
+    shown, keyed = _shown(taken, choice, sample, options.limits)
+    return Calibration(
+        sample,
+        labels.rejects,
+        documents,
+        len(taken.near.distance),
+        options.labels is not None,
+        tuple(curves),
+        tuple(map(_spread, tried)),
+        choice,
+        _plans(choice, documents),
+        _found_by_edit(taken, choice, texts.edited),
+        shown,
+        keyed,
+    )
+
+
+def fitting_profiles(texts: Sequence[str]) -> list[str]:
+    """Return the names of the built-in profiles that are for the scripts of some texts."""
+    languages = [language_of(text) for text in texts]
+    names = (_FITTING[one] for one in _FITTING if languages.count(one) >= _FITTING_SHARE * len(texts))
+    return list(dict.fromkeys(name for of_script in names for name in of_script))
+
+
+def _texts(sample: Sample, labels: Labels, options: CalibrateOptions) -> _Texts:
+    truth = Truth.of(labels, sample.doc_ids)
+    edited = Planted((), (), ()) if options.labels else plant(sample.texts, options.limits.edited)
+    if not len(edited.texts) + len(truth.left):
+        raise HsimhashError(
+            f"none of the near pairs of {options.labels} is among the documents: are the ids those of the inputs?"
+            if options.labels
+            else "no edit changes any of the texts: they are empty"
+        )
+    return _Texts(sample.texts, edited, truth, least_shingles(sample.texts))
+
+
+def _try(profile: Profile, texts: _Texts, limits: CalibrateLimits, workers: int) -> _Tried:
+    profile.verify()
+    every = [*texts.own, *texts.edited.texts]
+    rows = 4 * BATCH_DOCUMENTS
+    batches = (every[at : at + rows] for at in range(0, len(every), rows))
+    signed = Signatures.joined(signature_stream(profile, batches, workers))
+    own, edited = signed[: len(texts.own)], signed[len(texts.own) :]
+    original = np.array(texts.edited.original, np.int64)
+    near = (own[original], edited) if len(original) else (own[texts.truth.left], own[texts.truth.right])
+    pairs = compare_all(own, limits.near_pairs)
+    verdicts = texts.truth.judged(pairs.left, pairs.right, jaccard_indices(texts.least, pairs.left, pairs.right))
+    met = Differences.between(own[pairs.left], own[pairs.right])
+    return _Tried(profile, Differences.between(*near), pairs, met, verdicts == UNLIKE)
+
+
+def _curves(tried: _Tried, documents: int, *, is_labelled: bool) -> Iterator[Curve]:
+    """Yield the scores of a profile, used in each way that a query has."""
+    wanted = len(tried.near.distance)
+    number = wanted if is_labelled else documents
+    for way, wrong in _false_pairs(tried):
+        shares = np.cumsum(counted(tried.near.reach(way))) / wanted
+        scores = (
+            DistanceScore.of(bits, share * number, number, one.seen if is_labelled else one.among(number)[0], one)
+            for bits, share, one in zip(DISTANCES, shares.tolist(), wrong, strict=False)
+        )
+        costs = _costs(documents, has_signatures=way != Way())
+        yield Curve(tried.profile.name, way, tuple(scores), costs)
+
+
+def _ways(profile: Profile) -> list[Way]:
+    has_key = profile.key is not None
+    return list(dict.fromkeys([Way(), Way(has_key), Way(has_key, profile.sketch is not None)]))
+
+
+def _false_pairs(tried: _Tried) -> Iterator[tuple[Way, list[FalsePairs]]]:
+    """Yield what of the sample's unrelated pairs each distance finds, for each way; a sketch never finds more."""
+    met, weight = tried.met, tried.pairs.weight
+    pairs = tried.pairs.total - weight * int((~tried.unlike).sum())
+    most_expected = np.full(FINGERPRINT_BITS + 1, np.inf)
+    for way in _ways(tried.profile):
+        is_by_key = met.by_key(way) & tried.unlike
+        by_key = weight * float(is_by_key.sum())
+        histogram = counted(met.by_distance(way)[tried.unlike & ~is_by_key], weight)
+        if not way.has_sketch:  # beyond what was listed all pairs are unrelated
+            histogram[DISTANCES[-1] + 1 :] = tried.pairs.distances[DISTANCES[-1] + 1 :]
+        seen = np.cumsum(histogram)
+        most_expected = np.minimum(expected(seen), most_expected)
+        yield (
+            way,
+            [
+                FalsePairs(float(seen[bits]) + by_key, pairs, float(most_expected[bits]) + by_key, weight)
+                for bits in DISTANCES
+            ],
+        )
+
+
+def _costs(documents: int, *, has_signatures: bool) -> tuple[Cost, ...]:
+    """Return what a query of each distance costs in an embedded index as it is made without options."""
+    layout = Layout.named(EMBEDDED.layout)
+    return tuple(
+        cost(layout, documents, distance, STORES["lmdb"], has_signatures=has_signatures) for distance in DISTANCES
+    )
+
+
+def _plans(choice: Recommendation, documents: int) -> dict[str, Cost]:
+    """Return the layout to take for what was chosen, by store."""
+    signed = choice.curve.way != Way()
+    distance = choice.score.distance
+    return {
+        name: recommend(
+            [cost(layout, documents, distance, STORES[name], has_signatures=signed) for layout in layouts_of(distance)]
+        )[0]
+        for name in ("lmdb", "hbase")
+    }
+
+
+def _spread(tried: _Tried) -> Spread:
+    unrelated = tried.pairs.distances.astype(np.float64)
+    met = tried.met
+    unrelated -= counted(met.distance[~tried.unlike], tried.pairs.weight)
+    return Spread(tried.profile.name, counted(tried.near.distance), np.maximum(unrelated, 0))
+
+
+def _found_by_edit(tried: _Tried, choice: Recommendation, edited: Planted) -> dict[str, tuple[int, int]]:
+    is_found = tried.near.reach(choice.curve.way) <= choice.score.distance
+    kinds = np.array(edited.kinds)
+    return {
+        kind: (int(is_found[kinds == kind].sum()), int((kinds == kind).sum())) for kind in EDITS if kind in edited.kinds
+    }
+
+
+def _shown(
+    tried: _Tried, choice: Recommendation, sample: Sample, limits: CalibrateLimits
+) -> tuple[tuple[Distance, ...], tuple[ShownPair, ...]]:
+    """Return some pairs of the sample at the distances around the one chosen, and some found by key."""
+    met, way, most = tried.met, choice.curve.way, choice.score.distance
+    by_distance, left_chars = met.by_distance(way), limits.compared_characters
+    ends = tried.pairs.left, tried.pairs.right
+
+    def some(places: Int64s) -> tuple[ShownPair, ...]:
+        nonlocal left_chars
+        pairs = []
+        for place in places[np.linspace(0, len(places) - 1, min(len(places), PAIRS_SHOWN)).astype(np.int64)].tolist():
+            left, right = (int(one[place]) for one in ends)
+            texts = sample.texts[left], sample.texts[right]
+            left_chars -= sum(map(len, texts))
+            comparison = compare(*texts) if left_chars >= 0 else None
+            pairs.append(ShownPair(sample.doc_ids[left], sample.doc_ids[right], int(met.distance[place]), comparison))
+        return tuple(pairs)
+
+    shown = []
+    for bits in (most + step for step in BITS_SHOWN if most + step >= 0):
+        places = np.flatnonzero(by_distance == bits)
+        shown.append(Distance(bits, len(places) * tried.pairs.weight, bits <= most, some(places)))
+    return tuple(shown), some(np.flatnonzero(met.by_key(way) & (by_distance > most)))

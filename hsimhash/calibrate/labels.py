@@ -1,0 +1,135 @@
+"""Which documents are near, as somebody decided: a table of pairs, or of clusters.
+
+| columns, separated by tabs | say |
+|---|---|
+| id, id, 1 or 0, … | whether two documents are near; without a third column they are |
+| id, cluster, … under a header `id<TAB>cluster` | documents of one cluster are near, all others are not |
+
+A first line whose third column is neither 1 nor 0 is a header. Further columns are passed over. `.gz` and `.zst` files
+are unpacked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hsimhash.fingerprint.bits import Floats, Int64s
+from hsimhash.inputs.files import packing_of
+from hsimhash.inputs.lines import InputFile, blocks_of, text_in
+from hsimhash.pairs.blocks import pair_words
+
+UNRELATED = 0.2  # two texts that share less than this of their shingles (Jaccard index) are not near, whoever they are
+_HEADER = ("id", "cluster")
+_SAYS = {"1": True, "0": False}
+
+Verdicts = NDArray[np.int8]  # of pairs: NEAR, UNLIKE or OPEN
+NEAR, UNLIKE, OPEN = 1, 0, -1
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """What a file says of ids: pairs that are near or not, or the cluster of each."""
+
+    pairs: Mapping[tuple[str, str], bool] = field(default_factory=dict)
+    clusters: Mapping[str, str] = field(default_factory=dict)
+    rejects: tuple[str, ...] = ()  # lines that say nothing, with their places and reasons
+
+    @property
+    def doc_ids(self) -> set[str]:
+        """All ids that it names."""
+        return {doc_id for pair in self.pairs for doc_id in pair} | set(self.clusters)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Truth:
+    """What is known of the pairs of a sample, by the places of their documents."""
+
+    left: Int64s  # of pairs that are near
+    right: Int64s
+    unlike: Int64s  # pairs that are not, as words, ascending
+    cluster: Int64s  # of each document, -1 where none is known
+
+    @staticmethod
+    def of(labels: Labels, doc_ids: Sequence[str]) -> Truth:
+        """Return what labels say of documents; what they say of others is passed over."""
+        place = {doc_id: at for at, doc_id in enumerate(doc_ids)}
+        near: list[tuple[int, ...]] = []
+        unlike: list[tuple[int, ...]] = []
+        for pair, is_near in labels.pairs.items():
+            if place.keys() >= set(pair):
+                (near if is_near else unlike).append((place[pair[0]], place[pair[1]]))
+        members: dict[str, list[int]] = {}
+        for doc_id, cluster in labels.clusters.items():
+            if doc_id in place:
+                members.setdefault(cluster, []).append(place[doc_id])
+        own = np.full(len(doc_ids), -1)
+        for number, places in enumerate(members.values()):
+            own[places] = number
+            near += combinations(sorted(places), 2)
+        ends = np.array(near, np.int64).reshape(-1, 2).T
+        others = np.array(unlike, np.int64).reshape(-1, 2).T
+        return Truth(ends[0], ends[1], np.sort(pair_words(others[0], others[1])), own)
+
+    def judged(self, left: Int64s, right: Int64s, jaccard: Floats) -> Verdicts:
+        """Return what pairs of documents are; OPEN where nobody said, and the texts do not tell.
+
+        Args:
+            left: places, shape (n,).
+            right: likewise.
+            jaccard: how much of their shingles the texts share, 0 to 1.
+        """
+        found = np.where(jaccard < UNRELATED, UNLIKE, OPEN).astype(np.int8)
+        words = pair_words(left, right)
+        found[np.isin(words, self.unlike)] = UNLIKE
+        found[np.isin(words, pair_words(self.left, self.right))] = NEAR
+        is_clustered = (self.cluster[left] >= 0) & (self.cluster[right] >= 0)
+        found[is_clustered & (self.cluster[left] != self.cluster[right])] = UNLIKE
+        return found
+
+
+def read_labels(path: Path) -> Labels:
+    """Return what a file of labels says; lines that are none are passed over and listed, pairs in dispute as well.
+
+    Raises:
+        ValueError: it names no near pair.
+    """
+    rejects: list[str] = []
+    rows = list(_rows(path, rejects))
+    if rows and tuple(rows[0][1][:2]) == _HEADER:
+        return Labels(clusters={row[0]: row[1] for _, row in rows[1:]}, rejects=tuple(rejects))
+    pairs: dict[tuple[str, str], bool] = {}
+    disputed = set[tuple[str, str]]()
+    for at, (number, row) in enumerate(rows):
+        pair, says = (min(row[:2]), max(row[:2])), row[2] if len(row) > 2 else "1"
+        if says not in _SAYS:
+            if at:  # else it is a header
+                rejects.append(f"{path}:{number}: the third column is {says!r:.40}; write 1 for near, or 0")
+        elif pairs.setdefault(pair, _SAYS[says]) != _SAYS[says]:
+            rejects.append(f"{path}:{number}: {pair[0]!r} and {pair[1]!r} are near in one line, and not in another")
+            disputed.add(pair)
+    kept = {pair: is_near for pair, is_near in pairs.items() if pair not in disputed}
+    if not any(kept.values()):
+        reason = f" ({rejects[0]})" if rejects else ""
+        raise ValueError(f"{path} names no near pair{reason}; write lines of id<TAB>id<TAB>1")
+    return Labels(kept, rejects=tuple(rejects))
+
+
+def _rows(path: Path, rejects: list[str]) -> Iterator[tuple[int, list[str]]]:
+    """Yield the lines that are not blank, by their numbers, as columns."""
+    with InputFile(str(path), packing_of(str(path))) as file:
+        for block in blocks_of(file.read):
+            for number, line in enumerate(block.lines(), block.first):
+                try:
+                    row = text_in(line).rstrip("\r").split("\t")
+                    if len(row) > 1 and row[0] and row[1]:
+                        yield number, row
+                    elif line.strip():
+                        raise ValueError(f"no two ids, nor an id and its cluster, with a tab between: {row[0]!r:.80}")
+                except ValueError as error:
+                    rejects.append(f"{path}:{number}: {error}")

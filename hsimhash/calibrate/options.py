@@ -1,0 +1,62 @@
+"""What is to be calibrated, within which limits, and how far it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hsimhash.cover import MOST_DISTANCE
+from hsimhash.inputs.files import InputOptions
+
+Tell = Callable[[str, int, int], object]  # is told the stage, how much is done, of how much (0: not known)
+
+DISTANCES = range(MOST_DISTANCE + 1)  # that are compared: all that a query may ask for
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrateLimits:
+    """What a calibration takes at most; all of it is memory or time.
+
+    Args:
+        documents: in the sample; documents that labels name may be more.
+        characters: of the sample's texts together; documents beyond are left out, whichever they are.
+        edited: documents into which edits are planted.
+        near_pairs: pairs of the sample that come near each other by a profile and are looked at; of more a share.
+        compared_characters: of the texts of pairs that are shown with their differences.
+    """
+
+    documents: int = 20_000
+    characters: int = 100_000_000
+    edited: int = 500
+    near_pairs: int = 100_000
+    compared_characters: int = 10_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrateOptions:
+    """How to calibrate.
+
+    Args:
+        profiles: names of those to compare; none: those that fit the scripts of the texts.
+        labels: the file that says which documents are near; None: edits are planted.
+        documents: of the collection that is planned; None: as many as the inputs have.
+        reading: how the inputs are read.
+        workers: processes that fingerprint; None: as for other jobs.
+        limits: what it takes at most.
+    """
+
+    profiles: tuple[str, ...] = ()
+    labels: Path | None = None
+    documents: int | None = None
+    reading: InputOptions = field(default_factory=InputOptions)
+    workers: int | None = None
+    limits: CalibrateLimits = field(default_factory=CalibrateLimits)
+
+    def __post_init__(self) -> None:
+        if self.workers is not None and self.workers < 1:
+            raise ValueError(f"workers is a number from 1 on, not {self.workers}")
+        if self.documents is not None and self.documents < 2:
+            raise ValueError(f"a collection has at least 2 documents, not {self.documents}")
+        if self.limits.documents < 2:
+            raise ValueError(f"a sample has at least 2 documents, not {self.limits.documents}")

@@ -1,0 +1,119 @@
+"""What a calibration found, as values and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from hsimhash.calibrate.sample import Sample
+from hsimhash.calibrate.sample_pairs import Way
+from hsimhash.calibrate.scores import Curve, DistanceScore, Recommendation
+from hsimhash.dedup.report import Distance, ShownPair
+from hsimhash.fingerprint.bits import Floats
+from hsimhash.plan import Cost
+
+MILLION = 1_000_000  # documents, for which false pairs are told
+_PLAIN = {"auto-2": "auto-2:sketch=off"}  # what makes fingerprints alone of a profile that makes signatures
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Spread:
+    """How a profile spreads pairs, from 0 bits to 64."""
+
+    profile: str
+    near: Floats  # near pairs, shape (65,)
+    unrelated: Floats  # unrelated pairs of the sample
+
+
+class Flags(NamedTuple):
+    """What is to be said on the command line to get what was chosen."""
+
+    create: str  # to `create-table`
+    query: str  # to `query` and others; usually nothing
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Calibration:
+    """All that was found."""
+
+    sample: Sample
+    label_rejects: tuple[str, ...]  # lines of the labels that say nothing
+    documents: int  # of the collection that is planned
+    wanted: int  # near pairs: planted or labelled
+    is_labelled: bool
+    curves: tuple[Curve, ...]
+    spreads: tuple[Spread, ...]
+    choice: Recommendation
+    plans: Mapping[str, Cost]  # by store, for what was chosen
+    found_by_edit: Mapping[str, tuple[int, int]]  # found by what was chosen, and planted; none where labelled
+    shown: tuple[Distance, ...]  # pairs of the sample around the distance that was chosen
+    keyed: tuple[ShownPair, ...]  # likewise farther apart, but with the same key
+
+    @property
+    def flags(self) -> Flags:
+        """The flags that give what was chosen, in an embedded index."""
+        name, way = self.choice.curve.profile, self.choice.curve.way
+        profile = _PLAIN.get(name, name) if way == Way() else name
+        layout = self.plans["lmdb"].layout.name
+        create = f"--profile {profile} --layout {layout} --distance {self.choice.score.distance}"
+        return Flags(create, "--max-sketch off" if way.has_key and not way.has_sketch else "")
+
+    def to_json(self) -> dict[str, object]:
+        """Return everything but the texts."""
+        curve, score, best_f1 = self.choice
+        flags = self.flags
+        return {
+            "read": self.sample.read,
+            "rejected": self.sample.rejected + len(self.label_rejects),
+            "sample": len(self.sample.doc_ids),
+            "documents": self.documents,
+            "near_pairs": self.wanted,
+            "labelled": self.is_labelled,
+            "recommended": {
+                "profile": curve.profile,
+                "way": str(curve.way),
+                **_score(score),
+                "best_f1": best_f1,
+                "create_table": flags.create,
+                "query": flags.query,
+                "plans": {
+                    name: {"layout": cost.layout.name, "rows": cost.rows, "bytes": cost.bytes, "us": cost.time_us}
+                    for name, cost in self.plans.items()
+                },
+            },
+            "found_by_edit": {
+                kind: {"found": found, "planted": planted} for kind, (found, planted) in self.found_by_edit.items()
+            },
+            "curves": [
+                {
+                    "profile": one.profile,
+                    "way": str(one.way),
+                    "scores": [
+                        {**_score(score), "us": cost.time_us} for score, cost in zip(one.scores, one.costs, strict=True)
+                    ],
+                }
+                for one in self.curves
+            ],
+            "histograms": [
+                {"profile": one.profile, "near": one.near.tolist(), "unrelated": one.unrelated.tolist()}
+                for one in self.spreads
+            ],
+        }
+
+
+def _score(score: DistanceScore) -> dict[str, object]:
+    expected, most = score.false_pairs.among(MILLION)
+    return {
+        "distance": score.distance,
+        "precision": score.precision,
+        "recall": score.recall,
+        "f1": score.f1,
+        "found": score.found,
+        "wanted": score.wanted,
+        "wrong": score.wrong,
+        "unrelated_seen": score.false_pairs.seen,
+        "unrelated_pairs": score.false_pairs.of,
+        "false_per_million": expected,
+        "false_per_million_at_most": most,
+    }

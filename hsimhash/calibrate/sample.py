@@ -1,0 +1,84 @@
+"""A sample of the documents, drawn in one pass: each has a number's hash, and those with the least hashes stay.
+
+So it is the same for the same inputs, and whatever is left out for lack of room is left out at random.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hsimhash.calibrate.options import CalibrateLimits, Tell
+from hsimhash.fingerprint.hashes import mix
+from hsimhash.inputs.files import Input, InputOptions
+from hsimhash.inputs.reader import read_batches
+
+REJECTS_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Documents in the order of the inputs, no id twice."""
+
+    doc_ids: tuple[str, ...]
+    texts: tuple[str, ...]
+    read: int  # documents of the inputs
+    rejected: int = 0  # records that are none
+    reasons: tuple[str, ...] = ()  # of the first REJECTS_NAMED: where, and why
+
+
+class _Draw:
+    """Documents by ascending rank, as many as the limits have room for; those that labels name always stay."""
+
+    def __init__(self, limits: CalibrateLimits, wanted: Collection[str]) -> None:
+        self._wanted = wanted
+        self._documents = max(limits.documents, len(wanted))
+        self._characters_left = limits.characters
+        self._kept: list[tuple[int, int, str, str]] = []  # a heap: the rank, negative; the number; id and text
+        self._doc_ids: set[str] = set()
+        self._number = 0
+
+    def take(self, doc_ids: Sequence[str], texts: Sequence[str]) -> None:
+        ranks = mix(np.arange(self._number, self._number + len(doc_ids), dtype=np.uint64))
+        for rank, doc_id, text in zip(ranks.tolist(), doc_ids, texts, strict=True):
+            self._number += 1
+            if doc_id not in self._doc_ids:
+                self._doc_ids.add(doc_id)
+                self._characters_left -= len(text)
+                heapq.heappush(self._kept, (1 if doc_id in self._wanted else -rank, self._number, doc_id, text))
+        while len(self._kept) > self._documents or (self._characters_left < 0 and self._kept[0][0] <= 0):
+            _, _, doc_id, text = heapq.heappop(self._kept)
+            self._doc_ids.remove(doc_id)
+            self._characters_left += len(text)
+
+    def sample(self, rejected: int, reasons: Sequence[str]) -> Sample:
+        kept = sorted(self._kept, key=lambda one: one[1])
+        return Sample(
+            tuple(one[2] for one in kept), tuple(one[3] for one in kept), self._number, rejected, tuple(reasons)
+        )
+
+
+def draw_sample(
+    inputs: Sequence[Input], reading: InputOptions, limits: CalibrateLimits, wanted: Collection[str], tell: Tell
+) -> Sample:
+    """Read all inputs and return a sample of their documents, those with `wanted` ids among it.
+
+    Raises:
+        ValueError: an input holds fingerprints, not texts.
+    """
+    for one in inputs:
+        if one.has_fingerprints:
+            raise ValueError(f"input {one.name} holds fingerprints; profiles are compared by texts: give those")
+    draw, read, rejected, reasons = _Draw(limits, wanted), 0, 0, list[str]()
+    for batch in read_batches(inputs, reading):
+        draw.take(batch.documents.doc_ids, batch.documents.texts)
+        read += len(batch.documents.doc_ids)
+        rejected += len(batch.documents.rejects)
+        name = inputs[batch.input].name
+        for reject in batch.documents.rejects[: REJECTS_NAMED - len(reasons)]:
+            reasons.append(f"{reject.path or f'{name}:{reject.line}'}: {reject.reason}")
+        tell("read", read, 0)
+    return draw.sample(rejected, reasons)

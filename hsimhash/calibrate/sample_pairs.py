@@ -1,0 +1,145 @@
+"""All pairs of a sample compared by a profile, and those of them that come near each other by any rule.
+
+Comparing is cheap: a tile of distances stays in the processor's cache, and 200 million pairs take seconds. What comes
+near is listed to be judged by its texts; of too many a share, chosen by a hash, stands for all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hsimhash.calibrate.options import DISTANCES
+from hsimhash.fingerprint.bits import Bools, Floats, Int64s, Uint8s
+from hsimhash.fingerprint.hashes import mix
+from hsimhash.fingerprint.signature import MAX_SKETCH, TOO_SHORT, Signatures, are_alike
+from hsimhash.layout import FINGERPRINT_BITS
+from hsimhash.pairs.blocks import pair_words
+
+NEVER = np.uint8(255)  # the reach of a pair that no distance finds
+_TILE = 1 << 18  # pairs compared at once
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """What of a profile's signatures a query goes by."""
+
+    has_key: bool = False  # documents with the same key are found too
+    has_sketch: bool = False  # and those whose sketches differ too much are not
+
+    def __str__(self) -> str:
+        return f"distance{' or key' if self.has_key else ''}{', sketches agree' if self.has_sketch else ''}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Differences:
+    """Pairs of texts, by what their signatures differ in; arrays of the same length."""
+
+    distance: Uint8s  # bits of the fingerprints; NEVER where a text has none
+    is_alike: Bools  # shape (2, n): whether the sketches agree, for pairs found by key, and by distance
+    has_key: Bools  # whether both have the same key
+
+    @classmethod
+    def between(cls, some: Signatures, others: Signatures) -> Differences:
+        """Compare texts with the others of the same place."""
+        has_none = (some.kinds == TOO_SHORT) | (others.kinds == TOO_SHORT)
+        alike = [are_alike(some.sketches, others.sketches, MAX_SKETCH, is_near=by) for by in (False, True)]
+        return cls(
+            np.where(has_none, NEVER, np.bitwise_count(some.fingerprints ^ others.fingerprints)),
+            np.array(alike),
+            (some.keys == others.keys) & (some.keys != 0) & ~has_none,
+        )
+
+    def by_distance(self, way: Way) -> Uint8s:
+        """Return the least distance of a query that finds each pair by it; NEVER where none does."""
+        return np.where(self.is_alike[1], self.distance, NEVER) if way.has_sketch else self.distance
+
+    def by_key(self, way: Way) -> Bools:
+        """Return which pairs are found by their key, whatever the distance."""
+        found = self.has_key & way.has_key
+        return found & self.is_alike[0] if way.has_sketch else found
+
+    def reach(self, way: Way) -> Uint8s:
+        """Return the least distance of a query that finds each pair, in any way."""
+        return np.where(self.by_key(way), np.uint8(0), self.by_distance(way))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SamplePairs:
+    """The pairs of a sample by a profile."""
+
+    distances: Int64s  # how many pairs there are at each distance, shape (65,)
+    left: Int64s  # places of the pairs that come near, or share a key, or have sketches that agree
+    right: Int64s  # likewise, each greater than `left`
+    weight: int  # how many such pairs each of them stands for
+
+    @property
+    def total(self) -> int:
+        """How many pairs of texts with fingerprints there are."""
+        return int(self.distances.sum())
+
+
+def compare_all(signatures: Signatures, most_listed: int) -> SamplePairs:
+    """Compare each text of a sample with each other one; list about `most_listed` of the near pairs at most."""
+    place = np.flatnonzero(signatures.kinds != TOO_SHORT)
+    ours = signatures[place]
+    distances = np.zeros(256, np.int64)
+    listing = _Listing(most_listed)
+    rows = max(1, _TILE // max(1, len(ours)))
+    for start in range(0, len(ours), rows):
+        part = slice(start, start + rows)
+        distance = np.bitwise_count(ours.fingerprints[part, None] ^ ours.fingerprints[start:])
+        is_before = np.tri(*distance.shape, dtype=np.bool_)  # pairs that were seen from their other side, and none
+        distance[is_before] = NEVER
+        distances += np.bincount(distance.ravel(), minlength=256)
+        near = (distance <= DISTANCES[-1]) | _confirmed(ours, part) & ~is_before
+        left, right = np.nonzero(near)
+        listing.add(pair_words(place[left + start], place[right + start]))
+    words = listing.words()
+    left, right = words >> 32, words & 0xFFFFFFFF
+    return SamplePairs(distances[: FINGERPRINT_BITS + 1], left, right, listing.weight)
+
+
+def _confirmed(ours: Signatures, part: slice) -> Bools:
+    """Return of a tile which pairs have the same key, or sketches that agree."""
+    if ours.is_plain:
+        return np.zeros((1, 1), np.bool_)
+    keys, sketches = ours.keys[part, None], ours.sketches[part, None]
+    differing = np.bitwise_count(sketches ^ ours.sketches[part.start :])
+    alike = (differing <= MAX_SKETCH) & (sketches != 0) & (ours.sketches[part.start :] != 0)
+    found: Bools = alike | ((keys == ours.keys[part.start :]) & (keys != 0))
+    return found
+
+
+class _Listing:
+    """Words of pairs, of which every second by hash is dropped whenever they are too many."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._shift = most, 0
+        self._words: list[Int64s] = []
+        self._count = 0
+
+    @property
+    def weight(self) -> int:
+        return 1 << self._shift
+
+    def add(self, words: Int64s) -> None:
+        self._words.append(self._kept(words))
+        self._count += len(self._words[-1])
+        while self._count > self._most:
+            self._shift += 1
+            self._words = [self._kept(self.words())]
+            self._count = len(self._words[0])
+
+    def words(self) -> Int64s:
+        return np.concatenate([np.empty(0, np.int64), *self._words])
+
+    def _kept(self, words: Int64s) -> Int64s:
+        kept: Int64s = words[mix(words.view(np.uint64)) & np.uint64(self.weight - 1) == 0]
+        return kept
+
+
+def counted(reaches: Uint8s, weight: int = 1) -> Floats:
+    """Return how many pairs there are of each reach, 0 bits to 64, where each stands for `weight`."""
+    return np.bincount(reaches, minlength=256)[: FINGERPRINT_BITS + 1].astype(np.float64) * weight

@@ -1,0 +1,73 @@
+"""How much of their shingles two texts share, whatever a profile says of them: the judge of unrelated pairs.
+
+Of each text the KEPT least hashes of its shingles of three words or characters are kept. Up to so many shingles of two
+texts together the Jaccard index is exact; of more it is that of the KEPT least of both, right to about .03.
+
+Source: Broder, "On the resemblance and containment of documents", SEQUENCES 1997.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hsimhash.fingerprint.bits import Floats, Int64s, Uint64s
+from hsimhash.fingerprint.hashes import murmur64_spans
+from hsimhash.fingerprint.normalize import classify, normalize, simplify
+from hsimhash.fingerprint.profile import split_batch
+from hsimhash.fingerprint.sketch import MOST_SHINGLE, shingle_hashes
+from hsimhash.fingerprint.tokens import drop_apostrophes, word_units
+from hsimhash.fingerprint.vote import by_document
+
+KEPT = 256
+PAIRS_COMPARED = 1 << 14  # at once
+_NONE = np.uint64((1 << 64) - 1)
+
+
+def least_shingles(texts: Sequence[str]) -> Uint64s:
+    """Return the least hashes of each text's shingles: shape (n, KEPT), ascending, the greatest number for none."""
+    return np.concatenate([np.empty((0, KEPT), np.uint64), *map(_least, split_batch(texts))])
+
+
+def _least(texts: Sequence[str]) -> Uint64s:
+    codes = normalize(texts)
+    units = word_units(*drop_apostrophes(simplify(codes), classify(codes)), every_script=True)
+    spans = units.spans()
+    start, stop = units.rows(MOST_SHINGLE)
+    hashes = shingle_hashes(murmur64_spans(spans.buffer, spans.starts, spans.ends, 0), start, stop)
+    doc = units.doc[start]
+    order = by_document(doc, hashes, "quicksort")
+    doc, hashes = doc[order], hashes[order]
+    is_new = np.append(True, (doc[1:] != doc[:-1]) | (hashes[1:] != hashes[:-1]))[: len(doc)]
+    doc, hashes = doc[is_new], hashes[is_new]
+    rank = np.arange(len(doc)) - np.searchsorted(doc, doc)
+    least = np.full((len(texts), KEPT), _NONE)
+    least[doc[rank < KEPT], rank[rank < KEPT]] = hashes[rank < KEPT]
+    return least
+
+
+def jaccard_indices(least: Uint64s, left: Int64s, right: Int64s) -> Floats:
+    """Return the Jaccard index of each pair of texts, 0 to 1; 0 where neither has a shingle.
+
+    Args:
+        least: what `least_shingles` returned.
+        left: rows of it, shape (n,).
+        right: likewise.
+    """
+    parts = [
+        _indices(least[left[at : at + PAIRS_COMPARED]], least[right[at : at + PAIRS_COMPARED]])
+        for at in range(0, len(left), PAIRS_COMPARED)
+    ]
+    return np.concatenate([np.empty(0), *parts])
+
+
+def _indices(some: Uint64s, others: Uint64s) -> Floats:
+    both = np.sort(np.concatenate([some, others], axis=1), axis=1, kind="stable")  # joins two rows in order
+    is_there = both != _NONE
+    is_again = np.zeros(both.shape, np.bool_)
+    is_again[:, 1:] = (both[:, 1:] == both[:, :-1]) & is_there[:, 1:]
+    rank = np.cumsum(is_there & ~is_again, axis=1)  # of the distinct ones, from 1
+    shared = (is_again & (rank <= KEPT)).sum(axis=1)
+    indices: Floats = shared / np.maximum(np.minimum(rank[:, -1], KEPT), 1)
+    return indices

@@ -1,0 +1,358 @@
+"""Profiles and distances compared on a sample: what is counted agrees with brute force and with what queries find."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hsimhash.calibrate import CalibrateLimits, CalibrateOptions, Calibration, calibrate, calibration_page
+from hsimhash.calibrate.edits import EDITS, plant
+from hsimhash.calibrate.labels import NEAR, OPEN, UNLIKE, Truth, read_labels
+from hsimhash.calibrate.options import DISTANCES
+from hsimhash.calibrate.sample import draw_sample
+from hsimhash.calibrate.sample_pairs import Differences, Way, compare_all
+from hsimhash.calibrate.scores import SEEN, expected, upper_end
+from hsimhash.calibrate.shingles import KEPT, jaccard_indices, least_shingles
+from hsimhash.fingerprint import Profile, Signatures
+from hsimhash.inputs import InputOptions, find_inputs
+from hsimhash.pairs import find_pairs
+from tests.test_dedup_report import HOSTILE, Page
+
+WORDS = [
+    a + b + c for a in ("ka", "to", "mi", "ru", "se") for b in ("la", "no", "vi", "pu") for c in ("r", "n", "st", "l")
+]
+HAN = [chr(0x4E00 + 7 * step) for step in range(400)]
+BOTH = Way(has_key=True, has_sketch=True)
+
+
+def article(seed: int, words: int = 150) -> str:
+    """A text of sentences, of words of its own choice."""
+    chance = random.Random(seed)
+    own = chance.sample(WORDS, 40)
+    return " ".join(" ".join(chance.choices(own, k=12)).capitalize() + "." for _ in range(words // 12))
+
+
+def chinese(seed: int) -> str:
+    chance = random.Random(seed)
+    return "".join("".join(chance.choices(HAN, k=15)) + "。" for _ in range(20))
+
+
+def edited(text: str, count: int, seed: int) -> str:
+    chance, words = random.Random(seed), text.split()
+    for at in chance.sample(range(len(words)), count):
+        words[at] = chance.choice(WORDS)
+    return " ".join(words)
+
+
+@pytest.fixture(scope="module")
+def corpus() -> dict[str, str]:
+    """80 articles, of 20 of them a copy with more and more words replaced; `near-N` is a copy of `N`."""
+    texts = {str(number): article(number) for number in range(80)}
+    return texts | {f"near-{number}": edited(texts[str(number)], 2 + number * 2, number) for number in range(20)}
+
+
+def written(folder: Path, texts: Mapping[str, str]) -> str:
+    path = folder / "pages.jsonl"
+    path.write_text("".join(json.dumps({"id": name, "text": text}) + "\n" for name, text in texts.items()))
+    return str(path)
+
+
+def calibrated(path: str, **options: object) -> Calibration:
+    return calibrate(find_inputs([path], InputOptions()), CalibrateOptions(**options))
+
+
+@pytest.fixture(scope="module")
+def labelled(corpus: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Calibration:
+    folder = tmp_path_factory.mktemp("labelled")
+    (folder / "labels.tsv").write_text("one\tother\tsame\n" + "".join(f"{n}\tnear-{n}\t1\n" for n in range(20)))
+    return calibrated(written(folder, corpus), labels=folder / "labels.tsv")
+
+
+def true_pairs() -> set[tuple[int, int]]:
+    return {(number, 80 + number) for number in range(20)}
+
+
+def shingles_of(text: str) -> set[tuple[str, ...]]:
+    words = text.lower().replace(".", " .").split()
+    stretches = " ".join(words).split(" .")
+    found = [stretch.split() for stretch in stretches]
+    return {tuple(one[at : at + 3]) for one in found for at in range(max(1, len(one) - 2)) if one}
+
+
+def test_jaccard_is_exact_for_short_texts_and_close_for_long_ones() -> None:
+    short = [article(1, 100), edited(article(1, 100), 5, 1), article(2, 100), ""]
+    long = [article(3, 4_000), edited(article(3, 4_000), 200, 1)]
+    assert len(shingles_of(long[0])) > KEPT
+    for texts, error in ((short, 1e-9), (long, 0.1)):
+        left, right = np.array(list(combinations(range(len(texts)), 2))).T
+        found = jaccard_indices(least_shingles(texts), left, right)
+        for one, i, j in zip(found, left, right, strict=True):
+            some, others = shingles_of(texts[i]), shingles_of(texts[j])
+            assert one == pytest.approx(len(some & others) / max(1, len(some | others)), abs=error)
+
+
+def test_characters_of_scripts_without_spaces_are_shingled_and_traditional_ones_are_simplified() -> None:
+    least = least_shingles(["汉字简体文本的测试", "漢字簡體文本的測試", "完全不同的一句话"])
+    assert jaccard_indices(least, np.array([0, 0]), np.array([1, 2])).tolist() == [1.0, 0.0]
+
+
+def random_signatures(count: int) -> Signatures:
+    """Signatures of which many are near, alike or have the same key, and some are none."""
+    rng = np.random.default_rng(7)
+
+    def near(values: np.ndarray, bits: int) -> np.ndarray:
+        flips = np.bitwise_or.reduce(np.uint64(1) << rng.integers(0, 64, (bits, count), np.uint64), axis=0)
+        return rng.choice(values, count) ^ flips
+
+    some = rng.integers(1, 1 << 63, 12, np.uint64)
+    keys = rng.choice(np.append(some, np.uint64(0)), count)
+    return Signatures(near(some, 12), near(some, 9), keys, rng.choice([0, 0, 1, 2], count).astype(np.uint8))
+
+
+def test_every_pair_is_counted_and_near_ones_are_listed() -> None:
+    signatures = random_signatures(700)
+    pairs = compare_all(signatures, 1 << 20)
+    has_value = np.flatnonzero(signatures.kinds != 2)
+    left, right = (has_value[one] for one in np.triu_indices(len(has_value), 1))
+    distance = np.bitwise_count(signatures.fingerprints[left] ^ signatures.fingerprints[right])
+    assert pairs.distances.tolist() == np.bincount(distance, minlength=65).tolist()
+    assert pairs.weight == 1
+    met = Differences.between(signatures[left], signatures[right])
+    is_found = (met.reach(BOTH) <= 16) | met.by_key(Way(True)) | (met.by_distance(Way()) <= 16)
+    wanted = set(zip(left[is_found].tolist(), right[is_found].tolist(), strict=True))
+    listed = set(zip(pairs.left.tolist(), pairs.right.tolist(), strict=True))
+    assert wanted <= listed
+    assert len(listed) == len(pairs.left) < len(left)
+
+
+def test_of_too_many_near_pairs_a_share_stands_for_all() -> None:
+    signatures = random_signatures(700)
+    every, some = compare_all(signatures, 1 << 20), compare_all(signatures, 5_000)
+    assert len(some.left) <= 5_000
+    assert some.weight > 1
+    assert some.weight * len(some.left) == pytest.approx(len(every.left), rel=0.1)
+
+
+@pytest.mark.parametrize("distance", [0, 3, 8])
+def test_the_reach_of_a_pair_is_the_least_distance_that_finds_it(distance: int) -> None:
+    signatures = random_signatures(300)
+    signatures = signatures[np.flatnonzero(signatures.kinds != 2)]
+    left, right = np.triu_indices(len(signatures), 1)
+    met = Differences.between(signatures[left], signatures[right])
+    for way, options in ((BOTH, {}), (Way(has_key=True), {"max_sketch": None})):
+        found = find_pairs(signatures, max_distance=distance, **options)
+        wanted = {
+            (i, j) for block in found.expand() for i, j in zip(block.left.tolist(), block.right.tolist(), strict=True)
+        }
+        is_found = met.reach(way) <= distance
+        assert set(zip(left[is_found].tolist(), right[is_found].tolist(), strict=True)) == wanted
+
+
+@pytest.mark.parametrize(("seen", "exact"), [(0, 2.996), (1, 4.744), (5, 10.513), (20, 29.062)])
+def test_the_upper_end_of_a_count_is_poissons(seen: int, exact: float) -> None:
+    assert upper_end(seen) == pytest.approx(exact, rel=0.01)
+
+
+def test_a_tail_goes_on_below_what_was_seen() -> None:
+    histogram = np.zeros(65)
+    histogram[12:40] = [round(10 * 3**step) for step in range(28)]
+    seen = np.cumsum(histogram)
+    found = expected(seen)
+    assert found[12:].tolist() == seen[12:].tolist()
+    assert (found <= np.append(found[1:], np.inf)).all()
+    assert (found[:12] <= upper_end(0)).all()
+    assert 0 < found[6] < SEEN * 2.0**-6
+    assert expected(np.zeros(65)).tolist() == [upper_end(0)] * 65
+
+
+def test_a_pair_that_was_seen_counts_whatever_the_tail_says() -> None:
+    histogram = np.zeros(65)
+    histogram[2], histogram[20:30] = 1, 1_000
+    assert expected(np.cumsum(histogram))[2] == 1
+
+
+def test_labels_have_a_header_or_none_and_bad_lines_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "labels.tsv"
+    path.write_text(
+        "id1\tid2\tsame\tjaccard\na\tb\t1\t.9\nc\ta\t0\t.4\nlonely\n\na\td\tyes\nx\ty\t1\ny\tx\t0\ne\tf\t1\r\n"
+    )
+    found = read_labels(path)
+    assert found.pairs == {("a", "b"): True, ("a", "c"): False, ("e", "f"): True}
+    assert [reason.removeprefix(f"{path}:").partition(":")[0] for reason in found.rejects] == ["4", "6", "8"]
+    path.write_text("a\tb\nc\td\n")
+    assert read_labels(path).pairs == {("a", "b"): True, ("c", "d"): True}
+    path.write_text("a\tb\t0\n")
+    with pytest.raises(ValueError, match="no near pair"):
+        read_labels(path)
+
+
+def test_clusters_say_of_all_pairs_whether_they_are_near(tmp_path: Path) -> None:
+    (tmp_path / "clusters.tsv").write_text("id\tcluster\tsource\na\t1\tx\nb\t1\tx\nc\t2\tx\nd\t1\tx\n")
+    truth = Truth.of(read_labels(tmp_path / "clusters.tsv"), ["d", "other", "c", "b", "a"])
+    assert sorted(zip(truth.left.tolist(), truth.right.tolist(), strict=True)) == [(0, 3), (0, 4), (3, 4)]
+    judged = truth.judged(np.array([0, 0, 0, 0]), np.array([3, 2, 1, 1]), np.array([0.0, 0.9, 0.1, 0.5]))
+    assert judged.tolist() == [NEAR, UNLIKE, UNLIKE, OPEN]
+
+
+def sample_of(path: str, wanted: Sequence[str] = (), **limits: int) -> tuple[str, ...]:
+    inputs = find_inputs([path], InputOptions())
+    return draw_sample(inputs, InputOptions(), CalibrateLimits(**limits), wanted, lambda *_: None).doc_ids
+
+
+def test_a_sample_is_by_chance_the_same_each_time_and_has_what_labels_name(tmp_path: Path) -> None:
+    path = written(tmp_path, {str(number): f"text {number}" for number in range(1_000)})
+    drawn = sample_of(path, documents=100)
+    assert drawn == sample_of(path, documents=100)
+    assert len(set(drawn)) == 100
+    assert list(map(int, drawn)) == sorted(map(int, drawn))
+    assert 300 < sum(map(int, drawn)) / 100 < 700
+    named = ("3", "999", "500")
+    assert set(named) <= set(sample_of(path, named, documents=10))
+    assert 0 < len(sample_of(path, named, characters=200)) < 30
+
+
+def test_records_that_are_none_are_counted_and_named(tmp_path: Path) -> None:
+    path = written(tmp_path, {"a": article(1), "b": article(2)})
+    with Path(path).open("a") as file:
+        file.write('{"id": "c"}\n{"id": "a", "text": "again"}\n')
+    inputs = find_inputs([path], InputOptions())
+    found = draw_sample(inputs, InputOptions(), CalibrateLimits(), (), lambda *_: None)
+    assert (found.doc_ids, found.rejected) == (("a", "b"), 1)
+    assert found.reasons[0].startswith(f"{path}:3: ")
+
+
+@pytest.mark.parametrize("text", [article(1), chinese(1)])
+def test_every_edit_is_planted_and_always_the_same(text: str) -> None:
+    texts = [text, article(2), chinese(2), "", "?!"]
+    found = plant(texts, 5)
+    assert found == plant(texts, 5)
+    kinds = [kind for kind, original in zip(found.kinds, found.original, strict=True) if original == 0]
+    assert kinds == list(EDITS)
+    assert all(one.strip() and one != texts[at] for one, at in zip(found.texts, found.original, strict=True))
+    assert set(plant(texts, 2).original) <= set(range(5))
+    assert len(set(plant(texts, 2).original)) <= 2
+
+
+def scored(found: Calibration) -> Iterator[tuple[str, Way, int, float, float]]:
+    for curve in found.curves:
+        for score in curve.scores:
+            yield curve.profile, curve.way, score.distance, score.precision, score.recall
+
+
+def test_scores_by_labels_are_those_of_brute_force(labelled: Calibration, corpus: dict[str, str]) -> None:
+    texts, wanted = list(corpus.values()), true_pairs()
+    left, right = np.triu_indices(len(texts), 1)
+    seen = 0
+    for name, way, distance, precision, recall in scored(labelled):
+        if way != Way() or distance % 4:
+            continue
+        values = Profile.named(name).fingerprints(texts).values
+        is_found = np.bitwise_count(values[left] ^ values[right]) <= distance
+        found = set(zip(left[is_found].tolist(), right[is_found].tolist(), strict=True))
+        assert recall == pytest.approx(len(found & wanted) / 20)
+        assert precision == pytest.approx(len(found & wanted) / len(found) if found else 1)
+        seen += 1
+    assert seen == 3 * 5
+    assert {curve.profile for curve in labelled.curves} == {"auto-2", "auto-1", "words-1"}
+
+
+def test_what_is_recommended_is_the_cheapest_near_the_best(labelled: Calibration) -> None:
+    best = max(score.f1 for curve in labelled.curves for score in curve.scores)
+    taken = labelled.choice
+    assert taken.best_f1 == best
+    assert taken.score.f1 >= best - 0.01
+    for curve in labelled.curves:
+        for score, cost in zip(curve.scores, curve.costs, strict=True):
+            assert score.f1 < best - 0.01 or cost.time_us >= taken.cost.time_us
+    assert labelled.plans["lmdb"].cover.distance == taken.score.distance
+    assert f"--distance {taken.score.distance}" in labelled.flags.create
+
+
+def test_without_labels_edits_are_planted_and_a_larger_collection_has_more_false_pairs(
+    corpus: dict[str, str], tmp_path: Path
+) -> None:
+    path = written(tmp_path, corpus)
+    small, large = (calibrated(path, documents=documents, profiles=("auto-2",)) for documents in (None, 10**9))
+    assert small.documents == 100
+    assert small.wanted == sum(planted for _, planted in small.found_by_edit.values())
+    assert small.found_by_edit["reformatted"] == (100, 100)
+    for one, other in zip(small.curves[0].scores, large.curves[0].scores, strict=True):
+        assert one.recall == pytest.approx(other.recall)
+        assert one.precision >= other.precision
+        # A false pair is one of all pairs: of ten times the documents a hundred times as many.
+        among = [one.false_pairs.among(documents)[0] for documents in (10_000, 100_000)]
+        assert among[1] == pytest.approx(100 * among[0], rel=0.01)
+    assert large.curves[0].scores[16].precision < 0.5
+
+
+def test_pairs_to_look_at_are_within_the_distance_and_just_beyond(labelled: Calibration) -> None:
+    most = labelled.choice.score.distance
+    assert [one.bits for one in labelled.shown] == [bits for bits in range(most - 3, most + 4) if bits >= 0]
+    assert [one.is_within for one in labelled.shown] == [one.bits <= most for one in labelled.shown]
+    for distance in labelled.shown:
+        for pair in distance.shown:
+            assert pair.distance == distance.bits
+            assert pair.comparison is not None
+
+
+def page_of(found: Calibration, name: str = "pages.jsonl") -> str:
+    return calibration_page(found, inputs=(name,), date="2026-11-23")
+
+
+def test_the_page_shows_every_number_and_refers_to_nothing(labelled: Calibration) -> None:
+    source = page_of(labelled)
+    page = Page(source)
+    for curve in labelled.curves:
+        assert f"{curve.best.f1:.3f}" in page.text
+    assert page.all_of("code")[0] == f"hsimhash create-table {labelled.flags.create}"
+    assert len([tag for tag, _ in page.tags if tag == "svg"]) == 3 + len(labelled.spreads)
+    assert len([tag for tag, _ in page.tags if tag == "tr"]) > len(labelled.curves) * len(DISTANCES)
+    assert not {"script", "img", "link", "iframe", "object"} & {tag for tag, _ in page.tags}
+    assert not {"src", "href", "xlink:href"} & {name for _, fields in page.tags for name in fields}
+    assert page_of(labelled) == source
+
+
+def test_the_lines_of_the_page_stay_within_their_plots(labelled: Calibration) -> None:
+    drawn = [fields["points"] or "" for tag, fields in Page(page_of(labelled)).tags if tag == "polyline"]
+    points = [tuple(map(float, point.split(","))) for line in drawn for point in line.split()]
+    assert len(points) > 100
+    assert all(0 <= x <= 300 and 0 <= y <= 150 and math.isfinite(y) for x, y in points)
+
+
+def test_nothing_of_the_documents_becomes_markup(labelled: Calibration) -> None:
+    hostile = replace(
+        labelled,
+        shown=tuple(
+            replace(one, shown=tuple(replace(pair, left=HOSTILE, right=HOSTILE) for pair in one.shown))
+            for one in labelled.shown
+        ),
+    )
+    page = Page(page_of(hostile, HOSTILE))
+    assert {tag for tag, _ in page.tags} == {tag for tag, _ in Page(page_of(labelled)).tags}
+    assert "alert" in page.text
+
+
+def test_json_has_all_but_the_texts(labelled: Calibration) -> None:
+    facts = json.loads(json.dumps(labelled.to_json()))
+    assert facts["recommended"]["distance"] == labelled.choice.score.distance
+    assert facts["near_pairs"] == 20
+    assert [len(one["scores"]) for one in facts["curves"]] == [17] * len(labelled.curves)
+    for one in facts["histograms"]:
+        assert sum(one["near"]) == 20
+        assert len(one["unrelated"]) == 65
+
+
+def test_texts_without_a_fingerprint_are_no_pairs(tmp_path: Path) -> None:
+    (tmp_path / "labels.tsv").write_text("a\tb\n")
+    found = calibrated(written(tmp_path, {"a": "", "b": "?", "c": article(1)}), labels=tmp_path / "labels.tsv")
+    assert found.choice.best_f1 == 0
+    assert {score.recall for curve in found.curves for score in curve.scores} == {0}
+    assert Page(page_of(found)).text

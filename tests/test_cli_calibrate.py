@@ -1,0 +1,76 @@
+"""`hsimhash calibrate` through the entry point; `test_calibrate.py` has what it counts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.command_line import run, run_apart
+from tests.test_calibrate import article, edited, written
+
+FEW = ("--profile", "words-1")
+
+
+@pytest.fixture
+def pages(tmp_path: Path) -> str:
+    texts = {str(number): article(number) for number in range(30)}
+    return written(tmp_path, texts | {f"near-{number}": edited(texts[str(number)], 5, number) for number in range(9)})
+
+
+def test_people_read_tables_and_what_is_recommended(pages: str) -> None:
+    result = run("calibrate", pages, *FEW)
+    assert result.exit_code == 0, result.stderr
+    assert "F1 by distance in bits" in result.stdout
+    assert "recommended: words-1, by distance, within" in result.stdout
+    advice = next(line for line in result.stdout.splitlines() if "create-table" in line).split()
+    assert run(*advice, "--store", f"lmdb://{Path(pages).parent / 'index'}").exit_code == 0
+
+
+def test_json_and_a_page_from_labels(pages: str, tmp_path: Path) -> None:
+    labels, page = tmp_path / "labels.tsv", tmp_path / "page.html"
+    labels.write_text("".join(f"{number}\tnear-{number}\n" for number in range(9)))
+    result = run("calibrate", pages, "--pairs", str(labels), *FEW, "--report", str(page), "--json")
+    facts = json.loads(result.stdout)
+    assert (facts["labelled"], facts["near_pairs"], facts["sample"]) == (True, 9, 39)
+    assert facts["recommended"]["create_table"] in page.read_text(encoding="utf-8")
+
+
+def test_bad_records_and_labels_are_named_and_the_rest_is_counted(pages: str, tmp_path: Path) -> None:
+    with Path(pages).open("a") as file:
+        file.write("no JSON\n")
+    labels = tmp_path / "labels.tsv"
+    labels.write_text("1\tnear-1\t1\n2\tnear-2\tperhaps\n")
+    result = run("calibrate", pages, "--pairs", str(labels), *FEW, "--json")
+    assert result.exit_code == 7
+    assert f"{pages}:40: " in result.stderr
+    assert f"{labels}:2: " in result.stderr
+    facts = json.loads(result.stdout)
+    assert (facts["near_pairs"], facts["rejected"]) == (1, 2)
+
+
+def test_what_cannot_be_calibrated_is_refused(pages: str, tmp_path: Path) -> None:
+    labels, numbers, few = (tmp_path / name for name in ("labels.tsv", "numbers.tsv", "few.jsonl"))
+    labels.write_text("x\ty\n")
+    numbers.write_text("a\t0123456789abcdef\n")
+    few.write_text('{"id": "a", "text": "one"}\n')
+    refused = {
+        ("--pairs", str(labels), "--edits", pages): (2, "give one of them"),
+        ("--pairs", str(labels), pages): (1, "are the ids those of the inputs?"),
+        ("--profile", "none-1", pages): (2, "no profile 'none-1'"),
+        (str(numbers),): (2, "give those"),
+        (str(few),): (1, "1 document is too few"),
+        ("--sample", "1", pages): (2, "--sample"),
+        ("--report", str(tmp_path / "no" / "page.html"), pages, *FEW): (2, "no folder"),
+    }
+    for options, (code, words) in refused.items():
+        result = run("calibrate", *options)
+        assert (result.exit_code, result.stdout) == (code, ""), result.stderr
+        assert words in result.stderr
+
+
+def test_texts_come_from_stdin_too(pages: str) -> None:
+    result = run_apart("calibrate", "-", *FEW, "--json", "--documents", "1000000", given=Path(pages).read_bytes())
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["documents"] == 1_000_000

@@ -29,7 +29,48 @@ from tests.test_dedup_report import HOSTILE, Page
 WORDS = [
     a + b + c for a in ("ka", "to", "mi", "ru", "se") for b in ("la", "no", "vi", "pu") for c in ("r", "n", "st", "l")
 ]
-HAN = [chr(0x4E00 + 7 * step) for step in range(400)]
+HAN = [
+    "天气",
+    "城市",
+    "码头",
+    "电车",
+    "早晨",
+    "市场",
+    "渔民",
+    "工人",
+    "海湾",
+    "风景",
+    "冬天",
+    "铁轨",
+    "政府",
+    "计划",
+    "明年",
+    "学校",
+    "图书馆",
+    "学生",
+    "老师",
+    "音乐",
+    "河流",
+    "桥梁",
+    "火车",
+    "飞机",
+    "医院",
+    "医生",
+    "苹果",
+    "蔬菜",
+    "价格",
+    "经济",
+    "历史",
+    "文化",
+    "语言",
+    "文字",
+    "电脑",
+    "网络",
+    "程序",
+    "数据",
+    "安全",
+    "法律",
+]
 BOTH = Way(has_key=True, has_sketch=True)
 
 
@@ -42,7 +83,8 @@ def article(seed: int, words: int = 150) -> str:
 
 def chinese(seed: int) -> str:
     chance = random.Random(seed)
-    return "".join("".join(chance.choices(HAN, k=15)) + "。" for _ in range(20))
+    own = chance.sample(HAN, 28)
+    return "".join("".join(chance.choices(own, k=9)) + "。" for _ in range(20))
 
 
 def edited(text: str, count: int, seed: int) -> str:

@@ -1,4 +1,4 @@
-"""`hsimhash describe`, `explain` and `distance`."""
+"""`hsimhash describe`, `status` and `distance`."""
 
 from __future__ import annotations
 
@@ -7,60 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hsimhash import HSimIndex, Signature
-from hsimhash.layout import Layout
-from hsimhash.rowkey import bucket_range
-from tests.support.command_line import DOCUMENTS, make_index, run
-
-
-def test_every_bucket_is_shown_with_its_range_and_rows(tmp_path: Path) -> None:
-    url = make_index(tmp_path, layout="4")
-    facts = json.loads(run("explain", "--query", "1", "--distance", "3", "--store", url, "--json").stdout)
-    ranges = [tuple(key.hex() for key in bucket_range(prefix)) for prefix in Layout.named("4").prefixes(1)]
-    assert [(one["drawer"], one["start"], one["stop"]) for one in facts["probes"]] == [
-        (number, *keys) for number, keys in enumerate(ranges, start=1)
-    ]
-    # The three near ones differ in the last of four blocks only: three buckets have them all, the fourth just itself.
-    assert [(one["rows"], one["near"]) for one in facts["probes"]] == [(3, 3), (3, 3), (3, 3), (1, 1)]
-    assert (facts["scans"], facts["candidates"], facts["near"], facts["documents"]) == (4, 10, 10, 3)
-    assert "server" not in facts["probes"][0]
-
-
-def test_a_document_is_explained_by_its_fingerprint(tmp_path: Path) -> None:
-    url = make_index(tmp_path)
-    facts = json.loads(run("explain", "--id", "far", "--store", url, "--json", "--max-distance", "0").stdout)
-    assert (facts["fingerprint"], facts["documents"]) == ("f" * 16, 1)
-    assert int(facts["fingerprint"], 16) == DOCUMENTS["far"]
-
-
-def test_a_text_is_explained_by_its_signature_also_from_a_file(tmp_path: Path) -> None:
-    url, text = f"lmdb://{tmp_path / 'texts'}", " ".join(f"word{number}" for number in range(100))
-    (tmp_path / "page.txt").write_text(text)
-    with HSimIndex.create(url, profile="auto-2") as index:
-        signature = index.profile.signature(text)
-        index.add(signature, "a")
-        index.add(Signature(signature.fingerprint ^ 0xFFFF, signature.sketch, signature.key), "framed")
-    for given in (("--text", text), ("--file", str(tmp_path / "page.txt"))):
-        facts = json.loads(run("explain", *given, "--store", url, "--json").stdout)
-        assert facts["fingerprint"] == f"{signature.fingerprint:016x}"
-        assert (facts["probes"][-1]["drawer"], facts["probes"][-1]["rows"], facts["documents"]) == ("key", 2, 2)
-
-
-def test_people_read_a_table_and_the_sums(tmp_path: Path) -> None:
-    shown = run("explain", "--query", "1", "--store", make_index(tmp_path)).stdout
-    assert "milliseconds" in shown
-    assert "0000000001" in shown
-    assert "candidates" in shown
-
-
-def test_one_question_at_a_time(tmp_path: Path) -> None:
-    url = make_index(tmp_path)
-    assert run("explain", "--store", url).exit_code == 2
-    assert run("explain", "--query", "1", "--id", "a", "--store", url).exit_code == 2
-    assert run("explain", "--text", "a", "--file", "a", "--store", url).exit_code == 2
-    unknown = run("explain", "--id", "z", "--store", url)
-    assert unknown.exit_code == 1
-    assert "no document 'z'" in unknown.stderr
+from tests.support.command_line import make_index, run
 
 
 def test_status_counts_documents_and_rows(tmp_path: Path) -> None:

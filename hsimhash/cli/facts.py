@@ -1,4 +1,4 @@
-"""What an index is made of: `hsimhash describe`, `status` and, for one query, `explain`."""
+"""What an index is made of: `hsimhash describe` and `status`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ import click
 
 from hsimhash.cli.console import print_fields, print_json, print_line, print_table
 from hsimhash.cli.jobs import refuse_walk, walk_workers_option
-from hsimhash.cli.lines import read_text
-from hsimhash.cli.options import Settings, json_option, open_index, stored, utf8, with_settings
-from hsimhash.fingerprint import Signature, format_fingerprint, parse_fingerprint
+from hsimhash.cli.options import Settings, json_option, open_index, with_settings
 from hsimhash.store import is_hbase
 from hsimhash.store.facts import Survey, TableFacts, key_in_words
 
@@ -104,60 +102,3 @@ def _print_survey(found: Survey) -> None:
             f"crowded fingerprint: {crowd.fingerprint:016x}: {crowd.documents:,} documents or more, "
             f"{crowd.bytes / 1e6:,.1f} MB or more in one row; about {crowd.share:.0%} of all documents"
         )
-
-
-@click.command("explain")
-@click.option("--query", "fingerprint", metavar="FP", help="A fingerprint: 16 hex digits, 0x…, or decimal.")
-@click.option("--id", "doc_id", type=utf8, metavar="ID", help="A document.")
-@click.option("--text", type=utf8, metavar="TEXT", help="A text.")
-@click.option("--file", "path", metavar="FILE", help="A file with a text; - is stdin.")
-@with_settings("store", "max_distance", "max_sketch", "fingerprint_format")
-@json_option
-def explain_command(
-    settings: Settings, fingerprint: str | None, doc_id: str | None, text: str | None, path: str | None, as_json: bool
-) -> None:
-    """Show what a query reads: of each drawer its own bucket and those within a radius, their rows, how many are near.
-
-    A document or a text with a key is also looked for in the bucket of its key, in the drawer "key".
-
-    The own bucket is shown as a half-open range of rowkeys, on HBase with its region and its server. The drawers are
-    read one by one here, each with its time; a query reads them all at once, and its own time is shown below.
-
-    \b
-    Example: hsimhash explain --query 0123456789abcdef --store hbase://gw1/crawl:pages
-             hsimhash explain --id https://example.org/a --store lmdb://pages
-    """
-    if sum(one is not None for one in (fingerprint, doc_id, text, path)) != 1:
-        raise click.UsageError("give one of --query, --id, --text and --file")
-    given = None if fingerprint is None else parse_fingerprint(fingerprint, format=settings.fingerprint_format)
-    with open_index(settings) as index:
-        if given is not None:
-            query = Signature(given)
-        elif doc_id is not None:
-            query = stored(index, doc_id).signature
-        else:
-            index.profile.verify()
-            query = index.profile.signature(read_text(path or "") if text is None else text)
-        found = index.explain(query, max_distance=settings.max_distance, max_sketch=settings.max_sketch)
-    facts = {
-        "fingerprint": format_fingerprint(query.fingerprint),
-        "max_distance": found.cover.distance,
-        "scans": found.reads,
-        "candidates": sum(read.rows for read in found.probes),
-        "near": sum(read.near for read in found.probes),
-        "documents": found.documents,
-        "milliseconds": round(found.milliseconds, 2),
-    }
-    shown = [read.to_json() for read in found.probes]
-    if as_json:
-        print_json({**facts, "probes": shown})
-        return
-    columns = [name if name in ("start", "stop", "region", "server") else f"{name}>" for name in shown[0]]
-    print_table(
-        columns,
-        [
-            [str("first" if (name, value) == ("region", "") else value) for name, value in read.items()]
-            for read in shown
-        ],
-    )
-    print_fields(facts)

@@ -37,7 +37,7 @@ COMMANDS = {  # in the order of the help, which imports none of them; each is `N
     "fingerprint": ("fingerprint", "Print the fingerprints of texts, or what weighs how much in them."),
     "describe": ("facts", "Show how an index was made and what is in it."),
     "status": ("facts", "Show how many rows there are, and in which regions."),
-    "explain": ("facts", "Show what a query reads."),
+    "explain": ("explain", "Show what a query reads, or how two documents differ."),
     "doctor": ("doctor", "Find out why an index cannot be reached, or is slow."),
     "check": ("upkeep", "Look for problems in an index, and repair them."),
     "collect": ("upkeep", "Delete what moves and removals left behind on HBase; hourly."),

@@ -1,0 +1,121 @@
+"""`hsimhash explain`: what a query reads, and two documents compared; `test_calibrate_two.py` has what is computed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hsimhash import HSimIndex, Signature
+from hsimhash.layout import Layout
+from hsimhash.rowkey import bucket_range
+from tests.support.command_line import DOCUMENTS, make_index, run, run_apart
+from tests.test_calibrate import article, edited
+
+
+def test_every_bucket_is_shown_with_its_range_and_rows(tmp_path: Path) -> None:
+    url = make_index(tmp_path, layout="4")
+    facts = json.loads(run("explain", "--query", "1", "--distance", "3", "--store", url, "--json").stdout)
+    ranges = [tuple(key.hex() for key in bucket_range(prefix)) for prefix in Layout.named("4").prefixes(1)]
+    assert [(one["drawer"], one["start"], one["stop"]) for one in facts["probes"]] == [
+        (number, *keys) for number, keys in enumerate(ranges, start=1)
+    ]
+    # The three near ones differ in the last of four blocks only: three buckets have them all, the fourth just itself.
+    assert [(one["rows"], one["near"]) for one in facts["probes"]] == [(3, 3), (3, 3), (3, 3), (1, 1)]
+    assert (facts["scans"], facts["candidates"], facts["near"], facts["documents"]) == (4, 10, 10, 3)
+    assert "server" not in facts["probes"][0]
+
+
+def test_a_document_is_explained_by_its_fingerprint(tmp_path: Path) -> None:
+    url = make_index(tmp_path)
+    facts = json.loads(run("explain", "--id", "far", "--store", url, "--json", "--max-distance", "0").stdout)
+    assert (facts["fingerprint"], facts["documents"]) == ("f" * 16, 1)
+    assert int(facts["fingerprint"], 16) == DOCUMENTS["far"]
+
+
+def test_a_text_is_explained_by_its_signature_also_from_a_file(tmp_path: Path) -> None:
+    url, text = f"lmdb://{tmp_path / 'texts'}", " ".join(f"word{number}" for number in range(100))
+    (tmp_path / "page.txt").write_text(text)
+    with HSimIndex.create(url, profile="auto-2") as index:
+        signature = index.profile.signature(text)
+        index.add(signature, "a")
+        index.add(Signature(signature.fingerprint ^ 0xFFFF, signature.sketch, signature.key), "framed")
+    for given in (("--text", text), ("--file", str(tmp_path / "page.txt"))):
+        facts = json.loads(run("explain", *given, "--store", url, "--json").stdout)
+        assert facts["fingerprint"] == f"{signature.fingerprint:016x}"
+        assert (facts["probes"][-1]["drawer"], facts["probes"][-1]["rows"], facts["documents"]) == ("key", 2, 2)
+
+
+def test_people_read_a_table_and_the_sums(tmp_path: Path) -> None:
+    shown = run("explain", "--query", "1", "--store", make_index(tmp_path)).stdout
+    assert "milliseconds" in shown
+    assert "0000000001" in shown
+    assert "candidates" in shown
+
+
+def test_one_question_at_a_time(tmp_path: Path) -> None:
+    url = make_index(tmp_path)
+    assert run("explain", "--store", url).exit_code == 2
+    assert run("explain", "--query", "1", "--id", "a", "--store", url).exit_code == 2
+    assert run("explain", "--text", "a", "--file", "a", "--store", url).exit_code == 2
+    unknown = run("explain", "--id", "z", "--store", url)
+    assert unknown.exit_code == 1
+    assert "no document 'z'" in unknown.stderr
+
+
+@pytest.fixture
+def pages(tmp_path: Path) -> tuple[str, str]:
+    paths = tmp_path / "a.txt", tmp_path / "b.txt"
+    for path, text in zip(paths, (article(1), edited(article(1), 4, 1)), strict=True):
+        path.write_text(text)
+    return str(paths[0]), str(paths[1])
+
+
+def test_two_files_are_compared(pages: tuple[str, str]) -> None:
+    facts = json.loads(run("explain", *pages, "--profile", "auto-2", "--json").stdout)
+    distance = json.loads(run("distance", facts["a"]["fingerprint"], facts["b"]["fingerprint"], "--json").stdout)
+    assert facts["distance"] == distance["distance"] == len(facts["flips"]) > 0
+    assert sorted(one["bit"] for one in facts["flips"]) == distance["bits"]
+    assert sorted(bit for one in facts["blocks"] for bit in one["differing"]) == distance["bits"]
+    assert facts["features"][0]["push"] > 0
+    shown = run("explain", *pages).stdout
+    assert "drawer" in shown
+    assert "words equal: 9" in shown
+    assert shown.count("\n- ") == shown.count("\n+ ") > 0
+
+
+def test_documents_of_an_index_are_compared_by_what_it_knows(pages: tuple[str, str], tmp_path: Path) -> None:
+    url = f"lmdb://{tmp_path / 'index'}"
+    with HSimIndex.create(url, profile="auto-2", layout="10", distance=5) as index:
+        index.add(index.profile.signature(article(1)), "one")
+        index.add(index.profile.signature(article(2)), "other")
+        reach = index.cover().probes
+    facts = json.loads(run("explain", "one", "other", "--store", url, "--json").stdout)
+    assert (facts["a"]["name"], facts["found_by"], facts["features"]) == ("id one", None, [])
+    assert "keeps no texts" in facts["features_missing"]
+    assert [(one["drawer"], one["bits"], one["radius"]) for one in facts["probes"]] == [
+        (one.drawer, one.bits, one.radius) for one in reach
+    ]
+    mixed = json.loads(run("explain", "one", pages[0], "--store", url, "--json").stdout)
+    assert (mixed["distance"], mixed["found_by"], mixed["b"]["name"]) == (0, "distance", f"file {pages[0]}")
+
+
+def test_a_text_is_what_is_neither_a_file_nor_an_id(pages: tuple[str, str], tmp_path: Path) -> None:
+    facts = json.loads(run("explain", article(1), pages[0], "--json").stdout)
+    assert (facts["distance"], facts["words"]["equal_share"]) == (0, 1.0)
+    assert facts["a"]["name"].startswith("text ")
+    assert json.loads(run("explain", *pages, "--as", "text", "--json").stdout)["distance"] > 0
+    from_stdin = run_apart("explain", "-", pages[0], "--json", given=article(1).encode())
+    assert json.loads(from_stdin.stdout)["distance"] == 0
+    unknown = run("explain", "nobody", "a", "--store", make_index(tmp_path))
+    assert unknown.exit_code == 1
+    assert "'nobody'" in unknown.stderr
+    assert "--as text" in unknown.stderr
+
+
+def test_two_documents_and_nothing_else(pages: tuple[str, str]) -> None:
+    refused = [("a",), ("a", "b", "c"), (*pages, "--id", "a"), ("a", "b", "--as", "id")]
+    assert [run("explain", *one).exit_code for one in refused] == [2] * len(refused)
+    assert run("explain", "?", pages[0]).exit_code == 1
+    assert run("explain", "/no/such/file", pages[0], "--as", "file").exit_code == 1

@@ -101,9 +101,9 @@ def corpus() -> dict[str, str]:
     return texts | {f"near-{number}": edited(texts[str(number)], 2 + number * 2, number) for number in range(20)}
 
 
-def written(folder: Path, texts: Mapping[str, str]) -> str:
-    path = folder / "pages.jsonl"
-    path.write_text("".join(json.dumps({"id": name, "text": text}) + "\n" for name, text in texts.items()))
+def written(folder: Path, texts: Mapping[str, str], name: str = "pages.jsonl") -> str:
+    path = folder / name
+    path.write_text("".join(json.dumps({"id": doc_id, "text": text}) + "\n" for doc_id, text in texts.items()))
     return str(path)
 
 
@@ -224,11 +224,11 @@ def test_a_pair_that_was_seen_counts_whatever_the_tail_says() -> None:
 def test_labels_have_a_header_or_none_and_bad_lines_are_named(tmp_path: Path) -> None:
     path = tmp_path / "labels.tsv"
     path.write_text(
-        "id1\tid2\tsame\tjaccard\na\tb\t1\t.9\nc\ta\t0\t.4\nlonely\n\na\td\tyes\nx\ty\t1\ny\tx\t0\ne\tf\t1\r\n"
+        "id1\tid2\tsame\tjaccard\na\tb\t1\t.9\nc\ta\t0\t.4\nlonely\n\na\td\tyes\nx\ty\t1\ny\tx\t0\nz\tz\t1\ne\tf\t1\r\n"
     )
     found = read_labels(path)
     assert found.pairs == {("a", "b"): True, ("a", "c"): False, ("e", "f"): True}
-    assert [reason.removeprefix(f"{path}:").partition(":")[0] for reason in found.rejects] == ["4", "6", "8"]
+    assert [reason.removeprefix(f"{path}:").partition(":")[0] for reason in found.rejects] == ["4", "6", "8", "9"]
     path.write_text("a\tb\nc\td\n")
     assert read_labels(path).pairs == {("a", "b"): True, ("c", "d"): True}
     path.write_text("a\tb\t0\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -51,7 +52,9 @@ def test_bad_records_and_labels_are_named_and_the_rest_is_counted(pages: str, tm
 
 
 def test_what_cannot_be_calibrated_is_refused(pages: str, tmp_path: Path) -> None:
-    labels, numbers, few = (tmp_path / name for name in ("labels.tsv", "numbers.tsv", "few.jsonl"))
+    labels, numbers, few, cut = (tmp_path / one for one in ("labels.tsv", "numbers.tsv", "few.jsonl", "cut.tsv.gz"))
+    cut.write_bytes(gzip.compress(b"a\tb\n" * 99)[:20])
+    alike = written(tmp_path, {"a": article(1), "b": edited(article(1), 3, 1)}, "alike.jsonl")
     labels.write_text("x\ty\n")
     numbers.write_text("a\t0123456789abcdef\n")
     few.write_text('{"id": "a", "text": "one"}\n')
@@ -60,7 +63,9 @@ def test_what_cannot_be_calibrated_is_refused(pages: str, tmp_path: Path) -> Non
         ("--pairs", str(labels), pages): (1, "are the ids those of the inputs?"),
         ("--profile", "none-1", pages): (2, "no profile 'none-1'"),
         (str(numbers),): (2, "give those"),
-        (str(few),): (1, "1 document is too few"),
+        ("--pairs", str(cut), pages): (2, "cut.tsv.gz: damaged or cut off"),
+        (alike, *FEW): (1, "no two documents of the sample are unrelated"),
+        (str(few),): (1, "too few documents to compare: 1"),
         ("--sample", "1", pages): (2, "--sample"),
         ("--report", str(tmp_path / "no" / "page.html"), pages, *FEW): (2, "no folder"),
     }

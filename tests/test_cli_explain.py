@@ -115,7 +115,7 @@ def test_a_text_is_what_is_neither_a_file_nor_an_id(pages: tuple[str, str], tmp_
 
 
 def test_two_documents_and_nothing_else(pages: tuple[str, str]) -> None:
-    refused = [("a",), ("a", "b", "c"), (*pages, "--id", "a"), ("a", "b", "--as", "id")]
+    refused = [("a",), ("a", "b", "c"), (*pages, "--id", "a"), ("a", "b", "--as", "id"), ("-", "-")]
     assert [run("explain", *one).exit_code for one in refused] == [2] * len(refused)
     assert run("explain", "?", pages[0]).exit_code == 1
     assert run("explain", "/no/such/file", pages[0], "--as", "file").exit_code == 1

@@ -64,18 +64,12 @@ def calibrate(inputs: Sequence[Input], options: CalibrateOptions, tell: Tell = l
     shingles; else they are left out.
 
     Raises:
-        HsimhashError: the texts do not suffice: fewer than two documents, no near pair.
+        HsimhashError: the texts do not suffice: fewer than two, no near pair, or without labels no unrelated one.
         ValueError: an input, a label or the name of a profile is wrong.
     """
     profiles = list(map(Profile.named, dict.fromkeys(options.profiles)))
     labels = read_labels(options.labels) if options.labels else Labels()
     sample = draw_sample(inputs, options.reading, options.limits, labels.doc_ids, tell)
-    if len(sample.texts) < 2:
-        raise HsimhashError(
-            f"{len(sample.texts)} document is too few to compare; give at least 2"
-            if sample.texts
-            else "no document to compare"
-        )
     texts = _texts(sample, labels, options)
     profiles = profiles or [Profile.named(name) for name in fitting_profiles(sample.texts)]
     tried = []
@@ -84,6 +78,11 @@ def calibrate(inputs: Sequence[Input], options: CalibrateOptions, tell: Tell = l
         tried.append(_try(profile, texts, options.limits, options.workers or usual_workers(inputs)))
     documents = options.documents or sample.read
     curves = [curve for one in tried for curve in _curves(one, documents, is_labelled=options.labels is not None)]
+    if not options.labels and not any(curve.scores[0].false_pairs.of for curve in curves):
+        raise HsimhashError(
+            "no two documents of the sample are unrelated, so that no precision can be told; give labels (--pairs), or "
+            "more documents"
+        )
     choice = choose(curves)
     taken = next(one for one in tried if one.profile.name == choice.curve.profile)
     shown, keyed = _shown(taken, choice, sample, options.limits)
@@ -111,6 +110,8 @@ def fitting_profiles(texts: Sequence[str]) -> list[str]:
 
 
 def _texts(sample: Sample, labels: Labels, options: CalibrateOptions) -> _Texts:
+    if len(sample.texts) < 2:
+        raise HsimhashError(f"too few documents to compare: {len(sample.texts)} in the inputs; give at least 2")
     truth = Truth.of(labels, sample.doc_ids)
     edited = Planted((), (), ()) if options.labels else plant(sample.texts, options.limits.edited)
     if not len(edited.texts) + len(truth.left):

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from hsimhash.fingerprint.bits import Floats, Int64s
 from hsimhash.inputs.files import packing_of
-from hsimhash.inputs.lines import InputFile, blocks_of, text_in
+from hsimhash.inputs.lines import DamagedInputError, InputFile, blocks_of, text_in
 from hsimhash.pairs.blocks import pair_words
 
 UNRELATED = 0.2  # two texts that share less than this of their shingles (Jaccard index) are not near, whoever they are
@@ -97,7 +97,7 @@ def read_labels(path: Path) -> Labels:
     """Return what a file of labels says; lines that are none are passed over and listed, pairs in dispute as well.
 
     Raises:
-        ValueError: it names no near pair.
+        ValueError: it names no near pair, or is a packed file that is damaged.
     """
     rejects: list[str] = []
     rows = list(_rows(path, rejects))
@@ -107,6 +107,9 @@ def read_labels(path: Path) -> Labels:
     disputed = set[tuple[str, str]]()
     for at, (number, row) in enumerate(rows):
         pair, says = (min(row[:2]), max(row[:2])), row[2] if len(row) > 2 else "1"
+        if pair[0] == pair[1]:
+            rejects.append(f"{path}:{number}: {pair[0]!r} is paired with itself")
+            continue
         if says not in _SAYS:
             if at:  # else it is a header
                 rejects.append(f"{path}:{number}: the third column is {says!r:.40}; write 1 for near, or 0")
@@ -122,14 +125,21 @@ def read_labels(path: Path) -> Labels:
 
 def _rows(path: Path, rejects: list[str]) -> Iterator[tuple[int, list[str]]]:
     """Yield the lines that are not blank, by their numbers, as columns."""
+    for number, line in _lines(path):
+        try:
+            row = text_in(line).rstrip("\r").split("\t")
+            if len(row) > 1 and row[0] and row[1]:
+                yield number, row
+            elif line.strip():
+                raise ValueError(f"no two ids, nor an id and its cluster, with a tab between: {row[0]!r:.80}")
+        except ValueError as error:
+            rejects.append(f"{path}:{number}: {error}")
+
+
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     with InputFile(str(path), packing_of(str(path))) as file:
-        for block in blocks_of(file.read):
-            for number, line in enumerate(block.lines(), block.first):
-                try:
-                    row = text_in(line).rstrip("\r").split("\t")
-                    if len(row) > 1 and row[0] and row[1]:
-                        yield number, row
-                    elif line.strip():
-                        raise ValueError(f"no two ids, nor an id and its cluster, with a tab between: {row[0]!r:.80}")
-                except ValueError as error:
-                    rejects.append(f"{path}:{number}: {error}")
+        try:
+            for block in blocks_of(file.read):
+                yield from enumerate(block.lines(), block.first)
+        except DamagedInputError as error:
+            raise ValueError(f"{path}: {error}") from error

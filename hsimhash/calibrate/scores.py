@@ -29,8 +29,11 @@ class FalsePairs:
     weight: int = 1  # how many pairs each one that was looked at stands for
 
     def among(self, documents: int) -> tuple[float, float]:
-        """Return how many there are in a collection of so many documents; and how many at most, one-sided at 95 %."""
-        times = documents * (documents - 1) / 2 / max(self.of, 1)
+        """Return how many there are in a collection of so many documents; and how many at most, one-sided at 95 %.
+
+        0 where the sample has no unrelated pair that could tell.
+        """
+        times = documents * (documents - 1) / 2 / self.of if self.of else 0.0
         return self.expected * times, self.weight * upper_end(self.seen / self.weight) * times
 
 

@@ -80,6 +80,8 @@ def explain_command(
     if documents:
         if len(documents) != 2 or asked.count:
             raise click.UsageError("give two documents, A and B, without --query, --id, --text and --file")
+        if documents == ("-", "-"):
+            raise click.UsageError("stdin can be read only once; give one of the two as a file or a text")
         found = _two(settings, documents, kind)
         print_json(found.to_json()) if as_json else _print_two(found)
         return

@@ -216,8 +216,8 @@ def _found_by_edit(tried: _Tried, choice: Recommendation, edited: Planted) -> di
 
 def _shown(
     tried: _Tried, choice: Recommendation, sample: Sample, limits: CalibrateLimits
-) -> tuple[tuple[Distance, ...], tuple[ShownPair, ...]]:
-    """Return some pairs of the sample at the distances around the one chosen, and some found by key."""
+) -> tuple[tuple[Distance, ...], Distance]:
+    """Return pairs of the sample at the distances around the one chosen, and those beyond it with the same key."""
     met, way, most = tried.met, choice.curve.way, choice.score.distance
     by_distance, left_chars = met.by_distance(way), limits.compared_characters
     ends = tried.pairs.left, tried.pairs.right
@@ -233,8 +233,12 @@ def _shown(
             pairs.append(ShownPair(sample.doc_ids[left], sample.doc_ids[right], int(met.distance[place]), comparison))
         return tuple(pairs)
 
-    shown = []
-    for bits in (most + step for step in BITS_SHOWN if most + step >= 0):
-        places = np.flatnonzero(by_distance == bits)
-        shown.append(Distance(bits, len(places) * tried.pairs.weight, bits <= most, some(places)))
-    return tuple(shown), some(np.flatnonzero(met.by_key(way) & (by_distance > most)))
+    def at(bits: int, places: Int64s, *, is_within: bool) -> Distance:
+        return Distance(bits, len(places) * tried.pairs.weight, is_within, some(places))
+
+    shown = [
+        at(bits, np.flatnonzero(by_distance == bits), is_within=bits <= most)
+        for bits in (most + step for step in BITS_SHOWN if most + step >= 0)
+    ]
+    by_key = np.flatnonzero(met.by_key(way) & (by_distance > most))
+    return tuple(shown), at(most, by_key, is_within=True)

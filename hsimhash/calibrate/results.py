@@ -9,7 +9,7 @@ from typing import NamedTuple
 from hsimhash.calibrate.sample import Sample
 from hsimhash.calibrate.sample_pairs import Way
 from hsimhash.calibrate.scores import Curve, DistanceScore, Recommendation
-from hsimhash.dedup.report import Distance, ShownPair
+from hsimhash.dedup.report import Distance
 from hsimhash.fingerprint.bits import Floats
 from hsimhash.plan import Cost
 
@@ -48,7 +48,7 @@ class Calibration:
     plans: Mapping[str, Cost]  # by store, for what was chosen
     found_by_edit: Mapping[str, tuple[int, int]]  # found by what was chosen, and planted; none where labelled
     shown: tuple[Distance, ...]  # pairs of the sample around the distance that was chosen
-    keyed: tuple[ShownPair, ...]  # likewise farther apart, but with the same key
+    keyed: Distance  # likewise those beyond it that have the same key
 
     @property
     def flags(self) -> Flags:

@@ -335,6 +335,17 @@ def test_without_labels_edits_are_planted_and_a_larger_collection_has_more_false
     assert large.curves[0].scores[16].precision < 0.5
 
 
+def test_a_profile_of_ones_own_is_compared_with_others(corpus: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "labels.tsv").write_text("".join(f"{number}\tnear-{number}\n" for number in range(20)))
+    own = replace(Profile.named("words-1"), name="mine-1", n=3)
+    found = calibrated(written(tmp_path, corpus), labels=tmp_path / "labels.tsv", profiles=(own, "words-1", own))
+    assert [curve.profile for curve in found.curves] == ["mine-1", "words-1"]
+    # Of longer shingles a changed word changes more.
+    recalls = [[score.recall for score in curve.scores] for curve in found.curves]
+    assert all(mine <= other for mine, other in zip(*recalls, strict=True))
+    assert recalls[0] != recalls[1]
+
+
 def test_pairs_to_look_at_are_within_the_distance_and_just_beyond(labelled: Calibration) -> None:
     most = labelled.choice.score.distance
     assert [one.bits for one in labelled.shown] == [bits for bits in range(most - 3, most + 4) if bits >= 0]

@@ -67,7 +67,7 @@ def calibrate(inputs: Sequence[Input], options: CalibrateOptions, tell: Tell = l
         HsimhashError: the texts do not suffice: fewer than two, no near pair, or without labels no unrelated one.
         ValueError: an input, a label or the name of a profile is wrong.
     """
-    profiles = list(map(Profile.named, dict.fromkeys(options.profiles)))
+    profiles = [Profile.named(one) if isinstance(one, str) else one for one in dict.fromkeys(options.profiles)]
     labels = read_labels(options.labels) if options.labels else Labels()
     sample = draw_sample(inputs, options.reading, options.limits, labels.doc_ids, tell)
     texts = _texts(sample, labels, options)

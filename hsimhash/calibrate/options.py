@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hsimhash.cover import MOST_DISTANCE
+from hsimhash.fingerprint import Profile
 from hsimhash.inputs.files import InputOptions
 
 Tell = Callable[[str, int, int], object]  # is told the stage, how much is done, of how much (0: not known)
@@ -38,7 +39,7 @@ class CalibrateOptions:
     """How to calibrate.
 
     Args:
-        profiles: names of those to compare; none: those that fit the scripts of the texts.
+        profiles: those to compare, or their names; none: those that fit the scripts of the texts.
         labels: the file that says which documents are near; None: edits are planted.
         documents: of the collection that is planned; None: as many as the inputs have.
         reading: how the inputs are read.
@@ -46,7 +47,7 @@ class CalibrateOptions:
         limits: what it takes at most.
     """
 
-    profiles: tuple[str, ...] = ()
+    profiles: tuple[Profile | str, ...] = ()
     labels: Path | None = None
     documents: int | None = None
     reading: InputOptions = field(default_factory=InputOptions)

@@ -23,7 +23,7 @@ def pages(tmp_path: Path) -> str:
 def test_people_read_tables_and_what_is_recommended(pages: str) -> None:
     result = run("calibrate", pages, *FEW)
     assert result.exit_code == 0, result.stderr
-    assert "F1 by distance in bits" in result.stdout
+    assert "F1 by distance" in result.stdout
     assert "recommended: words-1, by distance, within" in result.stdout
     advice = next(line for line in result.stdout.splitlines() if "create-table" in line).split()
     assert run(*advice, "--store", f"lmdb://{Path(pages).parent / 'index'}").exit_code == 0

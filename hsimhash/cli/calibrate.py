@@ -125,11 +125,13 @@ def _rejected(found: Calibration) -> ExitCode:
 
 
 def _print_tables(found: Calibration) -> None:
-    bits = [score.distance for score in found.curves[0].scores]
     print_table(
-        ["profile", "found by", *(f"{one}>" for one in bits)],
-        [[one.profile, str(one.way), *(f"{score.f1:.2f}" for score in one.scores)] for one in found.curves],
-        title="F1 by distance in bits",
+        ["bits>", *(f"{one.profile}, {one.way}>" for one in found.curves)],
+        [
+            [str(row[0].distance), *(f"{score.f1:.3f}" for score in row)]
+            for row in zip(*(one.scores for one in found.curves), strict=True)
+        ],
+        title="F1 by distance",
     )
     curve, score, best_f1 = found.choice
     _print_curve(curve, score)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -16,7 +17,9 @@ from hsimhash.cli.options import Settings, inputs_of, json_option, reading_of, u
 from hsimhash.cli.plan import MOST_DOCUMENTS
 from hsimhash.dedup.texts import date_of
 from hsimhash.files import replace_file
+from hsimhash.inputs import Input
 
+REJECTS_SHOWN = 10
 _STAGES = {"read": ("reading", "document"), "compare": ("comparing", "profile")}
 
 
@@ -95,13 +98,7 @@ def calibrate_command(
         profiles, labels, documents, reading, settings.workers, CalibrateLimits(documents=sample)
     )
     found_inputs = inputs_of(inputs, reading)
-    with staged_progress(_STAGES["read"][0]) as show:
-
-        def tell(stage: str, done: int, total: int) -> None:
-            title, noun = _STAGES[stage]
-            show(title, done, total, plural(done, noun))
-
-        found = steps.calibrate(found_inputs, options, tell)
+    found = _calibrated(found_inputs, options)
     if report:
         page = steps.calibration_page(found, inputs=inputs, date=date_of(found_inputs))
         with replace_file(report) as file:
@@ -113,13 +110,23 @@ def calibrate_command(
     return _rejected(found)
 
 
+def _calibrated(inputs: Sequence[Input], options: CalibrateOptions) -> Calibration:
+    with staged_progress(_STAGES["read"][0]) as show:
+
+        def tell(stage: str, done: int, total: int) -> None:
+            title, noun = _STAGES[stage]
+            show(title, done, total, plural(done, noun))
+
+        return steps.calibrate(inputs, options, tell)
+
+
 def _rejected(found: Calibration) -> ExitCode:
     """Say which records were none."""
     named = (*found.sample.reasons, *found.label_rejects)
-    for reason in named[:10]:
+    for reason in named[:REJECTS_SHOWN]:
         say(f"rejected: {reason}")
     count = found.sample.rejected + len(found.label_rejects)
-    if count > len(named[:10]):
+    if count > len(named[:REJECTS_SHOWN]):
         say(f"{plural(count, 'record')} rejected in all")
     return ExitCode.REJECTED_RECORDS if count else ExitCode.DONE
 

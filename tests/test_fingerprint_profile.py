@@ -55,10 +55,18 @@ def test_the_default_top_is_jiebas() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["", "auto", "auto-3", "auto-2:sketch=on", "jieba-topn-1:top=0", "jieba-topn-1:top=x", "zh-1:top=5"]
+    ("name", "near"), [("", ""), ("auto", "auto-"), ("auto-3", "auto-"), ("word", "words-1"), ("jieba", "jieba-topn-1")]
 )
-def test_an_unknown_name_is_refused_with_the_known_ones(name: str) -> None:
-    with pytest.raises(ValueError, match=r"known are auto-2, auto-1, zh-1, words-1, jieba-topn-1, auto-2:sketch=off"):
+def test_an_unknown_name_is_refused_with_the_known_ones(name: str, near: str) -> None:
+    with pytest.raises(
+        ValueError, match=f"the nearest is {near}.*; known are auto-2, auto-1, zh-1, words-1, chars-1, jieba"
+    ):
+        Profile.named(name)
+
+
+@pytest.mark.parametrize("name", ["auto-2:sketch=on", "jieba-topn-1:top=0", "jieba-topn-1:top=x", "zh-1:top=5.5"])
+def test_a_name_with_a_wrong_option_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=r"(sketch|top) is a number from 1 on, not"):
         Profile.named(name)
 
 
@@ -68,20 +76,21 @@ def test_an_unknown_name_is_refused_with_the_known_ones(name: str) -> None:
         ({"n": 3}, "stands for the built-in profile"),
         ({"name": "jieba-topn-1:top=5"}, "stands for the built-in profile"),
         ({"name": "Mine"}, "name is up to 64"),
-        ({"name": "zh-1:top=5"}, "name is up to 64"),
+        ({"name": "zh-1:top=5"}, "stands for the built-in profile"),
+        ({"name": "zh-1:top"}, "'top' is no option"),
+        ({"name": "mine:top=5"}, "name is up to 64"),
         ({"name": "m", "n": 0}, "n is a number from 1 on, not 0"),
         ({"name": "m", "n": True}, "n is a number"),
         ({"name": "m", "cap": 0}, "cap is a number from 1 on"),
         ({"name": "m", "seed": 2**32}, "seed is a number"),
         ({"name": "m", "min_features": None}, "min_features is a number"),
-        ({"name": "m", "tokens": "chars"}, "jieba with tfidf or tfidf-float; words with count"),
+        ({"name": "m", "tokens": "letters"}, "tokens 'letters' is unknown; the nearest is"),
         ({"name": "m", "weights": "tfidf"}, "tokens 'words' with weights 'tfidf' do not go"),
         ({"name": "m", "normalize": "none"}, "normalize is"),
-        ({"name": "m", "top": 5}, "top goes with tfidf-float only"),
         ({"name": "m", "sketch": 4}, "sketch is a number from 1 on, not 4"),
         ({"name": "m", "key": 0}, "key is a number from 1 on"),
         ({"name": "m", "han": "simplified-1"}, "han can be 'simplified-1', for tokens 'script'"),
-        ({"name": "m", "hash": "md5"}, "hash can only be 'murmur3-x64-128-low64'"),
+        ({"name": "m", "hash": "md5"}, "hash 'md5' is unknown; the nearest is md5-last"),
         ({"name": "m", "tokens": "jieba", "weights": "tfidf-float", "normalize": "none"}, "cap=None"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -9,14 +10,28 @@ from functools import cached_property
 
 import numpy as np
 
-from hsimhash.fingerprint import segment, tokens
-from hsimhash.fingerprint.bits import Floats, Int64s, Uint8s, Uint32s, Uint64s
+from hsimhash.fingerprint import pieces, segment, tokens
+from hsimhash.fingerprint.bits import Floats, Int64s, Uint8s, Uint32s, Uint64s, are_in
+from hsimhash.fingerprint.document_fields import split_fields
 from hsimhash.fingerprint.english import WHOLE, english, english_parts, own_weights
-from hsimhash.fingerprint.hashes import murmur64, murmur64_spans
-from hsimhash.fingerprint.normalize import HAN, SEPARATOR, SPACED, UNSPACED, classify, normalize, simplify, to_text
+from hsimhash.fingerprint.hashes import murmur64_spans
+from hsimhash.fingerprint.named_hashes import HASHES
+from hsimhash.fingerprint.normalize import (
+    HAN,
+    SEPARATOR,
+    SPACED,
+    UNSPACED,
+    classify,
+    normalize,
+    simplify,
+    to_codes,
+    to_text,
+)
+from hsimhash.fingerprint.own_features import parsed_features, weighted_hashes
 from hsimhash.fingerprint.recipe import OWN, Recipe
 from hsimhash.fingerprint.signature import EXACT, TOO_SHORT, VOTED, Signatures
-from hsimhash.fingerprint.sketch import character_hashes, keys, shingle_hashes, sketches
+from hsimhash.fingerprint.sketch import character_hashes, heaviest_features, keys, shingle_hashes, sketches
+from hsimhash.fingerprint.stop_words import stop_word_hashes
 from hsimhash.fingerprint.vote import (
     SCALE,
     capped,
@@ -25,8 +40,10 @@ from hsimhash.fingerprint.vote import (
     fold_weights,
     heaviest,
     vote,
+    vote_alike,
     vote_in_order,
 )
+from hsimhash.fingerprint.weighing import BY_IDF, weigh
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +70,15 @@ class Features:
     weights: Floats
     texts: Callable[[], list[str]]
 
+    def of(self, places: Int64s) -> Features:
+        """Return those at some places."""
+        return Features(
+            self.doc[places],
+            self.hashes[places],
+            self.weights[places],
+            lambda: list(map(self.texts().__getitem__, places)),
+        )
+
     def capped(self, cap: int | None, documents: int) -> Features:
         """Return them with the weights that they vote with."""
         return replace(self, weights=capped(self.doc, self.weights, cap, documents))
@@ -69,15 +95,41 @@ class Features:
 
 
 class _Batch:
-    """Normalised texts; what several parts of a signature need of them is found once."""
+    """Normalised texts; what several parts of a signature need of them is found once.
 
-    def __init__(self, recipe: Recipe, texts: Sequence[str]) -> None:
-        self.recipe, self.count = recipe, len(texts)
-        self.codes = normalize(texts)
-        self.classes = classify(self.codes)
-        self.has_han = bool((self.classes == HAN).any())
-        if self.has_han and recipe.han is not None:
-            self.codes = simplify(self.codes)  # Han stays Han
+    Of documents of several fields each text is a field, one document's behind the other's: `fields` to a document.
+    """
+
+    def __init__(self, recipe: Recipe, texts: Sequence[str], fields: int = 1) -> None:
+        self.recipe, self.count, self.fields = recipe, len(texts), fields
+        if recipe.is_normal:
+            self.codes = normalize(texts)
+            if recipe.han is not None and self.has_han:
+                self.codes = simplify(self.codes)  # Han stays Han
+            self.ends = np.flatnonzero(self.codes == SEPARATOR)
+        else:
+            self._plain = list(map(pieces.NORMALIZERS[recipe.normalize], texts))
+            self.codes = to_codes("".join([text + "\0" for text in self._plain]))
+            self.ends = np.cumsum(list(map(len, self._plain)), dtype=np.int64) + np.arange(self.count)
+            _refuse_surrogates(self.codes, recipe.name)
+            if recipe.normalize == pieces.WORD_CHARACTERS:
+                self.codes, self.ends = pieces.word_characters(self.codes, self.ends)
+
+    @cached_property
+    def texts(self) -> list[str]:
+        """The texts."""
+        is_array = self.recipe.is_normal or self.recipe.normalize == pieces.WORD_CHARACTERS
+        return to_text(self.codes).split("\0")[:-1] if is_array else self._plain
+
+    @cached_property
+    def classes(self) -> Uint8s:
+        """The class of each code point."""
+        return classify(self.codes)
+
+    @cached_property
+    def has_han(self) -> bool:
+        """Whether there is a Han character."""
+        return bool((self.classes == HAN).any())
 
     @cached_property
     def bare(self) -> tuple[Uint32s, Uint8s]:
@@ -97,7 +149,19 @@ class _Batch:
     @cached_property
     def word_hashes(self) -> Uint64s:
         """Their hashes."""
-        return murmur64_spans(self.word_spans.buffer, self.word_spans.starts, self.word_spans.ends, self.recipe.seed)
+        return self.hashes(self.word_spans)
+
+    def hashes(self, spans: tokens.Spans) -> Uint64s:
+        """Return the hash of each span."""
+        return HASHES[self.recipe.hash].many(spans.buffer, spans.starts, spans.ends, self.recipe.seed)
+
+
+def _refuse_surrogates(codes: Uint32s, name: str) -> None:
+    wrong = codes[codes >> 11 == 0x1B]
+    if len(wrong):
+        raise ValueError(
+            f"a text holds the lone surrogate U+{wrong[0]:04X}, and {name} normalises nothing; replace it before"
+        )
 
 
 def signature_batch(recipe: Recipe, texts: Sequence[str], *, has_sketches: bool) -> Signatures:
@@ -105,28 +169,62 @@ def signature_batch(recipe: Recipe, texts: Sequence[str], *, has_sketches: bool)
     none = np.zeros(len(texts), np.uint64)
     if recipe.is_plain:
         found = _heaviest_words(recipe, texts)
-        values = vote_in_order(found.doc, found.hashes, found.weights, len(texts))
-        is_empty = np.bincount(found.doc, minlength=len(texts)) == 0
-        return Signatures(values, none, none, np.where(is_empty, TOO_SHORT, VOTED).astype(np.uint8))
+        values = vote_in_order(found.doc, found.hashes, found.weights, len(texts), recipe.tie)
+        kinds = np.where(np.bincount(found.doc, minlength=len(texts)) == 0, TOO_SHORT, VOTED).astype(np.uint8)
+        return Signatures(np.where(kinds == TOO_SHORT, none, values), none, none, kinds)
     batch = _Batch(recipe, texts)
-    found = _features(batch)
-    voting = found.capped(recipe.cap, batch.count)
-    values = vote(voting.doc, voting.hashes, voting.weights, batch.count)
+    values, counts, key = _counted(batch) if recipe.is_counted else _voted(batch, texts, has_keys=has_sketches)
     sketch = _sketches(batch, recipe.sketch) if recipe.sketch and has_sketches else none
-    key = keys(found.doc, found.hashes, found.weights, recipe.key, batch.count) if recipe.key and has_sketches else none
     kinds = np.full(batch.count, VOTED, np.uint8)
-    few = np.bincount(found.doc, minlength=batch.count) < recipe.min_features
+    few = counts < recipe.min_features
     if few.any():
-        values[few], kinds[few] = _exact(np.flatnonzero(few), batch)
+        values[few], kinds[few] = _exact(np.flatnonzero(few), batch, counts)
         key[few] = 0
     return Signatures(values, sketch, key, kinds)
+
+
+def _voted(batch: _Batch, texts: Sequence[str], *, has_keys: bool) -> tuple[Uint64s, Int64s, Uint64s]:
+    """Return what documents vote, how many features each has, and their keys, 0 unless they are wanted."""
+    recipe, found = batch.recipe, _found(batch, texts)
+    voting = found.capped(recipe.cap, batch.count)
+    values = vote(voting.doc, voting.hashes, voting.weights, batch.count, recipe.tie)
+    counts = np.bincount(found.doc, minlength=batch.count)
+    if recipe.key and has_keys:
+        return values, counts, keys(found.doc, found.hashes, found.weights, recipe.key, batch.count)
+    return values, counts, np.zeros(batch.count, np.uint64)
+
+
+def _counted(batch: _Batch) -> tuple[Uint64s, Int64s, Uint64s]:
+    """Return what `_voted` does where each occurrence of a feature has the same vote, in a third of the time.
+
+    Features need be told apart only in documents where one of them may reach the cap, or where there may be too few.
+    The lowest bytes of their hashes tell: a feature is found at most as often as its byte, and there are at least as
+    many features as bytes.
+    """
+    recipe, spans = batch.recipe, _SPANS[batch.recipe.tokens](batch)
+    doc, hashes = spans.doc, batch.hashes(spans)
+    values, none = vote_alike(doc, hashes, batch.count, recipe.tie), np.zeros(batch.count, np.uint64)
+    if recipe.cap is None and recipe.min_features == 1:
+        return values, np.bincount(doc, minlength=batch.count), none
+    rows = (doc << 8) | (hashes & np.uint64(0xFF)).astype(np.int64)
+    often = np.bincount(rows, minlength=batch.count << 8).reshape(batch.count, 256)
+    counts = np.count_nonzero(often, axis=1)
+    limit = often.sum(axis=1) * recipe.word_unit // recipe.cap if recipe.cap else np.inf
+    is_open = (often.max(axis=1, initial=0) * recipe.word_unit > limit) | (counts < recipe.min_features)
+    if is_open.any():
+        own = _shingles(batch, spans.of(is_open[doc]), recipe.word_unit)
+        voting = own.capped(recipe.cap, batch.count)
+        voted = vote(voting.doc, voting.hashes, voting.weights, batch.count, recipe.tie)
+        values = np.where(is_open, voted, values)
+        counts = np.where(is_open, np.bincount(own.doc, minlength=batch.count), counts)
+    return values, counts, none
 
 
 def find_features(recipe: Recipe, text: str) -> Features:
     """Return one text's features with the weights that they vote with."""
     if recipe.is_plain:
         return _heaviest_words(recipe, [text])
-    return _features(_Batch(recipe, [text])).capped(recipe.cap, 1)
+    return _found(_Batch(recipe, [text]), [text]).capped(recipe.cap, 1)
 
 
 def document_words(recipe: Recipe, texts: Sequence[str]) -> Counter[str]:
@@ -161,27 +259,99 @@ def _sketches(batch: _Batch, n: int) -> Uint64s:
     return sketches(units.doc[start], shingle_hashes(hashes, start, stop), batch.count)
 
 
-def _exact(docs: Int64s, batch: _Batch) -> tuple[Uint64s, Uint8s]:
-    """Return the hash of the text of each of `docs`, and its kind; of those without a letter or digit 0, TOO_SHORT."""
+def _exact(docs: Int64s, batch: _Batch, counts: Int64s) -> tuple[Uint64s, Uint8s]:
+    """Return the hash of the text of each of `docs`, and its kind; of those with nothing to fingerprint 0, TOO_SHORT.
+
+    That is a text without a letter or digit; one that is not normalised, without a feature.
+    """
     values, kinds = np.zeros(len(docs), np.uint64), np.full(len(docs), TOO_SHORT, np.uint8)
-    ends = np.flatnonzero(batch.codes == SEPARATOR)
-    starts = np.concatenate([[0], ends + 1])[docs]
-    letters = np.concatenate([[0], np.cumsum(np.isin(batch.classes, (HAN, SPACED, UNSPACED)))])
-    for place in np.flatnonzero(letters[ends[docs]] > letters[starts]).tolist():
-        own = batch.codes[starts[place] : ends[docs[place]]]
-        values[place], kinds[place] = murmur64(to_text(own), batch.recipe.seed), EXACT
+    starts, ends = np.concatenate([[0], batch.ends + 1])[docs], batch.ends[docs]
+    if batch.recipe.is_normal:
+        letters = np.concatenate([[0], np.cumsum(np.isin(batch.classes, (HAN, SPACED, UNSPACED)))])
+        has_any = letters[ends] > letters[starts]
+    else:
+        has_any = counts[docs] > 0
+    for place in np.flatnonzero(has_any).tolist():
+        own = to_text(batch.codes[starts[place] : ends[place]]).encode()
+        values[place], kinds[place] = HASHES[batch.recipe.hash].one(own, batch.recipe.seed), EXACT
     return values, kinds
+
+
+def _found(batch: _Batch, texts: Sequence[str]) -> Features:
+    """Return the features of documents."""
+    recipe = batch.recipe
+    if recipe.tokens == "features":
+        found = _given(recipe, texts)
+    else:
+        found = _features(batch) if recipe.fields is None else _of_fields(recipe, texts)
+    if recipe.top is None:
+        return found
+    return found.of(heaviest_features(found.doc, found.hashes, found.weights, recipe.top, batch.count))
+
+
+def _of_fields(recipe: Recipe, texts: Sequence[str]) -> Features:
+    """Return the features of all fields of each document, each as heavy as its fields make it."""
+    parts, weights = split_fields(texts, recipe.field_weights)
+    found = _features(_Batch(recipe, parts, len(recipe.field_weights)))
+    heavy = found.weights * weights[found.doc]
+    doc = found.doc // len(recipe.field_weights)
+    kept, total = fold_weights(doc, found.hashes, heavy)
+    return replace(found.of(kept), doc=doc[kept], weights=total)
+
+
+def _given(recipe: Recipe, texts: Sequence[str]) -> Features:
+    """Return the features that texts have as JSON."""
+    given = list(map(parsed_features, texts))
+    found = [weighted_hashes(recipe, one) for one in given]
+
+    def names() -> list[str]:
+        named = {hashed: name for one in given for name, _ in one for hashed in weighted_hashes(recipe, [(name, 1)])}
+        return [str(named[hashed]) for one in found for hashed in one]
+
+    return Features(
+        np.repeat(np.arange(len(texts)), list(map(len, found))),
+        np.array([hashed for one in found for hashed in one], np.uint64),
+        np.array([weight for one in found for weight in one.values()], np.float64),
+        names,
+    )
 
 
 def _features(batch: _Batch) -> Features:
     recipe = batch.recipe
     if recipe.tokens == "jieba":
-        found = [_chinese(recipe, to_text(batch.codes))]
-    elif recipe.tokens == "words":
-        found = [_shingles(recipe, tokens.word_shingles(*batch.bare, recipe.n, every_script=True), recipe.word_unit)]
-    else:
-        found = list(_features_by_script(batch))
-    return Features.joined(found)
+        return _chinese(recipe, to_text(batch.codes))
+    if recipe.tokens == "script":
+        return Features.joined(list(_features_by_script(batch)))
+    return _shingles(batch, _SPANS[recipe.tokens](batch), recipe.word_unit)
+
+
+def _stop_words(batch: _Batch) -> tokens.Spans:
+    """Return the shingles that hold a stop word: sentences have them, advertising and menus have few."""
+    units = tokens.word_units(*batch.bare, every_script=True)
+    words = units.spans()
+    is_stop = are_in(murmur64_spans(words.buffer, words.starts, words.ends), stop_word_hashes())
+    before = np.concatenate(([0], np.cumsum(is_stop)))
+    first, stop = units.rows(batch.recipe.n)
+    return tokens.shingles(units, batch.recipe.n, gap=True).of(before[stop] > before[first])
+
+
+# What a batch is cut into, by the name of the tokens, where that is spans.
+_SPANS: dict[str, Callable[[_Batch], tokens.Spans]] = {
+    "words": lambda batch: tokens.word_shingles(*batch.bare, batch.recipe.n, every_script=True),
+    "stop-words": _stop_words,
+    "chars": lambda batch: pieces.characters(batch.codes, batch.ends, batch.recipe.n, batch.recipe.least),
+    "bytes": lambda batch: pieces.octets(batch.texts, batch.recipe.n, batch.recipe.least),
+    "regex": lambda batch: pieces.matches(
+        batch.texts, re.compile(batch.recipe.pattern or "").findall, batch.recipe.n, batch.recipe.least
+    ),
+    "clickhouse-words": lambda batch: pieces.clickhouse_words(batch.texts, batch.recipe.n, batch.recipe.least),
+    "trafilatura-words": lambda batch: pieces.matches(
+        batch.texts, pieces.trafilatura_words, batch.recipe.n, batch.recipe.least
+    ),
+    "text-dedup-grams": lambda batch: pieces.matches(
+        batch.texts, lambda text: pieces.lower_grams(text, batch.recipe.n), 1, batch.recipe.least
+    ),
+}
 
 
 def _features_by_script(batch: _Batch) -> Iterator[Features]:
@@ -189,11 +359,11 @@ def _features_by_script(batch: _Batch) -> Iterator[Features]:
     if batch.has_han:  # else no dictionary is loaded
         yield _chinese(recipe, tokens.han_runs(batch.codes, batch.classes))
     if recipe.english is None:
-        yield _shingles(recipe, tokens.word_shingles(*batch.bare, recipe.n, every_script=False), recipe.word_unit)
+        yield _shingles(batch, tokens.word_shingles(*batch.bare, recipe.n, every_script=False), recipe.word_unit)
     else:
         yield _words(batch)
     if (batch.classes == UNSPACED).any():
-        yield _shingles(recipe, tokens.char_shingles(*batch.bare, recipe.char_n), recipe.char_unit)
+        yield _shingles(batch, tokens.char_shingles(*batch.bare, recipe.char_n), recipe.char_unit)
 
 
 def _words(batch: _Batch) -> Features:
@@ -203,15 +373,14 @@ def _words(batch: _Batch) -> Features:
     if not is_rest.any():
         return single
     rest = batch.words.of(is_rest)
-    rows = _shingles(batch.recipe, tokens.shingles(rest, batch.recipe.n, gap=True), batch.recipe.word_unit)
+    rows = _shingles(batch, tokens.shingles(rest, batch.recipe.n, gap=True), batch.recipe.word_unit)
     both = Features.joined([single, replace(rows, weights=np.rint(rows.weights * (WHOLE - part[rows.doc]) / WHOLE))])
     # A stretch of one word is a word and a shingle; few documents have both.
     is_mixed = ((part > 0) & (part < WHOLE))[both.doc]
     alone, mixed = np.flatnonzero(~is_mixed), np.flatnonzero(is_mixed)
     folded, weight = fold_weights(both.doc[mixed], both.hashes[mixed], both.weights[mixed])
     kept = np.append(alone, mixed[folded])
-    weights = np.append(both.weights[alone], weight)
-    return Features(both.doc[kept], both.hashes[kept], weights, lambda: list(map(both.texts().__getitem__, kept)))
+    return replace(both.of(kept), weights=np.append(both.weights[alone], weight))
 
 
 def _single_words(batch: _Batch) -> tuple[Features, Int64s]:
@@ -223,31 +392,39 @@ def _single_words(batch: _Batch) -> tuple[Features, Int64s]:
         part = np.full(batch.count, WHOLE)
     else:
         weight, is_common = english(recipe.seed).find(hashes[first])
-        words = np.bincount(doc, minlength=batch.count)
-        part = english_parts(words, np.bincount(doc[first], count * is_common, batch.count))
+        words = _of_documents(np.bincount(doc, minlength=batch.count), batch.fields)
+        common = np.bincount(doc[first], count * is_common, batch.count).astype(np.int64)
+        part = np.repeat(english_parts(words, _of_documents(common, batch.fields)), batch.fields)
     is_english = part[doc[first]] > 0
     kept = first[is_english]
     weight = np.rint((count * weight)[is_english] * part[doc[kept]] / WHOLE)
     return Features(doc[kept], hashes[kept], weight, lambda: [spans.text(i) for i in kept]), part
 
 
+def _of_documents(counts: Int64s, fields: int) -> Int64s:
+    """Return the counts of documents from those of their fields."""
+    summed: Int64s = counts.reshape(-1, fields).sum(axis=1)
+    return summed
+
+
 def _chinese(recipe: Recipe, joined: str) -> Features:
-    known = segment.vocabulary(recipe.lists, recipe.seed)
+    known = segment.vocabulary(recipe.lists, recipe.seed, recipe.hash)
     doc, number, count = fold_numbers(*segment.number_words(joined, known))
-    weight = np.rint(count * known.idf[number] * SCALE)
+    each = known.idf[number] * SCALE if recipe.weights in BY_IDF else float(SCALE)
+    weight = weigh(recipe.weights, count, each)
     return Features(doc, known.hashes[number], weight, lambda: [known.words[i] for i in number])
 
 
-def _shingles(recipe: Recipe, spans: tokens.Spans, unit: int) -> Features:
-    hashes = murmur64_spans(spans.buffer, spans.starts, spans.ends, recipe.seed)
+def _shingles(batch: _Batch, spans: tokens.Spans, unit: int) -> Features:
+    hashes = batch.hashes(spans)
     kept, count = fold_hashes(spans.doc, hashes)
-    weight = (count * unit).astype(np.float64)
+    weight = weigh(batch.recipe.weights, count, unit)
     return Features(spans.doc[kept], hashes[kept], weight, lambda: [spans.text(i) for i in kept])
 
 
 def _heaviest_words(recipe: Recipe, texts: Sequence[str]) -> Features:
     """Return each text's words, order and weights as `jieba.analyse.extract_tags(text, recipe.top, True)` does."""
-    known = segment.vocabulary(recipe.lists, recipe.seed)
+    known = segment.vocabulary(recipe.lists, recipe.seed, recipe.hash)
     joined = "".join([text.replace(segment.SEPARATOR, " ") + segment.SEPARATOR for text in texts])
     try:
         doc, number = segment.number_words(joined, known)

@@ -6,9 +6,7 @@ An index is tied to its profile. What a built-in profile gives never changes; be
 from __future__ import annotations
 
 import functools
-import math
-import operator
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,12 +14,13 @@ from typing import Any
 import numpy as np
 
 from hsimhash.errors import ProfileMismatchError, TextTooShortError
-from hsimhash.fingerprint.bits import LIMIT, format_fingerprint, parse_fingerprint
+from hsimhash.fingerprint.bits import format_fingerprint, parse_fingerprint
+from hsimhash.fingerprint.document_fields import join_fields
 from hsimhash.fingerprint.features import Fingerprints, find_features, normalized_words, signature_batch
-from hsimhash.fingerprint.hashes import murmur64
-from hsimhash.fingerprint.recipe import ADDED_FIELDS, FIELDS, OWN, Recipe
+from hsimhash.fingerprint.own_features import OwnFeatures, weighted_hashes
+from hsimhash.fingerprint.recipe import ADDED_FIELDS, DEFAULTS, FIELDS, OWN, Recipe
 from hsimhash.fingerprint.signature import TOO_SHORT, Signature, Signatures
-from hsimhash.fingerprint.vote import EXACT_LIMIT, SCALE, capped, vote, vote_in_order
+from hsimhash.fingerprint.vote import capped, vote, vote_in_order
 from hsimhash.fingerprint.wordlists import IDF, STOPS, WORDS, keep_list, kept_lists, read_list
 
 _ADDED_IN = {name: version for version, names in ADDED_FIELDS.items() for name in names}
@@ -38,6 +37,9 @@ PROBE_TEXT = (
     "Near-duplicate pages are common on the web, and a search engine doesn't like them: Node.js, C++ and "
     "apt-get are words too. Быстрая коричневая лиса прыгает через ленивую собаку. 지문은 문서의 내용을 요약한다. "
     "これはテストのためのひらがなとカタカナです。ภาษาไทยไม่มีช่องว่างระหว่างคำ"
+)
+PROBE_FEATURES = (
+    '{"指纹": 3, "fingerprint": 0.75, "feature": 1, "weight": 0.5, "hash": 2}'  # of a profile of given ones
 )
 
 
@@ -58,7 +60,7 @@ class Profile(Recipe):
 
     @staticmethod
     def named(name: str) -> Profile:
-        """Return the built-in profile of that name, such as "auto-1" or "jieba-topn-1:top=100"."""
+        """Return a built-in profile, such as "auto-1", or one that differs, such as "words-1:n=3,hash=fnv-1a-64"."""
         recipe = Recipe.named(name)
         return Profile(*(getattr(recipe, name) for name in FIELDS))
 
@@ -123,7 +125,18 @@ class Profile(Recipe):
             signature_batch(self, batch, has_sketches=has_sketches) for batch in split_batch(texts)
         )
 
-    def fingerprint_features(self, features: Mapping[str | int, float] | Iterable[tuple[str | int, float]]) -> int:
+    def document(self, fields: Mapping[str, str]) -> str:
+        """Return the texts of a document's fields as one, which the other calls take; a missing field is empty.
+
+        Raises:
+            ValueError: the profile has no fields, or not one of these.
+        """
+        known = self.field_weights
+        if wrong := [name for name in fields if name not in known]:
+            raise ValueError(f"profile {self.name} has no field {wrong[0]!r:.80}; it has {', '.join(known) or 'none'}")
+        return join_fields(fields.get(name, "") for name in known)
+
+    def fingerprint_features(self, features: OwnFeatures) -> int:
         """Return the fingerprint of your own features, with this profile's hash, seed, cap and tie rule.
 
         The cap levels the weights of fewer than `cap` features: for a handful take a profile with `cap=None`.
@@ -137,19 +150,12 @@ class Profile(Recipe):
             TextTooShortError: none of them has a vote.
             ValueError: a weight or a number is outside its range.
         """
-        summed: dict[int, float] = {}
-        for feature, weight in features.items() if isinstance(features, Mapping) else features:
-            key = _feature_hash(feature, self.seed)
-            if weight == 0:
-                continue
-            summed[key] = summed.get(key, 0) + _feature_weight(feature, weight, in_steps=not self.is_plain)
+        summed = weighted_hashes(self, features)
         if not summed:
             raise TextTooShortError("no features, so no fingerprint")
-        if sum(summed.values()) >= EXACT_LIMIT:
-            raise ValueError(f"the features' weights sum to over {EXACT_LIMIT // SCALE}; divide them all by the same")
         doc, hashes = np.zeros(len(summed), np.int64), np.array(list(summed), np.uint64)
         weights = capped(doc, np.array(list(summed.values()), np.float64), self.cap, 1)
-        return int((vote_in_order if self.is_plain else vote)(doc, hashes, weights, 1)[0])
+        return int((vote_in_order if self.is_plain else vote)(doc, hashes, weights, 1, self.tie)[0])
 
     def features(self, text: str) -> list[Feature]:
         """Return the text's features with the weights that vote (cap applied), heaviest first.
@@ -176,7 +182,7 @@ class Profile(Recipe):
 
     def to_json(self) -> dict[str, object]:
         """Return the profile as what `json.dumps` takes, its probe's fingerprint included."""
-        version = max((added for name, added in _ADDED_IN.items() if getattr(self, name) is not None), default=1)
+        version = max((added for name, added in _ADDED_IN.items() if getattr(self, name) != DEFAULTS[name]), default=1)
         fields = {name: getattr(self, name) for name in _FIELDS_OF[version]}
         return {"version": version, **fields, "probe": format_fingerprint(self._promised_probe())}
 
@@ -220,22 +226,7 @@ def split_batch(texts: Sequence[str]) -> Iterator[Sequence[str]]:
 
 @functools.cache
 def _probe(profile: Profile) -> int:
-    return profile.fingerprint(PROBE_TEXT)
-
-
-def _feature_hash(feature: str | int, seed: int) -> int:
-    if isinstance(feature, str):
-        return murmur64(feature, seed)
-    number = operator.index(feature)
-    if not 0 <= number < LIMIT:
-        raise ValueError(f"a feature is a string or a number of at least 0 and below 2**64, not {feature!r}")
-    return number
-
-
-def _feature_weight(feature: str | int, weight: float, *, in_steps: bool) -> float:
-    if not (math.isfinite(weight) and weight * SCALE >= 1):
-        raise ValueError(f"feature {feature!r} weighs {weight}; a weight is 0, or finite and at least 1/{SCALE}")
-    return round(weight * SCALE) if in_steps else weight
+    return profile.fingerprint(PROBE_FEATURES if profile.tokens == "features" else PROBE_TEXT)
 
 
 # Pinned for ever: what the built-in profiles give for PROBE_TEXT.
@@ -247,4 +238,16 @@ _PROBES = {
     "words-1": 0x2CE20A1B2323D446,
     "jieba-topn-1": 0xD5586F67A2E03984,
     "jieba-topn-1:top=100": 0xDD48E76FA2743382,
+    "chars-1": 0x57772C8CB0843D0C,
+    "features-1": 0xC41BA07436E63422,
+    "1e0ng-1": 0x94340BC9AF292E8C,
+    "seomoz-1": 0xC0869043A3C32613,
+    "data-juicer-1": 0x952A8F2006931086,
+    "text-dedup-1": 0xA18470D8AAB1C138,
+    "text-dedup-chars-1": 0x72B208E2D159C99C,
+    "trafilatura-1": 0x4958992897E46F4B,
+    "clickhouse-1": 0x000000002B4D60AC,
+    "clickhouse-ngram-1": 0x000000006F5A22DB,
+    "java-ik-1": 0x08568F07B51A43E3,
+    "mfonda-1": 0x98D8CF186BABB6BD,
 }

@@ -7,17 +7,34 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from hsimhash.fingerprint.english import ENGLISH_NAME
+from hsimhash.fingerprint.grammar import field_weights, nearest, read_options, write_fields, write_options
 from hsimhash.fingerprint.hashes import HASH_NAME, SEED_LIMIT
+from hsimhash.fingerprint.named_hashes import HASHES
 from hsimhash.fingerprint.normalize import NORMALIZE_NAME, SIMPLIFIED_NAME
+from hsimhash.fingerprint.pieces import NORMALIZERS
 from hsimhash.fingerprint.segment import IDF_NAME, IDF_SHA256, SEGMENTER_NAME
 from hsimhash.fingerprint.sketch import MOST_SHINGLE
-from hsimhash.fingerprint.vote import EXACT_LIMIT, SCALE
+from hsimhash.fingerprint.vote import EXACT_LIMIT, SCALE, TIES
 from hsimhash.fingerprint.wordlists import WordLists
 
 DEFAULT_PROFILE = "auto-2"  # of new indexes
 
-_TOKENS = {"jieba": ("tfidf", "tfidf-float"), "words": ("count",), "script": ("tfidf+count",)}  # and their weights
-_FIXED = {"segmenter": SEGMENTER_NAME, "hash": HASH_NAME, "tie": "zero"}
+_COUNTED = ("count", "binary", "log")
+_NORMAL, _AS_IT_IS, _ANY = (NORMALIZE_NAME,), ("none",), (NORMALIZE_NAME, *NORMALIZERS)
+_TOKENS = {  # their weights, and what their texts may become before
+    "script": (("tfidf+count",), _NORMAL),
+    "jieba": (("tfidf", "tfidf-float", *_COUNTED, "log-idf"), _NORMAL),
+    "words": (_COUNTED, _NORMAL),
+    "stop-words": (_COUNTED, _NORMAL),
+    "chars": (_COUNTED, _ANY),
+    "bytes": (_COUNTED, _ANY),
+    "regex": (_COUNTED, _ANY),
+    "clickhouse-words": (_COUNTED, _AS_IT_IS),
+    "trafilatura-words": (_COUNTED, _AS_IT_IS),
+    "text-dedup-grams": (_COUNTED, _AS_IT_IS),
+    "features": (("given",), _AS_IT_IS),
+}
+_FIXED = {"segmenter": SEGMENTER_NAME}
 _LEAST = {
     "n": 1,
     "char_n": 1,
@@ -29,6 +46,7 @@ _LEAST = {
     "seed": 0,
     "sketch": 1,
     "key": 1,
+    "least": 1,
 }
 _MOST = {
     "n": 64,
@@ -38,13 +56,15 @@ _MOST = {
     "seed": SEED_LIMIT - 1,
     "sketch": MOST_SHINGLE,
     "key": 64,
+    "least": 64,
 }
 _OPTIONAL = ("top", "cap", "sketch", "key")
 OWN = "own"  # an idf table of one's own
 _OF_SCRIPT = {"han": (SIMPLIFIED_NAME,), "english": (ENGLISH_NAME, OWN)}  # or None; for tokens "script"
-_TOP = re.compile(r"top=([1-9][0-9]{0,6})")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+_MOST_FIELDS = 16
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+_MOST_NAME = 512  # characters, with options
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,23 +73,28 @@ class Recipe:
 
     Args:
         name: yours for your own; a built-in name stands for that profile only.
-        normalize: "nfkc-casefold-1"; "none" for "tfidf-float".
-        tokens: "jieba": words as jieba cuts them; "words": shingles of words; "script": each script in its own way.
+        normalize: "nfkc-casefold-1"; "none" for "tfidf-float"; for pieces that no script decides any of `NORMALIZERS`.
+        tokens: "jieba": words as jieba cuts them; "words": shingles of words; "script": each script in its own way;
+            "stop-words": the shingles that hold a stop word; "chars", "bytes": each n adjacent ones; "regex": shingles
+            of what the pattern matches; "features": the text is JSON, features with their weights; the others: as the
+            library of that name.
         weights: "tfidf": rint(tf · idf · 4096) for jieba's words; "count": how often, times the unit, for shingles;
-            "tfidf+count": both, for "script"; "tfidf-float": as `jieba.analyse.extract_tags` returns them.
-        n: words to a shingle.
+            "binary": the unit, however often; "log": 1 + ln(how often), times the unit; "log-idf": that and idf;
+            "tfidf+count": both, for "script"; "tfidf-float": as `jieba.analyse.extract_tags` returns them;
+            "given": by the features.
+        n: words to a shingle, characters or bytes to a piece.
         char_n: characters to a shingle, in scripts without spaces.
         word_unit: what a shingle of words weighs each time it occurs.
         char_unit: the same for a shingle of characters.
-        top: only so many of the heaviest features vote; for "tfidf-float".
+        top: only so many of the heaviest features vote; of equal ones those of lower hash, but for "tfidf-float".
         cap: no feature weighs more than 1/cap of the document's total; None: no cap.
         min_features: with fewer, the fingerprint is the hash of the normalised text.
         idf: the table of inverse document frequencies: jieba's, or "own".
         idf_sha256: of its content.
         segmenter: what cuts Chinese words.
-        hash: of a feature's UTF-8.
+        hash: of a feature's UTF-8, one of `HASHES`.
         seed: of the hash.
-        tie: "zero": an even vote gives 0.
+        tie: "zero": an even vote gives 0; "one": 1.
         han: "simplified-1": traditional characters count as simplified ones; None: as they are. For "script".
         english: "english-1": words of English texts weigh by this table, one by one; "own": words of all languages with
             spaces by the own idf table; None: shingles. For "script".
@@ -77,6 +102,9 @@ class Recipe:
         key: how many of the heaviest features make the key; None: there is none.
         words: SHA-256 of the list of words that the segmenter knows beside its own; None: there is none.
         stops: SHA-256 of the list of words that are no features, beside jieba's stop words; None: there is none.
+        least: a text of fewer characters, bytes or words has no features; for pieces that no script decides.
+        fields: "title^3+body": a document has several texts, whose features weigh so much; None: one text.
+        pattern: the regular expression of "regex", without groups that capture.
     """
 
     name: str
@@ -104,10 +132,14 @@ class Recipe:
     key: int | None = None
     words: str | None = None
     stops: str | None = None
+    least: int = 1
+    fields: str | None = None
+    pattern: str | None = None
 
     def __post_init__(self) -> None:
         _check_numbers(self)
         _check_choices(self)
+        _check_parts(self)
         _check_name(self)
 
     @property
@@ -117,13 +149,19 @@ class Recipe:
 
     @staticmethod
     def named(name: str) -> Recipe:
-        """Return the built-in recipe of that name, such as "auto-2", "auto-2:sketch=off" or "jieba-topn-1:top=100"."""
-        known = _stands_for(name)
-        if known is None:
-            names = ", ".join([*_BUILT_IN, "auto-2:sketch=off", "jieba-topn-1:top=N"])
-            raise ValueError(f"no profile {name!r}; known are {names}")
-        base = _BUILT_IN[name.partition(":")[0]]
-        return base if known == _fields(base) else Recipe(name, **known)
+        """Return a built-in recipe, such as "auto-2", or one that differs, such as "words-1:n=3,hash=fnv-1a-64"."""
+        base_name, colon, written = name.partition(":")
+        if base_name not in _BUILT_IN:
+            raise ValueError(f"no profile {name!r:.80}; {nearest(base_name, _BUILT_IN)}")
+        base = _BUILT_IN[base_name]
+        if not colon:
+            return base
+        try:
+            changed = _changed(base, written)
+        except ValueError as error:
+            raise ValueError(f"profile {name!r:.80}: {error}") from error
+        known = _values(base)
+        return base if changed == known else Recipe(_name_of(base, changed), **changed)
 
     @property
     def lists(self) -> WordLists:
@@ -135,42 +173,107 @@ class Recipe:
         """Whether it fingerprints as jieba's `extract_tags` and a plain loop do."""
         return self.weights == "tfidf-float"
 
+    @property
+    def is_normal(self) -> bool:
+        """Whether texts are normalised as `normalize` does, in arrays."""
+        return self.normalize == NORMALIZE_NAME
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether each occurrence of a shingle or piece has the same vote, unless it reaches the cap."""
+        is_simple = self.top is None and self.key is None and self.fields is None
+        return self.weights == "count" and self.tokens != "jieba" and is_simple
+
+    @property
+    def field_weights(self) -> dict[str, int]:
+        """The weights of a document's fields by name, in order; none where it is one text."""
+        return field_weights(self.fields) if self.fields else {}
+
+    @property
+    def warning(self) -> str:
+        """What who chooses the profile must know; usually nothing."""
+        bits = HASHES[self.hash].bits
+        if bits == 64:
+            return ""
+        return (
+            f"profile {self.name}: {self.hash} has {bits} bits, so the upper {64 - bits} of a fingerprint are always "
+            "the same; many rows share a bucket, and unrelated texts are nearer"
+        )
+
 
 FIELDS = tuple(entry.name for entry in fields(Recipe))
-ADDED_FIELDS = {2: ("han", "english", "sketch", "key"), 3: ("words", "stops")}  # by version
+ADDED_FIELDS = {  # by version
+    2: ("han", "english", "sketch", "key"),
+    3: ("words", "stops"),
+    4: ("least", "fields", "pattern"),
+}
+DEFAULTS = {entry.name: entry.default for entry in fields(Recipe)}
+_LISTED = ("name", "idf", "idf_sha256", "segmenter", "words", "stops")  # no options: `with_lists` sets them
+_OPTIONS = tuple(name for name in FIELDS if name not in _LISTED)
 
 
 def _check_numbers(recipe: Recipe) -> None:
     for name, least in _LEAST.items():
-        value = getattr(recipe, name)
+        value, most = getattr(recipe, name), _MOST.get(name, EXACT_LIMIT)
         if value is None and name in _OPTIONAL:
             continue
-        if type(value) is not int or not least <= value <= _MOST.get(name, EXACT_LIMIT):
-            raise ValueError(f"profile {recipe.name!r}: {name} is a number from {least} on, not {value!r}")
+        if type(value) is not int or not least <= value <= most:
+            near = f"; the nearest is {max(least, min(value, most))}" if type(value) is int else ""
+            raise ValueError(f"profile {recipe.name!r}: {name} is a number from {least} on, not {value!r}{near}")
 
 
 def _check_choices(recipe: Recipe) -> None:
     for name, only in _FIXED.items():
         if getattr(recipe, name) != only:
             raise ValueError(f"profile {recipe.name!r}: {name} can only be {only!r}, not {getattr(recipe, name)!r}")
-    if recipe.weights not in _TOKENS.get(recipe.tokens, ()):
-        known = "; ".join(f"{tokens} with {' or '.join(weights)}" for tokens, weights in _TOKENS.items())
+    known = {"normalize": _ANY, "tokens": tuple(_TOKENS), "hash": tuple(HASHES), "tie": TIES}
+    for name, values in known.items():
+        value = getattr(recipe, name)
+        if value not in values:
+            near = nearest(str(value), values)
+            raise ValueError(f"profile {recipe.name!r}: {name} {value!r} is unknown; {near}")
+    weights, normalizers = _TOKENS[recipe.tokens]
+    if recipe.weights not in weights:
         wrong = f"tokens {recipe.tokens!r} with weights {recipe.weights!r}"
-        raise ValueError(f"profile {recipe.name!r}: {wrong} do not go together; use {known}")
-    if recipe.normalize != ("none" if recipe.is_plain else NORMALIZE_NAME):
-        raise ValueError(f"profile {recipe.name!r}: normalize is 'none' for tfidf-float, else {NORMALIZE_NAME!r}")
-    if recipe.is_plain and (recipe.cap is not None or recipe.min_features != 1):
-        raise ValueError(f"profile {recipe.name!r}: tfidf-float goes with cap=None and min_features=1")
+        near = nearest(str(recipe.weights), weights)
+        raise ValueError(f"profile {recipe.name!r}: {wrong} do not go together; {near}")
+    normalizers = _AS_IT_IS if recipe.is_plain else normalizers
+    if recipe.normalize not in normalizers:
+        goes = f"tokens {recipe.tokens!r} with weights {recipe.weights!r}"
+        raise ValueError(f"profile {recipe.name!r}: normalize is {' or '.join(map(repr, normalizers))} for {goes}")
     for name, values in _OF_SCRIPT.items():
         value = getattr(recipe, name)
         if value is not None and (value not in values or recipe.tokens != "script"):
             wanted = " or ".join(map(repr, values))
             raise ValueError(f"profile {recipe.name!r}: {name} can be {wanted}, for tokens 'script', not {value!r}")
     _check_lists(recipe)
-    if recipe.is_plain and (recipe.sketch is not None or recipe.key is not None):
-        raise ValueError(f"profile {recipe.name!r}: tfidf-float makes no sketch and no key")
-    if recipe.top is not None and not recipe.is_plain:
-        raise ValueError(f"profile {recipe.name!r}: top goes with tfidf-float only")
+
+
+def _check_parts(recipe: Recipe) -> None:
+    """Raise `ValueError` where fields do not go together."""
+    is_regex, is_given = recipe.tokens == "regex", recipe.tokens == "features"
+    wrong = {
+        "tfidf-float goes with cap=None and min_features=1": recipe.is_plain
+        and (recipe.cap is not None or recipe.min_features != 1),
+        "tfidf-float makes no sketch and no key": recipe.is_plain and recipe.makes_signatures,
+        f"a sketch goes with normalize={NORMALIZE_NAME}": recipe.sketch is not None and not recipe.is_normal,
+        f"english goes with hash={HASH_NAME}": recipe.english is not None and recipe.hash != HASH_NAME,
+        f"hash {recipe.hash} takes no seed; leave it 0": recipe.seed != 0 and not HASHES[recipe.hash].has_seed,
+        "tokens 'regex' and a pattern go together": is_regex != (recipe.pattern is not None),
+        "features that are given go with min_features=1 and without fields": is_given
+        and (recipe.min_features != 1 or recipe.fields is not None),
+        "tfidf-float goes without fields": recipe.is_plain and recipe.fields is not None,
+    }
+    for reason, is_wrong in wrong.items():
+        if is_wrong:
+            raise ValueError(f"profile {recipe.name!r}: {reason}")
+    try:
+        if recipe.pattern is not None and re.compile(recipe.pattern).groups:
+            raise ValueError("has a group that captures; write (?:…)")
+    except (re.error, ValueError) as error:
+        raise ValueError(f"profile {recipe.name!r}: the pattern {recipe.pattern!r:.80}: {error}") from error
+    if len(recipe.field_weights) > _MOST_FIELDS:
+        raise ValueError(f"profile {recipe.name!r}: {len(recipe.field_weights)} fields; {_MOST_FIELDS} at most")
 
 
 def _check_lists(recipe: Recipe) -> None:
@@ -182,35 +285,54 @@ def _check_lists(recipe: Recipe) -> None:
         value = getattr(recipe, name)
         if value is not None and not _SHA256.fullmatch(str(value)):
             raise ValueError(f"profile {recipe.name!r}: {name} is a SHA-256 in 64 hexadecimal digits, not {value!r}")
-    if (recipe.idf == OWN or recipe.words or recipe.stops) and recipe.tokens == "words":
+    if (recipe.idf == OWN or recipe.words or recipe.stops) and recipe.tokens not in ("jieba", "script"):
         raise ValueError(
             f"profile {recipe.name!r}: an idf table, words and stop words of one's own go with jieba's words"
         )
 
 
 def _check_name(recipe: Recipe) -> None:
-    known = _stands_for(recipe.name)
-    if known is None and not _NAME.fullmatch(recipe.name):
-        raise ValueError(f"a profile's name is up to 64 of a-z, 0-9, '.', '_' and '-', not {recipe.name!r}")
-    if known not in (None, _fields(recipe)):
+    base_name, colon, written = recipe.name.partition(":")
+    if base_name not in _BUILT_IN or len(recipe.name) > _MOST_NAME:
+        if not _NAME.fullmatch(recipe.name):
+            raise ValueError(f"a profile's name is up to 64 of a-z, 0-9, '.', '_' and '-', not {recipe.name!r:.80}")
+        return
+    base = _BUILT_IN[base_name]
+    if (_changed(base, written) if colon else _values(base)) != _values(recipe):
         raise ValueError(f"the name {recipe.name!r} stands for the built-in profile; give yours another")
 
 
-def _fields(recipe: Recipe) -> dict[str, Any]:
+def _values(recipe: Recipe) -> dict[str, Any]:
     return {name: getattr(recipe, name) for name in FIELDS if name != "name"}
 
 
-def _stands_for(name: str) -> dict[str, Any] | None:
-    """Return the fields that a built-in name stands for."""
-    base, _, option = name.partition(":")
-    if base not in _BUILT_IN:
-        return None
-    known, top = _fields(_BUILT_IN[base]), _TOP.fullmatch(option)
-    if base == "jieba-topn-1" and top:
-        return known | {"top": int(top[1])}
-    if (base, option) == ("auto-2", "sketch=off"):
-        return known | {"sketch": None, "key": None}
-    return None if option else known
+def _changed(base: Recipe, written: str) -> dict[str, Any]:
+    """Return the fields of a built-in recipe with the options that are written behind its name."""
+    given = read_options(written)
+    for option in given:
+        if option not in _OPTIONS:
+            raise ValueError(f"no option {option!r:.80}; {nearest(option, _OPTIONS)}")
+    if given.get("fields") is not None:
+        given["fields"] = write_fields(field_weights(str(given["fields"])))
+    if given.get("sketch", "") is None:  # what does without a sketch does without a key
+        given.setdefault("key", None)
+    return _values(base) | given
+
+
+def _name_of(base: Recipe, changed: dict[str, Any]) -> str:
+    """Return how a recipe that differs from a built-in one is named."""
+    known = _values(base)
+    different = {option: changed[option] for option in _OPTIONS if changed[option] != known[option]}
+    if different.get("sketch", "") is None and different.get("key", "") is None:
+        del different["key"]
+    return f"{base.name}:{write_options(different)}"
+
+
+def _peer(name: str, normalize: str, tokens: str, n: int, hash: str, **others: Any) -> Recipe:
+    """Return a recipe as another library has it: every feature votes as often as it was found, few ones too."""
+    return Recipe(
+        name, normalize, tokens, **{"weights": "count", "cap": None, "min_features": 1, **others}, n=n, hash=hash
+    )
 
 
 _BUILT_IN: dict[str, Recipe] = {}
@@ -221,6 +343,18 @@ _BUILT_IN |= {
         Recipe("auto-1"),
         Recipe("zh-1", tokens="jieba", weights="tfidf"),
         Recipe("words-1", tokens="words", weights="count"),
+        Recipe("chars-1", tokens="chars", weights="count", n=3),
         Recipe("jieba-topn-1", "none", "jieba", "tfidf-float", top=20, cap=None, min_features=1),
+        Recipe("features-1", "none", "features", "given", cap=None, min_features=1),
+        _peer("1e0ng-1", "lower-word-characters", "chars", 4, "md5-last"),
+        _peer("seomoz-1", "none", "chars", 4, "md5-first", least=4),
+        _peer("data-juicer-1", "lower", "regex", 6, "md5-first", pattern="[^ ]+", least=6),
+        _peer("text-dedup-1", "lower", "regex", 3, "xxh3-64", pattern=r"\w+", weights="binary", seed=42, least=5),
+        _peer("text-dedup-chars-1", "none", "text-dedup-grams", 3, "xxh3-64", weights="binary"),
+        _peer("trafilatura-1", "none", "trafilatura-words", 1, "blake2b-64", tie="one"),
+        _peer("clickhouse-1", "none", "clickhouse-words", 3, "crc32c"),
+        _peer("clickhouse-ngram-1", "none", "bytes", 3, "crc32c"),
+        _peer("java-ik-1", NORMALIZE_NAME, "jieba", 1, "fnv-1-64-utf16", tie="one"),
+        _peer("mfonda-1", "lower", "regex", 1, "fnv-1-64", pattern="[0-9A-Za-z_']+(?:://[0-9A-Za-z_./]+)?", tie="one"),
     )
 }

@@ -25,7 +25,8 @@ import numpy as np
 
 from hsimhash.errors import ProfileMismatchError
 from hsimhash.fingerprint.bits import Int64s
-from hsimhash.fingerprint.hashes import murmur64
+from hsimhash.fingerprint.hashes import HASH_NAME
+from hsimhash.fingerprint.named_hashes import HASHES
 from hsimhash.fingerprint.wordlists import IDF, STOPS, WORDS, WordLists, list_entries
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ class Vocabulary(dict[str, int]):
     reader, and a number is given out after its entry is written.
     """
 
-    def __init__(self, lists: WordLists, seed: int) -> None:
+    def __init__(self, lists: WordLists, seed: int, hash_name: str = HASH_NAME) -> None:
         super().__init__({SEPARATOR: _BREAK})
         self.hashes = np.zeros(1 << 14, np.uint64)
         self.idf = np.zeros(1 << 14)
@@ -102,7 +103,7 @@ class Vocabulary(dict[str, int]):
         self._idf_of, self._median = load_idf(lists.idf)
         self._stops = stop_words(lists.stops)
         self._segmenter, self._own_words = _segmenter(lists.words)
-        self._seed = seed
+        self._hash, self._seed = HASHES[hash_name].one, seed
         self._lock = threading.RLock()
 
     def cut(self, text: str) -> list[str]:
@@ -128,7 +129,7 @@ class Vocabulary(dict[str, int]):
         if number == len(self.hashes):
             self.hashes = np.concatenate((self.hashes, np.zeros_like(self.hashes)))
             self.idf = np.concatenate((self.idf, np.zeros_like(self.idf)))
-        self.hashes[number] = murmur64(word, self._seed)
+        self.hashes[number] = self._hash(word.encode(), self._seed)
         self.idf[number] = self._idf_of.get(word, self._median)
         self.words.append(word)
         return number
@@ -141,16 +142,17 @@ def split_compound(word: str) -> list[str]:
     return [word]
 
 
-_memo: dict[tuple[WordLists, int], Vocabulary] = {}
+_memo: dict[tuple[WordLists, int, str], Vocabulary] = {}
 # A fork may copy the memo while another thread holds its lock.
 os.register_at_fork(after_in_child=_memo.clear)
 
 
-def vocabulary(lists: WordLists, seed: int, most_words: int = MEMO_LIMIT) -> Vocabulary:
+def vocabulary(lists: WordLists, seed: int, hash_name: str = HASH_NAME, *, most_words: int = MEMO_LIMIT) -> Vocabulary:
     """Return this process's memo of words; a call keeps the one it got: a fresh start disturbs no other thread."""
-    found = _memo.get((lists, seed))
+    key = lists, seed, hash_name
+    found = _memo.get(key)
     if found is None or len(found) > most_words:
-        found = _memo[lists, seed] = Vocabulary(lists, seed)
+        found = _memo[key] = Vocabulary(*key)
     return found
 
 

@@ -104,14 +104,14 @@ def keys(doc: Int64s, hashes: Uint64s, weights: Floats, count: int, documents: i
         count: at least 1; documents with fewer features are keyed by all of them, those without any by 0.
         documents: how many.
     """
-    chosen = _heaviest(doc, hashes, weights, count, documents)
+    chosen = heaviest_features(doc, hashes, weights, count, documents)
     sums = np.zeros(documents, np.uint64)
     np.add.at(sums, doc[chosen], mix(hashes[chosen]))
     return _present(mix(sums), np.bincount(doc, minlength=documents) > 0)
 
 
-def _heaviest(doc: Int64s, hashes: Uint64s, weights: Floats, count: int, documents: int) -> Int64s:
-    """Return the places of each document's heaviest features."""
+def heaviest_features(doc: Int64s, hashes: Uint64s, weights: Floats, count: int, documents: int) -> Int64s:
+    """Return the places of each document's heaviest features; of equal weights the lower hash counts."""
     order = by_document(doc, -weights, "stable")
     starts = np.searchsorted(doc[order], np.arange(documents))
     sizes = np.diff(starts, append=len(order))

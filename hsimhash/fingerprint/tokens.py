@@ -29,9 +29,13 @@ class Spans:
     ends: Int64s
     doc: Int64s
 
+    def of(self, kept: Bools) -> Spans:
+        """Return those of the spans that are kept."""
+        return Spans(self.buffer, self.starts[kept], self.ends[kept], self.doc[kept])
+
     def text(self, index: int) -> str:
-        """Return one span as text."""
-        return self.buffer[self.starts[index] : self.ends[index]].decode()
+        """Return one span as text; the bytes of a part of a character as their numbers."""
+        return self.buffer[self.starts[index] : self.ends[index]].decode(errors="backslashreplace")
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ Weights are whole numbers, so that every sum is exact and no order matters. A wo
 `rint(tf * idf * 4096)`, a shingle its count times the profile's unit. The cap then keeps any one feature from deciding
 a document: no weight is above `total // 16`, the total taken before (but never below 1).
 
-A bit of the fingerprint is 1 if its sum is above 0; an even vote is 0.
+A bit of the fingerprint is 1 if its sum is above 0; an even vote is 0, or, where the profile says so, 1.
 
 Source: Charikar, STOC 2002; weighted as in Manku, Jain, Das Sarma, WWW 2007, section 2.
 """
@@ -20,11 +20,16 @@ from hsimhash.fingerprint.bits import Bools, Floats, Int64s, Uint8s, Uint64s
 Kind = Literal["quicksort", "stable"]  # of sort, as numpy names them
 
 SCALE = 4096
+TIES = ("zero", "one")
 _BITS, _BYTES = 64, 8
 EXACT_LIMIT = 1 << 53  # a document's weights must sum to less: so far float64 counts integers exactly
 
 # What one byte value votes for each of its bits, lowest first: 256 x 8, +1 or -1.
 _SIGNS = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little").astype(np.float64) * 2 - 1
+
+# The same as 8 bytes of one number, 1 or 0, and how many of these add up without an overflow.
+_LANES = (_SIGNS > 0).astype(np.uint8).reshape(-1).view("<u8").astype(np.uint64)
+_MOST_ADDED = 255
 
 
 def fold_numbers(doc: Int64s, number: Int64s) -> tuple[Int64s, Int64s, Int64s]:
@@ -100,7 +105,7 @@ def _changes(values: Int64s | Uint64s) -> Bools:
     return changes
 
 
-def vote(doc: Int64s, hashes: Uint64s, weights: Floats, documents: int) -> Uint64s:
+def vote(doc: Int64s, hashes: Uint64s, weights: Floats, documents: int, tie: str = "zero") -> Uint64s:
     """Return each document's fingerprint from whole-number weights: exact, whatever the order of the features.
 
     Weighted histograms of the hashes' 8 bytes first, then one 256 x 8 table of signs: five times faster than a sum
@@ -110,7 +115,8 @@ def vote(doc: Int64s, hashes: Uint64s, weights: Floats, documents: int) -> Uint6
         doc: shape (m,), the document of each feature, 0 to `documents` - 1, in any order.
         hashes: shape (m,).
         weights: shape (m,), whole numbers; those of a document sum to less than `EXACT_LIMIT`.
-        documents: how many; those without features get 0.
+        documents: how many; in those without features every bit is even.
+        tie: what an even vote gives, one of `TIES`.
     """
     row = doc << 8
     octets = _octets(hashes)
@@ -118,10 +124,34 @@ def vote(doc: Int64s, hashes: Uint64s, weights: Floats, documents: int) -> Uint6
     for byte in range(_BYTES):
         histogram = np.bincount(row + octets[:, byte], weights, documents << 8).reshape(documents, 256)
         sums[:, byte * 8 : byte * 8 + 8] = histogram @ _SIGNS
-    return _pack(sums)
+    return _pack(sums, tie)
 
 
-def vote_in_order(doc: Int64s, hashes: Uint64s, weights: Floats, documents: int) -> Uint64s:
+def vote_alike(doc: Int64s, hashes: Uint64s, documents: int, tie: str = "zero") -> Uint64s:
+    """Return each document's fingerprint where all features weigh the same: a tenth of the time that `vote` takes.
+
+    A table gives each byte of a hash as 8 bytes, one to a bit; of up to 255 hashes these add up within one number.
+
+    Args:
+        doc: shape (m,), the document of each feature, ascending.
+        hashes: shape (m,).
+        documents: how many; in those without features every bit is even.
+        tie: what an even vote gives, one of `TIES`.
+    """
+    sizes = np.bincount(doc, minlength=documents)
+    begins = np.cumsum(sizes) - sizes
+    rows = np.flatnonzero((np.arange(len(doc)) - begins[doc]) % _MOST_ADDED == 0)
+    octets = _octets(hashes)
+    ones = np.zeros((documents, _BITS), np.int64)
+    some = np.flatnonzero(sizes)
+    first_row = np.searchsorted(rows, begins[some])
+    for byte in range(_BYTES if len(some) else 0):
+        added = np.add.reduceat(_LANES[octets[:, byte]], rows).astype("<u8", copy=False).view(np.uint8).reshape(-1, 8)
+        ones[some, byte * 8 : byte * 8 + 8] = np.add.reduceat(added, first_row, axis=0, dtype=np.int64)
+    return _pack(2 * ones - sizes[:, None], tie)
+
+
+def vote_in_order(doc: Int64s, hashes: Uint64s, weights: Floats, documents: int, tie: str = "zero") -> Uint64s:
     """Return each document's fingerprint from float weights, added one by one in the order of the features.
 
     `bincount` adds in the order of its input, so the sums, and so the bits, are those of a plain loop on any machine.
@@ -130,12 +160,17 @@ def vote_in_order(doc: Int64s, hashes: Uint64s, weights: Floats, documents: int)
     sums = np.empty((documents, _BITS))
     for bit in range(_BITS):
         sums[:, bit] = np.bincount(doc, weights * signs[:, bit], documents)
-    return _pack(sums)
+    return _pack(sums, tie)
 
 
 def _octets(hashes: Uint64s) -> Uint8s:
     return np.ascontiguousarray(hashes, "<u8").view(np.uint8).reshape(-1, _BYTES)
 
 
-def _pack(sums: Floats) -> Uint64s:
-    return np.packbits(sums > 0, axis=1, bitorder="little").view("<u8").ravel().astype(np.uint64)
+def _pack(sums: Floats | Int64s, tie: str) -> Uint64s:
+    return (
+        np.packbits(sums >= 0 if tie == "one" else sums > 0, axis=1, bitorder="little")
+        .view("<u8")
+        .ravel()
+        .astype(np.uint64)
+    )

@@ -1,0 +1,34 @@
+"""Documents of several fields, as one text: the fields in the profile's order, U+001F (unit separator) between them.
+
+So a document of fields goes wherever a text goes: through batches, processes and files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from hsimhash.fingerprint.bits import Floats
+
+FIELD_SEPARATOR = "\x1f"
+
+
+def join_fields(values: Iterable[str]) -> str:
+    """Return the texts of a document's fields as one; a separator within them becomes a space."""
+    return FIELD_SEPARATOR.join([value.replace(FIELD_SEPARATOR, " ") for value in values])
+
+
+def split_fields(texts: Sequence[str], weights: Mapping[str, int]) -> tuple[list[str], Floats]:
+    """Return the fields of documents, one document's behind the other's, and what each weighs.
+
+    A text that has not as many is one of weight 1, and its other fields are empty.
+    """
+    parts: list[str] = []
+    heavy: list[int] = []
+    for text in texts:
+        own = text.split(FIELD_SEPARATOR)
+        is_whole = len(own) == len(weights)
+        parts += own if is_whole else [text, *[""] * (len(weights) - 1)]
+        heavy += weights.values() if is_whole else [1] * len(weights)
+    return parts, np.array(heavy, np.float64)

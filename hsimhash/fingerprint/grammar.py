@@ -1,0 +1,78 @@
+"""How a profile is written in one word: a known name, and what differs from it.
+
+    words-1:n=3,hash=fnv-1a-64,tie=one
+    auto-2:sketch=off
+    chars-1:normalize=lower,cap=off,pattern=…
+
+Options stand in any order; a profile's own name has them in the order of the fields, and only those that differ from
+the known one's. `off` is no value. A pattern stands last, since it may hold anything.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+
+NO_VALUE = "off"
+_PATTERN = "pattern"
+_NUMBER = re.compile("-?[0-9]{1,9}")
+_FIELD = re.compile(r"([A-Za-z0-9_.-]+)(?:\^([1-9][0-9]{0,3}))?")
+
+Value = int | str | None
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return which of the known words is most like another, and all of them, as a part of a message."""
+    listed = list(known)
+    return f"the nearest is {difflib.get_close_matches(word, listed, n=1, cutoff=0)[0]}; known are {', '.join(listed)}"
+
+
+def read_options(written: str) -> dict[str, Value]:
+    """Return the values of `n=3,tie=one`; `ValueError` where one is none, or stands twice."""
+    rest, has_pattern, pattern = f",{written}".partition(f",{_PATTERN}=")
+    given: dict[str, Value] = {}
+    for one in rest.split(",")[1:]:
+        option, equals, value = one.partition("=")
+        if not (option and equals and value):
+            raise ValueError(f"{one!r:.80} is no option; write name=value, with commas between")
+        if option in given:
+            raise ValueError(f"{option} stands twice; leave one out")
+        given[option] = _value(value)
+    if has_pattern:
+        given[_PATTERN] = pattern
+    return given
+
+
+def _value(written: str) -> Value:
+    return None if written == NO_VALUE else int(written) if _NUMBER.fullmatch(written) else written
+
+
+def write_options(values: Mapping[str, Value]) -> str:
+    """Return values as they are written behind a known name's colon; nothing where there are none."""
+    return ",".join(f"{option}={NO_VALUE if value is None else value}" for option, value in values.items())
+
+
+def field_weights(written: str) -> dict[str, int]:
+    """Return the weights of fields by name, in order: of `title^3+body` 3 and 1.
+
+    Raises:
+        ValueError: a name or a weight is none, or a name stands twice.
+    """
+    weights: dict[str, int] = {}
+    for one in written.split("+"):
+        match = _FIELD.fullmatch(one)
+        if match is None:
+            raise ValueError(
+                f"{one!r:.80} is no field; write title^3+body, names of letters, digits, '_', '.' and '-', and weights "
+                "from 1 to 9999"
+            )
+        if match[1] in weights:
+            raise ValueError(f"the field {match[1]} stands twice; leave one out")
+        weights[match[1]] = int(match[2] or 1)
+    return weights
+
+
+def write_fields(weights: Mapping[str, int]) -> str:
+    """Return fields and weights as a profile has them: `title^3+body`."""
+    return "+".join(name if weight == 1 else f"{name}^{weight}" for name, weight in weights.items())

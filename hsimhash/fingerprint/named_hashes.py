@@ -1,0 +1,122 @@
+"""The hashes that a profile may name: of one feature, and of many spans of a buffer at once, with the same numbers.
+
+All but the two of UTF-16 are of a feature's UTF-8. `md5-first` and `md5-last` are 8 of the digest's 16 bytes,
+`blake2b-64` the digest of 8 bytes, each read as a big-endian number.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import reduce
+
+import numpy as np
+
+from hsimhash.errors import HsimhashError
+from hsimhash.fingerprint import classic_hashes as classic
+from hsimhash.fingerprint.bits import Int64s, Uint64s
+from hsimhash.fingerprint.hashes import HASH_BYTES, HASH_NAME, murmur64, murmur64_spans
+from hsimhash.fingerprint.md5 import VECTOR_BYTES, md5_digest, md5_spans
+
+try:
+    import xxhash
+except ImportError:
+    xxhash = None
+
+
+@dataclass(frozen=True, slots=True)
+class Hash:
+    """A hash by name: `one` of bytes and a seed; `many` of half-open spans [start, end) of a buffer, and a seed."""
+
+    one: Callable[[bytes, int], int]
+    many: Callable[[bytes, Int64s, Int64s, int], Uint64s]
+    bits: int = 64
+    has_seed: bool = False
+
+
+def _folded(step: classic.Step, first: int, *, is_utf16: bool = False) -> Hash:
+    def one(data: bytes, _: int) -> int:
+        units = classic.utf16_units(data, *_whole(data))[0].tolist() if is_utf16 else data
+        return int(reduce(step, units, first))
+
+    def many(buffer: bytes, starts: Int64s, ends: Int64s, _: int) -> Uint64s:
+        if is_utf16:
+            return classic.fold(*classic.utf16_units(buffer, starts, ends), step, first)
+        return classic.fold(np.frombuffer(buffer, np.uint8), starts, ends, step, first)
+
+    return Hash(one, many)
+
+
+def _whole(data: bytes) -> tuple[Int64s, Int64s]:
+    return np.zeros(1, np.int64), np.array([len(data)])
+
+
+def _mixed_one_at_a_time() -> Hash:
+    raw = _folded(classic.one_at_a_time, 0)
+    return Hash(
+        lambda data, seed: classic.one_at_a_time_mixed(raw.one(data, seed)),
+        lambda buffer, starts, ends, seed: classic.one_at_a_time_mixed(raw.many(buffer, starts, ends, seed)),
+        bits=32,
+    )
+
+
+def _short_and_long(
+    short: Callable[[bytes, Int64s, Int64s], Uint64s], one: Callable[[bytes, int], int], most: int
+) -> Hash:
+    """Return a hash whose spans of at most `most` bytes are hashed together, longer ones one by one."""
+
+    def many(buffer: bytes, starts: Int64s, ends: Int64s, seed: int) -> Uint64s:
+        is_short = ends - starts <= most
+        hashes = np.empty(len(starts), np.uint64)
+        hashes[is_short] = short(buffer, starts[is_short], ends[is_short])
+        for at in np.flatnonzero(~is_short).tolist():
+            hashes[at] = one(buffer[starts[at] : ends[at]], seed)
+        return hashes
+
+    return Hash(one, many)
+
+
+def _md5(half: int) -> Hash:
+    part = slice(half * HASH_BYTES, half * HASH_BYTES + HASH_BYTES)
+    return _short_and_long(
+        lambda buffer, starts, ends: md5_spans(buffer, starts, ends, half),
+        lambda data, _: int.from_bytes(md5_digest(data)[part], "big"),
+        VECTOR_BYTES,
+    )
+
+
+def _each(one: Callable[[bytes, int], int], *, has_seed: bool = False) -> Hash:
+    """Return a hash of a library that takes one string; of equal ones of a batch it takes the first."""
+
+    def many(buffer: bytes, starts: Int64s, ends: Int64s, seed: int) -> Uint64s:
+        pieces = [buffer[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
+        known = {piece: one(piece, seed) for piece in dict.fromkeys(pieces)}
+        return np.fromiter(map(known.__getitem__, pieces), np.uint64, len(pieces))
+
+    return Hash(one, many, has_seed=has_seed)
+
+
+def _xxh3(data: bytes, seed: int) -> int:
+    if xxhash is None:
+        raise HsimhashError("the hash xxh3-64 needs the package xxhash; pip install 'hsimhash[hashes]'")
+    return int(xxhash.xxh3_64_intdigest(data, seed))
+
+
+HASHES: dict[str, Hash] = {
+    HASH_NAME: Hash(murmur64, murmur64_spans, has_seed=True),
+    "fnv-1-64": _folded(classic.fnv_1, classic.FNV_FIRST),
+    "fnv-1a-64": _folded(classic.fnv_1a, classic.FNV_FIRST),
+    "fnv-1-64-utf16": _folded(classic.fnv_1, classic.FNV_FIRST, is_utf16=True),
+    "fnv-1a-64-utf16": _folded(classic.fnv_1a, classic.FNV_FIRST, is_utf16=True),
+    "jenkins-lookup3": _short_and_long(
+        classic.lookup3_spans, lambda data, _: classic.lookup3(data), classic.VECTOR_UNITS
+    ),
+    "jenkins-one-at-a-time": _mixed_one_at_a_time(),
+    "times33": _folded(classic.times33, classic.TIMES33_FIRST),
+    "md5-first": _md5(0),
+    "md5-last": _md5(1),
+    "blake2b-64": _each(lambda data, _: int.from_bytes(hashlib.blake2b(data, digest_size=HASH_BYTES).digest(), "big")),
+    "xxh3-64": _each(_xxh3, has_seed=True),
+    "crc32c": replace(_folded(classic.crc32c, classic.CRC32C_FIRST), bits=32),
+}

@@ -1,0 +1,136 @@
+"""Pieces of texts that no script decides: characters, bytes, matches of a pattern, what other libraries cut.
+
+A text is one stretch: its *units* are the characters, bytes or words, and each n adjacent ones a piece; fewer than n
+are one piece together. A text of fewer units than the profile's `least` has none.
+
+Classes of characters (`re`, `isalnum`) are those of the Python that runs, as they are for the libraries themselves.
+They may differ between versions of Python for characters that Unicode added since 14.0.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+import sys
+import unicodedata
+from collections.abc import Callable, Sequence
+from functools import cache
+from itertools import chain
+
+import numpy as np
+
+from hsimhash.fingerprint.bits import Bools, Int64s, Uint32s
+from hsimhash.fingerprint.normalize import to_codes
+from hsimhash.fingerprint.tokens import Spans, Units, shingles
+
+_WORD = re.compile(r"[\w\u4e00-\u9fcc]+")  # of 1e0ng
+_CLICKHOUSE_WORD = re.compile(rb"[0-9A-Za-z\x80-\xff]{4,}")  # what is shorter is passed over
+_SAMPLED = 32  # trafilatura's words of one to four letters count only where there are fewer longer ones
+_GRAM_LEAST = 5  # text-dedup 0.4 takes nothing of shorter texts
+
+# What a text becomes before it is cut, beside `nfkc-casefold-1`; of the last one `word_characters` are left.
+WORD_CHARACTERS = "lower-word-characters"
+NORMALIZERS: dict[str, Callable[[str], str]] = {"none": str, "lower": str.lower, WORD_CHARACTERS: str.lower}
+
+
+def word_characters(codes: Uint32s, ends: Int64s) -> tuple[Uint32s, Int64s]:
+    """Return the letters, digits and underscores of documents, and where each document ends then."""
+    kept = _word_table()[codes]
+    kept[ends] = True
+    return codes[kept], np.cumsum(kept)[ends] - 1
+
+
+@cache
+def _word_table() -> Bools:
+    table = np.zeros(sys.maxunicode + 1, np.bool_)
+    for match in _WORD.finditer("".join(map(chr, range(len(table))))):
+        table[match.start() : match.end()] = True
+    return table
+
+
+def characters(codes: Uint32s, ends: Int64s, n: int, least: int) -> Spans:
+    """Return each n adjacent characters of documents.
+
+    Args:
+        codes: their code points, one document after the other, each followed by one that is no part of it.
+        ends: shape (documents,), where each ends.
+        n: characters to a piece.
+        least: a document of fewer has none.
+    """
+    sizes = np.diff(ends, prepend=-1) - 1
+    chars, doc = np.delete(codes, ends), _owners(sizes)
+    units = Units(chars, np.arange(len(chars) + 1), doc, doc)
+    return shingles(_of_enough(units, sizes, least), n, gap=False)
+
+
+def matches(texts: Sequence[str], cut: Callable[[str], list[str]], n: int, least: int) -> Spans:
+    """Return each n adjacent words of texts, a space between them; `cut` returns the words of a text."""
+    found = list(map(cut, texts))
+    sizes, words = np.array(list(map(len, found)), np.int64), list(chain.from_iterable(found))
+    first, doc = np.cumsum([0, *map(len, words)]), _owners(sizes)
+    units = Units(to_codes("".join(words)), first, doc, doc)
+    return shingles(_of_enough(units, sizes, least), n, gap=True)
+
+
+def octets(texts: Sequence[str], n: int, least: int) -> Spans:
+    """Return each n adjacent bytes of the texts' UTF-8."""
+    encoded = [text.encode() for text in texts]
+    sizes = np.array(list(map(len, encoded)), np.int64)
+    return _windows(b"".join(encoded), np.arange(1, sizes.sum() + 1), sizes, n, least)
+
+
+def clickhouse_words(texts: Sequence[str], n: int, least: int) -> Spans:
+    """Return each n adjacent words as ClickHouse's `wordShingleSimHash` hashes them: with nothing between them.
+
+    A word is a run of ASCII letters and digits and of bytes beyond ASCII, of at least 4 bytes.
+    """
+    found = [_CLICKHOUSE_WORD.findall(text.encode()) for text in texts]
+    words = list(chain.from_iterable(found))
+    sizes = np.array(list(map(len, found)), np.int64)
+    return _windows(b"".join(words), np.cumsum(list(map(len, words)), dtype=np.int64), sizes, n, least)
+
+
+def trafilatura_words(text: str) -> list[str]:
+    """Return the words that trafilatura takes: without punctuation around them, of letters and digits alone.
+
+    Short ones are left out as long as 32 longer ones are there.
+    """
+    stripped = (word.strip(string.punctuation) for word in text.split())
+    words = list(filter(str.isalnum, stripped)) or list(filter(str.isalnum, text.translate(_punctuation()).split()))
+    for letters in (4, 3, 2, 1):
+        longer = [word for word in words if len(word) > letters]
+        if len(longer) >= _SAMPLED:
+            return longer
+    return words
+
+
+@cache
+def _punctuation() -> dict[int, str]:
+    return {code: " " for code in range(sys.maxunicode + 1) if unicodedata.category(chr(code)).startswith("P")}
+
+
+def lower_grams(text: str, n: int) -> list[str]:
+    """Return the different n-grams of characters as text-dedup 0.4 takes them: cut first, then in lower case."""
+    if len(text) < _GRAM_LEAST:
+        return []
+    return list(dict.fromkeys([text[at : at + n].lower() for at in range(max(len(text) - n, 0) + 1)]))
+
+
+def _owners(sizes: Int64s) -> Int64s:
+    """Return the document of each unit."""
+    return np.repeat(np.arange(len(sizes)), sizes)
+
+
+def _of_enough(units: Units, sizes: Int64s, least: int) -> Units:
+    enough = sizes >= least
+    return units if enough.all() else units.of(enough[units.doc])
+
+
+def _windows(buffer: bytes, stops: Int64s, sizes: Int64s, n: int, least: int) -> Spans:
+    """Return each n adjacent units of a buffer that is all units, which stop at `stops`, `sizes` of each document."""
+    starts, doc = np.concatenate((np.zeros(1, np.int64), stops[:-1]))[: len(stops)], _owners(sizes)
+    kept = (sizes >= least)[doc]
+    starts, stops, doc = starts[kept], stops[kept], doc[kept]
+    nothing = np.empty(0, np.uint32), np.empty(0, np.int64)
+    first, stop = Units(*nothing, doc, doc).rows(n)
+    return Spans(buffer, starts[first], stops[stop - 1], doc[first])

@@ -10,7 +10,7 @@ import click
 from hsimhash import dedup as steps
 from hsimhash.cli.console import plural, say
 from hsimhash.cli.exits import ExitCode
-from hsimhash.cli.options import Settings, reading_of, utf8, with_settings
+from hsimhash.cli.options import Settings, field_options, reading_of, utf8, with_settings
 from hsimhash.cli.streams import check_stdin
 from hsimhash.cli.written import refuse_existing, written
 from hsimhash.dedup import Applied
@@ -28,6 +28,7 @@ from hsimhash.inputs import Input, find_inputs
 @click.option("--dropped", is_flag=True, help="Write the dropped documents instead.")
 @click.option("--overwrite", is_flag=True, help="Replace FILE if it exists.")
 @with_settings("format", "id_field", "text_field", "fingerprint_format")
+@field_options
 @click.option("--fingerprint-field", type=utf8, metavar="NAME", help="As it was given to dedup.")
 def apply_command(
     settings: Settings,

@@ -14,6 +14,7 @@ from hsimhash.cli.exits import ExitCode
 from hsimhash.cli.jobs import check_job, report, shown, stoppable
 from hsimhash.cli.options import (
     Settings,
+    field_options,
     fingerprint_field_option,
     first_seen_field_option,
     inputs_of,
@@ -47,6 +48,7 @@ _RUN_BYTES = 500  # of memory, about, of each document of a run that is sorted
 @memory_option
 @fingerprint_field_option
 @first_seen_field_option
+@field_options
 @click.option("--fresh", is_flag=True, help="Start over, whatever an earlier run left in the job folder.")
 @click.option("--quiet", is_flag=True, help="Show no progress.")
 def bulk_load_command(

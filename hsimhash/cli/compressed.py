@@ -170,7 +170,9 @@ def _queries(
 ) -> Iterator[Gathering]:
     """Yield queries, so many at a time."""
     gathering = Gathering()
-    for batch, made in fingerprinted(inputs, read_batches(inputs, reading), profile, workers or usual_workers(inputs)):
+    for batch, made in fingerprinted(
+        inputs, read_batches(inputs, reading.for_profile(profile)), profile, workers or usual_workers(inputs)
+    ):
         gathering.take(inputs[batch.input], batch, made)
         if len(gathering.doc_ids) >= QUERIES_AT_ONCE:
             yield gathering

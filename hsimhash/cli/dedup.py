@@ -13,7 +13,16 @@ import click
 from hsimhash import dedup as steps
 from hsimhash.cli.console import plural, print_json, say, staged_progress
 from hsimhash.cli.exits import ExitCode
-from hsimhash.cli.options import Settings, fingerprint_field_option, inputs_of, reading_of, utf8, with_settings
+from hsimhash.cli.options import (
+    Settings,
+    field_options,
+    fingerprint_field_option,
+    inputs_of,
+    reading_of,
+    utf8,
+    warn_of,
+    with_settings,
+)
 from hsimhash.dedup import MAX_DISTANCE, DedupOptions, DedupProgress, DedupSummary, Method
 from hsimhash.fingerprint import Profile
 from hsimhash.index import HSimIndex
@@ -66,6 +75,7 @@ def named_folder(text: str) -> Path:
     *("profile", "max_distance", "max_sketch", "format", "id_field", "text_field", "fingerprint_format", "workers")
 )
 @fingerprint_field_option
+@field_options
 @click.option(
     "--clusters",
     type=click.Choice(["star", "components"]),
@@ -155,7 +165,9 @@ def _options(settings: Settings, known: HSimIndex | Profile, reading: InputOptio
 
 def _against(settings: Settings, url: str | None) -> AbstractContextManager[HSimIndex | Profile]:
     if url is None:
-        return nullcontext(Profile.named(settings.profile))
+        profile = Profile.named(settings.profile)
+        warn_of(profile)
+        return nullcontext(profile)
     asked = settings.profile if "profile" in settings.model_fields_set else None
     return HSimIndex.open(url, profile=asked, deadline_s=JOB_DEADLINE_S)
 

@@ -9,7 +9,7 @@ import click
 from hsimhash.cli.console import is_for_people, print_fields, print_json, print_line, print_table, say, send
 from hsimhash.cli.exits import ExitCode
 from hsimhash.cli.lines import Lines, Request, read_text, requested_signatures
-from hsimhash.cli.options import Settings, json_option, utf8, with_settings
+from hsimhash.cli.options import Settings, field_options, json_option, utf8, warn_of, with_settings
 from hsimhash.fingerprint import Feature, Profile, Signature, format_fingerprint, parse_fingerprint
 from hsimhash.layout import FINGERPRINT_BITS
 
@@ -18,6 +18,7 @@ from hsimhash.layout import FINGERPRINT_BITS
 @click.argument("texts", type=utf8, metavar="[TEXT…|-]", nargs=-1)
 @click.option("--file", "paths", metavar="FILE", multiple=True, help="A file with a text; may be repeated.")
 @with_settings("profile", "text_field", "id_field", "fingerprint_format")
+@field_options
 @click.option("--features", "shows_features", is_flag=True, help="Show each feature, its weight, its share, its hash.")
 @click.option("--signature", "shows_signature", is_flag=True, help="Print the sketch and the key too.")
 @json_option
@@ -49,9 +50,10 @@ def fingerprint_command(
     if bool(texts) == bool(paths) or ("-" in texts and len(texts) > 1):
         raise click.UsageError("give texts, or --file, or - for JSON lines on stdin")
     profile = Profile.named(settings.profile)
+    warn_of(profile)
     lines = Lines("-") if texts == ("-",) else None
     if lines:
-        batches = lines.requests(settings, has_signatures=shows_signature)
+        batches = lines.requests(settings, profile, has_signatures=shows_signature)
     else:
         files = [Request(text=read_text(path), doc_id=path) for path in paths]
         batches = iter([files or [Request(text=text) for text in texts]])

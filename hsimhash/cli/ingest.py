@@ -14,6 +14,7 @@ from hsimhash.cli.jobs import check_job, report, shown, stoppable
 from hsimhash.cli.options import (
     Settings,
     create_index,
+    field_options,
     fingerprint_field_option,
     first_seen_field_option,
     inputs_of,
@@ -57,6 +58,7 @@ from hsimhash.store import is_hbase, is_on_server
 )
 @fingerprint_field_option
 @first_seen_field_option
+@field_options
 @click.option("--tags", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Where tag writes.")
 @click.option("--fresh", is_flag=True, help="Start over, whatever an earlier run left in the job folder.")
 @click.option("--quiet", is_flag=True, help="Show no progress.")

@@ -23,7 +23,7 @@ from hsimhash.fingerprint import TOO_SHORT, Profile, Signature
 from hsimhash.fingerprint.bits import Formats, formats_named
 from hsimhash.inputs.files import InputOptions
 from hsimhash.inputs.lines import BLOCK_BYTES, blocks_of, text_in
-from hsimhash.inputs.records import Narrowing, doc_id_of, json_object, signature_of, text_of, words_in
+from hsimhash.inputs.records import Narrowing, content_of, doc_id_of, json_object, signature_of, words_in
 from hsimhash.rowkey import check_doc_id
 
 BATCH_LINES = 1_000
@@ -56,15 +56,15 @@ class Lines:
         self.name = "stdin" if path == "-" else path
         self.rejected = 0
 
-    def requests(self, settings: Settings, *, has_signatures: bool) -> Iterator[list[Request]]:
+    def requests(self, settings: Settings, profile: Profile, *, has_signatures: bool) -> Iterator[list[Request]]:
         """Yield what JSON lines ask for, in batches; what has come together decides how fingerprints are written.
 
-        With `has_signatures` sketches and keys are read beside fingerprints.
+        Texts are read as the profile takes them; with `has_signatures` sketches and keys are read beside fingerprints.
         """
         narrowing = Narrowing(formats_named(settings.fingerprint_format))
         options = InputOptions(
             id_field=settings.id_field, text_field=settings.text_field, has_signatures=has_signatures
-        )
+        ).for_profile(profile)
         for lines in self._batches():
             records = self._made(lines, lambda _, line: json_object(line))
             note = narrowing.take(words_in((record for _, record in records), "fingerprint"))
@@ -111,9 +111,9 @@ def _request(options: InputOptions, formats: Formats, line: int, record: Mapping
     if "fingerprint" in record:
         signature = signature_of(record, "fingerprint", formats, reads_signatures=options.reads_signatures)
         return Request(signature, doc_id=doc_id, line=line)
-    if options.text_field not in record:
+    if not options.fields and options.text_field not in record:
         raise ValueError(f'neither "fingerprint" nor "{options.text_field}"')
-    return Request(text=text_of(record[options.text_field], options.text_field), doc_id=doc_id, line=line)
+    return Request(text=content_of(record, options), doc_id=doc_id, line=line)
 
 
 def requested_signatures(requests: Sequence[Request], profile: Profile) -> list[Signature | None]:

@@ -18,6 +18,7 @@ from hsimhash.cli.streams import check_stdin
 from hsimhash.errors import HsimhashError
 from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.bits import Uint64s, formats_named, read_fingerprint, spoken
+from hsimhash.fingerprint.recipe import FEATURES_PROFILE
 from hsimhash.index import HSimIndex
 from hsimhash.inputs import Input, InputOptions, find_inputs
 from hsimhash.inputs.files import decided_formats
@@ -97,6 +98,24 @@ fingerprint_field_option = click.option(
     "--fingerprint-field", type=utf8, metavar="NAME", help="The JSON field with a fingerprint, read instead of a text."
 )
 
+_FIELD_OPTIONS = (
+    click.option(
+        "--field",
+        "fields",
+        type=utf8,
+        multiple=True,
+        metavar="NAME=WEIGHT",
+        help="A JSON field of documents of several texts, and what its features weigh: title=3; may be repeated. The "
+        "profile keeps them, so an index is asked with the same.",
+    ),
+    click.option(
+        "--features-field",
+        type=utf8,
+        metavar="NAME",
+        help='The JSON field with features and weights, read instead of a text: {"cat": 0.9} or [["cat", 0.9]]. By '
+        "default with profile features-1.",
+    ),
+)
 first_seen_field_option = click.option(
     "--first-seen-field",
     type=utf8,
@@ -128,6 +147,40 @@ def with_settings(*keys: str) -> Callable[[Function], Function]:
         return setting_flags(*keys)(run)
 
     return decorate
+
+
+def field_options(command: Function) -> Function:
+    """Give a command the flags for fields and for features, which change the settings' profile."""
+
+    @functools.wraps(command)
+    def run(*, settings: Settings, fields: Sequence[str], features_field: str | None, **given: object) -> object:
+        return command(settings=_with_features(_with_fields(settings, fields), features_field), **given)
+
+    return functools.reduce(lambda decorated, option: option(decorated), reversed(_FIELD_OPTIONS), run)
+
+
+def _with_fields(settings: Settings, fields: Sequence[str]) -> Settings:
+    """Return the settings with these fields in the profile."""
+    if not fields:
+        return settings
+    base, _, written = settings.profile.partition(":")
+    weights = "+".join(fields).replace("=", "^")
+    try:
+        profile = Profile.named(f"{base}:fields={weights}{',' if written else ''}{written}")
+    except ValueError as error:
+        raise click.UsageError(f"--field: {error}") from error
+    return settings.model_copy(update={"profile": profile.name})
+
+
+def _with_features(settings: Settings, features_field: str | None) -> Settings:
+    """Return the settings that read features from a field; a profile that nobody set becomes one that takes them."""
+    if features_field is None:
+        return settings
+    name = settings.profile if "profile" in settings.model_fields_set else FEATURES_PROFILE
+    if Profile.named(name).tokens != "features":
+        raise click.UsageError(f"profile {name} takes texts; --features-field goes with one such as {FEATURES_PROFILE}")
+    values = settings.model_dump() | {"profile": name, "text_field": features_field}
+    return type(settings).model_construct(settings.model_fields_set | {"text_field"}, **values)
 
 
 def load_settings(flags: dict[str, object]) -> Loaded:
@@ -171,6 +224,7 @@ def stored(index: HSimIndex, doc_id: str) -> Document:
 def create_index(settings: Settings, distance: int | None = None) -> None:
     """Make the index that the settings name, with their layout and profile; queries ask for `distance` by default."""
     refuse_memory(settings)
+    warn_of(Profile.named(settings.profile))
     with HSimIndex.create(
         settings.store,
         layout=settings.layout,
@@ -194,6 +248,12 @@ def wanted_record(settings: Settings, distance: int | None) -> Record:
     return replace(record, assumed=assumed)
 
 
+def warn_of(profile: Profile) -> None:
+    """Say what who chooses the profile must know."""
+    if profile.warning:
+        say(profile.warning)
+
+
 def refuse_memory(settings: Settings) -> None:
     """Refuse an index in memory, which ends with the command."""
     if settings.store.startswith("memory:"):
@@ -201,8 +261,8 @@ def refuse_memory(settings: Settings) -> None:
 
 
 def reading_of(settings: Settings, fingerprint_field: str | None, first_seen_field: str | None = None) -> InputOptions:
-    """Return how inputs are read."""
-    return InputOptions(
+    """Return how inputs are read that are fingerprinted by the settings' profile; an index may have another."""
+    reading = InputOptions(
         settings.format,
         settings.id_field,
         settings.text_field,
@@ -210,6 +270,7 @@ def reading_of(settings: Settings, fingerprint_field: str | None, first_seen_fie
         first_seen_field,
         settings.fingerprint_format,
     )
+    return reading.for_profile(Profile.named(settings.profile))
 
 
 def inputs_of(names: Sequence[str], reading: InputOptions) -> list[Input]:

@@ -72,7 +72,11 @@ def query_command(
         elif texts or paths:
             index.profile.verify()
             asked = [Request(index.profile.signature(texts[0] if texts else read_text(paths[0])))]
-        batches = lines.requests(settings, has_signatures=index.store.record.has_signatures) if lines else [asked]
+        batches = (
+            lines.requests(settings, index.profile, has_signatures=index.store.record.has_signatures)
+            if lines
+            else [asked]
+        )
         answers = partial(_answers, index, settings=settings, exclude=exclude, limit=limit)
         found = sum(_show(answers(batch), is_table=is_for_people(as_json)) for batch in batches)
     if lines and lines.rejected:

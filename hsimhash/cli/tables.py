@@ -19,11 +19,13 @@ from hsimhash.cli.options import (
     read_sample,
     refuse_memory,
     wanted_record,
+    warn_of,
     with_settings,
     yes_option,
 )
 from hsimhash.cover import check_distance
 from hsimhash.errors import IndexExistsError, IndexNotFoundError
+from hsimhash.fingerprint import Profile
 from hsimhash.rowkey import splits
 from hsimhash.store import Record, folder_of, is_hbase, is_postgresql, is_redis, open_store, postgresql_operations
 from hsimhash.store.hbase.address import Address
@@ -178,6 +180,7 @@ def _create_table(
             print_line(str(step))
         _tell(plan)
         return plan
+    warn_of(Profile.named(settings.profile))
     plan = operations.create(settings.store, record, wanted, is_plain_allowed=is_plain_allowed)
     _tell(plan)
     if plan.steps[-1].sign == "=":

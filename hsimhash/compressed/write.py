@@ -127,7 +127,7 @@ def _read(
         lists.rejects.extend(gathering.rejects)
         lists.short.extend(gathering.short)
 
-    batches = read_batches(inputs, reading, stop=stop)
+    batches = read_batches(inputs, reading.for_profile(profile), stop=stop)
     for batch, made in fingerprinted(inputs, batches, profile, workers or usual_workers(inputs)):
         if stop():
             raise StopAskedError("asked to end while reading")

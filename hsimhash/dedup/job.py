@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -51,6 +51,8 @@ def dedup(
         HsimhashError: the folder cannot be written.
     """
     form = table_form(options.table_format)
+    profile = against.profile if isinstance(against, HSimIndex) else against
+    options = replace(options, reading=options.reading.for_profile(profile))
     _check(inputs, options, against)
     _check_place(inputs, folder)
     with output_folder(folder, overwrite=options.overwrite) as new:

@@ -18,6 +18,7 @@ from hsimhash.fingerprint.vote import EXACT_LIMIT, SCALE, TIES
 from hsimhash.fingerprint.wordlists import WordLists
 
 DEFAULT_PROFILE = "auto-2"  # of new indexes
+FEATURES_PROFILE = "features-1"  # of features that are given
 
 _COUNTED = ("count", "binary", "log")
 _NORMAL, _AS_IT_IS, _ANY = (NORMALIZE_NAME,), ("none",), (NORMALIZE_NAME, *NORMALIZERS)
@@ -345,7 +346,7 @@ _BUILT_IN |= {
         Recipe("words-1", tokens="words", weights="count"),
         Recipe("chars-1", tokens="chars", weights="count", n=3),
         Recipe("jieba-topn-1", "none", "jieba", "tfidf-float", top=20, cap=None, min_features=1),
-        Recipe("features-1", "none", "features", "given", cap=None, min_features=1),
+        Recipe(FEATURES_PROFILE, "none", "features", "given", cap=None, min_features=1),
         _peer("1e0ng-1", "lower-word-characters", "chars", 4, "md5-last"),
         _peer("seomoz-1", "none", "chars", 4, "md5-first", least=4),
         _peer("data-juicer-1", "lower", "regex", 6, "md5-first", pattern="[^ ]+", least=6),

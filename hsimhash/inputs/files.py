@@ -18,12 +18,13 @@ import os
 import stat
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Literal, TypeGuard
 
+from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.bits import ALL_FORMATS, Formats, fitting, formats_named, spoken
 from hsimhash.inputs.lines import PACKED, STDIN, DamagedInputError, InputFile, blocks_of, preview
 
@@ -52,6 +53,8 @@ class InputOptions:
             where a record has it; None: `first_seen` where fingerprints are read, else none.
         has_signatures: whether the JSON fields `sketch` and `key` are read beside a fingerprint, where a record has a
             sketch.
+        fields: the JSON fields of a document of several texts, read instead of one text.
+        has_features: whether `text_field` has features with weights instead of a text.
     """
 
     format: str = "auto"
@@ -61,6 +64,8 @@ class InputOptions:
     first_seen_field: str | None = None
     fingerprint_format: str = "auto"
     has_signatures: bool = True
+    fields: tuple[str, ...] = ()
+    has_features: bool = False
 
     def __post_init__(self) -> None:
         if self.format not in FORMATS:
@@ -68,6 +73,10 @@ class InputOptions:
         formats_named(self.fingerprint_format)
         if "" in (self.id_field, self.text_field, self.fingerprint_field, self.first_seen_field):
             raise ValueError("the name of a JSON field is empty; name one, or leave the option out")
+
+    def for_profile(self, profile: Profile) -> InputOptions:
+        """Return how inputs are read that are fingerprinted by a profile: its fields, or its features."""
+        return replace(self, fields=tuple(profile.field_weights), has_features=profile.tokens == "features")
 
     @property
     def formats(self) -> Formats:

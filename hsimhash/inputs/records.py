@@ -11,6 +11,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from hsimhash.fingerprint.bits import HEX, Formats, narrow, read_fingerprint, spoken
+from hsimhash.fingerprint.document_fields import join_fields
+from hsimhash.fingerprint.own_features import features_in, weighted_hashes
+from hsimhash.fingerprint.recipe import FEATURES_PROFILE, Recipe
 from hsimhash.fingerprint.signature import Signature, Signatures
 from hsimhash.inputs.files import Input, InputOptions, is_written, written_in
 from hsimhash.inputs.lines import Block, preview, text_in
@@ -18,6 +21,7 @@ from hsimhash.rowkey import DOC_ID_BYTES, check_doc_id
 from hsimhash.times import milliseconds_of
 
 _NO_SIGNATURES = Signatures.of([])
+_ANY_FEATURES = Recipe.named(FEATURES_PROFILE)
 _DIGITS = re.compile("[0-9a-fA-F]{16}")
 _USUAL = re.compile(  # a character has up to 4 bytes; control characters are U+0000 to U+001F and U+007F to U+009F
     rf"^([^\x00-\x1f\x7f-\x9f]{{1,{DOC_ID_BYTES // 4}}})\t([0-9a-fA-F]{{16}})\r?$", re.MULTILINE
@@ -205,8 +209,8 @@ def _each_line(block: Block, formats: Formats) -> Documents:
 class _JsonLines:
     def __init__(self, one: Input, options: InputOptions, fields: Sequence[str]) -> None:
         self._fields = fields
+        self._options = options
         self._id_field = options.id_field
-        self._text_field = options.text_field
         self._fingerprint_field = options.json_fingerprint_field if one.has_fingerprints else None
         self._reads_signatures = options.reads_signatures
         self._first_seen_field = options.first_seen_field or ("first_seen" if one.has_fingerprints else None)
@@ -231,7 +235,7 @@ class _JsonLines:
 
     def _content(self, record: Mapping[str, object]) -> str | Signature:
         if self._fingerprint_field is None:
-            return text_of(_value(record, self._text_field), self._text_field)
+            return content_of(record, self._options)
         formats, reads_signatures = self._narrowing.formats, self._reads_signatures
         return signature_of(record, self._fingerprint_field, formats, reads_signatures=reads_signatures)
 
@@ -280,6 +284,32 @@ def doc_id_of(value: object, field: str) -> str:
     if not isinstance(value, str):
         raise ValueError(f'"{field}" must be a text, not {_type_of(value)}')
     return value
+
+
+def content_of(record: Mapping[str, object], options: InputOptions) -> str:
+    """Return the text of a record, its fields' texts as one, or its features as JSON; `ValueError` if it has none."""
+    if options.fields:
+        if not any(name in record for name in options.fields):
+            raise ValueError(f"no field {' or '.join(json.dumps(name) for name in options.fields)}")
+        return join_fields(_field_text(record.get(name), name) for name in options.fields)
+    value = _value(record, options.text_field)
+    return features_text(value, options.text_field) if options.has_features else text_of(value, options.text_field)
+
+
+def _field_text(value: object, field: str) -> str:
+    """Return the text of one of several fields: several texts, such as headings, a line each; of null an empty one."""
+    if isinstance(value, list):
+        return "\n".join([text_of(one, field) for one in value])
+    return "" if value is None else text_of(value, field)
+
+
+def features_text(value: object, field: str) -> str:
+    """Return a field's features with their weights as JSON; `ValueError` if it has none."""
+    try:
+        weighted_hashes(_ANY_FEATURES, features_in(value))
+    except ValueError as error:
+        raise ValueError(f'"{field}": {error}') from error
+    return json.dumps(value, ensure_ascii=False)
 
 
 def text_of(value: object, field: str) -> str:

@@ -136,7 +136,8 @@ def ingest(
     distance = index.distance if options.max_distance is None else options.max_distance
     rule = DuplicateRule(distance, options.max_sketch, leaves_out=options.on_duplicate == "skip")
     has_signatures = index.store.record.has_signatures
-    options = replace(options, reading=replace(options.reading, has_signatures=has_signatures))
+    reading = replace(options.reading, has_signatures=has_signatures).for_profile(index.profile)
+    options = replace(options, reading=reading)
     if options.tags is not None and is_own_file(_url(index), options.tags):
         raise ValueError(f"tags {options.tags} is a file of the index {index.url} itself; choose another name")
     lists = [folder / f"{name}.jsonl" for name in LISTS]
@@ -197,7 +198,8 @@ def _spec(index: HSimIndex, inputs: Sequence[Input], options: IngestOptions, rul
         **asdict(options.reading),
     }
     del settings["fingerprint_format"]  # what it came to stands with each input
-    del settings["has_signatures"]  # the profile's matter
+    for name in ("has_signatures", "fields", "has_features"):  # the profile's matter
+        del settings[name]
     marks = []
     for one in inputs:
         content = f"{spoken(one.formats)} fingerprints" if one.has_fingerprints else "texts"

@@ -6,6 +6,7 @@ signature and its length are the same, else a reject.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,6 +19,8 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from hsimhash.dedup.documents import FIELD_CHARACTERS
 from hsimhash.fingerprint import Profile
+from hsimhash.fingerprint.document_fields import FIELD_SEPARATOR
+from hsimhash.fingerprint.own_features import parsed_features
 from hsimhash.fingerprint.recipe import DEFAULT_PROFILE
 from hsimhash.inputs.lines import preview
 from hsimhash.inputs.records import first_seen_of
@@ -54,6 +57,11 @@ class RecordOptions:
             raise ValueError(f"unknown format {self.format!r}; use {', '.join(FORMATS)}")
         if self.fingerprint_field and any(policy.kind == "longest" for policy in self.keep):
             raise ValueError("keep policy longest needs texts, and fingerprints are read; omit it")
+
+    @property
+    def text_fields(self) -> list[str]:
+        """The fields with the text, several where the profile has such."""
+        return list(self.profile.field_weights) or [self.text_field]
 
     @property
     def seen_field(self) -> str | None:
@@ -145,11 +153,10 @@ def _read(spark: SparkSession, number: int, name: str, options: RecordOptions) -
     """Return the records of an input, fingerprinted."""
     fields = needed_fields(options.keep)
     is_json = options.format == "json" or (options.format == "auto" and _is_json(name))
-    json = spark.read.schema(_json_schema(options, fields)).json
-    rows = json(name) if is_json else spark.read.parquet(name)
-    content = options.fingerprint_field or options.text_field
-    seen_field = options.seen_field
-    check_names(rows, [options.id_field, content, *filter(None, [options.first_seen_field]), *fields])
+    read_json = spark.read.schema(_json_schema(options, fields)).json
+    rows = read_json(name) if is_json else spark.read.parquet(name)
+    content, seen_field = options.fingerprint_field or options.text_field, options.seen_field
+    check_names(rows, [options.id_field, *_content_fields(options), *filter(None, [options.first_seen_field]), *fields])
     place = F.struct(
         F.lit(number).alias("input"),
         F.col("_metadata.file_path").alias("path"),
@@ -163,7 +170,7 @@ def _read(spark: SparkSession, number: int, name: str, options: RecordOptions) -
     seen = F.col(f"`{seen_field}`") if seen_field in rows.columns else F.lit(None)
     columns.append(seen.cast("string").alias("first_seen"))
     if options.fingerprint_field is None:
-        columns.append(F.col(f"`{content}`").cast("string").alias("text"))
+        columns.append(_text(options).alias("text"))
         return rows.select(*columns).mapInArrow(partial(_from_texts, options), _OUT)
     is_signed = options.profile.makes_signatures and "sketch" in rows.columns
     sketch = bits_or_null(rows, "sketch") if is_signed else F.lit(None)
@@ -179,18 +186,47 @@ def _is_json(name: str) -> bool:
     return any(path.removesuffix(packed).endswith(_JSON_ENDS) for packed in ("", ".gz", ".bz2", ".zst"))
 
 
+def _content_fields(options: RecordOptions) -> list[str]:
+    """Return the fields with a record's fingerprint, text or, as the profile says, texts."""
+    return [options.fingerprint_field] if options.fingerprint_field else options.text_fields
+
+
+def _text(options: RecordOptions) -> Column:
+    """Return the text of a record, of several fields as `join_fields` makes it; null where it has none."""
+    texts = [F.col(f"`{name}`").cast("string") for name in options.text_fields]
+    if len(texts) == 1:
+        return texts[0]
+    whole = F.concat_ws(
+        FIELD_SEPARATOR, *(F.translate(F.coalesce(one, F.lit("")), FIELD_SEPARATOR, " ") for one in texts)
+    )
+    return F.when(F.coalesce(*texts).isNotNull(), whole)
+
+
 def _json_schema(options: RecordOptions, fields: Sequence[str]) -> StructType:
-    content = [options.fingerprint_field, "sketch", "key"] if options.fingerprint_field else [options.text_field]
+    content = [*_content_fields(options), *(["sketch", "key"] if options.fingerprint_field else [])]
     names = dict.fromkeys([options.id_field, *content, options.seen_field, *fields, _BROKEN])
     return StructType([StructField(name, StringType()) for name in names if name])
+
+
+def _no_text(text: str | None, options: RecordOptions) -> str:
+    """Return why a record has nothing to fingerprint; empty where it has."""
+    if text is None:
+        return f"no {' or '.join(map(json.dumps, options.text_fields))}"
+    try:
+        if options.profile.tokens == "features":
+            parsed_features(text)
+    except ValueError as error:
+        return f'"{options.text_field}": {error}'
+    return ""
 
 
 def _from_texts(options: RecordOptions, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     options.profile.verify()
     for batch in batches:
         texts = batch.column("text").to_pylist()
-        reasons = ["" if text is not None else f'no "{options.text_field}"' for text in texts]
-        made = signature_arrays(options.profile.signatures([text or "" for text in texts]))
+        reasons = [_no_text(text, options) for text in texts]
+        whole = [(text or "") if not reason else "" for text, reason in zip(texts, reasons, strict=True)]
+        made = signature_arrays(options.profile.signatures(whole))
         lengths = [len(text or "") for text in texts]
         yield _records(options, batch, made, lengths, reasons, texts)
 

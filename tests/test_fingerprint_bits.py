@@ -36,7 +36,13 @@ def signed(fp: int) -> int:
 def test_each_format_reads_what_it_writes(fp: int) -> None:
     printed = format_fingerprint(fp)
     assert printed == f"{fp:016x}"
-    written = (("hex", printed), ("hex", printed.upper()), ("decimal", str(fp)), ("signed", str(signed(fp))))
+    written = (
+        ("hex", printed),
+        ("hex", printed.upper()),
+        ("decimal", str(fp)),
+        ("signed", str(signed(fp))),
+        ("binary", f"{fp:064b}"),
+    )
     for name, word in written:
         assert parse_fingerprint(word, format=name) == parse_fingerprint(f" {word}\n", format=name) == fp
     assert parse_fingerprint(f"0x{fp:x}") == fp
@@ -44,7 +50,7 @@ def test_each_format_reads_what_it_writes(fp: int) -> None:
 
 @given(FINGERPRINTS | SIXTEEN_DIGITS)
 def test_a_word_alone_is_read_right_or_refused_as_ambiguous(fp: int) -> None:
-    for word in (f"{fp:016x}", f"{fp:016X}", str(fp), str(signed(fp))):
+    for word in (f"{fp:016x}", f"{fp:016X}", str(fp), str(signed(fp)), f"{fp:064b}"):
         if len(word) == 16 and word.isdecimal() and word[0] != "0":
             with pytest.raises(ValueError, match=f"ambiguous fingerprint '{word}'.*0x.*--fingerprint-format"):
                 parse_fingerprint(word)
@@ -80,14 +86,16 @@ def test_what_contradicts_the_format_is_refused_with_the_remedy(text: str, name:
 
 
 def test_an_unknown_format_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ValueError, match=r"unknown fingerprint format 'octal'; use one of auto, hex, decimal, signed"):
+    with pytest.raises(
+        ValueError, match=r"unknown fingerprint format 'octal'; use one of auto, hex, decimal, signed, binary"
+    ):
         parse_fingerprint("7", format="octal")
 
 
 @pytest.mark.parametrize(
     ("written", "left"),
     [
-        ([TAKEN], ALL_FORMATS),
+        ([TAKEN], ("hex", "decimal", "signed")),
         ([TAKEN, "12345678901234567"], ("decimal", "signed")),
         ([TAKEN, "0123456789abcdef", "12345678901234567"], ("hex",)),
         ([TAKEN, "0x12"], ("hex",)),
@@ -97,7 +105,7 @@ def test_an_unknown_format_is_refused_with_the_known_ones() -> None:
         (["nonsense", "", "-", "1" * 21], ALL_FORMATS),
         (["12", "0123456789abcdef", "-3"], ("signed",)),
         ([5, 6], ALL_FORMATS),
-        ([5, 2**63], ("hex", "decimal")),
+        ([5, 2**63], ("hex", "decimal", "binary")),
         ([-5], ("signed",)),
         ([2**64], ALL_FORMATS),
     ],

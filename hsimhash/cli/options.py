@@ -44,7 +44,9 @@ _FLAGS: dict[str, Callable[[Function], Function]] = {
     ),
     "layout": click.option("--layout", metavar="NAME", help="4, 10, 16, 20, 28, or blocks/choice: 13,13,13,13,12/2."),
     "profile": click.option(
-        "--profile", metavar="NAME", help="What decides a text's fingerprint: auto-2, auto-1, zh-1, …"
+        "--profile",
+        metavar="NAME",
+        help="What decides a text's fingerprint: auto-2, auto-1, zh-1, …; with other parts words-1:n=3,hash=fnv-1a-64.",
     ),
     "max_distance": click.option(
         "--distance",
@@ -76,7 +78,7 @@ _FLAGS: dict[str, Callable[[Function], Function]] = {
     ),
     "fingerprint_format": click.option(
         "--fingerprint-format",
-        metavar="auto|hex|decimal|signed",
+        metavar="auto|hex|decimal|signed|binary",
         help="How fingerprints are written; auto: the first ones of an input decide.",
     ),
     "job": click.option("--job", metavar="DIR", help="The folder for the job's checkpoint and lists."),

@@ -7,6 +7,7 @@ How fingerprints are written is decided for a whole input and never word by word
 | hex | 16 hexadecimal digits, or `0x` and up to 16 |
 | decimal | a number below 2**64; of 16 digits it has no zero in front |
 | signed | a number from -2**63 to 2**63 - 1, the same 64 bits as Java and PostgreSQL print them; likewise |
+| binary | 64 digits 0 or 1, the highest bit first, as cppjieba's `toBinaryString` prints them |
 
 Two formats may both fit a word: `12` is the same number in decimal and signed, but `1291587514616409` is another in
 hex. So an input begins with all formats that it may be in, each word that does not fit some of them rules those out,
@@ -32,7 +33,7 @@ Uint8s = NDArray[np.uint8]
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 Fingerprints = Sequence[int] | Uint64s  # shape (n,), unsigned 64-bit
-Format = Literal["hex", "decimal", "signed"]
+Format = Literal["hex", "decimal", "signed", "binary"]
 Formats = tuple[Format, ...]
 
 ALL_FORMATS: Formats = get_args(Format)
@@ -60,6 +61,7 @@ _FORMS: dict[Format, _Form] = {
     "signed": _Form(
         "a decimal number from -2**63 to 2**63 - 1", re.compile(f"-[0-9]{{1,19}}|{_DECIMAL}"), least=-LIMIT // 2
     ),
+    "binary": _Form("64 binary digits", re.compile("[01]{64}"), base=2),
 }
 
 
@@ -137,8 +139,8 @@ def parse_fingerprint(text: str, *, format: str = "auto") -> int:
 
     Args:
         text: the word; blanks around it are passed over.
-        format: `hex`, `decimal` or `signed`; with `auto` a word that would be another number in another format is
-            refused, and words of one source should not be read one by one.
+        format: `hex`, `decimal`, `signed` or `binary`; with `auto` a word that would be another number in another
+            format is refused, and words of one source should not be read one by one.
 
     Raises:
         ValueError: it is no fingerprint in this format, or an ambiguous one: 16 digits without a letter.

@@ -46,9 +46,9 @@ def features_in(value: object) -> list[tuple[str | int, float]]:
 
 
 def parsed_features(text: str) -> list[tuple[str | int, float]]:
-    """Return the features that a JSON text has; `ValueError` where it has none."""
+    """Return the features that a JSON text has, none of an empty one; `ValueError` where it is other JSON."""
     try:
-        return features_in(json.loads(text))
+        return features_in(json.loads(text)) if text.strip() else []
     except (json.JSONDecodeError, RecursionError) as error:
         raise ValueError(f"features are JSON, and {text[:40]!r} is not") from error
 

@@ -47,8 +47,8 @@ class InputOptions:
         id_field: the JSON field with the document's id.
         text_field: the JSON field with its text.
         fingerprint_field: the JSON field with its fingerprint, read instead of a text; None: texts are read.
-        fingerprint_format: how fingerprints are written: `hex`, `decimal`, `signed`; `auto`: as each input's first ones
-            tell (`fingerprint/bits.py` has the rule).
+        fingerprint_format: how fingerprints are written: `hex`, `decimal`, `signed`, `binary`; `auto`: as each input's
+            first ones tell (`fingerprint/bits.py` has the rule).
         first_seen_field: the JSON field that says when the document was first seen, ms since 1970 or an ISO 8601 time,
             where a record has it; None: `first_seen` where fingerprints are read, else none.
         has_signatures: whether the JSON fields `sketch` and `key` are read beside a fingerprint, where a record has a

@@ -20,7 +20,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from hsimhash.dedup.documents import FIELD_CHARACTERS
 from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.document_fields import FIELD_SEPARATOR
-from hsimhash.fingerprint.own_features import parsed_features
+from hsimhash.fingerprint.own_features import parsed_features, weighted_hashes
 from hsimhash.fingerprint.recipe import DEFAULT_PROFILE
 from hsimhash.inputs.lines import preview
 from hsimhash.inputs.records import first_seen_of
@@ -170,7 +170,7 @@ def _read(spark: SparkSession, number: int, name: str, options: RecordOptions) -
     seen = F.col(f"`{seen_field}`") if seen_field in rows.columns else F.lit(None)
     columns.append(seen.cast("string").alias("first_seen"))
     if options.fingerprint_field is None:
-        columns.append(_text(options).alias("text"))
+        columns.append(_text(rows, options).alias("text"))
         return rows.select(*columns).mapInArrow(partial(_from_texts, options), _OUT)
     is_signed = options.profile.makes_signatures and "sketch" in rows.columns
     sketch = bits_or_null(rows, "sketch") if is_signed else F.lit(None)
@@ -191,15 +191,23 @@ def _content_fields(options: RecordOptions) -> list[str]:
     return [options.fingerprint_field] if options.fingerprint_field else options.text_fields
 
 
-def _text(options: RecordOptions) -> Column:
+def _text(rows: DataFrame, options: RecordOptions) -> Column:
     """Return the text of a record, of several fields as `join_fields` makes it; null where it has none."""
-    texts = [F.col(f"`{name}`").cast("string") for name in options.text_fields]
-    if len(texts) == 1:
-        return texts[0]
-    whole = F.concat_ws(
-        FIELD_SEPARATOR, *(F.translate(F.coalesce(one, F.lit("")), FIELD_SEPARATOR, " ") for one in texts)
-    )
-    return F.when(F.coalesce(*texts).isNotNull(), whole)
+    if not options.profile.fields:
+        return F.col(f"`{options.text_field}`").cast("string")
+    texts = [_field_text(rows, name) for name in options.text_fields]
+    parts = [F.translate(F.coalesce(one, F.lit("")), FIELD_SEPARATOR, " ") for one in texts]
+    return F.when(F.coalesce(*texts).isNotNull(), F.concat_ws(FIELD_SEPARATOR, *parts))
+
+
+def _field_text(rows: DataFrame, name: str) -> Column:
+    """Return one of several fields, of an array its texts, a line each; JSON's arrays come as they are written."""
+    column = F.col(f"`{name}`")
+    if not isinstance(rows.schema[name].dataType, StringType):
+        return F.array_join(column.cast("array<string>"), "\n")
+    several = F.from_json(column, "array<string>")
+    is_array = column.startswith("[") & several.isNotNull()
+    return F.when(is_array, F.array_join(several, "\n")).otherwise(column)
 
 
 def _json_schema(options: RecordOptions, fields: Sequence[str]) -> StructType:
@@ -214,7 +222,7 @@ def _no_text(text: str | None, options: RecordOptions) -> str:
         return f"no {' or '.join(map(json.dumps, options.text_fields))}"
     try:
         if options.profile.tokens == "features":
-            parsed_features(text)
+            weighted_hashes(options.profile, parsed_features(text))
     except ValueError as error:
         return f'"{options.text_field}": {error}'
     return ""

@@ -23,6 +23,7 @@ from hsimhash.dedup import DedupOptions, dedup
 from hsimhash.errors import HsimhashError
 from hsimhash.fingerprint import TOO_SHORT
 from hsimhash.inputs import InputOptions, find_inputs
+from hsimhash.inputs.reader import read_batches
 from hsimhash.pairs import PairBlock, find_pairs
 from hsimhash.pairs.clusters import linked
 from hsimhash.pairs.keep import Policy
@@ -36,6 +37,7 @@ from hsimhash.spark import (
     fingerprints,
     match,
     pairs,
+    read_documents,
 )
 from hsimhash.spark.columns import partition_keys
 from hsimhash.spark.components import component_roots
@@ -99,6 +101,41 @@ def test_fingerprints_are_the_profiles(spark: SparkSession) -> None:
         else:
             bits = tuple((value or 0) & (1 << 64) - 1 for value in (row.fingerprint, row.sketch, row.key))
             assert bits == tuple(one)
+
+
+@pytest.mark.parametrize("name", ["1e0ng-1", "words-1:n=3,hash=fnv-1a-64,tie=one"])
+def test_a_profile_with_other_parts_reaches_the_executors(spark: SparkSession, name: str) -> None:
+    text = "the quick brown fox jumps over the lazy dog and " * 9
+    (row,) = fingerprints(spark.createDataFrame([("a", text)], "id string, text string"), profile=name).collect()
+    assert row.fingerprint & (1 << 64) - 1 == Profile.named(name).fingerprint(text)
+
+
+def test_fields_and_given_features_are_those_of_one_machine(spark: SparkSession, tmp_path: Path) -> None:
+    text = "the tide table in the harbour office is printed twice a year [see below] and nobody trusts it"
+    documents: list[dict[str, object]] = [
+        {"id": "a", "title": "Tides", "headings": ["Morning", "Evening"], "body": text},
+        {"id": "b", "title": "[Boats]", "headings": None, "body": text.upper(), "tags": [["sea", 0.5], ["boat", 2]]},
+        {"id": "c", "tags": {"sea": 0.5, "boat": 2}},
+        {"id": "d", "tags": "boat"},
+        {"id": "e"},
+    ]
+    path = tmp_path / "in.jsonl"
+    path.write_text("".join(json.dumps(document) + "\n" for document in documents))
+    for name, options in (
+        ("words-1:fields=title^3+headings^2+body", InputOptions()),
+        ("features-1", InputOptions(text_field="tags")),
+    ):
+        profile = Profile.named(name)
+        read = read_documents(spark, [str(path)], RecordOptions(profile, text_field=options.text_field))
+        found = {row.id: row.fingerprint & (1 << 64) - 1 for row in read.documents.collect()}
+        batches = read_batches(find_inputs([str(path)], options), options.for_profile(profile))
+        expected = {
+            doc_id: profile.fingerprint(content)
+            for batch in batches
+            for doc_id, content in zip(batch.documents.doc_ids, batch.documents.texts, strict=True)
+        }
+        assert found == expected
+        assert read.rejects.count() == len(documents) - len(expected)
 
 
 def records(path: Path) -> Path:

@@ -52,6 +52,7 @@ lint: $(VENV)/.lint $(VENV)/.test
 
 bench: $(VENV)/.bench $(VENV)/.pybind
 	$(BIN)/python -m tests.bench.bench_fingerprint
+	$(BIN)/python -m tests.bench.bench_recipes
 	$(BIN)/python -m tests.bench.bench_quality
 	$(BIN)/python -m tests.bench.bench_signatures
 	$(BIN)/python -m tests.bench.bench_index $(if $(LARGE),--large)

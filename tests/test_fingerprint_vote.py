@@ -5,10 +5,10 @@ from __future__ import annotations
 from random import Random
 
 import numpy as np
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from hsimhash.fingerprint.vote import vote, vote_in_order
+from hsimhash.fingerprint.vote import vote, vote_alike, vote_in_order
 from tests.support.oracles import plain_vote
 
 HASHES = st.integers(0, 2**64 - 1)
@@ -40,3 +40,15 @@ def test_sums_near_the_limit_are_exact() -> None:
     huge = 2**51
     features = [(1, huge), (1, huge + 1), (2, huge), (2, huge)]
     assert vote(*arrays([features])).tolist() == [1]
+
+
+@settings(max_examples=60)
+@given(st.lists(st.integers(0, 700), max_size=6), st.sampled_from(["zero", "one"]), st.integers(0, 99))
+def test_features_that_weigh_the_same_vote_as_with_weights(sizes: list[int], tie: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    doc = np.repeat(np.arange(len(sizes)), sizes)
+    hashes = rng.choice(
+        rng.integers(0, 2**64, 3, np.uint64), len(doc)
+    )  # few, so that votes are even and sums are large
+    expected = vote(doc, hashes, np.full(len(doc), 7.0), len(sizes), tie)
+    assert vote_alike(doc, hashes, len(sizes), tie).tolist() == expected.tolist()

@@ -211,12 +211,13 @@ def _counted(batch: _Batch) -> tuple[Uint64s, Int64s, Uint64s]:
     counts = np.count_nonzero(often, axis=1)
     limit = often.sum(axis=1) * recipe.word_unit // recipe.cap if recipe.cap else np.inf
     is_open = (often.max(axis=1, initial=0) * recipe.word_unit > limit) | (counts < recipe.min_features)
-    if is_open.any():
-        own = _shingles(batch, spans.of(is_open[doc]), recipe.word_unit)
-        voting = own.capped(recipe.cap, batch.count)
-        voted = vote(voting.doc, voting.hashes, voting.weights, batch.count, recipe.tie)
-        values = np.where(is_open, voted, values)
-        counts = np.where(is_open, np.bincount(own.doc, minlength=batch.count), counts)
+    own = np.flatnonzero(is_open)
+    if len(own):
+        found = _shingles(batch, spans.of(is_open[doc]), recipe.word_unit)
+        found = replace(found, doc=np.searchsorted(own, found.doc))  # the vote takes time for each document
+        voting = found.capped(recipe.cap, len(own))
+        values[own] = vote(voting.doc, voting.hashes, voting.weights, len(own), recipe.tie)
+        counts[own] = np.bincount(found.doc, minlength=len(own))
     return values, counts, none
 
 

@@ -75,8 +75,10 @@ def fit_idf(
     Raises:
         ValueError: the profile weighs nothing by idf, or no word is in enough documents.
     """
-    if profile.tokens == "words":
-        raise ValueError(f"profile {profile.name} counts words, and weighs nothing by idf; use auto-2 or zh-1")
+    if profile.tokens not in ("jieba", "script"):
+        raise ValueError(
+            f"profile {profile.name} counts {profile.tokens}, and weighs nothing by idf; use auto-2 or zh-1"
+        )
     documents, counts = 0, Counter[str]()
     with ExitStack() as files:
         runs = list[BinaryIO]()

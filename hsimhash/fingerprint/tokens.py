@@ -144,6 +144,8 @@ def _encode(chars: Uint32s, first: Int64s, *, gap: bool) -> tuple[bytes, Int64s,
         spread = np.full(len(chars) + count, SPACE, np.uint32)
         spread[np.arange(len(chars)) + np.repeat(np.arange(count), np.diff(first))] = chars
         chars, first = spread, first + np.arange(count + 1)
+    if (chars <= 0x7F).all():
+        return chars.astype(np.uint8).tobytes(), first[:-1], first[1:] - gap
     width = 1 + (chars > 0x7F).astype(np.int64) + (chars > 0x7FF) + (chars > 0xFFFF)
     offset = np.concatenate(([0], np.cumsum(width)))
     return to_text(chars).encode(), offset[first[:-1]], offset[first[1:] - gap]

@@ -139,15 +139,16 @@ def vote_alike(doc: Int64s, hashes: Uint64s, documents: int, tie: str = "zero") 
         tie: what an even vote gives, one of `TIES`.
     """
     sizes = np.bincount(doc, minlength=documents)
+    counts = -(-sizes // _MOST_ADDED)  # of rows that are added up, of up to 255 hashes each
+    first_row = np.cumsum(counts) - counts
     begins = np.cumsum(sizes) - sizes
-    rows = np.flatnonzero((np.arange(len(doc)) - begins[doc]) % _MOST_ADDED == 0)
+    rows = np.repeat(begins - _MOST_ADDED * first_row, counts) + _MOST_ADDED * np.arange(counts.sum())
     octets = _octets(hashes)
     ones = np.zeros((documents, _BITS), np.int64)
     some = np.flatnonzero(sizes)
-    first_row = np.searchsorted(rows, begins[some])
     for byte in range(_BYTES if len(some) else 0):
         added = np.add.reduceat(_LANES[octets[:, byte]], rows).astype("<u8", copy=False).view(np.uint8).reshape(-1, 8)
-        ones[some, byte * 8 : byte * 8 + 8] = np.add.reduceat(added, first_row, axis=0, dtype=np.int64)
+        ones[some, byte * 8 : byte * 8 + 8] = np.add.reduceat(added, first_row[some], axis=0, dtype=np.int64)
     return _pack(2 * ones - sizes[:, None], tie)
 
 

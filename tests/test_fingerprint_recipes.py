@@ -148,6 +148,7 @@ def test_options_stand_in_any_order_and_those_that_change_nothing_are_left_out()
         ("auto-2:hash=md5-last", "english goes with hash=murmur3"),
         ("zh-1:fields=title^3+title", "the field title stands twice"),
         ("zh-1:fields=title^0", "'title\\^0' is no field"),
+        ("zh-1:fields=title^1000", "weights from 1 to 999"),
         ("jieba-topn-1:fields=title", "tfidf-float goes without fields"),
         ("features-1:fields=a+b", "features that are given go with"),
         ("features-1:tokens=words", "do not go together; the nearest is"),

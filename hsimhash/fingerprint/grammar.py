@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 NO_VALUE = "off"
 _PATTERN = "pattern"
 _NUMBER = re.compile("-?[0-9]{1,9}")
-_FIELD = re.compile(r"([A-Za-z0-9_.-]+)(?:\^([1-9][0-9]{0,3}))?")
+_FIELD = re.compile(r"([A-Za-z0-9_.-]+)(?:\^([1-9][0-9]{0,2}))?")
 
 Value = int | str | None
 
@@ -65,7 +65,7 @@ def field_weights(written: str) -> dict[str, int]:
         if match is None:
             raise ValueError(
                 f"{one!r:.80} is no field; write title^3+body, names of letters, digits, '_', '.' and '-', and weights "
-                "from 1 to 9999"
+                "from 1 to 999"
             )
         if match[1] in weights:
             raise ValueError(f"the field {match[1]} stands twice; leave one out")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -71,7 +73,7 @@ def test_a_file_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
 
 def test_an_own_table_weighs_words_of_every_script(tmp_path: Path) -> None:
     idf = written(tmp_path / "idf.txt", "网页 7.5\n指纹 2\npage 3\ncrawler 5\n")
-    own = Profile.named("auto-2").with_lists("mine-1", idf=idf)
+    own = Profile.named("auto-2").with_lists(idf=idf, name="mine-1")
     uncapped = {**weights(own, CHINESE + ENGLISH)}
     assert uncapped["指纹"] == 2
     assert uncapped["crawler"] == 5
@@ -83,28 +85,28 @@ def test_an_own_table_weighs_words_of_every_script(tmp_path: Path) -> None:
 def test_stop_words_of_ones_own_have_no_vote(tmp_path: Path) -> None:
     stops = written(tmp_path / "stops.txt", "网页\nPage\n")
     idf = written(tmp_path / "idf.txt", "网页 7.5\npage 3\ncrawler 5\n")
-    own = AUTO.with_lists("mine-1", stops=stops)
+    own = AUTO.with_lists(stops=stops, name="mine-1")
     assert "网页" in weights(AUTO, CHINESE)
     assert "网页" not in weights(own, CHINESE)
-    assert weights(AUTO.with_lists("mine-2", idf=idf, stops=stops), ENGLISH)["page"] == 0
+    assert weights(AUTO.with_lists(idf=idf, stops=stops, name="mine-2"), ENGLISH)["page"] == 0
 
 
 def test_the_segmenter_knows_words_of_ones_own(tmp_path: Path) -> None:
     words = written(tmp_path / "words.txt", "雲計算平台 100 n\n")
     assert "云计算平台" not in weights(AUTO, CHINESE)
-    assert "云计算平台" in weights(AUTO.with_lists("mine-1", words=words), CHINESE)
+    assert "云计算平台" in weights(AUTO.with_lists(words=words, name="mine-1"), CHINESE)
     assert "云计算平台" not in weights(AUTO, CHINESE)
 
 
 def test_lists_go_with_profiles_that_weigh_by_words(tmp_path: Path) -> None:
     stops = written(tmp_path / "stops.txt", "page\n")
     with pytest.raises(ValueError, match="stop words of one's own go with jieba's words"):
-        Profile.named("words-1").with_lists("mine-1", stops=stops)
+        Profile.named("words-1").with_lists(stops=stops, name="mine-1")
 
 
 def test_the_profile_is_the_same_through_json_and_in_workers(tmp_path: Path) -> None:
     idf = written(tmp_path / "idf.txt", "网页 7.5\npage 3\n")
-    own = AUTO.with_lists("mine-1", idf=idf, words=written(tmp_path / "words.txt", "云计算平台\n"))
+    own = AUTO.with_lists(idf=idf, words=written(tmp_path / "words.txt", "云计算平台\n"), name="mine-1")
     assert Profile.from_json(own.to_json()) == own
     assert own.to_json()["version"] == 3
     texts = [CHINESE, ENGLISH, CHINESE + ENGLISH]
@@ -148,7 +150,7 @@ with HSimIndex.open(sys.argv[1]) as index:
 
 def test_an_index_brings_its_lists_to_a_process_that_never_had_them(tmp_path: Path) -> None:
     idf, words = written(tmp_path / "idf.txt", "网页 7.5\npage 3\n"), written(tmp_path / "words.txt", "云计算平台\n")
-    own = AUTO.with_lists("mine-1", idf=idf, words=words, stops=written(tmp_path / "stops.txt", "比特\n"))
+    own = AUTO.with_lists(idf=idf, words=words, stops=written(tmp_path / "stops.txt", "比特\n"), name="mine-1")
     with HSimIndex.create(f"lmdb://{tmp_path / 'index'}", profile=own) as index:
         index.add(own.signature(CHINESE + ENGLISH), "page")
     shutil.copytree(tmp_path / "index", tmp_path / "copy")
@@ -158,8 +160,26 @@ def test_an_index_brings_its_lists_to_a_process_that_never_had_them(tmp_path: Pa
 
 
 def test_a_profile_whose_list_is_not_here_says_which(tmp_path: Path) -> None:
-    own = AUTO.with_lists("mine-1", words=written(tmp_path / "words.txt", "不在这里的词\n"))
+    own = AUTO.with_lists(words=written(tmp_path / "words.txt", "不在这里的词\n"), name="mine-1")
     assert own.words is not None
     wordlists._contents.pop(own.words)
     with pytest.raises(ProfileMismatchError, match=f"list of words with SHA-256 {own.words[:16]}… is not here"):
         own.fingerprint(CHINESE)
+
+
+def test_a_profile_is_written_with_the_files_of_its_lists(tmp_path: Path) -> None:
+    idf, words = written(tmp_path / "a.idf", "网页 7.5\npage 3\n"), written(tmp_path / "terms.txt", "云计算平台\n")
+    named = Profile.named(f"auto-2:idf={idf},sketch=off,words={words}")
+    own = replace(AUTO, name="mine-1", sketch=None, key=None).with_lists(idf=idf, words=words, name=named.name)
+    assert named == own
+    assert re.fullmatch("auto-2-sketch-off-idf-[0-9a-f]{8}-words-[0-9a-f]{8}", named.name)
+    assert Profile.from_json(named.to_json()) == named
+
+
+def test_a_profile_whose_file_is_wrong_is_refused_by_its_line(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"profile 'auto-2:stops=.*': .*No such file"):
+        Profile.named(f"auto-2:stops={tmp_path / 'none.txt'}")
+    with pytest.raises(ValueError, match="line 1: 'two words' is not one word"):
+        Profile.named(f"auto-2:stops={written(tmp_path / 'stops.txt', 'two words')}")
+    with pytest.raises(ValueError, match="no option 'idff'; the nearest is idf;"):
+        Profile.named("auto-2:idff=a")

@@ -3,9 +3,11 @@
     words-1:n=3,hash=fnv-1a-64,tie=one
     auto-2:sketch=off
     chars-1:normalize=lower,cap=off,pattern=…
+    auto-2:idf=pages.idf,words=terms.txt,stops=stops.txt
 
 Options stand in any order; a profile's own name has them in the order of the fields, and only those that differ from
-the known one's. `off` is no value. A pattern stands last, since it may hold anything.
+the known one's. `off` is no value. A pattern stands last, since it may hold anything. Lists of words are written as
+files, whose names hold no comma.
 """
 
 from __future__ import annotations
@@ -13,7 +15,10 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
+LISTS = ("idf", "words", "stops")
+MOST_OWN_NAME = 64  # characters
 NO_VALUE = "off"
 _PATTERN = "pattern"
 _NUMBER = re.compile("-?[0-9]{1,9}")
@@ -46,6 +51,23 @@ def read_options(written: str) -> dict[str, Value]:
 
 def _value(written: str) -> Value:
     return None if written == NO_VALUE else int(written) if _NUMBER.fullmatch(written) else written
+
+
+def split_lists(name: str) -> tuple[str, dict[str, Path]]:
+    """Return the name of a profile without its lists, and their files by option."""
+    base, _, written = name.partition(":")
+    rest, has_pattern, pattern = f",{written}".partition(f",{_PATTERN}=")
+    options = [one.partition("=") for one in rest.split(",")[1:]]
+    lists = {option: Path(path) for option, _, path in options if option in LISTS and path}
+    kept = ["".join(one) for one in options if one[0] not in lists]
+    left = ",".join(kept + ([f"{_PATTERN}={pattern}"] if has_pattern else []))
+    return (f"{base}:{left}" if left else base) if lists else name, lists
+
+
+def name_with_lists(name: str, hashes: Mapping[str, str]) -> str:
+    """Return a name for a profile with lists, by the SHA-256 of each: `auto-2-idf-64953954`."""
+    told = "".join(f"-{option}-{sha256[:8]}" for option, sha256 in hashes.items())
+    return re.sub("[^a-z0-9._-]+", "-", name.lower())[: MOST_OWN_NAME - len(told)] + told
 
 
 def write_options(values: Mapping[str, Value]) -> str:

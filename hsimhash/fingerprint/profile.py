@@ -17,6 +17,7 @@ from hsimhash.errors import ProfileMismatchError, TextTooShortError
 from hsimhash.fingerprint.bits import format_fingerprint, parse_fingerprint
 from hsimhash.fingerprint.document_fields import join_fields
 from hsimhash.fingerprint.features import Fingerprints, find_features, normalized_words, signature_batch
+from hsimhash.fingerprint.grammar import name_with_lists, split_lists
 from hsimhash.fingerprint.own_features import OwnFeatures, weighted_hashes
 from hsimhash.fingerprint.recipe import ADDED_FIELDS, DEFAULTS, FIELDS, OWN, Recipe
 from hsimhash.fingerprint.signature import TOO_SHORT, Signature, Signatures
@@ -60,9 +61,17 @@ class Profile(Recipe):
 
     @staticmethod
     def named(name: str) -> Profile:
-        """Return a built-in profile, such as "auto-1", or one that differs, such as "words-1:n=3,hash=fnv-1a-64"."""
-        recipe = Recipe.named(name)
-        return Profile(*(getattr(recipe, name) for name in FIELDS))
+        """Return a built-in profile, such as "auto-1", or one that differs, such as "words-1:n=3,hash=fnv-1a-64".
+
+        It may have lists of your own, from files: "auto-2:idf=pages.idf,words=terms.txt,stops=stops.txt".
+        """
+        plain, lists = split_lists(name)
+        recipe = Recipe.named(plain)
+        profile = Profile(*(getattr(recipe, name) for name in FIELDS))
+        try:
+            return profile.with_lists(**lists, name=None) if lists else profile
+        except (ValueError, OSError) as error:
+            raise ValueError(f"profile {name!r:.80}: {error}") from error
 
     def __reduce__(self) -> tuple[object, ...]:
         """Return how another process makes it: with its lists."""
@@ -70,27 +79,28 @@ class Profile(Recipe):
         return _remade, (values, self.probe, kept_lists(filter(None, self.lists)))
 
     def with_lists(
-        self, name: str, *, idf: Path | None = None, words: Path | None = None, stops: Path | None = None
+        self, *, idf: Path | None = None, words: Path | None = None, stops: Path | None = None, name: str | None = None
     ) -> Profile:
-        """Return this profile under a name of your own, with lists of your own from files of UTF-8.
+        """Return this profile with lists of your own from files of UTF-8.
 
         Args:
-            name: of the profile.
             idf: a word and its inverse document frequency a line, as `fit_idf` makes them; words that are not listed
                 get the median. Words of all languages with spaces weigh by it too, one by one.
             words: a word a line that the segmenter is to know, perhaps its frequency behind it, perhaps its tag.
             stops: a word a line that is no feature, beside jieba's own stop words.
+            name: of the profile; by default one that tells the lists by their hashes, such as auto-2-idf-64953954.
 
         Raises:
             ValueError: a line, which is named, is not such a one; or the profile weighs nothing by words.
         """
-        given = {IDF: ("idf_sha256", idf), WORDS: ("words", words), STOPS: ("stops", stops)}
-        changes: dict[str, Any] = {
-            name: keep_list(read_list(kind, path, self._normalized)) for kind, (name, path) in given.items() if path
+        given = {"idf": (IDF, idf), "words": (WORDS, words), "stops": (STOPS, stops)}
+        hashes = {
+            option: keep_list(read_list(kind, path, self._normalized)) for option, (kind, path) in given.items() if path
         }
+        changes: dict[str, Any] = dict(hashes)
         if idf:
-            changes |= {"idf": OWN} | ({"english": OWN} if self.tokens == "script" else {})
-        return replace(self, name=name, **changes)
+            changes |= {"idf": OWN, "idf_sha256": hashes["idf"]} | ({"english": OWN} if self.tokens == "script" else {})
+        return replace(self, name=name or name_with_lists(self.name, hashes), **changes)
 
     def _normalized(self, words: Sequence[str]) -> list[str]:
         return list(words) if self.is_plain else normalized_words(self, words)

@@ -7,7 +7,15 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from hsimhash.fingerprint.english import ENGLISH_NAME
-from hsimhash.fingerprint.grammar import field_weights, nearest, read_options, write_fields, write_options
+from hsimhash.fingerprint.grammar import (
+    LISTS,
+    MOST_OWN_NAME,
+    field_weights,
+    nearest,
+    read_options,
+    write_fields,
+    write_options,
+)
 from hsimhash.fingerprint.hashes import HASH_NAME, SEED_LIMIT
 from hsimhash.fingerprint.named_hashes import HASHES
 from hsimhash.fingerprint.normalize import NORMALIZE_NAME, SIMPLIFIED_NAME
@@ -64,7 +72,7 @@ OWN = "own"  # an idf table of one's own
 _OF_SCRIPT = {"han": (SIMPLIFIED_NAME,), "english": (ENGLISH_NAME, OWN)}  # or None; for tokens "script"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _MOST_FIELDS = 16
-_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+_NAME = re.compile(f"[a-z0-9][a-z0-9._-]{{0,{MOST_OWN_NAME - 1}}}")
 _MOST_NAME = 512  # characters, with options
 
 
@@ -312,7 +320,7 @@ def _changed(base: Recipe, written: str) -> dict[str, Any]:
     given = read_options(written)
     for option in given:
         if option not in _OPTIONS:
-            raise ValueError(f"no option {option!r:.80}; {nearest(option, _OPTIONS)}")
+            raise ValueError(f"no option {option!r:.80}; {nearest(option, (*_OPTIONS, *LISTS))}")
     if given.get("fields") is not None:
         given["fields"] = write_fields(field_weights(str(given["fields"])))
     if given.get("sketch", "") is None:  # what does without a sketch does without a key

@@ -130,7 +130,7 @@ def measure_fitted(data: Path) -> tuple[Score, Score]:
             table = Path(folder, "table.idf")
             table.write_bytes(fit_idf([[texts[place] for place in known]], Profile.named(DEFAULT_PROFILE)).content)
             same, given = pairs_of(cluster[others]), [texts[place] for place in others]
-            fitted = Profile.named(DEFAULT_PROFILE).with_lists("fitted", idf=table)
+            fitted = Profile.named(DEFAULT_PROFILE).with_lists(idf=table, name="fitted")
             own += score(pair_distances(*by_profile(fitted)(given)), same, K)
             usual += score(pair_distances(*by_profile(Profile.named(DEFAULT_PROFILE))(given)), same, K)
     print(f"\n{FITTED}, an idf table of one half of the clusters on the other, either way, at k = {K}: ", end="")

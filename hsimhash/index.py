@@ -87,6 +87,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         profile: Profile | str = DEFAULT_PROFILE,
         distance: int | None = None,
         lock_timeout_s: float = LOCK_TIMEOUT_S,
+        password: str | None = None,
     ) -> HSimIndex:
         """Make an empty index at `url` and open it.
 
@@ -97,6 +98,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
             distance: within how many bits queries find documents if they do not say; by default the layout's k, but 6
                 for layout `4` where it is embedded.
             lock_timeout_s: on LMDB, how long a write waits for another process that writes.
+            password: on Redis, the user's, where the URL has no `password_file=`.
 
         Raises:
             IndexExistsError: there is one.
@@ -107,7 +109,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         record = new_record(url, profile.to_json(), layout=layout, distance=distance)
         if distance is not None:
             check_distance(distance, record.layout)
-        return cls(create_store(url, record, lock_timeout_s=lock_timeout_s), profile)
+        return cls(create_store(url, record, lock_timeout_s=lock_timeout_s, password=password), profile)
 
     @classmethod
     def open(
@@ -119,6 +121,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         lock_timeout_s: float = LOCK_TIMEOUT_S,
         exclusive: bool = False,
         deadline_s: float = DEADLINE_S,
+        password: str | None = None,
     ) -> HSimIndex:
         """Open the index at `url`, with the layout and the profile it was made with.
 
@@ -130,6 +133,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
             exclusive: on HBase alone, nobody else writes the documents that are written through this index, nor does
                 so within 20 minutes after; they are written faster.
             deadline_s: on HBase, how long a call is tried without an answer, unless the URL has a `deadline=`.
+            password: on Redis, the user's, where the URL has no `password_file=`.
 
         Raises:
             IndexNotFoundError: there is no index.
@@ -138,7 +142,9 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         """
         wanted_layout = Layout.parse(layout) if isinstance(layout, str) else layout
         wanted_profile = Profile.named(profile) if isinstance(profile, str) else profile
-        store = open_store(url, lock_timeout_s=lock_timeout_s, exclusive=exclusive, deadline_s=deadline_s)
+        store = open_store(
+            url, lock_timeout_s=lock_timeout_s, exclusive=exclusive, deadline_s=deadline_s, password=password
+        )
         try:
             if wanted_layout is not None and wanted_layout != store.record.layout:
                 raise LayoutMismatchError(

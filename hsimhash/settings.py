@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import yaml
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError
 
 from hsimhash.errors import SettingsError
 from hsimhash.fingerprint import DEFAULT_PROFILE, Profile
@@ -46,6 +46,12 @@ def _refused_by(check: Callable[[str], object]) -> AfterValidator:
     return AfterValidator(checked)
 
 
+def _utf8(password: SecretStr) -> SecretStr:
+    """Return a password; `UnicodeEncodeError` where it cannot be sent."""
+    password.get_secret_value().encode()
+    return password
+
+
 def _bits_or_off(text: str | None) -> int | None:
     """Return a number of a sketch's bits, None for `off`."""
     if text is None:
@@ -64,6 +70,7 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     store: Annotated[str, _refused_by(check_url)] = "lmdb://hsimhash-index"
+    redis_password: Annotated[SecretStr, AfterValidator(_utf8)] | None = None
     layout: Annotated[str, _refused_by(Layout.parse)] | None = None
     profile: Annotated[str, _refused_by(Profile.named)] = DEFAULT_PROFILE
     max_distance: int | None = Field(None, ge=0, le=64)
@@ -129,7 +136,7 @@ def load(
     except ValidationError as error:
         key, reason = _refusal(error)
         kind = ValueError if key in flags else SettingsError
-        raise kind(f"{given[key].source}: {key} = {_shown(given[key].value):.80}: {reason}") from error
+        raise kind(f"{given[key].source}: {key} = {_shown(key, given[key].value)}: {reason}") from error
     return Loaded(settings, {key: given[key].source if key in given else DEFAULT for key in KEYS})
 
 
@@ -176,11 +183,11 @@ def _in_file(path: Path, text: str) -> dict[str, _Given]:
         where = f"{path}:{key_node.start_mark.line + 1}"
         key, value = str(key_node.value), None if value_node.tag == _NULL else value_node.value
         if key not in KEYS:
-            raise SettingsError(f"{where}: unknown key {key!r:.80} = {value!r:.80}; {_nearest(key, KEYS)}")
+            raise SettingsError(f"{where}: unknown key {key!r:.80} = {_shown(key, value)}; {_nearest(key, KEYS)}")
         if not isinstance(value, str | None):
             raise SettingsError(f"{where}: {key} is a list or has keys of its own; write one value")
         if key in given:
-            raise SettingsError(f"{where}: {key} = {value!r:.80} is set twice, first at {given[key].source}")
+            raise SettingsError(f"{where}: {key} = {_shown(key, value)} is set twice, first at {given[key].source}")
         given[key] = _Given(value, where)
     return given
 
@@ -206,7 +213,9 @@ def _in_environment(environment: Mapping[str, str]) -> dict[str, _Given]:
     for name in sorted(name for name in environment if name.startswith(PREFIX) and name not in OTHER_VARIABLES):
         value = environment[name]
         if name not in known:
-            raise SettingsError(f"unknown variable {name}={value!r:.80}; {_nearest(name, [*known, *OTHER_VARIABLES])}")
+            raise SettingsError(
+                f"unknown variable {name}={_shown(name, value)}; {_nearest(name, [*known, *OTHER_VARIABLES])}"
+            )
         if value:
             given[known[name]] = _Given(None if value == "null" else value, name)
     return given
@@ -217,6 +226,8 @@ def _nearest(name: str, known: Iterable[str]) -> str:
     return f"the nearest known one is {nearest}; 'hsimhash settings show' lists all"
 
 
-def _shown(value: object) -> str:
-    """Return a value for a message, without the password of a URL."""
-    return re.sub(r"(//[^/?#@:]*:)[^/?#@]*@|(password=)[^&']*", r"\1\2…", repr(value))
+def _shown(name: str, value: object) -> str:
+    """Return the value of a setting for a message, without a password: none of a name like that, or within a URL."""
+    if difflib.get_close_matches("password", re.split("_", name.lower()), cutoff=0.7):
+        return "…"
+    return re.sub(r"(//[^/?#@:]*:)[^/?#@]*@|(password=)[^&']*", r"\1\2…", repr(value))[:80]

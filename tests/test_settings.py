@@ -208,8 +208,32 @@ def test_json_has_value_and_source_of_each() -> None:
     assert tuple(shown) == KEYS
 
 
-def test_every_setting_has_a_flag() -> None:
+def test_every_setting_has_a_flag_but_the_password_which_a_list_of_processes_would_show() -> None:
     help_text = run("settings", "show", "--help").stdout
     shown = json.loads(run("settings", "show", "--json").stdout)
     for key in shown:
-        assert f"--{key.removesuffix('_s').replace('_', '-')} " in help_text
+        assert (f"--{key.removesuffix('_s').replace('_', '-')} " in help_text) == (key != "redis_password")
+
+
+def test_a_password_is_in_no_output_and_no_message() -> None:
+    write("redis_password: sesame\n")
+    assert load().settings.redis_password.get_secret_value() == "sesame"
+    write("redis_password: sesame\nredis_password: sesame\n", "twice.yaml")
+    write("redis_pasword: sesame\n", "typo.yaml")
+    given = (
+        ((), {}),
+        (("--json",), {}),
+        ((), {"HSIMHASH_REDIS_PASSWORD": "sesame"}),
+        ((), {"HSIMHASH_REDIS_PASWORT": "sesame"}),
+        ((), {"HSIMHASH_PASSWORD": "sesame"}),
+        ((), {"HSIMHASH_CONFIG": "twice.yaml"}),
+        ((), {"HSIMHASH_CONFIG": "typo.yaml"}),
+        ((), {"HSIMHASH_REDIS_PASSWORD": "sesame\udcff"}),
+    )
+    codes = []
+    for flags, environment in given:
+        shown = run("settings", "show", *flags, environment=environment)
+        assert "password" in shown.output.lower()
+        assert "sesame" not in shown.output
+        codes.append(shown.exit_code)
+    assert codes == [0, 0, 0, 3, 3, 3, 3, 3]

@@ -8,7 +8,7 @@ import click
 
 from hsimhash.cli.console import print_json, print_line
 from hsimhash.cli.exits import ExitCode, exit_code_of
-from hsimhash.cli.options import Settings, json_option, refuse_memory, with_settings
+from hsimhash.cli.options import Settings, json_option, password_of, refuse_memory, with_settings
 from hsimhash.store import folder_of, is_hbase, is_postgresql, is_redis, postgresql_operations
 from hsimhash.store.checkup import Check, embedded_checks
 from hsimhash.store.redis.checkup import redis_checks
@@ -72,7 +72,7 @@ def _checks(settings: Settings, *, writes: bool, is_quick: bool, processes: int 
         found: Iterator[Check] = postgresql_operations().database_checks(settings.store, is_quick=is_quick)
         return found
     if is_redis(settings.store):
-        return redis_checks(settings.store, is_quick=is_quick)
+        return redis_checks(settings.store, is_quick=is_quick, password=password_of(settings))
     return embedded_checks(settings.store, folder_of(settings.store))
 
 

@@ -212,7 +212,13 @@ def open_index(settings: Settings, *, exclusive: bool = False, is_job: bool = Fa
         lock_timeout_s=settings.lock_timeout_s,
         exclusive=exclusive,
         deadline_s=JOB_DEADLINE_S if is_job else DEADLINE_S,
+        password=password_of(settings),
     )
+
+
+def password_of(settings: Settings) -> str | None:
+    """Return the password for the store on Redis, if the settings have one; it goes to no other server."""
+    return None if settings.redis_password is None else settings.redis_password.get_secret_value()
 
 
 def stored(index: HSimIndex, doc_id: str) -> Document:
@@ -233,6 +239,7 @@ def create_index(settings: Settings, distance: int | None = None) -> None:
         profile=settings.profile,
         distance=distance,
         lock_timeout_s=settings.lock_timeout_s,
+        password=password_of(settings),
     ) as index:
         say(f"made {settings.store} {how_made(index.store.record)}")
 

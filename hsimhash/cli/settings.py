@@ -27,7 +27,7 @@ def show(as_json: bool, **flags: object) -> None:
     Example: HSIMHASH_STORE=lmdb://pages hsimhash settings show
     """
     loaded = load_settings(flags)
-    rows = [(key, value, loaded.sources[key]) for key, value in loaded.settings]
+    rows = [(key, value, loaded.sources[key]) for key, value in loaded.settings.model_dump(mode="json").items()]
     if as_json:
         print_json({key: {"value": value, "source": source} for key, value, source in rows})
         return

@@ -16,6 +16,7 @@ from hsimhash.cli.options import (
     confirm,
     create_index,
     how_made,
+    password_of,
     read_sample,
     refuse_memory,
     wanted_record,
@@ -161,7 +162,7 @@ def _create_elsewhere(settings: Settings, record: Record) -> None:
         create_index(settings, settings.max_distance)
     except IndexExistsError as error:
         try:
-            with open_store(settings.store) as store:
+            with open_store(settings.store, password=password_of(settings)) as store:
                 store.record.check_same(record, settings.store)
                 say(f"{settings.store} already exists {how_made(store.record)}")
         except IndexNotFoundError:
@@ -245,10 +246,10 @@ def _drop_table(settings: Settings, is_confirmed: bool) -> bool:
 
 
 def _drop_keys(settings: Settings, is_confirmed: bool) -> bool:
-    refuse_no_redis_index(settings.store)
+    refuse_no_redis_index(settings.store, password_of(settings))
     if not confirm(f"Delete the index {settings.store} and everything in it?", is_confirmed=is_confirmed):
         return False
-    drop_redis_index(settings.store)
+    drop_redis_index(settings.store, password_of(settings))
     return True
 
 

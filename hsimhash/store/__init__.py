@@ -175,8 +175,13 @@ def new_record(
     return Record(layout or usual, profile, distance, frozenset(assumed))
 
 
-def create_store(url: str, record: Record, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -> Store:
-    """Make an empty index at `url`; `IndexExistsError` where there is one, `ValueError` for no URL of a store."""
+def create_store(
+    url: str, record: Record, *, lock_timeout_s: float = LOCK_TIMEOUT_S, password: str | None = None
+) -> Store:
+    """Make an empty index at `url`; `IndexExistsError` where there is one, `ValueError` for no URL of a store.
+
+    See `open_store` for the arguments.
+    """
     scheme = _scheme_of(url)
     if scheme == "lmdb":
         return LmdbStore.create(url, folder_of(url), record, lock_timeout_s=lock_timeout_s)
@@ -187,12 +192,17 @@ def create_store(url: str, record: Record, *, lock_timeout_s: float = LOCK_TIMEO
         created: Store = postgresql_operations().create_database_store(url, record, lock_timeout_s=lock_timeout_s)
         return created
     if scheme in REDIS_SCHEMES:
-        return create_redis_store(url, record)
+        return create_redis_store(url, record, password=password)
     return MemoryStore.create(url, record)
 
 
 def open_store(
-    url: str, *, lock_timeout_s: float = LOCK_TIMEOUT_S, exclusive: bool = False, deadline_s: float = DEADLINE_S
+    url: str,
+    *,
+    lock_timeout_s: float = LOCK_TIMEOUT_S,
+    exclusive: bool = False,
+    deadline_s: float = DEADLINE_S,
+    password: str | None = None,
 ) -> Store:
     """Open the index at `url`; `IndexNotFoundError` if there is no index, `ValueError` if it is not the URL of a store.
 
@@ -201,6 +211,7 @@ def open_store(
         lock_timeout_s: of the embedded store, how long a write waits for another process that writes.
         exclusive: of HBase alone, nobody else writes the documents that this store is given: they are written faster.
         deadline_s: of HBase and Redis, how long a call is tried without an answer, unless the URL says.
+        password: of Redis alone, the user's, where the URL has no `password_file=`.
     """
     scheme = _scheme_of(url)
     if exclusive and scheme not in HBASE_SCHEMES:
@@ -216,5 +227,5 @@ def open_store(
         )
         return opened
     if scheme in REDIS_SCHEMES:
-        return open_redis_store(url, deadline_s=deadline_s)
+        return open_redis_store(url, deadline_s=deadline_s, password=password)
     return MemoryStore.open(url)

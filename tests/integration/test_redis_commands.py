@@ -11,7 +11,7 @@ import redis
 
 from hsimhash.index import HSimIndex
 from tests.support.command_line import run
-from tests.support.redis_server import RedisServer, redis_running
+from tests.support.redis_server import QUICK, RedisServer, redis_running
 
 
 def done(*arguments: str, given: str = "") -> str:
@@ -122,6 +122,21 @@ def test_the_doctor_warns_of_what_loses_documents(tmp_path: Path) -> None:
     gone = run("doctor", "--store", server.url(), "--quick")
     assert gone.exit_code == 4
     assert "Connection refused" in gone.stdout
+
+
+def test_a_password_in_the_environment_opens_the_store_of_every_command_and_is_shown_by_none(tmp_path: Path) -> None:
+    with redis_running(tmp_path / "server", (*QUICK, "--requirepass", "open sesame")) as server:
+        (tmp_path / "pages.tsv").write_text("a\t0000000000000005\n")
+        ingest = ("ingest", str(tmp_path / "pages.tsv"), "--format", "fingerprints", "--job", str(tmp_path / "job"))
+        commands = (("create-table",), ("create-table",), ingest, ("query", "5"), ("describe",), ("doctor",))
+        for command in (*commands, ("check",), ("drop-table", "--yes")):
+            given = {"HSIMHASH_STORE": server.url(), "HSIMHASH_REDIS_PASSWORD": "open sesame"}
+            done = run(*command, environment=given)
+            assert done.exit_code == 0, done.output
+            wrong = run(*command, environment={**given, "HSIMHASH_REDIS_PASSWORD": "sesame wrong"})
+            assert "refuses the password" in wrong.output
+            assert "sesame" not in done.output + wrong.output
+        assert all(b"sesame" not in path.read_bytes() for path in (tmp_path / "job").rglob("*") if path.is_file())
 
 
 def test_fingerprints_in_sets_by_segment_are_imported(url: str, redis_server: RedisServer) -> None:

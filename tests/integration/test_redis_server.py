@@ -213,7 +213,10 @@ def test_passwords_come_from_files_and_are_in_no_message(tmp_path: Path) -> None
     wrong.write_text("sesame open\n")
     with redis_running(tmp_path / "server", (*QUICK, "--requirepass", "open sesame")) as server:
         made(server.url(options=f"&password_file={secret}")).close()
+        with open_store(server.url(), password="open sesame") as store:
+            assert store.record == RECORD
         for told in (message_of(server.url()), message_of(server.url(options=f"&password_file={wrong}"))):
+            assert "HSIMHASH_REDIS_PASSWORD, or" in told
             assert "password_file=" in told
             assert "sesame" not in told
         assert "cannot be read" in message_of(server.url(options=f"&password_file={tmp_path / 'none'}"))

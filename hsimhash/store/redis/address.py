@@ -6,8 +6,8 @@
 | `unix` | one server on this machine: `unix:///run/redis.sock?db=0` |
 | `redis+sentinel` | the master that sentinels name: `redis+sentinel://s1,s2:26379/mymaster/0` |
 
-A URL is printed and logged, so it holds no password: that is the first line of a file. All keys of an index begin with
-its prefix and a colon.
+A URL is printed and logged, so it holds no password: that is the first line of a file, or given apart. All
+keys of an index begin with its prefix and a colon.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ REDIS_SCHEMES = {"redis": 6379, "rediss": 6379, "unix": 0, "redis+sentinel": 263
 
 _URL = re.compile(r"([\w+]+)://(?:([^@/?#]*)@)?([^/?#]*)(/[^?#]*)?(?:\?([^#]*))?", re.DOTALL)
 _PREFIX = re.compile(r"[\w.-]{1,64}", re.ASCII)
+_REMEDY = "set HSIMHASH_REDIS_PASSWORD, or write it to a file, and password_file=FILE"
 _DATABASE = re.compile(r"\d{1,5}", re.ASCII)
 
 
@@ -70,7 +71,7 @@ class RedisAddress:
             raise ValueError(f"not on Redis, whose schemes are {', '.join(REDIS_SCHEMES)}")
         scheme, user, hosts, path, query = found.groups(default="")
         if ":" in user:
-            raise ValueError("a URL is logged, so it holds no password; write it to a file, and password_file=FILE")
+            raise ValueError(f"a URL is logged, so it holds no password; {_REMEDY}")
         options, named = _options(query)
         check_tls_options(options, "rediss://", has_tls=scheme == "rediss")
         socket, service, database = "", "", unquote(path).removeprefix("/").removesuffix("/")
@@ -115,7 +116,7 @@ def _options(query: str) -> tuple[RedisOptions, str]:
     values: dict[str, Any] = {}
     for name, value in options_in(query):
         if name in ("password", "username"):
-            raise ValueError("a URL is logged, so it holds no password; use user@host and password_file=FILE")
+            raise ValueError(f"a URL is logged, so it holds no password; use user@host, and {_REMEDY}")
         if name not in (*_FIELDS, "db"):
             nearest = difflib.get_close_matches(name, _FIELDS, n=1, cutoff=0)[0]
             raise ValueError(f"unknown option {name}; the nearest known one is {nearest}")

@@ -17,11 +17,12 @@ _FULL = 0.8  # of maxmemory
 _UNTOLD = "the server does not tell; see it in redis.conf"
 
 
-def redis_checks(url: str, *, is_quick: bool = False) -> Iterator[Check]:
+def redis_checks(url: str, *, is_quick: bool = False, password: str | None = None) -> Iterator[Check]:
     """Look at everything; what cannot be looked at, because something before it failed, is left out."""
     address = RedisAddress.parse(url)
     try:
-        session = RedisSession(address, address.options.timeout_s)  # who asks a doctor wants to know now
+        # Who asks a doctor wants to know now.
+        session = RedisSession(address, address.options.timeout_s, password)
     except HsimhashError as error:
         yield Check.failed("server", error)
         return

@@ -5,13 +5,15 @@ from __future__ import annotations
 from hsimhash.errors import HsimhashError, StoreUnavailableError
 from hsimhash.store.redis.address import RedisAddress
 
+_REFUSED = "it refuses the password or the user; see HSIMHASH_REDIS_PASSWORD, or password_file= in the URL"
+_ASKED = "it asks for a password; set HSIMHASH_REDIS_PASSWORD, or name its file by password_file= in the URL"
 # By what Redis or redis-py says, behind the name of the error; the first one that is in it counts.
 _REMEDIES = (
-    ("WRONGPASS", "it refuses the password or the user; see password_file= in the URL"),
-    ("NOAUTH", "it asks for a password; write it to a file, and password_file=FILE into the URL"),
-    ("invalid username-password", "it refuses the password or the user; see password_file= in the URL"),
-    ("AUTH called without any password", "it has no password; leave password_file= out"),
-    ("Authentication required", "it asks for a password; write it to a file, and password_file=FILE into the URL"),
+    ("WRONGPASS", _REFUSED),
+    ("NOAUTH", _ASKED),
+    ("invalid username-password", _REFUSED),
+    ("AUTH called without any password", "it has no password; leave password_file= and HSIMHASH_REDIS_PASSWORD out"),
+    ("Authentication required", _ASKED),
     ("NoPermission", "its user may not do that; give it all commands on the keys of the index (ACL SETUSER)"),
     ("OOM", "its memory is full (maxmemory); give it more: nothing was written by this call"),
     ("maxmemory", "its memory is full (maxmemory); give it more: nothing was written by this call"),

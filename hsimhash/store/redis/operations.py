@@ -15,9 +15,9 @@ from hsimhash.store.redis.store import RedisStore
 _AT_ONCE = 1_000  # keys looked at, or deleted, by one call
 
 
-def open_redis_store(url: str, *, deadline_s: float = DEADLINE_S) -> RedisStore:
+def open_redis_store(url: str, *, deadline_s: float = DEADLINE_S, password: str | None = None) -> RedisStore:
     """Open the index at `url`; `IndexNotFoundError` where there is none."""
-    session = RedisSession(RedisAddress.parse(url), deadline_s)
+    session = RedisSession(RedisAddress.parse(url), deadline_s, password)
     try:
         return RedisStore(session, read_record(session))
     except BaseException:
@@ -25,9 +25,9 @@ def open_redis_store(url: str, *, deadline_s: float = DEADLINE_S) -> RedisStore:
         raise
 
 
-def create_redis_store(url: str, record: Record, *, deadline_s: float = DEADLINE_S) -> RedisStore:
+def create_redis_store(url: str, record: Record, *, password: str | None = None) -> RedisStore:
     """Make an empty index at `url`; `IndexExistsError` where there is one."""
-    session = RedisSession(RedisAddress.parse(url), deadline_s)
+    session = RedisSession(RedisAddress.parse(url), DEADLINE_S, password)
     keys = Keys(session.address.options.prefix)
     try:
         parts = [one for pair in (record.list_parts() | record.to_parts()).items() for one in pair]
@@ -59,9 +59,9 @@ def read_record(session: RedisSession) -> Record:
     return record.learn_lists(lambda name: session.call("HGET", keys.record, name), session.url)
 
 
-def refuse_no_redis_index(url: str) -> None:
+def refuse_no_redis_index(url: str, password: str | None = None) -> None:
     """Raise `IndexNotFoundError` where there is no index, not even one that was dropped half."""
-    with closing(RedisSession(RedisAddress.parse(url), DEADLINE_S)) as session:
+    with closing(RedisSession(RedisAddress.parse(url), DEADLINE_S, password)) as session:
         keys = Keys(session.address.options.prefix)
         if not session.call("EXISTS", keys.record, keys.dropping):
             raise _not_found(url)
@@ -71,9 +71,9 @@ def _not_found(url: str) -> IndexNotFoundError:
     return IndexNotFoundError(f"no index at {url}: there is none with that prefix; 'hsimhash create-table' makes one")
 
 
-def drop_redis_index(url: str) -> None:
+def drop_redis_index(url: str, password: str | None = None) -> None:
     """Delete an index, even a damaged one; one that was dropped half is dropped whole."""
-    with closing(RedisSession(RedisAddress.parse(url), DEADLINE_S)) as session:
+    with closing(RedisSession(RedisAddress.parse(url), DEADLINE_S, password)) as session:
         keys, cursor = Keys(session.address.options.prefix), b"0"
         if session.call("EXISTS", keys.record):
             session.call("RENAME", keys.record, keys.dropping)  # from here on there is no index

@@ -36,15 +36,16 @@ class RedisSession:
     Args:
         address: of the index.
         deadline_s: how long a call is tried, unless the address says.
+        password: of the user, unless the address names a file with it.
     """
 
-    def __init__(self, address: RedisAddress, deadline_s: float) -> None:
+    def __init__(self, address: RedisAddress, deadline_s: float, password: str | None = None) -> None:
         self.address = address
         self.url = str(address)
         self.timeout_s = address.options.timeout_s
         self._deadline_s = address.options.deadline_s or deadline_s
         self._library = _redis()
-        self._pool: redis.ConnectionPool | None = _pool(self._library, address)
+        self._pool: redis.ConnectionPool | None = _pool(self._library, address, password)
         self._behind_ms: float | None = None  # how far this clock is behind the server's, at least
 
     def call(self, *command: _Word, until_s: float = math.inf) -> Any:
@@ -147,12 +148,12 @@ def _redis() -> ModuleType:
     return redis
 
 
-def _pool(library: Any, address: RedisAddress) -> redis.ConnectionPool:
+def _pool(library: Any, address: RedisAddress, password: str | None) -> redis.ConnectionPool:
     options = address.options
     given = {
         "db": address.database,
         "username": address.user or None,
-        "password": _password(options.password_file),
+        "password": _password_in(options.password_file) if options.password_file else password,
         "socket_timeout": options.timeout_s,
         "socket_connect_timeout": options.timeout_s,
         "retry": library.retry.Retry(library.backoff.NoBackoff(), 0),  # `_tried` does it
@@ -182,9 +183,7 @@ def _pool(library: Any, address: RedisAddress) -> redis.ConnectionPool:
     return library.ConnectionPool(host=host, port=port, **given)  # type: ignore[no-any-return]
 
 
-def _password(path: str) -> str | None:
-    if not path:
-        return None
+def _password_in(path: str) -> str:
     try:
         return Path(path).read_text(encoding="utf-8").splitlines()[0]
     except (OSError, UnicodeDecodeError, IndexError) as error:

@@ -88,6 +88,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         distance: int | None = None,
         lock_timeout_s: float = LOCK_TIMEOUT_S,
         password: str | None = None,
+        ttl_s: int | None = None,
     ) -> HSimIndex:
         """Make an empty index at `url` and open it.
 
@@ -99,6 +100,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
                 for layout `4` where it is embedded.
             lock_timeout_s: on LMDB, how long a write waits for another process that writes.
             password: on Redis, the user's, where the URL has no `password_file=`.
+            ttl_s: on Redis, how long after it was last added a document is over, and no more found; by default never.
 
         Raises:
             IndexExistsError: there is one.
@@ -109,7 +111,8 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         record = new_record(url, profile.to_json(), layout=layout, distance=distance)
         if distance is not None:
             check_distance(distance, record.layout)
-        return cls(create_store(url, record, lock_timeout_s=lock_timeout_s, password=password), profile)
+        store = create_store(url, record, lock_timeout_s=lock_timeout_s, password=password, ttl_s=ttl_s)
+        return cls(store, profile)
 
     @classmethod
     def open(

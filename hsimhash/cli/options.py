@@ -229,7 +229,7 @@ def stored(index: HSimIndex, doc_id: str) -> Document:
     return document
 
 
-def create_index(settings: Settings, distance: int | None = None) -> None:
+def create_index(settings: Settings, distance: int | None = None, ttl_s: int | None = None) -> None:
     """Make the index that the settings name, with their layout and profile; queries ask for `distance` by default."""
     refuse_memory(settings)
     warn_of(Profile.named(settings.profile))
@@ -240,6 +240,7 @@ def create_index(settings: Settings, distance: int | None = None) -> None:
         distance=distance,
         lock_timeout_s=settings.lock_timeout_s,
         password=password_of(settings),
+        ttl_s=ttl_s,
     ) as index:
         say(f"made {settings.store} {how_made(index.store.record)}")
 

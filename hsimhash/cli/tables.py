@@ -78,7 +78,13 @@ def _pairs(ctx: click.Context, param: click.Parameter, value: _Texts) -> _Pairs:
     metavar="SAMPLE",
     help="HBase: fingerprints of your own, one a line (or id<TAB>fingerprint), for regions of equal rows.",
 )
-@click.option("--ttl", "ttl_s", callback=_ttl_s, metavar="TIME", help="HBase: documents expire after 90d, 12h, 3600s.")
+@click.option(
+    "--ttl",
+    "ttl_s",
+    callback=_ttl_s,
+    metavar="TIME",
+    help="HBase, Redis: documents expire so long after they were last added: 90d, 12h, 3600s.",
+)
 @click.option("--compression", default="NONE", metavar="CODEC", help="HBase: GZ, SNAPPY, LZ4, ZSTD; by default none.")
 @click.option(
     "--family-option",
@@ -129,7 +135,7 @@ def create_table_command(
         _print_sql(settings, record)
         return
     if not is_hbase(settings.store):
-        _create_elsewhere(settings, record)
+        _create_elsewhere(settings, record, ttl_s)
         return
     fingerprints = read_sample(sample, "--splits-from", settings.fingerprint_format) if sample else None
     keys = tuple(splits(record.layout, regions or AUTO_REGIONS, sample=fingerprints))
@@ -152,18 +158,23 @@ def _print_sql(settings: Settings, record: Record) -> None:
         print_line(f"{statement};")
 
 
-def _create_elsewhere(settings: Settings, record: Record) -> None:
+def _create_elsewhere(settings: Settings, record: Record, ttl_s: int | None) -> None:
     context = click.get_current_context()
     for parameter in context.command.params:
         is_given = context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
+        if parameter.name == "ttl_s" and is_redis(settings.store):
+            continue
         if is_given and parameter.name not in type(settings).model_fields:
             raise click.UsageError(f"{parameter.opts[0]} is for a table on HBase, not for {settings.store}")
     try:
-        create_index(settings, settings.max_distance)
+        create_index(settings, settings.max_distance, ttl_s)
     except IndexExistsError as error:
         try:
             with open_store(settings.store, password=password_of(settings)) as store:
                 store.record.check_same(record, settings.store)
+                if ttl_s is not None and (there := store.describe()["ttl_s"]) != ttl_s:
+                    said = f"of {there} s" if there else "of none"
+                    raise IndexExistsError(f"the index at {settings.store} has a TTL {said}, not {ttl_s} s")
                 say(f"{settings.store} already exists {how_made(store.record)}")
         except IndexNotFoundError:
             raise error from None  # what is there is not an index

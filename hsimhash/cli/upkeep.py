@@ -104,8 +104,8 @@ def collect_command(settings: Settings, as_json: bool) -> ExitCode:
     The log does not have what an interrupted write left, nor moves by 'bulk-load --first-load' or by releases before
     this command: 'hsimhash check --repair' finds that, and also does what this command does.
 
-    On Redis every write collects a little of what is over 10 minutes old, and this command does the rest. An embedded
-    index needs no such command: a document's rows go with it.
+    On Redis every write collects a little of what is over 10 minutes old, and with a TTL removes some of the documents
+    that are over; this command does the rest. An embedded index needs no such command: a document's rows go with it.
 
     \b
     Example: hsimhash collect --store hbase://gw1:9091/pages

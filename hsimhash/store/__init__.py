@@ -176,13 +176,28 @@ def new_record(
 
 
 def create_store(
-    url: str, record: Record, *, lock_timeout_s: float = LOCK_TIMEOUT_S, password: str | None = None
+    url: str,
+    record: Record,
+    *,
+    lock_timeout_s: float = LOCK_TIMEOUT_S,
+    password: str | None = None,
+    ttl_s: int | None = None,
 ) -> Store:
     """Make an empty index at `url`; `IndexExistsError` where there is one, `ValueError` for no URL of a store.
 
-    See `open_store` for the arguments.
+    Args:
+        url: of the store.
+        record: of the index.
+        lock_timeout_s: see `open_store`.
+        password: see there.
+        ttl_s: of Redis alone, how long after it was last added a document is over; None: never.
     """
     scheme = _scheme_of(url)
+    if ttl_s is not None and (scheme not in REDIS_SCHEMES or not 0 < ttl_s < 1 << 31):
+        raise ValueError(
+            f"a TTL of {ttl_s} s for {url}: it is for Redis, from 1 s to 2**31; 'hsimhash create-table --ttl' makes a "
+            f"table on HBase with one, and elsewhere 'hsimhash expire' removes what is old"
+        )
     if scheme == "lmdb":
         return LmdbStore.create(url, folder_of(url), record, lock_timeout_s=lock_timeout_s)
     if scheme in HBASE_SCHEMES:
@@ -192,7 +207,7 @@ def create_store(
         created: Store = postgresql_operations().create_database_store(url, record, lock_timeout_s=lock_timeout_s)
         return created
     if scheme in REDIS_SCHEMES:
-        return create_redis_store(url, record, password=password)
+        return create_redis_store(url, record, password=password, ttl_s=ttl_s or 0)
     return MemoryStore.create(url, record)
 
 

@@ -38,7 +38,7 @@ def test_an_index_is_made_met_again_refused_to_others_and_dropped(url: str, redi
     other = run("create-table", "--store", url, "--layout", "4")
     assert other.exit_code == 5
     assert 'layout.name: the index has "10", asked for "4"' in other.stderr
-    assert run("create-table", "--store", url, "--ttl", "1d").exit_code == 2
+    assert run("create-table", "--store", url, "--regions", "4").exit_code == 2
     facts = json.loads(done("describe", "--store", url, "--json"))
     assert (facts["documents"], facts["persistence"], facts["eviction"]) == (0, "none", "noeviction")
     assert "documents" in done("status", "--store", url)
@@ -95,6 +95,18 @@ def test_documents_expire_and_what_they_leave_is_collected(url: str, pages: Path
     done("ingest", str(pages), "--store", url, "--format", "fingerprints", "--job", str(tmp_path / "job"))
     assert json.loads(done("expire", "--before", "2100-01-01", "--yes", "--store", url, "--json"))["removed"] == 3_000
     assert json.loads(done("collect", "--store", url, "--json")) == {"entries": 3_000, "deleted": 0, "left": 3_000}
+
+
+def test_an_index_is_made_with_a_ttl_which_others_may_not_ask_otherwise(url: str) -> None:
+    for _ in range(2):
+        assert run("create-table", "--store", url, "--ttl", "90d").exit_code == 0
+    assert run("create-table", "--store", url).exit_code == 0
+    other = run("create-table", "--store", url, "--ttl", "1d")
+    assert other.exit_code == 5
+    assert "a TTL of 7776000 s, not 86400 s" in other.stderr
+    assert json.loads(done("describe", "--store", url, "--json"))["ttl_s"] == 7_776_000
+    done("create-table", "--store", f"{url}-none")
+    assert "a TTL of none" in run("create-table", "--store", f"{url}-none", "--ttl", "1d").stderr
 
 
 def test_the_doctor_finds_a_sound_server_well(tmp_path: Path) -> None:

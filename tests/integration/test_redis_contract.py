@@ -1,8 +1,9 @@
-"""The contract of every store, on a real Redis."""
+"""The contract of every store, on a real Redis, in indexes without a TTL and with one."""
 
 from __future__ import annotations
 
 import itertools
+from functools import partial
 
 import pytest
 
@@ -16,13 +17,14 @@ from tests.test_store_contract import Place
 _numbers = itertools.count()
 
 
-@pytest.fixture
-def place(redis_server: RedisServer) -> Place:
-    return Place(lambda: redis_server.url(f"contract-{next(_numbers)}"), create_store, open_store, settle)
+@pytest.fixture(params=[None, 86_400])
+def place(redis_server: RedisServer, request: pytest.FixtureRequest) -> Place:
+    create = partial(create_store, ttl_s=request.param)
+    return Place(lambda: redis_server.url(f"contract-{next(_numbers)}"), create, open_store, settle)
 
 
 def settle(store: Store) -> None:
     """Collect what documents have left behind at once, as a store does that no query takes longer than 0 s of."""
     assert isinstance(store, RedisStore)
-    settled = RedisStore(store.session, store.record, limits=RedisLimits(left_s=0))
+    settled = RedisStore(store.session, store.record, limits=RedisLimits(left_s=0), ttl_s=store.rows.ttl_ms // 1_000)
     assert settled.check(repair=True).is_sound

@@ -27,6 +27,7 @@ from hsimhash.fingerprint.signature import Signature, Signatures
 from hsimhash.index import HSimIndex
 from hsimhash.layout import Layout
 from hsimhash.store import Record, create_store, open_store
+from hsimhash.store.redis.codec import SHARDS
 from hsimhash.store.redis.operations import drop_redis_index
 from hsimhash.store.redis.rows import RedisLimits
 from hsimhash.store.redis.scripts import ADD
@@ -122,6 +123,45 @@ def test_what_moves_and_removals_leave_is_collected_once_it_is_old(url: str, cli
         assert quick.remove([b"a"]) == 1
         names = {key.partition(b":")[2] for key in client.scan_iter(f"{url.partition('prefix=')[2]}:*")}
         assert names == {b"record"}
+
+
+def over(store: RedisStore, doc_id: bytes) -> int:
+    """Return the server's ms at which a document is over."""
+    value = store.session.call("HGET", store.keys.register(doc_id), doc_id)
+    return int.from_bytes(value[-8:], "big")
+
+
+@pytest.mark.parametrize("record", [RECORD, SIGNED])
+def test_a_document_is_over_so_long_after_it_was_last_added_and_its_bytes_are_given_back(
+    url: str, client: redis.Redis, record: Record
+) -> None:
+    with create_store(url, record, ttl_s=1) as made, open_store(url) as store:
+        assert isinstance(made, RedisStore)
+        assert isinstance(store, RedisStore)
+        ends = put(store, "a", 5, 1, 6 << 32) and over(store, b"a")
+        wait_until(lambda: not put(store, "a", 5, 1, 6 << 32) and over(store, b"a") > ends)
+        put(store, "b", 5, 1, 6 << 32)
+        wait_until(lambda: store.lookup([b"a", b"b"]) == [None, None])
+        assert (store.documents([5]), list(store.walk()), store.remove([b"b"])) == ([[]], [[]], 0)
+        assert store.check().is_sound
+        assert put(store, "a", 5, 1, 6 << 32) == 1
+        wait_until(lambda: store.lookup([b"a"]) == [None])
+        quick = RedisStore(store.session, record, limits=RedisLimits(left_s=0), ttl_s=1)
+        quick.collect()
+        assert quick.is_empty()
+        names = {key.partition(b":")[2] for key in client.scan_iter(f"{url.partition('prefix=')[2]}:*")}
+        assert names == {b"record"}
+
+
+def test_later_writes_remove_what_is_over(url: str) -> None:
+    with create_store(url, RECORD, ttl_s=1) as store:
+        assert isinstance(store, RedisStore)
+        put(store, "a", 5)
+        wait_until(lambda: store.lookup([b"a"]) == [None])
+        assert store.count() == 1
+        limits = RedisLimits(tidy_s=0, tidy_shards=SHARDS // 2 + 1)
+        later = RedisStore(store.session, RECORD, limits=limits, ttl_s=1)
+        wait_until(lambda: put(later, "b", 6) <= 1 and later.count() == 1, limit_s=60)
 
 
 def test_a_fingerprint_with_many_documents_is_read_in_pages(url: str) -> None:

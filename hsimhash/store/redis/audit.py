@@ -37,6 +37,8 @@ Listed = Callable[[], Iterator[list[bytes]]]  # pages of fingerprint (8) and id
 
 def audit_redis(rows: RedisRows, listed: Listed, *, repair: bool, progress: Progress | None) -> CheckReport:
     """Compare everything with everything; see the module's text."""
+    if repair:
+        rows.forget()
     check = _Check(rows, listed, repair=repair)
     steps = (check.read_listings, check.read_registers, check.read_buckets, check.find_missing)
     for number, step in enumerate(steps, start=1):
@@ -68,7 +70,7 @@ class _Check:
     def _documents(self, rows: Sequence[bytes]) -> list[Document | None]:
         """Return what the registers say of listed documents."""
         ids = [row[FINGERPRINT_BYTES:] for row in rows]
-        values = self.session.read(LOOKUP, list(map(self.keys.register, ids)), ids) if ids else []
+        values = self.session.read(LOOKUP, list(map(self.keys.register, ids)), [b"", *ids]) if ids else []
         return list(map(document_in, ids, values))
 
     # Every listing, confirmed by its register.

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from hsimhash.errors import HsimhashError
 from hsimhash.store.checkup import READS, Check, check_read, check_record, median_ms
 from hsimhash.store.redis.address import RedisAddress
-from hsimhash.store.redis.operations import read_record
+from hsimhash.store.redis.operations import opened
 from hsimhash.store.redis.server import config_of, info_of, persistence_of
 from hsimhash.store.redis.session import RedisSession
-from hsimhash.store.redis.store import RedisStore
 
 _OLDEST = (6, 2)
 _FULL = 0.8  # of maxmemory
@@ -29,10 +28,10 @@ def redis_checks(url: str, *, is_quick: bool = False, password: str | None = Non
     try:
         if not is_quick:
             yield from _check_server(session)
-        record = read_record(session)
-        yield check_record(record)
+        store = opened(session)
+        yield check_record(store.record)
         if not is_quick:
-            yield check_read(RedisStore(session, record))
+            yield check_read(store)
     except HsimhashError as error:
         yield Check.failed("index", error)
     finally:

@@ -5,10 +5,11 @@
 | `record` | hash | the record's parts; `documents`, their number; `job:<token>` |
 | `d` prefix (5) | string | a bucket: its fingerprints, 8 bytes each, in any order |
 | `l` first 2 bytes of a fingerprint | sorted set, all scores 0 | fingerprint (8) and id of each document listed |
-| `r` first 4 hex digits of the id's SHA-1 | hash | id: fingerprint (8), first seen (8); format 2: sketch (8), key (8) |
+| `r` first 4 hex digits of the id's SHA-1 | hash | id: fingerprint (8), first seen (8), … (below) |
 | `orphans` | sorted set, by the server's ms | fingerprint (8), in format 2 key (8), and id of what a document left |
 
-All numbers big-endian. A bucket is a string, as a set of Redis takes twice the bytes and the time to read.
+All numbers big-endian. A register has in format 2 also sketch (8) and key (8); then, in an index with a TTL, the
+server's ms at which it is over (8). A bucket is a string, as a set of Redis takes twice the bytes and the time to read.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from hsimhash.store.base import Document, Record
 
 SHARDS = 1 << 16  # of listings, and of registers: on disk
 _SHARD_BYTES = 2
-_PLAIN = Struct(">QQ")  # fingerprint, first seen
-_SIGNED = Struct(">QQQQ")  # the same, sketch, key
+# Of registers, by their size: fingerprint, first seen; in format 2 sketch, key; with a TTL when they are over.
+_PACKINGS = {one.size: one for one in map(Struct, (">QQ", ">QQ8x", ">QQQQ", ">QQQQ8x"))}
 _FEW_ROWS = 40
 
 
@@ -73,8 +74,8 @@ def document_in(doc_id: bytes, register: bytes | None) -> Document | None:
     """Return what a register says of a document; `CorruptionError` for bytes that are no register."""
     if register is None:
         return None
-    packing = _PLAIN if len(register) == _PLAIN.size else _SIGNED
-    if len(register) != packing.size:
+    packing = _PACKINGS.get(len(register))
+    if packing is None:
         raise CorruptionError(f"the register of {doc_id!r} has {len(register)} bytes instead of 16 or 32")
     try:
         return Document(doc_id.decode(), *packing.unpack(register))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,8 +13,8 @@ from hsimhash.fingerprint.bits import Int64s, Uint8s, Uint64s
 from hsimhash.fingerprint.signature import Signatures
 from hsimhash.rowkey import FINGERPRINT_BYTES, key_numbers
 from hsimhash.store.base import Mark, Record
-from hsimhash.store.redis.codec import Keys, orphan_of
-from hsimhash.store.redis.scripts import ADD, COLLECT, REMOVE
+from hsimhash.store.redis.codec import SHARDS, Keys, orphan_of
+from hsimhash.store.redis.scripts import ADD, COLLECT, FORGET, REMOVE
 from hsimhash.store.redis.session import RedisSession
 
 
@@ -30,7 +31,8 @@ class RedisLimits:
         ranged_buckets: a range of more possible buckets is not read bucket by bucket, but from the listings.
         left_s: a document stays listed so long where it was; queries must be shorter.
         tidy_s: a store collects after a write, but no sooner than so long after the last time,
-        tidy_orphans: and no more than that.
+        tidy_orphans: and no more than that,
+        tidy_shards: and with a TTL looks into so many of registers for what is over; about 10 ms.
     """
 
     batch_keys: int = 4_000
@@ -42,19 +44,22 @@ class RedisLimits:
     left_s: float = 600.0
     tidy_s: float = 1.0
     tidy_orphans: int = 5_000
+    tidy_shards: int = 256
 
 
 REDIS_LIMITS = RedisLimits()
 
 
 class RedisRows:
-    """Writes into the index of a session; see `Store`."""
+    """Writes into the index of a session; see `Store`. `ttl_s`: documents are over so long after they were added."""
 
-    def __init__(self, session: RedisSession, keys: Keys, record: Record, limits: RedisLimits) -> None:
+    def __init__(self, session: RedisSession, keys: Keys, record: Record, limits: RedisLimits, ttl_s: int) -> None:
         self.session, self.keys, self.record, self.limits = session, keys, record, limits
+        self.ttl_ms = 1_000 * ttl_s
         self._key_bytes = FINGERPRINT_BYTES * record.has_signatures
         self._drawers = len(record.layout.drawers)
         self._tidied_s = time.monotonic()
+        self._shard = random.randrange(SHARDS)  # noqa: S311 (of registers, where to look next)
 
     @property
     def batch_documents(self) -> int:
@@ -70,7 +75,7 @@ class RedisRows:
             part, is_last = slice(start, start + count), start + count >= len(doc_ids)
             keys, documents = self._batch(doc_ids[part], signatures[part], first_seen[part])
             field, value = (mark.key, mark.value) if mark is not None and is_last else (b"", b"")
-            given: list[bytes | int] = [field, value, self._drawers, self._key_bytes, *documents]
+            given: list[bytes | int] = [field, value, self._drawers, self._key_bytes, self.ttl_ms, *documents]
             changed += int(self.session.write(ADD, [self.keys.record, self.keys.orphans, *keys], given))
         return changed
 
@@ -106,7 +111,7 @@ class RedisRows:
         for start in range(0, len(doc_ids), count):
             part = doc_ids[start : start + count]
             keys = [self.keys.record, self.keys.orphans, *map(self.keys.register, part)]
-            removed += int(self.session.write(REMOVE, keys, [b"" if before is None else before, *part]))
+            removed += int(self.session.write(REMOVE, keys, [b"" if before is None else before, self.ttl_ms, *part]))
         return removed
 
     def tidy(self) -> None:
@@ -114,11 +119,23 @@ class RedisRows:
         if time.monotonic() - self._tidied_s < self.limits.tidy_s:
             return
         self._tidied_s = time.monotonic()
+        if self.ttl_ms:
+            stop = min(self._shard + self.limits.tidy_shards, SHARDS)
+            self._forget(self._shard, stop)
+            self._shard = stop % SHARDS
         done = 0
         for entries, _ in self.collected():
             done += entries
             if done >= self.limits.tidy_orphans:
                 return
+
+    def forget(self) -> None:
+        """Remove all documents that are over; what they leave is collected like that of others."""
+        for start in range(0, SHARDS if self.ttl_ms else 0, self.limits.tidy_shards):
+            self._forget(start, min(start + self.limits.tidy_shards, SHARDS))
+
+    def _forget(self, shard: int, stop: int) -> None:
+        self.session.write(FORGET, [self.keys.record, self.keys.orphans], [self.keys.registers, shard, stop])
 
     def collected(self) -> Iterator[tuple[int, int]]:
         """Collect what is old enough, batch by batch: yield how many entries were looked at, and how much deleted."""

@@ -11,6 +11,9 @@ What they keep:
 
 Every script that writes is given a time on the server's clock after which it does nothing: what a client has given up
 waiting for cannot land later, over what it wrote since.
+
+In an index with a TTL each register ends with the server's time, in ms, at which it is over: each adding sets that
+anew. What is over is not read, and counts as new when it is added; `FORGET` removes it.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ local sub, call = string.sub, redis.call
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 if now > tonumber(ARGV[1]) then return redis.error_reply('LATE the time for this call is over') end
+local function is_over(register, ttl) return ttl > 0 and struct.unpack('>I8', sub(register, -8)) <= now end
 """
 
 _BUCKETS = """
@@ -49,6 +53,16 @@ local function is_listed(key, fp)
 end
 """
 
+# For scripts that read: ARGV[1] says whether registers may be over.
+_READ = """
+local is_timed, now = ARGV[1] == '1', redis.call('TIME')
+now = now[1] * 1000 + math.floor(now[2] / 1000)
+local function read(key, id)
+  local value = redis.call('HGET', key, id)
+  return not (value and is_timed and struct.unpack('>I8', string.sub(value, -8)) <= now) and value
+end
+"""
+
 
 class Script(NamedTuple):
     """A script, and the name by which a server knows it."""
@@ -62,28 +76,33 @@ def _script(text: str) -> Script:
 
 
 # KEYS: record, orphans; of each document register, listing, buckets of the drawers, with signatures that of its key.
-# ARGV: time, mark's field or '', its count, drawers, bytes of a key; of each document id and register.
+# ARGV: time, mark's field or '', its count, drawers, bytes of a key, TTL in ms or 0; of each document id and register,
+# without the time at which it is over.
 ADD = _script(
     _NOW
     + _BUCKETS
     + """
-local drawers, key_bytes = tonumber(ARGV[4]), tonumber(ARGV[5])
+local drawers, key_bytes, ttl = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local ends = ttl > 0 and struct.pack('>I8', now + ttl) or ''
 local changed, new, k = 0, 0, 3
-for a = 6, #ARGV, 2 do
+for a = 7, #ARGV, 2 do
   local id, value = ARGV[a], ARGV[a + 1]
   local fp, old = sub(value, 1, 8), call('HGET', KEYS[k], id)
-  if not old or sub(old, 1, 8) ~= fp or sub(old, 17) ~= sub(value, 17) then
-    if old and (sub(old, 1, 8) ~= fp or sub(old, 25) ~= sub(value, 25)) then
-      call('ZADD', KEYS[2], now, sub(old, 1, 8) .. sub(old, 25) .. id)
+  local is_same = old and sub(old, 1, 8) == fp and sub(old, 17, #value) == sub(value, 17) and not is_over(old, ttl)
+  if not is_same then
+    if old and (sub(old, 1, 8) ~= fp or sub(old, 25, 32) ~= sub(value, 25)) then
+      call('ZADD', KEYS[2], now, sub(old, 1, 8) .. sub(old, 25, 32) .. id)
     end
     if not is_listed(KEYS[k + 1], fp) then
       for d = k + 2, k + 1 + drawers do call('APPEND', KEYS[d], fp) end
     end
     if key_bytes > 0 and sub(value, 25) ~= none then file(KEYS[k + 2 + drawers], fp) end
     call('ZADD', KEYS[k + 1], 0, fp .. id)
-    call('HSET', KEYS[k], id, value)
+    call('HSET', KEYS[k], id, value .. ends)
     changed = changed + 1
     if not old then new = new + 1 end
+  elseif ttl > 0 then
+    call('HSET', KEYS[k], id, sub(old, 1, #value) .. ends)
   end
   k = k + 2 + drawers + key_bytes / 8
 end
@@ -93,19 +112,44 @@ return changed
 """
 )
 
-# KEYS: record, orphans; of each document its register. ARGV: time, first seen before or '', of each document its id.
+# KEYS: record, orphans; of each document its register.
+# ARGV: time, first seen before or '', TTL in ms or 0; of each document its id.
 REMOVE = _script(
     _NOW
     + """
-local gone, before = 0, tonumber(ARGV[2])
-for a = 3, #ARGV do
+local gone, over, before = 0, 0, tonumber(ARGV[2])
+for a = 4, #ARGV do
   local id, seen = ARGV[a], 0
-  local old = call('HGET', KEYS[a], id)
+  local old = call('HGET', KEYS[a - 1], id)
   if old and before then for b = 9, 16 do seen = seen * 256 + string.byte(old, b) end end
   if old and (not before or seen < before) then
-    call('HDEL', KEYS[a], id)  -- first: a full server takes other writes only behind one that frees memory
-    call('ZADD', KEYS[2], now, sub(old, 1, 8) .. sub(old, 25) .. id)
+    call('HDEL', KEYS[a - 1], id)  -- first: a full server takes other writes only behind one that frees memory
+    call('ZADD', KEYS[2], now, sub(old, 1, 8) .. sub(old, 25, 32) .. id)
     gone = gone + 1
+    if is_over(old, tonumber(ARGV[3])) then over = over + 1 end
+  end
+end
+if gone > 0 then call('HINCRBY', KEYS[1], 'documents', -gone) end
+return gone - over
+"""
+)
+
+# KEYS: record, orphans. ARGV: time, what the keys of registers begin with, the first shard of them, and the one to stop
+# before. Removes what is over in an index with a TTL; returns how much that was.
+FORGET = _script(
+    _NOW
+    + """
+local gone = 0
+for shard = ARGV[3], ARGV[4] - 1 do
+  local key = ARGV[2] .. string.format('%04x', shard)
+  local rows = call('HGETALL', key)
+  for n = 1, #rows, 2 do
+    local id, old = rows[n], rows[n + 1]
+    if is_over(old, 1) then
+      call('HDEL', key, id)
+      call('ZADD', KEYS[2], now, sub(old, 1, 8) .. sub(old, 25, 32) .. id)
+      gone = gone + 1
+    end
   end
 end
 if gone > 0 then call('HINCRBY', KEYS[1], 'documents', -gone) end
@@ -183,31 +227,38 @@ return 1
 """
 )
 
-# KEYS: registers' hashes, of each id one. ARGV: ids.
-LOOKUP = _script("""
+# KEYS: registers' hashes, of each id one. ARGV: whether what is over counts as none; ids.
+LOOKUP = _script(
+    _READ
+    + """
 local found = {}
-for k = 1, #KEYS do found[k] = redis.call('HGET', KEYS[k], ARGV[k]) end
+for k = 1, #KEYS do found[k] = read(KEYS[k], ARGV[k + 1]) end
 return found
-""")
+"""
+)
 
-# KEYS: of each fingerprint its listing. ARGV: what the keys of registers begin with; of each fingerprint itself, the
-# id behind which to begin or '', how many at most. Returns of each ids and registers in turns. The keys of registers
-# are made here, of the ids found: one round trip less, on a server that has them all.
-DOCUMENTS = _script("""
-local found, registers = {}, ARGV[1]
+# KEYS: of each fingerprint its listing. ARGV: whether what is over counts as none; what the keys of registers begin
+# with; of each fingerprint itself, the id behind which to begin or '', how many at most. Returns of each ids and
+# registers in turns. The keys of registers are made here, of the ids found: one round trip less, on a server that has
+# them all.
+DOCUMENTS = _script(
+    _READ
+    + """
+local found, registers = {}, ARGV[2]
 for k = 1, #KEYS do
-  local fp, after = ARGV[3 * k - 1], ARGV[3 * k]
+  local fp, after = ARGV[3 * k], ARGV[3 * k + 1]
   local start = after == '' and '[' .. fp or '(' .. fp .. after
-  local listed, rows = redis.call('ZRANGEBYLEX', KEYS[k], start, '(' .. fp .. '\\255', 'LIMIT', 0, ARGV[3 * k + 1]), {}
+  local listed, rows = redis.call('ZRANGEBYLEX', KEYS[k], start, '(' .. fp .. '\\255', 'LIMIT', 0, ARGV[3 * k + 2]), {}
   for n = 1, #listed do
     local id = string.sub(listed[n], 9)
     rows[2 * n - 1] = id
-    rows[2 * n] = redis.call('HGET', registers .. string.sub(redis.sha1hex(id), 1, 4), id)
+    rows[2 * n] = read(registers .. string.sub(redis.sha1hex(id), 1, 4), id)
   end
   found[k] = rows
 end
 return found
-""")
+"""
+)
 
 # The last three read shard by shard, of a range of them, and stop where they have enough; they make the keys.
 # ARGV: what the keys of listings begin with; the first shard, and the one to stop before; how many at most; where in

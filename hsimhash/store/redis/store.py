@@ -48,22 +48,25 @@ class RedisStore(Store):
         session: to the server; closed with the store.
         record: of the index.
         limits: see there.
+        ttl_s: after which documents are over, unless they were added again; 0: never.
     """
 
     prices = REDIS_PRICES
     is_atomic = False  # a large insert is several scripts
 
-    def __init__(self, session: RedisSession, record: Record, *, limits: RedisLimits = REDIS_LIMITS) -> None:
+    def __init__(
+        self, session: RedisSession, record: Record, *, limits: RedisLimits = REDIS_LIMITS, ttl_s: int = 0
+    ) -> None:
         self.url = session.url
         self.record = record
         self.session = session
         self.limits = limits
         self.keys = Keys(session.address.options.prefix)
-        self.rows = RedisRows(session, self.keys, record, limits)
+        self.rows = RedisRows(session, self.keys, record, limits, ttl_s)
 
     @contextmanager
     def view(self, *, timeout_s: float | None = None) -> Iterator[Reader]:
-        yield RedisView(self.session, self.keys, self.record, self.limits, timeout_s)
+        yield RedisView(self.rows, timeout_s)
 
     def writing(self, *, stop: Callable[[], bool] | None = None) -> AbstractContextManager[object]:  # noqa: ARG002
         return nullcontext()
@@ -132,6 +135,7 @@ class RedisStore(Store):
         return audit_redis(self.rows, self.listed, repair=repair, progress=progress)
 
     def collect(self, *, progress: Progress | None = None) -> CollectReport:
+        self.rows.forget()
         total = left = int(self.session.call("ZCARD", self.keys.orphans))
         deleted = 0
         for entries, rows in self.rows.collected():
@@ -141,7 +145,7 @@ class RedisStore(Store):
         return CollectReport(total, deleted, int(self.session.call("ZCARD", self.keys.orphans)))
 
     def describe(self) -> dict[str, str | int]:
-        return server_facts(self.session)
+        return {"ttl_s": self.rows.ttl_ms // 1_000, **server_facts(self.session)}
 
     def bulk(self, folder: Path, limits: BulkLimits = BULK_LIMITS) -> BulkLoad:
         return RedisLoad(self, folder, limits)
@@ -153,10 +157,9 @@ class RedisStore(Store):
 class RedisView(Reader):
     """The reads of one query; `timeout_s`: how long they may take together."""
 
-    def __init__(
-        self, session: RedisSession, keys: Keys, record: Record, limits: RedisLimits, timeout_s: float | None
-    ) -> None:
-        self._session, self._keys, self._record, self._limits = session, keys, record, limits
+    def __init__(self, rows: RedisRows, timeout_s: float | None) -> None:
+        self._session, self._keys, self._record, self._limits = rows.session, rows.keys, rows.record, rows.limits
+        self._is_timed = int(rows.ttl_ms > 0)
         self._until_s = math.inf if timeout_s is None else time.monotonic() + timeout_s
         self._scanned_s: float | None = None  # when the reads began whose documents are asked for now
         self._is_confirming = False
@@ -217,7 +220,7 @@ class RedisView(Reader):
             asked, left = left[:count], left[count:]
             keys = [self._keys.listing(packed) for _, packed, _ in asked]
             given = [one for _, packed, after in asked for one in (packed, after, most)]
-            replies = self._session.read(DOCUMENTS, keys, [self._keys.registers, *given], self._until_s)
+            replies = self._session.read(DOCUMENTS, keys, [self._is_timed, self._keys.registers, *given], self._until_s)
             for (place, packed, _), rows in zip(asked, replies, strict=True):
                 pairs = zip(rows[::2], rows[1::2], strict=True)
                 found[place] += [one for doc_id, value in pairs if (one := document_in(doc_id, value)) is not None]
@@ -244,6 +247,7 @@ class RedisView(Reader):
         found = list[Document | None]()
         for start in range(0, len(doc_ids), self._limits.documents):
             part = doc_ids[start : start + self._limits.documents]
-            values = self._session.read(LOOKUP, list(map(self._keys.register, part)), part, self._until_s)
+            keys = list(map(self._keys.register, part))
+            values = self._session.read(LOOKUP, keys, [self._is_timed, *part], self._until_s)
             found += map(document_in, part, values)
         return found

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 
 from hsimhash import HSimIndex
+from hsimhash.store.redis.operations import drop_redis_index
 from tests.stress.exactness import SEED, SIGNED_LAYOUTS, Given, Way, check_layout, check_signatures, profile_of
 from tests.support.programs import Outcome, options, print_conditions, print_outcomes, scratch_folder, seconds
 from tests.support.redis_server import RedisServer, redis_running
@@ -21,9 +22,8 @@ MOST_BATCH_S = 30  # by the prices: of dearer queries fewer are asked
 
 
 @contextmanager
-def on_redis(server: RedisServer, layout: str, fingerprints: Given) -> Iterator[list[Way]]:
+def filled(url: str, layout: str, fingerprints: Given) -> Iterator[list[Way]]:
     """Give an index on Redis, whose documents' ids are their positions."""
-    url = server.url("exactness")
     with HSimIndex.create(url, layout=layout, profile=profile_of(fingerprints)) as index:
         ids = list(map(str, range(len(fingerprints))))
         took_s = seconds(lambda: index.add_many(fingerprints, ids, first_seen=0))
@@ -31,14 +31,14 @@ def on_redis(server: RedisServer, layout: str, fingerprints: Given) -> Iterator[
         yield [("Redis", index, 1.0)]
         report = index.check()
         assert (report.documents, report.problems, report.leftovers) == (len(fingerprints), 0, 0), report
-        index.store.session.call("FLUSHALL")
+    drop_redis_index(url)
 
 
 def outcomes(server: RedisServer, stored: int, queries: int) -> Iterator[Outcome]:
     for name in LAYOUTS:
-        yield from check_layout(name, partial(on_redis, server), stored, queries, most_batch_s=MOST_BATCH_S)
+        yield from check_layout(name, partial(filled, server.url()), stored, queries, most_batch_s=MOST_BATCH_S)
     for name in SIGNED_LAYOUTS:
-        yield from check_signatures(name, partial(on_redis, server), stored // 4, queries)
+        yield from check_signatures(name, partial(filled, server.url()), stored // 4, queries)
 
 
 def main() -> int:

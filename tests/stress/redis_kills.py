@@ -1,32 +1,45 @@
 """`kill -9` of a Redis under load: `python -m tests.stress.redis_kills [--kills 30]`.
 
-The server keeps an AOF that is synced before each reply. A writer adds, moves and removes documents, a reader asks for
-others that stay; the server is killed at random moments, and started again. Both go on by themselves. At the end every
-document is as its last acknowledged write left it, the others are as they were, and `check` finds no problem.
+The server keeps an AOF that is synced before each reply; then one that is synced every second; then three masters of a
+cluster are killed in turn, which sync before each reply. A writer adds, moves and removes documents, a reader asks for
+others that stay; the server is killed at random moments, and started again. Both go on by themselves. After each kill
+every document is as its last acknowledged write left it, but for what was acknowledged within the time that the
+setting allows to lose; the others are as they were, and at the end `check` finds no problem.
 """
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
 from hsimhash import HSimIndex
 from tests.support.programs import Outcome, options, print_conditions, print_outcomes, scratch_folder
+from tests.support.redis_cluster import RedisCluster, redis_cluster_running
 from tests.support.redis_server import DURABLE, RedisServer, redis_running
 
 SEED, KILLS = 7, 30
 FIXED, CHANGING, BATCH = 200, 2_000, 50
 UP_S = (0.1, 0.6)  # between two kills
+EVERY_SECOND = ("--appendonly", "yes", "--appendfsync", "everysec", "--save", "")
+EVERY_SECOND_S = 2.0  # a server whose disk is busy waits for so long before it writes
 
 
 class Load:
-    """A writer and a reader in threads of their own, and what the index must hold."""
+    """A writer and a reader in threads of their own, and what the index must hold.
 
-    def __init__(self, url: str, seed: int) -> None:
+    `lossy_s`: a kill may lose what was acknowledged within so long before it.
+    """
+
+    def __init__(self, url: str, seed: int, lossy_s: float = 0) -> None:
+        self.lossy_s, self.lost, self.oldest_s = lossy_s, 0, 0.0
+        self.acknowledged_s: dict[str, float] = {}  # when each document was last written
+        self.calling = threading.Lock()
         self.index = HSimIndex.open(url)
         self.rng = np.random.default_rng(seed)
         self.fixed = {f"fixed {number}": int(value) for number, value in enumerate(self._values(FIXED))}
@@ -50,14 +63,16 @@ class Load:
 
     def _write(self) -> None:
         ids = [f"doc {number}" for number in self.rng.choice(CHANGING, BATCH, replace=False).tolist()]
-        if self.rng.random() < 0.3:
-            self.index.remove(ids)
-            for doc_id in ids:
-                self.held.pop(doc_id, None)
-        else:
-            values = self._values(BATCH)
-            self.index.add_many(values, ids, first_seen=1)
-            self.held |= zip(ids, values, strict=True)
+        with self.calling:
+            if self.rng.random() < 0.3:
+                self.index.remove(ids)
+                for doc_id in ids:
+                    self.held.pop(doc_id, None)
+            else:
+                values = self._values(BATCH)
+                self.index.add_many(values, ids, first_seen=1)
+                self.held |= zip(ids, values, strict=True)
+            self.acknowledged_s |= dict.fromkeys(ids, time.monotonic())
         self.calls += 1
 
     def _read(self) -> None:
@@ -66,33 +81,49 @@ class Load:
             self.faults.append(f"{doc_id} was not found")
         self.queries += 1
 
+    def judge(self, killed_s: float) -> None:
+        """Compare what is there after a kill with what was acknowledged; from then on what is there counts."""
+        with self.calling:
+            found = {document.doc_id: document.fingerprint for document in self.index.documents()}
+            expected = self.fixed | self.held
+            for doc_id in found.keys() | expected.keys():
+                if found.get(doc_id) != expected.get(doc_id):
+                    age_s = killed_s - self.acknowledged_s.get(doc_id, 0)
+                    self.lost, self.oldest_s = self.lost + 1, max(self.oldest_s, age_s)
+                    if age_s > self.lossy_s:
+                        self.faults.append(f"{doc_id} is not as acknowledged {age_s:.2f} s before a kill")
+            self.held = {doc_id: value for doc_id, value in found.items() if doc_id not in self.fixed}
+
     def end(self) -> Outcome:
         """Stop both; judge what is there."""
         self.is_over.set()
         for thread in self.threads:
             thread.join()
-        found = {document.doc_id: document.fingerprint for document in self.index.documents()}
-        expected = self.fixed | self.held
-        differing = {doc_id for doc_id in found.keys() | expected.keys() if found.get(doc_id) != expected.get(doc_id)}
+        self.judge(math.inf)
         report = self.index.check()
         self.index.close()
+        lost = f"{self.lost} documents were not as acknowledged"
+        if self.lossy_s:
+            lost += f" (at most {self.oldest_s:.2f} s before a kill, {self.lossy_s:g} s allowed)"
         return Outcome(
-            not differing and not self.faults and report.is_sound and bool(self.calls) and bool(self.queries),
-            f"{self.calls:,} writes of {BATCH} documents, {self.queries:,} queries: {len(differing)} documents are not "
-            f"as acknowledged, {report.problems} problems found by check, faults: {self.faults[:3] or 'none'}",
+            not self.faults and report.is_sound and bool(self.calls) and bool(self.queries),
+            f"{self.calls:,} writes of {BATCH} documents, {self.queries:,} queries: {lost}, {report.problems} problems "
+            f"found by check, faults: {self.faults[:3] or 'none'}",
         )
 
 
-def kill_server(server: RedisServer, kills: int, *, seed: int = SEED) -> Outcome:
+def kill_server(server: RedisServer | RedisCluster, kills: int, *, seed: int = SEED, lossy_s: float = 0) -> Outcome:
     """Kill a running server so many times under load; judge what came of it."""
     HSimIndex.create(server.url(), layout="4", profile="auto-1").close()
-    load, rng = Load(server.url(), seed), np.random.default_rng(seed + 1)
+    load, rng = Load(server.url(), seed, lossy_s), np.random.default_rng(seed + 1)
     for thread in load.threads:
         thread.start()
     for _ in range(kills):
         time.sleep(rng.uniform(*UP_S))
         server.kill()
+        killed_s = time.monotonic()
         server.start()
+        load.judge(killed_s)
     time.sleep(UP_S[0])
     return load.end()
 
@@ -100,8 +131,17 @@ def kill_server(server: RedisServer, kills: int, *, seed: int = SEED) -> Outcome
 def main() -> int:
     given = options(__doc__, kills=(KILLS, "how often to kill"), seed=(SEED, "of the writes and the moments"))
     print_conditions("kill -9 of Redis", packages=["redis"], seed=given.seed, kills=given.kills)
-    with scratch_folder(given.scratch) as folder, redis_running(Path(folder), DURABLE) as server:
-        return print_outcomes([kill_server(server, given.kills, seed=given.seed)])
+    with scratch_folder(given.scratch) as folder:
+        return print_outcomes(outcomes(Path(folder), given.kills, given.seed))
+
+
+def outcomes(folder: Path, kills: int, seed: int) -> Iterator[Outcome]:
+    with redis_running(folder / "always", DURABLE) as server:
+        yield kill_server(server, kills, seed=seed)
+    with redis_running(folder / "everysec", EVERY_SECOND) as server:
+        yield kill_server(server, kills, seed=seed, lossy_s=EVERY_SECOND_S)
+    with redis_cluster_running(folder / "cluster", DURABLE) as cluster:
+        yield kill_server(cluster, kills, seed=seed)
 
 
 if __name__ == "__main__":

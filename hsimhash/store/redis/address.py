@@ -5,6 +5,7 @@
 | `redis`, `rediss` | one server, without and with TLS; port 6379 unless named |
 | `unix` | one server on this machine: `unix:///run/redis.sock?db=0` |
 | `redis+sentinel` | the master that sentinels name: `redis+sentinel://s1,s2:26379/mymaster/0` |
+| `redis+cluster`, `rediss+cluster` | a Redis Cluster, of which some servers are named: `redis+cluster://n1,n2:6379` |
 
 A URL is printed and logged, so it holds no password: that is the first line of a file, or given apart. All
 keys of an index begin with its prefix and a colon.
@@ -20,7 +21,8 @@ from urllib.parse import quote, unquote, urlencode
 
 from hsimhash.store.urls import check_tls_options, host_text, hosts_in, option_texts, options_in, time_option
 
-REDIS_SCHEMES = {"redis": 6379, "rediss": 6379, "unix": 0, "redis+sentinel": 26379}
+CLUSTER_SCHEMES = {"redis+cluster": 6379, "rediss+cluster": 6379}
+REDIS_SCHEMES = {"redis": 6379, "rediss": 6379, "unix": 0, "redis+sentinel": 26379, **CLUSTER_SCHEMES}
 
 _URL = re.compile(r"([\w+]+)://(?:([^@/?#]*)@)?([^/?#]*)(/[^?#]*)?(?:\?([^#]*))?", re.DOTALL)
 _PREFIX = re.compile(r"[\w.-]{1,64}", re.ASCII)
@@ -73,7 +75,7 @@ class RedisAddress:
         if ":" in user:
             raise ValueError(f"a URL is logged, so it holds no password; {_REMEDY}")
         options, named = _options(query)
-        check_tls_options(options, "rediss://", has_tls=scheme == "rediss")
+        check_tls_options(options, "rediss://", has_tls=scheme.startswith("rediss"))
         socket, service, database = "", "", unquote(path).removeprefix("/").removesuffix("/")
         if scheme == "unix":
             socket, database = unquote(path), named
@@ -88,9 +90,16 @@ class RedisAddress:
         if database and not _DATABASE.fullmatch(database):
             raise ValueError(f"{database!r} is not the number of a database; write {scheme}://host:6379/0?prefix=pages")
         servers = () if scheme == "unix" else hosts_in(hosts, REDIS_SCHEMES[scheme])
-        if len(servers) > 1 and scheme != "redis+sentinel":
-            raise ValueError(f"{scheme}:// takes one server; several are for redis+sentinel://")
+        if len(servers) > 1 and "+" not in scheme:
+            raise ValueError(f"{scheme}:// takes one server; several are for redis+sentinel:// and redis+cluster://")
+        if scheme in CLUSTER_SCHEMES and int(database or 0):
+            raise ValueError(f"a cluster has database 0 alone, not {database}; leave it out")
         return cls(scheme, servers, socket, service, int(database or 0), unquote(user), options)
+
+    @property
+    def is_cluster(self) -> bool:
+        """Whether it is a Redis Cluster."""
+        return self.scheme in CLUSTER_SCHEMES
 
     @property
     def place(self) -> str:

@@ -19,13 +19,14 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from hashlib import blake2b
+from itertools import chain
 
 import numpy as np
 
 from hsimhash.fingerprint.bits import Bools, Uint8s
 from hsimhash.rowkey import FINGERPRINT_BYTES, PREFIX_BYTES, SEGMENT_BYTES, fingerprints_of, key_prefix
 from hsimhash.store.base import Document
-from hsimhash.store.facts import CheckReport, Progress
+from hsimhash.store.facts import MOST_EXAMPLES, CheckReport, Progress
 from hsimhash.store.redis.codec import SHARDS, document_in, numbers_of, pack_fingerprint, rowkeys_in
 from hsimhash.store.redis.rows import RedisRows
 from hsimhash.store.redis.scripts import COMPLETE, LOOKUP, UNFILE, UNLISTED
@@ -35,11 +36,11 @@ _WORD = 64  # drawers in a number
 Listed = Callable[[], Iterator[list[bytes]]]  # pages of fingerprint (8) and id
 
 
-def audit_redis(rows: RedisRows, listed: Listed, *, repair: bool, progress: Progress | None) -> CheckReport:
+def audit_redis(rows: RedisRows, listed: Listed, *, repair: bool, progress: Progress | None = None) -> RedisAudit:
     """Compare everything with everything; see the module's text."""
     if repair:
         rows.forget()
-    check = _Check(rows, listed, repair=repair)
+    check = RedisAudit(rows, listed, repair=repair)
     steps = (check.read_listings, check.read_registers, check.read_buckets, check.find_missing)
     for number, step in enumerate(steps, start=1):
         step()
@@ -48,10 +49,30 @@ def audit_redis(rows: RedisRows, listed: Listed, *, repair: bool, progress: Prog
     if repair:
         for _ in rows.collected():
             pass
-    return check.report
+    return check
 
 
-class _Check:
+def report_of(checks: Sequence[RedisAudit]) -> CheckReport:
+    """Return what the checks of an index's parts found; a drawer row that is in several parts counts once."""
+    reports = [check.report for check in checks]
+    fingerprints = np.concatenate([check.fingerprints for check in checks])
+    order = np.argsort(fingerprints, kind="stable")
+    _, starts = np.unique(fingerprints[order], return_index=True)
+    met = np.concatenate([check.met for check in checks])[order]
+    rows = int(np.bitwise_count(np.bitwise_or.reduceat(met, starts)).sum()) if len(met) else 0
+    return CheckReport(
+        sum(one.documents for one in reports),
+        rows + len(set().union(*(check.met_keys for check in checks))),
+        sum(one.problems for one in reports),
+        sum(one.leftovers for one in reports),
+        sum(one.repaired for one in reports),
+        list(chain.from_iterable(one.examples for one in reports))[:MOST_EXAMPLES],
+    )
+
+
+class RedisAudit:
+    """The check of an index, or of a part of it, under way."""
+
     def __init__(self, rows: RedisRows, listed: Listed, *, repair: bool) -> None:
         self.session, self.keys, self.record, self.limits = rows.session, rows.keys, rows.record, rows.limits
         self.listed = listed
@@ -188,7 +209,6 @@ class _Check:
 
     def find_missing(self) -> None:
         drawers = len(self.record.layout.drawers)
-        self.report.drawer_rows = int(np.bitwise_count(self.met).sum()) + len(set(self.met_keys))
         unmet = self.fingerprints[np.bitwise_count(self.met).sum(axis=1) < drawers].tolist()
         checked = set(map(pack_fingerprint, unmet))
         for packed in sorted(checked):

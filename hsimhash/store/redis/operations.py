@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 
 from hsimhash.errors import CorruptionError, FormatVersionError, IndexExistsError, IndexNotFoundError
 from hsimhash.store.base import DEADLINE_S, DISTANCE_PART, RECORD_PARTS, Record
 from hsimhash.store.redis.address import RedisAddress
+from hsimhash.store.redis.cluster import sessions_of
+from hsimhash.store.redis.cluster_store import ClusterStore
 from hsimhash.store.redis.codec import Keys
 from hsimhash.store.redis.scripts import CREATE
 from hsimhash.store.redis.session import RedisSession
@@ -16,21 +19,35 @@ TTL_PART = b"ttl"  # on disk, beside the record's parts: seconds; not there: non
 _AT_ONCE = 1_000  # keys looked at, or deleted, by one call
 
 
-def open_redis_store(url: str, *, deadline_s: float = DEADLINE_S, password: str | None = None) -> RedisStore:
+@contextmanager
+def sessions_at(
+    url: str, *, deadline_s: float = DEADLINE_S, password: str | None = None, is_kept: bool = False
+) -> Iterator[list[RedisSession]]:
+    """Give the sessions of an index; closed behind the block, where they are to be kept only if it fails."""
+    with ExitStack() as stack:
+        sessions = sessions_of(RedisAddress.parse(url), deadline_s, password)
+        for session in sessions:
+            stack.callback(session.close)
+        yield sessions
+        if is_kept:
+            stack.pop_all()
+
+
+def open_redis_store(
+    url: str, *, deadline_s: float = DEADLINE_S, password: str | None = None
+) -> RedisStore | ClusterStore:
     """Open the index at `url`; `IndexNotFoundError` where there is none."""
-    session = RedisSession(RedisAddress.parse(url), deadline_s, password)
-    try:
-        return opened(session)
-    except BaseException:
-        session.close()
-        raise
+    with sessions_at(url, deadline_s=deadline_s, password=password, is_kept=True) as sessions:
+        return opened(sessions)
 
 
-def create_redis_store(url: str, record: Record, *, password: str | None = None, ttl_s: int = 0) -> RedisStore:
+def create_redis_store(
+    url: str, record: Record, *, password: str | None = None, ttl_s: int = 0
+) -> RedisStore | ClusterStore:
     """Make an empty index at `url`; `IndexExistsError` where there is one. `ttl_s`: see `RedisStore`."""
-    session = RedisSession(RedisAddress.parse(url), DEADLINE_S, password)
-    keys = Keys(session.address.options.prefix)
-    try:
+    with sessions_at(url, password=password, is_kept=True) as sessions:
+        session = sessions[0]
+        keys = Keys(session.prefix)
         parts = [one for pair in (record.list_parts() | record.to_parts()).items() for one in pair]
         parts += [TTL_PART, str(ttl_s).encode()] if ttl_s else []
         if not session.write(CREATE, [keys.record, keys.dropping], parts):
@@ -38,16 +55,19 @@ def create_redis_store(url: str, record: Record, *, password: str | None = None,
             if session.call("EXISTS", keys.dropping):
                 raise IndexExistsError(f"the index at {url} was being dropped; run 'hsimhash drop-table' again")
             raise IndexExistsError(f"there is an index at {url} already; open it, or choose another prefix")
-        return RedisStore(session, record, ttl_s=ttl_s)
-    except BaseException:
-        session.close()
-        raise
+        return _store(sessions, record, ttl_s)
 
 
-def opened(session: RedisSession) -> RedisStore:
-    """Return a session's index, made as its record says."""
+def _store(sessions: Sequence[RedisSession], record: Record, ttl_s: int) -> RedisStore | ClusterStore:
+    parts = [RedisStore(session, record, ttl_s=ttl_s) for session in sessions]
+    return parts[0] if len(parts) == 1 else ClusterStore(parts)
+
+
+def opened(sessions: Sequence[RedisSession]) -> RedisStore | ClusterStore:
+    """Return the index of sessions, made as the record says, which the first one has."""
+    session = sessions[0]
     names = (*RECORD_PARTS, DISTANCE_PART, TTL_PART)
-    keys = Keys(session.address.options.prefix)
+    keys = Keys(session.prefix)
     found = dict(zip(names, session.call("HMGET", keys.record, *names), strict=True))
     parts = {name: value for name, value in found.items() if value is not None}
     if not parts:
@@ -59,14 +79,14 @@ def opened(session: RedisSession) -> RedisStore:
     except (KeyError, ValueError) as error:
         raise CorruptionError(f"the record of {session.url} cannot be read: {error}") from error
     record = record.learn_lists(lambda name: session.call("HGET", keys.record, name), session.url)
-    return RedisStore(session, record, ttl_s=ttl_s)
+    return _store(sessions, record, ttl_s)
 
 
 def refuse_no_redis_index(url: str, password: str | None = None) -> None:
     """Raise `IndexNotFoundError` where there is no index, not even one that was dropped half."""
-    with closing(RedisSession(RedisAddress.parse(url), DEADLINE_S, password)) as session:
-        keys = Keys(session.address.options.prefix)
-        if not session.call("EXISTS", keys.record, keys.dropping):
+    with sessions_at(url, password=password) as sessions:
+        keys = Keys(sessions[0].prefix)
+        if not sessions[0].call("EXISTS", keys.record, keys.dropping):
             raise _not_found(url)
 
 
@@ -76,14 +96,20 @@ def _not_found(url: str) -> IndexNotFoundError:
 
 def drop_redis_index(url: str, password: str | None = None) -> None:
     """Delete an index, even a damaged one; one that was dropped half is dropped whole."""
-    with closing(RedisSession(RedisAddress.parse(url), DEADLINE_S, password)) as session:
-        keys, cursor = Keys(session.address.options.prefix), b"0"
-        if session.call("EXISTS", keys.record):
-            session.call("RENAME", keys.record, keys.dropping)  # from here on there is no index
-        while True:
-            cursor, found = session.call("SCAN", cursor, "MATCH", keys.pattern, "COUNT", _AT_ONCE)
-            if gone := [key for key in found if key != keys.dropping]:
-                session.call("UNLINK", *gone)
-            if cursor == b"0":
-                break
-        session.call("UNLINK", keys.dropping)
+    with sessions_at(url, password=password) as sessions:
+        keys = Keys(sessions[0].prefix)
+        if sessions[0].call("EXISTS", keys.record):
+            sessions[0].call("RENAME", keys.record, keys.dropping)  # from here on there is no index
+        for session in sessions:
+            _delete_keys(session, kept=keys.dropping)
+        sessions[0].call("UNLINK", keys.dropping)
+
+
+def _delete_keys(session: RedisSession, *, kept: bytes) -> None:
+    cursor, pattern = b"0", Keys(session.prefix).pattern
+    while True:
+        cursor, found = session.call("SCAN", cursor, "MATCH", pattern, "COUNT", _AT_ONCE)
+        if gone := [key for key in found if key != kept]:
+            session.call("UNLINK", *gone)
+        if cursor == b"0":
+            return

@@ -135,7 +135,7 @@ class RedisRows:
             self._forget(start, min(start + self.limits.tidy_shards, SHARDS))
 
     def _forget(self, shard: int, stop: int) -> None:
-        self.session.write(FORGET, [self.keys.record, self.keys.orphans], [self.keys.registers, shard, stop])
+        self.session.write(FORGET, [self.keys.record, self.keys.orphans], [shard, stop, self.keys.registers])
 
     def collected(self) -> Iterator[tuple[int, int]]:
         """Collect what is old enough, batch by batch: yield how many entries were looked at, and how much deleted."""

@@ -63,6 +63,26 @@ local function read(key, id)
 end
 """
 
+# Of shards. `work` is given those that are there, one after the other, until it returns a number; that is returned, or
+# where all end. Where none of 256 is there one command says so.
+_SHARDS = """
+local function listing(shard) return ARGV[1] .. string.char(math.floor(shard / 256), shard % 256) end
+local function register(shard) return string.format('%s%04x', ARGV[#ARGV], shard) end
+local function each(key_of, first, stop, work)
+  for low = first, stop - 1, 256 do
+    local keys = {}
+    for shard = low, math.min(low + 256, stop) - 1 do keys[#keys + 1] = key_of(shard) end
+    if redis.call('EXISTS', unpack(keys)) > 0 then
+      for n = 1, #keys do
+        local place = work(keys[n], low + n - 1)
+        if place then return place end
+      end
+    end
+  end
+  return tonumber(stop)
+end
+"""
+
 
 class Script(NamedTuple):
     """A script, and the name by which a server knows it."""
@@ -134,26 +154,23 @@ return gone - over
 """
 )
 
-# KEYS: record, orphans. ARGV: time, what the keys of registers begin with, the first shard of them, and the one to stop
-# before. Removes what is over in an index with a TTL; returns how much that was.
+# KEYS: record, orphans. ARGV: time, the first shard of registers, the one to stop before, what their keys begin with.
+# Removes what is over in an index with a TTL; counts each at once, as in a cluster a key that has moved ends it.
 FORGET = _script(
     _NOW
+    + _SHARDS
     + """
-local gone = 0
-for shard = ARGV[3], ARGV[4] - 1 do
-  local key = ARGV[2] .. string.format('%04x', shard)
+each(register, ARGV[2], ARGV[3], function(key)
   local rows = call('HGETALL', key)
   for n = 1, #rows, 2 do
     local id, old = rows[n], rows[n + 1]
     if is_over(old, 1) then
       call('HDEL', key, id)
       call('ZADD', KEYS[2], now, sub(old, 1, 8) .. sub(old, 25, 32) .. id)
-      gone = gone + 1
+      call('HINCRBY', KEYS[1], 'documents', -1)
     end
   end
-end
-if gone > 0 then call('HINCRBY', KEYS[1], 'documents', -gone) end
-return gone
+end)
 """
 )
 
@@ -263,23 +280,27 @@ return found
 # The last three read shard by shard, of a range of them, and stop where they have enough; they make the keys.
 # ARGV: what the keys of listings begin with; the first shard, and the one to stop before; how many at most; where in
 # the first listing to begin. Returns the shard in which it stopped, and what the listings have.
-LISTED = _script("""
-local found, start = {}, ARGV[5]
-for shard = ARGV[2], ARGV[3] - 1 do
-  local key, left = ARGV[1] .. string.char(math.floor(shard / 256), shard % 256), ARGV[4] - #found
+LISTED = _script(
+    _SHARDS
+    + """
+local found, most = {}, tonumber(ARGV[4])
+local place = each(listing, ARGV[2], ARGV[3], function(key, shard)
+  local start, left = shard == tonumber(ARGV[2]) and ARGV[5] or '-', most - #found
   local rows = redis.call('ZRANGEBYLEX', key, start, '+', 'LIMIT', 0, left)
   for n = 1, #rows do found[#found + 1] = rows[n] end
-  if #rows == left then return {shard, found} end
-  start = '-'
-end
-return {tonumber(ARGV[3]), found}
-""")
+  if #rows == left then return shard end
+end)
+return {place, found}
+"""
+)
 
 # ARGV: as above, without the last. Returns the shard behind the last one read, and distinct fingerprints.
-FINGERPRINTS = _script("""
-local found = {}
-for shard = ARGV[2], ARGV[3] - 1 do
-  local key, start, fp = ARGV[1] .. string.char(math.floor(shard / 256), shard % 256), '-', nil
+FINGERPRINTS = _script(
+    _SHARDS
+    + """
+local found, most = {}, tonumber(ARGV[4])
+local place = each(listing, ARGV[2], ARGV[3], function(key, shard)
+  local start, fp = '-', nil
   repeat
     local rows = redis.call('ZRANGEBYLEX', key, start, '+', 'LIMIT', 0, 100)
     for n = 1, #rows do
@@ -291,17 +312,20 @@ for shard = ARGV[2], ARGV[3] - 1 do
     end
     if fp then start = '(' .. fp .. '\\255' end
   until #rows < 100
-  if #found >= tonumber(ARGV[4]) then return {shard + 1, table.concat(found)} end
-end
-return {tonumber(ARGV[3]), table.concat(found)}
-""")
+  if #found >= most then return shard + 1 end
+end)
+return {place, table.concat(found)}
+"""
+)
 
 # ARGV: as above, then what the keys of registers begin with. Returns the shard behind the last one read, how many
 # registers were, and ids and values of those that are not listed where they say.
-UNLISTED = _script("""
-local count, found = 0, {}
-for shard = ARGV[2], ARGV[3] - 1 do
-  local rows = redis.call('HGETALL', ARGV[5] .. string.format('%04x', shard))
+UNLISTED = _script(
+    _SHARDS
+    + """
+local count, found, most = 0, {}, tonumber(ARGV[4])
+local place = each(register, ARGV[2], ARGV[3], function(key, shard)
+  local rows = redis.call('HGETALL', key)
   for n = 1, #rows, 2 do
     local id, value = rows[n], rows[n + 1]
     local fp = string.sub(value, 1, 8)
@@ -311,7 +335,8 @@ for shard = ARGV[2], ARGV[3] - 1 do
       found[#found + 1] = value
     end
   end
-  if count >= tonumber(ARGV[4]) then return {shard + 1, count, found} end
-end
-return {tonumber(ARGV[3]), count, found}
-""")
+  if count >= most then return shard + 1 end
+end)
+return {place, count, found}
+"""
+)

@@ -36,16 +36,17 @@ class RedisSession:
     Args:
         address: of the index.
         deadline_s: how long a call is tried, unless the address says.
-        password: of the user, unless the address names a file with it.
+        pool: of connections to the server.
     """
 
-    def __init__(self, address: RedisAddress, deadline_s: float, password: str | None = None) -> None:
+    def __init__(self, address: RedisAddress, deadline_s: float, pool: redis.ConnectionPool) -> None:
         self.address = address
+        self.prefix = address.options.prefix  # of the keys
         self.url = str(address)
         self.timeout_s = address.options.timeout_s
         self._deadline_s = address.options.deadline_s or deadline_s
-        self._library = _redis()
-        self._pool: redis.ConnectionPool | None = _pool(self._library, address, password)
+        self._library = redis_library()
+        self._pool: redis.ConnectionPool | None = pool
         self._behind_ms: float | None = None  # how far this clock is behind the server's, at least
 
     def call(self, *command: _Word, until_s: float = math.inf) -> Any:
@@ -116,14 +117,22 @@ class RedisSession:
 
     def _exchange(self, command: Sequence[_Word], until_s: float) -> Any:
         """Send a command once, and return its reply."""
-        pool = self._pool
-        if pool is None:
+        if self._pool is None:
             raise StoreClosedError(f"{self.url} was closed; open it again")
+        return self._talk(self._pool, command, until_s)
+
+    def _talk(
+        self, pool: redis.ConnectionPool, command: Sequence[_Word], until_s: float, *, is_asking: bool = False
+    ) -> Any:
+        """Send a command on one of the connections, behind an ASKING where a cluster wants that."""
         wait_s = min(self.timeout_s, until_s - time.monotonic())
         if wait_s <= 0:
             raise StoreTimeoutError(f"Redis at {self.address.place}: the time allowed is over")
         connection: Any = pool.get_connection()  # redis-py does not annotate it
         try:
+            if is_asking:
+                connection.send_command("ASKING")
+                connection.read_response(timeout=wait_s)
             connection.send_command(*command)
             return connection.read_response(timeout=wait_s)
         except BaseException as error:
@@ -133,6 +142,11 @@ class RedisSession:
         finally:
             pool.release(connection)
 
+    @property
+    def place(self) -> str:
+        """What answers, for messages."""
+        return self.address.place
+
     def close(self) -> None:
         """Give up the connections; harmless when repeated."""
         pool, self._pool = self._pool, None
@@ -140,7 +154,8 @@ class RedisSession:
             pool.disconnect()
 
 
-def _redis() -> ModuleType:
+def redis_library() -> ModuleType:
+    """Return redis-py, or say how to install it."""
     try:
         import redis.sentinel
     except ImportError as error:
@@ -148,7 +163,17 @@ def _redis() -> ModuleType:
     return redis
 
 
-def _pool(library: Any, address: RedisAddress, password: str | None) -> redis.ConnectionPool:
+def pool_of(
+    address: RedisAddress, password: str | None = None, node: tuple[str, int] | None = None
+) -> redis.ConnectionPool:
+    """Return connections to the server of an address, or to one of its cluster; none is opened yet.
+
+    Args:
+        address: of the index.
+        password: of the user, unless the address names a file with it.
+        node: host and port of a server of a cluster.
+    """
+    library: Any = redis_library()
     options = address.options
     given = {
         "db": address.database,
@@ -166,8 +191,8 @@ def _pool(library: Any, address: RedisAddress, password: str | None) -> redis.Co
     if address.scheme == "redis+sentinel":
         sentinel = library.sentinel.Sentinel(address.hosts, socket_timeout=options.timeout_s)
         return library.sentinel.SentinelConnectionPool(address.service, sentinel, **given)  # type: ignore[no-any-return]
-    ((host, port),) = address.hosts
-    if address.scheme == "rediss":
+    host, port = node or address.hosts[0]
+    if address.scheme.startswith("rediss"):
         for path in filter(None, (options.ca, options.cert, options.key)):
             if not Path(path).is_file():
                 raise ValueError(f"there is no file {path}; see ca=, cert= and key= in {address}")

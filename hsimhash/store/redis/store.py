@@ -23,7 +23,7 @@ from hsimhash.fingerprint.signature import Signatures
 from hsimhash.rowkey import FINGERPRINT_BYTES, ROWKEY_BYTES, encode, last_occurrences, prefix_numbers_of
 from hsimhash.store.base import Document, Mark, Reader, Record, Store, up_to
 from hsimhash.store.facts import CheckReport, CollectReport, Progress
-from hsimhash.store.redis.audit import audit_redis
+from hsimhash.store.redis.audit import audit_redis, report_of
 from hsimhash.store.redis.bulk import RedisLoad
 from hsimhash.store.redis.codec import (
     SHARDS,
@@ -61,12 +61,16 @@ class RedisStore(Store):
         self.record = record
         self.session = session
         self.limits = limits
-        self.keys = Keys(session.address.options.prefix)
+        self.keys = Keys(session.prefix)
         self.rows = RedisRows(session, self.keys, record, limits, ttl_s)
 
     @contextmanager
     def view(self, *, timeout_s: float | None = None) -> Iterator[Reader]:
-        yield RedisView(self.rows, timeout_s)
+        yield self.reader(timeout_s)
+
+    def reader(self, timeout_s: float | None) -> RedisView:
+        """Return what `view` gives."""
+        return RedisView(self.rows, timeout_s)
 
     def writing(self, *, stop: Callable[[], bool] | None = None) -> AbstractContextManager[object]:  # noqa: ARG002
         return nullcontext()
@@ -132,7 +136,7 @@ class RedisStore(Store):
         workers: int = 1,  # noqa: ARG002
         folder: Path | None = None,  # noqa: ARG002
     ) -> CheckReport:
-        return audit_redis(self.rows, self.listed, repair=repair, progress=progress)
+        return report_of([audit_redis(self.rows, self.listed, repair=repair, progress=progress)])
 
     def collect(self, *, progress: Progress | None = None) -> CollectReport:
         self.rows.forget()

@@ -97,6 +97,11 @@ def test_documents_expire_and_what_they_leave_is_collected(url: str, pages: Path
     assert json.loads(done("collect", "--store", url, "--json")) == {"entries": 3_000, "deleted": 0, "left": 3_000}
 
 
+def test_a_password_that_nobody_asks_for_is_named(url: str) -> None:
+    told = run("describe", "--store", url, environment={"HSIMHASH_REDIS_PASSWORD": "sesame"})
+    assert (told.exit_code, "it has no password" in told.stderr, "sesame" in told.output) == (4, True, False)
+
+
 def test_an_index_is_made_with_a_ttl_which_others_may_not_ask_otherwise(url: str) -> None:
     for _ in range(2):
         assert run("create-table", "--store", url, "--ttl", "90d").exit_code == 0

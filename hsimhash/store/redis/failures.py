@@ -12,7 +12,7 @@ _REMEDIES = (
     ("WRONGPASS", _REFUSED),
     ("NOAUTH", _ASKED),
     ("invalid username-password", _REFUSED),
-    ("AUTH called without any password", "it has no password; leave password_file= and HSIMHASH_REDIS_PASSWORD out"),
+    ("without any password configured", "it has no password; leave password_file= and HSIMHASH_REDIS_PASSWORD out"),
     ("Authentication required", _ASKED),
     ("NoPermission", "its user may not do that; give it all commands on the keys of the index (ACL SETUSER)"),
     ("OOM", "its memory is full (maxmemory); give it more: nothing was written by this call"),

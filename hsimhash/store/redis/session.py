@@ -117,9 +117,10 @@ class RedisSession:
 
     def _exchange(self, command: Sequence[_Word], until_s: float) -> Any:
         """Send a command once, and return its reply."""
-        if self._pool is None:
+        pool = self._pool
+        if pool is None:
             raise StoreClosedError(f"{self.url} was closed; open it again")
-        return self._talk(self._pool, command, until_s)
+        return self._talk(pool, command, until_s)
 
     def _talk(
         self, pool: redis.ConnectionPool, command: Sequence[_Word], until_s: float, *, is_asking: bool = False

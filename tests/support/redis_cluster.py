@@ -20,8 +20,8 @@ SLOTS = 1 << 14
 class RedisCluster:
     """Its servers, masters first; a replica follows the master of its number."""
 
-    def __init__(self, servers: Sequence[RedisServer], masters: int) -> None:
-        self.servers, self.masters = servers, servers[:masters]
+    def __init__(self, servers: Sequence[RedisServer], bus_ports: Sequence[int], masters: int) -> None:
+        self.servers, self.bus_ports, self.masters = servers, bus_ports, servers[:masters]
         self._turns = itertools.cycle(self.masters)
 
     def url(self, prefix: str = "pages", *, options: str = "") -> str:
@@ -48,8 +48,8 @@ class RedisCluster:
         for number, server in enumerate(self.masters):
             low, high = (SLOTS * edge // count for edge in (number, number + 1))
             said(server, "ADDSLOTSRANGE", low, high - 1)
-        for server in self.servers[1:]:
-            said(first, "MEET", "127.0.0.1", server.port, server.bus_port)
+        for server, bus_port in zip(self.servers[1:], self.bus_ports[1:], strict=True):
+            said(first, "MEET", "127.0.0.1", server.port, bus_port)
         wait_until(lambda: all(text.count("connected") >= len(self.servers) for text in self._told("NODES")))
         for master, replica in zip(self.masters, self.servers[count:], strict=False):
             said(replica, "REPLICATE", said(master, "MYID").decode())
@@ -73,13 +73,10 @@ def redis_cluster_running(
 ) -> Iterator[RedisCluster]:
     """Give a cluster that runs during the block."""
     with ExitStack() as stack:
-        servers = []
-        for number in range(masters + replicas):
-            (bus_port,) = free_ports(1)
+        servers, bus_ports = [], free_ports(masters + replicas)
+        for number, bus_port in enumerate(bus_ports):
             own = ("--cluster-enabled", "yes", "--cluster-port", bus_port, "--cluster-node-timeout", 2_000)
-            server = stack.enter_context(redis_running(folder / str(number), (*options, *own)))
-            server.bus_port = bus_port
-            servers.append(server)
-        cluster = RedisCluster(servers, masters)
+            servers.append(stack.enter_context(redis_running(folder / str(number), (*options, *own))))
+        cluster = RedisCluster(servers, bus_ports, masters)
         cluster.join()
         yield cluster

@@ -32,7 +32,7 @@ class RedisLimits:
         left_s: a document stays listed so long where it was; queries must be shorter.
         tidy_s: a store collects after a write, but no sooner than so long after the last time,
         tidy_orphans: and no more than that,
-        tidy_shards: and with a TTL looks into so many of registers for what is over; about 10 ms.
+        tidy_shards: and with a TTL looks into so many of registers for what is over.
     """
 
     batch_keys: int = 4_000

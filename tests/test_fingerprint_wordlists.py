@@ -177,7 +177,7 @@ def test_a_profile_is_written_with_the_files_of_its_lists(tmp_path: Path) -> Non
 
 
 def test_a_profile_whose_file_is_wrong_is_refused_by_its_line(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"profile 'auto-2:stops=.*': .*No such file"):
+    with pytest.raises(ValueError, match=r"profile 'auto-2:stops=.*none\.txt: No such file"):
         Profile.named(f"auto-2:stops={tmp_path / 'none.txt'}")
     with pytest.raises(ValueError, match="line 1: 'two words' is not one word"):
         Profile.named(f"auto-2:stops={written(tmp_path / 'stops.txt', 'two words')}")

@@ -70,7 +70,9 @@ class Profile(Recipe):
         profile = Profile(*(getattr(recipe, name) for name in FIELDS))
         try:
             return profile.with_lists(**lists, name=None) if lists else profile
-        except (ValueError, OSError) as error:
+        except OSError as error:
+            raise ValueError(f"profile {name!r:.80}: {error.filename}: {error.strerror}") from error
+        except ValueError as error:
             raise ValueError(f"profile {name!r:.80}: {error}") from error
 
     def __reduce__(self) -> tuple[object, ...]:

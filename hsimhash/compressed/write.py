@@ -82,9 +82,14 @@ def write_tables(
         limits: see there.
 
     Raises:
-        ValueError: pyarrow is missing, or the folder is not empty.
+        ValueError: pyarrow is missing, the folder is not empty, or the profile has lists of its own.
     """
     arrow()
+    if profile.has_lists:
+        raise ValueError(
+            f"tables know their profile by its name, and {profile.name} has lists of its own; take one without, or "
+            f"tables of fingerprints"
+        )
     if folder.exists() and any(folder.iterdir()):
         raise ValueError(f"{folder} is not empty; choose another folder")
     make_folder(folder)

@@ -178,6 +178,11 @@ class Recipe:
         return WordLists(self.idf_sha256, self.words, self.stops)
 
     @property
+    def has_lists(self) -> bool:
+        """Whether one of them is one's own."""
+        return self.idf == OWN or self.words is not None or self.stops is not None
+
+    @property
     def is_plain(self) -> bool:
         """Whether it fingerprints as jieba's `extract_tags` and a plain loop do."""
         return self.weights == "tfidf-float"
@@ -294,7 +299,7 @@ def _check_lists(recipe: Recipe) -> None:
         value = getattr(recipe, name)
         if value is not None and not _SHA256.fullmatch(str(value)):
             raise ValueError(f"profile {recipe.name!r}: {name} is a SHA-256 in 64 hexadecimal digits, not {value!r}")
-    if (recipe.idf == OWN or recipe.words or recipe.stops) and recipe.tokens not in ("jieba", "script"):
+    if recipe.has_lists and recipe.tokens not in ("jieba", "script"):
         raise ValueError(
             f"profile {recipe.name!r}: an idf table, words and stop words of one's own go with jieba's words"
         )

@@ -188,6 +188,6 @@ def test_nothing_is_left_where_it_was_asked_to_end(stored: Numbers) -> None:
 def test_a_profile_with_lists_of_ones_own_is_refused() -> None:
     Path("stops.txt").write_text("page\n")
     profile = Profile.named("auto-2:stops=stops.txt")
-    with pytest.raises(ValueError, match=f"tables know their profile by its name, and {profile.name} has lists"):
+    with pytest.raises(ValueError, match=f"{profile.name} has lists of its own, which tables cannot keep"):
         write_tables([], InputOptions(), Path("out"), layout=Layout.parse("10"), profile=profile)
     assert not Path("out").exists()

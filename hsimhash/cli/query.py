@@ -72,16 +72,12 @@ def query_command(
         elif texts or paths:
             index.profile.verify()
             asked = [Request(index.profile.signature(texts[0] if texts else read_text(paths[0])))]
-        batches = (
-            lines.requests(settings, index.profile, has_signatures=index.store.record.has_signatures)
-            if lines
-            else [asked]
-        )
+        has_signatures = index.store.record.has_signatures
+        batches = lines.requests(settings, index.profile, has_signatures=has_signatures) if lines else [asked]
         answers = partial(_answers, index, settings=settings, exclude=exclude, limit=limit)
         found = sum(_show(answers(batch), is_table=is_for_people(as_json)) for batch in batches)
-    if lines and lines.rejected:
-        return ExitCode.REJECTED_RECORDS
-    return ExitCode.NOTHING_FOUND if tells_by_exit_code and not found else ExitCode.DONE
+    usual = ExitCode.NOTHING_FOUND if tells_by_exit_code and not found else ExitCode.DONE
+    return ExitCode.REJECTED_RECORDS if lines and lines.rejected else usual
 
 
 def _parsed(fingerprint: str, settings: Settings) -> Signature:

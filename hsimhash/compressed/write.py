@@ -86,10 +86,7 @@ def write_tables(
     """
     arrow()
     if profile.has_lists:
-        raise ValueError(
-            f"tables know their profile by its name, and {profile.name} has lists of its own; take one without, or "
-            f"tables of fingerprints"
-        )
+        raise ValueError(f"{profile.name} has lists of its own, which tables cannot keep; take a profile without")
     if folder.exists() and any(folder.iterdir()):
         raise ValueError(f"{folder} is not empty; choose another folder")
     make_folder(folder)

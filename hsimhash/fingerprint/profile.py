@@ -30,6 +30,7 @@ _FIELDS_OF = {
 }
 BATCH_DOCUMENTS = 256  # the arrays of so many pages stay in the second-level cache; 1,024 took 1.5 times as long
 BATCH_CHARACTERS = 1 << 19
+PIECES_BATCH_CHARACTERS = 1 << 16  # where each character begins a piece, more take twice as long
 
 # Something of every kind of feature; its fingerprint is compared with the profile's own at first use.
 PROBE_TEXT = (
@@ -133,8 +134,9 @@ class Profile(Recipe):
     def _signed(self, texts: Sequence[str], of_one: str, *, has_sketches: bool) -> Signatures:
         if isinstance(texts, str):
             raise TypeError(f"{of_one}s takes a sequence of texts; for one text there is {of_one}")
+        most = PIECES_BATCH_CHARACTERS if self.is_counted else BATCH_CHARACTERS
         return Signatures.joined(
-            signature_batch(self, batch, has_sketches=has_sketches) for batch in split_batch(texts)
+            signature_batch(self, batch, has_sketches=has_sketches) for batch in split_batch(texts, most)
         )
 
     def document(self, fields: Mapping[str, str]) -> str:
@@ -223,11 +225,11 @@ def _too_short(profile: Profile, text: str) -> TextTooShortError:
     return TextTooShortError(f"nothing to fingerprint by {profile.name} in {text[:40]!r}")
 
 
-def split_batch(texts: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Return the texts in rows of at most `BATCH_DOCUMENTS`, and of `BATCH_CHARACTERS` unless one has more."""
+def split_batch(texts: Sequence[str], most_characters: int = BATCH_CHARACTERS) -> Iterator[Sequence[str]]:
+    """Return the texts in rows of at most `BATCH_DOCUMENTS`, and of so many characters unless one has more."""
     start = characters = 0
     for index, text in enumerate(texts):
-        full = index - start == BATCH_DOCUMENTS or characters + len(text) > BATCH_CHARACTERS
+        full = index - start == BATCH_DOCUMENTS or characters + len(text) > most_characters
         if full and index > start:
             yield texts[start:index]
             start, characters = index, 0

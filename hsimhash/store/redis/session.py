@@ -134,7 +134,7 @@ class RedisSession:
             if is_asking:
                 connection.send_command("ASKING")
                 connection.read_response(timeout=wait_s)
-            connection.send_command(*command)
+            connection.send_packed_command([_packed(command)])
             return connection.read_response(timeout=wait_s)
         except BaseException as error:
             if not isinstance(error, self._library.exceptions.ResponseError):
@@ -153,6 +153,12 @@ class RedisSession:
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.disconnect()
+
+
+def _packed(command: Sequence[_Word]) -> bytes:
+    """Return a command as it is sent: of the thousands of words of a script redis-py makes four times as much work."""
+    words = [word if isinstance(word, bytes) else str(word).encode() for word in command]
+    return b"".join([b"*%d\r\n" % len(words), *(b"$%d\r\n%b\r\n" % (len(word), word) for word in words)])
 
 
 def redis_library() -> ModuleType:

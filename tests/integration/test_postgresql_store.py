@@ -30,6 +30,8 @@ from hsimhash.fingerprint.signature import Signature
 from hsimhash.index import HSimIndex
 from hsimhash.layout import Layout
 from hsimhash.store import Document, Record, Store, create_store, open_store
+from hsimhash.store.postgresql.codec import Tables
+from hsimhash.store.postgresql.store import DatabaseStore
 from hsimhash.store.runs import BulkLimits
 from tests.support.local_server import LocalServer, serving, shut_down
 from tests.support.oracles import are_near, crowds, signed
@@ -68,6 +70,29 @@ def with_user(url: str, user: str, options: str = "") -> str:
 
 
 # Answers.
+
+
+def test_a_query_is_read_by_one_process_where_the_planner_knows_nothing_of_the_tables(store: Store) -> None:
+    assert isinstance(store, DatabaseStore)
+    tables, count = Tables(store.session.address, RECORD), 100_000
+    statement = tables.near((1, 2, 3, 4), (False,) * 4, has_key=False)
+    store.session.call(lambda link: link.execute(f"ALTER TABLE {tables.fingerprints} SET (autovacuum_enabled = off)"))
+    values = np.random.default_rng(3).integers(0, 2**64, count, np.uint64)
+    store.insert([b"%d" % number for number in range(count)], Signatures.of(values), np.zeros(count, np.int64))
+
+    def plan(link: psycopg.Connection) -> str:
+        link.execute("DEALLOCATE ALL")
+        link.execute(f"PREPARE asked AS {statement}".encode())
+        return str(link.execute("EXPLAIN EXECUTE asked(0, 3, 9, 0, 0, 0, 0)").fetchall())
+
+    def plans(link: psycopg.Connection) -> tuple[str, str]:
+        usual = plan(link)
+        link.execute("SET max_parallel_workers_per_gather = 2")
+        return usual, plan(link)
+
+    usual, parallel = store.session.call(plans)
+    assert "Gather" not in usual
+    assert "Gather" in parallel
 
 
 @settings(max_examples=25)

@@ -128,3 +128,13 @@ def test_other_parts_make_a_profile_that_the_index_keeps(tmp_path: Path) -> None
     assert run("create-table", "--store", url, "--profile", "words-1:tie=one,hash=fnv-1a-64,n=3").exit_code == 0
     with HSimIndex.open(url, profile=name) as index:
         assert index.profile == Profile.named(name)
+
+
+def test_fields_go_with_lists_of_ones_own(tmp_path: Path) -> None:
+    pages, stops = written(tmp_path / "pages.jsonl", RECORDS[:2]), tmp_path / "stops.txt"
+    stops.write_text("cup\n")
+    store = f"lmdb://{tmp_path / 'index'}"
+    named = Profile.named(f"{PROFILE},stops={stops}")
+    assert run("ingest", pages, "--store", store, "--profile", f"auto-2:stops={stops}", *FIELDS).exit_code == 0
+    with HSimIndex.open(store) as index:
+        assert (index.profile, index.count()) == (named, 2)

@@ -167,11 +167,12 @@ def _with_fields(settings: Settings, fields: Sequence[str]) -> Settings:
         return settings
     base, _, written = settings.profile.partition(":")
     weights = "+".join(fields).replace("=", "^")
+    profile = f"{base}:fields={weights}{',' if written else ''}{written}"
     try:
-        profile = Profile.named(f"{base}:fields={weights}{',' if written else ''}{written}")
+        Profile.named(profile)
     except ValueError as error:
         raise click.UsageError(f"--field: {error}") from error
-    return settings.model_copy(update={"profile": profile.name})
+    return settings.model_copy(update={"profile": profile})
 
 
 def _with_features(settings: Settings, features_field: str | None) -> Settings:

@@ -183,3 +183,11 @@ def test_a_profile_whose_file_is_wrong_is_refused_by_its_line(tmp_path: Path) ->
         Profile.named(f"auto-2:stops={written(tmp_path / 'stops.txt', 'two words')}")
     with pytest.raises(ValueError, match="no option 'idff'; the nearest is idf;"):
         Profile.named("auto-2:idff=a")
+
+
+def test_a_list_is_read_again_once_its_file_has_changed(tmp_path: Path) -> None:
+    stops = written(tmp_path / "stops.txt", "page\n")
+    first = Profile.named(f"auto-2:stops={stops}")
+    assert Profile.named(f"auto-2:stops={stops}") == first
+    written(stops, "crawler\n")
+    assert Profile.named(f"auto-2:stops={stops}").stops != first.stops

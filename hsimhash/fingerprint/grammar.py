@@ -35,18 +35,24 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 def read_options(written: str) -> dict[str, Value]:
     """Return the values of `n=3,tie=one`; `ValueError` where one is none, or stands twice."""
-    rest, has_pattern, pattern = f",{written}".partition(f",{_PATTERN}=")
     given: dict[str, Value] = {}
-    for one in rest.split(",")[1:]:
+    options, pattern = _split(written)
+    for one in options:
         option, equals, value = one.partition("=")
         if not (option and equals and value):
             raise ValueError(f"{one!r:.80} is no option; write name=value, with commas between")
         if option in given:
             raise ValueError(f"{option} stands twice; leave one out")
         given[option] = _value(value)
-    if has_pattern:
+    if pattern is not None:
         given[_PATTERN] = pattern
     return given
+
+
+def _split(written: str) -> tuple[list[str], str | None]:
+    """Return the options before the pattern, and the pattern."""
+    rest, has_pattern, pattern = f",{written}".partition(f",{_PATTERN}=")
+    return rest.split(",")[1:], pattern if has_pattern else None
 
 
 def _value(written: str) -> Value:
@@ -56,11 +62,11 @@ def _value(written: str) -> Value:
 def split_lists(name: str) -> tuple[str, dict[str, Path]]:
     """Return the name of a profile without its lists, and their files by option."""
     base, _, written = name.partition(":")
-    rest, has_pattern, pattern = f",{written}".partition(f",{_PATTERN}=")
-    options = [one.partition("=") for one in rest.split(",")[1:]]
+    written_options, pattern = _split(written)
+    options = [one.partition("=") for one in written_options]
     lists = {option: Path(path) for option, _, path in options if option in LISTS and path}
     kept = ["".join(one) for one in options if one[0] not in lists]
-    left = ",".join(kept + ([f"{_PATTERN}={pattern}"] if has_pattern else []))
+    left = ",".join(kept + ([] if pattern is None else [f"{_PATTERN}={pattern}"]))
     return (f"{base}:{left}" if left else base) if lists else name, lists
 
 

@@ -98,7 +98,9 @@ class Profile(Recipe):
         """
         given = {"idf": (IDF, idf), "words": (WORDS, words), "stops": (STOPS, stops)}
         hashes = {
-            option: keep_list(read_list(kind, path, self._normalized)) for option, (kind, path) in given.items() if path
+            option: keep_list(_content_of(self, kind, path, _mark_of(path)))
+            for option, (kind, path) in given.items()
+            if path
         }
         changes: dict[str, Any] = dict(hashes)
         if idf:
@@ -211,6 +213,18 @@ class Profile(Recipe):
         profile = cls(**{name: data[name] for name in names})
         object.__setattr__(profile, "probe", parse_fingerprint(str(data["probe"]), format="hex"))
         return profile
+
+
+@functools.lru_cache(maxsize=8)
+def _content_of(profile: Profile, kind: str, path: Path, _: tuple[int, ...]) -> bytes:
+    """Return a list's content: a command asks several times, and half a million words take a second to read."""
+    return read_list(kind, path, profile._normalized)
+
+
+def _mark_of(path: Path) -> tuple[int, ...]:
+    """Return what changes when a file does."""
+    status = path.stat()
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _remade(values: tuple[Any, ...], probe: int | None, lists: Mapping[str, bytes]) -> Profile:

@@ -97,3 +97,12 @@ def test_a_character_beyond_16_bits_is_two_units_of_utf16() -> None:
     for unit in (first, second):
         state = state * 0x100000001B3 % 2**64 ^ unit
     assert HASHES["fnv-1-64-utf16"].one("𝄞".encode(), 0) == state
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_short_span_is_not_taken_for_a_longer_one_that_begins_with_it(name: str) -> None:
+    if name == "xxh3-64":
+        pytest.importorskip("xxhash")
+    ends = np.array([*range(18), 15])
+    expected = [HASHES[name].one(bytes(end), 0) for end in ends.tolist()]
+    assert HASHES[name].many(bytes(20), np.zeros(len(ends), np.int64), ends, 0).tolist() == expected

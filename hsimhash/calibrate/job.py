@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -23,9 +24,8 @@ from hsimhash.fingerprint import Profile, Signatures
 from hsimhash.fingerprint.bits import Bools, Int64s, Uint64s
 from hsimhash.fingerprint.profile import BATCH_DOCUMENTS
 from hsimhash.fingerprint.stream import signature_stream
-from hsimhash.inputs.files import Input
+from hsimhash.inputs.files import Input, usual_workers
 from hsimhash.layout import FINGERPRINT_BITS, Layout
-from hsimhash.load.intake import usual_workers
 from hsimhash.plan import STORES, Cost, cost, layouts_of, recommend
 from hsimhash.store import EMBEDDED
 
@@ -67,11 +67,12 @@ def calibrate(inputs: Sequence[Input], options: CalibrateOptions, tell: Tell = l
         HsimhashError: the texts do not suffice: fewer than two, no near pair, or without labels no unrelated one.
         ValueError: an input, a label or the name of a profile is wrong.
     """
-    profiles = [Profile.named(one) if isinstance(one, str) else one for one in dict.fromkeys(options.profiles)]
+    named = [(Profile.named(one) if isinstance(one, str) else one, one) for one in dict.fromkeys(options.profiles)]
     labels = read_labels(options.labels) if options.labels else Labels()
     sample = draw_sample(inputs, options.reading, options.limits, labels.doc_ids, tell)
     texts = _texts(sample, labels, options)
-    profiles = profiles or [Profile.named(name) for name in fitting_profiles(sample.texts)]
+    named = named or [(Profile.named(name), name) for name in fitting_profiles(sample.texts)]
+    profiles = [profile for profile, _ in named]
     tried = []
     for number, profile in enumerate(profiles):
         tell("compare", number, len(profiles))
@@ -99,6 +100,7 @@ def calibrate(inputs: Sequence[Input], options: CalibrateOptions, tell: Tell = l
         _found_by_edit(taken, choice, texts.edited),
         shown,
         keyed,
+        next(str(getattr(one, "name", one)) for profile, one in named if profile is taken.profile),
     )
 
 
@@ -145,7 +147,7 @@ def _curves(tried: _Tried, documents: int, *, is_labelled: bool) -> Iterator[Cur
     for way, wrong in _false_pairs(tried):
         shares = np.cumsum(counted(tried.near.reach(way))) / wanted
         scores = (
-            DistanceScore.of(bits, share * number, number, one.seen if is_labelled else one.among(number)[0], one)
+            DistanceScore.of(bits, share, number, one.seen if is_labelled else one.among(number)[0], one, documents)
             for bits, share, one in zip(DISTANCES, shares.tolist(), wrong, strict=False)
         )
         costs = _costs(documents, has_signatures=way != Way())
@@ -179,6 +181,7 @@ def _false_pairs(tried: _Tried) -> Iterator[tuple[Way, list[FalsePairs]]]:
         )
 
 
+@cache
 def _costs(documents: int, *, has_signatures: bool) -> tuple[Cost, ...]:
     """Return what a query of each distance costs in an embedded index as it is made without options."""
     layout = Layout.named(EMBEDDED.layout)

@@ -13,9 +13,8 @@ from typing import NamedTuple
 from hsimhash.calibrate.labels import UNRELATED
 from hsimhash.calibrate.options import DISTANCES
 from hsimhash.calibrate.results import MILLION, Calibration, Spread
-from hsimhash.calibrate.scores import WITHIN, Curve
+from hsimhash.calibrate.scores import WITHIN
 from hsimhash.dedup.report import page_environment
-from hsimhash.fingerprint.bits import Floats
 from hsimhash.layout import FINGERPRINT_BITS
 
 _WIDTH, _HEIGHT = 300.0, 150.0  # of what a plot is drawn in, its axes left out
@@ -79,7 +78,9 @@ def _quality(found: Calibration) -> list[_Plot]:
 
     def plot(title: str, name: str) -> _Plot:
         lines = [
-            _line(_name(curve), [getattr(score, name) for score in curve.scores], DISTANCES[-1], number)
+            _line(
+                f"{curve.profile}, {curve.way}", [getattr(score, name) for score in curve.scores], DISTANCES[-1], number
+            )
             for number, curve in enumerate(found.curves)
         ]
         marks = [_Mark(_HEIGHT * (1 - share), f"{share:g}") for share in (0, 0.25, 0.5, 0.75, 1)]
@@ -88,26 +89,17 @@ def _quality(found: Calibration) -> list[_Plot]:
     return [plot("F1", "f1"), plot("Precision", "precision"), plot("Recall", "recall")]
 
 
-def _name(curve: Curve) -> str:
-    return f"{curve.profile}, {curve.way}"
-
-
 def _spread_plot(spread: Spread, found: Calibration) -> _Plot:
     """Return how many near and unrelated pairs there are at each distance, on a logarithmic scale."""
     decades = max(1, math.ceil(math.log10(max(spread.near.max(), spread.unrelated.max()) + 1)))
     lines = [
-        _line(label, _logarithms(counts, decades), FINGERPRINT_BITS, number)
+        _line(label, [math.log10(max(1.0, count)) / decades for count in counts.tolist()], FINGERPRINT_BITS, number)
         for number, (label, counts) in enumerate((("unrelated pairs", spread.unrelated), ("near pairs", spread.near)))
     ]
     marks = [_Mark(_HEIGHT * (1 - power / decades), name) for power, name in _DECADES.items() if power <= decades]
     is_chosen = spread.profile == found.choice.curve.profile
     chosen = _across(found.choice.score.distance, FINGERPRINT_BITS) if is_chosen else None
     return _Plot(spread.profile, lines, _bits(FINGERPRINT_BITS, 16), marks, chosen, is_filled=True)
-
-
-def _logarithms(counts: Floats, decades: int) -> list[float]:
-    """Return how high counts stand; less than one is at the bottom."""
-    return [math.log10(max(1.0, count)) / decades for count in counts.tolist()]
 
 
 def _line(label: str, heights: Iterable[float], bits: int, number: int) -> _Line:

@@ -14,7 +14,6 @@ from hsimhash.fingerprint.bits import Floats
 from hsimhash.plan import Cost
 
 MILLION = 1_000_000  # documents, for which false pairs are told
-_PLAIN = {"auto-2": "auto-2:sketch=off"}  # what makes fingerprints alone of a profile that makes signatures
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,12 +48,18 @@ class Calibration:
     found_by_edit: Mapping[str, tuple[int, int]]  # found by what was chosen, and planted; none where labelled
     shown: tuple[Distance, ...]  # pairs of the sample around the distance that was chosen
     keyed: Distance  # likewise those beyond it that have the same key
+    written: str  # the profile that was chosen, as it was given: a name with lists is none that can be typed
 
     @property
     def flags(self) -> Flags:
         """The flags that give what was chosen, in an embedded index."""
-        name, way = self.choice.curve.profile, self.choice.curve.way
-        profile = _PLAIN.get(name, name) if way == Way() else name
+        curve, way = self.choice.curve, self.choice.curve.way
+        base, _, changes = self.written.partition(":")
+        makes_more = any(one.profile == curve.profile and one.way != Way() for one in self.curves)
+        if way == Way() and makes_more and "sketch=" not in changes and "key=" not in changes:  # fingerprints alone
+            profile = f"{base}:sketch=off{changes and ','}{changes}"
+        else:
+            profile = self.written
         layout = self.plans["lmdb"].layout.name
         create = f"--profile {profile} --layout {layout} --distance {self.choice.score.distance}"
         return Flags(create, "--max-sketch off" if way.has_key and not way.has_sketch else "")

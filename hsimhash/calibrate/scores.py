@@ -49,13 +49,18 @@ class DistanceScore:
     wanted: float  # near pairs that are to be found
     wrong: float  # pairs found that are not near
     false_pairs: FalsePairs
+    collection_f1: float  # in the collection that is planned, with one near copy of each document
 
     @classmethod
-    def of(cls, distance: int, found: float, wanted: float, wrong: float, false_pairs: FalsePairs) -> DistanceScore:
-        """Score pairs found and wanted."""
+    def of(
+        cls, distance: int, share: float, wanted: int, wrong: float, false_pairs: FalsePairs, documents: int
+    ) -> DistanceScore:
+        """Score a share of the wanted pairs, found beside wrong ones; and the same in a collection of documents."""
+        found = share * wanted
         precision = found / (found + wrong) if found + wrong else 1.0
-        recall, f1 = found / wanted, 2 * found / (found + wrong + wanted)
-        return cls(distance, precision, recall, f1, found, wanted, wrong, false_pairs)
+        f1, collected = 2 * found / (found + wrong + wanted), share * documents
+        in_collection = 2 * collected / (collected + false_pairs.among(documents)[0] + documents)
+        return cls(distance, precision, share, f1, found, wanted, wrong, false_pairs, in_collection)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,9 +92,15 @@ class Recommendation(NamedTuple):
 
 
 def choose(curves: Sequence[Curve]) -> Recommendation:
-    """Return of all scores within WITHIN of the best F1 the one whose queries cost least; of equal ones the better."""
+    """Return of all scores within WITHIN of the best F1 the one whose queries cost least; of equal ones the better.
+
+    With labels false pairs are few in the sample and many in the collection: of those scores only the ones count that
+    are within WITHIN of their best F1 there too.
+    """
     best = max(curve.best.f1 for curve in curves)
     among = [(curve, score) for curve in curves for score in curve.scores if score.f1 >= best - WITHIN]
+    best_collected = max(score.collection_f1 for _, score in among)
+    among = [one for one in among if one[1].collection_f1 >= best_collected - WITHIN]
     curve, score = min(among, key=lambda one: (one[0].costs[one[1].distance].time_us, -one[1].f1))
     return Recommendation(curve, score, best)
 

@@ -126,7 +126,7 @@ def explain_two(a: Side, b: Side, profile: Profile, cover: Cover, *, max_sketch:
     found_by, reason = _verdict(a.signature, b.signature, cover.distance, max_sketch)
     both = a.text is not None and b.text is not None
     missing = "" if both else "an index keeps no texts: give both as files or texts to see features and words"
-    if both and any(_is_exact(profile, side) for side in (a, b)):
+    if both and EXACT in profile.fingerprints([str(a.text), str(b.text)]).kinds:
         missing = f"a text with fewer than {profile.min_features} features has no vote: its fingerprint is its hash"
     features, flips = ((), ()) if missing else _pushes(profile, (a, b), differing)
     return TwoDocuments(
@@ -162,10 +162,6 @@ def _verdict(a: Signature, b: Signature, max_distance: int, max_sketch: int | No
     bits = (a.fingerprint ^ b.fingerprint).bit_count()
     keys = ", and their keys differ" if a.key and b.key else ""
     return None, f"their fingerprints are {bits} bits apart, more than {max_distance}{keys}"
-
-
-def _is_exact(profile: Profile, side: Side) -> bool:
-    return bool(profile.fingerprints([str(side.text)]).kinds[0] == EXACT)
 
 
 def _blocks(layout: Layout, differing: int) -> tuple[BlockDifference, ...]:

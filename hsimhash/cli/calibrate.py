@@ -58,7 +58,7 @@ _STAGES = {"read": ("reading", "document"), "compare": ("comparing", "profile")}
 @click.option(
     "--report", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write a page, in HTML."
 )
-@with_settings("format", "id_field", "text_field", "workers")
+@with_settings("format", "id_field", "text_field", "extract", "workers")
 @json_option
 def calibrate_command(
     settings: Settings,
@@ -81,7 +81,8 @@ def calibrate_command(
     that LABELS call not near. Where none was seen, the tail of their distances is continued; "at most" is the upper end
     of the 95 % interval of what was seen.
 
-    Recommended is, of all that comes within .01 of the best F1, what costs queries least. --report writes a page with
+    Recommended is, of all that comes within .01 of the best F1, with labels also of the best that is expected in a
+    collection of N documents, what costs queries least. --report writes a page with
     plots, all numbers, and pairs of your documents to look at, within the distance and just beyond it.
 
     \b

@@ -13,8 +13,9 @@ from hsimhash.cli.options import Settings, inputs_of, reading_of, with_settings
 from hsimhash.cli.written import complete, refuse_existing
 from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.fit import FIT_LIMITS, FitLimits, fit_idf
+from hsimhash.inputs.files import usual_workers
 from hsimhash.inputs.reader import Batch, read_batches
-from hsimhash.load.intake import bytes_before, usual_workers
+from hsimhash.load.intake import bytes_before
 
 
 @click.command("fit-idf", short_help="Make an idf table of your own texts.")
@@ -45,7 +46,7 @@ from hsimhash.load.intake import bytes_before, usual_workers
     metavar="N",
     help="List only so many, those in the most documents.",
 )
-@with_settings("profile", "format", "id_field", "text_field", "workers")
+@with_settings("profile", "format", "id_field", "text_field", "extract", "workers")
 def fit_idf_command(
     settings: Settings,
     inputs: tuple[str, ...],
@@ -86,8 +87,9 @@ def fit_idf_command(
             show("counting words", *bytes_before(found, batch.end), "")
             return batch.documents.texts
 
-        batches = map(texts_of, read_batches(found, reading))
-        fitted = fit_idf(batches, profile, limits, workers=settings.workers or usual_workers(found))
+        workers = settings.workers or usual_workers(found)
+        batches = map(texts_of, read_batches(found, reading, workers=workers))
+        fitted = fit_idf(batches, profile, limits, workers=workers)
         stream.write(fitted.content)
     sha256 = hashlib.sha256(fitted.content).hexdigest()
     if output != "-":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -12,6 +11,7 @@ import numpy as np
 
 from hsimhash.fingerprint import pieces, segment, tokens
 from hsimhash.fingerprint.bits import Floats, Int64s, Uint8s, Uint32s, Uint64s, are_in
+from hsimhash.fingerprint.cppjieba import extractor
 from hsimhash.fingerprint.document_fields import split_fields
 from hsimhash.fingerprint.english import WHOLE, english, english_parts, own_weights
 from hsimhash.fingerprint.hashes import murmur64_spans
@@ -44,6 +44,8 @@ from hsimhash.fingerprint.vote import (
     vote_in_order,
 )
 from hsimhash.fingerprint.weighing import BY_IDF, weigh
+
+_ALL = 1 << 30  # more words than a text has
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +233,7 @@ def find_features(recipe: Recipe, text: str) -> Features:
 def document_words(recipe: Recipe, texts: Sequence[str]) -> Counter[str]:
     """Return the words that weigh by an idf table, and in how many of the texts each is."""
     if recipe.is_plain:
-        return Counter(_heaviest_words(replace(recipe, name="all", top=None), texts).texts())
+        return Counter(_heaviest_words(replace(recipe, name="all", top=_ALL), texts).texts())
     batch = _Batch(recipe, texts)
     if recipe.tokens == "jieba":
         return Counter(_chinese(recipe, to_text(batch.codes)).texts())
@@ -343,7 +345,7 @@ _SPANS: dict[str, Callable[[_Batch], tokens.Spans]] = {
     "chars": lambda batch: pieces.characters(batch.codes, batch.ends, batch.recipe.n, batch.recipe.least),
     "bytes": lambda batch: pieces.octets(batch.texts, batch.recipe.n, batch.recipe.least),
     "regex": lambda batch: pieces.matches(
-        batch.texts, re.compile(batch.recipe.pattern or "").findall, batch.recipe.n, batch.recipe.least
+        batch.texts, pieces.words_by(batch.recipe.pattern or ""), batch.recipe.n, batch.recipe.least
     ),
     "clickhouse-words": lambda batch: pieces.clickhouse_words(batch.texts, batch.recipe.n, batch.recipe.least),
     "trafilatura-words": lambda batch: pieces.matches(
@@ -424,7 +426,9 @@ def _shingles(batch: _Batch, spans: tokens.Spans, unit: int) -> Features:
 
 
 def _heaviest_words(recipe: Recipe, texts: Sequence[str]) -> Features:
-    """Return each text's words, order and weights as `jieba.analyse.extract_tags(text, recipe.top, True)` does."""
+    """Return each text's words, order and weights as `jieba.analyse.extract_tags` or cppjieba have them."""
+    if recipe.tokens == "cppjieba":
+        return _keywords(recipe, texts)
     known = segment.vocabulary(recipe.lists, recipe.seed, recipe.hash)
     joined = "".join([text.replace(segment.SEPARATOR, " ") + segment.SEPARATOR for text in texts])
     try:
@@ -436,3 +440,20 @@ def _heaviest_words(recipe: Recipe, texts: Sequence[str]) -> Features:
         ) from error
     doc, number, weight = heaviest(doc, number, known.idf[number], recipe.top, len(texts))
     return Features(doc, known.hashes[number], weight, lambda: [known.words[i] for i in number])
+
+
+def _keywords(recipe: Recipe, texts: Sequence[str]) -> Features:
+    """Return each text's keywords, order and weights as cppjieba extracts them."""
+    _refuse_surrogates(to_codes("".join(texts)), recipe.name)
+    known = extractor(recipe.lists)
+    found = [known.keywords(text, recipe.top) for text in texts]
+    words = [word for one in found for word, _ in one]
+    encoded = [word.encode() for word in words]
+    ends = np.cumsum(list(map(len, encoded)), dtype=np.int64)
+    starts = np.concatenate((np.zeros(1, np.int64), ends))[: len(ends)]
+    return Features(
+        np.repeat(np.arange(len(texts)), list(map(len, found))),
+        HASHES[recipe.hash].many(b"".join(encoded), starts, ends, recipe.seed),
+        np.array([weight for one in found for _, weight in one], np.float64),
+        lambda: words,
+    )

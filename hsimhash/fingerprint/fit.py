@@ -98,7 +98,7 @@ def fit_idf(
         )
     most = limits.max_share * documents
     idf = {word: math.log(documents / count) + LEAST_IDF if count <= most else 0.0 for count, word in listed}
-    return FittedIdf(list_content({word: f"{value:.6f}" for word, value in idf.items()}), len(idf), documents)
+    return FittedIdf(list_content({word: f"{value:.6f}" for word, value in sorted(idf.items())}), len(idf), documents)
 
 
 def _counted(profile: Profile, texts: Sequence[str]) -> tuple[int, Counter[str]]:

@@ -30,7 +30,9 @@ Value = int | str | None
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return which of the known words is most like another, and all of them, as a part of a message."""
     listed = list(known)
-    return f"the nearest is {difflib.get_close_matches(word, listed, n=1, cutoff=0)[0]}; known are {', '.join(listed)}"
+    begun = [name for name in listed if word and name.startswith(word)]
+    (most_like,) = difflib.get_close_matches(word, begun or listed, n=1, cutoff=0)
+    return f"the nearest is {most_like}; known are {', '.join(listed)}"
 
 
 def read_options(written: str) -> dict[str, Value]:

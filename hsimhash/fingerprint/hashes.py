@@ -39,7 +39,8 @@ def murmur64_spans(buffer: bytes, starts: Int64s, ends: Int64s, seed: int = 0) -
 
 def _hash_short(buffer: bytes, starts: Int64s, length: Int64s, seed: int) -> Uint64s:
     """Hash all spans together: two unaligned 64-bit reads cover most; the loop is over 16-byte blocks, not spans."""
-    words = _as_words(buffer)
+    padded = buffer + bytes(-len(buffer) % HASH_BYTES) + _PADDING
+    words = np.frombuffer(padded, "<u8").astype(np.uint64, copy=False)
     h1 = np.full(len(starts), seed, np.uint64)
     h2 = h1.copy()
     offset, rest = starts.copy(), length.copy()
@@ -72,11 +73,6 @@ def _hash_blocks(words: Uint64s, offset: Int64s, rest: Int64s, h1: Uint64s, h2: 
         offset[left] += _BLOCK_BYTES
         rest[left] -= _BLOCK_BYTES
         left = left[rest[left] >= _BLOCK_BYTES]
-
-
-def _as_words(buffer: bytes) -> Uint64s:
-    padded = buffer + bytes(-len(buffer) % HASH_BYTES) + _PADDING
-    return np.frombuffer(padded, "<u8").astype(np.uint64, copy=False)
 
 
 def _read(words: Uint64s, offset: Int64s) -> Uint64s:

@@ -17,7 +17,7 @@ from hsimhash.errors import HsimhashError
 from hsimhash.fingerprint import classic_hashes as classic
 from hsimhash.fingerprint.bits import Int64s, Uint64s
 from hsimhash.fingerprint.hashes import HASH_BYTES, HASH_NAME, murmur64, murmur64_spans
-from hsimhash.fingerprint.md5 import VECTOR_BYTES, md5_digest, md5_spans
+from hsimhash.fingerprint.md5 import md5_digest, md5_spans
 
 try:
     import xxhash
@@ -79,10 +79,9 @@ def _short_and_long(
 
 def _md5(half: int) -> Hash:
     part = slice(half * HASH_BYTES, half * HASH_BYTES + HASH_BYTES)
-    return _short_and_long(
-        lambda buffer, starts, ends: md5_spans(buffer, starts, ends, half),
+    return Hash(
         lambda data, _: int.from_bytes(md5_digest(data)[part], "big"),
-        VECTOR_BYTES,
+        lambda buffer, starts, ends, _: md5_spans(buffer, starts, ends, half),
     )
 
 

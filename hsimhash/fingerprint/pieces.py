@@ -26,6 +26,7 @@ from hsimhash.fingerprint.tokens import Spans, Units, shingles
 _WORD = re.compile(r"[\w\u4e00-\u9fcc]+")  # of 1e0ng
 _CLICKHOUSE_WORD = re.compile(rb"[0-9A-Za-z\x80-\xff]{4,}")  # what is shorter is passed over
 _SAMPLED = 32  # trafilatura's words of one to four letters count only where there are fewer longer ones
+BETWEEN_SPACES = "[^ ]+"
 _GRAM_LEAST = 5  # text-dedup 0.4 takes nothing of shorter texts
 
 # What a text becomes before it is cut, beside `nfkc-casefold-1`; of the last one `word_characters` are left.
@@ -70,6 +71,13 @@ def matches(texts: Sequence[str], cut: Callable[[str], list[str]], n: int, least
     first, doc = np.cumsum([0, *map(len, words)]), _owners(sizes)
     units = Units(to_codes("".join(words)), first, doc, doc)
     return shingles(_of_enough(units, sizes, least), n, gap=True)
+
+
+def words_by(pattern: str) -> Callable[[str], list[str]]:
+    """Return what finds a pattern's matches in a text; between spaces in a quarter of the time."""
+    if pattern == BETWEEN_SPACES:
+        return lambda text: list(filter(None, text.split(" ")))
+    return re.compile(pattern).findall
 
 
 def octets(texts: Sequence[str], n: int, least: int) -> Spans:

@@ -15,6 +15,7 @@ import numpy as np
 
 from hsimhash.errors import ProfileMismatchError, TextTooShortError
 from hsimhash.fingerprint.bits import format_fingerprint, parse_fingerprint
+from hsimhash.fingerprint.cppjieba import FILES, WHENCE
 from hsimhash.fingerprint.document_fields import join_fields
 from hsimhash.fingerprint.features import Fingerprints, find_features, normalized_words, signature_batch
 from hsimhash.fingerprint.grammar import name_with_lists, split_lists
@@ -70,7 +71,10 @@ class Profile(Recipe):
         recipe = Recipe.named(plain)
         profile = Profile(*(getattr(recipe, name) for name in FIELDS))
         try:
-            return profile.with_lists(**lists, name=None) if lists else profile
+            profile = profile.with_lists(**lists, name=None) if lists else profile
+            if profile.lacks_lists:
+                raise ValueError(f"it goes by cppjieba's own lists; write {recipe.name}:{FILES}; {WHENCE}")
+            return profile
         except OSError as error:
             raise ValueError(f"profile {name!r:.80}: {error.filename}: {error.strerror}") from error
         except ValueError as error:
@@ -218,7 +222,7 @@ class Profile(Recipe):
 @functools.lru_cache(maxsize=8)
 def _content_of(profile: Profile, kind: str, path: Path, _: tuple[int, ...]) -> bytes:
     """Return a list's content: a command asks several times, and half a million words take a second to read."""
-    return read_list(kind, path, profile._normalized)
+    return read_list(kind, path, profile._normalized, is_exact=profile.tokens == "cppjieba")
 
 
 def _mark_of(path: Path) -> tuple[int, ...]:

@@ -19,7 +19,7 @@ from hsimhash.fingerprint.grammar import (
 from hsimhash.fingerprint.hashes import HASH_NAME, SEED_LIMIT
 from hsimhash.fingerprint.named_hashes import HASHES
 from hsimhash.fingerprint.normalize import NORMALIZE_NAME, SIMPLIFIED_NAME
-from hsimhash.fingerprint.pieces import NORMALIZERS
+from hsimhash.fingerprint.pieces import BETWEEN_SPACES, NORMALIZERS
 from hsimhash.fingerprint.segment import IDF_NAME, IDF_SHA256, SEGMENTER_NAME
 from hsimhash.fingerprint.sketch import MOST_SHINGLE
 from hsimhash.fingerprint.vote import EXACT_LIMIT, SCALE, TIES
@@ -41,6 +41,7 @@ _TOKENS = {  # their weights, and what their texts may become before
     "clickhouse-words": (_COUNTED, _AS_IT_IS),
     "trafilatura-words": (_COUNTED, _AS_IT_IS),
     "text-dedup-grams": (_COUNTED, _AS_IT_IS),
+    "cppjieba": (("tfidf-float",), _NORMAL),
     "features": (("given",), _AS_IT_IS),
 }
 _FIXED = {"segmenter": SEGMENTER_NAME}
@@ -89,13 +90,14 @@ class Recipe:
             library of that name.
         weights: "tfidf": rint(tf · idf · 4096) for jieba's words; "count": how often, times the unit, for shingles;
             "binary": the unit, however often; "log": 1 + ln(how often), times the unit; "log-idf": that and idf;
-            "tfidf+count": both, for "script"; "tfidf-float": as `jieba.analyse.extract_tags` returns them;
+            "tfidf+count": both, for "script"; "tfidf-float": as `jieba.analyse.extract_tags`, or cppjieba, has them;
             "given": by the features.
         n: words to a shingle, characters or bytes to a piece.
         char_n: characters to a shingle, in scripts without spaces.
         word_unit: what a shingle of words weighs each time it occurs.
         char_unit: the same for a shingle of characters.
-        top: only so many of the heaviest features vote; of equal ones those of lower hash, but for "tfidf-float".
+        top: only so many of the heaviest features vote; of equal ones those of lower hash, but for "tfidf-float". None:
+            all; for "cppjieba" one for each 120 bytes of the text, 5 to 200.
         cap: no feature weighs more than 1/cap of the document's total; None: no cap.
         min_features: with fewer, the fingerprint is the hash of the normalised text.
         idf: the table of inverse document frequencies: jieba's, or "own".
@@ -181,6 +183,11 @@ class Recipe:
     def has_lists(self) -> bool:
         """Whether one of them is one's own."""
         return self.idf == OWN or self.words is not None or self.stops is not None
+
+    @property
+    def lacks_lists(self) -> bool:
+        """Whether it needs lists of one's own that it does not have."""
+        return self.tokens == "cppjieba" and (self.idf != OWN or self.words is None or self.stops is None)
 
     @property
     def is_plain(self) -> bool:
@@ -299,7 +306,7 @@ def _check_lists(recipe: Recipe) -> None:
         value = getattr(recipe, name)
         if value is not None and not _SHA256.fullmatch(str(value)):
             raise ValueError(f"profile {recipe.name!r}: {name} is a SHA-256 in 64 hexadecimal digits, not {value!r}")
-    if recipe.has_lists and recipe.tokens not in ("jieba", "script"):
+    if recipe.has_lists and recipe.tokens not in ("jieba", "script", "cppjieba"):
         raise ValueError(
             f"profile {recipe.name!r}: an idf table, words and stop words of one's own go with jieba's words"
         )
@@ -359,10 +366,11 @@ _BUILT_IN |= {
         Recipe("words-1", tokens="words", weights="count"),
         Recipe("chars-1", tokens="chars", weights="count", n=3),
         Recipe("jieba-topn-1", "none", "jieba", "tfidf-float", top=20, cap=None, min_features=1),
+        Recipe("cppjieba-1", "none", "cppjieba", "tfidf-float", cap=None, min_features=1, hash="jenkins-lookup3"),
         Recipe(FEATURES_PROFILE, "none", "features", "given", cap=None, min_features=1),
         _peer("1e0ng-1", "lower-word-characters", "chars", 4, "md5-last"),
         _peer("seomoz-1", "none", "chars", 4, "md5-first", least=4),
-        _peer("data-juicer-1", "lower", "regex", 6, "md5-first", pattern="[^ ]+", least=6),
+        _peer("data-juicer-1", "lower", "regex", 6, "md5-first", pattern=BETWEEN_SPACES, least=6),
         _peer("text-dedup-1", "lower", "regex", 3, "xxh3-64", pattern=r"\w+", weights="binary", seed=42, least=5),
         _peer("text-dedup-chars-1", "none", "text-dedup-grams", 3, "xxh3-64", weights="binary"),
         _peer("trafilatura-1", "none", "trafilatura-words", 1, "blake2b-64", tie="one"),

@@ -3,7 +3,8 @@
 A profile names a list by the SHA-256 of its content, so a list can never be another one under an old name. The contents
 that this process knows are kept here by their hash; an index keeps those of its profile beside its record.
 
-The content is UTF-8, a line for each word, in order of words, which are normalised as the profile normalises texts:
+The content is UTF-8, a line for each word, in order of words, which are normalised as the profile normalises texts
+(those of cppjieba as they come):
 `word idf`; for the segmenter `word` or `word frequency`, as jieba's user dictionaries have it; `word`.
 """
 
@@ -66,13 +67,15 @@ def kept_list(kind: str, sha256: str) -> bytes:
     return content
 
 
-def read_list(kind: str, path: Path, normalize: Normalize) -> bytes:
+def read_list(kind: str, path: Path, normalize: Normalize, *, is_exact: bool = False) -> bytes:
     """Return the content of a list in a file; of words that become one, the least idf counts.
 
     Args:
         kind: `IDF`, `WORDS` or `STOPS`.
         path: of UTF-8, a line for each word; empty ones are passed over.
         normalize: returns words as the profile normalises them.
+        is_exact: the words stay in their order, and a stop word with a blank in it or beside it, which no text has, is
+            passed over.
 
     Raises:
         ValueError: the file is too large, is not UTF-8, has no words, or has a line, which is named, that is wrong.
@@ -84,6 +87,8 @@ def read_list(kind: str, path: Path, normalize: Normalize) -> bytes:
         lines = {number: line for number, line in enumerate(path.read_text("utf-8-sig").split("\n"), 1) if line.strip()}
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not UTF-8: {error}") from error
+    if is_exact and kind == STOPS:
+        lines = {number: line for number, line in lines.items() if len(line.split()) == 1 and line == line.strip()}
     found = {number: pattern.fullmatch(line.strip()) for number, line in lines.items()}
     words = normalize([one[1] if one else "" for one in found.values()])
     values = dict[str, str]()
@@ -94,9 +99,9 @@ def read_list(kind: str, path: Path, normalize: Normalize) -> bytes:
         values[word] = min(value, values[word], key=float) if kind == IDF and word in values else value
     if not values:
         raise ValueError(f"{path} has no words; a line of a {kind} is {wanted}")
-    return list_content(values)
+    return list_content(values if is_exact else dict(sorted(values.items())))
 
 
 def list_content(values: Mapping[str, str]) -> bytes:
     """Return the content of a list with a value, or "", for each word."""
-    return "".join(f"{word} {value}".rstrip() + "\n" for word, value in sorted(values.items())).encode()
+    return "".join(f"{word} {value}".rstrip() + "\n" for word, value in values.items()).encode()

@@ -116,7 +116,12 @@ def of_clickhouse(function: str) -> Peer:
                 file.write(json.dumps({"n": number, "t": text}) + "\n")
             file.flush()
             source = f"file('{file.name}', 'JSONEachRow', 'n UInt32, t String')"
-            return list(map(int, str(query(f"select {function}(t) from {source} order by n", "CSV")).split()))
+            return list(
+                map(
+                    int,
+                    str(query(f"select {function}(t) from {source} order by n settings max_threads=1", "CSV")).split(),
+                )
+            )
 
     return fingerprints
 

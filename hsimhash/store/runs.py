@@ -70,10 +70,6 @@ class FileLimits:
     file_bytes: int = 10 << 30  # about; HBase splits a region that has more (hbase.hregion.max.filesize)
 
 
-def _ignore(_: object) -> None:
-    """Do nothing."""
-
-
 @dataclass(frozen=True, slots=True)
 class StageOptions:
     """How documents are brought into a table by finished files; see `HSimIndex.bulk`.
@@ -93,7 +89,7 @@ class StageOptions:
     is_first: bool = False
     workers: int = 1
     tell_commands: Callable[[Sequence[str]], None] | None = None
-    say: Callable[[str], None] = _ignore
+    say: Callable[[str], None] = lambda _: None
     limits: FileLimits = FileLimits()
 
 

@@ -7,6 +7,7 @@ import itertools
 import pytest
 
 from tests.support.postgresql_server import PostgresqlServer
+from tests.test_claims import *  # noqa: F403  (likewise)
 from tests.test_store_contract import *  # noqa: F403  (its tests, at another place)
 from tests.test_store_contract import Place
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.stress.exactness import check_layout, check_signatures
-from tests.stress.postgresql_exactness import filled
-from tests.stress.postgresql_kills import killed
+from tests.stress.stores_exactness import filled
+from tests.stress.stores_kills import kill_server
 from tests.support.postgresql_server import PostgresqlServer, postgresql_serving
 from tests.support.programs import faults
 
@@ -25,4 +25,4 @@ def test_no_match_is_missed_and_none_invented(postgresql: PostgresqlServer, tmp_
 
 def test_kills_of_the_server_lose_nothing_that_was_acknowledged() -> None:
     with postgresql_serving() as server:
-        assert faults(killed(server, 2)) == []
+        assert faults(kill_server(server, 2)) == []

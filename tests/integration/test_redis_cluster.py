@@ -22,8 +22,8 @@ from hsimhash.store.redis.cluster_store import ClusterStore
 from hsimhash.store.redis.rows import RedisLimits
 from hsimhash.store.redis.store import RedisStore
 from tests.stress.exactness import check_layout, check_signatures
-from tests.stress.redis_exactness import filled
-from tests.stress.redis_kills import kill_server
+from tests.stress.stores_exactness import filled
+from tests.stress.stores_kills import kill_server
 from tests.support.command_line import run
 from tests.support.processes import wait_until
 from tests.support.programs import faults
@@ -62,14 +62,14 @@ def test_the_parts_lie_evenly_on_the_servers(redis_cluster: RedisCluster) -> Non
 
 
 @pytest.mark.parametrize("check", [check_layout, check_signatures])
-def test_no_match_is_missed_and_none_invented(redis_cluster: RedisCluster, check: object) -> None:
-    fill = partial(filled, redis_cluster.url("exactness"))
+def test_no_match_is_missed_and_none_invented(redis_cluster: RedisCluster, tmp_path: Path, check: object) -> None:
+    fill = partial(filled, redis_cluster, tmp_path)
     assert faults(check("4", fill, 2_000, 100, (0, 3, 6))) == []  # type: ignore[operator]
 
 
 def test_what_was_acknowledged_outlives_kills_of_masters_and_clients_go_on(tmp_path: Path) -> None:
     with redis_cluster_running(tmp_path, DURABLE) as cluster:
-        assert faults([kill_server(cluster, 3)]) == []
+        assert faults(kill_server(cluster, 3)) == []
 
 
 WRITER = """

@@ -7,12 +7,14 @@ from functools import partial
 
 import pytest
 
+from hsimhash.errors import HsimhashError
 from hsimhash.store import Store, create_store, open_store
 from hsimhash.store.redis.rows import RedisLimits
 from hsimhash.store.redis.store import RedisStore
 from tests.support.redis_server import RedisServer
+from tests.test_claims import claimed
 from tests.test_store_contract import *  # noqa: F403  (its tests, at another place)
-from tests.test_store_contract import Place
+from tests.test_store_contract import RECORD, Place
 
 _numbers = itertools.count()
 
@@ -28,3 +30,8 @@ def settle(store: Store) -> None:
     assert isinstance(store, RedisStore)
     settled = RedisStore(store.session, store.record, limits=RedisLimits(left_s=0), ttl_s=store.rows.ttl_ms // 1_000)
     assert settled.check(repair=True).is_sound
+
+
+def test_claims_are_refused(place: Place) -> None:
+    with place.create(place.url(), RECORD) as store, pytest.raises(HsimhashError, match="LMDB, PostgreSQL or HBase"):
+        claimed(store, ("a", 5))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import subprocess
@@ -22,7 +21,7 @@ QUICK = ("--appendonly", "no", "--save", "")
 class RedisServer:
     """A server in a folder; `start` again after a kill continues with what it kept."""
 
-    def __init__(self, folder: Path, options: Sequence[str] = QUICK, port: int | None = None) -> None:
+    def __init__(self, folder: Path, options: Sequence[str | int] = QUICK, port: int | None = None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.options = folder, tuple(map(str, options))
         self.port = port if port is not None else free_ports(1)[0]
@@ -57,13 +56,13 @@ class RedisServer:
 
     def _end(self, number: int) -> None:
         if self.process is not None:
-            os.kill(self.process.pid, number)
+            self.process.send_signal(number)  # nothing where it has ended by itself
             self.process.wait(START_S)
             self.process = None
 
 
 @contextmanager
-def redis_running(folder: Path, options: Sequence[str] = QUICK) -> Iterator[RedisServer]:
+def redis_running(folder: Path, options: Sequence[str | int] = QUICK) -> Iterator[RedisServer]:
     """Give a server that runs during the block."""
     if shutil.which(PROGRAM) is None:
         do_without(f"{PROGRAM} is not installed here (apt-get install redis-server)")

@@ -59,6 +59,10 @@ class LostLinkError(psycopg.OperationalError):
     """Of a connection that was lost, or on which no answer came in time."""
 
 
+class LostViewError(StoreUnavailableError):
+    """Of reads whose connection was lost, and their snapshot with it: all of them may be made again."""
+
+
 def is_lost(connection: psycopg.Connection[tuple[object, ...]]) -> bool:
     """Whether a connection is over."""
     return connection.closed or connection.broken

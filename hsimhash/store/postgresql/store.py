@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import TypeVar
 
 from hsimhash.cover import POSTGRESQL_PRICES
 from hsimhash.errors import CorruptionError, IndexNotFoundError
 from hsimhash.fingerprint.bits import Int64s
 from hsimhash.fingerprint.signature import Signatures
 from hsimhash.rowkey import last_occurrences
-from hsimhash.store.base import DEADLINE_S, LOCK_TIMEOUT_S, Document, Mark, Record, Store
+from hsimhash.store.base import DEADLINE_S, LOCK_TIMEOUT_S, Document, Mark, Reader, Record, Store
 from hsimhash.store.facts import CheckReport, Progress
 from hsimhash.store.postgresql.address import DatabaseAddress
 from hsimhash.store.postgresql.audit import audit_tables
 from hsimhash.store.postgresql.bulk import DatabaseLoad
 from hsimhash.store.postgresql.codec import COLUMNS, Tables, document_of, signed_word, table_name
+from hsimhash.store.postgresql.failures import LostViewError
 from hsimhash.store.postgresql.session import DatabaseSession, Link
 from hsimhash.store.postgresql.view import DatabaseView
 from hsimhash.store.postgresql.write import TableWrites
 from hsimhash.store.runs import BULK_LIMITS, BulkLimits, BulkLoad
+
+T = TypeVar("T")
 
 _PAGE_DOCUMENTS = 10_000
 _HALVES = ((0, 1 << 63), (1 << 63, 1 << 64))  # of the fingerprints: within each, bigints have their order
@@ -51,6 +56,16 @@ class DatabaseStore(Store):
 
     def view(self, *, timeout_s: float | None = None) -> DatabaseView:
         return DatabaseView(self.session, self.tables, timeout_s)
+
+    def reading(self, work: Callable[[Reader], T], *, timeout_s: float | None = None) -> T:
+        view, until = self.view(timeout_s=timeout_s), time.monotonic() + self.session.deadline_s
+        while True:
+            try:
+                with view:
+                    return work(view)
+            except LostViewError:  # the view's own time ends with another error
+                if time.monotonic() >= until:
+                    raise
 
     def writing(self, *, stop: Callable[[], bool] | None = None) -> AbstractContextManager[object]:
         return self.session.writing(stop)

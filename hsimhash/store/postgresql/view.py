@@ -21,7 +21,7 @@ from hsimhash.fingerprint.signature import Signature
 from hsimhash.rowkey import SEGMENT_BYTES, key_prefix
 from hsimhash.store.base import Document, Reader
 from hsimhash.store.postgresql.codec import COLUMNS, Tables, document_of, segments_by_flag, signed_word, signed_words
-from hsimhash.store.postgresql.failures import LostLinkError, store_error
+from hsimhash.store.postgresql.failures import LostLinkError, LostViewError, is_lost, store_error
 from hsimhash.store.postgresql.session import DatabaseSession, Link, TextArray
 
 T = TypeVar("T")
@@ -65,7 +65,16 @@ class DatabaseView(Reader):
             self._link = self._timed(lambda: self._session.tried(self._begun, self._until))
         link = self._link
         link.until = min(self._until, time.monotonic() + self._session.deadline_s)
-        return self._timed(lambda: link.rows(statement, *values))
+
+        def read() -> list[Any]:
+            try:
+                return link.rows(statement, *values)
+            except psycopg.Error as error:
+                if is_lost(link):
+                    raise LostViewError(*store_error(error, self._session.address).args) from error
+                raise
+
+        return self._timed(read)
 
     def _begun(self, until: float) -> Link:
         link = self._session.take(until)
@@ -123,7 +132,10 @@ class DatabaseView(Reader):
         if self._link is not None:
             rows = self._rows(statement, *values)
         else:  # one statement is one snapshot
-            ask = partial(self._session.once, lambda link: link.rows(statement, *values))
+            ask = partial(
+                self._session.once,
+                lambda link: link.asker.execute(statement, values, prepare=True, binary=True).fetchall(),
+            )
             rows = self._timed(lambda: self._session.tried(ask, self._until))
         return list(map(document_of, rows))
 

@@ -23,7 +23,7 @@ from hsimhash.cover import REDIS_PRICES
 from hsimhash.fingerprint.bits import Int64s, Uint8s
 from hsimhash.fingerprint.signature import Signatures
 from hsimhash.rowkey import ROWKEY_BYTES
-from hsimhash.store.base import Document, Mark, Reader, Store, up_to
+from hsimhash.store.base import Claims, Document, Mark, Reader, Store, up_to
 from hsimhash.store.facts import CheckReport, CollectReport, Progress
 from hsimhash.store.redis.audit import RedisAudit, audit_redis, report_of
 from hsimhash.store.redis.bulk import RedisLoad
@@ -41,6 +41,7 @@ class ClusterStore(Store):
 
     prices = replace(REDIS_PRICES, read_us=PARTS * REDIS_PRICES.read_us, neighbour_us=PARTS * REDIS_PRICES.neighbour_us)
     is_atomic = False
+    shares_queries = True
 
     def __init__(self, parts: Sequence[RedisStore]) -> None:
         self.parts = parts
@@ -66,6 +67,9 @@ class ClusterStore(Store):
         if mark is not None:
             self.parts[0].insert([], signatures[:0], first_seen[:0], mark=mark)
         return changed
+
+    def claim(self, claims: Claims) -> None:
+        self.parts[0].claim(claims)
 
     def marked(self, token: str) -> int:
         return self.parts[0].marked(token)
@@ -145,7 +149,10 @@ class ClusterView(Reader):
 
     def documents(self, fingerprints: Sequence[int], limit: int | None = None) -> list[list[Document]]:
         found = self._threads.map(lambda reader: reader.documents(fingerprints, limit), self._readers)
-        listed = [sorted(chain.from_iterable(of_parts), key=_encoded_id) for of_parts in zip(*found, strict=True)]
+        listed = [
+            sorted(chain.from_iterable(of_parts), key=lambda document: document.doc_id.encode())
+            for of_parts in zip(*found, strict=True)
+        ]
         if limit is None:
             return listed
         return [up_to(one, value, limit) for one, value in zip(listed, fingerprints, strict=True)]
@@ -198,7 +205,3 @@ def _distinct(found: Iterable[Uint8s]) -> Uint8s:
     rows = np.concatenate(list(found))
     words = np.unique(rows.view(f"V{ROWKEY_BYTES}").ravel()) if len(rows) else rows
     return words.view(np.uint8).reshape(-1, ROWKEY_BYTES)
-
-
-def _encoded_id(document: Document) -> bytes:
-    return document.doc_id.encode()

@@ -21,7 +21,7 @@ from hsimhash.errors import StoreTimeoutError
 from hsimhash.fingerprint.bits import Int64s, Uint8s
 from hsimhash.fingerprint.signature import Signatures
 from hsimhash.rowkey import FINGERPRINT_BYTES, ROWKEY_BYTES, encode, last_occurrences, prefix_numbers_of
-from hsimhash.store.base import Document, Mark, Reader, Record, Store, up_to
+from hsimhash.store.base import Claims, Document, Mark, Reader, Record, Store, up_to
 from hsimhash.store.facts import CheckReport, CollectReport, Progress
 from hsimhash.store.redis.audit import audit_redis, report_of
 from hsimhash.store.redis.bulk import RedisLoad
@@ -53,6 +53,7 @@ class RedisStore(Store):
 
     prices = REDIS_PRICES
     is_atomic = False  # a large insert is several scripts
+    shares_queries = True
 
     def __init__(
         self, session: RedisSession, record: Record, *, limits: RedisLimits = REDIS_LIMITS, ttl_s: int = 0
@@ -85,6 +86,11 @@ class RedisStore(Store):
         added = self.rows.add(doc_ids, signatures, first_seen, mark)
         self.rows.tidy()
         return added
+
+    def claim(self, claims: Claims) -> None:
+        raise self._lacks(
+            "claims; claim in an index on LMDB, PostgreSQL or HBase, or let one process alone query and add", claims
+        )
 
     def marked(self, token: str) -> int:
         return int(self.session.call("HGET", self.keys.record, Mark(token).key) or 0)

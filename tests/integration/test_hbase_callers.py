@@ -1,0 +1,40 @@
+"""Threads and tasks that ask one index on a real HBase at the same time."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from hsimhash import HSimIndex
+from hsimhash.aio import AsyncHSimIndex
+from hsimhash.store import Record
+from hsimhash.store.hbase.operations import create_hbase_store
+from hsimhash.store.hbase.table import TableSettings
+from tests.support.fingerprint_sets import half_near, page_ids, random_fingerprints
+from tests.test_callers import LAYOUT, PROFILE, THREADS
+
+
+@pytest.mark.parametrize("place", [0, 1], ids=["thrift2", "thrift1"])
+def test_they_add_and_find_as_one_would_do_it(stores: tuple[str, str], place: int) -> None:
+    create_hbase_store(stores[0], Record(LAYOUT, PROFILE.to_json()), TableSettings()).close()
+    rng = np.random.default_rng(7)
+    fingerprints = random_fingerprints(rng, 300)
+    asked = list(zip(half_near(rng, fingerprints, 200, 3).tolist(), itertools.cycle([None, 1, 2]), strict=False))
+    stored, ids = fingerprints.tolist(), page_ids(0, len(fingerprints))
+
+    async def ask_as_tasks() -> list[object]:
+        async with await AsyncHSimIndex.open(stores[place]) as tasks:
+            return await asyncio.gather(*(tasks.query(query, max_distance=distance) for query, distance in asked))
+
+    with HSimIndex.open(stores[place]) as index, ThreadPoolExecutor(THREADS) as threads:
+        list(threads.map(index.add, stored, ids))
+        expected = [index.query(query, max_distance=distance) for query, distance in asked]
+        found = list(threads.map(lambda one: index.query(one[0], max_distance=one[1]), asked))
+
+        assert [one and one.fingerprint for one in index.get_many(ids)] == stored
+    assert found == expected == asyncio.run(ask_as_tasks())
+    assert sum(map(bool, expected)) > 50

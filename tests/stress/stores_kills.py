@@ -1,0 +1,191 @@
+"""`kill -9` of a server under load: `python -m tests.stress.stores_kills --store NAME [--kills 30]`.
+
+PostgreSQL has its defaults. Redis keeps an AOF that is synced before each reply; then one that is synced every second;
+then three masters of a cluster are killed in turn, which sync before each reply. Writers add, move and remove documents
+of their own, which share fingerprints, readers ask for others that stay; the server is killed at random moments, and
+started again. All go on by themselves. After each kill every document is as its last acknowledged write left it, but
+for what was acknowledged within the time that the setting allows to lose; the others are as they were, and at the end
+`check` finds no problem.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from hsimhash import HSimIndex
+from tests.support.postgresql_server import postgresql_serving
+from tests.support.programs import Outcome, options, print_conditions, print_outcomes, scratch_folder
+from tests.support.redis_cluster import redis_cluster_running
+from tests.support.redis_server import DURABLE, redis_running
+
+SEED, KILLS, WRITERS = 7, 30, 2
+FIXED, CHANGING, BATCH = 200, 2_000, 50
+UP_S = (0.1, 0.6)  # between two kills
+EVERY_SECOND = ("--appendonly", "yes", "--appendfsync", "everysec", "--save", "")
+EVERY_SECOND_S = 2.0  # a server whose disk is busy waits for so long before it writes
+
+
+class Server(Protocol):
+    """A server of the tests' own."""
+
+    def url(self, name: str, /) -> str: ...
+
+    def kill(self) -> None: ...
+
+    def start(self) -> None: ...
+
+
+class Load:
+    """A writer and a reader in threads of their own, and what of their documents the index must hold.
+
+    `lossy_s`: a kill may lose what was acknowledged within so long before it.
+    """
+
+    def __init__(self, url: str, number: int, seed: int, lossy_s: float) -> None:
+        self.number, self.lossy_s, self.lost, self.oldest_s = number, lossy_s, 0, 0.0
+        self.acknowledged_s: dict[str, float] = {}  # when each document was last written
+        self.calling = threading.Lock()
+        self.index = HSimIndex.open(url, deadline_s=60)
+        self.rng = np.random.default_rng((seed, number))
+        self.centres = np.random.default_rng(seed).integers(0, 2**64, 50, np.uint64)  # documents share fingerprints
+        self.fixed = {f"{number} fixed {place}": value for place, value in enumerate(self._values(FIXED))}
+        self.index.add_many(list(self.fixed.values()), list(self.fixed), first_seen=1)
+        self.held: dict[str, int] = {}
+        self.is_over = threading.Event()
+        self.calls = self.queries = 0
+        self.faults: list[str] = []
+        self.threads = [threading.Thread(target=self._guarded, args=(work,)) for work in (self._write, self._read)]
+        for thread in self.threads:
+            thread.start()
+
+    def _values(self, count: int) -> list[int]:
+        return (self.rng.choice(self.centres, count) ^ np.uint64(self.rng.integers(0, 4))).tolist()
+
+    def _guarded(self, work: object) -> None:
+        try:
+            while not self.is_over.is_set():
+                work()  # type: ignore[operator]
+        except Exception as error:  # what a thread met is told at the end
+            self.faults.append(f"{type(error).__name__}: {error}")
+
+    def _write(self) -> None:
+        ids = [f"{self.number} {place}" for place in self.rng.choice(CHANGING, BATCH, replace=False).tolist()]
+        with self.calling:
+            if self.rng.random() < 0.3:
+                self.index.remove(ids)
+                for doc_id in ids:
+                    self.held.pop(doc_id, None)
+            else:
+                values = self._values(BATCH)
+                self.index.add_many(values, ids, first_seen=1)
+                self.held |= zip(ids, values, strict=True)
+            self.acknowledged_s |= dict.fromkeys(ids, time.monotonic())
+        self.calls += 1
+
+    def _read(self) -> None:
+        doc_id = f"{self.number} fixed {self.queries % FIXED}"
+        if doc_id not in {match.doc_id for match in self.index.query(self.fixed[doc_id], max_distance=0)}:
+            self.faults.append(f"{doc_id} was not found")
+        self.queries += 1
+
+    def judge(self, there: dict[str, int], killed_s: float) -> None:
+        """Compare what is there after a kill with what was acknowledged; from then on what is there counts."""
+        found = {doc_id: value for doc_id, value in there.items() if doc_id.startswith(f"{self.number} ")}
+        expected = self.fixed | self.held
+        for doc_id in found.keys() | expected.keys():
+            if found.get(doc_id) != expected.get(doc_id):
+                age_s = killed_s - self.acknowledged_s.get(doc_id, 0)
+                self.lost, self.oldest_s = self.lost + 1, max(self.oldest_s, age_s)
+                if age_s > self.lossy_s:
+                    self.faults.append(f"{doc_id} is not as acknowledged {age_s:.2f} s before a kill")
+        self.held = {doc_id: value for doc_id, value in found.items() if doc_id not in self.fixed}
+
+    def stop(self) -> None:
+        """Stop both."""
+        self.is_over.set()
+        for thread in self.threads:
+            thread.join()
+
+    def outcome(self) -> Outcome:
+        """Return what came of it."""
+        lost = f"{self.lost} documents were not as acknowledged"
+        if self.lossy_s:
+            lost += f" (at most {self.oldest_s:.2f} s before a kill, {self.lossy_s:g} s allowed)"
+        return Outcome(
+            not self.faults and bool(self.calls) and bool(self.queries),
+            f"{self.calls:,} writes of {BATCH} documents, {self.queries:,} queries: {lost}, faults: "
+            f"{self.faults[:3] or 'none'}",
+        )
+
+
+def judge_all(loads: list[Load], killed_s: float) -> None:
+    """Judge all after a kill, while none writes: what is there is read once."""
+    with ExitStack() as stack:
+        for load in loads:
+            stack.enter_context(load.calling)
+        there = {document.doc_id: document.fingerprint for document in loads[0].index.documents()}
+        for load in loads:
+            load.judge(there, killed_s)
+
+
+def kill_server(server: Server, kills: int = KILLS, *, seed: int = SEED, lossy_s: float = 0) -> Iterator[Outcome]:
+    """Kill a running server so many times under load; judge what came of it."""
+    url, rng = server.url("pages"), np.random.default_rng(seed + 1)
+    HSimIndex.create(url, layout="4", profile="auto-1").close()
+    loads = [Load(url, number, seed, lossy_s) for number in range(WRITERS)]
+    for _ in range(kills):
+        time.sleep(rng.uniform(*UP_S))
+        server.kill()
+        killed_s = time.monotonic()
+        server.start()
+        judge_all(loads, killed_s)
+    time.sleep(UP_S[0])
+    for load in loads:
+        load.stop()
+    judge_all(loads, math.inf)
+    for load in loads:
+        load.index.close()
+        yield load.outcome()
+    with HSimIndex.open(url) as index:
+        report = index.check()
+        yield Outcome(
+            report.is_sound, f"{kills} kills; check: {report.problems} problems, {report.leftovers} leftovers"
+        )
+
+
+def outcomes(store: str, folder: Path, kills: int, seed: int) -> Iterator[Outcome]:
+    if store == "postgresql":
+        with postgresql_serving() as database:
+            yield from kill_server(database, kills, seed=seed)
+        return
+    with redis_running(folder / "always", DURABLE) as server:
+        yield from kill_server(server, kills, seed=seed)
+    with redis_running(folder / "everysec", EVERY_SECOND) as server:
+        yield from kill_server(server, kills, seed=seed, lossy_s=EVERY_SECOND_S)
+    with redis_cluster_running(folder / "cluster", DURABLE) as cluster:
+        yield from kill_server(cluster, kills, seed=seed)
+
+
+def main() -> int:
+    given = options(
+        __doc__,
+        store=("postgresql", "or redis"),
+        kills=(KILLS, "how often to kill"),
+        seed=(SEED, "of the writes and the moments"),
+    )
+    print_conditions(f"kill -9 of {given.store}", packages=["psycopg", "redis"], seed=given.seed, kills=given.kills)
+    with scratch_folder(given.scratch) as folder:
+        return print_outcomes(outcomes(given.store, folder, given.kills, given.seed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

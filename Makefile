@@ -57,10 +57,12 @@ bench: $(VENV)/.bench $(VENV)/.pybind
 	$(BIN)/python -m tests.bench.bench_signatures
 	$(BIN)/python -m tests.bench.bench_index $(if $(LARGE),--large)
 	$(BIN)/python -m tests.bench.bench_load $(if $(LARGE),--large)
+	$(BIN)/python -m tests.bench.bench_serve
 	$(BIN)/python -m tests.bench.bench_pairs $(if $(LARGE),--large)
 	$(BIN)/python -m tests.bench.bench_find_all $(if $(LARGE),--large)
 	$(BIN)/python -m tests.bench.bench_dedup $(if $(LARGE),--large)
 	$(BIN)/python -m tests.bench.bench_compressed $(if $(LARGE),--large)
+	$(BIN)/python -m tests.bench.bench_extract
 
 bench-hbase: $(VENV)/.test
 	$(BIN)/python -m tests.bench.bench_hbase $(if $(LARGE),--large)
@@ -82,9 +84,13 @@ stress: $(VENV)/.test
 	$(BIN)/python -m tests.stress.damage
 	$(BIN)/python -m tests.stress.hfile_damage
 	$(BIN)/python -m tests.stress.crowd
+	$(BIN)/python -m tests.stress.claims
+	$(BIN)/python -m tests.stress.serve_fuzz
 
 stress-hbase: $(VENV)/.test
 	$(BIN)/python -m tests.stress.protocol
+	$(BIN)/python -m tests.stress.claims_protocol
+	$(BIN)/python -m tests.stress.claims --hbase 1
 	$(BIN)/python -m tests.stress.hbase_exactness
 	$(BIN)/python -m tests.stress.hbase_live
 	$(BIN)/python -m tests.stress.hbase_faults
@@ -92,13 +98,14 @@ stress-hbase: $(VENV)/.test
 	$(BIN)/python -m tests.stress.hbase_bulk_load
 	$(BIN)/python -m tests.stress.hbase_check
 	$(BIN)/python -m tests.stress.hbase_crawlers
+	$(BIN)/python -m tests.stress.scrapy_outage
 	$(BIN)/python -m tests.stress.hbase_failover
 
 stress-stores: $(VENV)/.test
-	$(BIN)/python -m tests.stress.postgresql_exactness
-	$(BIN)/python -m tests.stress.postgresql_kills
-	$(BIN)/python -m tests.stress.redis_exactness
-	$(BIN)/python -m tests.stress.redis_kills
+	$(BIN)/python -m tests.stress.stores_exactness --store postgresql
+	$(BIN)/python -m tests.stress.stores_exactness --store redis
+	$(BIN)/python -m tests.stress.stores_kills --store postgresql
+	$(BIN)/python -m tests.stress.stores_kills --store redis
 
 stress-spark: $(VENV)/.test
 	$(BIN)/python -m tests.stress.spark_exactness

@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     )
     from hsimhash.index import HSimIndex
     from hsimhash.layout import Layout
-    from hsimhash.matching import Match
-    from hsimhash.store import CheckReport, Document
+    from hsimhash.store import CheckReport, Claim, Document, Match
 
 __all__ = [
     "CheckReport",
+    "Claim",
     "CorruptionError",
     "Document",
     "FormatVersionError",

@@ -9,6 +9,7 @@
     ├── CorruptionError
     ├── SettingsError
     ├── StoreBusyError              is_retryable
+    │   └── ClaimBusyError
     ├── StoreClosedError
     ├── StoreUnavailableError       is_retryable
     │   └── StoreTimeoutError
@@ -59,6 +60,10 @@ class StoreBusyError(HsimhashError):
     """Another process writes."""
 
     is_retryable = True
+
+
+class ClaimBusyError(StoreBusyError):
+    """Another process claims a document near one of these."""
 
 
 class StoreClosedError(HsimhashError):

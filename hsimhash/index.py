@@ -16,21 +16,25 @@ from typing import TypeVar
 
 import numpy as np
 
+from hsimhash import metrics
+from hsimhash.callers import Callers, SharedCall
+from hsimhash.claims import Turns
 from hsimhash.cover import Cover, Probe, check_distance
 from hsimhash.cover import cover as cheapest_cover
 from hsimhash.errors import LayoutMismatchError, ProfileMismatchError
 from hsimhash.fingerprint import DEFAULT_PROFILE, Profile
-from hsimhash.fingerprint.bits import Uint8s, distances
+from hsimhash.fingerprint.bits import Int64s, Uint8s, distances
 from hsimhash.fingerprint.signature import (
     MAX_SKETCH,
     AnySignatures,
     Signature,
+    Signatures,
     as_signature,
     as_signatures,
     check_max_sketch,
 )
 from hsimhash.layout import Layout
-from hsimhash.matching import Match, Query, Rule, answer, confirmed, confirmed_one, near_many, near_one, ranges, read
+from hsimhash.matching import Query, Rule, answer, confirmed, confirmed_one, near_many, near_one, ranges, read
 from hsimhash.rowkey import (
     bucket_range,
     check_doc_ids,
@@ -44,8 +48,10 @@ from hsimhash.store import (
     BulkLimits,
     BulkLoad,
     CheckReport,
+    Claim,
     CollectReport,
     Document,
+    Match,
     StageOptions,
     Store,
     create_store,
@@ -77,6 +83,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         self._has_signatures = store.record.has_signatures
         self._own = cheapest_cover(self.layout, self.layout.max_distance, 0, store.prices)
         self._covers: dict[tuple[int, int], tuple[Cover, float]] = {}  # with the time until which they are good
+        self.queries, self.adds, self.claims = Callers(), Callers(), Callers()  # those under way
 
     @classmethod
     def create(
@@ -161,8 +168,29 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
 
     def add(self, signature: Signature | int, doc_id: str, *, first_seen: int | None = None) -> None:
         """Add one document, or change it if it has another signature; durable on return. See `add_many`."""
-        self.add_many([signature], [doc_id], first_seen=first_seen)
+        self.adds.ask(self.add_call(signature, doc_id, first_seen=first_seen))
 
+    def add_call(
+        self, signature: Signature | int, doc_id: str, *, first_seen: int | None = None
+    ) -> SharedCall[tuple[Signatures, list[bytes], Int64s], None]:
+        """Return the call that `add` makes; `ValueError` or `TypeError` for what it would raise them for."""
+        if first_seen is None:
+            first_seen = _now_ms()
+        return SharedCall(self._insert, check_documents([signature], [doc_id], first_seen))
+
+    @metrics.measured("add")
+    def _insert(self, documents: Sequence[tuple[Signatures, list[bytes], Int64s]], *_: object) -> Sequence[None]:
+        """Write documents that were added one by one."""
+        if len(documents) == 1:
+            ((signatures, doc_ids, first_seen),) = documents
+        else:
+            signatures = Signatures.joined(one for one, _, _ in documents)
+            doc_ids = [doc_id for _, ids, _ in documents for doc_id in ids]
+            first_seen = np.concatenate([times for _, _, times in documents])
+        self.store.insert(doc_ids, signatures, first_seen)
+        return [None] * len(documents)
+
+    @metrics.measured("add_many")
     def add_many(
         self,
         signatures: AnySignatures,
@@ -190,13 +218,99 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
             ValueError, TypeError: a bad argument; nothing was written.
         """
         if first_seen is None:
-            first_seen = time.time_ns() // 1_000_000
+            first_seen = _now_ms()
         values, encoded, times = check_documents(signatures, doc_ids, first_seen)
         if len(values) <= ADD_BATCH:
             return self.store.insert(encoded, values, times)
         last = last_occurrences(encoded)  # of the whole call
         parts = (last[start : start + ADD_BATCH] for start in range(0, len(last), ADD_BATCH))
         return sum(self.store.insert([encoded[place] for place in part], values[part], times[part]) for part in parts)
+
+    def claim(
+        self,
+        signature: Signature | int,
+        doc_id: str,
+        *,
+        max_distance: int | None = None,
+        max_sketch: int | None = MAX_SKETCH,
+        first_seen: int | None = None,
+    ) -> Claim:
+        """Add a document unless one that matches is stored, and say which; durable on return. See `claim_many`."""
+        call = self.claim_call(
+            signature, doc_id, max_distance=max_distance, max_sketch=max_sketch, first_seen=first_seen
+        )
+        return self.claims.ask(call)
+
+    def claim_call(
+        self,
+        signature: Signature | int,
+        doc_id: str,
+        *,
+        max_distance: int | None = None,
+        max_sketch: int | None = MAX_SKETCH,
+        first_seen: int | None = None,
+    ) -> SharedCall[tuple[Signature, str, int], Claim]:
+        """Return the call that `claim` makes; `ValueError` or `TypeError` where that raises one."""
+        values, _, times = check_documents([signature], [doc_id], _now_ms() if first_seen is None else first_seen)
+        return SharedCall(
+            self._claims, (values.at(0), doc_id, int(times[0])), self._rule(max_distance, max_sketch, None)
+        )
+
+    def _claims(self, claimed: Sequence[tuple[Signature, str, int]], rule: Rule, _: object) -> list[Claim]:
+        """Claim documents that were claimed one by one, in one call."""
+        signatures, doc_ids, first_seen = zip(*claimed, strict=True)
+        return self.claim_many(
+            signatures, doc_ids, max_distance=rule.max_distance, max_sketch=rule.max_sketch, first_seen=first_seen
+        )
+
+    @metrics.measured("claim")
+    def claim_many(
+        self,
+        signatures: AnySignatures,
+        doc_ids: Sequence[str],
+        *,
+        max_distance: int | None = None,
+        max_sketch: int | None = MAX_SKETCH,
+        first_seen: Sequence[int] | int | None = None,
+    ) -> list[Claim]:
+        """Add each document unless one that matches is stored, as if they were claimed one after the other.
+
+        Of any number of processes that claim near documents at once exactly one learns that its document is new. A
+        document that claims again, with a signature that matches its own, is new again, and has the later signature
+        then; so a call that failed, of which some documents may be stored, can be made again. A document which does
+        not match what is stored of it claims like any other, and while it is a duplicate stays as it was.
+
+        Args:
+            signatures: as for `add_many`.
+            doc_ids: likewise; an id that occurs twice claims twice.
+            max_distance: as for `query`.
+            max_sketch: as for `query`.
+            first_seen: as for `add_many`.
+
+        Returns:
+            For each document, in the order given, whether it is new, and else its nearest match.
+
+        Raises:
+            ValueError, TypeError: a bad argument; nothing was written.
+            HsimhashError: the index is on Redis, which has no claims.
+            StoreBusyError: another process writes, on HBase claims a near document, for too long; try again.
+        """
+        if first_seen is None:
+            first_seen = _now_ms()
+        values, encoded, times = check_documents(signatures, doc_ids, first_seen)
+        values = self.store.record.stored(values)
+        rule = self._rule(max_distance, max_sketch, 1)
+
+        def ask(reader: Reader, numbers: Sequence[int]) -> list[list[Match]]:
+            cover = self.cover(rule.max_distance, queries=max(len(numbers), 1), reader=reader)
+            own = [doc_ids[number] for number in numbers]
+            if len(numbers) == 1:
+                return [_matches_of_one(reader, cover, values.at(numbers[0]), own[0], rule)]
+            return _matches_of(reader, cover, values[numbers], own, rule)
+
+        turns = Turns(encoded, values, times, ask=ask, rule=rule)
+        self.store.claim(turns)
+        return turns.decided
 
     def query(
         self,
@@ -225,19 +339,54 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         Raises:
             StoreTimeoutError: the `timeout` passed.
         """
+        rule = self._rule(max_distance, max_sketch, limit)
         query = self._asked(as_signature(signature))
+        if self.store.shares_queries:
+            return self.queries.ask(SharedCall(self._answers, (query, exclude), rule, timeout))
+        return self._answer(query, exclude, rule, timeout)
+
+    def query_call(
+        self,
+        signature: Signature | int,
+        *,
+        max_distance: int | None = None,
+        max_sketch: int | None = MAX_SKETCH,
+        limit: int | None = None,
+        exclude: str | None = None,
+    ) -> SharedCall[tuple[Signature, str | None], list[Match]]:
+        """Return the call that `query` makes; `ValueError` or `TypeError` where that raises one."""
+        rule = self._rule(max_distance, max_sketch, limit)
+        return SharedCall(self._answers, (self._asked(as_signature(signature)), exclude), rule)
+
+    def _rule(self, max_distance: int | None, max_sketch: int | None, limit: int | None) -> Rule:
+        """Return the rule of a query; `ValueError` or `TypeError` for one that cannot be."""
         _check_limit(limit)
         check_max_sketch(max_sketch)
-        with self.store.view(timeout_s=timeout) as reader:
-            cover = self.cover(max_distance, reader=reader)
-            rule = Rule(cover.distance, max_sketch, limit)
-            if reader.answers:
-                found = answer(reader, cover, query, exclude, rule)
-                if found is not None:
-                    return found
-            near = near_one(reader, cover, query)
-            return confirmed_one(reader, Query(query, near, exclude), rule) if near else []
+        return Rule(self.distance if max_distance is None else self._checked(max_distance), max_sketch, limit)
 
+    @metrics.measured("query")
+    def _answer(self, query: Signature, exclude: str | None, rule: Rule, timeout: float | None) -> list[Match]:
+        def answered(reader: Reader) -> list[Match]:
+            return _matches_of_one(reader, self.cover(rule.max_distance, reader=reader), query, exclude, rule)
+
+        found = self.store.reading(answered, timeout_s=timeout)
+        if metrics.current is not None:
+            metrics.current.matches.inc(len(found))
+        return found
+
+    def _answers(
+        self, queries: Sequence[tuple[Signature, str | None]], rule: Rule, timeout: float | None
+    ) -> list[list[Match]]:
+        """Answer queries, each with a document to leave out, in one call."""
+        if len(queries) == 1:
+            return [self._answer(*queries[0], rule, timeout)]
+        signatures, exclude = zip(*queries, strict=True)
+        distance, max_sketch, limit = rule
+        return self.query_many(
+            signatures, max_distance=distance, max_sketch=max_sketch, limit=limit, exclude=exclude, timeout=timeout
+        )
+
+    @metrics.measured("query_many")
     def query_many(
         self,
         signatures: AnySignatures,
@@ -268,19 +417,14 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
             raise TypeError(f"exclude is a sequence, an id or None for each query, not one str: {exclude!r:.80}")
         if exclude is not None and len(exclude) != len(asked):
             raise ValueError(f"{len(exclude)} ids to exclude for {len(asked)} queries; give one, or None, for each")
-        found: list[list[Match]] = [[] for _ in range(len(asked))]
-        with self.store.view(timeout_s=timeout) as reader:
+
+        def answered(reader: Reader) -> list[list[Match]]:
             cover = self.cover(max_distance, queries=max(len(asked), 1), reader=reader)
-            rule = Rule(cover.distance, max_sketch, limit)
-            for start in range(0, len(asked), QUERY_BATCH):
-                near = near_many(reader, cover, asked[start : start + QUERY_BATCH])
-                places = [start + place for place in near]
-                queries = [
-                    Query(signature, pairs, exclude[place] if exclude is not None else None)
-                    for signature, place, pairs in zip(asked[places], places, near.values(), strict=True)
-                ]
-                for place, matches in zip(places, confirmed(reader, queries, rule), strict=True):
-                    found[place] = matches
+            return _matches_of(reader, cover, asked, exclude, Rule(cover.distance, max_sketch, limit))
+
+        found = self.store.reading(answered, timeout_s=timeout)
+        if metrics.current is not None:
+            metrics.current.matches.inc(sum(map(len, found)))
         return found
 
     def explain(
@@ -308,6 +452,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
             take(None, *bucket_range(prefix), partial(self.store.scan, [prefix]))
         return Explanation(cover, len(matches), milliseconds, tuple(probes))
 
+    @metrics.measured("remove")
     def remove(self, doc_ids: str | Sequence[str], *, before: int | None = None) -> int:
         """Remove documents; durable on return. Return how many there were; unknown ids are passed over.
 
@@ -319,6 +464,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         """Return what is stored of a document, None where it is unknown."""
         return self.get_many([doc_id])[0]
 
+    @metrics.measured("get")
     def get_many(self, doc_ids: Sequence[str]) -> list[Document | None]:
         """Return what `get` returns for each id, in the order given."""
         return self.store.lookup(check_doc_ids(doc_ids))
@@ -342,6 +488,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         for documents in self.store.walk():
             yield from (document for document in documents if before is None or document.first_seen < before)
 
+    @metrics.measured("check")
     def check(
         self,
         *,
@@ -423,13 +570,19 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         is_whole = self._has_signatures or not (signature.sketch or signature.key)
         return signature if is_whole else Signature(signature.fingerprint)
 
+    def _checked(self, max_distance: int) -> int:
+        """Return a distance; `ValueError` or `TypeError` for one that no query can have."""
+        if not isinstance(max_distance, int):
+            raise TypeError(f"max_distance is an int, not {type(max_distance).__name__}: {max_distance!r}")
+        check_distance(max_distance, self.layout)
+        return max_distance
+
     def cover(self, max_distance: int | None = None, *, queries: int = 1, reader: Reader | None = None) -> Cover:
         """Return which buckets a query reads, one of so many asked together; `reader` tells how large the index is."""
         distance = self.distance if max_distance is None else max_distance
-        if not isinstance(distance, int):
-            raise TypeError(f"max_distance is an int, not {type(distance).__name__}: {distance!r}")
         if distance == self._own.distance:
             return self._own
+        self._checked(distance)
         size = min(queries, QUERY_BATCH).bit_length()
         known, until_s = self._covers.get((distance, size), (None, 0.0))
         if known is None or time.monotonic() > until_s:
@@ -437,6 +590,37 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
             known = cheapest_cover(self.layout, distance, documents, self.store.prices, 1 << size - 1)
             self._covers[distance, size] = known, time.monotonic() + (0 if known.is_swept else COVER_AGE_S)
         return known
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _matches_of_one(reader: Reader, cover: Cover, query: Signature, exclude: str | None, rule: Rule) -> list[Match]:
+    """Return the matches of a signature, but for the document that it excludes."""
+    if reader.answers:
+        found = answer(reader, cover, query, exclude, rule)
+        if found is not None:
+            return found
+    near = near_one(reader, cover, query)
+    return confirmed_one(reader, Query(query, near, exclude), rule) if near else []
+
+
+def _matches_of(
+    reader: Reader, cover: Cover, asked: Signatures, exclude: Sequence[str | None] | None, rule: Rule
+) -> list[list[Match]]:
+    """Return the matches of each signature, but for the document that it excludes."""
+    found: list[list[Match]] = [[] for _ in range(len(asked))]
+    for start in range(0, len(asked), QUERY_BATCH):
+        near = near_many(reader, cover, asked[start : start + QUERY_BATCH])
+        places = [start + place for place in near]
+        queries = [
+            Query(signature, pairs, exclude[place] if exclude is not None else None)
+            for signature, place, pairs in zip(asked[places], places, near.values(), strict=True)
+        ]
+        for place, matches in zip(places, confirmed(reader, queries, rule), strict=True):
+            found[place] = matches
+    return found
 
 
 def _timed(call: Callable[[], T]) -> tuple[T, float]:

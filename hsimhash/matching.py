@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, pairwise
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from hsimhash import metrics
 from hsimhash.cover import PREFIX_BITS, Cover, Reading
 from hsimhash.fingerprint.bits import Int64s, Uint8s, Uint64s, spans
 from hsimhash.fingerprint.signature import Signature, Signatures, most_differing, similarity
@@ -23,7 +24,7 @@ from hsimhash.rowkey import (
     key_prefix,
     prefix_numbers_of,
 )
-from hsimhash.store.base import Document, Reader
+from hsimhash.store.base import Document, Match, Reader
 
 FEW_ROWS = 40  # up to so many, a loop costs less than numpy's calls
 READS_AT_ONCE = 1 << 18  # buckets that are read at once, if a query has no more: it bounds the memory of a batch, and
@@ -33,21 +34,6 @@ MOST_ANSWERED = 1_000  # documents that one call of a reader gives to a query wi
 Near = list[tuple[int, int]]  # distance and fingerprint, ascending, each once
 
 KEYS = Reading(0, (), np.empty(0, np.int64), np.empty(0, np.uint64))  # whole prefixes of the key drawer
-
-
-class Match(NamedTuple):
-    """A document near the query; ordered by distance (bits), then id. `first_seen` in ms since 1970.
-
-    `similarity` is about the Jaccard index of the two texts' shingles, 0 to 1, as their sketches tell; None without.
-    It was found by its distance, or, where that is greater than asked for, by a key that is the query's.
-    """
-
-    distance: int
-    doc_id: str
-    fingerprint: int
-    first_seen: int
-    similarity: float | None = None
-    found_by: Literal["distance", "key"] = "distance"
 
 
 class Query(NamedTuple):
@@ -103,6 +89,9 @@ def near_one(reader: Reader, cover: Cover, query: Signature) -> Near:
     near = {(bits, one) for one in set(values) if (bits := (one ^ fingerprint).bit_count()) <= most}
     if by_key:
         near.update(((one ^ fingerprint).bit_count(), one) for one in by_key)
+    if metrics.current is not None:
+        metrics.current.rows.inc(len(rows) + len(by_key))
+        metrics.current.near.inc(len(near))
     return sorted(near)
 
 
@@ -165,6 +154,8 @@ def _by_place(places: Int64s, fingerprints: Uint64s, queries: Uint64s) -> dict[i
     is_first = np.append(True, places[1:] != places[:-1])
     is_new = is_first | np.append(True, fingerprints[1:] != fingerprints[:-1])
     near = list(zip(distances[order][is_new].tolist(), fingerprints[is_new].tolist(), strict=True))
+    if metrics.current is not None:
+        metrics.current.near.inc(len(near))
     starts = np.flatnonzero(is_first[is_new]).tolist()
     asking = places[is_first].tolist()
     cuts = pairwise([*starts, len(near)])
@@ -188,6 +179,8 @@ def _met(
     first_ask = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
     distinct, asks = ordered[first_ask], np.diff(first_ask, append=len(order))
     rows = read(reader, reading, distinct)
+    if metrics.current is not None:
+        metrics.current.rows.inc(len(rows))
     if not len(rows):
         return
     fingerprints, read_by = fingerprints_of(rows), prefix_numbers_of(rows) >> reading.shift
@@ -273,7 +266,8 @@ def _first_confirmed(reader: Reader, queries: Sequence[Query], rule: Rule, limit
             for query, matches, value in pairs:
                 met = _matches(query, documents[value], rule)
                 matches.update(met)
-                if len(met) < limit and _is_cut(documents[value], value, most):
+                # Where as many as were asked for were read, of which some were passed over, there may be more.
+                if len(met) < limit and sum(one.fingerprint == value for one in documents[value]) >= most:
                     left.append((query, matches, value))
             pairs, most = left, 4 * most
     return [sorted(matches.values())[:limit] for matches in found]
@@ -287,8 +281,3 @@ def _matches(query: Query, documents: Iterable[Document], rule: Rule) -> dict[st
 def _documents(reader: Reader, fingerprints: set[int], most: int | None) -> dict[int, list[Document]]:
     ordered = sorted(fingerprints)
     return dict(zip(ordered, reader.documents(ordered, most), strict=True))
-
-
-def _is_cut(documents: Sequence[Document], fingerprint: int, most: int) -> bool:
-    """Whether there may be more documents of a fingerprint: so many were read, of which some were passed over."""
-    return sum(document.fingerprint == fingerprint for document in documents) >= most

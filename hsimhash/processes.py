@@ -75,13 +75,17 @@ def _start(prepare: Callable[..., None] | None, given: tuple[object, ...]) -> No
     for number in _OF_THE_GROUP:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _OF_THE_GROUP)
-    threading.Thread(target=_exit_with_parent, daemon=True).start()
+    end_with_parent()
     if prepare is not None:
         prepare(*given)
 
 
+def end_with_parent() -> None:
+    """End this process once its parent was killed: nothing else would, it holds its own pipes open."""
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
+
+
 def _exit_with_parent() -> None:
-    """End this worker when its parent was killed: nothing else would, it holds its own queue open."""
     parent = parent_process()
     if parent is not None:
         parent.join()

@@ -64,6 +64,17 @@ def _bits_or_off(text: str | None) -> int | None:
     raise ValueError(f"it should be a number from 0 to {SKETCH_BITS}, or off")
 
 
+def address_in(text: str) -> tuple[str, int]:
+    """Return the host and the port in `host:port`, or `[host]:port` of IPv6; `ValueError` if it is none."""
+    host, colon, port = text.rpartition(":")
+    is_ipv6 = host.startswith("[") and host.endswith("]")
+    if not (
+        colon and host and (is_ipv6 or ":" not in host) and re.fullmatch("[0-9]{1,5}", port) and int(port) < 1 << 16
+    ):
+        raise ValueError("it should be host:port, such as 127.0.0.1:8343 or [::1]:8343")
+    return host.strip("[]") if is_ipv6 else host, int(port)
+
+
 class Settings(BaseModel):
     """What the commands run with. `model_fields_set` has the keys that somebody set, whatever the value."""
 
@@ -81,8 +92,11 @@ class Settings(BaseModel):
     text_field: str = Field("text", min_length=1)
     id_field: str = Field("id", min_length=1)
     format: Annotated[str, _refused_by(InputOptions)] = "auto"
+    extract: Annotated[str, _refused_by(lambda text: InputOptions(extract=text))] = "auto"
     fingerprint_format: Annotated[str, _refused_by(formats_named)] = "auto"
     job: str | None = Field(None, min_length=1)
+    listen: Annotated[str, _refused_by(address_in)] = "127.0.0.1:8343"
+    token_file: str | None = Field(None, min_length=1)
 
 
 KEYS = tuple(Settings.model_fields)

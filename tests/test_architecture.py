@@ -13,17 +13,18 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "hsimhash"
 LADDER = [
     {"errors"},
-    {"files", "locks", "processes", "times"},
+    {"callers", "files", "locks", "metrics", "processes", "times"},
     {"fingerprint", "layout", "sample"},
     {"rowkey", "cover", "hfile"},
     {"plan"},
     {"store"},
     {"matching", "inputs"},
+    {"claims"},
     {"index"},
-    {"load", "pairs"},
+    {"aio", "load", "pairs"},
     {"dedup", "compressed"},
-    {"settings", "spark", "calibrate"},
-    {"cli", "compat"},
+    {"settings", "spark", "calibrate", "serve"},
+    {"cli", "compat", "contrib"},
 ]
 
 

@@ -95,6 +95,7 @@ def test_options_of_hbase_are_misuse_elsewhere(options: tuple[str, ...], tmp_pat
     result = run("create-table", "--store", f"lmdb://{tmp_path / 'pages'}", *options)
     assert result.exit_code == 2
     assert f"{options[0]} is for a table on HBase" in result.stderr
+    assert ("hsimhash expire --before AGE" in result.stderr) == (options[0] == "--ttl")
     assert not (tmp_path / "pages").exists()
 
 

@@ -18,6 +18,8 @@ import pytest
 import yaml
 
 from hsimhash.cli.program import COMMANDS
+from hsimhash.cli.serve import STOP_S
+from hsimhash.settings import Settings, address_in
 
 TOP = Path(__file__).parents[1]
 DOCKER = TOP / "docker"
@@ -60,7 +62,7 @@ def entrypoint_commands() -> set[str]:
 
 def test_the_compose_file_has_only_parts_of_the_specification() -> None:
     assert set(COMPOSE) == {"name", "services", "volumes"}
-    assert set(SERVICES) == {"hbase", "create-table", "hsimhash"}
+    assert set(SERVICES) == {"hbase", "create-table", "hsimhash", "serve"}
     for service in SERVICES.values():
         for key, value in service.items():
             assert key in SERVICE_KEYS[type(value)], key
@@ -186,6 +188,15 @@ def test_the_health_check_is_a_command_of_the_script_that_the_image_has() -> Non
     assert "entrypoint hbase-site.xml log4j2.properties /opt/hbase/" in copies
 
 
+def test_the_server_listens_to_this_machine_alone_and_may_end_its_calls() -> None:
+    serve = SERVICES["serve"]
+    _, port = address_in(serve["environment"]["HSIMHASH_LISTEN"])
+    assert address_in(Settings().listen)[1] == port
+    assert serve["ports"] == [f"127.0.0.1:{port}:{port}"]
+    assert f":{port}/readyz" in serve["healthcheck"]["test"][-1]
+    assert int(serve["stop_grace_period"].removesuffix("s")) > STOP_S
+
+
 def test_the_gateways_are_open_to_this_machine_alone_on_the_ports_that_the_script_takes() -> None:
     defaults = dict(re.findall(r"HBASE_(THRIFT\d)_PORT:-(\d+)", ENTRYPOINT.read_text(encoding="utf-8")))
     wanted = {f"127.0.0.1:{port}:{port}" for port in defaults.values()}
@@ -231,7 +242,8 @@ def test_every_dependency_of_the_image_has_one_version() -> None:
     lines = (DOCKER / "constraints.txt").read_text(encoding="utf-8").splitlines()
     pinned = dict(line.lower().split("==") for line in lines if not line.startswith("#"))
     project = tomllib.loads((TOP / "pyproject.toml").read_text(encoding="utf-8"))
-    needed = [*project["project"]["dependencies"], *project["build-system"]["requires"]]
+    serving = project["project"]["optional-dependencies"]["serve"]
+    needed = [*project["project"]["dependencies"], *serving, *project["build-system"]["requires"]]
     assert {re.split(r"[<>=~]", name)[0].lower() for name in needed} <= set(pinned)
     (install,) = (rest for name, rest in instructions(DOCKER / "Dockerfile") if "pip install" in rest)
     assert "PIP_CONSTRAINT=/src/constraints.txt" in install

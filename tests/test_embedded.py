@@ -25,6 +25,7 @@ from hsimhash.errors import (
     IndexNotFoundError,
     StopAskedError,
     StoreBusyError,
+    StoreClosedError,
     StoreTimeoutError,
     StoreUnavailableError,
 )
@@ -766,3 +767,16 @@ def test_a_killed_backup_is_no_index(store: LmdbStore, path: Path, monkeypatch: 
     assert list(target.iterdir())
     with pytest.raises(IndexNotFoundError):
         open_store(f"lmdb://{target}")
+
+
+def test_closing_waits_for_a_write_in_another_thread(store: LmdbStore, path: Path) -> None:
+    with ThreadPoolExecutor(1) as other:
+        with store.session.write() as transaction:
+            closed = other.submit(store.close)
+            transaction.put(b"key", b"value")
+            assert not closed.done()
+        closed.result()
+    with pytest.raises(StoreClosedError):
+        store.remove([b"a"])
+    with LmdbStore(f"lmdb://{path}", path) as again, again.view() as view:
+        assert view.transaction.get(b"key") == b"value"

@@ -49,7 +49,7 @@ class RegistersFirst(Writes):
     def _write(self, wanted: Wanted, changes: Sequence[Change], *, may_put: bool) -> set[bytes]:
         signatures = {doc_id: signature for doc_id, (signature, _) in wanted.items()}
         put_listings(self.gateway, signatures)
-        done = self._set_registers(changes, self.times.rows_timely())
+        done = self.set_registers(changes, self.times.rows_timely())
         put_drawer_rows(self.gateway, self.record.layout, signatures)
         return done
 
@@ -64,20 +64,20 @@ class ComparesFingerprints(Writes):
             if is_of(documents_rowkey(wanted[change.qualifier][0].fingerprint), held(change))
         }
         left = {doc_id: want for doc_id, want in wanted.items() if doc_id not in is_filed}
-        done = self._set_registers([one for one in changes if one.qualifier in is_filed], self.times.rows_timely())
+        done = self.set_registers([one for one in changes if one.qualifier in is_filed], self.times.rows_timely())
         rest = [one for one in changes if one.qualifier in left]
         return done | super()._write(left, rest, may_put=may_put) if left else done
 
 
 class PutsRegisters(Writes):
-    def _set_registers(self, changes: Sequence[Change], is_timely: IsTimely) -> set[bytes]:
+    def set_registers(self, changes: Sequence[Change], is_timely: IsTimely) -> set[bytes]:
         self.gateway.put(puts_of(changes), is_timely=is_timely)
         return {change.qualifier for change in changes}
 
 
 class BelievesUnknown(Writes):
-    def _set_registers(self, changes: Sequence[Change], is_timely: IsTimely) -> set[bytes]:
-        super()._set_registers(changes, is_timely)
+    def set_registers(self, changes: Sequence[Change], is_timely: IsTimely) -> set[bytes]:
+        super().set_registers(changes, is_timely)
         return {change.qualifier for change in changes}
 
 
@@ -167,22 +167,22 @@ class ReadsRegistersFirst(Audit):
 class LogsLast(Writes):
     """Logs what documents left once their registers are set."""
 
-    def _orphans(self, changes: Sequence[Change]) -> list[Put]:
+    def left_by(self, changes: Sequence[Change]) -> list[Put]:
         return []
 
-    def _set_registers(self, changes: Sequence[Change], is_timely: IsTimely) -> set[bytes]:
-        done = super()._set_registers(changes, is_timely)
-        self.gateway.put(super()._orphans([one for one in changes if one.qualifier in done]))
+    def set_registers(self, changes: Sequence[Change], is_timely: IsTimely) -> set[bytes]:
+        done = super().set_registers(changes, is_timely)
+        self.gateway.put(super().left_by([one for one in changes if one.qualifier in done]))
         return done
 
 
 class LogsOnlyFingerprints(Writes):
     """Logs nothing of a document that gets another key."""
 
-    def _orphans(self, changes: Sequence[Change]) -> list[Put]:
+    def left_by(self, changes: Sequence[Change]) -> list[Put]:
         left = (Register.from_bytes(one.expected or b"").signature for one in changes)
         moved = (one for one, old in zip(changes, left, strict=True) if old and not is_of_fingerprint(one.value, old))
-        return super()._orphans(list(moved))
+        return super().left_by(list(moved))
 
 
 def is_of_fingerprint(value: bytes, signature: Signature) -> bool:
@@ -240,8 +240,8 @@ class DeletesOneVersion(ModelGateway):
 class WithoutChanges(Writes):
     """Registers do not count their changes: after a removal one is what it was."""
 
-    def _set_registers(self, changes: Sequence[Change], is_timely: IsTimely) -> set[bytes]:
-        return super()._set_registers(list(map(_uncounted, changes)), is_timely)
+    def set_registers(self, changes: Sequence[Change], is_timely: IsTimely) -> set[bytes]:
+        return super().set_registers(list(map(_uncounted, changes)), is_timely)
 
 
 def _uncounted(change: Change) -> Change:

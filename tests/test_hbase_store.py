@@ -21,8 +21,7 @@ from hsimhash.rowkey import RECORD_ROWKEY, documents_rowkey, encode, filed_rowke
 from hsimhash.store import BulkLimits
 from hsimhash.store.base import RECORD_PARTS, Document, Mark, Record
 from hsimhash.store.facts import CheckReport
-from hsimhash.store.hbase import audit
-from hsimhash.store.hbase import store as store_module
+from hsimhash.store.hbase import audit, view
 from hsimhash.store.hbase.cells import (
     COLLECTED,
     TABLE_START,
@@ -170,7 +169,7 @@ def test_the_record_survives_collections(cluster: Cluster, store: HBaseStore) ->
 @pytest.fixture
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"ROWS_AT_ONCE": 2, "FIRST_CELLS": 3, "MORE_CELLS": 5}.items():
-        monkeypatch.setattr(store_module, name, value)
+        monkeypatch.setattr(view, name, value)
     for name, value in {"PAGE_ROWS": 3, "PAGE_COLUMNS": 2, "PAGE_CELLS": 4}.items():
         monkeypatch.setattr(audit, name, value)
 

@@ -264,11 +264,11 @@ def test_endings_may_be_written_in_capitals(name: str, tmp_path: Path) -> None:
 
 
 def test_a_folder_is_read_in_the_order_of_names_without_hidden_files(tmp_path: Path) -> None:
-    for name in ["b.txt", "a/z", "a/b/c.html", ".hidden", ".git/config", "a.txt", "二/三"]:
+    for name in ["b.txt", "a/z", "a/b/c.md", ".hidden", ".git/config", "a.txt", "二/三"]:
         path = tmp_path / "texts" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"\ufeff{name}\r\n")
-    names = ["a/b/c.html", "a/z", "a.txt", "b.txt", "二/三"]
+    names = ["a/b/c.md", "a/z", "a.txt", "b.txt", "二/三"]
     assert read(tmp_path / "texts") == ([(name, f"{name}\r\n") for name in names], [])
 
 
@@ -309,7 +309,7 @@ def test_inputs_are_read_one_after_the_other(tmp_path: Path) -> None:
 # Inputs that cannot be read at all.
 
 
-@pytest.mark.parametrize("name", ["pages.txt", "pages", "pages.csv.gz", "pages.gz"])
+@pytest.mark.parametrize("name", ["pages.txt", "pages", "pages.pdf.gz", "pages.gz"])
 def test_a_name_that_tells_nothing_needs_a_format(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(b"")
     with pytest.raises(ValueError, match="--format"):

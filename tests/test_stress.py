@@ -14,7 +14,7 @@ import pytest
 from hsimhash import Match
 from hsimhash.fingerprint import Signature
 from hsimhash.layout import LAYOUT_NAMES, Layout
-from tests.stress import crowd, exactness, kill_ingests, kill_writers, kills
+from tests.stress import claims, crowd, exactness, kill_ingests, kill_writers, kills
 from tests.stress.victims import Operation
 from tests.support.fingerprint_sets import FINGERPRINTS, PAIRS, real_fingerprints
 from tests.support.programs import Outcome, faults
@@ -137,3 +137,7 @@ def test_a_program_finds_nothing_wrong(program: str, claim: str, tmp_path: Path)
 )
 def test_a_crowd_at_one_index_does_no_harm(check: Callable[[Path], Outcome], tmp_path: Path) -> None:
     assert faults([check(tmp_path)]) == []
+
+
+def test_of_near_documents_that_processes_claim_one_is_new_whoever_is_killed(tmp_path: Path) -> None:
+    assert faults([claims.on_lmdb(tmp_path, 2, 300, 2)]) == []

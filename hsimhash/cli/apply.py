@@ -44,7 +44,8 @@ def apply_command(
 
     The INPUTs and how they are read must be those of the 'hsimhash dedup' that made DIR: a document that it does not
     know is an error. As there, the first record with an id counts and later ones are left out; so are records that are
-    no documents, and the exit code is then 7. Of a folder of texts the paths of the files are written, one a line.
+    no documents, and the exit code is then 7. Of a folder of texts the paths of the files are written, one a
+    line. Tables and web archives are refused: DIR has keep.txt with the ids.
 
     --mark cluster writes all documents: JSON gets the fields "cluster" and "kept", other lines two columns more, the
     cluster and true or false. FILE appears only once it is complete.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from functools import partial
 from pathlib import Path
 
 import click
@@ -12,7 +11,7 @@ import click
 from hsimhash.cli.console import plural, print_json, say, staged_progress
 from hsimhash.cli.exits import ExitCode
 from hsimhash.cli.jobs import stoppable
-from hsimhash.cli.options import Settings, fingerprint_field_option, inputs_of, reading_of, with_settings
+from hsimhash.cli.options import READING, Settings, fingerprint_field_option, inputs_of, reading_of, with_settings
 from hsimhash.cli.written import refuse_existing, written
 from hsimhash.compressed import CompressedTables, NearPairs, write_tables
 from hsimhash.errors import StopAskedError
@@ -20,13 +19,13 @@ from hsimhash.files import AppendLog
 from hsimhash.fingerprint import Profile, Signatures
 from hsimhash.fingerprint.bits import format_fingerprint
 from hsimhash.inputs import Input, InputOptions
+from hsimhash.inputs.files import usual_workers
 from hsimhash.inputs.reader import read_batches
 from hsimhash.layout import Layout
-from hsimhash.load.intake import Gathering, fingerprinted, usual_workers
+from hsimhash.load.intake import Gathering, fingerprinted
 
 DEFAULT_LAYOUT = "10"
 QUERIES_AT_ONCE = 1_000_000  # each is in memory once for each table
-_READING = ("format", "id_field", "text_field", "fingerprint_format", "workers")
 
 
 @click.group("tables")
@@ -45,7 +44,7 @@ def tables_command() -> None:
 @tables_command.command("write", short_help="Write the tables of documents.")
 @click.argument("inputs", metavar="INPUT…", nargs=-1, required=True)
 @click.option("--out", type=click.Path(path_type=Path), required=True, metavar="DIR", help="A new or empty folder.")
-@with_settings("layout", "profile", *_READING)
+@with_settings("layout", "profile", *READING)
 @fingerprint_field_option
 def write_tables_command(
     settings: Settings, inputs: tuple[str, ...], out: Path, fingerprint_field: str | None
@@ -102,7 +101,7 @@ def write_tables_command(
 @click.option("--tables", "folder", type=click.Path(path_type=Path), required=True, metavar="DIR", help="The tables.")
 @click.option("--output", metavar="FILE", default="-", help="Packed where it ends in .gz or .zst; - is stdout.")
 @click.option("--overwrite", is_flag=True, help="Replace FILE if it exists.")
-@with_settings("max_distance", *_READING)
+@with_settings("max_distance", *READING)
 @fingerprint_field_option
 def match_tables_command(
     settings: Settings,
@@ -128,13 +127,17 @@ def match_tables_command(
     found = inputs_of(inputs, reading)
     rejected = 0
     with staged_progress("matching") as show, written(output) as write:
+
+        def matched(done: int, total: int) -> None:
+            show("matching", done, total, plural(done, "row"))
+
         for gathered in _queries(found, reading, Profile.named(tables.manifest.profile), settings.workers):
             signatures, _ = gathered.columns()
             rejected += gathered.counts.rejected
             for line in gathered.rejects:
                 reject = json.loads(line)
                 say(f"{reject['file']}:{reject['line']}: {reject['reason']}")
-            near = tables.match(signatures.fingerprints, settings.max_distance, partial(_show, show))
+            near = tables.match(signatures.fingerprints, settings.max_distance, matched)
             for answer in _answers(tables, near, gathered.doc_ids, signatures):
                 write(answer)
     return ExitCode.REJECTED_RECORDS if rejected else ExitCode.DONE
@@ -161,18 +164,14 @@ def _answers(
         yield json.dumps(answer, ensure_ascii=False).encode() + b"\n"
 
 
-def _show(show: object, done: int, total: int) -> None:
-    show("matching", done, total, plural(done, "row"))  # type: ignore[operator]
-
-
 def _queries(
     inputs: Sequence[Input], reading: InputOptions, profile: Profile, workers: int | None
 ) -> Iterator[Gathering]:
     """Yield queries, so many at a time."""
     gathering = Gathering()
-    for batch, made in fingerprinted(
-        inputs, read_batches(inputs, reading.for_profile(profile)), profile, workers or usual_workers(inputs)
-    ):
+    workers = workers or usual_workers(inputs)
+    batches = read_batches(inputs, reading.for_profile(profile), workers=workers)
+    for batch, made in fingerprinted(inputs, batches, profile, workers):
         gathering.take(inputs[batch.input], batch, made)
         if len(gathering.doc_ids) >= QUERIES_AT_ONCE:
             yield gathering

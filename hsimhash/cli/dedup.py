@@ -11,13 +11,16 @@ from typing import TypedDict, Unpack
 import click
 
 from hsimhash import dedup as steps
+from hsimhash import metrics
 from hsimhash.cli.console import plural, print_json, say, staged_progress
 from hsimhash.cli.exits import ExitCode
 from hsimhash.cli.options import (
+    READING,
     Settings,
     field_options,
     fingerprint_field_option,
     inputs_of,
+    metrics_option,
     reading_of,
     utf8,
     warn_of,
@@ -71,9 +74,7 @@ def named_folder(text: str) -> Path:
 @click.command("dedup", short_help="Find near-duplicates within files.")
 @click.argument("inputs", metavar="INPUT…", nargs=-1, required=True)
 @click.option("--out", required=True, metavar="DIR", type=named_folder, help="Where the results go.")
-@with_settings(
-    *("profile", "max_distance", "max_sketch", "format", "id_field", "text_field", "fingerprint_format", "workers")
-)
+@with_settings("profile", "max_distance", "max_sketch", *READING)
 @fingerprint_field_option
 @field_options
 @click.option(
@@ -99,6 +100,7 @@ def named_folder(text: str) -> Path:
 @click.option("--table-format", metavar="auto|parquet|jsonl", default="auto", help="auto: Parquet if pyarrow is there.")
 @click.option("--all-pairs", is_flag=True, help="List all pairs of equal documents, not only each one with the first.")
 @click.option("--overwrite", is_flag=True, help="Replace results that are in DIR already.")
+@metrics_option
 @click.option("--quiet", is_flag=True, help="Show no progress.")
 def dedup_command(
     settings: Settings,
@@ -117,8 +119,7 @@ def dedup_command(
     words; and if their sketches do not tell that the texts differ. A profile that makes fingerprints alone, such as
     auto-1, goes by the distance.
 
-    INPUTs are those of 'hsimhash ingest': JSON lines, .tsv, folders of texts, - for stdin. Nothing is changed in them;
-    'hsimhash apply' writes the documents that are kept.
+    INPUTs are those of 'hsimhash ingest', and stay as they are; 'hsimhash apply' writes the documents that are kept.
 
     Into DIR come the tables pairs and clusters, keep.txt and drop.txt with ids, report.html to look at, and stats.json,
     which is there only once all is complete. Of equal documents the table of pairs has each one with the first; where
@@ -143,6 +144,8 @@ def dedup_command(
     with _against(settings, against) as known, nullcontext() if quiet else staged_progress(_STAGES["read"]) as show:
 
         def tell(progress: DedupProgress) -> None:
+            if metrics.current is not None:
+                metrics.current.documents.set(progress.documents)
             if show:
                 show(_STAGES[progress.stage], progress.done, progress.total, plural(progress.documents, "document"))
 

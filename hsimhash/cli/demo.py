@@ -25,8 +25,8 @@ from hsimhash.fingerprint.signature import MAX_SKETCH
 from hsimhash.index import HSimIndex
 from hsimhash.inputs import find_inputs
 from hsimhash.load import IngestOptions, ingest
-from hsimhash.matching import Match
 from hsimhash.store import Document
+from hsimhash.store.base import Match
 
 DEMO_STORE = "lmdb://.demo/index"
 SHOWN_KINDS = ("edit", "repost", "sentence", "reformat", "mixed")

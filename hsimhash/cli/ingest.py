@@ -12,12 +12,14 @@ from hsimhash.cli.console import say
 from hsimhash.cli.exits import ExitCode
 from hsimhash.cli.jobs import check_job, report, shown, stoppable
 from hsimhash.cli.options import (
+    READING,
     Settings,
     create_index,
     field_options,
     fingerprint_field_option,
     first_seen_field_option,
     inputs_of,
+    metrics_option,
     open_index,
     reading_of,
     wanted_record,
@@ -33,19 +35,7 @@ from hsimhash.store import is_hbase, is_on_server
 @click.command("ingest", short_help="Bring documents into the index.")
 @click.argument("inputs", metavar="INPUT…", nargs=-1, required=True)
 @with_settings(
-    "store",
-    "layout",
-    "profile",
-    "on_duplicate",
-    "max_distance",
-    "max_sketch",
-    "format",
-    "id_field",
-    "text_field",
-    "fingerprint_format",
-    "workers",
-    "lock_timeout_s",
-    "job",
+    "store", "layout", "profile", "on_duplicate", "max_distance", "max_sketch", *READING, "lock_timeout_s", "job"
 )
 @click.option(
     "--exclusive", is_flag=True, help="On HBase: no other process writes these documents; they are written faster."
@@ -61,6 +51,7 @@ from hsimhash.store import is_hbase, is_on_server
 @field_options
 @click.option("--tags", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Where tag writes.")
 @click.option("--fresh", is_flag=True, help="Start over, whatever an earlier run left in the job folder.")
+@metrics_option
 @click.option("--quiet", is_flag=True, help="Show no progress.")
 def ingest_command(
     settings: Settings,
@@ -75,29 +66,31 @@ def ingest_command(
 ) -> ExitCode:
     """Bring the documents of each INPUT into the index, which is created if it does not exist.
 
-    An INPUT is a file of JSON lines (.jsonl, .ndjson, .json); of id, a tab and a text or a fingerprint (.tsv); either
-    also as .gz or .zst; a folder of text files, whose names become ids; or - for stdin. A record has up to 16 MiB.
-    Beside a fingerprint "sketch" and "key" are read, as 'hsimhash export' writes them, where the index has such.
+    An INPUT is a file of JSON lines (.jsonl, .ndjson, .json); of id, a tab and a text or a fingerprint (.tsv); a table
+    with names of columns (.parquet, .csv); a web archive (.warc, .wet); all but .parquet also as .gz or .zst; a page
+    (.html, .htm); a folder of text files and pages, whose names become ids; or - for stdin. A record has up to 16 MiB.
+
+    Of a web archive the pages and plain texts with status 200 are read, of .wet all texts. Of HTML (pages, and texts of
+    tables that begin with <!doctype html or <html) the main text is taken, or with --extract none all text; what has
+    none is listed in short.jsonl. Beside a fingerprint "sketch" and "key" are read, where the index has such.
 
     skip leaves a document out that has a match among those that came before it, in the index or in the same run; tag
     adds it, and writes the nearest of them down, with the similarity and "found_by" of 'hsimhash query'. A document of
-    the index with the same id and another fingerprint, sketch or key is changed. On HBase skip and tag are exact while
-    no other process adds documents.
+    the index with the same id and another signature is changed. On HBase both are exact while no other process adds.
 
     The job folder has the checkpoint, the lists and, of add, what is not in the index yet. By default it is within an
-    embedded index, and .hsimhash/jobs/… in the working folder for one on HBase. ?connections=N in the URL
-    bounds how many connections write there at once. With --exclusive no other process may write the same ids, nor do
-    so within 20 minutes after.
+    embedded index, and .hsimhash/jobs/… in the working folder for others. On HBase ?connections=N in the URL bounds how
+    many write at once, and with --exclusive no other process may write the same ids, nor within 20 minutes after.
 
     Bad records go to a list in the job folder, and the exit code is then 7. Ctrl-C ends after the batch; the same
-    command continues where any end left it, but a stream must be sent again as a whole. At the end a summary is printed
-    as JSON. What an index has ingested is not ingested again, even if documents were removed or expired since; --fresh
-    brings those back. An index that was made anew or restored may not remember a job that ended: then all its inputs
-    are ingested again, and a line says so.
+    command continues where any end left it, but a stream must be sent again as a whole. The summary is JSON. What an
+    index has ingested is not ingested again, even if documents were removed or expired since, unless with --fresh. An
+    index that was restored may not remember a job that ended: then its inputs are ingested again.
 
     \b
     Example: hsimhash ingest pages.jsonl.gz --store lmdb://pages
              zcat pages.tsv.gz | hsimhash ingest - --format tsv --on-duplicate skip
+             hsimhash ingest crawl.warc.gz pages.parquet --id-field url --text-field html --store lmdb://pages
              hsimhash ingest pages.jsonl --store hbase://gw1:9091/pages --exclusive --rate 5000
     """
     reading = reading_of(settings, fingerprint_field, first_seen_field)

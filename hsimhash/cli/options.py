@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 import numpy as np
 
+from hsimhash import metrics
 from hsimhash.cli.console import say
 from hsimhash.cli.streams import check_stdin
 from hsimhash.errors import HsimhashError
@@ -61,7 +62,9 @@ _FLAGS: dict[str, Callable[[Function], Function]] = {
         help="In how many bits sketches may differ, where both documents have one: 0 to 64, by default 16; in two "
         "fewer where only the keys are equal.",
     ),
-    "workers": click.option("--workers", metavar="N", help="Processes that fingerprint; by default one per core."),
+    "workers": click.option(
+        "--workers", metavar="N", help="Processes that fingerprint, or serve; by default one per core."
+    ),
     "lock_timeout_s": click.option(
         "--lock-timeout", "lock_timeout_s", metavar="SECONDS", help="How long to wait for another process that writes."
     ),
@@ -71,10 +74,21 @@ _FLAGS: dict[str, Callable[[Function], Function]] = {
         help="Near-duplicates of documents that came before: add them too; skip them; or add them and list each one's "
         "nearest match (--tags).",
     ),
-    "text_field": click.option("--text-field", metavar="NAME", help="The JSON field with the text."),
-    "id_field": click.option("--id-field", metavar="NAME", help="The JSON field with the id."),
+    "text_field": click.option("--text-field", metavar="NAME", help="The JSON field, or the column, with the text."),
+    "id_field": click.option(
+        "--id-field",
+        metavar="NAME",
+        help="The JSON field, or the column, with the id; of web archives url (by default) or record-id.",
+    ),
     "format": click.option(
-        "--format", metavar="auto|jsonl|tsv|fingerprints|files", help="What the inputs are; auto: by their names."
+        "--format",
+        metavar="auto|jsonl|tsv|fingerprints|files|parquet|csv|warc",
+        help="What the inputs are; auto: by their names.",
+    ),
+    "extract": click.option(
+        "--extract",
+        metavar="auto|none",
+        help="What counts of a page in HTML; auto: its main text, without headers, menus and footers; none: all text.",
     ),
     "fingerprint_format": click.option(
         "--fingerprint-format",
@@ -82,6 +96,10 @@ _FLAGS: dict[str, Callable[[Function], Function]] = {
         help="How fingerprints are written; auto: the first ones of an input decide.",
     ),
     "job": click.option("--job", metavar="DIR", help="The folder for the job's checkpoint and lists."),
+    "listen": click.option("--listen", metavar="HOST:PORT", help="Where callers come; by default 127.0.0.1:8343."),
+    "token_file": click.option(
+        "--token-file", metavar="FILE", help="A file with a token, which callers send as Authorization: Bearer …"
+    ),
 }
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 yes_option = click.option("--yes", "is_confirmed", is_flag=True, help="Do not ask.")
@@ -126,6 +144,31 @@ first_seen_field_option = click.option(
 )
 
 
+def metrics_option(command: Function) -> Function:
+    """Give a command the flag for numbers to watch, which are served while it runs."""
+
+    @click.option(
+        "--metrics-port",
+        metavar="[HOST:]PORT",
+        help="While it runs, serve numbers for Prometheus there, at /metrics; by default to this machine alone.",
+    )
+    @functools.wraps(command)
+    def run(*, metrics_port: str | None, **given: object) -> object:
+        if metrics_port is None:
+            return command(**given)
+        from hsimhash.settings import address_in
+
+        try:
+            host, port = address_in(metrics_port if ":" in metrics_port else f"127.0.0.1:{metrics_port}")
+        except ValueError as error:
+            raise click.BadParameter(f"{metrics_port!r}: {error}", param_hint="'--metrics-port'") from error
+        with metrics.served(host, port) as chosen:
+            say(f"numbers at http://{f'[{host}]' if ':' in host else host}:{chosen}/metrics")
+            return command(**given)
+
+    return run
+
+
 def setting_flags(*keys: str) -> Callable[[Function], Function]:
     """Give a command the flags of these settings, all of them where none is named."""
 
@@ -135,6 +178,10 @@ def setting_flags(*keys: str) -> Callable[[Function], Function]:
         return command
 
     return decorate
+
+
+# Which settings say how documents are read and fingerprinted, for commands that load INPUTs.
+READING = ("format", "id_field", "text_field", "extract", "fingerprint_format", "workers")
 
 
 def with_settings(*keys: str) -> Callable[[Function], Function]:
@@ -280,6 +327,7 @@ def reading_of(settings: Settings, fingerprint_field: str | None, first_seen_fie
         fingerprint_field,
         first_seen_field,
         settings.fingerprint_format,
+        extract=settings.extract,
     )
     return reading.for_profile(Profile.named(settings.profile))
 

@@ -25,6 +25,7 @@ COMMANDS = {  # in the order of the help, which imports none of them; each is `N
     "import-redis": ("import_redis", "Add fingerprints from sets on a Redis, one for each segment."),
     "relayout": ("relayout", "Bring an index's documents into one with another layout."),
     "query": ("query", "Find the documents near a fingerprint, a document or a text."),
+    "serve": ("serve", "Answer queries and take documents over HTTP, as JSON."),
     "match-sql": ("match_sql", "Print the statements that find near-duplicates in a table of your own."),
     "distance": ("fingerprint", "Show which bits differ between two fingerprints."),
     "find-all": ("find", "Find all pairs in a list of fingerprints, as simhash-cpp does."),

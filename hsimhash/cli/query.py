@@ -13,7 +13,7 @@ from hsimhash.cli.lines import Lines, Request, read_text, requested_signatures
 from hsimhash.cli.options import Settings, json_option, open_index, stored, utf8, with_settings
 from hsimhash.fingerprint import Signature, format_fingerprint, parse_fingerprint
 from hsimhash.index import HSimIndex
-from hsimhash.matching import Match
+from hsimhash.store.base import Match
 
 
 @click.command("query")
@@ -48,14 +48,13 @@ def query_command(
     with the same key are found too, however far, and any with too different a sketch is passed over (--max-sketch).
 
     On a terminal a table is printed; into a pipe, or with --json, one JSON line for each query: {"fingerprint",
-    "matches": [{"distance", "id", "fingerprint", "first_seen", "similarity", "found_by"}, …]}, nearest first,
-    first_seen in ms since 1970. "similarity" is about the share of equal shingles, 0 to 1, null where a sketch is
-    missing; "found_by" is "distance", or "key" where the distance is greater than asked for.
+    "matches": [{"distance", "id", "fingerprint", "first_seen", "similarity", "found_by"}, …]}, nearest first;
+    "first_seen" in ms since 1970, "similarity" about the share of equal shingles (null where a sketch is missing),
+    "found_by" "distance", or "key" where the distance is greater than asked for.
 
     With - queries are read from stdin, one JSON object a line: {"fingerprint": …}, also with "sketch" and "key", or
     {"text": …}; the document of its "id" is left out. The answers have "line" and "id" of their queries; "fingerprint"
-    is null where the text was too short. A bad line is reported on stderr, the others are answered, and the exit code
-    is 7.
+    is null where the text was too short. Bad lines are reported on stderr, the others answered; the exit code is 7.
 
     \b
     Example: hsimhash query --id https://example.org/a --store lmdb://pages
@@ -65,7 +64,8 @@ def query_command(
     if doc_ids and exclude is not None:
         raise click.UsageError("--id excludes its own document already; use --exclude with the others")
     lines = Lines("-") if fingerprints == ("-",) else None
-    asked = [] if lines else [Request(_parsed(text, settings)) for text in fingerprints]
+    parsed = partial(parse_fingerprint, format=settings.fingerprint_format)
+    asked = [] if lines else [Request(Signature(one)) for one in map(parsed, fingerprints)]
     with open_index(settings) as index:
         if doc_ids:
             asked = [Request(stored(index, doc_ids[0]).signature, doc_id=doc_ids[0])]
@@ -78,10 +78,6 @@ def query_command(
         found = sum(_show(answers(batch), is_table=is_for_people(as_json)) for batch in batches)
     usual = ExitCode.NOTHING_FOUND if tells_by_exit_code and not found else ExitCode.DONE
     return ExitCode.REJECTED_RECORDS if lines and lines.rejected else usual
-
-
-def _parsed(fingerprint: str, settings: Settings) -> Signature:
-    return Signature(parse_fingerprint(fingerprint, format=settings.fingerprint_format))
 
 
 def _show(answers: Iterable[tuple[Request, str | None, list[Match]]], *, is_table: bool) -> int:
@@ -132,18 +128,7 @@ def _answers(
 
 
 def _print_json(request: Request, fingerprint: str | None, matches: Sequence[Match]) -> None:
-    rows = [
-        {
-            "distance": match.distance,
-            "id": match.doc_id,
-            "fingerprint": format_fingerprint(match.fingerprint),
-            "first_seen": match.first_seen,
-            "similarity": match.similarity,
-            "found_by": match.found_by,
-        }
-        for match in matches
-    ]
-    print_json({**request.label, "fingerprint": fingerprint, "matches": rows})
+    print_json({**request.label, "fingerprint": fingerprint, "matches": [match.to_json() for match in matches]})
 
 
 def _print_table(request: Request, fingerprint: str | None, matches: Sequence[Match]) -> None:

@@ -10,7 +10,7 @@ import click
 from hsimhash.cli.console import plural, say
 from hsimhash.cli.exits import ExitCode
 from hsimhash.cli.jobs import check_job, shown, stoppable
-from hsimhash.cli.options import Settings, how_made, open_index, with_settings
+from hsimhash.cli.options import Settings, how_made, metrics_option, open_index, with_settings
 from hsimhash.cli.stages import memory_option, program_option, stage_options
 from hsimhash.errors import IndexExistsError
 from hsimhash.index import HSimIndex
@@ -27,6 +27,7 @@ from hsimhash.store.base import JOB_DEADLINE_S
 @click.option("--stage", metavar="DIR", help="On HBase: load by finished files, which wait here; see bulk-load.")
 @program_option
 @memory_option
+@metrics_option
 @click.option("--quiet", is_flag=True, help="Show no progress.")
 def relayout_command(
     settings: Settings,

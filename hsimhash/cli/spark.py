@@ -286,8 +286,7 @@ def spark_bulk_load_command(
         records = replace(reading, first_seen_field=first_seen_field)
         totals = jobs.bulk_load_files(spark, inputs, settings.store, records, options)
     if totals is None:
-        tell_lines(told)
-        return ExitCode.DONE
+        return tell_lines(told)
     print_json(totals.to_json())
     return _told(totals.rejected)
 

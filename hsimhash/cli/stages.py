@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 import click
 
 from hsimhash.cli.console import print_line, say
+from hsimhash.cli.exits import ExitCode
 from hsimhash.errors import HsimhashError
 from hsimhash.store import FileLimits, StageOptions, is_hbase
 from hsimhash.store.hbase.load_tool import load_command
@@ -78,11 +79,12 @@ def loading_words(stage: str, hbase_command: str, *, is_run: bool) -> list[str]:
         return shlex.split(hbase_command or "hbase")  # where others run it
 
 
-def tell_lines(lines: Sequence[str]) -> None:
+def tell_lines(lines: Sequence[str]) -> ExitCode:
     """Print the commands that others must run."""
     say("the files are written; run these in this order, and then this command again:")
     for line in lines:
         print_line(line)
+    return ExitCode.DONE
 
 
 def check_on_hbase(store: str) -> None:

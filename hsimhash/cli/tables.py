@@ -165,8 +165,10 @@ def _create_elsewhere(settings: Settings, record: Record, ttl_s: int | None) -> 
         if parameter.name == "ttl_s" and is_redis(settings.store):
             continue
         if is_given and parameter.name not in type(settings).model_fields:
-            others = " or an index on Redis" if parameter.name == "ttl_s" else ""
-            raise click.UsageError(f"{parameter.opts[0]} is for a table on HBase{others}, not for {settings.store}")
+            what, remedy = "a table on HBase", ""
+            if parameter.name == "ttl_s":
+                what, remedy = f"{what} or an index on Redis", "; run 'hsimhash expire --before AGE --yes' once a day"
+            raise click.UsageError(f"{parameter.opts[0]} is for {what}, not for {settings.store}{remedy}")
     try:
         create_index(settings, settings.max_distance, ttl_s)
     except IndexExistsError as error:

@@ -12,7 +12,7 @@ import click
 from hsimhash.cli.console import print_fields, print_json, print_line, progress, say, size
 from hsimhash.cli.exits import ExitCode, message_of
 from hsimhash.cli.jobs import check_job, refuse_walk, walk_job_option, walk_workers_option
-from hsimhash.cli.options import Settings, json_option, open_index, utf8, with_settings
+from hsimhash.cli.options import Settings, json_option, metrics_option, open_index, utf8, with_settings
 from hsimhash.errors import CorruptionError
 from hsimhash.load import default_job
 from hsimhash.store import is_hbase, is_postgresql, is_redis, postgresql_operations
@@ -32,6 +32,7 @@ from hsimhash.store.hbase.table import compact_line, snapshot_line
 @walk_workers_option
 @walk_job_option
 @json_option
+@metrics_option
 def check_command(
     settings: Settings, repair: bool, sample: int | None, workers: int | None, job: Path | None, as_json: bool
 ) -> ExitCode:

@@ -16,10 +16,10 @@ from hsimhash.errors import StopAskedError
 from hsimhash.files import make_folder, sync_folder
 from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.bits import Uint64s
-from hsimhash.inputs.files import Input, InputOptions
+from hsimhash.inputs.files import Input, InputOptions, usual_workers
 from hsimhash.inputs.reader import read_batches
 from hsimhash.layout import Layout
-from hsimhash.load.intake import Gathering, bytes_before, fingerprinted, usual_workers
+from hsimhash.load.intake import Gathering, bytes_before, fingerprinted
 from hsimhash.load.job import Counts
 from hsimhash.rowkey import check_documents, last_occurrences
 from hsimhash.store.runs import (
@@ -129,8 +129,9 @@ def _read(
         lists.rejects.extend(gathering.rejects)
         lists.short.extend(gathering.short)
 
-    batches = read_batches(inputs, reading.for_profile(profile), stop=stop)
-    for batch, made in fingerprinted(inputs, batches, profile, workers or usual_workers(inputs)):
+    workers = workers or usual_workers(inputs)
+    batches = read_batches(inputs, reading.for_profile(profile), stop=stop, workers=workers)
+    for batch, made in fingerprinted(inputs, batches, profile, workers):
         if stop():
             raise StopAskedError("asked to end while reading")
         gathering.take(inputs[batch.input], batch, made)

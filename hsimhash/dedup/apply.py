@@ -18,7 +18,7 @@ from hsimhash.dedup.outputs import DROP, KEEP, table_in
 from hsimhash.dedup.tables import read_column_values
 from hsimhash.errors import HsimhashError
 from hsimhash.inputs.files import Input, InputOptions
-from hsimhash.inputs.reader import parsed_blocks, read_batches
+from hsimhash.inputs.reader import documents_of, parsed_blocks
 from hsimhash.inputs.records import Documents
 
 Which = Literal["kept", "dropped", "all"]
@@ -59,8 +59,15 @@ def apply(
     columns more. Of a folder of texts the files' paths are written.
 
     Raises:
-        ValueError: `folder` has no complete results, or a document is not among those of the run.
+        ValueError: `folder` has no complete results, a document is not among those of the run, or an input is a table
+            or a web archive.
     """
+    for one in inputs:
+        if one.kind not in ("jsonl", "tsv", "files"):
+            raise ValueError(
+                f"input {one.name} does not consist of lines that could be written as they stand; {folder / KEEP} has "
+                f"the ids of the documents to keep"
+            )
     application = _Application(folder, options)
     for one in inputs:
         for documents, lines in _records(one, options.reading):
@@ -80,9 +87,8 @@ def apply(
 def _records(one: Input, reading: InputOptions) -> Iterator[tuple[Documents, list[bytes]]]:
     """Yield the documents of an input in batches, with their lines; for a folder of texts these are the paths."""
     if one.kind == "files":
-        for batch in read_batches([one], reading):
-            paths = (os.path.join(one.name, doc_id) for doc_id in batch.documents.doc_ids)  # noqa: PTH118
-            yield batch.documents, [os.fsencode(path) for path in paths]
+        for documents, _ in documents_of(one, reading):
+            yield documents, [os.fsencode(one.path_of(doc_id)) for doc_id in documents.doc_ids]
     else:
         for block, documents in parsed_blocks(one, reading):
             lines = block.lines()

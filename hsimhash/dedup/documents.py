@@ -7,7 +7,6 @@ the same, else a reject: which of the two counts is not for us to say.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -24,10 +23,10 @@ from hsimhash.dedup.options import DedupOptions
 from hsimhash.dedup.outputs import output_errors
 from hsimhash.fingerprint import TOO_SHORT, Profile, Signatures, format_fingerprint
 from hsimhash.fingerprint.bits import Floats, Int64s, Uint8s, Uint64s
-from hsimhash.inputs.files import Input
+from hsimhash.inputs.files import Input, usual_workers
 from hsimhash.inputs.reader import Batch, read_batches
 from hsimhash.inputs.records import Documents, Reject
-from hsimhash.load.intake import bytes_before, fingerprinted, reject_line, short_lines, usual_workers
+from hsimhash.load.intake import bytes_before, fingerprinted, reject_line, short_lines
 from hsimhash.pairs.distinct import Column
 from hsimhash.pairs.keep import VALUE_PARTS, Policy, needed_fields
 
@@ -158,8 +157,8 @@ def collect(
     """Read the inputs once; `folder` is where the documents wait, and is deleted by others."""
     if not all(one.has_fingerprints for one in inputs):
         profile.verify()
-    batches = read_batches(inputs, options.reading, fields=needed_fields(options.keep))
     workers = options.workers or usual_workers(inputs)
+    batches = read_batches(inputs, options.reading, fields=needed_fields(options.keep), workers=workers)
     columns = _Columns(inputs, options.keep, folder)
     with closing(fingerprinted(inputs, batches, profile, workers)) as found:
         for batch, made in found:
@@ -245,4 +244,4 @@ def _bounded(value: object) -> object:
 
 
 def _where(one: Input, doc_id: str, line: int) -> str:
-    return os.path.join(one.name, doc_id) if one.kind == "files" else f"{one.name}:{line}"  # noqa: PTH118
+    return one.path_of(doc_id) if one.kind == "files" else f"{one.name}:{line}"

@@ -18,10 +18,10 @@ from hsimhash.dedup.tables import Column
 from hsimhash.fingerprint.bits import Bools, Int64s, Uint8s, Uint64s
 from hsimhash.fingerprint.signature import Signatures
 from hsimhash.index import QUERY_BATCH, HSimIndex
-from hsimhash.matching import Match
 from hsimhash.pairs import Pairs, find_pairs, group_equal
 from hsimhash.pairs.clusters import Clusters, components, diameters, star
 from hsimhash.pairs.keep import Policy, needs_lengths, needs_places, rank
+from hsimhash.store.base import Match
 
 ROWS_AT_ONCE = 1 << 16  # of matches, written together; a document adds all of its own
 

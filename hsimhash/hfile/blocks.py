@@ -210,7 +210,7 @@ def leaf_entries(entries: list[Entry]) -> bytes:
     starts = [0]
     for part in parts:
         starts.append(starts[-1] + len(part))
-    return b"".join([_numbers([len(parts), *starts]), *parts])
+    return b"".join([*(number.to_bytes(4, "big") for number in (len(parts), *starts)), *parts])
 
 
 def read_leaf_entries(body: bytes) -> list[Entry]:
@@ -225,10 +225,6 @@ def read_leaf_entries(body: bytes) -> list[Entry]:
         raise ValueError("its entries do not lie one behind the other")
     numbers = map(_ENTRY.unpack_from, parts)
     return [Entry(offset, size, part[_ENTRY.size :]) for (offset, size), part in zip(numbers, parts, strict=True)]
-
-
-def _numbers(values: list[int]) -> bytes:
-    return b"".join(value.to_bytes(4, "big") for value in values)
 
 
 # File info and trailer.

@@ -228,7 +228,7 @@ class HFileWriter:
             raise
 
     def _put_rows(self, rows: Uint8s, timestamp: int) -> None:
-        _check_rows(rows)
+        _refuse(rows, _follows(rows) > 0)
         first, last = (KeyValue(rows[place].tobytes(), b"", timestamp, b"") for place in (0, -1))
         self._check(last)
         self._take(first)
@@ -447,11 +447,6 @@ class _Bloom:
             b"BLOOM_FILTER_PARAM": _INT.pack(self.wanted.prefix_bytes),
             b"LAST_BLOOM_KEY": self._last,
         }
-
-
-def _check_rows(rows: Uint8s) -> None:
-    """Raise `ValueError` unless rows ascend strictly."""
-    _refuse(rows, _follows(rows) > 0)
 
 
 def _check_columns(cells: CellColumns) -> None:

@@ -4,15 +4,19 @@
 |---|---|
 | `.jsonl`, `.ndjson`, `.json` | JSON lines, with a text or a fingerprint each |
 | `.tsv` | `id<TAB>fingerprint` where each of the first 16 lines is that, `id<TAB>text` where none is |
-| a folder | text files, each a document; its id is its path within the folder |
+| `.parquet`, `.csv` | tables, a document a row; `.tsv` too where the format is `csv`, with names in its first line |
+| `.warc`, `.wet` | web archives: pages that a crawler got, and their texts |
+| `.html`, `.htm` | a page; its id is the name as given |
+| a folder | text files and pages, each a document; its id is its path within the folder |
 | `-`, or a pipe | JSON lines |
 
-Files may end in `.gz` or `.zst`. Any other name needs a format.
+Files but Parquet and pages may end in `.gz` or `.zst`. Any other name needs a format.
 """
 
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import os
 import stat
@@ -22,20 +26,28 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import Literal, TypeGuard
+from typing import Any, BinaryIO, Literal, TypeGuard
 
 from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.bits import ALL_FORMATS, Formats, fitting, formats_named, spoken
-from hsimhash.inputs.lines import PACKED, STDIN, DamagedInputError, InputFile, blocks_of, preview
+from hsimhash.inputs.lines import PACKED, STDIN, DamagedInputError, InputFile, blocks_of, open_input, preview
 
-FORMATS = ("auto", "jsonl", "tsv", "fingerprints", "files")
+FORMATS = ("auto", "jsonl", "tsv", "fingerprints", "files", "parquet", "csv", "warc")
+EXTRACTS = ("auto", "none")
+LITTLE_BYTES = 1 << 20  # of inputs; for so little one process is quicker than several
 SNIFFED_LINES = 16  # that tell fingerprints from texts
 FORMAT_LINES = 10_000  # read at most to decide a format, and
 FORMAT_BYTES = 4 << 20  # so many bytes; nearly every input is decided by its first lines
 _SNIFFED_BLOCK_BYTES = 64 << 10
 _JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
+_PAGE_SUFFIXES = (".html", ".htm")
 
-Kind = Literal["jsonl", "tsv", "files"]
+Kind = Literal["jsonl", "tsv", "files", "parquet", "csv", "warc"]
+_BY_SUFFIX: dict[str, Kind] = {".parquet": "parquet", ".csv": "csv", ".warc": "warc", ".wet": "warc"}
+_LIBRARIES = {  # that read a kind of input: module and extra
+    "parquet": ("pyarrow.parquet", "parquet"),
+    "warc": ("fastwarc.warc", "warc"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +67,7 @@ class InputOptions:
             sketch.
         fields: the JSON fields of a document of several texts, read instead of one text.
         has_features: whether `text_field` has features with weights instead of a text.
+        extract: what is taken of a page in HTML: `auto`: its main text; `none`: all its text.
     """
 
     format: str = "auto"
@@ -66,10 +79,13 @@ class InputOptions:
     has_signatures: bool = True
     fields: tuple[str, ...] = ()
     has_features: bool = False
+    extract: str = "auto"
 
     def __post_init__(self) -> None:
         if self.format not in FORMATS:
             raise ValueError(f"unknown format {self.format!r}; use one of {', '.join(FORMATS)}")
+        if self.extract not in EXTRACTS:
+            raise ValueError(f"unknown extract {self.extract!r}; use one of {', '.join(EXTRACTS)}")
         formats_named(self.fingerprint_format)
         if "" in (self.id_field, self.text_field, self.fingerprint_field, self.first_seen_field):
             raise ValueError("the name of a JSON field is empty; name one, or leave the option out")
@@ -82,6 +98,13 @@ class InputOptions:
     def formats(self) -> Formats:
         """Which formats fingerprints may have, before any was read."""
         return formats_named(self.fingerprint_format)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The fields of a record that a document may be made of, its id first."""
+        contents = self.fields or (self.text_field,)
+        others = (self.json_fingerprint_field, "sketch", "key", self.first_seen_field or "first_seen")
+        return tuple(dict.fromkeys((self.id_field, *contents, *others)))
 
     @property
     def json_fingerprint_field(self) -> str:
@@ -112,10 +135,18 @@ class Input:
         """Open an input that is no folder."""
         return InputFile(self.name, "" if self.is_stream else packing_of(self.name), is_stream=self.is_stream)
 
+    def source(self) -> BinaryIO:
+        """Open an input that is no folder as it is, packed or not."""
+        return open_input(self.name)
+
     @property
     def place(self) -> str:
         """The input's absolute name; what it is called wherever the command runs."""
         return self.name if self.name == STDIN else os.path.abspath(self.name)  # noqa: PTH100 (links stay links)
+
+    def path_of(self, doc_id: str) -> str:
+        """Return the path of a document of a folder, or of the only one."""
+        return self.name if doc_id == self.name else os.path.join(self.name, doc_id)  # noqa: PTH118 (a name as it is)
 
     def reads(self, path: Path) -> bool:
         """Whether what is at `path`, or comes to be there, is read as this input or as part of it."""
@@ -146,6 +177,8 @@ def _find(name: str, options: InputOptions) -> Input:
         status = None if name == STDIN else Path(name).stat()
         if status and stat.S_ISDIR(status.st_mode):
             return _folder(name, options)
+        if is_page_name(name) and options.format in ("auto", "files") and status and stat.S_ISREG(status.st_mode):
+            return _folder(name, options)
         if options.format == "files":
             raise ValueError(f"input {name} is not a folder, and --format files reads folders")
         if status and not os.access(name, os.R_OK):
@@ -156,6 +189,8 @@ def _find(name: str, options: InputOptions) -> Input:
 
 
 def _stream(name: str, options: InputOptions) -> Input:
+    if options.format in _BY_SUFFIX.values():
+        raise ValueError(f"input {name} is a stream, and --format {options.format} reads files; write it into one")
     kind: Kind = "jsonl" if options.format in ("auto", "jsonl") else "tsv"
     has_fingerprints = _has_fingerprints(kind, options)
     formats = options.formats if has_fingerprints else ()
@@ -176,6 +211,12 @@ def _folder(name: str, options: InputOptions) -> Input:
 def _file(name: str, status: os.stat_result, options: InputOptions) -> Input:
     kind, hint = _kind_of(name, options), ""
     has_fingerprints = _has_fingerprints(kind, options)
+    mark = f"{status.st_size} bytes of {status.st_mtime_ns}"
+    if kind in _BY_SUFFIX.values():
+        if library := _LIBRARIES.get(kind):
+            needed(*library, f"input {name}")
+        formats = options.formats if has_fingerprints else ()
+        return Input(name, kind, has_fingerprints, False, status.st_size, mark, formats=formats)
     with closing(_first_lines(name)) as lines:
         first = list(islice(lines, SNIFFED_LINES)) if kind == "tsv" else []
         _refuse_carriage_returns(name, first)
@@ -188,13 +229,16 @@ def _file(name: str, status: os.stat_result, options: InputOptions) -> Input:
     if has_fingerprints and len(formats) < len(options.formats):
         hint += f", read as {spoken(formats)}"
     note = f"{name} holds {'fingerprints' if has_fingerprints else 'texts'}{hint}" if hint else ""
-    mark = f"{status.st_size} bytes of {status.st_mtime_ns}"
     return Input(name, kind, has_fingerprints, False, status.st_size, mark, note, formats)
 
 
 def _kind_of(name: str, options: InputOptions) -> Kind:
-    suffix = Path(name.lower().removesuffix(packing_of(name))).suffix
+    suffix = suffix_of(name)
     is_json = suffix in _JSON_SUFFIXES
+    if options.format in ("auto", "fingerprints") and suffix in _BY_SUFFIX:
+        return _BY_SUFFIX[suffix]
+    if named := next((kind for kind in _BY_SUFFIX.values() if kind == options.format), None):
+        return named
     if options.format == "fingerprints":
         return "jsonl" if is_json else "tsv"
     if options.format == "jsonl" or (options.format == "auto" and is_json):
@@ -202,13 +246,14 @@ def _kind_of(name: str, options: InputOptions) -> Kind:
     if options.format == "tsv" or suffix == ".tsv":
         return "tsv"
     raise ValueError(
-        f"input {name}: cannot tell from its name what it holds; pass --format jsonl, tsv or fingerprints, or put "
-        f"texts into a folder"
+        f"input {name}: cannot tell from its name what it holds; pass --format jsonl, tsv, csv, parquet, warc or "
+        f"fingerprints, or put texts into a folder"
     )
 
 
 def _has_fingerprints(kind: Kind, options: InputOptions) -> bool:
-    return options.format == "fingerprints" or (kind == "jsonl" and options.fingerprint_field is not None)
+    has_fields = kind in ("jsonl", "parquet", "csv")
+    return options.format == "fingerprints" or (has_fields and options.fingerprint_field is not None)
 
 
 def packing_of(name: str) -> str:
@@ -216,11 +261,39 @@ def packing_of(name: str) -> str:
     return next((packing for packing in PACKED if name.lower().endswith(packing)), "")
 
 
+def usual_workers(inputs: Sequence[Input]) -> int:
+    """Return one for each core; for little to do this process alone, for others take seconds to start."""
+    is_little = sum(one.size_bytes for one in inputs) < LITTLE_BYTES
+    return 1 if is_little and not any(one.is_stream for one in inputs) else os.cpu_count() or 1
+
+
+def suffix_of(name: str) -> str:
+    """Return the end of a name from its last dot on, in lower case, without that of a packing."""
+    return Path(name.lower().removesuffix(packing_of(name))).suffix
+
+
+def is_page_name(name: str) -> bool:
+    """Whether a file of this name is a page in HTML."""
+    return Path(name.lower()).suffix in _PAGE_SUFFIXES
+
+
+def needed(module: str, extra: str, what: str) -> Any:
+    """Return a module of an optional package; `ValueError` says how to install it for `what`."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        package = module.partition(".")[0]
+        raise ValueError(f"{what} needs {package}; pip install 'hsimhash[{extra}]'") from error
+
+
 def files_of(folder: str, prefix: str = "") -> Iterator[tuple[str, str]]:
     """Yield (path within the folder, with `/`; path) of every file, in the order of names; hidden ones are left out.
 
-    What is within the folder is yielded behind `prefix`.
+    What is within the folder is yielded behind `prefix`. Of a file that is no folder its own name.
     """
+    if os.path.isfile(folder):  # noqa: PTH113 (a name as it is)
+        yield folder, folder
+        return
     with os.scandir(folder) as found:
         entries = sorted((entry for entry in found if not entry.name.startswith(".")), key=lambda entry: entry.name)
     for entry in entries:

@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from io import FileIO
+from typing import BinaryIO, cast
 
 import zstandard
 
@@ -57,7 +58,7 @@ class InputFile:
     def __init__(self, name: str, packing: str = "", *, is_stream: bool = False) -> None:
         self._name = name
         self._is_stream = is_stream
-        self._file = FileIO(0 if name == STDIN else name, closefd=name != STDIN)
+        self._file = open_input(name)
         self._unpacked = _unpacked(self._file, packing)
         self._is_packed = bool(packing)
         self._ahead = b""
@@ -99,7 +100,12 @@ class InputFile:
         self._file.close()
 
 
-def _unpacked(file: FileIO, packing: str) -> Callable[[int], bytes]:
+def open_input(name: str) -> BinaryIO:
+    """Open a file, a pipe or stdin (`-`), unbuffered."""
+    return cast(BinaryIO, FileIO(0 if name == STDIN else name, closefd=name != STDIN))
+
+
+def _unpacked(file: BinaryIO, packing: str) -> Callable[[int], bytes]:
     if packing == ".gz":
         return gzip.GzipFile(fileobj=file, mode="rb").read1
     return _ZstdFrames(file).read if packing == ".zst" else file.read
@@ -108,7 +114,7 @@ def _unpacked(file: FileIO, packing: str) -> Callable[[int], bytes]:
 class _ZstdFrames:
     """One or more zstd frames; zstandard's `stream_reader` would take a file that is cut off for a whole one."""
 
-    def __init__(self, file: FileIO) -> None:
+    def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self._frame: zstandard.ZstdDecompressionObj | None = None
         self._packed = b""

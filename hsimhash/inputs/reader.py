@@ -6,16 +6,21 @@ import errno
 import stat
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain
+from itertools import chain, compress
 from pathlib import Path
 
 from hsimhash.fingerprint.bits import Formats
-from hsimhash.inputs.files import Input, InputOptions, files_of, packing_of
+from hsimhash.inputs.archives import read_archive
+from hsimhash.inputs.files import Input, InputOptions, files_of, is_page_name, packing_of, usual_workers
 from hsimhash.inputs.lines import BLOCK_BYTES, RECORD_LIMIT_BYTES, Block, DamagedInputError, Place, blocks_of, text_in
+from hsimhash.inputs.pages import page_of, page_texts
 from hsimhash.inputs.records import Columns, Documents, Reject, parser_of
+from hsimhash.inputs.tables import read_rows
+from hsimhash.processes import Workers
 
 FILES_IN_BATCH = 256
 _UNREADABLE = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.ELOOP)  # a file's own fault
@@ -47,8 +52,11 @@ def read_batches(
     stop: Callable[[], bool] = lambda: False,
     fields: Sequence[str] = (),
     block_bytes: int = BLOCK_BYTES,
+    workers: int | None = None,
 ) -> Iterator[Batch]:
     """Yield the documents of inputs from a position on, in order. The end of an input is the next one's beginning.
+
+    Of pages in HTML the texts are taken, as the options say, by processes that work a little ahead.
 
     Args:
         inputs: what to read.
@@ -57,21 +65,81 @@ def read_batches(
         stop: asked before each batch, and while a stream is silent.
         fields: fields of JSON records to read beside the document's own.
         block_bytes: about so much of an input comes in one batch.
+        workers: processes that take texts of pages; by default one per core, for little to do this process alone.
     """
+    batches = _batches(inputs, options, start, stop, fields, block_bytes)
+    return _with_texts(batches, options.extract, workers or usual_workers(inputs))
+
+
+def _batches(
+    inputs: Sequence[Input],
+    options: InputOptions,
+    start: Position | None,
+    stop: Callable[[], bool],
+    fields: Sequence[str],
+    block_bytes: int,
+) -> Iterator[Batch]:
     start = start or Position()
     for number, one in enumerate(inputs[start.input :], start.input):
         here = start if number == start.input else Position(number)
-        if one.kind == "files":
-            read = _files(one, here.place, block_bytes)
-        else:
-            begun = replace(one, formats=here.formats or one.formats)
-            blocks = parsed_blocks(begun, options, fields, here.place, block_bytes)
-            read = ((documents, block.end) for block, documents in blocks)
+        begun = replace(one, formats=here.formats or one.formats)
+        read = documents_of(begun, options, fields, here.place, block_bytes)
         places = ((documents, Position(number, end, documents.formats)) for documents, end in read)
         for documents, position in chain(places, [(Documents(), Position(number + 1))]):
             if stop():
                 return
             yield Batch(number, documents, position)
+
+
+def documents_of(
+    one: Input,
+    options: InputOptions,
+    fields: Sequence[str] = (),
+    start: Place | None = None,
+    block_bytes: int = BLOCK_BYTES,
+) -> Iterator[tuple[Documents, Place]]:
+    """Yield the documents of an input behind a place, pages as they are, and the place behind each batch."""
+    start = start or Place()
+    if one.kind == "files":
+        return _files(one, start, block_bytes)
+    if one.kind == "warc":
+        return read_archive(one, options, fields, start, block_bytes)
+    if one.kind in ("parquet", "csv"):
+        return read_rows(one, options, fields, start, block_bytes)
+    blocks = parsed_blocks(one, options, fields, start, block_bytes)
+    return ((documents, block.end) for block, documents in blocks)
+
+
+def _with_texts(batches: Iterator[Batch], extract: str, workers: int) -> Iterator[Batch]:
+    """Yield batches with the texts of pages instead of the pages, in order."""
+    waiting: deque[tuple[Batch, Future[list[str]] | None]] = deque()
+    with Workers(workers) as pool:
+        for batch in batches:
+            documents = batch.documents
+            if workers == 1 or not (documents.is_page or waiting):
+                yield _with_text(batch, page_texts(_pages(documents), extract)) if documents.is_page else batch
+                continue
+            work = pool.submit(page_texts, _pages(documents), extract) if documents.is_page else None
+            waiting.append((batch, work))
+            while len(waiting) > 2 * workers:
+                yield _finished(*waiting.popleft())
+        while waiting:
+            yield _finished(*waiting.popleft())
+
+
+def _pages(documents: Documents) -> list[str]:
+    return list(compress(documents.texts, documents.is_page))
+
+
+def _finished(batch: Batch, work: Future[list[str]] | None) -> Batch:
+    return batch if work is None else _with_text(batch, work.result())
+
+
+def _with_text(batch: Batch, found: Sequence[str]) -> Batch:
+    documents, rest = batch.documents, iter(found)
+    pairs = zip(documents.texts, documents.is_page, strict=True)
+    texts = [next(rest) if is_one else text for text, is_one in pairs]
+    return replace(batch, documents=replace(documents, texts=texts))
 
 
 def _files(one: Input, start: Place, block_bytes: int) -> Iterator[tuple[Documents, Place]]:
@@ -81,7 +149,7 @@ def _files(one: Input, start: Place, block_bytes: int) -> Iterator[tuple[Documen
             continue
         try:
             text, size = _text_of_file(path)
-            found.take(number, doc_id, text)
+            found.take(number, doc_id, text, is_page=is_page_name(path))
             read_bytes += size
         except ValueError as error:
             found.rejects.append(Reject.of(1, error, b"", path))
@@ -118,7 +186,23 @@ def _blocks(one: Input, start: Place | None = None, block_bytes: int = BLOCK_BYT
 
 def texts_at(one: Input, options: InputOptions, lines: Sequence[int]) -> Iterator[tuple[int, str, str]]:
     """Yield (line, id, text) of the documents that stand at `lines`, ascending; reads no further than the last."""
-    return _texts_of_files(one, lines) if one.kind == "files" else _texts_of_lines(one, options, lines)
+    if one.kind == "files":
+        return _texts_of_files(one, options, lines)
+    return (
+        _texts_of_lines(one, options, lines) if one.kind in ("jsonl", "tsv") else _texts_of_records(one, options, lines)
+    )
+
+
+def _texts_of_records(one: Input, options: InputOptions, lines: Sequence[int]) -> Iterator[tuple[int, str, str]]:
+    left = set(lines)
+    for documents, _ in documents_of(one, options):
+        pages = documents.is_page or [False] * len(documents.texts)
+        for line, doc_id, text, is_one in zip(documents.lines, documents.doc_ids, documents.texts, pages, strict=True):
+            if line in left:
+                left.remove(line)
+                yield line, doc_id, page_texts([text], options.extract)[0] if is_one else text
+        if not left:
+            return
 
 
 def _texts_of_lines(one: Input, options: InputOptions, lines: Sequence[int]) -> Iterator[tuple[int, str, str]]:
@@ -134,12 +218,13 @@ def _texts_of_lines(one: Input, options: InputOptions, lines: Sequence[int]) -> 
                 return
 
 
-def _texts_of_files(one: Input, lines: Sequence[int]) -> Iterator[tuple[int, str, str]]:
+def _texts_of_files(one: Input, options: InputOptions, lines: Sequence[int]) -> Iterator[tuple[int, str, str]]:
     wanted = set(lines)
     for number, (doc_id, path) in enumerate(files_of(one.name), start=1):
         if number in wanted:
             with suppress(ValueError):  # it has changed since
-                yield number, doc_id, _text_of_file(path)[0]
+                text = _text_of_file(path)[0]
+                yield number, doc_id, page_texts([text], options.extract)[0] if is_page_name(path) else text
 
 
 def _text_of_file(path: str) -> tuple[str, int]:
@@ -155,4 +240,4 @@ def _text_of_file(path: str) -> tuple[str, int]:
         if error.errno not in _UNREADABLE:
             raise
         raise ValueError(f"cannot be read: {error.strerror}") from error
-    return text_in(data, "utf-8-sig"), len(data)
+    return page_of(data) if is_page_name(path) else text_in(data, "utf-8-sig"), len(data)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
@@ -58,6 +59,8 @@ class Documents:
     fields: Mapping[str, Sequence[object]] = field(default_factory=dict)
     formats: Formats = ()  # which the input's fingerprints may have, as far as it was read
     note: str = ""  # what was found out about the input here, for the user
+    # Whether each text is that of a page in HTML, of which the main text is taken; or none at all: no text is.
+    is_page: Sequence[bool] = ()
 
     def warning(self, name: str) -> str:
         """Return what the user must know at once of the input `name`; usually nothing."""
@@ -76,6 +79,7 @@ class Columns:
         self._lines: list[int] = []
         self._first_seen: list[int | None] = []
         self._fields: dict[str, list[object]] = {name: [] for name in fields}
+        self._is_page: list[bool] = []
         self.rejects: list[Reject] = []
         self.text_characters = 0
 
@@ -90,12 +94,15 @@ class Columns:
         value: str | Signature,
         first_seen: int | None = None,
         record: Mapping[str, object] | None = None,
+        *,
+        is_page: bool = False,
     ) -> None:
-        """Add a document with its text or its signature; `ValueError` if its id is none."""
+        """Add a document with its text, perhaps in HTML, or its signature; `ValueError` if its id is none."""
         check_doc_id(doc_id)
         self._doc_ids.append(doc_id)
         self._lines.append(line)
         self._first_seen.append(first_seen)
+        self._is_page.append(is_page)
         if isinstance(value, str):
             self._texts.append(value)
             self.text_characters += len(value)
@@ -123,13 +130,14 @@ class Columns:
             self._first_seen if any(one is not None for one in self._first_seen) else (),
             self.rejects,
             fields=self._fields,
+            is_page=self._is_page if any(self._is_page) else (),
         )
 
 
 def parser_of(one: Input, options: InputOptions, fields: Sequence[str] = ()) -> Callable[[Block], Documents]:
     """Return what makes documents of an input's lines."""
     if one.kind == "jsonl":
-        return _JsonLines(one, options, fields).parse
+        return partial(_parse_objects, RecordReader(one, options, fields))
     return _FingerprintLines(one.formats).parse if one.has_fingerprints else _parse_texts
 
 
@@ -206,8 +214,21 @@ def _each_line(block: Block, formats: Formats) -> Documents:
     return found.take_each(_records(block), take)
 
 
-class _JsonLines:
-    def __init__(self, one: Input, options: InputOptions, fields: Sequence[str]) -> None:
+def _parse_objects(reader: RecordReader, block: Block) -> Documents:
+    lines = ((number, line) for number, line in enumerate(block.lines(), block.first) if line.strip())
+    return reader.documents([(number, _object_or_error(line), line) for number, line in lines])
+
+
+class RecordReader:
+    """Makes documents of an input's records with named fields, one after the other."""
+
+    def __init__(
+        self,
+        one: Input,
+        options: InputOptions,
+        fields: Sequence[str] = (),
+        is_page: Callable[[str], bool] = lambda _: False,
+    ) -> None:
         self._fields = fields
         self._options = options
         self._id_field = options.id_field
@@ -215,23 +236,27 @@ class _JsonLines:
         self._reads_signatures = options.reads_signatures
         self._first_seen_field = options.first_seen_field or ("first_seen" if one.has_fingerprints else None)
         self._narrowing = Narrowing(one.formats)
+        self._is_page = is_page  # whether a text is HTML
 
-    def parse(self, block: Block) -> Documents:
+    def documents(self, records: Sequence[tuple[int, Mapping[str, object] | ValueError, bytes]]) -> Documents:
+        """Return the documents of records: each has its number, its fields or why it has none, and its bytes."""
         found = Columns(self._fields)
-        lines = [(number, line) for number, line in enumerate(block.lines(), block.first) if line.strip()]
-        records = {number: _object_or_error(line) for number, line in lines}
-        objects = (record for record in records.values() if isinstance(record, Mapping))
+        by_number = {number: record for number, record, _ in records}
+        objects = (record for record in by_number.values() if isinstance(record, Mapping))
         words = words_in(objects, self._fingerprint_field or "")
         note = self._narrowing.take(words) if self._narrowing.is_open else ""
 
         def take(number: int, _: bytes) -> None:
-            record = records[number]
+            record = by_number[number]
             if isinstance(record, ValueError):
                 raise record
             doc_id = doc_id_of(_value(record, self._id_field), self._id_field)
-            found.take(number, doc_id, self._content(record), self._first_seen(record), record)
+            content = self._content(record)
+            is_page = isinstance(content, str) and self._is_page(content)
+            found.take(number, doc_id, content, self._first_seen(record), record, is_page=is_page)
 
-        return replace(found.take_each(lines, take), formats=self._narrowing.formats, note=note)
+        documents = found.take_each(((number, data) for number, _, data in records), take)
+        return replace(documents, formats=self._narrowing.formats, note=note)
 
     def _content(self, record: Mapping[str, object]) -> str | Signature:
         if self._fingerprint_field is None:

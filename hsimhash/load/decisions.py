@@ -24,7 +24,7 @@ from hsimhash.fingerprint.bits import HEX, Bools, Uint8s, read_fingerprint
 from hsimhash.fingerprint.signature import Signature, Signatures, are_alike, similarity
 from hsimhash.index import HSimIndex
 from hsimhash.inputs.records import signature_of
-from hsimhash.matching import Match
+from hsimhash.store.base import Match
 
 
 class Verdict(StrEnum):

@@ -23,18 +23,19 @@ from typing import Literal
 
 import numpy as np
 
+from hsimhash import metrics
 from hsimhash.cover import check_distance
 from hsimhash.errors import StopAskedError
 from hsimhash.fingerprint import Signatures
 from hsimhash.fingerprint.bits import Int64s, spoken
 from hsimhash.fingerprint.signature import MAX_SKETCH, check_max_sketch
 from hsimhash.index import HSimIndex
-from hsimhash.inputs.files import Input, InputOptions
+from hsimhash.inputs.files import Input, InputOptions, usual_workers
 from hsimhash.inputs.lines import BLOCK_BYTES
 from hsimhash.inputs.reader import Position, read_batches
 from hsimhash.layout import Layout
 from hsimhash.load.decisions import Decision, DuplicateRule, Verdict, decide
-from hsimhash.load.intake import Gathering, bytes_before, estimated, fingerprinted, usual_workers
+from hsimhash.load.intake import Gathering, bytes_before, estimated, fingerprinted
 from hsimhash.load.job import LISTS, Checkpoint, Job, JobSpec, State, Summary, default_job
 from hsimhash.rowkey import check_documents
 from hsimhash.store import BULK_LIMITS, BulkLimits, Mark, StageOptions, is_on_server, is_own_file, store_name
@@ -200,6 +201,8 @@ def _spec(index: HSimIndex, inputs: Sequence[Input], options: IngestOptions, rul
     del settings["fingerprint_format"]  # what it came to stands with each input
     for name in ("has_signatures", "fields", "has_features"):  # the profile's matter
         del settings[name]
+    if options.reading.extract == "auto":  # as jobs of earlier releases have it
+        del settings["extract"]
     marks = []
     for one in inputs:
         content = f"{spoken(one.formats)} fingerprints" if one.has_fingerprints else "texts"
@@ -256,7 +259,7 @@ class _Run:
                 return self.summary(is_complete=False)
             self._save(replace(self._job.checkpoint, state=State.MERGING))
             with self._index.store.writing(stop=self._observer.stop):
-                added = bulk.merge(progress=self._tell_merge, stop=self._observer.stop)
+                added = metrics.measured("merge")(bulk.merge)(progress=self._tell_merge, stop=self._observer.stop)
                 if added is None:
                     self._save(self._job.checkpoint)
                     return self.summary(is_complete=False)
@@ -317,7 +320,12 @@ class _Run:
             profile.verify()
         start = self._job.checkpoint.position
         batches = read_batches(
-            self._inputs, self._options.reading, start, stop=self._observer.stop, block_bytes=self._limits.block_bytes
+            self._inputs,
+            self._options.reading,
+            start,
+            stop=self._observer.stop,
+            block_bytes=self._limits.block_bytes,
+            workers=workers,
         )
         gathering = Gathering()
         with closing(fingerprinted(self._inputs, batches, profile, workers)) as found:
@@ -375,6 +383,7 @@ class _Run:
         if self._options.on_duplicate == "tag":
             self._job.lists["tags"].append(decision.to_tag() for decision in decisions)
 
+    @metrics.measured("add_many")
     def _insert(self, signatures: Signatures, doc_ids: Sequence[str], first_seen: Int64s) -> None:
         """Add documents, and let the index remember how many are settled with them."""
         signatures, encoded, times = check_documents(signatures, doc_ids, first_seen)
@@ -395,6 +404,8 @@ class _Run:
         self._save(replace(self._job.checkpoint, position=gathered.end or Position(), runs=runs))
 
     def _save(self, checkpoint: Checkpoint) -> None:
+        if metrics.current is not None:
+            metrics.current.documents.set(self._counts.documents)
         self._job.save(replace(checkpoint, counts=self._counts, seconds=self._seconds()))
 
     def _finish(self) -> Summary:

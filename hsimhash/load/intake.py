@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import time
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
@@ -20,17 +19,10 @@ from hsimhash.inputs.reader import Batch, Position, read_batches
 from hsimhash.inputs.records import Documents, Reject
 from hsimhash.load.job import Counts
 
-LITTLE_BYTES = 1 << 20  # of inputs; for so little one process is quicker than several
 _WHY = {
     int(EXACT): "too few features for a vote: it matches only its equals",
     int(TOO_SHORT): "nothing to fingerprint",
 }
-
-
-def usual_workers(inputs: Sequence[Input]) -> int:
-    """Return one for each core; for little to do this process alone, for others take seconds to start."""
-    is_little = sum(one.size_bytes for one in inputs) < LITTLE_BYTES
-    return 1 if is_little and not any(one.is_stream for one in inputs) else os.cpu_count() or 1
 
 
 def bytes_before(inputs: Sequence[Input], position: Position) -> tuple[int, int]:
@@ -87,11 +79,16 @@ def short_lines(one: Input, documents: Documents, made: Signatures) -> list[str]
             id=documents.doc_ids[place],
             file=one.name,
             line=documents.lines[place],
-            why=_WHY[int(made.kinds[place])],
+            why=_why(documents, int(made.kinds[place]), place),
             indexed=bool(made.kinds[place] != TOO_SHORT),
         )
         for place in np.flatnonzero(made.kinds).tolist()
     ]
+
+
+def _why(documents: Documents, kind: int, place: int) -> str:
+    has_no_text = documents.is_page and documents.is_page[place] and not documents.texts[place]
+    return "no text was found in the page" if has_no_text else _WHY[kind]
 
 
 def _line(**fields: object) -> str:

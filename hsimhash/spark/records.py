@@ -263,7 +263,8 @@ def _records(
     ids, broken = (batch.column(name).to_pylist() for name in ("id", "broken"))
     seen = [_first_seen(one, options.seen_field) for one in batch.column("first_seen").to_pylist()]
     why = [_reason(*row) for row in zip(ids, broken, reasons, seen, strict=True)]
-    fields = dict(zip(needed_fields(options.keep), _field_columns(batch), strict=True))
+    kept = [batch.column(name).to_pylist() for name in batch.schema.names if name.startswith("field_")]
+    fields = dict(zip(needed_fields(options.keep), kept, strict=True))
     ranks = [
         [_order(policy, place, ids, lengths, fields) for policy in options.keep] if reason is None else None
         for place, reason in enumerate(why)
@@ -284,10 +285,6 @@ def _records(
     ]
     names = ["id", *_SEEN, "rank", "first_seen", "reason", "record", "place"]
     return pa.RecordBatch.from_arrays(columns, names)
-
-
-def _field_columns(batch: pa.RecordBatch) -> list[list[Any]]:
-    return [batch.column(name).to_pylist() for name in batch.schema.names if name.startswith("field_")]
 
 
 def _first_seen(text: str | None, field: str | None) -> int | str | None:

@@ -14,7 +14,7 @@ from functools import partial
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from hsimhash.compressed.files import DOCUMENTS, MANIFEST, PERMUTED, Manifest, drawer_name
@@ -142,7 +142,8 @@ def match(
     spread = spread_to_parts(values, plan, limits)
     task = partial(_near, plan, tables, distance, manifest.parts is not None)
     near = materialized(spread.mapInArrow(task, "asked bigint, fingerprint bigint"))
-    stored = _documents(queries.sparkSession, f"{stage.url}/{DOCUMENTS}")
+    rows = queries.sparkSession.read.parquet(f"{stage.url}/{DOCUMENTS}")
+    stored = rows.select("id", bits_of(rows, "fingerprint").alias("fingerprint"), "first_seen")
     found = near.join(stored, "fingerprint").join(asked, "asked")
     bits = distance_of(F.col("asked"), F.col("fingerprint")).cast("int").alias("distance")
     return found.select("query", "id", bits, "fingerprint", "first_seen")
@@ -162,11 +163,6 @@ def _plan_of(manifest: Manifest, layout: Layout) -> PartPlan:
             for search, own in zip(searches(layout.drawers, layout.max_distance), cuts, strict=True)
         )
     )
-
-
-def _documents(spark: SparkSession, place: str) -> DataFrame:
-    rows = spark.read.parquet(place)
-    return rows.select("id", bits_of(rows, "fingerprint").alias("fingerprint"), "first_seen")
 
 
 def _near(

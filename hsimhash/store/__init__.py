@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from hsimhash.errors import HsimhashError
 from hsimhash.layout import Layout
-from hsimhash.store.base import DEADLINE_S, LOCK_TIMEOUT_S, Document, Mark, Record, Store
+from hsimhash.store.base import DEADLINE_S, LOCK_TIMEOUT_S, Claim, Document, Mark, Match, Record, Store
 from hsimhash.store.facts import CheckReport, CollectReport
 from hsimhash.store.hbase.address import DEFAULT_PORTS as HBASE_SCHEMES
 from hsimhash.store.hbase.address import Address, Options
@@ -29,10 +29,12 @@ __all__ = [
     "BulkLimits",
     "BulkLoad",
     "CheckReport",
+    "Claim",
     "CollectReport",
     "Document",
     "FileLimits",
     "Mark",
+    "Match",
     "Record",
     "StageOptions",
     "Store",

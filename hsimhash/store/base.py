@@ -15,11 +15,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import count, takewhile
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 from hsimhash.cover import Prices
 from hsimhash.errors import CorruptionError, FormatVersionError, HsimhashError, IndexExistsError
-from hsimhash.fingerprint.bits import Int64s, Uint8s
+from hsimhash.fingerprint.bits import Int64s, Uint8s, format_fingerprint
 from hsimhash.fingerprint.recipe import OWN
 from hsimhash.fingerprint.signature import Signature, Signatures
 from hsimhash.fingerprint.wordlists import IDF, STOPS, WORDS, keep_list, kept_list
@@ -27,6 +27,8 @@ from hsimhash.layout import FINGERPRINT_BITS, Layout
 from hsimhash.rowkey import KEY_FLAG, SEGMENT_BYTES
 from hsimhash.store.facts import CheckReport, CollectReport, Progress, Region, Survey, TableFacts
 from hsimhash.store.runs import BULK_LIMITS, BulkLimits, BulkLoad, StageOptions
+
+T = TypeVar("T")
 
 # On disk: never reuse a version. Format 2 has sketches and keys in its registers, and a key drawer.
 FORMATS: tuple[dict[str, object], ...] = ({"version": 1, "rows": "tall"}, {"version": 2, "rows": "tall"})
@@ -57,6 +59,39 @@ class Document(NamedTuple):
     def signature(self) -> Signature:
         """Its fingerprint, sketch and key."""
         return Signature(self.fingerprint, self.sketch, self.key)
+
+
+class Match(NamedTuple):
+    """A document near the query; ordered by distance (bits), then id. `first_seen` in ms since 1970.
+
+    `similarity` is about the Jaccard index of the two texts' shingles, 0 to 1, as their sketches tell; None without.
+    It was found by its distance, or, where that is greater than asked for, by a key that is the query's.
+    """
+
+    distance: int
+    doc_id: str
+    fingerprint: int
+    first_seen: int
+    similarity: float | None = None
+    found_by: Literal["distance", "key"] = "distance"
+
+    def to_json(self) -> dict[str, object]:
+        """Return it as JSON values by name; its document's id is `id`, its fingerprint 16 hexadecimal digits."""
+        return {
+            "distance": self.distance,
+            "id": self.doc_id,
+            "fingerprint": format_fingerprint(self.fingerprint),
+            "first_seen": self.first_seen,
+            "similarity": self.similarity,
+            "found_by": self.found_by,
+        }
+
+
+class Claim(NamedTuple):
+    """What became of a document that was claimed: it is new, and stored; or there was a match before it."""
+
+    is_new: bool
+    match: Match | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +297,38 @@ class Reader(ABC):
         """Return what the register says of each document, None if it has no register."""
 
 
+class Claims(ABC):
+    """Documents that claim to be new, each after those before it; numbered from 0 in that order."""
+
+    doc_ids: Sequence[bytes]
+    signatures: Signatures
+    first_seen: Int64s
+
+    @property
+    @abstractmethod
+    def is_open(self) -> bool:
+        """Whether some are not decided."""
+
+    @abstractmethod
+    def look(self, reader: Reader) -> tuple[list[int], dict[int, Match]]:
+        """Return which documents are new, if nobody else writes, and which have a match before them.
+
+        No two of the first are near each other; those that depend on any of these wait.
+        """
+
+    @abstractmethod
+    def nearest(self, reader: Reader, numbers: Sequence[int]) -> list[Match | None]:
+        """Return for each of these documents its nearest match, other than itself."""
+
+    @abstractmethod
+    def meets(self, number: int, document: Document) -> bool:
+        """Whether a stored document matches a claimed one; it may be itself."""
+
+    @abstractmethod
+    def settle(self, number: int, claim: Claim) -> None:
+        """Note what became of a document."""
+
+
 class Store(Reader, AbstractContextManager["Store"]):
     """What an index needs of storage. Thread-safe and fork-safe; `close` twice is harmless.
 
@@ -272,6 +339,9 @@ class Store(Reader, AbstractContextManager["Store"]):
     url: str
     record: Record
     prices: Prices  # what it takes
+    # Whether queries of many threads share calls. Not where one is done by itself in this process, or by one statement:
+    # measured, threads that wake each other cost more there.
+    shares_queries = False
     is_atomic = True  # whether a kill leaves all documents of an `insert`, and its mark, or none
 
     @abstractmethod
@@ -286,25 +356,25 @@ class Store(Reader, AbstractContextManager["Store"]):
                 longer. None: no such bound.
         """
 
+    def reading(self, work: Callable[[Reader], T], *, timeout_s: float | None = None) -> T:
+        """Return what `work` returns of a view, or, where the store lost that view meanwhile, of another one."""
+        with self.view(timeout_s=timeout_s) as reader:
+            return work(reader)
+
     def scan(self, prefixes: Sequence[bytes]) -> Uint8s:
-        with self.view() as reader:
-            return reader.scan(prefixes)
+        return self.reading(lambda reader: reader.scan(prefixes))
 
     def sweep(self, ranges: Sequence[tuple[bytes, bytes]]) -> Uint8s:
-        with self.view() as reader:
-            return reader.sweep(ranges)
+        return self.reading(lambda reader: reader.sweep(ranges))
 
     def estimate(self) -> int:
-        with self.view() as reader:
-            return reader.estimate()
+        return self.reading(lambda reader: reader.estimate())
 
     def documents(self, fingerprints: Sequence[int], limit: int | None = None) -> list[list[Document]]:
-        with self.view() as reader:
-            return reader.documents(fingerprints, limit)
+        return self.reading(lambda reader: reader.documents(fingerprints, limit))
 
     def lookup(self, doc_ids: Sequence[bytes]) -> list[Document | None]:
-        with self.view() as reader:
-            return reader.lookup(doc_ids)
+        return self.reading(lambda reader: reader.lookup(doc_ids))
 
     @abstractmethod
     def writing(self, *, stop: Callable[[], bool] | None = None) -> AbstractContextManager[object]:
@@ -330,6 +400,17 @@ class Store(Reader, AbstractContextManager["Store"]):
         occurs twice the last occurrence counts. A `mark` takes the place of the one with its token, in the same step on
         LMDB and in memory, after the documents on HBase.
         """
+
+    def claim(self, claims: Claims) -> None:
+        """Store what nothing near is stored of, and decide all claims; others who claim at once see all or nothing."""
+        with self.writing():
+            while claims.is_open:
+                with self.view() as reader:
+                    new, matches = claims.look(reader)
+                doc_ids = [claims.doc_ids[number] for number in new]
+                self.insert(doc_ids, claims.signatures[new], claims.first_seen[new])
+                for number in (*new, *matches):
+                    claims.settle(number, Claim(number not in matches, matches.get(number)))
 
     @abstractmethod
     def marked(self, token: str) -> int:

@@ -56,7 +56,7 @@ LAYOUT = Layout.parse("10")
 class Unlogged(Writes):
     """Writes that log nothing of what they leave."""
 
-    def _orphans(self, changes: Sequence[Change]) -> list[Put]:
+    def left_by(self, changes: Sequence[Change]) -> list[Put]:
         return []
 
 

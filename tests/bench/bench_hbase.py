@@ -11,6 +11,7 @@ own, that holds back each reply.
 from __future__ import annotations
 
 import functools
+import itertools
 import multiprocessing
 import os
 import signal
@@ -50,9 +51,11 @@ from tests.support.hbase_server import Gateways, HBaseServer, serving
 from tests.support.hbase_tables import new_table, table_url
 from tests.support.programs import (
     Outcome,
+    Pace,
     in_turns,
     median_ratio,
     options,
+    pace,
     print_bar,
     print_conditions,
     print_outcomes,
@@ -78,6 +81,10 @@ LOADED_AT_ONCE = 20_000
 
 FAR = (3, 4, 6)
 FAR_SINGLES, FAR_BATCH, FAR_WARM_UPS = 20, 100, 5
+
+MANY_THREADS, MANY_S, MANY_FINGERPRINTS = 32, 3.0, 100_000  # threads that query at once, for so long in each round
+CLAIMS = 50  # of a round
+LONE = 2_000  # queries of one thread, in turns with as many that share no calls
 
 Query = Callable[[int], object]
 
@@ -146,6 +153,10 @@ class Peer:
 
 def ours(index: HSimIndex, fingerprint: int) -> set[int]:
     return {match.fingerprint for match in index.query(fingerprint)}
+
+
+def _milliseconds(ask: Query) -> float:
+    return seconds(lambda: ask(0)) * 1_000
 
 
 def p50_ms(ask: Query, fingerprints: Numbers) -> float:
@@ -233,6 +244,52 @@ class Race:
         fingerprints = random_fingerprints(self.rng, FAR_BATCH)
         return seconds(lambda: index.query_many(fingerprints, max_distance=k)) * 1_000 / FAR_BATCH
 
+    def run_callers(self) -> None:
+        """Measure and print queries of many threads, which share calls, and as if they did not, and their bars."""
+        fingerprints = itertools.cycle(random_fingerprints(self.rng, MANY_FINGERPRINTS).tolist())
+        with HSimIndex.open(table_url(self.gateways, self.table)) as index:
+            ask = {
+                "shared": lambda _: index.query(next(fingerprints)),
+                "alone": lambda _: index.query_call(next(fingerprints)).alone(),
+            }
+            ways = {name: functools.partial(pace, call, MANY_THREADS, MANY_S) for name, call in ask.items()}
+            in_turns(ways, FAR_WARM_UPS)
+            paces = in_turns(ways, ROUNDS)
+            lone = in_turns({name: functools.partial(_milliseconds, call) for name, call in ask.items()}, LONE)
+        print(f"{f'{MANY_THREADS} threads':20}{'queries/s':>12}{'p50 ms':>10}{'p99 ms':>10}{'one alone, p50 ms':>20}")
+        for name, taken in paces.items():
+            rate, p50, p99 = (statistics.median(getattr(one, part) for one in taken) for part in Pace.__slots__)
+            print(f"{name:20}{rate:12,.0f}{p50:10.1f}{p99:10.1f}{statistics.median(lone[name]):20.3f}", flush=True)
+        rates, p99s = (
+            median_ratio(*([getattr(one, part) for one in paces[name]] for name in ask)) for part in ("rate", "p99_ms")
+        )
+        print_bar(f"{MANY_THREADS} threads: queries/s, shared / alone", rates, at_least=3.5)
+        print_bar(f"{MANY_THREADS} threads: p99, shared / alone", p99s, at_most=0.5)
+        slower = statistics.median(lone["shared"]) / statistics.median(lone["alone"])
+        print_bar("one thread: p50, shared / alone", slower, at_most=1.03)
+
+    def run_claims(self) -> None:
+        """Measure and print single claims, of documents that are new and of those that are not, and their bar."""
+        ids = map("claimed-{}".format, itertools.count())
+        with HSimIndex.open(table_url(self.gateways, self.table)) as index:
+
+            def claim(fingerprint: int) -> object:
+                return index.claim(fingerprint, next(ids))
+
+            ways = {
+                "query, no match": functools.partial(self._p50_ms, index.query, CLAIMS),
+                "query, match": lambda: p50_ms(index.query, self.rng.choice(self.stored, CLAIMS)),
+                "claim, new": functools.partial(self._p50_ms, claim, CLAIMS),
+                "claim, match": lambda: p50_ms(claim, self.rng.choice(self.stored, CLAIMS)),
+            }
+            in_turns(ways, FAR_WARM_UPS)
+            times = in_turns(ways, ROUNDS)
+        for name, taken in times.items():
+            print(f"{name:20}{statistics.median(taken):12.3f} ms", flush=True)
+        for way in ("new", "match"):
+            ratio = median_ratio(times[f"claim, {way}"], times["query, match"])
+            print_bar(f"claim, {way} / query, match", ratio, at_most=3)
+
     def print_times(self) -> None:
         """Print the times, and how many times slower happybase is."""
         print(f"{'':40}{'ms a query':>12}{'happybase /':>14}")
@@ -286,6 +343,9 @@ def race(server: HBaseServer, layout: Layout, size: int) -> int:
             one.print_bars()
         if layout.name == "10":
             one.run_far()
+        if (layout.name, size) == ("10", SIZE):
+            one.run_callers()
+            one.run_claims()
         return one.wrong_answers()
 
 

@@ -1,8 +1,9 @@
 """Loading ids with fingerprints: `python -m tests.bench.bench_load [--large]`.
 
 `hsimhash ingest` of a file, the command itself in a process of its own, from its start to its end; the same documents
-by `add_many`, 1,000 at a time, each durable on return; and faiss's `add`, in memory, without ids. In turns; rates are
-medians. Of the command also: its memory, what it wrote, and how large the index is.
+by `add_many`, 1,000 at a time, each durable on return; and faiss's `add`, in memory, without ids. Besides `add` from
+one thread and from many. In turns; rates are medians. Of the command also: its memory, what it wrote, and how large
+the index is.
 
 Peak memory is what the kernel says of the process: it counts pages of mapped files, which are the kernel's to take
 back at any time. So the peak of what is the process's own is shown too, read about every 50 ms.
@@ -10,6 +11,8 @@ back at any time. So the peak of what is the process's own is shown too, read ab
 
 from __future__ import annotations
 
+import functools
+import itertools
 import json
 import os
 import statistics
@@ -24,13 +27,23 @@ import numpy as np
 
 from hsimhash import HSimIndex
 from tests.support.fingerprint_sets import Numbers, page_ids, random_fingerprints
-from tests.support.programs import in_turns, options, print_bar, print_conditions, scratch_folder, seconds
+from tests.support.programs import (
+    in_turns,
+    median_ratio,
+    options,
+    pace,
+    print_bar,
+    print_conditions,
+    scratch_folder,
+    seconds,
+)
 
 MADE = {"layout": "10", "profile": "auto-1"}  # how the index is
 SEED = 5
 DOCUMENTS, ROUNDS = 1_000_000, 3
 ADD_MANY_DOCUMENTS = 100_000  # a tenth, for it takes minutes; it only gets slower with more
 LARGE = 10_000_000
+THREADS, SINGLES, SINGLE_S = 16, 100_000, 3.0  # of documents that are added one by one
 BATCH = 1_000
 POLL_S = 0.05
 WRITTEN_AT_ONCE = 100_000  # lines of the input
@@ -160,6 +173,25 @@ def usual(folder: Path) -> None:
     print_bars(runs[-1], statistics.median(one.rate for one in runs), 40_000, "1e6")
 
 
+def single(folder: Path) -> None:
+    """Add documents one by one, each durable on return, from one thread and from many, which share commits."""
+    rng = np.random.default_rng(SEED)
+    print("\n## add, each durable on return")
+    with scratch_folder(folder) as place, HSimIndex.create(f"lmdb://{place / 'index'}", **MADE) as index:
+        numbers = itertools.count()
+
+        def rate(threads: int) -> float:
+            fingerprints = random_fingerprints(rng, SINGLES).tolist()
+            return pace(lambda n: index.add(fingerprints[n % SINGLES], f"p{next(numbers)}"), threads, SINGLE_S).rate
+
+        taken = in_turns({str(count): functools.partial(rate, count) for count in (1, THREADS)}, 2 * ROUNDS)
+    for name, rates in taken.items():
+        print(
+            f"{name:>4} threads{statistics.median(rates):12,.0f} documents/s  ({min(rates):,.0f} to {max(rates):,.0f})"
+        )
+    print_bar(f"add from {THREADS} threads / from one", median_ratio(taken[str(THREADS)], taken["1"]), at_least=6)
+
+
 def large(folder: Path) -> None:
     """Load ten million documents, once."""
     source = folder / "documents.tsv"
@@ -173,7 +205,7 @@ def large(folder: Path) -> None:
 def main() -> None:
     given = options(__doc__, large=(False, "also 10 million documents: minutes, and 6 GB of disk"))
     print_conditions("load", packages=("faiss-cpu",), seed=SEED, **MADE, rounds=ROUNDS, rows=DOCUMENTS)
-    for measure in (usual, large) if given.large else (usual,):
+    for measure in (single, usual, large) if given.large else (single, usual):
         with scratch_folder(given.scratch) as folder:
             measure(folder)
 

@@ -358,7 +358,7 @@ class Schedule:
                 self._check_rows(doc_id, signature)
 
     def _register(self, doc_id: str) -> Signature | None:
-        row, qualifier = _REGISTER_KEYS[doc_id]
+        row, qualifier = REGISTER_KEYS[doc_id]
         version = self.cluster.newest((DOCUMENT_FAMILY, row, qualifier))
         return Register.from_bytes(version.value).signature if version else None
 
@@ -394,12 +394,15 @@ class Schedule:
         for _ in range(3):  # one collects rows, one removed registers whose entries it put a day later
             self.cluster.advance(DAY_MS)
             index.collect()
-        failed = (done for done in self.history if not done.is_acknowledged and done.signature)
-        allowed = {key for done in failed if done.signature for key in _ROW_KEYS[done.doc_id, done.signature]}
-        held = {(DOCUMENT_FAMILY, *_REGISTER_KEYS[doc_id]) for doc_id in DOC_IDS if self._register(doc_id)}
+        allowed = {key for done in self.history if not done.is_acknowledged for key in self.left_by(done)}
+        held = {(DOCUMENT_FAMILY, *REGISTER_KEYS[doc_id]) for doc_id in DOC_IDS if self._register(doc_id)}
         needed, left = self._needed() | held, self._left()
         if not needed <= left <= needed | allowed:
             raise Violation(f"collect leaves {left - needed - allowed}, and lacks {needed - left}")
+
+    def left_by(self, failed: Done) -> Sequence[Key]:
+        """Return what a write that failed may leave for `check --repair`."""
+        return _ROW_KEYS[failed.doc_id, failed.signature] if failed.signature else ()
 
     def _needed(self) -> set[Key]:
         held = ((doc_id, self._register(doc_id)) for doc_id in DOC_IDS)
@@ -413,7 +416,7 @@ class Schedule:
         }
 
 
-_REGISTER_KEYS = {doc_id: register_key(doc_id.encode()) for doc_id in DOC_IDS}
+REGISTER_KEYS = {doc_id: register_key(doc_id.encode()) for doc_id in DOC_IDS}
 _ROW_KEYS = {
     (doc_id, signature): [
         (DOCUMENT_FAMILY, *listing_key(signature.fingerprint, doc_id.encode())),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import platform
 import shutil
@@ -10,6 +11,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -57,6 +59,32 @@ def seconds(call: Callable[[], object]) -> float:
     began = time.perf_counter()
     call()
     return time.perf_counter() - began
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How threads got on: calls a second, all together, and the times of a call."""
+
+    rate: float
+    p50_ms: float
+    p99_ms: float
+
+
+def pace(call: Callable[[int], object], threads: int, for_s: float) -> Pace:
+    """Let so many threads call, one call after the other, for so long; each call is given another number from 0 up."""
+    numbers, end_s = itertools.count(), time.perf_counter() + for_s
+
+    def work(_: int) -> list[float]:
+        taken_s = []
+        while time.perf_counter() < end_s:
+            taken_s.append(seconds(lambda: call(next(numbers))))
+        return taken_s
+
+    with ThreadPoolExecutor(threads) as pool:
+        began_s = time.perf_counter()
+        taken_ms = sorted(1_000 * one for part in pool.map(work, range(threads)) for one in part)
+        took_s = time.perf_counter() - began_s
+    return Pace(len(taken_ms) / took_s, taken_ms[len(taken_ms) // 2], taken_ms[len(taken_ms) * 99 // 100])
 
 
 def in_turns(contestants: Mapping[str, Callable[[], Measured]], rounds: int) -> dict[str, list[Measured]]:

@@ -96,7 +96,8 @@ class Address:
         namespace, table = _table(unquote(path).removeprefix("/"))
         options = _options(query)
         _check_options(scheme, options)
-        return cls(scheme, _gateways(hosts, DEFAULT_PORTS[scheme]), namespace, table, options)
+        gateways = tuple(Endpoint(host, port) for host, port in hosts_in(hosts, DEFAULT_PORTS[scheme]))
+        return cls(scheme, gateways, namespace, table, options)
 
     @property
     def full_table(self) -> bytes:
@@ -134,10 +135,6 @@ def _check_options(scheme: str, options: Options) -> None:
             f"service={options.service} is not the first part of a principal, such as hbase in "
             f"hbase/gw1.example.org@EXAMPLE.ORG"
         )
-
-
-def _gateways(hosts: str, default_port: int) -> tuple[Endpoint, ...]:
-    return tuple(Endpoint(host, port) for host, port in hosts_in(hosts, default_port))
 
 
 def _table(name: str) -> tuple[str, str]:

@@ -6,6 +6,7 @@
 | documents of a fingerprint (flag 0) | `d:<doc id>` | empty |
 | register (flag 254) | `d:<doc id>` | fingerprint (8) · first seen, ms (8) · changes (4); if removed: changes (4) |
 | register in format 2 | `d:<doc id>` | the same, but for a removed document's, and sketch (8) · key (8) |
+| register while a claim is under way | `d:<doc id>` | the same, and what is claimed, and a state (1); see `Register` |
 | log of orphans (flag 252) | `d:<doc id>` or `d:<doc id> 00 <key>` or `d:<doc id> 00` | empty; see `Orphan` |
 | index record (flag 255) | `i:layout`, `i:profile`, `i:format`, `i:job:<token>` | JSON each |
 
@@ -60,17 +61,36 @@ _FILED = Struct(">QQI")  # fingerprint, first seen, changes
 _SIGNED = Struct(">QQIQQ")  # and sketch, key
 _REMOVED_SIZES = 0, _CHANGES_BYTES
 _FILED_SIZES = _FILED.size - _CHANGES_BYTES, _FILED.size, _SIGNED.size
+_CLAIMED = Struct(">QQQQ")  # fingerprint, first seen, in format 2 sketch, key
+_NEW, _KNOWN = b"\x01", b"\x02"  # on disk: never reuse; a claim of a document that is not there, and of one that is
+# By size and state, how many bytes of a register with a claim say what the document is meanwhile.
+_HEADS = {
+    (_CHANGES_BYTES + 16 + 1, _NEW): _CHANGES_BYTES,
+    (_CHANGES_BYTES + 32 + 1, _NEW): _CHANGES_BYTES,
+    (_FILED.size + 16 + 1, _KNOWN): _FILED.size,
+    (_SIGNED.size + 32 + 1, _KNOWN): _SIGNED.size,
+}
 
 
 class Register(NamedTuple):
-    """What a register says; no signature: the document is removed, or was never there."""
+    """What a register says; no signature: the document is removed, or was never there.
+
+    A signature that is `claimed`, and since when, is tentative: no more than claims know of it (`claims.py`).
+    """
 
     signature: Signature | None = None
     first_seen: int = 0
     changes: int = 0
+    claimed: Signature | None = None
+    claimed_at: int = 0
 
     def to_bytes(self, *, has_signatures: bool) -> bytes:
         """Return the value of the cell, of format 2 if it is signed."""
+        if self.claimed is not None:
+            fingerprint, *sketch_key = self.claimed
+            claim = _CLAIMED.pack(fingerprint, self.claimed_at, *sketch_key)[: 32 if has_signatures else 16]
+            head = self._replace(claimed=None).to_bytes(has_signatures=has_signatures)
+            return head + claim + (_NEW if self.signature is None else _KNOWN)
         changes = self.changes % (1 << 8 * _CHANGES_BYTES)
         if self.signature is None:
             return changes.to_bytes(_CHANGES_BYTES, "big")
@@ -84,9 +104,12 @@ class Register(NamedTuple):
         """Return what the value of a cell says, in either format; `CorruptionError` for bytes that cannot be."""
         if len(value) in _REMOVED_SIZES:
             return cls(changes=int.from_bytes(value, "big"))
+        if head := _HEADS.get((len(value), value[-1:])):
+            fingerprint, seen, sketch, key = _CLAIMED.unpack(value[head:-1].ljust(_CLAIMED.size, b"\x00"))
+            return cls.from_bytes(value[:head])._replace(claimed=Signature(fingerprint, sketch, key), claimed_at=seen)
         if len(value) not in _FILED_SIZES:
             raise CorruptionError(
-                f"a register has {len(value)} bytes instead of 0, 4, 16, 20 or 36: {value[:40].hex()}; "
+                f"a register has {len(value)} bytes instead of 0, 4, 16, 20, 21, 36, 37 or 69: {value[:40].hex()}; "
                 f"'hsimhash check --repair' deletes it"
             )
         fingerprint, first_seen, changes, sketch, key = _SIGNED.unpack(value.ljust(_SIGNED.size, b"\x00"))
@@ -100,6 +123,18 @@ class Register(NamedTuple):
         """Return the register that follows this one when the document is removed."""
         return Register(changes=self.changes + 1)
 
+    def claiming(self, signature: Signature, first_seen: int) -> Register:
+        """Return the register that follows this one when the document claims to be new."""
+        return Register(self.signature, self.first_seen, self.changes + 1, signature, first_seen)
+
+    def confirmed(self) -> Register:
+        """Return the register that follows this one when its claim is confirmed."""
+        return Register(self.claimed, self.claimed_at, self.changes + 1)
+
+    def lost(self) -> Register:
+        """Return the register that follows this one when its claim is lost: what it said before."""
+        return Register(self.signature, self.first_seen, self.changes + 1)
+
     def is_filed(self, before: int | None = None) -> bool:
         """Whether the document is there; with `before` (ms since 1970) whether it was first seen earlier."""
         return self.signature is not None and (before is None or self.first_seen < before)
@@ -107,6 +142,10 @@ class Register(NamedTuple):
     def document(self, doc_id: bytes) -> Document | None:
         """Return the document of that id, None if it was removed."""
         return Document.of(_text(doc_id), self.signature, self.first_seen) if self.signature is not None else None
+
+    def claim(self, doc_id: bytes) -> Document | None:
+        """Return the document of that id as it claims to be, None if it does not."""
+        return Document.of(_text(doc_id), self.claimed, self.claimed_at) if self.claimed is not None else None
 
 
 def _text(doc_id: bytes) -> str:
@@ -119,7 +158,11 @@ def _text(doc_id: bytes) -> str:
 
 
 def register_columns(values: Sequence[bytes]) -> tuple[Bools, Bools, Uint64s, Uint64s]:
-    """Return which values of registers say a signature, which a removal, and of the first fingerprints and keys."""
+    """Return which values of registers say a signature, which a removal, and of the first fingerprints and keys.
+
+    A claim that is under way does not count.
+    """
+    values = [value[: _HEADS.get((len(value), value[-1:]))] for value in values]
     sizes = np.fromiter(map(len, values), np.int64, len(values))
     is_filed, is_removed = np.isin(sizes, _FILED_SIZES), np.isin(sizes, _REMOVED_SIZES)
     filed = b"".join([value.ljust(_SIGNED.size, b"\x00") for value in compress(values, is_filed.tolist())])

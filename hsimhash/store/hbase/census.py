@@ -98,7 +98,8 @@ def survey_range(gateway: Gateway, task: RangeTask, removed_before: int = -1) ->
     documents = _Documents(task.seed, removed_before)
     documents.read(gateway, task.bounds)
     rows, odd = _drawer_rows(gateway, task)
-    fingerprints, is_key_row = fingerprints_of(rows), _is_key_row(task.record, rows)
+    fingerprints = fingerprints_of(rows)
+    is_key_row: Bools = (rows[:, SEGMENT_BYTES] == KEY_FLAG) & task.record.has_signatures
     is_right = _is_right(task.record, rows, fingerprints) | is_key_row
     odd += [(DRAWER_FAMILY, row.tobytes(), b"") for row in rows[~is_right]]
     keyed = np.empty(int(is_key_row.sum()), _KEYED)
@@ -155,11 +156,6 @@ def _drawer_rows(gateway: Gateway, task: RangeTask) -> tuple[Uint8s, list[tuple[
         else:
             odd.append((DRAWER_FAMILY, cell.row, cell.qualifier))
     return np.frombuffer(b"".join(whole), np.uint8).reshape(-1, ROWKEY_BYTES), odd
-
-
-def _is_key_row(record: Record, rows: Uint8s) -> Bools:
-    is_one: Bools = (rows[:, SEGMENT_BYTES] == KEY_FLAG) & record.has_signatures
-    return is_one
 
 
 def _is_right(record: Record, rows: Uint8s, fingerprints: Uint64s) -> Bools:

@@ -12,7 +12,7 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +20,7 @@ from typing import Any
 from thriftpy2.thrift import TApplicationException
 from thriftpy2.transport import TTransportException
 
+from hsimhash import metrics
 from hsimhash.errors import HsimhashError, StoreTimeoutError, StoreUnavailableError
 from hsimhash.store.base import DEADLINE_S
 from hsimhash.store.hbase.connection import Call, Connection, is_reply
@@ -262,6 +263,8 @@ class _Run:
 
     def _hear(self, lane: _Lane) -> None:
         self._heard_s = time.monotonic()
+        if metrics.current is not None:
+            metrics.current.replies.labels(str(lane.connection.endpoint)).inc()
         self._pool.heard(lane.connection)
 
     def _refused(self, lane: _Lane, error: Exception) -> None:
@@ -273,7 +276,7 @@ class _Run:
             if not self._has_met_internal_error and not self._once:  # it may be a gateway that is being stopped
                 meaning = TransientError(str(meaning))
             self._has_met_internal_error = True
-        self._fail([number], meaning, error)
+        self._fail(lane.connection, [number], meaning, error)
         self._fill(lane)
 
     def _break(self, lane: _Lane, error: Exception) -> None:
@@ -287,11 +290,15 @@ class _Run:
         if time.monotonic() < self._allowed_end_s:  # a caller's short patience is no gateway's fault
             self._pool.failed(connection.endpoint)
         text = f"gateway {connection.endpoint}: {reason(error, connection.timeout_s)}"
-        self._fail(lane.begun, TransientError(text), error)
+        if metrics.current is not None and isinstance(error, TimeoutError):
+            metrics.current.timeouts.labels(str(connection.endpoint)).inc()
+        self._fail(connection, lane.begun, TransientError(text), error)
 
-    def _fail(self, numbers: Iterable[int], meaning: HsimhashError, error: Exception) -> None:
+    def _fail(self, connection: Connection, numbers: Collection[int], meaning: HsimhashError, error: Exception) -> None:
         if not isinstance(meaning, TransientError):
             raise meaning from error
+        if metrics.current is not None:
+            metrics.current.retries.labels(str(connection.endpoint)).inc(len(numbers))
         if self._once:
             for number in numbers:
                 self.results[number] = UNKNOWN

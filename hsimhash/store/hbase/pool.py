@@ -14,11 +14,13 @@ import logging
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from weakref import WeakSet
 
+from hsimhash import metrics
 from hsimhash.errors import StoreClosedError
 from hsimhash.store.hbase.address import Address, Endpoint
 from hsimhash.store.hbase.choice import Choice, Living
@@ -276,6 +278,19 @@ class Pool:
         for connection in [*self._choice.connections, *self._choice.overdue]:
             connection.close()
         self._start_afresh()
+
+
+def _connections() -> Counter[str]:
+    """Return how many connections this process has to each gateway, those kept aside with them."""
+    return Counter(
+        str(connection.endpoint)
+        for pool in list(_pools)
+        for connection in [*pool._choice.connections, *pool._choice.overdue]
+        if connection.is_connected
+    )
+
+
+metrics.connections.append(_connections)
 
 
 def _after_fork_in_child() -> None:

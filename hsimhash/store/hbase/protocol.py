@@ -69,12 +69,15 @@ class Times:
     forgotten_s: float = 86_400.0  # for so long a removed document's register stays
     load_s: float = 7 * 86_400.0  # so long collection waits for a bulk load by files that was begun
     ttl_s: float | None = None  # after which the table drops documents and drawer rows; None: never
+    claim_s: float = 1_200.0  # a claim that began longer ago is a dead claimant's
+    claim_wait_s: float = 30.0  # so long a claim waits for others that were earlier
     put_before_s: float = 1_800.0  # so long before now is the timestamp of registers that are put
     put_from: int = 50  # so many new registers of an exclusive writer are put; fewer are compared and set as fast
     clock: Callable[[], float] = _awake_or_asleep  # seconds that only go forward, also while the machine sleeps
     # Seconds since 1970: they also pass in a sleep that a virtual machine did not notice. They name the hour in the log
     # of orphans; whose clock is more than half a day off leaves its entries to `check --repair`.
     wall_clock: Callable[[], float] = time.time
+    sleep: Callable[[float], object] = time.sleep
 
     def rows_timely(self) -> Callable[[], bool]:
         """Return what says, of rows that are begun now, whether a register may still count on them."""
@@ -91,7 +94,7 @@ class Read:
     age_s: float
 
 
-_NEVER = Read(Register(), None, 0.0)
+NEVER_READ = Read(Register(), None, 0.0)
 
 
 class Writes:
@@ -115,7 +118,7 @@ class Writes:
         """Add or change documents; return how many are new or changed. `announce` gets that number before any write."""
         changed, sent, left = 0, dict[bytes, bytes](), dict(wanted)
         while left:
-            found = self._read(list(left))
+            found = self.read(list(left))
             changed += sum(found[doc_id].value == value for doc_id, value in sent.items())
             left = {doc_id: want for doc_id, want in left.items() if not self._is_done(found[doc_id], want[0])}
             is_news = {doc_id for doc_id, want in left.items() if found[doc_id].register.signature != want[0]}
@@ -124,7 +127,8 @@ class Writes:
                 announce = None
             if left:
                 changes = [
-                    self._change(doc_id, found[doc_id], found[doc_id].register.filed(*left[doc_id])) for doc_id in left
+                    self.change_of(doc_id, found[doc_id], found[doc_id].register.filed(*left[doc_id]))
+                    for doc_id in left
                 ]
                 done = self._write(left, changes, may_put=self.exclusive and not sent)
                 changed += len(done & is_news)
@@ -137,29 +141,31 @@ class Writes:
         """Remove documents, with `before` only those first seen earlier; return how many there were."""
         removed, sent, left = 0, dict[bytes, bytes](), list(dict.fromkeys(doc_ids))
         while left:
-            found = self._read(left)
+            found = self.read(left)
             removed += sum(found[doc_id].value == value for doc_id, value in sent.items())
             left = [doc_id for doc_id in left if found[doc_id].register.is_filed(before)]
-            changes = [self._change(doc_id, found[doc_id], found[doc_id].register.removed()) for doc_id in left]
+            changes = [self.change_of(doc_id, found[doc_id], found[doc_id].register.removed()) for doc_id in left]
             is_timely = self.times.rows_timely()
-            self.gateway.put(self._orphans(changes))
-            done = self._set_registers(changes, is_timely)
+            self.gateway.put(self.left_by(changes))
+            done = self.set_registers(changes, is_timely)
             removed += len(done)
             left = [doc_id for doc_id in left if doc_id not in done]
             sent = {change.qualifier: change.value for change in changes if change.qualifier not in done}
         return removed
 
-    def _read(self, doc_ids: Sequence[bytes]) -> dict[bytes, Read]:
+    def read(self, doc_ids: Sequence[bytes]) -> dict[bytes, Read]:
+        """Return the registers of documents."""
         cells = self.gateway.get([register_key(doc_id) for doc_id in doc_ids], DOCUMENT_FAMILY)
         now = self.times.wall_clock()
         return {
-            doc_id: _NEVER
+            doc_id: NEVER_READ
             if cell is None
             else Read(Register.from_bytes(cell.value), cell.value, now - cell.timestamp / 1_000)
             for doc_id, cell in zip(doc_ids, cells, strict=True)
         }
 
-    def _change(self, doc_id: bytes, read: Read, following: Register) -> Change:
+    def change_of(self, doc_id: bytes, read: Read, following: Register) -> Change:
+        """Return what compares a register with what was read, and sets the one that follows."""
         row, qualifier = register_key(doc_id)
         value = following.to_bytes(has_signatures=self.record.has_signatures)
         return Change(row, DOCUMENT_FAMILY, qualifier, read.value, value)
@@ -174,21 +180,23 @@ class Writes:
         """Write rows, then registers; return the documents whose register is known to be set."""
         is_timely = self.times.rows_timely()
         signatures = {doc_id: signature for doc_id, (signature, _) in wanted.items()}
-        put_listings(self.gateway, signatures, self._orphans(changes))
+        put_listings(self.gateway, signatures, self.left_by(changes))
         put_drawer_rows(self.gateway, self.record.layout, signatures)
         new = [change for change in changes if change.expected is None]
         if may_put and len(new) >= self.times.put_from:
             self._put_registers(new, is_timely)
             changes = [change for change in changes if change.expected is not None]
-        return self._set_registers(changes, is_timely)
+        return self.set_registers(changes, is_timely)
 
-    def _orphans(self, changes: Sequence[Change]) -> list[Put]:
+    def left_by(self, changes: Sequence[Change]) -> list[Put]:
         """Return what writes into the log of orphans what documents leave by changes of their registers."""
-        return self.orphan_puts(
-            (one.qualifier, Register.from_bytes(one.expected).signature, Register.from_bytes(one.value).signature)
-            for one in changes
-            if one.expected
-        )
+        moves = list[tuple[bytes, Signature | None, Signature | None]]()
+        for change in changes:
+            old, new = Register.from_bytes(change.expected or b""), Register.from_bytes(change.value)
+            moves.append((change.qualifier, old.signature, new.signature))
+            if old.claimed not in (new.claimed, new.signature):
+                moves.append((change.qualifier, old.claimed, new.signature))
+        return self.orphan_puts(moves)
 
     def orphan_puts(self, moves: Iterable[tuple[bytes, Signature | None, Signature | None]]) -> list[Put]:
         """Return what logs what documents leave that have one signature, and will have another: id, both."""
@@ -199,7 +207,7 @@ class Writes:
             if old is not None and (new is None or _leaves_rows(old, new))
         ]
 
-    def _set_registers(self, changes: Sequence[Change], is_timely: Callable[[], bool]) -> set[bytes]:
+    def set_registers(self, changes: Sequence[Change], is_timely: Callable[[], bool]) -> set[bytes]:
         """Compare and set registers; return the documents for which that is known to be done."""
         done = set[bytes]()
         for part in slices(len(changes), CHANGES_AT_ONCE):

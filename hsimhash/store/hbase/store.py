@@ -21,15 +21,11 @@ from hsimhash.fingerprint.bits import Int64s, Uint8s
 from hsimhash.fingerprint.signature import Signatures
 from hsimhash.rowkey import (
     DOCUMENTS_FLAG,
-    KEY_FLAG,
     PREFIX_BYTES,
     RECORD_ROWKEY,
-    SEGMENT_BYTES,
-    bucket_range,
-    documents_rowkey,
     last_occurrences,
 )
-from hsimhash.store.base import DISTANCE_PART, RECORD_PARTS, Document, Mark, Reader, Record, Store, up_to
+from hsimhash.store.base import DISTANCE_PART, RECORD_PARTS, Claims, Document, Mark, Reader, Record, Store
 from hsimhash.store.facts import CheckReport, CollectReport, Progress, Region, Survey, TableFacts
 from hsimhash.store.hbase.address import Address
 from hsimhash.store.hbase.audit import Audit, pages, sampled_pages
@@ -39,26 +35,23 @@ from hsimhash.store.hbase.cells import (
     SEGMENTS,
     TABLE_START,
     TABLE_STOP,
-    Register,
     is_listing,
     record_from,
-    register_key,
     segment_key,
 )
 from hsimhash.store.hbase.census import Census, survey_range, survey_to_files, surveyed_in
-from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, RECORD_FAMILY, Cell, Change, Gateway, Put
+from hsimhash.store.hbase.claims import TableClaims
+from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, RECORD_FAMILY, Change, Gateway, Put
 from hsimhash.store.hbase.orphans import Collection
 from hsimhash.store.hbase.protocol import BATCH_DOCUMENTS, Times, Writes
 from hsimhash.store.hbase.registers import count_range, documents_in, expire_range
 from hsimhash.store.hbase.staging import StagedLoad
 from hsimhash.store.hbase.survey import rows_about, survey
 from hsimhash.store.hbase.table import TableSettings, compared, described
+from hsimhash.store.hbase.view import HBaseView
 from hsimhash.store.hbase.walk import RANGE_ROWS, WALK, RangeTask, RangeWork, Walk
 from hsimhash.store.runs import BULK_LIMITS, BulkLimits, BulkLoad, StageOptions
 
-ROWS_AT_ONCE = 100  # documents rows read by one call, and of each
-FIRST_CELLS = 100  # so many listings; most rows have one
-MORE_CELLS = 5_000  # of a row that has more
 CREATE_TRIES = 3  # of writing a part of the record
 SLOW_S = 1.0  # a query that takes longer is logged
 TTL = b"ttl"  # beside the record's parts: the table's TTL in seconds, 0 for none
@@ -78,6 +71,7 @@ class HBaseStore(Store):
     """
 
     is_atomic = False
+    shares_queries = True
 
     prices = HBASE_PRICES
 
@@ -218,6 +212,10 @@ class HBaseStore(Store):
                 writes.set_mark(mark)
         return added
 
+    def claim(self, claims: Claims) -> None:
+        with self.gateway.one_deadline():
+            TableClaims(self.gateway, self.record, self.times, claims).run()
+
     def marked(self, token: str) -> int:
         return self._writes().marked(token)
 
@@ -343,66 +341,6 @@ class HBaseStore(Store):
         gateway, self._open_gateway = self._open_gateway, None
         if gateway is not None:
             gateway.close()
-
-
-class HBaseView(Reader):
-    """The reads of one query, which counts them."""
-
-    def __init__(self, gateway: Gateway, record: Record) -> None:
-        self._gateway, self._record = gateway, record
-        self._asked = self._buckets = self._rows = self._documents = 0
-
-    def __str__(self) -> str:
-        return f"{self._buckets} of {self._asked} buckets with {self._rows} rows, and {self._documents} documents"
-
-    def scan(self, prefixes: Sequence[bytes]) -> Uint8s:
-        return self._read(list(map(bucket_range, prefixes)))
-
-    def sweep(self, ranges: Sequence[tuple[bytes, bytes]]) -> Uint8s:
-        rows = self._read(ranges)
-        return rows[rows[:, SEGMENT_BYTES] != KEY_FLAG] if self._record.has_signatures else rows
-
-    def _read(self, ranges: Sequence[tuple[bytes, bytes]]) -> Uint8s:
-        self._asked += len(ranges)
-        rows = self._gateway.scan(ranges)
-        self._buckets += len(ranges)
-        self._rows += len(rows)
-        return rows
-
-    def estimate(self) -> int:
-        return rows_about(self._gateway, self._record) // len(self._record.layout.drawers)
-
-    def documents(self, fingerprints: Sequence[int], limit: int | None = None) -> list[list[Document]]:
-        found = list[list[Document]]()
-        most = FIRST_CELLS if limit is None else min(limit, FIRST_CELLS)
-        for part in slices(len(fingerprints), ROWS_AT_ONCE):
-            rows = [documents_rowkey(value) for value in fingerprints[part]]
-            listings = self._gateway.cells_of(rows, DOCUMENT_FAMILY, limit=most)
-            confirmed = iter(self.lookup([cell.qualifier for cells in listings for cell in cells]))
-            for fingerprint, cells in zip(fingerprints[part], listings, strict=True):
-                documents = [document for _, document in zip(cells, confirmed, strict=False) if document is not None]
-                found.append(self._up_to(fingerprint, documents, cells, most, limit))
-        return found
-
-    def _up_to(
-        self, fingerprint: int, documents: list[Document], listed: list[Cell], most: int, limit: int | None
-    ) -> list[Document]:
-        """Return the documents of a row up to the limit, reading on behind the first page where that is not enough."""
-        while len(listed) == most:
-            if limit is not None and sum(document.fingerprint == fingerprint for document in documents) >= limit:
-                break
-            row, after, most = documents_rowkey(fingerprint), listed[-1].qualifier, min(4 * most, MORE_CELLS)
-            listed = self._gateway.cells(row, DOCUMENT_FAMILY, after=after, limit=most)
-            documents += filter(None, self.lookup([cell.qualifier for cell in listed]))
-        return documents if limit is None else up_to(documents, fingerprint, limit)
-
-    def lookup(self, doc_ids: Sequence[bytes]) -> list[Document | None]:
-        self._documents += len(doc_ids)
-        cells = self._gateway.get([register_key(doc_id) for doc_id in doc_ids], DOCUMENT_FAMILY)
-        return [
-            Register.from_bytes(cell.value).document(doc_id) if cell is not None else None
-            for doc_id, cell in zip(doc_ids, cells, strict=True)
-        ]
 
 
 def recorded_ttl_s(gateway: Gateway) -> int | None:

@@ -18,7 +18,7 @@ from pathlib import Path
 import lmdb
 from lmdb import _envid
 
-from hsimhash.errors import CorruptionError, IndexNotFoundError, StoreBusyError, StoreUnavailableError
+from hsimhash.errors import CorruptionError, IndexNotFoundError, StoreBusyError, StoreClosedError, StoreUnavailableError
 from hsimhash.files import copy_owner
 from hsimhash.locks import LOCK_POLL_S, HeldLock, lock_data, users_of
 from hsimhash.store.base import DISTANCE_PART, RECORD_PARTS, Record
@@ -42,6 +42,7 @@ class Environment:
         self.path = path
         self.lock = lock
         self.is_over = False  # closed, or left behind by a fork
+        self.turn = threading.RLock()  # of who writes: LMDB never returns from closing what another thread writes
         self.users: weakref.WeakSet[object] = weakref.WeakSet()
         data = Path(os.path.realpath(path / DATA))
         if data.stat().st_size == 0:
@@ -102,11 +103,14 @@ class Environment:
                 transaction.cursor(database).last()
 
     def begin_write(self) -> lmdb.Transaction:
-        """Begin a write transaction; under the writer's lock.
+        """Begin a write transaction; under the writer's lock, and in its `turn`.
 
         Raises:
+            StoreClosedError: it was closed in another thread.
             IndexNotFoundError: the index was deleted or replaced since it was opened.
         """
+        if self.is_over:
+            raise StoreClosedError(f"index {self.path} was closed, or compacted, in another thread during this call")
         if not self.is_in_place():
             raise IndexNotFoundError(
                 f"the index that was opened at {self.path} is no longer there: its data file, or LMDB's lock file, was "
@@ -122,10 +126,11 @@ class Environment:
         return not self.has_lock_file or _inode(self._lmdb_lock) == self._lmdb_lock_inode
 
     def close(self) -> None:
-        """Close the environment; what still reads through it gets an error."""
-        self.is_over = True
-        self.env.close()
-        self.lock.close()
+        """Close the environment, behind what is being written; what still reads through it gets an error."""
+        with self.turn:
+            self.is_over = True
+            self.env.close()
+            self.lock.close()
 
     def leave_behind(self) -> None:
         """In a forked child: never touch the parent's environment again, not even at the end of the process."""

@@ -97,7 +97,12 @@ class Session:
     @contextmanager
     def write(self) -> Iterator[lmdb.Transaction]:
         """Give a write transaction under the writer's lock; durable when the block ends, undone when it raises."""
-        with lmdb_errors(self.path), self.writing(), self.environment.begin_write() as transaction:
+        with (
+            lmdb_errors(self.path),
+            self.writing(),
+            (environment := self.environment).turn,
+            environment.begin_write() as transaction,
+        ):
             yield transaction
             self.verify_lock()
 

@@ -66,7 +66,8 @@ class LmdbStore(Store):
         with (
             files.lmdb_errors(self.session.path),
             self.session.writing(),
-            self.session.environment.begin_write() as transaction,
+            (environment := self.session.environment).turn,
+            environment.begin_write() as transaction,
         ):
             rows = self.session.rows(transaction)
             old, new = [], []
@@ -91,7 +92,8 @@ class LmdbStore(Store):
         with (
             files.lmdb_errors(self.session.path),
             self.session.writing(),
-            self.session.environment.begin_write() as transaction,
+            (environment := self.session.environment).turn,
+            environment.begin_write() as transaction,
         ):
             rows = self.session.rows(transaction)
             found = {doc_id: rows.get_register(doc_id) for doc_id in doc_ids}

@@ -1,0 +1,154 @@
+"""An index for asyncio: tasks that ask at the same time share calls, as threads do, and no task has a thread.
+
+async with await AsyncHSimIndex.open("hbase://gw1:9091/crawl:pages") as index:
+    matches = await index.query(fingerprint)
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager, suppress
+from functools import partial
+from typing import Any, TypeVar
+
+from hsimhash.callers import LOOK_S, MOST_CALLS, Asked, Callers, SharedCall
+from hsimhash.errors import StoreClosedError
+from hsimhash.fingerprint.signature import MAX_SKETCH, Signature
+from hsimhash.index import HSimIndex
+from hsimhash.store import Claim, Document, Match
+
+T = TypeVar("T")
+
+MAX_PENDING = 1_000
+
+
+class AsyncHSimIndex(AbstractAsyncContextManager["AsyncHSimIndex"]):
+    """What `HSimIndex` does, awaited. For one event loop.
+
+    A task that is cancelled disturbs no other one; what it wrote just then may be stored or not.
+
+    Args:
+        index: closed with this one.
+        max_pending: calls under way or waiting; who makes more of them waits until others are over.
+    """
+
+    def __init__(self, index: HSimIndex, *, max_pending: int = MAX_PENDING) -> None:
+        if max_pending < 1:
+            raise ValueError(f"max_pending {max_pending} must be at least 1")
+        self.index = index
+        self._places = asyncio.Semaphore(max_pending)
+        self._threads = ThreadPoolExecutor(MOST_CALLS, "hsimhash-aio")
+        self._pending: set[asyncio.Future[Any]] = set()
+        self._is_closed = False
+
+    @classmethod
+    async def open(cls, url: str, *, max_pending: int = MAX_PENDING, **options: Any) -> AsyncHSimIndex:
+        """Open the index at `url`; options and errors are those of `HSimIndex.open`."""
+        return cls(await asyncio.to_thread(partial(HSimIndex.open, url, **options)), max_pending=max_pending)
+
+    async def query(
+        self,
+        signature: Signature | int,
+        *,
+        max_distance: int | None = None,
+        max_sketch: int | None = MAX_SKETCH,
+        limit: int | None = None,
+        exclude: str | None = None,
+    ) -> list[Match]:
+        """See `HSimIndex.query`; `asyncio.timeout` bounds its time."""
+        call = self.index.query_call(
+            signature, max_distance=max_distance, max_sketch=max_sketch, limit=limit, exclude=exclude
+        )
+        return await self._share(self.index.queries, call)
+
+    async def add(self, signature: Signature | int, doc_id: str, *, first_seen: int | None = None) -> None:
+        """See `HSimIndex.add`."""
+        await self._share(self.index.adds, self.index.add_call(signature, doc_id, first_seen=first_seen))
+
+    async def claim(
+        self,
+        signature: Signature | int,
+        doc_id: str,
+        *,
+        max_distance: int | None = None,
+        max_sketch: int | None = MAX_SKETCH,
+        first_seen: int | None = None,
+    ) -> Claim:
+        """See `HSimIndex.claim`."""
+        call = self.index.claim_call(
+            signature, doc_id, max_distance=max_distance, max_sketch=max_sketch, first_seen=first_seen
+        )
+        return await self._share(self.index.claims, call)
+
+    async def remove(self, doc_ids: str | Sequence[str], *, before: int | None = None) -> int:
+        """See `HSimIndex.remove`."""
+        return await self._run(partial(self.index.remove, doc_ids, before=before))
+
+    async def get(self, doc_id: str) -> Document | None:
+        """See `HSimIndex.get`."""
+        return await self._run(partial(self.index.get, doc_id))
+
+    async def close(self) -> None:
+        """Let go of the store; what is under way ends first, what waits raises `StoreClosedError`."""
+        self._is_closed = True
+        await asyncio.to_thread(self.index.close)
+        if self._pending:
+            await asyncio.wait(self._pending)
+        self._threads.shutdown(wait=False)
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.close()
+
+    async def _share(self, callers: Callers, call: SharedCall[Any, T]) -> T:
+        """Return the answer to a question, by a call that others may share."""
+        async with self._places:
+            self._check_open()
+            loop = asyncio.get_running_loop()
+            future: asyncio.Future[T] = self._noted(loop.create_future())
+
+            def wake() -> None:  # in any thread
+                with suppress(RuntimeError):  # the loop ended, and nobody waits
+                    if asked.is_over:
+                        loop.call_soon_threadsafe(_settle, future, asked)
+                    elif callers.has_turn:
+                        self._threads.submit(callers.serve)
+
+            def look() -> None:
+                if not (asked.is_over or future.done()):
+                    wake()
+                    loop.call_later(LOOK_S, look)
+
+            asked = Asked(call, wake)
+            callers.gather(asked)
+            look()
+            try:
+                return await future
+            finally:
+                callers.withdraw(asked)
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        """Return what work returns, done in a thread."""
+        async with self._places:
+            self._check_open()
+            return await self._noted(asyncio.get_running_loop().run_in_executor(self._threads, work))
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise StoreClosedError(f"{self.index.url} was closed; open it again")
+
+    def _noted(self, future: asyncio.Future[T]) -> asyncio.Future[T]:
+        """Return a future that `close` waits for."""
+        self._pending.add(future)
+        future.add_done_callback(self._pending.discard)
+        return future
+
+
+def _settle(future: asyncio.Future[Any], asked: Asked[Any, Any]) -> None:
+    if future.done():
+        return  # cancelled
+    if asked.error is None:
+        future.set_result(asked.answer)
+    else:
+        future.set_exception(asked.error)

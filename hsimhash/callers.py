@@ -1,0 +1,239 @@
+"""Many callers, few calls: threads and tasks that ask one index at the same time share calls to its store.
+
+Who finds no call under way asks at once, alone. While one is, newcomers gather; once it ends those that ask alike go
+together, in one call. Each gets its own answer, or its own error. A call that takes long holds nobody up: after LOOK_S
+the next one starts beside it.
+
+A signal handler may raise between any two steps. So a turn is a lock that only `with` takes: none is ever lost. And to
+wake a caller gives it nothing but a reason to look again: a turn goes to whoever looks first, and whoever is not woken
+looks after LOOK_S.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import threading
+import time
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Any, Generic, NamedTuple, TypeVar
+from weakref import WeakSet
+
+from hsimhash.errors import ClaimBusyError, HsimhashError, StoreClosedError, StoreTimeoutError
+
+Question = TypeVar("Question")
+Answer = TypeVar("Answer")
+
+LOOK_S = 0.1  # between two looks of a caller that nobody woke; a call that takes longer is slow
+MOST_CALLS = 8  # under way, all but the last of them slow
+
+
+class SharedCall(NamedTuple, Generic[Question, Answer]):
+    """A question whose arguments were checked.
+
+    `ask` makes a call: it is given questions, which have `given` in common, and how many seconds it may take, if that
+    has an end; it returns as many answers.
+    """
+
+    ask: Callable[[Sequence[Question], Any, float | None], Sequence[Answer]]
+    question: Question
+    given: Hashable = None
+    timeout_s: float | None = None
+
+    def alone(self) -> Answer:
+        """Return the answer, by a call of its own."""
+        return self.ask([self.question], self.given, self.timeout_s)[0]
+
+
+@dataclass(eq=False, slots=True)
+class Asked(Generic[Question, Answer]):
+    """A question that waits or is under way; `error`, or else `answer`, counts once it `is_over`.
+
+    Args:
+        call: what it asks for.
+        wake: is called when it is over, and when `Callers.serve` may be called for it.
+    """
+
+    call: SharedCall[Question, Answer]
+    wake: Callable[[], None]
+    end_s: float | None = None
+    is_over: bool = False
+    answer: Answer | None = None
+    error: Exception | None = None
+
+    def left_s(self) -> float | None:
+        """Return what is left of the time allowed; None where that has no end."""
+        return None if self.end_s is None else self.end_s - time.monotonic()
+
+    def alike(self) -> Hashable:
+        """Return what questions must have in common to share a call."""
+        return self.call.ask, self.call.given, self.call.timeout_s
+
+    def settle(self, answer: Answer | None, error: Exception | None = None) -> None:
+        """Note how it ended."""
+        self.answer, self.error, self.is_over = answer, error, True
+
+
+class _Turn:
+    """The right to make a call, which has whoever holds `lock`; the last call began at `began_s`."""
+
+    __slots__ = ("began_s", "lock")
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.began_s = 0.0
+
+
+class Callers:
+    """Those who make one kind of calls; thread-safe and fork-safe."""
+
+    def __init__(self) -> None:
+        self._start_afresh()
+        _all.add(self)
+
+    def _start_afresh(self) -> None:
+        self._turns = [_Turn() for _ in range(MOST_CALLS)]
+        self._lock = threading.Lock()
+        self._waiting: dict[Hashable, list[Asked[Any, Any]]] = {}  # what is alike; who has waited longest is first
+
+    @property
+    def has_turn(self) -> bool:
+        """Whether what waits could be asked now."""
+        return self._free_turn() is not None
+
+    def ask(self, call: SharedCall[Question, Answer]) -> Answer:
+        """Return the answer to a question, by a call that others may share.
+
+        Raises:
+            StoreTimeoutError: the time ended before the answer came.
+        """
+        turn = None if self._waiting else self._free_turn()
+        if turn is None:
+            return self._wait(call)
+        try:
+            with turn.lock:
+                turn.began_s = time.monotonic()
+                return call.alone()
+        finally:
+            if self._waiting:
+                self._wake_next()
+
+    def _wait(self, call: SharedCall[Question, Answer]) -> Answer:
+        woken: SimpleQueue[None] = SimpleQueue()
+        asked = Asked(call, partial(woken.put, None))
+        self.gather(asked)
+        try:
+            while not self._is_over(asked):
+                left_s = asked.left_s()
+                with suppress(Empty):
+                    woken.get(timeout=LOOK_S if left_s is None else max(0.0, min(left_s, LOOK_S)))
+        finally:
+            self.withdraw(asked)
+        if asked.error is not None:
+            raise asked.error
+        return asked.answer  # type: ignore[return-value]  # there is no error
+
+    def _is_over(self, asked: Asked[Any, Any]) -> bool:
+        if not asked.is_over:
+            self.serve()
+        left_s = asked.left_s()
+        if not asked.is_over and left_s is not None and left_s <= 0:
+            raise StoreTimeoutError(
+                f"the {asked.call.timeout_s:g} s allowed ended while other calls were under way; allow more time"
+            )
+        return asked.is_over
+
+    def gather(self, asked: Asked[Any, Any]) -> None:
+        """Let a question wait for a turn."""
+        if asked.call.timeout_s is not None:
+            asked.end_s = time.monotonic() + asked.call.timeout_s
+        with self._lock:
+            self._waiting.setdefault(asked.alike(), []).append(asked)
+
+    def withdraw(self, asked: Asked[Any, Any]) -> None:
+        """Let a question wait no longer; of one that is under way the answer is dropped."""
+        if asked.is_over:
+            return
+        with self._lock:
+            alike = self._waiting.get(asked.alike(), [])
+            if asked in alike:
+                alike.remove(asked)
+            if not alike:
+                self._waiting.pop(asked.alike(), None)
+
+    def serve(self) -> None:
+        """Ask what has waited longest, and all that can go with it, if a turn is free."""
+        turn = self._free_turn()
+        if turn is None:
+            return
+        batch: list[Asked[Any, Any]] = []
+        try:
+            with turn.lock:
+                turn.began_s = time.monotonic()
+                with self._lock:
+                    batch = self._waiting.pop(next(iter(self._waiting), None), batch)
+                if batch:
+                    _answer(batch)
+        finally:
+            left = [asked for asked in batch if not asked.is_over]  # a signal's exception ended the call
+            if left:
+                with self._lock:
+                    self._waiting.setdefault(left[0].alike(), []).extend(left)
+            for asked in batch:
+                asked.wake()
+            self._wake_next()
+
+    def _free_turn(self) -> _Turn | None:
+        for turn in self._turns:
+            if not turn.lock.locked():
+                return turn
+            if time.monotonic() - turn.began_s < LOOK_S:
+                return None
+        return None
+
+    def _wake_next(self) -> None:
+        with self._lock:
+            alike = next(iter(self._waiting.values()), [None])
+        if alike[-1] is not None:  # who came last may wait longest, so the call can take as long
+            alike[-1].wake()
+
+
+def _answer(batch: Sequence[Asked[Any, Any]]) -> None:
+    """Ask what is alike, in one call, and settle it all; where one question is to blame, each by a call of its own."""
+    call = batch[0].call
+    try:
+        answers = call.ask([asked.call.question for asked in batch], call.given, batch[-1].left_s())
+    except Exception as error:
+        if len(batch) > 1 and not _is_for_all(error):
+            for asked in batch:
+                _answer([asked])
+            return
+        for asked in batch:
+            own = copy.copy(error)  # several threads raise it
+            own.__cause__ = error
+            asked.settle(None, own)
+    else:
+        for asked, answer in zip(batch, answers, strict=True):
+            asked.settle(answer)
+
+
+def _is_for_all(error: Exception) -> bool:
+    """Whether the store failed, rather than what one of several questions met there."""
+    if isinstance(error, ClaimBusyError):
+        return False
+    return isinstance(error, StoreClosedError) or (isinstance(error, HsimhashError) and error.is_retryable)
+
+
+_all: WeakSet[Callers] = WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for callers in list(_all):
+        callers._start_afresh()  # the other threads, and what they hold, are the parent's
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

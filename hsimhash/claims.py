@@ -1,0 +1,90 @@
+"""Documents that claim to be new: which of a batch have a match before them, in the index or in the batch itself.
+
+A claim is decided once all claims before it are that it depends on: those near it, those of its own id, and those that
+may move the document which it met. So what a round stores changes nothing of what that round decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from hsimhash.fingerprint.bits import Bools, Int64s
+from hsimhash.fingerprint.signature import Signatures
+from hsimhash.matching import Query, Rule
+from hsimhash.store.base import Claim, Claims, Document, Match, Reader
+
+ROUND_DOCUMENTS = 2_000  # each is compared with those before it
+
+Ask = Callable[[Reader, Sequence[int]], list[list[Match]]]  # the matches of claims by their numbers, nearest first
+
+
+class Turns(Claims):
+    """Claims of a batch; see the module's text.
+
+    Args:
+        doc_ids: ids as UTF-8; one that occurs twice claims twice.
+        signatures: what the index stores of them.
+        first_seen: ms since 1970.
+        ask: reads matches from the index, without the claimed documents themselves.
+        rule: what matches.
+    """
+
+    def __init__(
+        self, doc_ids: Sequence[bytes], signatures: Signatures, first_seen: Int64s, *, ask: Ask, rule: Rule
+    ) -> None:
+        self.doc_ids = doc_ids
+        self.signatures = signatures
+        self.first_seen = first_seen
+        self._ask = ask
+        self._rule = rule
+        self._claims: dict[int, Claim] = {}
+
+    @property
+    def is_open(self) -> bool:
+        """See `Claims`."""
+        return len(self._claims) < len(self.doc_ids)
+
+    @property
+    def decided(self) -> list[Claim]:
+        """What became of all, in the order given."""
+        return [self._claims[number] for number in range(len(self.doc_ids))]
+
+    def look(self, reader: Reader) -> tuple[list[int], dict[int, Match]]:
+        """See `Claims`."""
+        numbers = [number for number in range(len(self.doc_ids)) if number not in self._claims][:ROUND_DOCUMENTS]
+        found = self.nearest(reader, numbers)
+        matched = [self.doc_ids[number] for number, match in zip(numbers, found, strict=True) if match is not None]
+        own = dict(zip(matched, reader.lookup(matched), strict=True))
+        ready, matches, open_ids = list[int](), dict[int, Match](), set[str]()
+        is_waiting = np.zeros(len(self.doc_ids), np.bool_)
+        for number, match in zip(numbers, found, strict=True):
+            doc_id, stored = self.doc_ids[number].decode(), own.get(self.doc_ids[number])
+            depends = doc_id in open_ids or (match is not None and match.doc_id in open_ids)
+            if not depends and not self._near(number, numbers[0])[is_waiting[numbers[0] : number]].any():
+                if match is not None and (stored is None or not self.meets(number, stored)):
+                    matches[number] = match
+                    continue
+                ready.append(number)
+            is_waiting[number] = True
+            open_ids.add(doc_id)
+        return ready, matches
+
+    def _near(self, number: int, first: int) -> Bools:
+        """Return which of the claims from the first on to this one are within the distance of it, or have its key."""
+        some, value = self.signatures[first:number], self.signatures.at(number)
+        near: Bools = np.bitwise_count(some.fingerprints ^ np.uint64(value.fingerprint)) <= self._rule.max_distance
+        return near | (some.keys == np.uint64(value.key)) if value.key else near
+
+    def nearest(self, reader: Reader, numbers: Sequence[int]) -> list[Match | None]:
+        """See `Claims`."""
+        return [matches[0] if matches else None for matches in self._ask(reader, numbers)]
+
+    def meets(self, number: int, document: Document) -> bool:
+        """See `Claims`."""
+        return self._rule.match(Query(self.signatures.at(number), [], None), document) is not None
+
+    def settle(self, number: int, claim: Claim) -> None:
+        """See `Claims`."""
+        self._claims[number] = claim

@@ -1,0 +1,118 @@
+"""`hsimhash serve`: an index over HTTP, by processes that share a port."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Callable
+from functools import partial
+from ipaddress import ip_address
+from pathlib import Path
+
+import click
+
+from hsimhash.cli.console import say
+from hsimhash.cli.exits import ExitCode
+from hsimhash.cli.options import Settings, open_index, refuse_memory, with_settings
+from hsimhash.errors import HsimhashError
+from hsimhash.processes import end_with_parent
+from hsimhash.settings import address_in
+
+try:
+    from starlette.applications import Starlette
+    from uvicorn.config import STARTUP_FAILURE, Config
+    from uvicorn.supervisors.multiprocess import Multiprocess
+
+    from hsimhash.serve.app import SERVE_LIMITS, ServeLimits, make_app
+except ImportError as missing:
+    raise HsimhashError(f"serve needs {missing.name}; install it: pip install 'hsimhash[serve]'") from missing
+
+_BACKLOG = 2_048  # connections that wait to be taken
+_IDLE_S = 75  # after which a connection without a call is closed: longer than proxies keep theirs
+_SILENT_S = 60  # after which a worker that does not answer its parent is killed and started again
+STOP_S = 30  # in which calls that are under way may end
+
+
+@click.command("serve")
+@with_settings("store", "listen", "token_file", "workers", "lock_timeout_s")
+def serve_command(settings: Settings) -> ExitCode:
+    """Answer queries and take documents over HTTP, as JSON, until Ctrl-C or SIGTERM.
+
+    POST /query, /claim, /add, /remove and /fingerprint take one JSON object, {"fingerprint": …} (16 hex digits) or
+    {"text": …}, with an "id" where there is one, as application/json; or a batch, one object a line, as
+    application/x-ndjson, which is answered line by line. /claim stores a document unless one near it is stored. GET
+    /openapi.json describes them, GET /healthz and /readyz tell whether the server runs and its store answers.
+
+    A body that is refused is answered with 4xx, a store that is away or busy with 503 and Retry-After, both with
+    {"error": …}. What is answered is durable. At the end the calls that are under way are answered; the exit code is 0.
+
+    Only this machine reaches it, unless --listen says otherwise. It does not encrypt: for other networks put a proxy
+    with TLS before it, and give a token.
+
+    \b
+    Example: hsimhash serve --store lmdb://pages
+             hsimhash serve --listen 0.0.0.0:8343 --token-file token.txt --store hbase://gw1:9091/pages
+    """
+    refuse_memory(settings)
+    token = _token_in(Path(settings.token_file)) if settings.token_file else None
+    limits: ServeLimits = click.get_current_context().obj or SERVE_LIMITS  # who calls `main` may give others
+    open_index(settings).close()  # what is wrong with it is said here, once
+    with _listening(settings.listen) as listener:
+        host, port = listener.getsockname()[:2]
+        workers = settings.workers or os.cpu_count() or 1
+        say(f"serving {settings.store} at http://{f'[{host}]' if ':' in host else host}:{port}, by {workers} workers")
+        if token is None and not ip_address(host).is_loopback:
+            say("whoever reaches that address may read and write; give a --token-file")
+        _serve(partial(_app, settings, token, limits), listener, workers)
+    return ExitCode.DONE
+
+
+def _token_in(path: Path) -> str:
+    """Return the token in a file; `HsimhashError` where it has none that a header can carry."""
+    token = path.read_text(encoding="utf-8").strip()
+    if not re.fullmatch("[!-~]+", token):
+        raise HsimhashError(f"{path} has no token; write one word of visible ASCII characters into it")
+    return token
+
+
+def _listening(address: str) -> socket.socket:
+    host, port = address_in(address)
+    try:
+        return socket.create_server(
+            (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=_BACKLOG
+        )
+    except OSError as error:
+        raise HsimhashError(f"cannot listen on {address}: {error.strerror}; give another --listen") from error
+
+
+def _serve(app: Callable[[], Starlette], listener: socket.socket, workers: int) -> None:
+    """Serve until a signal ends it; a worker that dies is started again."""
+    config = Config(
+        app,
+        factory=True,
+        workers=workers,
+        loop="uvloop",
+        http="httptools",
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        log_level="error",  # what is no HTTP is answered, not logged
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        backlog=_BACKLOG,
+        timeout_keep_alive=_IDLE_S,
+        timeout_graceful_shutdown=STOP_S,
+        timeout_worker_healthcheck=_SILENT_S,
+    )
+    supervisor = Multiprocess(config, [listener])
+    supervisor.run()
+    if any(one.exitcode == STARTUP_FAILURE for one in supervisor.processes):
+        raise HsimhashError("a worker could not start; what it said is above")
+
+
+def _app(settings: Settings, token: str | None, limits: ServeLimits) -> Starlette:
+    """Return the application, in a worker."""
+    end_with_parent()
+    return make_app(partial(open_index, settings), token, limits)

@@ -1,0 +1,301 @@
+"""Web archives → documents: of WARC the pages and plain texts that were answered with status 200, of WET all texts.
+
+A record is framed by its own length, so that one whose length is wrong is known, and the next one is looked for; so is
+the next packed member behind one that is damaged. What is in a record fastwarc reads. ISO 28500 has the format.
+
+A place is in bytes, unpacked, and its line counts records of any kind.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Protocol
+
+import zstandard
+
+from hsimhash.files import naming
+from hsimhash.inputs.files import Input, InputOptions, needed, packing_of
+from hsimhash.inputs.lines import BLOCK_BYTES, RECORD_LIMIT_BYTES, DamagedInputError, Place
+from hsimhash.inputs.pages import page_of
+from hsimhash.inputs.records import Columns, Documents, Reject, doc_id_of, first_seen_of
+
+ID_FIELDS = {"id": "url", "url": "url", "record-id": "record-id"}
+_OK = 200
+_PAGE_TYPES = ("text/html", "application/xhtml+xml")
+_TEXT_TYPE = "text/plain"
+_HEADER_BYTES = 64 << 10  # that a record's own header has at most
+_STEP_BYTES = 1 << 10  # zstd can pack 128 KiB into 4 bytes: so much of a file becomes 32 MiB at most
+_NO_RECORD = "no WARC record"
+_HEADER_END = b"\r\n\r\n"
+_VERSION = b"WARC/"
+_LENGTH = re.compile(rb"^content-length:[ \t]*([0-9]{1,18})[ \t]*\r$", re.IGNORECASE | re.MULTILINE)
+_MAGIC = {".gz": b"\x1f\x8b\x08", ".zst": zstandard.FRAME_HEADER}
+
+
+class _Unpacker(Protocol):
+    @property
+    def eof(self) -> bool: ...
+    @property
+    def unused_data(self) -> bytes: ...
+    def decompress(self, data: bytes, /) -> bytes: ...
+
+
+class _Members:
+    """The unpacked bytes of a file of packed members, each usually a record; behind a damaged one the next is read.
+
+    `read` gives the same pieces whenever it is called, so that places hold behind damage too.
+    """
+
+    def __init__(self, file: BinaryIO, packing: str) -> None:
+        self._file = file
+        self._packing = packing
+        self._ahead = b""  # of the file, before what is read next
+        self._member = bytearray()  # what was read of the member so far
+        self._unpacker: _Unpacker | None = None
+
+    def read(self) -> bytes:
+        """Return some bytes, none at the end; `DamagedInputError` once for each place that is damaged."""
+        while packed := self._ahead[:_STEP_BYTES] or self._file.read(_STEP_BYTES):
+            self._ahead = self._ahead[_STEP_BYTES:]
+            self._unpacker = self._unpacker or self._new()
+            self._member += packed
+            try:
+                data = self._unpacker.decompress(packed)
+            except (zlib.error, zstandard.ZstdError) as error:
+                raise self._damaged(str(error)) from error
+            if self._unpacker.eof:
+                self._ahead = self._unpacker.unused_data + self._ahead
+                self._unpacker, self._member = None, bytearray()
+            elif len(self._member) > RECORD_LIMIT_BYTES:  # whose beginning nobody will look at again
+                del self._member[:-_STEP_BYTES]
+            if data:
+                return data
+        if self._unpacker is not None:
+            raise self._damaged("the last member has no end")
+        return b""
+
+    def _new(self) -> _Unpacker:
+        return zlib.decompressobj(31) if self._packing == ".gz" else zstandard.ZstdDecompressor().decompressobj()
+
+    def _damaged(self, reason: str) -> DamagedInputError:
+        """Go to the next member, if there is one within what was read, or behind it; return the error."""
+        where, magic = self._file.tell(), _MAGIC[self._packing]
+        rest = bytes(self._member[1:]) + self._ahead
+        while (found := rest.find(magic)) < 0 and (more := self._file.read(BLOCK_BYTES)):
+            rest = rest[-len(magic) :] + more
+        self._ahead = rest[found:] if found >= 0 else b""
+        self._unpacker, self._member = None, bytearray()
+        return DamagedInputError(f"damaged or cut off about byte {where:,}: {reason}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """A record's bytes, or why they are none; `end` is the place behind it."""
+
+    begin: int
+    end: Place
+    data: bytes = b""
+    is_whole: bool = True  # else it is over the limit, and `data` is its beginning
+    damage: str = ""
+
+
+class _Frames:
+    """The records of an archive from a place on."""
+
+    def __init__(self, file: BinaryIO, packing: str, name: str) -> None:
+        self._file = file
+        self._packing = packing
+        self._members = _Members(file, packing) if packing else None
+        self._name = name
+        self._held = bytearray()  # unpacked, and not given out yet
+        self._begin = 0  # of what is held
+        self._line = 0
+
+    def _read(self) -> bytes:
+        with naming(self._name):
+            return self._members.read() if self._members else self._file.read(BLOCK_BYTES)
+
+    def _fill(self, size: int) -> bool:
+        """Hold `size` bytes, or all there are; return whether there are so many."""
+        while len(self._held) < size and (more := self._read()):
+            self._held += more
+        return len(self._held) >= size
+
+    def _drop(self, size: int) -> None:
+        self._begin += size
+        del self._held[:size]
+
+    def skip(self, place: Place) -> None:
+        """Pass over what is before a place."""
+        self._line = place.line
+        if not self._packing:
+            self._file.seek(place.offset)
+            self._begin = place.offset
+        while self._begin < place.offset:
+            try:
+                is_there = self._fill(1)
+            except DamagedInputError:  # it was told of before
+                continue
+            if not is_there:
+                raise DamagedInputError(f"{self._name} has become shorter since it was read before")
+            self._drop(min(len(self._held), place.offset - self._begin))
+
+    def __iter__(self) -> Iterator[_Frame]:
+        """Yield the records, and where some are damaged one frame for what cannot be read."""
+        was_damaged = False
+        while True:
+            try:
+                frame = self._next()
+            except DamagedInputError as error:
+                begin = self._begin
+                self._drop(len(self._held))
+                frame = self._lost(begin, str(error))
+            if frame is None:
+                return
+            if not (was_damaged and frame.damage.startswith(_NO_RECORD)):  # it is what is left of the one before
+                yield frame
+            was_damaged = bool(frame.damage)
+
+    def _next(self) -> _Frame | None:
+        while self._fill(1) and self._held[0] in b"\r\n":
+            self._drop(1)
+        if not self._held:
+            return None
+        while (end := self._held.find(_HEADER_END)) < 0 and len(self._held) < _HEADER_BYTES:
+            if not self._fill(len(self._held) + 1):
+                break
+        length = _LENGTH.search(self._held, 0, end + 2) if end > 0 and self._held.startswith(_VERSION) else None
+        if length is None:
+            return self._resync(_NO_RECORD)
+        size = end + len(_HEADER_END) + int(length[1])
+        return self._whole(size) if size <= RECORD_LIMIT_BYTES else self._large(size)
+
+    def _whole(self, size: int) -> _Frame:
+        self._fill(size + len(_HEADER_END))
+        if len(self._held) < size:
+            return self._resync("the record is cut off, or its Content-Length is wrong")
+        end = bytes(self._held[size : size + len(_HEADER_END)])
+        if not _HEADER_END.startswith(end):  # of the last one it may be missing
+            return self._resync("the record's Content-Length is wrong")
+        data, begin = bytes(self._held[:size]), self._begin
+        self._drop(size + len(end))
+        return _Frame(begin, self._counted(), data)
+
+    def _large(self, size: int) -> _Frame:
+        """Pass over a record over the limit; of its bytes the first ones tell what it is."""
+        self._fill(_HEADER_BYTES)
+        data, begin, left = bytes(self._held[:_HEADER_BYTES]), self._begin, size
+        while left and self._fill(1):
+            passed = min(left, len(self._held))
+            self._drop(passed)
+            left -= passed
+        self._fill(len(_HEADER_END))
+        end = bytes(self._held[: len(_HEADER_END)])
+        if left or not _HEADER_END.startswith(end):
+            self._rewind(begin)
+            return self._resync("the record is cut off, or its Content-Length is wrong")
+        self._drop(len(end))
+        return _Frame(begin, self._counted(), data, is_whole=False)
+
+    def _rewind(self, begin: int) -> None:
+        self._file.seek(0)
+        self._members = _Members(self._file, self._packing) if self._packing else None
+        self._held, self._begin = bytearray(), 0
+        self.skip(Place(begin, self._line))
+
+    def _resync(self, damage: str) -> _Frame:
+        """Go to where the next record seems to begin."""
+        begin, mark = self._begin, b"\n" + _VERSION
+        while (found := self._held.find(mark)) < 0:
+            self._drop(max(0, len(self._held) - len(mark)))
+            if not self._fill(len(self._held) + 1):
+                found = len(self._held) - 1
+                break
+        self._drop(found + 1)
+        return self._lost(begin, damage)
+
+    def _lost(self, begin: int, damage: str) -> _Frame:
+        return _Frame(begin, self._counted(), damage=f"{damage} (record at byte {begin:,})")
+
+    def _counted(self) -> Place:
+        self._line += 1
+        return Place(self._begin, self._line, self._file.tell())
+
+
+def read_archive(
+    one: Input, options: InputOptions, fields: Sequence[str], start: Place, block_bytes: int = BLOCK_BYTES
+) -> Iterator[tuple[Documents, Place]]:
+    """Yield the documents of a web archive behind a place, and the place behind each batch.
+
+    A document's fields are `url`, which is its `id`, `record-id` and `date`; fields that the options name for its text
+    do not count.
+
+    Raises:
+        ValueError: it has no such field for the id.
+    """
+    if options.id_field not in ID_FIELDS:
+        raise ValueError(f"--id-field of {one.name} is {' or '.join(ID_FIELDS)}, not {options.id_field!r}")
+    warc = needed("fastwarc.warc", "warc", f"input {one.name}")
+    with one.source() as file:
+        frames = _Frames(file, packing_of(one.name), one.name)
+        frames.skip(start)
+        found, begun, end = Columns(fields), start.offset, start
+        for frame in frames:
+            end = frame.end
+            try:
+                if frame.damage:
+                    raise ValueError(frame.damage)
+                _take(warc, frame, options, found)
+            except ValueError as error:
+                where = "" if frame.damage else f" (record at byte {frame.begin:,})"
+                found.rejects.append(Reject.of(end.line, f"{error}{where}", frame.data))
+            if end.offset - begun >= block_bytes:
+                yield found.documents(), end
+                found, begun = Columns(fields), end.offset
+        yield found.documents(), end
+
+
+def _take(warc: Any, frame: _Frame, options: InputOptions, found: Columns) -> None:
+    """Add the document of a record, if it is one; `ValueError` where it should be but cannot be read."""
+    try:
+        record = next(iter(warc.ArchiveIterator(io.BytesIO(frame.data), auto_decode="all")), None)
+        if record is None or not (kind := _kind_of(warc, record)):
+            return
+        if not frame.is_whole:
+            raise ValueError(f"longer than {RECORD_LIMIT_BYTES >> 20} MiB")
+        charset = (record.is_http_parsed and record.http_charset) or None
+        data = record.reader.read(RECORD_LIMIT_BYTES + 1)
+    except OSError as error:
+        raise ValueError(f"the record cannot be read: {error}") from error
+    fields = _fields_of_record(record)
+    seen = options.first_seen_field and fields.get(options.first_seen_field)
+    first_seen = None if seen is None else first_seen_of(seen, str(options.first_seen_field))
+    doc_id = doc_id_of(fields[ID_FIELDS[options.id_field]], options.id_field)
+    found.take(frame.end.line, doc_id, page_of(data, charset), first_seen, fields, is_page=kind in _PAGE_TYPES)
+
+
+def _kind_of(warc: Any, record: Any) -> str:
+    """Return the media type of a record that is a document, nothing for any other."""
+    headers, kinds = record.headers, {_TEXT_TYPE}
+    if record.record_type == warc.WarcRecordType.response:
+        if not record.is_http_parsed or record.http_headers.status_code != _OK:
+            return ""
+        headers, kinds = record.http_headers, {*_PAGE_TYPES, _TEXT_TYPE}
+    elif record.record_type != warc.WarcRecordType.conversion:
+        return ""
+    kind = str(headers.get("Content-Type") or "").partition(";")[0].strip().lower()
+    return kind if kind in kinds else ""
+
+
+def _fields_of_record(record: Any) -> Mapping[str, object]:
+    url = record.headers.get("WARC-Target-URI")
+    record_id = record.headers.get("WARC-Record-ID")
+    return {
+        "url": url and url.strip("<>"),
+        "record-id": record_id and record_id.strip("<>"),
+        "date": record.headers.get("WARC-Date"),
+    }

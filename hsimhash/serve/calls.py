@@ -1,0 +1,200 @@
+"""What each call does with the bodies that were sent: one, or the lines of a batch; an answer for each, in order."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, cast
+
+from pydantic import BaseModel, ValidationError
+
+from hsimhash.cover import check_distance
+from hsimhash.fingerprint import TOO_SHORT, Signature, format_fingerprint
+from hsimhash.index import HSimIndex
+from hsimhash.inputs import InputOptions
+from hsimhash.inputs.records import content_of
+from hsimhash.serve import models
+from hsimhash.store import is_on_server
+from hsimhash.store.base import Match
+
+Json = dict[str, object]
+_TOO_SHORT = "the text has nothing to fingerprint; it is too short for the profile"
+
+
+class CheckedBody(NamedTuple):
+    """A body that is right, and its signature: None where it has none, or its text is too short for one."""
+
+    body: Any  # of its call's model
+    signature: Signature | None
+
+
+class PostCall(NamedTuple):
+    """A call: its name, what it is for, the models of body and answer, and what makes answers of bodies."""
+
+    name: str
+    summary: str
+    body: type[BaseModel]
+    answer: type[BaseModel]
+    make: Callable[[HSimIndex, Sequence[CheckedBody], float], list[Json]]
+    takes_short: bool = True  # whether a text without a fingerprint has an answer, not an error
+
+
+class Bodies:
+    """The lines of a call, checked; `answers` does what they ask for.
+
+    Args:
+        index: for which.
+        call: which.
+        lines: JSON, with their numbers.
+        timeout_s: after which queries end.
+    """
+
+    def __init__(self, index: HSimIndex, call: PostCall, lines: Sequence[tuple[int, bytes]], timeout_s: float) -> None:
+        self._index, self._call, self._timeout_s = index, call, timeout_s
+        self._numbers = [number for number, _ in lines]
+        self._bodies: dict[int, BaseModel] = {}
+        self._texts: dict[int, str] = {}
+        self._refused: dict[int, Json] = {}
+        for number, line in lines:
+            try:
+                self._take(number, call.body.model_validate_json(line))
+            except ValidationError as error:
+                self._refuse(number, models.refusal_of(error))
+            except ValueError as error:
+                self._refuse(number, str(error))
+
+    def _take(self, number: int, body: BaseModel) -> None:
+        if isinstance(body, models.QueryBody) and body.max_distance is not None:
+            check_distance(body.max_distance, self._index.layout)
+        if isinstance(body, models.SignedBody | models.FingerprintBody) and body.text is not None:
+            options = InputOptions().for_profile(self._index.profile)
+            is_whole = isinstance(body.text, dict) and options.fields
+            record = body.text if is_whole else {options.text_field: body.text}
+            self._texts[number] = content_of(cast(Json, record), options)
+        self._bodies[number] = body
+
+    def _refuse(self, number: int, why: str) -> None:
+        self._refused[number] = {"line": number, "error": why}
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether it asks nothing of a server or a disk, and no more than a query that everybody asks."""
+        return not (self._texts or is_on_server(self._index.url)) and all(
+            isinstance(body, models.QueryBody) and (body.max_distance or 0) <= self._index.distance
+            for body in self._bodies.values()
+        )
+
+    def answers(self) -> list[Json]:
+        """Return an answer for each line, in order: of its model, or with `line` and `error`."""
+        made = self._made()
+        asked = {
+            number: CheckedBody(body, made.get(number, getattr(body, "signature", None)))
+            for number, body in self._bodies.items()
+        }
+        for number in [number for number in made if made[number] is None and not self._call.takes_short]:
+            del asked[number]
+            self._refuse(number, _TOO_SHORT)
+        answers = self._call.make(self._index, [*asked.values()], self._timeout_s) if asked else []
+        by_number = {**dict(zip(asked, answers, strict=True)), **self._refused}
+        return [by_number[number] for number in self._numbers]
+
+    def _made(self) -> dict[int, Signature | None]:
+        """Return the signatures of texts, None for those too short."""
+        if not self._texts:
+            return {}
+        signatures = self._index.profile.signatures([*self._texts.values()])
+        rows = zip(self._texts, signatures, signatures.kinds.tolist(), strict=True)
+        return {number: None if kind == TOO_SHORT else signature for number, signature, kind in rows}
+
+
+def _named(asked: CheckedBody, **answer: object) -> Json:
+    """Return an answer with the id of what was asked, where it has one, and the fingerprint."""
+    name = {} if asked.body.id is None else {"id": asked.body.id}
+    return {**name, "fingerprint": asked.signature and format_fingerprint(asked.signature.fingerprint), **answer}
+
+
+def _query(index: HSimIndex, asked: Sequence[CheckedBody], timeout_s: float) -> list[Json]:
+    groups: dict[tuple[int | None, ...], list[int]] = {}
+    for place, (body, signature) in enumerate(asked):
+        if signature is not None:
+            groups.setdefault((body.max_distance, body.max_sketch, body.limit), []).append(place)
+    found: dict[int, list[Match]] = {}
+    for places in groups.values():
+        found.update(zip(places, _matches(index, [asked[place] for place in places], timeout_s), strict=True))
+    return [_named(one, matches=[match.to_json() for match in found.get(place, ())]) for place, one in enumerate(asked)]
+
+
+def _matches(index: HSimIndex, asked: Sequence[CheckedBody], timeout_s: float) -> list[list[Match]]:
+    """Return the matches of queries with the same rule."""
+    one = asked[0].body
+    rule: dict[str, Any] = {"max_distance": one.max_distance, "max_sketch": one.max_sketch, "limit": one.limit}
+    if len(asked) == 1:
+        return [index.query(asked[0].signature or 0, exclude=one.id, timeout=timeout_s, **rule)]
+    signatures = [signature for _, signature in asked if signature is not None]
+    return index.query_many(signatures, exclude=[body.id for body, _ in asked], timeout=timeout_s, **rule)
+
+
+def _add(index: HSimIndex, asked: Sequence[CheckedBody], _: float) -> list[Json]:
+    (signatures, doc_ids), times = _documents(asked), _times(asked)
+    if len(asked) == 1:
+        index.add(signatures[0], doc_ids[0], first_seen=times[0])  # shares its commit with others
+    else:
+        index.add_many(signatures, doc_ids, first_seen=times)
+    return [_named(one) for one in asked]
+
+
+def _claim(index: HSimIndex, asked: Sequence[CheckedBody], _: float) -> list[Json]:
+    claims = index.claim_many(*_documents(asked), first_seen=_times(asked))
+    return [
+        _named(one, is_new=claim.is_new, match=claim.match and claim.match.to_json())
+        for one, claim in zip(asked, claims, strict=True)
+    ]
+
+
+def _documents(asked: Sequence[CheckedBody]) -> tuple[list[Signature], list[str]]:
+    return [signature for _, signature in asked if signature is not None], [body.id for body, _ in asked]
+
+
+def _times(asked: Sequence[CheckedBody]) -> list[int]:
+    now = time.time_ns() // 1_000_000
+    return [now if body.first_seen is None else body.first_seen for body, _ in asked]
+
+
+def _remove(index: HSimIndex, asked: Sequence[CheckedBody], _: float) -> list[Json]:
+    doc_ids = [body.id for body, _ in asked]
+    stored = index.get_many(doc_ids)
+    index.remove(doc_ids)
+    return [{"id": doc_id, "was_stored": one is not None} for doc_id, one in zip(doc_ids, stored, strict=True)]
+
+
+def _fingerprint(_: HSimIndex, asked: Sequence[CheckedBody], __: float) -> list[Json]:
+    return [_named(one, **(one.signature.to_json() if one.signature else {})) for one in asked]
+
+
+CALLS = (
+    PostCall("query", "Find the documents near a fingerprint or a text.", models.QueryBody, models.QueryAnswer, _query),
+    PostCall(
+        "claim",
+        "Store a document unless one near it is, and tell which; of callers at the same time one stores.",
+        models.DocumentBody,
+        models.ClaimAnswer,
+        _claim,
+        takes_short=False,
+    ),
+    PostCall(
+        "add",
+        "Store a document, or change it; durable when it is answered.",
+        models.DocumentBody,
+        models.DocumentAnswer,
+        _add,
+        takes_short=False,
+    ),
+    PostCall("remove", "Remove a document.", models.RemoveBody, models.RemoveAnswer, _remove),
+    PostCall(
+        "fingerprint",
+        "Make the fingerprint of a text.",
+        models.FingerprintBody,
+        models.FingerprintAnswer,
+        _fingerprint,
+    ),
+)

@@ -1,0 +1,142 @@
+"""What callers send and get: models that check it, and from which the page `/openapi.json` is made."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
+
+from hsimhash.fingerprint import Signature
+from hsimhash.fingerprint.signature import MAX_SKETCH, SKETCH_BITS
+from hsimhash.rowkey import DOC_ID_BYTES, check_doc_id
+
+
+def _doc_id(text: str) -> str:
+    check_doc_id(text)
+    return text
+
+
+Digits = Annotated[str, Field(pattern="^[0-9a-fA-F]{16}$", description="An unsigned 64-bit number, 16 hex digits.")]
+DocId = Annotated[str, AfterValidator(_doc_id), Field(description=f"1 to {DOC_ID_BYTES:,} bytes of UTF-8.")]
+Milliseconds = Annotated[int, Field(ge=0, lt=1 << 63, description="Since 1970.")]
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+
+class RemoveBody(_Body):
+    """A document to remove."""
+
+    id: DocId
+
+
+class FingerprintBody(_Body):
+    """A text to fingerprint."""
+
+    id: DocId | None = None
+    text: JsonValue = Field(description="A string; for a profile with fields or features what such a document has.")
+
+
+class SignedBody(_Body):
+    """A fingerprint, perhaps with its sketch and key, or a text instead."""
+
+    fingerprint: Digits | None = None
+    sketch: Digits | None = None
+    key: Digits | None = None
+    text: JsonValue = Field(None, description=FingerprintBody.model_fields["text"].description)
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> SignedBody:
+        if (self.fingerprint is None) == (self.text is None):
+            raise ValueError('give either "fingerprint" or "text"')
+        if self.fingerprint is None and (self.sketch or self.key):
+            raise ValueError('"sketch" and "key" go with "fingerprint"')
+        return self
+
+    @property
+    def signature(self) -> Signature | None:
+        """What was sent; None for a text."""
+        if self.fingerprint is None:
+            return None
+        return Signature(int(self.fingerprint, 16), int(self.sketch or "0", 16), int(self.key or "0", 16))
+
+
+class QueryBody(SignedBody):
+    """What to look for near; the document `id` is left out."""
+
+    id: DocId | None = None
+    max_distance: int | None = Field(None, ge=0, le=64, description="Bits; by default the index's own.")
+    max_sketch: int | None = Field(MAX_SKETCH, ge=0, le=SKETCH_BITS, description="Bits; null: sketches do not count.")
+    limit: int | None = Field(None, ge=1, lt=1 << 63, description="The nearest so many only.")
+
+
+class DocumentBody(SignedBody):
+    """A document to store."""
+
+    id: DocId
+    first_seen: Milliseconds | None = Field(None, description="ms since 1970; now by default.")
+
+
+class MatchAnswer(BaseModel):
+    """A document near the query."""
+
+    distance: int
+    id: str
+    fingerprint: Digits
+    first_seen: Milliseconds
+    similarity: float | None
+    found_by: Literal["distance", "key"]
+
+
+class QueryAnswer(BaseModel):
+    """What is near, nearest first; the fingerprint is null where the text was too short for one."""
+
+    id: str | None = None
+    fingerprint: Digits | None
+    matches: list[MatchAnswer]
+
+
+class DocumentAnswer(BaseModel):
+    """A document; if it was to be added, it is stored durably."""
+
+    id: str
+    fingerprint: Digits
+
+
+class ClaimAnswer(DocumentAnswer):
+    """Whether the document is new, and stored; else the match that is there already."""
+
+    is_new: bool
+    match: MatchAnswer | None
+
+
+class RemoveAnswer(BaseModel):
+    """A document that is no longer there; whether it was before the call."""
+
+    id: str
+    was_stored: bool
+
+
+class FingerprintAnswer(BaseModel):
+    """A text's fingerprint, null where it was too short; sketch and key where the profile made them."""
+
+    id: str | None = None
+    fingerprint: Digits | None
+    sketch: Digits | None = None
+    key: Digits | None = None
+
+
+class ErrorAnswer(BaseModel):
+    """What was wrong, and the remedy; in a batch with the number of its line, from 1 on."""
+
+    error: str
+    line: int | None = None
+
+
+def refusal_of(error: ValidationError) -> str:
+    """Return in one line why a body is refused."""
+    problem = error.errors(include_url=False)[0]
+    reason = str(problem.get("ctx", {}).get("error") or problem["msg"])
+    place = ".".join(str(part) for part in problem["loc"])
+    return f"{place}: {reason}" if place else reason

@@ -1,0 +1,147 @@
+"""Many processes claim near documents and are killed: `python -m tests.stress.claims [--hbase 1] [--documents 20000]`.
+
+Documents come in groups of near ones, in random order, each group's to any of the processes. These claim theirs in
+batches, note each answer in a file, and are killed with `kill -9` at random moments; begun again, they claim again what
+is not noted. Of each group one document must be new, the others must have that one as their match, and the index must
+have the new ones, and no others.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+
+from hsimhash import HSimIndex
+from hsimhash.errors import StoreBusyError, StoreUnavailableError
+from tests.stress.hbase_crowd import table, url_of
+from tests.support.hbase_server import serving
+from tests.support.programs import Outcome, options, print_conditions, print_outcomes, scratch_folder
+
+SEED = 17
+PROCESSES, DOCUMENTS, GROUP = 8, 20_000, 4
+MOST_CLAIMS = 32  # of a batch
+KILL_EVERY_S = 0.5  # at most
+KILLS = 40
+LIMIT_S = 1_800.0
+
+
+def documents_of(number: int, processes: int, count: int) -> list[tuple[str, int]]:
+    """Return the documents of one process, in the order in which it claims them: id, fingerprint."""
+    rng = np.random.default_rng(SEED)
+    bases = rng.integers(0, 2**64, count // GROUP, np.uint64).tolist()
+    documents = [(f"{group}/{one}", base ^ 1 << one) for group, base in enumerate(bases) for one in range(GROUP)]
+    return [documents[place] for place in rng.permutation(len(documents))[number::processes].tolist()]
+
+
+def claimant(url: str, number: str, processes: str, count: str, log: str) -> None:
+    """Claim the documents of one process that are not noted yet."""
+    documents = documents_of(int(number), int(processes), int(count))
+    rng = np.random.default_rng()
+    with HSimIndex.open(url) as index, Path(log).open("a+b") as noted:
+        noted.seek(0)
+        whole = noted.read().rpartition(b"\n")[0]
+        noted.truncate(len(whole) + 1 if whole else 0)
+        place = len(whole.splitlines())
+        while place < len(documents):
+            batch = documents[place : place + int(rng.integers(1, MOST_CLAIMS + 1))]
+            try:
+                claims = index.claim_many([value for _, value in batch], [doc_id for doc_id, _ in batch])
+            except (StoreBusyError, StoreUnavailableError):
+                continue
+            lines = [
+                json.dumps([doc_id, claim.match and claim.match.doc_id])
+                for (doc_id, _), claim in zip(batch, claims, strict=True)
+            ]
+            noted.write("".join(f"{line}\n" for line in lines).encode())
+            noted.flush()
+            place += len(batch)
+
+
+def claim_and_kill(url: str, folder: Path, processes: int, count: int, most_kills: int) -> Outcome:
+    """Let processes claim, kill them at random, and look at what they were told."""
+    rng, kills, end = np.random.default_rng(SEED), 0, time.monotonic() + LIMIT_S
+    logs = [folder / f"{number}.answers" for number in range(processes)]
+
+    def begin(number: int) -> subprocess.Popen[bytes]:
+        given = [url, number, processes, count, logs[number]]
+        return subprocess.Popen([sys.executable, "-m", "tests.stress.claims", "claimant", *map(str, given)])
+
+    def noted(number: int) -> int:
+        return logs[number].stat().st_size if logs[number].exists() else 0
+
+    running, begun = {number: begin(number) for number in range(processes)}, [0] * processes
+    try:
+        while running and time.monotonic() < end:
+            number = int(rng.choice(list(running)))
+            try:
+                code = running[number].wait(rng.uniform(0, KILL_EVERY_S))
+            except subprocess.TimeoutExpired:
+                if kills < most_kills and noted(number) > begun[number]:  # it is at work
+                    running[number].send_signal(signal.SIGKILL)
+                    running[number].wait()
+                    kills, begun[number] = kills + 1, noted(number)
+                    running[number] = begin(number)
+            else:
+                if code:
+                    return Outcome(False, f"{url}: a claimant ended with {code}")
+                del running[number]
+    finally:
+        for process in running.values():
+            process.kill()
+            process.wait()
+    return _verdict(url, logs, count, kills) if not running else Outcome(False, f"{url}: not done in {LIMIT_S:g} s")
+
+
+def _verdict(url: str, logs: list[Path], count: int, kills: int) -> Outcome:
+    answers = [json.loads(line) for log in logs for line in log.read_bytes().splitlines()]
+    new, matched = defaultdict(set), defaultdict(set)
+    for doc_id, match in answers:
+        (new if match is None else matched)[doc_id.partition("/")[0]].add(match or doc_id)
+    with HSimIndex.open(url) as index:
+        there = {document.doc_id for document in index.documents()}
+        problems = index.check().problems
+    groups = count // GROUP
+    right = sum(len(new[str(group)]) == 1 and matched[str(group)] == new[str(group)] for group in range(groups))
+    is_whole = len(answers) == count and there == {doc_id for ids in new.values() for doc_id in ids} and not problems
+    text = (
+        f"{url.partition('://')[0]}: {len(answers):,} claims of {len(logs)} processes, {kills} killed: one new in "
+        f"{right:,} of {groups:,} groups, {len(there):,} documents there, {problems} problems"
+    )
+    return Outcome(right == groups and is_whole, text)
+
+
+def on_lmdb(folder: Path, processes: int, count: int, most_kills: int = KILLS) -> Outcome:
+    """Claim in an embedded index."""
+    url = f"lmdb://{folder / 'index'}"
+    HSimIndex.create(url, layout="4", distance=3).close()
+    return claim_and_kill(url, folder, processes, count, most_kills)
+
+
+def main() -> int:
+    if sys.argv[1:2] == ["claimant"]:
+        claimant(*sys.argv[2:])
+        return 0
+    given = options(
+        __doc__,
+        hbase=(0, "1: on an HBase that is started for it"),
+        processes=(PROCESSES, "that claim"),
+        documents=(DOCUMENTS, "that they claim"),
+    )
+    print_conditions("claims", seed=SEED, processes=given.processes, documents=given.documents)
+    with scratch_folder(given.scratch) as folder:
+        if not given.hbase:
+            return print_outcomes([on_lmdb(folder, given.processes, given.documents)])
+        with serving(folder / "hbase") as server, table(server) as name:
+            url = url_of(name, server.thrift2_port)
+            return print_outcomes([claim_and_kill(url, folder, given.processes, given.documents, KILLS)])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,207 @@
+"""Parquet and CSV: every row comes out as a line of JSON would, and any place is one to go on from."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+
+from hsimhash.fingerprint.document_fields import join_fields
+from hsimhash.inputs import InputOptions, find_inputs
+from hsimhash.inputs.lines import RECORD_LIMIT_BYTES
+from hsimhash.inputs.reader import Batch, Position, read_batches, texts_at
+
+Found = tuple[list[tuple[str, str]], list[tuple[int, str]]]
+PAGE = "<!DOCTYPE html><html><body><nav>menu</nav><article><p>{}</p></article></body></html>"
+TEXT = "The quick brown fox jumps over the lazy dog while the crew of the ship looks on in silence. " * 6
+
+
+def batches_of(
+    path: Path, start: Position | None = None, block_bytes: int = 1 << 18, fields: tuple[str, ...] = (), **options: Any
+) -> list[Batch]:
+    reading = InputOptions(**options)
+    inputs = find_inputs([str(path)], reading)
+    return list(read_batches(inputs, reading, start, block_bytes=block_bytes, fields=fields, workers=1))
+
+
+def contents(batches: list[Batch]) -> Found:
+    pairs: list[tuple[str, str]] = []
+    rejects: list[tuple[int, str]] = []
+    for batch in batches:
+        documents = batch.documents
+        values = documents.texts or [f"{value:016x}" for value in documents.signatures.fingerprints.tolist()]
+        pairs += zip(documents.doc_ids, values, strict=True)
+        rejects += [(reject.line, reject.reason) for reject in documents.rejects]
+    return pairs, rejects
+
+
+def parquet(path: Path, columns: dict[str, Any], **options: Any) -> Path:
+    pq.write_table(pa.table(columns), path / "in.parquet", **options)
+    return path / "in.parquet"
+
+
+def csv_file(path: Path, data: bytes, name: str = "in.csv") -> Path:
+    (path / name).write_bytes(data)
+    return path / name
+
+
+# Both.
+
+
+@pytest.mark.parametrize("form", ["parquet", "csv", "jsonl"])
+def test_a_table_holds_what_the_same_lines_of_json_hold(form: str, tmp_path: Path) -> None:
+    rows = [{"url": f"http://x/{n}", "body": f"text, {n}\n“二”", "seen": 1000 + n, "rank": n} for n in range(3_000)]
+    path = tmp_path / f"in.{form}"
+    if form == "parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path, row_group_size=700)
+    elif form == "csv":
+        lines = [f'{row["rank"]},"{row["body"]}",{row["url"]},{row["seen"]}\r\n' for row in rows]
+        path.write_text("rank,body,url,seen\r\n" + "".join(lines), newline="")
+    else:
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    options = {"id_field": "url", "text_field": "body", "first_seen_field": "seen"}
+    batches = batches_of(path, fields=("rank",), **options)
+    assert contents(batches) == ([(str(row["url"]), str(row["body"])) for row in rows], [])
+    assert [time for one in batches for time in one.documents.first_seen] == [row["seen"] for row in rows]
+    ranks = [int(str(rank)) for one in batches for rank in one.documents.fields.get("rank", ())]
+    assert ranks == list(range(3_000))
+
+
+def test_fingerprints_are_read_from_both(tmp_path: Path) -> None:
+    columns = {"id": ["a", "b"], "fp": ["0123456789abcdef", "00000000000000ff"]}
+    expected = list(zip(*columns.values(), strict=True))
+    assert contents(batches_of(parquet(tmp_path, columns), fingerprint_field="fp"))[0] == expected
+    lines = "id,fp,sketch\n" + "".join(f"{doc_id},{fp},\n" for doc_id, fp in expected)
+    assert contents(batches_of(csv_file(tmp_path, lines.encode()), fingerprint_field="fp"))[0] == expected
+
+
+def test_weighted_fields_are_columns(tmp_path: Path) -> None:
+    path = parquet(tmp_path, {"id": ["a"], "title": ["T"], "heads": [["x", "y"]], "more": [1]})
+    reading = InputOptions(fields=("title", "heads"))
+    (batch, *_) = read_batches(find_inputs([str(path)], reading), reading)
+    assert batch.documents.texts == [join_fields(["T", "x\ny"])]
+
+
+@pytest.mark.parametrize("form", ["parquet", "csv"])
+def test_a_text_that_begins_as_a_page_is_one(form: str, tmp_path: Path) -> None:
+    pages = [PAGE.format(TEXT), f"\n<!-- a page -->\n{PAGE.format(TEXT)}", f"plain < text {TEXT}"]
+    coded = [page.encode() for page in pages]
+    if form == "parquet":
+        path = parquet(tmp_path, {"id": ["a", "b", "c"], "text": pages})
+    else:
+        path = csv_file(
+            tmp_path, b"id,text\n" + b"".join(b'%c,"%s"\n' % pair for pair in zip(b"abc", coded, strict=True))
+        )
+    assert contents(batches_of(path))[0] == [("a", TEXT.strip()), ("b", TEXT.strip()), ("c", pages[2])]
+    assert contents(batches_of(path, extract="none"))[0][0] == ("a", f"menu {TEXT.strip()}")
+
+
+@pytest.mark.parametrize("form", ["parquet", "csv"])
+@pytest.mark.parametrize(("options", "missing"), [({"id_field": "url"}, "'url'"), ({"text_field": "body"}, "'body'")])
+def test_a_missing_column_is_named_with_those_there_are(
+    form: str, options: dict[str, str], missing: str, tmp_path: Path
+) -> None:
+    path = parquet(tmp_path, {"id": ["a"], "text": ["b"]}) if form == "parquet" else csv_file(tmp_path, b"id,text\na,b")
+    with pytest.raises(ValueError, match=f"has no column {missing}; its columns are id, text; choose with --id-field"):
+        batches_of(path, **options)
+
+
+def test_a_second_look_finds_the_texts_again(tmp_path: Path) -> None:
+    path = parquet(tmp_path, {"id": ["a", "b", "c"], "text": ["x", PAGE.format(TEXT), "z"]})
+    (one,) = find_inputs([str(path)], InputOptions())
+    assert list(texts_at(one, InputOptions(), [2, 3])) == [(2, "b", TEXT.strip()), (3, "c", "z")]
+
+
+# Parquet.
+
+
+def test_any_row_of_parquet_is_a_place_to_go_on_from(tmp_path: Path) -> None:
+    columns = {"id": [f"{n}" for n in range(40)], "text": [f"text {n}" for n in range(40)]}
+    path = parquet(tmp_path, columns, row_group_size=7)
+    batches = batches_of(path, block_bytes=40)
+    whole = contents(batches)
+    assert len(batches) > 12
+    for number, batch in enumerate(batches, start=1):
+        rest = contents(batches_of(path, batch.end, block_bytes=90))
+        assert contents(batches[:number])[0] + rest[0] == whole[0]
+
+
+def test_rows_of_parquet_that_are_no_documents_are_rejected(tmp_path: Path) -> None:
+    texts = [b"good", b"\xff", None, b"x" * (RECORD_LIMIT_BYTES + 1), b"good too"]
+    path = parquet(tmp_path, {"id": ["a", "b", "c", "d", "e"], "text": pa.array(texts, pa.binary())})
+    pairs, rejects = contents(batches_of(path))
+    assert pairs == [("a", "good"), ("e", "good too")]
+    assert [(line, reason.partition(":")[0]) for line, reason in rejects] == [
+        (2, "not UTF-8"),
+        (3, '"text" must be a text, not null'),
+        (4, "longer than 16 MiB"),
+    ]
+
+
+def test_a_damaged_row_group_is_rejected_and_the_others_are_read(tmp_path: Path) -> None:
+    columns = {"id": [f"{n}" for n in range(30)], "text": [f"text {n}" for n in range(30)]}
+    path = parquet(tmp_path, columns, row_group_size=10, compression="zstd", use_dictionary=False)
+    column = pq.ParquetFile(path).metadata.row_group(1).column(1)
+    data = bytearray(path.read_bytes())
+    at = column.data_page_offset
+    data[at : at + column.total_compressed_size] = b"\xff" * column.total_compressed_size
+    path.write_bytes(data)
+    pairs, rejects = contents(batches_of(path))
+    assert [doc_id for doc_id, _ in pairs] == [f"{n}" for n in [*range(10), *range(20, 30)]]
+    ((line, reason),) = rejects
+    assert line == 20
+    assert "rows 11 to 20 are damaged" in reason
+
+
+def test_what_is_no_parquet_is_one_reject(tmp_path: Path) -> None:
+    (tmp_path / "in.parquet").write_bytes(b"PAR1 something else")
+    ((_, reason),) = contents(batches_of(tmp_path / "in.parquet"))[1]
+    assert "damaged, or no Parquet" in reason
+
+
+# CSV.
+
+
+@pytest.mark.parametrize("packing", ["", ".gz", ".zst"])
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+@pytest.mark.parametrize("end", [b"", b"\n"])
+def test_any_row_of_csv_is_a_place_to_go_on_from(packing: str, mark: bytes, end: bytes, tmp_path: Path) -> None:
+    rows = [b'%d,"text\n%d"' % (n, n) if n % 3 else b"%d,\xe4\xba\x8c" % n for n in range(30)]
+    data = mark + b"\n".join([b"id,text", *rows[:9], b"", b"bad", *rows[9:]]) + end
+    packed = {"": bytes, ".gz": gzip.compress, ".zst": zstandard.ZstdCompressor().compress}[packing](data)
+    path = csv_file(tmp_path, packed, f"in.csv{packing}")
+    batches = batches_of(path, block_bytes=1)
+    whole = contents(batches)
+    assert [doc_id for doc_id, _ in whole[0]] == [f"{n}" for n in range(30)]
+    assert whole[1] == [(18, "1 columns instead of the 2 of the first line")]
+    for number, batch in enumerate(batches, start=1):
+        before, rest = contents(batches[:number]), contents(batches_of(path, batch.end))
+        assert (before[0] + rest[0], before[1] + rest[1]) == whole
+
+
+def test_bad_rows_of_csv_are_rejected_by_their_first_lines(tmp_path: Path) -> None:
+    data = b'id,text\na,"two\nlines"\nb,\xff\nc\n,x\nd,"' + b"y" * (RECORD_LIMIT_BYTES + 1) + b'"\ne,good\n'
+    pairs, rejects = contents(batches_of(csv_file(tmp_path, data)))
+    assert pairs == [("a", "two\nlines"), ("e", "good")]
+    assert [line for line, _ in rejects] == [4, 5, 6, 7]
+    assert [reason.split()[0] for _, reason in rejects] == ["not", "1", "a", "invalid"]
+
+
+def test_a_table_with_tabs_is_csv_if_that_is_said(tmp_path: Path) -> None:
+    path = csv_file(tmp_path, b"text\tid\none, two\ta\n", "in.tsv")
+    assert contents(batches_of(path, format="csv")) == ([("a", "one, two")], [])
+
+
+def test_a_cut_off_csv_keeps_what_came_before(tmp_path: Path) -> None:
+    data = gzip.compress(b"id,text\n" + b"".join(b"%d,%d\n" % (n, n * 7919) for n in range(50_000)))
+    batches = batches_of(csv_file(tmp_path, data[: len(data) // 2], "in.csv.gz"))
+    pairs, rejects = contents(batches)
+    assert len(pairs) > 10_000
+    assert "damaged or cut off about byte" in rejects[-1][1]
+    assert [batch.documents.damage for batch in batches if batch.documents.damage] == [rejects[-1][1]]

@@ -1,0 +1,271 @@
+"""`hsimhash serve`: a real server in a process of its own, asked over HTTP."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pydantic import TypeAdapter
+
+from hsimhash.fingerprint import Profile
+from hsimhash.index import HSimIndex
+from hsimhash.serve.app import ServeLimits
+from hsimhash.serve.calls import CALLS
+from hsimhash.serve.openapi import openapi
+from tests.stress import serve_fuzz
+from tests.support.command_line import ids_in, make_index, run, run_apart
+from tests.support.processes import wait_until
+from tests.support.programs import faults
+from tests.support.serve_process import LINES, Caller, Serving, served
+
+pytestmark = pytest.mark.together
+
+TEXT = "a text with enough words in it to be fingerprinted, and then a few more of them for good measure"
+NEAR = "0000000000000003"
+
+
+@pytest.fixture(scope="module")
+def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    """A server of an index with a, b, 中文 and far, whose tests add nothing near those."""
+    url = make_index(tmp_path_factory.mktemp("serve"), first_seen=1_700_000_000_000)
+    with served(url) as running:
+        yield running
+
+
+@pytest.fixture
+def caller(serving: Serving) -> Caller:
+    return serving.caller()
+
+
+def test_a_query_is_answered_with_what_the_command_prints(caller: Caller) -> None:
+    status, answer = caller.call("/query", {"fingerprint": NEAR})
+    assert status == 200
+    assert answer["fingerprint"] == NEAR
+    assert [match["id"] for match in answer["matches"]] == ["b", "a", "中文"]
+    assert answer["matches"][0] == {
+        "distance": 0,
+        "id": "b",
+        "fingerprint": NEAR,
+        "first_seen": 1_700_000_000_000,
+        "similarity": None,
+        "found_by": "distance",
+    }
+
+
+def test_a_query_leaves_out_its_own_document_and_keeps_to_distance_and_limit(caller: Caller) -> None:
+    def ids(**rule: object) -> list[str]:
+        return [match["id"] for match in caller.call("/query", {"fingerprint": NEAR, **rule})[1]["matches"]]
+
+    assert ids(id="b") == ["a", "中文"]
+    assert ids(limit=1) == ["b"]
+    assert ids(max_distance=0) == ["b"]
+    assert ids(max_distance=16, max_sketch=None) == ["b", "a", "中文"]
+
+
+def test_a_document_is_added_found_by_its_text_changed_and_removed(caller: Caller) -> None:
+    fingerprint = f"{Profile.named('auto-1').fingerprint(TEXT):016x}"
+    assert caller.call("/add", {"id": "t", "text": TEXT, "first_seen": 5}) == (
+        200,
+        {"id": "t", "fingerprint": fingerprint},
+    )
+    (match,) = caller.call("/query", {"text": TEXT})[1]["matches"]
+    assert (match["id"], match["first_seen"]) == ("t", 5)
+    assert caller.call("/add", {"id": "t", "fingerprint": "00000000ffffffff"})[0] == 200
+    assert caller.call("/query", {"text": TEXT})[1]["matches"] == []
+    assert caller.call("/remove", {"id": "t"}) == (200, {"id": "t", "was_stored": True})
+    assert caller.call("/remove", {"id": "t"}) == (200, {"id": "t", "was_stored": False})
+
+
+def test_of_near_documents_that_claim_the_first_is_new_and_the_other_is_told_which(caller: Caller) -> None:
+    first, second = {"id": "first", "text": TEXT}, {"id": "second", "text": TEXT}
+    status, answer = caller.call("/claim", first)
+    assert (status, answer["is_new"], answer["match"]) == (200, True, None)
+    answers = caller.batch("/claim", [second, first, {"id": "short", "text": ""}])
+    assert [one.get("is_new") for one in answers] == [False, True, None]
+    assert answers[0]["match"]["id"] == "first"
+    assert caller.call("/remove", {"id": "second"})[1]["was_stored"] is False
+    assert caller.call("/remove", {"id": "first"})[1]["was_stored"] is True
+
+
+def test_a_fingerprint_is_the_profiles_and_null_where_the_text_is_too_short(caller: Caller) -> None:
+    fingerprint = f"{Profile.named('auto-1').fingerprint(TEXT):016x}"
+    assert caller.call("/fingerprint", {"text": TEXT, "id": "x"}) == (200, {"id": "x", "fingerprint": fingerprint})
+    assert caller.call("/fingerprint", {"text": ""}) == (200, {"fingerprint": None})
+    assert caller.call("/query", {"text": ""}) == (200, {"fingerprint": None, "matches": []})
+    status, answer = caller.call("/add", {"text": "", "id": "short"})
+    assert (status, "too short" in answer["error"]) == (400, True)
+
+
+def test_a_batch_is_answered_line_by_line_and_a_bad_line_refused_alone(caller: Caller) -> None:
+    sent = [{"fingerprint": NEAR, "limit": 1}, {"fingerprint": "x"}, {"fingerprint": NEAR, "id": "b"}, {"text": ""}]
+    answers = caller.batch("/query", sent)
+    found = [[match["id"] for match in answer.get("matches", ())] for answer in answers]
+    assert found == [["b"], [], ["a", "中文"], []]
+    assert answers[1]["line"] == 2
+    assert "fingerprint" in answers[1]["error"]
+    added = caller.batch("/add", [{"id": "p", "text": TEXT}, {"id": "", "text": TEXT}, {"id": "q", "text": ""}])
+    assert [answer.get("id") for answer in added] == ["p", None, None]
+    assert [answer["line"] for answer in added[1:]] == [2, 3]
+    removed = caller.batch("/remove", [{"id": "p"}, {"id": "q"}])
+    assert removed == [{"id": "p", "was_stored": True}, {"id": "q", "was_stored": False}]
+    assert caller.send("POST", "/query", b"\n\n", LINES) == (200, b"")
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "named"),
+    [
+        ("/query", {}, '"fingerprint" or "text"'),
+        ("/query", {"fingerprint": NEAR, "text": TEXT}, '"fingerprint" or "text"'),
+        ("/query", {"text": TEXT, "sketch": NEAR}, '"sketch" and "key"'),
+        ("/query", {"fingerprint": 3}, "fingerprint"),
+        ("/query", {"fingerprint": NEAR, "distance": 3}, "distance"),
+        ("/query", {"fingerprint": NEAR, "max_distance": 17}, "max_distance 17"),
+        ("/query", {"fingerprint": NEAR, "limit": 0}, "limit"),
+        ("/query", {"text": ["no", "text"]}, "text"),
+        ("/add", {"fingerprint": NEAR}, "id"),
+        ("/add", {"fingerprint": NEAR, "id": "a\n"}, "control characters"),
+        ("/add", {"fingerprint": NEAR, "id": "x", "first_seen": -1}, "first_seen"),
+        ("/remove", {"id": 7}, "id"),
+        ("/remove", [], "object"),
+    ],
+)
+def test_a_wrong_body_is_refused_and_the_message_names_what_is_wrong(
+    caller: Caller, path: str, body: object, named: str
+) -> None:
+    status, answer = caller.call(path, body)
+    assert status == 400
+    assert named in answer["error"]
+
+
+def test_other_refusals_have_their_status_and_json(caller: Caller) -> None:
+    assert caller.call("/nothing")[0] == 404
+    assert caller.call("/query")[0] == 405
+    status, body = caller.send("POST", "/query", b"{", "application/json")
+    assert (status, b"line 1" in body) == (400, True)
+    assert caller.send("POST", "/remove", b'{"id": "a"}', "text/plain")[0] == 415  # what a page in a browser may send
+
+
+def test_it_says_whether_it_lives_and_whether_its_store_answers(caller: Caller) -> None:
+    assert caller.call("/healthz") == (200, {"is_alive": True})
+    assert caller.call("/readyz") == (200, {"is_ready": True})
+
+
+def test_a_body_or_a_batch_that_is_too_large_is_refused(tmp_path: Path) -> None:
+    limits = ServeLimits()
+    with served(make_index(tmp_path)) as serving:
+        caller = serving.caller()
+        assert caller.send("POST", "/query", b" " * (limits.body_bytes + 1), LINES)[0] == 413
+        caller = serving.caller()
+        status, body = caller.send("POST", "/query", b"{}\n" * (limits.batch_lines + 1), LINES)
+        assert (status, b"10,000 lines" in body) == (413, True)
+
+
+def test_without_its_token_only_health_is_told(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("secret-word\n")
+    with served(make_index(tmp_path), "--token-file", str(token)) as serving:
+        for headers in ({}, {"Authorization": "Bearer secret"}, {"Authorization": "Basic secret-word"}):
+            caller = serving.caller(**headers)
+            assert caller.call("/query", {"fingerprint": NEAR})[0] == 401
+            assert caller.answered["WWW-Authenticate"] == "Bearer"
+            assert caller.call("/openapi.json")[0] == 401
+            assert caller.call("/readyz")[0] == 200
+        assert serving.caller(Authorization="Bearer secret-word").call("/query", {"fingerprint": NEAR})[0] == 200
+        assert serving.stop() == 0
+        assert b"secret" not in serving.told
+
+
+def test_what_is_busy_is_said_with_503_and_when_to_come_again(tmp_path: Path) -> None:
+    url = make_index(tmp_path)
+    with served(url, "--lock-timeout", "0.1") as serving, HSimIndex.open(url) as index, index.store.writing():
+        caller = serving.caller()
+        status, answer = caller.call("/add", {"id": "x", "fingerprint": NEAR})
+        assert status == 503
+        assert caller.answered["Retry-After"] == "1"
+        assert "is writing" in answer["error"]
+        assert caller.call("/query", {"fingerprint": NEAR})[0] == 200
+
+
+def test_the_description_is_of_the_calls_and_its_references_lead_somewhere(caller: Caller) -> None:
+    page = caller.call("/openapi.json")[1]
+    assert page == TypeAdapter(dict).validate_json(TypeAdapter(object).dump_json(openapi(CALLS, has_token=False)))
+    assert {f"/{call.name}" for call in CALLS} | {"/healthz", "/readyz"} == set(page["paths"])
+    refs = re.findall(r"#/components/schemas/(\w+)", str(page))
+    assert set(refs) == set(page["components"]["schemas"])
+
+
+def test_answers_are_as_described(caller: Caller) -> None:
+    models = {call.name: call.answer for call in CALLS}
+    bodies = {
+        "query": {"fingerprint": NEAR, "id": "b"},
+        "claim": {"fingerprint": "00000000ffffffff", "id": "d"},
+        "add": {"fingerprint": "00000000ffffffff", "id": "d"},
+        "remove": {"id": "d"},
+        "fingerprint": {"text": TEXT},
+    }
+    for name, body in bodies.items():
+        status, answer = caller.call(f"/{name}", body)
+        assert status == 200
+        assert models[name].model_validate(answer, extra="forbid", strict=True).model_dump(exclude_unset=True) == answer
+
+
+def test_fuzzed_requests_are_refused_never_a_fault(serving: Serving) -> None:
+    assert faults(serve_fuzz.check(serving, 400)) == []
+
+
+def test_a_stop_under_load_loses_no_acknowledged_add(tmp_path: Path) -> None:
+    url = make_index(tmp_path, {})
+    acknowledged: list[str] = []
+
+    def add(serving: Serving, number: int) -> None:
+        caller = serving.caller()
+        try:
+            for count in range(100_000):
+                doc_id = f"{number}-{count}"
+                if caller.call("/add", {"id": doc_id, "fingerprint": f"{number << 32 | count:016x}"})[0] == 200:
+                    acknowledged.append(doc_id)
+        except OSError:
+            return  # the server has gone
+
+    with served(url, "--workers", "2") as serving:
+        threads = [threading.Thread(target=add, args=(serving, number)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        wait_until(lambda: len(acknowledged) >= 100)
+        assert serving.stop() == 0
+        for thread in threads:
+            thread.join()
+    assert b"Traceback" not in serving.told, serving.told.decode()
+    assert set(acknowledged) <= set(ids_in(url))
+
+
+def test_a_killed_server_leaves_no_worker(tmp_path: Path) -> None:
+    with served(make_index(tmp_path), "--workers", "2") as serving:
+        port = serving.port
+        assert serving.stop(signal.SIGKILL) == -signal.SIGKILL
+
+        def is_free() -> bool:
+            with socket.socket() as tried:
+                return tried.connect_ex(("127.0.0.1", port)) != 0
+
+        wait_until(is_free)
+
+
+def test_what_keeps_it_from_serving_is_said_with_the_usual_exit_codes(tmp_path: Path) -> None:
+    url = make_index(tmp_path)
+    assert run_apart("serve", "--store", f"lmdb://{tmp_path}/none").returncode == 5
+    assert run("serve", "--store", "memory://x").exit_code == 2
+    assert run("serve", "--store", url, "--listen", "nonsense").exit_code == 2
+    empty = tmp_path / "empty"
+    empty.write_text("two words")
+    refused = run_apart("serve", "--store", url, "--token-file", str(empty))
+    assert (refused.returncode, b"has no token" in refused.stderr) == (1, True)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        refused = run_apart("serve", "--store", url, "--listen", address)
+    assert (refused.returncode, b"cannot listen on" in refused.stderr) == (1, True)

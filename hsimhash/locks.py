@@ -51,16 +51,13 @@ _held: dict[tuple[str, int], weakref.ref[HeldLock]] = {}  # by path and thread: 
 
 def take_lock(path: Path) -> HeldLock | None:
     """Lock a file for this thread alone; it is made where it is missing, and holds the pid. None: another has it."""
-    return _take(lambda: HeldLock(path, "r+", opener=_open_or_make), fcntl.LOCK_EX)
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+    return _take(lambda: HeldLock(path, "r+", opener=lambda name, _: os.open(name, flags, 0o666)), fcntl.LOCK_EX)
 
 
 def lock_data(path: Path, *, is_shared: bool) -> HeldLock | None:
     """Lock a file that is there, to read it, with others or alone; None where a lock of others excludes that."""
     return _take(lambda: HeldLock(path), fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX)
-
-
-def _open_or_make(path: str, _: int) -> int:
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
 
 
 def _opened(make: Callable[[], HeldLock]) -> HeldLock:

@@ -12,7 +12,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "hsimhash"
 LADDER = [
-    {"errors"},
+    {"errors", "extras"},
     {"callers", "files", "locks", "metrics", "processes", "times"},
     {"fingerprint", "layout", "sample"},
     {"rowkey", "cover", "hfile"},

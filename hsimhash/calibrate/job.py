@@ -154,17 +154,13 @@ def _curves(tried: _Tried, documents: int, *, is_labelled: bool) -> Iterator[Cur
         yield Curve(tried.profile.name, way, tuple(scores), costs)
 
 
-def _ways(profile: Profile) -> list[Way]:
-    has_key = profile.key is not None
-    return list(dict.fromkeys([Way(), Way(has_key), Way(has_key, profile.sketch is not None)]))
-
-
 def _false_pairs(tried: _Tried) -> Iterator[tuple[Way, list[FalsePairs]]]:
     """Yield what of the sample's unrelated pairs each distance finds, for each way; a sketch never finds more."""
     met, weight = tried.met, tried.pairs.weight
     pairs = tried.pairs.total - weight * int((~tried.unlike).sum())
     most_expected = np.full(FINGERPRINT_BITS + 1, np.inf)
-    for way in _ways(tried.profile):
+    has_key, has_sketch = tried.profile.key is not None, tried.profile.sketch is not None
+    for way in dict.fromkeys([Way(), Way(has_key), Way(has_key, has_sketch)]):
         is_by_key = met.by_key(way) & tried.unlike
         by_key = weight * float(is_by_key.sum())
         histogram = counted(met.by_distance(way)[tried.unlike & ~is_by_key], weight)

@@ -77,7 +77,8 @@ def export_command(
         _export_shards(settings, output, shards, form or "jsonl", workers, overwrite=overwrite)
         return
     _refuse_mixed(output, form, workers, overwrite=overwrite)
-    line_of = tsv_line if (form or _form_of(output)) == "tsv" else json_line
+    suffix = Path(output.removesuffix(".gz").removesuffix(".zst")).suffix
+    line_of = tsv_line if (form or suffix.removeprefix(".")) == "tsv" else json_line
     if snapshot is not None:
         _refuse_in_snapshot(output, snapshot)
         _export_lines(Snapshot(snapshot).documents(), output, line_of, _place_of_register)
@@ -141,7 +142,3 @@ def _export_shards(
     with staged_progress("export") as tell:
         done = export_shards(settings.store, Path(output), count, form, workers, partial(tell, "export"))
     say(f"exported {plural(done, 'document')}")
-
-
-def _form_of(output: str) -> str:
-    return "tsv" if Path(output.removesuffix(".gz").removesuffix(".zst")).suffix == ".tsv" else "jsonl"

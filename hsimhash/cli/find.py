@@ -10,11 +10,12 @@ import getopt
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, nullcontext, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import click
@@ -62,7 +63,7 @@ class Finder:
     blocks_must_be: str  # in relation to the distance
     computing: str
     writing: str  # to a file
-    lines_of: Callable[[Uint64s, int], Iterator[bytes]]
+    lines_of: str  # the function of `pairs.numbers` from fingerprints and distance to lines
 
 
 class PeerError(Exception):
@@ -87,7 +88,7 @@ def find_all_command(ctx: click.Context, arguments: tuple[str, ...]) -> int:
     """Find all pairs, as simhash-find-all does."""
     purpose = """\
 Find all pairs within DISTANCE bits of each other; write each as a line, [206, 238], the lower number first."""
-    return _run(ctx, arguments, Finder(purpose, r"255\n239\n51\n", ">=", "matches", "matches", _pairs))
+    return _run(ctx, arguments, Finder(purpose, r"255\n239\n51\n", ">=", "matches", "matches", "pair_lines"))
 
 
 @click.command("find-clusters", cls=PeerCommand, add_help_option=False)
@@ -97,35 +98,13 @@ def find_clusters_command(ctx: click.Context, arguments: tuple[str, ...]) -> int
     purpose = """\
 Join all fingerprints within DISTANCE bits of each other, step by step; write each cluster of two or more as a line,
 [255, 239, 238, 206], in order of the input."""
-    return _run(ctx, arguments, Finder(purpose, r"255\n239\n238\n51\n", ">", "clusters", "results", _clusters))
+    return _run(ctx, arguments, Finder(purpose, r"255\n239\n238\n51\n", ">", "clusters", "results", "cluster_lines"))
 
 
-def _pairs(fingerprints: Uint64s, distance: int) -> Iterator[bytes]:
-    import numpy as np
+def _numbers() -> ModuleType:
+    from hsimhash.pairs import numbers  # here: numpy would slow down --help
 
-    from hsimhash.pairs import iter_pairs  # here: numpy would slow down --help
-    from hsimhash.pairs.numbers import list_lines
-
-    for block in iter_pairs(fingerprints, max_distance=distance):
-        left, right = fingerprints[block.left], fingerprints[block.right]
-        pairs = np.stack([np.minimum(left, right), np.maximum(left, right)], axis=-1)
-        yield from list_lines(pairs.ravel(), np.arange(pairs.size) % 2 == 0)
-
-
-def _clusters(fingerprints: Uint64s, distance: int) -> Iterator[bytes]:
-    import numpy as np
-
-    from hsimhash.pairs import group_equal, iter_pairs
-    from hsimhash.pairs.clusters import linked
-    from hsimhash.pairs.numbers import list_lines
-
-    members = np.flatnonzero(group_equal(fingerprints) == np.arange(len(fingerprints)))
-    with closing(iter_pairs(fingerprints, max_distance=distance)) as blocks:
-        cluster = linked(blocks, len(fingerprints))
-    sizes = np.bincount(cluster[members], minlength=len(fingerprints))
-    members = members[sizes[cluster[members]] > 1]
-    members = members[np.argsort(cluster[members], kind="stable")]
-    yield from list_lines(fingerprints[members], cluster[members] == members)
+    return numbers
 
 
 def _run(ctx: click.Context, arguments: Sequence[str], finder: Finder) -> int:
@@ -140,7 +119,7 @@ def _run(ctx: click.Context, arguments: Sequence[str], finder: Finder) -> int:
         _refuse_input(options["input"], options["output"])
         fingerprints = _read(options["input"])
         _tell(f"Computing {finder.computing}...")
-        _write(options["output"], finder.writing, finder.lines_of(fingerprints, distance))
+        _write(options["output"], finder.writing, getattr(_numbers(), finder.lines_of)(fingerprints, distance))
     except PeerError as error:
         _tell(str(error))
         return error.code
@@ -219,21 +198,20 @@ def _refuse_input(name: str, output: str) -> None:
 
 
 def _read(name: str) -> Uint64s:
-    from hsimhash.pairs.numbers import read_numbers  # here: numpy would slow down --help
-
     shown = "stdin" if name == "-" else name
     _tell("Reading hashes from stdin." if name == "-" else f"Reading hashes from {name}")
     try:
         if name == "-":
             check_stdin()
         with nullcontext(sys.stdin.buffer) if name == "-" else Path(name).open("rb") as stream:
-            numbers = read_numbers(stream)
+            numbers = _numbers().read_numbers(stream)
     except (OSError, HsimhashError, click.UsageError) as error:
         raise PeerError(PeerCode.READING, f"Error reading {shown}: {_reason(error)}") from error
     if numbers.blank_lines:
         lines = plural(numbers.blank_lines, "blank line")
         _tell(f"Skipped {lines} of {shown}, the first is line {numbers.first_blank}")
-    return numbers.values
+    values: Uint64s = numbers.values
+    return values
 
 
 def _reason(error: Exception) -> str:

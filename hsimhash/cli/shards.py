@@ -11,6 +11,7 @@ from pathlib import Path
 
 from hsimhash.cli.console import plural, say
 from hsimhash.cli.written import complete, written
+from hsimhash.extras import arrow_needed
 from hsimhash.files import make_folder, write_json
 from hsimhash.index import HSimIndex
 from hsimhash.processes import Workers, completed
@@ -93,9 +94,7 @@ def write_shard(shard: Shard) -> int:
 
 
 def _write_parquet(path: Path, pages: Iterable[list[Document]]) -> int:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
+    pa, pq = arrow_needed("Parquet")
     numbers = {"fingerprint": pa.uint64(), "first_seen": pa.int64(), "sketch": pa.uint64(), "key": pa.uint64()}
     schema, done = pa.schema([("id", pa.string()), *numbers.items()]), 0
     with complete(str(path)) as stream, pq.ParquetWriter(stream, schema, compression="zstd") as writer:

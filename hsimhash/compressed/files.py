@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from hsimhash.errors import CorruptionError, FormatVersionError, IndexNotFoundError
 from hsimhash.files import write_json
@@ -66,16 +65,6 @@ class Manifest:
         except (ValueError, TypeError, KeyError) as error:
             raise CorruptionError(f"{place}/{MANIFEST} cannot be read ({error}); write the tables again") from error
         return manifest
-
-
-def arrow() -> tuple[Any, Any]:
-    """Return the modules pyarrow and pyarrow.parquet; `ValueError` where they are missing."""
-    try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError as error:
-        raise ValueError("compressed tables need pyarrow: pip install 'hsimhash[parquet]'") from error
-    return pa, pq
 
 
 def drawer_name(number: int) -> str:

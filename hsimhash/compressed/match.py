@@ -9,9 +9,10 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from hsimhash.compressed.files import DOCUMENTS, PERMUTED, Manifest, arrow, drawer_file
+from hsimhash.compressed.files import DOCUMENTS, PERMUTED, Manifest, drawer_file
 from hsimhash.cover import check_distance
 from hsimhash.errors import CorruptionError
+from hsimhash.extras import arrow_needed
 from hsimhash.fingerprint.bits import Fingerprints, Int64s, Uint8s, Uint64s, as_fingerprints, spans
 from hsimhash.layout import Drawer, Layout
 
@@ -125,7 +126,7 @@ def _groups(path: Path, columns: list[str]) -> Iterator[Any]:
 
 def row_groups(name: str, stream: BinaryIO, columns: list[str]) -> Iterator[Any]:
     """Yield the row groups of an open table; `CorruptionError` with its name where it cannot be read."""
-    pa, pq = arrow()
+    pa, pq = arrow_needed("a compressed table")
     try:
         with pq.ParquetFile(stream, page_checksum_verification=True) as table:
             for number in range(table.num_row_groups):

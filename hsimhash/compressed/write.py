@@ -11,8 +11,9 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from hsimhash.compressed.files import DOCUMENTS, PERMUTED, Manifest, arrow, drawer_file
+from hsimhash.compressed.files import DOCUMENTS, PERMUTED, Manifest, drawer_file
 from hsimhash.errors import StopAskedError
+from hsimhash.extras import arrow_needed
 from hsimhash.files import make_folder, sync_folder
 from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.bits import Uint64s
@@ -84,7 +85,7 @@ def write_tables(
     Raises:
         ValueError: pyarrow is missing, the folder is not empty, or the profile has lists of its own.
     """
-    arrow()
+    arrow_needed("a compressed table")
     if profile.has_lists:
         raise ValueError(f"{profile.name} has lists of its own, which tables cannot keep; take a profile without")
     if folder.exists() and any(folder.iterdir()):
@@ -182,7 +183,7 @@ def _write_drawers(
 @contextmanager
 def drawer_writer(stream: BinaryIO) -> Iterator[Callable[[Uint64s], None]]:
     """Give what appends numbers, permuted and ascending, to a new table of a drawer."""
-    pa, pq = arrow()
+    pa, pq = arrow_needed("a compressed table")
     schema = pa.schema([pa.field(PERMUTED, pa.uint64(), nullable=False)])
     with pq.ParquetWriter(
         stream,
@@ -202,7 +203,7 @@ def drawer_writer(stream: BinaryIO) -> Iterator[Callable[[Uint64s], None]]:
 
 def _write_documents(runs: list[Run], folder: Path, limits: WriteLimits) -> int:
     """Write the table of documents; return how many there are."""
-    pa, pq = arrow()
+    pa, pq = arrow_needed("a compressed table")
     names = ("fingerprint", "first_seen", "sketch", "key")
     types = (pa.uint64(), pa.int64(), pa.uint64(), pa.uint64())
     schema = pa.schema([("id", pa.string()), *zip(names, types, strict=True)])

@@ -8,14 +8,12 @@ from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from json.encoder import encode_basestring
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Literal
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+from hsimhash.extras import arrow_needed
 
 TABLE_FORMATS = ("auto", "parquet", "jsonl")
 BLOCK_ROWS = 1 << 17  # of a Parquet file's row group; so many are held while they are written
@@ -70,20 +68,18 @@ def _json_texts(column: Column, kind: Kind) -> Iterable[object]:
 
 class _ParquetTable(AbstractContextManager["_ParquetTable"]):
     def __init__(self, path: Path, columns: Sequence[tuple[str, Kind]]) -> None:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
+        pa, pq = arrow_needed("Parquet")
         kinds = {"text": pa.string(), "bits": pa.uint8(), "number": pa.int64(), "truth": pa.bool_()}
         self._arrow = pa
-        self._schema: pa.Schema = pa.schema(
+        self._schema = pa.schema(
             [
                 pa.field(name, pa.float64()) if kind == "share" else pa.field(name, kinds[kind], nullable=False)
                 for name, kind in columns
             ]
         )
         self._file: BinaryIO = path.open("xb")  # a path pyarrow would read as a URL where it can
-        self._writer: pq.ParquetWriter = pq.ParquetWriter(self._file, self._schema, compression="zstd")
-        self._held: list[pa.Table] = []
+        self._writer = pq.ParquetWriter(self._file, self._schema, compression="zstd")
+        self._held: list[Any] = []  # Arrow tables
 
     def write(self, columns: Sequence[Column]) -> None:
         for start in range(0, len(columns[0]), BLOCK_ROWS):
@@ -111,8 +107,7 @@ class _ParquetTable(AbstractContextManager["_ParquetTable"]):
 def read_column_values(path: Path, names: Sequence[str]) -> Iterable[tuple[object, ...]]:
     """Yield the rows of a table that `open_table` wrote, of these columns."""
     if path.suffix == ".parquet":
-        import pyarrow.parquet as pq
-
+        _, pq = arrow_needed("Parquet")
         with path.open("rb") as file, pq.ParquetFile(file) as table:
             for batch in table.iter_batches(columns=list(names)):
                 yield from zip(*(batch.column(name).to_pylist() for name in names), strict=True)

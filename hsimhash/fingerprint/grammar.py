@@ -45,7 +45,7 @@ def read_options(written: str) -> dict[str, Value]:
             raise ValueError(f"{one!r:.80} is no option; write name=value, with commas between")
         if option in given:
             raise ValueError(f"{option} stands twice; leave one out")
-        given[option] = _value(value)
+        given[option] = None if value == NO_VALUE else int(value) if _NUMBER.fullmatch(value) else value
     if pattern is not None:
         given[_PATTERN] = pattern
     return given
@@ -55,10 +55,6 @@ def _split(written: str) -> tuple[list[str], str | None]:
     """Return the options before the pattern, and the pattern."""
     rest, has_pattern, pattern = f",{written}".partition(f",{_PATTERN}=")
     return rest.split(",")[1:], pattern if has_pattern else None
-
-
-def _value(written: str) -> Value:
-    return None if written == NO_VALUE else int(written) if _NUMBER.fullmatch(written) else written
 
 
 def split_lists(name: str) -> tuple[str, dict[str, Path]]:

@@ -17,8 +17,9 @@ from typing import Any, BinaryIO, Protocol
 
 import zstandard
 
+from hsimhash.extras import needed
 from hsimhash.files import naming
-from hsimhash.inputs.files import Input, InputOptions, needed, packing_of
+from hsimhash.inputs.files import Input, InputOptions, packing_of
 from hsimhash.inputs.lines import BLOCK_BYTES, RECORD_LIMIT_BYTES, DamagedInputError, Place
 from hsimhash.inputs.pages import page_of
 from hsimhash.inputs.records import Columns, Documents, Reject, doc_id_of, first_seen_of

@@ -16,7 +16,6 @@ Files but Parquet and pages may end in `.gz` or `.zst`. Any other name needs a f
 from __future__ import annotations
 
 import hashlib
-import importlib
 import json
 import os
 import stat
@@ -26,8 +25,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, TypeGuard
+from typing import BinaryIO, Literal, TypeGuard
 
+from hsimhash.extras import needed
 from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.bits import ALL_FORMATS, Formats, fitting, formats_named, spoken
 from hsimhash.inputs.lines import PACKED, STDIN, DamagedInputError, InputFile, blocks_of, open_input, preview
@@ -275,15 +275,6 @@ def suffix_of(name: str) -> str:
 def is_page_name(name: str) -> bool:
     """Whether a file of this name is a page in HTML."""
     return Path(name.lower()).suffix in _PAGE_SUFFIXES
-
-
-def needed(module: str, extra: str, what: str) -> Any:
-    """Return a module of an optional package; `ValueError` says how to install it for `what`."""
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        package = module.partition(".")[0]
-        raise ValueError(f"{what} needs {package}; pip install 'hsimhash[{extra}]'") from error
 
 
 def files_of(folder: str, prefix: str = "") -> Iterator[tuple[str, str]]:

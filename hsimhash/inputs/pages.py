@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from hsimhash.inputs.files import needed
+from hsimhash.extras import needed
 from hsimhash.inputs.lines import RECORD_LIMIT_BYTES
 
 PAGE_LIBRARY = ("trafilatura", "html", "a page in HTML")

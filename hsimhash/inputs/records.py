@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 import numpy as np
 
@@ -137,7 +136,7 @@ class Columns:
 def parser_of(one: Input, options: InputOptions, fields: Sequence[str] = ()) -> Callable[[Block], Documents]:
     """Return what makes documents of an input's lines."""
     if one.kind == "jsonl":
-        return partial(_parse_objects, RecordReader(one, options, fields))
+        return RecordReader(one, options, fields).parse
     return _FingerprintLines(one.formats).parse if one.has_fingerprints else _parse_texts
 
 
@@ -214,11 +213,6 @@ def _each_line(block: Block, formats: Formats) -> Documents:
     return found.take_each(_records(block), take)
 
 
-def _parse_objects(reader: RecordReader, block: Block) -> Documents:
-    lines = ((number, line) for number, line in enumerate(block.lines(), block.first) if line.strip())
-    return reader.documents([(number, _object_or_error(line), line) for number, line in lines])
-
-
 class RecordReader:
     """Makes documents of an input's records with named fields, one after the other."""
 
@@ -237,6 +231,11 @@ class RecordReader:
         self._first_seen_field = options.first_seen_field or ("first_seen" if one.has_fingerprints else None)
         self._narrowing = Narrowing(one.formats)
         self._is_page = is_page  # whether a text is HTML
+
+    def parse(self, block: Block) -> Documents:
+        """Return the documents of lines that are JSON objects."""
+        lines = ((number, line) for number, line in enumerate(block.lines(), block.first) if line.strip())
+        return self.documents([(number, _object_or_error(line), line) for number, line in lines])
 
     def documents(self, records: Sequence[tuple[int, Mapping[str, object] | ValueError, bytes]]) -> Documents:
         """Return the documents of records: each has its number, its fields or why it has none, and its bytes."""

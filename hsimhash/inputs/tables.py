@@ -12,7 +12,8 @@ from datetime import date
 from functools import partial
 from typing import Any, NamedTuple
 
-from hsimhash.inputs.files import Input, InputOptions, needed, suffix_of
+from hsimhash.extras import arrow_needed
+from hsimhash.inputs.files import Input, InputOptions, suffix_of
 from hsimhash.inputs.lines import (
     BLOCK_BYTES,
     RECORD_LIMIT_BYTES,
@@ -79,7 +80,7 @@ def _parquet_rows(
     one: Input, options: InputOptions, fields: Sequence[str], start: Place, block_bytes: int
 ) -> Iterator[_Rows]:
     """Yield rows of Parquet; of a place offset and line are rows."""
-    arrow, parquet = needed("pyarrow", "parquet", one.name), needed("pyarrow.parquet", "parquet", one.name)
+    arrow, parquet = arrow_needed(one.name)
     with one.source() as source:
         try:
             table = parquet.ParquetFile(source, pre_buffer=False, buffer_size=_READ_BYTES)

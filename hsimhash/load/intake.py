@@ -19,6 +19,7 @@ from hsimhash.inputs.reader import Batch, Position, read_batches
 from hsimhash.inputs.records import Documents, Reject
 from hsimhash.load.job import Counts
 
+NO_TEXT = "no text was found in the page"
 _WHY = {
     int(EXACT): "too few features for a vote: it matches only its equals",
     int(TOO_SHORT): "nothing to fingerprint",
@@ -74,21 +75,17 @@ def reject_line(one: Input, reject: Reject) -> str:
 
 def short_lines(one: Input, documents: Documents, made: Signatures) -> list[str]:
     """Return lines for the list of short texts."""
+    has_pages, places = bool(documents.is_page), np.flatnonzero(made.kinds)
     return [
         _line(
             id=documents.doc_ids[place],
             file=one.name,
             line=documents.lines[place],
-            why=_why(documents, int(made.kinds[place]), place),
-            indexed=bool(made.kinds[place] != TOO_SHORT),
+            why=NO_TEXT if has_pages and documents.is_page[place] and not documents.texts[place] else _WHY[kind],
+            indexed=kind != TOO_SHORT,
         )
-        for place in np.flatnonzero(made.kinds).tolist()
+        for place, kind in zip(places.tolist(), made.kinds[places].tolist(), strict=True)
     ]
-
-
-def _why(documents: Documents, kind: int, place: int) -> str:
-    has_no_text = documents.is_page and documents.is_page[place] and not documents.texts[place]
-    return "no text was found in the page" if has_no_text else _WHY[kind]
 
 
 def _line(**fields: object) -> str:

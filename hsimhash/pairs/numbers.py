@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -14,6 +15,8 @@ import numpy as np
 
 from hsimhash.errors import HsimhashError
 from hsimhash.fingerprint.bits import LIMIT, Bools, Uint32s, Uint64s
+from hsimhash.pairs.clusters import linked
+from hsimhash.pairs.search import group_equal, iter_pairs
 
 READ_BYTES = 4 << 20
 LINE_LIMIT_BYTES = 4096  # a longer line is no number, and need not be held to say so
@@ -108,6 +111,25 @@ def list_lines(values: Uint64s, starts: Bools) -> Iterator[bytes]:
         yield text if at else text.removeprefix(_END)
     if len(values):
         yield _END
+
+
+def pair_lines(fingerprints: Uint64s, distance: int) -> Iterator[bytes]:
+    """Yield each pair within the distance as a line, the lower number first, in blocks of bytes."""
+    for block in iter_pairs(fingerprints, max_distance=distance):
+        left, right = fingerprints[block.left], fingerprints[block.right]
+        pairs = np.stack([np.minimum(left, right), np.maximum(left, right)], axis=-1)
+        yield from list_lines(pairs.ravel(), np.arange(pairs.size) % 2 == 0)
+
+
+def cluster_lines(fingerprints: Uint64s, distance: int) -> Iterator[bytes]:
+    """Yield each cluster of two or more that pairs within the distance join as a line, in order of the input."""
+    members = np.flatnonzero(group_equal(fingerprints) == np.arange(len(fingerprints)))
+    with closing(iter_pairs(fingerprints, max_distance=distance)) as blocks:
+        cluster = linked(blocks, len(fingerprints))
+    sizes = np.bincount(cluster[members], minlength=len(fingerprints))
+    members = members[sizes[cluster[members]] > 1]
+    members = members[np.argsort(cluster[members], kind="stable")]
+    yield from list_lines(fingerprints[members], cluster[members] == members)
 
 
 def _words(texts: list[str]) -> Uint32s:

@@ -110,13 +110,8 @@ def survey_range(gateway: Gateway, task: RangeTask, removed_before: int = -1) ->
         int(is_right.sum()),
         odd + documents.odd,
         sorted(documents.hours),
-        Compared(*map(_sorted, found)),
+        Compared(*(part[np.argsort(part["fingerprint"])] for part in found)),
     )
-
-
-def _sorted(found: NDArray[np.void]) -> NDArray[np.void]:
-    ordered: NDArray[np.void] = found[np.argsort(found["fingerprint"])]
-    return ordered
 
 
 def survey_to_files(gateway: Gateway, task: RangeTask, *, removed_before: int = -1) -> Any:

@@ -1,0 +1,20 @@
+"""Packages that only some uses need: each is imported where it is used; the error names the extra to install."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+
+def needed(module: str, extra: str, what: str) -> Any:
+    """Return a module of an optional package; `ValueError` says how to install it for `what`."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        package = module.partition(".")[0]
+        raise ValueError(f"{what} needs {package}; pip install 'hsimhash[{extra}]'") from error
+
+
+def arrow_needed(what: str) -> tuple[Any, Any]:
+    """Return the modules pyarrow and pyarrow.parquet; see `needed`."""
+    return needed("pyarrow", "parquet", what), needed("pyarrow.parquet", "parquet", what)

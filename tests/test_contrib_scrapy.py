@@ -81,14 +81,14 @@ def group(url: str) -> str:
 
 def test_the_example_drops_all_planted_near_duplicates_and_no_other_page(tmp_path: Path) -> None:
     store = f"lmdb://{tmp_path}/index"
-    crawl, told = ran(str(EXAMPLE), "--store", store)
+    crawl, told = ran(str(EXAMPLE), "--json", "--store", store)
     assert (crawl["hsimhash/new"], crawl["hsimhash/duplicate"]) == (300, 200)
     assert sorted(map(group, crawl["kept"])) == sorted(map(str, range(300)))  # one of each group, and those alone
     assert crawl["hsimhash/calls"] < 500  # items share calls
     assert "Warning" not in told
     assert "Traceback" not in told
 
-    again, _ = ran(str(EXAMPLE), "--store", store, "--port", str(crawl["port"]), "--action", "tag")
+    again, _ = ran(str(EXAMPLE), "--json", "--store", store, "--port", str(crawl["port"]), "--action", "tag")
     assert len(again["kept"]) == 500
     assert set(again["kept"]) - set(again["tagged"]) == set(crawl["kept"])  # a page is no duplicate of itself
     assert all(group(one) == group(other) for one, other in again["tagged"].items())

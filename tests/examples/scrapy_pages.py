@@ -1,7 +1,7 @@
 """A crawl that drops near-duplicates: `python tests/examples/scrapy_pages.py`, with `pip install 'hsimhash[scrapy]'`.
 
 It serves 500 pages on this machine, of which 200 are another page with a word changed and another menu around it,
-crawls them, and prints what it kept and what the add-on counted, as one line of JSON.
+crawls them, and prints what the add-on counted; with --json also the kept pages, as one line.
 """
 
 from __future__ import annotations
@@ -87,6 +87,7 @@ def main() -> None:
     parser.add_argument("--store", default="lmdb://example-index")
     parser.add_argument("--action", default="drop", help="drop or tag")
     parser.add_argument("--port", type=int, default=0, help="of the pages; the same again for the same ids")
+    parser.add_argument("--json", action="store_true", help="print what was kept too, as one line of JSON")
     given = parser.parse_args()
     with ThreadingHTTPServer(("127.0.0.1", given.port), Site) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -110,7 +111,14 @@ def main() -> None:
     counts = {name: value for name, value in crawler.stats.get_stats().items() if name.startswith("hsimhash/")}
     kept = sorted(item["url"] for item in Pages.kept)
     tagged = {item["url"]: item["duplicate_of"]["id"] for item in Pages.kept if "duplicate_of" in item}
-    print(json.dumps({"port": server.server_port, "kept": kept, "tagged": tagged, **counts}))
+    if given.json:
+        print(json.dumps({"port": server.server_port, "kept": kept, "tagged": tagged, **counts}))
+    else:
+        new, found = counts.get("hsimhash/new", 0), counts.get("hsimhash/duplicate", 0)
+        print(f"{len(Site.pages)} pages: {new} new, {found} near-duplicates; {len(kept)} kept, {len(tagged)} tagged")
+        print(
+            f"the index is {given.store}; run again with --port {server.server_port}, and every page meets itself alone"
+        )
 
 
 if __name__ == "__main__":

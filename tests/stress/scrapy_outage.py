@@ -31,7 +31,7 @@ def check(server: HBaseServer, away_s: float) -> Iterator[Outcome]:
     with proxied(server.thrift2_port, lambda _: 0) as proxy:
         url = f"hbase://127.0.0.1:{proxy.port}/outage?deadline=120s"
         with HSimIndex.create(url, distance=6) as index:  # as where it is embedded
-            crawl = subprocess.Popen([sys.executable, str(EXAMPLE), "--store", url], stdout=subprocess.PIPE)
+            crawl = subprocess.Popen([sys.executable, str(EXAMPLE), "--json", "--store", url], stdout=subprocess.PIPE)
             wait_until(lambda: index.count() >= CLAIMED, crawl)
             before = index.count()
             with stopped(server.pid("thrift2")):

@@ -43,6 +43,7 @@ from hsimhash.rowkey import (
     key_prefix,
     last_occurrences,
 )
+from hsimhash.slow import SLOW_S, Reads
 from hsimhash.store import (
     BULK_LIMITS,
     BulkLimits,
@@ -74,12 +75,13 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
     Thread-safe and fork-safe. After `close` every call raises `StoreClosedError`.
     """
 
-    def __init__(self, store: Store, profile: Profile) -> None:
+    def __init__(self, store: Store, profile: Profile, slow_s: float | None = SLOW_S) -> None:
         self.store = store  # for what is true of one kind of store only
         self.profile = profile
         self.layout = store.record.layout
         self.url = store.url
         self.distance = store.record.reach
+        self.slow_s = slow_s  # a query that takes longer is logged; None or 0: none is
         self._has_signatures = store.record.has_signatures
         self._own = cheapest_cover(self.layout, self.layout.max_distance, 0, store.prices)
         self._covers: dict[tuple[int, int], tuple[Cover, float]] = {}  # with the time until which they are good
@@ -132,6 +134,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         exclusive: bool = False,
         deadline_s: float = DEADLINE_S,
         password: str | None = None,
+        slow_s: float | None = SLOW_S,
     ) -> HSimIndex:
         """Open the index at `url`, with the layout and the profile it was made with.
 
@@ -144,6 +147,8 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
                 so within 20 minutes after; they are written faster.
             deadline_s: on HBase, how long a call is tried without an answer, unless the URL has a `deadline=`.
             password: on Redis, the user's, where the URL has no `password_file=`.
+            slow_s: seconds after which a query, or a batch of them, is logged with what it read, as a warning of the
+                logger `hsimhash.slow`; None or 0: never.
 
         Raises:
             IndexNotFoundError: there is no index.
@@ -161,7 +166,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
                     f"{url} was made with layout {store.record.layout.name}, not {wanted_layout.name}; "
                     f"omit the layout, or create another index"
                 )
-            return cls(store, _profile_of(store, wanted_profile))
+            return cls(store, _profile_of(store, wanted_profile), slow_s)
         except BaseException:
             store.close()
             raise
@@ -303,10 +308,16 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
 
         def ask(reader: Reader, numbers: Sequence[int]) -> list[list[Match]]:
             cover = self.cover(rule.max_distance, queries=max(len(numbers), 1), reader=reader)
-            own = [doc_ids[number] for number in numbers]
-            if len(numbers) == 1:
-                return [_matches_of_one(reader, cover, values.at(numbers[0]), own[0], rule)]
-            return _matches_of(reader, cover, values[numbers], own, rule)
+            own, asked, reads = [doc_ids[number] for number in numbers], values[numbers], Reads("claim")
+            try:
+                if len(numbers) == 1:
+                    found = [_matches_of_one(reader, cover, asked.at(0), own[0], rule, reads)]
+                else:
+                    found = _matches_of(reader, cover, asked, own, rule, reads)
+                reads.matches = sum(map(len, found))
+                return found
+            finally:
+                reads.end(self.slow_s, self.url, asked.fingerprints, rule.max_distance)
 
         turns = Turns(encoded, values, times, ask=ask, rule=rule)
         self.store.claim(turns)
@@ -366,13 +377,19 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
 
     @metrics.measured("query")
     def _answer(self, query: Signature, exclude: str | None, rule: Rule, timeout: float | None) -> list[Match]:
-        def answered(reader: Reader) -> list[Match]:
-            return _matches_of_one(reader, self.cover(rule.max_distance, reader=reader), query, exclude, rule)
+        reads = Reads("query")
 
-        found = self.store.reading(answered, timeout_s=timeout)
-        if metrics.current is not None:
-            metrics.current.matches.inc(len(found))
-        return found
+        def answered(reader: Reader) -> list[Match]:
+            return _matches_of_one(reader, self.cover(rule.max_distance, reader=reader), query, exclude, rule, reads)
+
+        try:
+            found = self.store.reading(answered, timeout_s=timeout)
+            reads.matches = len(found)
+            if metrics.current is not None:
+                metrics.current.matches.inc(reads.matches)
+            return found
+        finally:
+            reads.end(self.slow_s, self.url, (query.fingerprint,), rule.max_distance)
 
     def _answers(
         self, queries: Sequence[tuple[Signature, str | None]], rule: Rule, timeout: float | None
@@ -411,21 +428,25 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
             StoreTimeoutError: the `timeout` passed.
         """
         asked = self.store.record.stored(as_signatures(signatures))
-        _check_limit(limit)
-        check_max_sketch(max_sketch)
         if isinstance(exclude, str):
             raise TypeError(f"exclude is a sequence, an id or None for each query, not one str: {exclude!r:.80}")
         if exclude is not None and len(exclude) != len(asked):
             raise ValueError(f"{len(exclude)} ids to exclude for {len(asked)} queries; give one, or None, for each")
 
-        def answered(reader: Reader) -> list[list[Match]]:
-            cover = self.cover(max_distance, queries=max(len(asked), 1), reader=reader)
-            return _matches_of(reader, cover, asked, exclude, Rule(cover.distance, max_sketch, limit))
+        rule, reads = self._rule(max_distance, max_sketch, limit), Reads("query_many")
 
-        found = self.store.reading(answered, timeout_s=timeout)
-        if metrics.current is not None:
-            metrics.current.matches.inc(sum(map(len, found)))
-        return found
+        def answered(reader: Reader) -> list[list[Match]]:
+            cover = self.cover(rule.max_distance, queries=max(len(asked), 1), reader=reader)
+            return _matches_of(reader, cover, asked, exclude, rule, reads)
+
+        try:
+            found = self.store.reading(answered, timeout_s=timeout)
+            reads.matches = sum(map(len, found))
+            if metrics.current is not None:
+                metrics.current.matches.inc(reads.matches)
+            return found
+        finally:
+            reads.end(self.slow_s, self.url, asked.fingerprints, rule.max_distance)
 
     def explain(
         self, signature: Signature | int, *, max_distance: int | None = None, max_sketch: int | None = MAX_SKETCH
@@ -596,23 +617,27 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _matches_of_one(reader: Reader, cover: Cover, query: Signature, exclude: str | None, rule: Rule) -> list[Match]:
+def _matches_of_one(
+    reader: Reader, cover: Cover, query: Signature, exclude: str | None, rule: Rule, reads: Reads
+) -> list[Match]:
     """Return the matches of a signature, but for the document that it excludes."""
+    reads.reader = reader
     if reader.answers:
-        found = answer(reader, cover, query, exclude, rule)
+        found = answer(reader, cover, query, exclude, rule, reads)
         if found is not None:
             return found
-    near = near_one(reader, cover, query)
+    near = near_one(reader, cover, query, reads)
     return confirmed_one(reader, Query(query, near, exclude), rule) if near else []
 
 
 def _matches_of(
-    reader: Reader, cover: Cover, asked: Signatures, exclude: Sequence[str | None] | None, rule: Rule
+    reader: Reader, cover: Cover, asked: Signatures, exclude: Sequence[str | None] | None, rule: Rule, reads: Reads
 ) -> list[list[Match]]:
     """Return the matches of each signature, but for the document that it excludes."""
+    reads.reader = reader
     found: list[list[Match]] = [[] for _ in range(len(asked))]
     for start in range(0, len(asked), QUERY_BATCH):
-        near = near_many(reader, cover, asked[start : start + QUERY_BATCH])
+        near = near_many(reader, cover, asked[start : start + QUERY_BATCH], reads)
         places = [start + place for place in near]
         queries = [
             Query(signature, pairs, exclude[place] if exclude is not None else None)

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hsimhash import metrics
 from hsimhash.cover import PREFIX_BITS, Cover, Reading
 from hsimhash.fingerprint.bits import Int64s, Uint8s, Uint64s, spans
 from hsimhash.fingerprint.signature import Signature, Signatures, most_differing, similarity
@@ -24,6 +23,7 @@ from hsimhash.rowkey import (
     key_prefix,
     prefix_numbers_of,
 )
+from hsimhash.slow import Reads
 from hsimhash.store.base import Document, Match, Reader
 
 FEW_ROWS = 40  # up to so many, a loop costs less than numpy's calls
@@ -68,13 +68,15 @@ class Rule(NamedTuple):
         return Match(distance, doc_id, its_fingerprint, first_seen, alike, "distance" if is_near else "key")
 
 
-def near_one(reader: Reader, cover: Cover, query: Signature) -> Near:
+def near_one(reader: Reader, cover: Cover, query: Signature, reads: Reads) -> Near:
     """Return the stored fingerprints within the cover's distance of one query, and those under its key."""
     if cover.is_own:  # in scalar Python a single query takes a sixth
         prefixes = cover.layout.prefixes(query.fingerprint)
+        reads.buckets += len(prefixes)
         rows = reader.scan([*prefixes, key_prefix(query.key)] if query.key else prefixes)
     else:
-        rows = _read_all(reader, cover, query)
+        rows = _read_all(reader, cover, query, reads)
+    reads.rows += len(rows)
     by_key: list[int] = []
     if query.key:
         is_key = rows[:, SEGMENT_BYTES] == KEY_FLAG
@@ -89,13 +91,13 @@ def near_one(reader: Reader, cover: Cover, query: Signature) -> Near:
     near = {(bits, one) for one in set(values) if (bits := (one ^ fingerprint).bit_count()) <= most}
     if by_key:
         near.update(((one ^ fingerprint).bit_count(), one) for one in by_key)
-    if metrics.current is not None:
-        metrics.current.rows.inc(len(rows) + len(by_key))
-        metrics.current.near.inc(len(near))
+    reads.near += len(near)
     return sorted(near)
 
 
-def answer(reader: Reader, cover: Cover, query: Signature, exclude: str | None, rule: Rule) -> list[Match] | None:
+def answer(
+    reader: Reader, cover: Cover, query: Signature, exclude: str | None, rule: Rule, reads: Reads
+) -> list[Match] | None:
     """Return what `near_one` and `confirmed_one` find, in one call of a reader that answers; None: it cannot.
 
     It cannot where the cover reads ranges of buckets, nor where a limit is asked for of too many documents.
@@ -107,6 +109,7 @@ def answer(reader: Reader, cover: Cover, query: Signature, exclude: str | None, 
     else:
         numbers = [reading.numbers_of(query.fingerprint) for reading in cover.readings]
         prefixes = _prefixes(np.concatenate(numbers))
+    reads.buckets += len(prefixes)
     most = None if rule.limit is None else MOST_ANSWERED
     documents = reader.near(prefixes, query, cover.distance, most)
     if len(documents) == most:
@@ -114,9 +117,10 @@ def answer(reader: Reader, cover: Cover, query: Signature, exclude: str | None, 
     return sorted(_matches(Query(query, [], exclude), documents, rule).values())[: rule.limit]
 
 
-def _read_all(reader: Reader, cover: Cover, query: Signature) -> Uint8s:
+def _read_all(reader: Reader, cover: Cover, query: Signature, reads: Reads) -> Uint8s:
     """Return the rows that a cover reads for one query, and those under its key; all whole prefixes are one read."""
     numbers = [(reading, reading.numbers_of(query.fingerprint)) for reading in cover.readings]
+    reads.buckets += sum(len(part) for _, part in numbers)
     whole = [part for reading, part in numbers if reading.shift == 0]
     if query.key:
         whole.append(key_numbers(np.array([query.key], np.uint64)))
@@ -125,25 +129,27 @@ def _read_all(reader: Reader, cover: Cover, query: Signature) -> Uint8s:
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
-def near_many(reader: Reader, cover: Cover, queries: Signatures) -> dict[int, Near]:
+def near_many(reader: Reader, cover: Cover, queries: Signatures, reads: Reads) -> dict[int, Near]:
     """Return what `near_one` returns by a query's position, for the queries that are near anything."""
     at_once = max(1, READS_AT_ONCE // cover.reads)
     found: list[tuple[Int64s, Uint64s]] = []
     for start in range(0, len(queries), at_once):
         part = queries.fingerprints[start : start + at_once]
         for reading in cover.readings:
-            met = _met(reader, reading, reading.numbers(part), part, cover.distance)
+            met = _met(reader, reading, reading.numbers(part), part, cover.distance, reads)
             found += [(places + start, fingerprints) for places, fingerprints in met]
     keyed = np.flatnonzero(queries.keys)
     for start in range(0, len(keyed), READS_AT_ONCE):
         asking = keyed[start : start + READS_AT_ONCE]
         part, numbers = queries.fingerprints[asking], key_numbers(queries.keys[asking])[:, None]
-        met = _met(reader, KEYS, numbers, part, FINGERPRINT_BITS)
+        met = _met(reader, KEYS, numbers, part, FINGERPRINT_BITS, reads)
         found += [(asking[places], fingerprints) for places, fingerprints in met]
     if not any(len(places) for places, _ in found):
         return {}
     places, fingerprints = map(np.concatenate, zip(*found, strict=True))
-    return _by_place(places, fingerprints, queries.fingerprints)
+    by_place = _by_place(places, fingerprints, queries.fingerprints)
+    reads.near += sum(map(len, by_place.values()))
+    return by_place
 
 
 def _by_place(places: Int64s, fingerprints: Uint64s, queries: Uint64s) -> dict[int, Near]:
@@ -154,8 +160,6 @@ def _by_place(places: Int64s, fingerprints: Uint64s, queries: Uint64s) -> dict[i
     is_first = np.append(True, places[1:] != places[:-1])
     is_new = is_first | np.append(True, fingerprints[1:] != fingerprints[:-1])
     near = list(zip(distances[order][is_new].tolist(), fingerprints[is_new].tolist(), strict=True))
-    if metrics.current is not None:
-        metrics.current.near.inc(len(near))
     starts = np.flatnonzero(is_first[is_new]).tolist()
     asking = places[is_first].tolist()
     cuts = pairwise([*starts, len(near)])
@@ -163,7 +167,7 @@ def _by_place(places: Int64s, fingerprints: Uint64s, queries: Uint64s) -> dict[i
 
 
 def _met(
-    reader: Reader, reading: Reading, numbers: Uint64s, queries: Uint64s, max_distance: int
+    reader: Reader, reading: Reading, numbers: Uint64s, queries: Uint64s, max_distance: int, reads: Reads
 ) -> Iterator[tuple[Int64s, Uint64s]]:
     """Yield places of queries, and as many fingerprints near these among what each of them reads; some repeat.
 
@@ -173,14 +177,15 @@ def _met(
         numbers: what each query reads: shape (n, reads).
         queries: their fingerprints: shape (n,).
         max_distance: in bits.
+        reads: counts the buckets and rows.
     """
     order = np.argsort(numbers, axis=None, kind="stable")
     ordered, asker = numbers.ravel()[order], order // numbers.shape[1]
     first_ask = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
     distinct, asks = ordered[first_ask], np.diff(first_ask, append=len(order))
     rows = read(reader, reading, distinct)
-    if metrics.current is not None:
-        metrics.current.rows.inc(len(rows))
+    reads.buckets += len(distinct)
+    reads.rows += len(rows)
     if not len(rows):
         return
     fingerprints, read_by = fingerprints_of(rows), prefix_numbers_of(rows) >> reading.shift

@@ -25,6 +25,7 @@ from hsimhash.fingerprint.signature import MAX_SKETCH, SKETCH_BITS
 from hsimhash.inputs.files import InputOptions
 from hsimhash.layout import Layout
 from hsimhash.load.ingest import OnDuplicate
+from hsimhash.slow import SLOW_S
 from hsimhash.store import check_url
 
 DEFAULT = "default"  # the source of what nobody set
@@ -97,6 +98,7 @@ class Settings(BaseModel):
     job: str | None = Field(None, min_length=1)
     listen: Annotated[str, _refused_by(address_in)] = "127.0.0.1:8343"
     token_file: str | None = Field(None, min_length=1)
+    slow_query_s: float = Field(SLOW_S, ge=0)
 
 
 KEYS = tuple(Settings.model_fields)

@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).parents[1] / "hsimhash"
 LADDER = [
     {"errors", "extras"},
     {"callers", "files", "locks", "metrics", "processes", "times"},
-    {"fingerprint", "layout", "sample"},
+    {"fingerprint", "layout", "sample", "slow"},
     {"rowkey", "cover", "hfile"},
     {"plan"},
     {"store"},

@@ -15,6 +15,8 @@ from contextlib import suppress
 import pytest
 
 from hsimhash.errors import StoreTimeoutError, StoreUnavailableError
+from hsimhash.fingerprint import Profile
+from hsimhash.index import HSimIndex
 from hsimhash.layout import Layout
 from hsimhash.store import Record, Store, open_store
 from hsimhash.store.base import JOB_DEADLINE_S
@@ -321,12 +323,13 @@ def test_jobs_wait_longer_unless_the_url_says_otherwise(gateway: StandIn) -> Non
 
 
 def test_slow_queries_are_logged(gateway: StandIn, store: Store, caplog: pytest.LogCaptureFixture) -> None:
-    gateway.hung = {"getScannerResults"}
-    threading.Timer(1.1, gateway.wake).start()
-    with caplog.at_level(logging.INFO, "hsimhash"), store.view() as reader:
-        reader.scan([b"12345"])
-    assert re.search(r"took \d", caplog.text)
-    assert "it read 1 of 1 buckets" in caplog.text
+    with HSimIndex(store, Profile.named("auto-1"), slow_s=0.1) as index:
+        gateway.hung = {"getScannerResults"}
+        threading.Timer(0.3, gateway.wake).start()
+        index.query(5)
+    buckets = len(index.layout.drawers)
+    assert re.search(r"slow query of hbase://.*: \d{3,} ms for fingerprint 0000000000000005", caplog.text)
+    assert f"({buckets} of {buckets} buckets with 0 rows, and 0 documents)" in caplog.text
 
 
 def test_a_reader_takes_the_ttl_from_the_record_and_an_old_record_is_asked_about_once() -> None:

@@ -149,9 +149,9 @@ def progress_lines(interval_s: float = PROGRESS_INTERVAL_S) -> Callable[[str, in
 
 
 def log_to_stderr(verbosity: int) -> None:
-    """Show what the `hsimhash` loggers tell: with verbosity 1 what happens, with 2 in detail."""
+    """Show what the `hsimhash` loggers tell: with verbosity 0 warnings, with 1 what happens, with 2 in detail."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(levelname)s %(message)s"))
     logger = logging.getLogger("hsimhash")
     logger.handlers = [handler]  # once, even where one process runs many commands
-    logger.setLevel(logging.INFO if verbosity == 1 else logging.DEBUG)
+    logger.setLevel((logging.WARNING, logging.INFO, logging.DEBUG)[min(verbosity, 2)])

@@ -172,7 +172,7 @@ def _against(settings: Settings, url: str | None) -> AbstractContextManager[HSim
         warn_of(profile)
         return nullcontext(profile)
     asked = settings.profile if "profile" in settings.model_fields_set else None
-    return HSimIndex.open(url, profile=asked, deadline_s=JOB_DEADLINE_S)
+    return HSimIndex.open(url, profile=asked, deadline_s=JOB_DEADLINE_S, slow_s=None)
 
 
 def _report(summary: DedupSummary, options: DedupOptions) -> ExitCode:

@@ -100,6 +100,12 @@ _FLAGS: dict[str, Callable[[Function], Function]] = {
     "token_file": click.option(
         "--token-file", metavar="FILE", help="A file with a token, which callers send as Authorization: Bearer …"
     ),
+    "slow_query_s": click.option(
+        "--slow-query",
+        "slow_query_s",
+        metavar="SECONDS",
+        help="Log queries that take longer, with what they read, as warnings; by default 1; 0: none.",
+    ),
 }
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 yes_option = click.option("--yes", "is_confirmed", is_flag=True, help="Do not ask.")
@@ -250,7 +256,8 @@ def open_index(settings: Settings, *, exclusive: bool = False, is_job: bool = Fa
     Args:
         settings: which.
         exclusive: see `HSimIndex.open`.
-        is_job: the command works for minutes, and waits as long for a cluster that lost a server.
+        is_job: the command works for minutes, and waits as long for a cluster that lost a server; no batch of its
+            queries is logged as slow.
     """
     asked = settings.model_fields_set
     return HSimIndex.open(
@@ -261,6 +268,7 @@ def open_index(settings: Settings, *, exclusive: bool = False, is_job: bool = Fa
         exclusive=exclusive,
         deadline_s=JOB_DEADLINE_S if is_job else DEADLINE_S,
         password=password_of(settings),
+        slow_s=None if is_job else settings.slow_query_s,
     )
 
 

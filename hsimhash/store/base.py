@@ -257,6 +257,10 @@ class Reader(ABC):
 
     answers = False  # whether `near` does: the store itself counts bits
 
+    def __str__(self) -> str:
+        """Return what was read so far, where a reader has more to say of it than its caller knows."""
+        return ""
+
     def near(
         self, prefixes: Sequence[bytes], query: Signature, distance: int, most: int | None = None
     ) -> list[Document]:

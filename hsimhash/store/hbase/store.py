@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import secrets
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property, partial
@@ -53,7 +52,6 @@ from hsimhash.store.hbase.walk import RANGE_ROWS, WALK, RangeTask, RangeWork, Wa
 from hsimhash.store.runs import BULK_LIMITS, BulkLimits, BulkLoad, StageOptions
 
 CREATE_TRIES = 3  # of writing a part of the record
-SLOW_S = 1.0  # a query that takes longer is logged
 TTL = b"ttl"  # beside the record's parts: the table's TTL in seconds, 0 for none
 
 _log = logging.getLogger("hsimhash.store")
@@ -164,7 +162,7 @@ class HBaseStore(Store):
 
     @contextmanager
     def view(self, *, timeout_s: float | None = None) -> Iterator[Reader]:
-        view, began = self._view(), time.monotonic()
+        view = self._view()
         with self.gateway.ending(timeout_s):
             try:
                 yield view
@@ -173,10 +171,6 @@ class HBaseStore(Store):
                     f"a query of {self.url} did not end in time, having read {view}: {error}; allow more time, or "
                     f"give a limit"
                 ) from error
-            finally:
-                took_s = time.monotonic() - began
-                if took_s > SLOW_S:
-                    _log.info("a query of %s took %.1f s: it read %s", self.url, took_s, view)
 
     def writing(self, *, stop: Callable[[], bool] | None = None) -> AbstractContextManager[object]:  # noqa: ARG002
         return nullcontext()

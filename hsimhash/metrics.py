@@ -1,41 +1,52 @@
 """Numbers to watch, for Prometheus: calls, errors and seconds by operation, rows and matches of queries, gateways.
 
 They are off until `enable` is called, and cost one look at `current` for each operation then. They are those of this
-process: processes that a command starts to help it count for themselves, and nobody reads that.
+process, unless it shares a folder with others; processes that a command starts to help it count for themselves, and
+nobody reads that.
 """
 
 from __future__ import annotations
 
+import struct
 import time
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from hsimhash.errors import HsimhashError
 
 if TYPE_CHECKING:
-    from prometheus_client.core import GaugeMetricFamily
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.metrics_core import Metric
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
+SHARED = "PROMETHEUS_MULTIPROC_DIR"  # the variable that must name a shared folder before prometheus_client is imported
+BUCKETS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
 BUCKETS_MS = (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 60_000)
 
 connections: list[Callable[[], Tally[str]]] = []  # whoever holds connections says how many there are, by gateway
 
 
 class Meters:
-    """All numbers, in a registry of their own."""
+    """All numbers, in a registry of their own.
 
-    def __init__(self) -> None:
+    Args:
+        folder: in which processes count together; None: this one alone.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
         try:
             from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
         except ImportError as missing:
             raise HsimhashError(
                 "metrics need prometheus_client; install it: pip install 'hsimhash[metrics]'"
             ) from missing
+        self.folder = folder
         self.registry = own = CollectorRegistry()
         operation, gateway = ("operation",), ("gateway",)
         self.milliseconds = Histogram(
@@ -49,7 +60,12 @@ class Meters:
         self.rows = Counter("hsimhash_query_rows", "Candidates: rows of buckets that queries read.", registry=own)
         self.near = Counter("hsimhash_query_near", "Fingerprints near enough, or with the key.", registry=own)
         self.matches = Counter("hsimhash_query_matches", "Matches that queries returned.", registry=own)
-        self.documents = Gauge("hsimhash_job_documents", "Documents that the job has taken so far.", registry=own)
+        self.documents = Gauge(
+            "hsimhash_job_documents",
+            "Documents that the job has taken so far.",
+            registry=own,
+            multiprocess_mode="livesum",
+        )
         self.replies = Counter("hsimhash_gateway_replies", "Replies of HBase's gateways.", gateway, registry=own)
         self.retries = Counter(
             "hsimhash_gateway_failures",
@@ -60,38 +76,103 @@ class Meters:
         self.timeouts = Counter(
             "hsimhash_gateway_timeouts", "Connections given up after a time-out.", gateway, registry=own
         )
+        self.unreached = Counter(
+            "hsimhash_gateway_connect_failures",
+            "Connections to a gateway that could not be made.",
+            gateway,
+            registry=own,
+        )
+        self._connections = Gauge(
+            "hsimhash_gateway_connections", "Open connections.", gateway, registry=None, multiprocess_mode="livesum"
+        )
+        self._gateways: set[str] = set()  # those that were connected to once
+        self.http = Http(own)
         own.register(self)
 
-    def collect(self) -> Iterable[GaugeMetricFamily]:
+    def collect(self) -> Iterable[Metric]:
         """Yield what is counted only when somebody asks."""
-        from prometheus_client.core import GaugeMetricFamily
+        self.count_connections()
+        return self._connections.collect()
 
-        family = GaugeMetricFamily("hsimhash_gateway_connections", "Open connections.", labels=["gateway"])
-        for gateway, number in sum((count() for count in list(connections)), Tally[str]()).items():
-            family.add_metric([gateway], number)
-        yield family
+    def count_connections(self) -> None:
+        """Count the connections that are open now."""
+        now = sum((count() for count in list(connections)), Tally[str]())
+        self._gateways |= now.keys()
+        for gateway in list(self._gateways):
+            self._connections.labels(gateway).set(now[gateway])
+
+
+class Http:
+    """The numbers of a server: requests by route and status, seconds until their answers begin, those under way."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        from prometheus_client import Counter, Gauge, Histogram
+
+        self.requests = Counter(
+            "hsimhash_http_requests", "Requests that were answered.", ("route", "status"), registry=registry
+        )
+        self.seconds = Histogram(
+            "hsimhash_http_seconds",
+            "Seconds from a request to its answer.",
+            ("route",),
+            buckets=BUCKETS_S,
+            registry=registry,
+        )
+        self.under_way = Gauge(
+            "hsimhash_http_under_way",
+            "Requests that are being answered.",
+            registry=registry,
+            multiprocess_mode="livesum",
+        )
 
 
 current: Meters | None = None  # None: off
 
 
-def enable() -> Meters:
+def enable(folder: Path | None = None) -> Meters:
     """Begin to count in this process, unless it does so already.
+
+    Args:
+        folder: in which processes count together: the one that the variable `SHARED` names. Each exposition is then
+            the sum of all.
 
     Raises:
         HsimhashError: prometheus_client is not installed.
     """
     global current
     if current is None:
-        current = Meters()
+        current = Meters(folder)
     return current
 
 
 def exposition() -> bytes:
-    """Return all numbers in Prometheus's text format; the first call begins to count."""
-    from prometheus_client import generate_latest
+    """Return all numbers in Prometheus's text format 0.0.4; the first call begins to count."""
+    meters = enable()
+    from prometheus_client import CollectorRegistry, generate_latest
+    from prometheus_client.multiprocess import MultiProcessCollector
 
-    return generate_latest(enable().registry)
+    if meters.folder is None:
+        return generate_latest(meters.registry)
+    meters.count_connections()
+    shared = CollectorRegistry()
+    MultiProcessCollector(shared, str(meters.folder))  # type: ignore[no-untyped-call]
+    try:
+        return generate_latest(shared)
+    except struct.error:  # another process created its file and has not written a byte; it does so at once
+        return generate_latest(shared)
+
+
+def forget_ended(folder: Path, alive: Iterable[int]) -> None:
+    """Take the gauges of processes that ended out of a shared folder; what they counted stays.
+
+    Args:
+        folder: the shared one.
+        alive: the numbers of the processes that have not ended.
+    """
+    names = {f"{number}.db" for number in alive}
+    for file in folder.glob("gauge_live*.db"):
+        if file.name.rpartition("_")[2] not in names:
+            file.unlink(missing_ok=True)
 
 
 @contextmanager

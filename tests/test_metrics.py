@@ -124,7 +124,10 @@ def test_gateways_count_replies_failures_time_outs_and_connections() -> None:
         assert numbers[f"hsimhash_gateway_failures_total{{{name}}}"] >= 2
         gateway.hung = set()
         pool.close()
-    assert f"hsimhash_gateway_connections{{{name}}}" not in values(metrics.exposition())
+    assert values(metrics.exposition())[f"hsimhash_gateway_connections{{{name}}}"] == 0
+    with pytest.raises(StoreUnavailableError):
+        Caller(Pool(pool.address, lambda connection: None)).run([ASK], width=1)
+    assert values(metrics.exposition())[f"hsimhash_gateway_connect_failures_total{{{name}}}"] >= 1
 
 
 def test_a_port_that_is_taken_or_none_is_refused(tmp_path: Path) -> None:

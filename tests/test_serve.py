@@ -193,8 +193,10 @@ def test_what_is_busy_is_said_with_503_and_when_to_come_again(tmp_path: Path) ->
 
 def test_the_description_is_of_the_calls_and_its_references_lead_somewhere(caller: Caller) -> None:
     page = caller.call("/openapi.json")[1]
-    assert page == TypeAdapter(dict).validate_json(TypeAdapter(object).dump_json(openapi(CALLS, has_token=False)))
-    assert {f"/{call.name}" for call in CALLS} | {"/healthz", "/readyz"} == set(page["paths"])
+    assert page == TypeAdapter(dict).validate_json(
+        TypeAdapter(object).dump_json(openapi(CALLS, has_token=False, has_metrics=True))
+    )
+    assert {f"/{call.name}" for call in CALLS} | {"/healthz", "/readyz", "/metrics"} == set(page["paths"])
     refs = re.findall(r"#/components/schemas/(\w+)", str(page))
     assert set(refs) == set(page["components"]["schemas"])
 

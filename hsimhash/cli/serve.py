@@ -5,14 +5,18 @@ from __future__ import annotations
 import os
 import re
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
+from importlib.util import find_spec
 from ipaddress import ip_address
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import click
 
-from hsimhash.cli.console import say
+from hsimhash import metrics
+from hsimhash.cli.console import log_to_stderr, say
 from hsimhash.cli.exits import ExitCode
 from hsimhash.cli.options import Settings, open_index, refuse_memory, with_settings
 from hsimhash.errors import HsimhashError
@@ -20,7 +24,7 @@ from hsimhash.processes import end_with_parent
 from hsimhash.settings import address_in
 
 try:
-    from starlette.applications import Starlette
+    from starlette.types import ASGIApp
     from uvicorn.config import STARTUP_FAILURE, Config
     from uvicorn.supervisors.multiprocess import Multiprocess
 
@@ -35,7 +39,7 @@ STOP_S = 30  # in which calls that are under way may end
 
 
 @click.command("serve")
-@with_settings("store", "listen", "token_file", "workers", "lock_timeout_s")
+@with_settings("store", "listen", "token_file", "workers", "lock_timeout_s", "slow_query_s")
 def serve_command(settings: Settings) -> ExitCode:
     """Answer queries and take documents over HTTP, as JSON, until Ctrl-C or SIGTERM.
 
@@ -46,6 +50,9 @@ def serve_command(settings: Settings) -> ExitCode:
 
     A body that is refused is answered with 4xx, a store that is away or busy with 503 and Retry-After, both with
     {"error": …}. What is answered is durable. At the end the calls that are under way are answered; the exit code is 0.
+
+    GET /metrics shows numbers for Prometheus, the sum of all workers, where they can be counted: pip install
+    'hsimhash[metrics]'. It asks for no token, and holds no documents.
 
     Only this machine reaches it, unless --listen says otherwise. It does not encrypt: for other networks put a proxy
     with TLS before it, and give a token.
@@ -61,11 +68,50 @@ def serve_command(settings: Settings) -> ExitCode:
     with _listening(settings.listen) as listener:
         host, port = listener.getsockname()[:2]
         workers = settings.workers or os.cpu_count() or 1
+        verbosity = int(click.get_current_context().find_root().params.get("verbose", 0))
         say(f"serving {settings.store} at http://{f'[{host}]' if ':' in host else host}:{port}, by {workers} workers")
         if token is None and not ip_address(host).is_loopback:
             say("whoever reaches that address may read and write; give a --token-file")
-        _serve(partial(_app, settings, token, limits), listener, workers)
+        with _counting() as folder:
+            _serve(partial(_app, settings, token, limits, folder, verbosity), listener, workers, folder)
     return ExitCode.DONE
+
+
+@contextmanager
+def _counting() -> Iterator[Path | None]:
+    """Yield a folder in which the workers count together, during the block; None where prometheus_client is missing."""
+    if find_spec("prometheus_client") is None:
+        yield None
+        return
+    before = os.environ.get(metrics.SHARED)
+    with TemporaryDirectory(prefix="hsimhash-metrics-") as folder:
+        os.environ[metrics.SHARED] = folder  # the workers import prometheus_client, which looks once
+        try:
+            yield Path(folder)
+        finally:
+            os.environ.pop(metrics.SHARED)
+            if before is not None:
+                os.environ[metrics.SHARED] = before
+
+
+class _Supervisor(Multiprocess):
+    """Starts workers again that die; what one had under way then is forgotten.
+
+    Args:
+        config: of the workers.
+        listener: they share.
+        folder: in which they count, if they do.
+    """
+
+    def __init__(self, config: Config, listener: socket.socket, folder: Path | None) -> None:
+        super().__init__(config, [listener])
+        self._folder = folder
+
+    def keep_subprocess_alive(self) -> None:
+        """Look after the workers, twice a second."""
+        super().keep_subprocess_alive()
+        if self._folder is not None:
+            metrics.forget_ended(self._folder, [one.pid for one in self.processes if one.pid is not None])
 
 
 def _token_in(path: Path) -> str:
@@ -86,7 +132,7 @@ def _listening(address: str) -> socket.socket:
         raise HsimhashError(f"cannot listen on {address}: {error.strerror}; give another --listen") from error
 
 
-def _serve(app: Callable[[], Starlette], listener: socket.socket, workers: int) -> None:
+def _serve(app: Callable[[], ASGIApp], listener: socket.socket, workers: int, folder: Path | None) -> None:
     """Serve until a signal ends it; a worker that dies is started again."""
     config = Config(
         app,
@@ -106,13 +152,16 @@ def _serve(app: Callable[[], Starlette], listener: socket.socket, workers: int) 
         timeout_graceful_shutdown=STOP_S,
         timeout_worker_healthcheck=_SILENT_S,
     )
-    supervisor = Multiprocess(config, [listener])
+    supervisor = _Supervisor(config, listener, folder)
     supervisor.run()
     if any(one.exitcode == STARTUP_FAILURE for one in supervisor.processes):
         raise HsimhashError("a worker could not start; what it said is above")
 
 
-def _app(settings: Settings, token: str | None, limits: ServeLimits) -> Starlette:
+def _app(settings: Settings, token: str | None, limits: ServeLimits, folder: Path | None, verbosity: int) -> ASGIApp:
     """Return the application, in a worker."""
     end_with_parent()
+    log_to_stderr(verbosity)
+    if folder is not None:
+        metrics.enable(folder)
     return make_app(partial(open_index, settings), token, limits)

@@ -16,11 +16,14 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
+from hsimhash import metrics
 from hsimhash.errors import HsimhashError
 from hsimhash.index import HSimIndex
 from hsimhash.serve.calls import CALLS, Bodies, Json, PostCall
-from hsimhash.serve.openapi import JSON, LINES, openapi
+from hsimhash.serve.openapi import JSON, LINES, METRICS, METRICS_TYPE, openapi
+from hsimhash.serve.watch import Watched
 
 T = TypeVar("T")
 
@@ -42,24 +45,30 @@ SERVE_LIMITS = ServeLimits()
 _ANSWERED: tuple[type[Exception], ...] = (HTTPException, ClientDisconnect, ValueError, HsimhashError, Exception)
 
 
-def make_app(
-    opened: Callable[[], HSimIndex], token: str | None = None, limits: ServeLimits = SERVE_LIMITS
-) -> Starlette:
+def make_app(opened: Callable[[], HSimIndex], token: str | None = None, limits: ServeLimits = SERVE_LIMITS) -> ASGIApp:
     """Return the application; it opens its index when it starts, and closes it when it has answered the last call.
+
+    Where numbers are counted (`hsimhash.metrics.enable`), requests are too, and GET /metrics shows all.
 
     Args:
         opened: opens the index.
-        token: what callers must send as `Authorization: Bearer …`, but for /healthz and /readyz; None: nothing.
+        token: what callers must send as `Authorization: Bearer …`, but for /healthz, /readyz and /metrics; None:
+            nothing.
         limits: what one caller may take.
     """
-    return _Service(opened, token, limits).app()
+    app = _Service(opened, token, limits).app()
+    if metrics.current is None:
+        return app
+    routes = frozenset(route.path for route in app.routes if isinstance(route, Route))
+    return Watched(app, metrics.current, routes, METRICS)
 
 
 class _Service:
     def __init__(self, opened: Callable[[], HSimIndex], token: str | None, limits: ServeLimits) -> None:
         self._opened, self._limits = opened, limits
         self._wanted = None if token is None else f"Bearer {token}".encode()
-        self._page = to_json(openapi(CALLS, has_token=token is not None))
+        self._has_metrics = metrics.current is not None
+        self._page = to_json(openapi(CALLS, has_token=token is not None, has_metrics=self._has_metrics))
 
     def app(self) -> Starlette:
         """Return the application."""
@@ -69,6 +78,7 @@ class _Service:
                 Route("/healthz", self._healthz),
                 Route("/readyz", self._readyz),
                 Route("/openapi.json", self._openapi),
+                *([Route(METRICS, self._metrics)] if self._has_metrics else []),
             ],
             exception_handlers=dict.fromkeys(_ANSWERED, self._refused),
             lifespan=self._lifespan,
@@ -124,6 +134,10 @@ class _Service:
     async def _readyz(self, _: Request) -> Response:
         await self._apart(partial(self._index.query, 0, limit=1, timeout=self._limits.ready_s))
         return _answer({"is_ready": True})
+
+    async def _metrics(self, _: Request) -> Response:
+        # In no thread of the calls: they may all be taken when somebody looks why.
+        return Response(await to_thread.run_sync(metrics.exposition), headers={"Content-Type": METRICS_TYPE})
 
     async def _openapi(self, request: Request) -> Response:
         self._check_token(request)

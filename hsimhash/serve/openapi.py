@@ -13,6 +13,8 @@ from hsimhash.serve.models import ErrorAnswer
 
 JSON = "application/json"
 LINES = "application/x-ndjson"
+METRICS = "/metrics"
+METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _DESCRIPTION = (
     f"Each call takes one body as {JSON}, or a batch as {LINES}: a body a line. A batch is answered with a line for "
     "each that is not blank, in the same order; a refused one has an answer with line and error, the others count."
@@ -27,7 +29,7 @@ _REFUSALS = {
 }
 
 
-def openapi(calls: Sequence[PostCall], *, has_token: bool) -> dict[str, object]:
+def openapi(calls: Sequence[PostCall], *, has_token: bool, has_metrics: bool) -> dict[str, object]:
     """Return the description of calls."""
     models: list[type[BaseModel]] = [ErrorAnswer, *(model for call in calls for model in (call.body, call.answer))]
     _, schemas = models_json_schema(
@@ -37,7 +39,11 @@ def openapi(calls: Sequence[PostCall], *, has_token: bool) -> dict[str, object]:
     page: dict[str, object] = {
         "openapi": "3.1.0",
         "info": {"title": "hsimhash", "version": version("hsimhash"), "description": _DESCRIPTION},
-        "paths": {**{f"/{call.name}": {"post": _post(call)} for call in calls}, **_looks()},
+        "paths": {
+            **{f"/{call.name}": {"post": _post(call)} for call in calls},
+            **_looks(),
+            **(_metrics() if has_metrics else {}),
+        },
         "components": components,
     }
     if has_token:
@@ -75,6 +81,13 @@ def _looks() -> dict[str, object]:
         "responses": {**done, "503": _refusal(_REFUSALS["503"])},
     }
     return {"/healthz": {"get": alive}, "/readyz": {"get": ready}}
+
+
+def _metrics() -> dict[str, object]:
+    """Return what shows the numbers to watch; it needs no token either."""
+    done = {"200": {"description": "All numbers.", "content": {METRICS_TYPE: {"schema": {"type": "string"}}}}}
+    shown = {"operationId": "metrics", "summary": "Numbers for Prometheus.", "security": [], "responses": done}
+    return {METRICS: {"get": shown}}
 
 
 def _refusal(text: str) -> dict[str, object]:

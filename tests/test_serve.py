@@ -165,7 +165,7 @@ def test_a_body_or_a_batch_that_is_too_large_is_refused(tmp_path: Path) -> None:
         assert (status, b"10,000 lines" in body) == (413, True)
 
 
-def test_without_its_token_only_health_is_told(tmp_path: Path) -> None:
+def test_without_its_token_only_health_and_numbers_are_told(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("secret-word\n")
     with served(make_index(tmp_path), "--token-file", str(token)) as serving:
@@ -175,6 +175,7 @@ def test_without_its_token_only_health_is_told(tmp_path: Path) -> None:
             assert caller.answered["WWW-Authenticate"] == "Bearer"
             assert caller.call("/openapi.json")[0] == 401
             assert caller.call("/readyz")[0] == 200
+            assert caller.send("GET", "/metrics", None, "")[0] == 200
         assert serving.caller(Authorization="Bearer secret-word").call("/query", {"fingerprint": NEAR})[0] == 200
         assert serving.stop() == 0
         assert b"secret" not in serving.told

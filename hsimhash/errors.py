@@ -7,6 +7,7 @@
     ├── ProfileMismatchError
     ├── FormatVersionError
     ├── CorruptionError
+    ├── InputUnavailableError       is_retryable
     ├── SettingsError
     ├── StoreBusyError              is_retryable
     │   └── ClaimBusyError
@@ -50,6 +51,12 @@ class FormatVersionError(HsimhashError):
 
 class CorruptionError(HsimhashError):
     """Stored bytes are not what they must be."""
+
+
+class InputUnavailableError(HsimhashError):
+    """A remote input cannot be read now; what came before was read."""
+
+    is_retryable = True
 
 
 class SettingsError(HsimhashError):

@@ -44,7 +44,7 @@ _MISMATCHES = (
 )
 _CODES: tuple[tuple[type[Exception] | tuple[type[Exception], ...], ExitCode], ...] = (
     (errors.SettingsError, ExitCode.SETTINGS_INVALID),
-    ((errors.StoreUnavailableError, errors.StoreBusyError), ExitCode.STORE_UNREACHABLE),
+    ((errors.StoreUnavailableError, errors.StoreBusyError, errors.InputUnavailableError), ExitCode.STORE_UNREACHABLE),
     (_MISMATCHES, ExitCode.MISMATCH),
     (ValueError, ExitCode.MISUSED),  # the package's word for a wrong argument
 )

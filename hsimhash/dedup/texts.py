@@ -13,6 +13,7 @@ import numpy as np
 from hsimhash.dedup.documents import Collected
 from hsimhash.dedup.report import INPUTS_NAMED, ShownPair
 from hsimhash.dedup.word_diff import Comparison, compare
+from hsimhash.errors import InputUnavailableError
 from hsimhash.inputs.files import Input, InputOptions
 from hsimhash.inputs.reader import texts_at
 
@@ -102,6 +103,8 @@ class Texts:
                         self.add(number, text, is_compared=number in compared)
             except OSError as error:
                 self._missing.append(f"{one.name} cannot be read again: {error.strerror}")
+            except InputUnavailableError:
+                self._missing.append(f"{one.name} cannot be read again")
 
 
 def date_of(inputs: Sequence[Input]) -> str:
@@ -109,7 +112,7 @@ def date_of(inputs: Sequence[Input]) -> str:
     times = []
     for one in inputs:
         with suppress(FileNotFoundError):  # deleted since it was read
-            times += [] if one.is_stream else [Path(one.name).stat().st_mtime]
+            times += [] if one.is_stream or one.remote else [Path(one.name).stat().st_mtime]
     if not times:
-        return "not known: the input was a stream"
+        return "not known: the input was a stream or remote"
     return datetime.fromtimestamp(max(times), UTC).strftime("inputs of %Y-%m-%d %H:%M UTC")

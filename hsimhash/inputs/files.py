@@ -9,6 +9,7 @@
 | `.html`, `.htm` | a page; its id is the name as given |
 | a folder | text files and pages, each a document; its id is its path within the folder |
 | `-`, or a pipe | JSON lines |
+| a URL | what its name says, as above; `remote.py` has how it is read |
 
 Files but Parquet and pages may end in `.gz` or `.zst`. Any other name needs a format.
 """
@@ -31,6 +32,7 @@ from hsimhash.extras import needed
 from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.bits import ALL_FORMATS, Formats, fitting, formats_named, spoken
 from hsimhash.inputs.lines import PACKED, STDIN, DamagedInputError, InputFile, blocks_of, open_input, preview
+from hsimhash.inputs.remote import RemoteSource, find_remote, is_remote, matching_urls
 
 FORMATS = ("auto", "jsonl", "tsv", "fingerprints", "files", "parquet", "csv", "warc")
 EXTRACTS = ("auto", "none")
@@ -122,7 +124,7 @@ class InputOptions:
 class Input:
     """One input as it was found."""
 
-    name: str  # as it was given
+    name: str  # as it was given; of a URL without what is secret in it
     kind: Kind  # what its records are
     has_fingerprints: bool  # whether they are read instead of texts
     is_stream: bool  # whether it is stdin or a pipe
@@ -130,26 +132,35 @@ class Input:
     mark: str  # changes when the input does
     note: str = ""  # what was found out, for the user
     formats: Formats = ()  # which its fingerprints may have; of a stream, before anything is read of it
+    remote: RemoteSource | None = None  # of a URL: what is behind it
 
     def open(self) -> InputFile:
         """Open an input that is no folder."""
-        return InputFile(self.name, "" if self.is_stream else packing_of(self.name), is_stream=self.is_stream)
+        file = self.remote.open() if self.remote else None
+        packing = "" if self.is_stream else packing_of(self.name)
+        return InputFile(self.name, packing, is_stream=self.is_stream, file=file)
 
     def source(self) -> BinaryIO:
         """Open an input that is no folder as it is, packed or not."""
-        return open_input(self.name)
+        return self.remote.open() if self.remote else open_input(self.name)
 
     @property
     def place(self) -> str:
         """The input's absolute name; what it is called wherever the command runs."""
-        return self.name if self.name == STDIN else os.path.abspath(self.name)  # noqa: PTH100 (links stay links)
+        return self.name if self.remote or self.name == STDIN else os.path.abspath(self.name)  # noqa: PTH100 (links stay links)
 
     def path_of(self, doc_id: str) -> str:
         """Return the path of a document of a folder, or of the only one."""
         return self.name if doc_id == self.name else os.path.join(self.name, doc_id)  # noqa: PTH118 (a name as it is)
 
+    def documents_in(self) -> Iterator[tuple[str, str]]:
+        """Yield (id, path) of the documents of a folder, or of the page that this is; see `files_of`."""
+        return iter([(self.name, self.name)]) if self.remote else files_of(self.name)
+
     def reads(self, path: Path) -> bool:
         """Whether what is at `path`, or comes to be there, is read as this input or as part of it."""
+        if self.remote:
+            return False
         if self.kind == "files":
             return path.resolve().is_relative_to(Path(self.name).resolve())
         with suppress(OSError):  # one of them is not there
@@ -162,10 +173,12 @@ def find_inputs(names: Sequence[str], options: InputOptions) -> list[Input]:
 
     Raises:
         ValueError: no input has that name, it cannot be read, or its format cannot be recognised.
+        InputUnavailableError: the server of a URL cannot be reached.
     """
     if not names:
         raise ValueError("nothing to read: name files, a folder, or - for stdin")
-    found = [_find(name, options) for name in names]
+    urls = (matching_urls(name) if is_remote(name) else [name] for name in names)
+    found = [_remote(name, options) if is_remote(name) else _find(name, options) for name in chain.from_iterable(urls)]
     for one in found[:-1]:
         if one.is_stream:  # what comes behind it could not be resumed
             raise ValueError(f"input {one.name} is a stream, and a stream can only be the last input")
@@ -183,9 +196,24 @@ def _find(name: str, options: InputOptions) -> Input:
             raise ValueError(f"input {name} is not a folder, and --format files reads folders")
         if status and not os.access(name, os.R_OK):
             raise PermissionError(13, "Permission denied", name)
-        return _file(name, status, options) if status and stat.S_ISREG(status.st_mode) else _stream(name, options)
+        if status and stat.S_ISREG(status.st_mode):
+            return _file(name, status.st_size, f"{status.st_size} bytes of {status.st_mtime_ns}", options)
+        return _stream(name, options)
     except OSError as error:
         raise ValueError(f"input {name} cannot be read: {error.strerror}; nothing was written") from error
+
+
+def _remote(url: str, options: InputOptions) -> Input:
+    source = find_remote(url)
+    name, size = source.name, source.size_bytes or 0
+    if is_page_name(name) and options.format in ("auto", "files"):
+        return Input(name, "files", False, False, size, source.mark, remote=source)
+    if options.format == "files":
+        raise ValueError(f"input {name} is no page, and --format files reads folders and pages")
+    found = _file(name, size, source.mark, options, source)
+    if found.kind == "parquet" and not source.has_ranges:
+        raise ValueError(f"input {name}: its server gives no byte ranges, which Parquet needs; download the file")
+    return replace(found, note="; ".join(filter(None, (found.note, source.note))))
 
 
 def _stream(name: str, options: InputOptions) -> Input:
@@ -208,16 +236,15 @@ def _folder(name: str, options: InputOptions) -> Input:
     return Input(name, "files", False, is_stream=False, size_bytes=size, mark=f"{count} files {digest.hexdigest()}")
 
 
-def _file(name: str, status: os.stat_result, options: InputOptions) -> Input:
+def _file(name: str, size: int, mark: str, options: InputOptions, remote: RemoteSource | None = None) -> Input:
     kind, hint = _kind_of(name, options), ""
     has_fingerprints = _has_fingerprints(kind, options)
-    mark = f"{status.st_size} bytes of {status.st_mtime_ns}"
     if kind in _BY_SUFFIX.values():
         if library := _LIBRARIES.get(kind):
             needed(*library, f"input {name}")
         formats = options.formats if has_fingerprints else ()
-        return Input(name, kind, has_fingerprints, False, status.st_size, mark, formats=formats)
-    with closing(_first_lines(name)) as lines:
+        return Input(name, kind, has_fingerprints, False, size, mark, formats=formats, remote=remote)
+    with closing(_first_lines(name, remote)) as lines:
         first = list(islice(lines, SNIFFED_LINES)) if kind == "tsv" else []
         _refuse_carriage_returns(name, first)
         if kind == "tsv" and options.format == "auto":
@@ -229,7 +256,7 @@ def _file(name: str, status: os.stat_result, options: InputOptions) -> Input:
     if has_fingerprints and len(formats) < len(options.formats):
         hint += f", read as {spoken(formats)}"
     note = f"{name} holds {'fingerprints' if has_fingerprints else 'texts'}{hint}" if hint else ""
-    return Input(name, kind, has_fingerprints, False, status.st_size, mark, note, formats)
+    return Input(name, kind, has_fingerprints, False, size, mark, note, formats, remote)
 
 
 def _kind_of(name: str, options: InputOptions) -> Kind:
@@ -294,10 +321,10 @@ def files_of(folder: str, prefix: str = "") -> Iterator[tuple[str, str]]:
             yield f"{prefix}{entry.name}", entry.path
 
 
-def _first_lines(name: str) -> Generator[bytes, None, None]:
+def _first_lines(name: str, remote: RemoteSource | None) -> Generator[bytes, None, None]:
     """Yield the lines of a file that are not blank, as many as decide a format at most, and up to damage if any."""
     size = number = 0
-    with InputFile(name, packing_of(name)) as file, suppress(DamagedInputError):
+    with InputFile(name, packing_of(name), file=remote.open() if remote else None) as file, suppress(DamagedInputError):
         for block in blocks_of(partial(file.read, _SNIFFED_BLOCK_BYTES)):
             for line in filter(bytes.strip, block.lines()):
                 if number == FORMAT_LINES or size >= FORMAT_BYTES:

@@ -53,12 +53,15 @@ class Block:
 
 
 class InputFile:
-    """The unpacked bytes of a file, a pipe or stdin (`-`); `packing` is `.gz`, `.zst` or nothing. A context manager."""
+    """The unpacked bytes of a file, a pipe or stdin (`-`); `packing` is `.gz`, `.zst` or nothing. A context manager.
 
-    def __init__(self, name: str, packing: str = "", *, is_stream: bool = False) -> None:
+    `file` is what is behind the name, where that is no path.
+    """
+
+    def __init__(self, name: str, packing: str = "", *, is_stream: bool = False, file: BinaryIO | None = None) -> None:
         self._name = name
         self._is_stream = is_stream
-        self._file = open_input(name)
+        self._file = file or open_input(name)
         self._unpacked = _unpacked(self._file, packing)
         self._is_packed = bool(packing)
         self._ahead = b""

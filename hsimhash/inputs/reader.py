@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import stat
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -12,10 +13,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, compress
 from pathlib import Path
+from typing import BinaryIO, cast
 
 from hsimhash.fingerprint.bits import Formats
 from hsimhash.inputs.archives import read_archive
-from hsimhash.inputs.files import Input, InputOptions, files_of, is_page_name, packing_of, usual_workers
+from hsimhash.inputs.files import Input, InputOptions, is_page_name, packing_of, usual_workers
 from hsimhash.inputs.lines import BLOCK_BYTES, RECORD_LIMIT_BYTES, Block, DamagedInputError, Place, blocks_of, text_in
 from hsimhash.inputs.pages import page_of, page_texts
 from hsimhash.inputs.records import Columns, Documents, Reject, parser_of
@@ -144,11 +146,11 @@ def _with_text(batch: Batch, found: Sequence[str]) -> Batch:
 
 def _files(one: Input, start: Place, block_bytes: int) -> Iterator[tuple[Documents, Place]]:
     found, number, read_bytes = Columns(), 0, start.read_bytes
-    for number, (doc_id, path) in enumerate(files_of(one.name), start=1):
+    for number, (doc_id, path) in enumerate(one.documents_in(), start=1):
         if number <= start.offset:
             continue
         try:
-            text, size = _text_of_file(path)
+            text, size = _text_of_file(path, one)
             found.take(number, doc_id, text, is_page=is_page_name(path))
             read_bytes += size
         except ValueError as error:
@@ -220,21 +222,25 @@ def _texts_of_lines(one: Input, options: InputOptions, lines: Sequence[int]) -> 
 
 def _texts_of_files(one: Input, options: InputOptions, lines: Sequence[int]) -> Iterator[tuple[int, str, str]]:
     wanted = set(lines)
-    for number, (doc_id, path) in enumerate(files_of(one.name), start=1):
+    for number, (doc_id, path) in enumerate(one.documents_in(), start=1):
         if number in wanted:
             with suppress(ValueError):  # it has changed since
-                text = _text_of_file(path)[0]
+                text = _text_of_file(path, one)[0]
                 yield number, doc_id, page_texts([text], options.extract)[0] if is_page_name(path) else text
 
 
-def _text_of_file(path: str) -> tuple[str, int]:
+def _opened(path: str, one: Input) -> BinaryIO:
+    return cast(BinaryIO, io.BufferedReader(cast(io.RawIOBase, one.source()))) if one.remote else Path(path).open("rb")
+
+
+def _text_of_file(path: str, one: Input) -> tuple[str, int]:
     """Return the text of a file of a folder, and its size in bytes; `ValueError` where it cannot be a document."""
     if packing_of(path):
         raise ValueError("packed; files in a folder are not unpacked")
     try:
-        if not stat.S_ISREG(Path(path).stat().st_mode):
+        if not one.remote and not stat.S_ISREG(Path(path).stat().st_mode):
             raise ValueError("not a regular file")
-        with Path(path).open("rb") as file:
+        with _opened(path, one) as file:
             data = file.read(RECORD_LIMIT_BYTES + 1)
     except OSError as error:
         if error.errno not in _UNREADABLE:

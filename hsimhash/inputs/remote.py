@@ -1,0 +1,252 @@
+"""Files behind URLs, read through fsspec block by block; a later run continues at its byte where the server has ranges.
+
+Of a URL only what holds no secret is ever shown or stored: no user, no password, no query (a signed URL has its
+signature there). So a file whose URL was signed anew is the same input. Whether it changed its size tells, with the
+ETag or time of modification that the server gives of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO, cast
+
+from hsimhash.errors import InputUnavailableError
+from hsimhash.extras import needed
+
+READ_AHEAD_BYTES = 4 << 20  # fetched in one request, and held
+SILENT_S = 60  # how long a server may send nothing
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_URL_IN_TEXT = re.compile(_URL.pattern + r"\S+")
+_STATES = ("ETag", "etag", "Last-Modified", "LastModified", "Content-MD5", "mtime", "modified", "md5", "crc32c")
+_ACCOUNTS = ("abfs", "abfss", "wasb", "wasbs")  # before the @ of whose URLs a container stands
+_HTTP = ("http", "https")
+_WORTH_A_RETRY = (408, 429)
+
+
+def is_remote(name: str) -> bool:
+    """Whether a name is a URL."""
+    return _URL.match(name) is not None
+
+
+def shown_url(url: str) -> str:
+    """Return a URL without user, password and query."""
+    scheme, _, rest = url.partition("://")
+    rest = rest.partition("?")[0]
+    if scheme.lower() in _HTTP:
+        rest = rest.partition("#")[0]
+    host, slash, path = rest.partition("/")
+    host = host if scheme.lower() in _ACCOUNTS else host.rpartition("@")[2]
+    return f"{scheme}://{host}{slash}{path}"
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteSource:
+    """A file behind a URL, as it was found."""
+
+    url: str = field(repr=False)  # with its secrets
+    name: str  # as it is shown and stored
+    size_bytes: int | None  # None: the server does not tell
+    mark: str  # changes when the file does
+    has_ranges: bool  # whether it can be read from any byte on
+
+    def open(self) -> BinaryIO:
+        """Open it, at its first byte."""
+        return cast(BinaryIO, _RemoteFile(self))
+
+    @property
+    def note(self) -> str:
+        """What the user must know of it; usually nothing."""
+        return (
+            ""
+            if self.has_ranges
+            else (
+                f"{self.name}: its server gives no byte ranges, so a run that resumes downloads again what was read "
+                f"before; to spare that, download the file and name the copy"
+            )
+        )
+
+
+def matching_urls(url: str) -> list[str]:
+    """Return the URLs that a pattern with `*` or `[…]` stands for, in order; of any other URL itself.
+
+    Raises:
+        ValueError: nothing matches, or the protocol needs a package that is missing.
+        InputUnavailableError: the server cannot be reached.
+    """
+    if not any(mark in shown_url(url).partition("://")[2] for mark in "*["):
+        return [url]
+    name = shown_url(url)
+    system, pattern = _system(url)
+    try:
+        found = sorted(system.glob(pattern))
+    except NotImplementedError:
+        raise ValueError(f"input {name}: its protocol lists no files; name each of them") from None
+    except Exception as error:
+        raise _failure(name, error) from None
+    if not found:
+        raise ValueError(f"input {name}: no file matches, or its server lists none; name files that are there")
+    return [_url_of(url, system, path) for path in found]
+
+
+def _url_of(url: str, system: Any, path: str) -> str:
+    """Return the URL of a path that was found by another one, on the same host."""
+    if is_remote(path):
+        return path
+    scheme, _, rest = url.partition("://")
+    host = rest.partition("/")[0] if path.startswith("/") else ""
+    same_host = f"{scheme}://{host}{path}"
+    return same_host if system._strip_protocol(same_host) == path else str(system.unstrip_protocol(path))
+
+
+def find_remote(url: str) -> RemoteSource:
+    """Look at the file behind a URL.
+
+    Raises:
+        ValueError: there is none, it may not be read, or the protocol needs a package that is missing.
+        InputUnavailableError: the server cannot be reached.
+    """
+    name = shown_url(url)
+    system, path = _system(url)
+    try:
+        about: Mapping[str, Any] = system.info(path)
+        if about.get("type") == "directory":
+            raise ValueError(f"input {name} is a folder; name its files, as in {name.rstrip('/')}/*.jsonl")
+        size = about.get("size")
+        has_ranges = size is not None and _has_ranges(url, system, path, size)
+    except Exception as error:
+        raise _failure(name, error) from None
+    states = [str(about[state]) for state in _STATES if about.get(state)]
+    state = " ".join(states) or hashlib.blake2b(url.encode(), digest_size=8).hexdigest()
+    return RemoteSource(url, name, size, f"{'?' if size is None else size} bytes of {state}", has_ranges)
+
+
+def _has_ranges(url: str, system: Any, path: str, size: int) -> bool:
+    """Ask for the last byte: servers without ranges often do not say so."""
+    if url.partition("://")[0].lower() not in _HTTP or size < 2:
+        return True
+    with system.open(path, "rb", block_size=1, cache_type="none", size=size) as file:
+        file.seek(size - 1)
+        try:
+            return len(file.read(1)) == 1
+        except ValueError:  # fsspec's own, for all of the file comes instead
+            return False
+
+
+def _system(url: str) -> tuple[Any, str]:
+    """Return fsspec's file system for a URL, and the path in it."""
+    name = shown_url(url)
+    core = needed("fsspec.core", "remote", f"input {name}")
+    how: dict[str, Any] = {}
+    if (scheme := url.partition("://")[0].lower()) in _HTTP:  # aiohttp's own limit is 5 minutes for all of a file
+        http, own = (
+            needed("aiohttp", "remote", f"input {name}"),
+            needed("fsspec.config", "remote", f"input {name}").conf,
+        )
+        timeout = http.ClientTimeout(total=None, sock_connect=SILENT_S, sock_read=SILENT_S)
+        how = {"client_kwargs": {"timeout": timeout, **own.get(scheme, {}).get("client_kwargs", {})}}
+    try:
+        system, path = core.url_to_fs(url, **how)
+    except ImportError as error:  # which names the package
+        raise ValueError(f"input {name} cannot be read: {error}") from None
+    except Exception as error:
+        raise _failure(name, error) from None
+    return system, path
+
+
+def _failure(name: str, error: Exception) -> Exception:
+    """Return what to raise where a file was not found: `ValueError` unless another try may help."""
+    if isinstance(error, FileNotFoundError) and isinstance(error.__cause__, Exception):  # fsspec's, of any failure
+        error = error.__cause__
+    status = getattr(error, "status", None)
+    is_refused = isinstance(status, int) and 400 <= status < 500 and status not in _WORTH_A_RETRY
+    if is_refused or isinstance(error, (FileNotFoundError, PermissionError, IsADirectoryError, ValueError)):
+        why = _reason(error)
+        return error if why.startswith("input ") else ValueError(f"input {name} cannot be read: {why}")
+    return _unavailable(name, error)
+
+
+def _unavailable(name: str, error: Exception) -> InputUnavailableError:
+    return InputUnavailableError(
+        f"input {name} cannot be read now: {_reason(error)}; check the network, the server and the credentials, and "
+        f"run the same command again: what was acknowledged is kept"
+    )
+
+
+def _reason(error: Exception) -> str:
+    """Return what an error says, without secrets."""
+    if isinstance(error, FileNotFoundError):
+        return "no such file"
+    return _URL_IN_TEXT.sub(lambda found: shown_url(found[0]), str(error)) or type(error).__name__
+
+
+class _RemoteFile(io.RawIOBase):
+    """The bytes of a remote file; where the server has no ranges, going back means to download it from its beginning.
+
+    Every failure is an `InputUnavailableError`: none of them is the fault of a record, or damage of the file.
+    """
+
+    def __init__(self, source: RemoteSource) -> None:
+        super().__init__()
+        self._source = source
+        self._at = 0
+        self._file = self._opened()
+
+    def _opened(self) -> Any:
+        source = self._source
+        how: dict[str, Any] = {"block_size": READ_AHEAD_BYTES, "cache_type": "readahead"}
+        if source.url.partition("://")[0].lower() in _HTTP:
+            if source.has_ranges:
+                how["size"] = source.size_bytes
+            else:
+                how = {"block_size": 0}
+        try:
+            system, path = _system(source.url)
+            return system.open(path, "rb", **how)
+        except Exception as error:
+            raise _unavailable(source.name, error) from None
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def readinto(self, buffer: Any, /) -> int:
+        """Read up to so many bytes; 0 at the end alone."""
+        source, wanted = self._source, len(buffer)
+        try:
+            data: bytes = self._file.read(wanted)
+        except Exception as error:
+            raise _unavailable(source.name, error) from None
+        self._at += len(data)
+        if not data and wanted and source.size_bytes is not None and self._at < source.size_bytes:
+            raise _unavailable(source.name, EOFError(f"it ended at byte {self._at:,} of {source.size_bytes:,}"))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._source.size_bytes or 0}[whence]
+        wanted = start + offset
+        if self._source.has_ranges:
+            self._file.seek(wanted)
+            self._at = wanted
+            return wanted
+        if wanted < self._at:
+            self._file.close()
+            self._file, self._at = self._opened(), 0
+        while self._at < wanted and self.read(min(wanted - self._at, READ_AHEAD_BYTES)):
+            pass
+        return self._at
+
+    def close(self) -> None:
+        """Close it; twice is harmless."""
+        if not self.closed:
+            self._file.close()
+        super().close()

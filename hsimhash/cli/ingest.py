@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -40,6 +41,7 @@ from hsimhash.store import is_hbase, is_on_server
 @click.option(
     "--exclusive", is_flag=True, help="On HBase: no other process writes these documents; they are written faster."
 )
+@click.option("--claim", is_flag=True, help="With skip: exact while others claim too; on HBase it takes claims.")
 @click.option(
     "--rate",
     type=click.FloatRange(min=0, min_open=True),
@@ -57,6 +59,7 @@ def ingest_command(
     settings: Settings,
     inputs: tuple[str, ...],
     exclusive: bool,
+    claim: bool,
     rate: float | None,
     fingerprint_field: str | None,
     first_seen_field: str | None,
@@ -69,6 +72,7 @@ def ingest_command(
     An INPUT is a file of JSON lines (.jsonl, .ndjson, .json); of id, a tab and a text or a fingerprint (.tsv); a table
     with names of columns (.parquet, .csv); a web archive (.warc, .wet); all but .parquet also as .gz or .zst; a page
     (.html, .htm); a folder of text files and pages, whose names become ids; or - for stdin. A record has up to 16 MiB.
+    A URL of a file (s3://, hdfs://, https:// …), or a pattern with *, is read through fsspec.
 
     Of a web archive the pages and plain texts with status 200 are read, of .wet all texts. Of HTML (pages, and texts of
     tables that begin with <!doctype html or <html) the main text is taken, or with --extract none all text; what has
@@ -76,7 +80,8 @@ def ingest_command(
 
     skip leaves a document out that has a match among those that came before it, in the index or in the same run; tag
     adds it, and writes the nearest of them down, with the similarity and "found_by" of 'hsimhash query'. A document of
-    the index with the same id and another signature is changed. On HBase both are exact while no other process adds.
+    the index with the same id and another signature is changed. On HBase both are exact while no other process adds;
+    skip with --claim also while others do, if all of them claim. On LMDB and PostgreSQL skip is exact in any case.
 
     The job folder has the checkpoint, the lists and, of add, what is not in the index yet. By default it is within an
     embedded index, and .hsimhash/jobs/… in the working folder for others. On HBase ?connections=N in the URL bounds how
@@ -91,13 +96,19 @@ def ingest_command(
     Example: hsimhash ingest pages.jsonl.gz --store lmdb://pages
              zcat pages.tsv.gz | hsimhash ingest - --format tsv --on-duplicate skip
              hsimhash ingest crawl.warc.gz pages.parquet --id-field url --text-field html --store lmdb://pages
+             hsimhash ingest 's3://bucket/pages/*.parquet' --store lmdb://pages
+             hsimhash ingest part1.jsonl --on-duplicate skip --claim --store hbase://gw1:9091/pages
              hsimhash ingest pages.jsonl --store hbase://gw1:9091/pages --exclusive --rate 5000
     """
     reading = reading_of(settings, fingerprint_field, first_seen_field)
     if exclusive and not is_hbase(settings.store):
         raise click.UsageError(f"--exclusive is for an index on HBase, and {settings.store} is not; leave it out")
+    if claim and settings.on_duplicate != "skip":
+        raise click.UsageError("--claim goes with --on-duplicate skip, which decides what is new; add that, or omit it")
+    if claim and exclusive:
+        raise click.UsageError("--claim is for several processes at once, and --exclusive for one alone; omit one")
     found = inputs_of(inputs, reading)
-    options = _options(settings, reading, tags, fresh=fresh, rate=rate)
+    options = replace(_options(settings, reading, tags, fresh=fresh, rate=rate), claims=claim)
     if options.job or is_on_server(settings.store):
         check_job(options.job or default_job(settings.store, found))
     index = _index(settings, found, options, exclusive=exclusive)

@@ -10,7 +10,7 @@ import json
 from collections import deque
 from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import islice
 from pathlib import Path
@@ -24,7 +24,7 @@ from hsimhash.fingerprint.bits import HEX, Bools, Uint8s, read_fingerprint
 from hsimhash.fingerprint.signature import Signature, Signatures, are_alike, similarity
 from hsimhash.index import HSimIndex
 from hsimhash.inputs.records import signature_of
-from hsimhash.store.base import Match
+from hsimhash.store.base import Claim, Match
 
 
 class Verdict(StrEnum):
@@ -75,6 +75,12 @@ class Decision:
     def _fields(self) -> dict[str, object]:
         return {"id": self.doc_id, **self.signature.to_json(), "match": self.match and self.match.to_json()}
 
+    def claimed(self, claim: Claim) -> Decision:
+        """Return what became of the document by its claim, where this is what it would be if it is new."""
+        if claim.match is None:
+            return self
+        return replace(self, verdict=Verdict.DUPLICATE, match=Nearest(*claim.match[:3], *claim.match[4:]))
+
     @classmethod
     def from_line(cls, line: bytes) -> Decision:
         """Read what `to_line` wrote, of before format 2 too; `ValueError` or `KeyError` for anything else."""
@@ -115,6 +121,18 @@ def decide(index: HSimIndex, doc_ids: Sequence[str], signatures: Signatures, rul
         batch.decide(number, document.signature if document else None, matches)
         for number, (document, matches) in enumerate(zip(stored, found, strict=True))
     ]
+
+
+def expected_of(index: HSimIndex, doc_ids: Sequence[str], signatures: Signatures) -> list[Decision]:
+    """Return what each document would be if none has a match; written down before they claim, so that counts stay."""
+    documents = zip(doc_ids, index.get_many(doc_ids), strict=True)
+    known = {doc_id: document.signature for doc_id, document in documents if document}
+    expected = []
+    for doc_id, signature in zip(doc_ids, signatures, strict=True):
+        verdict = Verdict.UNCHANGED if known.get(doc_id) == signature else Verdict.ADDED
+        known[doc_id] = signature
+        expected.append(Decision(doc_id, signature, verdict, None))
+    return expected
 
 
 class _Listed:

@@ -8,6 +8,8 @@ it begins anew):
   resume carries out the decisions that it finds beyond the checkpoint instead of making them anew: the index that they
   were made against is no longer there. Where the store does all of a batch or nothing, those that it does not remember
   were not carried out, and are made anew: others may have written meanwhile.
+- `skip` with claims, where the store does not do all of a batch or nothing: what each document would be if it is new is
+  durable, then the batch claims, then its checkpoint. A resume claims again: a document is no duplicate of itself.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from hsimhash.inputs.files import Input, InputOptions, usual_workers
 from hsimhash.inputs.lines import BLOCK_BYTES
 from hsimhash.inputs.reader import Position, read_batches
 from hsimhash.layout import Layout
-from hsimhash.load.decisions import Decision, DuplicateRule, Verdict, decide
+from hsimhash.load.decisions import Decision, DuplicateRule, Verdict, decide, expected_of
 from hsimhash.load.intake import Gathering, bytes_before, estimated, fingerprinted
 from hsimhash.load.job import LISTS, Checkpoint, Job, JobSpec, State, Summary, default_job
 from hsimhash.rowkey import check_documents
@@ -75,6 +77,8 @@ class IngestOptions:
         fresh: forget what an earlier call left in the job folder.
         rate: documents a second, at most: read, or, in bulk on HBase, brought into the table.
         stage: on HBase: bring them in by finished files.
+        claims: with `skip`: decide by claims where the store has no lock for all writers, so that other processes may
+            ingest at the same time, if all of them claim. See `HSimIndex.claim_many`.
         limits: see there.
     """
 
@@ -88,6 +92,7 @@ class IngestOptions:
     fresh: bool = False
     rate: float | None = None
     stage: StageOptions | None = None
+    claims: bool = False
     limits: IngestLimits = IngestLimits()
 
     def __post_init__(self) -> None:
@@ -98,6 +103,8 @@ class IngestOptions:
             raise ValueError(f"on_duplicate is add, skip or tag, not {self.on_duplicate!r}")
         if self.stage is not None and (self.on_duplicate != "add" or self.rate is not None):
             raise ValueError("documents are staged where on_duplicate is add, and without a rate")
+        if self.claims and self.on_duplicate != "skip":
+            raise ValueError(f"documents claim where on_duplicate is skip, not {self.on_duplicate}")
         if self.tags is not None and self.on_duplicate != "tag":
             raise ValueError(f"tags are only written where on_duplicate is tag, not {self.on_duplicate}")
 
@@ -138,7 +145,9 @@ def ingest(
     rule = DuplicateRule(distance, options.max_sketch, leaves_out=options.on_duplicate == "skip")
     has_signatures = index.store.record.has_signatures
     reading = replace(options.reading, has_signatures=has_signatures).for_profile(index.profile)
-    options = replace(options, reading=reading)
+    options = replace(options, reading=reading, claims=options.claims and not index.store.is_atomic)
+    if options.claims:
+        index.claim_many([], [])  # which a store without claims refuses
     if options.tags is not None and is_own_file(_url(index), options.tags):
         raise ValueError(f"tags {options.tags} is a file of the index {index.url} itself; choose another name")
     lists = [folder / f"{name}.jsonl" for name in LISTS]
@@ -196,6 +205,7 @@ def _spec(index: HSimIndex, inputs: Sequence[Input], options: IngestOptions, rul
         "max_sketch": rule.max_sketch if decides and options.reading.has_signatures else None,
         "tags": str(options.tags.absolute()) if options.tags else None,
         **({} if options.stage is None else {"stage": options.stage.stage}),
+        **({"claims": True} if options.claims else {}),
         **asdict(options.reading),
     }
     del settings["fingerprint_format"]  # what it came to stands with each input
@@ -283,7 +293,10 @@ class _Run:
             while start < len(signatures):
                 part = slice(start, start + self._limits.decided_at_once)
                 with store.writing(stop=self._observer.stop):  # what others add meanwhile would not be met
-                    decisions = self._decisions(gathered.doc_ids[part], signatures[part], rule)
+                    if self._options.claims:
+                        decisions = self._claimed(gathered.doc_ids[part], signatures[part], first_seen[part], rule)
+                    else:
+                        decisions = self._decisions(gathered.doc_ids[part], signatures[part], rule)
                     part = slice(start, start + len(decisions))
                     self._carry_out(decisions, signatures[part], first_seen[part])
                 start += len(decisions)
@@ -369,6 +382,25 @@ class _Run:
             log.append(decisions)
         return decisions
 
+    def _claimed(
+        self, doc_ids: Sequence[str], signatures: Signatures, first_seen: Int64s, rule: DuplicateRule
+    ) -> list[Decision]:
+        """Let documents claim, the first of them where a kill came between; return what became of them."""
+        log = self._job.decisions
+        expected = log.take(doc_ids, signatures)
+        if not expected:
+            expected = expected_of(self._index, doc_ids, signatures)
+            log.append(expected)
+        claiming = slice(len(expected))
+        claims = self._index.claim_many(
+            signatures[claiming],
+            doc_ids[claiming],
+            max_distance=rule.max_distance,
+            max_sketch=rule.max_sketch,
+            first_seen=first_seen[claiming].tolist(),
+        )
+        return [one.claimed(claim) for one, claim in zip(expected, claims, strict=True)]
+
     def _carry_out(self, decisions: Sequence[Decision], signatures: Signatures, first_seen: Int64s) -> None:
         is_added = np.array([decision.verdict is not Verdict.DUPLICATE for decision in decisions], np.bool_)
         doc_ids = [decision.doc_id for decision, is_one in zip(decisions, is_added, strict=True) if is_one]
@@ -378,7 +410,9 @@ class _Run:
             unchanged=number[Verdict.UNCHANGED],
             duplicates=number[Verdict.DUPLICATE],
         )
-        if self._counts.settled > self._marked:  # else they were carried out before a kill, and may have moved since
+        if self._options.claims:  # which stored them
+            self._remember()
+        elif self._counts.settled > self._marked:  # else they were carried out before a kill, and may have moved since
             self._insert(signatures[is_added], doc_ids, first_seen[is_added])
         if self._options.on_duplicate == "tag":
             self._job.lists["tags"].append(decision.to_tag() for decision in decisions)

@@ -22,6 +22,7 @@ from tests.stress.killing import crowded
 from tests.support.command_line import ids_in, lines_of, run
 from tests.support.hbase_server import Gateways, HBaseServer
 from tests.support.hbase_tables import PATIENCE, new_table, table_url
+from tests.support.two_ingests import assert_one_of_each_group_is_stored
 
 DOCUMENTS = 1_200
 
@@ -207,3 +208,8 @@ def test_a_killed_ingest_goes_on_and_ends_as_an_undisturbed_one(
     tally = kills.run({"bulk": 1, "tag": 1}, tmp_path, documents=400, begin=partial(hbase_kills.begun, own_hbase))
     assert tally.is_sound, tally.faults
     assert tally.kills == 2
+
+
+@pytest.mark.parametrize("kills", [False, True])
+def test_two_ingests_that_claim_at_once_store_one_of_each_group(store: str, tmp_path: Path, kills: bool) -> None:
+    assert_one_of_each_group_is_stored(store, tmp_path, kills=kills)

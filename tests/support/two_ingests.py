@@ -1,0 +1,66 @@
+"""Two `hsimhash ingest … --claim` at once, of near-duplicates in different order."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+from hsimhash.index import HSimIndex
+
+GROUPS = 300
+COPIES = 4  # of each group, in each input
+
+
+def assert_one_of_each_group_is_stored(store: str, folder: Path, *, kills: bool = False) -> None:
+    """Ingest near documents by two processes, one of which may be killed and resumed; look at what is stored."""
+    chance = random.Random(5)
+    groups = [chance.getrandbits(64) for _ in range(GROUPS)]
+    ids: list[list[str]] = [[] for _ in groups]
+    commands = []
+    for name in "xy":
+        documents = [(group, copy) for group in range(GROUPS) for copy in range(COPIES)]
+        chance.shuffle(documents)
+        lines = []
+        for group, copy in documents:
+            ids[group].append(f"{name}{group}.{copy}")
+            lines.append(f"{ids[group][-1]}\t{groups[group] ^ (1 << chance.randrange(64)):016x}\n")
+        path = folder / f"{name}.tsv"
+        path.write_text("".join(lines))
+        options = (
+            "--on-duplicate",
+            "skip",
+            "--claim",
+            "--format",
+            "fingerprints",
+            "--job",
+            str(folder / f"job-{name}"),
+        )
+        commands.append([sys.executable, "-m", "hsimhash", "ingest", str(path), "--store", store, *options])
+    programs = [_started(command) for command in commands]
+    if kills:
+        decisions = folder / "job-y" / "decisions.jsonl"
+        while programs[1].poll() is None and not (decisions.exists() and decisions.stat().st_size):
+            pass
+        programs[1].kill()
+        programs[1].communicate()
+        programs[1] = _started(commands[1])
+    counts = [_ended(program) for program in programs]
+    with HSimIndex.open(store) as index:
+        stored = [sum(one is not None for one in index.get_many(members)) for members in ids]
+    assert stored == [1] * GROUPS
+    assert sum(one["added"] for one in counts) == GROUPS
+    assert [one["added"] + one["duplicates"] for one in counts] == [GROUPS * COPIES] * 2
+
+
+def _started(command: list[str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def _ended(program: subprocess.Popen[str]) -> dict[str, int]:
+    out, error = program.communicate(timeout=200)
+    assert program.returncode == 0, error
+    summary: dict[str, int] = json.loads(out)
+    return summary

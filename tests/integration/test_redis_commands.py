@@ -174,3 +174,9 @@ def test_fingerprints_in_sets_by_segment_are_imported(url: str, redis_server: Re
     bad = run("import-redis", source, "--match", "names", "--store", url)
     assert bad.exit_code == 2
     assert "is no fingerprint in hex" in bad.stderr
+
+
+def test_an_ingest_that_claims_is_refused(url: str, pages: Path) -> None:
+    refused = run("ingest", str(pages), "--store", url, "--on-duplicate", "skip", "--claim")
+    assert refused.exit_code == 1
+    assert "claim in an index on LMDB, PostgreSQL or HBase" in refused.stderr

@@ -27,8 +27,8 @@ EXACT_LIMIT = 1 << 53  # a document's weights must sum to less: so far float64 c
 # What one byte value votes for each of its bits, lowest first: 256 x 8, +1 or -1.
 _SIGNS = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little").astype(np.float64) * 2 - 1
 
-# The same as 8 bytes of one number, 1 or 0, and how many of these add up without an overflow.
-_LANES = (_SIGNS > 0).astype(np.uint8).reshape(-1).view("<u8").astype(np.uint64)
+# One bit of each byte of a hash; how many of these add up without an overflow.
+_LOWEST_BITS = np.uint64(0x0101010101010101)
 _MOST_ADDED = 255
 
 
@@ -130,7 +130,7 @@ def vote(doc: Int64s, hashes: Uint64s, weights: Floats, documents: int, tie: str
 def vote_alike(doc: Int64s, hashes: Uint64s, documents: int, tie: str = "zero") -> Uint64s:
     """Return each document's fingerprint where all features weigh the same: a tenth of the time that `vote` takes.
 
-    A table gives each byte of a hash as 8 bytes, one to a bit; of up to 255 hashes these add up within one number.
+    Every eighth bit of a hash is a number of 8 bytes, one to a bit; of up to 255 hashes these add up within it.
 
     Args:
         doc: shape (m,), the document of each feature, ascending.
@@ -143,12 +143,11 @@ def vote_alike(doc: Int64s, hashes: Uint64s, documents: int, tie: str = "zero") 
     first_row = np.cumsum(counts) - counts
     begins = np.cumsum(sizes) - sizes
     rows = np.repeat(begins - _MOST_ADDED * first_row, counts) + _MOST_ADDED * np.arange(counts.sum())
-    octets = _octets(hashes)
     ones = np.zeros((documents, _BITS), np.int64)
     some = np.flatnonzero(sizes)
-    for byte in range(_BYTES if len(some) else 0):
-        added = np.add.reduceat(_LANES[octets[:, byte]], rows).astype("<u8", copy=False).view(np.uint8).reshape(-1, 8)
-        ones[some, byte * 8 : byte * 8 + 8] = np.add.reduceat(added, first_row[some], axis=0, dtype=np.int64)
+    for bit in range(8 if len(some) else 0):
+        added = np.add.reduceat(hashes >> np.uint64(bit) & _LOWEST_BITS, rows)
+        ones[some, bit::8] = np.add.reduceat(_octets(added), first_row[some], axis=0, dtype=np.int64)
     return _pack(2 * ones - sizes[:, None], tie)
 
 

@@ -1,8 +1,9 @@
 """Articles within sites' menus and footers: `python -m tests.bench.bench_extract [--data DIR]`.
 
 Each article stands on pages of several sites, made by templates. Recall and precision of the pairs of pages of the same
-article within k bits, by their main texts and by all their text; and what taking either costs. Then as many pages as a
-web archive and as Parquet: both must make the same index.
+article within k bits, by their main texts and by all their text; and what taking either costs. Then the same on page
+styles on which the extraction was not tuned, beside plain trafilatura. Then as many pages as a web archive and as
+Parquet: both must make the same index.
 """
 
 from __future__ import annotations
@@ -11,11 +12,14 @@ import json
 import random
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import trafilatura
+from numpy.typing import NDArray
 
 from hsimhash.fingerprint import TOO_SHORT, Profile
 from hsimhash.index import HSimIndex
@@ -24,6 +28,7 @@ from tests.support.archives import PACK, response
 from tests.support.command_line import run
 from tests.support.fingerprint_sets import read_documents
 from tests.support.programs import data_file, options, print_bar, print_conditions, scratch_folder
+from tests.support.site_styles import STYLES, styled_page
 from tests.support.web_pages import Article, Site
 
 TEXTS = {"zh": "zh-wiki-paragraphs", "en": "plag-articles"}
@@ -31,6 +36,8 @@ ARTICLES = 200  # of each language
 COPIES = 3  # pages of each, on sites of their own
 SITES = 30
 ARTICLE_CHARACTERS = 700  # at least: Chinese paragraphs are put together until they have so many
+STYLED = 60  # articles of each language, on every page style
+VISITS = 2  # between which a site has another menu, other notices, teasers, dates and counts
 ARCHIVED = 5_000
 K = 3
 PROFILE = "auto-2"
@@ -97,6 +104,69 @@ def measure(data: Path, language: str) -> None:
             print_bar(f"{language}, precision at k = {K}, --extract auto", precision, at_least=0.99)
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What is found within K bits, by page style, as shares of what there is; the last is overall.
+
+    Attributes:
+        elsewhere: pairs of the same article on the site of this style and on another's.
+        redone: pairs of the same article on this site before and after it was redone.
+        false: pairs of different articles on this site.
+    """
+
+    elsewhere: list[float]
+    redone: list[float]
+    false: list[float]
+
+
+def found_among(texts: Sequence[str]) -> Found:
+    """Return what is found among the texts of pages, ordered by style, visit and article."""
+    signatures = Profile.named(PROFILE).signatures(texts)
+    shape = len(STYLES), VISITS, len(texts) // len(STYLES) // VISITS
+    fingerprints = signatures.fingerprints.reshape(shape)
+    is_there = (signatures.kinds != TOO_SHORT).reshape(shape)
+
+    def near(one: tuple[object, ...], other: tuple[object, ...]) -> NDArray[np.bool_]:
+        within = np.bitwise_count(fingerprints[one] ^ fingerprints[other]) <= K
+        return np.asarray(within & is_there[one] & is_there[other])
+
+    number = range(len(STYLES))
+    elsewhere = [float(np.mean([near((one, 0), (other, 0)) for other in number if other != one])) for one in number]
+    redone = [float(np.mean(near((one, 0), (one, 1)))) for one in number]
+    is_other = ~np.eye(shape[2], dtype=bool)
+    pairs = [near((one, slice(None), None, slice(None)), (one, slice(None), slice(None), None)) for one in number]
+    false = [float(np.mean(one[:, is_other])) for one in pairs]
+    return Found(*([*shares, float(np.mean(shares))] for shares in (elsewhere, redone, false)))
+
+
+def measure_styles(data: Path, language: str) -> None:
+    """Print a table of what is found on the held-out page styles."""
+    every = articles(data, language)
+    chosen, teasers = every[:STYLED], [one.text[at : at + 60] for one in every for at in (100, 300)]
+    pages = [
+        styled_page(style, article, number, visit, teasers)
+        for style in STYLES
+        for visit in range(VISITS)
+        for number, article in enumerate(chosen)
+    ]
+    ways = {
+        "auto": page_texts(pages, "auto"),
+        "none": page_texts(pages, "none"),
+        "plain trafilatura": [trafilatura.extract(page) or "" for page in pages],
+    }
+    found = {way: found_among(texts) for way, texts in ways.items()}
+    print(f"{language}, held-out page styles; of each way: recall on other sites, on the redone site, false pairs")
+    print(" " * 12 + "".join(f"{way:^25}" for way in ways))
+    for at, style in enumerate([*STYLES, "overall"]):
+        shares = "".join(
+            f"  {one.elsewhere[at]:.3f}  {one.redone[at]:.3f}  {one.false[at]:.5f}" for one in found.values()
+        )
+        print(f"{style:12}{shares}")
+    for name, at_least in (("elsewhere", 0.5), ("redone", 0.5)):
+        name_of = {"elsewhere": "on other sites", "redone": "on the redone site"}[name]
+        print_bar(f"{language}, held-out styles, recall {name_of}", getattr(found["auto"], name)[-1], at_least=at_least)
+
+
 def compare(data: Path, scratch: Path) -> None:
     """Ingest the same pages from a web archive and from Parquet."""
     pages = [page for language in TEXTS for page in pages_of(articles(data, language), COPIES * 5)[0]][:ARCHIVED]
@@ -133,6 +203,8 @@ def main() -> None:
     )
     for language in TEXTS:
         measure(given.data, language)
+    for language in TEXTS:
+        measure_styles(given.data, language)
     compare(given.data, given.scratch)
 
 

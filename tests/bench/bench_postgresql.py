@@ -5,14 +5,19 @@ are psycopg's: for queries a prepared SELECT of the same buckets from the same i
 no documents; for loads `executemany` of the same rows, 1,000 documents a transaction, with the same indexes there. All
 meet the same fingerprints, in turns; times are medians over the rounds, ratios medians of the rounds' ratios. A table
 of rows (prefix, fingerprint) under one B-tree, the plain way to keep drawers, is measured for its bytes.
+
+To wake a process on another core takes 40 µs of a query of 70. Where the kernel puts each is chance, and lasts for
+minutes; so the queries are measured twice, with caller and server on one core, and on two.
 """
 
 from __future__ import annotations
 
+import os
 import statistics
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -30,7 +35,7 @@ from tests.support.programs import in_turns, median_ratio, options, print_bar, p
 SEED, LAYOUTS, PROFILE = 5, ("4", "10"), "zh-1"
 DOCUMENTS, RUN = 1_000_000, 200_000
 ROUNDS, SINGLES, WARM_UP = 7, 300, 200
-BATCH, PEER_BATCHES = 1_000, 200
+BATCH = 1_000
 PLAIN_ROWS = 200_000  # documents in the plain table
 
 
@@ -74,7 +79,23 @@ def peer_rate(server: PostgresqlServer, layout: Layout, fingerprints: Numbers) -
     return rate
 
 
-def queries(server: PostgresqlServer, url: str, layout: Layout, asked: Sequence[int], far: Sequence[int]) -> None:
+@contextmanager
+def on_cores(server: PostgresqlServer, count: int) -> Iterator[None]:
+    """Keep this process, and the server's for connections made meanwhile, on one core together or on one each."""
+    every = os.sched_getaffinity(0)
+    cores = sorted(every)[:count]
+    try:
+        os.sched_setaffinity(server.process.pid, cores[-1:])
+        os.sched_setaffinity(0, cores[:1])
+        yield
+    finally:
+        os.sched_setaffinity(0, every)
+        os.sched_setaffinity(server.process.pid, every)
+
+
+def queries(
+    server: PostgresqlServer, url: str, layout: Layout, asked: Sequence[int], far: Sequence[int], where: str
+) -> None:
     """Compare single queries with the hand-written SELECT."""
     arms = (
         f"SELECT fingerprint FROM bench_{layout.name}_fingerprints WHERE ({segment_sql(drawer)}) = %s"
@@ -110,11 +131,12 @@ def queries(server: PostgresqlServer, url: str, layout: Layout, asked: Sequence[
             for name, found in in_turns(contestants, 1).items():
                 taken.setdefault(name, []).extend(found)
         batch = seconds(lambda: index.query_many(list(far), max_distance=k)) / len(far)
+    print(where)
     for name, times in taken.items():
         print(f"{name:20}{1e6 * statistics.median(times):10,.0f} µs", flush=True)
     print(f"{'in a batch':20}{1e6 * batch:10,.0f} µs")
     for name in ("query with a match", "query without"):
-        print_bar(f"{name} / SELECT by hand", median_ratio(taken[name], taken["by hand"]), at_most=1.5)
+        print_bar(f"{where}, {name} / SELECT by hand", median_ratio(taken[name], taken["by hand"]), at_most=1.5)
 
 
 def plain_bytes(server: PostgresqlServer, layout: Layout, fingerprints: Numbers) -> float:
@@ -156,9 +178,11 @@ def main() -> int:
             plain = plain_bytes(server, layout, fingerprints[:PLAIN_ROWS])
             drawer = (int(facts["fingerprints_bytes"]) / count - 67) / len(layout.drawers)
             print(f"a drawer row: {drawer:.1f} bytes; as a row of a plain table {plain:.1f}", flush=True)
-            peer = peer_rate(server, layout, fingerprints[: BATCH * PEER_BATCHES])
+            peer = peer_rate(server, layout, fingerprints)
             print_bar(f"load / executemany ({peer:,.0f} documents/s)", rate / peer, at_least=2)
-            queries(server, url, layout, asked, far)
+            for cores, where in ((1, "one core"), (2, "two cores")):
+                with on_cores(server, cores):
+                    queries(server, url, layout, asked, far, where)
     return 0
 
 

@@ -1,8 +1,9 @@
 """Many callers, few calls: threads and tasks that ask one index at the same time share calls to its store.
 
 Who finds no call under way asks at once, alone. While one is, newcomers gather; once it ends those that ask alike go
-together, in one call. Each gets its own answer, or its own error. A call that takes long holds nobody up: after LOOK_S
-the next one starts beside it.
+together, in one call. Each gets its own answer, or its own error. Whom one call answered together soon ask again, so
+the next one waits for them a little: else they would part into two halves, of which one gathers while the other is
+under way. A call that takes long holds nobody up: after LOOK_S the next one starts beside it.
 
 A signal handler may raise between any two steps. So a turn is a lock that only `with` takes: none is ever lost. And to
 wake a caller gives it nothing but a reason to look again: a turn goes to whoever looks first, and whoever is not woken
@@ -15,7 +16,7 @@ import copy
 import os
 import threading
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -30,6 +31,9 @@ Answer = TypeVar("Answer")
 
 LOOK_S = 0.1  # between two looks of a caller that nobody woke; a call that takes longer is slow
 MOST_CALLS = 8  # under way, all but the last of them slow
+GATHER_SHARE = 0.5  # of what a shared call took, for which the next one waits for the same callers
+GATHER_MOST_S = 0.01
+_GATHER_LOOK_S = 0.00005  # between two looks whether they came
 
 
 class SharedCall(NamedTuple, Generic[Question, Answer]):
@@ -88,6 +92,23 @@ class _Turn:
         self.began_s = 0.0
 
 
+class _Crowd(NamedTuple):
+    """Whom a shared call answered, and who waited meanwhile to ask alike: so many are expected until `until_s`."""
+
+    alike: Hashable = None
+    size: int = 0
+    until_s: float = 0.0
+
+    @property
+    def is_expected(self) -> bool:
+        return time.monotonic() < self.until_s
+
+    def lacks(self, waiting: Mapping[Hashable, Sequence[object]]) -> bool:
+        """Whether what has waited longest should wait on, for more of those who are expected."""
+        first = next(iter(waiting), None)
+        return first is not None and first == self.alike and len(waiting[first]) < self.size and self.is_expected
+
+
 class Callers:
     """Those who make one kind of calls; thread-safe and fork-safe."""
 
@@ -99,6 +120,7 @@ class Callers:
         self._turns = [_Turn() for _ in range(MOST_CALLS)]
         self._lock = threading.Lock()
         self._waiting: dict[Hashable, list[Asked[Any, Any]]] = {}  # what is alike; who has waited longest is first
+        self._crowd = _Crowd()
 
     @property
     def has_turn(self) -> bool:
@@ -111,7 +133,7 @@ class Callers:
         Raises:
             StoreTimeoutError: the time ended before the answer came.
         """
-        turn = None if self._waiting else self._free_turn()
+        turn = None if self._waiting or self._crowd.is_expected else self._free_turn()
         if turn is None:
             return self._wait(call)
         try:
@@ -174,10 +196,15 @@ class Callers:
         try:
             with turn.lock:
                 turn.began_s = time.monotonic()
+                while self._is_gathering():
+                    time.sleep(_GATHER_LOOK_S)
+                asked_s = time.monotonic()
                 with self._lock:
                     batch = self._waiting.pop(next(iter(self._waiting), None), batch)
                 if batch:
                     _answer(batch)
+                if len(batch) > 1:
+                    self._expect(batch, time.monotonic() - asked_s)
         finally:
             left = [asked for asked in batch if not asked.is_over]  # a signal's exception ended the call
             if left:
@@ -186,6 +213,16 @@ class Callers:
             for asked in batch:
                 asked.wake()
             self._wake_next()
+
+    def _is_gathering(self) -> bool:
+        with self._lock:
+            return self._crowd.lacks(self._waiting)
+
+    def _expect(self, batch: Sequence[Asked[Any, Any]], took_s: float) -> None:
+        """Expect those whom a call answered that took so long."""
+        alike, until_s = batch[0].alike(), time.monotonic() + min(GATHER_SHARE * took_s, GATHER_MOST_S)
+        with self._lock:
+            self._crowd = _Crowd(alike, len(batch) + len(self._waiting.get(alike, ())), until_s)
 
     def _free_turn(self) -> _Turn | None:
         for turn in self._turns:

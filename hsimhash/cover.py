@@ -53,6 +53,7 @@ class Prices:
         neighbour_us: to read one bucket of a query that reads many.
         swept_us: to read and compare one row of a range of buckets.
         compare_us: to compare one more query of a batch with a row that was read.
+        is_ordered: a range of buckets is read as such; else whatever it holds is sought among all rows.
     """
 
     read_us: float
@@ -64,6 +65,7 @@ class Prices:
     neighbour_us: float
     swept_us: float
     compare_us: float = 0.025
+    is_ordered: bool = True
 
 
 # CPU time on a Xeon at 2.5 GHz with all in memory, from differences of layouts and numbers of documents: single queries
@@ -117,6 +119,7 @@ REDIS_PRICES = Prices(
     document_bytes=127,
     neighbour_us=3,
     swept_us=1.0,
+    is_ordered=False,
 )
 
 
@@ -309,6 +312,8 @@ def _rows(probe: Probe, layout: Layout, documents: int) -> float:
 
 
 def _price_us(probe: Probe, layout: Layout, documents: int, prices: Prices) -> float:
+    if not _is_whole(probe, layout) and not prices.is_ordered:
+        return prices.neighbour_us + documents * len(layout.drawers) * prices.swept_us
     row_us = prices.candidate_us if _is_whole(probe, layout) else prices.swept_us
     return probe.reads * (prices.neighbour_us + _rows(probe, layout, documents) * row_us)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import statistics
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -97,6 +99,28 @@ def test_other_options_go_in_another_call() -> None:
 
     assert square.calls == [[1, 2], [3]]
     assert [one.answer for one in (*near, *far)] == [1, 4, 9]
+
+
+def test_whom_one_call_answered_together_go_together_again() -> None:
+    callers, sizes = Callers(), list[int]()
+
+    def slowly(numbers: Sequence[int], *_: object) -> list[int]:
+        sizes.append(len(numbers))
+        time.sleep(0.03)
+        return [number * number for number in numbers]
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        answers = list(pool.map(lambda n: [callers.ask(SharedCall(slowly, n)) for _ in range(20)], range(THREADS)))
+    assert answers == [[n * n] * 20 for n in range(THREADS)]
+    assert statistics.median(sizes) > THREADS * 3 / 4  # two halves would take turns
+
+
+def test_who_asks_alone_again_behind_a_shared_call_waits_for_the_others_but_a_moment() -> None:
+    callers, square = Callers(), Square()
+    asked_of(callers, square, [1, 2, 3])
+    callers.serve()
+    assert [callers.ask(SharedCall(square, n)) for n in (4, 5, 6)] == [16, 25, 36]
+    assert square.calls == [[1, 2, 3], [4], [5], [6]]
 
 
 def test_a_question_that_fails_by_itself_fails_no_other_one() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hsimhash.cover import ALL_ROWS, HBASE_PRICES, LMDB_PRICES, Cover, Prices, Probe, cover, own_probes
+from hsimhash.cover import ALL_ROWS, HBASE_PRICES, LMDB_PRICES, REDIS_PRICES, Cover, Prices, Probe, cover, own_probes
 from hsimhash.layout import LAYOUT_NAMES, Layout
 from tests.stress.exactness import cells
 from tests.test_layout import any_layout, fingerprints, flips
@@ -90,6 +90,11 @@ def test_one_drawer_is_probed_around_its_segment_or_read_whole() -> None:
     assert (near.reads, near.is_swept) == (24, True)
     assert far.probes == ALL_ROWS
     assert far.candidates(MILLION) == MILLION
+
+
+def test_a_store_without_an_order_of_buckets_is_asked_for_whole_ones() -> None:
+    chosen = cover(Layout.parse("32,32/2"), 2, 200_000, REDIS_PRICES)
+    assert (chosen.reads, chosen.is_swept) == (1 + 32 + 496, False)
 
 
 def test_what_is_dear_decides() -> None:

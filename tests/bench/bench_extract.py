@@ -162,9 +162,6 @@ def measure_styles(data: Path, language: str) -> None:
             f"  {one.elsewhere[at]:.3f}  {one.redone[at]:.3f}  {one.false[at]:.5f}" for one in found.values()
         )
         print(f"{style:12}{shares}")
-    for name, at_least in (("elsewhere", 0.5), ("redone", 0.5)):
-        name_of = {"elsewhere": "on other sites", "redone": "on the redone site"}[name]
-        print_bar(f"{language}, held-out styles, recall {name_of}", getattr(found["auto"], name)[-1], at_least=at_least)
 
 
 def compare(data: Path, scratch: Path) -> None:

@@ -175,9 +175,19 @@ def usual(folder: Path) -> None:
 
 def single(folder: Path) -> None:
     """Add documents one by one, each durable on return, from one thread and from many, which share commits."""
+    for layout in ("4", MADE["layout"]):
+        print(f"\n## add, each durable on return, layout {layout}")
+        single_in(layout, folder)
+
+
+def single_in(layout: str, folder: Path) -> None:
+    """Add to an index of a layout."""
     rng = np.random.default_rng(SEED)
-    print("\n## add, each durable on return")
-    with scratch_folder(folder) as place, HSimIndex.create(f"lmdb://{place / 'index'}", **MADE) as index:
+    profile = MADE["profile"]
+    with (
+        scratch_folder(folder) as place,
+        HSimIndex.create(f"lmdb://{place / 'index'}", layout=layout, profile=profile) as index,
+    ):
         numbers = itertools.count()
 
         def rate(threads: int) -> float:
@@ -189,7 +199,11 @@ def single(folder: Path) -> None:
         print(
             f"{name:>4} threads{statistics.median(rates):12,.0f} documents/s  ({min(rates):,.0f} to {max(rates):,.0f})"
         )
-    print_bar(f"add from {THREADS} threads / from one", median_ratio(taken[str(THREADS)], taken["1"]), at_least=6)
+    print_bar(
+        f"layout {layout}: add from {THREADS} threads / from one",
+        median_ratio(taken[str(THREADS)], taken["1"]),
+        at_least=6,
+    )
 
 
 def large(folder: Path) -> None:

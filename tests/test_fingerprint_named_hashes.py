@@ -10,6 +10,7 @@ from google_crc32c import value as standard_crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hsimhash.fingerprint import classic_hashes as classic
 from hsimhash.fingerprint.named_hashes import HASHES
 
 try:
@@ -84,6 +85,15 @@ def test_hashes_of_libraries_are_theirs(data: bytes) -> None:
     assert HASHES["md5-last"].one(data, 0) == int.from_bytes(digest[8:], "big")
     assert HASHES["blake2b-64"].one(data, 0) == int(hashlib.blake2b(data, digest_size=8).hexdigest(), 16)
     assert HASHES["crc32c"].one(data, 0) ^ 0xFFFFFFFF == standard_crc32c(data)
+
+
+def test_crc32c_is_the_same_with_and_without_the_library() -> None:
+    buffer, lengths = bytes(range(256)) * 6, np.array([0, 1, 47, 48, 49, 512, 513, 1500])
+    starts = np.arange(len(lengths))
+    folded = classic.fold(
+        np.frombuffer(buffer, np.uint8), starts, starts + lengths, classic.crc32c, classic.CRC32C_FIRST
+    )
+    assert folded.tolist() == HASHES["crc32c"].many(buffer, starts, starts + lengths, 0).tolist()
 
 
 def test_xxh3_takes_the_seed() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from hsimhash.fingerprint import EXACT, TOO_SHORT, VOTED, Profile, distance
 from hsimhash.fingerprint.hashes import murmur64
 from hsimhash.fingerprint.named_hashes import HASHES
+from hsimhash.fingerprint.pieces import clickhouse_words
 from tests.support.oracles import plain_vote
 
 VECTORS = json.loads((Path(__file__).parents[1] / "schema" / "vectors-peers.json").read_text(encoding="utf-8"))
@@ -266,6 +268,18 @@ def test_features_as_json_may_be_names_and_hashes() -> None:
 def test_other_json_is_no_features(text: str) -> None:
     with pytest.raises(ValueError, match="feature"):
         Profile.named("features-1").fingerprint(text)
+
+
+@given(st.lists(st.text("ab1é中-_ \n\0", max_size=40), max_size=5), st.integers(1, 3), st.integers(1, 3))
+def test_clickhouses_words_are_runs_of_bytes_of_letters_and_digits(texts: list[str], n: int, least: int) -> None:
+    expected = []
+    for doc, text in enumerate(texts):
+        words = re.findall(rb"[0-9A-Za-z\x80-\xff]{4,}", text.encode())
+        rows = [words[at : at + n] for at in range(max(len(words) - n + 1, 1))]
+        expected += [(doc, b"".join(row)) for row in rows if len(words) >= least]
+    spans = clickhouse_words(texts, n, least)
+    places = zip(spans.doc.tolist(), spans.starts.tolist(), spans.ends.tolist(), strict=True)
+    assert [(doc, spans.buffer[start:end]) for doc, start, end in places] == expected
 
 
 @pytest.mark.parametrize("name", ["fnv-1-64", "md5-last", "crc32c"])

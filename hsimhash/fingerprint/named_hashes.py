@@ -20,9 +20,16 @@ from hsimhash.fingerprint.hashes import HASH_BYTES, HASH_NAME, murmur64, murmur6
 from hsimhash.fingerprint.md5 import md5_digest, md5_spans
 
 try:
+    import google_crc32c
+except ImportError:
+    google_crc32c = None  # type: ignore[assignment]
+try:
     import xxhash
 except ImportError:
     xxhash = None
+
+
+_FEW_BYTES = 48  # which numpy folds sooner than a library is called
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +109,20 @@ def _xxh3(data: bytes, seed: int) -> int:
     return int(xxhash.xxh3_64_intdigest(data, seed))
 
 
+def _crc32c() -> Hash:
+    """Return CRC32C, of long spans by the library where that is installed."""
+    folded = replace(_folded(classic.crc32c, classic.CRC32C_FIRST), bits=32)
+    if google_crc32c is None:
+        return folded
+    value, last = google_crc32c.value, classic.CRC32C_FIRST  # its last inversion is taken back
+    both = _short_and_long(
+        lambda buffer, starts, ends: folded.many(buffer, starts, ends, 0),
+        lambda data, _: value(data) ^ last,
+        _FEW_BYTES,
+    )
+    return replace(both, bits=32)
+
+
 HASHES: dict[str, Hash] = {
     HASH_NAME: Hash(murmur64, murmur64_spans, has_seed=True),
     "fnv-1-64": _folded(classic.fnv_1, classic.FNV_FIRST),
@@ -117,5 +138,5 @@ HASHES: dict[str, Hash] = {
     "md5-last": _md5(1),
     "blake2b-64": _each(lambda data, _: int.from_bytes(hashlib.blake2b(data, digest_size=HASH_BYTES).digest(), "big")),
     "xxh3-64": _each(_xxh3, has_seed=True),
-    "crc32c": replace(_folded(classic.crc32c, classic.CRC32C_FIRST), bits=32),
+    "crc32c": _crc32c(),
 }

@@ -24,7 +24,7 @@ from hsimhash.fingerprint.normalize import to_codes
 from hsimhash.fingerprint.tokens import Spans, Units, shingles
 
 _WORD = re.compile(r"[\w\u4e00-\u9fcc]+")  # of 1e0ng
-_CLICKHOUSE_WORD = re.compile(rb"[0-9A-Za-z\x80-\xff]{4,}")  # what is shorter is passed over
+_CLICKHOUSE_LEAST = 4  # bytes; shorter words are passed over
 _SAMPLED = 32  # trafilatura's words of one to four letters count only where there are fewer longer ones
 BETWEEN_SPACES = "[^ ]+"
 _GRAM_LEAST = 5  # text-dedup 0.4 takes nothing of shorter texts
@@ -92,10 +92,23 @@ def clickhouse_words(texts: Sequence[str], n: int, least: int) -> Spans:
 
     A word is a run of ASCII letters and digits and of bytes beyond ASCII, of at least 4 bytes.
     """
-    found = [_CLICKHOUSE_WORD.findall(text.encode()) for text in texts]
-    words = list(chain.from_iterable(found))
-    sizes = np.array(list(map(len, found)), np.int64)
-    return _windows(b"".join(words), np.cumsum(list(map(len, words)), dtype=np.int64), sizes, n, least)
+    encoded = [text.encode() for text in texts]
+    units = np.frombuffer(b"".join([b" ", *(text + b" " for text in encoded)]), np.uint8)
+    edges = np.flatnonzero(np.diff(_clickhouse_letters()[units]))
+    starts, stops = edges[::2] + 1, edges[1::2] + 1
+    is_long = stops - starts >= _CLICKHOUSE_LEAST
+    starts, stops = starts[is_long], stops[is_long]
+    sizes = np.diff(np.searchsorted(starts, np.cumsum([1, *(len(text) + 1 for text in encoded)])))
+    inside = np.zeros(len(units), np.int8)
+    inside[starts], inside[stops] = 1, -1
+    words = units[np.cumsum(inside, dtype=np.int8).view(np.bool_)]
+    return _windows(words.tobytes(), np.cumsum(stops - starts), sizes, n, least)
+
+
+@cache
+def _clickhouse_letters() -> Bools:
+    codes = np.arange(256)
+    return np.isin(codes, list(b"0123456789" + string.ascii_letters.encode())) | (codes >= 0x80)
 
 
 def trafilatura_words(text: str) -> list[str]:
@@ -137,8 +150,10 @@ def _of_enough(units: Units, sizes: Int64s, least: int) -> Units:
 def _windows(buffer: bytes, stops: Int64s, sizes: Int64s, n: int, least: int) -> Spans:
     """Return each n adjacent units of a buffer that is all units, which stop at `stops`, `sizes` of each document."""
     starts, doc = np.concatenate((np.zeros(1, np.int64), stops[:-1]))[: len(stops)], _owners(sizes)
-    kept = (sizes >= least)[doc]
-    starts, stops, doc = starts[kept], stops[kept], doc[kept]
+    enough = sizes >= least
+    if not enough.all():
+        kept = enough[doc]
+        starts, stops, doc = starts[kept], stops[kept], doc[kept]
     nothing = np.empty(0, np.uint32), np.empty(0, np.int64)
     first, stop = Units(*nothing, doc, doc).rows(n)
     return Spans(buffer, starts[first], stops[stop - 1], doc[first])

@@ -31,8 +31,8 @@ Answer = TypeVar("Answer")
 
 LOOK_S = 0.1  # between two looks of a caller that nobody woke; a call that takes longer is slow
 MOST_CALLS = 8  # under way, all but the last of them slow
-GATHER_SHARE = 0.5  # of what a shared call took, for which the next one waits for the same callers
-GATHER_MOST_S = 0.01
+_GATHER_SHARE = 0.5  # of what a shared call took, for which the next one waits for the same callers
+_GATHER_MOST_S = 0.01  # that this is at most
 _GATHER_LOOK_S = 0.00005  # between two looks whether they came
 
 
@@ -220,7 +220,7 @@ class Callers:
 
     def _expect(self, batch: Sequence[Asked[Any, Any]], took_s: float) -> None:
         """Expect those whom a call answered that took so long."""
-        alike, until_s = batch[0].alike(), time.monotonic() + min(GATHER_SHARE * took_s, GATHER_MOST_S)
+        alike, until_s = batch[0].alike(), time.monotonic() + min(_GATHER_SHARE * took_s, _GATHER_MOST_S)
         with self._lock:
             self._crowd = _Crowd(alike, len(batch) + len(self._waiting.get(alike, ())), until_s)
 

@@ -312,9 +312,10 @@ def _rows(probe: Probe, layout: Layout, documents: int) -> float:
 
 
 def _price_us(probe: Probe, layout: Layout, documents: int, prices: Prices) -> float:
-    if not _is_whole(probe, layout) and not prices.is_ordered:
-        return prices.neighbour_us + documents * len(layout.drawers) * prices.swept_us
-    row_us = prices.candidate_us if _is_whole(probe, layout) else prices.swept_us
+    is_whole = _is_whole(probe, layout)
+    if not (is_whole or prices.is_ordered):
+        probe = ALL_ROWS[0]
+    row_us = prices.candidate_us if is_whole else prices.swept_us
     return probe.reads * (prices.neighbour_us + _rows(probe, layout, documents) * row_us)
 
 

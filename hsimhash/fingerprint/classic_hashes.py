@@ -93,14 +93,11 @@ def fold(units: Units, starts: Int64s, ends: Int64s, step: Step, first: int) -> 
         first: the state before the first unit.
     """
     length = ends - starts
-    if len(length) and 0 < length[0] <= VECTOR_UNITS and (length == length[0]).all():  # n-grams need no order
-        states = np.full(len(length), first, np.uint64)
-        for place in range(int(length[0])):
-            states = step(states, units[starts + place].astype(np.uint64))
-        return states
-    order = np.argsort(-length, kind="stable")  # the spans that still have a unit stand in front
+    order: Int64s | slice = slice(None)
+    if (length != length[:1]).any():
+        order = np.argsort(-length, kind="stable")  # the spans that still have a unit stand in front
     place_of, sizes = starts[order], length[order]
-    states = np.full(len(order), first, np.uint64)
+    states = np.full(len(sizes), first, np.uint64)
     most = min(int(sizes[0]), VECTOR_UNITS) if len(sizes) else 0
     left = np.searchsorted(-sizes, -np.arange(most), "left")
     for place, count in enumerate(left.tolist()):

@@ -19,7 +19,7 @@ Words = Uint32s | np.uint32  # of all spans, or the same of all
 
 _MANY = 800  # spans for each block that they have; hashlib takes as long for fewer
 _MOST_BLOCKS = 16
-_AT_ONCE = 1 << 16  # spans: the arrays of more leave the cache
+_AT_ONCE = 1 << 16  # spans; more are not faster
 _SHORT_BYTES = 15  # so many and their number fit two words of 64 bits
 _LOW_BYTES = np.array([(1 << 8 * count) - 1 for count in range(9)], np.uint64)
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)

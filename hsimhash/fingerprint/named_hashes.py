@@ -111,16 +111,15 @@ def _xxh3(data: bytes, seed: int) -> int:
 
 def _crc32c() -> Hash:
     """Return CRC32C, of long spans by the library where that is installed."""
-    folded = replace(_folded(classic.crc32c, classic.CRC32C_FIRST), bits=32)
+    folded = _folded(classic.crc32c, classic.CRC32C_FIRST)
     if google_crc32c is None:
         return folded
     value, last = google_crc32c.value, classic.CRC32C_FIRST  # its last inversion is taken back
-    both = _short_and_long(
+    return _short_and_long(
         lambda buffer, starts, ends: folded.many(buffer, starts, ends, 0),
         lambda data, _: value(data) ^ last,
         _FEW_BYTES,
     )
-    return replace(both, bits=32)
 
 
 HASHES: dict[str, Hash] = {
@@ -138,5 +137,5 @@ HASHES: dict[str, Hash] = {
     "md5-last": _md5(1),
     "blake2b-64": _each(lambda data, _: int.from_bytes(hashlib.blake2b(data, digest_size=HASH_BYTES).digest(), "big")),
     "xxh3-64": _each(_xxh3, has_seed=True),
-    "crc32c": _crc32c(),
+    "crc32c": replace(_crc32c(), bits=32),
 }

@@ -16,12 +16,15 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import chain
+from typing import TypeVar
 
 import numpy as np
 
 from hsimhash.fingerprint.bits import Bools, Int64s, Uint32s
 from hsimhash.fingerprint.normalize import to_codes
 from hsimhash.fingerprint.tokens import Spans, Units, shingles
+
+Pieces = TypeVar("Pieces", Units, Spans)
 
 _WORD = re.compile(r"[\w\u4e00-\u9fcc]+")  # of 1e0ng
 _CLICKHOUSE_LEAST = 4  # bytes; shorter words are passed over
@@ -93,7 +96,7 @@ def clickhouse_words(texts: Sequence[str], n: int, least: int) -> Spans:
     A word is a run of ASCII letters and digits and of bytes beyond ASCII, of at least 4 bytes.
     """
     encoded = [text.encode() for text in texts]
-    units = np.frombuffer(b"".join([b" ", *(text + b" " for text in encoded)]), np.uint8)
+    units = np.frombuffer(b" ".join([b"", *encoded, b""]), np.uint8)
     edges = np.flatnonzero(np.diff(_clickhouse_letters()[units]))
     starts, stops = edges[::2] + 1, edges[1::2] + 1
     is_long = stops - starts >= _CLICKHOUSE_LEAST
@@ -142,18 +145,15 @@ def _owners(sizes: Int64s) -> Int64s:
     return np.repeat(np.arange(len(sizes)), sizes)
 
 
-def _of_enough(units: Units, sizes: Int64s, least: int) -> Units:
+def _of_enough(pieces: Pieces, sizes: Int64s, least: int) -> Pieces:
+    """Return what is of documents of at least so many units."""
     enough = sizes >= least
-    return units if enough.all() else units.of(enough[units.doc])
+    return pieces if enough.all() else pieces.of(enough[pieces.doc])
 
 
 def _windows(buffer: bytes, stops: Int64s, sizes: Int64s, n: int, least: int) -> Spans:
     """Return each n adjacent units of a buffer that is all units, which stop at `stops`, `sizes` of each document."""
     starts, doc = np.concatenate((np.zeros(1, np.int64), stops[:-1]))[: len(stops)], _owners(sizes)
-    enough = sizes >= least
-    if not enough.all():
-        kept = enough[doc]
-        starts, stops, doc = starts[kept], stops[kept], doc[kept]
     nothing = np.empty(0, np.uint32), np.empty(0, np.int64)
     first, stop = Units(*nothing, doc, doc).rows(n)
-    return Spans(buffer, starts[first], stops[stop - 1], doc[first])
+    return _of_enough(Spans(buffer, starts[first], stops[stop - 1], doc[first]), sizes, least)

@@ -205,10 +205,10 @@ def measure(texts: list[str], language: str, peers: dict[str, Peer]) -> dict[str
     return measured
 
 
-def cpu_when_warm(make: Callable[[Sequence[str]], object], texts: Sequence[str], passes: int) -> float:
+def cpu_when_warm(make: Callable[[Sequence[str]], object], texts: list[str], passes: int) -> float:
     """Return the CPU seconds a text, after two passes that are not timed."""
-    make([*texts, *texts])
-    return cpu_of_batch(make, [*texts] * passes)
+    make(texts * 2)
+    return cpu_of_batch(make, texts * passes)
 
 
 def _is_there(name: str) -> bool:

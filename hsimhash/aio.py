@@ -13,7 +13,7 @@ from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
 from typing import Any, TypeVar
 
-from hsimhash.callers import LOOK_S, MOST_CALLS, Asked, Callers, SharedCall
+from hsimhash.callers import MOST_CALLS, Asked, Callers, SharedCall
 from hsimhash.errors import StoreClosedError
 from hsimhash.fingerprint.signature import MAX_SKETCH, Signature
 from hsimhash.index import HSimIndex
@@ -116,9 +116,9 @@ class AsyncHSimIndex(AbstractAsyncContextManager["AsyncHSimIndex"]):
                         self._threads.submit(callers.serve)
 
             def look() -> None:
-                if not (asked.is_over or future.done()):
+                if not future.done():
                     wake()
-                    loop.call_later(LOOK_S, look)
+                    loop.call_later(callers.look_s(), look)
 
             asked = Asked(call, wake)
             callers.gather(asked)
@@ -146,6 +146,7 @@ class AsyncHSimIndex(AbstractAsyncContextManager["AsyncHSimIndex"]):
 
 
 def _settle(future: asyncio.Future[Any], asked: Asked[Any, Any]) -> None:
+    asked.pass_on()
     if future.done():
         return  # cancelled
     if asked.error is None:

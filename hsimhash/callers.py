@@ -3,7 +3,11 @@
 Who finds no call under way asks at once, alone. While one is, newcomers gather; once it ends those that ask alike go
 together, in one call. Each gets its own answer, or its own error. Whom one call answered together soon ask again, so
 the next one waits for them a little: else they would part into two halves, of which one gathers while the other is
-under way. A call that takes long holds nobody up: after LOOK_S the next one starts beside it.
+under way. Who comes last of them makes the call. A call that takes long holds nobody up: after LOOK_S the next one
+starts beside it.
+
+Of those whom a call answered each wakes the next: woken at once they crowd for the interpreter, for which 16 threads
+took twice the time, 0.8 ms instead of 0.4.
 
 A signal handler may raise between any two steps. So a turn is a lock that only `with` takes: none is ever lost. And to
 wake a caller gives it nothing but a reason to look again: a turn goes to whoever looks first, and whoever is not woken
@@ -20,6 +24,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, NamedTuple, TypeVar
 from weakref import WeakSet
@@ -33,7 +38,6 @@ LOOK_S = 0.1  # between two looks of a caller that nobody woke; a call that take
 MOST_CALLS = 8  # under way, all but the last of them slow
 _GATHER_SHARE = 0.5  # of what a shared call took, for which the next one waits for the same callers
 _GATHER_MOST_S = 0.01  # that this is at most
-_GATHER_LOOK_S = 0.00005  # between two looks whether they came
 
 
 class SharedCall(NamedTuple, Generic[Question, Answer]):
@@ -68,6 +72,8 @@ class Asked(Generic[Question, Answer]):
     is_over: bool = False
     answer: Answer | None = None
     error: Exception | None = None
+    is_withdrawn: bool = False
+    following: Asked[Any, Any] | None = None  # whom it wakes when it is answered, since the same call answered both
 
     def left_s(self) -> float | None:
         """Return what is left of the time allowed; None where that has no end."""
@@ -76,6 +82,11 @@ class Asked(Generic[Question, Answer]):
     def alike(self) -> Hashable:
         """Return what questions must have in common to share a call."""
         return self.call.ask, self.call.given, self.call.timeout_s
+
+    def pass_on(self) -> None:
+        """Wake who follows."""
+        if self.following is not None:
+            self.following.wake()
 
     def settle(self, answer: Answer | None, error: Exception | None = None) -> None:
         """Note how it ended."""
@@ -120,12 +131,12 @@ class Callers:
         self._turns = [_Turn() for _ in range(MOST_CALLS)]
         self._lock = threading.Lock()
         self._waiting: dict[Hashable, list[Asked[Any, Any]]] = {}  # what is alike; who has waited longest is first
-        self._crowd = _Crowd()
+        self._crowd, self._is_timed = _Crowd(), False  # and whether somebody looks when it is no more expected
 
     @property
     def has_turn(self) -> bool:
         """Whether what waits could be asked now."""
-        return self._free_turn() is not None
+        return not self._is_gathering() and self._free_turn() is not None
 
     def ask(self, call: SharedCall[Question, Answer]) -> Answer:
         """Return the answer to a question, by a call that others may share.
@@ -150,11 +161,12 @@ class Callers:
         self.gather(asked)
         try:
             while not self._is_over(asked):
-                left_s = asked.left_s()
+                look_s, left_s = self.look_s(), asked.left_s()
                 with suppress(Empty):
-                    woken.get(timeout=LOOK_S if left_s is None else max(0.0, min(left_s, LOOK_S)))
+                    woken.get(timeout=look_s if left_s is None else max(0.0, min(left_s, look_s)))
         finally:
             self.withdraw(asked)
+            asked.pass_on()
         if asked.error is not None:
             raise asked.error
         return asked.answer  # type: ignore[return-value]  # there is no error
@@ -180,6 +192,7 @@ class Callers:
         """Let a question wait no longer; of one that is under way the answer is dropped."""
         if asked.is_over:
             return
+        asked.is_withdrawn = True
         with self._lock:
             alike = self._waiting.get(asked.alike(), [])
             if asked in alike:
@@ -187,31 +200,35 @@ class Callers:
             if not alike:
                 self._waiting.pop(asked.alike(), None)
 
+    def look_s(self) -> float:
+        """Return after how long to look again; one of those who wait does so when no more are expected."""
+        with self._lock:
+            if self._is_timed or not self._crowd.lacks(self._waiting):
+                return LOOK_S
+            self._is_timed = True
+            return max(0.0, self._crowd.until_s - time.monotonic())
+
     def serve(self) -> None:
-        """Ask what has waited longest, and all that can go with it, if a turn is free."""
-        turn = self._free_turn()
+        """Ask what has waited longest, and all that can go with it, if a turn is free and no more are expected."""
+        turn = None if self._is_gathering() else self._free_turn()
         if turn is None:
             return
         batch: list[Asked[Any, Any]] = []
         try:
             with turn.lock:
                 turn.began_s = time.monotonic()
-                while self._is_gathering():
-                    time.sleep(_GATHER_LOOK_S)
-                asked_s = time.monotonic()
                 with self._lock:
                     batch = self._waiting.pop(next(iter(self._waiting), None), batch)
                 if batch:
                     _answer(batch)
                 if len(batch) > 1:
-                    self._expect(batch, time.monotonic() - asked_s)
+                    self._expect(batch, time.monotonic() - turn.began_s)
         finally:
             left = [asked for asked in batch if not asked.is_over]  # a signal's exception ended the call
             if left:
                 with self._lock:
                     self._waiting.setdefault(left[0].alike(), []).extend(left)
-            for asked in batch:
-                asked.wake()
+            _wake_in_turn([asked for asked in batch if asked.is_over and not asked.is_withdrawn])
             self._wake_next()
 
     def _is_gathering(self) -> bool:
@@ -223,6 +240,7 @@ class Callers:
         alike, until_s = batch[0].alike(), time.monotonic() + min(_GATHER_SHARE * took_s, _GATHER_MOST_S)
         with self._lock:
             self._crowd = _Crowd(alike, len(batch) + len(self._waiting.get(alike, ())), until_s)
+            self._is_timed = False
 
     def _free_turn(self) -> _Turn | None:
         for turn in self._turns:
@@ -237,6 +255,14 @@ class Callers:
             alike = next(iter(self._waiting.values()), [None])
         if alike[-1] is not None:  # who came last may wait longest, so the call can take as long
             alike[-1].wake()
+
+
+def _wake_in_turn(answered: Sequence[Asked[Any, Any]]) -> None:
+    """Wake the first one, which wakes the next."""
+    for asked, following in pairwise(answered):
+        asked.following = following
+    if answered:
+        answered[0].wake()
 
 
 def _answer(batch: Sequence[Asked[Any, Any]]) -> None:

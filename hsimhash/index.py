@@ -23,7 +23,7 @@ from hsimhash.cover import Cover, Probe, check_distance
 from hsimhash.cover import cover as cheapest_cover
 from hsimhash.errors import LayoutMismatchError, ProfileMismatchError
 from hsimhash.fingerprint import DEFAULT_PROFILE, Profile
-from hsimhash.fingerprint.bits import Int64s, Uint8s, distances
+from hsimhash.fingerprint.bits import Uint8s, distances
 from hsimhash.fingerprint.signature import (
     MAX_SKETCH,
     AnySignatures,
@@ -38,6 +38,7 @@ from hsimhash.matching import Query, Rule, answer, confirmed, confirmed_one, nea
 from hsimhash.rowkey import (
     bucket_range,
     check_doc_ids,
+    check_document,
     check_documents,
     fingerprints_of,
     key_prefix,
@@ -177,22 +178,17 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
 
     def add_call(
         self, signature: Signature | int, doc_id: str, *, first_seen: int | None = None
-    ) -> SharedCall[tuple[Signatures, list[bytes], Int64s], None]:
+    ) -> SharedCall[tuple[Signature, bytes, int], None]:
         """Return the call that `add` makes; `ValueError` or `TypeError` for what it would raise them for."""
-        if first_seen is None:
-            first_seen = _now_ms()
-        return SharedCall(self._insert, check_documents([signature], [doc_id], first_seen))
+        return SharedCall(
+            self._insert, check_document(signature, doc_id, _now_ms() if first_seen is None else first_seen)
+        )
 
     @metrics.measured("add")
-    def _insert(self, documents: Sequence[tuple[Signatures, list[bytes], Int64s]], *_: object) -> Sequence[None]:
+    def _insert(self, documents: Sequence[tuple[Signature, bytes, int]], *_: object) -> Sequence[None]:
         """Write documents that were added one by one."""
-        if len(documents) == 1:
-            ((signatures, doc_ids, first_seen),) = documents
-        else:
-            signatures = Signatures.joined(one for one, _, _ in documents)
-            doc_ids = [doc_id for _, ids, _ in documents for doc_id in ids]
-            first_seen = np.concatenate([times for _, _, times in documents])
-        self.store.insert(doc_ids, signatures, first_seen)
+        signatures, doc_ids, first_seen = zip(*documents, strict=True)
+        self.store.insert(doc_ids, Signatures.collected(signatures), np.array(first_seen, np.int64))
         return [None] * len(documents)
 
     @metrics.measured("add_many")
@@ -256,10 +252,8 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         first_seen: int | None = None,
     ) -> SharedCall[tuple[Signature, str, int], Claim]:
         """Return the call that `claim` makes; `ValueError` or `TypeError` where that raises one."""
-        values, _, times = check_documents([signature], [doc_id], _now_ms() if first_seen is None else first_seen)
-        return SharedCall(
-            self._claims, (values.at(0), doc_id, int(times[0])), self._rule(max_distance, max_sketch, None)
-        )
+        checked, _, first_seen = check_document(signature, doc_id, _now_ms() if first_seen is None else first_seen)
+        return SharedCall(self._claims, (checked, doc_id, first_seen), self._rule(max_distance, max_sketch, None))
 
     def _claims(self, claimed: Sequence[tuple[Signature, str, int]], rule: Rule, _: object) -> list[Claim]:
         """Claim documents that were claimed one by one, in one call."""

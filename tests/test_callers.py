@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import statistics
 import threading
@@ -32,14 +33,14 @@ LAYOUT = Layout.named("10")
 class Square:
     """Calls that square numbers, and remember which ones each had; that of `held` waits until it is released."""
 
-    def __init__(self, held: int | None = None) -> None:
-        self.held = held
+    def __init__(self, *held: int) -> None:
+        self.held = list(held)
         self.calls: list[list[int]] = []
         self.is_held, self.is_released = threading.Event(), threading.Event()
 
     def __call__(self, numbers: Sequence[int], given: object, timeout_s: float | None) -> list[int]:
         self.calls.append(list(numbers))
-        if numbers == [self.held]:
+        if numbers == self.held:
             self.is_held.set()
             assert self.is_released.wait(60)
         if 13 in numbers:
@@ -52,7 +53,7 @@ class Square:
 @contextmanager
 def busy(callers: Callers, square: Square) -> Iterator[None]:
     """Let a call be under way until the end of the block, or until it is released."""
-    square.held = 0
+    square.held = [0]
     with ThreadPoolExecutor(1) as thread:
         first = thread.submit(callers.ask, SharedCall(square, 0))
         assert square.is_held.wait(60)
@@ -121,6 +122,27 @@ def test_who_asks_alone_again_behind_a_shared_call_waits_for_the_others_but_a_mo
     callers.serve()
     assert [callers.ask(SharedCall(square, n)) for n in (4, 5, 6)] == [16, 25, 36]
     assert square.calls == [[1, 2, 3], [4], [5], [6]]
+
+
+def test_of_those_whom_a_call_answered_each_wakes_the_next() -> None:
+    callers, square, woken = Callers(), Square(1, 2, 3, 4), list[int]()
+    asked = [Asked(SharedCall(square, n), functools.partial(woken.append, n)) for n in square.held]
+    for one in asked:
+        callers.gather(one)
+    with ThreadPoolExecutor(1) as thread:
+        serving = thread.submit(callers.serve)
+        assert square.is_held.wait(60)
+        callers.withdraw(asked[1])  # from a call that is under way
+        square.is_released.set()
+        serving.result()
+
+    assert woken == [1]
+    asked[0].pass_on()
+    assert woken == [1, 3]
+    asked[2].pass_on()
+    assert woken == [1, 3, 4]
+    asked[3].pass_on()
+    assert woken == [1, 3, 4]
 
 
 def test_a_question_that_fails_by_itself_fails_no_other_one() -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from hsimhash.fingerprint.bits import Bools, Int64s
 from hsimhash.fingerprint.signature import Signatures
-from hsimhash.matching import Query, Rule
+from hsimhash.matching import Rule
 from hsimhash.store.base import Claim, Claims, Document, Match, Reader
 
 ROUND_DOCUMENTS = 2_000  # each is compared with those before it
@@ -83,7 +83,7 @@ class Turns(Claims):
 
     def meets(self, number: int, document: Document) -> bool:
         """See `Claims`."""
-        return self._rule.match(Query(self.signatures.at(number), [], None), document) is not None
+        return self._rule.match(self.signatures.at(number), document) is not None
 
     def settle(self, number: int, claim: Claim) -> None:
         """See `Claims`."""

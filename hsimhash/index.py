@@ -34,7 +34,7 @@ from hsimhash.fingerprint.signature import (
     check_max_sketch,
 )
 from hsimhash.layout import Layout
-from hsimhash.matching import Query, Rule, answer, confirmed, confirmed_one, near_many, near_one, ranges, read
+from hsimhash.matching import Rule, answer, confirmed, confirmed_one, near_many, near_one, ranges, read
 from hsimhash.rowkey import (
     bucket_range,
     check_doc_ids,
@@ -365,16 +365,23 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
 
     def _rule(self, max_distance: int | None, max_sketch: int | None, limit: int | None) -> Rule:
         """Return the rule of a query; `ValueError` or `TypeError` for one that cannot be."""
-        _check_limit(limit)
-        check_max_sketch(max_sketch)
-        return Rule(self.distance if max_distance is None else self._checked(max_distance), max_sketch, limit)
+        if limit is not None:
+            _check_limit(limit)
+        if max_sketch is not MAX_SKETCH:  # the default needs no check
+            check_max_sketch(max_sketch)
+        if max_distance is None:
+            max_distance = self.distance
+        elif type(max_distance) is not int or not 0 <= max_distance <= self._own.distance:
+            self._check_distance(max_distance)
+        return Rule(max_distance, max_sketch, limit)
 
     @metrics.measured("query")
     def _answer(self, query: Signature, exclude: str | None, rule: Rule, timeout: float | None) -> list[Match]:
-        reads = Reads("query")
+        reads, distance, own = Reads("query"), rule.max_distance, self._own
 
         def answered(reader: Reader) -> list[Match]:
-            return _matches_of_one(reader, self.cover(rule.max_distance, reader=reader), query, exclude, rule, reads)
+            cover = own if distance == own.distance else self.cover(distance, reader=reader)
+            return _matches_of_one(reader, cover, query, exclude, rule, reads)
 
         try:
             found = self.store.reading(answered, timeout_s=timeout)
@@ -585,19 +592,18 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         is_whole = self._has_signatures or not (signature.sketch or signature.key)
         return signature if is_whole else Signature(signature.fingerprint)
 
-    def _checked(self, max_distance: int) -> int:
-        """Return a distance; `ValueError` or `TypeError` for one that no query can have."""
+    def _check_distance(self, max_distance: int) -> None:
+        """Raise `ValueError` or `TypeError` for a distance that no query can have."""
         if not isinstance(max_distance, int):
             raise TypeError(f"max_distance is an int, not {type(max_distance).__name__}: {max_distance!r}")
         check_distance(max_distance, self.layout)
-        return max_distance
 
     def cover(self, max_distance: int | None = None, *, queries: int = 1, reader: Reader | None = None) -> Cover:
         """Return which buckets a query reads, one of so many asked together; `reader` tells how large the index is."""
         distance = self.distance if max_distance is None else max_distance
         if distance == self._own.distance:
             return self._own
-        self._checked(distance)
+        self._check_distance(distance)
         size = min(queries, QUERY_BATCH).bit_length()
         known, until_s = self._covers.get((distance, size), (None, 0.0))
         if known is None or time.monotonic() > until_s:
@@ -621,7 +627,7 @@ def _matches_of_one(
         if found is not None:
             return found
     near = near_one(reader, cover, query, reads)
-    return confirmed_one(reader, Query(query, near, exclude), rule) if near else []
+    return confirmed_one(reader, query, near, exclude, rule) if near else []
 
 
 def _matches_of(
@@ -633,11 +639,9 @@ def _matches_of(
     for start in range(0, len(asked), QUERY_BATCH):
         near = near_many(reader, cover, asked[start : start + QUERY_BATCH], reads)
         places = [start + place for place in near]
-        queries = [
-            Query(signature, pairs, exclude[place] if exclude is not None else None)
-            for signature, place, pairs in zip(asked[places], places, near.values(), strict=True)
-        ]
-        for place, matches in zip(places, confirmed(reader, queries, rule), strict=True):
+        left_out = [exclude[place] if exclude is not None else None for place in places]
+        answers = confirmed(reader, asked[places], list(near.values()), left_out, rule)
+        for place, matches in zip(places, answers, strict=True):
             found[place] = matches
     return found
 

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 FINGERPRINT_BITS = 64
+_WIDE = 40  # bits of a prefix
 SEGMENT_BITS = 32  # what the rowkey keeps of a segment
 MAX_DRAWERS = 253  # flags 1 to 253; 0, 254 and 255 mark other rows
 
@@ -198,10 +199,16 @@ class Layout:
         return tuple(Drawer(number, choice[:SEGMENT_BITS]) for number, choice in enumerate(choices, start=1))
 
     @cached_property
-    def _steps(self) -> list[tuple[int, list[tuple[int, int, int]]]]:
-        """What a single query spends its time on: for each drawer its number, and (shift right, mask, shift left)."""
+    def _steps(self) -> list[tuple[int, list[tuple[int, int]]]]:
+        """What a single query spends its time on: for each drawer its number, and (shift right, mask) of its runs.
+
+        Of a fingerprint that is shifted left so far that every shift from there is one to the right.
+        """
         return [
-            (drawer.number, [(run.source, run.mask, run.target + 8) for run in drawer._to_segment])
+            (
+                drawer.number,
+                [(_WIDE + run.source - run.target - 8, run.mask << run.target + 8) for run in drawer._to_segment],
+            )
             for drawer in self.drawers
         ]
 
@@ -253,10 +260,10 @@ class Layout:
 
     def prefixes(self, fingerprint: int) -> list[bytes]:
         """Return the 5-byte prefixes (segment, flag) of a fingerprint's buckets, one per drawer in order."""
-        prefixes = []
+        wide, prefixes = fingerprint << _WIDE, []
         for prefix, runs in self._steps:
-            for source, mask, target in runs:
-                prefix |= (fingerprint >> source & mask) << target
+            for shift, mask in runs:
+                prefix |= wide >> shift & mask
             prefixes.append(prefix.to_bytes(5, "big"))
         return prefixes
 

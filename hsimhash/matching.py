@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, pairwise
+from struct import Struct
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +16,6 @@ from hsimhash.layout import FINGERPRINT_BITS
 from hsimhash.rowkey import (
     KEY_FLAG,
     PREFIX_BYTES,
-    ROWKEY_BYTES,
     SEGMENT_BYTES,
     bucket_range,
     fingerprints_of,
@@ -31,17 +31,11 @@ READS_AT_ONCE = 1 << 18  # buckets that are read at once, if a query has no more
 MEETINGS_AT_ONCE = 1 << 20  # rows times queries that are compared at once
 MOST_ANSWERED = 1_000  # documents that one call of a reader gives to a query with a limit; of more the nearest are read
 
+_ROWKEY = Struct(f">{PREFIX_BYTES}xQ")  # its fingerprint
+
 Near = list[tuple[int, int]]  # distance and fingerprint, ascending, each once
 
 KEYS = Reading(0, (), np.empty(0, np.int64), np.empty(0, np.uint64))  # whole prefixes of the key drawer
-
-
-class Query(NamedTuple):
-    """A query, the stored fingerprints that are near it or share its key, and a document to leave out."""
-
-    signature: Signature
-    near: Near
-    exclude: str | None
 
 
 class Rule(NamedTuple):
@@ -51,13 +45,13 @@ class Rule(NamedTuple):
     max_sketch: int | None  # bits; None: sketches are not compared
     limit: int | None  # so many of the nearest; None: all
 
-    def match(self, query: Query, document: Document) -> Match | None:
+    def match(self, query: Signature, document: Document) -> Match | None:
         """Return the match that a document is, None if it is none."""
-        (fingerprint, sketch, key), _, exclude = query
+        fingerprint, sketch, key = query
         doc_id, its_fingerprint, first_seen, its_sketch, its_key = document
         distance = (its_fingerprint ^ fingerprint).bit_count()
         is_near = distance <= self.max_distance
-        if not (is_near or 0 != its_key == key) or doc_id == exclude:
+        if not (is_near or 0 != its_key == key):
             return None
         if not (sketch and its_sketch):
             return Match(distance, doc_id, its_fingerprint, first_seen, None, "distance" if is_near else "key")
@@ -70,27 +64,28 @@ class Rule(NamedTuple):
 
 def near_one(reader: Reader, cover: Cover, query: Signature, reads: Reads) -> Near:
     """Return the stored fingerprints within the cover's distance of one query, and those under its key."""
+    fingerprint, _, key = query
     if cover.is_own:  # in scalar Python a single query takes a sixth
-        prefixes = cover.layout.prefixes(query.fingerprint)
+        prefixes = cover.layout.prefixes(fingerprint)
         reads.buckets += len(prefixes)
-        rows = reader.scan([*prefixes, key_prefix(query.key)] if query.key else prefixes)
+        rows = reader.scan([*prefixes, key_prefix(key)] if key else prefixes)
     else:
         rows = _read_all(reader, cover, query, reads)
     reads.rows += len(rows)
     by_key: list[int] = []
-    if query.key:
+    if key:
         is_key = rows[:, SEGMENT_BYTES] == KEY_FLAG
         by_key, rows = fingerprints_of(rows[is_key]).tolist(), rows[~is_key]
+    most = cover.distance
     if len(rows) <= FEW_ROWS:
-        packed = rows.tobytes()
-        values = [int.from_bytes(packed[at : at + 8], "big") for at in range(PREFIX_BYTES, len(packed), ROWKEY_BYTES)]
+        unpacked = _ROWKEY.iter_unpack(rows.data)
+        near = {(bits, one) for (one,) in unpacked if (bits := (one ^ fingerprint).bit_count()) <= most}
     else:
         candidates = fingerprints_of(rows)
-        values = candidates[np.bitwise_count(candidates ^ np.uint64(query.fingerprint)) <= cover.distance].tolist()
-    fingerprint, most = query.fingerprint, cover.distance
-    near = {(bits, one) for one in set(values) if (bits := (one ^ fingerprint).bit_count()) <= most}
+        values = candidates[np.bitwise_count(candidates ^ np.uint64(fingerprint)) <= most].tolist()
+        near = {((one ^ fingerprint).bit_count(), one) for one in values}
     if by_key:
-        near.update(((one ^ fingerprint).bit_count(), one) for one in by_key)
+        near.update([((one ^ fingerprint).bit_count(), one) for one in by_key])
     reads.near += len(near)
     return sorted(near)
 
@@ -114,7 +109,7 @@ def answer(
     documents = reader.near(prefixes, query, cover.distance, most)
     if len(documents) == most:
         return None
-    return sorted(_matches(Query(query, [], exclude), documents, rule).values())[: rule.limit]
+    return _ordered(query, documents, exclude, rule)[: rule.limit]
 
 
 def _read_all(reader: Reader, cover: Cover, query: Signature, reads: Reads) -> Uint8s:
@@ -230,57 +225,78 @@ def _prefixes(numbers: Uint64s) -> list[bytes]:
     return words[:, 8 - PREFIX_BYTES :].copy().view(f"V{PREFIX_BYTES}").ravel().tolist()
 
 
-def confirmed_one(reader: Reader, query: Query, rule: Rule) -> list[Match]:
+def confirmed_one(reader: Reader, query: Signature, near: Near, exclude: str | None, rule: Rule) -> list[Match]:
     """Return what `confirmed` does for one query; without a limit a fifth sooner."""
     if rule.limit is not None:
-        return confirmed(reader, [query], rule)[0]
-    documents = reader.documents([value for _, value in query.near])
-    return sorted(_matches(query, chain.from_iterable(documents), rule).values())
+        return _first_confirmed(reader, [(query, near, exclude)], rule, rule.limit)[0]
+    documents = reader.documents([value for _, value in near])
+    return _ordered(query, chain.from_iterable(documents), exclude, rule)
 
 
-def confirmed(reader: Reader, queries: Sequence[Query], rule: Rule) -> list[list[Match]]:
+def confirmed(
+    reader: Reader, queries: Iterable[Signature], near: Sequence[Near], exclude: Iterable[str | None], rule: Rule
+) -> list[list[Match]]:
     """Return each query's matches among the documents of what is near it, nearest first; with a limit the first ones.
 
     Documents are read for all queries at once.
+
+    Args:
+        reader: of documents.
+        queries: n of them.
+        near: what is near each of them.
+        exclude: for each of them a document to leave out, or None.
+        rule: what matches.
     """
+    asked = list(zip(queries, near, exclude, strict=True))
     if rule.limit is not None:
-        return _first_confirmed(reader, queries, rule, rule.limit)
-    documents = _documents(reader, {value for query in queries for _, value in query.near}, None)
-    found = []
-    for query in queries:
-        its = chain.from_iterable(documents[value] for _, value in query.near)
-        found.append(sorted(_matches(query, its, rule).values()))
-    return found
+        return _first_confirmed(reader, asked, rule, rule.limit)
+    documents = _documents(reader, {value for its in near for _, value in its}, None)
+    return [
+        _ordered(query, chain.from_iterable([documents[value] for _, value in its]), left_out, rule)
+        for query, its, left_out in asked
+    ]
 
 
-def _first_confirmed(reader: Reader, queries: Sequence[Query], rule: Rule, limit: int) -> list[list[Match]]:
+def _first_confirmed(
+    reader: Reader, asked: Sequence[tuple[Signature, Near, str | None]], rule: Rule, limit: int
+) -> list[list[Match]]:
     """Return the first matches of each query; the nearest documents are read first, as far as needed."""
-    found: list[dict[str, Match]] = [{} for _ in queries]
-    for nearest in sorted({bits for query in queries for bits, _ in query.near}):
+    found: list[dict[str, Match]] = [{} for _ in asked]
+    for nearest in sorted({bits for _, near, _ in asked for bits, _ in near}):
         pairs = [
-            (query, matches, value)
-            for query, matches in zip(queries, found, strict=True)
+            (query, exclude, matches, value)
+            for (query, near, exclude), matches in zip(asked, found, strict=True)
             if sum(match.distance < nearest for match in matches.values()) < limit
-            for bits, value in query.near
+            for bits, value in near
             if bits == nearest
         ]
-        most = limit + any(query.exclude is not None for query in queries)
+        most = limit + any(exclude is not None for _, _, exclude in asked)
         while pairs:
-            documents = _documents(reader, {value for _, _, value in pairs}, most)
+            documents = _documents(reader, {value for _, _, _, value in pairs}, most)
             left = []
-            for query, matches, value in pairs:
-                met = _matches(query, documents[value], rule)
+            for query, exclude, matches, value in pairs:
+                met = _matches(query, documents[value], exclude, rule)
                 matches.update(met)
                 # Where as many as were asked for were read, of which some were passed over, there may be more.
                 if len(met) < limit and sum(one.fingerprint == value for one in documents[value]) >= most:
-                    left.append((query, matches, value))
+                    left.append((query, exclude, matches, value))
             pairs, most = left, 4 * most
     return [sorted(matches.values())[:limit] for matches in found]
 
 
-def _matches(query: Query, documents: Iterable[Document], rule: Rule) -> dict[str, Match]:
+def _ordered(query: Signature, documents: Iterable[Document], exclude: str | None, rule: Rule) -> list[Match]:
+    """Return the matches among documents, nearest first."""
+    return sorted(_matches(query, documents, exclude, rule).values())
+
+
+def _matches(query: Signature, documents: Iterable[Document], exclude: str | None, rule: Rule) -> dict[str, Match]:
     """Return the matches among documents, by id: a store may read one twice, with what it was and with what it is."""
-    return {one.doc_id: match for one in documents if (match := rule.match(query, one)) is not None}
+    matches = {}
+    for document in documents:
+        match = rule.match(query, document)
+        if match is not None and match.doc_id != exclude:
+            matches[match.doc_id] = match
+    return matches
 
 
 def _documents(reader: Reader, fingerprints: set[int], most: int | None) -> dict[int, list[Document]]:

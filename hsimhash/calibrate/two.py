@@ -18,7 +18,7 @@ from hsimhash.fingerprint import EXACT, Profile, Signature
 from hsimhash.fingerprint.bits import Floats, Uint64s
 from hsimhash.fingerprint.signature import similarity
 from hsimhash.layout import FINGERPRINT_BITS, Layout
-from hsimhash.matching import Query, Rule
+from hsimhash.matching import Rule
 from hsimhash.store import Document
 
 FEATURES_SHOWN = 20  # of all
@@ -150,7 +150,7 @@ def _verdict(a: Signature, b: Signature, max_distance: int, max_sketch: int | No
 
     def found(most_sketch: int | None) -> str | None:
         document = Document("b", b.fingerprint, 0, b.sketch, b.key)
-        match = Rule(max_distance, most_sketch, None).match(Query(a, [], None), document)
+        match = Rule(max_distance, most_sketch, None).match(a, document)
         return match.found_by if match else None
 
     if by := found(max_sketch):

@@ -151,10 +151,9 @@ def check_max_sketch(bits: int | None) -> None:
 
 def as_signature(given: Signature | int) -> Signature:
     """Return a signature, or that of a fingerprint alone; `ValueError` or `TypeError` names what is wrong."""
-    if isinstance(given, Signature):
-        return Signature(*map(as_fingerprint, given))
-    # The usual one, without another call.
-    return Signature(given if type(given) is int and 0 <= given < LIMIT else as_fingerprint(given))
+    if type(given) is int and 0 <= given < LIMIT:  # as a rule
+        return Signature(given)
+    return Signature(*map(as_fingerprint, given if isinstance(given, Signature) else (given,)))
 
 
 def as_signatures(given: AnySignatures) -> Signatures:

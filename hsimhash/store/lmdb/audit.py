@@ -39,7 +39,7 @@ from hsimhash.store.lmdb.codec import (
     unpack_register,
 )
 from hsimhash.store.lmdb.files import verify_pages
-from hsimhash.store.lmdb.session import Session
+from hsimhash.store.lmdb.session import LmdbView, Session
 
 PAGE_ROWS = 20_000  # read in one transaction; bounds memory, and how long a writer waits
 _MARK_BYTES = 8  # of the digest of a listed id, kept in memory for each document
@@ -72,7 +72,7 @@ class _Audit:
     def run(self) -> CheckReport:
         databases = self.session.environment.databases
         names = ("register", "documents", "drawers")
-        with self.session.view() as view:
+        with LmdbView(self.session) as view:
             verify_pages(view.transaction, *(databases[name] for name in names))
             registers, listings, drawer_rows = (view.transaction.stat(databases[name])["entries"] for name in names)
         self.report.documents, self.report.drawer_rows, self.total = registers, drawer_rows, listings + drawer_rows
@@ -90,7 +90,7 @@ class _Audit:
     def _marks_of_listed(self) -> Uint64s:
         marks, after = bytearray(), None
         while True:
-            with self.session.view() as view:
+            with LmdbView(self.session) as view:
                 found = page(view.transaction, view.databases, "documents", after, self.page_rows)
             if not found:
                 return np.sort(np.frombuffer(marks + b"\xff" * _MARK_BYTES, ">u8").astype(np.uint64))
@@ -103,7 +103,7 @@ class _Audit:
             with self.session.write() as transaction:
                 yield self.session.rows(transaction)
         else:
-            with self.session.view() as view:
+            with LmdbView(self.session) as view:
                 yield self.session.rows(view.transaction)
 
     def _each_page(self, name: str, check: Callable[[Rows, Sequence[Row]], None]) -> None:

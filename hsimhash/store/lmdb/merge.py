@@ -33,7 +33,7 @@ from hsimhash.fingerprint.bits import Bools, Int64s, Uint8s
 from hsimhash.rowkey import FINGERPRINT_BYTES, PREFIX_BYTES
 from hsimhash.store.facts import Progress
 from hsimhash.store.lmdb.codec import DIGEST_BYTES, Row, unpack_register, verify_order
-from hsimhash.store.lmdb.session import Session
+from hsimhash.store.lmdb.session import LmdbView, Session
 from hsimhash.store.runs import (
     BulkLimits,
     BulkLoad,
@@ -89,7 +89,7 @@ class SortedRuns(BulkLoad):
 
     def delete(self) -> None:
         """Remove the runs, and before them what the index remembers of their merge."""
-        with self._session.view() as view:
+        with LmdbView(self._session) as view:
             is_remembered = view.transaction.get(self._state_key, db=view.databases["record"]) is not None
         if is_remembered:
             with self._session.write() as transaction:
@@ -169,7 +169,7 @@ class _Merge:
 
     def _stored(self) -> _State | None:
         """Return how far an earlier merge of the same runs came."""
-        with self.session.view() as view:
+        with LmdbView(self.session) as view:
             stored = view.transaction.get(self.state_key, db=view.databases["record"])
         state = _State.from_json(stored) if stored else None
         return state if state is not None and state.runs == len(self.runs) else None
@@ -194,7 +194,7 @@ class _Merge:
 
     def _changes(self, found: Found) -> Bools:
         """Whether each register differs from what the index has."""
-        with self.session.view() as view:
+        with LmdbView(self.session) as view:
             database = view.databases["register"]
             if not view.transaction.stat(database)["entries"]:
                 return np.ones(len(found.registers), np.bool_)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import takewhile
 from pathlib import Path
@@ -31,7 +31,6 @@ from hsimhash.store.lmdb.files import DATA, FOREIGN_ERRORS, as_our_error, lmdb_e
 _SCANS_AT_ONCE = 10_000  # buckets read, and
 _LISTED_AT_ONCE = 256  # listings read, between two looks at the clock
 _FEW = 4  # fingerprints, whose documents are sooner read one by one
-_REGISTERS_AT_ONCE = 10_000  # read by one call, which bounds memory
 
 
 class Session:
@@ -66,10 +65,6 @@ class Session:
             raise LayoutMismatchError(f"another index was made at {self.path} since this one was opened; open it again")
         self._environment = new
         return new
-
-    def view(self, *, timeout_s: float | None = None) -> LmdbView:
-        """Give a view; see `Store.view`."""
-        return LmdbView(self, timeout_s)
 
     def writing(self, *, stop: Callable[[], bool] | None = None) -> AbstractContextManager[object]:
         """Hold the writer's lock during a block; see `Store.writing`."""
@@ -136,7 +131,7 @@ class LmdbView(Reader):
 
     __slots__ = ("_deadline", "_environment", "_session", "_timeout_s", "databases", "transaction")
 
-    def __init__(self, session: Session, timeout_s: float | None) -> None:
+    def __init__(self, session: Session, timeout_s: float | None = None) -> None:
         self._session = session
         self._timeout_s = timeout_s
         self._deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
@@ -169,13 +164,20 @@ class LmdbView(Reader):
         return as_our_error(self._session.path, error)
 
     def scan(self, prefixes: Sequence[bytes]) -> Uint8s:
-        cursor, rows = self.transaction.cursor(self.databases["drawers"]), list[bytes]()
+        cursor = self.transaction.cursor(self.databases["drawers"])
+        if len(prefixes) <= _SCANS_AT_ONCE and self._timeout_s is None:  # as a rule, and a quarter of the time less
+            rows = cursor.getmulti(prefixes, dupdata=True, dupfixed_bytes=FINGERPRINT_BYTES, keyfixed=True)
+        else:
+            rows = b"".join(self._scanned(cursor, prefixes))
+        return np.frombuffer(rows, np.uint8).reshape(-1, ROWKEY_BYTES)
+
+    def _scanned(self, cursor: lmdb.Cursor, prefixes: Sequence[bytes]) -> Iterator[bytes]:
+        """Yield the rows under prefixes, a part at a time, as long as time is left."""
         for start in range(0, len(prefixes), _SCANS_AT_ONCE):
             if time.monotonic() >= self._deadline:
                 raise self._late(f"{start:,} of {len(prefixes):,} buckets")
             part = prefixes[start : start + _SCANS_AT_ONCE]
-            rows.append(cursor.getmulti(part, dupdata=True, dupfixed_bytes=FINGERPRINT_BYTES, keyfixed=True))
-        return np.frombuffer(rows[0] if len(rows) == 1 else b"".join(rows), np.uint8).reshape(-1, ROWKEY_BYTES)
+            yield cursor.getmulti(part, dupdata=True, dupfixed_bytes=FINGERPRINT_BYTES, keyfixed=True)
 
     def sweep(self, ranges: Sequence[tuple[bytes, bytes]]) -> Uint8s:
         cursor = self.transaction.cursor(self.databases["drawers"])
@@ -189,10 +191,7 @@ class LmdbView(Reader):
         listing = self.transaction.cursor(self.databases["documents"])
         if limit is not None or len(fingerprints) <= _FEW:
             return [self._documents_of(listing, fingerprint, limit) for fingerprint in fingerprints]
-        places, ids = list[int](), list[bytes]()
-        for place, key, value in self._listed(listing, fingerprints):
-            places.append(place)
-            ids.append(listed_id(key, value))
+        places, ids = self._listed(listing, fingerprints)
         found: list[list[Document]] = [[] for _ in fingerprints]
         for place, document in zip(places, self.lookup(ids), strict=True):
             if document is not None:
@@ -202,45 +201,53 @@ class LmdbView(Reader):
         return found
 
     def lookup(self, doc_ids: Sequence[bytes]) -> list[Document | None]:
-        register, found = self.transaction.cursor(self.databases["register"]), list[Document | None]()
-        for start in range(0, len(doc_ids), _REGISTERS_AT_ONCE):
-            part = doc_ids[start : start + _REGISTERS_AT_ONCE]
-            digests = list(map(digest, part))
-            values = dict(register.getmulti(digests))
-            found += [_document(doc_id, values.get(key)) for doc_id, key in zip(part, digests, strict=True)]
-        return found
+        get, register = self.transaction.get, self.databases["register"]
+        values = [get(one, db=register) for one in map(digest, doc_ids)]  # all at once, a sixth sooner
+        return [
+            None if value is None else Document(decode_id(doc_id), *register_fields(value))
+            for doc_id, value in zip(doc_ids, values, strict=True)
+        ]
 
     def confirmed(self, doc_id: bytes) -> Document | None:
         """Return what the register says of a document."""
-        return _document(doc_id, self.transaction.get(digest(doc_id), db=self.databases["register"]))
+        value = self.transaction.get(digest(doc_id), db=self.databases["register"])
+        return None if value is None else Document(decode_id(doc_id), *register_fields(value))
 
-    def _listed(self, listing: lmdb.Cursor, fingerprints: Iterable[int]) -> Iterator[tuple[int, bytes, bytes]]:
-        """Yield the rows that list fingerprints' documents, in order of key, each behind its fingerprint's place."""
+    def _listed(self, listing: lmdb.Cursor, fingerprints: Sequence[int]) -> tuple[list[int], list[bytes]]:
+        """Return the ids listed under fingerprints, in order of key, and at which place each fingerprint stands."""
+        places, ids = list[int](), list[bytes]()
         set_range, item, following = listing.set_range, listing.item, listing.next
         for place, fingerprint in enumerate(fingerprints):
-            packed, number = pack(fingerprint), 0
+            packed = pack(fingerprint)
             is_there = set_range(packed)
             while is_there:
-                if number % _LISTED_AT_ONCE == 0 and time.monotonic() >= self._deadline:
-                    raise self._late(f"{number:,} documents of fingerprint {fingerprint:016x}")
+                if len(ids) % _LISTED_AT_ONCE == 0 and time.monotonic() >= self._deadline:
+                    raise self._late(f"{len(ids):,} documents of {place:,} fingerprints")
                 key, value = item()
                 if not key.startswith(packed):
                     break
-                yield place, key, value
-                is_there, number = following(), number + 1
+                places.append(place)
+                ids.append(listed_id(key, value))
+                is_there = following()
+        return places, ids
 
     def _documents_of(self, listing: lmdb.Cursor, fingerprint: int, limit: int | None) -> list[Document]:
         """Return the confirmed documents of a fingerprint, as far as the limit-th that its register has there."""
-        found, wanted, head = [], limit, b""
-        for _, key, value in self._listed(listing, [fingerprint]):
+        packed, found, wanted, head, number = pack(fingerprint), list[Document](), limit, b"", 0
+        is_there = listing.set_range(packed)
+        while is_there:
+            if number % _LISTED_AT_ONCE == 0 and time.monotonic() >= self._deadline:
+                raise self._late(f"{number:,} documents of fingerprint {fingerprint:016x}")
+            key, value = listing.item()
             # Ids that the key cuts are in order only up to the cut, so those with one beginning are all read.
-            if wanted == 0 and key[:HEAD_BYTES] != head:
+            if not key.startswith(packed) or (wanted == 0 and key[:HEAD_BYTES] != head):
                 break
             document = self.confirmed(listed_id(key, value))
             if document is not None:
                 found.append(document)
                 if wanted and document.fingerprint == fingerprint:
                     wanted, head = wanted - 1, key[:HEAD_BYTES]
+            is_there, number = listing.next(), number + 1
         found.sort()
         return found if limit is None else up_to(found, fingerprint, limit)
 
@@ -248,11 +255,6 @@ class LmdbView(Reader):
         return StoreTimeoutError(
             f"index {self._environment.path}: the {self._timeout_s:g} s allowed are over; the query had read {reached}"
         )
-
-
-def _document(doc_id: bytes, register: bytes | None) -> Document | None:
-    """Return what a register says of a document."""
-    return None if register is None else Document(decode_id(doc_id), *register_fields(register))
 
 
 def _prefixes_within(cursor: lmdb.Cursor, start: bytes, stop: bytes) -> Iterator[bytes]:

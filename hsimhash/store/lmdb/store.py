@@ -49,7 +49,7 @@ class LmdbStore(Store):
         return cls(url, path, lock_timeout_s=lock_timeout_s)
 
     def view(self, *, timeout_s: float | None = None) -> LmdbView:
-        return self.session.view(timeout_s=timeout_s)
+        return LmdbView(self.session, timeout_s)
 
     def writing(self, *, stop: Callable[[], bool] | None = None) -> AbstractContextManager[object]:
         return self.session.writing(stop=stop)
@@ -85,7 +85,7 @@ class LmdbStore(Store):
         return len(new)
 
     def marked(self, token: str) -> int:
-        with self.session.view() as view:
+        with LmdbView(self.session) as view:
             return int(view.transaction.get(Mark(token).key, b"0", db=view.databases["record"]))
 
     def remove(self, doc_ids: Sequence[bytes], *, before: int | None = None) -> int:
@@ -117,12 +117,12 @@ class LmdbStore(Store):
         return self.registered(0, 1)
 
     def registered(self, shard: int, shards: int) -> Iterator[list[Document]]:
-        with self.session.view() as view:
+        with LmdbView(self.session) as view:
             files.verify_pages(view.transaction, view.databases["documents"])
         first, stop = ((number << 64) // shards for number in (shard, shard + 1))
         after: Row | None = (pack(first), b"") if first else None
         while True:
-            with self.session.view() as view:
+            with LmdbView(self.session) as view:
                 rows = page(view.transaction, view.databases, "documents", after, _PAGE_DOCUMENTS)
                 found = [view.confirmed(listed_id(key, value)) for key, value in rows]
             is_last = not rows or int.from_bytes(rows[-1][0][:FINGERPRINT_BYTES], "big") >= stop
@@ -153,7 +153,7 @@ class LmdbStore(Store):
 
     def describe(self) -> dict[str, str | int]:
         """Return where the index is, its rows, and the bytes of its databases and its file, of which some are free."""
-        with self.session.view() as view:
+        with LmdbView(self.session) as view:
             stats = {name: view.transaction.stat(view.databases[name]) for name in ("drawers", "documents", "register")}
         used = {
             f"{name}_bytes": stat["psize"] * (stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"])
@@ -195,7 +195,7 @@ class LmdbStore(Store):
                 raise IndexExistsError(f"{target} is not empty; give a new folder for the backup")
             data = target / f"{files.DATA}.part"  # a killed backup is no index
             try:
-                with self.session.view() as view:
+                with LmdbView(self.session) as view:
                     files.copy_rows(view.transaction, view.databases, data)
                 (target / WRITER_LOCK).touch()
                 put_in_place(data, target / files.DATA)

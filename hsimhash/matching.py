@@ -195,7 +195,10 @@ def _met(
     cuts = np.searchsorted(meetings, np.arange(MEETINGS_AT_ONCE, int(meetings[-1]), MEETINGS_AT_ONCE))
     for part in np.split(np.arange(len(run)), cuts):
         lengths, places = length[part], asking[part]
-        met = fingerprints[spans(start[part], lengths)]
+        first, stop = start[part[0]], start[part[-1]] + lengths[-1]
+        # All rows from the first to the last, unless several queries asked for one bucket: a slice of them copies none.
+        is_slice = stop - first == lengths.sum()
+        met = fingerprints[first:stop] if is_slice else fingerprints[spans(start[part], lengths)]
         near = np.flatnonzero(np.bitwise_count(met ^ np.repeat(queries[places], lengths)) <= max_distance)
         yield places[np.searchsorted(np.cumsum(lengths), near, "right")], met[near]
 
@@ -251,10 +254,11 @@ def confirmed(
     if rule.limit is not None:
         return _first_confirmed(reader, asked, rule, rule.limit)
     documents = _documents(reader, {value for its in near for _, value in its}, None)
-    return [
-        _ordered(query, chain.from_iterable([documents[value] for _, value in its]), left_out, rule)
-        for query, its, left_out in asked
-    ]
+    found = []
+    for query, its, left_out in asked:
+        several = [documents[value] for _, value in its]
+        found.append(_ordered(query, several[0] if len(several) == 1 else chain(*several), left_out, rule))
+    return found
 
 
 def _first_confirmed(
@@ -286,7 +290,8 @@ def _first_confirmed(
 
 def _ordered(query: Signature, documents: Iterable[Document], exclude: str | None, rule: Rule) -> list[Match]:
     """Return the matches among documents, nearest first."""
-    return sorted(_matches(query, documents, exclude, rule).values())
+    matches = _matches(query, documents, exclude, rule)
+    return sorted(matches.values()) if len(matches) > 1 else [*matches.values()]
 
 
 def _matches(query: Signature, documents: Iterable[Document], exclude: str | None, rule: Rule) -> dict[str, Match]:

@@ -21,6 +21,7 @@ from hsimhash.errors import StopAskedError, StoreBusyError
 
 WRITER_LOCK = "writer.lock"
 LOCK_POLL_S = 0.001  # between two tries; short, for a process that writes without pause leaves short gaps
+_LEFT_S = 5.0  # in which the children of a process that was killed close what they got from it
 
 
 class HeldLock(FileIO):
@@ -90,11 +91,28 @@ def _take(make: Callable[[], HeldLock], kind: int) -> HeldLock | None:
 
 
 def lock_or_refuse(path: Path, work: str, remedy: str) -> HeldLock:
-    """Lock a file as `take_lock` does; `StoreBusyError` if another has it: its process, its work and the remedy."""
-    lock = take_lock(path)
-    if lock is None:
-        raise StoreBusyError(f"process {holder_of(path)} {work}; wait for it to end, or {remedy}")
+    """Lock a file as `take_lock` does; `StoreBusyError` if another has it: its process, its work and the remedy.
+
+    A process that was killed may leave it for a moment to a child that it was about to begin.
+    """
+    deadline = time.monotonic() + _LEFT_S
+    while (lock := take_lock(path)) is None:
+        holder = holder_of(path)
+        if not _is_over(holder) or time.monotonic() >= deadline:
+            raise StoreBusyError(f"process {holder} {work}; wait for it to end, or {remedy}")
+        time.sleep(LOCK_POLL_S)
     return lock
+
+
+def _is_over(pid: str) -> bool:
+    """Whether there is no process of that number here."""
+    try:
+        os.kill(int(pid), 0)
+    except (ValueError, PermissionError):  # it is not known, or another user's
+        return False
+    except ProcessLookupError:
+        return True
+    return False
 
 
 def wait_for_lock(path: Path, timeout_s: float, stop: Callable[[], bool] | None = None) -> HeldLock:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import subprocess
+import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 import pytest
 
 from hsimhash.errors import StoreBusyError
-from hsimhash.locks import HeldLock, wait_for_lock
+from hsimhash.locks import HeldLock, lock_or_refuse, take_lock, wait_for_lock
 
 
 def lock(path: Path) -> HeldLock:
@@ -30,3 +35,26 @@ def test_a_lock_whose_file_is_replaced_while_it_is_taken_is_taken_on_the_new_fil
         path.unlink()
         with lock(path), pytest.raises(StoreBusyError, match=r"process [0-9]+ "), lock(path):
             pass
+
+
+def test_a_lock_that_a_killed_process_left_to_a_child_is_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    lock = os.open(path, os.O_RDWR | os.O_CREAT)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    with subprocess.Popen(["true"]) as ended:
+        pass
+    os.write(lock, str(ended.pid).encode())
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, pass_fds=[lock]) as child:
+        os.close(lock)
+        with ThreadPoolExecutor(1) as thread:
+            waiting = thread.submit(lock_or_refuse, path, "works here", "choose another folder")
+            assert not wait([waiting], timeout=0.1).done
+            child.communicate(b"\n")
+            with waiting.result() as held:
+                assert held.is_in_place()
+
+
+def test_a_lock_that_a_living_process_holds_is_refused_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with take_lock(path) or pytest.fail("not free"), pytest.raises(StoreBusyError, match=f"{os.getpid()} works here"):
+        lock_or_refuse(path, "works here", "choose another folder")

@@ -301,21 +301,26 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         rule = self._rule(max_distance, max_sketch, 1)
 
         def ask(reader: Reader, numbers: Sequence[int]) -> list[list[Match]]:
-            cover = self.cover(rule.max_distance, queries=max(len(numbers), 1), reader=reader)
-            own, asked, reads = [doc_ids[number] for number in numbers], values[numbers], Reads("claim")
-            try:
-                if len(numbers) == 1:
-                    found = [_matches_of_one(reader, cover, asked.at(0), own[0], rule, reads)]
-                else:
-                    found = _matches_of(reader, cover, asked, own, rule, reads)
-                reads.matches = sum(map(len, found))
-                return found
-            finally:
-                reads.end(self.slow_s, self.url, asked.fingerprints, rule.max_distance)
+            return self._ask_for_claims(reader, values[numbers], [doc_ids[number] for number in numbers], rule)
 
         turns = Turns(encoded, values, times, ask=ask, rule=rule)
         self.store.claim(turns)
         return turns.decided
+
+    def _ask_for_claims(
+        self, reader: Reader, asked: Signatures, doc_ids: Sequence[str], rule: Rule
+    ) -> list[list[Match]]:
+        """Return what matches documents that are claimed, each but itself."""
+        cover, reads = self.cover(rule.max_distance, queries=max(len(asked), 1), reader=reader), Reads("claim")
+        try:
+            if len(asked) == 1:
+                found = [_matches_of_one(reader, cover, asked.at(0), doc_ids[0], rule, reads)]
+            else:
+                found = _matches_of(reader, cover, asked, doc_ids, rule, reads)
+            reads.matches = sum(map(len, found))
+            return found
+        finally:
+            reads.end(self.slow_s, self.url, asked.fingerprints, rule.max_distance)
 
     def query(
         self,

@@ -89,32 +89,31 @@ def ingest_command(
 
     Bad records go to a list in the job folder, and the exit code is then 7. Ctrl-C ends after the batch; the same
     command continues where any end left it, but a stream must be sent again as a whole. The summary is JSON. What an
-    index has ingested is not ingested again, even if documents were removed or expired since, unless with --fresh. An
-    index that was restored may not remember a job that ended: then its inputs are ingested again.
+    index has ingested, and a restore did not make it forget, is not ingested again unless with --fresh.
 
     \b
     Example: hsimhash ingest pages.jsonl.gz --store lmdb://pages
              zcat pages.tsv.gz | hsimhash ingest - --format tsv --on-duplicate skip
              hsimhash ingest crawl.warc.gz pages.parquet --id-field url --text-field html --store lmdb://pages
-             hsimhash ingest 's3://bucket/pages/*.parquet' --store lmdb://pages
-             hsimhash ingest part1.jsonl --on-duplicate skip --claim --store hbase://gw1:9091/pages
              hsimhash ingest pages.jsonl --store hbase://gw1:9091/pages --exclusive --rate 5000
     """
+    _refuse_contradictions(settings, exclusive=exclusive, claim=claim)
     reading = reading_of(settings, fingerprint_field, first_seen_field)
+    found = inputs_of(inputs, reading)
+    options = replace(_options(settings, reading, tags, fresh=fresh, rate=rate), claims=claim)
+    index = _index(settings, found, options, exclusive=exclusive)
+    with index, stoppable() as stop, shown(quiet=quiet) as tell:
+        summary = load.ingest(index, found, options, load.IngestObserver(stop, tell, say))
+    return report(summary, is_stream=any(one.is_stream for one in found))
+
+
+def _refuse_contradictions(settings: Settings, *, exclusive: bool, claim: bool) -> None:
     if exclusive and not is_hbase(settings.store):
         raise click.UsageError(f"--exclusive is for an index on HBase, and {settings.store} is not; leave it out")
     if claim and settings.on_duplicate != "skip":
         raise click.UsageError("--claim goes with --on-duplicate skip, which decides what is new; add that, or omit it")
     if claim and exclusive:
         raise click.UsageError("--claim is for several processes at once, and --exclusive for one alone; omit one")
-    found = inputs_of(inputs, reading)
-    options = replace(_options(settings, reading, tags, fresh=fresh, rate=rate), claims=claim)
-    if options.job or is_on_server(settings.store):
-        check_job(options.job or default_job(settings.store, found))
-    index = _index(settings, found, options, exclusive=exclusive)
-    with index, stoppable() as stop, shown(quiet=quiet) as tell:
-        summary = load.ingest(index, found, options, load.IngestObserver(stop, tell, say))
-    return report(summary, is_stream=any(one.is_stream for one in found))
 
 
 def _options(
@@ -135,7 +134,9 @@ def _options(
 
 
 def _index(settings: Settings, inputs: list[Input], options: IngestOptions, *, exclusive: bool) -> HSimIndex:
-    """Open the index, or make it, unless the ingest would then be refused."""
+    """Open the index, or make it, unless the ingest would then be refused, or its job folder is none."""
+    if options.job or is_on_server(settings.store):
+        check_job(options.job or default_job(settings.store, inputs))
     try:
         return open_index(settings, exclusive=exclusive, is_job=True)
     except IndexNotFoundError:

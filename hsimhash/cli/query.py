@@ -84,7 +84,11 @@ def _show(answers: Iterable[tuple[Request, str | None, list[Match]]], *, is_tabl
     """Print the answers of a batch; return how many matches there are."""
     found = 0
     for request, fingerprint, matches in answers:
-        (_print_table if is_table else _print_json)(request, fingerprint, matches)
+        if is_table:
+            _print_table(request, fingerprint, matches)
+        else:
+            found_json = [match.to_json() for match in matches]
+            print_json({**request.label, "fingerprint": fingerprint, "matches": found_json})
         found += len(matches)
     send()
     return found
@@ -125,10 +129,6 @@ def _answers(
             yield request, None, []
         else:
             yield request, format_fingerprint(signature.fingerprint), next(answers)
-
-
-def _print_json(request: Request, fingerprint: str | None, matches: Sequence[Match]) -> None:
-    print_json({**request.label, "fingerprint": fingerprint, "matches": [match.to_json() for match in matches]})
 
 
 def _print_table(request: Request, fingerprint: str | None, matches: Sequence[Match]) -> None:

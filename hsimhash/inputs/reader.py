@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, compress
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import cast
 
 from hsimhash.fingerprint.bits import Formats
 from hsimhash.inputs.archives import read_archive
@@ -229,10 +229,6 @@ def _texts_of_files(one: Input, options: InputOptions, lines: Sequence[int]) -> 
                 yield number, doc_id, page_texts([text], options.extract)[0] if is_page_name(path) else text
 
 
-def _opened(path: str, one: Input) -> BinaryIO:
-    return cast(BinaryIO, io.BufferedReader(cast(io.RawIOBase, one.source()))) if one.remote else Path(path).open("rb")
-
-
 def _text_of_file(path: str, one: Input) -> tuple[str, int]:
     """Return the text of a file of a folder, and its size in bytes; `ValueError` where it cannot be a document."""
     if packing_of(path):
@@ -240,7 +236,8 @@ def _text_of_file(path: str, one: Input) -> tuple[str, int]:
     try:
         if not one.remote and not stat.S_ISREG(Path(path).stat().st_mode):
             raise ValueError("not a regular file")
-        with _opened(path, one) as file:
+        remote = cast(io.RawIOBase, one.source()) if one.remote else None
+        with Path(path).open("rb") if remote is None else io.BufferedReader(remote) as file:
             data = file.read(RECORD_LIMIT_BYTES + 1)
     except OSError as error:
         if error.errno not in _UNREADABLE:

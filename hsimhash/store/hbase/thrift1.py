@@ -122,7 +122,9 @@ class Thrift1Gateway(ThriftGateway):
 
     def delete(self, deletions: Sequence[Deletion]) -> None:
         marks = [Put(row, family, qualifier, b"", timestamp) for row, family, qualifier, timestamp in deletions]
-        self._mutate(marks, _removal, always)
+        self._mutate(
+            marks, lambda put: HBASE.Mutation(isDelete=True, column=_column(put.family, put.qualifier)), always
+        )
 
     def _mutate(self, puts: Sequence[Put], made_of: Callable[[Put], Any], is_timely: Callable[[], bool]) -> None:
         by_time: defaultdict[int | None, list[Put]] = defaultdict(list)
@@ -212,10 +214,6 @@ def _column(family: bytes, qualifier: bytes) -> bytes:
 
 def _mutation(put: Put) -> Any:
     return HBASE.Mutation(column=_column(put.family, put.qualifier), value=put.value)
-
-
-def _removal(put: Put) -> Any:
-    return HBASE.Mutation(isDelete=True, column=_column(put.family, put.qualifier))
 
 
 def _cells(result: Any) -> list[Cell]:

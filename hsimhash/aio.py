@@ -118,7 +118,7 @@ class AsyncHSimIndex(AbstractAsyncContextManager["AsyncHSimIndex"]):
             def look() -> None:
                 if not future.done():
                     wake()
-                    loop.call_later(callers.look_s(), look)
+                    loop.call_later(callers.look_s(asked), look)
 
             asked = Asked(call, wake)
             callers.gather(asked)

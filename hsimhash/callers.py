@@ -131,7 +131,8 @@ class Callers:
         self._turns = [_Turn() for _ in range(MOST_CALLS)]
         self._lock = threading.Lock()
         self._waiting: dict[Hashable, list[Asked[Any, Any]]] = {}  # what is alike; who has waited longest is first
-        self._crowd, self._is_timed = _Crowd(), False  # and whether somebody looks when it is no more expected
+        self._crowd = _Crowd()
+        self._timed: Asked[Any, Any] | None = None  # who looks again when the crowd is no more expected
 
     @property
     def has_turn(self) -> bool:
@@ -161,7 +162,7 @@ class Callers:
         self.gather(asked)
         try:
             while not self._is_over(asked):
-                look_s, left_s = self.look_s(), asked.left_s()
+                look_s, left_s = self.look_s(asked), asked.left_s()
                 with suppress(Empty):
                     woken.get(timeout=look_s if left_s is None else max(0.0, min(left_s, look_s)))
         finally:
@@ -200,13 +201,14 @@ class Callers:
             if not alike:
                 self._waiting.pop(asked.alike(), None)
 
-    def look_s(self) -> float:
-        """Return after how long to look again; one of those who wait does so when no more are expected."""
+    def look_s(self, asked: Asked[Any, Any]) -> float:
+        """Return after how long a caller looks again; one of those who wait does so when no more are expected."""
         with self._lock:
-            if self._is_timed or not self._crowd.lacks(self._waiting):
+            if not self._crowd.lacks(self._waiting):
                 return LOOK_S
-            self._is_timed = True
-            return max(0.0, self._crowd.until_s - time.monotonic())
+            if self._timed is None or self._timed.is_over or self._timed.is_withdrawn:
+                self._timed = asked
+            return max(0.0, self._crowd.until_s - time.monotonic()) if self._timed is asked else LOOK_S
 
     def serve(self) -> None:
         """Ask what has waited longest, and all that can go with it, if a turn is free and no more are expected."""
@@ -240,7 +242,7 @@ class Callers:
         alike, until_s = batch[0].alike(), time.monotonic() + min(_GATHER_SHARE * took_s, _GATHER_MOST_S)
         with self._lock:
             self._crowd = _Crowd(alike, len(batch) + len(self._waiting.get(alike, ())), until_s)
-            self._is_timed = False
+            self._timed = None
 
     def _free_turn(self) -> _Turn | None:
         for turn in self._turns:

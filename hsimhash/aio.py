@@ -108,17 +108,22 @@ class AsyncHSimIndex(AbstractAsyncContextManager["AsyncHSimIndex"]):
             loop = asyncio.get_running_loop()
             future: asyncio.Future[T] = self._noted(loop.create_future())
 
+            timers: list[asyncio.TimerHandle] = []
+
             def wake() -> None:  # in any thread
                 with suppress(RuntimeError):  # the loop ended, and nobody waits
-                    if asked.is_over:
-                        loop.call_soon_threadsafe(_settle, future, asked)
-                    elif callers.has_turn:
-                        self._threads.submit(callers.serve)
+                    loop.call_soon_threadsafe(look)
 
             def look() -> None:
-                if not future.done():
-                    wake()
-                    loop.call_later(callers.look_s(asked), look)
+                while timers:
+                    timers.pop().cancel()
+                if asked.is_over:
+                    _settle(future, asked)
+                elif not future.done():
+                    timers.append(loop.call_later(callers.look_s(asked), look))
+                    if callers.has_turn:
+                        with suppress(RuntimeError):  # it is being closed
+                            self._threads.submit(callers.serve)
 
             asked = Asked(call, wake)
             callers.gather(asked)
@@ -127,6 +132,8 @@ class AsyncHSimIndex(AbstractAsyncContextManager["AsyncHSimIndex"]):
                 return await future
             finally:
                 callers.withdraw(asked)
+                while timers:
+                    timers.pop().cancel()
 
     async def _run(self, work: Callable[[], T]) -> T:
         """Return what work returns, done in a thread."""

@@ -372,8 +372,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         """Return the rule of a query; `ValueError` or `TypeError` for one that cannot be."""
         if limit is not None:
             _check_limit(limit)
-        if max_sketch is not MAX_SKETCH:  # the default needs no check
-            check_max_sketch(max_sketch)
+        check_max_sketch(max_sketch)
         if max_distance is None:
             max_distance = self.distance
         elif type(max_distance) is not int or not 0 <= max_distance <= self._own.distance:
@@ -382,11 +381,10 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
 
     @metrics.measured("query")
     def _answer(self, query: Signature, exclude: str | None, rule: Rule, timeout: float | None) -> list[Match]:
-        reads, distance, own = Reads("query"), rule.max_distance, self._own
+        reads = Reads("query")
 
         def answered(reader: Reader) -> list[Match]:
-            cover = own if distance == own.distance else self.cover(distance, reader=reader)
-            return _matches_of_one(reader, cover, query, exclude, rule, reads)
+            return _matches_of_one(reader, self.cover(rule.max_distance, reader=reader), query, exclude, rule, reads)
 
         try:
             found = self.store.reading(answered, timeout_s=timeout)

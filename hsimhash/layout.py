@@ -23,8 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 FINGERPRINT_BITS = 64
-_WIDE = 40  # bits of a prefix
 SEGMENT_BITS = 32  # what the rowkey keeps of a segment
+_FLAG_BITS = 8
+_WIDE = SEGMENT_BITS + _FLAG_BITS  # of a prefix
 MAX_DRAWERS = 253  # flags 1 to 253; 0, 254 and 255 mark other rows
 
 _TEXT_FORM = re.compile(r"(\d+(?:,\d+)*)/(\d+)")
@@ -207,7 +208,10 @@ class Layout:
         return [
             (
                 drawer.number,
-                [(_WIDE + run.source - run.target - 8, run.mask << run.target + 8) for run in drawer._to_segment],
+                [
+                    (SEGMENT_BITS + run.source - run.target, run.mask << run.target + _FLAG_BITS)
+                    for run in drawer._to_segment
+                ],
             )
             for drawer in self.drawers
         ]

@@ -93,7 +93,8 @@ def _take(make: Callable[[], HeldLock], kind: int) -> HeldLock | None:
 def lock_or_refuse(path: Path, work: str, remedy: str) -> HeldLock:
     """Lock a file as `take_lock` does; `StoreBusyError` if another has it: its process, its work and the remedy.
 
-    A process that was killed may leave it for a moment to a child that it was about to begin.
+    A process that was killed may leave it for a moment to a child that it was about to begin, so a lock of a process
+    that is over is waited for, _LEFT_S seconds at most.
     """
     deadline = time.monotonic() + _LEFT_S
     while (lock := take_lock(path)) is None:
@@ -105,14 +106,14 @@ def lock_or_refuse(path: Path, work: str, remedy: str) -> HeldLock:
 
 
 def _is_over(pid: str) -> bool:
-    """Whether there is no process of that number here."""
+    """Whether there is no process of that number here, or one that has ended, which the system tells (Linux)."""
     try:
         os.kill(int(pid), 0)
-    except (ValueError, PermissionError):  # it is not known, or another user's
-        return False
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] == "Z"
     except ProcessLookupError:
         return True
-    return False
+    except (ValueError, OSError):  # it is not known, or another user's
+        return False
 
 
 def wait_for_lock(path: Path, timeout_s: float, stop: Callable[[], bool] | None = None) -> HeldLock:

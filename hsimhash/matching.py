@@ -193,7 +193,7 @@ def _met(
     asking = asker[spans(first_ask[bucket], asks[bucket])]
     meetings = np.cumsum(length)
     cuts = np.searchsorted(meetings, np.arange(MEETINGS_AT_ONCE, int(meetings[-1]), MEETINGS_AT_ONCE))
-    for part in np.split(np.arange(len(run)), cuts):
+    for part in filter(len, np.split(np.arange(len(run)), cuts)):
         lengths, places = length[part], asking[part]
         first, stop = start[part[0]], start[part[-1]] + lengths[-1]
         # All rows from the first to the last, unless several queries asked for one bucket: a slice of them copies none.

@@ -89,12 +89,12 @@ def ingest_command(
 
     Bad records go to a list in the job folder, and the exit code is then 7. Ctrl-C ends after the batch; the same
     command continues where any end left it, but a stream must be sent again as a whole. The summary is JSON. What an
-    index has ingested, and a restore did not make it forget, is not ingested again unless with --fresh.
+    index has ingested is not ingested again unless with --fresh, even if documents were removed or expired since.
 
     \b
     Example: hsimhash ingest pages.jsonl.gz --store lmdb://pages
              zcat pages.tsv.gz | hsimhash ingest - --format tsv --on-duplicate skip
-             hsimhash ingest crawl.warc.gz pages.parquet --id-field url --text-field html --store lmdb://pages
+             hsimhash ingest crawl.warc.gz 's3://bucket/*.parquet' --id-field url --text-field html --store lmdb://pages
              hsimhash ingest pages.jsonl --store hbase://gw1:9091/pages --exclusive --rate 5000
     """
     _refuse_contradictions(settings, exclusive=exclusive, claim=claim)
@@ -134,7 +134,7 @@ def _options(
 
 
 def _index(settings: Settings, inputs: list[Input], options: IngestOptions, *, exclusive: bool) -> HSimIndex:
-    """Open the index, or make it, unless the ingest would then be refused, or its job folder is none."""
+    """Open the index, or make it, unless the ingest would then be refused; first check its job folder."""
     if options.job or is_on_server(settings.store):
         check_job(options.job or default_job(settings.store, inputs))
     try:

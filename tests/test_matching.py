@@ -1,0 +1,52 @@
+"""Queries in batches: what is near each of them among the rows of buckets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hsimhash.cover import Cover, own_probes
+from hsimhash.fingerprint.bits import Uint8s
+from hsimhash.fingerprint.signature import Signatures
+from hsimhash.layout import Layout
+from hsimhash.matching import MEETINGS_AT_ONCE, near_many
+from hsimhash.rowkey import rowkeys_of
+from hsimhash.slow import Reads
+from hsimhash.store.base import Document, Reader
+
+LAYOUT = Layout.named("4")
+
+
+class OneBucket(Reader):
+    """Rows under the first of the prefixes that it is asked for."""
+
+    def __init__(self, fingerprints: np.ndarray) -> None:
+        prefix = int.from_bytes(LAYOUT.prefixes(0)[0], "big")
+        self.rows = rowkeys_of(np.full(len(fingerprints), prefix, np.uint64), fingerprints)
+
+    def scan(self, prefixes: Sequence[bytes]) -> Uint8s:
+        return self.rows[: len(self.rows) * len(prefixes)]
+
+    def sweep(self, ranges: Sequence[tuple[bytes, bytes]]) -> Uint8s:
+        raise NotImplementedError
+
+    def estimate(self) -> int:
+        raise NotImplementedError
+
+    def documents(self, fingerprints: Sequence[int], limit: int | None = None) -> list[list[Document]]:
+        raise NotImplementedError
+
+    def lookup(self, doc_ids: Sequence[bytes]) -> list[Document | None]:
+        raise NotImplementedError
+
+
+def test_a_bucket_of_more_rows_than_meet_at_once_is_compared_whole() -> None:
+    fingerprints = np.arange(MEETINGS_AT_ONCE + 10, dtype=np.uint64)
+    cover = Cover(LAYOUT, 3, own_probes(LAYOUT))
+
+    found = near_many(OneBucket(fingerprints), cover, Signatures.of([0, 0xFFFF]), Reads("test"))
+
+    for place, query in enumerate((0, 0xFFFF)):
+        bits = np.bitwise_count(fingerprints ^ np.uint64(query))
+        assert {value for _, value in found[place]} == set(fingerprints[bits <= 3].tolist())

@@ -6,8 +6,8 @@ turns, new ones in each round; times are medians over the rounds, their ratios m
 and faiss have answered 100,000 others before, so that a process that has just begun to map its index is not compared
 with one that has built its own in memory. Where half of the queries have matches the median lies between two humps, so
 each hump's is shown too, and batches in which all have one, beside what LMDB's own calls take for as many rows, with
-which nothing is done. Answers are compared. At a million documents the same for
-greater distances; faiss flips a bit of each of its four hashes then, which is exact up to 7 bits.
+which nothing is done. Answers are compared. At a million documents the same for greater distances; faiss flips a bit of
+each of its four hashes then, which is exact up to 7 bits.
 """
 
 from __future__ import annotations

@@ -214,7 +214,10 @@ class LmdbView(Reader):
         return None if value is None else Document(decode_id(doc_id), *register_fields(value))
 
     def _listed(self, listing: lmdb.Cursor, fingerprints: Sequence[int]) -> tuple[list[int], list[bytes]]:
-        """Return the ids listed under fingerprints, in order of key, and at which place each fingerprint stands."""
+        """Return the ids listed under fingerprints, in order of key, and at which place each fingerprint stands.
+
+        A loop of its own beside `_documents_of`: through that a batch takes a quarter longer to confirm.
+        """
         places, ids = list[int](), list[bytes]()
         set_range, item, following = listing.set_range, listing.item, listing.next
         for place, fingerprint in enumerate(fingerprints):

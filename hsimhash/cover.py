@@ -17,10 +17,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -230,24 +229,6 @@ class Cover:
         flips = [_flips(probe.bits, probe.radius) << PREFIX_BITS - probe.bits - shift for probe in probes]
         places = np.repeat(np.arange(len(probes)), list(map(len, flips)))
         return Reading(shift, tuple(map(self._drawer, probes)), places, np.concatenate(flips))
-
-    def to_json(self) -> dict[str, object]:
-        """Return the cover as JSON values."""
-        probes = [asdict(probe) for probe in self.probes]
-        return {"layout": self.layout.to_json(), "distance": self.distance, "probes": probes}
-
-    @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> Cover:
-        """Return the cover that `to_json` wrote; `ValueError` where it is none, or misses something."""
-        try:
-            probes = tuple(
-                Probe(*(int(one[name]) for name in ("drawer", "bits", "radius"))) for one in fields["probes"]
-            )
-            return cls(Layout.from_json(fields["layout"]), int(fields["distance"]), probes)
-        except (KeyError, TypeError) as error:
-            raise ValueError(
-                f"a cover needs layout, distance and probes of drawer, bits and radius: {error!r}"
-            ) from error
 
     def _drawer(self, probe: Probe) -> Drawer:
         return self.layout.drawers[probe.drawer - 1]

@@ -8,11 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hsimhash.cover import (
-    HBASE_PRICES,
-    LMDB_PRICES,
     MOST_DISTANCE,
-    POSTGRESQL_PRICES,
-    REDIS_PRICES,
     Cover,
     Prices,
     cover,
@@ -20,7 +16,6 @@ from hsimhash.cover import (
 from hsimhash.fingerprint.bits import Floats, Uint64s
 from hsimhash.layout import FINGERPRINT_BITS, LAYOUT_NAMES, MAX_DRAWERS, Cut, Layout
 
-STORES = {"lmdb": LMDB_PRICES, "hbase": HBASE_PRICES, "postgresql": POSTGRESQL_PRICES, "redis": REDIS_PRICES}
 MOST_BLOCKS = 10  # of the even layouts that are tried
 MOST_GROWTH = 1 << 20  # times as many documents as asked for
 SIGNATURE_BYTES = 16  # a sketch and a key

@@ -19,13 +19,9 @@ from hsimhash.layout import Layout
 from tests.support.command_line import run
 from tests.support.fingerprint_sets import Numbers, half_near
 
+pytestmark = pytest.mark.usefixtures("in_empty_folder")
 STORED, QUERIES = 6_000, 600
 SMALL = WriteLimits(run_documents=700, rows=300, documents=500)
-
-
-@pytest.fixture(autouse=True)
-def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture

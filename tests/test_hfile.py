@@ -75,7 +75,7 @@ def test_rows_come_back_in_order(tmp_path: Path, encoding: Encoding) -> None:
 
     written = write(path, append, encoding=encoding, bloom=WHOLE_ROWS)
     assert read(path) == [KeyValue(row.tobytes(), b"", stamp, b"") for row in rows]
-    assert written == Staged(len(rows), rows[0].tobytes(), rows[-1].tobytes(), path.stat().st_size)
+    assert written == Staged(len(rows), path.stat().st_size)
 
 
 @encodings

@@ -332,12 +332,7 @@ def test_inputs_that_cannot_be_are_refused(names: list[str], form: str, message:
 
 
 words = st.one_of(st.none(), st.integers(0, 2**64 - 1))
-FORMS: dict[str, Callable[[int], str | int]] = {
-    "hex": format_fingerprint,
-    "decimal": str,
-    "signed": lambda value: str(value - 2**64 if value >> 63 else value),
-    "auto": int,
-}
+FORMS: dict[str, Callable[[int], str | int]] = {**WRITERS, "auto": int}
 
 
 @given(records=st.lists(st.tuples(st.integers(0, 2**64 - 1), words, words), min_size=1, max_size=8))

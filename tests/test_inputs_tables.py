@@ -10,14 +10,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import zstandard
 
 from hsimhash.fingerprint.document_fields import join_fields
 from hsimhash.inputs import InputOptions, find_inputs
 from hsimhash.inputs.lines import RECORD_LIMIT_BYTES
 from hsimhash.inputs.reader import Batch, Position, read_batches, texts_at
+from tests.support.archives import PACK
+from tests.test_inputs import contents
 
-Found = tuple[list[tuple[str, str]], list[tuple[int, str]]]
 PAGE = "<!DOCTYPE html><html><body><nav>menu</nav><article><p>{}</p></article></body></html>"
 TEXT = "The quick brown fox jumps over the lazy dog while the crew of the ship looks on in silence. " * 6
 
@@ -28,17 +28,6 @@ def batches_of(
     reading = InputOptions(**options)
     inputs = find_inputs([str(path)], reading)
     return list(read_batches(inputs, reading, start, block_bytes=block_bytes, fields=fields, workers=1))
-
-
-def contents(batches: list[Batch]) -> Found:
-    pairs: list[tuple[str, str]] = []
-    rejects: list[tuple[int, str]] = []
-    for batch in batches:
-        documents = batch.documents
-        values = documents.texts or [f"{value:016x}" for value in documents.signatures.fingerprints.tolist()]
-        pairs += zip(documents.doc_ids, values, strict=True)
-        rejects += [(reject.line, reject.reason) for reject in documents.rejects]
-    return pairs, rejects
 
 
 def parquet(path: Path, columns: dict[str, Any], **options: Any) -> Path:
@@ -174,8 +163,7 @@ def test_what_is_no_parquet_is_one_reject(tmp_path: Path) -> None:
 def test_any_row_of_csv_is_a_place_to_go_on_from(packing: str, mark: bytes, end: bytes, tmp_path: Path) -> None:
     rows = [b'%d,"text\n%d"' % (n, n) if n % 3 else b"%d,\xe4\xba\x8c" % n for n in range(30)]
     data = mark + b"\n".join([b"id,text", *rows[:9], b"", b"bad", *rows[9:]]) + end
-    packed = {"": bytes, ".gz": gzip.compress, ".zst": zstandard.ZstdCompressor().compress}[packing](data)
-    path = csv_file(tmp_path, packed, f"in.csv{packing}")
+    path = csv_file(tmp_path, PACK[packing](data), f"in.csv{packing}")
     batches = batches_of(path, block_bytes=1)
     whole = contents(batches)
     assert [doc_id for doc_id, _ in whole[0]] == [f"{n}" for n in range(30)]

@@ -12,12 +12,8 @@ from hsimhash.load import IngestObserver, relayout
 from tests.support.command_line import run
 from tests.support.fingerprint_sets import random_signatures
 
+pytestmark = pytest.mark.usefixtures("in_empty_folder")
 COUNT = 3_000
-
-
-@pytest.fixture(autouse=True)
-def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from hsimhash import HSimIndex, Match, Profile, Signature, Signatures
-from hsimhash.fingerprint.signature import most_differing
 from hsimhash.layout import Layout
 from hsimhash.rowkey import key_prefix
 from hsimhash.store import Record, Store, create_store
+from tests.support.oracles import are_near
 from tests.test_store_contract import Place, place  # noqa: F401 (a fixture)
 
 SIGNING, PLAIN = (Profile.named(name) for name in ("auto-2", "auto-1"))
@@ -42,16 +42,11 @@ def drawn(count: int, seed: int) -> Signatures:
 def expected(
     documents: dict[str, Signature], query: Signature, k: int, max_sketch: int | None
 ) -> list[tuple[int, str]]:
-    found = []
-    for doc_id, one in documents.items():
-        distance, bits = ((mine ^ its).bit_count() for mine, its in zip(query[:2], one[:2], strict=True))
-        is_near = distance <= k
-        is_other = max_sketch is not None and one.sketch and query.sketch
-        if is_other and bits > most_differing(max_sketch or 0, is_near=is_near):
-            continue
-        if is_near or (query.key and query.key == one.key):
-            found.append((distance, doc_id))
-    return sorted(found)
+    return sorted(
+        ((query.fingerprint ^ one.fingerprint).bit_count(), doc_id)
+        for doc_id, one in documents.items()
+        if are_near(query, one, k, max_sketch)
+    )
 
 
 def pairs_of(matches: list[Match]) -> list[tuple[int, str]]:

@@ -26,8 +26,8 @@ from hsimhash.fingerprint.profile import BATCH_DOCUMENTS
 from hsimhash.fingerprint.stream import signature_stream
 from hsimhash.inputs.files import Input, usual_workers
 from hsimhash.layout import FINGERPRINT_BITS, Layout
-from hsimhash.plan import STORES, Cost, cost, layouts_of, recommend
-from hsimhash.store import EMBEDDED
+from hsimhash.plan import Cost, cost, layouts_of, recommend
+from hsimhash.store import LMDB, PLANNED
 
 PAIRS_SHOWN = 3  # of each distance
 BITS_SHOWN = range(-3, 4)  # around the distance that is recommended
@@ -180,9 +180,9 @@ def _false_pairs(tried: _Tried) -> Iterator[tuple[Way, list[FalsePairs]]]:
 @cache
 def _costs(documents: int, *, has_signatures: bool) -> tuple[Cost, ...]:
     """Return what a query of each distance costs in an embedded index as it is made without options."""
-    layout = Layout.named(EMBEDDED.layout)
+    layout = Layout.named(LMDB.layout)
     return tuple(
-        cost(layout, documents, distance, STORES["lmdb"], has_signatures=has_signatures) for distance in DISTANCES
+        cost(layout, documents, distance, LMDB.prices, has_signatures=has_signatures) for distance in DISTANCES
     )
 
 
@@ -192,7 +192,10 @@ def _plans(choice: Recommendation, documents: int) -> dict[str, Cost]:
     distance = choice.score.distance
     return {
         name: recommend(
-            [cost(layout, documents, distance, STORES[name], has_signatures=signed) for layout in layouts_of(distance)]
+            [
+                cost(layout, documents, distance, PLANNED[name].prices, has_signatures=signed)
+                for layout in layouts_of(distance)
+            ]
         )[0]
         for name in ("lmdb", "hbase")
     }

@@ -85,11 +85,6 @@ class Recommendation(NamedTuple):
     score: DistanceScore
     best_f1: float  # of all scores
 
-    @property
-    def cost(self) -> Cost:
-        """Of a query."""
-        return self.curve.costs[self.score.distance]
-
 
 def choose(curves: Sequence[Curve]) -> Recommendation:
     """Return of all scores within WITHIN of the best F1 the one whose queries cost least; of equal ones the better.

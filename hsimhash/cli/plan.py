@@ -10,15 +10,9 @@ import click
 from hsimhash.cli.console import print_json, print_line, print_table, size
 from hsimhash.cli.options import Settings, json_option, read_sample, with_settings
 from hsimhash.fingerprint import Profile
-from hsimhash.layout import Layout
-from hsimhash.plan import STORES, Cost, cost, layouts_of, outgrown, recommend
-from hsimhash.store import CLUSTER, EMBEDDED
+from hsimhash.plan import Cost, cost, layouts_of, outgrown, recommend
+from hsimhash.store import PLANNED
 
-_NAMES = {"lmdb": "LMDB, embedded", "hbase": "HBase", "postgresql": "PostgreSQL", "redis": "Redis"}
-_DISTANCES = {  # of a new index
-    name: Layout.named(one.layout).max_distance if one.distance is None else one.distance
-    for name, one in (("lmdb", EMBEDDED), ("hbase", CLUSTER), ("postgresql", EMBEDDED), ("redis", EMBEDDED))
-}
 MOST_DOCUMENTS = 10**15  # more than anybody has; beyond it tables and sizes are no longer readable
 
 
@@ -57,21 +51,21 @@ def plan_command(settings: Settings, documents: int, distance: int | None, sampl
     fingerprints = read_sample(sample, "--sample", settings.fingerprint_format) if sample else None
     has_signatures = Profile.named(settings.profile).makes_signatures
     costs: dict[str, list[Cost]] = {}
-    for name, prices in STORES.items():
-        reached = _DISTANCES[name] if distance is None else distance
+    for name, kind in PLANNED.items():
+        reached = kind.max_distance if distance is None else distance
         try:
             layouts = layouts_of(reached)
         except ValueError as error:
             raise click.BadParameter(str(error), param_hint="'--distance'") from error
         costs[name] = [
-            cost(layout, documents, reached, prices, sample=fingerprints, has_signatures=has_signatures)
+            cost(layout, documents, reached, kind.prices, sample=fingerprints, has_signatures=has_signatures)
             for layout in layouts
         ]
     if as_json:
         print_json({name: _fields(of_store) for name, of_store in costs.items()})
         return
     for name, of_store in costs.items():
-        _print_table(_NAMES[name], of_store)
+        _print_table(PLANNED[name].title, of_store)
     print_line(
         "HBase: uncompressed, × replication (HDFS keeps 3); 'create-table --compression GZ' halves ids that are URLs"
     )

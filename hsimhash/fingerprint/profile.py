@@ -116,10 +116,7 @@ class Profile(Recipe):
 
     def fingerprint(self, text: str) -> int:
         """Return a text's fingerprint; `TextTooShortError` when there is nothing to fingerprint."""
-        found = self.fingerprints([text])
-        if found.kinds[0] == TOO_SHORT:
-            raise _too_short(self, text)
-        return int(found.values[0])
+        return self._one(self._signed([text], "fingerprint", has_sketches=False), text).fingerprint
 
     def fingerprints(self, texts: Sequence[str]) -> Fingerprints:
         """Return the texts' fingerprints; which texts come together changes none of them."""
@@ -128,14 +125,16 @@ class Profile(Recipe):
 
     def signature(self, text: str) -> Signature:
         """Return a text's signature; `TextTooShortError` when there is nothing to fingerprint."""
-        found = self.signatures([text])
-        if found.kinds[0] == TOO_SHORT:
-            raise _too_short(self, text)
-        return next(iter(found))
+        return self._one(self.signatures([text]), text)
 
     def signatures(self, texts: Sequence[str]) -> Signatures:
         """Return the texts' signatures; which texts come together changes none of them."""
         return self._signed(texts, "signature", has_sketches=True)
+
+    def _one(self, found: Signatures, text: str) -> Signature:
+        if found.kinds[0] == TOO_SHORT:
+            raise _too_short(self, text)
+        return found.at(0)
 
     def _signed(self, texts: Sequence[str], of_one: str, *, has_sketches: bool) -> Signatures:
         if isinstance(texts, str):

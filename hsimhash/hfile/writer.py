@@ -96,11 +96,9 @@ class FileSettings:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """What a finished HFile has: cells, its first and its last row, bytes."""
+    """What a finished HFile has: cells, bytes."""
 
     cells: int
-    first_row: bytes
-    last_row: bytes
     size: int
 
 
@@ -215,7 +213,7 @@ class HFileWriter:
                 self._put_leaf()
             self._put_end(self._last.key(self.family))
             self._is_over = True
-            return Staged(self._cells, self._first.row, self._last.row, self._place)
+            return Staged(self._cells, self._place)
 
     @contextmanager
     def _appending(self) -> Iterator[None]:

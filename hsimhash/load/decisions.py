@@ -14,17 +14,17 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import islice
 from pathlib import Path
-from typing import Literal, NamedTuple
 
 import numpy as np
 
 from hsimhash.files import AppendLog
-from hsimhash.fingerprint import format_fingerprint
 from hsimhash.fingerprint.bits import HEX, Bools, Uint8s, read_fingerprint
 from hsimhash.fingerprint.signature import Signature, Signatures, are_alike, similarity
 from hsimhash.index import HSimIndex
 from hsimhash.inputs.records import signature_of
 from hsimhash.store.base import Claim, Match
+
+_MATCH_FIELDS = ("id", "distance", "fingerprint", "similarity", "found_by")  # of a line of JSON
 
 
 class Verdict(StrEnum):
@@ -35,34 +35,17 @@ class Verdict(StrEnum):
     DUPLICATE = "duplicate"  # near another one, hence left out
 
 
-class Nearest(NamedTuple):
-    """The nearest earlier match of a document: the least (distance, id); the rest as of a `Match`."""
-
-    distance: int
-    doc_id: str
-    fingerprint: int
-    similarity: float | None = None
-    found_by: Literal["distance", "key"] = "distance"
-
-    def to_json(self) -> dict[str, object]:
-        """Return it as JSON values."""
-        return {
-            "id": self.doc_id,
-            "distance": self.distance,
-            "fingerprint": format_fingerprint(self.fingerprint),
-            "similarity": self.similarity,
-            "found_by": self.found_by,
-        }
-
-
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A document, its verdict, and its nearest earlier match if there is one."""
+    """A document, its verdict, and its nearest earlier match, least in (distance, id), if there is one.
+
+    When the match was first seen is not part of the line: 0 stands for it where a line was read.
+    """
 
     doc_id: str
     signature: Signature
     verdict: Verdict
-    match: Nearest | None
+    match: Match | None
 
     def to_line(self) -> str:
         """Return it as a line of JSON."""
@@ -73,32 +56,30 @@ class Decision:
         return json.dumps(self._fields(), ensure_ascii=False)
 
     def _fields(self) -> dict[str, object]:
-        return {"id": self.doc_id, **self.signature.to_json(), "match": self.match and self.match.to_json()}
+        match = self.match and self.match.to_json()
+        shown = match and {name: match[name] for name in _MATCH_FIELDS}
+        return {"id": self.doc_id, **self.signature.to_json(), "match": shown}
 
     def claimed(self, claim: Claim) -> Decision:
         """Return what became of the document by its claim, where this is what it would be if it is new."""
         if claim.match is None:
             return self
-        return replace(self, verdict=Verdict.DUPLICATE, match=Nearest(*claim.match[:3], *claim.match[4:]))
+        return replace(self, verdict=Verdict.DUPLICATE, match=claim.match)
 
     @classmethod
     def from_line(cls, line: bytes) -> Decision:
         """Read what `to_line` wrote, of before format 2 too; `ValueError` or `KeyError` for anything else."""
         fields = json.loads(line)
         match = fields["match"]
-        nearest = match and Nearest(
+        nearest = match and Match(
             match["distance"],
             match["id"],
             read_fingerprint(match["fingerprint"], HEX),
+            0,
             match.get("similarity"),
             match.get("found_by", "distance"),
         )
-        return cls(
-            fields["id"],
-            signature_of(fields, "fingerprint", HEX),
-            Verdict(fields["verdict"]),
-            nearest,
-        )
+        return cls(fields["id"], signature_of(fields, "fingerprint", HEX), Verdict(fields["verdict"]), nearest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +184,7 @@ class _Batch:
         verdict = Verdict.UNCHANGED if stored == signature else Verdict.ADDED
         return Decision(doc_id, signature, verdict, nearest)
 
-    def _in_batch(self, number: int) -> Nearest | None:
+    def _in_batch(self, number: int) -> Match | None:
         """Return the nearest earlier document of the batch."""
         fingerprints, value = self._signatures.fingerprints, self._values[number]
         distance = np.bitwise_count(fingerprints[:number] ^ fingerprints[number])
@@ -212,10 +193,11 @@ class _Batch:
             return None
         best = int(near[np.argmin(distance[near] * np.int64(len(self._rank)) + self._rank[near])])
         other, bits = self._values[best], int(distance[best])
-        return Nearest(
+        return Match(
             bits,
             self._doc_ids[best],
             other.fingerprint,
+            0,
             similarity(value.sketch, other.sketch),
             "distance" if bits <= self._rule.max_distance else "key",
         )
@@ -230,7 +212,7 @@ class _Batch:
             is_match = is_match & alike
         return is_match
 
-    def _in_index(self, number: int, matches: Sequence[Match]) -> Nearest | None:
+    def _in_index(self, number: int, matches: Sequence[Match]) -> Match | None:
         """Return the nearest document of the index that no earlier one of the batch replaces."""
         first = matches[0] if matches else None
         if first is not None and first.doc_id in self._place:
@@ -238,7 +220,7 @@ class _Batch:
             if value not in self._listed:
                 self._listed[value] = _Listed(self._index, value, self._rule)
             first = self._listed[value].first(self._place, self._doc_ids[number])
-        return Nearest(*first[:3], *first[4:]) if first is not None else None
+        return first
 
 
 class DecisionLog:

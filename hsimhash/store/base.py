@@ -427,27 +427,30 @@ class Store(Reader, AbstractContextManager["Store"]):
         With `before` (ms since 1970) only those first seen earlier, as their registers have it in that very moment.
         """
 
-    @abstractmethod
     def count(self, *, before: int | None = None, workers: int = 1, progress: Progress | None = None) -> int:
         """Return how many documents there are, with `before` (ms since 1970) how many were first seen earlier.
 
-        On HBase `workers` processes read the registers, and `progress` is told.
+        On HBase `workers` processes read the registers, and `progress` is told. A store where `estimate` is not exact
+        has a way of its own.
         """
+        if before is None:
+            return self.estimate()
+        return sum(document.first_seen < before for page in self.walk() for document in page)
 
     def expire(
         self,
-        before: int,  # noqa: ARG002
+        before: int,
         *,
-        workers: int = 1,  # noqa: ARG002
+        workers: int = 1,
         folder: Path | None = None,
-        progress: Progress | None = None,  # noqa: ARG002
+        progress: Progress | None = None,
     ) -> int:
         """Remove the documents first seen before a time (ms since 1970) by processes; return how many there were.
 
         What they did is kept in `folder`, and a call for the same time with the same folder continues there; documents
         of a range that was interrupted are counted as far as they were left.
         """
-        raise self._lacks("removal by ranges", folder)
+        raise self._lacks("removal by ranges")
 
     def is_empty(self) -> bool:
         """Whether there is no document."""
@@ -468,12 +471,7 @@ class Store(Reader, AbstractContextManager["Store"]):
 
     @abstractmethod
     def check(
-        self,
-        *,
-        repair: bool = False,
-        progress: Progress | None = None,
-        workers: int = 1,
-        folder: Path | None = None,
+        self, *, repair: bool = False, progress: Progress | None = None, workers: int = 1, folder: Path | None = None
     ) -> CheckReport:
         """Compare registers, documents and drawer rows with each other; with `repair`, repair what differs.
 
@@ -481,11 +479,11 @@ class Store(Reader, AbstractContextManager["Store"]):
         with the same folder continues there.
         """
 
-    def check_sample(self, documents: int, seed: int, *, progress: Progress | None = None) -> CheckReport:  # noqa: ARG002
+    def check_sample(self, documents: int, seed: int, *, progress: Progress | None = None) -> CheckReport:
         """Check about so many documents, and as many drawer rows; the report counts those. The seed draws which."""
         raise self._lacks("check of a sample")
 
-    def collect(self, *, progress: Progress | None = None) -> CollectReport:  # noqa: ARG002
+    def collect(self, *, progress: Progress | None = None) -> CollectReport:
         """Delete what moves and removals over an hour old left behind, as their log has it: on HBase.
 
         Elsewhere a document's rows go with it.
@@ -510,13 +508,13 @@ class Store(Reader, AbstractContextManager["Store"]):
     def close(self) -> None:
         """Let go of the storage."""
 
-    def bulk(self, folder: Path, limits: BulkLimits = BULK_LIMITS) -> BulkLoad:  # noqa: ARG002
+    def bulk(self, folder: Path, limits: BulkLimits = BULK_LIMITS) -> BulkLoad:
         """Return a bulk load that keeps its runs in `folder`."""
-        raise self._lacks("bulk load", folder)
+        raise self._lacks("bulk load")
 
     def staged(self, folder: Path, options: StageOptions) -> BulkLoad:
         """Return a bulk load by finished files, which keeps its runs in `folder`."""
-        raise self._lacks("bulk load by files; 'hsimhash ingest' brings documents into it", folder, options)
+        raise self._lacks("bulk load by files; 'hsimhash ingest' brings documents into it")
 
     def compact(self) -> tuple[int, int]:
         """Rewrite the storage without free space; return its bytes before and after.
@@ -531,9 +529,9 @@ class Store(Reader, AbstractContextManager["Store"]):
 
         `ValueError` where `target` lies within the index's own folder.
         """
-        raise self._lacks("backup", target)
+        raise self._lacks("backup")
 
-    def _lacks(self, what: str, *_: object) -> HsimhashError:
+    def _lacks(self, what: str) -> HsimhashError:
         return HsimhashError(f"{self.url} has no {what}")
 
     def __exit__(self, *exc_info: object) -> None:

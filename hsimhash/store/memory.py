@@ -137,12 +137,12 @@ class MemoryStore(Store):
             yield self._contents
 
     @contextmanager
-    def view(self, *, timeout_s: float | None = None) -> Iterator[Reader]:  # noqa: ARG002 (nothing here takes long)
+    def view(self, *, timeout_s: float | None = None) -> Iterator[Reader]:  # nothing here takes long
         with self._open() as contents:
             yield contents
 
     @contextmanager
-    def writing(self, *, stop: Callable[[], bool] | None = None) -> Iterator[None]:  # noqa: ARG002
+    def writing(self, *, stop: Callable[[], bool] | None = None) -> Iterator[None]:
         with self._open():
             yield
 
@@ -179,12 +179,6 @@ class MemoryStore(Store):
                 contents.unfile(doc_id)
         return len(known)
 
-    def count(self, *, before: int | None = None, workers: int = 1, progress: Progress | None = None) -> int:  # noqa: ARG002
-        if before is not None:
-            return sum(document.first_seen < before for page in self.walk() for document in page)
-        with self._open() as contents:
-            return contents.estimate()
-
     def walk(self) -> Iterator[list[Document]]:
         with self._open() as contents:
             everything = sorted(
@@ -194,12 +188,7 @@ class MemoryStore(Store):
             yield everything[start : start + _PAGE_DOCUMENTS]
 
     def check(
-        self,
-        *,
-        repair: bool = False,  # noqa: ARG002
-        progress: Progress | None = None,  # noqa: ARG002
-        workers: int = 1,  # noqa: ARG002
-        folder: Path | None = None,  # noqa: ARG002
+        self, *, repair: bool = False, progress: Progress | None = None, workers: int = 1, folder: Path | None = None
     ) -> CheckReport:
         return CheckReport(self.count(), self._drawer_rows())
 

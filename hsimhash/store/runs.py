@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import itertools
 import shutil
+import uuid
 from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
@@ -57,6 +58,8 @@ class BulkLimits:
 
 
 BULK_LIMITS = BulkLimits()
+
+LOAD_NAME = "token"  # the file of a load's name, beside its runs
 
 Slice = dict[bytes, tuple[Signature, int]]  # of documents: id, and signature and first seen
 
@@ -269,6 +272,14 @@ class BulkLoad(AbstractContextManager["BulkLoad"], ABC):
 
     def _path(self, number: int) -> Path:
         return self.folder / f"run-{number + 1:06d}"
+
+    def token(self) -> str:
+        """Return under which name an index knows of a merge of these runs; a new one is kept in their folder."""
+        path = self.folder / LOAD_NAME
+        with file_errors(self.folder):
+            if not path.exists() or not path.read_text():
+                path.write_text(uuid.uuid4().hex)
+            return path.read_text()
 
     @property
     def runs(self) -> int:

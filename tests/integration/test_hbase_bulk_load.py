@@ -20,10 +20,7 @@ from tests.support.hbase_server import HBaseServer
 from tests.support.hbase_tables import new_table, table_url
 from tests.support.programs import faults
 
-
-@pytest.fixture(autouse=True)
-def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("in_empty_folder")
 
 
 @pytest.fixture
@@ -68,21 +65,9 @@ def test_what_the_table_has_stays_or_moves(own_hbase: HBaseServer, store: str) -
     summary = json.loads(bulk_load(own_hbase, store, given))
     assert [summary[name] for name in ("documents", "added", "unchanged")] == [5, 3, 2]
     check_moved(store)
-    assert (
-        "nothing to do"
-        in run(
-            "bulk-load",
-            str(given),
-            "--store",
-            store,
-            "--stage",
-            "stage",
-            "--fingerprint-field",
-            "fingerprint",
-            "--hbase-command",
-            own_hbase.program(),
-        ).stderr
-    )
+    options = ("--store", store, "--stage", "stage", "--fingerprint-field", "fingerprint")
+    again = run("bulk-load", str(given), *options, "--hbase-command", own_hbase.program())
+    assert "nothing to do" in again.stderr
 
 
 def test_what_others_write_after_the_beginning_wins(own_hbase: HBaseServer, store: str) -> None:

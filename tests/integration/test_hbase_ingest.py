@@ -24,6 +24,7 @@ from tests.support.hbase_server import Gateways, HBaseServer
 from tests.support.hbase_tables import PATIENCE, new_table, table_url
 from tests.support.two_ingests import assert_one_of_each_group_is_stored
 
+pytestmark = pytest.mark.usefixtures("in_empty_folder")
 DOCUMENTS = 1_200
 
 
@@ -33,11 +34,6 @@ def store(hbase: Gateways) -> Iterator[str]:
     with new_table(hbase) as name:
         assert run("create-table", "--store", table_url(hbase, name), "--regions", "2").exit_code == 0
         yield table_url(hbase, name)
-
-
-@pytest.fixture(autouse=True)
-def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture

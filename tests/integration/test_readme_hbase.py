@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 from tests.support.hbase_server import Gateways
-from tests.test_readme import blocks
+from tests.test_readme import blocks, run
 
 
 def test_commands_run_and_find_the_near_duplicate(hbase: Gateways, tmp_path: Path) -> None:
@@ -17,9 +14,4 @@ def test_commands_run_and_find_the_near_duplicate(hbase: Gateways, tmp_path: Pat
     lines = [line for line in block.splitlines() if not line.startswith("make ")]
     commands = "\n".join(lines).replace("localhost:9091/pages", f"{hbase.host}:{hbase.thrift2_port}/{tmp_path.name}")
     script = documents.partition("hsimhash ")[0] + commands
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(
-        ["bash", "-euc", script], cwd=tmp_path, env={**os.environ, "PATH": path}, capture_output=True, timeout=200
-    )
-    assert done.returncode == 0, done.stderr.decode()
-    assert b'"id": "b"' in done.stdout
+    assert '"id": "b"' in run(["bash", "-euc", script], tmp_path)

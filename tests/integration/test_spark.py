@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -41,9 +40,10 @@ from hsimhash.spark import (
 )
 from hsimhash.spark.columns import partition_keys
 from hsimhash.spark.components import component_roots
+from tests.support.command_line import PROGRAM
 from tests.support.fingerprint_sets import Numbers, half_near, near_and_equal, page_ids, random_fingerprints
 from tests.support.spark_session import local_spark, need_java
-from tests.test_readme import blocks
+from tests.test_readme import blocks, run
 
 pytestmark = pytest.mark.together
 SMALL = PairLimits(part=2_000, spread=5_000, sample=3_000, given_fingerprints=1_000, given_ids=500)
@@ -289,29 +289,19 @@ def test_the_command_runs_and_names_what_is_wrong(tmp_path: Path) -> None:
     need_java()
     given = records(tmp_path / "given.jsonl")
 
-    def run(*words: str) -> subprocess.CompletedProcess[str]:
-        command = [
-            sys.executable,
-            "-m",
-            "hsimhash",
-            "spark",
-            "dedup",
-            str(given),
-            "--out",
-            str(tmp_path / "out"),
-            *words,
-        ]
+    def dedup(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [*PROGRAM, "spark", "dedup", str(given), "--out", str(tmp_path / "out"), *words]
         environment = {name: value for name, value in os.environ.items() if name != "PYSPARK_GATEWAY_PORT"}
         return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
 
-    done = run()
+    done = dedup()
     assert done.returncode == 7, done.stderr
     assert json.loads(done.stdout)["rejected"] == 9
     assert "9 records rejected, see" in done.stderr
-    again = run()
+    again = dedup()
     assert again.returncode == 2
     assert "there are results in" in again.stderr
-    assert run("--overwrite", "--text-field", "body").returncode == 7  # a record without a text is a reject
+    assert dedup("--overwrite", "--text-field", "body").returncode == 7  # a record without a text is a reject
 
 
 def test_the_quick_start_runs(tmp_path: Path) -> None:
@@ -319,13 +309,4 @@ def test_the_quick_start_runs(tmp_path: Path) -> None:
     documents = next(block for block in blocks("sh") if "> pages.jsonl" in block).partition("hsimhash ")[0]
     (block,) = blocks("bash")
     commands = [line for line in block.splitlines() if not line.startswith("pip install")]
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(
-        ["bash", "-euc", "\n".join([documents, *commands])],
-        cwd=tmp_path,
-        env={**os.environ, "PATH": path},
-        capture_output=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr.decode()
-    assert json.loads(done.stdout)["dropped"] == 1
+    assert json.loads(run(["bash", "-euc", "\n".join([documents, *commands])], tmp_path))["dropped"] == 1

@@ -28,15 +28,10 @@ from tests.support.hbase_tables import new_table, table_url
 from tests.support.programs import faults
 from tests.support.spark_session import local_spark, need_java
 
-pytestmark = pytest.mark.together
+pytestmark = [pytest.mark.together, pytest.mark.usefixtures("in_empty_folder")]
 SMALL = FileLimits(rows=4_000, documents=500)  # of several parts a region
 KNOWN = 500  # documents that a table has before a load
 PATIENCE_S = 300.0
-
-
-@pytest.fixture(autouse=True)
-def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture(scope="module")

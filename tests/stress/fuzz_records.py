@@ -8,33 +8,25 @@ counts must say so.
 
 from __future__ import annotations
 
-import gzip
 import json
 import random
 import string
 import subprocess
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import zstandard
-
 from hsimhash import HSimIndex, Profile
 from hsimhash.errors import TextTooShortError
 from hsimhash.fingerprint import Signature, parse_fingerprint
+from tests.support.archives import PACK
 from tests.support.programs import Outcome, options, print_conditions, print_outcomes, scratch_folder
 
 RECORDS, SEED = 10_000, 16
 LIMIT_BYTES = 16 << 20
 SHARES = {"jsonl": 0.4, "tsv": 0.2, "fingerprints": 0.2, "signatures": 0.2}
 READING = {"signatures": ("--format", "jsonl", "--fingerprint-field", "fingerprint")}
-PACKERS: dict[str, Callable[[bytes], bytes]] = {
-    "": bytes,
-    ".gz": gzip.compress,
-    ".zst": lambda data: zstandard.ZstdCompressor().compress(data),
-}
 
 Good = tuple[str, str | Signature]  # an id, and a text or what stands for it
 
@@ -281,10 +273,10 @@ def expected_index(form: str, lines: list[bytes], profile: Profile) -> dict[str,
 def fuzz(form: str, count: int, folder: Path, rng: random.Random) -> list[str]:
     """Bring fuzzed records in; return what was wrong."""
     lines = make_lines(form, count, rng)
-    packing = rng.choice(list(PACKERS))
+    packing = rng.choice(list(PACK))
     mode = rng.choice(["add", "tag"])
     path = folder / f"records.{'jsonl' if is_json(form) else 'tsv'}{packing}"
-    path.write_bytes(PACKERS[packing](b"\n".join(lines) + rng.choice([b"", b"\n"])))
+    path.write_bytes(PACK[packing](b"\n".join(lines) + rng.choice([b"", b"\n"])))
     url = f"lmdb://{folder / f'index-{form}'}"
     arguments = ["ingest", str(path), "--on-duplicate", mode, "--store", url, "--workers", "1"]
     arguments += READING.get(form, ("--format", form))

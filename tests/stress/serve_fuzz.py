@@ -26,7 +26,7 @@ ODD: tuple[object, ...] = (
     *(None, True, -1, 0, 1e308, 2**70, [], {}, [[[]]]),
     *("", "x" * 5_000, "\x00", "\ud800", "é" * 16, "\uff10" * 16),
 )
-BAD_JSON = (b"", b"null", b"[]", b"7", b"[" * 100_000, b"\xff\xfe{}", b'{"id": NaN}', b"\x00" * 50)
+BAD_JSON = (b"", b"null", b"[]", b"7", b"[" * 100_000, b"\xff\xfe{}", b'{"id": NaN}')
 
 
 def bad_body(rng: random.Random) -> tuple[str, bytes]:
@@ -43,9 +43,7 @@ def bad_body(rng: random.Random) -> tuple[str, bytes]:
     elif kind == 3:
         return path, json.dumps(record).encode()[: -rng.randrange(1, 10)]
     else:
-        return path, rng.choice(
-            [b"", b"null", b"[]", b"7", b"[" * 100_000, b"\xff\xfe{}", b'{"id": NaN}', rng.randbytes(50)]
-        )
+        return path, rng.choice([*BAD_JSON, rng.randbytes(50)])
     return path, json.dumps(record).encode()
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import random
 import subprocess
-import sys
 from pathlib import Path
 
 from hsimhash.index import HSimIndex
+from tests.support.command_line import PROGRAM
+from tests.support.processes import wait_until
 
 GROUPS = 300
 COPIES = 4  # of each group, in each input
@@ -29,21 +30,13 @@ def assert_one_of_each_group_is_stored(store: str, folder: Path, *, kills: bool 
             lines.append(f"{ids[group][-1]}\t{groups[group] ^ (1 << chance.randrange(64)):016x}\n")
         path = folder / f"{name}.tsv"
         path.write_text("".join(lines))
-        options = (
-            "--on-duplicate",
-            "skip",
-            "--claim",
-            "--format",
-            "fingerprints",
-            "--job",
-            str(folder / f"job-{name}"),
-        )
-        commands.append([sys.executable, "-m", "hsimhash", "ingest", str(path), "--store", store, *options])
+        job = folder / f"job-{name}"
+        options = ("--on-duplicate", "skip", "--claim", "--format", "fingerprints", "--job", str(job))
+        commands.append([*PROGRAM, "ingest", str(path), "--store", store, *options])
     programs = [_started(command) for command in commands]
     if kills:
         decisions = folder / "job-y" / "decisions.jsonl"
-        while programs[1].poll() is None and not (decisions.exists() and decisions.stat().st_size):
-            pass
+        wait_until(lambda: decisions.exists() and decisions.stat().st_size > 0, programs[1])
         programs[1].kill()
         programs[1].communicate()
         programs[1] = _started(commands[1])

@@ -64,6 +64,7 @@ from hsimhash.store.hbase.cells import (
     register_key,
     row_flag,
     segment_key,
+    segment_of,
     signature_in,
 )
 from hsimhash.store.hbase.gateway import (
@@ -228,7 +229,7 @@ class Audit:
 
     def _advance(self, family: int, page: Sequence[Cell]) -> None:
         if self.progress is not None and page:
-            place = int.from_bytes(page[-1].row[:SEGMENT_BYTES].ljust(SEGMENT_BYTES, b"\0"), "big")
+            place = segment_of(page[-1].row)
             self.progress((family * SEGMENTS + place) * PROGRESS_STEPS // SEGMENTS, 2 * PROGRESS_STEPS)
 
     def _problem(self, text: str) -> None:

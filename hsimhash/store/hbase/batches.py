@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, pairwise, zip_longest
 from operator import lt
 
+from hsimhash.hfile.blocks import message_field
 from hsimhash.store.facts import Region
 from hsimhash.store.hbase.gateway import Having, Put
 
@@ -90,22 +91,15 @@ def first_columns(limit: int, having: Having | None = None) -> bytes:
 
 def row_ranges(ranges: Iterable[Range]) -> bytes:
     """Return the filter, as bytes, that hops over ascending, disjoint, half-open row ranges."""
-    return _field(1, _MULTI_ROW_RANGE) + _field(2, b"".join([_range(start, stop) for start, stop in ranges]))
+    return message_field(1, _MULTI_ROW_RANGE) + message_field(2, b"".join([_range(*bounds) for bounds in ranges]))
 
 
 def _range(start: bytes, stop: bytes) -> bytes:
     size = len(start) + len(stop) + 8
     if size > 0x7F:
-        return _field(1, b"%b\x10\x01%b\x20\x00" % (_field(1, start), _field(3, stop)))
+        return message_field(1, b"%b\x10\x01%b\x20\x00" % (message_field(1, start), message_field(3, stop)))
     # The usual ones, whose lengths are a byte each: batches have tens of thousands.
     return b"\x0a%c\x0a%c%b\x10\x01\x1a%c%b\x20\x00" % (size, len(start), start, len(stop), stop)
-
-
-def _field(number: int, data: bytes) -> bytes:
-    varint, size = b"", len(data)
-    while size > 0x7F:
-        varint, size = varint + b"%c" % (size & 0x7F | 0x80), size >> 7
-    return b"%c%b%c%b" % (number << 3 | 2, varint, size, data)
 
 
 def merged(ranges: Sequence[Range]) -> list[Range]:

@@ -249,6 +249,11 @@ def segment_key(segment: int) -> bytes:
     return segment.to_bytes(SEGMENT_BYTES, "big") if segment < SEGMENTS else TABLE_STOP
 
 
+def segment_of(row: bytes) -> int:
+    """Return the segment of a row, or of a shorter key as if zeros followed."""
+    return int.from_bytes(row[:SEGMENT_BYTES].ljust(SEGMENT_BYTES, b"\0"), "big")
+
+
 def row_flag(row: bytes) -> int:
     """Return a row's flag; that of the record, which no other row has, where the row is cut short."""
     return row[SEGMENT_BYTES] if len(row) == ROWKEY_BYTES else RECORD_FLAG

@@ -154,7 +154,7 @@ class Gateway(AbstractContextManager["Gateway"]):
         """Let a deadline count over all calls that this thread makes within, from the last reply to any of them."""
         return nullcontext()
 
-    def ending(self, timeout_s: float | None) -> AbstractContextManager[None]:  # noqa: ARG002
+    def ending(self, timeout_s: float | None) -> AbstractContextManager[None]:
         """Let all calls that this thread makes within end after so long, with `StoreTimeoutError`; None: no end."""
         return nullcontext()
 
@@ -181,7 +181,7 @@ class Gateway(AbstractContextManager["Gateway"]):
         With `having` only cells count whose qualifier, or value, is not empty.
         """
 
-    def columns(self, start: bytes, stop: bytes, family: bytes, *, limit: int, columns: int) -> CellArrays | None:  # noqa: ARG002
+    def columns(self, start: bytes, stop: bytes, family: bytes, *, limit: int, columns: int) -> CellArrays | None:
         """Return the cells that `rows` would, faster; None where it cannot, or where a row is not 13 bytes long."""
         return None
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from hsimhash.fingerprint.bits import Uint8s
 from hsimhash.hfile import BloomFilter, FileSettings, HFileWriter
 from hsimhash.rowkey import PREFIX_BYTES, SEGMENT_BYTES
-from hsimhash.store.hbase.cells import SEGMENTS
+from hsimhash.store.hbase.cells import SEGMENTS, segment_of
 from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, DRAWER_FAMILY, Family, Table
 from hsimhash.store.hbase.stage import Stage
 
@@ -83,8 +83,8 @@ class RegionRows:
 
     def within(self, ranges: Sequence[Segments]) -> list[Segments]:
         """Return the parts of ranges whose segments the region has rows of."""
-        first = _segment(self.start)
-        end = SEGMENTS if not self.stop else _segment(self.stop) + (len(self.stop) > SEGMENT_BYTES)
+        first = segment_of(self.start)
+        end = SEGMENTS if not self.stop else segment_of(self.stop) + (len(self.stop) > SEGMENT_BYTES)
         clipped = [(max(low, first), min(high, end)) for low, high in ranges]
         return [(low, high) for low, high in clipped if low < high]
 
@@ -94,10 +94,6 @@ class RegionRows:
         first = bisect_left(places, self.start, key=lambda place: rows[place].tobytes())
         last = len(rows) if not self.stop else bisect_left(places, self.stop, key=lambda place: rows[place].tobytes())
         return slice(first, last)
-
-
-def _segment(row: bytes) -> int:
-    return int.from_bytes(row[:SEGMENT_BYTES].ljust(SEGMENT_BYTES, b"\0"), "big")
 
 
 class Portion(NamedTuple):

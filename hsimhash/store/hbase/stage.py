@@ -216,5 +216,5 @@ class _RemoteStage(Stage):
     def free_bytes(self) -> int | None:
         return None
 
-    def is_on_disk_of(self, folder: Path) -> bool:  # noqa: ARG002
+    def is_on_disk_of(self, folder: Path) -> bool:
         return False

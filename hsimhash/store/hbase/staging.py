@@ -62,10 +62,10 @@ class _InJobFolder(StateKeeper):
     def write(self, state: LoadState) -> None:
         write_json(self._path, asdict(state))
 
-    def cleared(self, state: LoadState) -> dict[str, object]:  # noqa: ARG002
+    def cleared(self, state: LoadState) -> dict[str, object]:
         return {}
 
-    def folder(self, token: str) -> str:  # noqa: ARG002
+    def folder(self, token: str) -> str:
         return ""
 
 

@@ -12,11 +12,11 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, TypeVar
 
 from hsimhash.cover import HBASE_PRICES
 from hsimhash.errors import CorruptionError, IndexExistsError, IndexNotFoundError, StoreClosedError, StoreTimeoutError
-from hsimhash.fingerprint.bits import Int64s, Uint8s
+from hsimhash.fingerprint.bits import Int64s
 from hsimhash.fingerprint.signature import Signatures
 from hsimhash.rowkey import (
     DOCUMENTS_FLAG,
@@ -55,6 +55,8 @@ CREATE_TRIES = 3  # of writing a part of the record
 TTL = b"ttl"  # beside the record's parts: the table's TTL in seconds, 0 for none
 
 _log = logging.getLogger("hsimhash.store")
+
+T = TypeVar("T")
 
 
 class HBaseStore(Store):
@@ -162,7 +164,7 @@ class HBaseStore(Store):
 
     @contextmanager
     def view(self, *, timeout_s: float | None = None) -> Iterator[Reader]:
-        view = self._view()
+        view = HBaseView(self.gateway, self.record)
         with self.gateway.ending(timeout_s):
             try:
                 yield view
@@ -172,26 +174,13 @@ class HBaseStore(Store):
                     f"give a limit"
                 ) from error
 
-    def writing(self, *, stop: Callable[[], bool] | None = None) -> AbstractContextManager[object]:  # noqa: ARG002
+    def writing(self, *, stop: Callable[[], bool] | None = None) -> AbstractContextManager[object]:
         return nullcontext()
 
-    def scan(self, prefixes: Sequence[bytes]) -> Uint8s:
-        return self._view().scan(prefixes)
-
-    def sweep(self, ranges: Sequence[tuple[bytes, bytes]]) -> Uint8s:
-        return self._view().sweep(ranges)
-
-    def estimate(self) -> int:
-        return self._view().estimate()
-
-    def documents(self, fingerprints: Sequence[int], limit: int | None = None) -> list[list[Document]]:
-        return self._view().documents(fingerprints, limit)
-
-    def lookup(self, doc_ids: Sequence[bytes]) -> list[Document | None]:
-        return self._view().lookup(doc_ids)
-
-    def _view(self) -> HBaseView:
-        return HBaseView(self.gateway, self.record)
+    def reading(self, work: Callable[[Reader], T], *, timeout_s: float | None = None) -> T:
+        if timeout_s is None:  # as a rule, and without the two blocks of `view`
+            return work(HBaseView(self.gateway, self.record))
+        return super().reading(work, timeout_s=timeout_s)
 
     def insert(
         self, doc_ids: Sequence[bytes], signatures: Signatures, first_seen: Int64s, *, mark: Mark | None = None
@@ -261,12 +250,7 @@ class HBaseStore(Store):
         return documents_in(self.gateway, bounds)
 
     def check(
-        self,
-        *,
-        repair: bool = False,
-        progress: Progress | None = None,
-        workers: int = 1,
-        folder: Path | None = None,
+        self, *, repair: bool = False, progress: Progress | None = None, workers: int = 1, folder: Path | None = None
     ) -> CheckReport:
         tell, old_ms = progress or (lambda *_: None), -1
         if repair:

@@ -20,10 +20,10 @@ from functools import partial
 from itertools import chain, pairwise
 from typing import NamedTuple
 
-from hsimhash.rowkey import PREFIX_BYTES, SEGMENT_BYTES, documents_rowkey
+from hsimhash.rowkey import PREFIX_BYTES, documents_rowkey
 from hsimhash.store.base import Record
 from hsimhash.store.facts import Counted, Crowd, Region, Survey
-from hsimhash.store.hbase.cells import SEGMENTS, TABLE_STOP, is_register, segment_key, signature_in
+from hsimhash.store.hbase.cells import SEGMENTS, TABLE_STOP, is_register, segment_key, segment_of, signature_in
 from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, DRAWER_FAMILY, Gateway
 
 HOT_BUCKET_ROWS = 100
@@ -113,7 +113,7 @@ def _density(record: Record, starts: Sequence[int], found: Iterable[list[bytes]]
     """Return how many rows there are in how many segments, from the prefixes found from some places on."""
     segments = rows = 0
     for start, prefixes in zip(starts, found, strict=True):
-        stop = _segment(prefixes[-1]) + 1 if len(prefixes) == _PILOT_ROWS else SEGMENTS
+        stop = segment_of(prefixes[-1]) + 1 if len(prefixes) == _PILOT_ROWS else SEGMENTS
         segments, rows = segments + stop - start, rows + _count(record, prefixes)
     return rows, segments
 
@@ -144,8 +144,4 @@ def _counted(record: Record, region: Region, windows: list[_Window], found: list
 
 def segments_of(region: Region) -> tuple[int, int]:
     """Return the half-open range of segments that a region, about, has."""
-    return _segment(region.start), _segment(region.stop) if region.stop else SEGMENTS
-
-
-def _segment(key: bytes) -> int:
-    return int.from_bytes(key[:SEGMENT_BYTES].ljust(SEGMENT_BYTES, b"\x00"), "big")
+    return segment_of(region.start), segment_of(region.stop) if region.stop else SEGMENTS

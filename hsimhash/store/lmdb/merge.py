@@ -17,7 +17,6 @@ import heapq
 import itertools
 import json
 import logging
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -35,6 +34,7 @@ from hsimhash.store.facts import Progress
 from hsimhash.store.lmdb.codec import DIGEST_BYTES, Row, unpack_register, verify_order
 from hsimhash.store.lmdb.session import LmdbView, Session
 from hsimhash.store.runs import (
+    LOAD_NAME,
     BulkLimits,
     BulkLoad,
     Found,
@@ -63,19 +63,14 @@ class SortedRuns(BulkLoad):
         super().__init__(folder, has_signatures=session.record.has_signatures)
         self._session = session
         self._limits = limits
-        self._read_token()
+        self._state_key = self._new_state_key()
 
-    def _read_token(self) -> None:
-        """Read under which name the index knows of a merge of these runs."""
-        path = self.folder / "token"
-        with file_errors(self.folder):
-            if not path.exists() or not path.read_text():
-                path.write_text(uuid.uuid4().hex)
-            self._state_key = f"load:{path.read_text()}".encode()
+    def _new_state_key(self) -> bytes:
+        return f"load:{self.token()}".encode()
 
     def _forget_merge(self) -> None:
-        (self.folder / "token").unlink()
-        self._read_token()
+        (self.folder / LOAD_NAME).unlink()
+        self._state_key = self._new_state_key()
 
     def merge(self, *, progress: Progress | None = None, stop: Callable[[], bool] | None = None) -> int | None:
         """Bring all runs into the index; see `BulkLoad.merge`."""

@@ -108,11 +108,6 @@ class LmdbStore(Store):
             self.session.verify_lock()
         return len(old)
 
-    def count(self, *, before: int | None = None, workers: int = 1, progress: Progress | None = None) -> int:  # noqa: ARG002
-        if before is not None:
-            return sum(document.first_seen < before for page in self.walk() for document in page)
-        return self.estimate()
-
     def walk(self) -> Iterator[list[Document]]:
         return self.registered(0, 1)
 
@@ -139,12 +134,7 @@ class LmdbStore(Store):
             after = rows[-1]
 
     def check(
-        self,
-        *,
-        repair: bool = False,
-        progress: Progress | None = None,
-        workers: int = 1,  # noqa: ARG002
-        folder: Path | None = None,  # noqa: ARG002
+        self, *, repair: bool = False, progress: Progress | None = None, workers: int = 1, folder: Path | None = None
     ) -> CheckReport:
         return audit(self.session, repair=repair, progress=progress)
 

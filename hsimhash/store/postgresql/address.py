@@ -13,7 +13,6 @@ from urllib.parse import quote, unquote, urlencode
 from hsimhash.store.urls import options_in, time_option
 
 POSTGRESQL_SCHEME = "postgresql"
-DEFAULT_PORT = 5432
 DEFAULT_SCHEMA = "public"
 _URL = re.compile(r"postgresql://(?:([^@/?#]*)@)?([^@/?#]*)/([^/?#]*)(?:\?([^#]*))?")
 _TABLE = re.compile(r"(?:([a-z_][a-z0-9_]{0,62})\.)?([a-z_][a-z0-9_]{0,44})")

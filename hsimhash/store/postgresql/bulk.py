@@ -12,7 +12,6 @@ makes indexes that are missing, should nobody end the load.
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -47,11 +46,7 @@ class DatabaseLoad(BulkLoad):
         self._session = session
         self._tables = tables
         self._slice_documents = limits.statement_documents
-        path = folder / "token"
-        with file_errors(folder):
-            if not path.exists() or not path.read_text():
-                path.write_text(uuid.uuid4().hex)
-            self._name = f"load:{path.read_text()}"
+        self._name = f"load:{self.token()}"
 
     def merge(self, *, progress: Progress | None = None, stop: Callable[[], bool] | None = None) -> int | None:
         """Insert all documents; see `BulkLoad.merge`."""

@@ -96,7 +96,7 @@ class DatabaseStore(Store):
     def remove(self, doc_ids: Sequence[bytes], *, before: int | None = None) -> int:
         return self.session.transaction(lambda link: TableWrites(link, self.tables).remove_documents(doc_ids, before))
 
-    def count(self, *, before: int | None = None, workers: int = 1, progress: Progress | None = None) -> int:  # noqa: ARG002
+    def count(self, *, before: int | None = None, workers: int = 1, progress: Progress | None = None) -> int:
         old = "" if before is None else f" WHERE first_seen < {before:d}"
         return self._number(f"SELECT count(*) FROM {self.tables.documents}{old}")
 
@@ -132,12 +132,7 @@ class DatabaseStore(Store):
             after = rows[-1][1], rows[-1][0]
 
     def check(
-        self,
-        *,
-        repair: bool = False,
-        progress: Progress | None = None,
-        workers: int = 1,  # noqa: ARG002
-        folder: Path | None = None,  # noqa: ARG002
+        self, *, repair: bool = False, progress: Progress | None = None, workers: int = 1, folder: Path | None = None
     ) -> CheckReport:
         return audit_tables(self.session, self.tables, repair=repair, progress=progress)
 

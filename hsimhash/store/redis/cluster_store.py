@@ -11,7 +11,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
@@ -29,7 +29,7 @@ from hsimhash.store.redis.audit import RedisAudit, audit_redis, report_of
 from hsimhash.store.redis.bulk import RedisLoad
 from hsimhash.store.redis.cluster import PARTS, part_of
 from hsimhash.store.redis.server import cluster_facts
-from hsimhash.store.redis.store import RedisStore
+from hsimhash.store.redis.store import RedisStore, RedisView
 from hsimhash.store.runs import BULK_LIMITS, BulkLimits, BulkLoad
 
 T = TypeVar("T")
@@ -48,11 +48,10 @@ class ClusterStore(Store):
         self.url, self.record = parts[0].url, parts[0].record
         self._threads = _Threads()
 
-    @contextmanager
-    def view(self, *, timeout_s: float | None = None) -> Iterator[Reader]:
-        yield ClusterView([part.reader(timeout_s) for part in self.parts], self._threads)
+    def view(self, *, timeout_s: float | None = None) -> AbstractContextManager[Reader]:
+        return nullcontext(ClusterView([RedisView(part.rows, timeout_s) for part in self.parts], self._threads))
 
-    def writing(self, *, stop: Callable[[], bool] | None = None) -> AbstractContextManager[object]:  # noqa: ARG002
+    def writing(self, *, stop: Callable[[], bool] | None = None) -> AbstractContextManager[object]:
         return nullcontext()
 
     def insert(
@@ -81,7 +80,7 @@ class ClusterStore(Store):
         places = _by_part(doc_ids)
         return sum(self._threads.map(drop, list(places)))
 
-    def count(self, *, before: int | None = None, workers: int = 1, progress: Progress | None = None) -> int:  # noqa: ARG002
+    def count(self, *, before: int | None = None, workers: int = 1, progress: Progress | None = None) -> int:
         return sum(self._threads.map(lambda part: part.count(before=before), self.parts))
 
     def walk(self) -> Iterator[list[Document]]:
@@ -94,12 +93,7 @@ class ClusterStore(Store):
             yield page
 
     def check(
-        self,
-        *,
-        repair: bool = False,
-        progress: Progress | None = None,
-        workers: int = 1,  # noqa: ARG002
-        folder: Path | None = None,  # noqa: ARG002
+        self, *, repair: bool = False, progress: Progress | None = None, workers: int = 1, folder: Path | None = None
     ) -> CheckReport:
         def look(part: RedisStore) -> RedisAudit:
             check = audit_redis(part.rows, part.listed, repair=repair)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -65,15 +65,10 @@ class RedisStore(Store):
         self.keys = Keys(session.prefix)
         self.rows = RedisRows(session, self.keys, record, limits, ttl_s)
 
-    @contextmanager
-    def view(self, *, timeout_s: float | None = None) -> Iterator[Reader]:
-        yield self.reader(timeout_s)
+    def view(self, *, timeout_s: float | None = None) -> AbstractContextManager[Reader]:
+        return nullcontext(RedisView(self.rows, timeout_s))
 
-    def reader(self, timeout_s: float | None) -> RedisView:
-        """Return what `view` gives."""
-        return RedisView(self.rows, timeout_s)
-
-    def writing(self, *, stop: Callable[[], bool] | None = None) -> AbstractContextManager[object]:  # noqa: ARG002
+    def writing(self, *, stop: Callable[[], bool] | None = None) -> AbstractContextManager[object]:
         return nullcontext()
 
     def insert(
@@ -89,7 +84,7 @@ class RedisStore(Store):
 
     def claim(self, claims: Claims) -> None:
         raise self._lacks(
-            "claims; claim in an index on LMDB, PostgreSQL or HBase, or let one process alone query and add", claims
+            "claims; claim in an index on LMDB, PostgreSQL or HBase, or let one process alone query and add"
         )
 
     def marked(self, token: str) -> int:
@@ -99,11 +94,6 @@ class RedisStore(Store):
         removed = self.rows.remove(list(dict.fromkeys(doc_ids)), before)
         self.rows.tidy()
         return removed
-
-    def count(self, *, before: int | None = None, workers: int = 1, progress: Progress | None = None) -> int:  # noqa: ARG002
-        if before is not None:
-            return sum(document.first_seen < before for page in self.walk() for document in page)
-        return self.estimate()
 
     def walk(self) -> Iterator[list[Document]]:
         return self.registered(0, 1)
@@ -135,12 +125,7 @@ class RedisStore(Store):
             start = b"(" + rows[-1] if shard < stop else b"-"
 
     def check(
-        self,
-        *,
-        repair: bool = False,
-        progress: Progress | None = None,
-        workers: int = 1,  # noqa: ARG002
-        folder: Path | None = None,  # noqa: ARG002
+        self, *, repair: bool = False, progress: Progress | None = None, workers: int = 1, folder: Path | None = None
     ) -> CheckReport:
         return report_of([audit_redis(self.rows, self.listed, repair=repair, progress=progress)])
 

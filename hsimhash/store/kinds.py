@@ -1,0 +1,133 @@
+"""The kinds of stores, by what the URL of a store tells before anything is opened."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from hsimhash.cover import HBASE_PRICES, LMDB_PRICES, POSTGRESQL_PRICES, REDIS_PRICES, Prices
+from hsimhash.layout import Layout
+from hsimhash.store.base import Record
+from hsimhash.store.hbase.address import DEFAULT_PORTS as HBASE_SCHEMES
+from hsimhash.store.hbase.address import Address, Options
+from hsimhash.store.postgresql.address import POSTGRESQL_SCHEME, DatabaseAddress
+from hsimhash.store.redis.address import REDIS_SCHEMES, RedisAddress, RedisOptions
+
+_URLS = (
+    "lmdb://relative/path, lmdb:///absolute/path, hbase://gateway:9091/namespace:table, "
+    "postgresql://user@host/database?table=pages, redis://host:6379/0?prefix=name or memory://name"
+)
+
+
+class Kind(NamedTuple):
+    """A kind of store."""
+
+    title: str
+    schemes: Collection[str]
+    parse: Callable[[str], object]  # `ValueError`, with the remedy, for what is no URL of this kind
+    name_of: Callable[[str], str]  # see `store_name`
+    prices: Prices
+    # How an index is made if nobody says, and within how many bits queries on that find documents; None: the layout's.
+    layout: str = "4"  # measured at a million documents: five rows a document instead of eleven, and, within 6 bits,
+    distance: int | None = 6  # twice as many near-duplicates found
+
+    @property
+    def max_distance(self) -> int:
+        """Within how many bits queries on a new index find documents if nobody says."""
+        return Layout.named(self.layout).max_distance if self.distance is None else self.distance
+
+
+def folder_of(url: str) -> Path:
+    """Return the folder of an embedded index's URL; `~` is the user's home, as in a shell."""
+    return Path(url.removeprefix("lmdb://")).expanduser()
+
+
+def _lmdb_name(url: str) -> str:
+    return f"lmdb://{os.path.abspath(folder_of(url))}"  # noqa: PTH100 (links stay links)
+
+
+def _hbase_name(url: str) -> str:
+    address = Address.parse(url)
+    return str(replace(address, options=Options(path=address.options.path)))
+
+
+def _postgresql_name(url: str) -> str:
+    return str(DatabaseAddress.parse(url))
+
+
+def _redis_name(url: str) -> str:
+    address = RedisAddress.parse(url)
+    return str(replace(address, user="", options=RedisOptions(prefix=address.options.prefix)))
+
+
+LMDB = Kind("LMDB, embedded", ["lmdb"], folder_of, _lmdb_name, LMDB_PRICES)
+HBASE = Kind(  # a query within 6 bits takes five times as long there
+    "HBase", HBASE_SCHEMES, Address.parse, _hbase_name, HBASE_PRICES, layout="10", distance=None
+)
+POSTGRESQL = Kind("PostgreSQL", [POSTGRESQL_SCHEME], DatabaseAddress.parse, _postgresql_name, POSTGRESQL_PRICES)
+REDIS = Kind("Redis", REDIS_SCHEMES, RedisAddress.parse, _redis_name, REDIS_PRICES)
+MEMORY = Kind("memory", ["memory"], str, str, LMDB_PRICES)
+PLANNED = {"lmdb": LMDB, "hbase": HBASE, "postgresql": POSTGRESQL, "redis": REDIS}  # by their names in JSON
+_BY_SCHEME = {scheme: kind for kind in (*PLANNED.values(), MEMORY) for scheme in kind.schemes}
+
+
+def kind_in(url: str) -> Kind | None:
+    """Return the kind of store that a URL's scheme names, None where it names none."""
+    return _BY_SCHEME.get(url.partition("://")[0])
+
+
+def kind_of(url: str) -> Kind:
+    """Return the kind of store that a URL names; `ValueError` where it names none."""
+    kind = kind_in(url)
+    if kind is None or not url.partition("://")[2]:
+        raise ValueError(f"store {url!r} is not the URL of a store; use {_URLS}")
+    return kind
+
+
+def check_url(url: str) -> None:
+    """Raise `ValueError`, with the remedy, for what is no URL of a store."""
+    url.encode()
+    kind = kind_in(url)
+    if kind is None or not url.partition("://")[2]:
+        raise ValueError(f"use {_URLS}")
+    kind.parse(url)
+
+
+def store_name(url: str) -> str:
+    """Return the URL that the same store has in any working folder, and however it is talked to."""
+    return kind_of(url).name_of(url)
+
+
+def is_hbase(url: str) -> bool:
+    """Whether a URL is that of a store on HBase."""
+    return kind_in(url) is HBASE
+
+
+def is_postgresql(url: str) -> bool:
+    """Whether a URL is that of a store on PostgreSQL."""
+    return kind_in(url) is POSTGRESQL
+
+
+def is_redis(url: str) -> bool:
+    """Whether a URL is that of a store on Redis."""
+    return kind_in(url) is REDIS
+
+
+def is_on_server(url: str) -> bool:
+    """Whether a URL is that of a store that others keep: neither in a folder nor in memory."""
+    return kind_in(url) not in (LMDB, MEMORY)
+
+
+def new_record(
+    url: str, profile: dict[str, object], *, layout: Layout | None = None, distance: int | None = None
+) -> Record:
+    """Return how an index at `url` is to be made, where some of it may be left to the kind of store."""
+    kind = kind_of(url)
+    usual = Layout.named(kind.layout)
+    assumed = {part for part, given in (("layout", layout), ("queries", distance)) if given is None}
+    if distance is None and layout in (None, usual):
+        distance = kind.distance
+    return Record(layout or usual, profile, distance, frozenset(assumed))

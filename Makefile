@@ -66,7 +66,7 @@ bench: $(VENV)/.bench $(VENV)/.pybind
 
 bench-hbase: $(VENV)/.test
 	$(BIN)/python -m tests.bench.bench_hbase $(if $(LARGE),--large)
-	$(BIN)/python -m tests.bench.bench_bulk_load $(if $(LARGE),--large)
+	$(BIN)/python -m tests.bench.bench_bulk_load
 	$(BIN)/python -m tests.bench.bench_collect $(if $(LARGE),--large)
 
 bench-stores: $(VENV)/.test

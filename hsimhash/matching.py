@@ -11,7 +11,14 @@ import numpy as np
 
 from hsimhash.cover import PREFIX_BITS, Cover, Reading
 from hsimhash.fingerprint.bits import Int64s, Uint8s, Uint64s, spans
-from hsimhash.fingerprint.signature import Signature, Signatures, most_differing, similarity
+from hsimhash.fingerprint.signature import (
+    Signature,
+    Signatures,
+    are_alike,
+    most_differing,
+    similarities,
+    similarity,
+)
 from hsimhash.layout import FINGERPRINT_BITS
 from hsimhash.rowkey import (
     KEY_FLAG,
@@ -60,6 +67,21 @@ class Rule(NamedTuple):
             return None
         alike = similarity(its_sketch, sketch)
         return Match(distance, doc_id, its_fingerprint, first_seen, alike, "distance" if is_near else "key")
+
+    def matches(self, queries: Signatures, documents: Sequence[Document]) -> list[Match | None]:
+        """Return what `match` returns for each query and the document at its place; of many in a fifth of the time."""
+        if not documents:
+            return []
+        ids, fingerprints, first_seen, sketches, keys = zip(*documents, strict=True)
+        values, of_sketches, of_keys = (np.array(one, np.uint64) for one in (fingerprints, sketches, keys))
+        distances = np.bitwise_count(queries.fingerprints ^ values)
+        is_near = distances <= self.max_distance
+        is_match = is_near | ((queries.keys == of_keys) & (of_keys != 0))
+        is_match &= are_alike(queries.sketches, of_sketches, self.max_sketch, is_near=is_near)
+        alike = similarities(queries.sketches, of_sketches)
+        found_by = np.where(is_near, "distance", "key").tolist()
+        rows = zip(distances.tolist(), ids, fingerprints, first_seen, alike, found_by, strict=True)
+        return [Match(*row) if matches else None for row, matches in zip(rows, is_match.tolist(), strict=True)]
 
 
 def near_one(reader: Reader, cover: Cover, query: Signature, reads: Reads) -> Near:
@@ -237,7 +259,7 @@ def confirmed_one(reader: Reader, query: Signature, near: Near, exclude: str | N
 
 
 def confirmed(
-    reader: Reader, queries: Iterable[Signature], near: Sequence[Near], exclude: Iterable[str | None], rule: Rule
+    reader: Reader, queries: Signatures, near: Sequence[Near], exclude: Sequence[str | None], rule: Rule
 ) -> list[list[Match]]:
     """Return each query's matches among the documents of what is near it, nearest first; with a limit the first ones.
 
@@ -250,15 +272,20 @@ def confirmed(
         exclude: for each of them a document to leave out, or None.
         rule: what matches.
     """
-    asked = list(zip(queries, near, exclude, strict=True))
     if rule.limit is not None:
-        return _first_confirmed(reader, asked, rule, rule.limit)
+        return _first_confirmed(reader, list(zip(queries, near, exclude, strict=True)), rule, rule.limit)
     documents = _documents(reader, {value for its in near for _, value in its}, None)
-    found = []
-    for query, its, left_out in asked:
-        several = [documents[value] for _, value in its]
-        found.append(_ordered(query, several[0] if len(several) == 1 else chain(*several), left_out, rule))
-    return found
+    places, met = list[int](), list[Document]()
+    for place, its in enumerate(near):
+        for _, value in its:
+            several = documents[value]
+            met += several
+            places += [place] * len(several)
+    found: list[dict[str, Match]] = [{} for _ in near]
+    for place, match in zip(places, rule.matches(queries[places], met), strict=True):
+        if match is not None and match.doc_id != exclude[place]:
+            found[place][match.doc_id] = match
+    return [sorted(one.values()) if len(one) > 1 else [*one.values()] for one in found]
 
 
 def _first_confirmed(

@@ -119,6 +119,12 @@ def test_a_job_folder_is_that_of_a_table_however_it_is_reached(tmp_path: Path, m
     assert default_job(URL, find_inputs(["other.tsv"], READING)) != folder
 
 
+def test_the_job_folder_of_an_embedded_index_is_within_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert default_job("lmdb://pages", []).parent == Path("pages", "jobs")
+    assert default_job("lmdb://~/pages", []) == default_job(f"lmdb://{tmp_path}/pages", [])
+
+
 def test_a_store_has_one_name_from_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert store_name("lmdb://pages") == store_name(f"lmdb://{tmp_path}/pages") == f"lmdb://{tmp_path}/pages"

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hsimhash.cover import Cover, own_probes
 from hsimhash.fingerprint.bits import Uint8s
-from hsimhash.fingerprint.signature import Signatures
+from hsimhash.fingerprint.signature import Signature, Signatures
 from hsimhash.layout import Layout
-from hsimhash.matching import MEETINGS_AT_ONCE, near_many
+from hsimhash.matching import MEETINGS_AT_ONCE, Rule, near_many
 from hsimhash.rowkey import rowkeys_of
 from hsimhash.slow import Reads
 from hsimhash.store.base import Document, Reader
+from tests.support.oracles import crowds, signed
 
 LAYOUT = Layout.named("4")
 
@@ -50,3 +53,20 @@ def test_a_bucket_of_more_rows_than_meet_at_once_is_compared_whole() -> None:
     for place, query in enumerate((0, 0xFFFF)):
         bits = np.bitwise_count(fingerprints ^ np.uint64(query))
         assert {value for _, value in found[place]} == set(fingerprints[bits <= 3].tolist())
+
+
+@given(
+    pairs=st.lists(signed(crowds(2, least=2)), max_size=20),
+    max_distance=st.integers(0, 8),
+    max_sketch=st.none() | st.integers(0, 64),
+)
+def test_many_pairs_match_as_each_by_itself_does(
+    pairs: list[list[Signature]], max_distance: int, max_sketch: int | None
+) -> None:
+    queries = [query for query, _ in pairs]
+    documents = [Document.of(f"d{place}", one, place) for place, (_, one) in enumerate(pairs)]
+    rule = Rule(max_distance, max_sketch, None)
+
+    found = rule.matches(Signatures.collected(queries), documents)
+
+    assert found == [rule.match(query, document) for query, document in zip(queries, documents, strict=True)]

@@ -117,6 +117,13 @@ def similarity(sketch: int, other: int) -> float | None:
     return max(0.0, 1 - 2 * (sketch ^ other).bit_count() / SKETCH_BITS)
 
 
+def similarities(sketches: Uint64s, others: Uint64s) -> list[float | None]:
+    """Return the similarity of each pair of sketches; see `similarity`."""
+    values = np.maximum(0.0, 1 - 2 * np.bitwise_count(sketches ^ others) / SKETCH_BITS)
+    found: list[float | None] = np.where((sketches == 0) | (others == 0), None, values).tolist()
+    return found
+
+
 def most_differing(max_sketch: int, *, is_near: bool) -> int:
     """Return in how many bits the sketches of two documents may differ: fewer where only their keys are equal."""
     return max_sketch if is_near else max(0, max_sketch - KEY_SKETCH_MARGIN)

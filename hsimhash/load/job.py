@@ -43,7 +43,9 @@ from hsimhash.inputs.files import Input
 from hsimhash.inputs.reader import Position
 from hsimhash.load.decisions import DecisionLog
 from hsimhash.locks import HeldLock, lock_or_refuse
-from hsimhash.store import Store, is_on_server, store_name
+from hsimhash.store import LMDB, Store, folder_of, store_name
+from hsimhash.store.kinds import MEMORY, kind_of
+from hsimhash.store.lmdb import files
 
 JOBS = Path(".hsimhash", "jobs")  # of an index that is no folder itself
 VERSION = 1  # on disk: never reuse
@@ -59,13 +61,12 @@ def default_job(url: str, inputs: Sequence[Input]) -> Path:
 
     It is within an embedded index, and below `JOBS` in the working folder for one on a server; `ValueError` for others.
     """
-    scheme, _, place = url.partition("://")
-    if scheme != "lmdb" and not is_on_server(url):
+    kind = kind_of(url)
+    if kind is MEMORY:
         raise ValueError(f"{url} has no place for a job folder; name one")
-    name = store_name(url)
-    names = "\0".join([name.removeprefix("lmdb://"), *(one.place for one in inputs)])
+    names = "\0".join([store_name(url).removeprefix("lmdb://"), *(one.place for one in inputs)])
     digest = hashlib.blake2b(names.encode(errors="surrogateescape"), digest_size=8).hexdigest()
-    return Path(place, "jobs", digest) if scheme == "lmdb" else JOBS / digest
+    return (folder_of(url) / files.JOBS if kind is LMDB else JOBS) / digest
 
 
 class State(StrEnum):

@@ -119,9 +119,9 @@ def add_in_batches(add_many: Callable[[Numbers, list[str]], object], fingerprint
         add_many(fingerprints[start : start + BATCH], page_ids(start, BATCH))
 
 
-def race(server: HBaseServer, folder: Path, size: int) -> None:
+def race(server: HBaseServer, folder: Path) -> None:
     """Measure and print all four."""
-    layout, fingerprints = Layout.parse("10"), random_fingerprints(np.random.default_rng(SEED), size)
+    layout, fingerprints = Layout.parse("10"), random_fingerprints(np.random.default_rng(SEED), SIZE)
     write_lines(folder / "given.tsv", fingerprints)
     write_parquet(folder / "given.parquet", fingerprints)
     command = Command(server, folder, "bulk-load", folder / "given.tsv", "--format", "fingerprints")
@@ -131,7 +131,7 @@ def race(server: HBaseServer, folder: Path, size: int) -> None:
 
     def bulk(command: Command) -> float:
         with made(server.gateways, layout) as table:
-            return size / seconds(partial(command.load, table_url(server.gateways, table), next(numbers)))
+            return SIZE / seconds(partial(command.load, table_url(server.gateways, table), next(numbers)))
 
     def exclusive() -> float:
         with made(server.gateways, layout) as table:
@@ -187,11 +187,10 @@ def queries(server: HBaseServer, command: Command, fingerprints: Numbers, number
 
 
 def main() -> int:
-    given = options(__doc__, large=(False, "1,000,000 documents instead of 200,000"))
-    size = LARGE if given.large else SIZE
-    print_conditions("Bulk loads into HBase", packages=("happybase", "thriftpy2"), seed=SEED, documents=size)
+    given = options(__doc__)
+    print_conditions("Bulk loads into HBase", packages=("happybase", "thriftpy2"), seed=SEED, documents=SIZE)
     with scratch_folder(given.scratch) as folder, serving(folder / "hbase", jvm="") as server:
-        race(server, folder, size)
+        race(server, folder)
     return 0
 
 

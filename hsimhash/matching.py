@@ -78,9 +78,10 @@ class Rule(NamedTuple):
         is_near = distances <= self.max_distance
         is_match = is_near | ((queries.keys == of_keys) & (of_keys != 0))
         is_match &= are_alike(queries.sketches, of_sketches, self.max_sketch, is_near=is_near)
-        alike = similarities(queries.sketches, of_sketches)
+        alike = similarities(queries.sketches, of_sketches).astype(object)
+        alike[(queries.sketches == 0) | (of_sketches == 0)] = None
         found_by = np.where(is_near, "distance", "key").tolist()
-        rows = zip(distances.tolist(), ids, fingerprints, first_seen, alike, found_by, strict=True)
+        rows = zip(distances.tolist(), ids, fingerprints, first_seen, alike.tolist(), found_by, strict=True)
         return [Match(*row) if matches else None for row, matches in zip(rows, is_match.tolist(), strict=True)]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import signal
@@ -16,6 +17,7 @@ from hypothesis import HealthCheck, settings
 
 from hsimhash.errors import HsimhashError
 from hsimhash.store.lmdb.store import LmdbStore
+from tests.support.places import Place, model_place
 from tests.support.processes import children
 
 # Machines are shared: neither a slow example is a failure, nor one that is slowly made.
@@ -78,6 +80,15 @@ def labelled_data() -> Path:
     if not os.environ.get("HSIMHASH_DATA"):
         pytest.skip("HSIMHASH_DATA does not name the folder of labelled data")
     return Path(os.environ["HSIMHASH_DATA"])
+
+
+@pytest.fixture(params=["memory", "lmdb", "hbase-model"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """Where the stores of a contract are; modules that try others have their own."""
+    if request.param == "hbase-model":
+        return model_place()
+    numbers = itertools.count()
+    return Place(lambda: f"{request.param}://{tmp_path / str(next(numbers))}")
 
 
 @pytest.fixture

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,18 +12,8 @@ import pytest
 from hsimhash.fingerprint import Profile
 from hsimhash.index import HSimIndex
 from hsimhash.store import Store
-from tests.test_store_contract import RECORD, Place, model_place, put
-
-_numbers = itertools.count()
-
-
-@pytest.fixture(params=["memory", "lmdb", "hbase-model"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    """Where the stores of a test are."""
-    scheme = request.param
-    if scheme == "hbase-model":
-        return model_place()
-    return Place(lambda: f"{scheme}://{tmp_path / str(next(_numbers))}")
+from tests.support.places import Place
+from tests.test_store_contract import RECORD, put
 
 
 @pytest.fixture
@@ -34,7 +22,7 @@ def store(place: Place) -> Iterator[Store]:
         yield made
 
 
-def claimed(store: Store, *documents: tuple[str, int], seen: int = 7) -> list[str | None]:
+def claimed(store: Store, *documents: tuple[str, int]) -> list[str | None]:
     """Claim documents; return for each the id that it matches, None where it is new."""
     profile = Profile.named("auto-1")
     claims = HSimIndex(store, profile).claim_many([value for _, value in documents], [one for one, _ in documents])

@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hsimhash.fingerprint import Signature, Signatures
-from hsimhash.fingerprint.signature import as_signatures, similarity
+from hsimhash.fingerprint.signature import as_signatures, similarities, similarity
 from hsimhash.pairs import Clusters, components, find_pairs, group_equal, star
-from hsimhash.pairs.signatures import similarities
 from tests.support.oracles import are_near, crowds, plain_components, plain_stars, signed
 
 

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,49 +15,12 @@ from hsimhash.fingerprint import Signatures, wordlists
 from hsimhash.fingerprint.wordlists import keep_list, kept_lists, list_content
 from hsimhash.layout import Layout
 from hsimhash.rowkey import encode
-from hsimhash.store import Document, Mark, Record, Store, create_store, open_store
+from hsimhash.store import Document, Mark, Record, Store
 from hsimhash.store.base import LIST_PIECE_BYTES
-from hsimhash.store.hbase.store import HBaseStore
-from tests.support.hbase_model import DAY_MS, Cluster, ModelGateway
+from tests.support.places import Place
 from tests.support.processes import forked
 
 RECORD = Record(Layout.named("10"), {"name": "test-1"})
-_numbers = itertools.count()
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where stores of one kind are made: each at the URL of a new place."""
-
-    url: Callable[[], str]
-    create: Callable[[str, Record], Store] = create_store
-    open: Callable[[str], Store] = open_store
-    settle: Callable[[Store], object] = lambda store: None  # wait until nothing is left over, and collect it
-
-
-def model_place() -> Place:
-    clusters: defaultdict[str, Cluster] = defaultdict(Cluster)
-
-    def settle(store: Store) -> None:
-        clusters[store.url].advance(DAY_MS)
-        assert store.check(repair=True).is_sound
-
-    return Place(
-        lambda: f"hbase://model/{next(_numbers)}",
-        lambda url, record: HBaseStore.create(url, ModelGateway(clusters[url]), record),
-        lambda url: HBaseStore.open(url, ModelGateway(clusters[url])),
-        settle,
-    )
-
-
-@pytest.fixture(params=["memory", "lmdb", "hbase-model"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    """Where the stores of a test are."""
-    if request.param == "memory":
-        return Place(lambda: f"memory://{next(_numbers)}")
-    if request.param == "lmdb":
-        return Place(lambda: f"lmdb://{tmp_path / str(next(_numbers))}")
-    return model_place()
 
 
 @pytest.fixture

@@ -18,9 +18,9 @@ from hsimhash.dedup.summary import Outcome
 from hsimhash.dedup.tables import BLOCK_ROWS, Column, Form, Kind, open_table
 from hsimhash.dedup.texts import Texts, date_of
 from hsimhash.fingerprint.bits import Int64s, Uint8s
+from hsimhash.fingerprint.signature import similarities
 from hsimhash.inputs.files import Input, usual_workers
 from hsimhash.pairs import PairBlock, Pairs
-from hsimhash.pairs.signatures import similarities
 
 PAIR_COLUMNS: tuple[tuple[str, Kind], ...] = (("left", "text"), ("right", "text"), ("distance", "bits"))
 CLUSTER_COLUMNS: tuple[tuple[str, Kind], ...] = (

@@ -133,7 +133,7 @@ class Profile(Recipe):
 
     def _one(self, found: Signatures, text: str) -> Signature:
         if found.kinds[0] == TOO_SHORT:
-            raise _too_short(self, text)
+            raise TextTooShortError(f"nothing to fingerprint by {self.name} in {text[:40]!r}")
         return found.at(0)
 
     def _signed(self, texts: Sequence[str], of_one: str, *, has_sketches: bool) -> Signatures:
@@ -236,10 +236,6 @@ def _remade(values: tuple[Any, ...], probe: int | None, lists: Mapping[str, byte
     profile = Profile(*values)
     object.__setattr__(profile, "probe", probe)
     return profile
-
-
-def _too_short(profile: Profile, text: str) -> TextTooShortError:
-    return TextTooShortError(f"nothing to fingerprint by {profile.name} in {text[:40]!r}")
 
 
 def split_batch(texts: Sequence[str], most_characters: int = BATCH_CHARACTERS) -> Iterator[Sequence[str]]:

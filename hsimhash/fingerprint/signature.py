@@ -16,6 +16,7 @@ from hsimhash.fingerprint.bits import (
     LIMIT,
     Bools,
     Fingerprints,
+    Floats,
     Uint8s,
     Uint64s,
     as_fingerprint,
@@ -117,11 +118,10 @@ def similarity(sketch: int, other: int) -> float | None:
     return max(0.0, 1 - 2 * (sketch ^ other).bit_count() / SKETCH_BITS)
 
 
-def similarities(sketches: Uint64s, others: Uint64s) -> list[float | None]:
-    """Return the similarity of each pair of sketches; see `similarity`."""
-    values = np.maximum(0.0, 1 - 2 * np.bitwise_count(sketches ^ others) / SKETCH_BITS)
-    found: list[float | None] = np.where((sketches == 0) | (others == 0), None, values).tolist()
-    return found
+def similarities(some: Uint64s, others: Uint64s) -> Floats:
+    """Return what `similarity` does for each pair of sketches; NaN where one of them is missing."""
+    index = np.maximum(0, 1 - 2 * np.bitwise_count(some ^ others).astype(np.float64) / SKETCH_BITS)
+    return np.where((some != 0) & (others != 0), index, np.nan)
 
 
 def most_differing(max_sketch: int, *, is_near: bool) -> int:

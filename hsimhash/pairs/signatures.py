@@ -13,8 +13,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from hsimhash.fingerprint.bits import Bools, Floats, Int64s, Uint64s, are_in
-from hsimhash.fingerprint.signature import SKETCH_BITS, Signatures, are_alike
+from hsimhash.fingerprint.bits import Bools, Int64s, Uint64s, are_in
+from hsimhash.fingerprint.signature import Signatures, are_alike
 from hsimhash.pairs.blocks import Pairs, pair_words, sorted_block
 
 AT_ONCE = 1 << 20  # signatures that are looked at together
@@ -105,9 +105,3 @@ def _first_equal(*columns: NDArray[np.generic]) -> Int64s:
     first = np.empty(len(order), np.int64)
     first[order] = order[np.maximum.accumulate(np.where(is_first, np.arange(len(order)), 0))]
     return first
-
-
-def similarities(some: Uint64s, others: Uint64s) -> Floats:
-    """Return what `similarity` does for each pair of sketches; NaN where one of them is missing."""
-    index = np.maximum(0, 1 - 2 * np.bitwise_count(some ^ others).astype(np.float64) / SKETCH_BITS)
-    return np.where((some != 0) & (others != 0), index, np.nan)

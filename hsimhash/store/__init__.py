@@ -27,7 +27,6 @@ from hsimhash.store.kinds import (
 from hsimhash.store.lmdb import files
 from hsimhash.store.lmdb.store import LmdbStore
 from hsimhash.store.memory import MemoryStore
-from hsimhash.store.redis.operations import create_redis_store, open_redis_store
 from hsimhash.store.runs import BULK_LIMITS, BulkLimits, BulkLoad, FileLimits, StageOptions
 
 __all__ = [
@@ -73,6 +72,13 @@ def _hbase_operations() -> ModuleType:
     return operations
 
 
+def _redis_operations() -> ModuleType:
+    """Return what opens an index on Redis: of what else is imported it would take an eighth."""
+    from hsimhash.store.redis import operations
+
+    return operations
+
+
 def postgresql_operations() -> ModuleType:
     """Return what operators do with an index on PostgreSQL, which needs psycopg."""
     try:
@@ -107,17 +113,18 @@ def create_store(
             f"a TTL of {ttl_s} s for {url}: it is for Redis, from 1 s to 2**31; 'hsimhash create-table --ttl' makes a "
             f"table on HBase with one, and elsewhere 'hsimhash expire' removes what is old"
         )
+    made: Store
     if kind is LMDB:
-        return LmdbStore.create(url, folder_of(url), record, lock_timeout_s=lock_timeout_s)
-    if kind is HBASE:
-        made: Store = _hbase_operations().create_hbase_store(url, record)
-        return made
-    if kind is POSTGRESQL:
-        created: Store = postgresql_operations().create_database_store(url, record, lock_timeout_s=lock_timeout_s)
-        return created
-    if kind is REDIS:
-        return create_redis_store(url, record, password=password, ttl_s=ttl_s or 0)
-    return MemoryStore.create(url, record)
+        made = LmdbStore.create(url, folder_of(url), record, lock_timeout_s=lock_timeout_s)
+    elif kind is HBASE:
+        made = _hbase_operations().create_hbase_store(url, record)
+    elif kind is POSTGRESQL:
+        made = postgresql_operations().create_database_store(url, record, lock_timeout_s=lock_timeout_s)
+    elif kind is REDIS:
+        made = _redis_operations().create_redis_store(url, record, password=password, ttl_s=ttl_s or 0)
+    else:
+        made = MemoryStore.create(url, record)
+    return made
 
 
 def open_store(
@@ -140,16 +147,15 @@ def open_store(
     kind = kind_of(url)
     if exclusive and kind is not HBASE:
         raise ValueError(f"exclusive writing is for HBase, and {url} is not on it; leave it out")
+    opened: Store
     if kind is LMDB:
-        return LmdbStore(url, folder_of(url), lock_timeout_s=lock_timeout_s)
-    if kind is HBASE:
-        found: Store = _hbase_operations().open_hbase_store(url, exclusive=exclusive, deadline_s=deadline_s)
-        return found
-    if kind is POSTGRESQL:
-        opened: Store = postgresql_operations().open_database_store(
-            url, lock_timeout_s=lock_timeout_s, deadline_s=deadline_s
-        )
-        return opened
-    if kind is REDIS:
-        return open_redis_store(url, deadline_s=deadline_s, password=password)
-    return MemoryStore.open(url)
+        opened = LmdbStore(url, folder_of(url), lock_timeout_s=lock_timeout_s)
+    elif kind is HBASE:
+        opened = _hbase_operations().open_hbase_store(url, exclusive=exclusive, deadline_s=deadline_s)
+    elif kind is POSTGRESQL:
+        opened = postgresql_operations().open_database_store(url, lock_timeout_s=lock_timeout_s, deadline_s=deadline_s)
+    elif kind is REDIS:
+        opened = _redis_operations().open_redis_store(url, deadline_s=deadline_s, password=password)
+    else:
+        opened = MemoryStore.open(url)
+    return opened

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,9 +11,9 @@ from hsimhash.cover import HBASE_PRICES, LMDB_PRICES, POSTGRESQL_PRICES, REDIS_P
 from hsimhash.layout import Layout
 from hsimhash.store.base import Record
 from hsimhash.store.hbase.address import DEFAULT_PORTS as HBASE_SCHEMES
-from hsimhash.store.hbase.address import Address, Options
+from hsimhash.store.hbase.address import Address
 from hsimhash.store.postgresql.address import POSTGRESQL_SCHEME, DatabaseAddress
-from hsimhash.store.redis.address import REDIS_SCHEMES, RedisAddress, RedisOptions
+from hsimhash.store.redis.address import REDIS_SCHEMES, RedisAddress
 
 _URLS = (
     "lmdb://relative/path, lmdb:///absolute/path, hbase://gateway:9091/namespace:table, "
@@ -45,30 +44,30 @@ def folder_of(url: str) -> Path:
     return Path(url.removeprefix("lmdb://")).expanduser()
 
 
-def _lmdb_name(url: str) -> str:
-    return f"lmdb://{os.path.abspath(folder_of(url))}"  # noqa: PTH100 (links stay links)
-
-
-def _hbase_name(url: str) -> str:
-    address = Address.parse(url)
-    return str(replace(address, options=Options(path=address.options.path)))
-
-
-def _postgresql_name(url: str) -> str:
-    return str(DatabaseAddress.parse(url))
-
-
-def _redis_name(url: str) -> str:
-    address = RedisAddress.parse(url)
-    return str(replace(address, user="", options=RedisOptions(prefix=address.options.prefix)))
-
-
-LMDB = Kind("LMDB, embedded", ["lmdb"], folder_of, _lmdb_name, LMDB_PRICES)
-HBASE = Kind(  # a query within 6 bits takes five times as long there
-    "HBase", HBASE_SCHEMES, Address.parse, _hbase_name, HBASE_PRICES, layout="10", distance=None
+LMDB = Kind(
+    "LMDB, embedded",
+    ["lmdb"],
+    folder_of,
+    lambda url: f"lmdb://{os.path.abspath(folder_of(url))}",  # noqa: PTH100 (links stay links)
+    LMDB_PRICES,
 )
-POSTGRESQL = Kind("PostgreSQL", [POSTGRESQL_SCHEME], DatabaseAddress.parse, _postgresql_name, POSTGRESQL_PRICES)
-REDIS = Kind("Redis", REDIS_SCHEMES, RedisAddress.parse, _redis_name, REDIS_PRICES)
+HBASE = Kind(  # a query within 6 bits takes five times as long there
+    "HBase",
+    HBASE_SCHEMES,
+    Address.parse,
+    lambda url: Address.parse(url).index_url,
+    HBASE_PRICES,
+    layout="10",
+    distance=None,
+)
+POSTGRESQL = Kind(
+    "PostgreSQL",
+    [POSTGRESQL_SCHEME],
+    DatabaseAddress.parse,
+    lambda url: str(DatabaseAddress.parse(url)),
+    POSTGRESQL_PRICES,
+)
+REDIS = Kind("Redis", REDIS_SCHEMES, RedisAddress.parse, lambda url: RedisAddress.parse(url).index_url, REDIS_PRICES)
 MEMORY = Kind("memory", ["memory"], str, str, LMDB_PRICES)
 PLANNED = {"lmdb": LMDB, "hbase": HBASE, "postgresql": POSTGRESQL, "redis": REDIS}  # by their names in JSON
 _BY_SCHEME = {scheme: kind for kind in (*PLANNED.values(), MEMORY) for scheme in kind.schemes}

@@ -16,9 +16,9 @@ from hsimhash.store.hbase.store import HBaseStore
 from hsimhash.store.hbase.table import TableSettings
 from tests.support.hbase_server import Gateways
 from tests.support.hbase_tables import new_table, table_url
+from tests.support.places import Place
 from tests.test_claims import *  # noqa: F403  (likewise)
 from tests.test_store_contract import *  # noqa: F403  (its tests, at another place)
-from tests.test_store_contract import Place
 
 
 @pytest.fixture(params=["thrift2", "thrift1"])

@@ -6,10 +6,10 @@ import itertools
 
 import pytest
 
+from tests.support.places import Place
 from tests.support.postgresql_server import PostgresqlServer
 from tests.test_claims import *  # noqa: F403  (likewise)
 from tests.test_store_contract import *  # noqa: F403  (its tests, at another place)
-from tests.test_store_contract import Place
 
 pytestmark = pytest.mark.together
 _tables = itertools.count()

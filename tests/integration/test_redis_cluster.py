@@ -25,12 +25,12 @@ from tests.stress.exactness import check_layout, check_signatures
 from tests.stress.stores_exactness import filled
 from tests.stress.stores_kills import kill_server
 from tests.support.command_line import run
+from tests.support.places import Place
 from tests.support.processes import wait_until
 from tests.support.programs import faults
 from tests.support.redis_cluster import SLOTS, RedisCluster, redis_cluster_running, said
 from tests.support.redis_server import DURABLE, RedisServer, redis_running
 from tests.test_store_contract import *  # noqa: F403  (its tests, at another place)
-from tests.test_store_contract import Place
 
 pytestmark = pytest.mark.together
 _numbers = itertools.count()

@@ -11,10 +11,11 @@ from hsimhash.errors import HsimhashError
 from hsimhash.store import Store, create_store, open_store
 from hsimhash.store.redis.rows import RedisLimits
 from hsimhash.store.redis.store import RedisStore
+from tests.support.places import Place
 from tests.support.redis_server import RedisServer
 from tests.test_claims import claimed
 from tests.test_store_contract import *  # noqa: F403  (its tests, at another place)
-from tests.test_store_contract import RECORD, Place
+from tests.test_store_contract import RECORD
 
 _numbers = itertools.count()
 

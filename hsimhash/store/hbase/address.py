@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote, urlencode
 
@@ -103,6 +103,11 @@ class Address:
     def full_table(self) -> bytes:
         """The table's name as HBase's calls take it."""
         return f"{self.namespace}:{self.table}".encode()
+
+    @property
+    def index_url(self) -> str:
+        """The URL, but for how the table is talked to."""
+        return str(replace(self, options=Options(path=self.options.path)))
 
     @property
     def is_http(self) -> bool:

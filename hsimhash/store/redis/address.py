@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 from urllib.parse import quote, unquote, urlencode
 
@@ -95,6 +95,11 @@ class RedisAddress:
         if scheme in CLUSTER_SCHEMES and int(database or 0):
             raise ValueError(f"a cluster has database 0 alone, not {database}; leave it out")
         return cls(scheme, servers, socket, service, int(database or 0), unquote(user), options)
+
+    @property
+    def index_url(self) -> str:
+        """The URL, but for who asks and how."""
+        return str(replace(self, user="", options=RedisOptions(prefix=self.options.prefix)))
 
     @property
     def is_cluster(self) -> bool:

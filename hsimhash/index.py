@@ -108,7 +108,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
             profile: one, or its name.
             distance: within how many bits queries find documents if they do not say; by default the layout's k, but 6
                 for layout `4` where it is embedded.
-            lock_timeout_s: on LMDB, how long a write waits for another process that writes.
+            lock_timeout_s: how long a write waits for another process that writes alone: on LMDB and PostgreSQL.
             password: on Redis, the user's, where the URL has no `password_file=`.
             ttl_s: on Redis, how long after it was last added a document is over, and no more found; by default never.
 
@@ -143,7 +143,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
             url: of the index.
             layout: what it must have been made with; any where it is None.
             profile: likewise.
-            lock_timeout_s: on LMDB, how long a write waits for another process that writes.
+            lock_timeout_s: how long a write waits for another process that writes alone: on LMDB and PostgreSQL.
             exclusive: on HBase alone, nobody else writes the documents that are written through this index, nor does
                 so within 20 minutes after; they are written faster.
             deadline_s: on HBase, how long a call is tried without an answer, unless the URL has a `deadline=`.

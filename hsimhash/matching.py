@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, pairwise
+from itertools import chain, islice, pairwise
 from struct import Struct
 from typing import NamedTuple
 
@@ -36,6 +36,7 @@ from hsimhash.store.base import Document, Match, Reader
 FEW_ROWS = 40  # up to so many, a loop costs less than numpy's calls
 READS_AT_ONCE = 1 << 18  # buckets that are read at once, if a query has no more: it bounds the memory of a batch, and
 MEETINGS_AT_ONCE = 1 << 20  # rows times queries that are compared at once
+PAIRS_AT_ONCE = 1 << 15  # queries with documents that may match, decided at once: likewise
 MOST_ANSWERED = 1_000  # documents that one call of a reader gives to a query with a limit; of more the nearest are read
 
 _ROWKEY = Struct(f">{PREFIX_BYTES}xQ")  # its fingerprint
@@ -276,16 +277,13 @@ def confirmed(
     if rule.limit is not None:
         return _first_confirmed(reader, list(zip(queries, near, exclude, strict=True)), rule, rule.limit)
     documents = _documents(reader, {value for its in near for _, value in its}, None)
-    places, met = list[int](), list[Document]()
-    for place, its in enumerate(near):
-        for _, value in its:
-            several = documents[value]
-            met += several
-            places += [place] * len(several)
+    pairs = ((place, one) for place, its in enumerate(near) for _, value in its for one in documents[value])
     found: list[dict[str, Match]] = [{} for _ in near]
-    for place, match in zip(places, rule.matches(queries[places], met), strict=True):
-        if match is not None and match.doc_id != exclude[place]:
-            found[place][match.doc_id] = match
+    while part := list(islice(pairs, PAIRS_AT_ONCE)):
+        places, met = zip(*part, strict=True)
+        for place, match in zip(places, rule.matches(queries[list(places)], met), strict=True):
+            if match is not None and match.doc_id != exclude[place]:
+                found[place][match.doc_id] = match
     return [sorted(one.values()) if len(one) > 1 else [*one.values()] for one in found]
 
 

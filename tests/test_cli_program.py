@@ -381,6 +381,7 @@ STORES = (
     ("store", "reason"),
     [
         *[(store, STORES) for store in ("http://x/y", "lmdb:", "lmdb://", "pages", "hbase-thrift://x", "mongo://x")],
+        ("lmdb://~nobody-has-this-name/x", "a home folder that is not known; write the whole path"),
         ("hbase://gw/pages?tiemout=5s", "nearest known one is timeout"),
         ("hbase://gw", "is not a table"),
         ("hbase://user:secret@gw/pages", "neither a user nor a fragment"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,10 +13,10 @@ from hsimhash.cover import Cover, own_probes
 from hsimhash.fingerprint.bits import Uint8s
 from hsimhash.fingerprint.signature import Signature, Signatures
 from hsimhash.layout import Layout
-from hsimhash.matching import MEETINGS_AT_ONCE, Rule, near_many
+from hsimhash.matching import MEETINGS_AT_ONCE, PAIRS_AT_ONCE, Rule, confirmed, near_many
 from hsimhash.rowkey import rowkeys_of
 from hsimhash.slow import Reads
-from hsimhash.store.base import Document, Reader
+from hsimhash.store.base import Document, Match, Reader
 from tests.support.oracles import crowds, signed
 
 LAYOUT = Layout.named("4")
@@ -70,3 +71,49 @@ def test_many_pairs_match_as_each_by_itself_does(
     found = rule.matches(Signatures.collected(queries), documents)
 
     assert found == [rule.match(query, document) for query, document in zip(queries, documents, strict=True)]
+
+
+class Listing(Reader):
+    """Documents by their fingerprints, some under more than one."""
+
+    def __init__(self, listed: dict[int, list[Document]]) -> None:
+        self.listed = listed
+
+    def scan(self, prefixes: Sequence[bytes]) -> Uint8s:
+        raise NotImplementedError
+
+    def sweep(self, ranges: Sequence[tuple[bytes, bytes]]) -> Uint8s:
+        raise NotImplementedError
+
+    def estimate(self) -> int:
+        raise NotImplementedError
+
+    def documents(self, fingerprints: Sequence[int], limit: int | None = None) -> list[list[Document]]:
+        return [self.listed[fingerprint] for fingerprint in fingerprints]
+
+    def lookup(self, doc_ids: Sequence[bytes]) -> list[Document | None]:
+        raise NotImplementedError
+
+
+def test_a_document_counts_once_as_it_was_read_last_and_never_for_the_query_that_excludes_it() -> None:
+    reader = Listing({4: [Document("moved", 4, 0), Document("own", 4, 0)], 5: [Document("moved", 5, 0)]})
+    queries, near = Signatures.of([4, 4]), [[(0, 4), (1, 5)]] * 2
+
+    found = confirmed(reader, queries, near, ["own", None], Rule(3, None, None))
+
+    moved, own = Match(1, "moved", 5, 0), Match(0, "own", 4, 0)
+    assert found == [[moved], [own, moved]]
+
+
+def test_memory_does_not_grow_with_a_crowd_that_many_queries_meet() -> None:
+    reader = Listing({4: [Document(f"d{number}", 4, 0, sketch=1) for number in range(PAIRS_AT_ONCE // 2)]})
+
+    def peak_bytes(count: int) -> int:
+        queries = Signatures.of([4] * count, np.full(count, 2, np.uint64))
+        tracemalloc.start()
+        assert confirmed(reader, queries, [[(0, 4)]] * count, [None] * count, Rule(3, 0, None)) == [[]] * count
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return peak
+
+    assert peak_bytes(10) < 1.5 * peak_bytes(2)

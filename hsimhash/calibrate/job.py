@@ -27,7 +27,7 @@ from hsimhash.fingerprint.stream import signature_stream
 from hsimhash.inputs.files import Input, usual_workers
 from hsimhash.layout import FINGERPRINT_BITS, Layout
 from hsimhash.plan import Cost, cost, layouts_of, recommend
-from hsimhash.store import LMDB, PLANNED
+from hsimhash.store import KINDS, LMDB
 
 PAIRS_SHOWN = 3  # of each distance
 BITS_SHOWN = range(-3, 4)  # around the distance that is recommended
@@ -193,7 +193,7 @@ def _plans(choice: Recommendation, documents: int) -> dict[str, Cost]:
     return {
         name: recommend(
             [
-                cost(layout, documents, distance, PLANNED[name].prices, has_signatures=signed)
+                cost(layout, documents, distance, KINDS[name].prices, has_signatures=signed)
                 for layout in layouts_of(distance)
             ]
         )[0]

@@ -11,7 +11,6 @@ from hsimhash.cli.exits import ExitCode, exit_code_of
 from hsimhash.cli.options import Settings, json_option, password_of, refuse_memory, with_settings
 from hsimhash.store import folder_of, is_hbase, is_postgresql, is_redis, postgresql_operations
 from hsimhash.store.checkup import Check, embedded_checks
-from hsimhash.store.redis.checkup import redis_checks
 
 
 @click.command("doctor")
@@ -72,6 +71,8 @@ def _checks(settings: Settings, *, writes: bool, is_quick: bool, processes: int 
         found: Iterator[Check] = postgresql_operations().database_checks(settings.store, is_quick=is_quick)
         return found
     if is_redis(settings.store):
+        from hsimhash.store.redis.checkup import redis_checks  # here: for Redis alone
+
         return redis_checks(settings.store, is_quick=is_quick, password=password_of(settings))
     return embedded_checks(settings.store, folder_of(settings.store))
 

@@ -11,7 +11,7 @@ from hsimhash.cli.console import print_json, print_line, print_table, size
 from hsimhash.cli.options import Settings, json_option, read_sample, with_settings
 from hsimhash.fingerprint import Profile
 from hsimhash.plan import Cost, cost, layouts_of, outgrown, recommend
-from hsimhash.store import PLANNED
+from hsimhash.store import KINDS
 
 MOST_DOCUMENTS = 10**15  # more than anybody has; beyond it tables and sizes are no longer readable
 
@@ -51,7 +51,7 @@ def plan_command(settings: Settings, documents: int, distance: int | None, sampl
     fingerprints = read_sample(sample, "--sample", settings.fingerprint_format) if sample else None
     has_signatures = Profile.named(settings.profile).makes_signatures
     costs: dict[str, list[Cost]] = {}
-    for name, kind in PLANNED.items():
+    for name, kind in KINDS.items():
         reached = kind.max_distance if distance is None else distance
         try:
             layouts = layouts_of(reached)
@@ -65,7 +65,7 @@ def plan_command(settings: Settings, documents: int, distance: int | None, sampl
         print_json({name: _fields(of_store) for name, of_store in costs.items()})
         return
     for name, of_store in costs.items():
-        _print_table(PLANNED[name].title, of_store)
+        _print_table(KINDS[name].title, of_store)
     print_line(
         "HBase: uncompressed, × replication (HDFS keeps 3); 'create-table --compression GZ' halves ids that are URLs"
     )

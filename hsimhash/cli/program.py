@@ -41,7 +41,7 @@ COMMANDS = {  # in the order of the help, which imports none of them; each is `N
     "explain": ("explain", "Show what a query reads, or how two documents differ."),
     "doctor": ("doctor", "Find out why an index cannot be reached, or is slow."),
     "check": ("upkeep", "Look for problems in an index, and repair them."),
-    "collect": ("upkeep", "Delete what moves and removals left behind on HBase; hourly."),
+    "collect": ("upkeep", "Delete what moves and removals left behind; on HBase hourly."),
     "compact": ("upkeep", "Rewrite an index without free space."),
     "backup": ("upkeep", "Copy an index to a new folder, while it is used."),
     "remove": ("removal", "Remove documents by id."),

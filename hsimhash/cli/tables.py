@@ -32,7 +32,6 @@ from hsimhash.store import Record, folder_of, is_hbase, is_postgresql, is_redis,
 from hsimhash.store.hbase.address import Address
 from hsimhash.store.hbase.table import AUTO_REGIONS, TableSettings, new_table, shell_lines
 from hsimhash.store.lmdb.files import drop_index, refuse_no_index
-from hsimhash.store.redis.operations import drop_redis_index, refuse_no_redis_index
 from hsimhash.times import seconds_in
 
 if TYPE_CHECKING:
@@ -260,6 +259,8 @@ def _drop_table(settings: Settings, is_confirmed: bool) -> bool:
 
 
 def _drop_keys(settings: Settings, is_confirmed: bool) -> bool:
+    from hsimhash.store.redis.operations import drop_redis_index, refuse_no_redis_index  # here: for Redis alone
+
     refuse_no_redis_index(settings.store, password_of(settings))
     if not confirm(f"Delete the index {settings.store} and everything in it?", is_confirmed=is_confirmed):
         return False

@@ -95,9 +95,9 @@ def _refuse_mixed(settings: Settings, sample: int | None, *, is_repair: bool, is
 @with_settings("store")
 @json_option
 def collect_command(settings: Settings, as_json: bool) -> ExitCode:
-    """Delete what moves and removals left behind in a table on HBase, as far as it is over an hour old.
+    """Delete what moves and removals left behind, on HBase as far as it is over an hour old, on Redis over 10 minutes.
 
-    They log which rows they leave, and this command reads that log, never the whole table: run it every hour. Printed
+    They log what they leave, and this command reads that log, never the whole index; on HBase run it hourly. Printed
     are the entries of the log that were read, the cells that were deleted, and the entries that stay for a later run
     because something is too young. An interrupted run harms nothing, the next one does the rest. Others may read and
     write meanwhile.

@@ -47,7 +47,7 @@ from hsimhash.store import LMDB, Store, folder_of, store_name
 from hsimhash.store.kinds import MEMORY, kind_of
 from hsimhash.store.lmdb import files
 
-JOBS = Path(".hsimhash", "jobs")  # of an index that is no folder itself
+SERVER_JOBS = Path(".hsimhash", "jobs")  # of an index that is no folder itself
 VERSION = 1  # on disk: never reuse
 LISTS = ("rejects", "short", "decisions", "tags")
 RUNS = "runs"
@@ -59,14 +59,15 @@ _WITH_FORMATS = re.compile("with [a-z ]+ fingerprints")  # as an input's mark sa
 def default_job(url: str, inputs: Sequence[Input]) -> Path:
     """Return the default job folder, one for each store and inputs.
 
-    It is within an embedded index, and below `JOBS` in the working folder for one on a server; `ValueError` for others.
+    It is within an embedded index, and below `SERVER_JOBS` in the working folder for one on a server; `ValueError` for
+    others.
     """
     kind = kind_of(url)
     if kind is MEMORY:
         raise ValueError(f"{url} has no place for a job folder; name one")
     names = "\0".join([store_name(url).removeprefix("lmdb://"), *(one.place for one in inputs)])
     digest = hashlib.blake2b(names.encode(errors="surrogateescape"), digest_size=8).hexdigest()
-    return (folder_of(url) / files.JOBS if kind is LMDB else JOBS) / digest
+    return (folder_of(url) / files.JOBS if kind is LMDB else SERVER_JOBS) / digest
 
 
 class State(StrEnum):

@@ -10,8 +10,8 @@ from hsimhash.store.base import DEADLINE_S, LOCK_TIMEOUT_S, Claim, Document, Mar
 from hsimhash.store.facts import CheckReport, CollectReport
 from hsimhash.store.kinds import (
     HBASE,
+    KINDS,
     LMDB,
-    PLANNED,
     POSTGRESQL,
     REDIS,
     check_url,
@@ -31,8 +31,8 @@ from hsimhash.store.runs import BULK_LIMITS, BulkLimits, BulkLoad, FileLimits, S
 
 __all__ = [
     "BULK_LIMITS",
+    "KINDS",
     "LMDB",
-    "PLANNED",
     "BulkLimits",
     "BulkLoad",
     "CheckReport",
@@ -73,7 +73,7 @@ def _hbase_operations() -> ModuleType:
 
 
 def _redis_operations() -> ModuleType:
-    """Return what opens an index on Redis: of what else is imported it would take an eighth."""
+    """Return what opens an index on Redis: to import it as well would take an eighth more."""
     from hsimhash.store.redis import operations
 
     return operations
@@ -139,7 +139,7 @@ def open_store(
 
     Args:
         url: of the store.
-        lock_timeout_s: of the embedded store, how long a write waits for another process that writes.
+        lock_timeout_s: of LMDB and PostgreSQL, how long a write waits for another process that writes alone.
         exclusive: of HBase alone, nobody else writes the documents that this store is given: they are written faster.
         deadline_s: of HBase and Redis, how long a call is tried without an answer, unless the URL says.
         password: of Redis alone, the user's, where the URL has no `password_file=`.

@@ -352,8 +352,8 @@ class Store(Reader, AbstractContextManager["Store"]):
     def view(self, *, timeout_s: float | None = None) -> AbstractContextManager[Reader]:
         """Give a reader for one query: it misses no document that is near before, during and after the block.
 
-        On LMDB and in memory the block sees one state of the index. On HBase listings stay when a document moves, so
-        reads one after the other miss none.
+        On LMDB, PostgreSQL and in memory the block sees one state of the index. On HBase and Redis listings stay when a
+        document moves, so reads one after the other miss none.
 
         Args:
             timeout_s: how long the block's reads may take together, in seconds; `StoreTimeoutError` when they take
@@ -430,8 +430,8 @@ class Store(Reader, AbstractContextManager["Store"]):
     def count(self, *, before: int | None = None, workers: int = 1, progress: Progress | None = None) -> int:
         """Return how many documents there are, with `before` (ms since 1970) how many were first seen earlier.
 
-        On HBase `workers` processes read the registers, and `progress` is told. A store where `estimate` is not exact
-        has a way of its own.
+        On HBase `workers` processes read the registers, and `progress` learns how far they are. A store whose
+        `estimate` is not exact must override this.
         """
         if before is None:
             return self.estimate()
@@ -484,7 +484,7 @@ class Store(Reader, AbstractContextManager["Store"]):
         raise self._lacks("check of a sample")
 
     def collect(self, *, progress: Progress | None = None) -> CollectReport:
-        """Delete what moves and removals over an hour old left behind, as their log has it: on HBase.
+        """Delete what moves and removals left behind, as their log has it: on HBase and Redis.
 
         Elsewhere a document's rows go with it.
         """

@@ -137,7 +137,7 @@ class MemoryStore(Store):
             yield self._contents
 
     @contextmanager
-    def view(self, *, timeout_s: float | None = None) -> Iterator[Reader]:  # nothing here takes long
+    def view(self, *, timeout_s: float | None = None) -> Iterator[Reader]:  # no read here takes long
         with self._open() as contents:
             yield contents
 

@@ -59,7 +59,7 @@ class BulkLimits:
 
 BULK_LIMITS = BulkLimits()
 
-LOAD_NAME = "token"  # the file of a load's name, beside its runs
+TOKEN_FILE = "token"  # noqa: S105  (beside the runs; no secret)
 
 Slice = dict[bytes, tuple[Signature, int]]  # of documents: id, and signature and first seen
 
@@ -274,8 +274,8 @@ class BulkLoad(AbstractContextManager["BulkLoad"], ABC):
         return self.folder / f"run-{number + 1:06d}"
 
     def token(self) -> str:
-        """Return under which name an index knows of a merge of these runs; a new one is kept in their folder."""
-        path = self.folder / LOAD_NAME
+        """Return the token by which the index knows a merge of these runs; it is made, and kept, if there is none."""
+        path = self.folder / TOKEN_FILE
         with file_errors(self.folder):
             if not path.exists() or not path.read_text():
                 path.write_text(uuid.uuid4().hex)

@@ -1,4 +1,4 @@
-"""Bulk loads into a real HBase: `python -m tests.bench.bench_bulk_load [--large]`.
+"""Bulk loads into a real HBase: `python -m tests.bench.bench_bulk_load`.
 
 The commands `bulk-load` and `spark bulk-load`, from a file of ids and fingerprints to the last register in the table,
 each in a process of its own, Spark's start included; against `add_many` of an exclusive writer, which is what `ingest

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeVar
+from typing import Any
 
 from hsimhash.cover import HBASE_PRICES
 from hsimhash.errors import CorruptionError, IndexExistsError, IndexNotFoundError, StoreClosedError, StoreTimeoutError
@@ -55,8 +55,6 @@ CREATE_TRIES = 3  # of writing a part of the record
 TTL = b"ttl"  # beside the record's parts: the table's TTL in seconds, 0 for none
 
 _log = logging.getLogger("hsimhash.store")
-
-T = TypeVar("T")
 
 
 class HBaseStore(Store):
@@ -176,11 +174,6 @@ class HBaseStore(Store):
 
     def writing(self, *, stop: Callable[[], bool] | None = None) -> AbstractContextManager[object]:
         return nullcontext()
-
-    def reading(self, work: Callable[[Reader], T], *, timeout_s: float | None = None) -> T:
-        if timeout_s is None:  # as a rule, and without the two blocks of `view`
-            return work(HBaseView(self.gateway, self.record))
-        return super().reading(work, timeout_s=timeout_s)
 
     def insert(
         self, doc_ids: Sequence[bytes], signatures: Signatures, first_seen: Int64s, *, mark: Mark | None = None

@@ -163,7 +163,7 @@ class Thrift1Gateway(ThriftGateway):
         ttls = {name.rstrip(b":").decode(): {"TTL": str(column.timeToLive)} for name, column in columns.items()}
         return Table(tuple(Family(name, ttl, {}) for name, ttl in sorted(ttls.items())), {}, is_complete=False)
 
-    def create_table(self, table: Table, splits: Sequence[bytes]) -> None:  # it cannot split
+    def create_table(self, table: Table, splits: Sequence[bytes]) -> None:  # without the splits
         columns = [
             HBASE.ColumnDescriptor(
                 name=f"{family.name}:".encode(),

@@ -34,7 +34,7 @@ from hsimhash.store.facts import Progress
 from hsimhash.store.lmdb.codec import DIGEST_BYTES, Row, unpack_register, verify_order
 from hsimhash.store.lmdb.session import LmdbView, Session
 from hsimhash.store.runs import (
-    LOAD_NAME,
+    TOKEN_FILE,
     BulkLimits,
     BulkLoad,
     Found,
@@ -69,7 +69,7 @@ class SortedRuns(BulkLoad):
         return f"load:{self.token()}".encode()
 
     def _forget_merge(self) -> None:
-        (self.folder / LOAD_NAME).unlink()
+        (self.folder / TOKEN_FILE).unlink()
         self._state_key = self._new_state_key()
 
     def merge(self, *, progress: Progress | None = None, stop: Callable[[], bool] | None = None) -> int | None:

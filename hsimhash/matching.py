@@ -70,7 +70,7 @@ class Rule(NamedTuple):
         return Match(distance, doc_id, its_fingerprint, first_seen, alike, "distance" if is_near else "key")
 
     def matches(self, queries: Signatures, documents: Sequence[Document]) -> list[Match | None]:
-        """Return what `match` returns for each query and the document at its place; of many in a fifth of the time."""
+        """Return what `match` returns for each query and the document at its place; of many in half the time."""
         if not documents:
             return []
         ids, fingerprints, first_seen, sketches, keys = zip(*documents, strict=True)
@@ -79,8 +79,9 @@ class Rule(NamedTuple):
         is_near = distances <= self.max_distance
         is_match = is_near | ((queries.keys == of_keys) & (of_keys != 0))
         is_match &= are_alike(queries.sketches, of_sketches, self.max_sketch, is_near=is_near)
-        alike = similarities(queries.sketches, of_sketches).astype(object)
-        alike[(queries.sketches == 0) | (of_sketches == 0)] = None
+        index = similarities(queries.sketches, of_sketches)
+        alike = index.astype(object)
+        alike[np.isnan(index)] = None
         found_by = np.where(is_near, "distance", "key").tolist()
         rows = zip(distances.tolist(), ids, fingerprints, first_seen, alike.tolist(), found_by, strict=True)
         return [Match(*row) if matches else None for row, matches in zip(rows, is_match.tolist(), strict=True)]

@@ -11,7 +11,7 @@ import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -313,9 +313,9 @@ def test_decide_is_the_oracle_for_any_distance(
             as_signatures([one for _, one in given]),
             DuplicateRule(k, max_sketch, leaves_out=mode == "skip"),
         )
-    lines = [decision.to_line() for decision in decisions]
-    assert [json.loads(line) for line in lines] == expected
-    assert [Decision.from_line(line.encode()).to_line() for line in lines] == lines
+    assert [json.loads(decision.to_line()) for decision in decisions] == expected
+    kept = [replace(one, match=one.match and one.match._replace(first_seen=0)) for one in decisions]
+    assert [Decision.from_line(decision.to_line().encode()) for decision in decisions] == kept
 
 
 _numbers = itertools.count()

@@ -17,6 +17,7 @@ from hsimhash.calibrate.sample import Sample, draw_sample
 from hsimhash.calibrate.sample_pairs import Differences, SamplePairs, Way, compare_all, counted
 from hsimhash.calibrate.scores import Curve, DistanceScore, FalsePairs, Recommendation, choose, expected
 from hsimhash.calibrate.shingles import jaccard_indices, least_shingles
+from hsimhash.cover import Prices
 from hsimhash.dedup.report import Distance, ShownPair
 from hsimhash.dedup.word_diff import compare
 from hsimhash.errors import HsimhashError
@@ -190,15 +191,12 @@ def _plans(choice: Recommendation, documents: int) -> dict[str, Cost]:
     """Return the layout to take for what was chosen, by store."""
     signed = choice.curve.way != Way()
     distance = choice.score.distance
-    return {
-        name: recommend(
-            [
-                cost(layout, documents, distance, KINDS[name].prices, has_signatures=signed)
-                for layout in layouts_of(distance)
-            ]
-        )[0]
-        for name in ("lmdb", "hbase")
-    }
+    layouts = layouts_of(distance)
+
+    def best(prices: Prices) -> Cost:
+        return recommend([cost(layout, documents, distance, prices, has_signatures=signed) for layout in layouts])[0]
+
+    return {name: best(KINDS[name].prices) for name in ("lmdb", "hbase")}
 
 
 def _spread(tried: _Tried) -> Spread:

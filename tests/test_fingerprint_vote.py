@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from random import Random
 
 import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from hsimhash.fingerprint.vote import vote, vote_alike, vote_in_order
+from hsimhash.fingerprint.vote import fold_hashes, fold_weights, vote, vote_alike, vote_in_order
 from tests.support.oracles import plain_vote
 
 HASHES = st.integers(0, 2**64 - 1)
@@ -52,3 +53,23 @@ def test_features_that_weigh_the_same_vote_as_with_weights(sizes: list[int], tie
     )  # few, so that votes are even and sums are large
     expected = vote(doc, hashes, np.full(len(doc), 7.0), len(sizes), tie)
     assert vote_alike(doc, hashes, len(sizes), tie).tolist() == expected.tolist()
+
+
+ALIKE = [[(6, 1.0), (7, 2.0), (6, 4.0)], [], [(7, 8.0), (2**63, 16.0)]]  # hashes that differ in their last bits alone
+
+
+@given(st.lists(st.lists(st.tuples(HASHES | st.integers(0, 3), st.integers(1, 9)), max_size=20), max_size=6))
+@example(ALIKE)
+def test_features_of_a_document_that_share_a_hash_are_one(documents: list[list[tuple[int, float]]]) -> None:
+    doc, hashes, weights, _ = arrays(documents)
+    pairs = list(zip(doc.tolist(), hashes.tolist(), strict=True))
+    counts, sums = Counter(pairs), Counter[tuple[int, int]]()
+    for pair, weight in zip(pairs, weights.tolist(), strict=True):
+        sums[pair] += weight
+    distinct = sorted(counts)
+    first, shared = fold_hashes(doc, hashes)
+    assert first.tolist() == [pairs.index(pair) for pair in distinct]
+    assert shared.tolist() == [counts[pair] for pair in distinct]
+    folded, total = fold_weights(doc, hashes, weights)
+    assert folded.tolist() == first.tolist()
+    assert total.tolist() == [sums[pair] for pair in distinct]

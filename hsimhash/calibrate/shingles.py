@@ -18,7 +18,7 @@ from hsimhash.fingerprint.normalize import classify, normalize, simplify
 from hsimhash.fingerprint.profile import split_batch
 from hsimhash.fingerprint.sketch import MOST_SHINGLE, shingle_hashes
 from hsimhash.fingerprint.tokens import drop_apostrophes, word_units
-from hsimhash.fingerprint.vote import by_document
+from hsimhash.fingerprint.vote import fold_hashes
 
 KEPT = 256
 PAIRS_COMPARED = 1 << 14  # at once
@@ -37,10 +37,8 @@ def _least(texts: Sequence[str]) -> Uint64s:
     start, stop = units.rows(MOST_SHINGLE)
     hashes = shingle_hashes(murmur64_spans(spans.buffer, spans.starts, spans.ends, 0), start, stop)
     doc = units.doc[start]
-    order = by_document(doc, hashes, "quicksort")
-    doc, hashes = doc[order], hashes[order]
-    is_new = np.append(True, (doc[1:] != doc[:-1]) | (hashes[1:] != hashes[:-1]))[: len(doc)]
-    doc, hashes = doc[is_new], hashes[is_new]
+    places, _ = fold_hashes(doc, hashes)
+    doc, hashes = doc[places], hashes[places]
     rank = np.arange(len(doc)) - np.searchsorted(doc, doc)
     least = np.full((len(texts), KEPT), _NONE)
     least[doc[rank < KEPT], rank[rank < KEPT]] = hashes[rank < KEPT]

@@ -238,7 +238,7 @@ def document_words(recipe: Recipe, texts: Sequence[str]) -> Counter[str]:
     if recipe.tokens == "jieba":
         return Counter(_chinese(recipe, to_text(batch.codes)).texts())
     counts = Counter(_chinese(recipe, tokens.han_runs(batch.codes, batch.classes)).texts() if batch.has_han else ())
-    first, _ = fold_hashes(batch.words.doc, batch.word_hashes, "stable")
+    first, _ = fold_hashes(batch.words.doc, batch.word_hashes)
     _, place, count = np.unique(batch.word_hashes[first], return_index=True, return_counts=True)
     counts.update(dict(zip(map(batch.word_spans.text, first[place].tolist()), count.tolist(), strict=True)))
     return counts
@@ -389,7 +389,7 @@ def _words(batch: _Batch) -> Features:
 def _single_words(batch: _Batch) -> tuple[Features, Int64s]:
     """Return the words of documents that are English in part, or all by an own table, and how much each document is."""
     recipe, doc, hashes, spans = batch.recipe, batch.words.doc, batch.word_hashes, batch.word_spans
-    first, count = fold_hashes(doc, hashes, "stable")
+    first, count = fold_hashes(doc, hashes)
     if recipe.english == OWN:
         weight, _ = own_weights(recipe.idf_sha256, recipe.stops, recipe.seed).find(hashes[first])
         part = np.full(batch.count, WHOLE)

@@ -19,7 +19,6 @@ import numpy as np
 
 from hsimhash.fingerprint.bits import Bools, Floats, Int64s, Uint32s, Uint64s
 from hsimhash.fingerprint.hashes import mix
-from hsimhash.fingerprint.vote import by_document
 
 SKETCH_BITS = 64
 MOST_SHINGLE = 3  # words, or characters of scripts without spaces
@@ -112,7 +111,8 @@ def keys(doc: Int64s, hashes: Uint64s, weights: Floats, count: int, documents: i
 
 def heaviest_features(doc: Int64s, hashes: Uint64s, weights: Floats, count: int, documents: int) -> Int64s:
     """Return the places of each document's heaviest features; of equal weights the lower hash counts."""
-    order = by_document(doc, -weights, "stable")
+    order = np.argsort(-weights, kind="stable")  # many weigh the same: half of the time of any other sort
+    order = order[np.argsort(doc[order].astype(np.uint16), kind="stable")]
     starts = np.searchsorted(doc[order], np.arange(documents))
     sizes = np.diff(starts, append=len(order))
     # What is lighter than the last one chosen cannot be in; what is as heavy may, if its hash is lower.

@@ -11,13 +11,9 @@ Source: Charikar, STOC 2002; weighted as in Manku, Jain, Das Sarma, WWW 2007, se
 
 from __future__ import annotations
 
-from typing import Literal
-
 import numpy as np
 
 from hsimhash.fingerprint.bits import Bools, Floats, Int64s, Uint8s, Uint64s
-
-Kind = Literal["quicksort", "stable"]  # of sort, as numpy names them
 
 SCALE = 4096
 TIES = ("zero", "one")
@@ -39,32 +35,35 @@ def fold_numbers(doc: Int64s, number: Int64s) -> tuple[Int64s, Int64s, Int64s]:
     return key[first] >> 32, key[first] & 0xFFFFFFFF, np.diff(first, append=len(key))
 
 
-def fold_hashes(doc: Int64s, hashes: Uint64s, kind: Kind = "quicksort") -> tuple[Int64s, Int64s]:
-    """Return the index of one feature of each distinct pair of document and hash, and how many share it."""
-    order, first = _groups(doc, hashes, kind)
+def fold_hashes(doc: Int64s, hashes: Uint64s) -> tuple[Int64s, Int64s]:
+    """Return the first feature of each distinct pair of document and hash, in their order, and how many share it."""
+    order, first = _groups(doc, hashes)
     return order[first], np.diff(first, append=len(order))
 
 
 def fold_weights(doc: Int64s, hashes: Uint64s, weights: Floats) -> tuple[Int64s, Floats]:
-    """Return the index of one feature of each distinct pair of document and hash, and the sum of their weights."""
-    order, first = _groups(doc, hashes, "quicksort")
+    """Return the first feature of each distinct pair of document and hash, and the sum of their weights."""
+    order, first = _groups(doc, hashes)
     return order[first], np.add.reduceat(weights[order], first) if len(first) else weights
 
 
-def by_document(doc: Int64s, values: Uint64s | Floats, kind: Kind) -> Int64s:
-    """Return the features in order of document, below 65,536, and value.
+def _groups(doc: Int64s, hashes: Uint64s) -> tuple[Int64s, Int64s]:
+    """Return the features in order of document, hash and place, and where in that order each pair begins.
 
-    The kind of sort changes only the time: where values come often, as words and weights do, "stable" takes half of
-    what "quicksort" does; where few come twice, as of shingles, a tenth more.
+    Document, leading bits of the hash and place are sorted as one number: numpy sorts numbers in a third of the time
+    that it takes to order features by them. The bits left over tell hashes apart too seldom to be sorted by.
     """
-    order = np.argsort(values, kind=kind)
-    return order[np.argsort(doc[order].astype(np.uint16), kind="stable")]
-
-
-def _groups(doc: Int64s, hashes: Uint64s, kind: Kind) -> tuple[Int64s, Int64s]:
-    """Return the features in order of document and hash, and where in that order each pair of both begins."""
-    order = by_document(doc, hashes, kind)
-    return order, np.flatnonzero(_changes(hashes[order]) | _changes(doc[order]))
+    place_bits, doc_bits = len(doc).bit_length(), int(doc.max(initial=1)).bit_length()
+    left_over = np.uint64(place_bits + doc_bits)
+    key = (hashes >> left_over) << np.uint64(place_bits) | np.arange(len(doc), dtype=np.uint64)
+    key |= doc.astype(np.uint64) << np.uint64(64 - doc_bits)
+    key.sort()
+    order = (key & np.uint64((1 << place_bits) - 1)).astype(np.int64)
+    is_first = _changes(key >> np.uint64(place_bits))
+    if (_changes(hashes[order]) & ~is_first).any():
+        order = np.lexsort((hashes, doc))
+        is_first = _changes(hashes[order]) | _changes(doc[order])
+    return order, np.flatnonzero(is_first)
 
 
 def heaviest(

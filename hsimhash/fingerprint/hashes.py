@@ -5,8 +5,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import mmh3
 import numpy as np
+from numpy.typing import NDArray
 
 from hsimhash.fingerprint.bits import Int64s, Uint64s
 
@@ -17,7 +20,6 @@ SEED_LIMIT = 1 << 32
 _C1, _C2 = np.uint64(0x87C37B91114253D5), np.uint64(0x4CF5AD432745937F)
 _BLOCK_BYTES = 16
 _VECTOR_BYTES = 512  # longer spans are few, and one by one not slower
-_PADDING = bytes(24)  # the last span's two words, and the word after them, are read whole
 _LOW_BYTES = np.array([(1 << 8 * count) - 1 for count in range(HASH_BYTES + 1)], np.uint64)
 
 
@@ -29,26 +31,30 @@ def murmur64(text: str | bytes, seed: int = 0) -> int:
 def murmur64_spans(buffer: bytes, starts: Int64s, ends: Int64s, seed: int = 0) -> Uint64s:
     """Return the hash of each half-open span [start, end) of `buffer`."""
     length = ends - starts
-    short = length <= _VECTOR_BYTES
-    hashes = np.empty(len(starts), np.uint64)
-    hashes[short] = _hash_short(buffer, starts[short], length[short], seed)
-    for index in np.flatnonzero(~short):
+    long = np.flatnonzero(length > _VECTOR_BYTES)
+    length[long] = 0
+    hashes = _hash_short(buffer, starts, length, seed)
+    for index in long.tolist():
         hashes[index] = murmur64(buffer[starts[index] : ends[index]], seed)
     return hashes
 
 
+def words_by_byte(buffer: bytes, size: int = HASH_BYTES) -> NDArray[Any]:
+    """Return the little-endian word of `size` bytes from each byte on, as a view: a third of the time of shifts."""
+    return np.ndarray((len(buffer) - size + 1,), f"<u{size}", buffer, strides=(1,))
+
+
 def _hash_short(buffer: bytes, starts: Int64s, length: Int64s, seed: int) -> Uint64s:
     """Hash all spans together: two unaligned 64-bit reads cover most; the loop is over 16-byte blocks, not spans."""
-    padded = buffer + bytes(-len(buffer) % HASH_BYTES) + _PADDING
-    words = np.frombuffer(padded, "<u8").astype(np.uint64, copy=False)
+    words = words_by_byte(buffer + bytes(_BLOCK_BYTES))  # a block is read whole
     h1 = np.full(len(starts), seed, np.uint64)
     h2 = h1.copy()
     offset, rest = starts.copy(), length.copy()
     _hash_blocks(words, offset, rest, h1, h2)
     long = np.flatnonzero(rest > HASH_BYTES)
-    tail = _read(words, offset[long] + HASH_BYTES) & _LOW_BYTES[rest[long] - HASH_BYTES]
+    tail = words[offset[long] + HASH_BYTES] & _LOW_BYTES[rest[long] - HASH_BYTES]
     h2[long] ^= _rotate(tail * _C2, 33) * _C1
-    tail = _read(words, offset) & _LOW_BYTES[np.minimum(rest, HASH_BYTES)]
+    tail = words[offset] & _LOW_BYTES[np.minimum(rest, HASH_BYTES)]
     h1 ^= _rotate(tail * _C1, 31) * _C2
     size = length.astype(np.uint64)
     h1 ^= size
@@ -64,25 +70,15 @@ def _hash_blocks(words: Uint64s, offset: Int64s, rest: Int64s, h1: Uint64s, h2: 
     left = np.flatnonzero(rest >= _BLOCK_BYTES)
     while len(left):
         at = offset[left]
-        a = h1[left] ^ _rotate(_read(words, at) * _C1, 31) * _C2
+        a = h1[left] ^ _rotate(words[at] * _C1, 31) * _C2
         b = h2[left]
         a = (_rotate(a, 27) + b) * np.uint64(5) + np.uint64(0x52DCE729)
-        b = b ^ _rotate(_read(words, at + HASH_BYTES) * _C2, 33) * _C1
+        b = b ^ _rotate(words[at + HASH_BYTES] * _C2, 33) * _C1
         b = (_rotate(b, 31) + a) * np.uint64(5) + np.uint64(0x38495AB5)
         h1[left], h2[left] = a, b
         offset[left] += _BLOCK_BYTES
         rest[left] -= _BLOCK_BYTES
         left = left[rest[left] >= _BLOCK_BYTES]
-
-
-def _read(words: Uint64s, offset: Int64s) -> Uint64s:
-    """Return the 8 bytes from each offset on, little-endian."""
-    index = offset >> 3
-    shift = ((offset & 7) << 3).astype(np.uint64)
-    # Two shifts, since one by 64 is undefined.
-    high = (words[index + 1] << np.uint64(1)) << (np.uint64(63) - shift)
-    read: Uint64s = high | (words[index] >> shift)
-    return read
 
 
 def _rotate(x: Uint64s, bits: int) -> Uint64s:

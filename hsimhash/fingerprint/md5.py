@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from hsimhash.fingerprint.bits import Int64s, Uint32s, Uint64s
+from hsimhash.fingerprint.hashes import words_by_byte
 
 Words = Uint32s | np.uint32  # of all spans, or the same of all
 
@@ -67,8 +68,7 @@ def _first_alike(buffer: bytes, starts: Int64s, sizes: Int64s) -> Int64s:
     numbers; a table with one place for each value of their hash, which the last one takes, tells who has the same.
     """
     kept = np.minimum(sizes, _SHORT_BYTES + 1)  # a longer one's number is none that a short one has
-    padded = buffer + bytes(16)
-    unaligned = np.ndarray((len(padded) - 7,), "<u8", padded, strides=(1,))
+    unaligned = words_by_byte(buffer + bytes(16))
     low = unaligned[starts] & _LOW_BYTES[np.minimum(kept, 8)]
     high = kept.astype(np.uint64) << np.uint64(56)
     if kept.max() > 8:
@@ -84,8 +84,8 @@ def _first_alike(buffer: bytes, starts: Int64s, sizes: Int64s) -> Int64s:
 
 def _different(buffer: bytes, starts: Int64s, sizes: Int64s, half: int) -> Uint64s:
     """Return the hashes of spans: together of those sizes that many have, one by one of the others."""
-    hashes, padded = np.empty(len(starts), np.uint64), buffer + bytes(_MOST_BLOCKS * _BLOCK_BYTES)
-    unaligned = np.ndarray((len(padded) - 3,), "<u4", padded, strides=(1,))  # a word from each byte on
+    hashes = np.empty(len(starts), np.uint64)
+    unaligned = words_by_byte(buffer + bytes(_MOST_BLOCKS * _BLOCK_BYTES), 4)
     # Those of a slice have about as many blocks.
     order = np.argsort(np.minimum(sizes, _MOST_BLOCKS * _BLOCK_BYTES).astype(np.uint16), kind="stable")
     blocks, number = (sizes[order] + _LENGTH_BYTES) // _BLOCK_BYTES + 1, np.arange(1, _MOST_BLOCKS + 1)

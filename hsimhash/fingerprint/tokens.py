@@ -64,13 +64,14 @@ class Units:
 
     def rows(self, n: int) -> tuple[Int64s, Int64s]:
         """Return where rows of n adjacent units start and stop; a stretch of fewer than n is one row."""
-        number = np.arange(len(self.doc))
-        opens = np.append(True, self.stretch[1:] != self.stretch[:-1])[: len(number)]
-        firsts = np.flatnonzero(opens)
-        stops = np.append(firsts[1:], len(number))[: len(firsts)]
-        stop = np.repeat(stops, stops - firsts)
-        kept = np.flatnonzero((number + n <= stop) | opens)
-        return kept, np.minimum(kept + n, stop[kept])
+        count = len(self.doc)
+        opens = np.append(True, self.stretch[1:] != self.stretch[:-1])[:count]
+        is_whole = np.zeros(count, np.bool_)
+        is_whole[: max(count - n + 1, 0)] = self.stretch[n - 1 :] == self.stretch[: max(count - n + 1, 0)]
+        start, first = np.flatnonzero(is_whole | opens), np.flatnonzero(opens)
+        stop = start + n
+        stop[~is_whole[start]] = np.append(first[1:], count)[: len(first)][~is_whole[first]]
+        return start, stop
 
 
 def drop_apostrophes(codes: Uint32s, classes: Uint8s) -> tuple[Uint32s, Uint8s]:

@@ -180,7 +180,7 @@ def test_documents_that_the_inputs_lack_are_said(results: str, tmp_path: Path) -
 def test_no_complete_results_are_an_error(source: str, results: str, tmp_path: Path) -> None:
     Path(results, "stats.json").unlink()
     for folder in (results, str(tmp_path / "none")):
-        result = run("apply", source, "--from", folder)
+        result = run("apply", source, "--from", folder, *FIELD)
         assert result.exit_code == 2
         assert f"{folder} has no stats.json" in result.stderr
 

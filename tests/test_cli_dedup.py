@@ -58,7 +58,7 @@ def test_every_option_arrives(out: Path, tmp_path: Path) -> None:
         "keep": ["last", "shortest-id"],
         "all_pairs": True,
         "format": "auto",
-        "id_field": "id",
+        "id_field": None,
         "text_field": "text",
         "fingerprint_field": None,
         "fingerprint_format": "auto",

@@ -56,7 +56,7 @@ def test_an_index_keeps_the_weights_of_fields(tmp_path: Path) -> None:
     rejects = Path(json.loads(result.stdout)["rejects"])
     assert [(reject["line"], reject["reason"]) for reject in lines_of(rejects.read_text())] == [
         (3, 'no field "title" or "headings" or "body"'),
-        (4, '"title" must be a text, not a number'),
+        (4, '"title" must be a string, got a number'),
     ]
     with HSimIndex.open(url) as index:
         assert index.profile == Profile.named(PROFILE)

@@ -128,7 +128,7 @@ def test_rows_of_parquet_that_are_no_documents_are_rejected(tmp_path: Path) -> N
     assert pairs == [("a", "good"), ("e", "good too")]
     assert [(line, reason.partition(":")[0]) for line, reason in rejects] == [
         (2, "not UTF-8"),
-        (3, '"text" must be a text, not null'),
+        (3, '"text" must be a string, got null'),
         (4, "longer than 16 MiB"),
     ]
 

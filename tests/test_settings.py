@@ -61,7 +61,7 @@ def test_flag_beats_environment_beats_file_beats_default() -> None:
 def test_file_is_the_first_of_flag_variable_folder_and_home() -> None:
     home = Path("home").absolute()
     environment = {"HOME": str(home)}
-    assert load(None, environment).settings.id_field == "id"
+    assert load(None, environment).settings.id_field is None
     write("id_field: home", "home/.config/hsimhash/hsimhash.yaml")
     assert load(None, environment).settings.id_field == "home"
     write("id_field: folder")

@@ -66,10 +66,7 @@ def _hint(rejects: Path) -> None:
     """Say what the records may be where none is a JSON object."""
     with rejects.open(encoding="utf-8") as lines:
         first = [json.loads(line) for line in islice(lines, FIRST_REJECTS)]
-    record = first[0]["record"].strip()
-    if record.startswith("[") or record == "{":
-        say("JSON is read one object a line; 'jq -c .[]' makes such lines of an array, 'jq -c .' of spread objects")
-    elif all(reject["reason"].startswith("invalid JSON") for reject in first):
+    if all(reject["reason"].startswith("invalid JSON") for reject in first):
         say("none of them is JSON; for lines of an id, a tab and a text pass --format tsv")
 
 

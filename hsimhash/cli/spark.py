@@ -326,7 +326,7 @@ def spark_fingerprint_command(
 def _reading(
     settings: Settings, form: str, fingerprint_field: str | None, profile: Profile | str
 ) -> jobs.RecordOptions:
-    names = settings.id_field, settings.text_field, fingerprint_field
+    names = settings.id_field or "id", settings.text_field, fingerprint_field
     return jobs.RecordOptions(Profile.named(profile) if isinstance(profile, str) else profile, form, *names)
 
 

@@ -238,8 +238,6 @@ def read_archive(
     Raises:
         ValueError: it has no such field for the id.
     """
-    if options.id_field not in ID_FIELDS:
-        raise ValueError(f"--id-field of {one.name} is {' or '.join(ID_FIELDS)}, not {options.id_field!r}")
     warc = needed("fastwarc.warc", "warc", f"input {one.name}")
     with one.source() as file:
         frames = _Frames(file, packing_of(one.name), one.name)
@@ -275,7 +273,7 @@ def _take(warc: Any, frame: _Frame, options: InputOptions, found: Columns) -> No
     fields = _fields_of_record(record)
     seen = options.first_seen_field and fields.get(options.first_seen_field)
     first_seen = None if seen is None else first_seen_of(seen, str(options.first_seen_field))
-    doc_id = doc_id_of(fields[ID_FIELDS[options.id_field]], options.id_field)
+    doc_id = doc_id_of(fields[ID_FIELDS[options.named_id_field]], options.named_id_field)
     found.take(frame.end.line, doc_id, page_of(data, charset), first_seen, fields, is_page=kind in _PAGE_TYPES)
 
 

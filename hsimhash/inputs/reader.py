@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import errno
-import io
 import stat
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import chain, compress
 from pathlib import Path
-from typing import cast
 
 from hsimhash.fingerprint.bits import Formats
 from hsimhash.inputs.archives import read_archive
 from hsimhash.inputs.files import Input, InputOptions, is_page_name, packing_of, usual_workers
-from hsimhash.inputs.lines import BLOCK_BYTES, RECORD_LIMIT_BYTES, Block, DamagedInputError, Place, blocks_of, text_in
+from hsimhash.inputs.json_values import json_blocks
+from hsimhash.inputs.lines import (
+    BLOCK_BYTES,
+    Block,
+    DamagedInputError,
+    Place,
+    open_input,
+    text_of_file,
+    unpacked_whole,
+)
 from hsimhash.inputs.pages import page_of, page_texts
 from hsimhash.inputs.records import Columns, Documents, Reject, parser_of
 from hsimhash.inputs.tables import read_rows
@@ -82,6 +88,7 @@ def _batches(
     block_bytes: int,
 ) -> Iterator[Batch]:
     start = start or Position()
+    is_told = False
     for number, one in enumerate(inputs[start.input :], start.input):
         here = start if number == start.input else Position(number)
         begun = replace(one, formats=here.formats or one.formats)
@@ -90,7 +97,16 @@ def _batches(
         for documents, position in chain(places, [(Documents(), Position(number + 1))]):
             if stop():
                 return
+            if documents.numbered and not is_told:
+                note = f'records without "{options.named_id_field}" get their line as id: {_numbered(documents)}'
+                documents, is_told = replace(documents, note="; ".join(filter(None, (documents.note, note)))), True
             yield Batch(number, documents, position)
+
+
+def _numbered(documents: Documents) -> str:
+    """Return the first id of documents that stands for a place."""
+    pairs = zip(documents.doc_ids, documents.lines, strict=True)
+    return next(doc_id for doc_id, line in pairs if doc_id.endswith(f":{line}"))
 
 
 def documents_of(
@@ -102,6 +118,8 @@ def documents_of(
 ) -> Iterator[tuple[Documents, Place]]:
     """Yield the documents of an input behind a place, pages as they are, and the place behind each batch."""
     start = start or Place()
+    if one.problem:
+        return iter([(Documents(rejects=[Reject.of(1, one.problem, b"")]), Place(1, 1, one.size_bytes))][start.line :])
     if one.kind == "files":
         return _files(one, start, block_bytes)
     if one.kind == "warc":
@@ -181,9 +199,7 @@ def parsed_blocks(
 
 def _blocks(one: Input, start: Place | None = None, block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
     with one.open() as file:
-        if start and start.offset:
-            file.skip(start.offset)
-        yield from blocks_of(partial(file.read, block_bytes), start, file.tell)
+        yield from json_blocks(file, start or Place(), block_bytes, is_json=one.kind == "jsonl")
 
 
 def texts_at(one: Input, options: InputOptions, lines: Sequence[int]) -> Iterator[tuple[int, str, str]]:
@@ -191,7 +207,9 @@ def texts_at(one: Input, options: InputOptions, lines: Sequence[int]) -> Iterato
     if one.kind == "files":
         return _texts_of_files(one, options, lines)
     return (
-        _texts_of_lines(one, options, lines) if one.kind in ("jsonl", "tsv") else _texts_of_records(one, options, lines)
+        _texts_of_lines(one, options, lines)
+        if one.kind in ("jsonl", "tsv", "lines")
+        else _texts_of_records(one, options, lines)
     )
 
 
@@ -230,17 +248,17 @@ def _texts_of_files(one: Input, options: InputOptions, lines: Sequence[int]) -> 
 
 
 def _text_of_file(path: str, one: Input) -> tuple[str, int]:
-    """Return the text of a file of a folder, and its size in bytes; `ValueError` where it cannot be a document."""
-    if packing_of(path):
-        raise ValueError("packed; files in a folder are not unpacked")
+    """Return the text of a file, and how many bytes of it were read; `ValueError` if it cannot be a document."""
     try:
         if not one.remote and not stat.S_ISREG(Path(path).stat().st_mode):
             raise ValueError("not a regular file")
-        remote = cast(io.RawIOBase, one.source()) if one.remote else None
-        with Path(path).open("rb") if remote is None else io.BufferedReader(remote) as file:
-            data = file.read(RECORD_LIMIT_BYTES + 1)
+        with one.source() if one.remote else open_input(path) as file:
+            data = unpacked_whole(file, packing_of(path))
+            size = file.tell()
+    except DamagedInputError as error:
+        raise ValueError(str(error)) from error
     except OSError as error:
         if error.errno not in _UNREADABLE:
             raise
         raise ValueError(f"cannot be read: {error.strerror}") from error
-    return page_of(data) if is_page_name(path) else text_in(data, "utf-8-sig"), len(data)
+    return page_of(data) if is_page_name(path) else text_of_file(data), size

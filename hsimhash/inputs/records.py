@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from functools import partial
+from uuid import UUID
 
 import numpy as np
 
-from hsimhash.fingerprint.bits import HEX, Formats, narrow, read_fingerprint, spoken
+from hsimhash.fingerprint.bits import HEX, Formats, read_fingerprint
 from hsimhash.fingerprint.document_fields import join_fields
 from hsimhash.fingerprint.own_features import features_in, weighted_hashes
 from hsimhash.fingerprint.recipe import FEATURES_PROFILE, Recipe
 from hsimhash.fingerprint.signature import Signature, Signatures
-from hsimhash.inputs.files import Input, InputOptions, is_written, written_in
+from hsimhash.inputs.fields import LEAST_SEEN, has_field, missing_field, value_at
+from hsimhash.inputs.files import Input, InputOptions
 from hsimhash.inputs.lines import Block, preview, text_in
+from hsimhash.inputs.written import Narrowing, is_written, words_in, written_in
 from hsimhash.rowkey import DOC_ID_BYTES, check_doc_id
 from hsimhash.times import milliseconds_of
 
 _NO_SIGNATURES = Signatures.of([])
 _ANY_FEATURES = Recipe.named(FEATURES_PROFILE)
+_TIME_DIGITS = 20  # that no time in ms has; Python refuses to convert thousands of digits
 _DIGITS = re.compile("[0-9a-fA-F]{16}")
 _USUAL = re.compile(  # a character has up to 4 bytes; control characters are U+0000 to U+001F and U+007F to U+009F
     rf"^([^\x00-\x1f\x7f-\x9f]{{1,{DOC_ID_BYTES // 4}}})\t([0-9a-fA-F]{{16}})\r?$", re.MULTILINE
@@ -60,6 +67,7 @@ class Documents:
     note: str = ""  # what was found out about the input here, for the user
     # Whether each text is that of a page in HTML, of which the main text is taken; or none at all: no text is.
     is_page: Sequence[bool] = ()
+    numbered: int = 0  # how many of the ids stand for a place, for records without an id
 
     def warning(self, name: str) -> str:
         """Return what the user must know at once of the input `name`; usually nothing."""
@@ -80,7 +88,7 @@ class Columns:
         self._fields: dict[str, list[object]] = {name: [] for name in fields}
         self._is_page: list[bool] = []
         self.rejects: list[Reject] = []
-        self.text_characters = 0
+        self.text_characters = self.numbered = 0
 
     def __len__(self) -> int:
         """Return how many records there are."""
@@ -108,15 +116,15 @@ class Columns:
         else:
             self._signatures.append(value)
         for name, column in self._fields.items():
-            column.append(record.get(name) if record else None)
+            column.append(value_at(record, name) if record else None)
 
     def take_each(self, records: Iterable[tuple[int, bytes]], take: Callable[[int, bytes], None]) -> Documents:
-        """Let `take` add each record by its line's number, those for which it raises `ValueError` as rejects."""
+        """Let `take` add each record by its line's number; whatever it raises makes the record a reject."""
         for line, record in records:
             try:
                 take(line, record)
-            except ValueError as error:
-                self.rejects.append(Reject.of(line, error, record))
+            except Exception as error:
+                self.rejects.append(Reject.of(line, reason_of(error), record))
         return self.documents()
 
     def documents(self) -> Documents:
@@ -130,13 +138,21 @@ class Columns:
             self.rejects,
             fields=self._fields,
             is_page=self._is_page if any(self._is_page) else (),
+            numbered=self.numbered,
         )
+
+
+def reason_of(error: Exception) -> str:
+    """Return why a record is rejected: the text of a `ValueError`, which is ours, and the kind of any other error."""
+    return str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
 
 
 def parser_of(one: Input, options: InputOptions, fields: Sequence[str] = ()) -> Callable[[Block], Documents]:
     """Return what makes documents of an input's lines."""
     if one.kind == "jsonl":
         return RecordReader(one, options, fields).parse
+    if one.kind == "lines":
+        return partial(_parse_lines, one)
     return _FingerprintLines(one.formats).parse if one.has_fingerprints else _parse_texts
 
 
@@ -157,22 +173,19 @@ def _parse_texts(block: Block) -> Documents:
     return found.take_each(_records(block), take)
 
 
-class Narrowing:
-    """Which formats an input's fingerprints may have, as it is read."""
+def _parse_lines(one: Input, block: Block) -> Documents:
+    found = Columns()
 
-    def __init__(self, formats: Formats) -> None:
-        self.formats = formats
+    def take(number: int, line: bytes) -> None:
+        found.take(number, numbered_id(one, number), text_in(line).removesuffix("\r"))
+        found.numbered += 1
 
-    @property
-    def is_open(self) -> bool:
-        """Whether what is read may still rule formats out."""
-        return len(self.formats) > 1
+    return found.take_each(_records(block), take)
 
-    def take(self, written: Iterable[str | int]) -> str:
-        """Rule out formats by what a block of the input has; return what to tell the user, if there is news."""
-        before, self.formats = self.formats, narrow(self.formats, written)
-        is_news = self.formats != before and ("hex" not in self.formats or not self.is_open)
-        return f"fingerprints are read as {spoken(self.formats)}" if is_news else ""
+
+def numbered_id(one: Input, number: int) -> str:
+    """Return the id of a record that has none: the name of its input, and its number there."""
+    return f"{one.label}:{number}"
 
 
 class _FingerprintLines:
@@ -192,7 +205,7 @@ def _usual_lines(block: Block) -> Documents | None:
     One by one (`_each_line`, which alone would do) `dedup` of such lines takes an eighth more time, `ingest` a seventh.
     """
     with suppress(UnicodeDecodeError):
-        found = _USUAL.findall(block.data.decode())
+        found = [] if codecs.BOM_UTF8 in block.data else _USUAL.findall(block.data.decode())
         if found and len(found) == block.end.line - block.first + 1:
             doc_ids, digits = zip(*found, strict=True)
             fingerprints = np.frombuffer(bytes.fromhex("".join(digits)), ">u8").astype(np.uint64)
@@ -223,9 +236,9 @@ class RecordReader:
         fields: Sequence[str] = (),
         is_page: Callable[[str], bool] = lambda _: False,
     ) -> None:
+        self._input, self._is_unchecked = one, one.is_stream
         self._fields = fields
         self._options = options
-        self._id_field = options.id_field
         self._fingerprint_field = options.json_fingerprint_field if one.has_fingerprints else None
         self._reads_signatures = options.reads_signatures
         self._first_seen_field = options.first_seen_field or ("first_seen" if one.has_fingerprints else None)
@@ -241,7 +254,8 @@ class RecordReader:
         """Return the documents of records: each has its number, its fields or why it has none, and its bytes."""
         found = Columns(self._fields)
         by_number = {number: record for number, record, _ in records}
-        objects = (record for record in by_number.values() if isinstance(record, Mapping))
+        objects = [record for record in by_number.values() if isinstance(record, Mapping)]
+        self._check_stream(objects)
         words = words_in(objects, self._fingerprint_field or "")
         note = self._narrowing.take(words) if self._narrowing.is_open else ""
 
@@ -249,13 +263,29 @@ class RecordReader:
             record = by_number[number]
             if isinstance(record, ValueError):
                 raise record
-            doc_id = doc_id_of(_value(record, self._id_field), self._id_field)
-            content = self._content(record)
+            doc_id, content = self._doc_id(record, number), self._content(record)
             is_page = isinstance(content, str) and self._is_page(content)
             found.take(number, doc_id, content, self._first_seen(record), record, is_page=is_page)
+            found.numbered += self._is_numbered(record)
 
         documents = found.take_each(((number, data) for number, _, data in records), take)
         return replace(documents, formats=self._narrowing.formats, note=note)
+
+    def _check_stream(self, objects: Sequence[Mapping[str, object]]) -> None:
+        """Raise `ValueError` if the first records of a stream all lack a field, as `find_inputs` does of a file."""
+        if self._is_unchecked and len(objects) >= LEAST_SEEN:
+            self._is_unchecked = False
+            if problem := missing_field(self._input, self._options, objects):
+                raise ValueError(problem)
+
+    def _is_numbered(self, record: Mapping[str, object]) -> bool:
+        return self._options.id_field is None and value_at(record, self._options.named_id_field) is None
+
+    def _doc_id(self, record: Mapping[str, object], number: int) -> str:
+        if self._is_numbered(record):
+            return numbered_id(self._input, number)
+        name = self._options.named_id_field
+        return doc_id_of(_value(record, name), name)
 
     def _content(self, record: Mapping[str, object]) -> str | Signature:
         if self._fingerprint_field is None:
@@ -264,7 +294,7 @@ class RecordReader:
         return signature_of(record, self._fingerprint_field, formats, reads_signatures=reads_signatures)
 
     def _first_seen(self, record: Mapping[str, object]) -> int | None:
-        value = record.get(self._first_seen_field) if self._first_seen_field is not None else None
+        value = value_at(record, self._first_seen_field) if self._first_seen_field is not None else None
         return None if value is None else first_seen_of(value, str(self._first_seen_field))
 
 
@@ -276,14 +306,15 @@ def _object_or_error(line: bytes) -> Mapping[str, object] | ValueError:
 
 
 def _value(record: Mapping[str, object], field: str) -> object:
-    if field not in record:
+    if not has_field(record, field):
         raise ValueError(f'no field "{field}"')
-    return record[field]
+    return value_at(record, field)
 
 
 def _type_of(value: object) -> str:
-    names = {dict: "an object", list: "an array", str: "a text", bool: "a truth value", type(None): "null"}
-    return names.get(type(value), "a number")
+    names = {dict: "an object", list: "an array", str: "a string", bool: "true or false", type(None): "null"}
+    names |= {int: "a number", float: "a number", Decimal: "a number", bytes: "bytes"}
+    return names.get(type(value), f"a value of type {type(value).__name__}")
 
 
 def json_object(text: str) -> Mapping[str, object]:
@@ -302,20 +333,38 @@ def json_object(text: str) -> Mapping[str, object]:
 
 
 def doc_id_of(value: object, field: str) -> str:
-    """Return a field's value as an id that `check_doc_id` may still refuse, a number as its digits; or raise."""
-    if isinstance(value, int) and not isinstance(value, bool):
+    """Return a field's value as an id that `check_doc_id` may still refuse; whole numbers become digits.
+
+    Raises:
+        ValueError: it is neither a text, a whole number nor a UUID.
+    """
+    if isinstance(value, (str, UUID)):
         return str(value)
-    if not isinstance(value, str):
-        raise ValueError(f'"{field}" must be a text, not {_type_of(value)}')
-    return value
+    number = whole_number(value)
+    if number is None:
+        what = f"{value!r:.40}" if isinstance(value, (float, Decimal)) else _type_of(value)
+        raise ValueError(f'"{field}" must be a string or a whole number, got {what}')
+    return str(number)
+
+
+def whole_number(value: object) -> int | None:
+    """Return a number without a fraction as an integer, None for anything else.
+
+    Numbers that went through pandas are floats; beyond 2^53 floats are no longer exact, so those are refused.
+    """
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    is_whole = isinstance(value, float) and value.is_integer() and abs(value) <= 1 << 53
+    is_whole = is_whole or (isinstance(value, Decimal) and value.is_finite() and value == value.to_integral_value())
+    return int(value) if is_whole else None  # type: ignore[call-overload]
 
 
 def content_of(record: Mapping[str, object], options: InputOptions) -> str:
     """Return the text of a record, its fields' texts as one, or its features as JSON; `ValueError` if it has none."""
     if options.fields:
-        if not any(name in record for name in options.fields):
+        if not any(has_field(record, name) for name in options.fields):
             raise ValueError(f"no field {' or '.join(json.dumps(name) for name in options.fields)}")
-        return join_fields(_field_text(record.get(name), name) for name in options.fields)
+        return join_fields(_field_text(value_at(record, name), name) for name in options.fields)
     value = _value(record, options.text_field)
     return features_text(value, options.text_field) if options.has_features else text_of(value, options.text_field)
 
@@ -339,7 +388,7 @@ def features_text(value: object, field: str) -> str:
 def text_of(value: object, field: str) -> str:
     """Return a field's value as a text; `ValueError` if it is none."""
     if not isinstance(value, str):
-        raise ValueError(f'"{field}" must be a text, not {_type_of(value)}')
+        raise ValueError(f'"{field}" must be a string, got {_type_of(value)}')
     try:
         value.encode()
     except UnicodeEncodeError as error:
@@ -347,18 +396,27 @@ def text_of(value: object, field: str) -> str:
     return value
 
 
-def first_seen_of(value: object, field: str) -> int:
-    """Return a field's value as ms since 1970; `ValueError` if it is no time."""
-    time = value if isinstance(value, int) and not isinstance(value, bool) else milliseconds_of(value)
+def first_seen_of(value: object, field: str) -> int | None:
+    """Return a field's value as ms since 1970, None for NaN, with which pandas writes that there is none.
+
+    Raises:
+        ValueError: it is not a time since 1970.
+    """
+    if value != value:
+        return None
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < _TIME_DIGITS:
+        value = int(value)
+    time: float | None = whole_number(value)
+    time = milliseconds_of(value) if time is None else time
     if time is None or not 0 <= round(time) < 1 << 63:
-        raise ValueError(f'"{field}" is neither ms since 1970 nor an ISO 8601 time since then: {value!r:.80}')
+        raise ValueError(f'"{field}" must be ms since 1970 or an ISO 8601 time since then, got {value!r:.80}')
     return round(time)
 
 
 def fingerprint_of(value: object, field: str, formats: Formats) -> int:
     """Return a field's value as a fingerprint; `ValueError` if it is none in these formats."""
     if not is_written(value):
-        raise ValueError(f'"{field}" must be a fingerprint, not {_type_of(value)}')
+        raise ValueError(f'"{field}" must be a fingerprint, got {_type_of(value)}')
     return read_fingerprint(value, formats)
 
 
@@ -389,8 +447,3 @@ def _digits_in(value: object, field: str) -> int:
             f"{value!r:.60}; rename the field if it is something else"
         )
     return int(value, 16)
-
-
-def words_in(records: Iterable[Mapping[str, object]], field: str) -> Iterator[str | int]:
-    """Yield what stands for a fingerprint in records."""
-    return filter(is_written, (record.get(field) for record in records))

@@ -63,13 +63,17 @@ def read_rows(
 def _wanted(one: Input, names: Sequence[str], options: InputOptions, fields: Sequence[str]) -> list[str]:
     """Return those columns that a document may be made of."""
     contents = (options.json_fingerprint_field,) if one.has_fingerprints else options.fields or (options.text_field,)
-    for needed_ones in ((options.id_field,), contents):
-        if not set(needed_ones) & set(names):
+    for needed_ones in ((options.id_field,) if options.id_field else (), contents):
+        if needed_ones and not set(needed_ones) & {
+            *names,
+            *(name for name in needed_ones if name.partition(".")[0] in names),
+        }:
             raise ValueError(
                 f"input {one.name} has no column {' or '.join(map(repr, needed_ones))}; its columns are "
                 f"{', '.join(names):.500}; choose with --id-field and --text-field"
             )
     wanted = {*options.columns, *fields}
+    wanted |= {name.partition(".")[0] for name in wanted}
     return [name for name in names if name in wanted]
 
 
@@ -223,7 +227,7 @@ def _fields_of(values: Sequence[str], width: int, places: Mapping[str, _Column])
 
 def _value_as(name: str, options: InputOptions) -> Callable[[str], object]:
     """Return what makes a column's value as JSON would have it of its text."""
-    if name in (options.id_field, options.text_field, options.json_fingerprint_field, *options.fields):
+    if name in (options.named_id_field, options.text_field, options.json_fingerprint_field, *options.fields):
         return str
     if name == (options.first_seen_field or "first_seen"):
         return lambda text: int(text) if text.isascii() and text.isdigit() else text or None

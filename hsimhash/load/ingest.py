@@ -207,6 +207,7 @@ def _spec(index: HSimIndex, inputs: Sequence[Input], options: IngestOptions, rul
         **({} if options.stage is None else {"stage": options.stage.stage}),
         **({"claims": True} if options.claims else {}),
         **asdict(options.reading),
+        "id_field": options.reading.named_id_field,
     }
     del settings["fingerprint_format"]  # what it came to stands with each input
     for name in ("has_signatures", "fields", "has_features"):  # the profile's matter
@@ -218,6 +219,15 @@ def _spec(index: HSimIndex, inputs: Sequence[Input], options: IngestOptions, rul
         content = f"{spoken(one.formats)} fingerprints" if one.has_fingerprints else "texts"
         marks.append((one.place, f"{one.kind} with {content} {one.mark}".rstrip()))
     return JobSpec(settings, marks, is_stream=any(one.is_stream for one in inputs))
+
+
+def _refuse_numbered(one: Input, count: int) -> None:
+    """Raise if records of a stream have no id: numbers would be the same in the next stream."""
+    if one.is_stream and count:
+        raise ValueError(
+            f"{one.label}: records without an id; a stream's records cannot be numbered, because the next stream would "
+            f"replace them: pass --id-field, or save the stream to a file"
+        )
 
 
 def _url(index: HSimIndex) -> str:
@@ -343,6 +353,7 @@ class _Run:
         gathering = Gathering()
         with closing(fingerprinted(self._inputs, batches, profile, workers)) as found:
             for batch, made in found:
+                _refuse_numbered(self._inputs[batch.input], batch.documents.numbered)
                 before = gathering.counts.documents
                 gathering.take(self._inputs[batch.input], batch, made)
                 taken = gathering.counts.documents - before

@@ -26,7 +26,10 @@ from tests.support.programs import Outcome, options, print_conditions, print_out
 RECORDS, SEED = 10_000, 16
 LIMIT_BYTES = 16 << 20
 SHARES = {"jsonl": 0.4, "tsv": 0.2, "fingerprints": 0.2, "signatures": 0.2}
-READING = {"signatures": ("--format", "jsonl", "--fingerprint-field", "fingerprint")}
+READING = {
+    "jsonl": ("--id-field", "id"),
+    "signatures": ("--format", "jsonl", "--id-field", "id", "--fingerprint-field", "fingerprint"),
+}
 
 Good = tuple[str, str | Signature]  # an id, and a text or what stands for it
 

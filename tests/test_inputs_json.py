@@ -1,0 +1,118 @@
+"""JSON in any framing: arrays, objects over several lines, lines; each value comes out once, wherever reads end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hsimhash.inputs.json_values import framing_of, value_blocks
+from hsimhash.inputs.lines import RECORD_LIMIT_BYTES, Block, DamagedInputError, Place
+from tests.test_inputs import batches_of, contents, read
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(st.sampled_from('ab"\\\n[]{},:二 ')),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+records = st.lists(st.dictionaries(st.text(max_size=3), values, max_size=3), max_size=6)
+indents = st.sampled_from([None, 0, 1])
+
+
+def blocks_of_values(data: bytes, size: int, start: Place | None = None) -> list[Block]:
+    start = start or Place()
+    pieces = [data[at : at + size] for at in range(start.offset, len(data), size)]
+    source = iter([*pieces, b""])
+    return list(value_blocks(lambda: next(source), framing_of(data), start, lambda: 0))
+
+
+def values_in(blocks: list[Block]) -> list[object]:
+    return [json.loads(line) for block in blocks for line in block.lines()]
+
+
+@given(records, indents, st.integers(1, 40))
+def test_an_array_gives_its_values_however_it_is_read(given: list[object], indent: int | None, size: int) -> None:
+    data = json.dumps(given, indent=indent).encode()
+    first = data.index(b"[") + 1
+    assert values_in(blocks_of_values(data, max(size, first))) == given
+
+
+@given(records, indents, st.integers(1, 40))
+def test_any_place_in_an_array_is_one_to_go_on_from(given: list[object], indent: int | None, size: int) -> None:
+    data = json.dumps(given, indent=indent).encode()
+    for block in blocks_of_values(data, size):
+        if block.end.offset:
+            assert values_in(blocks_of_values(data, 7, block.end)) == given[block.end.line :]
+
+
+@given(st.lists(st.dictionaries(st.text(max_size=3), values, min_size=1, max_size=3), min_size=1), st.integers(1, 40))
+def test_objects_over_several_lines_are_read(given: list[object], size: int) -> None:
+    data = "\n".join(json.dumps(one, indent=1) for one in given).encode()
+    assert framing_of(data) == "objects"
+    assert values_in(blocks_of_values(data, size)) == given
+
+
+@pytest.mark.parametrize(
+    ("data", "framing"),
+    [
+        (b"", "lines"),
+        (b'{"a": 1}\n{"a": 2}\n', "lines"),
+        (b'{"a": "x\n{"a": 2}\n', "lines"),  # the first record is damaged
+        (b'{"a":\n', "lines"),
+        (b"\xef\xbb\xbf \n[", "array"),
+        (b'{\n"a": 1\n}', "objects"),
+        (b'{"a":\n1}', "objects"),
+        (b"words", "lines"),
+    ],
+)
+def test_the_first_bytes_tell_the_framing(data: bytes, framing: str) -> None:
+    assert framing_of(data) == framing
+
+
+@given(st.lists(st.text(st.sampled_from('ab,"二'), max_size=8), min_size=3, max_size=9), st.data())
+def test_a_stray_quote_costs_the_record_of_its_line_alone(texts: list[str], data: st.DataObject) -> None:
+    lines = [json.dumps({"id": n, "text": text}).encode() for n, text in enumerate(texts)]
+    at = data.draw(st.integers(0, len(texts) - 1))
+    place = data.draw(st.integers(1, len(lines[at]) - 1))
+    damaged = lines[at][:place] + b'"' + lines[at][place:]
+    array = b"[\n" + b",\n".join([*lines[:at], damaged, *lines[at + 1 :]]) + b"\n]\n"
+    found = [line for block in blocks_of_values(array, 11) for line in block.lines()]
+    assert set(lines) - {lines[at]} <= set(found)
+
+
+def test_an_array_that_is_cut_off_is_told_and_what_came_before_is_kept(tmp_path: Path) -> None:
+    data = json.dumps([{"id": n, "text": f"t {n}"} for n in range(9)]).encode()
+    path = tmp_path / "in.json"
+    for size in range(2, len(data)):
+        path.write_bytes(data[:size])
+        pairs, rejects = read(path)
+        assert pairs == [(str(n), f"t {n}") for n in range(len(pairs))]
+        assert rejects[-1][1] == "the JSON array is not closed; the file may be cut off"
+        assert [reason.split(" at ")[0] for _, reason in rejects[:-1]] in ([], ["invalid JSON"])
+
+
+def test_a_value_over_the_limit_is_a_reject_and_the_others_are_read(tmp_path: Path) -> None:
+    long = {"id": "long", "text": "x" * RECORD_LIMIT_BYTES}
+    (tmp_path / "in.json").write_text(json.dumps([{"id": "a", "text": "b"}, long, {"id": "c", "text": "d"}]))
+    assert read(tmp_path / "in.json") == ([("a", "b"), ("c", "d")], [(2, "longer than 16 MiB")])
+
+
+def test_hostile_nesting_is_one_reject(tmp_path: Path) -> None:
+    (tmp_path / "in.json").write_bytes(b"[" + b"[" * 3_000_000)
+    assert [line for line, _ in read(tmp_path / "in.json")[1]] == [1, 2]
+
+
+def test_a_batch_of_an_array_is_as_large_as_one_of_lines(tmp_path: Path) -> None:
+    (tmp_path / "in.json").write_text(json.dumps([{"id": n, "text": "some words " * 9} for n in range(3_000)]))
+    batches = batches_of(tmp_path / "in.json", block_bytes=1 << 14)
+    assert max(len(batch.documents.doc_ids) for batch in batches) < 200
+    assert len(contents(batches)[0]) == 3_000
+
+
+@pytest.mark.parametrize("error", [DamagedInputError])
+def test_an_array_without_an_end_is_damage(error: type[Exception]) -> None:
+    with pytest.raises(error, match="not closed"):
+        blocks_of_values(b'[{"a": 1}', 9)

@@ -83,7 +83,8 @@ class OneByOne:
         signature = as_signature(given)
         others = ((other, value) for other, value in self.held.items() if other != doc_id)
         matches = sorted(filter(None, (self._match(signature, *one) for one in others)))
-        verdict = "unchanged" if self.held.get(doc_id) == signature else "added"
+        before = self.held.get(doc_id)
+        verdict = "added" if before is None else "unchanged" if before == signature else "changed"
         if matches and self.mode == "skip":
             verdict = "duplicate"
         else:
@@ -236,9 +237,10 @@ def test_decisions_are_those_of_documents_that_come_one_by_one_whatever_is_kille
         verdicts = [one["verdict"] for one in expected]
         counts = summary.counts
         assert (counts.added, counts.unchanged, counts.duplicates) == tuple(
-            verdicts.count(verdict) for verdict in ("added", "unchanged", "duplicate")
+            sum(verdicts.count(one) for one in names)
+            for names in (("added", "changed"), ("unchanged",), ("duplicate",))
         )
-        assert counts.documents == len(given)
+        assert (counts.documents, counts.replaced) == (len(given), verdicts.count("changed"))
 
 
 def tags_of(decisions: list[dict[str, object]]) -> list[dict[str, object]]:
@@ -265,6 +267,7 @@ def test_added_documents_are_all_there_and_counted_once_for_an_id_whatever_is_ki
         counts = summary.counts
         assert counts.added == sum(old.get(doc_id) != one for doc_id, one in new.items())
         assert counts.added + counts.unchanged == counts.documents == len(given)
+        assert counts.replaced == len(given) - len(new)
         assert index.check().problems == 0
         assert not (summary.job / "runs").exists()
 

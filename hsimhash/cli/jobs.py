@@ -58,6 +58,8 @@ def report(summary: Summary, *, is_stream: bool) -> ExitCode:
         say(f"{plural(summary.counts.rejected, 'record')} rejected, see {summary.rejects}")
         if not summary.is_repeated and summary.counts.rejected == summary.counts.documents:
             _hint(summary.rejects)
+    if replaced := summary.counts.replaced:
+        say(f"{plural(replaced, 'document')} replaced by a later record with the same id")
     print_json(summary.to_json())
     return ExitCode.REJECTED_RECORDS if summary.counts.rejected else ExitCode.DONE
 

@@ -285,7 +285,8 @@ class _Run:
                     return self.summary(is_complete=False)
                 counts = self._counts
                 indexed = counts.documents - counts.rejected - counts.short
-                self._counts = counts.plus(added=added, unchanged=indexed - added)
+                replaced = indexed - bulk.distinct_documents
+                self._counts = counts.plus(added=added, unchanged=indexed - added, replaced=replaced)
                 self._remember()
                 summary = self._finish()
                 bulk.delete()
@@ -417,7 +418,8 @@ class _Run:
         doc_ids = [decision.doc_id for decision, is_one in zip(decisions, is_added, strict=True) if is_one]
         number = Counter(decision.verdict for decision in decisions)
         self._counts = self._counts.plus(
-            added=number[Verdict.ADDED],
+            added=number[Verdict.ADDED] + number[Verdict.CHANGED],
+            replaced=number[Verdict.CHANGED],
             unchanged=number[Verdict.UNCHANGED],
             duplicates=number[Verdict.DUPLICATE],
         )

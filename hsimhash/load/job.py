@@ -92,6 +92,9 @@ class Counts:
     short: int = 0  # without a feature, so without a fingerprint; left out
     # Of those with a fingerprint, how many have too few features for a vote: they match only their equals.
     exact: int = 0
+    # How many documents a later record with the same id replaced: with `add` records of this job, with `skip` and `tag`
+    # documents in the index, whichever job they are from, but for those with the same signature.
+    replaced: int = 0
 
     @property
     def settled(self) -> int:

@@ -116,3 +116,18 @@ def test_a_batch_of_an_array_is_as_large_as_one_of_lines(tmp_path: Path) -> None
 def test_an_array_without_an_end_is_damage(error: type[Exception]) -> None:
     with pytest.raises(error, match="not closed"):
         blocks_of_values(b'[{"a": 1}', 9)
+
+
+@pytest.mark.parametrize("value", ["[],", "{},", '{"a":1},', "0.5,", '"ab",', "[[]],"])
+def test_a_record_whose_values_would_fill_the_memory_is_a_reject(value: str, tmp_path: Path) -> None:
+    hostile = f'{{"id": "a", "text": "b", "more": [{value * ((15 << 20) // len(value))}1]}}\n'
+    (tmp_path / "in.jsonl").write_text(hostile + '{"id": "c", "text": "d"}\n')
+    pairs, ((line, reason),) = read(tmp_path / "in.jsonl")
+    assert (pairs, line) == ([("c", "d")], 1)
+    assert "need more than 192 MiB of memory" in reason
+
+
+def test_a_long_text_full_of_brackets_is_a_text(tmp_path: Path) -> None:
+    text = '{["\\,' * 2_000_000
+    (tmp_path / "in.jsonl").write_text(json.dumps({"id": "a", "text": text}) + "\n")
+    assert read(tmp_path / "in.jsonl") == ([("a", text)], [])

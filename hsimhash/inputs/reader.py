@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, compress
 from pathlib import Path
 
+from hsimhash.errors import HsimhashError
 from hsimhash.fingerprint.bits import Formats
 from hsimhash.inputs.archives import read_archive
 from hsimhash.inputs.files import Input, InputOptions, is_page_name, packing_of, usual_workers
@@ -26,7 +27,7 @@ from hsimhash.inputs.lines import (
     unpacked_whole,
 )
 from hsimhash.inputs.pages import page_of, page_texts
-from hsimhash.inputs.records import Columns, Documents, Reject, parser_of
+from hsimhash.inputs.records import Columns, Documents, Reject, parser_of, reason_of
 from hsimhash.inputs.tables import read_rows
 from hsimhash.processes import Workers
 
@@ -92,7 +93,7 @@ def _batches(
     for number, one in enumerate(inputs[start.input :], start.input):
         here = start if number == start.input else Position(number)
         begun = replace(one, formats=here.formats or one.formats)
-        read = documents_of(begun, options, fields, here.place, block_bytes)
+        read = _guarded(documents_of(begun, options, fields, here.place, block_bytes), here.place)
         places = ((documents, Position(number, end, documents.formats)) for documents, end in read)
         for documents, position in chain(places, [(Documents(), Position(number + 1))]):
             if stop():
@@ -101,6 +102,20 @@ def _batches(
                 note = f'records without "{options.named_id_field}" get their line as id: {_numbered(documents)}'
                 documents, is_told = replace(documents, note="; ".join(filter(None, (documents.note, note)))), True
             yield Batch(number, documents, position)
+
+
+def _guarded(read: Iterator[tuple[Documents, Place]], start: Place) -> Iterator[tuple[Documents, Place]]:
+    """Yield what is read of an input; an error that nobody foresaw ends this input, not the job."""
+    end = start
+    try:
+        for documents, end in read:
+            yield documents, end
+    except (HsimhashError, OSError, ValueError):  # with messages of their own
+        raise
+    except Exception as error:
+        place = replace(end, line=end.line + 1)
+        reason = f"unexpected {reason_of(error)}; the rest of the input was not read"
+        yield Documents(rejects=[Reject.of(place.line, reason, b"")], damage=reason), place
 
 
 def _numbered(documents: Documents) -> str:

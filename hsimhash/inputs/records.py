@@ -28,6 +28,10 @@ from hsimhash.times import milliseconds_of
 
 _NO_SIGNATURES = Signatures.of([])
 _ANY_FEATURES = Recipe.named(FEATURES_PROFILE)
+PARSED_LIMIT_BYTES = 192 << 20  # of the values of one JSON record
+_LIGHT_CHARACTERS = 1 << 20  # of a JSON text whose values need less, whatever they are
+_JSON_STRING = re.compile(r'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+_PARSED_BYTES = {"{": 232, "[": 88, ",": 64}  # of an object with fields, an array with values, a value
 _TIME_DIGITS = 20  # that no time in ms has; Python refuses to convert thousands of digits
 _DIGITS = re.compile("[0-9a-fA-F]{16}")
 _USUAL = re.compile(  # a character has up to 4 bytes; control characters are U+0000 to U+001F and U+007F to U+009F
@@ -318,7 +322,9 @@ def _type_of(value: object) -> str:
 
 
 def json_object(text: str) -> Mapping[str, object]:
-    """Return the object that a JSON text is; `ValueError` for any other text."""
+    """Return the object that a JSON text is; `ValueError` for any other text, or if its values need too much memory."""
+    if len(text) > _LIGHT_CHARACTERS and _parsed_bytes(text) > PARSED_LIMIT_BYTES:
+        raise ValueError(f"invalid JSON: its values need more than {PARSED_LIMIT_BYTES >> 20} MiB of memory")
     try:
         record = json.loads(text)
     except json.JSONDecodeError as error:
@@ -330,6 +336,12 @@ def json_object(text: str) -> Mapping[str, object]:
     if not isinstance(record, dict):
         raise ValueError(f"invalid JSON: {_type_of(record)} instead of an object")
     return record
+
+
+def _parsed_bytes(text: str) -> int:
+    """Return about how much memory the values of a JSON text need once they are parsed, without the long strings."""
+    marks = _JSON_STRING.sub("", text)
+    return sum(marks.count(mark) * size for mark, size in _PARSED_BYTES.items())
 
 
 def doc_id_of(value: object, field: str) -> str:

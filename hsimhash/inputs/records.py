@@ -280,7 +280,7 @@ class RecordReader:
         if self._is_unchecked and len(objects) >= LEAST_SEEN:
             self._is_unchecked = False
             if problem := missing_field(self._input, self._options, objects):
-                raise ValueError(problem)
+                raise ValueError(f"input {self._input.label}: {problem}")
 
     def _is_numbered(self, record: Mapping[str, object]) -> bool:
         return self._options.id_field is None and value_at(record, self._options.named_id_field) is None

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypedDict, TypeVar, Unpack
 
 import numpy as np
 
@@ -33,8 +33,9 @@ from hsimhash.fingerprint.signature import (
     as_signatures,
     check_max_sketch,
 )
+from hsimhash.fingerprint.texts import LongEnough, as_texts
 from hsimhash.layout import Layout
-from hsimhash.matching import Rule, answer, confirmed, confirmed_one, near_many, near_one, ranges, read
+from hsimhash.matching import QUERY_BATCH, Rule, matches_of, matches_of_one, ranges, read
 from hsimhash.rowkey import (
     bucket_range,
     check_doc_ids,
@@ -66,8 +67,28 @@ from hsimhash.store.facts import Explanation, ProbeRead
 T = TypeVar("T")
 
 ADD_BATCH = 100_000  # documents written in one transaction; bounds memory, and how long other writers wait
-QUERY_BATCH = 1_000  # queries whose buckets are read at once; bounds the memory of query_many
 COVER_AGE_S = 600.0  # after which an index is asked again how large it is; for buckets it hardly matters
+
+
+class ClaimOptions(TypedDict, total=False):
+    """Options of `claim` that `claim_text` and `claim_texts` take too."""
+
+    max_distance: int | None
+    max_sketch: int | None
+
+
+class QueryOptions(ClaimOptions, total=False):
+    """Options of `query_many` that `query_text` and `query_texts` take too."""
+
+    limit: int | None
+    timeout: float | None
+
+
+class TextsAdded(NamedTuple):
+    """What `add_texts` did."""
+
+    changed: int  # how many documents are new, or have another signature than before
+    too_short: list[str]  # the ids whose texts are too short for a fingerprint; nothing was written for them
 
 
 class HSimIndex(AbstractContextManager["HSimIndex"]):
@@ -314,9 +335,9 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         cover, reads = self.cover(rule.max_distance, queries=max(len(asked), 1), reader=reader), Reads("claim")
         try:
             if len(asked) == 1:
-                found = [_matches_of_one(reader, cover, asked.at(0), doc_ids[0], rule, reads)]
+                found = [matches_of_one(reader, cover, asked.at(0), doc_ids[0], rule, reads)]
             else:
-                found = _matches_of(reader, cover, asked, doc_ids, rule, reads)
+                found = matches_of(reader, cover, asked, doc_ids, rule, reads)
             reads.matches = sum(map(len, found))
             return found
         finally:
@@ -384,7 +405,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         reads = Reads("query")
 
         def answered(reader: Reader) -> list[Match]:
-            return _matches_of_one(reader, self.cover(rule.max_distance, reader=reader), query, exclude, rule, reads)
+            return matches_of_one(reader, self.cover(rule.max_distance, reader=reader), query, exclude, rule, reads)
 
         try:
             found = self.store.reading(answered, timeout_s=timeout)
@@ -441,7 +462,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
 
         def answered(reader: Reader) -> list[list[Match]]:
             cover = self.cover(rule.max_distance, queries=max(len(asked), 1), reader=reader)
-            return _matches_of(reader, cover, asked, exclude, rule, reads)
+            return matches_of(reader, cover, asked, exclude, rule, reads)
 
         try:
             found = self.store.reading(answered, timeout_s=timeout)
@@ -451,6 +472,91 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
             return found
         finally:
             reads.end(self.slow_s, self.url, asked.fingerprints, rule.max_distance)
+
+    def add_text(self, text: str, doc_id: str, *, first_seen: int | None = None) -> None:
+        """Add one document by its text. See `add`.
+
+        Raises:
+            TextTooShortError: the text is too short for a fingerprint; nothing was written.
+        """
+        self.add(self.profile.signature(text), doc_id, first_seen=first_seen)
+
+    def query_text(self, text: str, *, exclude: str | None = None, **options: Unpack[QueryOptions]) -> list[Match]:
+        """Return every document near a text, nearest first. Options are those of `query`.
+
+        Raises:
+            TextTooShortError: the text is too short for a fingerprint.
+        """
+        return self.query(self.profile.signature(text), exclude=exclude, **options)
+
+    def claim_text(
+        self, text: str, doc_id: str, *, first_seen: int | None = None, **options: Unpack[ClaimOptions]
+    ) -> Claim:
+        """Add a document by its text unless a near one is stored; return which. See `claim`.
+
+        Raises:
+            TextTooShortError: the text is too short for a fingerprint; nothing was written.
+        """
+        return self.claim(self.profile.signature(text), doc_id, first_seen=first_seen, **options)
+
+    def add_texts(
+        self, texts: Iterable[str], doc_ids: Iterable[str], *, first_seen: Iterable[int] | int | None = None
+    ) -> TextsAdded:
+        """Add documents by their texts. See `add_many`.
+
+        Texts too short for a fingerprint are not added. The result lists their ids. If such an id is already in the
+        index, that document stays as it was.
+
+        Args:
+            texts: n texts: a list, a column of a data frame, or any other iterable with a fixed order.
+            doc_ids: n ids, one for each text.
+            first_seen: as for `add_many`.
+
+        Raises:
+            ValueError, TypeError: an argument is wrong; nothing was written.
+        """
+        known, ids = LongEnough(self.profile.signatures(texts)), as_texts(doc_ids, "doc_ids")
+        times = known.of(first_seen, "first_seen")
+        changed = self.add_many(known.signatures, known.of(ids, "doc_ids"), first_seen=times)
+        return TextsAdded(changed, known.others(ids))
+
+    def query_texts(
+        self, texts: Iterable[str], *, exclude: Iterable[str | None] | None = None, **options: Unpack[QueryOptions]
+    ) -> list[list[Match] | None]:
+        """Return what `query_text` returns for each text, in order, and None where a text is too short.
+
+        Args:
+            texts: as for `add_texts`.
+            exclude: for each text the id of a document to leave out, or None.
+            options: those of `query_many`.
+        """
+        known = LongEnough(self.profile.signatures(texts))
+        return known.spread(self.query_many(known.signatures, exclude=known.of(exclude, "exclude"), **options))
+
+    def claim_texts(
+        self,
+        texts: Iterable[str],
+        doc_ids: Iterable[str],
+        *,
+        first_seen: Iterable[int] | int | None = None,
+        **options: Unpack[ClaimOptions],
+    ) -> list[Claim | None]:
+        """Return what `claim_text` returns for each text, in order, and None where a text is too short.
+
+        Texts too short for a fingerprint are neither stored nor compared.
+
+        Args:
+            texts: as for `add_texts`.
+            doc_ids: as for `add_texts`.
+            first_seen: as for `add_many`.
+            options: those of `claim_many`.
+
+        Raises:
+            ValueError, TypeError: an argument is wrong; nothing was written.
+        """
+        known = LongEnough(self.profile.signatures(texts))
+        ids, times = known.of(doc_ids, "doc_ids"), known.of(first_seen, "first_seen")
+        return known.spread(self.claim_many(known.signatures, ids, first_seen=times, **options))
 
     def explain(
         self, signature: Signature | int, *, max_distance: int | None = None, max_sketch: int | None = MAX_SKETCH
@@ -618,35 +724,6 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
-
-
-def _matches_of_one(
-    reader: Reader, cover: Cover, query: Signature, exclude: str | None, rule: Rule, reads: Reads
-) -> list[Match]:
-    """Return the matches of a signature, but for the document that it excludes."""
-    reads.reader = reader
-    if reader.answers:
-        found = answer(reader, cover, query, exclude, rule, reads)
-        if found is not None:
-            return found
-    near = near_one(reader, cover, query, reads)
-    return confirmed_one(reader, query, near, exclude, rule) if near else []
-
-
-def _matches_of(
-    reader: Reader, cover: Cover, asked: Signatures, exclude: Sequence[str | None] | None, rule: Rule, reads: Reads
-) -> list[list[Match]]:
-    """Return the matches of each signature, but for the document that it excludes."""
-    reads.reader = reader
-    found: list[list[Match]] = [[] for _ in range(len(asked))]
-    for start in range(0, len(asked), QUERY_BATCH):
-        near = near_many(reader, cover, asked[start : start + QUERY_BATCH], reads)
-        places = [start + place for place in near]
-        left_out = [exclude[place] if exclude is not None else None for place in places]
-        answers = confirmed(reader, asked[places], list(near.values()), left_out, rule)
-        for place, matches in zip(places, answers, strict=True):
-            found[place] = matches
-    return found
 
 
 def _timed(call: Callable[[], T]) -> tuple[T, float]:

@@ -102,6 +102,13 @@ def as_fingerprint(value: int) -> int:
     raise ValueError(f"fingerprint {value} is outside [0, 2**64); give an unsigned number below 2**64")
 
 
+def whole_number(value: object, name: str) -> int:
+    """Return an `int` or a NumPy integer as an `int`; otherwise, and for a `bool`, raise `TypeError`."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise TypeError(f"{name} must be an int, not {type(value).__name__}: {value!r:.80}")
+    return int(value)
+
+
 def as_fingerprints(fingerprints: Fingerprints) -> Uint64s:
     """Return fingerprints as an array of shape (n,), uint64; `ValueError` or `TypeError` names what is none."""
     if isinstance(fingerprints, np.ndarray) and fingerprints.dtype == np.uint64 and fingerprints.ndim == 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any, TypeVar, overload
 
@@ -12,7 +13,7 @@ from hsimhash.fingerprint.signature import TOO_SHORT, Signatures
 T = TypeVar("T")
 Scalar = TypeVar("Scalar", int, None)
 
-_MISSING = {"NoneType", "float", "NAType", "NaTType"}  # what data frames hold where there is no text
+_MISSING = {"NoneType", "NAType", "NaTType"}  # what data frames hold where there is no value, besides NaN
 
 
 def as_text(text: object, name: str = "text") -> str:
@@ -21,8 +22,13 @@ def as_text(text: object, name: str = "text") -> str:
         return text
     kind = type(text).__name__
     got = "None" if text is None else f"{kind} {text!r:.80}"
-    remedy = "; drop missing texts first, or replace them with ''" if kind in _MISSING else ""
+    remedy = "; drop missing texts first, or replace them with ''" if is_missing(text) else ""
     raise TypeError(f"{name} must be a str, got {got}{remedy}")
+
+
+def is_missing(value: object) -> bool:
+    """Whether a value is what data frames hold where there is none: None, NaN, `pandas.NA` or `pandas.NaT`."""
+    return type(value).__name__ in _MISSING or (isinstance(value, float) and math.isnan(value))
 
 
 def as_texts(texts: Iterable[str], name: str = "texts") -> Sequence[str]:
@@ -56,7 +62,8 @@ def as_column(values: Iterable[Any], name: str) -> Sequence[Any]:
         raise TypeError(f"{name} must have one dimension, got a {kind} of shape {values.shape}; pass one column")  # type: ignore[attr-defined]
     if not isinstance(values, Iterable):
         raise TypeError(f"{name} must be a list or another iterable, got {kind} {values!r:.80}")
-    return values.to_pylist() if hasattr(values, "to_pylist") else list(values)  # Arrow's own values are wrapped
+    unwrap = getattr(values, "to_pylist", None) or getattr(values, "tolist", None)  # of Arrow; of NumPy and pandas
+    return unwrap() if unwrap else list(values)
 
 
 class LongEnough:

@@ -66,10 +66,15 @@ __all__ = [
     "parse_fingerprint",
 ]
 
+__version__: str
+
 if not TYPE_CHECKING:  # else any name would pass for one of the package's
 
     def __getattr__(name: str) -> object:
         """Import a public name when it is used: numpy takes most of the start, and signals must be answered before."""
+        if name == "__version__":
+            globals()[name] = _version()
+            return globals()[name]
         if name in __all__:
             for module in ("errors", "fingerprint", "layout", "store", "index", "pairs"):
                 found = importlib.import_module(f"hsimhash.{module}")
@@ -77,3 +82,15 @@ if not TYPE_CHECKING:  # else any name would pass for one of the package's
                     globals()[name] = getattr(found, name)
                     return globals()[name]
         raise AttributeError(f"module 'hsimhash' has no attribute {name!r}")
+
+    def _version() -> str:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            return version("hsimhash")
+        except PackageNotFoundError:  # a checkout that nobody installed
+            import tomllib
+            from pathlib import Path
+
+            project = Path(__file__).parents[1] / "pyproject.toml"
+            return tomllib.loads(project.read_text(encoding="utf-8"))["project"]["version"]

@@ -7,6 +7,7 @@ async with await AsyncHSimIndex.open("hbase://gw1:9091/crawl:pages") as index:
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, suppress
@@ -51,15 +52,22 @@ class AsyncHSimIndex(AbstractAsyncContextManager["AsyncHSimIndex"]):
         if max_pending < 1:
             raise ValueError(f"max_pending {max_pending} must be at least 1")
         self.index = index
+        self._max_pending = max_pending
         self._places = asyncio.Semaphore(max_pending)
         self._threads = ThreadPoolExecutor(MOST_CALLS, "hsimhash-aio")
         self._pending: set[asyncio.Future[Any]] = set()
         self._is_closed = False
 
     @classmethod
-    async def open(cls, url: str, *, max_pending: int = MAX_PENDING, **options: Any) -> AsyncHSimIndex:
+    async def open(
+        cls, url: str | os.PathLike[str], *, max_pending: int = MAX_PENDING, **options: Any
+    ) -> AsyncHSimIndex:
         """Open the index at `url`; options and errors are those of `HSimIndex.open`."""
         return cls(await asyncio.to_thread(partial(HSimIndex.open, url, **options)), max_pending=max_pending)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Return how another process opens the index; see `HSimIndex`."""
+        return partial(AsyncHSimIndex, max_pending=self._max_pending), (self.index,)
 
     async def query(
         self,

@@ -6,13 +6,14 @@ of the fingerprints that are near enough.
 
 from __future__ import annotations
 
+import os
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TypedDict, TypeVar, Unpack
+from typing import Any, NamedTuple, TypedDict, TypeVar, Unpack
 
 import numpy as np
 
@@ -58,8 +59,11 @@ from hsimhash.store import (
     StageOptions,
     Store,
     create_store,
+    is_embedded,
     new_record,
     open_store,
+    store_name,
+    url_of,
 )
 from hsimhash.store.base import DEADLINE_S, LOCK_TIMEOUT_S, Reader
 from hsimhash.store.facts import Explanation, ProbeRead
@@ -94,7 +98,8 @@ class TextsAdded(NamedTuple):
 class HSimIndex(AbstractContextManager["HSimIndex"]):
     """An index of documents by fingerprint. Made by `create` or `open`; a context manager.
 
-    Thread-safe and fork-safe. After `close` every call raises `StoreClosedError`.
+    Thread-safe and fork-safe. After `close` every call raises `StoreClosedError`. Unpickling opens the index again, by
+    its URL and with the same options, so it can be sent to another process.
     """
 
     def __init__(self, store: Store, profile: Profile, slow_s: float | None = SLOW_S) -> None:
@@ -104,6 +109,8 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         self.url = store.url
         self.distance = store.record.reach
         self.slow_s = slow_s  # a query that takes longer is logged; None or 0: none is
+        self._pickled_url = store_name(store.url) if is_embedded(store.url) else store.url  # of any working folder
+        self._options: dict[str, Any] = {}  # that it was opened with
         self._has_signatures = store.record.has_signatures
         self._own = cheapest_cover(self.layout, self.layout.max_distance, 0, store.prices)
         self._covers: dict[tuple[int, int], tuple[Cover, float]] = {}  # with the time until which they are good
@@ -112,7 +119,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
     @classmethod
     def create(
         cls,
-        url: str,
+        url: str | os.PathLike[str],
         *,
         layout: Layout | str | None = None,
         profile: Profile | str = DEFAULT_PROFILE,
@@ -121,10 +128,10 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         password: str | None = None,
         ttl_s: int | None = None,
     ) -> HSimIndex:
-        """Make an empty index at `url` and open it.
+        """Create an empty index and open it.
 
         Args:
-            url: of the index.
+            url: where: a URL, or for an embedded index the path of its folder: a `Path`, "./pages" or "/data/pages".
             layout: one, or what `Layout.parse` reads; by default `4`, on HBase `10`.
             profile: one, or its name.
             distance: within how many bits queries find documents if they do not say; by default the layout's k, but 6
@@ -139,16 +146,19 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         """
         layout = Layout.parse(layout) if isinstance(layout, str) else layout
         profile = Profile.named(profile) if isinstance(profile, str) else profile
+        url = url_of(url)
         record = new_record(url, profile.to_json(), layout=layout, distance=distance)
         if distance is not None:
             check_distance(distance, record.layout)
         store = create_store(url, record, lock_timeout_s=lock_timeout_s, password=password, ttl_s=ttl_s)
-        return cls(store, profile)
+        index = cls(store, profile)
+        index._options = {"lock_timeout_s": lock_timeout_s, "password": password}
+        return index
 
     @classmethod
     def open(
         cls,
-        url: str,
+        url: str | os.PathLike[str],
         *,
         layout: Layout | str | None = None,
         profile: Profile | str | None = None,
@@ -158,10 +168,10 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         password: str | None = None,
         slow_s: float | None = SLOW_S,
     ) -> HSimIndex:
-        """Open the index at `url`, with the layout and the profile it was made with.
+        """Open an index, with the layout and the profile it was created with.
 
         Args:
-            url: of the index.
+            url: where it is, as for `create`.
             layout: what it must have been made with; any where it is None.
             profile: likewise.
             lock_timeout_s: how long a write waits for another process that writes alone: on LMDB and PostgreSQL.
@@ -179,19 +189,36 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         """
         wanted_layout = Layout.parse(layout) if isinstance(layout, str) else layout
         wanted_profile = Profile.named(profile) if isinstance(profile, str) else profile
-        store = open_store(
-            url, lock_timeout_s=lock_timeout_s, exclusive=exclusive, deadline_s=deadline_s, password=password
-        )
+        options: dict[str, Any] = {
+            "lock_timeout_s": lock_timeout_s,
+            "exclusive": exclusive,
+            "deadline_s": deadline_s,
+            "password": password,
+        }
+        store = open_store(url_of(url), **options)
         try:
             if wanted_layout is not None and wanted_layout != store.record.layout:
                 raise LayoutMismatchError(
                     f"{url} was made with layout {store.record.layout.name}, not {wanted_layout.name}; "
                     f"omit the layout, or create another index"
                 )
-            return cls(store, _profile_of(store, wanted_profile), slow_s)
+            index = cls(store, _profile_of(store, wanted_profile), slow_s)
         except BaseException:
             store.close()
             raise
+        index._options = options
+        return index
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Return how another process opens the index; `TypeError` if it cannot, or should not."""
+        if self.url.startswith("memory://"):
+            raise TypeError(f"cannot pickle {self!r}: its documents exist only in this process; use lmdb:// instead")
+        if self._options.get("password") is not None:
+            raise TypeError(
+                f"cannot pickle {self!r}: the pickle would contain its password; put password_file=PATH into the URL "
+                f"instead of password=, or open the index in the other process"
+            )
+        return _reopened, (self._pickled_url, self.profile, self.slow_s, self._options)
 
     def add(self, signature: Signature | int, doc_id: str, *, first_seen: int | None = None) -> None:
         """Add one document, or change it if it has another signature; durable on return. See `add_many`."""
@@ -397,7 +424,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         if max_distance is None:
             max_distance = self.distance
         elif type(max_distance) is not int or not 0 <= max_distance <= self._own.distance:
-            self._check_distance(max_distance)
+            max_distance = check_distance(max_distance, self.layout)
         return Rule(max_distance, max_sketch, limit)
 
     @metrics.measured("query")
@@ -701,18 +728,12 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         is_whole = self._has_signatures or not (signature.sketch or signature.key)
         return signature if is_whole else Signature(signature.fingerprint)
 
-    def _check_distance(self, max_distance: int) -> None:
-        """Raise `ValueError` or `TypeError` for a distance that no query can have."""
-        if not isinstance(max_distance, int):
-            raise TypeError(f"max_distance is an int, not {type(max_distance).__name__}: {max_distance!r}")
-        check_distance(max_distance, self.layout)
-
     def cover(self, max_distance: int | None = None, *, queries: int = 1, reader: Reader | None = None) -> Cover:
         """Return which buckets a query reads, one of so many asked together; `reader` tells how large the index is."""
         distance = self.distance if max_distance is None else max_distance
-        if distance == self._own.distance:
+        if type(distance) is int and distance == self._own.distance:
             return self._own
-        self._check_distance(distance)
+        distance = check_distance(distance, self.layout)
         size = min(queries, QUERY_BATCH).bit_length()
         known, until_s = self._covers.get((distance, size), (None, 0.0))
         if known is None or time.monotonic() > until_s:
@@ -720,6 +741,11 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
             known = cheapest_cover(self.layout, distance, documents, self.store.prices, 1 << size - 1)
             self._covers[distance, size] = known, time.monotonic() + (0 if known.is_swept else COVER_AGE_S)
         return known
+
+
+def _reopened(url: str, profile: Profile, slow_s: float | None, options: dict[str, Any]) -> HSimIndex:
+    """Return an index that was pickled; its profile brings word lists of one's own along."""
+    return HSimIndex.open(url, profile=profile, slow_s=slow_s, **options)
 
 
 def _now_ms() -> int:

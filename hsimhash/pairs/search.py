@@ -22,6 +22,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from hsimhash.errors import Remedy
 from hsimhash.fingerprint.bits import Fingerprints, Int64s, Uint64s, as_fingerprints, whole_number
 from hsimhash.fingerprint.signature import MAX_SKETCH, AnySignatures, Signatures, as_signatures, check_max_sketch
 from hsimhash.layout import Layout
@@ -145,7 +146,8 @@ class _Task:
         elif not 0 <= max_distance <= layout.max_distance:
             raise ValueError(
                 f"max_distance {max_distance} is outside 0 to {layout.max_distance}, what layout {layout.name} finds "
-                f"without a miss; omit the layout, or see 'hsimhash plan --distance {max_distance}'"
+                f"without a miss; omit the layout, or see "
+                + Remedy(f"hsimhash.plan.layouts_for({max_distance})", f"'hsimhash plan --distance {max_distance}'")
             )
         if memory_bytes <= 0:
             raise ValueError(f"memory_bytes must be above 0, not {memory_bytes}")

@@ -36,7 +36,7 @@ class Pair(NamedTuple, Generic[Id]):
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class NearPairs(Sequence[Pair[Id]]):
+class ClusterPairs(Sequence[Pair[Id]]):
     """Near pairs, in the order of (left, right). Each is made when it is looked at: n near texts have n² / 2 pairs."""
 
     ids: Sequence[Id]
@@ -48,9 +48,9 @@ class NearPairs(Sequence[Pair[Id]]):
     def __getitem__(self, place: int) -> Pair[Id]: ...
 
     @overload
-    def __getitem__(self, place: slice) -> NearPairs[Id]: ...
+    def __getitem__(self, place: slice) -> ClusterPairs[Id]: ...
 
-    def __getitem__(self, place: int | slice) -> Pair[Id] | NearPairs[Id]:
+    def __getitem__(self, place: int | slice) -> Pair[Id] | ClusterPairs[Id]:
         left, right, distance = self.block.left[place], self.block.right[place], self.block.distance[place]
         if isinstance(place, slice):
             return replace(self, block=PairBlock(left, right, distance), similarity=self.similarity[place])
@@ -73,7 +73,7 @@ class Cluster(Generic[Id]):
 
     kept: Id
     members: tuple[Id, ...]  # in the order of the input, with `kept`
-    pairs: NearPairs[Id]  # all near pairs of members, but of equal texts each is paired with the first one only
+    pairs: ClusterPairs[Id]  # all near pairs of members, but of equal texts each is paired with the first one only
 
     @property
     def dropped(self) -> tuple[Id, ...]:
@@ -202,7 +202,7 @@ def _found(texts: Sequence[str], ids: Sequence[Id], distance: int, profile: Prof
     kept = star(known.signatures.fingerprints, pairs, ranks).kept
     drop = {own[place] for place in np.flatnonzero(kept != np.arange(len(kept))).tolist()}
     return Duplicates(
-        tuple(_clusters(own, kept, NearPairs(own, *_near(pairs, known.signatures, kept), distance))),
+        tuple(_clusters(own, kept, ClusterPairs(own, *_near(pairs, known.signatures, kept), distance))),
         [name for name in ids if name not in drop],
         [name for name in ids if name in drop],
         known.others(ids),
@@ -218,7 +218,7 @@ def _near(pairs: Pairs, signatures: Signatures, kept: Int64s) -> tuple[PairBlock
     return block, similarities(signatures.sketches[block.left], signatures.sketches[block.right])
 
 
-def _clusters(own: Sequence[Id], kept: Int64s, near: NearPairs[Id]) -> Iterator[Cluster[Id]]:
+def _clusters(own: Sequence[Id], kept: Int64s, near: ClusterPairs[Id]) -> Iterator[Cluster[Id]]:
     """Yield the clusters in the order of their first members; `own` has the ids of the places in `kept`."""
     members: dict[int, list[Id]] = {}
     among = np.flatnonzero(np.bincount(kept, minlength=1)[kept] > 1)

@@ -27,7 +27,7 @@ import numpy as np
 
 from hsimhash import metrics
 from hsimhash.cover import check_distance
-from hsimhash.errors import StopAskedError
+from hsimhash.errors import OTHER_JOB, StopAskedError
 from hsimhash.fingerprint import Signatures
 from hsimhash.fingerprint.bits import Int64s, spoken
 from hsimhash.fingerprint.signature import MAX_SKETCH, check_max_sketch
@@ -152,9 +152,7 @@ def ingest(
         raise ValueError(f"tags {options.tags} is a file of the index {index.url} itself; choose another name")
     lists = [folder / f"{name}.jsonl" for name in LISTS]
     if read := [one.name for one in inputs if one.kind != "files" and any(map(one.reads, lists))]:
-        raise ValueError(
-            f"input {read[0]} is a list of job {folder}, which would be lost; choose another folder with --job"
-        )
+        raise ValueError(f"input {read[0]} is a list of job {folder}, which would be lost; " + OTHER_JOB)
     spec = _spec(index, inputs, options, rule)
     with Job.open(folder, spec, tags=options.tags, fresh=options.fresh, store=index.store) as job:
         if job.was_forgotten:

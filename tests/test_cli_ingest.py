@@ -210,7 +210,7 @@ def test_records_of_a_stream_are_not_numbered_for_the_next_stream_would_replace_
     result = run_apart("ingest", "-", "--workers", "1", "--store", url, given=b'{"text": "some words"}\n')
     assert result.returncode == 2
     assert b"stdin: records without an id" in result.stderr
-    assert b"pass --id-field, or save the stream to a file" in result.stderr
+    assert b"save the stream to a file, or pass --id-field" in result.stderr
 
 
 def test_a_stream_whose_first_records_lack_the_text_stops_at_once(url: str) -> None:

@@ -27,7 +27,7 @@ import numpy as np
 
 from hsimhash import metrics
 from hsimhash.cover import check_distance
-from hsimhash.errors import OTHER_JOB, StopAskedError
+from hsimhash.errors import OTHER_JOB, Remedy, StopAskedError
 from hsimhash.fingerprint import Signatures
 from hsimhash.fingerprint.bits import Int64s, spoken
 from hsimhash.fingerprint.signature import MAX_SKETCH, check_max_sketch
@@ -224,7 +224,8 @@ def _refuse_numbered(one: Input, count: int) -> None:
     if one.is_stream and count:
         raise ValueError(
             f"{one.label}: records without an id; a stream's records cannot be numbered, because the next stream would "
-            f"replace them: pass --id-field, or save the stream to a file"
+            f"replace them: save the stream to a file, or "
+            + Remedy("pass the field with the id as id_field", "pass --id-field")
         )
 
 

@@ -55,6 +55,9 @@ named-tests:
 	    esac; \
 	done
 
+# Tests start hundreds of processes, which would compile all modules each time without bytecode files.
+test test-servers: export PYTHONDONTWRITEBYTECODE :=
+
 # Everything that needs a server or Java is in tests/integration.
 test: named-tests $(VENV)/.test
 	$(BIN)/python -m pytest -n auto --dist worksteal $(or $(TESTS),tests --ignore=tests/integration)

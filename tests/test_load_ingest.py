@@ -35,6 +35,7 @@ from hsimhash.load.job import Counts
 from hsimhash.store import BulkLimits, Document, Match, Record
 from hsimhash.store.hbase.store import HBaseStore
 from hsimhash.store.memory import MemoryStore
+from tests.support.effort import tries
 from tests.support.hbase_model import Cluster, ModelGateway
 from tests.support.oracles import are_near
 
@@ -208,7 +209,9 @@ def load_with_kills(index: HSimIndex, path: Path, mode: str, kills_at: list[int]
 stores = pytest.mark.parametrize("kind", ["lmdb", "hbase-model"])
 profiles = pytest.mark.parametrize("profile", ["auto-1", "auto-2"])
 slow = settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=25, deadline=None
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    max_examples=tries(25, 8),
+    deadline=None,
 )
 
 

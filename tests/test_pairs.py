@@ -21,6 +21,7 @@ from hsimhash.pairs.distinct import ROW_BYTES
 from hsimhash.pairs.neighbours import DENSE_BUCKET, MOST_PAIRS
 from hsimhash.pairs.search import LEAST_PART, LOOKAHEAD, in_order
 from hsimhash.plan import layouts_for
+from tests.support.effort import tries
 from tests.support.fingerprint_sets import FINGERPRINTS, PAIRS, flipped, real_fingerprints, real_pairs
 from tests.support.oracles import crowds
 
@@ -75,7 +76,7 @@ def planted(count: int, seed: int = 7) -> NDArray[np.uint64]:
     return rng.permutation(values)
 
 
-@settings(max_examples=150)
+@settings(max_examples=tries(150, 40))
 @given(values=crowds(30), layout=st.sampled_from([None, *LAYOUTS]), data=st.data())
 def test_pairs_equal_brute_force(values: list[int], layout: Layout | None, data: st.DataObject) -> None:
     k = data.draw(st.integers(0, layout.max_distance if layout else 6))

@@ -36,6 +36,7 @@ class Kind(NamedTuple):
     # twice as many near-duplicates found.
     layout: str = "4"
     distance: int | None = 6
+    can_claim: bool = True  # see `Store.claim`
 
     @property
     def max_distance(self) -> int:
@@ -74,7 +75,14 @@ POSTGRESQL = Kind(
     lambda url: str(DatabaseAddress.parse(url)),
     POSTGRESQL_PRICES,
 )
-REDIS = Kind("Redis", REDIS_SCHEMES, RedisAddress.parse, lambda url: RedisAddress.parse(url).index_url, REDIS_PRICES)
+REDIS = Kind(
+    "Redis",
+    REDIS_SCHEMES,
+    RedisAddress.parse,
+    lambda url: RedisAddress.parse(url).index_url,
+    REDIS_PRICES,
+    can_claim=False,
+)
 MEMORY = Kind("memory", ["memory"], str, str, LMDB_PRICES)
 KINDS = {"lmdb": LMDB, "hbase": HBASE, "postgresql": POSTGRESQL, "redis": REDIS}  # those that last, by name
 _BY_SCHEME = {scheme: kind for kind in (*KINDS.values(), MEMORY) for scheme in kind.schemes}

@@ -14,6 +14,7 @@ from uuid import UUID
 
 import numpy as np
 
+from hsimhash.errors import in_shell
 from hsimhash.fingerprint.bits import HEX, Formats, read_fingerprint
 from hsimhash.fingerprint.document_fields import join_fields
 from hsimhash.fingerprint.own_features import features_in, weighted_hashes
@@ -51,7 +52,7 @@ class Reject:
     @classmethod
     def of(cls, line: int, reason: object, record: bytes, path: str = "") -> Reject:
         """Describe a bad record; of `record` the beginning is kept."""
-        return cls(line, str(reason), preview(record), path)
+        return cls(line, in_shell(reason), preview(record), path)  # the lists of rejects are of commands
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,7 @@ class Block:
     data: bytes  # the lines; of one over the limit only a part, which is over the limit too
     first: int  # the number of the first, from 1
     end: Place  # the place behind them
+    damage: str = ""  # why nothing behind them can be read
 
     def lines(self) -> list[bytes]:
         """Return the lines without their newlines."""

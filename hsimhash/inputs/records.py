@@ -76,7 +76,7 @@ class Documents:
     def warning(self, name: str) -> str:
         """Return what the user must know at once of the input `name`; usually nothing."""
         if self.damage:
-            return f"{name}:{self.rejects[0].line}: {self.damage}; the documents before it are kept"
+            return f"{name}:{self.rejects[-1].line}: {self.damage}; the documents before it are kept"
         return f"{name}: {self.note}" if self.note else ""
 
 

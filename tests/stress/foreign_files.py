@@ -108,7 +108,7 @@ def _with_summary(ended: Ended, shown: str) -> Ended:
     listed = summary.get("rejects") or (Path(summary["out"]) / "rejects.jsonl" if "out" in summary else None)
     rejects = []
     if listed and Path(listed).exists():
-        rejects = [json.loads(line)["reason"] for line in Path(listed).read_text().splitlines()]
+        rejects = [json.loads(line)["reason"] for line in Path(listed).read_text().split("\n") if line]
     is_dedup = "kept" in summary
     documents = summary["documents"] - (0 if is_dedup else summary["rejected"])
     repeated = summary["repeated"] if is_dedup else 0
@@ -251,7 +251,8 @@ def try_folder(folder: Path, scratch: Path) -> Tally:
     tally = Tally()
     paths = sorted(path for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else [folder]
     for path in paths:
-        try_file(path, str(path.relative_to(folder.parent)), scratch, tally)
+        with scratch_folder(scratch) as own:
+            try_file(path, str(path.relative_to(folder.parent)), own, tally)
     return tally
 
 

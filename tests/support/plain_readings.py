@@ -26,11 +26,21 @@ def unpacked(data: bytes, packing: str) -> bytes | None:
         if packing == ".gz":
             return gzip.decompress(data)
         if packing == ".zst":
-            with zstandard.ZstdDecompressor().stream_reader(io.BytesIO(data), read_across_frames=True) as reader:
-                return reader.read()
+            return _unpacked_frames(data)
     except (OSError, EOFError, zlib.error, zstandard.ZstdError):
         return None
     return data
+
+
+def _unpacked_frames(data: bytes) -> bytes:
+    parts = []
+    while data := data.lstrip(b"\0"):
+        frame = zstandard.ZstdDecompressor().decompressobj()
+        parts.append(frame.decompress(data))
+        if not frame.eof:
+            raise EOFError
+        data = frame.unused_data
+    return b"".join(parts)
 
 
 def json_value(text: str, *, strict: bool = False) -> object:
@@ -115,6 +125,8 @@ class ArchiveRecord:
             status, _, lines = head.partition(b"\r\n")
             if not re.match(rb"HTTP/1\.[01] 200\b", status):
                 return False
+            if not re.match(r"application/http\s*(;|$)", headers.get("content-type", "")):
+                return False
             headers, types = _headers(lines), {"text/plain", "text/html", "application/xhtml+xml"}
         elif self.kind != "conversion":
             return False
@@ -141,5 +153,8 @@ def archive_records(data: bytes) -> Iterator[ArchiveRecord]:
 
 
 def _headers(lines: bytes) -> dict[str, str]:
-    pairs = (line.partition(b":") for line in lines.split(b"\r\n"))
-    return {name.strip().lower().decode("latin-1"): value.strip().decode("latin-1") for name, _, value in pairs}
+    """Return headers by name; none if one of them is there twice, which leaves the reading open."""
+    pairs = [line.partition(b":") for line in lines.split(b"\r\n")]
+    names = [name.strip().lower().decode("latin-1") for name, _, _ in pairs]
+    values = (value.strip().decode("latin-1") for _, _, value in pairs)
+    return dict(zip(names, values, strict=True)) if len(set(names)) == len(names) else {}

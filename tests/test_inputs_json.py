@@ -154,6 +154,7 @@ def test_arrays_that_were_joined_are_read_from_any_place(
         (b'[{"text": "a"}] {"text": "b"}', ["1"], ["unexpected data after the end of the JSON array"]),
         (b'[]] {"text": "b"}', [], ["unexpected data after the end of the JSON array"]),
         (b'[{"text": "a"}, {"text": "b"}', ["1", "2"], ["the JSON array is not closed"]),
+        (b'[{"text": "a"}, ', ["1"], ["the JSON array is not closed"]),
         (b'[{"text": "a"}, {"te', ["1"], ["invalid JSON", "the JSON array is not closed"]),
         (b'[{"text": "a"}, {"te\\', ["1"], ["invalid JSON", "the JSON array is not closed"]),
         (b'{\n"text": "a"} {"te', ["1"], ["invalid JSON"]),

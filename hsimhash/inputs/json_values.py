@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Literal
 
-from hsimhash.inputs.lines import RECORD_LIMIT_BYTES, Block, DamagedInputError, InputFile, Place, blocks_of
+from hsimhash.inputs.lines import RECORD_LIMIT_BYTES, Block, InputFile, Place, blocks_of
 
 Framing = Literal["lines", "array", "objects"]
 _SPACE = b" \t\r\n"
@@ -160,7 +160,7 @@ def value_blocks(
         tell: returns how many bytes of a file were read.
     """
     values, line = _Values(start.offset, is_array=framing == "array", is_first=not start.line), start.line
-    is_begun, blank, is_new = framing != "array" or start.offset > 0, 0, False
+    is_begun, blank = framing != "array" or start.offset > 0, 0
     while not values.damage and (piece := read()) != b"":
         if piece and not is_begun:  # the bracket may be in a later piece; until then a new run starts at the beginning
             is_begun, at = b"[" in piece, piece.find(b"[") + 1 or len(piece)
@@ -168,9 +168,9 @@ def value_blocks(
             values = _Values(blank if is_begun else 0, is_array=True, is_first=True)
         found = [value.replace(b"\n", b" ") + b"\n" for value in values.cut(piece or b"") if value]
         yield Block(b"".join(found), line + 1, Place(values.end, line + len(found), tell()), values.damage)
-        line, is_new = line + len(found), is_new or piece is not None
+        line += len(found)
     rest = values.rest()
-    damage = "" if values.is_closed or not is_new else "the JSON array is not closed; the file may be cut off"
+    damage = "" if values.is_closed else "the JSON array is not closed; the file may be cut off"
     if (rest or damage) and not values.damage:
         data = rest.replace(b"\n", b" ") + b"\n" if rest else b""
         yield Block(data, line + 1, Place(values.size, line + bool(rest), tell()), damage)

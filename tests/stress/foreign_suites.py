@@ -131,7 +131,7 @@ def _validity(data: bytes) -> str:
 
 def _strings(path: Path) -> list[str]:
     with suppress(ValueError):
-        found = json.loads(path.read_bytes())
+        found = plain.json_value(path.read_text())
         if path.suffix == ".json" and isinstance(found, list) and all(isinstance(one, str) for one in found):
             return list(dict.fromkeys(found))
     return []
@@ -186,7 +186,7 @@ def _named_files(strings: Sequence[str], folder: Path) -> tuple[Path, tuple[str,
 def _labels(path: Path) -> dict[str, str]:
     """Return label → encoding."""
     with suppress(ValueError, KeyError, TypeError):
-        groups = json.loads(path.read_bytes())
+        groups = plain.json_value(path.read_text())
         encodings = [encoding for group in groups for encoding in group["encodings"]]
         return {label: one["name"].lower() for one in encodings for label in one["labels"]}
     return {}

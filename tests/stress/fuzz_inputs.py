@@ -39,13 +39,16 @@ from tests.support.programs import Outcome, options, print_conditions, print_out
 
 INPUTS, SEED = 1_000_000, 35
 CPU_S, MEMORY_BYTES = 5, 2 << 30
-MOST_FAULTS = 40  # after which the program ends
+MOST_FAULTS = 1_000  # after which the program ends
+SHOWN = 3  # faults of a kind that are printed
 SHARES = {
-    **{"jsonl": 14, "array": 14, "objects": 8, "signatures": 8, "fragments": 3, "tsv": 8, "fingerprints": 8, "lines": 6},
-    **{"text": 6, "csv": 16, "parquet": 4, "warc": 3, "wet": 3, "page": 1, "folder": 4},
-}  # fmt: skip
+    **{"jsonl": 14, "array": 14, "objects": 8, "signatures": 8, "fragments": 3, "tsv": 8, "fingerprints": 8},
+    **{"lines": 6, "text": 6, "csv": 16, "parquet": 4, "warc": 3, "wet": 3, "page": 1, "folder": 4},
+}
 _SHARE_AGAIN = 0.2  # of inputs that are read again from some place, and looked at a second time
 _UNFORESEEN = re.compile(r"(?:unexpected )?(?!Arrow)[A-Z]\w*(?:Error|Exception)\b:")
+
+_PARTICULAR = re.compile(r"[0-9]+|/\S+|'[^']*'")  # of one input, not of a kind of fault
 
 Found = dict[tuple[int, int], list[Content | Judgement]]  # by input and line
 
@@ -364,6 +367,8 @@ def run(inputs: int, seed: int, folder: Path, show: Callable[[int, str], None]) 
         if len(shown) >= MOST_FAULTS:
             for one in running:
                 one.process.kill()
+                one.process.join()
+            break
     counts = sum((Counter(json.loads(path.read_text())) for path in folder.glob("*/counts-*")), Counter[str]())
     counts["faults"] = len(shown)
     return counts
@@ -390,8 +395,13 @@ def main() -> int:
         return try_only(given.seed, given.only, given.scratch)
     print_conditions("fuzzed inputs", packages=("pyarrow", "fastwarc"), inputs=given.inputs, seed=given.seed)
 
+    kinds = Counter[str]()
+
     def show(number: int, fault: str) -> None:
-        print(f"FAIL  --seed {given.seed} --only {number}: {fault:.600}", flush=True)
+        kind = _PARTICULAR.sub("", fault)[:60]
+        kinds[kind] += 1
+        if kinds[kind] <= SHOWN:
+            print(f"FAIL  --seed {given.seed} --only {number}: {fault:.600}", flush=True)
 
     began = resource.getrusage(resource.RUSAGE_CHILDREN)
     with scratch_folder(given.scratch) as folder:
@@ -399,6 +409,8 @@ def main() -> int:
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu_s = used.ru_utime + used.ru_stime - began.ru_utime - began.ru_stime
     tried = sum(counts[form] for form in SHARES)
+    for kind, count in kinds.items():
+        print(f"{count:6,} faults such as: {kind}")
     print(", ".join(f"{name} {count:,}" for name, count in sorted(counts.items())))
     print(f"{cpu_s:,.0f} s of CPU, {tried / max(cpu_s, 0.01):,.0f} inputs per second of CPU")
     return print_outcomes(

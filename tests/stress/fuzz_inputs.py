@@ -10,6 +10,7 @@ Every input follows from the seed and its number: `--only NUMBER` tries one agai
 
 from __future__ import annotations
 
+import codecs
 import json
 import multiprocessing
 import os
@@ -39,11 +40,12 @@ from tests.support.programs import Outcome, options, print_conditions, print_out
 
 INPUTS, SEED = 1_000_000, 35
 CPU_S, MEMORY_BYTES = 5, 2 << 30
+PIPE_BYTES = 30_000  # that a pipe holds, in UTF-16 too
 MOST_FAULTS = 1_000  # after which the program ends
 SHOWN = 3  # faults of a kind that are printed
 SHARES = {
     **{"jsonl": 14, "array": 14, "objects": 8, "signatures": 8, "fragments": 3, "tsv": 8, "fingerprints": 8},
-    **{"lines": 6, "text": 6, "csv": 16, "parquet": 4, "warc": 3, "wet": 3, "page": 1, "folder": 4},
+    **{"lines": 6, "text": 6, "csv": 16, "parquet": 4, "warc": 3, "wet": 3, "page": 1, "folder": 4, "stream": 3},
 }
 _SHARE_AGAIN = 0.2  # of inputs that are read again from some place, and looked at a second time
 _UNFORESEEN = re.compile(r"(?:unexpected )?(?!Arrow)[A-Z]\w*(?:Error|Exception)\b:")
@@ -87,7 +89,7 @@ def _encoded(data: bytes, rng: random.Random) -> tuple[bytes, bytes | None]:
     """Return how a text is written, and what is to be read of it; None where its first bytes may mean two things."""
     if b"\0" in data[:4] or data.startswith((b"\xff\xfe", b"\xfe\xff")):
         return data, None
-    if rng.random() < 0.1:
+    if rng.random() < 0.1 and not data.startswith(codecs.BOM_UTF8):
         with suppress(UnicodeDecodeError):
             encoding, mark = rng.choice([("utf-16-le", b"\xff\xfe"), ("utf-16-be", b"\xfe\xff")])
             return mark + data.decode().encode(encoding), data
@@ -178,7 +180,8 @@ class Checked:
             for batch in read_batches(self.inputs, self.reading, workers=1, block_bytes=block_bytes):
                 self.batches.append(batch)
         except ValueError as error:
-            if self.batches or "column" not in str(error):
+            is_late = any(len(batch.documents.doc_ids) for batch in self.batches)
+            if is_late or ("column" not in str(error) and "no field" not in str(error)):
                 yield f"read_batches raised {error!r}"
             self.refused = str(error)
             return
@@ -187,7 +190,7 @@ class Checked:
         found = found_in(self.batches, self.inputs)
         for number, truth, is_whole in self._truths():
             yield from compared(number, truth, found, is_whole=is_whole)
-        if self.rng.random() < _SHARE_AGAIN:
+        if self.rng.random() < _SHARE_AGAIN and not self.inputs[0].is_stream:
             yield from self._again(block_bytes, found)
 
     def _refusal(self) -> Iterator[str]:
@@ -256,6 +259,8 @@ def prepare(seed: int, number: int, folder: Path) -> Checked:
     """Make the input with a number."""
     rng = random.Random(f"{seed} {number}")
     form = rng.choices(list(SHARES), list(SHARES.values()))[0]
+    if form == "stream":
+        return _stream(rng)
     if form != "folder":
         made = make_file(form, rng)
         path = folder / made.name
@@ -273,10 +278,20 @@ def prepare(seed: int, number: int, folder: Path) -> Checked:
     return Checked(whole, files, InputOptions(), rng)
 
 
+def _stream(rng: random.Random) -> Checked:
+    """Make a pipe that holds JSON; `try_one` closes it."""
+    data = mutated(seed_of(rng.choice(JSON_FORMS[:3]), rng), "jsonl", rng)[:PIPE_BYTES]
+    written, content = _encoded(data, rng)
+    reading, writing = os.pipe()
+    os.write(writing, written)
+    os.close(writing)
+    return Checked(Path(f"/dev/fd/{reading}"), [Made("pipe", written, "jsonl", content)], reading_of("jsonl", rng), rng)
+
+
 def try_one(seed: int, number: int, folder: Path, counts: Counter[str]) -> list[str]:
     """Try one input; return what is wrong."""
     one = prepare(seed, number, folder)
-    what = one.files[0].form if one.path.is_file() else "folder"
+    what = "folder" if one.path.is_dir() else "stream" if one.files[0].name == "pipe" else one.files[0].form
     try:
         found = list(one.faults())
     except Exception as error:  # any is a fault
@@ -289,7 +304,9 @@ def try_one(seed: int, number: int, folder: Path, counts: Counter[str]) -> list[
     counts["refused"] += bool(one.refused)
     counts["documents"] += sum(len(batch.documents.doc_ids) for batch in one.batches)
     counts["rejects"] += sum(len(batch.documents.rejects) for batch in one.batches)
-    if one.path.is_file():
+    if what == "stream":
+        os.close(int(one.path.name))
+    elif what != "folder":
         one.path.unlink()
     return [f"{what}: {fault}" for fault in found]
 

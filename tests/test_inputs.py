@@ -679,6 +679,13 @@ def test_a_stream_of_numbers_learns_that_they_are_signed() -> None:
     assert notes[:4] == ["decimal or signed", "", "signed", ""]
 
 
+def test_a_stream_in_utf_16_that_is_cut_off_is_damage() -> None:
+    data = "a\tone\nb\ttwo".encode("utf-16") + b"\0"
+    (pairs, rejects), _ = through_pipe(data, form="tsv")
+    assert pairs == [("a", "one")]
+    assert rejects == [(2, "cut off in the middle of a character")]
+
+
 def test_records_of_a_stream_that_lack_the_text_later_are_rejects_however_it_is_read() -> None:
     good, bad = b'{"id": "a", "text": "b"}\n', b'{"id": "c", "name": "d"}\n'
     for block_bytes in (len(good), 40, 1_000):  # with 40 the second block has two records

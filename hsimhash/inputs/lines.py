@@ -130,9 +130,8 @@ class InputFile:
             try:
                 text = decoder.decode(block, not block)
             except UnicodeDecodeError as error:
-                raise DamagedInputError(
-                    f"cut off in the middle of a character at byte {self._file.tell():,}"
-                ) from error
+                where = "" if self._is_stream else f" at byte {self._file.tell():,}"
+                raise DamagedInputError(f"cut off in the middle of a character{where}") from error
             if text or not block:
                 return text.removeprefix("\ufeff").encode("utf-8", "surrogatepass")
             block = self._read(BLOCK_BYTES)

@@ -221,27 +221,21 @@ _TOKENS = (
     b"\x1a",
     b"\xed\xa0\x80",
 )
+_JSON_MARKS = (
+    rb'{ } [ ] : , " \ \" \u \ud800 \u0000 // [[ ]] {} [] }{ ][ },{ }, ] [{ null true NaN -Infinity 1e400 -0 1.0'
+)
 _JSON_TOKENS = [
-    *b'{ } [ ] : , " \\ \\" \\u \\ud800 \\u0000 null true NaN -Infinity 1e400 -0 1.0 // [[ ]] {} [] }{ ][ },{ }, ] [{'.split(),
-    b'"id":',
-    b'"text":',
-    b'"text": "a"',
-    b'{"id": "n", "text": "new"}',
-    b'{"a":',
-    b"1" * 5000,
-    b'"\n"',
-    b"\\\n",
+    *_JSON_MARKS.split(),
+    *(b'"id":', b'"text":', b'"text": "a"', b'{"id": "n", "text": "new"}', b'{"a":', b"1" * 5_000, b'"\n"', b"\\\n"),
 ]
+_TAGS = (
+    b"< > </ /> <!-- --> <!--> <script> </script> <style> <textarea> <title> <![CDATA[ ]]> <svg> <math> <template> <p>",
+    b"</p> <table> <td> <b> <a <div> </div> <html> </html> <plaintext> <?xml <?php <!doctype <frameset> <noscript>",
+    b"&#0; &#1; &#12; &#xD800; &#xFFFF; &#99999999; &amp &nbsp; &notit; <select> <meta",
+)
 _HTML_TOKENS = [
-    *b"< > </ /> <!-- --> <!--> <script> </script> <style> <textarea> <title> <![CDATA[ ]]> <svg> <math> <template> <p> "
-    b"</p> <table> <td> <b> <a <div> </div> <html> </html> <plaintext> &#0; &#1; &#12; &#xD800; &#xFFFF; &#99999999; "
-    b"&amp &nbsp; &notit; <?xml <?php <!doctype <frameset> <noscript> <select> <meta".split(),
-    b"<meta charset=utf-16>",
-    b'<meta charset="x',
-    b" a=" * 50,
-    b"\x01",
-    b"\x0c",
-    b"\xef\xbf\xbe",
+    *b" ".join(_TAGS).split(),
+    *(b"<meta charset=utf-16>", b'<meta charset="x', b" a=" * 50, b"\x01", b"\x0c", b"\xef\xbf\xbe"),
 ]
 _WARC_TOKENS = (
     *(b"WARC/1.0\r\n", b"WARC/1.1\r\n", b"WARC/", b"\r\n\r\n", b"HTTP/1.1 200\r\n", b"ffffffff\r\n", b"5\r\n"),

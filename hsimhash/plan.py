@@ -13,7 +13,7 @@ from hsimhash.cover import (
     Prices,
     cover,
 )
-from hsimhash.fingerprint.bits import Floats, Uint64s
+from hsimhash.fingerprint.bits import Floats, Uint64s, whole_number
 from hsimhash.layout import FINGERPRINT_BITS, LAYOUT_NAMES, MAX_DRAWERS, Cut, Layout
 
 MOST_BLOCKS = 10  # of the even layouts that are tried
@@ -141,7 +141,7 @@ def layouts_for(distance: int) -> list[Layout]:
     Raises:
         ValueError: no layout with up to 253 drawers finds that distance.
     """
-    if distance < 0:
+    if whole_number(distance, "distance") < 0:
         raise ValueError(f"distance {distance} must be at least 0")
     named = [Layout.named(name) for name in LAYOUT_NAMES]
     found = [layout for layout in named if layout.max_distance == distance]

@@ -16,7 +16,7 @@ from multiprocessing import parent_process
 from multiprocessing.context import SpawnContext, SpawnProcess
 from typing import ParamSpec, TypeVar
 
-from hsimhash.errors import HsimhashError, StopAskedError
+from hsimhash.errors import HsimhashError, Remedy, StopAskedError
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -48,7 +48,9 @@ class Workers(AbstractContextManager["Workers"]):
     def __exit__(self, exc_type: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         self._pool.shutdown(cancel_futures=True)
         if isinstance(error, BrokenProcessPool):
-            raise HsimhashError("a worker died, perhaps for want of memory; fewer --workers need less") from error
+            raise HsimhashError(
+                "a worker died, perhaps because it ran out of memory; use fewer " + Remedy("workers", "--workers")
+            ) from error
 
 
 def completed(futures: Iterable[Future[T]], stop: Callable[[], bool] = lambda: False) -> Iterator[Future[T]]:

@@ -21,6 +21,7 @@ from hsimhash.fingerprint import Signature
 from hsimhash.index import HSimIndex
 from hsimhash.store import Document
 from tests.support.command_line import PATIENCE_S, ids_in, make_index, on_terminal, own_process, run, run_apart, send
+from tests.support.effort import tries
 from tests.support.processes import wait_until
 
 TEXT = "Near-duplicate pages are common on the web, and a search engine has to find {} of them quickly and cheaply. "
@@ -77,7 +78,7 @@ kept = st.dictionaries(
 
 
 @given(kept=kept)
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=tries(15, 4), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @pytest.mark.parametrize(("made_with", "into"), [("auto-2", "auto-2"), ("auto-2", "auto-1"), ("auto-1", "auto-2")])
 def test_an_export_has_the_sketches_and_keys_that_there_are_and_an_ingest_takes_them(
     made_with: str, into: str, kept: dict[str, tuple[Signature, int]], tmp_path_factory: pytest.TempPathFactory
@@ -210,7 +211,7 @@ def test_records_of_a_stream_are_not_numbered_for_the_next_stream_would_replace_
     result = run_apart("ingest", "-", "--workers", "1", "--store", url, given=b'{"text": "some words"}\n')
     assert result.returncode == 2
     assert b"stdin: records without an id" in result.stderr
-    assert b"pass --id-field, or save the stream to a file" in result.stderr
+    assert b"save the stream to a file, or pass --id-field" in result.stderr
 
 
 def test_a_stream_whose_first_records_lack_the_text_stops_at_once(url: str) -> None:

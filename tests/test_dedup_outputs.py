@@ -107,7 +107,7 @@ def test_overwrite_leaves_nothing_of_the_results_before(source: Path, out: Path,
 def test_a_file_with_the_name_of_a_result_is_not_replaced_unasked(name: str, source: Path, out: Path) -> None:
     out.mkdir()
     (out / name).write_text("mine")
-    with pytest.raises(ValueError, match=f"{name} already exists; --overwrite"):
+    with pytest.raises(ValueError, match=f"{name} already exists; pass overwrite=True"):
         run(out, source)
     assert [(path.name, path.read_text()) for path in out.iterdir()] == [(name, "mine")]
 

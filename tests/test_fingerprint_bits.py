@@ -17,6 +17,7 @@ from hsimhash.fingerprint import distance, distances, format_fingerprint, parse_
 from hsimhash.fingerprint.bits import ALL_FORMATS, Formats, formats_named, narrow, read_fingerprint
 from hsimhash.inputs import InputOptions, find_inputs
 from hsimhash.inputs.reader import read_batches
+from tests.support.effort import tries
 
 FINGERPRINTS = st.integers(0, 2**64 - 1)
 SIXTEEN_DIGITS = st.integers(10**15, 10**16 - 1)
@@ -170,7 +171,7 @@ def refused(name: str, form: str, way: str, values: Sequence[int], block_bytes: 
 
 @ways
 @given(st.lists(FINGERPRINTS | SIXTEEN_DIGITS | SIXTEEN_LIKE_DIGITS, min_size=1, max_size=20), st.data())
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=tries(50, 15))
 def test_no_value_in_a_file_or_stream_is_read_as_another(
     form: str, way: str, tmp_path: Path, values: list[int], data: st.DataObject
 ) -> None:

@@ -180,9 +180,9 @@ def test_a_file_of_records_that_cannot_be_one_is_a_reject_and_the_texts_are_read
     pairs, rejects = read(tmp_path)
     assert pairs == [("a.txt", "a text")]
     assert "lines are an id, a tab and a fingerprint" in rejects[0][1]
-    assert rejects[1] == (1, f'{tmp_path}/package.json: no field "text"; the fields are name; pass --text-field name')
+    assert rejects[1] == (1, 'no field "text"; the fields are name; pass --text-field name')
     note = find_inputs([str(tmp_path)], InputOptions())[0].note
-    assert 'package.json: no field "text"' in note
+    assert 'package.json is not read: no field "text"' in note
 
 
 # Fields.

@@ -35,6 +35,7 @@ from hsimhash.load.job import Counts
 from hsimhash.store import BulkLimits, Document, Match, Record
 from hsimhash.store.hbase.store import HBaseStore
 from hsimhash.store.memory import MemoryStore
+from tests.support.effort import tries
 from tests.support.hbase_model import Cluster, ModelGateway
 from tests.support.oracles import are_near
 
@@ -208,7 +209,9 @@ def load_with_kills(index: HSimIndex, path: Path, mode: str, kills_at: list[int]
 stores = pytest.mark.parametrize("kind", ["lmdb", "hbase-model"])
 profiles = pytest.mark.parametrize("profile", ["auto-1", "auto-2"])
 slow = settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=25, deadline=None
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    max_examples=tries(25, 8),
+    deadline=None,
 )
 
 
@@ -617,7 +620,7 @@ def test_an_unfinished_job_of_an_earlier_release_is_refused(mode: str, tmp_path:
     with filled(tmp_path, [("before", 2**50)]) as index:
         interrupted(index, path, mode, job=tmp_path / "job")
         make_earlier(tmp_path / "job")
-        with pytest.raises(HsimhashError, match="an earlier release began this job; start over with --fresh"):
+        with pytest.raises(HsimhashError, match="an earlier release began this job; pass fresh=True to start over"):
             load(index, path, mode, job=tmp_path / "job")
         load(index, path, mode, job=tmp_path / "job", fresh=True)
         assert load(index, path, mode, job=tmp_path / "job").is_repeated
@@ -721,7 +724,7 @@ def test_files_that_are_no_jobs_are_left_alone(names: list[str], fresh: bool, tm
     for path, text in mine.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    with filled(tmp_path, []) as index, pytest.raises(ValueError, match=r"is there.*choose another folder"):
+    with filled(tmp_path, []) as index, pytest.raises(ValueError, match=r"is there.*pass another job folder"):
         load(index, write(tmp_path / "in.tsv", [("a", 1)]), job=tmp_path / "job", fresh=fresh)
     assert {path: path.read_text() for path in (tmp_path / "job").rglob("*") if path.is_file()} == mine
 
@@ -795,7 +798,7 @@ def test_a_list_of_the_job_is_no_input_of_the_job(tmp_path: Path) -> None:
     with filled(tmp_path, []) as index:
         load(index, write(tmp_path / "in.tsv", [("a", 1)]), "tag", job=job)
         before, reading = (job / "tags.jsonl").read_bytes(), InputOptions(fingerprint_field="fingerprint")
-        with pytest.raises(ValueError, match=r"tags\.jsonl is a list of job .*choose another folder"):
+        with pytest.raises(ValueError, match=r"tags\.jsonl is a list of job .*pass another job folder"):
             load(index, job / "tags.jsonl", reading=reading, job=job)
         assert (job / "tags.jsonl").read_bytes() == before
         assert load(index, job / "tags.jsonl", reading=reading).counts.unchanged == 1
@@ -833,7 +836,7 @@ def test_tags_that_vanished_are_named(
         lost = tags or job / "tags.jsonl"
         lose(lost)
         for _ in range(2):
-            with pytest.raises(CorruptionError, match=rf"{lost} is {reason}.*; start over with --fresh"):
+            with pytest.raises(CorruptionError, match=rf"{lost} is {reason}.*; pass fresh=True to start over"):
                 load(index, path, "tag", job=job, tags=tags)
         assert load(index, path, "tag", job=job, tags=tags, fresh=True).counts.documents == len(MANY)
         assert lost.read_text().count("\n") == len(MANY)

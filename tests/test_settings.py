@@ -105,7 +105,7 @@ def test_other_variables_are_no_settings() -> None:
         ("max_sketch: 65\n", ["max_sketch = '65'", "a number from 0 to 64, or off"]),
         ("layout: 13\n", ["layout = '13'", "unknown layout '13'"]),
         ("profile: zh-0\n", ["profile = 'zh-0'"]),
-        ("store: pages\n", ["store = 'pages'", "lmdb://relative/path"]),
+        ("store: pages\n", ["store = 'pages'", "use ./pages or lmdb://pages"]),
         ("on_duplicate: drop\n", ["on_duplicate = 'drop'", "'add', 'skip' or 'tag'"]),
         ("store: lmdb://x\nstore: lmdb://y\n", ["hsimhash.yaml:2", "set twice", "hsimhash.yaml:1"]),
         ("store: [lmdb://x\n", ["hsimhash.yaml:2", "invalid YAML"]),

@@ -16,16 +16,19 @@ from hsimhash.fingerprint import Signature
 from hsimhash.layout import LAYOUT_NAMES, Layout
 from tests.stress import claims, crowd, exactness, kill_ingests, kill_writers, kills
 from tests.stress.victims import Operation
+from tests.support.effort import tries
 from tests.support.fingerprint_sets import FINGERPRINTS, PAIRS, real_fingerprints
 from tests.support.programs import Outcome, faults
 
 pytestmark = pytest.mark.stress
+RECORDS, TRIALS = tries(500, 100), tries(4, 1)
 
 
 @pytest.mark.parametrize("name", exactness.LAYOUTS)
 def test_no_match_is_missed_and_none_invented(name: str, tmp_path: Path) -> None:
-    filled, distances = partial(exactness.embedded, tmp_path), (1, 3, 5)
-    outcomes = list(exactness.check_layout(name, filled, stored=3_000, queries=1_000, distances=distances))
+    filled, distances = partial(exactness.embedded, tmp_path), (1, 3, 5)[-tries(3, 1) :]
+    queries = tries(1_000, 400)
+    outcomes = list(exactness.check_layout(name, filled, stored=3_000, queries=queries, distances=distances))
     assert len(outcomes) == 4 * len(distances)
     assert faults(outcomes) == []
 
@@ -33,7 +36,7 @@ def test_no_match_is_missed_and_none_invented(name: str, tmp_path: Path) -> None
 @pytest.mark.parametrize("name", exactness.SIGNED_LAYOUTS)
 def test_no_match_by_signature_is_missed_and_none_invented(name: str, tmp_path: Path) -> None:
     filled = partial(exactness.embedded, tmp_path)
-    outcomes = list(exactness.check_signatures(name, filled, stored=3_000, queries=1_000))
+    outcomes = list(exactness.check_signatures(name, filled, stored=3_000, queries=tries(1_000, 400)))
     assert len(outcomes) == 24
     assert faults(outcomes) == []
 
@@ -73,7 +76,16 @@ def test_a_match_that_says_something_else_is_counted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "count"), [("bulk", 3), ("skip", 2), ("tag", 2), ("texts", 1), ("writers", 4), ("compact", 6)]
+    ("name", "count"),
+    [
+        ("bulk", tries(3, 1)),
+        ("skip", tries(2, 1)),
+        ("tag", tries(2, 1)),
+        ("texts", 1),
+        ("writers", tries(4, 1)),
+        ("compact", tries(6, 2)),
+    ],
+    ids=["bulk", "skip", "tag", "texts", "writers", "compact"],
 )
 def test_a_kill_loses_nothing_and_a_resumed_run_ends_as_an_undisturbed_one(
     name: str, count: int, tmp_path: Path
@@ -111,8 +123,8 @@ def test_the_model_of_the_writers_keeps_first_seen_of_what_does_not_move() -> No
 @pytest.mark.parametrize(
     ("program", "claim"),
     [
-        ("fuzz_records --records 500", "500 fuzzed records: 0 faults"),
-        ("damage --trials 4", "40 commands: 0 faults"),
+        (f"fuzz_records --records {RECORDS}", f"{RECORDS} fuzzed records: 0 faults"),
+        (f"damage --trials {TRIALS}", f"{10 * TRIALS} commands: 0 faults"),
         ("hfile_damage --trials 300", "HBase's, 660 cells, 33,940 bytes: damage was told"),
     ],
     ids=["all records are accounted for", "damage is reported", "damage of HFiles is reported"],
@@ -128,13 +140,13 @@ def test_a_program_finds_nothing_wrong(program: str, claim: str, tmp_path: Path)
 @pytest.mark.parametrize(
     "check",
     [
-        lambda folder: crowd.check_moves(folder, 2),
+        lambda folder: crowd.check_moves(folder, tries(2, 1)),
         lambda folder: crowd.check_opens(folder, 100),
         pytest.param(  # what a signal raises while Python destroys an object, or collects, it prints and swallows
             lambda folder: crowd.check_signals(folder, 200),
             marks=pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
         ),
-        lambda folder: crowd.check_forks(folder, 10, load=1),
+        lambda folder: crowd.check_forks(folder, tries(10, 4), load=1),
     ],
     ids=["moves", "opens", "signals", "forks"],
 )
@@ -143,4 +155,4 @@ def test_a_crowd_at_one_index_does_no_harm(check: Callable[[Path], Outcome], tmp
 
 
 def test_of_near_documents_that_processes_claim_one_is_new_whoever_is_killed(tmp_path: Path) -> None:
-    assert faults([claims.on_lmdb(tmp_path, 2, 300, 2)]) == []
+    assert faults([claims.on_lmdb(tmp_path, 2, tries(300, 100), 2)]) == []

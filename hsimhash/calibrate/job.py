@@ -20,7 +20,7 @@ from hsimhash.calibrate.shingles import jaccard_indices, least_shingles
 from hsimhash.cover import Prices
 from hsimhash.dedup.report import Distance, ShownPair
 from hsimhash.dedup.word_diff import compare
-from hsimhash.errors import HsimhashError
+from hsimhash.errors import HsimhashError, Remedy
 from hsimhash.fingerprint import Profile, Signatures
 from hsimhash.fingerprint.bits import Bools, Int64s, Uint64s
 from hsimhash.fingerprint.profile import BATCH_DOCUMENTS
@@ -82,8 +82,8 @@ def calibrate(inputs: Sequence[Input], options: CalibrateOptions, tell: Tell = l
     curves = [curve for one in tried for curve in _curves(one, documents, is_labelled=options.labels is not None)]
     if not options.labels and not any(curve.scores[0].false_pairs.of for curve in curves):
         raise HsimhashError(
-            "no two documents of the sample are unrelated, so that no precision can be told; give labels (--pairs), or "
-            "more documents"
+            "no two documents of the sample are unrelated, so precision cannot be measured; give more documents, or "
+            + Remedy("labels", "labels (--pairs)")
         )
     choice = choose(curves)
     taken = next(one for one in tried if one.profile.name == choice.curve.profile)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import shutil
@@ -125,19 +126,26 @@ def _report(index: HSimIndex, outcome: DemoOutcome, seconds: float) -> None:
         f"layout {index.layout.name}, profile {index.profile.name}; "
         f"{len(outcome.found)} pairs within {index.distance} bits or with the same key; {seconds:.1f} s"
     )
-    for pair in _shown(outcome):
+    shown = list(_shown(outcome))
+    for pair in shown:
         _print_pair(console, outcome, pair)
     _print_score(console, outcome)
     _print_limits(console, outcome, index)
-    _print_next(console, index)
+    _print_next(console, index, shown[0][0])
 
 
 def _shown(outcome: DemoOutcome) -> Iterator[Pair]:
-    """Yield a found pair of each kind, by turns Chinese and English."""
+    """Yield one found pair of each kind, alternately English and Chinese; the user's own language comes first."""
+    languages = ("zh", "en") if _user_locale().startswith("zh") else ("en", "zh")
     for number, kind in enumerate(SHOWN_KINDS):
         pairs = [pair for pair in outcome.right if outcome.truth[pair] == kind]
-        pairs.sort(key=lambda pair: pair[0].startswith("en") == (number % 2 == 0))
+        pairs.sort(key=lambda pair: not pair[0].startswith(languages[number % 2]))
         yield from pairs[:1]
+
+
+def _user_locale() -> str:
+    """Return the locale of messages, such as `zh_CN.UTF-8`; empty if none is set."""
+    return next(filter(None, map(os.environ.get, ("LC_ALL", "LC_MESSAGES", "LANG"))), "")
 
 
 def _print_pair(console: Console, outcome: DemoOutcome, pair: Pair) -> None:
@@ -218,18 +226,22 @@ def _print_limits(console: Console, outcome: DemoOutcome, index: HSimIndex) -> N
         )
 
 
-def _print_next(console: Console, index: HSimIndex) -> None:
-    program = "hsimhash"  # the one of `make demo` is not on the path
-    if not shutil.which(program):
-        program = "python -m hsimhash" if Path(sys.argv[0]).name == "__main__.py" else shlex.quote(sys.argv[0])
+def _print_next(console: Console, index: HSimIndex, doc_id: str) -> None:
+    """Print commands to try; name the program by its path if it is not on PATH, as after `make demo`."""
+    started_as = sys.argv[0]
+    is_module = Path(started_as).name == "__main__.py"
+    is_on_path = shutil.which("hsimhash") is not None
+    program = "hsimhash" if is_on_path else "python -m hsimhash" if is_module else shlex.quote(started_as)
     console.print()
-    console.print(f"The index lies in {index.url}. Try next:", soft_wrap=True)
+    console.print(f"The index is at {index.url}. Try next:", soft_wrap=True)
     for arguments in (
-        f"query --store {index.url} --id zh-metro",
+        f"query --store {index.url} --id {doc_id}",
         f"describe --store {index.url}",
         "ingest my-documents.jsonl --store lmdb://my-index",
     ):
         console.print(f"  {program} {arguments}", soft_wrap=True)
+    if not is_on_path and not is_module:
+        console.print(f"hsimhash is not on your PATH: the program is {program}", soft_wrap=True)
 
 
 def _ratio(part: float, whole: float) -> float:

@@ -74,16 +74,19 @@ _FLAGS: dict[str, Callable[[Function], Function]] = {
         help="Near-duplicates of documents that came before: add them too; skip them; or add them and list each one's "
         "nearest match (--tags).",
     ),
-    "text_field": click.option("--text-field", metavar="NAME", help="The JSON field, or the column, with the text."),
+    "text_field": click.option(
+        "--text-field", metavar="NAME", help="The field or column with the text; meta.body is body within meta."
+    ),
     "id_field": click.option(
         "--id-field",
         metavar="NAME",
-        help="The JSON field, or the column, with the id; of web archives url (by default) or record-id.",
+        help="The field or column with the id. Default: id, and records without one are named FILE:LINE. In web "
+        "archives: url (default) or record-id.",
     ),
     "format": click.option(
         "--format",
-        metavar="auto|jsonl|tsv|fingerprints|files|parquet|csv|warc",
-        help="What the inputs are; auto: by their names.",
+        metavar="auto|jsonl|tsv|fingerprints|files|lines|parquet|csv|warc",
+        help="What the inputs contain. Default: auto, by name. files: each file is one text; lines: a text per line.",
     ),
     "extract": click.option(
         "--extract",

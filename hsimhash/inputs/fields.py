@@ -66,7 +66,7 @@ def missing_field(one: Input, options: InputOptions, seen: Sequence[Mapping[str,
             noun = "column" if one.kind in TABLES else "field"
             missing, there = " or ".join(f'"{name}"' for name in names), ", ".join(names_in(seen))
             guess = _longest_text(seen, without=options.named_id_field) if flag == "--text-field" else ""
-            return f"{one.name}: no {noun} {missing}; the {noun}s are {there:.500}; pass {flag} {guess or 'NAME'}"
+            return f"no {noun} {missing}; the {noun}s are {there:.500}; pass {flag} {guess or 'NAME'}"
     return ""
 
 

@@ -62,7 +62,7 @@ def find_inputs(names: Sequence[str], options: InputOptions) -> list[Input]:
         if one.is_stream:  # what comes behind it could not be resumed
             raise ValueError(f"input {one.name} is a stream, and a stream can only be the last input")
     if found and all(one.problem for one in found):
-        raise ValueError(found[0].problem)
+        raise ValueError(f"input {found[0].name}: {found[0].problem}")
     return found
 
 
@@ -118,7 +118,7 @@ def _folder(name: str, options: InputOptions) -> list[Input]:
     if not records:
         return [texts]
     held, found = _held(texts, records), [*([texts] if texts.size_bytes else []), *records]
-    problems = "".join(f"; {one.problem}" for one in records if one.problem)
+    problems = "".join(f"; {one.label} is not read: {one.problem}" for one in records if one.problem)
     return [replace(found[0], note=f"{name} holds {held}{problems}"), *found[1:]]
 
 
@@ -142,7 +142,8 @@ def _shard(path: str, folder: str, options: InputOptions) -> Input:
         found = _file(path, status.st_size, _mark(status), options)
     except ValueError as error:
         kind = kind_by_name(path) or "jsonl"
-        found = Input(path, kind, False, False, status.st_size, _mark(status), problem=str(error))
+        problem = str(error).removeprefix(f"input {path}").lstrip(": ")
+        found = Input(path, kind, False, False, status.st_size, _mark(status), problem=problem)
     return replace(found, folder=folder)
 
 
@@ -282,7 +283,7 @@ def _with_fields(one: Input, options: InputOptions) -> Input:
     """Return the input, with a problem if its first records all lack the field for the id or the one for the text."""
     if one.kind == _ARCHIVE:
         known = options.id_field in (None, *ID_FIELDS)
-        problem = "" if known else f"{one.name}: --id-field must be {' or '.join(ID_FIELDS)}, got {options.id_field!r}"
+        problem = "" if known else f"--id-field must be {' or '.join(ID_FIELDS)}, got {options.id_field!r}"
         return replace(one, problem=problem)
     seen: Sequence[Mapping[str, object]] = _first_records(one) if one.kind == "jsonl" else []
     return replace(one, problem=missing_field(one, options, seen)) if seen else one

@@ -284,7 +284,7 @@ class RecordReader:
         if len(self._first) >= LEAST_SEEN:
             problem, self._first = missing_field(self._input, self._options, self._first), None
             if problem:
-                raise ValueError(problem)
+                raise ValueError(f"input {self._input.label}: {problem}")
 
     def _is_numbered(self, record: Mapping[str, object]) -> bool:
         return self._options.id_field is None and value_at(record, self._options.named_id_field) is None
@@ -356,14 +356,14 @@ def doc_id_of(value: object, field: str) -> str:
     """
     if isinstance(value, (str, UUID)):
         return str(value)
-    number = whole_number(value)
+    number = integer_in(value)
     if number is None:
         what = f"{value!r:.40}" if isinstance(value, (float, Decimal)) else _type_of(value)
         raise ValueError(f'"{field}" must be a string or a whole number, got {what}')
     return str(number)
 
 
-def whole_number(value: object) -> int | None:
+def integer_in(value: object) -> int | None:
     """Return a number without a fraction as an integer, None for anything else.
 
     Numbers that went through pandas are floats; beyond 2^53 floats are no longer exact, so those are refused.
@@ -422,7 +422,7 @@ def first_seen_of(value: object, field: str) -> int | None:
         return None
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < _TIME_DIGITS:
         value = int(value)
-    time: float | None = whole_number(value)
+    time: float | None = integer_in(value)
     time = milliseconds_of(value) if time is None else time
     if time is None or not 0 <= round(time) < 1 << 63:
         raise ValueError(f'"{field}" must be ms since 1970 or an ISO 8601 time since then, got {value!r:.80}')

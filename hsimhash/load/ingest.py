@@ -27,7 +27,7 @@ import numpy as np
 
 from hsimhash import metrics
 from hsimhash.cover import check_distance
-from hsimhash.errors import StopAskedError
+from hsimhash.errors import OTHER_JOB, Remedy, StopAskedError
 from hsimhash.fingerprint import Signatures
 from hsimhash.fingerprint.bits import Int64s, spoken
 from hsimhash.fingerprint.signature import MAX_SKETCH, check_max_sketch
@@ -152,9 +152,7 @@ def ingest(
         raise ValueError(f"tags {options.tags} is a file of the index {index.url} itself; choose another name")
     lists = [folder / f"{name}.jsonl" for name in LISTS]
     if read := [one.name for one in inputs if one.kind != "files" and any(map(one.reads, lists))]:
-        raise ValueError(
-            f"input {read[0]} is a list of job {folder}, which would be lost; choose another folder with --job"
-        )
+        raise ValueError(f"input {read[0]} is a list of job {folder}, which would be lost; " + OTHER_JOB)
     spec = _spec(index, inputs, options, rule)
     with Job.open(folder, spec, tags=options.tags, fresh=options.fresh, store=index.store) as job:
         if job.was_forgotten:
@@ -226,7 +224,8 @@ def _refuse_numbered(one: Input, count: int) -> None:
     if one.is_stream and count:
         raise ValueError(
             f"{one.label}: records without an id; a stream's records cannot be numbered, because the next stream would "
-            f"replace them: pass --id-field, or save the stream to a file"
+            f"replace them: save the stream to a file, or "
+            + Remedy("pass the field with the id as id_field", "pass --id-field")
         )
 
 

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hsimhash.errors import CorruptionError
+from hsimhash.errors import START_OVER, CorruptionError
 from hsimhash.files import file_errors, make_folder, sync_file, sync_folder
 from hsimhash.fingerprint.bits import Bools, Int64s, Uint8s, Uint64s
 from hsimhash.fingerprint.signature import AnySignatures, Signature, Signatures
@@ -337,8 +337,8 @@ class BulkLoad(AbstractContextManager["BulkLoad"], ABC):
         """Drop the runs beyond the first `runs`; `CorruptionError` where there are not so many."""
         if runs > len(self._runs):
             raise CorruptionError(
-                f"{self._path(len(self._runs))} is missing, of the {runs:,} sorted runs that its job wrote; start over "
-                f"with --fresh"
+                f"{self._path(len(self._runs))} is missing, of the {runs:,} sorted runs that its job wrote; "
+                + START_OVER
             )
         with file_errors(self.folder):
             if runs < len(self._runs):

@@ -679,6 +679,27 @@ def test_a_stream_of_numbers_learns_that_they_are_signed() -> None:
     assert notes[:4] == ["decimal or signed", "", "signed", ""]
 
 
+def test_a_stream_in_utf_16_that_is_cut_off_is_damage() -> None:
+    data = "a\tone\nb\ttwo".encode("utf-16") + b"\0"
+    (pairs, rejects), _ = through_pipe(data, form="tsv")
+    assert pairs == [("a", "one")]
+    assert rejects == [(2, "cut off in the middle of a character")]
+
+
+def test_records_of_a_stream_that_lack_the_text_later_are_rejects_however_it_is_read() -> None:
+    good, bad = b'{"id": "a", "text": "b"}\n', b'{"id": "c", "name": "d"}\n'
+    for block_bytes in (len(good), 40, 1_000):  # with 40 the second block has two records
+        (pairs, rejects), _ = through_pipe(good + 3 * bad, form="jsonl", block_bytes=block_bytes)
+        assert pairs == [("a", "b")]
+        assert rejects == [(line, 'no field "text"') for line in (2, 3, 4)]
+
+
+@pytest.mark.parametrize("block_bytes", [1, 25, 1_000])
+def test_a_stream_whose_first_records_lack_the_text_is_refused_however_it_is_read(block_bytes: int) -> None:
+    with pytest.raises(ValueError, match='no field "text"; the fields are id, name'):
+        through_pipe(3 * b'{"id": "c", "name": "d"}\n', form="jsonl", block_bytes=block_bytes)
+
+
 def test_what_a_file_told_before_a_stop_holds_behind_it(tmp_path: Path) -> None:
     values = [*range(FORMAT_LINES + 1), 2**64 - 5, *range(500)]
     path = written(tmp_path / "in.tsv", "signed", values)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hsimhash.inputs.json_values import framing_of, value_blocks
-from hsimhash.inputs.lines import RECORD_LIMIT_BYTES, Block, DamagedInputError, Place
+from hsimhash.inputs.lines import RECORD_LIMIT_BYTES, Block, Place
 from tests.test_inputs import batches_of, contents, read
 
 values = st.recursive(
@@ -20,6 +20,7 @@ values = st.recursive(
 )
 records = st.lists(st.dictionaries(st.text(max_size=3), values, max_size=3), max_size=6)
 indents = st.sampled_from([None, 0, 1])
+heads = st.sampled_from([b"", b" \n", b"\xef\xbb\xbf", b"\xef\xbb\xbf \r\n\t"])  # before an array
 
 
 def blocks_of_values(data: bytes, size: int, start: Place | None = None) -> list[Block]:
@@ -33,19 +34,21 @@ def values_in(blocks: list[Block]) -> list[object]:
     return [json.loads(line) for block in blocks for line in block.lines()]
 
 
-@given(records, indents, st.integers(1, 40))
-def test_an_array_gives_its_values_however_it_is_read(given: list[object], indent: int | None, size: int) -> None:
-    data = json.dumps(given, indent=indent).encode()
-    first = data.index(b"[") + 1
-    assert values_in(blocks_of_values(data, max(size, first))) == given
+@given(records, indents, st.integers(1, 40), heads)
+def test_an_array_gives_its_values_however_it_is_read(
+    given: list[object], indent: int | None, size: int, head: bytes
+) -> None:
+    data = head + json.dumps(given, indent=indent).encode()
+    assert values_in(blocks_of_values(data, size)) == given
 
 
-@given(records, indents, st.integers(1, 40))
-def test_any_place_in_an_array_is_one_to_go_on_from(given: list[object], indent: int | None, size: int) -> None:
-    data = json.dumps(given, indent=indent).encode()
+@given(records, indents, st.integers(1, 40), heads)
+def test_any_place_in_an_array_is_one_to_go_on_from(
+    given: list[object], indent: int | None, size: int, head: bytes
+) -> None:
+    data = head + json.dumps(given, indent=indent).encode()
     for block in blocks_of_values(data, size):
-        if block.end.offset:
-            assert values_in(blocks_of_values(data, 7, block.end)) == given[block.end.line :]
+        assert values_in(blocks_of_values(data, 7, block.end)) == given[block.end.line :]
 
 
 @given(st.lists(st.dictionaries(st.text(max_size=3), values, min_size=1, max_size=3), min_size=1), st.integers(1, 40))
@@ -65,6 +68,11 @@ def test_objects_over_several_lines_are_read(given: list[object], size: int) -> 
         (b"\xef\xbb\xbf \n[", "array"),
         (b'{\n"a": 1\n}', "objects"),
         (b'{"a":\n1}', "objects"),
+        (b'[INFO] started\n{"a": 1}\n{"a": 2}\n', "lines"),
+        (b'[]\n\n{"a": 1}\n', "lines"),
+        (b'[{"a": 1},\n{"a": 2}]', "array"),
+        (b'[{"a":\n{}}]', "array"),
+        (b"[\n{}]", "array"),
         (b"words", "lines"),
     ],
 )
@@ -112,12 +120,6 @@ def test_a_batch_of_an_array_is_as_large_as_one_of_lines(tmp_path: Path) -> None
     assert len(contents(batches)[0]) == 3_000
 
 
-@pytest.mark.parametrize("error", [DamagedInputError])
-def test_an_array_without_an_end_is_damage(error: type[Exception]) -> None:
-    with pytest.raises(error, match="not closed"):
-        blocks_of_values(b'[{"a": 1}', 9)
-
-
 @pytest.mark.parametrize("value", ["[],", "{},", '{"a":1},', "0.5,", '"ab",', "[[]],"])
 def test_a_record_whose_values_would_fill_the_memory_is_a_reject(value: str, tmp_path: Path) -> None:
     hostile = f'{{"id": "a", "text": "b", "more": [{value * ((15 << 20) // len(value))}1]}}\n'
@@ -131,3 +133,44 @@ def test_a_long_text_full_of_brackets_is_a_text(tmp_path: Path) -> None:
     text = '{["\\,' * 2_000_000
     (tmp_path / "in.jsonl").write_text(json.dumps({"id": "a", "text": text}) + "\n")
     assert read(tmp_path / "in.jsonl") == ([("a", text)], [])
+
+
+@given(st.lists(records, min_size=1, max_size=4), indents, st.integers(1, 40), st.sampled_from([b"", b"\n", b",\n"]))
+def test_arrays_that_were_joined_are_read_from_any_place(
+    given: list[list[object]], indent: int | None, size: int, between: bytes
+) -> None:
+    data = between.join(json.dumps(one, indent=indent).encode() for one in given)
+    expected = [value for one in given for value in one]
+    blocks = blocks_of_values(data, size)
+    assert values_in(blocks) == expected
+    for block in blocks:
+        assert values_in(blocks_of_values(data, 7, block.end)) == expected[block.end.line :]
+
+
+@pytest.mark.parametrize("block_bytes", [1, 5, 1_000])
+@pytest.mark.parametrize(
+    ("data", "lines", "reasons"),
+    [
+        (b'[{"text": "a"}] {"text": "b"}', ["1"], ["unexpected data after the end of the JSON array"]),
+        (b'[]] {"text": "b"}', [], ["unexpected data after the end of the JSON array"]),
+        (b'[{"text": "a"}, {"text": "b"}', ["1", "2"], ["the JSON array is not closed"]),
+        (b'[{"text": "a"}, ', ["1"], ["the JSON array is not closed"]),
+        (b'[{"text": "a"}, {"te', ["1"], ["invalid JSON", "the JSON array is not closed"]),
+        (b'[{"text": "a"}, {"te\\', ["1"], ["invalid JSON", "the JSON array is not closed"]),
+        (b'{\n"text": "a"} {"te', ["1"], ["invalid JSON"]),
+        (b'{\n"text": "a"} {"te\\', ["1"], ["invalid JSON"]),
+        (b"[,]", [], ["invalid JSON"]),
+        (b'[ ,{"text": "a"},]', ["2"], ["invalid JSON"]),
+    ],
+)
+def test_the_end_of_damaged_json_is_reported_once_however_it_is_read(
+    data: bytes, lines: list[str], reasons: list[str], block_bytes: int, tmp_path: Path
+) -> None:
+    path = tmp_path / "in.json"
+    path.write_bytes(data)
+    batches = batches_of(path, block_bytes=block_bytes)
+    pairs, rejects = contents(batches)
+    assert [doc_id.rpartition(":")[2] for doc_id, _ in pairs] == lines
+    assert all(reason.startswith(start) for (_, reason), start in zip(rejects, reasons, strict=True))
+    for number, batch in enumerate(batches):
+        assert contents(batches_of(path, start=batch.end)) == contents(batches[number + 1 :])

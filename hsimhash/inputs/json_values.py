@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Literal
 
-from hsimhash.inputs.lines import RECORD_LIMIT_BYTES, Block, DamagedInputError, InputFile, Place, blocks_of
+from hsimhash.inputs.lines import RECORD_LIMIT_BYTES, Block, InputFile, Place, blocks_of
 
 Framing = Literal["lines", "array", "objects"]
 _SPACE = b" \t\r\n"
@@ -26,18 +26,20 @@ _PLAIN = re.compile(rb"[^\"\[\]{},]*+")  # between values, up to the next byte t
 _LEAF = rb"(?:[^\"\[\]{}]++|\"" + _STRING.pattern + rb"\")*+"
 _NESTED = re.compile(rb"(?:[^\"\[\]{}]++|\"" + _STRING.pattern + rb"\"|\[" + _LEAF + rb"\]|\{" + _LEAF + rb"\})*+")
 _OPENING = re.compile(rb"[\[{]++")
-_QUOTE, _BRACKET = b'"]'
+_QUOTE, _BRACKET, _COMMA = b'"],'
 
 
 def framing_of(head: bytes) -> Framing:
     """Return how the values of a JSON input are separated, judging by its first bytes.
 
-    An input that starts with `[` is an array. Objects are spread over lines if the first one is complete, valid and
+    An input that starts with `[` is an array, unless that is only a bad first line: then an object follows on the next
+    line, with no comma or bracket between. Objects are spread over lines if the first one is complete, valid and
     contains a line feed. Everything else is JSON lines, including damaged files.
     """
     text = head.removeprefix(codecs.BOM_UTF8).lstrip(_SPACE)
     if text.startswith(b"["):
-        return "array"
+        line, _, rest = text.partition(b"\n")
+        return "lines" if rest.lstrip(_SPACE).startswith(b"{") and line.rstrip()[-1] not in b"[{,:" else "array"
     first = next(_Values(is_array=False).cut(text), b"") if text.startswith(b"{") else b""
     return "objects" if b"\n" in first and _is_json(first) else "lines"
 
@@ -53,9 +55,11 @@ def _is_json(value: bytes) -> bool:
 class _Values:
     """Cuts bytes into values. It holds at most the limit of a value, and a byte more so that the value is refused."""
 
-    def __init__(self, offset: int = 0, *, is_array: bool) -> None:
+    def __init__(self, offset: int = 0, *, is_array: bool, is_first: bool = False) -> None:
         self.end = offset  # the place behind the last value
-        self.is_closed = not is_array  # whether the array has ended
+        self.is_closed = not is_array  # whether the array has ended; another one may follow it
+        self.damage = ""  # why nothing behind `end` can be read
+        self._is_first = is_first  # whether no value came yet, so that a comma is an error
         self._offset = offset  # the place of the next byte
         self._base = self._level = int(is_array)  # of nesting: between two values, and now
         self._is_string = False
@@ -66,15 +70,17 @@ class _Values:
         """Yield the values that end in `data`, which continues what was cut before; some may be blank."""
         data, self._ahead = self._ahead + data, b""
         begun = at = 0
-        while at < len(data):
+        while at < len(data) and not self.damage:
             at, is_end = self._in_string(data, at) if self._is_string else self._outside(data, at)
             if is_end:
                 self._hold(data[begun : at - self._base])  # in an array without the mark behind the value
-                is_last = self._base and data[at - 1] == _BRACKET  # a run that resumes must meet the bracket again
+                mark, here = data[at - 1], at
                 begun = at = _match(_BLANK, data, at)
-                self.end = self._offset + (at if not is_last else data.rindex(b"]", 0, at))
-                value = self.rest()
+                is_last = self._base and mark == _BRACKET  # a run that resumes must meet the bracket again
+                self.end = self._offset + (here - 1 if is_last else at)
+                value = self.rest() or (b"," if self._is_first and self._base and mark == _COMMA else b"")
                 self._held.clear()
+                self._is_first = False
                 yield value
         end = len(data) - len(self._ahead)
         self._hold(data[begun:end])
@@ -83,6 +89,11 @@ class _Values:
     def rest(self) -> bytes:
         """Return what is held: at the end of the input a value that has no end, or nothing."""
         return bytes(self._held).strip(_BETWEEN)
+
+    @property
+    def size(self) -> int:
+        """The place behind all bytes that were cut."""
+        return self._offset + len(self._ahead)
 
     def _in_string(self, data: bytes, at: int) -> tuple[int, bool]:
         """Return the place behind the string, and whether the value ends there: it does at a line feed."""
@@ -97,6 +108,8 @@ class _Values:
 
     def _outside(self, data: bytes, at: int) -> tuple[int, bool]:
         """Return the place behind the next mark, and whether the value ends there."""
+        if self._base and self.is_closed:
+            return self._behind_array(data, at)
         at = _match(_PLAIN if self._level == self._base else _NESTED, data, at)
         if at == len(data):
             return at, False
@@ -114,6 +127,17 @@ class _Values:
             self._level -= 1
             return at + 1, self._level == 0
         return at + 1, is_separator
+
+    def _behind_array(self, data: bytes, at: int) -> tuple[int, bool]:
+        """Start the next array, as in files of arrays that were joined; anything else is damage."""
+        at = _match(_BLANK, data, at)
+        if at == len(data):
+            return at, False
+        if data[at : at + 1] != b"[":
+            self.damage = "unexpected data after the end of the JSON array; the rest of the input was not read"
+            return at, False
+        self.is_closed = False
+        return at + 1, True
 
     def _hold(self, data: bytes) -> None:
         self._held += data[: max(0, RECORD_LIMIT_BYTES + 1 - len(self._held))]
@@ -134,23 +158,22 @@ def value_blocks(
         framing: `array` or `objects`.
         start: the place of the first byte that it returns.
         tell: returns how many bytes of a file were read.
-
-    Raises:
-        DamagedInputError: the array is not closed.
     """
-    values, line = _Values(start.offset, is_array=framing == "array"), start.line
-    is_begun = framing != "array" or start.offset > 0
-    while (piece := read()) != b"":
-        if piece and not is_begun:
-            at = piece.index(b"[") + 1
-            values, piece, is_begun = _Values(at, is_array=True), piece[at:], True
+    values, line = _Values(start.offset, is_array=framing == "array", is_first=not start.line), start.line
+    is_begun, blank = framing != "array" or start.offset > 0, 0
+    while not values.damage and (piece := read()) != b"":
+        if piece and not is_begun:  # the bracket may be in a later piece; until then a new run starts at the beginning
+            is_begun, at = b"[" in piece, piece.find(b"[") + 1 or len(piece)
+            blank, piece = blank + at, piece[at:]
+            values = _Values(blank if is_begun else 0, is_array=True, is_first=True)
         found = [value.replace(b"\n", b" ") + b"\n" for value in values.cut(piece or b"") if value]
-        yield Block(b"".join(found), line + 1, Place(values.end, line + len(found), tell()))
+        yield Block(b"".join(found), line + 1, Place(values.end, line + len(found), tell()), values.damage)
         line += len(found)
-    if rest := values.rest():
-        yield Block(rest.replace(b"\n", b" ") + b"\n", line + 1, Place(values.end, line + 1, tell()))
-    if not values.is_closed:
-        raise DamagedInputError("the JSON array is not closed; the file may be cut off")
+    rest = values.rest()
+    damage = "" if values.is_closed else "the JSON array is not closed; the file may be cut off"
+    if (rest or damage) and not values.damage:
+        data = rest.replace(b"\n", b" ") + b"\n" if rest else b""
+        yield Block(data, line + 1, Place(values.size, line + bool(rest), tell()), damage)
 
 
 def json_blocks(file: InputFile, start: Place, block_bytes: int, *, is_json: bool) -> Iterator[Block]:

@@ -49,6 +49,7 @@ class Block:
     data: bytes  # the lines; of one over the limit only a part, which is over the limit too
     first: int  # the number of the first, from 1
     end: Place  # the place behind them
+    damage: str = ""  # why nothing behind them can be read
 
     def lines(self) -> list[bytes]:
         """Return the lines without their newlines."""
@@ -129,9 +130,8 @@ class InputFile:
             try:
                 text = decoder.decode(block, not block)
             except UnicodeDecodeError as error:
-                raise DamagedInputError(
-                    f"cut off in the middle of a character at byte {self._file.tell():,}"
-                ) from error
+                where = "" if self._is_stream else f" at byte {self._file.tell():,}"
+                raise DamagedInputError(f"cut off in the middle of a character{where}") from error
             if text or not block:
                 return text.removeprefix("\ufeff").encode("utf-8", "surrogatepass")
             block = self._read(BLOCK_BYTES)

@@ -94,7 +94,7 @@ def _batches(
         here = start if number == start.input else Position(number)
         begun = replace(one, formats=here.formats or one.formats)
         read = _guarded(documents_of(begun, options, fields, here.place, block_bytes), here.place)
-        places = ((documents, Position(number, end, documents.formats)) for documents, end in read)
+        places = ((documents, _behind(number, documents, end)) for documents, end in read)
         for documents, position in chain(places, [(Documents(), Position(number + 1))]):
             if stop():
                 return
@@ -102,6 +102,11 @@ def _batches(
                 note = f'records without "{options.named_id_field}" get their line as id: {_numbered(documents)}'
                 documents, is_told = replace(documents, note="; ".join(filter(None, (documents.note, note)))), True
             yield Batch(number, documents, position)
+
+
+def _behind(number: int, documents: Documents, end: Place) -> Position:
+    """Return the position behind documents of an input; a job that resumes must not report its damage again."""
+    return Position(number + 1) if documents.damage else Position(number, end, documents.formats)
 
 
 def _guarded(read: Iterator[tuple[Documents, Place]], start: Place) -> Iterator[tuple[Documents, Place]]:
@@ -205,11 +210,18 @@ def parsed_blocks(
     parse, end = parser_of(one, options, fields), start or Place()
     try:
         for block in _blocks(one, start, block_bytes):
-            yield block, parse(block)
+            yield block, _with_damage(parse(block), block)
             end = block.end
     except DamagedInputError as error:
         end = replace(end, line=end.line + 1)
         yield Block(b"", end.line, end), Documents(rejects=[Reject.of(end.line, error, b"")], damage=str(error))
+
+
+def _with_damage(documents: Documents, block: Block) -> Documents:
+    if not block.damage:
+        return documents
+    reject = Reject.of(block.end.line + 1, block.damage, b"")
+    return replace(documents, rejects=[*documents.rejects, reject], damage=block.damage)
 
 
 def _blocks(one: Input, start: Place | None = None, block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:

@@ -77,7 +77,7 @@ class Documents:
     def warning(self, name: str) -> str:
         """Return what the user must know at once of the input `name`; usually nothing."""
         if self.damage:
-            return f"{name}:{self.rejects[0].line}: {self.damage}; the documents before it are kept"
+            return f"{name}:{self.rejects[-1].line}: {self.damage}; the documents before it are kept"
         return f"{name}: {self.note}" if self.note else ""
 
 
@@ -241,7 +241,8 @@ class RecordReader:
         fields: Sequence[str] = (),
         is_page: Callable[[str], bool] = lambda _: False,
     ) -> None:
-        self._input, self._is_unchecked = one, one.is_stream
+        self._input = one
+        self._first: list[Mapping[str, object]] | None = [] if one.is_stream else None  # records still to be checked
         self._fields = fields
         self._options = options
         self._fingerprint_field = options.json_fingerprint_field if one.has_fingerprints else None
@@ -278,9 +279,12 @@ class RecordReader:
 
     def _check_stream(self, objects: Sequence[Mapping[str, object]]) -> None:
         """Raise `ValueError` if the first records of a stream all lack a field, as `find_inputs` does of a file."""
-        if self._is_unchecked and len(objects) >= LEAST_SEEN:
-            self._is_unchecked = False
-            if problem := missing_field(self._input, self._options, objects):
+        if self._first is None:
+            return
+        self._first += objects
+        if len(self._first) >= LEAST_SEEN:
+            problem, self._first = missing_field(self._input, self._options, self._first), None
+            if problem:
                 raise ValueError(f"input {self._input.label}: {problem}")
 
     def _is_numbered(self, record: Mapping[str, object]) -> bool:

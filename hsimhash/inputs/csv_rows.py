@@ -8,9 +8,10 @@ field continues, and then the row must be strict:
 
 1. Its first and its last line have an odd number of quotes, and the lines between them an even number. So the last
    line is the next one with an odd number: in a strict row every quote opens a field, closes one, or is half of a pair.
-2. It has as many columns as the header, and a delimiter or the end of the row follows each closing quote.
-3. It does not hide rows. If the line behind it is no row, but the row could have begun one line later and every line
-   through the one behind it would then be part of a row, the first quote is the stray one.
+2. It has as many columns as the header, its id is on one line, and a delimiter or the end of the row follows each
+   closing quote.
+3. It does not hide rows. If the line behind it is no strict row, but a strict row begins at its last line and includes
+   that line, then the quote it begins with is the stray one.
 
 A line that begins no row by these rules is a reject, and reading continues at the *next* line. So a stray quote costs
 the lines it stands in, and never those that follow. Valid CSV always reads as RFC 4180 says: rule 3 needs a bad line.
@@ -23,7 +24,6 @@ five times. Which rows there are depends on no earlier line, so any row is a pla
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import islice
 from typing import NamedTuple
 
 from hsimhash.inputs.csv_dialect import Dialect
@@ -37,89 +37,109 @@ from hsimhash.inputs.table_columns import ROWS_IN_BATCH, TableRecord, TableRows,
 _LONG_DIGITS = 20  # of no time in ms; Python reads no number of thousands
 
 
+class _Row(NamedTuple):
+    """The row that begins at a line, or the line alone if none does."""
+
+    values: list[str] | ValueError
+    count: int  # of its lines
+    size: int  # of its lines in bytes, with their newlines
+    is_strict: bool  # whether it is a row with an id, and no field that has a quote begins without one
+
+
 class CsvRows:
     """The rows of a CSV file from a line on, by the rules above; `lines` is behind the row that came last."""
 
-    def __init__(self, lines: CsvLines, dialect: Dialect, width: int) -> None:
+    def __init__(self, lines: CsvLines, dialect: Dialect, width: int, id_at: int | None) -> None:
         self.lines = lines
         self._dialect = dialect
         self._width = width
-        self._known: tuple[int, list[str] | ValueError | None] = (0, None)  # of a line that was looked ahead at
+        self._id_at = id_at
+        self._known: tuple[int, _Row | None] = (0, None)  # of a line that was looked ahead at
 
     def __iter__(self) -> Iterator[tuple[int, list[str] | ValueError, bytes]]:
         """Yield each row's first line's number, its values or why it has none, and its first line."""
         lines = self.lines
         while lines.has_line():
-            line, number, count = lines.lines[lines.at], lines.number, 1
-            size = len(line) + 1
-            values = self._known[1] if self._known[0] == number else self._alone(line)
-            if values is None:
-                values, count, size = self._long(number, size)
-            lines.advance(count, size)
+            line, number = lines.lines[lines.at], lines.number
+            known = self._known[1] if self._known[0] == number else None
+            row = known or self._row(line, number, 0)
+            if row.count > 1 and self._hides_rows(number, row.count):
+                row = self._failed(line, number, number + row.count - 1, "it hides the rows between them")
+            lines.advance(row.count, row.size)
             if not is_blank(line):
-                yield number, values, line
+                yield number, row.values, line
 
-    def _alone(self, line: bytes) -> list[str] | ValueError | None:
-        """Return the values of a row that is one line, or why it is none; None if it ends within a quoted field."""
-        if len(line) > RECORD_LIMIT_BYTES:
-            return ValueError(f"longer than {RECORD_LIMIT_BYTES >> 20} MiB")
-        return self._values(line)
+    def _row(self, line: bytes, number: int, first: int) -> _Row:
+        """Return the row that begins at a line, `first` lines behind the current one, by the first two rules."""
+        size = len(line) + 1
+        if size > RECORD_LIMIT_BYTES + 1:
+            return _Row(ValueError(f"longer than {RECORD_LIMIT_BYTES >> 20} MiB"), 1, size, False)
+        values = self._values(line)
+        if values is not None:
+            if isinstance(values, list) and len(values) != self._width:
+                values = self._fitted(values)
+            return _Row(values, 1, size, line.count(QUOTE) % 2 == 0 and self._has_id(values))
+        if line.count(QUOTE) % 2 == 0:
+            why = f"a quote that opens in line {number} is never closed, and the line has another quote inside a field"
+            return _Row(ValueError(why), 1, size, False)
+        stretch = self.lines.stretch(first)
+        if stretch is None:
+            return _Row(ValueError(f"a quote that opens in line {number} is never closed"), 1, size, False)
+        values = self._several(stretch[0])
+        if isinstance(values, list):
+            return _Row(values, stretch[1], len(stretch[0]) + 1, self._has_id(values))
+        return self._failed(line, number, number + stretch[1] - 1, values)
+
+    def _has_id(self, values: list[str] | ValueError) -> bool:
+        return isinstance(values, list) and (self._id_at is None or values[self._id_at] != "")
+
+    def _failed(self, line: bytes, number: int, last: int, why: object) -> _Row:
+        error = ValueError(f"a quote that opens in line {number} is not closed by the next one, in line {last}: {why}")
+        return _Row(error, 1, len(line) + 1, False)
 
     def _values(self, row: bytes) -> list[str] | ValueError | None:
         try:
-            values = self._dialect.values(row.decode("latin-1"))
+            return self._dialect.values(row.decode("latin-1"))
         except ValueError as error:
             return error
-        return values if values is None or len(values) == self._width else self._fitted(values)
+
+    def _several(self, row: bytes) -> list[str] | ValueError:
+        """Return the values of a row of several lines, or why it is none."""
+        values = self._values(row)
+        if values is None:
+            return ValueError("that one opens another field")
+        if isinstance(values, list) and len(values) != self._width:
+            return self._wrong_width(values)
+        if isinstance(values, list) and self._id_at is not None and "\n" in values[self._id_at]:
+            return ValueError("the id would have several lines")
+        return values
 
     def _fitted(self, values: list[str]) -> list[str] | ValueError:
-        """Return the values of a row without empty ones behind the last column."""
-        width, count = self._width, len(values)
-        if count > width and not any(values[width:]):
-            return values[:width]
-        why = f"{count} column{'s' if count > 1 else ''}: expected {width}, as in the header"
-        has_return = any("\r" in value for value in values)
+        """Return the values of a row of one line without empty ones behind the last column."""
+        is_longer = len(values) > self._width and not any(values[self._width :])
+        return values[: self._width] if is_longer else self._wrong_width(values)
+
+    def _wrong_width(self, values: list[str]) -> ValueError:
+        why = f"{len(values)} column{'s' if len(values) > 1 else ''}: expected {self._width}, as in the header"
+        has_return = any("\r" in value.rstrip("\r") for value in values)
         return ValueError(f"{why}; a carriage return alone does not end a row" if has_return else why)
 
-    def _long(self, number: int, size: int) -> tuple[list[str] | ValueError, int, int]:
-        """Return the values of the row that continues behind the current line, and the number and bytes of its lines.
-
-        If there is no such row, the first line alone is in error.
-        """
-        lines, opens = self.lines, f"a quote that opens in line {number}"
-        if lines.lines[lines.at].count(QUOTE) % 2 == 0:
-            return ValueError(f"{opens} is never closed, and the line has another quote inside a field"), 1, size
-        stretch = lines.stretch()
-        if stretch is None:
-            return ValueError(f"{opens} is never closed"), 1, size
-        row, count = stretch
-        values = self._values(row)
-        if isinstance(values, list) and not self._hides_rows(number, count):
-            return values, count, len(row) + 1
-        why = "it hides the rows between them" if isinstance(values, list) else values or "it opens another one"
-        last = number + count - 1
-        return ValueError(f"{opens} is not closed by the next one, in line {last}: {why}"), 1, size
-
     def _hides_rows(self, number: int, count: int) -> bool:
-        """Whether the lines from the next one on are rows, and the line behind the `count` lines of this row is none.
-
-        Then the last line of this row is the first of one that continues.
-        """
-        behind = self.lines.line_ahead(count)
+        """Whether a row begins at the last line of a row of `count` lines, and none at the line behind it."""
+        behind, at = None, count
+        for at, line in enumerate(self.lines.ahead(count), start=count):  # noqa: B007 (used below)
+            if not is_blank(line):
+                behind = line
+                break
         if behind is None:
             return False
-        values = self._alone(behind)
-        self._known = (number + count, values)
-        if not isinstance(values, ValueError) and behind.count(QUOTE) % 2 == (values is None) or is_blank(behind):
+        row = self._row(behind, number + at, at)
+        self._known = (number + at, row)
+        if row.is_strict:
             return False
-        inner = islice(self.lines.ahead(1), count - 2)
-        if not all(is_blank(line) or self._is_row(line) for line in inner):
-            return False
-        stretch = self.lines.stretch(count - 1)
-        return stretch is not None and self._is_row(stretch[0])
-
-    def _is_row(self, row: bytes) -> bool:
-        return row.count(QUOTE) % 2 == 0 and isinstance(self._values(row), list)
+        last = self.lines.line_ahead(count - 1)
+        found = self._row(last, number + count - 1, count - 1) if last is not None else None
+        return found is not None and found.is_strict and count - 1 + found.count > at
 
 
 class _Column(NamedTuple):
@@ -150,7 +170,8 @@ def csv_rows(
         begun = max(start, header.end, key=lambda place: place.offset)
         with one.open() as file:
             file.skip(begun.offset)
-            rows = CsvRows(CsvLines(file, begun), header.dialect, len(header.names))
+            id_at = next((column.at for column in columns if column.name == (options.id_field or "id")), None)
+            rows = CsvRows(CsvLines(file, begun), header.dialect, len(header.names), id_at)
             note = _note(header.names, columns) if begun == header.end else ""
             for found in _batched(rows, columns, block_bytes):
                 place = found.end

@@ -16,7 +16,7 @@ from pathlib import Path
 from hsimhash.extras import needed
 from hsimhash.fingerprint.bits import ALL_FORMATS, fitting, spoken
 from hsimhash.inputs.archives import ID_FIELDS
-from hsimhash.inputs.fields import missing_field
+from hsimhash.inputs.fields import missing_column, missing_field
 from hsimhash.inputs.files import (
     TABLES,
     Input,
@@ -32,6 +32,7 @@ from hsimhash.inputs.json_values import json_blocks
 from hsimhash.inputs.lines import STDIN, DamagedInputError, InputFile, Place, preview, utf16_of
 from hsimhash.inputs.pages import PAGE_LIBRARY
 from hsimhash.inputs.remote import RemoteSource, find_remote, is_remote, matching_urls
+from hsimhash.inputs.tables import column_names
 from hsimhash.inputs.written import decided_formats, written_in
 
 SNIFFED_LINES = 16  # that tell fingerprints from texts, and whether records have the fields they should have
@@ -285,6 +286,9 @@ def _with_fields(one: Input, options: InputOptions) -> Input:
         known = options.id_field in (None, *ID_FIELDS)
         problem = "" if known else f"--id-field must be {' or '.join(ID_FIELDS)}, got {options.id_field!r}"
         return replace(one, problem=problem)
+    if one.kind in TABLES:
+        names = column_names(one, options)
+        return replace(one, problem="" if names is None else missing_column(one, options, names))
     seen: Sequence[Mapping[str, object]] = _first_records(one) if one.kind == "jsonl" else []
     return replace(one, problem=missing_field(one, options, seen)) if seen else one
 

@@ -149,7 +149,7 @@ class Columns:
 
 def reason_of(error: Exception) -> str:
     """Return why a record is rejected: the text of a `ValueError`, which is ours, and the kind of any other error."""
-    return str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+    return in_shell(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
 
 
 def parser_of(one: Input, options: InputOptions, fields: Sequence[str] = ()) -> Callable[[Block], Documents]:

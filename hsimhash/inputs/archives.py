@@ -276,7 +276,8 @@ def _take(warc: Any, frame: _Frame, options: InputOptions, found: Columns) -> No
     seen = options.first_seen_field and fields.get(options.first_seen_field)
     first_seen = None if seen is None else first_seen_of(seen, str(options.first_seen_field))
     doc_id = doc_id_of(fields[ID_FIELDS[options.id_field]], options.id_field)
-    found.take(frame.end.line, doc_id, page_of(data, charset), first_seen, fields, is_page=kind in _PAGE_TYPES)
+    is_page = options.extract == "html" or (kind in _PAGE_TYPES and options.extract != "text")
+    found.take(frame.end.line, doc_id, page_of(data, charset), first_seen, fields, is_page=is_page)
 
 
 def _kind_of(warc: Any, record: Any) -> str:

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from functools import cache, partial
 
 from hsimhash.inputs.files import InputOptions
-from hsimhash.inputs.pages import page_text, prepare_main_texts, require_page_library
+from hsimhash.inputs.pages import content_in, page_text, prepare_main_texts, require_page_library
 from hsimhash.processes import CallLimits, KillableWorkers, NoResult
 
 PAGE_LIMITS = CallLimits(cpu_s=5.0, memory_bytes=300 << 20)
@@ -27,9 +27,10 @@ class PageTexts(AbstractContextManager["PageTexts"]):
     """
 
     def __init__(self, options: InputOptions, workers: int = 1) -> None:
+        self._extract, self._has_fields = options.extract, bool(options.fields)
         self._needs_library = options.extract != "none"
         self._workers: KillableWorkers[str, str] = KillableWorkers(
-            partial(page_text, extract=options.extract, has_fields=bool(options.fields)),
+            partial(page_text, extract=options.extract, has_fields=self._has_fields),
             workers,
             PAGE_LIMITS,
             prepare_main_texts if self._needs_library else None,
@@ -40,6 +41,17 @@ class PageTexts(AbstractContextManager["PageTexts"]):
         if self._needs_library:
             require_page_library()
         return self._workers.submit(pages)
+
+    def texts_of(self, values: Sequence[str]) -> list[str | NoResult]:
+        """Return the text of each value, which may be a page, a fragment of HTML or plain text.
+
+        Raises:
+            ValueError: one is a page, and the library is missing.
+        """
+        contents = [content_in(value, self._extract, has_fields=self._has_fields) for value in values]
+        pages = [content.text for content in contents if content.is_page]
+        found = iter(self.submit(pages).result() if pages else ())
+        return [next(found) if content.is_page else content.text for content in contents]
 
     def text(self, page: str) -> str:
         """Return the text of a page; `ValueError` says why there is none."""

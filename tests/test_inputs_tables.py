@@ -92,7 +92,7 @@ def test_a_text_that_begins_as_a_page_is_one(form: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["parquet", "csv"])
-@pytest.mark.parametrize(("options", "missing"), [({"id_field": "url"}, "\"url\""), ({"text_field": "body"}, "\"body\"")])
+@pytest.mark.parametrize(("options", "missing"), [({"id_field": "url"}, '"url"'), ({"text_field": "body"}, '"body"')])
 def test_a_missing_column_is_named_with_those_there_are(
     form: str, options: dict[str, str], missing: str, tmp_path: Path
 ) -> None:

@@ -30,7 +30,7 @@ from hsimhash.inputs.files import (
 )
 from hsimhash.inputs.json_values import json_blocks
 from hsimhash.inputs.lines import STDIN, DamagedInputError, InputFile, Place, preview, utf16_of
-from hsimhash.inputs.pages import PAGE_LIBRARY
+from hsimhash.inputs.pages import require_page_library
 from hsimhash.inputs.remote import RemoteSource, find_remote, is_remote, matching_urls
 from hsimhash.inputs.tables import column_names
 from hsimhash.inputs.written import decided_formats, written_in
@@ -218,7 +218,10 @@ def _kind_by_content(name: str, remote: RemoteSource | None) -> Kind:
 def _need_library(name: str, options: InputOptions) -> None:
     """Refuse pages at once if the package that finds their main text is missing."""
     if options.extract in ("auto", "html"):
-        needed(*PAGE_LIBRARY[:2], f"input {name}, which has pages in HTML,")
+        try:
+            require_page_library()
+        except ValueError as error:
+            raise ValueError(f"input {name}: {error}") from error
 
 
 def _has_fingerprints(kind: Kind, options: InputOptions) -> bool:

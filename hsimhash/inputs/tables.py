@@ -8,7 +8,6 @@ from dataclasses import replace
 from hsimhash.inputs.csv_rows import csv_column_names, csv_rows
 from hsimhash.inputs.files import Input, InputOptions
 from hsimhash.inputs.lines import BLOCK_BYTES, Place
-from hsimhash.inputs.pages import is_page
 from hsimhash.inputs.parquet_rows import parquet_column_names, parquet_rows
 from hsimhash.inputs.records import Documents, RecordReader, Reject
 
@@ -21,8 +20,7 @@ def read_rows(
     Raises:
         ValueError: the table has no column with the id that was named, or none with the text.
     """
-    may_have_pages = not options.fields and not options.has_features
-    reader = RecordReader(one, options, fields, is_page if may_have_pages else lambda _: False)
+    reader = RecordReader(one, options, fields)
     rows = csv_rows if one.kind == "csv" else parquet_rows
     for found in rows(one, options, fields, start, block_bytes):
         documents = reader.documents(found.records)

@@ -32,6 +32,7 @@ from hsimhash.inputs.json_values import json_blocks
 from hsimhash.inputs.lines import STDIN, DamagedInputError, InputFile, Place, preview, utf16_of
 from hsimhash.inputs.pages import PAGE_LIBRARY
 from hsimhash.inputs.remote import RemoteSource, find_remote, is_remote, matching_urls
+from hsimhash.inputs.tables import read_rows
 from hsimhash.inputs.written import decided_formats, written_in
 
 SNIFFED_LINES = 16  # that tell fingerprints from texts, and whether records have the fields they should have
@@ -285,8 +286,19 @@ def _with_fields(one: Input, options: InputOptions) -> Input:
         known = options.id_field in (None, *ID_FIELDS)
         problem = "" if known else f"--id-field must be {' or '.join(ID_FIELDS)}, got {options.id_field!r}"
         return replace(one, problem=problem)
+    if one.kind in TABLES:
+        return replace(one, problem=_problem_of_table(one, options))
     seen: Sequence[Mapping[str, object]] = _first_records(one) if one.kind == "jsonl" else []
     return replace(one, problem=missing_field(one, options, seen)) if seen else one
+
+
+def _problem_of_table(one: Input, options: InputOptions) -> str:
+    """Return why no row of a table can be read, such as a missing column; usually nothing."""
+    try:
+        next(read_rows(one, options, (), Place(), block_bytes=1), None)
+    except ValueError as error:
+        return str(error).removeprefix(f"input {one.name}").lstrip(": ")
+    return ""
 
 
 def _first_records(one: Input) -> list[Mapping[str, object]]:

@@ -327,8 +327,9 @@ def work(seed: int, numbers: range, at: Any, folder: Path) -> None:
             for fault in try_one(seed, number, folder, counts):
                 told.write(json.dumps([number, fault]) + "\n")
                 told.flush()
+            if number % 1_000 < numbers.step or number + numbers.step >= numbers.stop:
+                (folder / f"counts-{os.getpid()}").write_text(json.dumps(counts))
     signal.setitimer(signal.ITIMER_PROF, 0)
-    (folder / f"counts-{os.getpid()}").write_text(json.dumps(counts))
 
 
 @dataclass

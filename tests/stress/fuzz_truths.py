@@ -79,7 +79,7 @@ def _json(question: Question) -> Truth | None:
         is_open = values is None or (not head.startswith(b"[") and not all(isinstance(one, dict) for one in values))
         return None if is_open else [_record(n, one, question) for n, one in enumerate(values or (), start=1)]
     lines = data.split(b"\n")
-    return [_record_of_line(n, line, question) for n, line in enumerate(lines, start=1) if line.strip()]
+    return [_record_of_line(n, line, question) for n, line in enumerate(lines, start=1) if line.strip(b" \t\r")]
 
 
 def _is_spread(head: bytes) -> bool:
@@ -183,6 +183,8 @@ def _csv(question: Question) -> Truth | None:
         is_wrong = len(row) != len(names)
         if (row and not "".join(row).strip()) or (is_wrong and reader.line_num > first):
             return None  # a row of spaces may be a blank line, and a quote that spans rows a mistake
+        if not is_wrong and "id" in names and "\n" in row[names.index("id")]:
+            return None  # likewise
         if row:
             judged = Judgement.EITHER if is_wrong else _judged(_cells(first, names, row, question))
             truth.append((first, judged))

@@ -24,7 +24,7 @@ from hsimhash.cover import Cover, Probe, check_distance
 from hsimhash.cover import cover as cheapest_cover
 from hsimhash.errors import LayoutMismatchError, ProfileMismatchError
 from hsimhash.fingerprint import DEFAULT_PROFILE, Profile
-from hsimhash.fingerprint.bits import Uint8s, distances
+from hsimhash.fingerprint.bits import Uint8s, distances, whole_number
 from hsimhash.fingerprint.signature import (
     MAX_SKETCH,
     AnySignatures,
@@ -149,7 +149,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         url = url_of(url)
         record = new_record(url, profile.to_json(), layout=layout, distance=distance)
         if distance is not None:
-            check_distance(distance, record.layout)
+            check_distance(whole_number(distance, "distance"), record.layout)
         store = create_store(url, record, lock_timeout_s=lock_timeout_s, password=password, ttl_s=ttl_s)
         index = cls(store, profile)
         index._options = {"lock_timeout_s": lock_timeout_s, "password": password}

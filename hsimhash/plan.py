@@ -155,7 +155,7 @@ def layouts_for(distance: int) -> list[Layout]:
         ):
             found.append(layout)
     if not found:
-        raise ValueError(f"no layout of up to {MAX_DRAWERS} drawers finds distance {distance}; ask for less")
+        raise ValueError(f"distance {distance} is too great: no layout of up to {MAX_DRAWERS} drawers finds it")
     return sorted(found, key=lambda layout: len(layout.drawers))
 
 

@@ -46,7 +46,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.clear()
     for worker in range(workers):
         share = others[worker * len(others) // workers : (worker + 1) * len(others) // workers]
-        first = len(share) * worker // (2 * workers)  # the first worker starts the server, or fetches it: others wait
+        first = len(share) * worker // (2 * workers)  # the first worker starts the server, others wait
         items += [*share[:first], *chain(*held[worker::workers]), *share[first:]]
 
 

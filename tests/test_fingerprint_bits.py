@@ -53,7 +53,7 @@ def test_each_format_reads_what_it_writes(fp: int) -> None:
 def test_a_word_alone_is_read_right_or_refused_as_ambiguous(fp: int) -> None:
     for word in (f"{fp:016x}", f"{fp:016X}", str(fp), str(signed(fp)), f"{fp:064b}"):
         if len(word) == 16 and word.isdecimal() and word[0] != "0":
-            with pytest.raises(ValueError, match=f"ambiguous fingerprint '{word}'.*0x.*--fingerprint-format"):
+            with pytest.raises(ValueError, match=f"ambiguous fingerprint '{word}'.*0x.*format="):
                 parse_fingerprint(word)
         else:
             assert parse_fingerprint(word) == fp
@@ -82,7 +82,7 @@ def test_anything_else_is_refused_by_name(text: str) -> None:
     ],
 )
 def test_what_contradicts_the_format_is_refused_with_the_remedy(text: str, name: str) -> None:
-    with pytest.raises(ValueError, match=f"not a fingerprint: '{text}'; accepted are .*; --fingerprint-format chooses"):
+    with pytest.raises(ValueError, match=f"not a fingerprint: '{text}'; accepted are .*; or choose another format="):
         parse_fingerprint(text, format=name)
 
 

@@ -30,18 +30,23 @@ from tests.stress import (
     kills,
 )
 from tests.stress.victims import Operation
-from tests.support.effort import tries
 from tests.support import archives
+from tests.support.effort import IS_THOROUGH, tries
 from tests.support.fingerprint_sets import FINGERPRINTS, PAIRS, real_fingerprints
 from tests.support.programs import Outcome, faults
 
 pytestmark = pytest.mark.stress
-RECORDS, TRIALS = tries(500, 100), tries(4, 1)
+KILLS = (
+    {"bulk": 3, "skip": 2, "tag": 2, "texts": 1, "writers": 4, "compact": 6}
+    if IS_THOROUGH
+    else {"skip": 1, "writers": 1}
+)
+thorough = pytest.mark.skipif(not IS_THOROUGH, reason="a short form of 'make stress', which THOROUGH=1 runs as CI does")
 
 
 @pytest.mark.parametrize("name", exactness.LAYOUTS)
 def test_no_match_is_missed_and_none_invented(name: str, tmp_path: Path) -> None:
-    filled, distances = partial(exactness.embedded, tmp_path), (1, 3, 5)[-tries(3, 1) :]
+    filled, distances = partial(exactness.embedded, tmp_path), ((1, 3, 5) if IS_THOROUGH else (3,))
     queries = tries(1_000, 400)
     outcomes = list(exactness.check_layout(name, filled, stored=3_000, queries=queries, distances=distances))
     assert len(outcomes) == 4 * len(distances)
@@ -90,18 +95,7 @@ def test_a_match_that_says_something_else_is_counted() -> None:
     assert exactness.told([[one], [one]], [[match] for match in wrong]) == exactness.Comparison(2, missed=2, extra=2)
 
 
-@pytest.mark.parametrize(
-    ("name", "count"),
-    [
-        ("bulk", tries(3, 1)),
-        ("skip", tries(2, 1)),
-        ("tag", tries(2, 1)),
-        ("texts", 1),
-        ("writers", tries(4, 1)),
-        ("compact", tries(6, 2)),
-    ],
-    ids=["bulk", "skip", "tag", "texts", "writers", "compact"],
-)
+@pytest.mark.parametrize(("name", "count"), KILLS.items(), ids=KILLS)
 def test_a_kill_loses_nothing_and_a_resumed_run_ends_as_an_undisturbed_one(
     name: str, count: int, tmp_path: Path
 ) -> None:
@@ -135,11 +129,13 @@ def test_the_model_of_the_writers_keeps_first_seen_of_what_does_not_move() -> No
     assert documents == {"b": (keyed, 9)}
 
 
+@thorough
 @pytest.mark.parametrize(
     ("program", "claim"),
     [
-        (f"fuzz_records --records {RECORDS}", f"{RECORDS} fuzzed records: 0 faults"),
-        (f"damage --trials {TRIALS}", f"{10 * TRIALS} commands: 0 faults"),
+        ("fuzz_records --records 500", "500 fuzzed records: 0 faults"),
+        ("fuzz_inputs --inputs 1500", "1,500 fuzzed inputs: 0 faults"),
+        ("damage --trials 4", "40 commands: 0 faults"),
         ("hfile_damage --trials 300", "HBase's, 660 cells, 33,940 bytes: damage was told"),
     ],
     ids=[
@@ -170,6 +166,7 @@ FOREIGN = {
 }
 
 
+@thorough
 def test_files_of_others_are_read_or_refused(tmp_path: Path) -> None:
     (tmp_path / "suite").mkdir()
     for name, content in FOREIGN.items():
@@ -208,16 +205,17 @@ def test_a_record_that_a_reader_misses_changes_or_invents_is_seen() -> None:
         assert len(list(fuzz_inputs.compared(0, truth, {**found, **change}, is_whole=True))) == 1
 
 
+@thorough
 @pytest.mark.parametrize(
     "check",
     [
-        lambda folder: crowd.check_moves(folder, tries(2, 1)),
+        lambda folder: crowd.check_moves(folder, 2),
         lambda folder: crowd.check_opens(folder, 100),
         pytest.param(  # what a signal raises while Python destroys an object, or collects, it prints and swallows
             lambda folder: crowd.check_signals(folder, 200),
             marks=pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
         ),
-        lambda folder: crowd.check_forks(folder, tries(10, 4), load=1),
+        lambda folder: crowd.check_forks(folder, 10, load=1),
     ],
     ids=["moves", "opens", "signals", "forks"],
 )
@@ -225,5 +223,6 @@ def test_a_crowd_at_one_index_does_no_harm(check: Callable[[Path], Outcome], tmp
     assert faults([check(tmp_path)]) == []
 
 
+@thorough
 def test_of_near_documents_that_processes_claim_one_is_new_whoever_is_killed(tmp_path: Path) -> None:
-    assert faults([claims.on_lmdb(tmp_path, 2, tries(300, 100), 2)]) == []
+    assert faults([claims.on_lmdb(tmp_path, 2, 300, 2)]) == []

@@ -127,7 +127,7 @@ def test_a_text_too_short_is_refused_alone_and_nothing_is_written(index: HSimInd
 def test_a_text_where_a_signature_is_due_names_the_methods_for_texts(
     index: HSimIndex, call: Callable[[HSimIndex, str], object]
 ) -> None:
-    with pytest.raises(TypeError, match=r"not str: .*; pass texts to add_text, query_text, claim_text"):
+    with pytest.raises(TypeError, match=r"not str: .*; pass texts to add_text, query_text or claim_text"):
         call(index, FIRST)
     assert index.count() == 0
 

@@ -64,7 +64,8 @@ from w3lib.url import canonicalize_url, is_url
 
 from hsimhash.errors import HsimhashError, IndexExistsError, IndexNotFoundError
 from hsimhash.index import HSimIndex
-from hsimhash.inputs.pages import page_texts
+from hsimhash.inputs.extraction import text_of_page
+from hsimhash.inputs.pages import require_page_library
 from hsimhash.rowkey import check_doc_id
 from hsimhash.store.base import Claim, Match
 from hsimhash.store.kinds import check_url, kind_of, url_of
@@ -153,7 +154,7 @@ class HSimHashPipeline:
         for name in _CHATTY:
             if logging.getLogger(name).level == logging.NOTSET:
                 logging.getLogger(name).setLevel(logging.WARNING)
-        _main_text([])  # says at once if a package is missing
+        require_page_library()
         with suppress(IndexNotFoundError):
             self._index = HSimIndex.open(self._url)
         if not hasattr(self, "_index"):
@@ -203,7 +204,7 @@ class HSimHashPipeline:
         if not text and isinstance(response, TextResponse):
             page = response.text
             if isinstance(response, HtmlResponse):
-                (page,) = await maybe_deferred_to_future(deferToThread(_main_text, [page]))
+                page = await maybe_deferred_to_future(deferToThread(text_of_page, page))
             text = _fill(fields, self._text_field, page)
         text, doc_id = _as_str(self._text_field, text or ""), _as_str(self._id_field, doc_id)
         doc_id = canonicalize_url(doc_id) if is_url(doc_id) else doc_id
@@ -270,11 +271,6 @@ def _check_store(place: str | os.PathLike[str]) -> None:
             "HSIMHASH_STORE is on Redis, where two crawlers that find the same page at once could both keep it; "
             "use lmdb://, hbase:// or postgresql://"
         )
-
-
-def _main_text(pages: Sequence[str]) -> list[str]:
-    """Return the main text of each page in HTML."""
-    return page_texts(pages, "auto")
 
 
 def _as_str(name: str, value: object) -> str:

@@ -42,6 +42,7 @@ ALL_FORMATS: Formats = get_args(Format)
 FORMAT_NAMES = ("auto", *ALL_FORMATS)
 HEX: Formats = ("hex",)
 _NAME_FORMAT = Remedy("name the format with format=", "name the format with --fingerprint-format")
+_OTHER_FORMAT = Remedy("choose another format=", "choose another --fingerprint-format")
 _DECIMAL = r"(?!0[0-9]{15}$)[0-9]{1,20}"
 
 
@@ -171,7 +172,7 @@ def read_fingerprint(written: str | int, formats: Formats) -> int:
             f"are hexadecimal, or " + _NAME_FORMAT
         )
     accepted = ", or ".join(_FORMS[one].accepted for one in formats)
-    remedy = "" if len(formats) == len(ALL_FORMATS) else "; otherwise " + _NAME_FORMAT
+    remedy = "" if len(formats) == len(ALL_FORMATS) else "; or " + _OTHER_FORMAT
     raise ValueError(f"not a fingerprint: {written!r:.80}; accepted are {accepted}" + remedy)
 
 

@@ -5,6 +5,7 @@ What a sketch and a key are: `sketch`. Either is 0 where there is none.
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -185,9 +186,9 @@ def _refuse_text(given: object) -> None:
     """Raise `TypeError` for a `str`, which is most often the text itself."""
     if isinstance(given, str):
         raise TypeError(
-            f"expected a signature or a fingerprint, not str: {given!r:.80}; pass texts to add_text, query_text, "
-            f"claim_text, their batch forms (add_texts, ...) or hsimhash.duplicates; read hexadecimal fingerprints "
-            f"with hsimhash.parse_fingerprint"
+            f"expected a signature or a fingerprint, not str: {reprlib.repr(given)}; pass texts to add_text, "
+            f"query_text or claim_text (several to add_texts, query_texts, claim_texts or hsimhash.duplicates), and "
+            f"read written fingerprints with hsimhash.parse_fingerprint"
         )
 
 

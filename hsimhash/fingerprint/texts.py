@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import reprlib
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any, TypeVar, overload
 
@@ -21,7 +22,7 @@ def as_text(text: object, name: str = "text") -> str:
     if isinstance(text, str):
         return text
     kind = type(text).__name__
-    got = "None" if text is None else f"{kind} {text!r:.80}"
+    got = "None" if text is None else f"{kind} {reprlib.repr(text)}"
     remedy = "; drop missing texts first, or replace them with ''" if is_missing(text) else ""
     raise TypeError(f"{name} must be a str, got {got}{remedy}")
 
@@ -55,13 +56,13 @@ def as_column(values: Iterable[Any], name: str) -> Sequence[Any]:
         return values
     kind = type(values).__name__
     if isinstance(values, (str, bytes, bytearray)):
-        raise TypeError(f"{name} must be a list or another iterable, got one {kind}: {values!r:.80}")
+        raise TypeError(f"{name} must be a list or another iterable, got one {kind}: {reprlib.repr(values)}")
     if isinstance(values, (Mapping, Set)):
         raise TypeError(f"{name} must have a fixed order, got a {kind}; pass a list")
     if len(getattr(values, "shape", (0,))) != 1:
         raise TypeError(f"{name} must have one dimension, got a {kind} of shape {values.shape}; pass one column")  # type: ignore[attr-defined]
     if not isinstance(values, Iterable):
-        raise TypeError(f"{name} must be a list or another iterable, got {kind} {values!r:.80}")
+        raise TypeError(f"{name} must be a list or another iterable, got {kind} {reprlib.repr(values)}")
     unwrap = getattr(values, "to_pylist", None) or getattr(values, "tolist", None)  # of Arrow; of NumPy and pandas
     return unwrap() if unwrap else list(values)
 

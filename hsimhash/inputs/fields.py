@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from hsimhash.inputs.files import TABLES, Input, InputOptions
 
@@ -53,20 +54,48 @@ def missing_field(one: Input, options: InputOptions, seen: Sequence[Mapping[str,
 
     A single record proves nothing: it may be the odd one.
     """
-    if len(seen) < LEAST_SEEN and one.kind not in TABLES:
+    if len(seen) < LEAST_SEEN:
         return ""
-    if one.has_fingerprints:
-        wanted: list[tuple[str, tuple[str, ...]]] = [("--fingerprint-field", (options.json_fingerprint_field,))]
-    else:
-        wanted = [("--field" if options.fields else "--text-field", options.contents)]
+    has = partial(_have_field, seen)
+    return _missing(one, options, has, names_in(seen), _longest_text(seen, without=options.named_id_field))
+
+
+def missing_column(one: Input, options: InputOptions, names: Sequence[str]) -> str:
+    """Return which column a table lacks, which ones it has, and what to pass; usually nothing."""
+    shown = [*names[:_SHOWN], *(["…"] if len(names) > _SHOWN else [])]
+    return _missing(one, options, lambda name: column_of(name, names) is not None, shown)
+
+
+def column_of(field: str, names: Sequence[str]) -> str | None:
+    """Return the column that holds a field: the one of that name, else the one named by the part before the first dot.
+
+    None if the table has neither.
+    """
+    head, dot, _ = field.partition(".")
+    return field if field in names else head if dot and head in names else None
+
+
+def content_fields(one: Input, options: InputOptions) -> tuple[str, ...]:
+    """Return the fields with a document's content; a record needs one of them."""
+    return (options.json_fingerprint_field,) if one.has_fingerprints else options.contents
+
+
+def _have_field(records: Sequence[Mapping[str, object]], name: str) -> bool:
+    return any(has_field(record, name) for record in records)
+
+
+def _missing(
+    one: Input, options: InputOptions, has: Callable[[str], bool], there: Sequence[str], longest: str = ""
+) -> str:
+    flag = "--fingerprint-field" if one.has_fingerprints else "--field" if options.fields else "--text-field"
+    wanted = [(flag, content_fields(one, options))]
     if options.id_field:
         wanted.append(("--id-field", (options.id_field,)))
-    for flag, names in wanted:
-        if not any(has_field(record, name) for record in seen for name in names):
+    for option, names in wanted:
+        if not any(map(has, names)):
             noun = "column" if one.kind in TABLES else "field"
-            missing, there = " or ".join(f'"{name}"' for name in names), ", ".join(names_in(seen))
-            guess = _longest_text(seen, without=options.named_id_field) if flag == "--text-field" else ""
-            return f"no {noun} {missing}; the {noun}s are {there:.500}; pass {flag} {guess or 'NAME'}"
+            missing, guess = " or ".join(f'"{name}"' for name in names), longest if option == "--text-field" else ""
+            return f"no {noun} {missing}; the {noun}s are {', '.join(there):.500}; pass {option} {guess or 'NAME'}"
     return ""
 
 

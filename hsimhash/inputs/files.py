@@ -30,7 +30,7 @@ from hsimhash.inputs.lines import PACKED, STDIN, InputFile, open_input
 from hsimhash.inputs.remote import RemoteSource
 
 FORMATS = ("auto", "jsonl", "tsv", "fingerprints", "files", "lines", "parquet", "csv", "warc")
-EXTRACTS = ("auto", "none")
+EXTRACTS = ("auto", "html", "text", "none")
 LITTLE_BYTES = 1 << 20  # of inputs; for so little one process is quicker than several
 _PAGE_SUFFIXES = (".html", ".htm", ".xhtml")
 _LEFT_OUT = re.compile(r"\.|_(?:SUCCESS|metadata|common_metadata|temporary|started_.*|committed_.*)\Z")
@@ -68,7 +68,9 @@ class InputOptions:
             sketch.
         fields: the JSON fields of a document of several texts, read instead of one text.
         has_features: whether `text_field` has features with weights instead of a text.
-        extract: what is taken of a page in HTML: `auto`: its main text; `none`: all its text.
+        extract: how values are read. `auto`: of an HTML page the main text, of a fragment of HTML the visible text,
+            anything else as it is. `html`: every value is a page or a fragment. `text`: every value as it is. `none`:
+            as `auto`, but of a page all visible text.
     """
 
     format: str = "auto"

@@ -16,7 +16,7 @@ from pathlib import Path
 from hsimhash.extras import needed
 from hsimhash.fingerprint.bits import ALL_FORMATS, fitting, spoken
 from hsimhash.inputs.archives import ID_FIELDS
-from hsimhash.inputs.fields import missing_field
+from hsimhash.inputs.fields import missing_column, missing_field
 from hsimhash.inputs.files import (
     TABLES,
     Input,
@@ -30,9 +30,9 @@ from hsimhash.inputs.files import (
 )
 from hsimhash.inputs.json_values import json_blocks
 from hsimhash.inputs.lines import STDIN, DamagedInputError, InputFile, Place, preview, utf16_of
-from hsimhash.inputs.pages import PAGE_LIBRARY
+from hsimhash.inputs.pages import require_page_library
 from hsimhash.inputs.remote import RemoteSource, find_remote, is_remote, matching_urls
-from hsimhash.inputs.tables import read_rows
+from hsimhash.inputs.tables import column_names
 from hsimhash.inputs.written import decided_formats, written_in
 
 SNIFFED_LINES = 16  # that tell fingerprints from texts, and whether records have the fields they should have
@@ -218,7 +218,10 @@ def _kind_by_content(name: str, remote: RemoteSource | None) -> Kind:
 def _need_library(name: str, options: InputOptions) -> None:
     """Refuse pages at once if the package that finds their main text is missing."""
     if options.extract in ("auto", "html"):
-        needed(*PAGE_LIBRARY[:2], f"input {name}, which has pages in HTML,")
+        try:
+            require_page_library()
+        except ValueError as error:
+            raise ValueError(f"input {name}: {error}") from error
 
 
 def _has_fingerprints(kind: Kind, options: InputOptions) -> bool:
@@ -293,12 +296,12 @@ def _with_fields(one: Input, options: InputOptions) -> Input:
 
 
 def _problem_of_table(one: Input, options: InputOptions) -> str:
-    """Return why no row of a table can be read, such as a missing column; usually nothing."""
+    """Return why no row of a table can be read; usually nothing."""
     try:
-        next(read_rows(one, options, (), Place(), block_bytes=1), None)
+        names = column_names(one, options)
     except ValueError as error:
-        return str(error).removeprefix(f"input {one.name}").lstrip(": ")
-    return ""
+        return str(error).removeprefix(f"input {one.name}: ")
+    return "" if names is None else missing_column(one, options, names)
 
 
 def _first_records(one: Input) -> list[Mapping[str, object]]:

@@ -14,14 +14,17 @@ from uuid import UUID
 
 import numpy as np
 
+from hsimhash.errors import in_shell
 from hsimhash.fingerprint.bits import HEX, Formats, read_fingerprint
 from hsimhash.fingerprint.document_fields import join_fields
 from hsimhash.fingerprint.own_features import features_in, weighted_hashes
 from hsimhash.fingerprint.recipe import FEATURES_PROFILE, Recipe
 from hsimhash.fingerprint.signature import Signature, Signatures
+from hsimhash.inputs.extraction import text_of_page
 from hsimhash.inputs.fields import LEAST_SEEN, has_field, missing_field, value_at
 from hsimhash.inputs.files import Input, InputOptions
 from hsimhash.inputs.lines import Block, preview, text_in
+from hsimhash.inputs.pages import Content, content_in
 from hsimhash.inputs.written import Narrowing, is_written, words_in, written_in
 from hsimhash.rowkey import DOC_ID_BYTES, check_doc_id
 from hsimhash.times import milliseconds_of
@@ -51,7 +54,7 @@ class Reject:
     @classmethod
     def of(cls, line: int, reason: object, record: bytes, path: str = "") -> Reject:
         """Describe a bad record; of `record` the beginning is kept."""
-        return cls(line, str(reason), preview(record), path)
+        return cls(line, in_shell(reason), preview(record), path)  # the lists of rejects are of commands
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +72,7 @@ class Documents:
     fields: Mapping[str, Sequence[object]] = field(default_factory=dict)
     formats: Formats = ()  # which the input's fingerprints may have, as far as it was read
     note: str = ""  # what was found out about the input here, for the user
-    # Whether each text is that of a page in HTML, of which the main text is taken; or none at all: no text is.
+    # Whether each text is an HTML page, or has been one before its own text was taken; or none at all: no text is.
     is_page: Sequence[bool] = ()
     numbered: int = 0  # how many of the ids stand for a place, for records without an id
 
@@ -148,16 +151,18 @@ class Columns:
 
 def reason_of(error: Exception) -> str:
     """Return why a record is rejected: the text of a `ValueError`, which is ours, and the kind of any other error."""
-    return str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+    return in_shell(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
 
 
 def parser_of(one: Input, options: InputOptions, fields: Sequence[str] = ()) -> Callable[[Block], Documents]:
     """Return what makes documents of an input's lines."""
     if one.kind == "jsonl":
         return RecordReader(one, options, fields).parse
-    if one.kind == "lines":
-        return partial(_parse_lines, one)
-    return _FingerprintLines(one.formats).parse if one.has_fingerprints else _parse_texts
+    if one.has_fingerprints:
+        return _FingerprintLines(one.formats).parse
+    return (
+        partial(_parse_lines, one, options.extract) if one.kind == "lines" else partial(_parse_texts, options.extract)
+    )
 
 
 def _records(block: Block) -> Iterator[tuple[int, bytes]]:
@@ -165,23 +170,25 @@ def _records(block: Block) -> Iterator[tuple[int, bytes]]:
     return ((number, line) for number, line in enumerate(block.lines(), block.first) if line.strip(b" \r"))
 
 
-def _parse_texts(block: Block) -> Documents:
+def _parse_texts(extract: str, block: Block) -> Documents:
     found = Columns()
 
     def take(number: int, line: bytes) -> None:
         doc_id, tab, text = text_in(line).removesuffix("\r").partition("\t")
         if not tab:
             raise ValueError("no tab between id and text")
-        found.take(number, doc_id, text)
+        content = content_in(text, extract)
+        found.take(number, doc_id, content.text, is_page=content.is_page)
 
     return found.take_each(_records(block), take)
 
 
-def _parse_lines(one: Input, block: Block) -> Documents:
+def _parse_lines(one: Input, extract: str, block: Block) -> Documents:
     found = Columns()
 
     def take(number: int, line: bytes) -> None:
-        found.take(number, numbered_id(one, number), text_in(line).removesuffix("\r"))
+        content = content_in(text_in(line).removesuffix("\r"), extract)
+        found.take(number, numbered_id(one, number), content.text, is_page=content.is_page)
         found.numbered += 1
 
     return found.take_each(_records(block), take)
@@ -233,13 +240,7 @@ def _each_line(block: Block, formats: Formats) -> Documents:
 class RecordReader:
     """Makes documents of an input's records with named fields, one after the other."""
 
-    def __init__(
-        self,
-        one: Input,
-        options: InputOptions,
-        fields: Sequence[str] = (),
-        is_page: Callable[[str], bool] = lambda _: False,
-    ) -> None:
+    def __init__(self, one: Input, options: InputOptions, fields: Sequence[str] = ()) -> None:
         self._input = one
         self._first: list[Mapping[str, object]] | None = [] if one.is_stream else None  # records still to be checked
         self._fields = fields
@@ -248,7 +249,6 @@ class RecordReader:
         self._reads_signatures = options.reads_signatures
         self._first_seen_field = options.first_seen_field or ("first_seen" if one.has_fingerprints else None)
         self._narrowing = Narrowing(one.formats)
-        self._is_page = is_page  # whether a text is HTML
 
     def parse(self, block: Block) -> Documents:
         """Return the documents of lines that are JSON objects."""
@@ -268,8 +268,8 @@ class RecordReader:
             record = by_number[number]
             if isinstance(record, ValueError):
                 raise record
-            doc_id, content = self._doc_id(record, number), self._content(record)
-            is_page = isinstance(content, str) and self._is_page(content)
+            doc_id = self._doc_id(record, number)
+            content, is_page = self._content(record)
             found.take(number, doc_id, content, self._first_seen(record), record, is_page=is_page)
             found.numbered += self._is_numbered(record)
 
@@ -295,11 +295,12 @@ class RecordReader:
         name = self._options.named_id_field
         return doc_id_of(_value(record, name), name)
 
-    def _content(self, record: Mapping[str, object]) -> str | Signature:
+    def _content(self, record: Mapping[str, object]) -> tuple[str | Signature, bool]:
+        """Return the text or the signature of a record, and whether it is a page."""
         if self._fingerprint_field is None:
-            return content_of(record, self._options)
+            return _content_in(record, self._options)
         formats, reads_signatures = self._narrowing.formats, self._reads_signatures
-        return signature_of(record, self._fingerprint_field, formats, reads_signatures=reads_signatures)
+        return signature_of(record, self._fingerprint_field, formats, reads_signatures=reads_signatures), False
 
     def _first_seen(self, record: Mapping[str, object]) -> int | None:
         value = value_at(record, self._first_seen_field) if self._first_seen_field is not None else None
@@ -376,7 +377,22 @@ def integer_in(value: object) -> int | None:
 
 
 def content_of(record: Mapping[str, object], options: InputOptions) -> str:
-    """Return the text of a record, its fields' texts as one, or its features as JSON; `ValueError` if it has none."""
+    """Return the text of a record, its fields' texts as one, or its features as JSON; of a page its main text.
+
+    Raises:
+        ValueError: it has none, or it is a page over the limits.
+    """
+    content = _content_in(record, options)
+    return text_of_page(content.text, options) if content.is_page else content.text
+
+
+def _content_in(record: Mapping[str, object], options: InputOptions) -> Content:
+    """Return the text of a record, or the page that it is; `ValueError` if it has neither."""
+    text = _written_content(record, options)
+    return Content(text) if options.has_features else content_in(text, options.extract, has_fields=bool(options.fields))
+
+
+def _written_content(record: Mapping[str, object], options: InputOptions) -> str:
     if options.fields:
         if not any(has_field(record, name) for name in options.fields):
             raise ValueError(f"no field {' or '.join(json.dumps(name) for name in options.fields)}")

@@ -185,6 +185,19 @@ def test_a_file_of_records_that_cannot_be_one_is_a_reject_and_the_texts_are_read
     assert 'package.json is not read: no field "text"' in note
 
 
+@pytest.mark.parametrize("content", [b"id,body\nb,two\n", b'id,"text\nb,two\n', b'"id","te"xt"\nb,two\n', b"\n"])
+def test_a_table_that_cannot_be_one_is_a_reject_among_others_and_refused_alone(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(json_lines([{"id": "a", "text": "one"}]))
+    path = tmp_path / "b.csv"
+    path.write_bytes(content)
+    for names in ([tmp_path], [tmp_path / "a.jsonl", path]):
+        pairs, rejects = read(*names)
+        assert pairs == [("a", "one")]
+        assert len(rejects) == 1
+    with pytest.raises(ValueError, match=f"input {path}: (no column|line 1 is not a valid header)"):
+        find_inputs([str(path)], InputOptions())
+
+
 # Fields.
 
 

@@ -160,6 +160,8 @@ def test_arrays_that_were_joined_are_read_from_any_place(
         (b'{\n"text": "a"} {"te', ["1"], ["invalid JSON"]),
         (b'{\n"text": "a"} {"te\\', ["1"], ["invalid JSON"]),
         (b"[,]", [], ["invalid JSON"]),
+        (b"[\f]", [], ["invalid JSON"]),
+        (b'\x0b\n{"text": "a"}', ["2"], ["invalid JSON"]),
         (b'[ ,{"text": "a"},]', ["2"], ["invalid JSON"]),
     ],
 )

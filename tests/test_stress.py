@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -14,8 +17,20 @@ import pytest
 from hsimhash import Match
 from hsimhash.fingerprint import Signature
 from hsimhash.layout import LAYOUT_NAMES, Layout
-from tests.stress import claims, crowd, exactness, kill_ingests, kill_writers, kills
+from tests.stress import (
+    claims,
+    crowd,
+    exactness,
+    foreign_files,
+    foreign_suites,
+    fuzz_inputs,
+    fuzz_truths,
+    kill_ingests,
+    kill_writers,
+    kills,
+)
 from tests.stress.victims import Operation
+from tests.support import archives
 from tests.support.effort import IS_THOROUGH, tries
 from tests.support.fingerprint_sets import FINGERPRINTS, PAIRS, real_fingerprints
 from tests.support.programs import Outcome, faults
@@ -119,10 +134,16 @@ def test_the_model_of_the_writers_keeps_first_seen_of_what_does_not_move() -> No
     ("program", "claim"),
     [
         ("fuzz_records --records 500", "500 fuzzed records: 0 faults"),
+        ("fuzz_inputs --inputs 1500", "1,500 fuzzed inputs: 0 faults"),
         ("damage --trials 4", "40 commands: 0 faults"),
         ("hfile_damage --trials 300", "HBase's, 660 cells, 33,940 bytes: damage was told"),
     ],
-    ids=["all records are accounted for", "damage is reported", "damage of HFiles is reported"],
+    ids=[
+        "all records are accounted for",
+        "all inputs are read as the plainest reading does",
+        "damage is reported",
+        "damage of HFiles is reported",
+    ],
 )
 def test_a_program_finds_nothing_wrong(program: str, claim: str, tmp_path: Path) -> None:
     name, *given = program.split()
@@ -130,6 +151,58 @@ def test_a_program_finds_nothing_wrong(program: str, claim: str, tmp_path: Path)
     ended = subprocess.run(command, cwd=Path(__file__).parents[1], capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert claim in ended.stdout
+
+
+FOREIGN = {
+    "y_object.json": b'{"text": "some words"}',
+    "n_array_just_comma.json": b"[,]",
+    "i_string_truncated-utf-8.json": b'["\xe0\xff"]',
+    "strings.json": json.dumps(["", "undefined", "<script>alert(0)</script>", "../../etc/passwd%00", "\u202etest"]),
+    "encodings.json": json.dumps([{"encodings": [{"labels": ["utf8", "utf-8"], "name": "UTF-8"}]}]),
+    "table.csv": b"id,text\r\na,some words\r\n",
+    "page.warc": archives.response("http://example.org/", b"<!doctype html><p>some words</p>"),
+    "notes.md": b"# Some words\n",
+    "random": bytes(range(256)),
+}
+
+
+@thorough
+def test_files_of_others_are_read_or_refused(tmp_path: Path) -> None:
+    (tmp_path / "suite").mkdir()
+    for name, content in FOREIGN.items():
+        (tmp_path / "suite" / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    tally = foreign_files.try_folder(tmp_path / "suite", scratch)
+    assert (tally.files, tally.faults) == (len(FOREIGN), {kind: [] for kind in foreign_files.KINDS})
+    assert tally.documents > len(FOREIGN)
+    assert tally.rejects
+    assert tally.refused
+
+
+def test_each_kind_of_fault_of_a_command_is_seen() -> None:
+    trial = foreign_suites.Trial(Path("in.json"), records=2, verdict="read")
+    ended = foreign_files.Ended(0, "", 1.0, documents=2)
+    faults = {
+        "": ended,
+        "crash": replace(ended, code=-11),
+        "hang": replace(ended, code=-signal.SIGXCPU),
+        "silent loss": replace(ended, documents=1),
+        "verdict": replace(ended, documents=1, rejects=["invalid JSON at character 5"]),
+    }
+    for kind, one in faults.items():
+        assert (foreign_files.fault_of(one, trial) or ("",))[0] == kind
+    for text in ("Traceback (most recent call last):", "unexpected KeyError: 'a'; this is a bug"):
+        assert foreign_files.fault_of(replace(ended, said=text), trial)[0] == "crash"
+    assert foreign_files.fault_of(replace(ended, rejects=["AttributeError: 'int' has no …"]), trial)[0] == "crash"
+
+
+def test_a_record_that_a_reader_misses_changes_or_invents_is_seen() -> None:
+    truth = [(1, ("a", "one")), (3, fuzz_truths.Judgement.REJECT)]
+    found = {(0, 1): [("a", "one")], (0, 3): [fuzz_truths.Judgement.REJECT]}
+    assert list(fuzz_inputs.compared(0, truth, found, is_whole=True)) == []
+    for change in ({(0, 1): []}, {(0, 1): [("a", "two")]}, {(0, 3): [("b", "")]}, {(0, 2): [("b", "two")]}):
+        assert len(list(fuzz_inputs.compared(0, truth, {**found, **change}, is_whole=True))) == 1
 
 
 @thorough

@@ -182,11 +182,15 @@ def csv_rows(
 
 
 def csv_column_names(one: Input, options: InputOptions) -> list[str] | None:
-    """Return the names in the header of a CSV file; None if it cannot be read."""
+    """Return the names in the header of a CSV file; None if the file is damaged before its end.
+
+    Raises:
+        ValueError: the header is not valid.
+    """
     try:
         with one.open() as file:
             return header_of(one, CsvLines(file, Place()), content_fields(one, options)).names
-    except (DamagedInputError, ValueError):
+    except DamagedInputError:
         return None
 
 

@@ -290,10 +290,18 @@ def _with_fields(one: Input, options: InputOptions) -> Input:
         problem = "" if known else f"--id-field must be {' or '.join(ID_FIELDS)}, got {options.id_field!r}"
         return replace(one, problem=problem)
     if one.kind in TABLES:
-        names = column_names(one, options)
-        return replace(one, problem="" if names is None else missing_column(one, options, names))
+        return replace(one, problem=_problem_of_table(one, options))
     seen: Sequence[Mapping[str, object]] = _first_records(one) if one.kind == "jsonl" else []
     return replace(one, problem=missing_field(one, options, seen)) if seen else one
+
+
+def _problem_of_table(one: Input, options: InputOptions) -> str:
+    """Return why no row of a table can be read; usually nothing."""
+    try:
+        names = column_names(one, options)
+    except ValueError as error:
+        return str(error).removeprefix(f"input {one.name}: ")
+    return "" if names is None else missing_column(one, options, names)
 
 
 def _first_records(one: Input) -> list[Mapping[str, object]]:

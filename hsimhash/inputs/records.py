@@ -252,7 +252,7 @@ class RecordReader:
 
     def parse(self, block: Block) -> Documents:
         """Return the documents of lines that are JSON objects."""
-        lines = ((number, line) for number, line in enumerate(block.lines(), block.first) if line.strip())
+        lines = ((number, line) for number, line in enumerate(block.lines(), block.first) if line.strip(b" \t\r"))
         return self.documents([(number, _object_or_error(line), line) for number, line in lines])
 
     def documents(self, records: Sequence[tuple[int, Mapping[str, object] | ValueError, bytes]]) -> Documents:

@@ -33,5 +33,9 @@ def read_rows(
 
 
 def column_names(one: Input, options: InputOptions) -> list[str] | None:
-    """Return the names of a table's columns without reading its rows; None if they cannot be read."""
+    """Return the names of a table's columns without reading its rows; None if the table is damaged before its rows.
+
+    Raises:
+        ValueError: the header is not valid.
+    """
     return csv_column_names(one, options) if one.kind == "csv" else parquet_column_names(one)

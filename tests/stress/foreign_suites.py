@@ -91,13 +91,18 @@ def suite_trials(path: Path, scratch: Path) -> Iterator[Trial]:
 
 def _judged(data: bytes, name: str, text_field: str = "text") -> tuple[int | None, str]:
     """Return how many records a file of the suite has, and its verdict on them as documents."""
-    if not data.strip():
+    if _is_empty(data):
         return 0, ""
     values = plain.json_values(data) or []
     if name.startswith("y_") and values:
         is_each = all(isinstance(one, dict) and isinstance(one.get(text_field), str) for one in values)
         return len(values), "read" if is_each else ""
-    return 1 if data.strip(b" \t\r\n[],\xef\xbb\xbf") else None, "reject" if name.startswith("n_") else ""
+    return 1, "reject" if name.startswith("n_") else ""
+
+
+def _is_empty(data: bytes) -> bool:
+    """Whether a file has no values: nothing but blanks, or arrays without elements."""
+    return not data.strip(b" \t\r\n[]\xef\xbb\xbf")
 
 
 def _text_fields(data: bytes) -> list[str]:
@@ -107,6 +112,8 @@ def _text_fields(data: bytes) -> list[str]:
 
 
 def _lines(data: bytes) -> int | None:
+    if _is_empty(data):
+        return 0
     if b"\0" in data or not data.isascii():
         return None
     is_whole = data.lstrip().startswith((b"[", b"{"))

@@ -114,7 +114,7 @@ def truth_of(form: str, line: bytes) -> Good | None:
 
 
 def is_blank(form: str, line: bytes) -> bool:
-    return not (line.strip() if is_json(form) else line.strip(b" \r"))
+    return not line.strip(b" \t\r" if is_json(form) else b" \r")
 
 
 def is_json(form: str) -> bool:

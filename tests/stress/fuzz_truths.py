@@ -16,6 +16,7 @@ from tests.stress.fuzz_records import BadError, checked_id, digits_truth, number
 from tests.support import plain_readings as plain
 
 _LONE_CARRIAGE_RETURN = re.compile(rb"\r(?!\n)")
+_QUOTE_WITHIN = re.compile(rb'[^",\r\n]"[^",\r\n]')
 _EXACT_FLOATS = 1 << 53
 
 
@@ -78,7 +79,7 @@ def _json(question: Question) -> Truth | None:
         is_open = values is None or (not head.startswith(b"[") and not all(isinstance(one, dict) for one in values))
         return None if is_open else [_record(n, one, question) for n, one in enumerate(values or (), start=1)]
     lines = data.split(b"\n")
-    return [_record_of_line(n, line, question) for n, line in enumerate(lines, start=1) if line.strip()]
+    return [_record_of_line(n, line, question) for n, line in enumerate(lines, start=1) if line.strip(b" \t\r")]
 
 
 def _is_spread(head: bytes) -> bool:
@@ -168,16 +169,25 @@ def _text(question: Question) -> Truth | None:
 
 
 def _csv(question: Question) -> Truth | None:
-    if plain.csv_rows(question.data) is None or _LONE_CARRIAGE_RETURN.search(question.data) or b"\0" in question.data:
+    """Return what rows must be, if they are written exactly as RFC 4180 says, and none with line feeds is odd."""
+    data = question.data
+    is_odd = b"\0" in data or _LONE_CARRIAGE_RETURN.search(data) or _QUOTE_WITHIN.search(data)
+    if is_odd or plain.csv_rows(data) is None:
         return None
-    reader = csv.reader(io.StringIO(question.data.decode("utf-8-sig"), newline=""))
-    names = next(reader, [])
+    reader = csv.reader(io.StringIO(data.decode("utf-8-sig"), newline=""))
+    names = [name.strip() for name in next(reader, [])]
     if "text" not in names or len(set(names)) < len(names):
         return None
     truth, first = Truth(), reader.line_num + 1
     for row in reader:
+        is_wrong = len(row) != len(names)
+        if (row and not "".join(row).strip()) or (is_wrong and reader.line_num > first):
+            return None  # a row of spaces may be a blank line, and a quote that spans rows a mistake
+        if not is_wrong and "id" in names and "\n" in row[names.index("id")]:
+            return None  # likewise
         if row:
-            truth.append((first, _judged(_cells(first, names, row, question))))
+            judged = Judgement.EITHER if is_wrong else _judged(_cells(first, names, row, question))
+            truth.append((first, judged))
         first = reader.line_num + 1
     return truth
 

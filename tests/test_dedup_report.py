@@ -68,7 +68,22 @@ HOSTILE = "<script>alert('1')</script>\"&amp;\u202e\x00\ud800\u0301</details><im
 VOID = {"meta", "br"}
 PAGE_TAGS = {"html", "head", "meta", "title", "style", "body", "header", "nav", "main", "article"}
 TEXT_TAGS = {"h1", "h2", "h3", "h4", "p", "div", "span", "strong", "b", "bdi", "mark", "br", "pre", "code", "a"}
-TABLE_TAGS = {"table", "caption", "thead", "tbody", "tr", "th", "td", "details", "summary", "dl", "dt", "dd", "ul", "li"}
+TABLE_TAGS = {
+    "table",
+    "caption",
+    "thead",
+    "tbody",
+    "tr",
+    "th",
+    "td",
+    "details",
+    "summary",
+    "dl",
+    "dt",
+    "dd",
+    "ul",
+    "li",
+}
 TAGS = PAGE_TAGS | TEXT_TAGS | TABLE_TAGS
 OWN_ATTRIBUTES = {"lang", "charset", "http-equiv", "content", "name", "class", "style", "scope", "open", "dir"}
 ATTRIBUTES = OWN_ATTRIBUTES | {"id", "href", "aria-label"}
@@ -201,7 +216,18 @@ def test_a_count_of_zero_is_not_shown() -> None:
     names = ("rejected", "short", "repeated", "exact", "split", "matched", "by_key", "unconfirmed", "equal")
     counts = dict.fromkeys(names, 0)
     text = page_of(totals=dataclasses.replace(TOTALS, **counts), distances=()).text
-    shown = ("ejected", "too short", "Too short", "repeat", "Very short", "larger", "index", "by key", "ruled out", "Same")
+    shown = (
+        "ejected",
+        "too short",
+        "Too short",
+        "repeat",
+        "Very short",
+        "larger",
+        "index",
+        "by key",
+        "ruled out",
+        "Same",
+    )
     assert [word for word in shown if word in text] == []
     more = page_of(totals=dataclasses.replace(TOTALS, **dict.fromkeys(names, 3)), distances=()).text
     assert [word for word in shown if word not in more] == []
@@ -497,7 +523,9 @@ def test_notices_name_the_count_and_are_shown() -> None:
     giant = dataclasses.replace(CLUSTER, size=2_000, diameter=9)
     notices = find_notices(dataclasses.replace(TOTALS, short=6_000), [giant], [(0xBEEF, 1_500)])
     assert [notice.title for notice in notices] == ["Giant cluster", "Hot fingerprint", "Many short texts"]
-    assert "2,000 of 100,000 documents (2.0%) are in the cluster of 'en-tram'; some are 9 bits apart." in notices[0].detail
+    assert (
+        "2,000 of 100,000 documents (2.0%) are in the cluster of 'en-tram'; some are 9 bits apart." in notices[0].detail
+    )
     assert "000000000000beef" in notices[1].detail
     assert "6,000 of 100,000 documents (6.0%)" in notices[2].detail
     text = page_of(notices=notices).text

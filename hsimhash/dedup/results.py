@@ -144,9 +144,7 @@ class Results:
                 clusters=clusters,
                 listed=outcome.listed_clusters(texts),
                 clusters_file=clusters_file,
-                commands=next_commands(
-                    self.inputs, self.out, self.options, profile=self.profile, url=self.url
-                ),
+                commands=next_commands(self.inputs, self.out, self.options, profile=self.profile, url=self.url),
                 texts_missing=texts.note,
             )
 

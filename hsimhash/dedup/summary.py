@@ -177,7 +177,9 @@ class Outcome:
         clusters, dropped = self._clusters, np.flatnonzero(self.grouping.kept != np.arange(len(self.grouping.kept)))
         greatest = np.zeros(len(clusters.kept), np.int64)
         np.maximum.at(greatest, np.searchsorted(clusters.kept, self.grouping.kept[dropped]), self._unlikeness[dropped])
-        order: list[int] = np.lexsort((clusters.first, -clusters.size, -clusters.diameter, -greatest))[:CLUSTERS_SHOWN].tolist()
+        order: list[int] = np.lexsort((clusters.first, -clusters.size, -clusters.diameter, -greatest))[
+            :CLUSTERS_SHOWN
+        ].tolist()
         return order
 
     @cached_property

@@ -75,7 +75,7 @@ def test_stdin_and_other_fields_are_read(out: Path) -> None:
     assert done.returncode == 0
     assert json.loads(done.stdout)["dropped"] == 1
     assert (out / "keep.txt").read_text() == "7\n"
-    assert "- can be read only once" in (out / "report.html").read_text("utf-8")
+    assert "standard input can be read only once" in (out / "report.html").read_text("utf-8")
 
 
 def test_against_an_index_its_profile_and_matches_are_taken(out: Path, tmp_path: Path) -> None:

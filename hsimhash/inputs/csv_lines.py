@@ -89,9 +89,9 @@ class CsvLines:
         return self.lines[at] if at < len(self.lines) else next(self.ahead(count), None)
 
     def ahead(self, first: int) -> Iterator[bytes]:
-        """Yield the lines from `first` behind the current one on, up to the end or to where the file is damaged."""
-        for at in range(self.at + first, len(self.lines)):
-            yield self.lines[at]
+        """Yield the lines from the one `first` behind the current one on, to the end or to where the file is damaged."""
+        lines = self.lines
+        yield from map(lines.__getitem__, range(self.at + first, len(lines)))
         first = max(0, first - (len(self.lines) - self.at))
         number = 0
         while (block := self._block(number)) is not None:

@@ -6,11 +6,13 @@ import gzip
 import json
 import os
 import signal
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from hsimhash import sample
+from hsimhash.inputs import InputOptions
 from tests.support.command_line import make_index, on_terminal, own_process, run, run_apart, send
 from tests.support.processes import wait_until
 
@@ -41,7 +43,7 @@ def test_the_sample_is_deduplicated_with_one_command(out: Path) -> None:
 
 
 def test_every_option_arrives(out: Path, tmp_path: Path) -> None:
-    options = "--clusters components --max-cluster-size 3 --max-distance 2 --max-sketch off --keep last"
+    options = "--clusters components --max-cluster-size 3 --distance 2 --max-sketch off --keep last"
     source = fingerprints(tmp_path / "in.tsv", 1, 1, 3)
     result = run(
         *("dedup", source, "--out", str(out), "--table-format", "jsonl", "--all-pairs", "--workers", "1"),
@@ -57,11 +59,7 @@ def test_every_option_arrives(out: Path, tmp_path: Path) -> None:
         "max_cluster_size": 3,
         "keep": ["last", "shortest-id"],
         "all_pairs": True,
-        "format": "auto",
-        "id_field": "id",
-        "text_field": "text",
-        "fingerprint_field": None,
-        "fingerprint_format": "auto",
+        **json.loads(json.dumps(asdict(InputOptions(has_signatures=True)))),
     }
     assert (stats["run"]["memory_bytes"], stats["run"]["workers"]) == (64 << 20, 1)
     assert (out / "pairs.jsonl").read_text().count("\n") == 3
@@ -183,7 +181,5 @@ def test_decimals_are_compared_and_applied_as_they_were_written(tmp_path: Path) 
     assert "read as decimal" in result.stderr
     assert (tmp_path / "out" / "drop.txt").read_text() == "b\n"
     (tmp_path / "in.tsv").write_text("a\t1291587514616409\n")
-    assert run("apply", str(tmp_path / "in.tsv"), "--from", str(tmp_path / "out")).exit_code == 2
-    said = ("--fingerprint-format", "decimal")
-    kept = run("apply", str(tmp_path / "in.tsv"), "--from", str(tmp_path / "out"), *said)
+    kept = run("apply", str(tmp_path / "in.tsv"), "--from", str(tmp_path / "out"))
     assert (kept.exit_code, kept.stdout) == (0, "a\t1291587514616409\n")

@@ -168,7 +168,7 @@ def test_dedup_compares_main_texts_and_shows_them(tmp_path: Path) -> None:
     assert "cookies" not in page
     refused = run("apply", str(path), "--from", str(out), "--out", str(tmp_path / "kept"))
     assert refused.exit_code == 2
-    assert "keep.txt has the ids" in refused.stderr
+    assert "keep.txt lists the ids" in refused.stderr
     assert not (tmp_path / "kept").exists()
 
 

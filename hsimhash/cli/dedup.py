@@ -26,7 +26,8 @@ from hsimhash.cli.options import (
     warn_of,
     with_settings,
 )
-from hsimhash.dedup import MAX_DISTANCE, DedupOptions, DedupProgress, DedupSummary, Method
+from hsimhash.cover import DEFAULT_DISTANCE
+from hsimhash.dedup import DedupOptions, DedupProgress, DedupSummary, Method
 from hsimhash.fingerprint import Profile
 from hsimhash.index import HSimIndex
 from hsimhash.inputs.files import InputOptions
@@ -156,7 +157,7 @@ def dedup_command(
 
 def _options(settings: Settings, known: HSimIndex | Profile, reading: InputOptions, plain: _Plain) -> DedupOptions:
     """Return what to do: by default within the index's distance; sketches are read where the profile makes them."""
-    profile, distance = (known, MAX_DISTANCE) if isinstance(known, Profile) else (known.profile, known.distance)
+    profile, distance = (known, DEFAULT_DISTANCE) if isinstance(known, Profile) else (known.profile, known.distance)
     return DedupOptions(
         max_distance=distance if settings.max_distance is None else settings.max_distance,
         max_sketch=settings.max_sketch,

@@ -16,6 +16,7 @@ import numpy as np
 from hsimhash import metrics
 from hsimhash.cli.console import say
 from hsimhash.cli.streams import check_stdin
+from hsimhash.cover import DEFAULT_DISTANCE, MOST_DISTANCE
 from hsimhash.errors import HsimhashError
 from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.bits import Uint64s, formats_named, read_fingerprint, spoken
@@ -34,6 +35,28 @@ else:
     Settings = object  # a name for the commands' annotations: with pydantic a --help would take twice as long
 
 Function = Callable[..., object]
+_OLD_DISTANCE = "old_max_distance"
+
+
+
+def _renamed(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    """Note the value of an option that has another name now."""
+    if value is not None:
+        say(f"{param.opts[0]} is now --distance; the next release will not accept the old name")
+        ctx.meta[_OLD_DISTANCE] = value
+
+
+def _distance_option(command: Function) -> Function:
+    old = click.option("--max-distance", _OLD_DISTANCE, hidden=True, expose_value=False, callback=_renamed)
+    new = click.option(
+        "--distance",
+        "max_distance",
+        metavar="BITS",
+        help=f"Match fingerprints that differ in at most BITS bits, 0 to {MOST_DISTANCE}. Default: the index's own "
+        f"distance, or {DEFAULT_DISTANCE} without an index. Equal keys match at any distance.",
+    )
+    return new(old(command))
+
 
 # Their values are plain text here: `Settings` alone knows what is allowed, for flags, variables and files.
 _FLAGS: dict[str, Callable[[Function], Function]] = {
@@ -49,13 +72,7 @@ _FLAGS: dict[str, Callable[[Function], Function]] = {
         metavar="NAME",
         help="What decides a text's fingerprint: auto-2, auto-1, zh-1, …; with other parts words-1:n=3,hash=fnv-1a-64.",
     ),
-    "max_distance": click.option(
-        "--distance",
-        "--max-distance",
-        "max_distance",
-        metavar="BITS",
-        help="How many bits may differ: 0 to 16; by default the index's own. Equal keys match at any distance.",
-    ),
+    "max_distance": _distance_option,
     "max_sketch": click.option(
         "--max-sketch",
         metavar="BITS|off",
@@ -243,9 +260,12 @@ def load_settings(flags: dict[str, object]) -> Loaded:
     """Return the settings for this invocation; a flag that is None was not given."""
     from hsimhash import settings
 
+    context = click.get_current_context()
     given = {key: str(value) for key, value in flags.items() if value is not None}
+    if "max_distance" in flags and _OLD_DISTANCE in context.meta:
+        given.setdefault("max_distance", str(context.meta[_OLD_DISTANCE]))
     try:
-        return settings.load(given, os.environ, click.get_current_context().find_root().params.get("config"))
+        return settings.load(given, os.environ, context.find_root().params.get("config"))
     except ValueError as error:
         raise click.UsageError(str(error)) from error
 

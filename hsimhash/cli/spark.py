@@ -23,6 +23,7 @@ from hsimhash.cli.stages import (
     stage_option,
     tell_lines,
 )
+from hsimhash.cover import DEFAULT_DISTANCE
 from hsimhash.errors import HsimhashError
 from hsimhash.fingerprint import Profile
 from hsimhash.pairs.keep import Policy
@@ -158,7 +159,7 @@ def spark_dedup_command(
     options = jobs.SparkDedupOptions(
         replace(_reading(settings, form, fingerprint_field, settings.profile), keep=policies),
         jobs.NearOptions(
-            jobs.MAX_DISTANCE if settings.max_distance is None else settings.max_distance, settings.max_sketch
+            DEFAULT_DISTANCE if settings.max_distance is None else settings.max_distance, settings.max_sketch
         ),
         jobs.ClusterOptions(clusters, max_cluster_size),
         overwrite,

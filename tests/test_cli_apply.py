@@ -228,11 +228,11 @@ def test_inputs_are_read_as_dedup_read_them(
     file, content, options = READINGS[name]
     Path(file).write_text(content)
     assert run("dedup", file, "--out", str(out), *options.split()).exit_code == 0
-    kept = run("apply", "-" if is_piped else file, "--from", str(out), given=content if is_piped else "")
-    assert kept.exit_code == 0, kept.stderr
-    assert kept.stdout == content.splitlines(keepends=True)[0]
+    kept = run_apart("apply", "-" if is_piped else file, "--from", str(out), given=content.encode() * is_piped)
+    assert kept.returncode == 0, kept.stderr
+    assert kept.stdout.decode() == content.splitlines(keepends=True)[0]
     repeated = run("apply", file, "--from", str(out), *options.split())
-    assert (repeated.exit_code, repeated.stdout) == (0, kept.stdout)
+    assert (repeated.exit_code, repeated.stdout) == (0, kept.stdout.decode())
 
 
 @pytest.mark.parametrize("option", ["--id-field url", "--format csv", "--field title=2", "--fingerprint-format hex"])

@@ -29,7 +29,7 @@ def test_every_bucket_is_shown_with_its_range_and_rows(tmp_path: Path) -> None:
 
 def test_a_document_is_explained_by_its_fingerprint(tmp_path: Path) -> None:
     url = make_index(tmp_path)
-    facts = json.loads(run("explain", "--id", "far", "--store", url, "--json", "--max-distance", "0").stdout)
+    facts = json.loads(run("explain", "--id", "far", "--store", url, "--json", "--distance", "0").stdout)
     assert (facts["fingerprint"], facts["documents"]) == ("f" * 16, 1)
     assert int(facts["fingerprint"], 16) == DOCUMENTS["far"]
 

@@ -165,7 +165,7 @@ def test_skip_and_tag_do_as_they_say(url: str, tmp_path: Path) -> None:
     result = run(*ingest, "skip", "--store", other)
     assert json.loads(result.stdout)["duplicates"] == 1
     assert ids_in(other) == ["a", "c"]
-    result = run(*ingest, "skip", "--max-distance", "0", "--store", f"{url}-0")
+    result = run(*ingest, "skip", "--distance", "0", "--store", f"{url}-0")
     assert json.loads(result.stdout)["duplicates"] == 0
 
 

@@ -12,6 +12,7 @@ from hsimhash.calibrate import CalibrateLimits, CalibrateOptions, Calibration
 from hsimhash.calibrate.results import MILLION
 from hsimhash.calibrate.scores import Curve, DistanceScore
 from hsimhash.cli.console import plural, print_json, print_line, print_table, say, staged_progress
+from hsimhash.cli.counts import Count
 from hsimhash.cli.exits import ExitCode
 from hsimhash.cli.options import Settings, inputs_of, json_option, reading_of, utf8, with_settings
 from hsimhash.cli.plan import MOST_DOCUMENTS
@@ -43,13 +44,13 @@ _STAGES = {"read": ("reading", "document"), "compare": ("comparing", "profile")}
 )
 @click.option(
     "--documents",
-    type=click.IntRange(2, MOST_DOCUMENTS),
+    type=Count(2, MOST_DOCUMENTS),
     metavar="N",
     help="How many documents the collection will have; by default as many as the inputs.",
 )
 @click.option(
     "--sample",
-    type=click.IntRange(min=2),
+    type=Count(2),
     default=CalibrateLimits().documents,
     show_default=True,
     metavar="N",

@@ -13,6 +13,7 @@ import click
 from hsimhash import dedup as steps
 from hsimhash import metrics
 from hsimhash.cli.console import plural, print_json, say, staged_progress
+from hsimhash.cli.counts import Count
 from hsimhash.cli.exits import ExitCode
 from hsimhash.cli.options import (
     READING,
@@ -86,7 +87,7 @@ def named_folder(text: str) -> Path:
     help="star: every document is near the kept one; components: all that hangs together.",
 )
 @click.option(
-    "--max-cluster-size", type=click.IntRange(min=1), metavar="N", help="Components of more are cut into stars."
+    "--max-cluster-size", type=Count(), metavar="N", help="Components of more are cut into stars."
 )
 @click.option(
     "--keep",

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import click
 
 from hsimhash.cli.console import print_json, say, staged_progress
+from hsimhash.cli.counts import Count
 from hsimhash.cli.exits import ExitCode
 from hsimhash.cli.options import Settings, inputs_of, reading_of, with_settings
 from hsimhash.cli.written import complete, refuse_existing
@@ -24,7 +25,7 @@ from hsimhash.load.intake import bytes_before
 @click.option("--overwrite", is_flag=True, help="Replace TABLE if it exists.")
 @click.option(
     "--min-documents",
-    type=click.IntRange(min=1),
+    type=Count(),
     default=FIT_LIMITS.min_documents,
     show_default=True,
     metavar="N",
@@ -40,7 +41,7 @@ from hsimhash.load.intake import bytes_before
 )
 @click.option(
     "--max-words",
-    type=click.IntRange(min=1),
+    type=Count(),
     default=FIT_LIMITS.most_words,
     show_default=True,
     metavar="N",

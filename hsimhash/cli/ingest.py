@@ -10,6 +10,7 @@ import click
 
 from hsimhash import load
 from hsimhash.cli.console import say
+from hsimhash.cli.counts import Count
 from hsimhash.cli.exits import ExitCode
 from hsimhash.cli.jobs import check_job, report, shown, stoppable
 from hsimhash.cli.options import (
@@ -44,7 +45,7 @@ from hsimhash.store import is_hbase, is_on_server
 @click.option("--claim", is_flag=True, help="With skip: exact while others claim too; on HBase it takes claims.")
 @click.option(
     "--rate",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Count(0, is_whole=False),
     metavar="N",
     help="Documents a second, at most: as they are read, or, added to HBase, as they are written.",
 )

@@ -12,6 +12,7 @@ from dataclasses import replace
 import click
 
 from hsimhash.cli.console import print_json, say
+from hsimhash.cli.counts import Count
 from hsimhash.cli.exits import ExitCode
 from hsimhash.cli.options import Settings, first_seen_field_option, open_index, utf8, with_settings
 from hsimhash.cli.stages import (
@@ -128,7 +129,7 @@ def _cause(text: str) -> str:
 @_fingerprint_option
 @_format_option
 @click.option("--clusters", type=click.Choice(["star", "components"]), default="star", show_default=True)
-@click.option("--max-cluster-size", type=click.IntRange(min=1), metavar="N", help="Components of more become stars.")
+@click.option("--max-cluster-size", type=Count(), metavar="N", help="Components of more become stars.")
 @click.option("--keep", type=utf8, multiple=True, metavar="POLICY", help="Which to keep, as for 'hsimhash dedup'.")
 @_overwrite_option
 @_job_options

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from hsimhash.cli.console import print_fields, print_json, print_line, progress, say, size
+from hsimhash.cli.counts import Count
 from hsimhash.cli.exits import ExitCode, message_of
 from hsimhash.cli.jobs import check_job, refuse_walk, walk_job_option, walk_workers_option
 from hsimhash.cli.options import Settings, json_option, metrics_option, open_index, utf8, with_settings
@@ -25,7 +26,7 @@ from hsimhash.store.hbase.table import compact_line, snapshot_line
 @click.option("--repair", is_flag=True, help="Repair the problems and delete the leftovers.")
 @click.option(
     "--sample",
-    type=click.IntRange(min=1),
+    type=Count(),
     metavar="N",
     help="On HBase: look at N documents and N drawer rows from all over the table, each time others.",
 )

@@ -9,8 +9,10 @@ from pathlib import Path
 import click
 
 from hsimhash import dedup as steps
-from hsimhash.cli.console import plural, say
+from hsimhash.cli.console import is_for_people, plural, say
+from hsimhash.cli.endings import apply_ending
 from hsimhash.cli.exits import ExitCode
+from hsimhash.cli.help import Command
 from hsimhash.cli.options import utf8
 from hsimhash.cli.streams import check_stdin
 from hsimhash.cli.written import refuse_existing, written
@@ -35,7 +37,7 @@ def _old_options(command: Callable[..., object]) -> Callable[..., object]:
     return click.option("--field", "fields", hidden=True, multiple=True)(command)
 
 
-@click.command("apply")
+@click.command("apply", cls=Command)
 @click.argument("inputs", metavar="INPUT…", nargs=-1, required=True)
 @click.option(
     "--from",
@@ -90,7 +92,11 @@ def apply_command(
     which: steps.Which = "all" if mark else "dropped" if dropped else "kept"
     with written(out) as write:
         count = steps.apply(found, folder, which, write, say)
-    return _report(count)
+    if out != "-" and is_for_people(as_json=False):
+        apply_ending(count, out, reading, are_paths=any(one.kind == "files" for one in found))
+    else:
+        _report(count)
+    return ExitCode.REJECTED_RECORDS if count.rejected else ExitCode.DONE
 
 
 def _check_reading(reading: InputOptions, folder: Path, old: dict[str, str | None], fields: tuple[str, ...]) -> None:
@@ -118,7 +124,7 @@ def _refuse_read(out: str, inputs: Sequence[Input], folder: Path) -> None:
         raise click.BadParameter(f"{out} is an input: choose another name", param_hint="'--out'")
 
 
-def _report(count: Applied) -> ExitCode:
+def _report(count: Applied) -> None:
     say(f"wrote {plural(count.written, 'document')}, left out {count.left_out:,}")
     if count.repeated:
         say(f"left out {plural(count.repeated, 'record')} with an id seen before")
@@ -126,4 +132,3 @@ def _report(count: Applied) -> ExitCode:
         say(f"the inputs lack {plural(count.missing, 'document')} that dedup read")
     if count.rejected:
         say(f"left out {plural(count.rejected, 'bad record')}")
-    return ExitCode.REJECTED_RECORDS if count.rejected else ExitCode.DONE

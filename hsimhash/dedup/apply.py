@@ -24,6 +24,7 @@ from hsimhash.inputs.records import Documents
 
 Which = Literal["kept", "dropped", "all"]
 _REMEDY = "pass the inputs that 'hsimhash dedup' read, or run it again"
+COPIED_KINDS = ("jsonl", "tsv", "files")  # of inputs whose records can be copied line by line
 _LINES = ("jsonl", "tsv", "fingerprints")  # formats whose records are lines
 
 
@@ -83,7 +84,7 @@ def apply(
             that it knows, or an input is a table or a web archive.
     """
     for one in inputs:
-        if one.kind not in ("jsonl", "tsv", "files"):
+        if one.kind not in COPIED_KINDS:
             raise ValueError(
                 f"cannot copy records of {one.name}: 'hsimhash apply' copies lines, and this input is not made of lines; "
                 f"{folder / KEEP} lists the ids to keep"

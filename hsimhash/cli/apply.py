@@ -15,8 +15,9 @@ from hsimhash.cli.exits import ExitCode
 from hsimhash.cli.help import Command
 from hsimhash.cli.options import utf8
 from hsimhash.cli.streams import check_stdin
-from hsimhash.cli.written import refuse_existing, written
+from hsimhash.cli.written import JSON_LINES, refuse_existing, refuse_format, written
 from hsimhash.dedup import Applied
+from hsimhash.dedup.apply import COPIED_KINDS
 from hsimhash.dedup.outputs import NAMES
 from hsimhash.inputs import Input, InputOptions, find_inputs
 
@@ -89,6 +90,7 @@ def apply_command(
     _check_reading(reading, folder, old, fields)
     found = find_inputs(inputs, reading)
     _refuse_read(out, found, folder)
+    _refuse_other_format(out, found)
     which: steps.Which = "all" if mark else "dropped" if dropped else "kept"
     with written(out) as write:
         count = steps.apply(found, folder, which, write, say)
@@ -122,6 +124,14 @@ def _refuse_read(out: str, inputs: Sequence[Input], folder: Path) -> None:
     results = [folder / name for name in NAMES if (folder / name).exists()]
     if any(one.reads(path) for one in inputs) or (path.exists() and any(path.samefile(result) for result in results)):
         raise click.BadParameter(f"{out} is an input: choose another name", param_hint="'--out'")
+
+
+def _refuse_other_format(out: str, inputs: Sequence[Input]) -> None:
+    """Raise if FILE is named as a format that the inputs do not have: their lines are copied as they are."""
+    writes = {"jsonl": JSON_LINES, "tsv": (".tsv",), "files": (".txt",)}
+    for one in inputs:
+        if one.kind in COPIED_KINDS:
+            refuse_format(out, "--out", writes[one.kind])
 
 
 def _report(count: Applied) -> None:

@@ -18,6 +18,7 @@ from hsimhash.cli.exits import ExitCode
 from hsimhash.cli.help import Command
 from hsimhash.cli.options import Settings, inputs_of, json_option, reading_of, utf8, with_settings
 from hsimhash.cli.plan import MOST_DOCUMENTS
+from hsimhash.cli.written import refuse_format
 from hsimhash.dedup.texts import date_of
 from hsimhash.files import replace_file
 from hsimhash.inputs import Input
@@ -98,6 +99,8 @@ def calibrate_command(
         raise click.UsageError("--edits and --pairs are two sources of near pairs; give one of them")
     if report and not report.parent.is_dir():
         raise click.UsageError(f"--report {report}: no folder {report.parent}; create it or choose another")
+    if report:
+        refuse_format(str(report), "--report", (".html", ".htm"))
     reading = reading_of(settings, None)
     options = CalibrateOptions(
         profiles, labels, documents, reading, settings.workers, CalibrateLimits(documents=sample)

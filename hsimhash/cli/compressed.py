@@ -12,7 +12,7 @@ from hsimhash.cli.console import plural, print_json, say, staged_progress
 from hsimhash.cli.exits import ExitCode
 from hsimhash.cli.jobs import stoppable
 from hsimhash.cli.options import READING, Settings, fingerprint_field_option, inputs_of, reading_of, with_settings
-from hsimhash.cli.written import refuse_existing, written
+from hsimhash.cli.written import JSON_LINES, refuse_existing, refuse_format, written
 from hsimhash.compressed import CompressedTables, NearPairs, write_tables
 from hsimhash.errors import StopAskedError
 from hsimhash.files import AppendLog
@@ -121,6 +121,7 @@ def match_tables_command(
     Example: hsimhash tables match today.jsonl.gz --tables pages.tables --output near.jsonl.gz
     """
     tables = CompressedTables(folder)
+    refuse_format(output, "--output", JSON_LINES)
     if not overwrite:
         refuse_existing(output, "--output")
     reading = reading_of(settings, fingerprint_field)

@@ -138,9 +138,10 @@ def command_line(words: Iterable[str | os.PathLike[str]]) -> str:
 
 def program() -> str:
     """Return what runs this program in a shell."""
-    if shutil.which("hsimhash"):
-        return "hsimhash"
-    return "python -m hsimhash" if Path(sys.argv[0]).name == "__main__.py" else shlex.quote(sys.argv[0])
+    called = Path(sys.argv[0])
+    if called.name == "hsimhash" and not shutil.which("hsimhash"):
+        return shlex.quote(str(called))
+    return "python -m hsimhash" if called.name == "__main__.py" and not shutil.which("hsimhash") else "hsimhash"
 
 
 def shell_word(word: str | os.PathLike[str]) -> str:

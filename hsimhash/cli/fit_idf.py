@@ -11,7 +11,7 @@ from hsimhash.cli.console import print_json, say, staged_progress
 from hsimhash.cli.counts import Count
 from hsimhash.cli.exits import ExitCode
 from hsimhash.cli.options import Settings, inputs_of, reading_of, with_settings
-from hsimhash.cli.written import complete, refuse_existing
+from hsimhash.cli.written import complete, refuse_existing, refuse_format
 from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.fit import FIT_LIMITS, FitLimits, fit_idf
 from hsimhash.inputs.files import usual_workers
@@ -70,6 +70,7 @@ def fit_idf_command(
     Example: hsimhash fit-idf pages.jsonl.gz --output pages.idf
              hsimhash create-table --store lmdb://pages --profile auto-2:idf=pages.idf
     """
+    refuse_format(output, "--output", (".idf", ".txt"))
     if not overwrite:
         refuse_existing(output, "--output")
     profile, reading = Profile.named(settings.profile), reading_of(settings, None)

@@ -29,6 +29,7 @@ from hsimhash.cli.options import (
     wanted_record,
     with_settings,
 )
+from hsimhash.cli.written import JSON_LINES, refuse_format
 from hsimhash.errors import IndexExistsError, IndexNotFoundError
 from hsimhash.index import HSimIndex
 from hsimhash.inputs import Input, InputOptions
@@ -101,6 +102,8 @@ def ingest_command(
     Invalid records are listed in the job folder, and the exit code is then 7.
     """
     _refuse_contradictions(settings, exclusive=exclusive, claim=claim)
+    if tags is not None:
+        refuse_format(str(tags), "--tags", JSON_LINES)
     reading = reading_of(settings, fingerprint_field, first_seen_field)
     found = inputs_of(inputs, reading)
     options = replace(_options(settings, reading, tags, fresh=fresh, rate=rate), claims=claim)

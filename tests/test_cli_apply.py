@@ -201,8 +201,16 @@ def test_mark_and_dropped_exclude_each_other(source: str, results: str) -> None:
 
 
 READINGS = {  # of each: the input's name and content, and the options that dedup needs to read it
-    "other id": ("in.jsonl", '{"url": "a", "text": "one text here"}\n{"url": "b", "text": "one text here"}\n', "--id-field url"),
-    "other text": ("in.jsonl", '{"id": "a", "body": "one text here"}\n{"id": "b", "body": "one text here"}\n', "--text-field body"),
+    "other id": (
+        "in.jsonl",
+        '{"url": "a", "text": "one text here"}\n{"url": "b", "text": "one text here"}\n',
+        "--id-field url",
+    ),
+    "other text": (
+        "in.jsonl",
+        '{"id": "a", "body": "one text here"}\n{"id": "b", "body": "one text here"}\n',
+        "--text-field body",
+    ),
     "two fields": (
         "in.jsonl",
         '{"id": "a", "title": "one", "body": "text here"}\n{"id": "b", "title": "one", "body": "text here"}\n',

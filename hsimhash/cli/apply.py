@@ -13,7 +13,6 @@ from hsimhash.cli.console import is_for_people, plural, say
 from hsimhash.cli.endings import apply_ending
 from hsimhash.cli.exits import ExitCode
 from hsimhash.cli.help import Command
-from hsimhash.cli.options import utf8
 from hsimhash.cli.streams import check_stdin
 from hsimhash.cli.written import JSON_LINES, refuse_existing, refuse_format, written
 from hsimhash.dedup import Applied

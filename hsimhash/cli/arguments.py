@@ -40,9 +40,7 @@ def understood(words: Iterable[str], otherwise: ArgumentKind) -> list[Named]:
     return [Named("file" if word == STDIN or os.path.isfile(word) else otherwise, word) for word in words]  # noqa: PTH113 (any text)
 
 
-def by_options(
-    *, texts: Sequence[str] = (), paths: Sequence[str] = (), doc_ids: Sequence[str] = ()
-) -> list[Named]:
+def by_options(*, texts: Sequence[str] = (), paths: Sequence[str] = (), doc_ids: Sequence[str] = ()) -> list[Named]:
     """Return what the values of --text, --file and --id mean."""
     return [
         *(Named("text", one) for one in texts),

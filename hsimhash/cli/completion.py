@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 import click
-from click.shell_completion import get_completion_class
+from click.shell_completion import BashComplete, FishComplete, ZshComplete
 
 from hsimhash.cli.console import print_line, say
 from hsimhash.cli.help import Command
 from hsimhash.files import make_folder
 
-SHELLS = ("bash", "zsh", "fish")
+_SCRIPTS = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
+SHELLS = tuple(_SCRIPTS)
 _VARIABLE = "_HSIMHASH_COMPLETE"
 _STARTS_ZSH = "(( $+functions[compdef] )) || { autoload -Uz compinit && compinit; }\n"
 
@@ -51,8 +52,7 @@ def completion_command(what: str, shell: str | None) -> None:
 
 
 def _script(shell: str) -> str:
-    kind = get_completion_class(shell)
-    assert kind is not None  # click knows these shells
+    kind = _SCRIPTS[shell]
     return kind(click.get_current_context().find_root().command, {}, "hsimhash", _VARIABLE).source()
 
 

@@ -42,7 +42,9 @@ class Count(click.ParamType):
         else:
             is_valid = found is not None and found > self._least
         if found is None or not is_valid or (self._most is not None and found > self._most):
-            self.fail(f"{value!r} is not a valid count: {self._expected()}, such as 10_000, 50M, 2.5B or 1e8", param, ctx)
+            self.fail(
+                f"{value!r} is not a valid count: {self._expected()}, such as 10_000, 50M, 2.5B or 1e8", param, ctx
+            )
         return int(found) if self._is_whole else float(found)
 
     def _expected(self) -> str:

@@ -89,9 +89,7 @@ def named_folder(text: str) -> Path:
     show_default=True,
     help="star: every document is near the kept one; components: connected by a chain of near ones.",
 )
-@click.option(
-    "--max-cluster-size", type=Count(), metavar="N", help="Cut larger components into stars."
-)
+@click.option("--max-cluster-size", type=Count(), metavar="N", help="Cut larger components into stars.")
 @click.option(
     "--keep",
     type=utf8,
@@ -101,8 +99,15 @@ def named_folder(text: str) -> Path:
     "Repeat it to break ties; the smallest id decides in the end.",
 )
 @click.option("--against", type=utf8, metavar="URL", help="Also drop documents near one in this index.")
-@click.option("--memory", type=byte_count, metavar="SIZE", help="Memory for finding pairs: 512M, 2G. Beyond it, disk is used.")
-@click.option("--table-format", metavar="auto|parquet|jsonl", default="auto", help="Format of the tables. Default: Parquet if pyarrow is installed.")
+@click.option(
+    "--memory", type=byte_count, metavar="SIZE", help="Memory for finding pairs: 512M, 2G. Beyond it, disk is used."
+)
+@click.option(
+    "--table-format",
+    metavar="auto|parquet|jsonl",
+    default="auto",
+    help="Format of the tables. Default: Parquet if pyarrow is installed.",
+)
 @click.option("--all-pairs", is_flag=True, help="List all pairs of equal documents, not only those with the first.")
 @click.option("--overwrite", is_flag=True, help="Replace the results in DIR.")
 @json_option
@@ -141,8 +146,8 @@ def dedup_command(
     records are listed in rejects.jsonl, and the exit code is then 7.
 
     --against compares with an index, using its profile and distance. The table of matches then lists the stored
-    documents near each one, and a document with a match is dropped. A stored document with the id of an input's document is
-    ignored.
+    documents near each one, and a document with a match is dropped. A stored document with the same id as an input's
+    document is ignored.
     """
     reading, policies = reading_of(settings, fingerprint_field), tuple(map(Policy.parse, keep or ("first",)))
     found = inputs_of(inputs, reading)

@@ -94,9 +94,7 @@ def calibrate_ending(found: Calibration, names: Sequence[str], reading: InputOpt
         f"recommended: {curve.profile}, by {curve.way}, within {score.distance} bits"
         f"{' (the defaults)' if is_default else ''}."
     )
-    print_line(
-        f"It finds {score.recall:.1%} of the near pairs; F1 {score.f1:.3f} {way} (best of all {best_f1:.3f})."
-    )
+    print_line(f"It finds {score.recall:.1%} of the near pairs; F1 {score.f1:.3f} {way} (best of all {best_f1:.3f}).")
     if not score.false_pairs.seen and score.false_pairs.among(MILLION)[1] > MILLION:
         print_line("The sample is too small to tell how many false pairs there are; compare more documents.")
     else:

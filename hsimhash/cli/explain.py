@@ -39,8 +39,7 @@ def explain_command(
     fingerprint: str | None,
     as_json: bool,
 ) -> None:
-    """Show how two documents differ, and whether a query by one finds the other. With one document, show what its query
-    reads.
+    """Show how two documents differ, and whether a query by one finds the other; or what the query of one reads.
 
     \b
     Example: hsimhash explain old.txt new.txt
@@ -141,8 +140,7 @@ def _side(named: Named, settings: Settings, profile: Profile, index: HSimIndex |
     profile.verify()
     if named.kind == "fingerprint":
         return Side(f"fingerprint {named.value}", Signature(_fingerprint_in(named, settings)))
-    if named.kind == "id":
-        assert index is not None
+    if named.kind == "id" and index is not None:
         try:
             return Side(f"id {named.value}", stored(index, named.value).signature)
         except HsimhashError as error:

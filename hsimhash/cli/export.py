@@ -42,7 +42,10 @@ PROGRESS_DOCUMENTS = 10_000  # between two steps of the progress bar
     help="HBase: write N files into the folder FILE, by several processes.",
 )
 @click.option(
-    "--workers", type=click.IntRange(min=1), metavar="N", help="Number of processes for --shards. Default: one per core."
+    "--workers",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Number of processes for --shards. Default: one per core.",
 )
 @click.option(
     "--from-hfiles", "snapshot", type=utf8, metavar="DIR", help="Read a snapshot written by HBase's ExportSnapshot."
@@ -66,9 +69,9 @@ def export_command(
              hsimhash export --from-hfiles /backups/pages-2026-01-31 --output pages.jsonl.gz
 
     jsonl has a JSON object per line: "id", "fingerprint" (16 hex digits), "first_seen" (ms since 1970), and "sketch"
-    and "key" if a document has them. parquet has the same columns; there fingerprint and first_seen are numbers. tsv has the id, a tab and the
-    fingerprint; sketches, keys and first_seen are lost. 'hsimhash ingest --fingerprint-field fingerprint' creates the
-    same index from it. FILE appears only when it is complete.
+    and "key" if a document has them. parquet has the same columns; there fingerprint and first_seen are numbers. tsv
+    has the id, a tab and the fingerprint; sketches, keys and first_seen are lost. 'hsimhash ingest --fingerprint-field
+    fingerprint' creates the same index from it. FILE appears only when it is complete.
 
     With --shards, the documents are spread over N files in any order. Each file appears when it is complete; run the
     same command again to write those that are missing.

@@ -55,7 +55,9 @@ from hsimhash.store import is_hbase, is_on_server
 @fingerprint_field_option
 @first_seen_field_option
 @field_options
-@click.option("--tags", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="List the matches of tag in FILE.")
+@click.option(
+    "--tags", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="List the matches of tag in FILE."
+)
 @click.option("--fresh", is_flag=True, help="Start over, even if an earlier run got further or finished.")
 @json_option
 @metrics_option

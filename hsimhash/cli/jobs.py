@@ -25,10 +25,16 @@ from hsimhash.store import is_hbase
 FIRST_REJECTS = 100  # that are looked at to tell what is wrong with all of them
 
 walk_workers_option = click.option(
-    "--workers", type=click.IntRange(min=1), metavar="N", help="HBase: number of processes that read. Default: one per core."
+    "--workers",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="HBase: number of processes that read. Default: one per core.",
 )
 walk_job_option = click.option(
-    "--job", type=click.Path(path_type=Path), metavar="DIR", help="HBase: keep the state of the walk in DIR, to resume it."
+    "--job",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="HBase: keep the state of the walk in DIR, to resume it.",
 )
 
 
@@ -42,9 +48,7 @@ def check_job(folder: Path) -> None:
     """Refuse a job folder that cannot be made or written, before an index is made."""
     there = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-        raise click.UsageError(
-            f"job folder {folder}: {there} is not a writable folder; choose another --job"
-        )
+        raise click.UsageError(f"job folder {folder}: {there} is not a writable folder; choose another --job")
 
 
 def report(summary: Summary, index: HSimIndex, *, is_stream: bool, as_json: bool) -> ExitCode:

@@ -38,7 +38,6 @@ Function = Callable[..., object]
 _OLD_DISTANCE = "old_max_distance"
 
 
-
 def _renamed(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
     """Note the value of an option that has another name now."""
     if value is not None:
@@ -75,7 +74,7 @@ _FLAGS: dict[str, Callable[[Function], Function]] = {
     "profile": click.option(
         "--profile",
         metavar="NAME",
-        help="How texts become fingerprints: auto-2, auto-1, zh-1, …, or with changed parts words-1:n=3,hash=fnv-1a-64.",
+        help="How texts become fingerprints: auto-2, auto-1, zh-1, …; with changed parts: words-1:n=3,hash=fnv-1a-64.",
     ),
     "max_distance": _distance_option,
     "max_sketch": click.option(
@@ -96,7 +95,9 @@ _FLAGS: dict[str, Callable[[Function], Function]] = {
         help="What to do with a near-duplicate of an earlier document: add it, skip it, or add it and list its nearest "
         "match (--tags). Default: add.",
     ),
-    "text_field": click.option("--text-field", metavar="NAME", help="The field or column with the text. Default: text."),
+    "text_field": click.option(
+        "--text-field", metavar="NAME", help="The field or column with the text. Default: text."
+    ),
     "id_field": click.option(
         "--id-field",
         metavar="NAME",

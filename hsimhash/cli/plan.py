@@ -26,7 +26,9 @@ def _kind(ctx: click.Context, param: click.Parameter, value: str | None) -> str 
         return value
     found = next((name for name, kind in KINDS.items() if kind is kind_in(value)), None)
     if found is None:
-        raise click.BadParameter(f"unknown store {value.partition(':')[0]!r:.80}: expected {', '.join(KINDS)}, or the URL of an index")
+        raise click.BadParameter(
+            f"unknown store {value.partition(':')[0]!r:.80}: expected {', '.join(KINDS)}, or the URL of an index"
+        )
     return found
 
 

@@ -145,6 +145,6 @@ def main(verbose: int, config: Path | None) -> None:  # noqa: ARG001 (a command 
     Exit codes: 0 done, 1 failed, 2 wrong usage, 3 invalid settings, 4 store unreachable, 5 wrong index, layout or
     profile, 6 check found problems, 7 done, but some records were rejected, 8 nothing found (query --exit-code), 130
     interrupted.
-    """
+    """  # noqa: D415 (a command to copy)
     if verbose:
         log_to_stderr(verbose)

@@ -94,14 +94,19 @@ def write_shard(shard: Shard) -> int:
 
 
 def write_parquet(output: str, pages: Iterable[list[Document]]) -> int:
-    """Write documents as Parquet; return how many there are. Sketches and keys are hex digits, as `ingest` reads them."""
+    """Write documents as Parquet, with sketches and keys in hex as `ingest` reads them; return how many there are."""
     pa, pq = arrow_needed("Parquet")
     types = {"fingerprint": pa.uint64(), "first_seen": pa.int64(), "sketch": pa.string(), "key": pa.string()}
     schema, done = pa.schema([("id", pa.string()), *types.items()]), 0
     with complete(output) as stream, pq.ParquetWriter(stream, schema, compression="zstd") as writer:
         for group in _groups(pages):
             ids, fingerprints, first_seen, *others = zip(*group, strict=True)
-            columns = [ids, fingerprints, first_seen, *([f"{one:016x}" if one else None for one in column] for column in others)]
+            columns = [
+                ids,
+                fingerprints,
+                first_seen,
+                *([f"{one:016x}" if one else None for one in column] for column in others),
+            ]
             writer.write_table(pa.table([pa.array(*pair) for pair in zip(columns, schema.types, strict=True)], schema))
             done += len(group)
     return done

@@ -18,7 +18,6 @@ from hsimhash.cli.console import say
 from hsimhash.cli.streams import writing_stdout
 from hsimhash.files import copy_owner, naming, replace_file, sync_folder
 
-
 JSON_LINES = (".jsonl", ".ndjson", ".json")
 _PACKED = (".gz", ".zst")
 # Ends of names that promise a format which a program would read by them.

@@ -86,7 +86,7 @@ def apply(
     for one in inputs:
         if one.kind not in COPIED_KINDS:
             raise ValueError(
-                f"cannot copy records of {one.name}: 'hsimhash apply' copies lines, and this input is not made of lines; "
+                f"cannot copy records of {one.name}: 'hsimhash apply' copies lines, and this is not a file of lines; "
                 f"{folder / KEEP} lists the ids to keep"
             )
     application, reading = _Application(folder, which), reading_of_run(folder)

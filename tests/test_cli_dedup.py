@@ -170,7 +170,7 @@ def test_a_terminal_is_shown_a_bar(out: Path, tmp_path: Path) -> None:
     code, shown = on_terminal("dedup", fingerprints(tmp_path / "in.tsv", *range(2000)), "--out", str(out))
     assert code == 0
     assert "writing" in shown
-    assert '"documents": 2000' in shown
+    assert "Read 2,000 documents: " in shown
 
 
 def test_decimals_are_compared_and_applied_as_they_were_written(tmp_path: Path) -> None:

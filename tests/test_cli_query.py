@@ -234,7 +234,7 @@ def test_no_lines_are_no_answers(url: str) -> None:
         (("--id", "a", "--id", "b"), "not --id 'a' and --id 'b'"),
         (("--text", "x", "--text", "y"), "not --text 'x' and --text 'y'"),
         (("--file", "x", "--file", "y"), "not --file 'x' and --file 'y'"),
-        (("1", "--id", "a"), "not fingerprints and --id 'a'"),
+        (("1", "--id", "a"), "not arguments and --id 'a'"),
         (("--id", "a", "--file", "y"), "not --id 'a' and --file 'y'"),
         (("--text", "x", "--file", "y"), "not --text 'x' and --file 'y'"),
     ],

@@ -11,7 +11,9 @@ is taken. As a file, - is stdin. `hsimhash remove` takes only ids as arguments: 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from typing import Literal, NamedTuple
 
 import click
@@ -21,7 +23,7 @@ from hsimhash.errors import HsimhashError
 from hsimhash.files import naming
 from hsimhash.fingerprint.bits import parse_fingerprint
 from hsimhash.inputs.files import is_page_name, packing_of
-from hsimhash.inputs.lines import RECORD_LIMIT_BYTES, STDIN, DamagedInputError, InputFile
+from hsimhash.inputs.lines import BLOCK_BYTES, RECORD_LIMIT_BYTES, STDIN, DamagedInputError, InputFile
 from hsimhash.inputs.pages import page_of, page_texts
 
 ArgumentKind = Literal["text", "file", "id", "fingerprint"]
@@ -37,7 +39,12 @@ class Named(NamedTuple):
 
 def understood(words: Iterable[str], otherwise: ArgumentKind) -> list[Named]:
     """Return what arguments mean to a command that takes texts, fingerprints or ids."""
-    return [Named("file" if word == STDIN or os.path.isfile(word) else otherwise, word) for word in words]  # noqa: PTH113 (any text)
+    return [Named("file" if word == STDIN or _is_file(word) else otherwise, word) for word in words]
+
+
+def _is_file(word: str) -> bool:
+    """Whether a word is the path of a file, or of a pipe."""
+    return os.path.exists(word) and not os.path.isdir(word)  # noqa: PTH110, PTH112 (any text)
 
 
 def by_options(*, texts: Sequence[str] = (), paths: Sequence[str] = (), doc_ids: Sequence[str] = ()) -> list[Named]:
@@ -53,7 +60,7 @@ def refuse_records(words: Iterable[str]) -> None:
     """Refuse an argument that is a file of many documents, whose text nobody wants as one."""
     for word in words:
         name = word.lower().removesuffix(packing_of(word))
-        if name.endswith(_RECORDS) and os.path.isfile(word):  # noqa: PTH113 (any text)
+        if name.endswith(_RECORDS) and _is_file(word):
             raise click.UsageError(
                 f"{word} holds many documents, not one text: pass its records on stdin with -, or pass --file to take "
                 f"the whole file as one text"
@@ -95,15 +102,18 @@ def read_text(path: str, extract: str = "auto") -> str:
 
 
 def _content(path: str, name: str) -> bytes:
-    parts: list[bytes] = []
-    size = 0
+    """Return the unpacked bytes of a file; of one that is too long no more than tells so."""
+    parts, size = list[bytes](), 0
     try:
-        with naming(name), InputFile(path, packing_of(path)) as file:
-            while part := file.read():
+        with (
+            naming(name),
+            nullcontext(sys.stdin.buffer) if path == STDIN else InputFile(path, packing_of(path)) as file,
+        ):
+            while size <= RECORD_LIMIT_BYTES and (part := file.read(BLOCK_BYTES)):
                 parts.append(part)
                 size += len(part)
-                if size > RECORD_LIMIT_BYTES:
-                    raise HsimhashError(f"{name} is too long: a document has at most {RECORD_LIMIT_BYTES >> 20} MiB")
     except DamagedInputError as error:
         raise HsimhashError(f"{name}: {error}") from error
+    if size > RECORD_LIMIT_BYTES:
+        raise HsimhashError(f"{name} is too long: a document has at most {RECORD_LIMIT_BYTES >> 20} MiB")
     return b"".join(parts)

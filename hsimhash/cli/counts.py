@@ -20,7 +20,7 @@ def count_in(text: str) -> Decimal | None:
     return Decimal(re.sub("[_,]", "", number)).scaleb(int(exponent or 0)) * _UNITS[unit.upper()]
 
 
-class Count(click.ParamType):
+class Count(click.ParamType[int | float]):
     """A count of documents or records.
 
     Args:

@@ -103,11 +103,11 @@ def _explain_query(settings: Settings, named: Named, *, as_json: bool) -> None:
     if as_json:
         print_json({**facts, "probes": shown})
         return
-    _print_probes(shown)
+    print_probes(shown)
     print_fields({"distance" if name == "max_distance" else name: value for name, value in facts.items()})
 
 
-def _print_probes(probes: Sequence[Mapping[str, object]]) -> None:
+def print_probes(probes: Sequence[Mapping[str, object]]) -> None:
     """Print a row for each drawer. On a narrow terminal leave out what would break its cells into pieces."""
     is_narrow = sys.stdout.isatty() and get_terminal_size().columns < WIDE_COLUMNS
     left_out = ("start", "stop", *(("radius", "buckets") if "server" in probes[0] else ())) if is_narrow else ()

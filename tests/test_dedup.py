@@ -52,7 +52,7 @@ def run(
     read = InputOptions(**(reading or {}))
     observer = DedupObserver(progress, say=(said if said is not None else []).append)
     found = find_inputs([str(path) for path in inputs], read)
-    chosen = DedupOptions(reading=read, **{"table_format": "jsonl", "workers": 1, **options})
+    chosen = DedupOptions(reading=read, **{"table_format": "jsonl", "workers": 1, "max_distance": 3, **options})
     return dedup(found, folder, chosen, against=against, observer=observer)
 
 

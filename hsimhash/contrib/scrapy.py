@@ -37,7 +37,7 @@ from w3lib.url import canonicalize_url, is_url
 from hsimhash.errors import HsimhashError, IndexExistsError, IndexNotFoundError
 from hsimhash.fingerprint import TOO_SHORT
 from hsimhash.index import HSimIndex
-from hsimhash.inputs.pages import page_texts
+from hsimhash.inputs.extraction import text_of_page
 from hsimhash.rowkey import check_doc_id
 from hsimhash.store.base import Claim
 
@@ -89,7 +89,7 @@ class ResponseTextMiddleware:
             if not fields.get(self._id_field):
                 fields[self._id_field] = response.url
             if not fields.get(self._text_field) and isinstance(response, TextResponse):
-                fields[self._text_field] = page_texts([response.text], "auto")[0]
+                fields[self._text_field] = text_of_page(response.text)
         return one
 
 

@@ -35,7 +35,7 @@ from hsimhash.inputs.lines import PACKED, STDIN, DamagedInputError, InputFile, b
 from hsimhash.inputs.remote import RemoteSource, find_remote, is_remote, matching_urls
 
 FORMATS = ("auto", "jsonl", "tsv", "fingerprints", "files", "parquet", "csv", "warc")
-EXTRACTS = ("auto", "none")
+EXTRACTS = ("auto", "html", "text", "none")
 LITTLE_BYTES = 1 << 20  # of inputs; for so little one process is quicker than several
 SNIFFED_LINES = 16  # that tell fingerprints from texts
 FORMAT_LINES = 10_000  # read at most to decide a format, and
@@ -69,7 +69,9 @@ class InputOptions:
             sketch.
         fields: the JSON fields of a document of several texts, read instead of one text.
         has_features: whether `text_field` has features with weights instead of a text.
-        extract: what is taken of a page in HTML: `auto`: its main text; `none`: all its text.
+        extract: how values are read. `auto`: of an HTML page the main text, of a fragment of HTML the visible text,
+            anything else as it is. `html`: every value is a page or a fragment. `text`: every value as it is. `none`:
+            as `auto`, but of a page all visible text.
     """
 
     format: str = "auto"

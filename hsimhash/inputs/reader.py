@@ -17,12 +17,22 @@ from typing import cast
 
 from hsimhash.fingerprint.bits import Formats
 from hsimhash.inputs.archives import read_archive
+from hsimhash.inputs.extraction import PageTexts, refusal
 from hsimhash.inputs.files import Input, InputOptions, is_page_name, packing_of, usual_workers
-from hsimhash.inputs.lines import BLOCK_BYTES, RECORD_LIMIT_BYTES, Block, DamagedInputError, Place, blocks_of, text_in
-from hsimhash.inputs.pages import page_of, page_texts
+from hsimhash.inputs.lines import (
+    BLOCK_BYTES,
+    PREVIEW_BYTES,
+    RECORD_LIMIT_BYTES,
+    Block,
+    DamagedInputError,
+    Place,
+    blocks_of,
+    text_in,
+)
+from hsimhash.inputs.pages import Content, content_in, page_of
 from hsimhash.inputs.records import Columns, Documents, Reject, parser_of
 from hsimhash.inputs.tables import read_rows
-from hsimhash.processes import Workers
+from hsimhash.processes import NoResult
 
 FILES_IN_BATCH = 256
 _UNREADABLE = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.ELOOP)  # a file's own fault
@@ -70,7 +80,7 @@ def read_batches(
         workers: processes that take texts of pages; by default one per core, for little to do this process alone.
     """
     batches = _batches(inputs, options, start, stop, fields, block_bytes)
-    return _with_texts(batches, options.extract, workers or usual_workers(inputs))
+    return _with_texts(inputs, batches, options, workers or usual_workers(inputs))
 
 
 def _batches(
@@ -103,7 +113,7 @@ def documents_of(
     """Yield the documents of an input behind a place, pages as they are, and the place behind each batch."""
     start = start or Place()
     if one.kind == "files":
-        return _files(one, start, block_bytes)
+        return _files(one, options, start, block_bytes)
     if one.kind == "warc":
         return read_archive(one, options, fields, start, block_bytes)
     if one.kind in ("parquet", "csv"):
@@ -112,46 +122,74 @@ def documents_of(
     return ((documents, block.end) for block, documents in blocks)
 
 
-def _with_texts(batches: Iterator[Batch], extract: str, workers: int) -> Iterator[Batch]:
-    """Yield batches with the texts of pages instead of the pages, in order."""
-    waiting: deque[tuple[Batch, Future[list[str]] | None]] = deque()
-    with Workers(workers) as pool:
+def _with_texts(
+    inputs: Sequence[Input], batches: Iterator[Batch], options: InputOptions, workers: int
+) -> Iterator[Batch]:
+    """Yield batches with the texts of pages instead of the pages, in order; a page without one is a reject."""
+    waiting: deque[tuple[Batch, Future[list[str | NoResult]] | None]] = deque()
+
+    def finished() -> Batch:
+        batch, work = waiting.popleft()
+        return batch if work is None else _with_text(batch, work.result(), inputs[batch.input])
+
+    with PageTexts(options, workers) as pages:
         for batch in batches:
             documents = batch.documents
-            if workers == 1 or not (documents.is_page or waiting):
-                yield _with_text(batch, page_texts(_pages(documents), extract)) if documents.is_page else batch
+            if not (documents.is_page or waiting):
+                yield batch
                 continue
-            work = pool.submit(page_texts, _pages(documents), extract) if documents.is_page else None
+            work = pages.submit(list(compress(documents.texts, documents.is_page))) if documents.is_page else None
             waiting.append((batch, work))
             while len(waiting) > 2 * workers:
-                yield _finished(*waiting.popleft())
+                yield finished()
         while waiting:
-            yield _finished(*waiting.popleft())
+            yield finished()
 
 
-def _pages(documents: Documents) -> list[str]:
-    return list(compress(documents.texts, documents.is_page))
-
-
-def _finished(batch: Batch, work: Future[list[str]] | None) -> Batch:
-    return batch if work is None else _with_text(batch, work.result())
-
-
-def _with_text(batch: Batch, found: Sequence[str]) -> Batch:
+def _with_text(batch: Batch, found: Sequence[str | NoResult], one: Input) -> Batch:
+    """Return a batch with the texts found in its pages, in order."""
     documents, rest = batch.documents, iter(found)
     pairs = zip(documents.texts, documents.is_page, strict=True)
     texts = [next(rest) if is_one else text for text, is_one in pairs]
-    return replace(batch, documents=replace(documents, texts=texts))
+    return replace(batch, documents=_without_refused(documents, texts, one))
 
 
-def _files(one: Input, start: Place, block_bytes: int) -> Iterator[tuple[Documents, Place]]:
+def _without_refused(documents: Documents, texts: Sequence[str | NoResult], one: Input) -> Documents:
+    """Return documents with these texts; those without one are rejects."""
+    kept = [not isinstance(text, NoResult) for text in texts]
+    rejects = [
+        _page_reject(one, line, doc_id, page, text)
+        for line, doc_id, page, text in zip(documents.lines, documents.doc_ids, documents.texts, texts, strict=True)
+        if isinstance(text, NoResult)
+    ]
+    if not rejects:
+        return replace(documents, texts=texts)
+    return replace(
+        documents,
+        doc_ids=list(compress(documents.doc_ids, kept)),
+        texts=list(compress(texts, kept)),
+        lines=list(compress(documents.lines, kept)),
+        first_seen=list(compress(documents.first_seen, kept)),
+        fields={name: list(compress(values, kept)) for name, values in documents.fields.items()},
+        is_page=list(compress(documents.is_page, kept)),
+        rejects=sorted([*documents.rejects, *rejects], key=lambda reject: reject.line),
+    )
+
+
+def _page_reject(one: Input, line: int, doc_id: str, page: str, found: NoResult) -> Reject:
+    is_file = one.kind == "files"
+    beginning = page[:PREVIEW_BYTES].encode(errors="replace")
+    return Reject.of(1 if is_file else line, refusal(found), beginning, one.path_of(doc_id) if is_file else "")
+
+
+def _files(one: Input, options: InputOptions, start: Place, block_bytes: int) -> Iterator[tuple[Documents, Place]]:
     found, number, read_bytes = Columns(), 0, start.read_bytes
     for number, (doc_id, path) in enumerate(one.documents_in(), start=1):
         if number <= start.offset:
             continue
         try:
-            text, size = _text_of_file(path, one)
-            found.take(number, doc_id, text, is_page=is_page_name(path))
+            content, size = _content_of_file(path, one, options.extract)
+            found.take(number, doc_id, content.text, is_page=content.is_page)
             read_bytes += size
         except ValueError as error:
             found.rejects.append(Reject.of(1, error, b"", path))
@@ -187,46 +225,59 @@ def _blocks(one: Input, start: Place | None = None, block_bytes: int = BLOCK_BYT
 
 
 def texts_at(one: Input, options: InputOptions, lines: Sequence[int]) -> Iterator[tuple[int, str, str]]:
-    """Yield (line, id, text) of the documents that stand at `lines`, ascending; reads no further than the last."""
-    if one.kind == "files":
-        return _texts_of_files(one, options, lines)
-    return (
-        _texts_of_lines(one, options, lines) if one.kind in ("jsonl", "tsv") else _texts_of_records(one, options, lines)
-    )
+    """Yield (line, id, text) of the documents that stand at `lines`, ascending; reads no further than the last.
+
+    A document that has changed since, so that it has no text any more, is left out.
+    """
+    readers = {"jsonl": _contents_of_lines, "tsv": _contents_of_lines, "files": _contents_of_files}
+    with PageTexts(options) as pages:
+        for line, doc_id, content in readers.get(one.kind, _contents_of_records)(one, options, lines):
+            with suppress(ValueError):
+                yield line, doc_id, pages.text(content.text) if content.is_page else content.text
 
 
-def _texts_of_records(one: Input, options: InputOptions, lines: Sequence[int]) -> Iterator[tuple[int, str, str]]:
+def _contents_of_records(one: Input, options: InputOptions, lines: Sequence[int]) -> Iterator[tuple[int, str, Content]]:
     left = set(lines)
     for documents, _ in documents_of(one, options):
-        pages = documents.is_page or [False] * len(documents.texts)
-        for line, doc_id, text, is_one in zip(documents.lines, documents.doc_ids, documents.texts, pages, strict=True):
+        for line, doc_id, content in _contents(documents):
             if line in left:
                 left.remove(line)
-                yield line, doc_id, page_texts([text], options.extract)[0] if is_one else text
+                yield line, doc_id, content
         if not left:
             return
 
 
-def _texts_of_lines(one: Input, options: InputOptions, lines: Sequence[int]) -> Iterator[tuple[int, str, str]]:
+def _contents(documents: Documents) -> Iterator[tuple[int, str, Content]]:
+    pages = documents.is_page or [False] * len(documents.texts)
+    return zip(documents.lines, documents.doc_ids, map(Content, documents.texts, pages), strict=True)
+
+
+def _contents_of_lines(one: Input, options: InputOptions, lines: Sequence[int]) -> Iterator[tuple[int, str, Content]]:
     parse, wanted = parser_of(one, options), deque(lines)
     with suppress(DamagedInputError):
         for block in _blocks(one):
             held = block.lines() if wanted[0] <= block.end.line else []
             while wanted and wanted[0] <= block.end.line:
                 line = wanted.popleft()
-                documents = parse(replace(block, data=held[line - block.first] + b"\n", first=line))
-                yield from zip(documents.lines, documents.doc_ids, documents.texts, strict=True)
+                yield from _contents(parse(replace(block, data=held[line - block.first] + b"\n", first=line)))
             if not wanted:
                 return
 
 
-def _texts_of_files(one: Input, options: InputOptions, lines: Sequence[int]) -> Iterator[tuple[int, str, str]]:
+def _contents_of_files(one: Input, options: InputOptions, lines: Sequence[int]) -> Iterator[tuple[int, str, Content]]:
     wanted = set(lines)
     for number, (doc_id, path) in enumerate(one.documents_in(), start=1):
         if number in wanted:
             with suppress(ValueError):  # it has changed since
-                text = _text_of_file(path, one)[0]
-                yield number, doc_id, page_texts([text], options.extract)[0] if is_page_name(path) else text
+                yield number, doc_id, _content_of_file(path, one, options.extract)[0]
+
+
+def _content_of_file(path: str, one: Input, extract: str) -> tuple[Content, int]:
+    """Return what a file of a folder is, by its name unless `extract` decides, and its size in bytes."""
+    text, size = _text_of_file(path, one)
+    if is_page_name(path):
+        return Content(text, is_page=extract != "text"), size
+    return content_in(text, extract) if extract == "html" else Content(text), size
 
 
 def _text_of_file(path: str, one: Input) -> tuple[str, int]:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
@@ -15,8 +16,10 @@ from hsimhash.fingerprint.document_fields import join_fields
 from hsimhash.fingerprint.own_features import features_in, weighted_hashes
 from hsimhash.fingerprint.recipe import FEATURES_PROFILE, Recipe
 from hsimhash.fingerprint.signature import Signature, Signatures
+from hsimhash.inputs.extraction import text_of_page
 from hsimhash.inputs.files import Input, InputOptions, is_written, written_in
 from hsimhash.inputs.lines import Block, preview, text_in
+from hsimhash.inputs.pages import Content, content_in
 from hsimhash.rowkey import DOC_ID_BYTES, check_doc_id
 from hsimhash.times import milliseconds_of
 
@@ -58,7 +61,7 @@ class Documents:
     fields: Mapping[str, Sequence[object]] = field(default_factory=dict)
     formats: Formats = ()  # which the input's fingerprints may have, as far as it was read
     note: str = ""  # what was found out about the input here, for the user
-    # Whether each text is that of a page in HTML, of which the main text is taken; or none at all: no text is.
+    # Whether each text is an HTML page, or has been one before its own text was taken; or none at all: no text is.
     is_page: Sequence[bool] = ()
 
     def warning(self, name: str) -> str:
@@ -137,7 +140,7 @@ def parser_of(one: Input, options: InputOptions, fields: Sequence[str] = ()) -> 
     """Return what makes documents of an input's lines."""
     if one.kind == "jsonl":
         return RecordReader(one, options, fields).parse
-    return _FingerprintLines(one.formats).parse if one.has_fingerprints else _parse_texts
+    return _FingerprintLines(one.formats).parse if one.has_fingerprints else partial(_parse_texts, options.extract)
 
 
 def _records(block: Block) -> Iterator[tuple[int, bytes]]:
@@ -145,14 +148,15 @@ def _records(block: Block) -> Iterator[tuple[int, bytes]]:
     return ((number, line) for number, line in enumerate(block.lines(), block.first) if line.strip(b" \r"))
 
 
-def _parse_texts(block: Block) -> Documents:
+def _parse_texts(extract: str, block: Block) -> Documents:
     found = Columns()
 
     def take(number: int, line: bytes) -> None:
         doc_id, tab, text = text_in(line).removesuffix("\r").partition("\t")
         if not tab:
             raise ValueError("no tab between id and text")
-        found.take(number, doc_id, text)
+        content = content_in(text, extract)
+        found.take(number, doc_id, content.text, is_page=content.is_page)
 
     return found.take_each(_records(block), take)
 
@@ -216,13 +220,7 @@ def _each_line(block: Block, formats: Formats) -> Documents:
 class RecordReader:
     """Makes documents of an input's records with named fields, one after the other."""
 
-    def __init__(
-        self,
-        one: Input,
-        options: InputOptions,
-        fields: Sequence[str] = (),
-        is_page: Callable[[str], bool] = lambda _: False,
-    ) -> None:
+    def __init__(self, one: Input, options: InputOptions, fields: Sequence[str] = ()) -> None:
         self._fields = fields
         self._options = options
         self._id_field = options.id_field
@@ -230,7 +228,6 @@ class RecordReader:
         self._reads_signatures = options.reads_signatures
         self._first_seen_field = options.first_seen_field or ("first_seen" if one.has_fingerprints else None)
         self._narrowing = Narrowing(one.formats)
-        self._is_page = is_page  # whether a text is HTML
 
     def parse(self, block: Block) -> Documents:
         """Return the documents of lines that are JSON objects."""
@@ -250,18 +247,18 @@ class RecordReader:
             if isinstance(record, ValueError):
                 raise record
             doc_id = doc_id_of(_value(record, self._id_field), self._id_field)
-            content = self._content(record)
-            is_page = isinstance(content, str) and self._is_page(content)
+            content, is_page = self._content(record)
             found.take(number, doc_id, content, self._first_seen(record), record, is_page=is_page)
 
         documents = found.take_each(((number, data) for number, _, data in records), take)
         return replace(documents, formats=self._narrowing.formats, note=note)
 
-    def _content(self, record: Mapping[str, object]) -> str | Signature:
+    def _content(self, record: Mapping[str, object]) -> tuple[str | Signature, bool]:
+        """Return the text or the signature of a record, and whether it is a page."""
         if self._fingerprint_field is None:
-            return content_of(record, self._options)
+            return _content_in(record, self._options)
         formats, reads_signatures = self._narrowing.formats, self._reads_signatures
-        return signature_of(record, self._fingerprint_field, formats, reads_signatures=reads_signatures)
+        return signature_of(record, self._fingerprint_field, formats, reads_signatures=reads_signatures), False
 
     def _first_seen(self, record: Mapping[str, object]) -> int | None:
         value = record.get(self._first_seen_field) if self._first_seen_field is not None else None
@@ -311,7 +308,22 @@ def doc_id_of(value: object, field: str) -> str:
 
 
 def content_of(record: Mapping[str, object], options: InputOptions) -> str:
-    """Return the text of a record, its fields' texts as one, or its features as JSON; `ValueError` if it has none."""
+    """Return the text of a record, its fields' texts as one, or its features as JSON; of a page its main text.
+
+    Raises:
+        ValueError: it has none, or it is a page over the limits.
+    """
+    content = _content_in(record, options)
+    return text_of_page(content.text, options) if content.is_page else content.text
+
+
+def _content_in(record: Mapping[str, object], options: InputOptions) -> Content:
+    """Return the text of a record, or the page that it is; `ValueError` if it has neither."""
+    text = _written_content(record, options)
+    return Content(text) if options.has_features else content_in(text, options.extract, has_fields=bool(options.fields))
+
+
+def _written_content(record: Mapping[str, object], options: InputOptions) -> str:
     if options.fields:
         if not any(name in record for name in options.fields):
             raise ValueError(f"no field {' or '.join(json.dumps(name) for name in options.fields)}")

@@ -23,7 +23,6 @@ from hsimhash.inputs.lines import (
     blocks_of,
     text_in,
 )
-from hsimhash.inputs.pages import is_page
 from hsimhash.inputs.records import Documents, RecordReader, Reject
 
 ROWS_IN_BATCH = 1_024
@@ -49,8 +48,7 @@ def read_rows(
     Raises:
         ValueError: the table has no column with the id, or none with the text.
     """
-    may_have_pages = not options.fields and not options.has_features
-    reader = RecordReader(one, options, fields, is_page if may_have_pages else lambda _: False)
+    reader = RecordReader(one, options, fields)
     rows = _csv_rows if one.kind == "csv" else _parquet_rows
     for found in rows(one, options, fields, start, block_bytes):
         documents = reader.documents(found.records)

@@ -36,6 +36,23 @@ class FalsePairs:
         times = documents * (documents - 1) / 2 / self.of if self.of else 0.0
         return self.expected * times, self.weight * upper_end(self.seen / self.weight) * times
 
+    def in_words(self, documents: int) -> str:
+        """Return for people how many there are in a collection: about how many, or fewer than how many.
+
+        Where the sample has no such pair, it only says what the number is below.
+        """
+        if not self.of:
+            return "unknown"
+        expected, most = self.among(documents)
+        return f"about {_rounded(expected)}" if self.seen else f"fewer than {_rounded(most)}"
+
+
+def _rounded(number: float) -> str:
+    """Return a number with two digits that mean something."""
+    if number < 0.01:
+        return "0.01"
+    return f"{float(f'{number:.2g}'):,.0f}" if number >= 10 else f"{number:.2g}"
+
 
 @dataclass(frozen=True, slots=True)
 class DistanceScore:

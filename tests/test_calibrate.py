@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
@@ -328,12 +329,30 @@ def test_the_page_shows_every_number_and_refers_to_nothing(labelled: Calibration
     page = Page(source)
     for curve in labelled.curves:
         assert f"{curve.best.f1:.3f}" in page.text
-    assert page.all_of("code")[0] == f"hsimhash create-table {labelled.flags.create}"
+    assert page.commands[0] == f"hsimhash create-table {labelled.flags.create}"
     assert len([tag for tag, _ in page.tags if tag == "svg"]) == 3 + len(labelled.spreads)
     assert len([tag for tag, _ in page.tags if tag == "tr"]) > len(labelled.curves) * len(DISTANCES)
     assert not {"script", "img", "link", "iframe", "object"} & {tag for tag, _ in page.tags}
     assert not {"src", "href", "xlink:href"} & {name for _, fields in page.tags for name in fields}
     assert page_of(labelled) == source
+
+
+def test_the_page_says_what_false_pairs_are_below_where_the_sample_has_none(labelled: Calibration) -> None:
+    shown = re.findall(r'class="number false">((?:about|fewer than) [\d.,]+|unknown)</td>', page_of(labelled))
+    seen = [score.false_pairs.seen for curve in labelled.curves for score in curve.scores]
+    assert len(shown) == len(seen)
+    assert {text.startswith("fewer than") for text, count in zip(shown, seen, strict=True) if not count} == {True}
+    assert not any(text.startswith("fewer than") for text, count in zip(shown, seen, strict=True) if count)
+
+
+def test_a_plot_is_no_wider_with_one_profile_than_with_many(labelled: Calibration) -> None:
+    source = page_of(replace(labelled, spreads=labelled.spreads[:1]))
+    assert re.search(r"svg \{[^}]*max-width: \d+rem", source)
+
+
+def test_the_page_names_the_newest_input_if_it_is_known(labelled: Calibration) -> None:
+    assert "newest input file 2026-11-23" in Page(page_of(labelled)).text
+    assert "newest input" not in calibration_page(labelled, inputs=("-",), date="")
 
 
 def test_the_lines_of_the_page_stay_within_their_plots(labelled: Calibration) -> None:

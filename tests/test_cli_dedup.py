@@ -113,15 +113,15 @@ def test_warnings_and_cut_components_are_said(out: Path, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--memory", "lots"], "'lots' is not a size; write bytes, or 512M, or 2G"),
-        (["--memory", "0"], "'0' is not a size"),
+        (["--memory", "lots"], "'lots' is not a valid size: expected a number of bytes, 512M or 2G"),
+        (["--memory", "0"], "'0' is not a valid size"),
         (["--keep", "best"], "unknown keep policy 'best'; use first, last"),
         (["--clusters", "stars"], "'stars' is not one of 'star', 'components'"),
         (["--max-cluster-size", "9"], "stars need no bound"),
         (["--table-format", "csv"], "unknown table format 'csv'; use auto, parquet, jsonl"),
         (["--distance", "64"], "64"),
         (["--max-sketch", "65"], "65"),
-        (["--out", ""], "it is empty; name a folder, or . for this one"),
+        (["--out", ""], "the name is empty: expected a folder, or . for the current one"),
         (["--keep", "longest"], "keep policy longest needs texts"),
         (["--fingerprint-field", ""], "name of a JSON field is empty"),
     ],

@@ -46,14 +46,16 @@ class FalsePairs:
         if not self.of:
             return "unknown"
         expected, most = self.among(documents)
-        return f"about {_rounded(expected)}" if self.seen else f"fewer than {_rounded(most)}"
+        return f"about {_rounded_up(expected)}" if self.seen else f"fewer than {_rounded_up(most)}"
 
 
-def _rounded(number: float) -> str:
-    """Return a number with two digits that mean something."""
+def _rounded_up(number: float) -> str:
+    """Return a number of two digits that is no less."""
     if number < 0.01:
         return "0.01"
-    return f"{float(f'{number:.2g}'):,.0f}" if number >= 10 else f"{number:.2g}"
+    unit = 10.0 ** (math.floor(math.log10(number)) - 1)
+    rounded = math.ceil(number / unit * (1 - 1e-9)) * unit
+    return f"{rounded:,.0f}" if rounded >= 10 else f"{rounded:.2g}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,13 +23,14 @@ _GROUPS = {
         *("max_distance", "distance", "profile", "profiles", "on_duplicate", "keep", "clusters", "max_cluster_size"),
         *("against", "max_sketch", "claim"),
     ),
+    "Comparison": ("labels", "is_planted", "documents", "sample"),
     "HBase": (
-        *("stage", "first_load", "regions", "sample_of_rows", "compression", "family_options", "is_dry_run"),
+        *("stage", "first_load", "regions", "splits_from", "compression", "family_options", "is_dry_run"),
         *("is_for_shell", "is_plain_allowed", "exclusive", "print_commands", "hbase_command", "shards", "snapshot"),
     ),
     "Spark": ("master", "driver_memory"),
 }
-_REST = "Advanced"
+_REST, _HELP_ALONE = "Advanced", "Help"
 
 
 class Command(click.Command):
@@ -47,7 +48,7 @@ class Command(click.Command):
             if rows:
                 with formatter.section(title):
                     formatter.write_dl(rows)
-        with formatter.section(_REST):
+        with formatter.section(_REST if len(records) > 1 else _HELP_ALONE):
             formatter.write_dl(list(records.values()))
 
 

@@ -73,7 +73,6 @@ def _pairs(ctx: click.Context, param: click.Parameter, value: _Texts) -> _Pairs:
 )
 @click.option(
     "--splits-from",
-    "sample",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="SAMPLE",
     help="HBase: your own fingerprints, one per line (or id<TAB>fingerprint), to split regions evenly.",
@@ -103,7 +102,7 @@ def _pairs(ctx: click.Context, param: click.Parameter, value: _Texts) -> _Pairs:
 def create_table_command(
     settings: Settings,
     regions: int | None,
-    sample: Path | None,
+    splits_from: Path | None,
     ttl_s: int | None,
     compression: str,
     family_options: _Pairs,
@@ -135,7 +134,7 @@ def create_table_command(
     if not is_hbase(settings.store):
         _create_elsewhere(settings, record, ttl_s)
         return
-    fingerprints = read_sample(sample, "--splits-from", settings.fingerprint_format) if sample else None
+    fingerprints = read_sample(splits_from, "--splits-from", settings.fingerprint_format) if splits_from else None
     keys = tuple(splits(record.layout, regions or AUTO_REGIONS, sample=fingerprints))
     wanted = TableSettings(keys, ttl_s, compression.upper(), family_options)
     if is_for_shell:
@@ -144,7 +143,7 @@ def create_table_command(
         say(f"then 'hsimhash create-table --store {settings.store}' writes the index's record into the table")
         return
     plan = _create_table(settings, record, wanted, **how)
-    if plan.regions and (sample or regions not in (None, plan.regions)):
+    if plan.regions and (splits_from or regions not in (None, plan.regions)):
         kept = plural(plan.regions, "region")
         say(f"the table exists and keeps its {kept}: --regions and --splits-from are for a new one")
 

@@ -128,8 +128,9 @@ def dedup_command(
     """Find near-duplicates in files, and choose which documents to keep.
 
     \b
-    Example: hsimhash dedup pages/ more.jsonl.gz --out pages.dedup
-             hsimhash apply more.jsonl.gz --from pages.dedup --out kept.jsonl.gz
+    Example: hsimhash dedup notes/ --out notes.dedup
+             hsimhash dedup pages.jsonl.gz --out pages.dedup
+             hsimhash apply pages.jsonl.gz --from pages.dedup --out kept.jsonl.gz
              hsimhash dedup pages.jsonl --out new --against lmdb://pages --keep newest:date --keep longest
 
     INPUTs are those of 'hsimhash ingest', and they are not changed. 'hsimhash apply' writes the documents to keep.

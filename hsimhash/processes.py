@@ -1,24 +1,35 @@
 """Worker processes that end with their parent, and leave the signals of the group to it: `Workers`, `completed`.
 
-They are spawned, not forked, so that no lock of another thread is copied.
+They are spawned, not forked, so that no lock of another thread is copied. `KillableWorkers` limits what each call may
+take: it is for code that may never return, use up all memory, or crash.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import pickle
+import resource
 import signal
+import socket
+import subprocess
+import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import AbstractContextManager
-from multiprocessing import parent_process
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
+from multiprocessing import parent_process, spawn
+from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnContext, SpawnProcess
-from typing import ParamSpec, TypeVar
+from pathlib import Path
+from typing import Any, Generic, ParamSpec, TypeVar
 
-from hsimhash.errors import HsimhashError, StopAskedError
+from hsimhash.errors import HsimhashError, Remedy, StopAskedError
 
 P = ParamSpec("P")
+S = TypeVar("S")
 T = TypeVar("T")
 _LOOK_S = 1.0  # between two looks whether to end
 _OF_THE_GROUP = (signal.SIGINT, signal.SIGTERM)  # Ctrl-C, `timeout`, a service's stop: the parent decides what follows
@@ -48,7 +59,9 @@ class Workers(AbstractContextManager["Workers"]):
     def __exit__(self, exc_type: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         self._pool.shutdown(cancel_futures=True)
         if isinstance(error, BrokenProcessPool):
-            raise HsimhashError("a worker died, perhaps for want of memory; fewer --workers need less") from error
+            raise HsimhashError(
+                "a worker died, perhaps because it ran out of memory; use fewer " + Remedy("workers", "--workers")
+            ) from error
 
 
 def completed(futures: Iterable[Future[T]], stop: Callable[[], bool] = lambda: False) -> Iterator[Future[T]]:
@@ -90,3 +103,236 @@ def _exit_with_parent() -> None:
     if parent is not None:
         parent.join()
         os._exit(1)
+
+
+# Calls with limits.
+
+_NO_MEMORY = 70  # how a child ends that cannot even say so
+_MEMORY_IN_USE = Path("/proc/self/statm")  # in pages; the sixth number is the process's own data
+_CHILD = """\
+import json, sys
+sys.path[:] = json.loads(sys.argv[2])
+from hsimhash.processes import serve_calls
+serve_calls(int(sys.argv[1]))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class CallLimits:
+    """What one call may take.
+
+    Args:
+        cpu_s: CPU time.
+        memory_bytes: beyond what its process held before its first call. Only Linux keeps to it.
+    """
+
+    cpu_s: float
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class NoResult:
+    """What stands in the place of a result; `why` ends a sentence such as "no text was found"."""
+
+    why: str
+    is_memory: bool = False
+
+
+class KillableWorkers(AbstractContextManager["KillableWorkers[S, T]"], Generic[S, T]):
+    """Child processes that apply a function to items, each call within limits.
+
+    A child whose call exceeds the limits dies, and so does one that crashes or is killed. That item gets a `NoResult`,
+    and a new child continues with the next. Each child enforces its limits itself: the kernel kills it by SIGPROF
+    when its CPU time is up, in C code too, and refuses it more memory.
+
+    No child starts before there is work that no other is free for. A child is outside the process group, so that
+    Ctrl-C does not reach it; it ends when the block does, or with its connection to a parent that was killed. The
+    function's module is imported in the child, but not the program's main module.
+
+    Args:
+        function: applied to each item. It is pickled, as are items and results.
+        count: how many children.
+        limits: of each call.
+        prepare: called in each child before its first item, without limits. If it raises, so does every result.
+    """
+
+    def __init__(
+        self, function: Callable[[S], T], count: int, limits: CallLimits, prepare: Callable[[], object] | None = None
+    ) -> None:
+        self._setup = pickle.dumps((function, limits, prepare))
+        self._limits = limits
+        self._threads = ThreadPoolExecutor(count)  # one for each child that is at work
+        self._lock = threading.Lock()
+        self._children: set[_Child] = set()
+        self._free: list[_Child] = []
+        self._is_closed = False
+
+    def submit(self, items: Sequence[S]) -> Future[list[T | NoResult]]:
+        """Apply the function to items, in order, in one child.
+
+        The future raises `ValueError` with the message of `prepare`, or `HsimhashError` if no child can start.
+        """
+        return self._threads.submit(self._results, list(items))
+
+    def close(self) -> None:
+        """End the children, at once."""
+        with self._lock:
+            self._is_closed = True
+            children = list(self._children)
+        for child in children:
+            child.kill()
+        self._threads.shutdown(cancel_futures=True)
+        for child in self._children:
+            child.close()
+        self._children.clear()
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def _results(self, items: list[S]) -> list[T | NoResult]:
+        found: list[T | NoResult] = []
+        while len(found) < len(items):
+            child = self._child()
+            is_fresh = child.is_fresh
+            try:
+                for result in child.results(items[len(found) :]):
+                    if isinstance(result, NoResult) and result.is_memory and not is_fresh:
+                        break  # a fresh child has more: what others left behind is not there
+                    found.append(result)
+                    is_fresh = False
+                else:
+                    self._give_back(child)
+                    continue
+            except (EOFError, OSError):
+                why = child.death(self._limits)
+                if is_fresh or not why.is_memory:
+                    found.append(why)
+            self._end(child)
+        return found
+
+    def _child(self) -> _Child:
+        with self._lock:
+            if self._is_closed:
+                raise HsimhashError("the worker processes were ended")
+            if self._free:
+                return self._free.pop()
+            child = _Child(self._setup)
+            self._children.add(child)
+        try:
+            child.wait_until_ready()
+        except BaseException:
+            self._end(child)
+            raise
+        return child
+
+    def _give_back(self, child: _Child) -> None:
+        with self._lock:
+            self._free.append(child)
+
+    def _end(self, child: _Child) -> None:
+        child.kill()
+        with self._lock:
+            self._children.discard(child)
+        child.close()
+
+
+class _Child:
+    """A child process, and the connection to it."""
+
+    def __init__(self, setup: bytes) -> None:
+        self.is_fresh = True
+        self._setup = setup
+        own, other = socket.socketpair()
+        with other:
+            executable = os.fsdecode(spawn.get_executable() or sys.executable)
+            self._process = subprocess.Popen(
+                [executable, "-P", "-c", _CHILD, str(other.fileno()), json.dumps(sys.path)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[other.fileno()],
+                process_group=0,
+            )
+        self._connection = Connection(own.detach())
+
+    def wait_until_ready(self) -> None:
+        try:
+            self._connection.send_bytes(self._setup)
+            refusal = self._connection.recv()
+        except (EOFError, OSError) as error:
+            raise HsimhashError(f"a worker process ended at its start, with code {self._process.wait()}") from error
+        if refusal:
+            raise ValueError(refusal)
+
+    def results(self, items: Sequence[object]) -> Iterator[Any]:
+        """Yield a result for each item; `EOFError` or `OSError` if the child dies."""
+        self._connection.send(items)
+        for _ in items:
+            yield self._connection.recv()
+            self.is_fresh = False
+
+    def death(self, limits: CallLimits) -> NoResult:
+        """Say why it died."""
+        code = self._process.wait()
+        if code == -signal.SIGPROF:
+            return NoResult(f"within {limits.cpu_s:g} s of CPU time")
+        if code == _NO_MEMORY:
+            return _beyond_memory(limits)
+        return NoResult(
+            f"because its process was killed by signal {-code}"
+            if code < 0
+            else f"because its process ended with code {code}"
+        )
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def close(self) -> None:
+        self._connection.close()
+        self._process.wait()
+
+
+def _beyond_memory(limits: CallLimits) -> NoResult:
+    return NoResult(f"within {limits.memory_bytes >> 20} MiB of memory", is_memory=True)
+
+
+def serve_calls(descriptor: int) -> None:
+    """Serve the calls that come over a socket until it ends; what a child of `KillableWorkers` does."""
+    connection = Connection(descriptor)
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGPROF])
+    with suppress(EOFError, OSError):  # the parent ended
+        try:
+            function, limits, prepare = pickle.loads(connection.recv_bytes())  # noqa: S301 (from our own parent)
+            if prepare is not None:
+                prepare()
+        except Exception as error:
+            connection.send(str(error))
+            return
+        connection.send("")
+        _limit_memory(limits.memory_bytes)
+        try:
+            while True:
+                for item in connection.recv():
+                    connection.send(_result(function, item, limits))
+        except MemoryError:
+            os._exit(_NO_MEMORY)
+
+
+def _result(function: Callable[[Any], Any], item: object, limits: CallLimits) -> object:
+    signal.setitimer(signal.ITIMER_PROF, limits.cpu_s)
+    try:
+        return function(item)
+    except MemoryError:
+        return _beyond_memory(limits)
+    except Exception as error:
+        return NoResult(f"because of {type(error).__name__}: {error}"[:200])
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+
+
+def _limit_memory(more_bytes: int) -> None:
+    if _MEMORY_IN_USE.exists():
+        in_use = int(_MEMORY_IN_USE.read_text().split()[5]) * resource.getpagesize()
+        hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+        most = in_use + more_bytes
+        resource.setrlimit(resource.RLIMIT_DATA, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))

@@ -29,6 +29,7 @@ from hsimhash.index import HSimIndex
 from hsimhash.inputs import InputOptions, find_inputs
 from hsimhash.pairs import find_pairs
 from hsimhash.pairs.keep import Policy
+from tests.support.effort import tries
 from tests.support.oracles import are_near, crowds, plain_components, plain_stars, signed
 
 PROFILE = Profile.named("auto-1")
@@ -51,7 +52,7 @@ def run(
     read = InputOptions(**(reading or {}))
     observer = DedupObserver(progress, say=(said if said is not None else []).append)
     found = find_inputs([str(path) for path in inputs], read)
-    chosen = DedupOptions(reading=read, **{"table_format": "jsonl", "workers": 1, **options})
+    chosen = DedupOptions(reading=read, **{"table_format": "jsonl", "workers": 1, "max_distance": 3, **options})
     return dedup(found, folder, chosen, against=against, observer=observer)
 
 
@@ -115,7 +116,7 @@ def plain_pairs(values: Sequence[int], k: int) -> list[tuple[str, str, int]]:
     ]
 
 
-@settings(max_examples=60)
+@settings(max_examples=tries(60, 15))
 @given(
     crowds(25, bits=6), st.integers(0, 3), st.sampled_from(["star", "components"]), st.sampled_from(["first", "last"])
 )
@@ -154,7 +155,7 @@ def records(path: Path, signatures: Sequence[Signature]) -> Path:
     return path
 
 
-@settings(max_examples=60)
+@settings(max_examples=tries(60, 15))
 @given(
     signed(crowds(20, least=1, bits=6)),
     st.integers(0, 3),
@@ -337,7 +338,7 @@ def test_a_second_record_with_an_id_is_a_repeat_or_a_reject_that_names_the_first
     assert ids(out, "drop") == ["z"]
 
 
-@settings(max_examples=40)
+@settings(max_examples=tries(40, 10))
 @given(
     st.lists(
         st.lists(st.tuples(st.integers(0, 5), st.integers(0, 2), st.booleans()), max_size=12), min_size=1, max_size=5
@@ -493,7 +494,7 @@ def test_matches_are_those_of_a_query_for_each_document(out: Path, tmp_path: Pat
     assert [row[3] for row in rows(out, "clusters") if not row[2]] == [ones[0].doc_id for ones in queried if ones]
 
 
-@settings(max_examples=40)
+@settings(max_examples=tries(40, 10))
 @given(signed(crowds(12, bits=6)), signed(crowds(12, bits=6)), st.sampled_from([None, 0, 6]))
 def test_matches_of_signatures_are_those_of_a_query_for_each_document(
     stored: list[Signature], signatures: list[Signature], most: int | None

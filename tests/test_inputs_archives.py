@@ -112,7 +112,7 @@ def test_a_packed_body_is_unpacked(tmp_path: Path) -> None:
 def test_the_id_is_the_url_or_the_records_own(field: str, expected: str, tmp_path: Path) -> None:
     path = archive(tmp_path, records(1))
     assert read(path, id_field=field)[0] == [expected]
-    with pytest.raises(ValueError, match=r"--id-field .* is id or url or record-id, not 'page'"):
+    with pytest.raises(ValueError, match=r"--id-field must be id or url or record-id, got .page."):
         read(path, id_field="page")
 
 
@@ -216,5 +216,5 @@ def test_a_second_look_finds_the_texts_again(tmp_path: Path) -> None:
 
 
 def test_a_stream_is_refused() -> None:
-    with pytest.raises(ValueError, match="is a stream, and --format warc reads files"):
+    with pytest.raises(ValueError, match="is a stream, and --format warc needs a file"):
         find_inputs(["-"], InputOptions("warc"))

@@ -29,8 +29,8 @@ def id_parts(doc_id: str, other: str) -> list[IdPart]:
     mine, others = _PART.findall(doc_id), _PART.findall(other)
     parts: list[IdPart] = []
     common = 0
-    for kind, start, stop, _, _ in Levenshtein.opcodes(mine, others):
-        text = "".join(mine[start:stop])
+    for one in Levenshtein.opcodes(mine, others):
+        kind, text = one.tag, "".join(mine[one.src_start : one.src_end])
         if kind == "equal":
             common += len(text)
         if text:

@@ -176,6 +176,7 @@ class Results:
             ],
             "warnings": [{"title": notice.title, "detail": notice.detail} for notice in self.outcome.notices],
             "inputs": [shown_path(one.name) for one in self.inputs],
+            "read_as": [_read_as(one) for one in self.inputs],
             "profile": self.profile,
             "against": self.url,
             "options": self.options.to_json(),
@@ -185,6 +186,12 @@ class Results:
         with (folder / STATS).open("x", encoding="utf-8") as file:
             json.dump(stats, file, ensure_ascii=False, indent=1)
             file.write("\n")
+
+
+def _read_as(one: Input) -> dict[str, str]:
+    """Return what `auto` stood for with an input, so that the same records can be read again under another name."""
+    found = {"format": "fingerprints" if one.has_fingerprints and one.kind == "tsv" else one.kind}
+    return found | ({"fingerprint_format": one.formats[0]} if len(one.formats) == 1 else {})
 
 
 def _lines(doc_ids: Iterable[str]) -> str:

@@ -1,33 +1,37 @@
 """Web archives → documents: of WARC the pages and plain texts that were answered with status 200, of WET all texts.
 
-A record is framed by its own length, so that one whose length is wrong is known, and the next one is looked for; so is
-the next packed member behind one that is damaged. What is in a record fastwarc reads. ISO 28500 has the format.
+Pages and plain texts in `resource` records count too, if they have an address of their own: a crawler's notes about
+pages have a `urn:`. A record is framed by its own length, so that one whose length is wrong is known, and the next one
+is looked for; so is the next packed member behind one that is damaged. ISO 28500 has the format, `answers.py` reads
+what a server sent.
 
 A place is in bytes, unpacked, and its line counts records of any kind.
 """
 
 from __future__ import annotations
 
-import io
 import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Protocol
+from functools import partial
+from typing import BinaryIO, Protocol
 
 import zstandard
 
 from hsimhash.extras import needed
 from hsimhash.files import naming
+from hsimhash.inputs.answers import answer_in, charset_of, headers_in, media_type_of, unpacked_body
 from hsimhash.inputs.files import Input, InputOptions, packing_of
 from hsimhash.inputs.lines import BLOCK_BYTES, RECORD_LIMIT_BYTES, DamagedInputError, Place
 from hsimhash.inputs.pages import page_of
-from hsimhash.inputs.records import Columns, Documents, Reject, doc_id_of, first_seen_of
+from hsimhash.inputs.records import Columns, Documents, Reject, doc_id_of, first_seen_of, numbered_id
 
 ID_FIELDS = {"id": "url", "url": "url", "record-id": "record-id"}
 _OK = 200
 _PAGE_TYPES = ("text/html", "application/xhtml+xml")
 _TEXT_TYPE = "text/plain"
+_HTTP_TYPE = "application/http"
 _HEADER_BYTES = 64 << 10  # that a record's own header has at most
 _STEP_BYTES = 1 << 10  # zstd can pack 128 KiB into 4 bytes: so much of a file becomes 32 MiB at most
 _NO_RECORD = "no WARC record"
@@ -35,6 +39,14 @@ _HEADER_END = b"\r\n\r\n"
 _VERSION = b"WARC/"
 _LENGTH = re.compile(rb"^content-length:[ \t]*([0-9]{1,18})[ \t]*\r$", re.IGNORECASE | re.MULTILINE)
 _MAGIC = {".gz": b"\x1f\x8b\x08", ".zst": zstandard.FRAME_HEADER}
+_DICTIONARY = b"\x5d\x2a\x4d\x18"  # begins the frame with what all others of a .warc.zst are packed by
+_OTHERS = {  # how a file begins that is no WARC, and what to do with it
+    b"filedesc:": "an ARC archive, not WARC; convert it: warcio recompress OLD.arc.gz NEW.warc.gz",
+    b"\x1f\x8b\x08": "packed by gzip; give it a name that ends in .gz",
+    zstandard.FRAME_HEADER: "packed by zstd; give it a name that ends in .zst",
+    b"\x04\x22\x4d\x18": "packed by LZ4, which is not read; unpack it, or convert it to .warc.gz",
+}
+_ADDRESSES = ("http:", "https:", "ftp:", "file:")
 
 
 class _Unpacker(Protocol):
@@ -57,6 +69,9 @@ class _Members:
         self._ahead = b""  # of the file, before what is read next
         self._member = bytearray()  # what was read of the member so far
         self._unpacker: _Unpacker | None = None
+        self._unzstd = zstandard.ZstdDecompressor()
+        if packing == ".zst":
+            self._learn_dictionary()
 
     def read(self) -> bytes:
         """Return some bytes, none at the end; `DamagedInputError` once for each place that is damaged."""
@@ -80,7 +95,20 @@ class _Members:
         return b""
 
     def _new(self) -> _Unpacker:
-        return zlib.decompressobj(31) if self._packing == ".gz" else zstandard.ZstdDecompressor().decompressobj()
+        return zlib.decompressobj(31) if self._packing == ".gz" else self._unzstd.decompressobj()
+
+    def _learn_dictionary(self) -> None:
+        """Read the dictionary that a file may begin with (https://iipc.github.io/warc-specifications)."""
+        head = self._file.read(8)
+        size = int.from_bytes(head[4:], "little")
+        if not head.startswith(_DICTIONARY) or size > RECORD_LIMIT_BYTES:
+            self._ahead = head
+            return
+        content = self._file.read(size)
+        if content.startswith(zstandard.FRAME_HEADER):
+            unpacker = zstandard.ZstdDecompressor(max_window_size=RECORD_LIMIT_BYTES)
+            content = unpacker.decompress(content, max_output_size=RECORD_LIMIT_BYTES)
+        self._unzstd = zstandard.ZstdDecompressor(dict_data=zstandard.ZstdCompressionDict(content))
 
     def _damaged(self, reason: str) -> DamagedInputError:
         """Go to the next member, if there is one within what was read, or behind it; return the error."""
@@ -171,7 +199,8 @@ class _Frames:
                 break
         length = _LENGTH.search(self._held, 0, end + 2) if end > 0 and self._held.startswith(_VERSION) else None
         if length is None:
-            return self._resync(_NO_RECORD)
+            other = next((what for magic, what in _OTHERS.items() if self._held.startswith(magic)), "")
+            return self._resync(f"{_NO_RECORD}: it is {other}" if other and not self._begin else _NO_RECORD)
         size = end + len(_HEADER_END) + int(length[1])
         return self._whole(size) if size <= RECORD_LIMIT_BYTES else self._large(size)
 
@@ -238,9 +267,7 @@ def read_archive(
     Raises:
         ValueError: it has no such field for the id.
     """
-    if options.id_field not in ID_FIELDS:
-        raise ValueError(f"--id-field of {one.name} is {' or '.join(ID_FIELDS)}, not {options.id_field!r}")
-    warc = needed("fastwarc.warc", "warc", f"input {one.name}")
+    needed("fastwarc.warc", "warc", f"input {one.name}")
     with one.source() as file:
         frames = _Frames(file, packing_of(one.name), one.name)
         frames.skip(start)
@@ -250,53 +277,73 @@ def read_archive(
             try:
                 if frame.damage:
                     raise ValueError(frame.damage)
-                _take(warc, frame, options, found)
-            except ValueError as error:
+                _take(one, frame, options, found)
+            except Exception as error:  # whatever is in a record, the next one is read
+                why = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
                 where = "" if frame.damage else f" (record at byte {frame.begin:,})"
-                found.rejects.append(Reject.of(end.line, f"{error}{where}", frame.data))
+                found.rejects.append(Reject.of(end.line, f"{why}{where}", frame.data))
             if end.offset - begun >= block_bytes:
                 yield found.documents(), end
                 found, begun = Columns(fields), end.offset
         yield found.documents(), end
 
 
-def _take(warc: Any, frame: _Frame, options: InputOptions, found: Columns) -> None:
+@dataclass(frozen=True, slots=True)
+class _Payload:
+    """The content of a record; `unpack` gives its bytes."""
+
+    content_type: str
+    unpack: Callable[[], bytes]
+
+
+def _take(one: Input, frame: _Frame, options: InputOptions, found: Columns) -> None:
     """Add the document of a record, if it is one; `ValueError` where it should be but cannot be read."""
-    try:
-        record = next(iter(warc.ArchiveIterator(io.BytesIO(frame.data), auto_decode="all")), None)
-        if record is None or not (kind := _kind_of(warc, record)):
-            return
-        if not frame.is_whole:
-            raise ValueError(f"longer than {RECORD_LIMIT_BYTES >> 20} MiB")
-        charset = (record.is_http_parsed and record.http_charset) or None
-        data = record.reader.read(RECORD_LIMIT_BYTES + 1)
-    except OSError as error:
-        raise ValueError(f"the record cannot be read: {error}") from error
-    fields = _fields_of_record(record)
+    head, _, block = frame.data.partition(_HEADER_END)
+    headers = headers_in(head.partition(b"\n")[2])
+    payload = _payload_of(headers, block)
+    if payload is None:
+        return
+    if not frame.is_whole:
+        raise ValueError(f"longer than {RECORD_LIMIT_BYTES >> 20} MiB")
+    fields = _fields_of_record(headers)
     seen = options.first_seen_field and fields.get(options.first_seen_field)
     first_seen = None if seen is None else first_seen_of(seen, str(options.first_seen_field))
-    doc_id = doc_id_of(fields[ID_FIELDS[options.id_field]], options.id_field)
-    found.take(frame.end.line, doc_id, page_of(data, charset), first_seen, fields, is_page=kind in _PAGE_TYPES)
+    name, line = options.named_id_field, frame.end.line
+    written_id = fields[ID_FIELDS[name]]
+    is_numbered = written_id is None and options.id_field is None
+    doc_id = numbered_id(one, line) if is_numbered else doc_id_of(written_id, name)
+    text = page_of(payload.unpack(), charset_of(payload.content_type))
+    is_html = options.extract == "html" or media_type_of(payload.content_type) in _PAGE_TYPES
+    found.take(line, doc_id, text, first_seen, fields, is_page=is_html and options.extract != "text")
+    found.numbered += is_numbered
 
 
-def _kind_of(warc: Any, record: Any) -> str:
-    """Return the media type of a record that is a document, nothing for any other."""
-    headers, kinds = record.headers, {_TEXT_TYPE}
-    if record.record_type == warc.WarcRecordType.response:
-        if not record.is_http_parsed or record.http_headers.status_code != _OK:
-            return ""
-        headers, kinds = record.http_headers, {*_PAGE_TYPES, _TEXT_TYPE}
-    elif record.record_type != warc.WarcRecordType.conversion:
-        return ""
-    kind = str(headers.get("Content-Type") or "").partition(";")[0].strip().lower()
-    return kind if kind in kinds else ""
+def _payload_of(headers: Mapping[str, str], block: bytes) -> _Payload | None:
+    """Return the content of a record that is a document, nothing for any other."""
+    kind, content_type = headers.get("warc-type", "").lower(), headers.get("content-type", "")
+    types: tuple[str, ...] = (_TEXT_TYPE, *_PAGE_TYPES)
+    payload = _Payload(content_type, lambda: block)
+    if kind == "response":
+        if media_type_of(content_type) != _HTTP_TYPE:
+            return None
+        answer = answer_in(block)
+        if answer.status != _OK:
+            return None
+        payload = _Payload(answer.headers.get("content-type", ""), partial(unpacked_body, answer))
+    elif kind == "conversion":
+        types = (_TEXT_TYPE,)
+    elif kind != "resource" or not _url_in(headers).startswith(_ADDRESSES):
+        return None
+    return payload if media_type_of(payload.content_type) in types else None
 
 
-def _fields_of_record(record: Any) -> Mapping[str, object]:
-    url = record.headers.get("WARC-Target-URI")
-    record_id = record.headers.get("WARC-Record-ID")
+def _url_in(headers: Mapping[str, str]) -> str:
+    return headers.get("warc-target-uri", "").strip("<>")
+
+
+def _fields_of_record(headers: Mapping[str, str]) -> Mapping[str, object]:
     return {
-        "url": url and url.strip("<>"),
-        "record-id": record_id and record_id.strip("<>"),
-        "date": record.headers.get("WARC-Date"),
+        "url": _url_in(headers) or None,
+        "record-id": headers.get("warc-record-id", "").strip("<>") or None,
+        "date": headers.get("warc-date"),
     }

@@ -1,110 +1,179 @@
-"""Pages in HTML → text: their bytes by the charset that they name, and of the page what is to be fingerprinted.
+"""HTML → text: how each value is read, and what is fingerprinted of a whole page.
 
-The main text is what trafilatura takes for it: headers, menus, footers and comments do not count; nor does the page's
-first heading, its title, which one site has above the text and another within. That takes about ten milliseconds a
-page, so it is worker processes that do it.
+Of a page the main text counts, as trafilatura finds it. Headers, menus, footers and comments do not count; nor does
+the page's first heading, its title, which one site has above the text and another within. A page in which trafilatura
+finds nothing gives all its visible text. Fragments and `--extract none` need no library, see `markup.py`.
+
+`page_text` takes milliseconds for most pages but may take any time, so it runs in child processes: `extraction.py`.
 """
 
 from __future__ import annotations
 
-import codecs
 import logging
 import re
-from collections.abc import Sequence
-from functools import partial
-from typing import Any
+from functools import lru_cache, partial
+from importlib.util import find_spec
+from typing import Any, NamedTuple
 
 from hsimhash.extras import needed
+from hsimhash.fingerprint.document_fields import FIELD_SEPARATOR
+from hsimhash.inputs.charsets import decoded
 from hsimhash.inputs.lines import RECORD_LIMIT_BYTES
+from hsimhash.inputs.markup import FORBIDDEN, character_of, is_markup, is_page, text_of_markup
 
-PAGE_LIBRARY = ("trafilatura", "html", "a page in HTML")
-_HEAD_BYTES = 4_096  # of a page, where it may name its charset
-_META_CHARSET = re.compile(rb"<meta[^>]{0,500}?charset\s*=\s*[\"']?\s*([\w.:-]+)", re.IGNORECASE)
-_PAGE = re.compile(r"\ufeff?\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html)\b", re.I | re.S)
-_BOMS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
-# What browsers read for a charset that a page names, for it may hold more than that has (encoding.spec.whatwg.org).
-_AS_BROWSERS = {
-    "ascii": "cp1252",
-    "iso8859-1": "cp1252",
-    "iso8859-9": "cp1254",
-    "gb2312": "gb18030",
-    "gbk": "gb18030",
-    "big5": "big5hkscs",
-    "shift_jis": "cp932",
-    "euc_kr": "cp949",
-}
+_LIBRARY = ("trafilatura", "html", "the main text of an HTML page")
 _TITLE = "(//h1)[1] | (//h2[not(//h1)])[1]"
-_HIDDEN = ("script", "style", "noscript", "template")  # whose text nobody sees
+_NO_MEMORY, _TOO_DEEP = "ERR_NO_MEMORY", "ERR_RESOURCE_LIMIT"  # errors of libxml2 after which it stops
+_FORBIDDEN_BYTES = bytes(code for code in range(0x20) if code not in b"\t\n\r")
+_FORBIDDEN_ELSE = ("\ufffe".encode(), "\uffff".encode())
+_NUMBER = re.compile(rb"&#(?:[0-9]++|[xX][0-9a-fA-F]++);?+")
+# libxml2 compares each attribute of a tag with all before it. A page of less than this has too few to matter.
+_FEW_ATTRIBUTES_BYTES = 128 << 10
+_KEPT_ATTRIBUTES = 200
+_NAME = rb"<[a-zA-Z][^\s/>]*+"
+_ATTRIBUTE = rb"""[\s/]*+[^\s/>][^\s/=>]*+(?:\s*+=\s*+(?:"[^"]*+"|'[^']*+'|[^\s>"'][^\s>]*+)?+)?+"""
+_SHORT_TAGS = re.compile(rb"(?:[^<]++|<(?![a-zA-Z])|%b(?:%b){0,%d}+[\s/]*+>)*+" % (_NAME, _ATTRIBUTE, _KEPT_ATTRIBUTES))
+_BEGUN_TAG = re.compile(rb"%b(?:%b){0,%d}+" % (_NAME, _ATTRIBUTE, _KEPT_ATTRIBUTES))
+_REST_OF_TAG = re.compile(rb"(?:%b)*+[\s/]*+" % _ATTRIBUTE)
 
 
-def is_page(text: str) -> bool:
-    """Whether a text begins as a page in HTML does."""
-    return _PAGE.match(text) is not None
+class Content(NamedTuple):
+    """A document's text, or HTML of which `page_text` makes it."""
+
+    text: str
+    is_page: bool = False
 
 
 def page_of(data: bytes, charset: str | None = None) -> str:
-    """Return a page, or a text from the web, by its byte order mark, the charset that came with it, or its own.
-
-    What the charset has no character for becomes U+FFFD. Without a charset it is UTF-8, else GB 18030, if all of it can
-    be, else Windows-1252.
+    """Return a page, or a text from the web, as a browser decodes it; `charset` is the label that came with it.
 
     Raises:
-        ValueError: the charset is unknown, or there is too much.
+        ValueError: there is too much of it.
     """
     if len(data) > RECORD_LIMIT_BYTES:
         raise ValueError(f"longer than {RECORD_LIMIT_BYTES >> 20} MiB")
-    for mark, codec in _BOMS.items():
-        if data.startswith(mark):
-            return data.decode(codec, "replace")
-    if charset is None and (named := _META_CHARSET.search(data[:_HEAD_BYTES])):
-        charset = named[1].decode("ascii", "replace")
-        if charset.lower().startswith("utf-16"):  # or the name could not have been read
-            charset = "utf-8"
-    if charset is not None:
-        return data.decode(_codec_of(charset), "replace")
-    for codec in ("utf-8", "gb18030"):
-        try:
-            return data.decode(codec)
-        except UnicodeDecodeError:
-            continue
-    return data.decode("cp1252", "replace")
+    return decoded(data, charset).replace(FIELD_SEPARATOR, " ")
 
 
-def _codec_of(charset: str) -> str:
-    try:
-        name = codecs.lookup(charset).name
-        "".encode(name)  # `LookupError` for a codec such as hex, which makes no text
-    except (LookupError, ValueError) as error:
-        raise ValueError(f"unknown charset {charset!r:.80}") from error
-    return _AS_BROWSERS.get(name, name)
-
-
-def page_texts(pages: Sequence[str], extract: str) -> list[str]:
-    """Return what is to be fingerprinted of each page, nothing where it has no such text.
+def content_in(text: str, extract: str, *, has_fields: bool = False) -> Content:
+    """Return the text of a value without the tags of HTML, or the value itself if it is a whole page.
 
     Args:
-        pages: in HTML.
-        extract: `auto`: their main texts; `none`: all their text.
+        text: the value.
+        extract: `auto`: a page has the beginning of one, a fragment has tags or references, all else is plain text;
+            `none`: likewise, and all visible text of a page counts; `html`: a page or a fragment; `text`: plain text.
+        has_fields: whether it is several values as `join_fields` joins them, each of which is read by itself.
+    """
+    if extract == "text":
+        return Content(text)
+    values = text.split(FIELD_SEPARATOR) if has_fields else [text]
+    if any(map(is_page, values)):
+        return Content(text, is_page=True)
+    return Content(FIELD_SEPARATOR.join([_text_of_value(value, extract) for value in values]))
+
+
+def _text_of_value(value: str, extract: str) -> str:
+    return text_of_markup(value) if extract == "html" or is_markup(value) else value
+
+
+def page_text(page: str, extract: str, *, has_fields: bool = False) -> str:
+    """Return the text of a page, or of several values, some of which are pages; nothing if there is none in it.
+
+    A page of several values is known by its beginning, one by itself is one whatever it begins with.
+    """
+    values = page.split(FIELD_SEPARATOR) if has_fields else [page]
+    if len(values) > 1:
+        read = [_text_of_page(one, extract) if is_page(one) else _text_of_value(one, extract) for one in values]
+        return FIELD_SEPARATOR.join(read)
+    return _text_of_page(page, extract)
+
+
+def require_page_library() -> None:
+    """Raise `ValueError` that says what to install for main texts, or what to do without it."""
+    try:
+        if find_spec(_LIBRARY[0]) is not None:
+            return
+        needed(*_LIBRARY)
+    except ValueError as error:
+        raise ValueError(f"{error}, or pass --extract none, which needs nothing and takes all visible text") from error
+
+
+def prepare_main_texts() -> None:
+    """Load what main texts need; see `require_page_library`."""
+    require_page_library()
+    logging.getLogger("trafilatura").addHandler(logging.NullHandler())  # else it writes to stderr about some pages
+    _text_of_page("<html><body><p>The first page loads the lists that the library needs.</p></body></html>", "auto")
+
+
+def _text_of_page(page: str, extract: str) -> str:
+    main_text = "" if extract == "none" else _main_text(page)
+    return (main_text or text_of_markup(page)).replace(FIELD_SEPARATOR, " ")
+
+
+def _main_text(page: str) -> str:
+    """Return the main text of a page; nothing if the library finds none, or cannot read the page."""
+    trafilatura = needed(*_LIBRARY)
+    main_text = partial(trafilatura.extract, include_comments=False, prune_xpath=_TITLE)
+    data = _readable(page)
+    try:  # what is doubtful is left out, unless nothing remains
+        return str(main_text(_tree(data), favor_precision=True) or main_text(_tree(data)) or "")
+    except MemoryError:
+        raise
+    except Exception:  # of a library that was not made for any page; all visible text is left
+        return ""
+
+
+def _tree(data: bytes) -> Any:
+    """Return the tree of a page.
 
     Raises:
-        ValueError: trafilatura is missing.
+        MemoryError: memory was not enough. libxml2 would go on with a part of the page.
+        ValueError: it is nested too deeply.
     """
-    trafilatura, lxml = needed(*PAGE_LIBRARY), needed("lxml.html", *PAGE_LIBRARY[1:])
-    logging.getLogger("trafilatura").addHandler(logging.NullHandler())  # else it writes to stderr about some pages
-    parser = partial(lxml.HTMLParser, encoding="utf-8", remove_comments=True, remove_pis=True)
-    main_text = partial(trafilatura.extract, include_comments=False, prune_xpath=_TITLE)
+    lxml = needed("lxml.html", *_LIBRARY[1:])
+    # Without `huge_tree` it would leave out, without a word, what is nested deeply or very long.
+    parser = lxml.HTMLParser(encoding="utf-8", remove_comments=True, remove_pis=True, huge_tree=True)
+    tree = lxml.document_fromstring(data, parser=parser)
+    errors = {error.type_name for error in parser.error_log.filter_from_fatals()}
+    if _NO_MEMORY in errors:
+        raise MemoryError
+    if _TOO_DEEP in errors:
+        raise ValueError("nested too deeply")
+    return tree
 
-    def text_of_page(page: str) -> str:
-        def tree() -> Any:
-            return lxml.document_fromstring(page.replace("\0", "").encode("utf-8", "replace"), parser=parser())
 
-        try:
-            if extract == "auto":  # what is doubtful is left out, unless nothing remains
-                return str(main_text(tree(), favor_precision=True) or main_text(tree()) or "")
-            shown = tree()
-            lxml.etree.strip_elements(shown, *_HIDDEN, with_tail=False)
-            return str(trafilatura.html2txt(shown, clean=False))
-        except (lxml.etree.LxmlError, ValueError):  # there is nothing in it
-            return ""
+def _readable(page: str) -> bytes:
+    """Return a page in UTF-8 without what lxml refuses, or takes more than linear time for."""
+    try:
+        data = page.encode()
+    except UnicodeEncodeError:  # surrogates
+        page = FORBIDDEN.sub("\ufffd", page)
+        data = page.encode()
+    if len(data.translate(None, _FORBIDDEN_BYTES)) != len(data) or any(one in data for one in _FORBIDDEN_ELSE):
+        data = FORBIDDEN.sub("\ufffd", page).replace("\f", " ").encode()
+    if b"&#" in data:
+        data = _NUMBER.sub(lambda match: _reference(match[0]), data)
+    return data if len(data) < _FEW_ATTRIBUTES_BYTES else _with_few_attributes(data)
 
-    return [text_of_page(page) for page in pages]
+
+@lru_cache(maxsize=1 << 12)
+def _reference(written: bytes) -> bytes:
+    """Return a numeric reference as browsers take it."""
+    return f"&#{ord(character_of(written.decode('ascii')))};".encode()
+
+
+def _with_few_attributes(data: bytes) -> bytes:
+    """Return a page whose tags have no more attributes than are kept.
+
+    Linear: the patterns move forward only, and are called once for each tag that has too many. What is behind the last
+    `>` is no tag.
+    """
+    parts, place, last = list[bytes](), 0, data.rfind(b">") + 1
+    while place < last:
+        end = _SHORT_TAGS.match(data, place, last).end()  # type: ignore[union-attr]  # it matches nothing, too
+        begun = _BEGUN_TAG.match(data, end, last)
+        if begun is None:
+            break
+        parts.append(data[place : begun.end()])
+        place = _REST_OF_TAG.match(data, begun.end(), last).end()  # type: ignore[union-attr]  # likewise
+    return b"".join([*parts, data[place:]])

@@ -3,28 +3,39 @@
 from __future__ import annotations
 
 import errno
-import io
 import stat
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import chain, compress
 from pathlib import Path
-from typing import cast
 
+from hsimhash.errors import HsimhashError
 from hsimhash.fingerprint.bits import Formats
 from hsimhash.inputs.archives import read_archive
+from hsimhash.inputs.extraction import PageTexts, refusal
 from hsimhash.inputs.files import Input, InputOptions, is_page_name, packing_of, usual_workers
-from hsimhash.inputs.lines import BLOCK_BYTES, RECORD_LIMIT_BYTES, Block, DamagedInputError, Place, blocks_of, text_in
-from hsimhash.inputs.pages import page_of, page_texts
-from hsimhash.inputs.records import Columns, Documents, Reject, parser_of
+from hsimhash.inputs.json_values import json_blocks
+from hsimhash.inputs.lines import (
+    BLOCK_BYTES,
+    PREVIEW_BYTES,
+    Block,
+    DamagedInputError,
+    Place,
+    open_input,
+    text_of_file,
+    unpacked_whole,
+)
+from hsimhash.inputs.markup import is_page
+from hsimhash.inputs.pages import Content, content_in, page_of
+from hsimhash.inputs.records import Columns, Documents, Reject, parser_of, reason_of
 from hsimhash.inputs.tables import read_rows
-from hsimhash.processes import Workers
+from hsimhash.processes import NoResult
 
 FILES_IN_BATCH = 256
+_PAGE_BEGINNING = 1 << 12  # bytes that tell a page whose name does not
 _UNREADABLE = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.ELOOP)  # a file's own fault
 
 
@@ -70,7 +81,7 @@ def read_batches(
         workers: processes that take texts of pages; by default one per core, for little to do this process alone.
     """
     batches = _batches(inputs, options, start, stop, fields, block_bytes)
-    return _with_texts(batches, options.extract, workers or usual_workers(inputs))
+    return _with_texts(inputs, batches, options, workers or usual_workers(inputs))
 
 
 def _batches(
@@ -82,15 +93,44 @@ def _batches(
     block_bytes: int,
 ) -> Iterator[Batch]:
     start = start or Position()
+    is_told = False
     for number, one in enumerate(inputs[start.input :], start.input):
         here = start if number == start.input else Position(number)
         begun = replace(one, formats=here.formats or one.formats)
-        read = documents_of(begun, options, fields, here.place, block_bytes)
-        places = ((documents, Position(number, end, documents.formats)) for documents, end in read)
+        read = _guarded(documents_of(begun, options, fields, here.place, block_bytes), here.place)
+        places = ((documents, _behind(number, documents, end)) for documents, end in read)
         for documents, position in chain(places, [(Documents(), Position(number + 1))]):
             if stop():
                 return
+            if documents.numbered and not is_told:
+                note = f'records without "{options.named_id_field}" get their line as id: {_numbered(documents)}'
+                documents, is_told = replace(documents, note="; ".join(filter(None, (documents.note, note)))), True
             yield Batch(number, documents, position)
+
+
+def _behind(number: int, documents: Documents, end: Place) -> Position:
+    """Return the position behind documents of an input; a job that resumes must not report its damage again."""
+    return Position(number + 1) if documents.damage else Position(number, end, documents.formats)
+
+
+def _guarded(read: Iterator[tuple[Documents, Place]], start: Place) -> Iterator[tuple[Documents, Place]]:
+    """Yield what is read of an input; an error that nobody foresaw ends this input, not the job."""
+    end = start
+    try:
+        for documents, end in read:
+            yield documents, end
+    except (HsimhashError, OSError, ValueError):  # with messages of their own
+        raise
+    except Exception as error:
+        place = replace(end, line=end.line + 1)
+        reason = f"unexpected {reason_of(error)}; the rest of the input was not read"
+        yield Documents(rejects=[Reject.of(place.line, reason, b"")], damage=reason), place
+
+
+def _numbered(documents: Documents) -> str:
+    """Return the first id of documents that stands for a place."""
+    pairs = zip(documents.doc_ids, documents.lines, strict=True)
+    return next(doc_id for doc_id, line in pairs if doc_id.endswith(f":{line}"))
 
 
 def documents_of(
@@ -102,8 +142,10 @@ def documents_of(
 ) -> Iterator[tuple[Documents, Place]]:
     """Yield the documents of an input behind a place, pages as they are, and the place behind each batch."""
     start = start or Place()
+    if one.problem:
+        return iter([(Documents(rejects=[Reject.of(1, one.problem, b"")]), Place(1, 1, one.size_bytes))][start.line :])
     if one.kind == "files":
-        return _files(one, start, block_bytes)
+        return _files(one, options, start, block_bytes)
     if one.kind == "warc":
         return read_archive(one, options, fields, start, block_bytes)
     if one.kind in ("parquet", "csv"):
@@ -112,46 +154,75 @@ def documents_of(
     return ((documents, block.end) for block, documents in blocks)
 
 
-def _with_texts(batches: Iterator[Batch], extract: str, workers: int) -> Iterator[Batch]:
-    """Yield batches with the texts of pages instead of the pages, in order."""
-    waiting: deque[tuple[Batch, Future[list[str]] | None]] = deque()
-    with Workers(workers) as pool:
+def _with_texts(
+    inputs: Sequence[Input], batches: Iterator[Batch], options: InputOptions, workers: int
+) -> Iterator[Batch]:
+    """Yield batches with the texts of pages instead of the pages, in order; a page without one is a reject."""
+    waiting: deque[tuple[Batch, Future[list[str | NoResult]] | None]] = deque()
+
+    def finished() -> Batch:
+        batch, work = waiting.popleft()
+        return batch if work is None else _with_text(batch, work.result(), inputs[batch.input])
+
+    with PageTexts(options, workers) as pages:
         for batch in batches:
             documents = batch.documents
-            if workers == 1 or not (documents.is_page or waiting):
-                yield _with_text(batch, page_texts(_pages(documents), extract)) if documents.is_page else batch
+            if not (documents.is_page or waiting):
+                yield batch
                 continue
-            work = pool.submit(page_texts, _pages(documents), extract) if documents.is_page else None
+            work = pages.submit(list(compress(documents.texts, documents.is_page))) if documents.is_page else None
             waiting.append((batch, work))
             while len(waiting) > 2 * workers:
-                yield _finished(*waiting.popleft())
+                yield finished()
         while waiting:
-            yield _finished(*waiting.popleft())
+            yield finished()
 
 
-def _pages(documents: Documents) -> list[str]:
-    return list(compress(documents.texts, documents.is_page))
-
-
-def _finished(batch: Batch, work: Future[list[str]] | None) -> Batch:
-    return batch if work is None else _with_text(batch, work.result())
-
-
-def _with_text(batch: Batch, found: Sequence[str]) -> Batch:
+def _with_text(batch: Batch, found: Sequence[str | NoResult], one: Input) -> Batch:
+    """Return a batch with the texts found in its pages, in order."""
     documents, rest = batch.documents, iter(found)
     pairs = zip(documents.texts, documents.is_page, strict=True)
     texts = [next(rest) if is_one else text for text, is_one in pairs]
-    return replace(batch, documents=replace(documents, texts=texts))
+    return replace(batch, documents=_without_refused(documents, texts, one))
 
 
-def _files(one: Input, start: Place, block_bytes: int) -> Iterator[tuple[Documents, Place]]:
+def _without_refused(documents: Documents, texts: Sequence[str | NoResult], one: Input) -> Documents:
+    """Return documents with these texts; those without one are rejects."""
+    kept = [not isinstance(text, NoResult) for text in texts]
+    rejects = [
+        _page_reject(one, line, doc_id, page, text)
+        for line, doc_id, page, text in zip(documents.lines, documents.doc_ids, documents.texts, texts, strict=True)
+        if isinstance(text, NoResult)
+    ]
+    found = [text for text in texts if not isinstance(text, NoResult)]
+    if not rejects:
+        return replace(documents, texts=found)
+    return replace(
+        documents,
+        doc_ids=list(compress(documents.doc_ids, kept)),
+        texts=found,
+        lines=list(compress(documents.lines, kept)),
+        first_seen=list(compress(documents.first_seen, kept)),
+        fields={name: list(compress(values, kept)) for name, values in documents.fields.items()},
+        is_page=list(compress(documents.is_page, kept)),
+        rejects=sorted([*documents.rejects, *rejects], key=lambda reject: reject.line),
+    )
+
+
+def _page_reject(one: Input, line: int, doc_id: str, page: str, found: NoResult) -> Reject:
+    is_file = one.kind == "files"
+    beginning = page[:PREVIEW_BYTES].encode(errors="replace")
+    return Reject.of(1 if is_file else line, refusal(found), beginning, one.path_of(doc_id) if is_file else "")
+
+
+def _files(one: Input, options: InputOptions, start: Place, block_bytes: int) -> Iterator[tuple[Documents, Place]]:
     found, number, read_bytes = Columns(), 0, start.read_bytes
     for number, (doc_id, path) in enumerate(one.documents_in(), start=1):
         if number <= start.offset:
             continue
         try:
-            text, size = _text_of_file(path, one)
-            found.take(number, doc_id, text, is_page=is_page_name(path))
+            content, size = _content_of_file(path, one, options.extract)
+            found.take(number, doc_id, content.text, is_page=content.is_page)
             read_bytes += size
         except ValueError as error:
             found.rejects.append(Reject.of(1, error, b"", path))
@@ -172,75 +243,105 @@ def parsed_blocks(
     parse, end = parser_of(one, options, fields), start or Place()
     try:
         for block in _blocks(one, start, block_bytes):
-            yield block, parse(block)
+            yield block, _with_damage(parse(block), block)
             end = block.end
     except DamagedInputError as error:
         end = replace(end, line=end.line + 1)
         yield Block(b"", end.line, end), Documents(rejects=[Reject.of(end.line, error, b"")], damage=str(error))
 
 
+def _with_damage(documents: Documents, block: Block) -> Documents:
+    if not block.damage:
+        return documents
+    reject = Reject.of(block.end.line + 1, block.damage, b"")
+    return replace(documents, rejects=[*documents.rejects, reject], damage=block.damage)
+
+
 def _blocks(one: Input, start: Place | None = None, block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
     with one.open() as file:
-        if start and start.offset:
-            file.skip(start.offset)
-        yield from blocks_of(partial(file.read, block_bytes), start, file.tell)
+        yield from json_blocks(file, start or Place(), block_bytes, is_json=one.kind == "jsonl")
 
 
 def texts_at(one: Input, options: InputOptions, lines: Sequence[int]) -> Iterator[tuple[int, str, str]]:
-    """Yield (line, id, text) of the documents that stand at `lines`, ascending; reads no further than the last."""
-    if one.kind == "files":
-        return _texts_of_files(one, options, lines)
-    return (
-        _texts_of_lines(one, options, lines) if one.kind in ("jsonl", "tsv") else _texts_of_records(one, options, lines)
-    )
+    """Yield (line, id, text) of the documents that stand at `lines`, ascending; reads no further than the last.
+
+    A document that has changed since, so that it has no text any more, is left out.
+    """
+    readers = {
+        "jsonl": _contents_of_lines,
+        "tsv": _contents_of_lines,
+        "lines": _contents_of_lines,
+        "files": _contents_of_files,
+    }
+    with PageTexts(options) as pages:
+        for line, doc_id, content in readers.get(one.kind, _contents_of_records)(one, options, lines):
+            with suppress(ValueError):
+                yield line, doc_id, pages.text(content.text) if content.is_page else content.text
 
 
-def _texts_of_records(one: Input, options: InputOptions, lines: Sequence[int]) -> Iterator[tuple[int, str, str]]:
+def _contents_of_records(one: Input, options: InputOptions, lines: Sequence[int]) -> Iterator[tuple[int, str, Content]]:
     left = set(lines)
     for documents, _ in documents_of(one, options):
-        pages = documents.is_page or [False] * len(documents.texts)
-        for line, doc_id, text, is_one in zip(documents.lines, documents.doc_ids, documents.texts, pages, strict=True):
+        for line, doc_id, content in _contents(documents):
             if line in left:
                 left.remove(line)
-                yield line, doc_id, page_texts([text], options.extract)[0] if is_one else text
+                yield line, doc_id, content
         if not left:
             return
 
 
-def _texts_of_lines(one: Input, options: InputOptions, lines: Sequence[int]) -> Iterator[tuple[int, str, str]]:
+def _contents(documents: Documents) -> Iterator[tuple[int, str, Content]]:
+    pages = documents.is_page or [False] * len(documents.texts)
+    return zip(documents.lines, documents.doc_ids, map(Content, documents.texts, pages), strict=True)
+
+
+def _contents_of_lines(one: Input, options: InputOptions, lines: Sequence[int]) -> Iterator[tuple[int, str, Content]]:
     parse, wanted = parser_of(one, options), deque(lines)
     with suppress(DamagedInputError):
         for block in _blocks(one):
             held = block.lines() if wanted[0] <= block.end.line else []
             while wanted and wanted[0] <= block.end.line:
                 line = wanted.popleft()
-                documents = parse(replace(block, data=held[line - block.first] + b"\n", first=line))
-                yield from zip(documents.lines, documents.doc_ids, documents.texts, strict=True)
+                yield from _contents(parse(replace(block, data=held[line - block.first] + b"\n", first=line)))
             if not wanted:
                 return
 
 
-def _texts_of_files(one: Input, options: InputOptions, lines: Sequence[int]) -> Iterator[tuple[int, str, str]]:
+def _contents_of_files(one: Input, options: InputOptions, lines: Sequence[int]) -> Iterator[tuple[int, str, Content]]:
     wanted = set(lines)
     for number, (doc_id, path) in enumerate(one.documents_in(), start=1):
         if number in wanted:
             with suppress(ValueError):  # it has changed since
-                text = _text_of_file(path, one)[0]
-                yield number, doc_id, page_texts([text], options.extract)[0] if is_page_name(path) else text
+                yield number, doc_id, _content_of_file(path, one, options.extract)[0]
 
 
-def _text_of_file(path: str, one: Input) -> tuple[str, int]:
-    """Return the text of a file of a folder, and its size in bytes; `ValueError` where it cannot be a document."""
-    if packing_of(path):
-        raise ValueError("packed; files in a folder are not unpacked")
+def _content_of_file(path: str, one: Input, extract: str) -> tuple[Content, int]:
+    """Return what a file holds, and how many bytes of it were read; `ValueError` if it cannot be a document."""
+    data, size = _bytes_of_file(path, one)
+    return content_of_file(path, data, extract), size
+
+
+def content_of_file(path: str, data: bytes, extract: str) -> Content:
+    """Return what a file with this content is: a page, by its name or by its beginning, or else a text.
+
+    Raises:
+        ValueError: it is neither, or too long.
+    """
+    if extract != "text" and (is_page_name(path) or is_page(data[:_PAGE_BEGINNING].decode("latin-1"))):
+        return Content(page_of(data), is_page=True)
+    text = page_of(data) if is_page_name(path) else text_of_file(data)
+    return content_in(text, extract) if extract == "html" else Content(text)
+
+
+def _bytes_of_file(path: str, one: Input) -> tuple[bytes, int]:
     try:
         if not one.remote and not stat.S_ISREG(Path(path).stat().st_mode):
             raise ValueError("not a regular file")
-        remote = cast(io.RawIOBase, one.source()) if one.remote else None
-        with Path(path).open("rb") if remote is None else io.BufferedReader(remote) as file:
-            data = file.read(RECORD_LIMIT_BYTES + 1)
+        with one.source() if one.remote else open_input(path) as file:
+            return unpacked_whole(file, packing_of(path)), file.tell()
+    except DamagedInputError as error:
+        raise ValueError(str(error)) from error
     except OSError as error:
         if error.errno not in _UNREADABLE:
             raise
         raise ValueError(f"cannot be read: {error.strerror}") from error
-    return page_of(data) if is_page_name(path) else text_in(data, "utf-8-sig"), len(data)

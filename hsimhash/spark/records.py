@@ -22,9 +22,12 @@ from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.document_fields import FIELD_SEPARATOR
 from hsimhash.fingerprint.own_features import parsed_features, weighted_hashes
 from hsimhash.fingerprint.recipe import DEFAULT_PROFILE
+from hsimhash.inputs.extraction import PageTexts
+from hsimhash.inputs.files import InputOptions
 from hsimhash.inputs.lines import preview
 from hsimhash.inputs.records import first_seen_of
 from hsimhash.pairs.keep import Policy, needed_fields
+from hsimhash.processes import NoResult
 from hsimhash.rowkey import check_doc_id
 from hsimhash.spark.columns import SIGNATURE, bits_or_null, check_names, materialized
 from hsimhash.spark.signatures import SHORT, signature_arrays
@@ -230,13 +233,29 @@ def _no_text(text: str | None, options: RecordOptions) -> str:
 
 def _from_texts(options: RecordOptions, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     options.profile.verify()
-    for batch in batches:
-        texts = batch.column("text").to_pylist()
-        reasons = [_no_text(text, options) for text in texts]
-        whole = [(text or "") if not reason else "" for text, reason in zip(texts, reasons, strict=True)]
-        made = signature_arrays(options.profile.signatures(whole))
-        lengths = [len(text or "") for text in texts]
-        yield _records(options, batch, made, lengths, reasons, texts)
+    with PageTexts(InputOptions().for_profile(options.profile)) as pages:
+        for batch in batches:
+            given = batch.column("text").to_pylist()
+            reasons = [_no_text(text, options) for text in given]
+            values = [(text or "") if not reason else "" for text, reason in zip(given, reasons, strict=True)]
+            found = values if options.profile.tokens == "features" else _texts_of(pages, values)
+            texts = ["" if isinstance(one, NoResult) else one for one in found]
+            why = [one.why if isinstance(one, NoResult) else "" for one in found]
+            reasons = [
+                (one and f"main text not found {one}") or reason for one, reason in zip(why, reasons, strict=True)
+            ]
+            made = signature_arrays(options.profile.signatures(texts))
+            yield _records(options, batch, made, list(map(len, texts)), reasons, given)
+
+
+def _texts_of(pages: PageTexts, values: Sequence[str]) -> Sequence[str | NoResult]:
+    """Return the texts of values, as other commands read them; a page has none where the library is missing."""
+    try:
+        return pages.texts_of(values)
+    except ValueError:
+        if len(values) > 1:
+            return [_texts_of(pages, [value])[0] for value in values]
+        return [NoResult("because trafilatura is missing: pip install 'hsimhash[html]' on every worker")]
 
 
 def _from_fingerprints(options: RecordOptions, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -1,0 +1,230 @@
+"""HTML in values: whether a text is a page or a fragment of HTML, and the text that a reader of it sees.
+
+Everything here takes linear time on any input, without a parser:
+
+- `is_page` and `is_markup` move forward only. Every repetition in their patterns is possessive, or stops at `<`, where
+  the next attempt begins, so no character is looked at more than a few times.
+- `text_of_markup` splits a text into tags and what is between them. No tag is looked for behind the last `>`. Before
+  it, a tag that has begun always ends: its pattern gives up a quotation mark that is never closed, and goes on to the
+  next `>`. Such a search to the end of the text happens once for each of the two marks, since there is no other
+  mark of its kind behind it. The end of a comment or a script is looked for from its beginning. Where there is none,
+  there is none for any later one either; this is remembered, and the tag alone is left out.
+"""
+
+from __future__ import annotations
+
+import html.entities
+import io
+import re
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+
+_BLOCKS = """
+    address article aside blockquote body br button caption center dd details dialog dir div dl dt fieldset figcaption
+    figure footer form frame frameset h1 h2 h3 h4 h5 h6 head header hgroup hr html legend li main menu nav ol
+    optgroup option p search section select summary table tbody td tfoot th thead tr ul
+""".split()  # noqa: SIM905 (a list of words), as below; a line of their own
+_PRE = ["pre", "listing", "xmp", "plaintext"]  # blocks whose line breaks are kept
+# Hidden with all that they contain.
+_HIDDEN = ["script", "style", "noscript", "template", "textarea", "title", "iframe", "noembed", "noframes"]
+_INLINE = """
+    a abbr acronym applet area audio b base basefont bdi bdo big canvas cite code col colgroup data datalist del dfn
+    em embed font i img input ins kbd label link map mark marquee math meta meter nobr object output param picture
+    progress q rb rp rt rtc ruby s samp small source span strike strong sub sup svg time track tt u var video wbr
+""".split()  # noqa: SIM905
+# Names that nobody writes as a placeholder, such as <title> or <code>, or as the parameter of a type, such as <b>; <P>
+# may be one.
+_PLAIN = "br hr div span li ul ol h1 h2 h3 h4 h5 h6 tr td tbody thead strong em img wbr nobr".split()  # noqa: SIM905
+
+
+def _either_case(text: str) -> str:
+    return "".join(f"[{char}{char.upper()}]" if char.isalpha() else re.escape(char) for char in text)
+
+
+def _one_of(words: Iterable[str], written: Callable[[str], str] = _either_case) -> str:
+    """Return a pattern for words, which are in the order to try; those with the same first letter are one branch."""
+    by_first: dict[str, list[str]] = {}
+    for word in words:
+        by_first.setdefault(word[:1], []).append(word[1:])
+    branches = [written(first) + (_one_of(rest, written) if first else "") for first, rest in by_first.items()]
+    return branches[0] if len(branches) == 1 else f"(?:{'|'.join(branches)})"
+
+
+_ATTRIBUTES = (
+    r"""(?: [\s/]++ | [^\s/>][^\s/=>]*+ (?: \s*+=\s*+ (?: "[^"]*+" | '[^']*+' | [^\s>"'][^\s>]*+ )?+ )?+ )*+"""
+)
+_BLOCK = rf"(?: {_one_of(_BLOCKS)} ) (?=[\s/>])"
+_SPECIAL = rf"(?: {_one_of([*_HIDDEN, *_PRE])} ) (?=[\s/>])"
+# What follows `<` in any tag, doctype and the like, but in those after which something is to be done.
+_TAG = rf"(?: /?+ (?!{_SPECIAL}) [a-zA-Z][^\s/>]*+ {_ATTRIBUTES} | (?!!--) [!?] [^>]*+ | / (?![a-zA-Z]) [^>]*+ ) >"
+_COMMENT = "!--(?:-?>|(?:[^-]++|-(?!-!?>))*+--!?>)"
+
+
+def _tags(tag: str) -> re.Pattern[str]:
+    """Return a pattern of runs of tags: one that begins with what breaks the line, or what comes before it.
+
+    No group is within a repetition: Python 3.11 may then fail.
+    """
+    written = rf"""
+        < (?=[a-zA-Z/!?]) (?:
+            (?P<block> (?= /?+ {_BLOCK} ) {tag} (?: <{tag} )*+ )
+            | (?! /?+ {_BLOCK} ) {tag} (?: < (?! /?+ {_BLOCK} ) {tag} )*+
+            | (?P<endless> !-- )
+            | (?P<is_end> /?+ ) (?P<special> [a-zA-Z]++ ) {_ATTRIBUTES} >
+        )
+    """
+    return re.compile(written, re.VERBOSE | re.ASCII)
+
+
+_TAGS, _TAGS_AFTER_COMMENTS = _tags(f"(?: {_TAG} | {_COMMENT} )"), _tags(_TAG)
+_ENDS = {name: re.compile(rf"</{_either_case(name)}(?=[\s/>])[^>]*+>", re.ASCII) for name in _HIDDEN}
+_UNFINISHED = re.compile(r"<[a-zA-Z/!?]")
+
+_LEGACY = sorted((name for name in html.entities.html5 if not name.endswith(";")), key=len, reverse=True)
+_LEGACY_NAME = re.compile(_one_of(_LEGACY, re.escape))
+_REFERENCE = re.compile(
+    rf"&(?=[a-zA-Z#])(?:\#(?:[0-9]++|[xX][0-9a-fA-F]++);?+|[a-zA-Z][a-zA-Z0-9]{{1,31}}+;|{_LEGACY_NAME.pattern})"
+)
+_LAST_CHARACTER = 0x10FFFF
+_REPLACEMENT = "\ufffd"
+# What XML has no place for, and lxml refuses; the form feed is white space in HTML.
+FORBIDDEN = re.compile("[\x00-\x08\x0b\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+
+_PAGE = re.compile(
+    rf"[\s\ufeff]*+(?:<\?[xX][mM][lL][^>]*+>)?+\s*+(?:<{_COMMENT}\s*+)*+<(?:![dD][oO][cC][tT][yY][pP][eE]\s*+)?+"
+    r"[hH][tT][mM][lL](?![\w:-])"
+)
+_ANY_NAME = rf"(?:{_one_of([*_BLOCKS, *_PRE, *_HIDDEN, *_INLINE])}|[a-zA-Z]++-[\w-]++)"
+_MARKUP = re.compile(
+    rf"<(?:/{_ANY_NAME}\s*+>|{_ANY_NAME}(?:\s*+/>|\s++[a-zA-Z_:@#][\w:.-]*+\s*+=\s*+[^\s>=])"
+    rf"|(?:{_one_of(_PLAIN)}|p)\s*+>)",
+    re.ASCII,
+)
+# References that people do not type: not those that may stand in a program, such as &sum; &copy; or &num;.
+_TYPED_BY_NOBODY = re.compile(
+    r"&(?=[a-zA-Z#])(?:\#[0-9]{2,7}|\#[xX][0-9a-fA-F]{2,6}|nbsp|amp|lt|gt|quot|apos|[lr][sd]quo|[lr]aquo|[mn]dash|hellip|bull|middot"
+    r"|shy|zwn?j|thinsp|e[nm]sp|trade|euro|[a-zA-Z](?:acute|grave|circ|uml|tilde|cedil)|[aA]ring|[oO]slash|szlig|AElig"
+    r"|aelig);"
+)
+_WIDE = "\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uff60\U00020000-\U0003ffff"
+_WRAPPED = re.compile(rf"(?<=[{_WIDE}])[ \t\f]*+\n[ \t\f\n]*+(?=[{_WIDE}])")  # lines that join without a blank
+_BLANKS, _BREAKS = re.compile(r"[^\S\n]{2,}+"), re.compile(r"\s?\n\s*+")
+_PART = 1 << 18  # characters changed at once
+
+
+def is_page(text: str) -> bool:
+    """Return whether a text begins as a whole HTML page does: perhaps with comments, then a doctype or `<html`."""
+    return _PAGE.match(text) is not None
+
+
+def is_markup(text: str) -> bool:
+    """Return whether a text contains tags or character references that nobody would write in plain text.
+
+    A closing tag of HTML is one, as are a tag with attributes and an opening tag such as `<p>`. A word in angle
+    brackets is none, even if it is the name of an element, nor is anything that could be a comparison or a type.
+    """
+    if "<" in text:
+        if _MARKUP.search(text):
+            return True
+        comment = text.find("<!--")
+        if comment >= 0 and text.find("-->", comment + 4) >= 0:
+            return True
+    return "&" in text and _TYPED_BY_NOBODY.search(text) is not None
+
+
+def text_of_markup(text: str) -> str:
+    """Return the text of HTML that a reader sees, without tags, comments and what browsers hide, such as scripts.
+
+    Blocks and line breaks end a line; other tags do not split words. White space is one space, and none where a line
+    was wrapped between two Chinese or Japanese characters. Character references are decoded as browsers do. A
+    character that XML forbids becomes U+FFFD.
+
+    Two rules differ from a browser's, so that damage costs no text. A comment, a script or the like that never ends
+    is left out as a tag alone. So is a tag with a quotation mark that is never closed, up to the next `>`.
+    """
+    if "\r" in text:
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    if FORBIDDEN.search(text):
+        text = _by_parts(lambda part: FORBIDDEN.sub(_REPLACEMENT, part), text)
+    out = io.StringIO()
+    _write_visible(text, out.write)
+    return _by_parts(lambda part: _BREAKS.sub("\n", _BLANKS.sub(" ", part)), out.getvalue()).strip()
+
+
+def _by_parts(change: Callable[[str], str], text: str) -> str:
+    """Return a text changed a part at a time: `re.sub` holds every piece between two matches."""
+    out = io.StringIO()
+    for start in range(0, len(text), _PART):
+        out.write(change(text[start : start + _PART]))
+    return out.getvalue()
+
+
+def _write_visible(text: str, write: Callable[[str], object]) -> None:
+    """Write what is visible: what is between tags, with its references decoded, and line breaks."""
+    place, last, pre = 0, text.rfind(">") + 1, 0
+    last_comment = max(text.rfind("-->"), text.rfind("--!>"))
+    endless: set[str] = set()  # hidden elements that have no end any more
+    is_plain = "&" not in text and "\n" not in text
+    is_done = False
+    while not is_done:
+        is_done, tags = True, _TAGS if place < last_comment else _TAGS_AFTER_COMMENTS
+        for match in tags.finditer(text, place, last):
+            if match.start() > place:
+                piece = text[place : match.start()]
+                write(piece if is_plain else _piece(piece, is_wrapped=not pre))
+            place, kind = match.end(), match.lastgroup
+            if kind is None:
+                continue
+            if kind == "block":
+                write("\n")
+                continue
+            if kind == "special":
+                name = match["special"].lower()
+                if name in _PRE:
+                    write("\n")
+                    pre = max(0, pre - 1) if match["is_end"] else pre + 1
+                    continue
+                if match["is_end"] or name in endless:
+                    continue
+                end = _ENDS[name].search(text, place, last)
+                if end is None:
+                    endless.add(name)
+                    continue
+                place = end.end()
+            elif tags is _TAGS_AFTER_COMMENTS:
+                continue
+            is_done = False  # go on from there
+            break
+    unfinished = _UNFINISHED.search(text, place)
+    write(_piece(text[place : unfinished.start() if unfinished else len(text)], is_wrapped=not pre))
+
+
+def _piece(text: str, *, is_wrapped: bool) -> str:
+    if is_wrapped and "\n" in text:
+        text = _by_parts(lambda part: _WRAPPED.sub("", part), text).replace("\n", " ")
+    return _REFERENCE.sub(lambda match: _characters(match[0]), text) if "&" in text else text
+
+
+@lru_cache(maxsize=1 << 12)
+def _characters(reference: str) -> str:
+    """Return the characters of a character reference; of an unknown one itself."""
+    if reference[1] == "#":
+        return character_of(reference)
+    name = reference[1:]
+    if name in html.entities.html5:
+        return html.entities.html5[name]
+    begun = _LEGACY_NAME.match(name)
+    return html.entities.html5[begun[0]] + name[begun.end() :] if begun else reference
+
+
+def character_of(reference: str) -> str:
+    """Return the character of a reference such as `&#8217;` or `&#x2019`; U+FFFD where XML has none."""
+    digits = reference[2:].rstrip(";")
+    is_hex = digits[:1] in ("x", "X")
+    digits = digits[is_hex:].lstrip("0")
+    number = int(digits or "0", 16 if is_hex else 10) if len(digits) <= 7 else _LAST_CHARACTER + 1
+    if number > _LAST_CHARACTER:
+        return _REPLACEMENT
+    if 0x80 <= number < 0xA0:  # as browsers do, by Windows-1252
+        return bytes([number]).decode("cp1252", "replace")
+    return " " if number in (0x0C, 0x0D) else FORBIDDEN.sub(_REPLACEMENT, chr(number))

@@ -65,7 +65,7 @@ DATA = ReportData(
     ),
 )
 HOSTILE = "<script>alert('1')</script>\"&amp;\u202e\x00\ud800\u0301</details><img src=//x onerror=y>"
-VOID = {"meta", "br"}
+VOID = {"meta", "br", "input"}
 PAGE_TAGS = {"html", "head", "meta", "title", "style", "body", "header", "nav", "main", "article"}
 TEXT_TAGS = {"h1", "h2", "h3", "h4", "p", "div", "span", "strong", "b", "bdi", "mark", "br", "pre", "code", "a"}
 TABLE_TAGS = {

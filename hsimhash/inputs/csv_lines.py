@@ -89,7 +89,7 @@ class CsvLines:
         return self.lines[at] if at < len(self.lines) else next(self.ahead(count), None)
 
     def ahead(self, first: int) -> Iterator[bytes]:
-        """Yield the lines from the one `first` behind the current one on, to the end or to where the file is damaged."""
+        """Yield the lines from the one `first` behind the current one on, up to the end or to damage."""
         lines = self.lines
         yield from map(lines.__getitem__, range(self.at + first, len(lines)))
         first = max(0, first - (len(self.lines) - self.at))

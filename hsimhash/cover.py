@@ -28,6 +28,7 @@ from hsimhash.fingerprint.bits import Floats, Int64s, Uint64s, spans, whole_numb
 from hsimhash.layout import FINGERPRINT_BITS, SEGMENT_BITS, Drawer, Layout
 
 MOST_DISTANCE = 16  # of a query, unless its layout's own k is greater
+DEFAULT_DISTANCE = 6  # in bits, where nobody chose one: of embedded indexes, and of jobs that need no index
 PREFIX_BITS = 40
 
 _MOST_CELLS = 1 << 22  # of the matrix of spreads and drawers; beyond it only drawers that share no bit are used

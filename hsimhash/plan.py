@@ -167,7 +167,7 @@ def recommend(costs: Sequence[Cost]) -> tuple[Cost, str]:
     """
     best = min(costs, key=lambda one: one.rows * one.time_us)
     return best, (
-        f"of all it has the least product of rows and time: {best.rows // best.documents} rows a document, about "
+        f"it has the least product of rows and time: {best.rows // best.documents} rows per document, and about "
         f"{best.time_us:,.0f} µs for one query and one added document (a query reads {best.cover.reads:,} buckets, and "
         f"in them about {best.candidates:,.0f} candidates)"
     )

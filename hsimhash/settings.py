@@ -119,7 +119,7 @@ class _Given(NamedTuple):
 
 def flag_of(key: str) -> str:
     """Return the command line's flag for a key: `--lock-timeout` for `lock_timeout_s`."""
-    return "--" + key.removesuffix("_s").replace("_", "-")
+    return "--distance" if key == "max_distance" else "--" + key.removesuffix("_s").replace("_", "-")
 
 
 def variable_of(key: str) -> str:

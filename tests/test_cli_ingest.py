@@ -166,7 +166,7 @@ def test_skip_and_tag_do_as_they_say(url: str, tmp_path: Path) -> None:
     result = run(*ingest, "skip", "--store", other)
     assert json.loads(result.stdout)["duplicates"] == 1
     assert ids_in(other) == ["a", "c"]
-    result = run(*ingest, "skip", "--max-distance", "0", "--store", f"{url}-0")
+    result = run(*ingest, "skip", "--distance", "0", "--store", f"{url}-0")
     assert json.loads(result.stdout)["duplicates"] == 0
 
 
@@ -399,8 +399,8 @@ def test_a_terminal_shows_a_bar_unless_it_is_quiet_and_the_summary(
 ) -> None:
     code, shown = on_terminal("ingest", str(fingerprints(tmp_path / "in.tsv", 20_000)), "--store", url, *quiet)
     assert code == 0
-    assert ("20,000 documents" in shown) == (not quiet)
-    assert '"added": 20000' in shown
+    assert ("20,000 documents, " in shown) == (not quiet)
+    assert "Read 20,000 documents: 20,000 added." in shown
 
 
 def test_elsewhere_a_line_says_how_far_it_is_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:

@@ -207,8 +207,8 @@ def test_index_in_memory_is_refused(command: tuple[str, ...]) -> None:
     "arguments",
     [
         *[("query",), ("query", "-", "1"), ("query", "--id", "a", "--exclude", "b")],
-        *[("explain",), ("explain", "--query", "1", "--id", "a")],
-        *[("fingerprint",), ("fingerprint", "-", "x"), ("fingerprint", "x", "--file", "y")],
+        *[("explain",), ("explain", "--query", "1", "--id", "a", "--id", "b")],
+        *[("fingerprint",), ("fingerprint", "-", "x"), ("explain", "a", "b", "c"), ("distance", "-", "-")],
         *[("remove", "--yes"), ("remove", "a", "--file", "b", "--yes"), ("remove", "-", "a", "--yes")],
     ],
     ids=" ".join,

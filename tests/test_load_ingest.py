@@ -646,7 +646,7 @@ def test_an_unfinished_job_goes_on_only_where_the_index_remembers_all_that_it_wr
         if mode == "add":  # nothing of it was in the index
             assert load(index, path, mode, job=tmp_path / "job").counts.added == len(MANY)
         else:
-            with pytest.raises(HsimhashError, match=r"does not remember all that it wrote.*--fresh"):
+            with pytest.raises(HsimhashError, match=r"does not remember all that it wrote.*fresh=True"):
                 load(index, path, mode, job=tmp_path / "job")
             load(index, path, mode, job=tmp_path / "job", fresh=True)
         assert load(index, path, mode, job=tmp_path / "job").is_repeated
@@ -672,7 +672,7 @@ def test_a_job_that_lost_files_is_not_continued(lost: str, tmp_path: Path) -> No
         assert sorted(found.name for found in (job / "runs").glob("run-*"))[1:] == ["run-000002"]
         shutil.rmtree(job / lost) if (job / lost).is_dir() else (job / lost).unlink()
         with pytest.raises(
-            CorruptionError, match=r"(is missing, of the 2 sorted runs|No such file.*job\.json).*--fresh"
+            CorruptionError, match=r"(is missing, of the 2 sorted runs|No such file.*job\.json).*fresh=True"
         ):
             load(index, path, job=job)
         assert load(index, path, job=job, fresh=True).counts.added == len(MANY)
@@ -706,10 +706,10 @@ def test_an_unfinished_job_is_not_continued_with_other_settings_or_inputs(tmp_pa
     path = write(tmp_path / "in.tsv", MANY)
     with filled(tmp_path, [("before", 2**50)]) as index:
         interrupted(index, path)
-        with pytest.raises(ValueError, match=r'on_duplicate was "add", is "skip".*--fresh'):
+        with pytest.raises(ValueError, match=r'on_duplicate was "add", is "skip".*fresh=True'):
             load(index, path, "skip")
         write(path, [("only", 0xFFFF)])
-        with pytest.raises(ValueError, match=r"input 1 .*in\.tsv\) was .*bytes.* is .*--fresh"):
+        with pytest.raises(ValueError, match=r"input 1 .*in\.tsv\) was .*bytes.* is .*fresh=True"):
             load(index, path)
         load(index, path, "skip", fresh=True)
         assert contents(index) == {"before": 2**50, "only": 0xFFFF}
@@ -849,7 +849,7 @@ def test_an_unreadable_job_is_refused_until_it_starts_over(name: str, text: str,
     with filled(tmp_path, []) as index:
         job = load(index, path).job
         (job / name).write_text(text)
-        with pytest.raises(CorruptionError, match=r"cannot be read .* --fresh"):
+        with pytest.raises(CorruptionError, match=r"cannot be read .* fresh=True"):
             load(index, path)
         assert load(index, path, fresh=True).counts.unchanged == 1
 

@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from hsimhash.errors import SettingsError
-from hsimhash.settings import DEFAULT, KEYS, OTHER_VARIABLES, Settings, load, variable_of
+from hsimhash.settings import DEFAULT, KEYS, OTHER_VARIABLES, Settings, flag_of, load, variable_of
 from tests.support.command_line import run
 
 SAMPLE = Path(__file__).parents[1] / "conf" / "hsimhash.yaml"
@@ -212,7 +212,7 @@ def test_every_setting_has_a_flag_but_the_password_which_a_list_of_processes_wou
     help_text = run("settings", "show", "--help").stdout
     shown = json.loads(run("settings", "show", "--json").stdout)
     for key in shown:
-        assert (f"--{key.removesuffix('_s').replace('_', '-')} " in help_text) == (key != "redis_password")
+        assert (f"{flag_of(key)} " in help_text) == (key != "redis_password")
 
 
 def test_a_password_is_in_no_output_and_no_message() -> None:

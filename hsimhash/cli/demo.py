@@ -5,14 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
 import shutil
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import click
 from rich.console import Console
@@ -20,6 +17,8 @@ from rich.table import Table
 from rich.text import Text
 
 from hsimhash import sample
+from hsimhash.cli.endings import program
+from hsimhash.cli.help import Command
 from hsimhash.dedup.word_diff import opening, passages, stretches
 from hsimhash.errors import IndexExistsError, IndexNotFoundError
 from hsimhash.fingerprint.signature import MAX_SKETCH
@@ -36,19 +35,18 @@ _LONG = re.compile("(.{40}).+(.{40})")  # an unchanged stretch of which only bot
 Pair = tuple[str, str]
 
 
-@click.command("demo")
-@click.option("--store", default=DEMO_STORE, show_default=True, metavar="URL", help="Where to put the demo's index.")
-@click.option("--fresh/--keep", default=True, help="Start over, or use the index that an earlier demo left.")
+@click.command("demo", cls=Command)
+@click.option("--store", default=DEMO_STORE, show_default=True, metavar="URL", help="The index to create.")
+@click.option("--fresh/--keep", default=True, help="Start over, or use the index of an earlier demo.")
 def demo_command(store: str, fresh: bool) -> None:
-    """Index a small sample corpus and show the near-duplicates found in it.
-
-    Some 370 short documents in Chinese and English go in; every pair that is near, or has the same key, and whose
-    sketches agree, comes out and is compared with the truth that lies beside the sample.
+    """Show what hsimhash finds in a small sample.
 
     \b
-    Example:
-      hsimhash demo
-      hsimhash demo --store lmdb:///tmp/demo --keep
+    Example: hsimhash demo
+             hsimhash demo --store lmdb:///tmp/demo --keep
+
+    demo indexes some 370 short documents in Chinese and English, prints near-duplicates of each kind, and compares all
+    pairs that it finds with the known truth.
     """
     started = time.perf_counter()
     with sample.documents().open(encoding="utf-8") as lines:
@@ -227,11 +225,7 @@ def _print_limits(console: Console, outcome: DemoOutcome, index: HSimIndex) -> N
 
 
 def _print_next(console: Console, index: HSimIndex, doc_id: str) -> None:
-    """Print commands to try; name the program by its path if it is not on PATH, as after `make demo`."""
-    started_as = sys.argv[0]
-    is_module = Path(started_as).name == "__main__.py"
-    is_on_path = shutil.which("hsimhash") is not None
-    program = "hsimhash" if is_on_path else "python -m hsimhash" if is_module else shlex.quote(started_as)
+    """Print commands to try, as they can be pasted."""
     console.print()
     console.print(f"The index is at {index.url}. Try next:", soft_wrap=True)
     for arguments in (
@@ -239,9 +233,9 @@ def _print_next(console: Console, index: HSimIndex, doc_id: str) -> None:
         f"describe --store {index.url}",
         "ingest my-documents.jsonl --store lmdb://my-index",
     ):
-        console.print(f"  {program} {arguments}", soft_wrap=True)
-    if not is_on_path and not is_module:
-        console.print(f"hsimhash is not on your PATH: the program is {program}", soft_wrap=True)
+        console.print(f"  {program()} {arguments}", soft_wrap=True)
+    if shutil.which("hsimhash") is None:
+        console.print(f"hsimhash is not on your PATH: the program is {program()}", soft_wrap=True)
 
 
 def _ratio(part: float, whole: float) -> float:

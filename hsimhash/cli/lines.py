@@ -1,6 +1,6 @@
-"""Lines that commands read: requests as JSON lines, ids one a line, texts; `-` is stdin.
+"""Lines that commands read: requests as JSON lines, and ids, one per line; `-` is stdin.
 
-A bad line is reported on stderr with its number, and the rest continues.
+An invalid line is reported on stderr with its number, and the others are processed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import TypeVar, cast
 from hsimhash.cli.console import say
 from hsimhash.cli.options import Settings
 from hsimhash.cli.streams import check_stdin
-from hsimhash.errors import HsimhashError
 from hsimhash.files import naming
 from hsimhash.fingerprint import TOO_SHORT, Profile, Signature
 from hsimhash.fingerprint.bits import Formats, formats_named
@@ -126,16 +125,6 @@ def requested_signatures(requests: Sequence[Request], profile: Profile) -> list[
     made = profile.signatures(texts)
     of_texts = (None if kind == TOO_SHORT else one for one, kind in zip(made, made.kinds.tolist(), strict=True))
     return [next(of_texts) if request.signature is None else request.signature for request in requests]
-
-
-def read_text(path: str) -> str:
-    """Return the text of a UTF-8 file, or of stdin for `-`."""
-    name = "stdin" if path == "-" else path
-    try:
-        with _opened(path) as stream, naming(name):
-            return stream.read().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise HsimhashError(f"{name} is not UTF-8: {error.reason} at byte {error.start}") from error
 
 
 def _opened(path: str) -> AbstractContextManager[BufferedIOBase]:

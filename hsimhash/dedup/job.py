@@ -58,7 +58,7 @@ def dedup(
     with output_folder(folder, overwrite=options.overwrite) as new:
         run = _Run(inputs, new, options, form, against, observer or DedupObserver())
         outcome = run.outcome()
-        run.write(outcome)
+        run.write(outcome, folder)
     return DedupSummary(outcome.totals, outcome.notices, run.seconds, folder)
 
 
@@ -112,9 +112,9 @@ class _Run:
             grouping = group(documents, pairs, ranks, options, stored or none_stored(documents))
         return Outcome(documents, pairs, options, grouping, stored)
 
-    def write(self, outcome: Outcome) -> None:
+    def write(self, outcome: Outcome, out: Path) -> None:
         url = self.against.url if isinstance(self.against, HSimIndex) else None
-        results = Results(outcome, self.inputs, self.options, url, self._profile.name)
+        results = Results(outcome, self.inputs, self.options, url, self._profile.name, out)
         with output_errors(self.folder):
             with self._stage("write"):
                 results.write_tables(self.folder, self.form)

@@ -19,6 +19,7 @@ from hsimhash.fingerprint.cppjieba import FILES, WHENCE
 from hsimhash.fingerprint.document_fields import join_fields
 from hsimhash.fingerprint.features import Fingerprints, find_features, normalized_words, signature_batch
 from hsimhash.fingerprint.grammar import name_with_lists, split_lists
+from hsimhash.fingerprint.long_texts import is_cut_in_windows, long_signature
 from hsimhash.fingerprint.own_features import OwnFeatures, weighted_hashes
 from hsimhash.fingerprint.recipe import ADDED_FIELDS, DEFAULTS, FIELDS, OWN, Recipe
 from hsimhash.fingerprint.signature import TOO_SHORT, Signature, Signatures
@@ -32,6 +33,7 @@ _FIELDS_OF = {
 }
 BATCH_DOCUMENTS = 256  # the arrays of so many pages stay in the second-level cache; 1,024 took 1.5 times as long
 BATCH_CHARACTERS = 1 << 19
+LONG_CHARACTERS = 1 << 18  # a text of more is signed alone, window by window
 PIECES_BATCH_CHARACTERS = 1 << 16  # where each character begins a piece, more take twice as long
 
 # Something of every kind of feature; its fingerprint is compared with the profile's own at first use.
@@ -142,7 +144,10 @@ class Profile(Recipe):
     def _signed(self, texts: Iterable[str], *, has_sketches: bool) -> Signatures:
         most = PIECES_BATCH_CHARACTERS if self.is_counted else BATCH_CHARACTERS
         return Signatures.joined(
-            signature_batch(self, batch, has_sketches=has_sketches) for batch in split_batch(as_texts(texts), most)
+            long_signature(self, batch[0], has_sketches=has_sketches)
+            if len(batch[0]) > LONG_CHARACTERS and is_cut_in_windows(self)
+            else signature_batch(self, batch, has_sketches=has_sketches)
+            for batch in split_batch(as_texts(texts), most)
         )
 
     def document(self, fields: Mapping[str, str]) -> str:
@@ -240,14 +245,16 @@ def _remade(values: tuple[Any, ...], probe: int | None, lists: Mapping[str, byte
 
 
 def split_batch(texts: Sequence[str], most_characters: int = BATCH_CHARACTERS) -> Iterator[Sequence[str]]:
-    """Return the texts in rows of at most `BATCH_DOCUMENTS`, and of so many characters unless one has more."""
+    """Return the texts in rows of at most `BATCH_DOCUMENTS`, and of so many characters; a long text is a row alone."""
     start = characters = 0
     for index, text in enumerate(texts):
-        full = index - start == BATCH_DOCUMENTS or characters + len(text) > most_characters
+        is_long = len(text) > LONG_CHARACTERS
+        size = max(len(text), most_characters + 1) if is_long else len(text)
+        full = index - start == BATCH_DOCUMENTS or characters + size > most_characters
         if full and index > start:
             yield texts[start:index]
             start, characters = index, 0
-        characters += len(text)
+        characters += size
     if start < len(texts):
         yield texts[start:]
 

@@ -380,3 +380,4 @@ _BUILT_IN |= {
         _peer("mfonda-1", "lower", "regex", 1, "fnv-1-64", pattern="[0-9A-Za-z_']+(?:://[0-9A-Za-z_./]+)?", tie="one"),
     )
 }
+BUILT_IN_NAMES = tuple(_BUILT_IN)

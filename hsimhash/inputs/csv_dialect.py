@@ -57,8 +57,8 @@ class Dialect:
                 return values
         if "\r" not in row:
             return self._read(row)
-        values = self._read(row.replace("\r", _CARRIAGE_RETURN))
-        return values and [value.replace(_CARRIAGE_RETURN, "\r") for value in values]
+        read = self._read(row.replace("\r", _CARRIAGE_RETURN))
+        return read and [value.replace(_CARRIAGE_RETURN, "\r") for value in read]
 
     def _read(self, row: str) -> list[str] | None:
         try:

@@ -90,8 +90,8 @@ class CsvLines:
 
     def ahead(self, first: int) -> Iterator[bytes]:
         """Yield the lines from `first` behind the current one on, up to the end or to where the file is damaged."""
-        for at in range(self.at + first, len(self.lines)):
-            yield self.lines[at]
+        lines = self.lines
+        yield from map(lines.__getitem__, range(self.at + first, len(lines)))
         first = max(0, first - (len(self.lines) - self.at))
         number = 0
         while (block := self._block(number)) is not None:

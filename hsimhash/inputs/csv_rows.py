@@ -41,7 +41,7 @@ class _Row(NamedTuple):
     """The row that begins at a line, or the line alone if none does."""
 
     values: list[str] | ValueError
-    count: int  # of its lines
+    lines: int
     size: int  # of its lines in bytes, with their newlines
     is_strict: bool  # whether it is a row with an id, and no field that has a quote begins without one
 
@@ -63,9 +63,9 @@ class CsvRows:
             line, number = lines.lines[lines.at], lines.number
             known = self._known[1] if self._known[0] == number else None
             row = known or self._row(line, number, 0)
-            if row.count > 1 and self._hides_rows(number, row.count):
-                row = self._failed(line, number, number + row.count - 1, "it hides the rows between them")
-            lines.advance(row.count, row.size)
+            if row.lines > 1 and self._hides_rows(number, row.lines):
+                row = self._failed(line, number, number + row.lines - 1, "it hides the rows between them")
+            lines.advance(row.lines, row.size)
             if not is_blank(line):
                 yield number, row.values, line
 
@@ -139,7 +139,7 @@ class CsvRows:
             return False
         last = self.lines.line_ahead(count - 1)
         found = self._row(last, number + count - 1, count - 1) if last is not None else None
-        return found is not None and found.is_strict and count - 1 + found.count > at
+        return found is not None and found.is_strict and count - 1 + found.lines > at
 
 
 class _Column(NamedTuple):
@@ -234,7 +234,7 @@ def _fields_of(values: list[str] | ValueError, columns: Sequence[_Column]) -> Ma
             found[name] = made(values[at].encode("latin-1").decode())
         except UnicodeDecodeError as error:
             if is_needed:
-                return ValueError(f"not UTF-8: {error.reason} at byte {error.start} of column {name!r}")
+                return ValueError(f'column "{name}": not UTF-8: {error.reason} at byte {error.start}')
             found[name] = None
     return found
 

@@ -301,7 +301,7 @@ def _problem_of_table(one: Input, options: InputOptions) -> str:
         names = column_names(one, options)
     except ValueError as error:
         return str(error).removeprefix(f"input {one.name}: ")
-    return "" if names is None else missing_column(one, options, names)
+    return missing_column(one, options, names) if names else ""
 
 
 def _first_records(one: Input) -> list[Mapping[str, object]]:

@@ -1,86 +1,211 @@
-"""Rows of Parquet → rows of named columns."""
+"""Parquet as people write it → rows of named columns, from any row on. Of a place, offset and line are rows.
+
+Only the columns that a document needs are read, and only the row groups behind the place. A row group that cannot be
+read is a reject that says which rows are missing.
+
+**Memory.** A batch takes about `BATCH_BYTES` per column and twice its largest page, whatever values repeat
+(`parquet_pages.py`), and rows are handed on in parts of about a block. A value over the limit is a reject that never
+becomes a Python object.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import date
-from typing import Any
+from itertools import chain, islice
+from typing import Any, BinaryIO, NamedTuple
 
-from hsimhash.extras import arrow_needed
+import numpy as np
+import numpy.typing as npt
+
+from hsimhash.errors import HsimhashError
+from hsimhash.extras import arrow_needed, needed
+from hsimhash.inputs.arrow_values import TOO_LONG, ArrowValues
 from hsimhash.inputs.files import Input, InputOptions
-from hsimhash.inputs.lines import RECORD_LIMIT_BYTES, Place, text_in
-from hsimhash.inputs.table_columns import ROWS_IN_BATCH, chosen_fields
-from hsimhash.inputs.table_columns import TableRows as _Rows
+from hsimhash.inputs.lines import RECORD_LIMIT_BYTES, Place
+from hsimhash.inputs.parquet_pages import ROWS_AT_ONCE, Page, pages_of, plan_of
+from hsimhash.inputs.table_columns import TableRecord, TableRows, chosen_fields
 
-_READ_BYTES = 1 << 20
+_READ_BYTES = 1 << 20  # of a column at once: a row group may be larger than memory
+_TRUSTED_BYTES = 256 << 20  # of a column in a row group behind a URL, of which only the first page is looked at
 
-# Parquet.
+
+class _UnreadableError(Exception):
+    """The rest of a row group cannot be read."""
+
+
+class _Leaf(NamedTuple):
+    """A column of Parquet that is read: part of a column of the table, or all of it."""
+
+    at: int
+    path: str
+    is_nested: bool  # whether a row may have several values
 
 
 def parquet_rows(
     one: Input, options: InputOptions, fields: Sequence[str], start: Place, block_bytes: int
-) -> Iterator[_Rows]:
-    """Yield rows of Parquet; of a place offset and line are rows."""
-    arrow, parquet = arrow_needed(one.name)
+) -> Iterator[TableRows]:
+    """Yield rows of Parquet.
+
+    Raises:
+        ValueError: the table lacks a column that is needed.
+    """
     with one.source() as source:
-        try:
-            table = parquet.ParquetFile(source, pre_buffer=False, buffer_size=_READ_BYTES)
-        except (arrow.ArrowException, OSError) as error:
-            if isinstance(error, OSError) and error.errno is not None:
-                raise  # Arrow's own has none
-            yield _Rows((), Place(1, 1), f"damaged, or no Parquet: {error}", is_last=True)
+        table = _opened(one, source)
+        if isinstance(table, str):
+            yield TableRows((), Place(1, 1), f"damaged, or not Parquet: {table}", is_last=True)
             return
-        names = [c for c, _ in chosen_fields(one, table.schema_arrow.names, options, fields).values()]
-        last = 0
-        for number in range(table.num_row_groups):
-            group, first = table.metadata.row_group(number), last
-            last += group.num_rows
-            if last <= start.offset:
-                continue
-            size = min(ROWS_IN_BATCH, max(1, block_bytes * group.num_rows // max(group.total_byte_size, 1)))
-            try:
-                batches = table.iter_batches(size, row_groups=[number], columns=names, use_threads=False)
-                for batch in batches:
-                    rows = batch.slice(min(max(start.offset - first, 0), len(batch)))
-                    begun, first = first + len(batch) - len(rows), first + len(batch)
-                    if not len(rows):  # all of them were read before
-                        continue
-                    read_bytes = one.size_bytes * first // max(table.metadata.num_rows, 1)
-                    records = [(line, row, b"") for line, row in enumerate(_plain_rows(rows), begun + 1)]
-                    yield _Rows(records, Place(first, first, read_bytes))
-            except (arrow.ArrowException, OSError) as error:
-                if isinstance(error, OSError) and error.errno is not None:
-                    raise
-                why = f"rows {first + 1:,} to {last:,} are damaged: {error}"
-                yield _Rows((), Place(last, last), why)
-
-
-def _plain_rows(batch: Any) -> Iterator[Mapping[str, object] | ValueError]:
-    """Yield the rows of a record batch, or why one has no fields."""
-    columns = {name: batch.column(name) for name in batch.schema.names}
-    for number in range(len(batch)):
-        try:
-            yield {name: _plain(column[number]) for name, column in columns.items()}
-        except ValueError as error:
-            yield error
-
-
-def _plain(scalar: Any) -> object:
-    """Return a value as JSON would have it; `ValueError` where it is a text in bytes that are none, or too long."""
-    try:
-        value = scalar.as_py()
-    except UnicodeDecodeError as error:
-        raise ValueError(f"not UTF-8: {error.reason} at byte {error.start}") from error
-    if isinstance(value, (bytes, str)):
-        return text_in(value) if isinstance(value, bytes) else _bounded_text(value)
-    return value.isoformat() if isinstance(value, date) else value
-
-
-def _bounded_text(value: str) -> str:
-    if len(value) > RECORD_LIMIT_BYTES:
-        raise ValueError(f"longer than {RECORD_LIMIT_BYTES >> 20} MiB")
-    return value
+        chosen = chosen_fields(one, table.schema_arrow.names, options, fields)
+        yield from _Table(one, source, table, chosen).rows(start, block_bytes)
 
 
 def parquet_column_names(one: Input) -> list[str] | None:
-    return None
+    """Return the names of a Parquet file's columns; None if they cannot be read."""
+    with one.source() as source:
+        table = _opened(one, source)
+        return None if isinstance(table, str) else list(table.schema_arrow.names)
+
+
+def _opened(one: Input, source: BinaryIO, metadata: Any = None, dictionaries: Sequence[str] = ()) -> Any:
+    """Return Arrow's reader of a file, or why it cannot be read."""
+    _, parquet = arrow_needed(one.name)
+    try:
+        return parquet.ParquetFile(
+            source,
+            metadata=metadata,
+            read_dictionary=list(dictionaries),
+            pre_buffer=False,
+            buffer_size=_READ_BYTES,
+            page_checksum_verification=True,
+        )
+    except Exception as error:  # of Arrow's own classes, of Python's, of the file's
+        return _why(error)
+
+
+def _why(error: Exception) -> str:
+    """Return what is wrong with a file by an error of Arrow; one that is not about the file's bytes is raised again."""
+    if isinstance(error, HsimhashError) or (isinstance(error, OSError) and error.errno is not None):
+        raise error
+    return f"{error}" or type(error).__name__
+
+
+class _Table:
+    """A Parquet file whose footer was read."""
+
+    def __init__(self, one: Input, source: BinaryIO, table: Any, chosen: Mapping[str, tuple[str, bool]]) -> None:
+        self._one = one
+        self._source = source
+        self._table = table
+        self._needed = {column for column, is_needed in chosen.values() if is_needed}
+        leaves = [table.schema.column(at) for at in range(len(table.schema))]
+        # Of a nested column only the part is read that has the field's whole name, if there is one.
+        paths = {field if _leaves_of(field, leaves) else column for field, (column, _) in chosen.items()}
+        self._paths = sorted(paths)
+        wanted = {at for path in paths for at in _leaves_of(path, leaves)}
+        self._leaves = [_Leaf(at, leaves[at].path, leaves[at].max_repetition_level > 0) for at in sorted(wanted)]
+        arrow, _ = arrow_needed(one.name)
+        needed("pyarrow.compute", "parquet", one.name)
+        self._values = ArrowValues(arrow)
+
+    def rows(self, start: Place, block_bytes: int) -> Iterator[TableRows]:
+        """Yield the rows behind a place."""
+        last, metadata = 0, self._table.metadata
+        for number in range(metadata.num_row_groups):
+            first, last = last, last + metadata.row_group(number).num_rows
+            if last <= start.offset:
+                continue
+            end, why = first, ""
+            try:
+                for batch in self._batches(number):
+                    begun, end = end, end + len(batch)
+                    read = batch.slice(max(0, start.offset - begun))
+                    yield from self._parts(read, end - len(read), block_bytes)
+            except _UnreadableError as error:
+                why = str(error)
+            if max(end, start.offset) < last:
+                why = why or f"row group {number + 1} ends before them"
+                yield TableRows((), self._place(last), f"rows {end + 1:,} to {last:,} are damaged: {why}")
+        if last != metadata.num_rows and start.offset <= last:
+            why = f"the footer says {metadata.num_rows:,} rows, but the row groups have {last:,}"
+            yield TableRows((), self._place(last), f"damaged: {why}")
+
+    def _place(self, row: int) -> Place:
+        return Place(row, row, self._one.size_bytes * row // max(self._table.metadata.num_rows, row, 1))
+
+    def _batches(self, number: int) -> Iterator[Any]:
+        """Yield the rows of a row group in batches that fit into memory.
+
+        Raises:
+            _UnreadableError: the rest of them cannot be read.
+        """
+        group, rows_at_once, dictionaries = self._table.metadata.row_group(number), ROWS_AT_ONCE, []
+        for leaf in self._leaves:
+            chunk = group.column(leaf.at)
+            if not leaf.is_nested and chunk.num_values != group.num_rows:
+                raise _UnreadableError(
+                    f"column {leaf.path!r} has {chunk.num_values:,} values in {group.num_rows:,} rows"
+                )
+            plan = plan_of(self._pages(chunk), group.num_rows, is_nested=leaf.is_nested)
+            if plan.why_not:
+                raise _UnreadableError(f"column {leaf.path!r} is too large to unpack: {plan.why_not}")
+            rows_at_once = min(rows_at_once, plan.rows_at_once)
+            dictionaries += [leaf.path] * plan.has_long_dictionary
+        table = self._table
+        if dictionaries:
+            table = _opened(self._one, self._source, table.metadata, dictionaries)
+        try:
+            batches = table.iter_batches(rows_at_once, row_groups=[number], columns=self._paths, use_threads=False)
+            while (batch := next(batches, None)) is not None:
+                yield batch
+        except Exception as error:
+            raise _UnreadableError(_why(error)) from error
+
+    def _pages(self, chunk: Any) -> Iterator[Page]:
+        pages = pages_of(self._source, chunk)
+        if self._one.remote and chunk.total_uncompressed_size <= _TRUSTED_BYTES:  # do not download it twice
+            size = chunk.total_uncompressed_size
+            return chain(islice(pages, 1), [Page(size, size, chunk.num_values, is_shared=False)])
+        return pages
+
+    def _parts(self, batch: Any, first: int, block_bytes: int) -> Iterator[TableRows]:
+        """Yield the rows of a batch, `first` being the number of rows before it, in parts of about `block_bytes`."""
+        columns: dict[str, Any] = {}
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            columns.setdefault(name, column)  # the first of several with the same name
+        sizes = {name: self._values.sizes(column) for name, column in columns.items()}
+        ends = np.cumsum(sum(sizes.values(), start=np.zeros(len(batch), np.int64)))
+        begin = 0
+        while begin < len(batch):
+            most = block_bytes + (ends[begin - 1] if begin else 0)
+            end = max(begin + 1, int(np.searchsorted(ends, most, "right")))
+            values = {
+                name: self._column(one.slice(begin, end - begin), sizes[name][begin:end])
+                for name, one in columns.items()
+            }
+            records: list[TableRecord] = [
+                (row, self._record(list(values), ones), b"")
+                for row, ones in enumerate(zip(*values.values(), strict=True), first + begin + 1)
+            ]
+            yield TableRows(records, self._place(first + end))
+            begin = end
+
+    def _column(self, column: Any, sizes: npt.NDArray[np.int64]) -> list[object]:
+        if not len(sizes) or sizes.max() <= RECORD_LIMIT_BYTES:
+            return self._values.values(column)
+        return [
+            ValueError(TOO_LONG) if size > RECORD_LIMIT_BYTES else self._values.values(column.slice(at, 1))[0]
+            for at, size in enumerate(sizes)
+        ]
+
+    def _record(self, names: Sequence[str], values: Sequence[object]) -> Mapping[str, object] | ValueError:
+        record = dict(zip(names, values, strict=True))
+        for name, value in record.items():
+            if isinstance(value, ValueError):
+                if name in self._needed:
+                    return ValueError(f'column "{name}": {value}')
+                record[name] = None
+        return record
+
+
+def _leaves_of(path: str, leaves: Sequence[Any]) -> list[int]:
+    """Return the numbers of the columns of Parquet that a path names or is the beginning of."""
+    return [at for at, leaf in enumerate(leaves) if leaf.path == path or leaf.path.startswith(f"{path}.")]

@@ -316,15 +316,21 @@ def _contents_of_files(one: Input, options: InputOptions, lines: Sequence[int]) 
 
 
 def _content_of_file(path: str, one: Input, extract: str) -> tuple[Content, int]:
-    """Return what a file holds, and how many bytes of it were read; `ValueError` if it cannot be a document.
-
-    A file is a page by its name or by its beginning.
-    """
+    """Return what a file holds, and how many bytes of it were read; `ValueError` if it cannot be a document."""
     data, size = _bytes_of_file(path, one)
+    return content_of_file(path, data, extract), size
+
+
+def content_of_file(path: str, data: bytes, extract: str) -> Content:
+    """Return what a file with this content is: a page, by its name or by its beginning, or else a text.
+
+    Raises:
+        ValueError: it is neither, or too long.
+    """
     if extract != "text" and (is_page_name(path) or is_page(data[:_PAGE_BEGINNING].decode("latin-1"))):
-        return Content(page_of(data), is_page=True), size
+        return Content(page_of(data), is_page=True)
     text = page_of(data) if is_page_name(path) else text_of_file(data)
-    return content_in(text, extract) if extract == "html" else Content(text), size
+    return content_in(text, extract) if extract == "html" else Content(text)
 
 
 def _bytes_of_file(path: str, one: Input) -> tuple[bytes, int]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import NamedTuple
 
-from hsimhash.cover import HBASE_PRICES, LMDB_PRICES, POSTGRESQL_PRICES, REDIS_PRICES, Prices
+from hsimhash.cover import DEFAULT_DISTANCE, HBASE_PRICES, LMDB_PRICES, POSTGRESQL_PRICES, REDIS_PRICES, Prices
 from hsimhash.layout import Layout
 from hsimhash.store.base import Record
 from hsimhash.store.hbase.address import DEFAULT_PORTS as HBASE_SCHEMES
@@ -35,7 +35,7 @@ class Kind(NamedTuple):
     # Measured at a million documents: five rows each instead of layout 10's eleven, and, within 6 bits instead of 3,
     # twice as many near-duplicates found.
     layout: str = "4"
-    distance: int | None = 6
+    distance: int | None = DEFAULT_DISTANCE
     can_claim: bool = True  # see `Store.claim`
 
     @property

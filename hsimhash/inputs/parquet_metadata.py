@@ -78,8 +78,10 @@ def _chunk(fields: object) -> Chunk:
     is_encrypted = isinstance(fields, dict) and _CRYPTO in fields
     if not isinstance(column, dict):
         return Chunk(0, 0, 0, 0, 0, is_encrypted)
-    numbers = [number if isinstance(number := column.get(at), int) else 0 for at in _COLUMN_FIELDS]
-    return Chunk(*numbers, is_encrypted)
+    values, unpacked, packed, data_at, dictionary_at = (
+        number if isinstance(number := column.get(at), int) else 0 for at in _COLUMN_FIELDS
+    )
+    return Chunk(values, unpacked, packed, data_at, dictionary_at, is_encrypted)
 
 
 def pages_of(source: BinaryIO, chunk: Chunk) -> Iterator[Page]:
@@ -161,7 +163,8 @@ class _Thrift:
         if kind in (4, 5, 6):
             return self._zigzag()
         if kind == 8:
-            return self._pass(self._number())
+            self._pass(self._number())
+            return None
         if kind == 12:
             return self.struct(depth=depth + 1)
         if kind in (9, 10):
@@ -171,7 +174,8 @@ class _Thrift:
         if kind == 3:
             return self._byte()
         if kind == 7:
-            return self._pass(8)
+            self._pass(8)
+            return None
         raise ValueError(f"unknown kind of value {kind}")
 
     def _list(self, depth: int, take: Callable[[object], None] | None) -> list[object]:

@@ -166,7 +166,7 @@ def test_what_is_half_renamed_is_gone_once_the_next_run_fails(source: Path, out:
 def test_results_within_an_input_are_refused(name: str, tmp_path: Path) -> None:
     (tmp_path / "given").mkdir()
     (tmp_path / "given" / name).write_text('{"id": "a", "text": "some words"}\n')
-    with pytest.raises(ValueError, match="is inside input .*/given, so the next run would read the results"):
+    with pytest.raises(ValueError, match=r"is inside input .*/given, so the next run would read the results"):
         run(tmp_path / "given" / "out", tmp_path / "given")
     assert [path.name for path in (tmp_path / "given").iterdir()] == [name]
 

@@ -150,7 +150,8 @@ def dedup_command(
     documents near each one, and a document with a match is dropped. A stored document with the same id as an input's
     document is ignored.
     """
-    reading, policies = reading_of(settings, fingerprint_field), tuple(map(Policy.parse, keep or ("first",)))
+    policies = tuple(map(Policy.parse, keep or ("first",)))
+    reading = reading_of(settings, fingerprint_field, index_url=against)
     found = inputs_of(inputs, reading)
     with _against(settings, against) as known, nullcontext() if quiet else staged_progress(_STAGES["read"]) as show:
 

@@ -216,8 +216,8 @@ def test_members_packed_by_a_dictionary_are_read(is_packed: bool, tmp_path: Path
     ("name", "data", "reason"),
     [
         ("a.warc", b"filedesc://x.arc 0.0.0.0 20260102030405 text/plain 70\n1 0 x\n", "an ARC archive, not WARC"),
-        ("a.warc.gz", gzip.compress(b"filedesc://x.arc 0.0.0.0 20260102030405 text/plain 70\n"), "an ARC archive"),
-        ("a.warc", gzip.compress(b"WARC/1.0"), "packed by gzip; give it a name that ends in .gz"),
+        ("a.warc.gz", gzip.compress(b"filedesc://x.arc 0.0.0.0 20260102030405 text/plain 70\n", mtime=0), "an ARC archive"),
+        ("a.warc", gzip.compress(b"WARC/1.0", mtime=0), "packed by gzip; give it a name that ends in .gz"),
         ("a.warc", PACK[".zst"](b"WARC/1.0"), "packed by zstd; give it a name that ends in .zst"),
         ("a.warc", b"\x04\x22\x4d\x18" + bytes(40), "packed by LZ4"),
     ],

@@ -24,7 +24,7 @@ _SHORT_DICTIONARY_BYTES = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ReadPlan:
     """How a column in a row group can be read."""
 
     why_not: str = ""  # why it cannot be
@@ -32,8 +32,8 @@ class Plan:
     has_long_dictionary: bool = False  # so that a row with many values may take much more than its pages
 
 
-def plan_of(pages: Iterable[Page], rows: int, *, is_nested: bool) -> Plan:
-    """Plan how to read a column in a row group by its pages.
+def plan_of(pages: Iterable[Page], rows: int, *, is_nested: bool) -> ReadPlan:
+    """ReadPlan how to read a column in a row group by its pages.
 
     A value of a column that is not nested is never longer than `Page.longest`, but for a long one among short ones,
     whose page then bounds it. Of a nested column, only the average is known before it is read.
@@ -41,16 +41,16 @@ def plan_of(pages: Iterable[Page], rows: int, *, is_nested: bool) -> Plan:
     total = values = longest = dictionary = 0
     for page in pages:
         if why_not := _too_large(page, is_nested):
-            return Plan(why_not)
+            return ReadPlan(why_not)
         total, values = total + page.unpacked, values + page.values
         longest = max(longest, page.longest)
         dictionary = max(dictionary, page.unpacked if page.is_shared else 0)
     if is_nested:
         if total > _LARGE_PAGE_BYTES and total > RECORD_LIMIT_BYTES * rows:
-            return Plan(f"{rows:,} rows have {total:,} bytes")
+            return ReadPlan(f"{rows:,} rows have {total:,} bytes")
         longest = (total + values * _VALUE_BYTES) // max(rows, 1)
     size = min(ROWS_AT_ONCE, max(1, BATCH_BYTES // max(longest, 1)))
-    return Plan("", size, is_nested and dictionary > _SHORT_DICTIONARY_BYTES)
+    return ReadPlan("", size, is_nested and dictionary > _SHORT_DICTIONARY_BYTES)
 
 
 def _too_large(page: Page, is_nested: bool) -> str:

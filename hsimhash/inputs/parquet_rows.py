@@ -23,7 +23,7 @@ from hsimhash.inputs.arrow_values import TOO_LONG, ArrowValues
 from hsimhash.inputs.files import Input, InputOptions
 from hsimhash.inputs.lines import RECORD_LIMIT_BYTES, Place
 from hsimhash.inputs.parquet_metadata import Chunk, Page, chunks_in, pages_of
-from hsimhash.inputs.parquet_pages import ROWS_AT_ONCE, Plan, plan_of
+from hsimhash.inputs.parquet_pages import ROWS_AT_ONCE, ReadPlan, plan_of
 from hsimhash.inputs.table_columns import TableRecord, TableRows, chosen_fields
 
 _READ_BYTES = 1 << 20  # of a column at once: a row group may be larger than memory
@@ -153,7 +153,7 @@ class _Table:
         except Exception as error:  # of Arrow's own classes, of Python's, of the file's
             raise _UnreadableError(_why(error)) from error
 
-    def _plan(self, leaf: _Leaf, chunk: Chunk, rows: int) -> Plan:
+    def _plan(self, leaf: _Leaf, chunk: Chunk, rows: int) -> ReadPlan:
         if chunk.is_encrypted:
             raise _UnreadableError(f"column {leaf.path!r} is encrypted")
         if not leaf.is_nested and chunk.values != rows:

@@ -167,7 +167,7 @@ def test_any_row_of_csv_is_a_place_to_go_on_from(packing: str, mark: bytes, end:
     batches = batches_of(path, block_bytes=1)
     whole = contents(batches)
     assert [doc_id for doc_id, _ in whole[0]] == [f"{n}" for n in range(30)]
-    assert whole[1] == [(18, "1 columns instead of the 2 of the first line")]
+    assert whole[1] == [(18, "1 column: expected 2, as in the header")]
     for number, batch in enumerate(batches, start=1):
         before, rest = contents(batches[:number]), contents(batches_of(path, batch.end))
         assert (before[0] + rest[0], before[1] + rest[1]) == whole

@@ -23,7 +23,7 @@ from hsimhash.errors import HsimhashError
 from hsimhash.index import HSimIndex
 from hsimhash.serve.calls import CALLS, QUERY, Bodies, Json, PostCall
 from hsimhash.serve.openapi import JSON, LINES, METRICS, METRICS_TYPE, openapi
-from hsimhash.serve.page import FORM, Found, FrontPage, IndexFacts, QueryForm, base_of
+from hsimhash.serve.page import FORM, FormAnswer, FrontPage, IndexFacts, QueryForm, base_of
 from hsimhash.serve.watch import Watched
 from hsimhash.store import is_on_server
 
@@ -151,19 +151,19 @@ class _Service:
             raise HTTPException(415, f"POST / takes the form of its page: send JSON to POST /{QUERY.name}")
         form = QueryForm.parse(await self._body_of(request))
         if not self._has_right(f"Bearer {form.token}"):
-            return self._page.response(_base_of(request), None, form, Found(error="Missing or wrong token."), 401)
+            return self._page.response(_base_of(request), None, form, FormAnswer(error="Missing or wrong token."), 401)
         found, status = await self._found(form)
         return self._page.response(_base_of(request), await self._facts(), form, found, status)
 
-    async def _found(self, form: QueryForm) -> tuple[Found, int]:
+    async def _found(self, form: QueryForm) -> tuple[FormAnswer, int]:
         """Return the answer to a form, or its error, and the status."""
         try:
             (answer,) = await self._apart(self._bodies_of(QUERY, [(1, to_json(form.query))]).answers)
         except ValueError as error:
-            return Found(error=str(error)), 400
+            return FormAnswer(error=str(error)), 400
         except HsimhashError as error:
-            return Found(error=str(error)), 503 if error.is_retryable else 500
-        return (Found(error=str(answer["error"])), 400) if "error" in answer else (Found(answer), 200)
+            return FormAnswer(error=str(error)), 503 if error.is_retryable else 500
+        return (FormAnswer(error=str(answer["error"])), 400) if "error" in answer else (FormAnswer(answer), 200)
 
     async def _facts(self) -> IndexFacts:
         index = self._index

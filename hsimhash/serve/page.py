@@ -69,7 +69,7 @@ class QueryForm:
         return {**asked, "limit": MATCHES_SHOWN}
 
 
-class Found(NamedTuple):
+class FormAnswer(NamedTuple):
     """What came of a form: the answer of the query, or why there is none."""
 
     answer: Mapping[str, object] | None = None
@@ -99,7 +99,7 @@ class FrontPage:
         base: str,
         facts: IndexFacts | None,
         form: QueryForm | None = None,
-        found: Found | None = None,
+        found: FormAnswer | None = None,
         status: int = 200,
     ) -> Response:
         """Return the page.
@@ -116,7 +116,7 @@ class FrontPage:
             has_token=self._has_token,
             facts=facts,
             form=form or QueryForm(),
-            found=found or Found(),
+            found=found or FormAnswer(),
             most=MATCHES_SHOWN,
             calls=[(f"/{call.name}", call.summary, self._example(base, call)) for call in self._calls],
             looks=list(self._looks(base)),

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.command_line import run, run_apart
+from tests.support.effort import thorough
 from tests.test_calibrate import article, edited, written
 from tests.test_dedup_report import Page
 
@@ -21,6 +22,7 @@ def pages(tmp_path: Path) -> str:
     return written(tmp_path, texts | {f"near-{number}": edited(texts[str(number)], 5, number) for number in range(9)})
 
 
+@thorough
 def test_people_read_tables_and_what_is_recommended(pages: str) -> None:
     result = run("calibrate", pages, *FEW)
     assert result.exit_code == 0, result.stderr
@@ -75,6 +77,7 @@ def test_what_cannot_be_calibrated_is_refused(pages: str, tmp_path: Path) -> Non
         assert words in result.stderr
 
 
+@thorough
 def test_texts_come_from_stdin_too(pages: str) -> None:
     result = run_apart("calibrate", "-", *FEW, "--json", "--documents", "1000000", given=Path(pages).read_bytes())
     assert result.returncode == 0, result.stderr

@@ -21,7 +21,7 @@ from hsimhash.fingerprint import Signature
 from hsimhash.index import HSimIndex
 from hsimhash.store import Document
 from tests.support.command_line import PATIENCE_S, ids_in, make_index, on_terminal, own_process, run, run_apart, send
-from tests.support.effort import tries
+from tests.support.effort import thorough, tries
 from tests.support.processes import wait_until
 
 TEXT = "Near-duplicate pages are common on the web, and a search engine has to find {} of them quickly and cheaply. "
@@ -358,7 +358,7 @@ def test_a_second_process_on_the_same_job_is_refused_with_the_number_of_the_firs
         assert f"process {process.pid} works on the same job" in result.stderr
 
 
-@pytest.mark.parametrize("mode", ["add", "skip"])
+@pytest.mark.parametrize("mode", [pytest.param("add", marks=thorough), "skip"])
 def test_an_ingest_of_texts_that_is_interrupted_goes_on(mode: str, url: str, tmp_path: Path) -> None:
     path = pages(tmp_path / "in.tsv", 15_000)
     arguments = ["ingest", str(path), "--on-duplicate", mode, "--workers", "2", "--store", url]

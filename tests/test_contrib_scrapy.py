@@ -20,6 +20,7 @@ from scrapy.http import Response
 from hsimhash.contrib.scrapy import ItemResponseMiddleware
 from hsimhash.index import HSimIndex
 from hsimhash.inputs.extraction import text_of_page
+from tests.support.effort import thorough
 
 EXAMPLE = Path(__file__).parent / "examples" / "scrapy_pages.py"
 CRAWL_S = 280
@@ -196,6 +197,7 @@ def group(url: str) -> str:
     return url.rpartition("/")[2]
 
 
+@thorough
 def test_the_example_drops_all_planted_near_duplicates_and_no_other_page(tmp_path: Path) -> None:
     store = f"lmdb://{tmp_path}/index"
     crawl, told = ran(str(EXAMPLE), "--json", "--store", store)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hsimhash.cover import ALL_ROWS, HBASE_PRICES, LMDB_PRICES, REDIS_PRICES, Cover, Prices, Probe, cover, own_probes
 from hsimhash.layout import LAYOUT_NAMES, Layout
 from tests.stress.exactness import cells
+from tests.support.effort import IS_THOROUGH
 from tests.test_layout import any_layout, fingerprints, flips
 
 MILLION = 1_000_000
@@ -27,7 +28,7 @@ def meets(found: Cover, fingerprint: int, other: int) -> bool:
     )
 
 
-@pytest.mark.parametrize("distance", [2, 4, 7])
+@pytest.mark.parametrize("distance", [2, 4, 7] if IS_THOROUGH else [2, 4])
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.name)
 def test_no_way_to_flip_k_bits_is_missed(layout: Layout, distance: int) -> None:
     found = cover(layout, distance, MILLION, LMDB_PRICES)
@@ -62,7 +63,7 @@ def test_near_fingerprint_is_read_on_any_layout(data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.name)
-@pytest.mark.parametrize("distance", [1, 3, 5])
+@pytest.mark.parametrize("distance", [1, 3, 5] if IS_THOROUGH else [1, 4])
 def test_what_is_read_is_what_was_counted_once_each(layout: Layout, distance: int) -> None:
     found = cover(layout, distance, MILLION, HBASE_PRICES)
     queries = np.random.default_rng(1).integers(0, 2**64, 3, np.uint64)

@@ -17,6 +17,7 @@ from hsimhash.dedup import DedupOptions, DedupProgress, dedup
 from hsimhash.errors import HsimhashError, StoreBusyError
 from hsimhash.inputs import InputOptions, find_inputs
 from hsimhash.pairs.keep import Policy
+from tests.support.effort import thorough
 from tests.test_dedup import PROFILE, contents, fingerprints, ids, rows, run, stats
 
 # Of runs into folders 0, 1, 2, … the n-th kills itself before its n-th change of a name, for each is a moment at which
@@ -47,7 +48,7 @@ for left in range(100):
     if code != -9:
         break
 """
-MOMENTS = 40  # more than there are
+MOMENTS = 25  # more than there are
 
 
 @pytest.fixture
@@ -60,7 +61,7 @@ def source(tmp_path: Path) -> Path:
     return fingerprints(tmp_path / "in.tsv", [1, 2, 255 << 30, 4])
 
 
-@pytest.mark.parametrize("is_overwritten", [False, True])
+@pytest.mark.parametrize("is_overwritten", [False, pytest.param(True, marks=thorough)])
 def test_a_run_killed_at_any_change_of_a_name_is_made_good_by_the_next(
     is_overwritten: bool, source: Path, tmp_path: Path
 ) -> None:

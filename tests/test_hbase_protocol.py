@@ -281,12 +281,17 @@ def at(**changes: float) -> Kind:
 # Where to begin to look, so that it is found soon.
 SEEN_AT = {
     "registers put as servers stamp them": 1_570,
+    "registers put at a server's time": 160,
     "registers that do not count their changes": 1_400,
     "timestamps read after the documents row": 23_000,
+    "deletes with the time of now": 120,
     "listings read after the registers": 500,
+    "keys judged by the first document": 180,
+    "entries deleted whatever is left": 130,
     "young entries deleted": 1_160,
     "entries deleted first": 2_030,
     "removed registers never come back to": 560,
+    "a log worked off by one clock": 190,
     "what is young collected": 1_150,
     "removed registers forgotten at once": 370,
 }

@@ -44,6 +44,7 @@ from hsimhash.store.hbase.gateway import (
 )
 from hsimhash.store.hbase.protocol import Times
 from hsimhash.store.hbase.store import HBaseStore
+from tests.support.effort import tries
 from tests.support.hbase_model import DAY_MS, DRIFT_MS, MINUTE_MS, Cluster, ModelGateway
 
 URL = "hbase://model/pages"
@@ -651,7 +652,7 @@ def test_a_merge_goes_on_though_its_slices_have_another_size_by_now(
     assert contents(store) == dict(many(0, 1_000))
 
 
-@pytest.mark.parametrize("calls", range(1, 16))
+@pytest.mark.parametrize("calls", range(1, 16, tries(1, 4)))
 def test_a_bulk_load_that_was_killed_anywhere_goes_on_and_counts_right(
     cluster: Cluster, store: HBaseStore, tmp_path: Path, calls: int
 ) -> None:

@@ -40,7 +40,7 @@ from hsimhash.pairs import find_pairs, iter_pairs
 from hsimhash.plan import layouts_for
 from hsimhash.store.lmdb.store import LmdbStore
 from tests.support.command_line import run
-from tests.support.effort import IS_THOROUGH, tries
+from tests.support.effort import IS_THOROUGH, thorough, tries
 from tests.support.oracles import crowds
 
 _numbers = itertools.count()
@@ -62,7 +62,7 @@ def brute_force(documents: dict[str, int], query: int, k: int) -> list[Match]:
     return sorted(match for match in found if match.distance <= k)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=tries(25, 6))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=tries(25, 4))
 @pytest.mark.parametrize("name", [*LAYOUT_NAMES, "7,9,16,20,12/2", "32,32/2", "20,44/1"])
 @given(values=crowds(30, least=1), asked=st.integers(1, 5), limit=st.none() | st.integers(1, 4), data=st.data())
 def test_query_equals_brute_force(
@@ -363,6 +363,7 @@ def test_describe_tells_how_the_index_was_made(index: HSimIndex) -> None:
     assert facts["layout"] == index.layout.to_json()
 
 
+@thorough
 def test_of_an_id_that_occurs_twice_in_a_large_call_the_last_counts(url: str) -> None:
     count = ADD_BATCH + 1
     doc_ids = ["twice", *map(str, range(count - 2)), "twice"]

@@ -11,6 +11,7 @@ from hsimhash.cover import HBASE_PRICES, LMDB_PRICES, Prices
 from hsimhash.layout import Layout
 from hsimhash.plan import cost, layouts_for, layouts_of, outgrown, recommend
 from tests.support.command_line import run
+from tests.support.effort import thorough
 from tests.support.fingerprint_sets import random_fingerprints
 
 stores = pytest.mark.parametrize("prices", [LMDB_PRICES, HBASE_PRICES], ids=["lmdb", "hbase"])
@@ -143,6 +144,7 @@ def test_the_command_prints_a_table_and_a_recommendation() -> None:
         assert ("for one replica" in result.stdout) == (store == "hbase")
 
 
+@thorough
 def test_the_command_reads_a_sample(tmp_path: Path) -> None:
     sample = tmp_path / "sample.tsv"
     sample.write_text("a\t0123456789abcdef\n\nb\t0x1\nfedcba9876543210\n")

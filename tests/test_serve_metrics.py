@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.command_line import PATIENCE_S, make_index
+from tests.support.effort import thorough
 from tests.support.processes import wait_until
 from tests.support.serve_process import JSON, Serving, served
 from tests.test_metrics import scraped
@@ -60,6 +61,7 @@ def test_a_scrape_has_the_sum_of_all_workers(tmp_path: Path, workers: str) -> No
         wait_until(lambda: scraped(serving.port)["hsimhash_http_under_way"] == 0)
 
 
+@thorough
 def test_of_a_worker_that_dies_the_counts_stay_and_what_it_had_under_way_goes(tmp_path: Path) -> None:
     with served(make_index(tmp_path), "--workers", "2") as serving:
         for _ in range(QUERIES):

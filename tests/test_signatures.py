@@ -13,6 +13,7 @@ from hsimhash import HSimIndex, Match, Profile, Signature, Signatures
 from hsimhash.layout import Layout
 from hsimhash.rowkey import key_prefix
 from hsimhash.store import Record, Store, create_store
+from tests.support.effort import tries
 from tests.support.oracles import are_near
 from tests.support.places import Place
 
@@ -66,7 +67,12 @@ def test_a_query_finds_what_is_near_or_has_its_key_and_passes_over_other_sketche
     store = place.create(place.url(), Record(Layout.named(layout), SIGNING.to_json()))
     with HSimIndex(store, SIGNING) as index:
         index.add_many(stored, ids)
-        queries = [*list(stored)[:60], *drawn(40, 2), Signature(5, 0, 3 << 32), Signature(int(stored.fingerprints[0]))]
+        queries = [
+            *list(stored)[: tries(60, 20)],
+            *drawn(tries(40, 15), 2),
+            Signature(5, 0, 3 << 32),
+            Signature(int(stored.fingerprints[0])),
+        ]
         answers = index.query_many(queries, max_distance=k, max_sketch=max_sketch)
         for query, matches in zip(queries, answers, strict=True):
             assert pairs_of(matches) == expected(documents, query, k, max_sketch)

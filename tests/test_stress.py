@@ -31,7 +31,7 @@ from tests.stress import (
 )
 from tests.stress.victims import Operation
 from tests.support import archives
-from tests.support.effort import IS_THOROUGH, tries
+from tests.support.effort import IS_THOROUGH, thorough, tries
 from tests.support.fingerprint_sets import FINGERPRINTS, PAIRS, real_fingerprints
 from tests.support.programs import Outcome, faults
 
@@ -41,13 +41,12 @@ KILLS = (
     if IS_THOROUGH
     else {"skip": 1, "writers": 1}
 )
-thorough = pytest.mark.skipif(not IS_THOROUGH, reason="a short form of 'make stress', which THOROUGH=1 runs as CI does")
 
 
 @pytest.mark.parametrize("name", exactness.LAYOUTS)
 def test_no_match_is_missed_and_none_invented(name: str, tmp_path: Path) -> None:
     filled, distances = partial(exactness.embedded, tmp_path), ((1, 3, 5) if IS_THOROUGH else (3,))
-    queries = tries(1_000, 400)
+    queries = tries(1_000, 200)
     outcomes = list(exactness.check_layout(name, filled, stored=3_000, queries=queries, distances=distances))
     assert len(outcomes) == 4 * len(distances)
     assert faults(outcomes) == []
@@ -56,7 +55,7 @@ def test_no_match_is_missed_and_none_invented(name: str, tmp_path: Path) -> None
 @pytest.mark.parametrize("name", exactness.SIGNED_LAYOUTS)
 def test_no_match_by_signature_is_missed_and_none_invented(name: str, tmp_path: Path) -> None:
     filled = partial(exactness.embedded, tmp_path)
-    outcomes = list(exactness.check_signatures(name, filled, stored=3_000, queries=tries(1_000, 400)))
+    outcomes = list(exactness.check_signatures(name, filled, stored=3_000, queries=tries(1_000, 200)))
     assert len(outcomes) == 24
     assert faults(outcomes) == []
 

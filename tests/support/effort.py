@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 
+import pytest
+
 IS_THOROUGH = os.environ.get("THOROUGH") == "1"
+thorough = pytest.mark.skipif(not IS_THOROUGH, reason="takes long: THOROUGH=1 runs it, as CI does")
 
 
 def tries(thorough: int, quick: int) -> int:

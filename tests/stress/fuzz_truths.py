@@ -157,7 +157,9 @@ def _lines(question: Question) -> Truth:
 
 def _text(question: Question) -> Truth | None:
     data = question.data.removeprefix(codecs.BOM_UTF8)
-    is_other = data.startswith((b"PAR1", b"WARC/")) or b"\0" in data or data.lstrip().startswith(b"{")
+    is_other = (
+        data.startswith((b"PAR1", b"WARC/")) or b"\0" in data or data.lstrip(b" \t\r\n\xef\xbb\xbf").startswith(b"{")
+    )
     if is_other and not question.in_folder:
         return None
     try:

@@ -51,7 +51,9 @@ _SHARE_EXTRACTED = 0.02  # of inputs whose texts are taken out of HTML
 _SHARE_AGAIN = 0.2  # of inputs that are read again from some place, and looked at a second time
 _UNFORESEEN = re.compile(r"(?:unexpected )?(?!Arrow)[A-Z]\w*(?:Error|Exception)\b:")
 
-_DAMAGED_ROWS = re.compile(r"rows [0-9,]+ to [0-9,]+ are damaged")  # which pyarrow may read, with other values
+_DAMAGED_ROWS = re.compile(
+    r"rows [0-9,]+ to [0-9,]+ (?:are damaged|cannot be read)"
+)  # which pyarrow may read, with other values
 _PARTICULAR = re.compile(r"[0-9]+|/\S+|['\"{(].*")  # of one input, not of a kind of fault
 
 Found = dict[tuple[int, int], list[Content | Judgement]]  # by input and line
@@ -153,9 +155,11 @@ def compared(number: int, truth: Truth, found: Found, *, is_whole: bool, extract
 def _fits(wanted: Content | Judgement, given: Content | Judgement, extract: str) -> bool:
     if wanted == Judgement.EITHER or wanted == given:
         return True
+    if given == Judgement.DOCUMENT and extract != "text":
+        return True  # a page is read by its charset, where a text must be UTF-8
     if extract == "text" or isinstance(wanted, Judgement) or not isinstance(wanted[1], str):
         return False
-    is_same = given == Judgement.DOCUMENT or (isinstance(given, tuple) and given[0] == wanted[0])
+    is_same = isinstance(given, tuple) and given[0] == wanted[0]
     return is_same and (extract == "html" or any(mark in wanted[1] for mark in "<&"))
 
 

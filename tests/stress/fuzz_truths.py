@@ -216,7 +216,15 @@ def _parquet(question: Question) -> Truth | None:
     is_short = len(rows) < file.metadata.num_rows  # than the footer says
     if "text" not in names or len(table.schema.names) != len(names) or is_short:
         return None
-    return [_record(number, row, question) for number, row in enumerate(rows, start=1)]
+    return [_record(number, _decoded(row), question) for number, row in enumerate(rows, start=1)]
+
+
+def _decoded(row: dict[str, object]) -> dict[str, object] | None:
+    """Return a row with texts instead of bytes; None if one is not UTF-8."""
+    try:
+        return {name: value.decode("utf-8-sig") if isinstance(value, bytes) else value for name, value in row.items()}
+    except UnicodeDecodeError:
+        return None
 
 
 def _archive(question: Question) -> Truth:

@@ -405,6 +405,23 @@ def test_the_page_says_what_false_pairs_are_below_where_the_sample_has_none(labe
     assert not any(text.startswith("fewer than") for text, count in zip(shown, seen, strict=True) if count)
 
 
+def test_a_precision_that_the_sample_cannot_tell_is_not_claimed(labelled: Calibration) -> None:
+    planted = replace(labelled, is_labelled=False)
+    score = planted.choice.score
+    seen, unseen = (
+        replace(
+            planted,
+            choice=planted.choice._replace(
+                score=replace(score, precision=0.25, false_pairs=replace(score.false_pairs, seen=count))
+            ),
+        )
+        for count in (5.0, 0.0)
+    )
+    assert "precision 0.250" in Page(page_of(seen)).all_of("h1")[0]
+    assert "precision" not in Page(page_of(unseen)).all_of("h1")[0]
+    assert "The sample has no false pair, so it cannot tell the precision" in Page(page_of(unseen)).text
+
+
 def test_a_plot_is_no_wider_with_one_profile_than_with_many(labelled: Calibration) -> None:
     source = page_of(replace(labelled, spreads=labelled.spreads[:1]))
     assert re.search(r"svg \{[^}]*max-width: \d+rem", source)

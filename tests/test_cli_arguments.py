@@ -21,10 +21,10 @@ PAGE = f"<!doctype html><html><head><title>x</title></head><body><article><p>{TE
 FILES: dict[str, bytes] = {  # all of which say the same
     "notes.txt": TEXT.encode(),
     "notes": b"\xef\xbb\xbf" + TEXT.encode(),
-    "notes.txt.gz": gzip.compress(TEXT.encode()),
+    "notes.txt.gz": gzip.compress(TEXT.encode(), mtime=0),
     "notes.txt.zst": zstandard.compress(TEXT.encode()),
     "page.html": PAGE.encode(),
-    "page.htm.gz": gzip.compress(PAGE.encode()),
+    "page.htm.gz": gzip.compress(PAGE.encode(), mtime=0),
 }
 
 pytestmark = pytest.mark.usefixtures("in_empty_folder")
@@ -103,9 +103,13 @@ def test_a_file_of_many_documents_is_not_taken_for_a_text(command: str, url: str
 @pytest.mark.parametrize(
     ("name", "content", "reason"),
     [
-        ("latin", b"caf\xe9", "latin is not UTF-8"),
-        ("cut.gz", gzip.compress(TEXT.encode())[:40], "cut.gz: damaged or cut off"),
-        ("bomb.gz", gzip.compress(b"x" * ((16 << 20) + 1)), "bomb.gz is too long: a document has at most 16 MiB"),
+        ("latin", b"caf\xe9", "latin: not UTF-8"),
+        ("cut.gz", gzip.compress(TEXT.encode(), mtime=0)[:40], "cut.gz: damaged or cut off"),
+        (
+            "bomb.gz",
+            gzip.compress(b"x" * ((16 << 20) + 1), mtime=0),
+            "bomb.gz is too long: a document has at most 16 MiB",
+        ),
         ("long", b"x" * ((16 << 20) + 1), "long is too long"),
     ],
 )

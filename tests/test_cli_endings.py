@@ -102,6 +102,13 @@ def test_inputs_that_apply_refuses_get_the_list_of_ids() -> None:
     )
 
 
+def test_records_of_several_formats_are_applied_together() -> None:
+    Path("more.tsv").write_text(f"e\t{article(2)}\n")
+    apply = next_of(ending("dedup", written(), "more.tsv", "--out", "out", "--quiet"))
+    assert run(*apply).exit_code == 0
+    assert Path("kept.jsonl").read_text().count("\n") == 3
+
+
 def test_calibrate_ends_with_commands_that_run() -> None:
     texts = {str(number): article(number) for number in range(30)}
     texts |= {f"near-{number}": edited(texts[str(number)], 5, number) for number in range(9)}

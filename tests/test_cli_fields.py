@@ -138,3 +138,11 @@ def test_fields_go_with_lists_of_ones_own(tmp_path: Path) -> None:
     assert run("ingest", pages, "--store", store, "--profile", f"auto-2:stops={stops}", *FIELDS).exit_code == 0
     with HSimIndex.open(store) as index:
         assert (index.profile, index.count()) == (named, 2)
+
+
+def test_inputs_are_looked_at_with_the_fields_of_the_index(tmp_path: Path) -> None:
+    url, records = f"lmdb://{tmp_path / 'index'}", [one for one in RECORDS if "body" in one]
+    assert run("ingest", written(tmp_path / "in.jsonl", records), "--store", url, *FIELDS).exit_code == 0
+    more = written(tmp_path / "more.jsonl", [{**one, "id": f"{one['id']}2"} for one in records])
+    assert run("dedup", more, "--out", str(tmp_path / "out"), "--against", url).exit_code == 0
+    assert run("ingest", more, "--store", url).exit_code == 0

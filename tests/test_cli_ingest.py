@@ -236,7 +236,7 @@ def test_a_stream_whose_first_records_lack_the_text_stops_at_once(url: str) -> N
         (["in.tsv", "--job", "pages.txt"], "job folder pages.txt"),
         (["in.tsv", "--job", "pages.txt/job"], "job folder pages.txt/job"),
         (["in.tsv", "--job", "loop"], "job folder loop"),
-        (["in.tsv", "--exclusive"], "--exclusive is for an index on HBase"),
+        (["in.tsv", "--exclusive"], "--exclusive works only on HBase"),
         (["in.tsv", "--no-such-flag"], "No such option"),
     ],
 )

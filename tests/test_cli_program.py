@@ -437,3 +437,16 @@ def test_a_signal_that_meets_a_finaliser_is_not_lost(name: str) -> None:
         [sys.executable, "-c", LOST.format(name=name)], capture_output=True, text=True, timeout=120, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "interrupted\n", "")
+
+
+def test_help_on_spark_needs_no_pyspark_and_a_job_says_that_it_is_missing() -> None:
+    program = "import sys; sys.modules['pyspark'] = None; from hsimhash.cli import main; main(sys.argv[1:])"
+    for arguments, code, words in (
+        (["--help"], 0, "--max-cluster-size"),
+        (["pages.parquet", "--out", "out"], 1, "Spark needs PySpark and Java 17: pip install 'hsimhash[spark]'"),
+    ):
+        command = [sys.executable, "-c", program, "spark", "dedup", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == code, done.stderr
+        assert words in done.stdout + done.stderr
+        assert "Traceback" not in done.stderr

@@ -19,7 +19,7 @@ from scrapy.http import Response
 
 from hsimhash.contrib.scrapy import ItemResponseMiddleware
 from hsimhash.index import HSimIndex
-from hsimhash.inputs.pages import page_texts
+from hsimhash.inputs.extraction import text_of_page
 
 EXAMPLE = Path(__file__).parent / "examples" / "scrapy_pages.py"
 CRAWL_S = 280
@@ -30,7 +30,7 @@ from dataclasses import dataclass
 import attrs
 import pydantic
 import scrapy
-import trafilatura
+import hsimhash.contrib.scrapy as addon
 from itemadapter import ItemAdapter
 from scrapy import signals
 from scrapy.crawler import CrawlerProcess
@@ -118,13 +118,13 @@ class Keep:
 def scraped(item, response):
     metas.append([response.url, response.meta.get("duplicate_of")])
 
-def extract(*args, **options):
+def extract(page):
     threads.add(threading.current_thread() is threading.main_thread())
-    return plain_extract(*args, **options)
+    return plain_extract(page)
 
 URLS, ITEMS, BEFORE, SETTINGS = json.loads(sys.argv[1])
 kept, metas, threads = [], [], set()
-plain_extract, trafilatura.extract = trafilatura.extract, extract
+plain_extract, addon.text_of_page = addon.text_of_page, extract
 logging.getLogger("htmldate").setLevel(logging.INFO)
 process = CrawlerProcess({
     "ADDONS": {"hsimhash.contrib.scrapy.HSimHashAddon": 300},
@@ -299,7 +299,7 @@ def test_only_html_is_read_as_html(tmp_path: Path) -> None:
     urls = [(tmp_path / name).as_uri() for name in ("empty-dict-0.html", "empty-dict-1.txt")]
     told_by_crawl(tmp_path / "index", urls, HSIMHASH_ACTION="tag")
     with HSimIndex.open(tmp_path / "index") as index:
-        html, text = (index.profile.signature(one) for one in (page_texts([body], "auto")[0], body))
+        html, text = (index.profile.signature(one) for one in (text_of_page(body), body))
         assert html != text
         stored = {document.doc_id: document.fingerprint for document in index.documents()}
     assert set(stored.items()) <= {(urls[0], html.fingerprint), (urls[1], text.fingerprint)}

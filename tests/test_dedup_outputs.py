@@ -162,11 +162,13 @@ def test_what_is_half_renamed_is_gone_once_the_next_run_fails(source: Path, out:
     assert list(out.iterdir()) == []
 
 
-def test_results_within_an_input_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "texts").mkdir()
-    with pytest.raises(ValueError, match="lies within input"):
-        run(tmp_path / "texts" / "out", tmp_path / "texts")
-    assert list((tmp_path / "texts").iterdir()) == []
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl"])
+def test_results_within_an_input_are_refused(name: str, tmp_path: Path) -> None:
+    (tmp_path / "given").mkdir()
+    (tmp_path / "given" / name).write_text('{"id": "a", "text": "some words"}\n')
+    with pytest.raises(ValueError, match=r"is inside input .*/given, so the next run would read the results"):
+        run(tmp_path / "given" / "out", tmp_path / "given")
+    assert [path.name for path in (tmp_path / "given").iterdir()] == [name]
 
 
 def test_results_are_not_written_over_an_input(source: Path, out: Path) -> None:

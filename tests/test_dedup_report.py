@@ -65,7 +65,7 @@ DATA = ReportData(
     ),
 )
 HOSTILE = "<script>alert('1')</script>\"&amp;\u202e\x00\ud800\u0301</details><img src=//x onerror=y>"
-VOID = {"meta", "br"}
+VOID = {"meta", "br", "input"}
 PAGE_TAGS = {"html", "head", "meta", "title", "style", "body", "header", "nav", "main", "article"}
 TEXT_TAGS = {"h1", "h2", "h3", "h4", "p", "div", "span", "strong", "b", "bdi", "mark", "br", "pre", "code", "a"}
 TABLE_TAGS = {
@@ -395,6 +395,8 @@ def test_a_cluster_without_texts_says_so_once() -> None:
     text = page_of(clusters=(bare,), texts_missing="The input was fingerprints.").text
     assert "The input was fingerprints." in text
     assert "not at hand" not in text
+    only_copies = page_of(clusters=(same_words(),), texts_missing="The input was fingerprints.")
+    assert only_copies.text.count("The input was fingerprints.") == 1
 
 
 def test_a_cluster_is_named_by_the_document_that_is_kept() -> None:

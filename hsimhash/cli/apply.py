@@ -126,11 +126,10 @@ def _refuse_read(out: str, inputs: Sequence[Input], folder: Path) -> None:
 
 
 def _refuse_other_format(out: str, inputs: Sequence[Input]) -> None:
-    """Raise if FILE is named as a format that the inputs do not have: their lines are copied as they are."""
-    writes = {"jsonl": JSON_LINES, "tsv": (".tsv",), "files": (".txt",)}
-    for one in inputs:
-        if one.kind in COPIED_KINDS:
-            refuse_format(out, "--out", writes[one.kind])
+    """Raise if FILE is named as a format that no input has: their lines are copied as they are."""
+    suffixes = {"jsonl": JSON_LINES, "tsv": (".tsv",), "files": (".txt",)}
+    if writes := [suffix for one in inputs if one.kind in COPIED_KINDS for suffix in suffixes[one.kind]]:
+        refuse_format(out, "--out", list(dict.fromkeys(writes)))
 
 
 def _report(count: Applied) -> None:

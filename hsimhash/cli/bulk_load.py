@@ -89,7 +89,7 @@ def bulk_load_command(
     With --print-commands the two commands are printed instead of run; run this command again after them.
     """
     check_on_hbase(settings.store)
-    reading = reading_of(settings, fingerprint_field, first_seen_field)
+    reading = reading_of(settings, fingerprint_field, first_seen_field, settings.store)
     found = inputs_of(inputs, reading)
     is_stream = any(one.is_stream for one in found)
     if print_commands and is_stream:

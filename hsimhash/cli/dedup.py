@@ -128,8 +128,9 @@ def dedup_command(
     """Find near-duplicates in files, and choose which documents to keep.
 
     \b
-    Example: hsimhash dedup pages/ more.jsonl.gz --out pages.dedup
-             hsimhash apply more.jsonl.gz --from pages.dedup --out kept.jsonl.gz
+    Example: hsimhash dedup notes/ --out notes.dedup
+             hsimhash dedup pages.jsonl.gz --out pages.dedup
+             hsimhash apply pages.jsonl.gz --from pages.dedup --out kept.jsonl.gz
              hsimhash dedup pages.jsonl --out new --against lmdb://pages --keep newest:date --keep longest
 
     INPUTs are those of 'hsimhash ingest', and they are not changed. 'hsimhash apply' writes the documents to keep.
@@ -149,7 +150,8 @@ def dedup_command(
     documents near each one, and a document with a match is dropped. A stored document with the same id as an input's
     document is ignored.
     """
-    reading, policies = reading_of(settings, fingerprint_field), tuple(map(Policy.parse, keep or ("first",)))
+    policies = tuple(map(Policy.parse, keep or ("first",)))
+    reading = reading_of(settings, fingerprint_field, index_url=against)
     found = inputs_of(inputs, reading)
     with _against(settings, against) as known, nullcontext() if quiet else staged_progress(_STAGES["read"]) as show:
 

@@ -43,7 +43,9 @@ def dedup_ending(summary: DedupSummary, found: Sequence[Input], names: Sequence[
     if refused := [one.name for one in found if one.kind not in COPIED_KINDS]:
         print_line(f"Next: use the ids to keep in {shell_word(keep)} ('hsimhash apply' cannot copy {refused[0]}).")
     elif any(one.is_stream for one in found):
-        tell_next("apply", "-", "--from", folder, "--out", "kept.jsonl", note="with the same records on stdin")
+        tell_next(
+            *("apply", "-", "--from", folder, "--out", _kept_name(found, folder)), note="with the same records on stdin"
+        )
     else:
         tell_next("apply", *_given(names), "--from", folder, "--out", _kept_name(found, folder))
 

@@ -106,7 +106,7 @@ def ingest_command(
     _refuse_contradictions(settings, exclusive=exclusive, claim=claim)
     if tags is not None:
         refuse_format(str(tags), "--tags", JSON_LINES)
-    reading = reading_of(settings, fingerprint_field, first_seen_field)
+    reading = reading_of(settings, fingerprint_field, first_seen_field, settings.store)
     found = inputs_of(inputs, reading)
     options = replace(_options(settings, reading, tags, fresh=fresh, rate=rate), claims=claim)
     index = _index(settings, found, options, exclusive=exclusive)

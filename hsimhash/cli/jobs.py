@@ -18,6 +18,7 @@ import click
 from hsimhash.cli.console import is_for_people, plural, print_json, say, staged_progress
 from hsimhash.cli.endings import ingest_ending
 from hsimhash.cli.exits import ExitCode, answering
+from hsimhash.errors import HsimhashError
 from hsimhash.index import HSimIndex
 from hsimhash.load import IngestProgress, Summary
 from hsimhash.store import is_hbase
@@ -59,7 +60,9 @@ def report(summary: Summary, index: HSimIndex, *, is_stream: bool, as_json: bool
         say(f"interrupted{place}, after {plural(summary.counts.documents, 'document')}: {how}")
         return ExitCode.INTERRUPTED
     if is_for_people(as_json):
-        first = next(index.documents(), None)
+        first = None
+        with suppress(HsimhashError):  # all is written: a server that fails now takes nothing back
+            first = next(index.documents(), None)
         ingest_ending(summary, index.url, first and first.doc_id)
     else:
         if summary.is_repeated:

@@ -6,6 +6,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ from hsimhash import metrics
 from hsimhash.cli.console import say
 from hsimhash.cli.streams import check_stdin
 from hsimhash.cover import DEFAULT_DISTANCE, MOST_DISTANCE
-from hsimhash.errors import HsimhashError
+from hsimhash.errors import HsimhashError, IndexNotFoundError
 from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.bits import Uint64s, formats_named, read_fingerprint, spoken
 from hsimhash.fingerprint.recipe import FEATURES_PROFILE
@@ -354,8 +355,10 @@ def refuse_memory(settings: Settings) -> None:
         raise click.UsageError(f"nothing would remain of {settings.store} after this command; use lmdb://…")
 
 
-def reading_of(settings: Settings, fingerprint_field: str | None, first_seen_field: str | None = None) -> InputOptions:
-    """Return how inputs are read that are fingerprinted by the settings' profile; an index may have another."""
+def reading_of(
+    settings: Settings, fingerprint_field: str | None, first_seen_field: str | None = None, index_url: str | None = None
+) -> InputOptions:
+    """Return how inputs are read: for the profile of the index at a URL if there is one, else for the settings'."""
     reading = InputOptions(
         settings.format,
         settings.id_field,
@@ -365,7 +368,14 @@ def reading_of(settings: Settings, fingerprint_field: str | None, first_seen_fie
         settings.fingerprint_format,
         extract=settings.extract,
     )
-    return reading.for_profile(Profile.named(settings.profile))
+    return reading.for_profile(_profile_for(settings, index_url))
+
+
+def _profile_for(settings: Settings, index_url: str | None) -> Profile:
+    if index_url is not None and "profile" not in settings.model_fields_set:
+        with suppress(IndexNotFoundError), HSimIndex.open(index_url, password=password_of(settings)) as index:
+            return index.profile
+    return Profile.named(settings.profile)
 
 
 def inputs_of(names: Sequence[str], reading: InputOptions) -> list[Input]:

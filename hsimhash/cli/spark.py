@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import sys
@@ -30,22 +31,31 @@ from hsimhash.errors import HsimhashError
 from hsimhash.fingerprint import Profile
 from hsimhash.pairs.keep import Policy
 
+_missing: ImportError | None = None
 try:
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
     from hsimhash import spark as jobs
-except ImportError as missing:
-    raise HsimhashError("Spark needs PySpark and Java 17: pip install 'hsimhash[spark]'") from missing
+except ImportError as error:  # only a job needs it, not --help
+    _missing = error
 
 Function = Callable[..., object]
 _CAUSE_CHARACTERS = 600
 _PARTITIONS = 32  # of a shuffle on one machine; Spark joins small ones
 
 
-def _session_options(command: Function) -> Function:
-    """Give a command the options of the session."""
+def _session_options(job: Function) -> Function:
+    """Give a command the options of the session. It fails with a message if PySpark is missing."""
+
+    @functools.wraps(job)
+    def checked(*given: object, **named: object) -> object:
+        if _missing is not None:
+            raise HsimhashError("Spark needs PySpark and Java 17: pip install 'hsimhash[spark]'") from _missing
+        return job(*given, **named)
+
+    command: Function = checked
     for option in (
         click.option(
             "--driver-memory",

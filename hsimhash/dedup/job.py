@@ -74,9 +74,10 @@ def _check(inputs: Sequence[Input], options: DedupOptions, against: HSimIndex | 
 
 def _check_place(inputs: Sequence[Input], folder: Path) -> None:
     for one in inputs:
-        if one.kind == "files" and one.reads(folder):
+        within = one.folder or (one.name if one.kind == "files" else "")
+        if within and not one.remote and folder.resolve().is_relative_to(Path(within).resolve()):
             raise ValueError(
-                f"{folder} lies within input {one.name}, so its files would be read as texts; choose another"
+                f"{folder} is inside input {within}, so the next run would read the results; choose another folder"
             )
         if any(one.reads(folder / name) for name in NAMES):
             raise ValueError(

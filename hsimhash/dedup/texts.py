@@ -14,7 +14,6 @@ import numpy as np
 from hsimhash.dedup.documents import Collected
 from hsimhash.dedup.report import INPUTS_NAMED, ShownPair
 from hsimhash.dedup.word_diff import Comparison, compare
-from hsimhash.errors import InputUnavailableError
 from hsimhash.inputs.files import Input, InputOptions
 from hsimhash.inputs.lines import STDIN
 from hsimhash.inputs.reader import texts_at
@@ -105,7 +104,7 @@ class Texts:
                         self.add(number, text, is_compared=number in compared)
             except OSError as error:
                 self._missing.append(f"{one.name} cannot be read again: {error.strerror}")
-            except InputUnavailableError:
+            except Exception:  # the results are found already; the report goes without these texts
                 self._missing.append(f"{one.name} cannot be read again")
 
 

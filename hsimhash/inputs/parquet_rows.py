@@ -22,7 +22,8 @@ from hsimhash.extras import arrow_needed, needed
 from hsimhash.inputs.arrow_values import TOO_LONG, ArrowValues
 from hsimhash.inputs.files import Input, InputOptions
 from hsimhash.inputs.lines import RECORD_LIMIT_BYTES, Place
-from hsimhash.inputs.parquet_pages import ROWS_AT_ONCE, Page, pages_of, plan_of
+from hsimhash.inputs.parquet_metadata import Chunk, Page, chunks_in, pages_of
+from hsimhash.inputs.parquet_pages import ROWS_AT_ONCE, ReadPlan, plan_of
 from hsimhash.inputs.table_columns import TableRecord, TableRows, chosen_fields
 
 _READ_BYTES = 1 << 20  # of a column at once: a row group may be larger than memory
@@ -85,7 +86,7 @@ def _why(error: Exception) -> str:
     """Return what is wrong with a file by an error of Arrow; one that is not about the file's bytes is raised again."""
     if isinstance(error, HsimhashError) or (isinstance(error, OSError) and error.errno is not None):
         raise error
-    return f"{error}" or type(error).__name__
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 class _Table:
@@ -102,6 +103,7 @@ class _Table:
         self._paths = sorted(paths)
         wanted = {at for path in paths for at in _leaves_of(path, leaves)}
         self._leaves = [_Leaf(at, leaves[at].path, leaves[at].max_repetition_level > 0) for at in sorted(wanted)]
+        self._chunks: list[dict[int, Chunk]] = []
         arrow, _ = arrow_needed(one.name)
         needed("pyarrow.compute", "parquet", one.name)
         self._values = ArrowValues(arrow)
@@ -113,57 +115,65 @@ class _Table:
             first, last = last, last + metadata.row_group(number).num_rows
             if last <= start.offset:
                 continue
-            end, why = first, ""
+            end, why = first, f"row group {number + 1} ends before them"
             try:
-                for batch in self._batches(number):
+                for batch in self._batches(number, last - first):
                     begun, end = end, end + len(batch)
-                    read = batch.slice(max(0, start.offset - begun))
-                    yield from self._parts(read, end - len(read), block_bytes)
+                    if end > start.offset:
+                        read = batch.slice(max(0, start.offset - begun))
+                        yield from self._parts(read, end - len(read), block_bytes)
             except _UnreadableError as error:
                 why = str(error)
-            if max(end, start.offset) < last:
-                why = why or f"row group {number + 1} ends before them"
-                yield TableRows((), self._place(last), f"rows {end + 1:,} to {last:,} are damaged: {why}")
-        if last != metadata.num_rows and start.offset <= last:
-            why = f"the footer says {metadata.num_rows:,} rows, but the row groups have {last:,}"
-            yield TableRows((), self._place(last), f"damaged: {why}")
+            if (end := max(end, start.offset)) < last:
+                yield TableRows((), self._place(last), f"rows {end + 1:,} to {last:,} cannot be read: {why}")
+        if start.offset <= last < metadata.num_rows:
+            why = f"the footer says {metadata.num_rows:,} rows, but its row groups have {last:,}"
+            yield TableRows((), self._place(metadata.num_rows), f"rows are missing: {why}")
 
     def _place(self, row: int) -> Place:
         return Place(row, row, self._one.size_bytes * row // max(self._table.metadata.num_rows, row, 1))
 
-    def _batches(self, number: int) -> Iterator[Any]:
+    def _batches(self, number: int, rows: int) -> Iterator[Any]:
         """Yield the rows of a row group in batches that fit into memory.
 
         Raises:
             _UnreadableError: the rest of them cannot be read.
         """
-        group, rows_at_once, dictionaries = self._table.metadata.row_group(number), ROWS_AT_ONCE, []
-        for leaf in self._leaves:
-            chunk = group.column(leaf.at)
-            if not leaf.is_nested and chunk.num_values != group.num_rows:
-                raise _UnreadableError(
-                    f"column {leaf.path!r} has {chunk.num_values:,} values in {group.num_rows:,} rows"
-                )
-            plan = plan_of(self._pages(chunk), group.num_rows, is_nested=leaf.is_nested)
-            if plan.why_not:
-                raise _UnreadableError(f"column {leaf.path!r} is too large to unpack: {plan.why_not}")
-            rows_at_once = min(rows_at_once, plan.rows_at_once)
-            dictionaries += [leaf.path] * plan.has_long_dictionary
-        table = self._table
-        if dictionaries:
-            table = _opened(self._one, self._source, table.metadata, dictionaries)
         try:
-            batches = table.iter_batches(rows_at_once, row_groups=[number], columns=self._paths, use_threads=False)
+            self._chunks = self._chunks or chunks_in(self._source, [leaf.at for leaf in self._leaves])
+            plans = {leaf.path: self._plan(leaf, self._chunks[number][leaf.at], rows) for leaf in self._leaves}
+            size = min([plan.rows_at_once for plan in plans.values()], default=ROWS_AT_ONCE)
+            dictionaries = [path for path, plan in plans.items() if plan.has_long_dictionary]
+            table = self._with_dictionaries(dictionaries) if dictionaries else self._table
+            batches = table.iter_batches(size, row_groups=[number], columns=self._paths, use_threads=False)
             while (batch := next(batches, None)) is not None:
                 yield batch
-        except Exception as error:
+        except _UnreadableError:
+            raise
+        except Exception as error:  # of Arrow's own classes, of Python's, of the file's
             raise _UnreadableError(_why(error)) from error
 
-    def _pages(self, chunk: Any) -> Iterator[Page]:
+    def _plan(self, leaf: _Leaf, chunk: Chunk, rows: int) -> ReadPlan:
+        if chunk.is_encrypted:
+            raise _UnreadableError(f"column {leaf.path!r} is encrypted")
+        if not leaf.is_nested and chunk.values != rows:
+            raise _UnreadableError(f"column {leaf.path!r} has {chunk.values:,} values in {rows:,} rows")
+        plan = plan_of(self._pages(chunk), rows, is_nested=leaf.is_nested)
+        if plan.why_not:
+            raise _UnreadableError(f"column {leaf.path!r} is too large to unpack: {plan.why_not}")
+        return plan
+
+    def _with_dictionaries(self, paths: Sequence[str]) -> Any:
+        """Return a reader that does not write out the values of dictionaries for each time that they are used."""
+        table = _opened(self._one, self._source, self._table.metadata, paths)
+        if isinstance(table, str):
+            raise _UnreadableError(table)
+        return table
+
+    def _pages(self, chunk: Chunk) -> Iterator[Page]:
         pages = pages_of(self._source, chunk)
-        if self._one.remote and chunk.total_uncompressed_size <= _TRUSTED_BYTES:  # do not download it twice
-            size = chunk.total_uncompressed_size
-            return chain(islice(pages, 1), [Page(size, size, chunk.num_values, is_shared=False)])
+        if self._one.remote and chunk.unpacked <= _TRUSTED_BYTES:  # do not download it twice
+            return chain(islice(pages, 1), [Page(chunk.unpacked, chunk.unpacked, chunk.values, is_shared=False)])
         return pages
 
     def _parts(self, batch: Any, first: int, block_bytes: int) -> Iterator[TableRows]:

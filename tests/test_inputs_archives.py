@@ -339,3 +339,31 @@ def test_a_second_look_finds_the_texts_again(tmp_path: Path) -> None:
 def test_a_stream_is_refused() -> None:
     with pytest.raises(ValueError, match="is a stream, and --format warc needs a file"):
         find_inputs(["-"], InputOptions("warc"))
+
+
+_LONG = b"WARC/1.0\r\nContent-Length: 9999999999\r\n\r\nx\r\n\r\n"  # which is looked at again from its beginning
+
+
+@pytest.mark.parametrize("packing", [".gz", ".zst"])
+@pytest.mark.parametrize("place", ["before", "between", "behind", "twice"])
+@pytest.mark.parametrize("is_long", [False, True])
+def test_damage_without_bytes_is_reported_once_and_any_place_is_one_to_go_on_from(
+    is_long: bool, place: str, packing: str, tmp_path: Path
+) -> None:
+    first, second = (PACK[packing](part) for part in records(2))
+    damage = b"\xff" + PACK[packing](_LONG if is_long else b"")
+    path = tmp_path / f"crawl.warc{packing}"
+    path.write_bytes(
+        {
+            "before": damage + first + second,
+            "between": first + damage + second,
+            "behind": first + second + damage[:9],
+            "twice": damage + damage + first + second,
+        }[place]
+    )
+    batches = batches_of(path)
+    ids, rejects = contents(batches)
+    assert ids == ["http://x/0", "http://x/1"]
+    assert 0 < len(rejects) <= 4
+    for number, batch in enumerate(batches, start=1):
+        assert contents(batches_of(path, batch.end)) == contents(batches[number:])

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import BinaryIO, Protocol
@@ -34,6 +35,7 @@ _TEXT_TYPE = "text/plain"
 _HTTP_TYPE = "application/http"
 _HEADER_BYTES = 64 << 10  # that a record's own header has at most
 _STEP_BYTES = 1 << 10  # zstd can pack 128 KiB into 4 bytes: so much of a file becomes 32 MiB at most
+_DAMAGE_BYTES = 1  # that a damaged place counts in offsets: a place behind it differs from the one before it
 _NO_RECORD = "no WARC record"
 _HEADER_END = b"\r\n\r\n"
 _VERSION = b"WARC/"
@@ -167,7 +169,8 @@ class _Frames:
         while self._begin < place.offset:
             try:
                 is_there = self._fill(1)
-            except DamagedInputError:  # it was told of before
+            except DamagedInputError:  # reported before
+                self._begin += _DAMAGE_BYTES
                 continue
             if not is_there:
                 raise DamagedInputError(f"{self._name} has become shorter since it was read before")
@@ -175,19 +178,27 @@ class _Frames:
 
     def __iter__(self) -> Iterator[_Frame]:
         """Yield the records, and where some are damaged one frame for what cannot be read."""
-        was_damaged = False
         while True:
             try:
                 frame = self._next()
             except DamagedInputError as error:
                 begin = self._begin
-                self._drop(len(self._held))
+                self._pass_damage()
                 frame = self._lost(begin, str(error))
             if frame is None:
                 return
-            if not (was_damaged and frame.damage.startswith(_NO_RECORD)):  # it is what is left of the one before
-                yield frame
-            was_damaged = bool(frame.damage)
+            yield frame
+
+    def _pass_damage(self) -> None:
+        """Go to the next record, so that a run that resumes there does not report what is left of this one."""
+        while True:
+            self._drop(len(self._held))
+            self._begin += _DAMAGE_BYTES
+            with suppress(DamagedInputError):
+                self._fill(len(_VERSION))
+                if not self._held.startswith(_VERSION):
+                    self._seek_record()
+                return
 
     def _next(self) -> _Frame | None:
         while self._fill(1) and self._held[0] in b"\r\n":
@@ -238,15 +249,19 @@ class _Frames:
         self.skip(Place(begin, self._line))
 
     def _resync(self, damage: str) -> _Frame:
+        begin = self._begin
+        self._seek_record()
+        return self._lost(begin, damage)
+
+    def _seek_record(self) -> None:
         """Go to where the next record seems to begin."""
-        begin, mark = self._begin, b"\n" + _VERSION
+        mark = b"\n" + _VERSION
         while (found := self._held.find(mark)) < 0:
             self._drop(max(0, len(self._held) - len(mark)))
             if not self._fill(len(self._held) + 1):
                 found = len(self._held) - 1
                 break
         self._drop(found + 1)
-        return self._lost(begin, damage)
 
     def _lost(self, begin: int, damage: str) -> _Frame:
         return _Frame(begin, self._counted(), damage=f"{damage} (record at byte {begin:,})")

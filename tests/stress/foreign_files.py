@@ -47,7 +47,7 @@ MISUSED = 2
 KINDS = ("crash", "hang", "silent loss", "verdict", "disagreement")
 # A reject with such a reason is an error of ours that the reader caught.
 _UNFORESEEN = re.compile(r"(?:unexpected )?(?!Arrow)[A-Z]\w*(?:Error|Exception)\b:")
-_DAMAGE = re.compile(r"damaged|cut off|not closed|not read|no Parquet|never closed")
+_DAMAGE = re.compile(r"damaged|cut off|not closed|not read|cannot be read|no Parquet|never closed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +93,9 @@ def run(arguments: Sequence[str], folder: Path) -> Ended:
     shown, told = folder / "shown", folder / "told"
 
     def work() -> None:
-        os.dup2(os.open(shown, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 1)
-        os.dup2(os.open(told, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
+        for number, path in ((1, shown), (2, told)):
+            os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+        sys.stdout, sys.stderr = (os.fdopen(number, "w", buffering=1, closefd=False) for number in (1, 2))
         limited()
         hsimhash(arguments, prog_name="hsimhash")
 

@@ -51,6 +51,9 @@ _SHARE_EXTRACTED = 0.02  # of inputs whose texts are taken out of HTML
 _SHARE_AGAIN = 0.2  # of inputs that are read again from some place, and looked at a second time
 _UNFORESEEN = re.compile(r"(?:unexpected )?(?!Arrow)[A-Z]\w*(?:Error|Exception)\b:")
 
+_DAMAGED_ROWS = re.compile(
+    r"rows [0-9,]+ to [0-9,]+ (?:are damaged|cannot be read)"
+)  # which pyarrow may read, with other values
 _PARTICULAR = re.compile(r"[0-9]+|/\S+|['\"{(].*")  # of one input, not of a kind of fault
 
 Found = dict[tuple[int, int], list[Content | Judgement]]  # by input and line
@@ -152,9 +155,11 @@ def compared(number: int, truth: Truth, found: Found, *, is_whole: bool, extract
 def _fits(wanted: Content | Judgement, given: Content | Judgement, extract: str) -> bool:
     if wanted == Judgement.EITHER or wanted == given:
         return True
+    if given == Judgement.DOCUMENT and extract != "text":
+        return True  # a page is read by its charset, where a text must be UTF-8
     if extract == "text" or isinstance(wanted, Judgement) or not isinstance(wanted[1], str):
         return False
-    is_same = given == Judgement.DOCUMENT or (isinstance(given, tuple) and given[0] == wanted[0])
+    is_same = isinstance(given, tuple) and given[0] == wanted[0]
     return is_same and (extract == "html" or any(mark in wanted[1] for mark in "<&"))
 
 
@@ -192,13 +197,16 @@ class Checked:
                 yield f"read_batches raised {error!r}"
             self.refused = str(error)
             return
-        reasons = [reject.reason for batch in self.batches for reject in batch.documents.rejects]
-        yield from (f"unforeseen: {reason}" for reason in reasons if _UNFORESEEN.match(reason) or not reason)
+        yield from (f"unforeseen: {reason}" for reason in self.reasons() if _UNFORESEEN.match(reason) or not reason)
         found = found_in(self.batches, self.inputs)
         for number, truth, is_whole in self._truths():
             yield from compared(number, truth, found, is_whole=is_whole, extract=self.reading.extract)
         if self.rng.random() < _SHARE_AGAIN and not self.inputs[0].is_stream:
             yield from self._again(block_bytes, found)
+
+    def reasons(self) -> list[str]:
+        """Return why records were rejected."""
+        return [reject.reason for batch in self.batches for reject in batch.documents.rejects]
 
     def _refusal(self) -> Iterator[str]:
         """Yield whether an input is refused whose first records are documents."""
@@ -225,7 +233,8 @@ class Checked:
             if one.problem or question is None or (made.form == "tsv" and one.has_fingerprints):
                 continue
             truth = truth_of(question)
-            if truth is not None:
+            is_told = made.form == "parquet" and any(_DAMAGED_ROWS.match(reason) for reason in self.reasons())
+            if truth is not None and not is_told:
                 yield number, truth, made.form not in ("warc", "wet")
 
     def _texts(self, one: Input) -> Truth:

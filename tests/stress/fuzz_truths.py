@@ -16,7 +16,8 @@ from tests.stress.fuzz_records import BadError, checked_id, digits_truth, number
 from tests.support import plain_readings as plain
 
 _LONE_CARRIAGE_RETURN = re.compile(rb"\r(?!\n)")
-_QUOTE_WITHIN = re.compile(rb'[^",\r\n]"[^",\r\n]')
+_FIELD = rb'(?:"(?:[^"]++|"")*+"|[^",\r\n]*+)'
+_RFC_4180 = re.compile(rb"(?:" + _FIELD + rb"(?:,|\r?\n|\Z))*+")
 _EXACT_FLOATS = 1 << 53
 
 
@@ -156,7 +157,9 @@ def _lines(question: Question) -> Truth:
 
 def _text(question: Question) -> Truth | None:
     data = question.data.removeprefix(codecs.BOM_UTF8)
-    is_other = data.startswith((b"PAR1", b"WARC/")) or b"\0" in data or data.lstrip().startswith(b"{")
+    is_other = (
+        data.startswith((b"PAR1", b"WARC/")) or b"\0" in data or data.lstrip(b" \t\r\n\xef\xbb\xbf").startswith(b"{")
+    )
     if is_other and not question.in_folder:
         return None
     try:
@@ -171,7 +174,7 @@ def _text(question: Question) -> Truth | None:
 def _csv(question: Question) -> Truth | None:
     """Return what rows must be, if they are written exactly as RFC 4180 says, and none with line feeds is odd."""
     data = question.data
-    is_odd = b"\0" in data or _LONE_CARRIAGE_RETURN.search(data) or _QUOTE_WITHIN.search(data)
+    is_odd = b"\0" in data or _LONE_CARRIAGE_RETURN.search(data) or not _RFC_4180.fullmatch(data)
     if is_odd or plain.csv_rows(data) is None:
         return None
     reader = csv.reader(io.StringIO(data.decode("utf-8-sig"), newline=""))
@@ -210,9 +213,18 @@ def _parquet(question: Question) -> Truth | None:
         rows = table.to_pylist()
     except Exception:  # whatever pyarrow raises for damage
         return None
-    if "text" not in names or len(table.schema.names) != len(names):
+    is_short = len(rows) < file.metadata.num_rows  # than the footer says
+    if "text" not in names or len(table.schema.names) != len(names) or is_short:
         return None
-    return [_record(number, row, question) for number, row in enumerate(rows, start=1)]
+    return [_record(number, _decoded(row), question) for number, row in enumerate(rows, start=1)]
+
+
+def _decoded(row: dict[str, object]) -> dict[str, object] | None:
+    """Return a row with texts instead of bytes; None if one is not UTF-8."""
+    try:
+        return {name: value.decode("utf-8-sig") if isinstance(value, bytes) else value for name, value in row.items()}
+    except UnicodeDecodeError:
+        return None
 
 
 def _archive(question: Question) -> Truth:

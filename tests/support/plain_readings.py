@@ -153,7 +153,9 @@ def archive_records(data: bytes) -> Iterator[ArchiveRecord]:
 
 
 def _headers(lines: bytes) -> dict[str, str]:
-    """Return headers by name; none if one of them is there twice, which leaves the reading open."""
+    """Return headers by name; none if one is there twice, folded, or not one at all, which leaves the reading open."""
+    if re.search(rb"\r(?!\n)|(?<!\r)\n|^[ \t]", lines, re.MULTILINE):
+        return {}
     pairs = [line.partition(b":") for line in lines.split(b"\r\n")]
     names = [name.strip().lower().decode("latin-1") for name, _, _ in pairs]
     values = (value.strip().decode("latin-1") for _, _, value in pairs)

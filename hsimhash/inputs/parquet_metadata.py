@@ -78,8 +78,10 @@ def _chunk(fields: object) -> Chunk:
     is_encrypted = isinstance(fields, dict) and _CRYPTO in fields
     if not isinstance(column, dict):
         return Chunk(0, 0, 0, 0, 0, is_encrypted)
-    numbers = [number if isinstance(number := column.get(at), int) else 0 for at in _COLUMN_FIELDS]
-    return Chunk(*numbers, is_encrypted)
+    values, unpacked, packed, data_at, dictionary_at = (
+        number if isinstance(number := column.get(at), int) else 0 for at in _COLUMN_FIELDS
+    )
+    return Chunk(values, unpacked, packed, data_at, dictionary_at, is_encrypted)
 
 
 def pages_of(source: BinaryIO, chunk: Chunk) -> Iterator[Page]:
@@ -160,18 +162,20 @@ class _Thrift:
     def _value(self, kind: int, depth: int, take: Callable[[object], None] | None = None) -> object:
         if kind in (4, 5, 6):
             return self._zigzag()
-        if kind == 8:
-            return self._pass(self._number())
         if kind == 12:
             return self.struct(depth=depth + 1)
         if kind in (9, 10):
             return self._list(depth, take)
-        if kind in (1, 2):  # a truth value, which the kind has
-            return None
         if kind == 3:
             return self._byte()
-        if kind == 7:
-            return self._pass(8)
+        if kind in (7, 8):  # a floating-point number, or bytes
+            size = 8 if kind == 7 else self._number()
+            self.at += size
+            if self.at > len(self._data):
+                raise IndexError
+            return None
+        if kind in (1, 2):  # a truth value, which the kind has
+            return None
         raise ValueError(f"unknown kind of value {kind}")
 
     def _list(self, depth: int, take: Callable[[object], None] | None) -> list[object]:
@@ -189,11 +193,6 @@ class _Thrift:
     def _byte(self) -> int:
         self.at += 1
         return self._data[self.at - 1]
-
-    def _pass(self, size: int) -> None:
-        self.at += size
-        if self.at > len(self._data):
-            raise IndexError
 
     def _number(self) -> int:
         byte = self._data[self.at]

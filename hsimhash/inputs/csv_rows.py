@@ -61,25 +61,36 @@ class CsvRows:
         lines = self.lines
         while lines.has_line():
             line, number = lines.lines[lines.at], lines.number
-            known = self._known[1] if self._known[0] == number else None
-            row = known or self._row(line, number, 0)
+            row = self._known[1] if self._known[0] == number else None
+            if row is None and (values := self._usual(line)):
+                lines.advance(1, len(line) + 1)
+                yield number, values, line
+                continue
+            row = row or self._row(line, number, 0)
             if row.lines > 1 and self._hides_rows(number, row.lines):
                 row = self._failed(line, number, number + row.lines - 1, "it hides the rows between them")
             lines.advance(row.lines, row.size)
             if not is_blank(line):
                 yield number, row.values, line
 
+    def _usual(self, line: bytes) -> list[str] | None:
+        """Return the values of a line that is a row; None for any other, and for blank ones. It is the quickest way."""
+        if not line or len(line) > RECORD_LIMIT_BYTES:
+            return None
+        values = self._values(line)
+        return values if isinstance(values, list) and len(values) == self._width > 1 else None
+
     def _row(self, line: bytes, number: int, first: int) -> _Row:
         """Return the row that begins at a line, `first` lines behind the current one, by the first two rules."""
-        size = len(line) + 1
+        size, is_odd = len(line) + 1, line.count(QUOTE) % 2 == 1
         if size > RECORD_LIMIT_BYTES + 1:
             return _Row(ValueError(f"longer than {RECORD_LIMIT_BYTES >> 20} MiB"), 1, size, False)
         values = self._values(line)
         if values is not None:
             if isinstance(values, list) and len(values) != self._width:
                 values = self._fitted(values)
-            return _Row(values, 1, size, line.count(QUOTE) % 2 == 0 and self._has_id(values))
-        if line.count(QUOTE) % 2 == 0:
+            return _Row(values, 1, size, not is_odd and self._has_id(values))
+        if not is_odd:
             why = f"a quote that opens in line {number} is never closed, and the line has another quote inside a field"
             return _Row(ValueError(why), 1, size, False)
         stretch = self.lines.stretch(first)
@@ -126,11 +137,10 @@ class CsvRows:
 
     def _hides_rows(self, number: int, count: int) -> bool:
         """Whether a row begins at the last line of a row of `count` lines, and none at the line behind it."""
-        behind, at = None, count
-        for at, line in enumerate(self.lines.ahead(count), start=count):  # noqa: B007 (used below)
-            if not is_blank(line):
-                behind = line
-                break
+        at, behind = count, self.lines.line_ahead(count)
+        if behind is not None and is_blank(behind):
+            ahead = enumerate(self.lines.ahead(count), start=count)
+            at, behind = next(((at, line) for at, line in ahead if not is_blank(line)), (at, None))
         if behind is None:
             return False
         row = self._row(behind, number + at, at)

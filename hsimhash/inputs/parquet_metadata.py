@@ -162,19 +162,19 @@ class _Thrift:
     def _value(self, kind: int, depth: int, take: Callable[[object], None] | None = None) -> object:
         if kind in (4, 5, 6):
             return self._zigzag()
-        if kind == 8:
-            self._pass(self._number())
-            return None
         if kind == 12:
             return self.struct(depth=depth + 1)
         if kind in (9, 10):
             return self._list(depth, take)
-        if kind in (1, 2):  # a truth value, which the kind has
-            return None
         if kind == 3:
             return self._byte()
-        if kind == 7:
-            self._pass(8)
+        if kind in (7, 8):  # a floating-point number, or bytes
+            size = 8 if kind == 7 else self._number()
+            self.at += size
+            if self.at > len(self._data):
+                raise IndexError
+            return None
+        if kind in (1, 2):  # a truth value, which the kind has
             return None
         raise ValueError(f"unknown kind of value {kind}")
 
@@ -193,11 +193,6 @@ class _Thrift:
     def _byte(self) -> int:
         self.at += 1
         return self._data[self.at - 1]
-
-    def _pass(self, size: int) -> None:
-        self.at += size
-        if self.at > len(self._data):
-            raise IndexError
 
     def _number(self) -> int:
         byte = self._data[self.at]

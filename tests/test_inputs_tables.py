@@ -126,10 +126,10 @@ def test_rows_of_parquet_that_are_no_documents_are_rejected(tmp_path: Path) -> N
     path = parquet(tmp_path, {"id": ["a", "b", "c", "d", "e"], "text": pa.array(texts, pa.binary())})
     pairs, rejects = contents(batches_of(path))
     assert pairs == [("a", "good"), ("e", "good too")]
-    assert [(line, reason.partition(":")[0]) for line, reason in rejects] == [
-        (2, "not UTF-8"),
+    assert rejects == [
+        (2, 'column "text": not UTF-8: invalid start byte at byte 0'),
         (3, '"text" must be a string, got null'),
-        (4, "longer than 16 MiB"),
+        (4, 'column "text": longer than 16 MiB'),
     ]
 
 
@@ -145,13 +145,13 @@ def test_a_damaged_row_group_is_rejected_and_the_others_are_read(tmp_path: Path)
     assert [doc_id for doc_id, _ in pairs] == [f"{n}" for n in [*range(10), *range(20, 30)]]
     ((line, reason),) = rejects
     assert line == 20
-    assert "rows 11 to 20 are damaged" in reason
+    assert "rows 11 to 20 cannot be read" in reason
 
 
 def test_what_is_no_parquet_is_one_reject(tmp_path: Path) -> None:
     (tmp_path / "in.parquet").write_bytes(b"PAR1 something else")
     ((_, reason),) = contents(batches_of(tmp_path / "in.parquet"))[1]
-    assert "damaged, or no Parquet" in reason
+    assert "damaged, or not Parquet" in reason
 
 
 # CSV.
@@ -178,7 +178,10 @@ def test_bad_rows_of_csv_are_rejected_by_their_first_lines(tmp_path: Path) -> No
     pairs, rejects = contents(batches_of(csv_file(tmp_path, data)))
     assert pairs == [("a", "two\nlines"), ("e", "good")]
     assert [line for line, _ in rejects] == [4, 5, 6, 7]
-    assert [reason.split()[0] for _, reason in rejects] == ["not", "1", "a", "invalid"]
+    for (_, reason), told in zip(
+        rejects, ('column "text": not UTF-8', "1 column: expected 2", "1 to 2048 bytes", "longer"), strict=True
+    ):
+        assert told in reason
 
 
 def test_a_table_with_tabs_is_csv_if_that_is_said(tmp_path: Path) -> None:

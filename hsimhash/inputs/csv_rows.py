@@ -61,6 +61,9 @@ class CsvRows:
         lines = self.lines
         while lines.has_line():
             line, number = lines.lines[lines.at], lines.number
+            if not line or line == b"\r":
+                lines.advance(1, len(line) + 1)
+                continue
             row = self._known[1] if self._known[0] == number else None
             if row is None and (values := self._usual(line)):
                 lines.advance(1, len(line) + 1)
@@ -74,10 +77,8 @@ class CsvRows:
                 yield number, row.values, line
 
     def _usual(self, line: bytes) -> list[str] | None:
-        """Return the values of a line that is a row; None for any other, and for blank ones. It is the quickest way."""
-        if not line or len(line) > RECORD_LIMIT_BYTES:
-            return None
-        values = self._values(line)
+        """Return the values of a line that is a row; None for any other. It is the quickest way."""
+        values = self._values(line) if len(line) <= RECORD_LIMIT_BYTES else None
         return values if isinstance(values, list) and len(values) == self._width > 1 else None
 
     def _row(self, line: bytes, number: int, first: int) -> _Row:

@@ -85,7 +85,12 @@ def _chunk(fields: object) -> Chunk:
 
 
 def pages_of(source: BinaryIO, chunk: Chunk) -> Iterator[Page]:
-    """Yield what the headers of a column's pages in a row group say, as far as they can be read."""
+    """Yield what the headers of a column's pages in a row group say, as far as they can be read.
+
+    Raises:
+        ValueError: a page ends behind the file, for which Arrow would take as much memory as its header says.
+    """
+    size = source.seek(0, 2)
     offset = chunk.dictionary_at if 0 < chunk.dictionary_at < chunk.data_at else chunk.data_at
     end = offset + chunk.packed
     while 0 <= offset < end:
@@ -93,8 +98,10 @@ def pages_of(source: BinaryIO, chunk: Chunk) -> Iterator[Page]:
         if header is None:
             return
         page, length = header
-        yield page
         offset += length + page.packed
+        if offset > size:
+            raise ValueError(f"a page ends behind the file, {offset - size:,} bytes further")
+        yield page
 
 
 def _header_at(source: BinaryIO, offset: int) -> tuple[Page, int] | None:

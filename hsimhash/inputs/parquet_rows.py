@@ -112,7 +112,7 @@ class _Table:
         """Yield the rows behind a place."""
         last, metadata = 0, self._table.metadata
         for number in range(metadata.num_row_groups):
-            first, last = last, last + metadata.row_group(number).num_rows
+            first, last = last, last + max(0, metadata.row_group(number).num_rows)
             if last <= start.offset:
                 continue
             end, why = first, f"row group {number + 1} ends before them"

@@ -154,20 +154,21 @@ def _with_text(batch: Batch, found: Sequence[str | NoResult], one: Input) -> Bat
     return replace(batch, documents=_without_refused(documents, texts, one))
 
 
-def _without_refused(documents: Documents, texts: Sequence[str | NoResult], one: Input) -> Documents:
-    """Return documents with these texts; those without one are rejects."""
-    kept = [not isinstance(text, NoResult) for text in texts]
+def _without_refused(documents: Documents, found: Sequence[str | NoResult], one: Input) -> Documents:
+    """Return documents with the texts that were found; those without one are rejects."""
+    texts = [text for text in found if not isinstance(text, NoResult)]
+    if len(texts) == len(found):
+        return replace(documents, texts=texts)
+    kept = [not isinstance(text, NoResult) for text in found]
     rejects = [
         _page_reject(one, line, doc_id, page, text)
-        for line, doc_id, page, text in zip(documents.lines, documents.doc_ids, documents.texts, texts, strict=True)
+        for line, doc_id, page, text in zip(documents.lines, documents.doc_ids, documents.texts, found, strict=True)
         if isinstance(text, NoResult)
     ]
-    if not rejects:
-        return replace(documents, texts=texts)
     return replace(
         documents,
         doc_ids=list(compress(documents.doc_ids, kept)),
-        texts=list(compress(texts, kept)),
+        texts=texts,
         lines=list(compress(documents.lines, kept)),
         first_seen=list(compress(documents.first_seen, kept)),
         fields={name: list(compress(values, kept)) for name, values in documents.fields.items()},

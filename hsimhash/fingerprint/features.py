@@ -5,32 +5,26 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 
 from hsimhash.fingerprint import pieces, segment, tokens
-from hsimhash.fingerprint.bits import Floats, Int64s, Uint8s, Uint32s, Uint64s, are_in
+from hsimhash.fingerprint.batch import LETTERS, TextBatch, refuse_surrogates
+from hsimhash.fingerprint.bits import Floats, Int64s, Uint8s, Uint64s, are_in
 from hsimhash.fingerprint.cppjieba import extractor
 from hsimhash.fingerprint.document_fields import split_fields
 from hsimhash.fingerprint.english import WHOLE, english, english_parts, own_weights
 from hsimhash.fingerprint.hashes import murmur64_spans
 from hsimhash.fingerprint.named_hashes import HASHES
 from hsimhash.fingerprint.normalize import (
-    HAN,
     SEPARATOR,
-    SPACED,
-    UNSPACED,
-    classify,
-    normalize,
-    simplify,
     to_codes,
     to_text,
 )
 from hsimhash.fingerprint.own_features import parsed_features, weighted_hashes
 from hsimhash.fingerprint.recipe import OWN, Recipe
 from hsimhash.fingerprint.signature import EXACT, TOO_SHORT, VOTED, Signatures
-from hsimhash.fingerprint.sketch import character_hashes, heaviest_features, keys, shingle_hashes, sketches
+from hsimhash.fingerprint.sketch import heaviest_features, keys, shingle_hashes, sketches
 from hsimhash.fingerprint.stop_words import stop_word_hashes
 from hsimhash.fingerprint.vote import (
     SCALE,
@@ -96,76 +90,6 @@ class Features:
         )
 
 
-class _Batch:
-    """Normalised texts; what several parts of a signature need of them is found once.
-
-    Of documents of several fields each text is a field, one document's behind the other's: `fields` to a document.
-    """
-
-    def __init__(self, recipe: Recipe, texts: Sequence[str], fields: int = 1) -> None:
-        self.recipe, self.count, self.fields = recipe, len(texts), fields
-        if recipe.is_normal:
-            self.codes = normalize(texts)
-            if recipe.han is not None and self.has_han:
-                self.codes = simplify(self.codes)  # Han stays Han
-            self.ends = np.flatnonzero(self.codes == SEPARATOR)
-        else:
-            self._plain = list(map(pieces.NORMALIZERS[recipe.normalize], texts))
-            self.codes = to_codes("".join([text + "\0" for text in self._plain]))
-            self.ends = np.cumsum(list(map(len, self._plain)), dtype=np.int64) + np.arange(self.count)
-            _refuse_surrogates(self.codes, recipe.name)
-            if recipe.normalize == pieces.WORD_CHARACTERS:
-                self.codes, self.ends = pieces.word_characters(self.codes, self.ends)
-
-    @cached_property
-    def texts(self) -> list[str]:
-        """The texts."""
-        is_array = self.recipe.is_normal or self.recipe.normalize == pieces.WORD_CHARACTERS
-        return to_text(self.codes).split("\0")[:-1] if is_array else self._plain
-
-    @cached_property
-    def classes(self) -> Uint8s:
-        """The class of each code point."""
-        return classify(self.codes)
-
-    @cached_property
-    def has_han(self) -> bool:
-        """Whether there is a Han character."""
-        return bool((self.classes == HAN).any())
-
-    @cached_property
-    def bare(self) -> tuple[Uint32s, Uint8s]:
-        """Code points and classes without the apostrophes inside words."""
-        return tokens.drop_apostrophes(self.codes, self.classes)
-
-    @cached_property
-    def words(self) -> tokens.Units:
-        """Words of scripts with spaces."""
-        return tokens.word_units(*self.bare, every_script=False)
-
-    @cached_property
-    def word_spans(self) -> tokens.Spans:
-        """Their UTF-8."""
-        return self.words.spans()
-
-    @cached_property
-    def word_hashes(self) -> Uint64s:
-        """Their hashes."""
-        return self.hashes(self.word_spans)
-
-    def hashes(self, spans: tokens.Spans) -> Uint64s:
-        """Return the hash of each span."""
-        return HASHES[self.recipe.hash].many(spans.buffer, spans.starts, spans.ends, self.recipe.seed)
-
-
-def _refuse_surrogates(codes: Uint32s, name: str) -> None:
-    wrong = codes[codes >> 11 == 0x1B]
-    if len(wrong):
-        raise ValueError(
-            f"a text holds the lone surrogate U+{wrong[0]:04X}, and {name} normalises nothing; replace it before"
-        )
-
-
 def signature_batch(recipe: Recipe, texts: Sequence[str], *, has_sketches: bool) -> Signatures:
     """Return the texts' signatures; sketches and keys if the recipe makes them and they are wanted."""
     none = np.zeros(len(texts), np.uint64)
@@ -174,7 +98,7 @@ def signature_batch(recipe: Recipe, texts: Sequence[str], *, has_sketches: bool)
         values = vote_in_order(found.doc, found.hashes, found.weights, len(texts), recipe.tie)
         kinds = np.where(np.bincount(found.doc, minlength=len(texts)) == 0, TOO_SHORT, VOTED).astype(np.uint8)
         return Signatures(np.where(kinds == TOO_SHORT, none, values), none, none, kinds)
-    batch = _Batch(recipe, texts)
+    batch = TextBatch.of(recipe, texts)
     values, counts, key = _counted(batch) if recipe.is_counted else _voted(batch, texts, has_keys=has_sketches)
     sketch = _sketches(batch, recipe.sketch) if recipe.sketch and has_sketches else none
     kinds = np.full(batch.count, VOTED, np.uint8)
@@ -185,7 +109,7 @@ def signature_batch(recipe: Recipe, texts: Sequence[str], *, has_sketches: bool)
     return Signatures(values, sketch, key, kinds)
 
 
-def _voted(batch: _Batch, texts: Sequence[str], *, has_keys: bool) -> tuple[Uint64s, Int64s, Uint64s]:
+def _voted(batch: TextBatch, texts: Sequence[str], *, has_keys: bool) -> tuple[Uint64s, Int64s, Uint64s]:
     """Return what documents vote, how many features each has, and their keys, 0 unless they are wanted."""
     recipe, found = batch.recipe, _found(batch, texts)
     voting = found.capped(recipe.cap, batch.count)
@@ -196,7 +120,7 @@ def _voted(batch: _Batch, texts: Sequence[str], *, has_keys: bool) -> tuple[Uint
     return values, counts, np.zeros(batch.count, np.uint64)
 
 
-def _counted(batch: _Batch) -> tuple[Uint64s, Int64s, Uint64s]:
+def _counted(batch: TextBatch) -> tuple[Uint64s, Int64s, Uint64s]:
     """Return what `_voted` does where each occurrence of a feature has the same vote, in a third of the time.
 
     Features need be told apart only in documents where one of them may reach the cap, or where there may be too few.
@@ -227,14 +151,14 @@ def find_features(recipe: Recipe, text: str) -> Features:
     """Return one text's features with the weights that they vote with."""
     if recipe.is_plain:
         return _heaviest_words(recipe, [text])
-    return _found(_Batch(recipe, [text]), [text]).capped(recipe.cap, 1)
+    return _found(TextBatch.of(recipe, [text]), [text]).capped(recipe.cap, 1)
 
 
 def document_words(recipe: Recipe, texts: Sequence[str]) -> Counter[str]:
     """Return the words that weigh by an idf table, and in how many of the texts each is."""
     if recipe.is_plain:
         return Counter(_heaviest_words(replace(recipe, name="all", top=_ALL), texts).texts())
-    batch = _Batch(recipe, texts)
+    batch = TextBatch.of(recipe, texts)
     if recipe.tokens == "jieba":
         return Counter(_chinese(recipe, to_text(batch.codes)).texts())
     counts = Counter(_chinese(recipe, tokens.han_runs(batch.codes, batch.classes)).texts() if batch.has_han else ())
@@ -246,23 +170,17 @@ def document_words(recipe: Recipe, texts: Sequence[str]) -> Counter[str]:
 
 def normalized_words(recipe: Recipe, words: Sequence[str]) -> list[str]:
     """Return words as they are in texts that the recipe normalised."""
-    return to_text(_Batch(recipe, words).bare[0]).split(chr(SEPARATOR))[:-1]
+    return to_text(TextBatch.of(recipe, words).bare[0]).split(chr(SEPARATOR))[:-1]
 
 
-def _sketches(batch: _Batch, n: int) -> Uint64s:
+def _sketches(batch: TextBatch, n: int) -> Uint64s:
     """Return the sketches by shingles of n words and characters of scripts without spaces."""
-    if batch.has_han or (batch.classes == UNSPACED).any():
-        units = tokens.word_units(*batch.bare, every_script=True)
-        first = units.first[:-1]
-        hashes = character_hashes(units.chars[first])
-        hashes[classify(units.chars[first]) == SPACED] = batch.word_hashes
-    else:
-        units, hashes = batch.words, batch.word_hashes
+    units, hashes = batch.sketch_units()
     start, stop = units.rows(n)
     return sketches(units.doc[start], shingle_hashes(hashes, start, stop), batch.count)
 
 
-def _exact(docs: Int64s, batch: _Batch, counts: Int64s) -> tuple[Uint64s, Uint8s]:
+def _exact(docs: Int64s, batch: TextBatch, counts: Int64s) -> tuple[Uint64s, Uint8s]:
     """Return the hash of the text of each of `docs`, and its kind; of those with nothing to fingerprint 0, TOO_SHORT.
 
     That is a text without a letter or digit; one that is not normalised, without a feature.
@@ -270,7 +188,7 @@ def _exact(docs: Int64s, batch: _Batch, counts: Int64s) -> tuple[Uint64s, Uint8s
     values, kinds = np.zeros(len(docs), np.uint64), np.full(len(docs), TOO_SHORT, np.uint8)
     starts, ends = np.concatenate([[0], batch.ends + 1])[docs], batch.ends[docs]
     if batch.recipe.is_normal:
-        letters = np.concatenate([[0], np.cumsum(np.isin(batch.classes, (HAN, SPACED, UNSPACED)))])
+        letters = np.concatenate([[0], np.cumsum(np.isin(batch.classes, LETTERS))])
         has_any = letters[ends] > letters[starts]
     else:
         has_any = counts[docs] > 0
@@ -280,7 +198,7 @@ def _exact(docs: Int64s, batch: _Batch, counts: Int64s) -> tuple[Uint64s, Uint8s
     return values, kinds
 
 
-def _found(batch: _Batch, texts: Sequence[str]) -> Features:
+def _found(batch: TextBatch, texts: Sequence[str]) -> Features:
     """Return the features of documents."""
     recipe = batch.recipe
     if recipe.tokens == "features":
@@ -295,7 +213,7 @@ def _found(batch: _Batch, texts: Sequence[str]) -> Features:
 def _of_fields(recipe: Recipe, texts: Sequence[str]) -> Features:
     """Return the features of all fields of each document, each as heavy as its fields make it."""
     parts, weights = split_fields(texts, recipe.field_weights)
-    found = _features(_Batch(recipe, parts, len(recipe.field_weights)))
+    found = _features(TextBatch.of(recipe, parts, len(recipe.field_weights)))
     heavy = found.weights * weights[found.doc]
     doc = found.doc // len(recipe.field_weights)
     kept, total = fold_weights(doc, found.hashes, heavy)
@@ -319,7 +237,7 @@ def _given(recipe: Recipe, texts: Sequence[str]) -> Features:
     )
 
 
-def _features(batch: _Batch) -> Features:
+def _features(batch: TextBatch) -> Features:
     recipe = batch.recipe
     if recipe.tokens == "jieba":
         return _chinese(recipe, to_text(batch.codes))
@@ -328,7 +246,7 @@ def _features(batch: _Batch) -> Features:
     return _shingles(batch, _SPANS[recipe.tokens](batch), recipe.word_unit)
 
 
-def _stop_words(batch: _Batch) -> tokens.Spans:
+def _stop_words(batch: TextBatch) -> tokens.Spans:
     """Return the shingles that hold a stop word: sentences have them, advertising and menus have few."""
     units = tokens.word_units(*batch.bare, every_script=True)
     words = units.spans()
@@ -339,7 +257,7 @@ def _stop_words(batch: _Batch) -> tokens.Spans:
 
 
 # What a batch is cut into, by the name of the tokens, where that is spans.
-_SPANS: dict[str, Callable[[_Batch], tokens.Spans]] = {
+_SPANS: dict[str, Callable[[TextBatch], tokens.Spans]] = {
     "words": lambda batch: tokens.word_shingles(*batch.bare, batch.recipe.n, every_script=True),
     "stop-words": _stop_words,
     "chars": lambda batch: pieces.characters(batch.codes, batch.ends, batch.recipe.n, batch.recipe.least),
@@ -357,7 +275,7 @@ _SPANS: dict[str, Callable[[_Batch], tokens.Spans]] = {
 }
 
 
-def _features_by_script(batch: _Batch) -> Iterator[Features]:
+def _features_by_script(batch: TextBatch) -> Iterator[Features]:
     recipe = batch.recipe
     if batch.has_han:  # else no dictionary is loaded
         yield _chinese(recipe, tokens.han_runs(batch.codes, batch.classes))
@@ -365,11 +283,11 @@ def _features_by_script(batch: _Batch) -> Iterator[Features]:
         yield _shingles(batch, tokens.word_shingles(*batch.bare, recipe.n, every_script=False), recipe.word_unit)
     else:
         yield _words(batch)
-    if (batch.classes == UNSPACED).any():
+    if batch.has_unspaced:
         yield _shingles(batch, tokens.char_shingles(*batch.bare, recipe.char_n), recipe.char_unit)
 
 
-def _words(batch: _Batch) -> Features:
+def _words(batch: TextBatch) -> Features:
     """Return words by the table and shingles of them, weighing as much as the document is English, or is not."""
     single, part = _single_words(batch)
     is_rest = part[batch.words.doc] < WHOLE
@@ -386,7 +304,7 @@ def _words(batch: _Batch) -> Features:
     return replace(both.of(kept), weights=np.append(both.weights[alone], weight))
 
 
-def _single_words(batch: _Batch) -> tuple[Features, Int64s]:
+def _single_words(batch: TextBatch) -> tuple[Features, Int64s]:
     """Return the words of documents that are English in part, or all by an own table, and how much each document is."""
     recipe, doc, hashes, spans = batch.recipe, batch.words.doc, batch.word_hashes, batch.word_spans
     first, count = fold_hashes(doc, hashes)
@@ -418,7 +336,7 @@ def _chinese(recipe: Recipe, joined: str) -> Features:
     return Features(doc, known.hashes[number], weight, lambda: [known.words[i] for i in number])
 
 
-def _shingles(batch: _Batch, spans: tokens.Spans, unit: int) -> Features:
+def _shingles(batch: TextBatch, spans: tokens.Spans, unit: int) -> Features:
     hashes = batch.hashes(spans)
     kept, count = fold_hashes(spans.doc, hashes)
     weight = weigh(batch.recipe.weights, count, unit)
@@ -435,8 +353,8 @@ def _heaviest_words(recipe: Recipe, texts: Sequence[str]) -> Features:
         doc, number = segment.number_words(joined, known)
     except UnicodeEncodeError as error:
         raise ValueError(
-            f"a text holds the lone surrogate U+{ord(joined[error.start]):04X}, and {recipe.name} normalises nothing; "
-            "replace it before"
+            f"lone surrogate U+{ord(joined[error.start]):04X}: profile {recipe.name} takes texts as they are; "
+            "replace lone surrogates first"
         ) from error
     doc, number, weight = heaviest(doc, number, known.idf[number], recipe.top, len(texts))
     return Features(doc, known.hashes[number], weight, lambda: [known.words[i] for i in number])
@@ -444,7 +362,7 @@ def _heaviest_words(recipe: Recipe, texts: Sequence[str]) -> Features:
 
 def _keywords(recipe: Recipe, texts: Sequence[str]) -> Features:
     """Return each text's keywords, order and weights as cppjieba extracts them."""
-    _refuse_surrogates(to_codes("".join(texts)), recipe.name)
+    refuse_surrogates(to_codes("".join(texts)), recipe.name)
     known = extractor(recipe.lists)
     found = [known.keywords(text, recipe.top) for text in texts]
     words = [word for one in found for word, _ in one]

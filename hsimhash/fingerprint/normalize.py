@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import functools
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +30,7 @@ SIMPLIFIED_NAME = "simplified-1"
 SEPARATOR = 0  # follows every document in an array of code points, and stands nowhere else
 SPACE = 0x20
 JOINING_LIMIT = 32
+_A_SPACE, _LETTER, _END = (np.array([code], np.uint32) for code in (SPACE, ord("x"), SEPARATOR))
 
 # The classes of code points in unicode.npz.
 NONE, HAN, SPACED, UNSPACED, BLANK, IGNORED = range(6)
@@ -81,9 +83,46 @@ def simplify(codes: Uint32s) -> Uint32s:
 
 def normalize(texts: Sequence[str]) -> Uint32s:
     """Return the normalised documents' code points, one after the other, each followed by `SEPARATOR`."""
-    tables = _tables()
     raw = to_codes("".join([text + "\0" for text in texts]))
-    ends = np.cumsum([len(text) + 1 for text in texts], dtype=np.int64) - 1
+    return _normalized(raw, np.cumsum([len(text) + 1 for text in texts], dtype=np.int64) - 1)
+
+
+def normalized_windows(chunks: Iterable[str]) -> Iterator[Uint32s]:
+    """Yield the normalised code points of a text that comes in chunks; together they are those of the whole.
+
+    A window ends before a code point that neither joins what stands before it nor is dropped, because normalisation
+    never looks across such a place.
+    """
+    has_begun = is_blank = False
+    for part in _parts(chunks):
+        begins, ends = int(part[0] == SPACE), int(part[-1] == SPACE)
+        inner = part[begins : len(part) - ends]
+        is_blank |= bool(begins)
+        if len(inner):
+            yield np.concatenate((_A_SPACE, inner)) if is_blank and has_begun else inner
+            has_begun, is_blank = True, bool(ends)
+
+
+def _parts(chunks: Iterable[str]) -> Iterator[Uint32s]:
+    """Yield the parts of a text, normalised one by one, each with a space where it begins or ends with blanks."""
+    rest, before = to_codes(""), to_codes("")
+    for chunk in chain(chunks, [None]):
+        raw = rest if chunk is None else np.concatenate((rest, to_codes(chunk)))
+        normal = _tables().normal[raw]
+        apart = np.flatnonzero((normal != _JOINING) & (normal != _DROPPED))
+        cut = len(raw) if chunk is None else int(apart[-1]) if len(apart) else 0
+        rest = _with_few_joining(raw[cut:])
+        if cut:
+            part = np.concatenate((before, raw[:cut], _LETTER, _END))  # between letters the spaces at its ends stay
+            part = _normalized(part, np.array([len(part) - 1]))[len(before) : -2]
+            before = _LETTER
+            if len(part):
+                yield part
+
+
+def _normalized(raw: Uint32s, ends: Int64s) -> Uint32s:
+    """Return the normalised code points of documents, each of which ends at one of `ends`."""
+    tables = _tables()
     codes = tables.normal[raw]
     codes[ends] = SEPARATOR
     if (codes >= _CODE_POINTS).any():
@@ -114,13 +153,18 @@ def _compose_joining(codes: Uint32s, raw: Uint32s, ends: Int64s) -> Uint32s:
 
 
 def _compose(raw: Uint32s) -> Uint32s:
-    classes = classify(raw)
-    codes = np.where(classes == BLANK, SPACE, raw)[classes != IGNORED]
-    number = np.arange(len(codes))
-    before_run = np.maximum.accumulate(np.where(_tables().normal[codes] == _JOINING, -1, number))
-    text = to_text(codes[number - before_run <= JOINING_LIMIT])
+    text = to_text(_with_few_joining(np.where(classify(raw) == BLANK, SPACE, raw)))
     folded = unicodedata.normalize("NFKC", text).casefold()
     return to_codes(unicodedata.normalize("NFKC", folded))
+
+
+def _with_few_joining(codes: Uint32s) -> Uint32s:
+    """Return code points without ignored ones, and without those beyond `JOINING_LIMIT` that join the same one."""
+    codes = codes[classify(codes) != IGNORED]
+    number = np.arange(len(codes))
+    before_run = np.maximum.accumulate(np.where(_tables().normal[codes] == _JOINING, -1, number))
+    few: Uint32s = codes[number - before_run <= JOINING_LIMIT]
+    return few
 
 
 def _expand_many(codes: Uint32s) -> Uint32s:

@@ -22,7 +22,7 @@ import numpy as np
 
 from hsimhash.fingerprint.bits import Bools, Int64s, Uint32s
 from hsimhash.fingerprint.normalize import to_codes
-from hsimhash.fingerprint.tokens import Spans, Units, shingles
+from hsimhash.fingerprint.tokens import Spans, Units, shingles, stretch_rows
 
 Pieces = TypeVar("Pieces", Units, Spans)
 
@@ -30,7 +30,14 @@ _WORD = re.compile(r"[\w\u4e00-\u9fcc]+")  # of 1e0ng
 _CLICKHOUSE_LEAST = 4  # bytes; shorter words are passed over
 _SAMPLED = 32  # trafilatura's words of one to four letters count only where there are fewer longer ones
 BETWEEN_SPACES = "[^ ]+"
-_GRAM_LEAST = 5  # text-dedup 0.4 takes nothing of shorter texts
+WORDS_AND_LINKS = "[0-9A-Za-z_']+(?:://[0-9A-Za-z_./]+)?"  # of mfonda
+# By pattern of a built-in recipe a character that none of its matches holds. These patterns take linear time.
+OUTSIDE_MATCHES = {
+    BETWEEN_SPACES: re.compile(" "),
+    r"\w+": re.compile(r"\W"),
+    WORDS_AND_LINKS: re.compile("[^0-9A-Za-z_'./:]"),
+}
+GRAM_LEAST = 5  # text-dedup 0.4 takes nothing of shorter texts
 
 # What a text becomes before it is cut, beside `nfkc-casefold-1`; of the last one `word_characters` are left.
 WORD_CHARACTERS = "lower-word-characters"
@@ -70,10 +77,14 @@ def characters(codes: Uint32s, ends: Int64s, n: int, least: int) -> Spans:
 def matches(texts: Sequence[str], cut: Callable[[str], list[str]], n: int, least: int) -> Spans:
     """Return each n adjacent words of texts, a space between them; `cut` returns the words of a text."""
     found = list(map(cut, texts))
-    sizes, words = np.array(list(map(len, found)), np.int64), list(chain.from_iterable(found))
-    first, doc = np.cumsum([0, *map(len, words)]), _owners(sizes)
-    units = Units(to_codes("".join(words)), first, doc, doc)
+    sizes = np.array(list(map(len, found)), np.int64)
+    units = listed_units(list(chain.from_iterable(found)), _owners(sizes))
     return shingles(_of_enough(units, sizes, least), n, gap=True)
+
+
+def listed_units(words: list[str], doc: Int64s) -> Units:
+    """Return words as units, each of its document."""
+    return Units(to_codes("".join(words)), np.cumsum([0, *map(len, words)]), doc, doc)
 
 
 def words_by(pattern: str) -> Callable[[str], list[str]]:
@@ -95,6 +106,12 @@ def clickhouse_words(texts: Sequence[str], n: int, least: int) -> Spans:
 
     A word is a run of ASCII letters and digits and of bytes beyond ASCII, of at least 4 bytes.
     """
+    words, sizes = clickhouse_units(texts)
+    return _windows(words.buffer, words.ends, sizes, n, least)
+
+
+def clickhouse_units(texts: Sequence[str]) -> tuple[Spans, Int64s]:
+    """Return the words of texts as ClickHouse cuts them, with nothing between them, and how many each text has."""
     encoded = [text.encode() for text in texts]
     units = np.frombuffer(b" ".join([b"", *encoded, b""]), np.uint8)
     edges = np.flatnonzero(np.diff(_clickhouse_letters()[units]))
@@ -104,8 +121,9 @@ def clickhouse_words(texts: Sequence[str], n: int, least: int) -> Spans:
     sizes = np.diff(np.searchsorted(starts, np.cumsum([1, *(len(text) + 1 for text in encoded)])))
     inside = np.zeros(len(units), np.int8)
     inside[starts], inside[stops] = 1, -1
-    words = units[np.cumsum(inside, dtype=np.int8).view(np.bool_)]
-    return _windows(words.tobytes(), np.cumsum(stops - starts), sizes, n, least)
+    words = units[np.cumsum(inside, dtype=np.int8).view(np.bool_)].tobytes()
+    ends = np.cumsum(stops - starts)
+    return Spans(words, ends - (stops - starts), ends, _owners(sizes)), sizes
 
 
 @cache
@@ -135,8 +153,11 @@ def _punctuation() -> dict[int, str]:
 
 def lower_grams(text: str, n: int) -> list[str]:
     """Return the different n-grams of characters as text-dedup 0.4 takes them: cut first, then in lower case."""
-    if len(text) < _GRAM_LEAST:
-        return []
+    return different_grams(text, n) if len(text) >= GRAM_LEAST else []
+
+
+def different_grams(text: str, n: int) -> list[str]:
+    """Return the different n-grams of a text in lower case; one of fewer than n characters is one."""
     return list(dict.fromkeys([text[at : at + n].lower() for at in range(max(len(text) - n, 0) + 1)]))
 
 
@@ -154,6 +175,4 @@ def _of_enough(pieces: Pieces, sizes: Int64s, least: int) -> Pieces:
 def _windows(buffer: bytes, stops: Int64s, sizes: Int64s, n: int, least: int) -> Spans:
     """Return each n adjacent units of a buffer that is all units, which stop at `stops`, `sizes` of each document."""
     starts, doc = np.concatenate((np.zeros(1, np.int64), stops[:-1]))[: len(stops)], _owners(sizes)
-    nothing = np.empty(0, np.uint32), np.empty(0, np.int64)
-    first, stop = Units(*nothing, doc, doc).rows(n)
-    return _of_enough(Spans(buffer, starts[first], stops[stop - 1], doc[first]), sizes, least)
+    return _of_enough(Spans(buffer, starts, stops, doc).rows(*stretch_rows(doc, n)), sizes, least)

@@ -38,10 +38,22 @@ def sketches(doc: Int64s, shingles: Uint64s, documents: int) -> Uint64s:
         shingles: shape (m,), their hashes; repeated ones change nothing.
         documents: how many.
     """
+    return sketches_of(least_values(doc, shingles, documents))
+
+
+def least_values(doc: Int64s, shingles: Uint64s, documents: int) -> Uint64s:
+    """Return the least shingle of each bit, shape (documents, 64), of which `sketches_of` makes sketches.
+
+    Those of a text in parts are the minimum of its parts.
+    """
     every: Uint64s = np.full(documents * SKETCH_BITS, _NONE)
     place = (doc << _BIN_BITS) | (shingles >> np.uint64(_VALUE_BITS)).astype(np.int64)
     np.minimum.at(every, place, shingles & np.uint64((1 << _VALUE_BITS) - 1))
-    least = every.reshape(documents, SKETCH_BITS)
+    return every.reshape(documents, SKETCH_BITS)
+
+
+def sketches_of(least: Uint64s) -> Uint64s:
+    """Return the sketches of documents by the least shingle of each bit."""
     has_any = (least != _NONE).any(axis=1)
     least = _densified(least)
     bits = mix(least) >> np.arange(SKETCH_BITS, dtype=np.uint64) & np.uint64(1)

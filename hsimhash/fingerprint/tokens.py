@@ -10,13 +10,16 @@ articles, shingles across it cost 5 points of F1, because addresses and mark-up 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hsimhash.fingerprint.bits import Bools, Int64s, Uint8s, Uint32s
 from hsimhash.fingerprint.normalize import HAN, SEPARATOR, SPACE, SPACED, UNSPACED, to_text
 
 _RUN_BREAK = ord("\n")  # between runs of Han: any character that the segmenter cuts at
+_SLICE = 1 << 20  # code points that are encoded at once
 _APOSTROPHES = (0x27, 0x2019)
 
 
@@ -32,6 +35,10 @@ class Spans:
     def of(self, kept: Bools) -> Spans:
         """Return those of the spans that are kept."""
         return Spans(self.buffer, self.starts[kept], self.ends[kept], self.doc[kept])
+
+    def rows(self, first: Int64s, stop: Int64s) -> Spans:
+        """Return a span for each row of spans [first, stop): from where its first one starts to where its last ends."""
+        return Spans(self.buffer, self.starts[first], self.ends[stop - 1], self.doc[first])
 
     def text(self, index: int) -> str:
         """Return one span as text; the bytes of a part of a character as their numbers."""
@@ -59,27 +66,37 @@ class Units:
 
     def spans(self) -> Spans:
         """Return each unit's UTF-8."""
-        buffer, starts, ends = _encode(self.chars, self.first, gap=False)
-        return Spans(buffer, starts, ends, self.doc)
+        return self.encoded(gap=False)
+
+    def encoded(self, *, gap: bool) -> Spans:
+        """Return each unit's UTF-8, in a buffer that has a space behind each unit if `gap`."""
+        return Spans(*_encode(self.chars, self.first, gap=gap), self.doc)
 
     def rows(self, n: int) -> tuple[Int64s, Int64s]:
         """Return where rows of n adjacent units start and stop; a stretch of fewer than n is one row."""
-        count = len(self.doc)
-        opens = np.append(True, self.stretch[1:] != self.stretch[:-1])[:count]
-        is_whole = np.zeros(count, np.bool_)
-        is_whole[: max(count - n + 1, 0)] = self.stretch[n - 1 :] == self.stretch[: max(count - n + 1, 0)]
-        start, first = np.flatnonzero(is_whole | opens), np.flatnonzero(opens)
-        stop = start + n
-        stop[~is_whole[start]] = np.append(first[1:], count)[: len(first)][~is_whole[first]]
-        return start, stop
+        return stretch_rows(self.stretch, n)
+
+
+def stretch_rows(stretch: Int64s, n: int) -> tuple[Int64s, Int64s]:
+    """Return where rows of n adjacent units of the same stretch start and stop; see `Units.rows`."""
+    count = len(stretch)
+    opens = np.append(True, stretch[1:] != stretch[:-1])[:count]
+    is_whole = np.zeros(count, np.bool_)
+    is_whole[: max(count - n + 1, 0)] = stretch[n - 1 :] == stretch[: max(count - n + 1, 0)]
+    start, first = np.flatnonzero(is_whole | opens), np.flatnonzero(opens)
+    stop = start + n
+    stop[~is_whole[start]] = np.append(first[1:], count)[: len(first)][~is_whole[first]]
+    return start, stop
 
 
 def drop_apostrophes(codes: Uint32s, classes: Uint8s) -> tuple[Uint32s, Uint8s]:
     """Return code points and classes without the apostrophes inside words."""
-    at = np.flatnonzero((codes == _APOSTROPHES[0]) | (codes == _APOSTROPHES[1]))
-    at = at[(at > 0) & (at < len(codes) - 1)]
-    inside = at[(classes[at - 1] == SPACED) & (classes[at + 1] == SPACED)]
-    return (np.delete(codes, inside), np.delete(classes, inside)) if len(inside) else (codes, classes)
+    inside = (codes == _APOSTROPHES[0]) | (codes == _APOSTROPHES[1])
+    inside[:1] = inside[-1:] = False
+    if inside.any():
+        spaced = classes == SPACED
+        inside[1:-1] &= spaced[:-2] & spaced[2:]
+    return (codes[~inside], classes[~inside]) if inside.any() else (codes, classes)
 
 
 def word_shingles(codes: Uint32s, classes: Uint8s, n: int, *, every_script: bool) -> Spans:
@@ -98,15 +115,37 @@ def word_shingles(codes: Uint32s, classes: Uint8s, n: int, *, every_script: bool
 def word_units(codes: Uint32s, classes: Uint8s, *, every_script: bool) -> Units:
     """Return the words, of which `word_shingles` makes shingles."""
     spaced = classes == SPACED
-    member = spaced | (classes == HAN) | (classes == UNSPACED) if every_script else spaced
+    member = _members(classes, every_script=every_script)
     begins = member & ~(spaced & _after(spaced))
     return _units(codes, member, begins, member | (codes == SPACE))
 
 
+def _members(classes: Uint8s, *, every_script: bool) -> Bools:
+    spaced: Bools = classes == SPACED
+    return spaced | (classes == HAN) | (classes == UNSPACED) if every_script else spaced
+
+
+def word_breaks(codes: Uint32s, classes: Uint8s, *, every_script: bool) -> int:
+    """Return how many code points end a stretch of words."""
+    return len(codes) - int(np.count_nonzero(_members(classes, every_script=every_script) | (codes == SPACE)))
+
+
+def last_word_end(codes: Uint32s, classes: Uint8s) -> int:
+    """Return where a text may be cut without cutting a word: behind the last code point that no word can hold, or 0."""
+    outside = (classes != SPACED) & (codes != _APOSTROPHES[0]) & (codes != _APOSTROPHES[1])
+    at = np.flatnonzero(outside)
+    return int(at[-1]) + 1 if len(at) else 0
+
+
 def char_shingles(codes: Uint32s, classes: Uint8s, n: int) -> Spans:
     """Return the n-grams of the runs of characters of scripts without spaces, but Han that the segmenter knows."""
+    return shingles(char_units(codes, classes), n, gap=False)
+
+
+def char_units(codes: Uint32s, classes: Uint8s) -> Units:
+    """Return the characters of which `char_shingles` makes shingles."""
     unspaced = classes == UNSPACED
-    return shingles(_units(codes, unspaced, unspaced, unspaced), n, gap=False)
+    return _units(codes, unspaced, unspaced, unspaced)
 
 
 def han_runs(codes: Uint32s, classes: Uint8s) -> str:
@@ -133,20 +172,40 @@ def _units(codes: Uint32s, member: Bools, begins: Bools, joins: Bools) -> Units:
 
 def shingles(units: Units, n: int, *, gap: bool) -> Spans:
     """Return the shingles of n adjacent units, with a space between units if `gap`."""
-    buffer, starts, ends = _encode(units.chars, units.first, gap=gap)
-    first, stop = units.rows(n)
-    return Spans(buffer, starts[first], ends[stop - 1], units.doc[first])
+    return units.encoded(gap=gap).rows(*units.rows(n))
 
 
 def _encode(chars: Uint32s, first: Int64s, *, gap: bool) -> tuple[bytes, Int64s, Int64s]:
     """Return the units' UTF-8, a space between them if `gap`, and where each starts and ends in it."""
+    is_ascii = bool((chars <= 0x7F).all())
+    codes: NDArray[Any] = chars.astype(np.uint8) if is_ascii else chars
     if gap:
-        count = len(first) - 1
-        spread = np.full(len(chars) + count, SPACE, np.uint32)
-        spread[np.arange(len(chars)) + np.repeat(np.arange(count), np.diff(first))] = chars
-        chars, first = spread, first + np.arange(count + 1)
-    if (chars <= 0x7F).all():
-        return chars.astype(np.uint8).tobytes(), first[:-1], first[1:] - gap
-    width = 1 + (chars > 0x7F).astype(np.int64) + (chars > 0x7FF) + (chars > 0xFFFF)
-    offset = np.concatenate(([0], np.cumsum(width)))
-    return to_text(chars).encode(), offset[first[:-1]], offset[first[1:] - gap]
+        first = first + np.arange(len(first))
+        codes = _spread(codes, first)
+    buffer, offset = (codes.tobytes(), first) if is_ascii else _utf8(codes, first)
+    return buffer, offset[:-1], offset[1:] - gap
+
+
+def _spread(codes: NDArray[Any], first: Int64s) -> NDArray[Any]:
+    """Return code points with a space behind each unit, where the next of `first` says."""
+    is_char = np.ones(len(codes) + len(first) - 1, np.bool_)
+    is_char[first[1:] - 1] = False
+    spread = np.full(len(is_char), SPACE, codes.dtype)
+    spread[is_char] = codes
+    return spread
+
+
+def _utf8(codes: Uint32s, first: Int64s) -> tuple[bytes, Int64s]:
+    """Return the UTF-8 of code points, and where in it each unit starts, as `first` says it of the code points."""
+    encoded, size, offset = list[bytes](), 0, np.zeros(len(first), np.int64)
+    for at in range(0, len(codes), _SLICE):
+        part = codes[at : at + _SLICE]
+        widths = np.ones(len(part), np.uint8)
+        for most in (0x7F, 0x7FF, 0xFFFF):
+            widths += part > most
+        ends = np.cumsum(widths, dtype=np.int64)
+        here = slice(*np.searchsorted(first, (at + 1, at + len(part) + 1)))
+        offset[here] = size + ends[first[here] - at - 1]
+        size += int(ends[-1])
+        encoded.append(to_text(part).encode())
+    return b"".join(encoded), offset

@@ -93,8 +93,12 @@ def capped(doc: Int64s, weights: Floats, cap: int | None, documents: int) -> Flo
     """Return the weights, none above 1/`cap` of its document's total."""
     if cap is None:
         return weights
-    total = np.bincount(doc, weights, documents)
-    return np.minimum(weights, np.maximum(np.floor(total / cap), 1)[doc])
+    return np.minimum(weights, heaviest_allowed(np.bincount(doc, weights, documents), cap)[doc])
+
+
+def heaviest_allowed(total: Floats | Int64s, cap: int) -> Floats:
+    """Return the most that one feature may weigh in documents whose weights sum to `total`."""
+    return np.maximum(np.floor(total / cap), 1)
 
 
 def _changes(values: Int64s | Uint64s) -> Bools:
@@ -117,13 +121,18 @@ def vote(doc: Int64s, hashes: Uint64s, weights: Floats, documents: int, tie: str
         documents: how many; in those without features every bit is even.
         tie: what an even vote gives, one of `TIES`.
     """
+    return decided(vote_sums(doc, hashes, weights, documents), tie)
+
+
+def vote_sums(doc: Int64s, hashes: Uint64s, weights: Floats, documents: int) -> Floats:
+    """Return the sum of the votes for each bit, shape (documents, 64); see `vote`."""
     row = doc << 8
     octets = _octets(hashes)
     sums = np.empty((documents, _BITS))
     for byte in range(_BYTES):
         histogram = np.bincount(row + octets[:, byte], weights, documents << 8).reshape(documents, 256)
         sums[:, byte * 8 : byte * 8 + 8] = histogram @ _SIGNS
-    return _pack(sums, tie)
+    return sums
 
 
 def vote_alike(doc: Int64s, hashes: Uint64s, documents: int, tie: str = "zero") -> Uint64s:
@@ -147,7 +156,7 @@ def vote_alike(doc: Int64s, hashes: Uint64s, documents: int, tie: str = "zero") 
     for bit in range(8 if len(some) else 0):
         added = np.add.reduceat(hashes >> np.uint64(bit) & _LOWEST_BITS, rows)
         ones[some, bit::8] = np.add.reduceat(_octets(added), first_row[some], axis=0, dtype=np.int64)
-    return _pack(2 * ones - sizes[:, None], tie)
+    return decided(2 * ones - sizes[:, None], tie)
 
 
 def vote_in_order(doc: Int64s, hashes: Uint64s, weights: Floats, documents: int, tie: str = "zero") -> Uint64s:
@@ -159,14 +168,15 @@ def vote_in_order(doc: Int64s, hashes: Uint64s, weights: Floats, documents: int,
     sums = np.empty((documents, _BITS))
     for bit in range(_BITS):
         sums[:, bit] = np.bincount(doc, weights * signs[:, bit], documents)
-    return _pack(sums, tie)
+    return decided(sums, tie)
 
 
 def _octets(hashes: Uint64s) -> Uint8s:
     return np.ascontiguousarray(hashes, "<u8").view(np.uint8).reshape(-1, _BYTES)
 
 
-def _pack(sums: Floats | Int64s, tie: str) -> Uint64s:
+def decided(sums: Floats | Int64s, tie: str) -> Uint64s:
+    """Return the fingerprints that sums of votes decide, shape (documents, 64)."""
     return (
         np.packbits(sums >= 0 if tie == "one" else sums > 0, axis=1, bitorder="little")
         .view("<u8")

@@ -1,0 +1,130 @@
+"""Normalised texts of a batch, and what several parts of their signatures need of them, found once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+
+from hsimhash.fingerprint import pieces, tokens
+from hsimhash.fingerprint.bits import Int64s, Uint8s, Uint32s, Uint64s
+from hsimhash.fingerprint.named_hashes import HASHES
+from hsimhash.fingerprint.normalize import (
+    HAN,
+    SEPARATOR,
+    SPACED,
+    UNSPACED,
+    classify,
+    normalize,
+    simplify,
+    to_codes,
+    to_text,
+)
+from hsimhash.fingerprint.recipe import Recipe
+from hsimhash.fingerprint.sketch import character_hashes
+
+LETTERS = (HAN, SPACED, UNSPACED)  # the classes of letters, marks and digits
+
+
+class TextBatch:
+    """Normalised texts as code points, each followed by `SEPARATOR`.
+
+    Args:
+        recipe: what normalised them.
+        codes: their code points.
+        ends: shape (texts,), where the separator of each is.
+        fields: how many fields a document has; each is a text, one document's behind the other's.
+    """
+
+    def __init__(self, recipe: Recipe, codes: Uint32s, ends: Int64s, fields: int = 1) -> None:
+        self.recipe, self.codes, self.ends, self.fields = recipe, codes, ends, fields
+        self.count = len(ends)
+
+    @staticmethod
+    def of(recipe: Recipe, texts: Sequence[str], fields: int = 1) -> TextBatch:
+        """Return texts, normalised as the recipe says; `ValueError` where it cannot take one."""
+        if recipe.is_normal:
+            batch = TextBatch(recipe, normalize(texts), np.empty(0, np.int64), fields)
+            if recipe.han is not None and batch.has_han:
+                batch.codes = simplify(batch.codes)  # Han stays Han
+            batch.ends = np.flatnonzero(batch.codes == SEPARATOR)
+            batch.count = len(texts)
+            return batch
+        plain = list(map(pieces.NORMALIZERS[recipe.normalize], texts))
+        codes = to_codes("".join([text + "\0" for text in plain]))
+        ends = np.cumsum(list(map(len, plain)), dtype=np.int64) + np.arange(len(plain))
+        refuse_surrogates(codes, recipe.name)
+        if recipe.normalize == pieces.WORD_CHARACTERS:
+            return TextBatch(recipe, *pieces.word_characters(codes, ends), fields)
+        batch = TextBatch(recipe, codes, ends, fields)
+        batch.texts = plain
+        return batch
+
+    @cached_property
+    def texts(self) -> list[str]:
+        """The texts."""
+        return to_text(self.codes).split("\0")[:-1]
+
+    @cached_property
+    def classes(self) -> Uint8s:
+        """The class of each code point."""
+        return classify(self.codes)
+
+    @cached_property
+    def has_han(self) -> bool:
+        """Whether there is a Han character."""
+        return bool((self.classes == HAN).any())
+
+    @cached_property
+    def has_unspaced(self) -> bool:
+        """Whether there is a character of another script without spaces."""
+        return bool((self.classes == UNSPACED).any())
+
+    @cached_property
+    def bare(self) -> tuple[Uint32s, Uint8s]:
+        """Code points and classes without the apostrophes inside words."""
+        return tokens.drop_apostrophes(self.codes, self.classes)
+
+    @cached_property
+    def words(self) -> tokens.Units:
+        """Words of scripts with spaces."""
+        return tokens.word_units(*self.bare, every_script=False)
+
+    @cached_property
+    def word_spans(self) -> tokens.Spans:
+        """Their UTF-8."""
+        return self.words.spans()
+
+    @cached_property
+    def word_hashes(self) -> Uint64s:
+        """Their hashes."""
+        return self.hashes(self.word_spans)
+
+    def hashes(self, spans: tokens.Spans) -> Uint64s:
+        """Return the hash of each span."""
+        return HASHES[self.recipe.hash].many(spans.buffer, spans.starts, spans.ends, self.recipe.seed)
+
+    @cached_property
+    def has_letters(self) -> bool:
+        """Whether there is a letter, a mark or a digit."""
+        return bool(np.isin(self.classes, LETTERS).any())
+
+    def sketch_units(self) -> tuple[tokens.Units, Uint64s]:
+        """Return the words, and the characters of scripts without spaces, of which sketches are made; their hashes."""
+        if not (self.has_han or self.has_unspaced):
+            return self.words, self.word_hashes
+        units = tokens.word_units(*self.bare, every_script=True)
+        first = units.first[:-1]
+        hashes = character_hashes(units.chars[first])
+        hashes[classify(units.chars[first]) == SPACED] = self.word_hashes
+        return units, hashes
+
+
+def refuse_surrogates(codes: Uint32s, name: str) -> None:
+    """Raise `ValueError` where there is a lone surrogate, which the profile `name` does not normalise."""
+    wrong = codes[codes >> 11 == 0x1B]
+    if len(wrong):
+        raise ValueError(
+            f"lone surrogate U+{wrong[0]:04X}: profile {name} takes texts as they are; replace lone surrogates first"
+        )

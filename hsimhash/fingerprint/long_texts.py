@@ -1,0 +1,561 @@
+"""Signatures of long texts, window by window: those of the whole text, bit for bit, in a bounded amount of memory.
+
+A window ends where no word ends later because of what follows. Rows of units (shingles) cross windows: the last units
+of a stretch that is still open are kept for the next window. Chinese is cut behind a character that no word of the
+segmenter holds, because the segmenter weighs a whole run of characters at once.
+
+Some recipes need the whole text: see `is_cut_in_windows`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+
+import mmh3
+import numpy as np
+
+from hsimhash.fingerprint import pieces, segment, tokens
+from hsimhash.fingerprint.batch import TextBatch, refuse_surrogates
+from hsimhash.fingerprint.bits import Floats, Int64s, Uint32s, Uint64s, are_in
+from hsimhash.fingerprint.document_fields import split_fields
+from hsimhash.fingerprint.english import WHOLE, english, english_parts, own_weights
+from hsimhash.fingerprint.hashes import HASH_BYTES, HASH_NAME, murmur64_spans
+from hsimhash.fingerprint.named_hashes import HASHES
+from hsimhash.fingerprint.normalize import (
+    HAN,
+    SEPARATOR,
+    UNSPACED,
+    classify,
+    normalized_windows,
+    simplify,
+    to_codes,
+    to_text,
+)
+from hsimhash.fingerprint.recipe import OWN, Recipe
+from hsimhash.fingerprint.signature import EXACT, TOO_SHORT, VOTED, Signatures
+from hsimhash.fingerprint.sketch import heaviest_features, keys, least_values, shingle_hashes, sketches_of
+from hsimhash.fingerprint.stop_words import stop_word_hashes
+from hsimhash.fingerprint.tallies import CountedFeatures, Tally, merged_tallies
+from hsimhash.fingerprint.tokens import Spans, Units
+from hsimhash.fingerprint.vote import SCALE, decided, fold_weights, heaviest_allowed, vote_sums
+from hsimhash.fingerprint.weighing import BY_IDF, weigh
+
+WINDOW_CHARACTERS = 1 << 16
+# The segmenter takes about 160 bytes a character for a run that it weighs at once. Prose has a run of a few dozen.
+MOST_RUN = 1 << 20
+_MOST_GROWTH = 2  # times as many characters; U+FDFA alone becomes 18, so 16 MiB of it would be 100 million
+
+_END = np.array([SEPARATOR], np.uint32)
+_RUN_BREAK = "\n"
+_OUTSIDE_RUN = re.compile("[^\u4e00-\u9fd5]")
+# What ends the segmenter's run. Rare Han characters are spaces to it, but are left out here, as they are Han.
+_OUTSIDE_BLOCK = re.compile("[^a-zA-Z0-9+#&._%\\-\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
+
+
+def is_cut_in_windows(recipe: Recipe) -> bool:
+    """Whether a recipe's signatures can be made window by window.
+
+    Not those that need the order of words or how many there are in all (jieba's `extract_tags`, cppjieba, trafilatura),
+    of features that are given, of a pattern of the user's own, which may match anything, and of a hash of 32 bits with
+    jieba's words, two of which may share it.
+    """
+    if recipe.tokens in ("jieba", "script"):
+        return not recipe.is_plain and HASHES[recipe.hash].bits == 64
+    if recipe.tokens == "regex":
+        return not recipe.has_own_pattern
+    return recipe.tokens in _ROWS or (recipe.tokens in _UNITS and (recipe.tokens != _GRAMS or recipe.least == 1))
+
+
+def long_signature(recipe: Recipe, text: str, *, has_sketches: bool, window: int = WINDOW_CHARACTERS) -> Signatures:
+    """Return the signature of one text, as `signature_batch` does; see `is_cut_in_windows`.
+
+    Args:
+        recipe: what decides it.
+        text: of any length.
+        has_sketches: whether a sketch and a key are wanted, where the recipe makes them.
+        window: about how many characters are looked at together; changes nothing but time and memory.
+
+    Raises:
+        ValueError: the text would need too much memory: it grows to over twice as many characters when it is
+            normalised, or has over `MOST_RUN` characters that the segmenter weighs at once.
+    """
+    whole = _LongText(recipe, text, window)
+    sketch = _Sketch(recipe.sketch) if recipe.sketch and has_sketches else None
+    if recipe.fields is None:
+        found = [_found(whole, sketch)]
+        features = _voting(recipe, found, [1])
+    else:
+        parts, weights = split_fields([text], recipe.field_weights)
+        found = [_found(_LongText(recipe, part, window), None) for part in parts]
+        features = _voting(recipe, found, weights.astype(np.int64).tolist())
+    if sketch and not sketch.is_done:
+        for batch in whole.word_windows():
+            sketch.take(batch)
+    return _signed(whole, features, sketch, has_keys=has_sketches)
+
+
+class _LongText:
+    """A text that is read in windows, as often as it is needed."""
+
+    def __init__(self, recipe: Recipe, text: str, window: int) -> None:
+        self.recipe, self._window = recipe, window
+        self._text = text if recipe.is_normal else pieces.NORMALIZERS[recipe.normalize](text)
+
+    def codes(self) -> Iterator[Uint32s]:
+        """Yield the normalised code points."""
+        chunks = (self._text[at : at + self._window] for at in range(0, len(self._text), self._window))
+        if self.recipe.is_normal:
+            yield from self._normal(chunks)
+            return
+        for codes in map(to_codes, chunks):
+            refuse_surrogates(codes, self.recipe.name)
+            is_filtered = self.recipe.normalize == pieces.WORD_CHARACTERS
+            yield pieces.word_characters(codes, np.empty(0, np.int64))[0] if is_filtered else codes
+
+    def _normal(self, chunks: Iterable[str]) -> Iterator[Uint32s]:
+        size, most = 0, max(_MOST_GROWTH * len(self._text), WINDOW_CHARACTERS)
+        for codes in normalized_windows(chunks):
+            size += len(codes)
+            if size > most:
+                raise ValueError(
+                    f"text grows from {len(self._text):,} to over {most:,} characters when it is normalised: "
+                    f"expected at most {_MOST_GROWTH} times as many"
+                )
+            yield codes if self.recipe.han is None else simplify(codes)
+
+    def word_windows(self) -> Iterator[TextBatch]:
+        """Yield windows that cut no word, each as a batch of one text; the last one ends with a break."""
+        held: list[Uint32s] = []
+        for codes in self.codes():
+            end = tokens.last_word_end(codes, classify(codes))
+            held.append(codes[:end])
+            if end:
+                whole = np.concatenate([*held, _END])
+                held = []
+                yield TextBatch(self.recipe, whole, np.array([len(whole) - 1]))
+            held.append(codes[end:])
+        whole = np.concatenate([*held, _END, _END])
+        held.clear()
+        yield TextBatch(self.recipe, whole, np.array([len(whole) - 1]))
+
+    def texts(self, outside: re.Pattern[str], most: int | None = None) -> Iterator[str]:
+        """Yield parts of the normalised text that end behind a character `outside` matches; see `_Held`."""
+        held = _Held(outside, most)
+        for codes in self.codes():
+            yield from held.take(to_text(codes))
+        yield from held.rest()
+
+
+class _Held:
+    """Text that is passed on up to the last character that `outside` matches; what follows waits for the next part."""
+
+    def __init__(self, outside: re.Pattern[str], most: int | None = None) -> None:
+        self._outside, self._most = outside, most
+        self._to_last = re.compile(f"(?s:.*){outside.pattern}")
+        self._parts: list[str] = []
+        self._size = 0
+
+    def take(self, text: str) -> Iterator[str]:
+        """Yield what may be passed on, once there is something."""
+        first, last = self._outside.search(text), self._to_last.match(text)
+        self._refuse_long(self._size + (first.start() if first else len(text)))
+        end = last.end() if last else 0
+        self._parts.append(text[:end])
+        if end:
+            yield from self.rest()
+        self._parts.append(text[end:])
+        self._size += len(text) - end
+
+    def rest(self) -> Iterator[str]:
+        """Yield what is held."""
+        whole = "".join(self._parts)
+        self._parts, self._size = [], 0
+        if whole:
+            yield whole
+
+    def _refuse_long(self, size: int) -> None:
+        if self._most is not None and size > self._most:
+            raise ValueError(
+                f"text has a run of over {self._most:,} characters that the Chinese segmenter must cut at once: "
+                "expected punctuation or a space in between"
+            )
+
+
+class _Rows:
+    """Which rows of n adjacent units a window completes.
+
+    The last n units of a stretch that is still open are kept for the next window. They are n and not n - 1, so that a
+    stretch of which fewer than n units are in sight has no more, and is a row by itself once it ends.
+    """
+
+    def __init__(self, n: int) -> None:
+        self._n = n
+        self.kept = 0
+
+    def take(self, stretch: Int64s, breaks: int) -> tuple[Int64s, Int64s]:
+        """Return where rows start and stop among the units that were kept and those of a window.
+
+        Args:
+            stretch: shape (m,), how many breaks of the window are before each of its units.
+            breaks: how many it has.
+        """
+        stretch = np.concatenate((np.zeros(self.kept, np.int64), stretch))
+        start, stop = tokens.stretch_rows(stretch, self._n)
+        is_new = np.where(stop - start == self._n, stop > self.kept, stretch[start] < breaks)
+        self.kept = min(self._n, int(np.count_nonzero(stretch == breaks)))
+        return start[is_new], stop[is_new]
+
+
+_NO_SPANS = Spans(b"", *[np.empty(0, np.int64)] * 3)
+
+
+class _Shingles:
+    """The rows of n adjacent units as bytes."""
+
+    def __init__(self, n: int) -> None:
+        self._rows = _Rows(n)
+        self._kept = _NO_SPANS
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a stretch may continue in the next window."""
+        return self._rows.kept > 0
+
+    def take(
+        self, units: Spans, stretch: Int64s, breaks: int, chosen: Callable[[Spans], Int64s] | None = None
+    ) -> Spans:
+        """Return the rows that a window completes; see `_Rows.take`.
+
+        Args:
+            units: the window's, one behind the other in their buffer.
+            stretch: see there.
+            breaks: see there.
+            chosen: counts the units, of those before each, that a row must hold one of.
+        """
+        units = _joined(self._kept, units) if self.is_open else units
+        first, stop = self._rows.take(stretch, breaks)
+        self._kept = _last(units, self._rows.kept)
+        rows = units.rows(first, stop)
+        if chosen is None:
+            return rows
+        before = chosen(units)
+        return rows.of(before[stop] > before[first])
+
+
+def _joined(units: Spans, others: Spans) -> Spans:
+    """Return units and others in one buffer."""
+    size = len(units.buffer)
+    return Spans(
+        units.buffer + others.buffer,
+        np.concatenate((units.starts, others.starts + size)),
+        np.concatenate((units.ends, others.ends + size)),
+        np.concatenate((units.doc, others.doc)),
+    )
+
+
+def _last(units: Spans, count: int) -> Spans:
+    """Return the last units of a buffer."""
+    if not count:
+        return _NO_SPANS
+    at = int(units.starts[-count])
+    return Spans(units.buffer[at:], units.starts[-count:] - at, units.ends[-count:] - at, units.doc[-count:])
+
+
+class _Sketch:
+    """The least shingle of each bit of a sketch."""
+
+    def __init__(self, n: int) -> None:
+        self._rows = _Rows(n)
+        self._hashes = np.empty(0, np.uint64)
+        self.least = least_values(np.empty(0, np.int64), self._hashes, 1)
+        self.is_done = False
+
+    def take(self, batch: TextBatch) -> None:
+        """Take a window's words and characters."""
+        units, hashes = batch.sketch_units()
+        self._hashes = np.concatenate((self._hashes, hashes))
+        start, stop = self._rows.take(units.stretch, _breaks(batch, every_script=True))
+        shingles = shingle_hashes(self._hashes, start, stop)
+        self.least = np.minimum(self.least, least_values(np.zeros(len(start), np.int64), shingles, 1))
+        self._hashes = self._hashes[len(self._hashes) - self._rows.kept :]
+
+
+def _breaks(batch: TextBatch, *, every_script: bool) -> int:
+    """Return how many breaks a window has, without the separator behind it."""
+    return tokens.word_breaks(*batch.bare, every_script=every_script) - 1
+
+
+class _Chinese:
+    """Counts the segmenter's words."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        self._recipe, self.tally = recipe, Tally()
+        self._held, self._was_han = _Held(_OUTSIDE_RUN, MOST_RUN), False
+
+    def take_runs(self, batch: TextBatch) -> None:
+        """Take a window's runs of Han."""
+        codes, classes = batch.codes[:-1], batch.classes[:-1]
+        if not len(codes) or not (batch.has_han or self._was_han):
+            return
+        text = tokens.han_runs(codes, classes).replace(chr(SEPARATOR), _RUN_BREAK)
+        starts_anew = self._was_han and classes[0] != HAN
+        self._was_han = bool(classes[-1] == HAN)
+        for runs in self._held.take(_RUN_BREAK + text if starts_anew else text):
+            self.take(runs)
+
+    def take(self, text: str) -> None:
+        """Take a part of a text that ends where the segmenter cuts in any case."""
+        known = segment.vocabulary(self._recipe.lists, self._recipe.seed, self._recipe.hash)
+        _, numbers = segment.number_words(text + segment.SEPARATOR, known)
+        number, count = np.unique(numbers, return_counts=True)
+        self.tally.add_counted(known.hashes[number], count, known.idf[number])
+
+
+@dataclass(slots=True)
+class _Found:
+    """What was found in one text: words by themselves, rows of words or pieces, rows of characters, jieba's words."""
+
+    words: Tally = field(default_factory=Tally)
+    rows: Tally = field(default_factory=Tally)
+    chars: Tally = field(default_factory=Tally)
+    chinese: Tally = field(default_factory=Tally)
+
+
+def _found(text: _LongText, sketch: _Sketch | None) -> _Found:
+    """Return what is in a text; fills the sketch where its units are looked at anyway."""
+    recipe = text.recipe
+    if recipe.tokens in _ROWS:
+        return _ROWS[recipe.tokens](text, sketch)
+    if recipe.tokens == "jieba":
+        chinese = _Chinese(recipe)
+        for part in text.texts(_OUTSIDE_BLOCK, MOST_RUN):
+            chinese.take(part)
+        return _Found(chinese=chinese.tally)
+    return _pieces(text)
+
+
+def _sketched(text: _LongText, sketch: _Sketch | None) -> Iterator[TextBatch]:
+    """Yield windows of words, each after the sketch took it."""
+    for batch in text.word_windows():
+        if sketch:
+            sketch.take(batch)
+        yield batch
+    if sketch:
+        sketch.is_done = True
+
+
+def _by_script(text: _LongText, sketch: _Sketch | None) -> _Found:
+    recipe, found = text.recipe, _Found()
+    rows, chars, chinese = _Shingles(recipe.n), _Shingles(recipe.char_n), _Chinese(recipe)
+    for batch in _sketched(text, sketch):
+        batch.word_spans = batch.words.encoded(gap=True)  # serves both, words and rows
+        if recipe.english is not None:
+            found.words.add(batch.word_hashes)
+        if recipe.english != OWN:
+            shingles = rows.take(batch.word_spans, batch.words.stretch, _breaks(batch, every_script=False))
+            found.rows.add(batch.hashes(shingles))
+        if batch.has_unspaced or chars.is_open:
+            units = tokens.char_units(*batch.bare)
+            breaks = len(batch.bare[1]) - 1 - int(np.count_nonzero(batch.bare[1] == UNSPACED))
+            found.chars.add(batch.hashes(chars.take(units.spans(), units.stretch, breaks)))
+        chinese.take_runs(batch)
+    found.chinese = chinese.tally
+    return found
+
+
+def _by_words(text: _LongText, sketch: _Sketch | None) -> _Found:
+    found, rows = _Found(), _Shingles(text.recipe.n)
+    chosen = _stop_words_before if text.recipe.tokens == "stop-words" else None
+    for batch in _sketched(text, sketch):
+        units = tokens.word_units(*batch.bare, every_script=True)
+        breaks = _breaks(batch, every_script=True)
+        found.rows.add(batch.hashes(rows.take(units.encoded(gap=True), units.stretch, breaks, chosen)))
+    return found
+
+
+def _stop_words_before(units: Spans) -> Int64s:
+    is_stop = are_in(murmur64_spans(units.buffer, units.starts, units.ends), stop_word_hashes())
+    return np.concatenate(([0], np.cumsum(is_stop)))
+
+
+_ROWS: dict[str, Callable[[_LongText, _Sketch | None], _Found]] = {
+    "script": _by_script,
+    "words": _by_words,
+    "stop-words": _by_words,
+}
+
+
+def _pieces(text: _LongText) -> _Found:
+    """Return the rows of units of a text that is one stretch."""
+    recipe, found, units = text.recipe, _Found(), 0
+    rows, many = _Shingles(1 if recipe.tokens == _GRAMS else recipe.n), HASHES[recipe.hash].many
+    for spans, breaks in chain(((one, 0) for one in _UNITS[recipe.tokens](text)), [(_NO_SPANS, 1)]):
+        units += len(spans.doc)
+        made = rows.take(spans, np.zeros(len(spans.doc), np.int64), breaks)
+        found.rows.add(many(made.buffer, made.starts, made.ends, recipe.seed))
+    return found if units >= recipe.least else _Found()
+
+
+def _characters(text: _LongText) -> Iterator[Spans]:
+    for codes in text.codes():
+        none = np.zeros(len(codes), np.int64)
+        yield Units(codes, np.arange(len(codes) + 1), none, none).spans()
+
+
+def _octets(text: _LongText) -> Iterator[Spans]:
+    for codes in text.codes():
+        encoded = to_text(codes).encode()
+        ends = np.arange(1, len(encoded) + 1)
+        yield Spans(encoded, ends - 1, ends, np.zeros(len(encoded), np.int64))
+
+
+def _matches(text: _LongText) -> Iterator[Spans]:
+    pattern = text.recipe.pattern or ""
+    cut = pieces.words_by(pattern)
+    yield from map(_listed, map(cut, text.texts(pieces.OUTSIDE_MATCHES[pattern])))
+
+
+def _listed(words: list[str]) -> Spans:
+    return pieces.listed_units(words, np.zeros(len(words), np.int64)).encoded(gap=True)
+
+
+def _clickhouse_words(text: _LongText) -> Iterator[Spans]:
+    for part in text.texts(re.compile("[^0-9A-Za-z\u0080-\U0010ffff]")):
+        yield pieces.clickhouse_units([part])[0]
+
+
+def _lower_grams(text: _LongText) -> Iterator[Spans]:
+    n, held, has_any = text.recipe.n, "", False
+    for codes in text.codes():
+        held += to_text(codes)
+        if len(held) >= (n if has_any else max(n, pieces.GRAM_LEAST)):
+            yield _listed(pieces.different_grams(held, n))
+            held, has_any = held[len(held) - n + 1 :], True
+    if not has_any:
+        yield _listed(pieces.lower_grams(held, n))
+
+
+_GRAMS = "text-dedup-grams"
+_UNITS: dict[str, Callable[[_LongText], Iterator[Spans]]] = {
+    "chars": _characters,
+    "bytes": _octets,
+    "regex": _matches,
+    "clickhouse-words": _clickhouse_words,
+    _GRAMS: _lower_grams,
+}
+
+_Weigher = Callable[[CountedFeatures], Floats]
+
+
+@dataclass(slots=True)
+class _Voting:
+    """Different features and what they weigh before the cap, in parts."""
+
+    parts: list[tuple[Uint64s, Floats]]
+
+    def heaviest(self, count: int) -> tuple[Uint64s, Floats]:
+        """Return the heaviest features; see `heaviest_features`."""
+        none = np.empty(0, np.uint64), np.empty(0)
+        chosen = [none, *(_heaviest(*part, count) for part in self.parts)]
+        hashes, weights = (np.concatenate(column) for column in zip(*chosen, strict=True))
+        return _heaviest(hashes, weights, count)
+
+
+def _heaviest(hashes: Uint64s, weights: Floats, count: int) -> tuple[Uint64s, Floats]:
+    places = heaviest_features(np.zeros(len(hashes), np.int64), hashes, weights, count, 1)
+    return hashes[places], weights[places]
+
+
+def _voting(recipe: Recipe, found: Sequence[_Found], heavy: Sequence[int]) -> _Voting:
+    """Return the features of a text's fields, of which each weighs so much."""
+    weighers = _weighers(recipe, found)
+    groups: list[list[tuple[Tally, _Weigher, int]]] = [
+        [(getattr(one, name), weigher, weight) for name, weigher in group.items()]
+        for group in weighers
+        for one, weight in zip(found, heavy, strict=True)
+    ]
+    if recipe.fields is not None:  # a feature of several fields is one
+        groups = [list(chain.from_iterable(groups))]
+    features = _Voting([part for group in groups for part in _summed(group)])
+    if recipe.top is not None:
+        features.parts = [features.heaviest(recipe.top)]
+    return features
+
+
+def _weighers(recipe: Recipe, found: Sequence[_Found]) -> list[dict[str, _Weigher]]:
+    """Return how the features of each tally weigh; those of tallies in one group may be the same."""
+    by_idf = recipe.weights in BY_IDF
+    chinese: _Weigher = lambda some: weigh(recipe.weights, some.counts, some.idf * SCALE if by_idf else float(SCALE))  # noqa: E731
+    chars: _Weigher = lambda some: weigh(recipe.weights, some.counts, recipe.char_unit)  # noqa: E731
+    rows: _Weigher = lambda some: weigh(recipe.weights, some.counts, recipe.word_unit)  # noqa: E731
+    others: list[dict[str, _Weigher]] = [{"chinese": chinese}, {"chars": chars}]
+    if recipe.english is None:
+        return [{"rows": rows}, *others]
+    own = recipe.english == OWN
+    table = own_weights(recipe.idf_sha256, recipe.stops, recipe.seed) if own else english(recipe.seed)
+    part = WHOLE if own else _english_part(found, recipe.seed)
+    single: dict[str, _Weigher] = {
+        "words": lambda some: np.rint(some.counts * table.find(some.hashes)[0] * part / WHOLE)
+    }
+    pairs: dict[str, _Weigher] = {"rows": lambda some: np.rint(rows(some) * (WHOLE - part) / WHOLE)}
+    return [(single if part else {}) | (pairs if part < WHOLE else {}), *others]
+
+
+def _english_part(found: Sequence[_Found], seed: int) -> int:
+    """Return how much of a text is English."""
+    words = common = 0
+    for counted in chain.from_iterable(one.words.merged() for one in found):
+        words += int(counted.counts.sum())
+        common += int(counted.counts[english(seed).find(counted.hashes)[1]].sum())
+    return int(english_parts(np.array([words]), np.array([common]))[0])
+
+
+def _summed(group: Sequence[tuple[Tally, _Weigher, int]]) -> Iterator[tuple[Uint64s, Floats]]:
+    """Yield the features of tallies, range by range, with their weights in all of them."""
+    for counted in merged_tallies([tally for tally, _, _ in group]):
+        weighed = [heavy * weigher(one) for one, (_, weigher, heavy) in zip(counted, group, strict=True)]
+        hashes, weights = np.concatenate([one.hashes for one in counted]), np.concatenate(weighed)
+        if len(group) > 1:
+            first, weights = fold_weights(np.zeros(len(hashes), np.int64), hashes, weights)
+            hashes = hashes[first]
+        yield hashes, weights
+
+
+def _signed(text: _LongText, features: _Voting, sketch: _Sketch | None, *, has_keys: bool) -> Signatures:
+    recipe = text.recipe
+    none = np.zeros(1, np.uint64)
+    count = sum(len(hashes) for hashes, _ in features.parts)
+    sketched = sketches_of(sketch.least) if sketch else none
+    if count < recipe.min_features:
+        value, kind = _exact(text, has_any=count > 0)
+        return Signatures(np.array([value], np.uint64), sketched, none, np.array([kind], np.uint8))
+    limit = np.inf
+    if recipe.cap is not None:
+        limit = heaviest_allowed(np.array([sum(float(weights.sum()) for _, weights in features.parts)]), recipe.cap)[0]
+    sums = np.zeros((1, 64))
+    for hashes, weights in features.parts:
+        sums += vote_sums(np.zeros(len(hashes), np.int64), hashes, np.minimum(weights, limit), 1)
+    key = none
+    if recipe.key and has_keys:
+        hashes, weights = features.heaviest(recipe.key)
+        key = keys(np.zeros(len(hashes), np.int64), hashes, weights, recipe.key, 1)
+    return Signatures(decided(sums, recipe.tie), sketched, key, np.array([VOTED], np.uint8))
+
+
+def _exact(text: _LongText, *, has_any: bool) -> tuple[int, int]:
+    """Return the hash of a text and its kind; of one with nothing to fingerprint 0, `TOO_SHORT`."""
+    recipe, none = text.recipe, np.empty(0, np.int64)
+    if recipe.is_normal:
+        has_any = any(TextBatch(recipe, codes, none).has_letters for codes in text.codes())
+    if not has_any:
+        return 0, TOO_SHORT
+    encoded = (to_text(codes).encode() for codes in text.codes())
+    if recipe.hash != HASH_NAME:
+        return HASHES[recipe.hash].one(b"".join(encoded), recipe.seed), EXACT
+    hasher = mmh3.mmh3_x64_128(seed=recipe.seed)
+    for part in encoded:
+        hasher.update(part)
+    return int.from_bytes(hasher.digest()[:HASH_BYTES], "little"), EXACT

@@ -455,23 +455,20 @@ def test_no_structure_and_no_size_empties_a_page(name: str) -> None:
     assert first in " ".join(text_of_markup(page).split())
 
 
-OVER_LIMITS = {
-    "two million paragraphs": "<p>xy" * 2_000_000,
-    "a text of 15 MiB": f"<p>{'word and word. ' * (1 << 20)}</p>",
-}
+OVER_LIMITS = f"<html><body><p>{'word and word. ' * (1 << 20)}</p></body></html>"
 
 
-@pytest.mark.parametrize("name", OVER_LIMITS)
-def test_a_page_over_the_limits_is_rejected_and_the_others_are_read(name: str, tmp_path: Path) -> None:
-    values = {"a": PAGE.format(TEXT), "b": f"<html><body>{OVER_LIMITS[name]}</body></html>", "c": PAGE.format(TEXT)}
+def test_a_page_over_the_limits_is_rejected_and_the_others_are_read(tmp_path: Path) -> None:
+    values = {"a": PAGE.format(TEXT), "b": OVER_LIMITS, "c": PAGE.format(TEXT)}
     texts, ((line, reason),) = read(written("jsonl", tmp_path, values))
     assert texts == {"a": TEXT, "c": TEXT}
     assert line == 2
-    assert re.fullmatch(r"main text not found within (5 s of CPU time|300 MiB of memory); use --extract none", reason)
+    assert reason == "main text not found within 300 MiB of memory; use --extract none"
+    assert len(read(tmp_path / "in.jsonl", extract="none")[0]["b"]) > 15_000_000
 
 
 def test_a_page_that_takes_too_long_says_what_to_do_instead() -> None:
-    page = f"<html><body>{OVER_LIMITS['two million paragraphs']}</body></html>"
+    page = f"<html><body>{'<p>xy' * 2_000_000}</body></html>"
     with PageTexts(InputOptions(), limits=CallLimits(0.1, 1 << 30)) as texts:
         with pytest.raises(ValueError, match=r"main text not found within 0\.1 s of CPU time; use --extract none"):
             texts.text(page)
@@ -481,16 +478,16 @@ def test_a_page_that_takes_too_long_says_what_to_do_instead() -> None:
 def test_a_rejected_file_is_named_and_gone_from_every_column(tmp_path: Path) -> None:
     values = {
         "a.html": PAGE.format(TEXT),
-        "b.html": f"<html>{OVER_LIMITS['a text of 15 MiB']}",
+        "b.html": OVER_LIMITS,
         "c.html": PAGE.format(TEXT),
     }
     for name, value in values.items():
         (tmp_path / name).write_text(value)
     options = InputOptions(first_seen_field="date")
-    (batch, *_) = read_batches(find_inputs([str(tmp_path)], options), options, workers=1)
+    (batch, *_) = read_batches(find_inputs([str(tmp_path)], options), options, workers=1, block_bytes=1 << 30)
     (reject,) = batch.documents.rejects
     assert (reject.line, reject.path) == (1, str(tmp_path / "b.html"))
-    assert reject.preview.startswith("<html><p>word and")
+    assert reject.preview.startswith("<html><body><p>word and")
     assert batch.documents.doc_ids == ["a.html", "c.html"]
     assert batch.documents.lines == [1, 3]
     assert list(batch.documents.is_page) == [True, True]

@@ -112,8 +112,9 @@ _FLAGS: dict[str, Callable[[Function], Function]] = {
     ),
     "extract": click.option(
         "--extract",
-        metavar="auto|none",
-        help="What counts of a page in HTML; auto: its main text, without headers, menus and footers; none: all text.",
+        metavar="auto|html|text|none",
+        help="How to read HTML. auto: the main text of whole pages, the text of fragments; html: every value is HTML; "
+        "text: none is; none: all visible text of pages.",
     ),
     "fingerprint_format": click.option(
         "--fingerprint-format",

@@ -105,6 +105,7 @@ def _exit_with_parent() -> None:
 
 # Calls with limits.
 
+_MOST_STARTS = 3  # of a child that is killed again and again before it is ready
 _NO_MEMORY = 70  # how a child ends that cannot even say so
 _MEMORY_IN_USE = Path("/proc/self/statm")  # in pages; the sixth number is the process's own data
 _CHILD = """\
@@ -133,15 +134,16 @@ class NoResult:
     """What stands in the place of a result; `why` ends a sentence such as "no text was found"."""
 
     why: str
-    is_memory: bool = False
+    may_change: bool = False  # in a fresh process: others may have used its memory up, or killed it
 
 
 class KillableWorkers(AbstractContextManager["KillableWorkers[S, T]"], Generic[S, T]):
     """Child processes that apply a function to items, each call within limits.
 
     A child whose call exceeds the limits dies, and so does one that crashes or is killed. That item gets a `NoResult`,
-    and a new child continues with the next. Each child enforces its limits itself: the kernel kills it by SIGPROF
-    when its CPU time is up, in C code too, and refuses it more memory.
+    and a new child continues with the next. If the child had worked before, the item is tried once more in a fresh one:
+    something else may have killed it or filled its memory. Each child enforces its limits itself: the kernel kills it
+    by SIGPROF when its CPU time is up, in C code too, and refuses it more memory.
 
     No child starts before there is work that no other is free for. A child is outside the process group, so that
     Ctrl-C does not reach it; it ends when the block does, or with its connection to a parent that was killed. The
@@ -194,8 +196,8 @@ class KillableWorkers(AbstractContextManager["KillableWorkers[S, T]"], Generic[S
             is_fresh = child.is_fresh
             try:
                 for result in child.results(items[len(found) :]):
-                    if isinstance(result, NoResult) and result.is_memory and not is_fresh:
-                        break  # a fresh child has more: what others left behind is not there
+                    if isinstance(result, NoResult) and result.may_change and not is_fresh:
+                        break
                     found.append(result)
                     is_fresh = False
                 else:
@@ -203,24 +205,32 @@ class KillableWorkers(AbstractContextManager["KillableWorkers[S, T]"], Generic[S
                     continue
             except (EOFError, OSError):
                 why = child.death(self._limits)
-                if is_fresh or not why.is_memory:
+                if is_fresh or not why.may_change:
                     found.append(why)
             self._end(child)
         return found
 
     def _child(self) -> _Child:
-        with self._lock:
-            if self._is_closed:
-                raise HsimhashError("the worker processes were ended")
-            if self._free:
-                return self._free.pop()
-            child = _Child(self._setup)
-            self._children.add(child)
-        try:
-            child.wait_until_ready()
-        except BaseException:
-            self._end(child)
-            raise
+        """Return a child that is ready; one that is killed while it starts is replaced, a few times."""
+        for tries_left in reversed(range(_MOST_STARTS)):
+            with self._lock:
+                if self._is_closed:
+                    raise HsimhashError("the worker processes were ended")
+                while self._free:
+                    if (child := self._free.pop()).is_alive():
+                        return child
+                    self._children.discard(child)
+                    child.close()
+                child = _Child(self._setup)
+                self._children.add(child)
+            try:
+                child.wait_until_ready()
+            except BaseException as error:
+                self._end(child)
+                if not (isinstance(error, HsimhashError) and tries_left) or self._is_closed:
+                    raise
+            else:
+                break
         return child
 
     def _give_back(self, child: _Child) -> None:
@@ -275,11 +285,11 @@ class _Child:
             return NoResult(f"within {limits.cpu_s:g} s of CPU time")
         if code == _NO_MEMORY:
             return _beyond_memory(limits)
-        return NoResult(
-            f"because its process was killed by signal {-code}"
-            if code < 0
-            else f"because its process ended with code {code}"
-        )
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+        return NoResult(f"because its process {how}", may_change=True)
+
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
 
     def kill(self) -> None:
         self._process.kill()
@@ -290,7 +300,7 @@ class _Child:
 
 
 def _beyond_memory(limits: CallLimits) -> NoResult:
-    return NoResult(f"within {limits.memory_bytes >> 20} MiB of memory", is_memory=True)
+    return NoResult(f"within {limits.memory_bytes >> 20} MiB of memory", may_change=True)
 
 
 def serve_calls(descriptor: int) -> None:

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import itertools
-import multiprocessing
 import os
 import select
 import signal
 import subprocess
 import sys
-from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from hsimhash.errors import HsimhashError, ProfileMismatchError
-from hsimhash.fingerprint import Profile
-from hsimhash.fingerprint.stream import signature_stream
+from hsimhash.errors import ProfileMismatchError
+from hsimhash.fingerprint import TOO_SHORT, Profile, stream
+from hsimhash.fingerprint.stream import TEXT_LIMITS, RefusedText, signature_stream, worked
+from hsimhash.processes import CallLimits
+from tests.support.processes import children
 
 AUTO = Profile.named("auto-1")
 TEXTS = [f"我们在图书馆研究第{i}个近似重复网页 and the quick brown fox {i} jumps" * 2 for i in range(700)]
@@ -34,8 +33,9 @@ def test_each_batch_comes_back_whole_and_in_order(profile: str, workers: int) ->
     found = list(signature_stream(Profile.named(profile), batches(), workers))
     for result, batch in zip(found, batches(), strict=True):
         expected = Profile.named(profile).signatures(batch)
-        assert list(result) == list(expected)
-        assert np.array_equal(result.kinds, expected.kinds)
+        assert list(result.signatures) == list(expected)
+        assert np.array_equal(result.signatures.kinds, expected.kinds)
+        assert result.refused == {}
 
 
 def test_only_a_bounded_number_of_batches_is_read_ahead() -> None:
@@ -52,9 +52,10 @@ def test_only_a_bounded_number_of_batches_is_read_ahead() -> None:
 
 
 def test_one_worker_is_this_process() -> None:
-    stream = signature_stream(AUTO, batches(), 1)
-    next(stream)
-    assert multiprocessing.active_children() == []
+    before = children()
+    found = signature_stream(AUTO, batches(), 1)
+    next(found)
+    assert children() == before
 
 
 def test_no_worker_is_refused() -> None:
@@ -63,10 +64,12 @@ def test_no_worker_is_refused() -> None:
 
 
 def test_a_stream_left_early_leaves_no_worker() -> None:
-    stream = signature_stream(AUTO, iter([["a page"]] * 50), 2)
-    next(stream)
-    stream.close()
-    assert multiprocessing.active_children() == []
+    before = children()
+    found = signature_stream(AUTO, iter([["a page"]] * 50), 2)
+    next(found)
+    assert len(children()) > len(before)
+    found.close()
+    assert children() == before
 
 
 def test_an_error_in_a_worker_reaches_the_caller() -> None:
@@ -76,19 +79,20 @@ def test_an_error_in_a_worker_reaches_the_caller() -> None:
 
 
 PROGRAM = """
-import multiprocessing, sys
+import sys
 from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.stream import signature_stream
+from tests.support.processes import children
 
 def batches():
     yield from [["a page"]] * 6
-    print(*(child.pid for child in multiprocessing.active_children()), flush=True)
+    print(*children(), flush=True)
     sys.stdin.read()  # hold the stream open
     yield ["a page"]
 
 if __name__ == "__main__":
     found = list(signature_stream(Profile.named("auto-1"), batches(), 2))
-    print(len(found), flush=True)
+    print(sum(len(one.signatures) - len(one.refused) for one in found), flush=True)
 """
 
 
@@ -96,7 +100,10 @@ def start(tmp_path: Path) -> tuple[subprocess.Popen[str], list[int]]:
     """Start a program with two workers that waits on its stdin; return it and their pids."""
     path = tmp_path / "program.py"
     path.write_text(PROGRAM)
-    program = subprocess.Popen([sys.executable, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    program = subprocess.Popen(
+        [sys.executable, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    )
     assert program.stdout is not None
     return program, [int(pid) for pid in program.stdout.readline().split()]
 
@@ -112,8 +119,8 @@ def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
             os.close(file)
 
 
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
-def test_workers_outlive_a_signal_to_the_group(sent: signal.Signals, tmp_path: Path) -> None:
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_stream_outlives_its_workers(sent: signal.Signals, tmp_path: Path) -> None:
     program, pids = start(tmp_path)
     for pid in pids:
         os.kill(pid, sent)
@@ -121,13 +128,80 @@ def test_workers_outlive_a_signal_to_the_group(sent: signal.Signals, tmp_path: P
     assert out.strip() == "7"
 
 
-def test_a_killed_worker_is_an_error_and_ends_those_that_ignore_the_end_signal() -> None:
-    stream = signature_stream(AUTO, itertools.repeat(["a page"]), 3)
-    next(stream)
-    pids = [int(child.pid or 0) for child in multiprocessing.active_children()]
-    for pid in pids:
-        os.kill(pid, signal.SIGTERM)
-    os.kill(pids[0], signal.SIGKILL)
-    with pytest.raises(HsimhashError, match="a worker died"):
-        deque(stream, maxlen=0)
-    assert multiprocessing.active_children() == []
+class Panic(BaseException):
+    """As PyO3 raises it where Rust panics; no Exception."""
+
+
+Panic.__module__ = "pyo3_runtime"
+
+
+def count(_: Profile, texts: Sequence[str]) -> list[str]:
+    """Work that meets what a tokenizer may do."""
+    for text in texts:
+        match text:
+            case "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "exit":
+                os._exit(3)
+            case "recurse":
+                raise RecursionError("too deep")
+            case "refuse":
+                raise ValueError("text is odd: expected an even one")
+            case "panic":
+                raise Panic("index out of bounds")
+            case "allocate":
+                bytearray(TEXT_LIMITS.memory_bytes * 64)
+    return list(texts)
+
+
+POISONS = {
+    "recurse": "no fingerprint found because of RecursionError: too deep",
+    "refuse": "text is odd: expected an even one",
+    "panic": "no fingerprint found because of Panic: index out of bounds",
+    "allocate": "no fingerprint found within",
+}
+DEADLY = {
+    "kill": "no fingerprint found because its process was killed by signal 9",
+    "exit": "no fingerprint found because its process ended with code 3",
+}
+
+
+@pytest.mark.parametrize(
+    ("poison", "reason", "workers"),
+    [
+        *((poison, reason, workers) for poison, reason in POISONS.items() for workers in (1, 2)),
+        *((poison, reason, 2) for poison, reason in DEADLY.items()),
+    ],
+)
+def test_a_text_that_fails_is_refused_alone(poison: str, reason: str, workers: int) -> None:
+    batches = [["a", "b"], ["c", poison, "d"], [poison], [], ["e"]]
+    found = [
+        part if isinstance(part, RefusedText) else "".join(part)
+        for parts in worked(AUTO, batches, workers, count)
+        for part in parts
+    ]
+    assert [part for part in found if isinstance(part, str) and part] == ["ab", "c", "d", "e"]
+    refused = [part for part in found if isinstance(part, RefusedText)]
+    assert len(refused) == 2
+    assert all(one.reason.startswith(reason) for one in refused)
+
+
+def test_what_stops_the_program_is_no_texts_fault() -> None:
+    def interrupted(_: Profile, texts: Sequence[str]) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        list(worked(AUTO, [["a", "b"]], 1, interrupted))
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_text_that_the_pattern_never_ends_with_is_refused_alone(
+    workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "TEXT_LIMITS", CallLimits(cpu_s=1.0, memory_bytes=1 << 30))
+    profile = Profile.named("words-1:tokens=regex,normalize=lower,min_features=1,pattern=(?:a|a)*b|[c-z]+")
+    texts = ["lorem ipsum", "a" * 40, "dolor ut vel"]
+    (found,) = signature_stream(profile, [texts], workers)
+    assert found.refused == {1: "no fingerprint found within 1 s of CPU time"}
+    assert list(found.signatures[[0, 2]]) == list(profile.signatures([texts[0], texts[2]]))
+    assert found.signatures.kinds[1] == TOO_SHORT

@@ -110,7 +110,7 @@ def test_the_profile_is_the_same_through_json_and_in_workers(tmp_path: Path) -> 
     assert Profile.from_json(own.to_json()) == own
     assert own.to_json()["version"] == 3
     texts = [CHINESE, ENGLISH, CHINESE + ENGLISH]
-    (found,) = signature_stream(own, [texts], 2)
+    ((found, _),) = signature_stream(own, [texts], 2)
     assert found.fingerprints.tolist() == own.signatures(texts).fingerprints.tolist()
     assert found.fingerprints.tolist() != AUTO.signatures(texts).fingerprints.tolist()
 

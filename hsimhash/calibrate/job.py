@@ -131,7 +131,7 @@ def _try(profile: Profile, texts: _Texts, limits: CalibrateLimits, workers: int)
     every = [*texts.own, *texts.edited.texts]
     rows = 4 * BATCH_DOCUMENTS
     batches = (every[at : at + rows] for at in range(0, len(every), rows))
-    signed = Signatures.joined(signature_stream(profile, batches, workers))
+    signed = Signatures.joined(batch.signatures for batch in signature_stream(profile, batches, workers))
     own, edited = signed[: len(texts.own)], signed[len(texts.own) :]
     original = np.array(texts.edited.original, np.int64)
     near = (own[original], edited) if len(original) else (own[texts.truth.left], own[texts.truth.right])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import deque
 from collections.abc import Sequence
 
 import click
@@ -14,7 +15,8 @@ from hsimhash.cli.written import complete, refuse_existing
 from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.fit import FIT_LIMITS, FitLimits, fit_idf
 from hsimhash.inputs.files import usual_workers
-from hsimhash.inputs.reader import Batch, read_batches
+from hsimhash.inputs.reader import Batch, read_batches, reject_of
+from hsimhash.inputs.records import Reject
 from hsimhash.load.intake import bytes_before
 
 
@@ -76,20 +78,31 @@ def fit_idf_command(
     if fingerprints := [one.name for one in found if one.has_fingerprints]:
         raise click.UsageError(f"{fingerprints[0]} holds fingerprints; words are counted in texts")
     limits = FitLimits(min_documents, max_share, max_words)
-    rejected = 0
+    workers = settings.workers or usual_workers(found)
+    rejected = read = 0
+    recent: deque[tuple[int, Batch]] = deque(maxlen=2 * workers + 4)  # more than are counted at once
     with staged_progress("counting words") as show, complete(output) as stream:
 
-        def texts_of(batch: Batch) -> Sequence[str]:
+        def tell(batch: Batch, rejects: Sequence[Reject]) -> None:
             nonlocal rejected
-            rejected += len(batch.documents.rejects)
-            for reject in batch.documents.rejects:
+            rejected += len(rejects)
+            for reject in rejects:
                 say(f"{reject.path or found[batch.input].name}:{reject.line}: {reject.reason}")
+
+        def texts_of(batch: Batch) -> Sequence[str]:
+            nonlocal read
+            recent.append((read, batch))
+            read += len(batch.documents.texts)
+            tell(batch, batch.documents.rejects)
             show("counting words", *bytes_before(found, batch.end), "")
             return batch.documents.texts
 
-        workers = settings.workers or usual_workers(found)
+        def refused(place: int, reason: str) -> None:
+            first, batch = next(one for one in reversed(recent) if one[0] <= place)
+            tell(batch, [reject_of(found[batch.input], batch.documents, place - first, reason)])
+
         batches = map(texts_of, read_batches(found, reading, workers=workers))
-        fitted = fit_idf(batches, profile, limits, workers=workers)
+        fitted = fit_idf(batches, profile, limits, workers=workers, on_refused=refused)
         stream.write(fitted.content)
     sha256 = hashlib.sha256(fitted.content).hexdigest()
     if output != "-":

@@ -10,7 +10,7 @@ import heapq
 import math
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import groupby
@@ -19,7 +19,7 @@ from typing import BinaryIO
 
 from hsimhash.fingerprint.features import document_words
 from hsimhash.fingerprint.profile import Profile, split_batch
-from hsimhash.fingerprint.stream import worked
+from hsimhash.fingerprint.stream import RefusedText, worked
 from hsimhash.fingerprint.wordlists import list_content
 
 # What a word in every document weighs. Without it the rare words, which an edit brings in, decide: on labelled texts
@@ -62,7 +62,12 @@ class FittedIdf:
 
 
 def fit_idf(
-    batches: Iterable[Sequence[str]], profile: Profile, limits: FitLimits = FIT_LIMITS, *, workers: int = 1
+    batches: Iterable[Sequence[str]],
+    profile: Profile,
+    limits: FitLimits = FIT_LIMITS,
+    *,
+    workers: int = 1,
+    on_refused: Callable[[int, str], None] | None = None,
 ) -> FittedIdf:
     """Return the table of texts: of a word in d of n documents ln(n / d) + 2.
 
@@ -71,6 +76,8 @@ def fit_idf(
         profile: whose words; one that weighs by idf.
         limits: see there.
         workers: how many processes; 1 works in this one.
+        on_refused: called with the place among all texts, from 0, and the reason of each text whose words cannot be
+            counted; it does not count as a document.
 
     Raises:
         ValueError: the profile weighs nothing by idf, or no word is in enough documents.
@@ -79,12 +86,19 @@ def fit_idf(
         raise ValueError(
             f"profile {profile.name} counts {profile.tokens}, and weighs nothing by idf; use auto-2 or zh-1"
         )
-    documents, counts = 0, Counter[str]()
+    documents, place, counts = 0, 0, Counter[str]()
     with ExitStack() as files:
         runs = list[BinaryIO]()
         for parts in worked(profile, batches, workers, _counted):
-            for texts, words in parts:
+            for part in parts:
+                if isinstance(part, RefusedText):
+                    if on_refused is not None:
+                        on_refused(place, part.reason)
+                    place += 1
+                    continue
+                texts, words = part
                 documents += texts
+                place += texts
                 counts.update(words)
             if len(counts) > limits.words_in_memory:
                 runs.append(_run(files.enter_context(tempfile.TemporaryFile()), counts))

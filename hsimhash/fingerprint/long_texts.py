@@ -34,12 +34,11 @@ from hsimhash.fingerprint.normalize import (
     to_codes,
     to_text,
 )
-from hsimhash.fingerprint.pieces import BETWEEN_SPACES
 from hsimhash.fingerprint.recipe import OWN, Recipe
 from hsimhash.fingerprint.signature import EXACT, TOO_SHORT, VOTED, Signatures
 from hsimhash.fingerprint.sketch import heaviest_features, keys, least_values, shingle_hashes, sketches_of
 from hsimhash.fingerprint.stop_words import stop_word_hashes
-from hsimhash.fingerprint.tallies import CountedFeatures, Tally, merged
+from hsimhash.fingerprint.tallies import CountedFeatures, Tally, merged_tallies
 from hsimhash.fingerprint.tokens import Spans, Units
 from hsimhash.fingerprint.vote import SCALE, decided, fold_weights, heaviest_allowed, vote_sums
 from hsimhash.fingerprint.weighing import BY_IDF, weigh
@@ -54,12 +53,6 @@ _RUN_BREAK = "\n"
 _OUTSIDE_RUN = re.compile("[^\u4e00-\u9fd5]")
 # What ends the segmenter's run. Rare Han characters are spaces to it, but are left out here, as they are Han.
 _OUTSIDE_BLOCK = re.compile("[^a-zA-Z0-9+#&._%\\-\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
-# What no match of a pattern holds, so that no match crosses it.
-_OUTSIDE_MATCHES = {
-    BETWEEN_SPACES: re.compile(" "),
-    r"\w+": re.compile(r"\W"),
-    "[0-9A-Za-z_']+(?:://[0-9A-Za-z_./]+)?": re.compile("[^0-9A-Za-z_'./:]"),
-}
 
 
 def is_cut_in_windows(recipe: Recipe) -> bool:
@@ -72,7 +65,7 @@ def is_cut_in_windows(recipe: Recipe) -> bool:
     if recipe.tokens in ("jieba", "script"):
         return not recipe.is_plain and HASHES[recipe.hash].bits == 64
     if recipe.tokens == "regex":
-        return recipe.pattern in _OUTSIDE_MATCHES
+        return not recipe.has_own_pattern
     return recipe.tokens in _ROWS or (recipe.tokens in _UNITS and (recipe.tokens != _GRAMS or recipe.least == 1))
 
 
@@ -422,7 +415,7 @@ def _octets(text: _LongText) -> Iterator[Spans]:
 def _matches(text: _LongText) -> Iterator[Spans]:
     pattern = text.recipe.pattern or ""
     cut = pieces.words_by(pattern)
-    yield from map(_listed, map(cut, text.texts(_OUTSIDE_MATCHES[pattern])))
+    yield from map(_listed, map(cut, text.texts(pieces.OUTSIDE_MATCHES[pattern])))
 
 
 def _listed(words: list[str]) -> Spans:
@@ -522,7 +515,7 @@ def _english_part(found: Sequence[_Found], seed: int) -> int:
 
 def _summed(group: Sequence[tuple[Tally, _Weigher, int]]) -> Iterator[tuple[Uint64s, Floats]]:
     """Yield the features of tallies, range by range, with their weights in all of them."""
-    for counted in merged([tally for tally, _, _ in group]):
+    for counted in merged_tallies([tally for tally, _, _ in group]):
         weighed = [heavy * weigher(one) for one, (_, weigher, heavy) in zip(counted, group, strict=True)]
         hashes, weights = np.concatenate([one.hashes for one in counted]), np.concatenate(weighed)
         if len(group) > 1:

@@ -30,6 +30,13 @@ _WORD = re.compile(r"[\w\u4e00-\u9fcc]+")  # of 1e0ng
 _CLICKHOUSE_LEAST = 4  # bytes; shorter words are passed over
 _SAMPLED = 32  # trafilatura's words of one to four letters count only where there are fewer longer ones
 BETWEEN_SPACES = "[^ ]+"
+WORDS_AND_LINKS = "[0-9A-Za-z_']+(?:://[0-9A-Za-z_./]+)?"  # of mfonda
+# By pattern of a built-in recipe a character that none of its matches holds. These patterns take linear time.
+OUTSIDE_MATCHES = {
+    BETWEEN_SPACES: re.compile(" "),
+    r"\w+": re.compile(r"\W"),
+    WORDS_AND_LINKS: re.compile("[^0-9A-Za-z_'./:]"),
+}
 GRAM_LEAST = 5  # text-dedup 0.4 takes nothing of shorter texts
 
 # What a text becomes before it is cut, beside `nfkc-casefold-1`; of the last one `word_characters` are left.

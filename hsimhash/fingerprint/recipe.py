@@ -19,7 +19,7 @@ from hsimhash.fingerprint.grammar import (
 from hsimhash.fingerprint.hashes import HASH_NAME, SEED_LIMIT
 from hsimhash.fingerprint.named_hashes import HASHES
 from hsimhash.fingerprint.normalize import NORMALIZE_NAME, SIMPLIFIED_NAME
-from hsimhash.fingerprint.pieces import BETWEEN_SPACES, NORMALIZERS
+from hsimhash.fingerprint.pieces import BETWEEN_SPACES, NORMALIZERS, OUTSIDE_MATCHES, WORDS_AND_LINKS
 from hsimhash.fingerprint.segment import IDF_NAME, IDF_SHA256, SEGMENTER_NAME
 from hsimhash.fingerprint.sketch import MOST_SHINGLE
 from hsimhash.fingerprint.vote import EXACT_LIMIT, SCALE, TIES
@@ -200,6 +200,11 @@ class Recipe:
         return self.normalize == NORMALIZE_NAME
 
     @property
+    def has_own_pattern(self) -> bool:
+        """Whether a pattern that is not a built-in recipe's cuts its texts: it may take any time for one."""
+        return self.pattern is not None and self.pattern not in OUTSIDE_MATCHES
+
+    @property
     def is_counted(self) -> bool:
         """Whether each occurrence of a shingle or piece has the same vote, unless it reaches the cap."""
         is_simple = self.top is None and self.key is None and self.fields is None
@@ -377,7 +382,7 @@ _BUILT_IN |= {
         _peer("clickhouse-1", "none", "clickhouse-words", 3, "crc32c"),
         _peer("clickhouse-ngram-1", "none", "bytes", 3, "crc32c"),
         _peer("java-ik-1", NORMALIZE_NAME, "jieba", 1, "fnv-1-64-utf16", tie="one"),
-        _peer("mfonda-1", "lower", "regex", 1, "fnv-1-64", pattern="[0-9A-Za-z_']+(?:://[0-9A-Za-z_./]+)?", tie="one"),
+        _peer("mfonda-1", "lower", "regex", 1, "fnv-1-64", pattern=WORDS_AND_LINKS, tie="one"),
     )
 }
 BUILT_IN_NAMES = tuple(_BUILT_IN)

@@ -1,5 +1,8 @@
 """What is made of a stream of texts by worker processes: in order, with a bounded number of texts under way.
 
+Nothing that one text does ends the stream: a text whose signature raises an error, takes too long or too much memory,
+or kills its worker, is refused with a reason. To find it, a batch that failed is made again text by text.
+
 Threads would not do: the segmenter frees the interpreter lock only while it cuts (two threads: 0.84 of one; two
 processes: 1.87).
 """
@@ -9,16 +12,43 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from typing import TypeVar
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Generic, NamedTuple, TypeVar
 
+import numpy as np
+
+from hsimhash.errors import HsimhashError
 from hsimhash.fingerprint.profile import Profile, split_batch
-from hsimhash.fingerprint.signature import Signatures
-from hsimhash.processes import Workers
+from hsimhash.fingerprint.signature import TOO_SHORT, Signatures
+from hsimhash.processes import CallLimits, KillableWorkers, NoResult
+
+# Of one task: up to 256 texts, or one of any length. Built-in profiles take under 4 s and 300 MiB for 16 MiB, and a
+# worker's memo of words up to 250 MiB.
+TEXT_LIMITS = CallLimits(cpu_s=30.0, memory_bytes=1 << 30)
+
+_MOST_REASON = 200  # characters
 
 T = TypeVar("T")
+_Texts = Sequence[str]
 
 
-def signature_stream(profile: Profile, batches: Iterable[Sequence[str]], workers: int) -> Iterator[Signatures]:
+@dataclass(frozen=True, slots=True)
+class RefusedText:
+    """What stands in the place of a text's result, and why."""
+
+    reason: str
+
+
+class SignedBatch(NamedTuple):
+    """The signatures of a batch; those refused have the kind `TOO_SHORT`, and a reason by their place."""
+
+    signatures: Signatures
+    refused: dict[int, str]
+
+
+def signature_stream(profile: Profile, batches: Iterable[_Texts], workers: int) -> Iterator[SignedBatch]:
     """Yield the signatures of each batch, in order.
 
     Batches of over 256 texts are shared among the workers; those of under 100 cost more to send than they should.
@@ -26,47 +56,105 @@ def signature_stream(profile: Profile, batches: Iterable[Sequence[str]], workers
     Args:
         profile: what makes them.
         batches: read only a little ahead of what was yielded: one batch, or so many that there are 2 tasks a worker.
-        workers: how many processes; 1 works in this one.
+        workers: how many processes. 1 works in this process, unless the profile has a pattern of the user's own, which
+            may never end for some text.
 
     Raises:
-        HsimhashError: a worker died.
+        HsimhashError: the profile cannot be used here.
     """
-    for found in worked(profile, batches, workers, Profile.signatures):
-        yield Signatures.joined(found)
+    none = np.zeros(1, np.uint64)
+    no_signature = Signatures(none, none, none, np.array([TOO_SHORT], np.uint8))
+    for parts in worked(profile, batches, workers, Profile.signatures):
+        made = [no_signature if isinstance(part, RefusedText) else part for part in parts]
+        places = np.cumsum([0, *map(len, made)]).tolist()
+        refused = {at: part.reason for at, part in zip(places, parts, strict=False) if isinstance(part, RefusedText)}
+        yield SignedBatch(Signatures.joined(made), refused)
 
 
 def worked(
-    profile: Profile, batches: Iterable[Sequence[str]], workers: int, work: Callable[[Profile, Sequence[str]], T]
-) -> Iterator[list[T]]:
-    """Yield what `work` makes of the parts of each batch, in order; see `signature_stream`."""
+    profile: Profile, batches: Iterable[_Texts], workers: int, work: Callable[[Profile, _Texts], T]
+) -> Iterator[list[T | RefusedText]]:
+    """Yield what `work` makes of the parts of each batch, in order; see `signature_stream`.
+
+    Refused texts are parts of their own.
+    """
     if workers < 1:
         raise ValueError(f"workers is a number from 1 on, not {workers}")
-    if workers == 1:
-        yield from ([work(profile, batch)] for batch in batches)
+    attempt = _Attempt(profile, work)
+    if workers == 1 and not profile.has_own_pattern:
+        for batch in batches:
+            yield _parts(batch, attempt.here(batch), partial(map, attempt.here))
         return
-    with Workers(workers, _prepare, profile) as pool:
-        yield from _in_order(pool, batches, 2 * workers + 2, work)
+    with KillableWorkers(attempt, workers, TEXT_LIMITS, attempt.prepare) as pool:
+        yield from _in_order(pool, batches, 2 * workers + 2)
 
 
-def _in_order(
-    pool: Workers, batches: Iterable[Sequence[str]], most_tasks: int, work: Callable[[Profile, Sequence[str]], T]
-) -> Iterator[list[T]]:
-    waiting: deque[list[Future[T]]] = deque()  # each batch's tasks
+class _Attempt(Generic[T]):
+    """Work on texts that returns errors, so that they come back from another process."""
+
+    def __init__(self, profile: Profile, work: Callable[[Profile, _Texts], T]) -> None:
+        self._profile, self._work = profile, work
+
+    def __call__(self, texts: _Texts) -> T | RefusedText | HsimhashError:
+        """Return what the work makes of texts, or why it makes nothing."""
+        try:
+            return self._work(self._profile, texts)
+        except HsimhashError as error:  # of the profile, not of a text
+            return error
+        except ValueError as error:
+            return RefusedText(str(error))
+        except BaseException as error:
+            is_panic = type(error).__module__ == "pyo3_runtime"  # of the segmenter's Rust; no Exception
+            if isinstance(error, MemoryError) or not (is_panic or isinstance(error, Exception)):
+                raise
+            return RefusedText(f"no fingerprint found because of {type(error).__name__}: {error}"[:_MOST_REASON])
+
+    def here(self, texts: _Texts) -> T | RefusedText | HsimhashError:
+        """Return the same; too little memory, which a worker process would meet for it, is met here."""
+        try:
+            return self(texts)
+        except MemoryError:
+            return RefusedText("no fingerprint found within the memory of this machine")
+
+    def prepare(self) -> None:
+        """Load what the profile needs, so that it does not count against any text; errors come with the first text."""
+        with suppress(Exception):
+            self._profile.verify()
+
+
+_Failure = RefusedText | HsimhashError | NoResult
+_Pool = KillableWorkers[_Texts, T | RefusedText | HsimhashError]
+
+
+def _in_order(pool: _Pool[T], batches: Iterable[_Texts], most_tasks: int) -> Iterator[list[T | RefusedText]]:
+    waiting: deque[list[tuple[_Texts, Future[list[T | _Failure]]]]] = deque()  # each batch's tasks
+
+    def finished() -> list[T | RefusedText]:
+        made = [
+            _parts(texts, work.result()[0], lambda alone: pool.submit(alone).result())
+            for texts, work in waiting.popleft()
+        ]
+        return [part for parts in made for part in parts]
+
     for batch in batches:
-        waiting.append([pool.submit(_work, work, task) for task in list(split_batch(batch)) or [batch]])
+        waiting.append([(task, pool.submit([task])) for task in list(split_batch(batch)) or [batch]])
         while len(waiting) > 1 and sum(map(len, waiting)) >= most_tasks:
-            yield [task.result() for task in waiting.popleft()]
+            yield finished()
     while waiting:
-        yield [task.result() for task in waiting.popleft()]
+        yield finished()
 
 
-_profile: Profile  # a worker's own, set once when it starts
+def _parts(
+    texts: _Texts, found: T | _Failure, attempt: Callable[[list[_Texts]], Iterable[T | _Failure]]
+) -> list[T | RefusedText]:
+    """Return what was made of texts; where that failed, of each text what another attempt makes of it alone."""
+    if isinstance(found, NoResult) or (isinstance(found, RefusedText) and len(texts) > 1):
+        return [_checked(result) for result in attempt([[text] for text in texts])]
+    return [_checked(found)]
 
 
-def _prepare(profile: Profile) -> None:
-    global _profile
-    _profile = profile
-
-
-def _work(work: Callable[[Profile, Sequence[str]], T], texts: Sequence[str]) -> T:
-    return work(_profile, texts)
+def _checked(result: T | _Failure) -> T | RefusedText:
+    """Return a result, or why there is none; raise what is not the text's fault."""
+    if isinstance(result, HsimhashError):
+        raise result
+    return RefusedText(f"no fingerprint found {result.why}") if isinstance(result, NoResult) else result

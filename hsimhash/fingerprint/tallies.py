@@ -61,10 +61,10 @@ class Tally:
 
     def merged(self) -> Iterator[CountedFeatures]:
         """Yield all features, range by range."""
-        return (counted for (counted,) in merged([self]))
+        return (counted for (counted,) in merged_tallies([self]))
 
 
-def merged(tallies: Sequence[Tally]) -> Iterator[list[CountedFeatures]]:
+def merged_tallies(tallies: Sequence[Tally]) -> Iterator[list[CountedFeatures]]:
     """Yield, range of hashes by range, the features of each tally in that range."""
     edges = _edges([window.hashes for tally in tallies for window in tally.windows])
     cuts = [[_cuts(window.hashes, edges) for window in tally.windows] for tally in tallies]

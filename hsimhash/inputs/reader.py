@@ -6,7 +6,7 @@ import errno
 import io
 import stat
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -151,23 +151,21 @@ def _with_text(batch: Batch, found: Sequence[str | NoResult], one: Input) -> Bat
     documents, rest = batch.documents, iter(found)
     pairs = zip(documents.texts, documents.is_page, strict=True)
     texts = [next(rest) if is_one else text for text, is_one in pairs]
-    return replace(batch, documents=_without_refused(documents, texts, one))
+    reasons = {at: refusal(text) for at, text in enumerate(texts) if isinstance(text, NoResult)}
+    kept = [page if isinstance(text, NoResult) else text for page, text in zip(documents.texts, texts, strict=True)]
+    return replace(batch, documents=without_refused(one, replace(documents, texts=kept), reasons))
 
 
-def _without_refused(documents: Documents, texts: Sequence[str | NoResult], one: Input) -> Documents:
-    """Return documents with these texts; those without one are rejects."""
-    kept = [not isinstance(text, NoResult) for text in texts]
-    rejects = [
-        _page_reject(one, line, doc_id, page, text)
-        for line, doc_id, page, text in zip(documents.lines, documents.doc_ids, documents.texts, texts, strict=True)
-        if isinstance(text, NoResult)
-    ]
-    if not rejects:
-        return replace(documents, texts=texts)
+def without_refused(one: Input, documents: Documents, reasons: Mapping[int, str]) -> Documents:
+    """Return documents with texts, without those at the places that have a reason, which are rejects."""
+    if not reasons:
+        return documents
+    kept = [at not in reasons for at in range(len(documents.doc_ids))]
+    rejects = [reject_of(one, documents, at, reason) for at, reason in reasons.items()]
     return replace(
         documents,
         doc_ids=list(compress(documents.doc_ids, kept)),
-        texts=list(compress(texts, kept)),
+        texts=list(compress(documents.texts, kept)),
         lines=list(compress(documents.lines, kept)),
         first_seen=list(compress(documents.first_seen, kept)),
         fields={name: list(compress(values, kept)) for name, values in documents.fields.items()},
@@ -176,10 +174,12 @@ def _without_refused(documents: Documents, texts: Sequence[str | NoResult], one:
     )
 
 
-def _page_reject(one: Input, line: int, doc_id: str, page: str, found: NoResult) -> Reject:
+def reject_of(one: Input, documents: Documents, at: int, reason: str) -> Reject:
+    """Return the reject that a document with a text is."""
     is_file = one.kind == "files"
-    beginning = page[:PREVIEW_BYTES].encode(errors="replace")
-    return Reject.of(1 if is_file else line, refusal(found), beginning, one.path_of(doc_id) if is_file else "")
+    beginning = documents.texts[at][:PREVIEW_BYTES].encode(errors="replace")
+    path = one.path_of(documents.doc_ids[at]) if is_file else ""
+    return Reject.of(1 if is_file else documents.lines[at], reason, beginning, path)
 
 
 def _files(one: Input, options: InputOptions, start: Place, block_bytes: int) -> Iterator[tuple[Documents, Place]]:

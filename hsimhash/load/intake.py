@@ -7,7 +7,7 @@ import json
 import time
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from hsimhash.fingerprint import EXACT, TOO_SHORT, Profile, Signatures
 from hsimhash.fingerprint.bits import Int64s
 from hsimhash.fingerprint.stream import signature_stream
 from hsimhash.inputs.files import Input, InputOptions
-from hsimhash.inputs.reader import Batch, Position, read_batches
+from hsimhash.inputs.reader import Batch, Position, read_batches, without_refused
 from hsimhash.inputs.records import Documents, Reject
 from hsimhash.load.job import Counts
 
@@ -52,14 +52,20 @@ def estimated(inputs: Sequence[Input], options: InputOptions) -> tuple[int, int]
 def fingerprinted(
     inputs: Sequence[Input], batches: Iterable[Batch], profile: Profile, workers: int
 ) -> Generator[tuple[Batch, Signatures | None], None, None]:
-    """Yield each batch, in order, with the signatures of its texts; None where it came with fingerprints."""
+    """Yield each batch, in order, with the signatures of its texts; None where it came with fingerprints.
+
+    A text that cannot be fingerprinted is a reject of its batch, and not among its documents.
+    """
     for has_fingerprints, group in itertools.groupby(batches, lambda batch: inputs[batch.input].has_fingerprints):
         if has_fingerprints:
             yield from ((batch, None) for batch in group)
             continue
         waiting: deque[Batch] = deque()
         for made in signature_stream(profile, _texts(group, waiting), workers):
-            yield waiting.popleft(), made
+            batch = waiting.popleft()
+            documents = without_refused(inputs[batch.input], batch.documents, made.refused)
+            is_signed = np.array([at not in made.refused for at in range(len(made.signatures))], np.bool_)
+            yield replace(batch, documents=documents), made.signatures[is_signed]
 
 
 def _texts(batches: Iterable[Batch], waiting: deque[Batch]) -> Iterator[Sequence[str]]:

@@ -117,7 +117,7 @@ def stream_rate(texts: list[str], workers: int) -> float:
     for _ in range(2 * workers + 2):
         next(results)
     start = time.perf_counter()
-    count = sum(map(len, results))
+    count = sum(len(batch.signatures) for batch in results)
     return count / (time.perf_counter() - start)
 
 

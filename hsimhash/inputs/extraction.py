@@ -24,15 +24,16 @@ class PageTexts(AbstractContextManager["PageTexts"]):
     Args:
         options: how inputs are read.
         workers: how many processes work at once.
+        limits: of each page.
     """
 
-    def __init__(self, options: InputOptions, workers: int = 1) -> None:
+    def __init__(self, options: InputOptions, workers: int = 1, *, limits: CallLimits = PAGE_LIMITS) -> None:
         self._extract, self._has_fields = options.extract, bool(options.fields)
         self._needs_library = options.extract != "none"
         self._workers: KillableWorkers[str, str] = KillableWorkers(
             partial(page_text, extract=options.extract, has_fields=self._has_fields),
             workers,
-            PAGE_LIMITS,
+            limits,
             prepare_main_texts if self._needs_library else None,
         )
 

@@ -40,10 +40,11 @@ from hsimhash.fingerprint.sketch import heaviest_features, keys, least_values, s
 from hsimhash.fingerprint.stop_words import stop_word_hashes
 from hsimhash.fingerprint.tallies import CountedFeatures, Tally, merged_tallies
 from hsimhash.fingerprint.tokens import Spans, Units
-from hsimhash.fingerprint.vote import SCALE, decided, fold_weights, heaviest_allowed, vote_sums
+from hsimhash.fingerprint.vote import SCALE, decided, fold_hashes, fold_weights, heaviest_allowed, vote_sums
 from hsimhash.fingerprint.weighing import BY_IDF, weigh
 
-WINDOW_CHARACTERS = 1 << 16
+LONG_CHARACTERS = 1 << 18  # in a text of more
+WINDOW_CHARACTERS = 1 << 16  # stay in the second-level cache
 # The segmenter takes about 160 bytes a character for a run that it weighs at once. Prose has a run of a few dozen.
 MOST_RUN = 1 << 20
 _MOST_GROWTH = 2  # times as many characters; U+FDFA alone becomes 18, so 16 MiB of it would be 100 million
@@ -53,6 +54,11 @@ _RUN_BREAK = "\n"
 _OUTSIDE_RUN = re.compile("[^\u4e00-\u9fd5]")
 # What ends the segmenter's run. Rare Han characters are spaces to it, but are left out here, as they are Han.
 _OUTSIDE_BLOCK = re.compile("[^a-zA-Z0-9+#&._%\\-\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
+
+
+def is_long(recipe: Recipe, texts: Sequence[str]) -> bool:
+    """Whether texts are a long one that is looked at window by window."""
+    return len(texts) == 1 and len(texts[0]) > LONG_CHARACTERS and is_cut_in_windows(recipe)
 
 
 def is_cut_in_windows(recipe: Recipe) -> bool:
@@ -95,6 +101,21 @@ def long_signature(recipe: Recipe, text: str, *, has_sketches: bool, window: int
         for batch in whole.word_windows():
             sketch.take(batch)
     return _signed(whole, features, sketch, has_keys=has_sketches)
+
+
+def long_text_words(recipe: Recipe, text: str, window: int = WINDOW_CHARACTERS) -> set[str]:
+    """Return the words of one text that weigh by an idf table, as `document_words` does; see `long_signature`."""
+    source, seen = _LongText(recipe, text, window), set[str]()
+    chinese = _Chinese(recipe, seen)
+    if recipe.tokens == "jieba":
+        for part in source.texts(_OUTSIDE_BLOCK, MOST_RUN):
+            chinese.take(part)
+        return seen
+    for batch in source.word_windows():
+        chinese.take_runs(batch)
+        first, _ = fold_hashes(batch.words.doc, batch.word_hashes)
+        seen.update(map(batch.word_spans.text, first.tolist()))
+    return seen
 
 
 class _LongText:
@@ -289,10 +310,10 @@ def _breaks(batch: TextBatch, *, every_script: bool) -> int:
 
 
 class _Chinese:
-    """Counts the segmenter's words."""
+    """Counts the segmenter's words; or adds them to those seen, if that is given."""
 
-    def __init__(self, recipe: Recipe) -> None:
-        self._recipe, self.tally = recipe, Tally()
+    def __init__(self, recipe: Recipe, seen: set[str] | None = None) -> None:
+        self._recipe, self._seen, self.tally = recipe, seen, Tally()
         self._held, self._was_han = _Held(_OUTSIDE_RUN, MOST_RUN), False
 
     def take_runs(self, batch: TextBatch) -> None:
@@ -311,6 +332,9 @@ class _Chinese:
         known = segment.vocabulary(self._recipe.lists, self._recipe.seed, self._recipe.hash)
         _, numbers = segment.number_words(text + segment.SEPARATOR, known)
         number, count = np.unique(numbers, return_counts=True)
+        if self._seen is not None:
+            self._seen.update([known.words[one] for one in number.tolist()])
+            return
         self.tally.add_counted(known.hashes[number], count, known.idf[number])
 
 

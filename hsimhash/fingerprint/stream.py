@@ -62,13 +62,22 @@ def signature_stream(profile: Profile, batches: Iterable[_Texts], workers: int) 
     Raises:
         HsimhashError: the profile cannot be used here.
     """
+    return map(_signed, worked(profile, batches, workers, Profile.signatures))
+
+
+def signed_texts(profile: Profile, texts: Sequence[str]) -> SignedBatch:
+    """Return the signatures of texts, made in this process without limits; see `signature_stream`."""
+    attempt = _Attempt(profile, Profile.signatures)
+    return _signed(_parts(texts, attempt.here(texts), partial(map, attempt.here)))
+
+
+def _signed(parts: Sequence[Signatures | RefusedText]) -> SignedBatch:
     none = np.zeros(1, np.uint64)
     no_signature = Signatures(none, none, none, np.array([TOO_SHORT], np.uint8))
-    for parts in worked(profile, batches, workers, Profile.signatures):
-        made = [no_signature if isinstance(part, RefusedText) else part for part in parts]
-        places = np.cumsum([0, *map(len, made)]).tolist()
-        refused = {at: part.reason for at, part in zip(places, parts, strict=False) if isinstance(part, RefusedText)}
-        yield SignedBatch(Signatures.joined(made), refused)
+    made = [no_signature if isinstance(part, RefusedText) else part for part in parts]
+    places = np.cumsum([0, *map(len, made)]).tolist()
+    refused = {at: part.reason for at, part in zip(places, parts, strict=False) if isinstance(part, RefusedText)}
+    return SignedBatch(Signatures.joined(made), refused)
 
 
 def worked(

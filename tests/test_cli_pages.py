@@ -129,7 +129,7 @@ def test_what_cannot_be_read_is_listed_and_the_rest_is_indexed(tmp_path: Path) -
     good, empty = pages(2), "<html><body><script>load()</script></body></html>"
     parts = [response(url, page.encode()) for url, page in good.items()]
     parts[1] = response("https://cut.example/", b"<p>text</p>", excess=99)
-    odd = response("https://odd.example/", b"<p>text</p>", "text/html; charset=klingon")
+    odd = response("https://odd.example/", b"\x1f\x8btext", "text/html\r\nContent-Encoding: gzip")
     none = response("https://none.example/", empty.encode())
     path = tmp_path / "crawl.warc"
     path.write_bytes(b"".join([*parts, odd, none]))

@@ -19,11 +19,11 @@ import pytest
 from hsimhash.fingerprint import Profile
 from hsimhash.inputs import InputOptions, find_inputs
 from hsimhash.inputs.charsets import codec_of, decoded
-from hsimhash.inputs.extraction import PAGE_LIMITS, PageTexts, text_of_page
+from hsimhash.inputs.extraction import PageTexts, text_of_page
 from hsimhash.inputs.markup import is_markup, is_page, text_of_markup
 from hsimhash.inputs.pages import page_text
 from hsimhash.inputs.reader import read_batches, texts_at
-from hsimhash.processes import NoResult
+from hsimhash.processes import CallLimits, NoResult
 from hsimhash.sample import documents
 from tests.support.archives import response
 from tests.support.command_line import run
@@ -321,11 +321,8 @@ def test_a_page_without_the_library_is_an_error_that_names_both_ways_out(
     ):
         read(path)
     assert read(path, extract="none")[0].keys() == VALUES.keys()
-    del VALUES_WITHOUT_PAGE["page"]
-    assert read(written("jsonl", tmp_path, VALUES_WITHOUT_PAGE))[0].keys() == VALUES_WITHOUT_PAGE.keys()
-
-
-VALUES_WITHOUT_PAGE = dict(VALUES)
+    others = {name: value for name, value in VALUES.items() if name != "page"}
+    assert read(written("jsonl", tmp_path, others))[0].keys() == others.keys()
 
 
 # Characters.
@@ -459,7 +456,7 @@ def test_no_structure_and_no_size_empties_a_page(name: str) -> None:
 
 
 OVER_LIMITS = {
-    "a million tags": f"<article><p>{TEXT}</p>{'<b>x</b> ' * 1_000_000}</article>",
+    "two million paragraphs": "<p>xy" * 2_000_000,
     "a text of 15 MiB": f"<p>{'word and word. ' * (1 << 20)}</p>",
 }
 
@@ -473,10 +470,18 @@ def test_a_page_over_the_limits_is_rejected_and_the_others_are_read(name: str, t
     assert re.fullmatch(r"main text not found within (5 s of CPU time|300 MiB of memory); use --extract none", reason)
 
 
+def test_a_page_that_takes_too_long_says_what_to_do_instead() -> None:
+    page = f"<html><body>{OVER_LIMITS['two million paragraphs']}</body></html>"
+    with PageTexts(InputOptions(), limits=CallLimits(0.1, 1 << 30)) as texts:
+        with pytest.raises(ValueError, match=r"main text not found within 0\.1 s of CPU time; use --extract none"):
+            texts.text(page)
+        assert texts.submit([page, PAGE.format(TEXT)]).result() == [NoResult("within 0.1 s of CPU time"), TEXT]
+
+
 def test_a_rejected_file_is_named_and_gone_from_every_column(tmp_path: Path) -> None:
     values = {
         "a.html": PAGE.format(TEXT),
-        "b.html": f"<html>{OVER_LIMITS['a million tags']}",
+        "b.html": f"<html>{OVER_LIMITS['a text of 15 MiB']}",
         "c.html": PAGE.format(TEXT),
     }
     for name, value in values.items():
@@ -485,7 +490,7 @@ def test_a_rejected_file_is_named_and_gone_from_every_column(tmp_path: Path) -> 
     (batch, *_) = read_batches(find_inputs([str(tmp_path)], options), options, workers=1)
     (reject,) = batch.documents.rejects
     assert (reject.line, reject.path) == (1, str(tmp_path / "b.html"))
-    assert reject.preview.startswith("<html><article><p>The quick")
+    assert reject.preview.startswith("<html><p>word and")
     assert batch.documents.doc_ids == ["a.html", "c.html"]
     assert batch.documents.lines == [1, 3]
     assert list(batch.documents.is_page) == [True, True]
@@ -495,6 +500,6 @@ def test_memory_that_is_not_enough_never_makes_half_a_text() -> None:
     page = "<html><body>" + "".join(f"<p>{number} {TEXT}</p>" for number in range(2_000)) + "</body></html>"
     whole = text_of_page(page)
     for mebibytes in (4, 8, 12, 16, 24, 32, 48):
-        with PageTexts(InputOptions(), limits=PAGE_LIMITS.__class__(60, mebibytes << 20)) as texts:
+        with PageTexts(InputOptions(), limits=CallLimits(60, mebibytes << 20)) as texts:
             (found,) = texts.submit([page]).result()
         assert isinstance(found, NoResult) or found == whole, mebibytes

@@ -88,7 +88,7 @@ def test_a_text_that_begins_as_a_page_is_one(form: str, tmp_path: Path) -> None:
             tmp_path, b"id,text\n" + b"".join(b'%c,"%s"\n' % pair for pair in zip(b"abc", coded, strict=True))
         )
     assert contents(batches_of(path))[0] == [("a", TEXT.strip()), ("b", TEXT.strip()), ("c", pages[2])]
-    assert contents(batches_of(path, extract="none"))[0][0] == ("a", f"menu {TEXT.strip()}")
+    assert contents(batches_of(path, extract="none"))[0][0] == ("a", f"menu\n{TEXT.strip()}")
 
 
 @pytest.mark.parametrize("form", ["parquet", "csv"])

@@ -2,14 +2,14 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-TESTS ?= tests
 
-.PHONY: help demo test lint bench bench-hbase bench-stores bench-spark stress stress-hbase stress-stores stress-spark stress-tests hbase hbase-stop clean
+.PHONY: help demo test test-servers servers named-tests lint bench bench-hbase bench-stores bench-spark stress stress-hbase stress-stores stress-spark stress-tests hbase hbase-jars hbase-stop clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo 'make demo    index a small corpus and show the near-duplicates in it'
-	@echo 'make test    run the tests'
+	@echo 'make test    run the tests that need no server: a few minutes'
+	@echo 'make test-servers   run the tests on HBase, Spark, PostgreSQL and Redis; fetches what they need, skips what it cannot get'
 	@echo 'make lint    check format, lint and types'
 	@echo 'make bench   measure speed and quality (LARGE=1 for 10 million documents; some need HSIMHASH_DATA)'
 	@echo 'make bench-hbase   measure on an HBase of its own, against happybase (Java 17, Maven; LARGE=1 for a million documents)'
@@ -17,7 +17,7 @@ help:
 	@echo 'make bench-stores  measure on servers of other stores, which it starts (PostgreSQL, Redis), against plain clients'
 	@echo 'make stress  kill, fuzz and compare at scale; make stress-hbase does so on an HBase of its own (Java 17, Maven), make stress-spark on Spark'
 	@echo 'make stress-stores  kill and compare on a PostgreSQL and a Redis of its own'
-	@echo 'make stress-tests  run all tests ten times beside a load of 6, first as on a bare machine: hours'
+	@echo 'make stress-tests  run all tests ten times while six processes keep the machine busy: hours'
 	@echo 'make hbase   start an HBase on this machine (Java 17, Maven); make hbase-stop ends it, its data stay in .hbase'
 	@echo 'make clean   remove what the above made'
 
@@ -25,27 +25,50 @@ $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("hsimhash needs Python 3.11 or newer, not " + sys.version.split()[0] + "; say make PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
 
-# One stamp for each set of dependencies, so that each target installs only what it needs.
+# Each target installs only the packages that it needs; an empty file in $(VENV) records each set.
+# The pip of Python 3.11 warns about an extra of lxml that later versions find.
 $(VENV)/.base: pyproject.toml | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --editable .
+	@echo 'Installing hsimhash and its packages into $(VENV):'
+	$(BIN)/python -m pip install --upgrade 'pip>=23.3'
+	$(BIN)/python -m pip install --editable .
 	@touch $@
 
 $(VENV)/.%: pyproject.toml | $(VENV)/.base
-	$(BIN)/python -m pip install --quiet --editable '.[$*]'
+	@echo "Installing the packages of the extra '$*' into $(VENV):"
+	$(BIN)/python -m pip install --editable '.[$*]'
 	@touch $@
 
 # A peer of the benchmarks, in a folder of its own: two packages of PyPI are imported as simhash.
 $(VENV)/.pybind: | $(VENV)/.base
-	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target $(VENV)/pybind 'simhash-pybind>=0.0.3'
+	$(BIN)/python -m pip install --no-deps --upgrade --target $(VENV)/pybind 'simhash-pybind>=0.0.3'
 	@touch $@
 
 demo: $(VENV)/.base
 	@$(BIN)/hsimhash demo
 
-test: $(VENV)/.test
-	$(BIN)/python -m pytest -n auto --dist worksteal $(TESTS)
+# Fail at once if TESTS names a file that does not exist: pytest would say so only after its workers have started.
+named-tests:
+	@for word in $(TESTS); do \
+	    case $$word in \
+	    -*) ;; \
+	    *.py* | */*) [ -e "$${word%%::*}" ] || { echo "no such test file: $$word" >&2; exit 2; } ;; \
+	    esac; \
+	done
 
-lint: $(VENV)/.lint $(VENV)/.test
+# Tests start hundreds of processes, which would compile all modules each time without bytecode files.
+test test-servers: export PYTHONDONTWRITEBYTECODE :=
+
+# Everything that needs a server or Java is in tests/integration.
+test: named-tests $(VENV)/.test
+	$(BIN)/python -m pytest -n auto --dist worksteal $(or $(TESTS),tests --ignore=tests/integration)
+
+test-servers: named-tests $(VENV)/.test servers
+	$(BIN)/python -m pytest -n auto --dist worksteal $(or $(TESTS),tests/integration)
+
+servers: $(VENV)/.base
+	@tests/integration/prepare '$(MAKE)' '$(VENV)'
+
+lint: $(VENV)/.lint
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -64,22 +87,24 @@ bench: $(VENV)/.bench $(VENV)/.pybind
 	$(BIN)/python -m tests.bench.bench_compressed $(if $(LARGE),--large)
 	$(BIN)/python -m tests.bench.bench_extract
 
-bench-hbase: $(VENV)/.test
+bench-hbase: $(VENV)/.test hbase-jars
 	$(BIN)/python -m tests.bench.bench_hbase $(if $(LARGE),--large)
 	$(BIN)/python -m tests.bench.bench_bulk_load
 	$(BIN)/python -m tests.bench.bench_collect $(if $(LARGE),--large)
 
-bench-stores: $(VENV)/.test
+bench-stores: $(VENV)/.test $(VENV)/.postgresql $(VENV)/.redis
 	$(BIN)/python -m tests.bench.bench_postgresql
 	$(BIN)/python -m tests.bench.bench_redis
 
-bench-spark: $(VENV)/.test
+bench-spark: $(VENV)/.test $(VENV)/.spark
 	$(BIN)/python -m tests.bench.bench_spark $(if $(LARGE),--large)
 
 stress: $(VENV)/.test
 	$(BIN)/python -m tests.stress.exactness
 	$(BIN)/python -m tests.stress.kills
 	$(BIN)/python -m tests.stress.fuzz_records
+	$(BIN)/python -m tests.stress.fuzz_inputs
+	$(if $(FOREIGN),$(BIN)/python -m tests.stress.foreign_files $(FOREIGN))
 	FORMAT_VALUES=1000000 $(BIN)/python -m pytest -q tests/test_fingerprint_bits.py -k large
 	$(BIN)/python -m tests.stress.damage
 	$(BIN)/python -m tests.stress.hfile_damage
@@ -87,7 +112,7 @@ stress: $(VENV)/.test
 	$(BIN)/python -m tests.stress.claims
 	$(BIN)/python -m tests.stress.serve_fuzz
 
-stress-hbase: $(VENV)/.test
+stress-hbase: $(VENV)/.test $(VENV)/.spark hbase-jars
 	$(BIN)/python -m tests.stress.protocol
 	$(BIN)/python -m tests.stress.claims_protocol
 	$(BIN)/python -m tests.stress.claims --hbase 1
@@ -101,20 +126,22 @@ stress-hbase: $(VENV)/.test
 	$(BIN)/python -m tests.stress.scrapy_outage
 	$(BIN)/python -m tests.stress.hbase_failover
 
-stress-stores: $(VENV)/.test
+stress-stores: $(VENV)/.test $(VENV)/.postgresql $(VENV)/.redis
 	$(BIN)/python -m tests.stress.stores_exactness --store postgresql
 	$(BIN)/python -m tests.stress.stores_exactness --store redis
 	$(BIN)/python -m tests.stress.stores_kills --store postgresql
 	$(BIN)/python -m tests.stress.stores_kills --store redis
 
-stress-spark: $(VENV)/.test
+stress-spark: $(VENV)/.test $(VENV)/.spark
 	$(BIN)/python -m tests.stress.spark_exactness
 
 stress-tests: $(VENV)/.test
 	$(BIN)/python -m tests.stress.under_load --tests '$(TESTS)'
 
-hbase:
+hbase-jars:
 	@docker/hbase/entrypoint jars
+
+hbase: hbase-jars
 	@docker/hbase/entrypoint start
 	@echo 'make hbase-stop ends it'
 

@@ -32,13 +32,16 @@ if TYPE_CHECKING:
     )
     from hsimhash.index import HSimIndex
     from hsimhash.layout import Layout
+    from hsimhash.pairs import Cluster, Duplicates, duplicates
     from hsimhash.store import CheckReport, Claim, Document, Match
 
 __all__ = [
     "CheckReport",
     "Claim",
+    "Cluster",
     "CorruptionError",
     "Document",
+    "Duplicates",
     "FormatVersionError",
     "HSimIndex",
     "HsimhashError",
@@ -58,18 +61,36 @@ __all__ = [
     "TextTooShortError",
     "distance",
     "distances",
+    "duplicates",
     "format_fingerprint",
     "parse_fingerprint",
 ]
+
+__version__: str
 
 if not TYPE_CHECKING:  # else any name would pass for one of the package's
 
     def __getattr__(name: str) -> object:
         """Import a public name when it is used: numpy takes most of the start, and signals must be answered before."""
+        if name == "__version__":
+            globals()[name] = _version()
+            return globals()[name]
         if name in __all__:
-            for module in ("errors", "fingerprint", "layout", "store", "index"):
+            for module in ("errors", "fingerprint", "layout", "store", "index", "pairs"):
                 found = importlib.import_module(f"hsimhash.{module}")
                 if hasattr(found, name):
                     globals()[name] = getattr(found, name)
                     return globals()[name]
         raise AttributeError(f"module 'hsimhash' has no attribute {name!r}")
+
+    def _version() -> str:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            return version("hsimhash")
+        except PackageNotFoundError:  # a checkout that nobody installed
+            import tomllib
+            from pathlib import Path
+
+            project = Path(__file__).parents[1] / "pyproject.toml"
+            return tomllib.loads(project.read_text(encoding="utf-8"))["project"]["version"]

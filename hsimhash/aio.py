@@ -7,21 +7,35 @@ async with await AsyncHSimIndex.open("hbase://gw1:9091/crawl:pages") as index:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, suppress
-from functools import partial
-from typing import Any, TypeVar
+from functools import partial, wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack
 
 from hsimhash.callers import MOST_CALLS, Asked, Callers, SharedCall
 from hsimhash.errors import StoreClosedError
 from hsimhash.fingerprint.signature import MAX_SKETCH, Signature
-from hsimhash.index import HSimIndex
-from hsimhash.store import Claim, Document, Match
+from hsimhash.index import ClaimOptions, HSimIndex
+from hsimhash.store import Claim, Match
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 MAX_PENDING = 1_000
+
+
+def _in_thread(
+    method: Callable[Concatenate[HSimIndex, P], T],
+) -> Callable[Concatenate[AsyncHSimIndex, P], Coroutine[Any, Any, T]]:
+    """Return a method of `HSimIndex` as one of `AsyncHSimIndex` that runs it in a thread."""
+
+    @wraps(method)
+    async def awaited(self: AsyncHSimIndex, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._run(partial(method, self.index, *args, **kwargs))
+
+    return awaited
 
 
 class AsyncHSimIndex(AbstractAsyncContextManager["AsyncHSimIndex"]):
@@ -38,15 +52,22 @@ class AsyncHSimIndex(AbstractAsyncContextManager["AsyncHSimIndex"]):
         if max_pending < 1:
             raise ValueError(f"max_pending {max_pending} must be at least 1")
         self.index = index
+        self._max_pending = max_pending
         self._places = asyncio.Semaphore(max_pending)
         self._threads = ThreadPoolExecutor(MOST_CALLS, "hsimhash-aio")
         self._pending: set[asyncio.Future[Any]] = set()
         self._is_closed = False
 
     @classmethod
-    async def open(cls, url: str, *, max_pending: int = MAX_PENDING, **options: Any) -> AsyncHSimIndex:
+    async def open(
+        cls, url: str | os.PathLike[str], *, max_pending: int = MAX_PENDING, **options: Any
+    ) -> AsyncHSimIndex:
         """Open the index at `url`; options and errors are those of `HSimIndex.open`."""
         return cls(await asyncio.to_thread(partial(HSimIndex.open, url, **options)), max_pending=max_pending)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Return how another process opens the index; see `HSimIndex`."""
+        return partial(AsyncHSimIndex, max_pending=self._max_pending), (self.index,)
 
     async def query(
         self,
@@ -82,13 +103,40 @@ class AsyncHSimIndex(AbstractAsyncContextManager["AsyncHSimIndex"]):
         )
         return await self._share(self.index.claims, call)
 
-    async def remove(self, doc_ids: str | Sequence[str], *, before: int | None = None) -> int:
-        """See `HSimIndex.remove`."""
-        return await self._run(partial(self.index.remove, doc_ids, before=before))
+    async def add_text(self, text: str, doc_id: str, *, first_seen: int | None = None) -> None:
+        """See `HSimIndex.add_text`."""
+        await self.add(await self._signature(text), doc_id, first_seen=first_seen)
 
-    async def get(self, doc_id: str) -> Document | None:
-        """See `HSimIndex.get`."""
-        return await self._run(partial(self.index.get, doc_id))
+    async def query_text(
+        self,
+        text: str,
+        *,
+        max_distance: int | None = None,
+        max_sketch: int | None = MAX_SKETCH,
+        limit: int | None = None,
+        exclude: str | None = None,
+    ) -> list[Match]:
+        """See `HSimIndex.query_text`."""
+        signature = await self._signature(text)
+        return await self.query(
+            signature, max_distance=max_distance, max_sketch=max_sketch, limit=limit, exclude=exclude
+        )
+
+    async def claim_text(
+        self, text: str, doc_id: str, *, first_seen: int | None = None, **options: Unpack[ClaimOptions]
+    ) -> Claim:
+        """See `HSimIndex.claim_text`."""
+        return await self.claim(await self._signature(text), doc_id, first_seen=first_seen, **options)
+
+    add_texts = _in_thread(HSimIndex.add_texts)
+    query_texts = _in_thread(HSimIndex.query_texts)
+    claim_texts = _in_thread(HSimIndex.claim_texts)
+    remove = _in_thread(HSimIndex.remove)
+    get = _in_thread(HSimIndex.get)
+
+    async def _signature(self, text: str) -> Signature:
+        """Return the signature of a text, computed in a thread: a long text takes milliseconds."""
+        return await self._run(partial(self.index.profile.signature, text))
 
     async def close(self) -> None:
         """Let go of the store; what is under way ends first, what waits raises `StoreClosedError`."""

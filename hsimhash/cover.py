@@ -24,10 +24,11 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from hsimhash.fingerprint.bits import Floats, Int64s, Uint64s, spans
+from hsimhash.fingerprint.bits import Floats, Int64s, Uint64s, spans, whole_number
 from hsimhash.layout import FINGERPRINT_BITS, SEGMENT_BITS, Drawer, Layout
 
 MOST_DISTANCE = 16  # of a query, unless its layout's own k is greater
+DEFAULT_DISTANCE = 6  # in bits, where nobody chose one: of embedded indexes, and of jobs that need no index
 PREFIX_BITS = 40
 
 _MOST_CELLS = 1 << 22  # of the matrix of spreads and drawers; beyond it only drawers that share no bit are used
@@ -241,11 +242,13 @@ class Cover:
             raise ValueError(f"the cover misses {self.distance} flips, of which its probes see {missed[0].tolist()}")
 
 
-def check_distance(distance: int, layout: Layout) -> None:
-    """Raise `ValueError` for a distance that no query on the layout can ask for."""
+def check_distance(distance: int, layout: Layout) -> int:
+    """Return a distance as an `int`; raise `ValueError` or `TypeError` if no query on the layout can have it."""
+    distance = whole_number(distance, "max_distance")
     most = max(MOST_DISTANCE, layout.max_distance)
     if not 0 <= distance <= most:
         raise ValueError(f"max_distance {distance} is outside 0 to {most}, what queries find on layout {layout.name}")
+    return distance
 
 
 @lru_cache(1 << 10)

@@ -17,10 +17,57 @@
     └── TextTooShortError
     StopAskedError
 
-A message names the thing, the value and the remedy.
+A message names the thing, the value and the remedy. Where the remedy is a call in Python and a command or flag in the
+shell, the message ends with a `Remedy`, which has both wordings.
 """
 
+from __future__ import annotations
+
 from typing import ClassVar
+
+
+class Remedy(str):
+    """What to do about an error, in two wordings: a call for Python callers, a command or flag for the command line.
+
+    As text it is the wording for Python. `plain text + remedy` and `remedy + plain text` are remedies too, so a message
+    of any exception can end with one; an f-string keeps only the wording for Python.
+
+    Args:
+        python: the wording for Python callers.
+        shell: the wording for users of the command line.
+    """
+
+    shell: str
+
+    def __new__(cls, python: str, shell: str) -> Remedy:
+        """Return a remedy; see the class."""
+        remedy = super().__new__(cls, python)
+        remedy.shell = shell
+        return remedy
+
+    def __add__(self, after: str) -> Remedy:
+        return Remedy(super().__add__(after), self.shell + in_shell(after))
+
+    def __radd__(self, before: str) -> Remedy:
+        return Remedy(str.__add__(before, self), in_shell(before) + self.shell)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Remedy, (str(self), self.shell)
+
+
+def in_shell(said: object) -> str:
+    """Return an error, or the text of one, as users of the command line read it."""
+    if isinstance(said, BaseException):
+        said = said.args[0] if said.args and isinstance(said.args[0], Remedy) else str(said)
+    return said.shell if isinstance(said, Remedy) else str(said)
+
+
+CREATE_ONE = Remedy("create one with HSimIndex.create(...)", "create one with 'hsimhash create-table'")
+REPAIR = Remedy("repair it with index.check(repair=True)", "repair it with 'hsimhash check --repair'")
+START_OVER = Remedy("pass fresh=True to start over", "start over with --fresh")
+OTHER_JOB = Remedy("pass another job folder", "choose another folder with --job")
+OTHER_STAGE = Remedy("pass another stage", "choose another --stage")
+WAIT_LONGER = Remedy("pass a greater lock_timeout_s", "allow more with --lock-timeout")
 
 
 class HsimhashError(Exception):

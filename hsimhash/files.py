@@ -87,7 +87,7 @@ def naming(path: str | Path, remedy: str = "") -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        error.strerror = "; ".join(filter(None, (error.strerror or str(error), remedy)))
+        error.strerror = f"{error.strerror or error}; " + remedy if remedy else error.strerror or str(error)
         error.filename = str(path) if error.filename is None else error.filename
         raise
 
@@ -104,8 +104,10 @@ def file_errors(
     except OSError as error:
         remedies = {errno.ENOSPC: "free the disk", errno.EROFS: "mount it writable"}
         raise kind(
-            f"cannot use {error.filename or path}: {error.strerror or error}; "
-            f"{remedies.get(error.errno or 0, 'repair the folder')}{advice}"
+            f"cannot use {error.filename or path}: "
+            + (error.strerror or str(error))
+            + f"; {remedies.get(error.errno or 0, 'repair the folder')}"
+            + advice
         ) from error
 
 

@@ -6,13 +6,14 @@ of the fingerprints that are near enough.
 
 from __future__ import annotations
 
+import os
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, NamedTuple, TypedDict, TypeVar, Unpack
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from hsimhash.cover import Cover, Probe, check_distance
 from hsimhash.cover import cover as cheapest_cover
 from hsimhash.errors import LayoutMismatchError, ProfileMismatchError
 from hsimhash.fingerprint import DEFAULT_PROFILE, Profile
-from hsimhash.fingerprint.bits import Uint8s, distances
+from hsimhash.fingerprint.bits import Uint8s, distances, whole_number
 from hsimhash.fingerprint.signature import (
     MAX_SKETCH,
     AnySignatures,
@@ -33,8 +34,9 @@ from hsimhash.fingerprint.signature import (
     as_signatures,
     check_max_sketch,
 )
+from hsimhash.fingerprint.texts import LongEnough, as_texts
 from hsimhash.layout import Layout
-from hsimhash.matching import Rule, answer, confirmed, confirmed_one, near_many, near_one, ranges, read
+from hsimhash.matching import QUERY_BATCH, Rule, matches_of, matches_of_one, ranges, read
 from hsimhash.rowkey import (
     bucket_range,
     check_doc_ids,
@@ -57,8 +59,11 @@ from hsimhash.store import (
     StageOptions,
     Store,
     create_store,
+    is_embedded,
     new_record,
     open_store,
+    store_name,
+    url_of,
 )
 from hsimhash.store.base import DEADLINE_S, LOCK_TIMEOUT_S, Reader
 from hsimhash.store.facts import Explanation, ProbeRead
@@ -66,14 +71,35 @@ from hsimhash.store.facts import Explanation, ProbeRead
 T = TypeVar("T")
 
 ADD_BATCH = 100_000  # documents written in one transaction; bounds memory, and how long other writers wait
-QUERY_BATCH = 1_000  # queries whose buckets are read at once; bounds the memory of query_many
 COVER_AGE_S = 600.0  # after which an index is asked again how large it is; for buckets it hardly matters
+
+
+class ClaimOptions(TypedDict, total=False):
+    """Options of `claim` that `claim_text` and `claim_texts` take too."""
+
+    max_distance: int | None
+    max_sketch: int | None
+
+
+class QueryOptions(ClaimOptions, total=False):
+    """Options of `query_many` that `query_text` and `query_texts` take too."""
+
+    limit: int | None
+    timeout: float | None
+
+
+class TextsAdded(NamedTuple):
+    """What `add_texts` did."""
+
+    changed: int  # how many documents are new, or have another signature than before
+    too_short: list[str]  # the ids whose texts are too short for a fingerprint; nothing was written for them
 
 
 class HSimIndex(AbstractContextManager["HSimIndex"]):
     """An index of documents by fingerprint. Made by `create` or `open`; a context manager.
 
-    Thread-safe and fork-safe. After `close` every call raises `StoreClosedError`.
+    Thread-safe and fork-safe. After `close` every call raises `StoreClosedError`. Unpickling opens the index again, by
+    its URL and with the same options, so it can be sent to another process.
     """
 
     def __init__(self, store: Store, profile: Profile, slow_s: float | None = SLOW_S) -> None:
@@ -83,6 +109,8 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         self.url = store.url
         self.distance = store.record.reach
         self.slow_s = slow_s  # a query that takes longer is logged; None or 0: none is
+        self._pickled_url = store_name(store.url) if is_embedded(store.url) else store.url  # of any working folder
+        self._options: dict[str, Any] = {}  # that it was opened with
         self._has_signatures = store.record.has_signatures
         self._own = cheapest_cover(self.layout, self.layout.max_distance, 0, store.prices)
         self._covers: dict[tuple[int, int], tuple[Cover, float]] = {}  # with the time until which they are good
@@ -91,7 +119,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
     @classmethod
     def create(
         cls,
-        url: str,
+        url: str | os.PathLike[str],
         *,
         layout: Layout | str | None = None,
         profile: Profile | str = DEFAULT_PROFILE,
@@ -100,10 +128,10 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         password: str | None = None,
         ttl_s: int | None = None,
     ) -> HSimIndex:
-        """Make an empty index at `url` and open it.
+        """Create an empty index and open it.
 
         Args:
-            url: of the index.
+            url: where: a URL, or for an embedded index the path of its folder: a `Path`, "./pages" or "/data/pages".
             layout: one, or what `Layout.parse` reads; by default `4`, on HBase `10`.
             profile: one, or its name.
             distance: within how many bits queries find documents if they do not say; by default the layout's k, but 6
@@ -118,16 +146,19 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         """
         layout = Layout.parse(layout) if isinstance(layout, str) else layout
         profile = Profile.named(profile) if isinstance(profile, str) else profile
+        url = url_of(url)
         record = new_record(url, profile.to_json(), layout=layout, distance=distance)
         if distance is not None:
-            check_distance(distance, record.layout)
+            check_distance(whole_number(distance, "distance"), record.layout)
         store = create_store(url, record, lock_timeout_s=lock_timeout_s, password=password, ttl_s=ttl_s)
-        return cls(store, profile)
+        index = cls(store, profile)
+        index._options = {"lock_timeout_s": lock_timeout_s, "password": password}
+        return index
 
     @classmethod
     def open(
         cls,
-        url: str,
+        url: str | os.PathLike[str],
         *,
         layout: Layout | str | None = None,
         profile: Profile | str | None = None,
@@ -137,10 +168,10 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         password: str | None = None,
         slow_s: float | None = SLOW_S,
     ) -> HSimIndex:
-        """Open the index at `url`, with the layout and the profile it was made with.
+        """Open an index, with the layout and the profile it was created with.
 
         Args:
-            url: of the index.
+            url: where it is, as for `create`.
             layout: what it must have been made with; any where it is None.
             profile: likewise.
             lock_timeout_s: how long a write waits for another process that writes alone: on LMDB and PostgreSQL.
@@ -158,19 +189,36 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         """
         wanted_layout = Layout.parse(layout) if isinstance(layout, str) else layout
         wanted_profile = Profile.named(profile) if isinstance(profile, str) else profile
-        store = open_store(
-            url, lock_timeout_s=lock_timeout_s, exclusive=exclusive, deadline_s=deadline_s, password=password
-        )
+        options: dict[str, Any] = {
+            "lock_timeout_s": lock_timeout_s,
+            "exclusive": exclusive,
+            "deadline_s": deadline_s,
+            "password": password,
+        }
+        store = open_store(url_of(url), **options)
         try:
             if wanted_layout is not None and wanted_layout != store.record.layout:
                 raise LayoutMismatchError(
                     f"{url} was made with layout {store.record.layout.name}, not {wanted_layout.name}; "
                     f"omit the layout, or create another index"
                 )
-            return cls(store, _profile_of(store, wanted_profile), slow_s)
+            index = cls(store, _profile_of(store, wanted_profile), slow_s)
         except BaseException:
             store.close()
             raise
+        index._options = options
+        return index
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Return how another process opens the index; `TypeError` if it cannot, or should not."""
+        if self.url.startswith("memory://"):
+            raise TypeError(f"cannot pickle {self!r}: its documents exist only in this process; use lmdb:// instead")
+        if self._options.get("password") is not None:
+            raise TypeError(
+                f"cannot pickle {self!r}: the pickle would contain its password; put password_file=PATH into the URL "
+                f"instead of password=, or open the index in the other process"
+            )
+        return _reopened, (self._pickled_url, self.profile, self.slow_s, self._options)
 
     def add(self, signature: Signature | int, doc_id: str, *, first_seen: int | None = None) -> None:
         """Add one document, or change it if it has another signature; durable on return. See `add_many`."""
@@ -314,9 +362,9 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         cover, reads = self.cover(rule.max_distance, queries=max(len(asked), 1), reader=reader), Reads("claim")
         try:
             if len(asked) == 1:
-                found = [_matches_of_one(reader, cover, asked.at(0), doc_ids[0], rule, reads)]
+                found = [matches_of_one(reader, cover, asked.at(0), doc_ids[0], rule, reads)]
             else:
-                found = _matches_of(reader, cover, asked, doc_ids, rule, reads)
+                found = matches_of(reader, cover, asked, doc_ids, rule, reads)
             reads.matches = sum(map(len, found))
             return found
         finally:
@@ -376,7 +424,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         if max_distance is None:
             max_distance = self.distance
         elif type(max_distance) is not int or not 0 <= max_distance <= self._own.distance:
-            self._check_distance(max_distance)
+            max_distance = check_distance(max_distance, self.layout)
         return Rule(max_distance, max_sketch, limit)
 
     @metrics.measured("query")
@@ -384,7 +432,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         reads = Reads("query")
 
         def answered(reader: Reader) -> list[Match]:
-            return _matches_of_one(reader, self.cover(rule.max_distance, reader=reader), query, exclude, rule, reads)
+            return matches_of_one(reader, self.cover(rule.max_distance, reader=reader), query, exclude, rule, reads)
 
         try:
             found = self.store.reading(answered, timeout_s=timeout)
@@ -441,7 +489,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
 
         def answered(reader: Reader) -> list[list[Match]]:
             cover = self.cover(rule.max_distance, queries=max(len(asked), 1), reader=reader)
-            return _matches_of(reader, cover, asked, exclude, rule, reads)
+            return matches_of(reader, cover, asked, exclude, rule, reads)
 
         try:
             found = self.store.reading(answered, timeout_s=timeout)
@@ -451,6 +499,91 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
             return found
         finally:
             reads.end(self.slow_s, self.url, asked.fingerprints, rule.max_distance)
+
+    def add_text(self, text: str, doc_id: str, *, first_seen: int | None = None) -> None:
+        """Add one document by its text. See `add`.
+
+        Raises:
+            TextTooShortError: the text is too short for a fingerprint; nothing was written.
+        """
+        self.add(self.profile.signature(text), doc_id, first_seen=first_seen)
+
+    def query_text(self, text: str, *, exclude: str | None = None, **options: Unpack[QueryOptions]) -> list[Match]:
+        """Return every document near a text, nearest first. Options are those of `query`.
+
+        Raises:
+            TextTooShortError: the text is too short for a fingerprint.
+        """
+        return self.query(self.profile.signature(text), exclude=exclude, **options)
+
+    def claim_text(
+        self, text: str, doc_id: str, *, first_seen: int | None = None, **options: Unpack[ClaimOptions]
+    ) -> Claim:
+        """Add a document by its text unless a near one is stored; return which. See `claim`.
+
+        Raises:
+            TextTooShortError: the text is too short for a fingerprint; nothing was written.
+        """
+        return self.claim(self.profile.signature(text), doc_id, first_seen=first_seen, **options)
+
+    def add_texts(
+        self, texts: Iterable[str], doc_ids: Iterable[str], *, first_seen: Iterable[int] | int | None = None
+    ) -> TextsAdded:
+        """Add documents by their texts. See `add_many`.
+
+        Texts too short for a fingerprint are not added. The result lists their ids. If such an id is already in the
+        index, that document stays as it was.
+
+        Args:
+            texts: n texts: a list, a column of a data frame, or any other iterable with a fixed order.
+            doc_ids: n ids, one for each text.
+            first_seen: as for `add_many`.
+
+        Raises:
+            ValueError, TypeError: an argument is wrong; nothing was written.
+        """
+        known, ids = LongEnough(self.profile.signatures(texts)), as_texts(doc_ids, "doc_ids")
+        times = known.of(first_seen, "first_seen")
+        changed = self.add_many(known.signatures, known.of(ids, "doc_ids"), first_seen=times)
+        return TextsAdded(changed, known.others(ids))
+
+    def query_texts(
+        self, texts: Iterable[str], *, exclude: Iterable[str | None] | None = None, **options: Unpack[QueryOptions]
+    ) -> list[list[Match] | None]:
+        """Return what `query_text` returns for each text, in order, and None where a text is too short.
+
+        Args:
+            texts: as for `add_texts`.
+            exclude: for each text the id of a document to leave out, or None.
+            options: those of `query_many`.
+        """
+        known = LongEnough(self.profile.signatures(texts))
+        return known.spread(self.query_many(known.signatures, exclude=known.of(exclude, "exclude"), **options))
+
+    def claim_texts(
+        self,
+        texts: Iterable[str],
+        doc_ids: Iterable[str],
+        *,
+        first_seen: Iterable[int] | int | None = None,
+        **options: Unpack[ClaimOptions],
+    ) -> list[Claim | None]:
+        """Return what `claim_text` returns for each text, in order, and None where a text is too short.
+
+        Texts too short for a fingerprint are neither stored nor compared.
+
+        Args:
+            texts: as for `add_texts`.
+            doc_ids: as for `add_texts`.
+            first_seen: as for `add_many`.
+            options: those of `claim_many`.
+
+        Raises:
+            ValueError, TypeError: an argument is wrong; nothing was written.
+        """
+        known = LongEnough(self.profile.signatures(texts))
+        ids, times = known.of(doc_ids, "doc_ids"), known.of(first_seen, "first_seen")
+        return known.spread(self.claim_many(known.signatures, ids, first_seen=times, **options))
 
     def explain(
         self, signature: Signature | int, *, max_distance: int | None = None, max_sketch: int | None = MAX_SKETCH
@@ -595,18 +728,12 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         is_whole = self._has_signatures or not (signature.sketch or signature.key)
         return signature if is_whole else Signature(signature.fingerprint)
 
-    def _check_distance(self, max_distance: int) -> None:
-        """Raise `ValueError` or `TypeError` for a distance that no query can have."""
-        if not isinstance(max_distance, int):
-            raise TypeError(f"max_distance is an int, not {type(max_distance).__name__}: {max_distance!r}")
-        check_distance(max_distance, self.layout)
-
     def cover(self, max_distance: int | None = None, *, queries: int = 1, reader: Reader | None = None) -> Cover:
         """Return which buckets a query reads, one of so many asked together; `reader` tells how large the index is."""
         distance = self.distance if max_distance is None else max_distance
-        if distance == self._own.distance:
+        if type(distance) is int and distance == self._own.distance:
             return self._own
-        self._check_distance(distance)
+        distance = check_distance(distance, self.layout)
         size = min(queries, QUERY_BATCH).bit_length()
         known, until_s = self._covers.get((distance, size), (None, 0.0))
         if known is None or time.monotonic() > until_s:
@@ -616,37 +743,13 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         return known
 
 
+def _reopened(url: str, profile: Profile, slow_s: float | None, options: dict[str, Any]) -> HSimIndex:
+    """Return an index that was pickled; its profile brings word lists of one's own along."""
+    return HSimIndex.open(url, profile=profile, slow_s=slow_s, **options)
+
+
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
-
-
-def _matches_of_one(
-    reader: Reader, cover: Cover, query: Signature, exclude: str | None, rule: Rule, reads: Reads
-) -> list[Match]:
-    """Return the matches of a signature, but for the document that it excludes."""
-    reads.reader = reader
-    if reader.answers:
-        found = answer(reader, cover, query, exclude, rule, reads)
-        if found is not None:
-            return found
-    near = near_one(reader, cover, query, reads)
-    return confirmed_one(reader, query, near, exclude, rule) if near else []
-
-
-def _matches_of(
-    reader: Reader, cover: Cover, asked: Signatures, exclude: Sequence[str | None] | None, rule: Rule, reads: Reads
-) -> list[list[Match]]:
-    """Return the matches of each signature, but for the document that it excludes."""
-    reads.reader = reader
-    found: list[list[Match]] = [[] for _ in range(len(asked))]
-    for start in range(0, len(asked), QUERY_BATCH):
-        near = near_many(reader, cover, asked[start : start + QUERY_BATCH], reads)
-        places = [start + place for place in near]
-        left_out = [exclude[place] if exclude is not None else None for place in places]
-        answers = confirmed(reader, asked[places], list(near.values()), left_out, rule)
-        for place, matches in zip(places, answers, strict=True):
-            found[place] = matches
-    return found
 
 
 def _timed(call: Callable[[], T]) -> tuple[T, float]:

@@ -17,7 +17,7 @@ from contextlib import suppress
 from io import FileIO
 from pathlib import Path
 
-from hsimhash.errors import StopAskedError, StoreBusyError
+from hsimhash.errors import WAIT_LONGER, StopAskedError, StoreBusyError
 
 WRITER_LOCK = "writer.lock"
 LOCK_POLL_S = 0.001  # between two tries; short, for a process that writes without pause leaves short gaps
@@ -100,7 +100,7 @@ def lock_or_refuse(path: Path, work: str, remedy: str) -> HeldLock:
     while (lock := take_lock(path)) is None:
         holder = holder_of(path)
         if not _is_over(holder) or time.monotonic() >= deadline:
-            raise StoreBusyError(f"process {holder} {work}; wait for it to end, or {remedy}")
+            raise StoreBusyError(f"process {holder} {work}; wait for it to end, or " + remedy)
         time.sleep(LOCK_POLL_S)
     return lock
 
@@ -129,8 +129,8 @@ def wait_for_lock(path: Path, timeout_s: float, stop: Callable[[], bool] | None 
             raise StopAskedError(f"asked to end while waiting for {path}")
         if time.monotonic() >= deadline:
             raise StoreBusyError(
-                f"process {holder_of(path)} is writing ({path}); waited {timeout_s:g} s; wait for it to end, or allow "
-                f"more with --lock-timeout"
+                f"process {holder_of(path)} is writing ({path}); waited {timeout_s:g} s; wait for it to end, or "
+                + WAIT_LONGER
             )
         time.sleep(LOCK_POLL_S)
     return lock

@@ -34,6 +34,7 @@ from hsimhash.slow import Reads
 from hsimhash.store.base import Document, Match, Reader
 
 FEW_ROWS = 40  # up to so many, a loop costs less than numpy's calls
+QUERY_BATCH = 1_000  # queries whose buckets are read at once; bounds the memory of many queries
 READS_AT_ONCE = 1 << 18  # buckets that are read at once, if a query has no more: it bounds the memory of a batch, and
 MEETINGS_AT_ONCE = 1 << 20  # rows times queries that are compared at once
 PAIRS_AT_ONCE = 1 << 15  # queries with documents that may match, decided at once: likewise
@@ -85,6 +86,35 @@ class Rule(NamedTuple):
         found_by = np.where(is_near, "distance", "key").tolist()
         rows = zip(distances.tolist(), ids, fingerprints, first_seen, alike.tolist(), found_by, strict=True)
         return [Match(*row) if matches else None for row, matches in zip(rows, is_match.tolist(), strict=True)]
+
+
+def matches_of_one(
+    reader: Reader, cover: Cover, query: Signature, exclude: str | None, rule: Rule, reads: Reads
+) -> list[Match]:
+    """Return the matches of one signature, without the document `exclude`."""
+    reads.reader = reader
+    if reader.answers:
+        found = answer(reader, cover, query, exclude, rule, reads)
+        if found is not None:
+            return found
+    near = near_one(reader, cover, query, reads)
+    return confirmed_one(reader, query, near, exclude, rule) if near else []
+
+
+def matches_of(
+    reader: Reader, cover: Cover, asked: Signatures, exclude: Sequence[str | None] | None, rule: Rule, reads: Reads
+) -> list[list[Match]]:
+    """Return the matches of each signature, without the document that it excludes."""
+    reads.reader = reader
+    found: list[list[Match]] = [[] for _ in range(len(asked))]
+    for start in range(0, len(asked), QUERY_BATCH):
+        near = near_many(reader, cover, asked[start : start + QUERY_BATCH], reads)
+        places = [start + place for place in near]
+        left_out = [exclude[place] if exclude is not None else None for place in places]
+        answers = confirmed(reader, asked[places], list(near.values()), left_out, rule)
+        for place, matches in zip(places, answers, strict=True):
+            found[place] = matches
+    return found
 
 
 def near_one(reader: Reader, cover: Cover, query: Signature, reads: Reads) -> Near:

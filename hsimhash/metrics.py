@@ -16,7 +16,7 @@ from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-from hsimhash.errors import HsimhashError
+from hsimhash.errors import HsimhashError, Remedy
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -189,7 +189,8 @@ def served(host: str, port: int) -> Iterator[int]:
         server, thread = start_http_server(port, host, registry)
     except OSError as error:
         raise HsimhashError(
-            f"cannot listen on {host}:{port}: {error.strerror}; choose another --metrics-port"
+            f"cannot listen on {host}:{port}: {error.strerror}; "
+            + Remedy("pass another port", "choose another --metrics-port")
         ) from error
     try:
         yield server.server_port

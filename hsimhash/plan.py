@@ -13,7 +13,7 @@ from hsimhash.cover import (
     Prices,
     cover,
 )
-from hsimhash.fingerprint.bits import Floats, Uint64s
+from hsimhash.fingerprint.bits import Floats, Uint64s, whole_number
 from hsimhash.layout import FINGERPRINT_BITS, LAYOUT_NAMES, MAX_DRAWERS, Cut, Layout
 
 MOST_BLOCKS = 10  # of the even layouts that are tried
@@ -141,7 +141,7 @@ def layouts_for(distance: int) -> list[Layout]:
     Raises:
         ValueError: no layout with up to 253 drawers finds that distance.
     """
-    if distance < 0:
+    if whole_number(distance, "distance") < 0:
         raise ValueError(f"distance {distance} must be at least 0")
     named = [Layout.named(name) for name in LAYOUT_NAMES]
     found = [layout for layout in named if layout.max_distance == distance]
@@ -155,7 +155,7 @@ def layouts_for(distance: int) -> list[Layout]:
         ):
             found.append(layout)
     if not found:
-        raise ValueError(f"no layout of up to {MAX_DRAWERS} drawers finds distance {distance}; ask for less")
+        raise ValueError(f"distance {distance} is too great: no layout of up to {MAX_DRAWERS} drawers finds it")
     return sorted(found, key=lambda layout: len(layout.drawers))
 
 
@@ -167,7 +167,7 @@ def recommend(costs: Sequence[Cost]) -> tuple[Cost, str]:
     """
     best = min(costs, key=lambda one: one.rows * one.time_us)
     return best, (
-        f"of all it has the least product of rows and time: {best.rows // best.documents} rows a document, about "
+        f"it has the least product of rows and time: {best.rows // best.documents} rows per document, and about "
         f"{best.time_us:,.0f} µs for one query and one added document (a query reads {best.cover.reads:,} buckets, and "
         f"in them about {best.candidates:,.0f} candidates)"
     )

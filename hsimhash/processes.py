@@ -26,7 +26,7 @@ from multiprocessing.context import SpawnContext, SpawnProcess
 from pathlib import Path
 from typing import Any, Generic, ParamSpec, TypeVar
 
-from hsimhash.errors import HsimhashError, StopAskedError
+from hsimhash.errors import HsimhashError, Remedy, StopAskedError
 
 P = ParamSpec("P")
 S = TypeVar("S")
@@ -59,7 +59,9 @@ class Workers(AbstractContextManager["Workers"]):
     def __exit__(self, exc_type: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         self._pool.shutdown(cancel_futures=True)
         if isinstance(error, BrokenProcessPool):
-            raise HsimhashError("a worker died, perhaps for want of memory; fewer --workers need less") from error
+            raise HsimhashError(
+                "a worker died, perhaps because it ran out of memory; use fewer " + Remedy("workers", "--workers")
+            ) from error
 
 
 def completed(futures: Iterable[Future[T]], stop: Callable[[], bool] = lambda: False) -> Iterator[Future[T]]:
@@ -141,9 +143,9 @@ class KillableWorkers(AbstractContextManager["KillableWorkers[S, T]"], Generic[S
     """Child processes that apply a function to items, each call within limits.
 
     A child whose call exceeds the limits dies, and so does one that crashes or is killed. That item gets a `NoResult`,
-    and a new child continues with the next. If the child had worked before, the item is tried once more in a fresh one:
-    something else may have killed it or filled its memory. Each child enforces its limits itself: the kernel kills it
-    by SIGPROF when its CPU time is up, in C code too, and refuses it more memory.
+    and a new child continues with the next. If the child had worked before, the item is tried once more in a fresh one,
+    because earlier items may have filled its memory. Each child enforces its limits itself: the kernel kills it by
+    SIGPROF when its CPU time is up, in C code too, and refuses it more memory.
 
     No child starts before there is work that no other is free for. A child is outside the process group, so that
     Ctrl-C does not reach it; it ends when the block does, or with its connection to a parent that was killed. The

@@ -91,7 +91,7 @@ class Settings(BaseModel):
     lock_timeout_s: float = Field(30.0, ge=0, le=LOCK_TIMEOUT_MOST_S)
     on_duplicate: OnDuplicate = "add"
     text_field: str = Field("text", min_length=1)
-    id_field: str = Field("id", min_length=1)
+    id_field: str | None = Field(None, min_length=1)
     format: Annotated[str, _refused_by(InputOptions)] = "auto"
     extract: Annotated[str, _refused_by(lambda text: InputOptions(extract=text))] = "auto"
     fingerprint_format: Annotated[str, _refused_by(formats_named)] = "auto"
@@ -119,7 +119,7 @@ class _Given(NamedTuple):
 
 def flag_of(key: str) -> str:
     """Return the command line's flag for a key: `--lock-timeout` for `lock_timeout_s`."""
-    return "--" + key.removesuffix("_s").replace("_", "-")
+    return "--distance" if key == "max_distance" else "--" + key.removesuffix("_s").replace("_", "-")
 
 
 def variable_of(key: str) -> str:

@@ -17,11 +17,14 @@ from hypothesis import HealthCheck, settings
 
 from hsimhash.errors import HsimhashError
 from hsimhash.store.lmdb.store import LmdbStore
+from tests.support.effort import tries
 from tests.support.places import Place, model_place
 from tests.support.processes import children
 
 # Machines are shared: neither a slow example is a failure, nor one that is slowly made.
-settings.register_profile("hsimhash", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "hsimhash", max_examples=tries(100, 25), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("hsimhash")
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored by what a shell began with &, and by all below it
@@ -43,7 +46,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.clear()
     for worker in range(workers):
         share = others[worker * len(others) // workers : (worker + 1) * len(others) // workers]
-        first = len(share) * worker // (2 * workers)  # the first worker starts the server, or fetches it: others wait
+        first = len(share) * worker // (2 * workers)  # the first worker starts the server, others wait
         items += [*share[:first], *chain(*held[worker::workers]), *share[first:]]
 
 

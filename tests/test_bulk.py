@@ -16,6 +16,7 @@ from hsimhash.errors import StoreUnavailableError
 from hsimhash.fingerprint import Signatures
 from hsimhash.layout import LAYOUT_NAMES, Layout
 from hsimhash.store import BulkLimits, Record, Store, create_store
+from tests.support.effort import tries
 
 SMALL = BulkLimits(commit_documents=2, commit_rows=3)
 Documents = list[tuple[str, int]]
@@ -80,7 +81,7 @@ def test_bulk_load_gives_the_index_of_plain_inserts(
         assert bulk.check() == plain.check()
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=tries(60, 15))
 @example(before=[], runs=[[("x" * 601, 0), ("x" * 600, 0)]], stops=[], other=False)
 @given(before=batches, runs=batches, stops=st.lists(st.integers(0, 3), max_size=3), other=st.booleans())
 def test_an_interrupted_merge_ends_as_an_undisturbed_one(

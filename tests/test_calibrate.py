@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
@@ -19,11 +20,14 @@ from hsimhash.calibrate.labels import NEAR, OPEN, UNLIKE, Truth, read_labels
 from hsimhash.calibrate.options import DISTANCES
 from hsimhash.calibrate.sample import draw_sample
 from hsimhash.calibrate.sample_pairs import Differences, Way, compare_all
-from hsimhash.calibrate.scores import SEEN, expected, upper_end
+from hsimhash.calibrate.scores import SEEN, Curve, DistanceScore, FalsePairs, choose, expected, upper_end
 from hsimhash.calibrate.shingles import KEPT, jaccard_indices, least_shingles
-from hsimhash.fingerprint import Profile, Signatures
+from hsimhash.cover import DEFAULT_DISTANCE, LMDB_PRICES
+from hsimhash.fingerprint import DEFAULT_PROFILE, Profile, Signatures
 from hsimhash.inputs import InputOptions, find_inputs
+from hsimhash.layout import Layout
 from hsimhash.pairs import find_pairs
+from hsimhash.plan import cost as cost_of
 from tests.test_dedup_report import HOSTILE, Page
 
 WORDS = [
@@ -280,11 +284,69 @@ def test_what_is_recommended_is_the_cheapest_near_the_best(labelled: Calibration
     assert f"--distance {taken.score.distance}" in labelled.flags.create
 
 
+def test_a_small_sample_leaves_the_defaults(tmp_path: Path) -> None:
+    found = calibrated(written(tmp_path, {str(number): article(number) for number in range(40)}))
+    assert found.choice.is_default
+    assert found.flags.create == f"--profile {DEFAULT_PROFILE} --layout 4 --distance {DEFAULT_DISTANCE}"
+    assert found.flags.query == ""
+
+
+def score_of(distance: int, share: float, seen: float, of: int) -> DistanceScore:
+    pairs = FalsePairs(seen, of, seen or 0.1)
+    return DistanceScore.of(distance, share, 1_000, pairs.among(1_000)[0], pairs, 1_000)
+
+
+def curve(shares: Mapping[int, float], us: Mapping[int, float], *, of: int = 10**9) -> Curve:
+    """A curve of the default profile: by distance its recall and what a query costs; the others find nothing."""
+    costs = (cost_of(Layout.named("4"), 1_000_000, bits, LMDB_PRICES) for bits in DISTANCES)
+    return Curve(
+        DEFAULT_PROFILE,
+        Way(),
+        tuple(score_of(bits, shares.get(bits, 0.0), 0, of) for bits in DISTANCES),
+        tuple(replace(one, time_us=us.get(bits, 1e6)) for bits, one in enumerate(costs)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("shares", "us", "taken"),
+    [
+        ({6: 0.9, 8: 0.912}, {6: 100, 8: 100}, 6),  # F1 .947, .954: not enough
+        ({6: 0.9, 8: 0.95}, {6: 100, 8: 100}, 8),
+        ({3: 0.9, 6: 0.9}, {3: 85, 6: 100}, 6),  # less than 20 % cheaper
+        ({3: 0.9, 6: 0.9}, {3: 75, 6: 100}, 3),
+        ({3: 0.85, 6: 0.9}, {3: 10, 6: 100}, 6),  # cheaper, but worse
+    ],
+)
+def test_the_default_is_left_only_for_a_gain(shares: dict[int, float], us: dict[int, float], taken: int) -> None:
+    found = choose([curve(shares, us)], DEFAULT_PROFILE)
+    assert (found.score.distance, found.is_default) == (taken, taken == DEFAULT_DISTANCE)
+
+
+def test_a_gain_that_the_sample_cannot_tell_is_none() -> None:
+    shares, us = {6: 0.5, 12: 0.95}, {6: 100, 12: 100}
+    assert choose([curve(shares, us)], DEFAULT_PROFILE).score.distance == 12
+    assert choose([curve(shares, us, of=1_000)], DEFAULT_PROFILE).is_default
+
+
+@pytest.mark.parametrize(
+    ("seen", "of", "words"),
+    [
+        (0, 1_765, "fewer than 850,000,000"),  # and not what the tail says
+        (0, 10**9, "fewer than 1,500"),
+        (2, 10**6, "about 1,000,000"),
+        (0, 0, "unknown"),
+    ],
+)
+def test_of_false_pairs_that_were_not_seen_only_a_bound_is_told(seen: float, of: int, words: str) -> None:
+    assert FalsePairs(seen, of, seen or 1.0).in_words(1_000_000) == words
+
+
 def test_without_labels_edits_are_planted_and_a_larger_collection_has_more_false_pairs(
     corpus: dict[str, str], tmp_path: Path
 ) -> None:
     path = written(tmp_path, corpus)
-    small, large = (calibrated(path, documents=documents, profiles=("auto-2",)) for documents in (None, 10**9))
+    assert calibrated(path, profiles=("words-1",)).documents == 1_000_000
+    small, large = (calibrated(path, documents=documents, profiles=("auto-2",)) for documents in (100, 10**9))
     assert small.documents == 100
     assert small.wanted == sum(planted for _, planted in small.found_by_edit.values())
     assert small.found_by_edit["reformatted"] == (100, 100)
@@ -327,12 +389,47 @@ def test_the_page_shows_every_number_and_refers_to_nothing(labelled: Calibration
     page = Page(source)
     for curve in labelled.curves:
         assert f"{curve.best.f1:.3f}" in page.text
-    assert page.all_of("code")[0] == f"hsimhash create-table {labelled.flags.create}"
+    assert page.commands[0] == f"hsimhash create-table {labelled.flags.create}"
     assert len([tag for tag, _ in page.tags if tag == "svg"]) == 3 + len(labelled.spreads)
     assert len([tag for tag, _ in page.tags if tag == "tr"]) > len(labelled.curves) * len(DISTANCES)
     assert not {"script", "img", "link", "iframe", "object"} & {tag for tag, _ in page.tags}
     assert not {"src", "href", "xlink:href"} & {name for _, fields in page.tags for name in fields}
     assert page_of(labelled) == source
+
+
+def test_the_page_says_what_false_pairs_are_below_where_the_sample_has_none(labelled: Calibration) -> None:
+    shown = re.findall(r'class="number false">((?:about|fewer than) [\d.,]+|unknown)</td>', page_of(labelled))
+    seen = [score.false_pairs.seen for curve in labelled.curves for score in curve.scores]
+    assert len(shown) == len(seen)
+    assert {text.startswith("fewer than") for text, count in zip(shown, seen, strict=True) if not count} == {True}
+    assert not any(text.startswith("fewer than") for text, count in zip(shown, seen, strict=True) if count)
+
+
+def test_a_precision_that_the_sample_cannot_tell_is_not_claimed(labelled: Calibration) -> None:
+    planted = replace(labelled, is_labelled=False)
+    score = planted.choice.score
+    seen, unseen = (
+        replace(
+            planted,
+            choice=planted.choice._replace(
+                score=replace(score, precision=0.25, false_pairs=replace(score.false_pairs, seen=count))
+            ),
+        )
+        for count in (5.0, 0.0)
+    )
+    assert "precision 0.250" in Page(page_of(seen)).all_of("h1")[0]
+    assert "precision" not in Page(page_of(unseen)).all_of("h1")[0]
+    assert "The sample has no false pair, so it cannot tell the precision" in Page(page_of(unseen)).text
+
+
+def test_a_plot_is_no_wider_with_one_profile_than_with_many(labelled: Calibration) -> None:
+    source = page_of(replace(labelled, spreads=labelled.spreads[:1]))
+    assert re.search(r"svg \{[^}]*max-width: \d+rem", source)
+
+
+def test_the_page_names_the_newest_input_if_it_is_known(labelled: Calibration) -> None:
+    assert "newest input file 2026-11-23" in Page(page_of(labelled)).text
+    assert "newest input" not in calibration_page(labelled, inputs=("-",), date="")
 
 
 def test_the_lines_of_the_page_stay_within_their_plots(labelled: Calibration) -> None:

@@ -50,7 +50,7 @@ def test_records_come_as_they_stand_and_in_their_order(
     flags: tuple[str, ...], numbers: tuple[int, ...], is_piped: bool, source: str, results: str
 ) -> None:
     given = Path(source).read_bytes() if is_piped else b""
-    done = run_apart("apply", "-" if is_piped else source, "--from", results, *FIELD, *flags, given=given)
+    done = run_apart("apply", "-" if is_piped else source, "--from", results, *flags, given=given)
     assert done.returncode == 7
     assert done.stdout == b"".join(JSON_LINES[number] + b"\n" for number in numbers)
     assert b"wrote 2 documents, left out 2" in done.stderr
@@ -65,14 +65,14 @@ def test_no_inputs_byte_order_mark_gets_between_the_records(form: str, out: Path
     for number, source in enumerate(sources):
         Path(source).write_bytes(BYTE_ORDER_MARK + lines.format(number * 255).encode())
     assert run("dedup", *sources, "--out", str(out), "--format", "fingerprints").exit_code == 0
-    done = run_apart("apply", *sources, "--from", str(out), "--format", "fingerprints")
+    done = run_apart("apply", *sources, "--from", str(out))
     assert (done.returncode, done.stdout.decode()) == (0, lines.format(0) + lines.format(255))
 
 
 @pytest.mark.parametrize("form", ["jsonl", "parquet"])
 def test_marked_records_have_their_cluster_and_all_their_fields(form: str, source: str, out: Path) -> None:
     run("dedup", source, "--out", str(out), *DEDUP, form)
-    marked = run_apart("apply", source, "--from", str(out), *FIELD, "--mark", "cluster").stdout.decode()
+    marked = run_apart("apply", source, "--from", str(out), "--mark", "cluster").stdout.decode()
     assert marked.startswith('{"id":"a",  "fp":"0x1", "n": 1.50, "cluster": "a", "kept": true}\n')
     assert lines_of(marked) == [
         {"id": "a", "fp": "0x1", "n": 1.5, "cluster": "a", "kept": True},
@@ -86,7 +86,7 @@ def test_a_marked_record_may_hold_what_utf_8_cannot_say(out: Path, tmp_path: Pat
     source = tmp_path / "in.jsonl"
     source.write_bytes(b'{"id": "a", "fp": "0x1", "kept": 1, "cut": "\xe4\xb8\xad\\ud83d"}\n')
     assert run("dedup", str(source), "--out", str(out), *DEDUP, "jsonl").exit_code == 0
-    done = run_apart("apply", str(source), "--from", str(out), *FIELD, "--mark", "cluster")
+    done = run_apart("apply", str(source), "--from", str(out), "--mark", "cluster")
     assert done.returncode == 0
     assert json.loads(done.stdout) == {"id": "a", "fp": "0x1", "cut": "中\ud83d", "cluster": "a", "kept": True}
 
@@ -118,9 +118,9 @@ def test_what_is_read_is_not_written_over(
     Path("hard.jsonl").hardlink_to("in.jsonl")
     before = Path(name).read_bytes()
     with Path("in.jsonl").open("rb") as stdin:
-        refused = run_apart("apply", given, "--from", results, *FIELD, "--out", name, "--overwrite", stdin=stdin)
+        refused = run_apart("apply", given, "--from", results, "--out", name, "--overwrite", stdin=stdin)
     assert refused.returncode == 2
-    assert f"{name} is read to write it; choose another name" in refused.stderr.decode()
+    assert f"{name} is an input: choose another name" in refused.stderr.decode()
     assert Path(name).read_bytes() == before
     assert not list(tmp_path.rglob(".*"))
 
@@ -147,9 +147,9 @@ def test_of_a_folder_the_paths_are_written(out: Path, tmp_path: Path) -> None:
 def test_a_document_that_dedup_did_not_read_is_an_error_and_writes_no_file(results: str, tmp_path: Path) -> None:
     (tmp_path / "other.jsonl").write_text('{"id": "a", "fp": "0x1"}\n{"id": "unknown", "fp": "0x2"}\n')
     kept = tmp_path / "kept.jsonl"
-    result = run("apply", str(tmp_path / "other.jsonl"), "--from", results, *FIELD, "--out", str(kept))
+    result = run("apply", str(tmp_path / "other.jsonl"), "--from", results, "--out", str(kept))
     assert result.exit_code == 2
-    assert "other.jsonl:2: document 'unknown' is not among those that" in result.stderr
+    assert f"other.jsonl:2: {results} does not know document 'unknown': expected ids such as 'a'" in result.stderr
     assert not kept.exists()
 
 
@@ -165,14 +165,14 @@ def test_a_file_that_cannot_be_made_is_named_as_it_was_given(
     name: str, reason: str, source: str, results: str, tmp_path: Path
 ) -> None:
     kept = str(tmp_path / name)
-    result = run("apply", source, "--from", results, *FIELD, "--out", kept)
+    result = run("apply", source, "--from", results, "--out", kept)
     assert result.exit_code == 1
     assert f"{kept}: {reason}" in result.stderr
 
 
 def test_documents_that_the_inputs_lack_are_said(results: str, tmp_path: Path) -> None:
     (tmp_path / "part.jsonl").write_text('{"id": "a", "fp": "0x1"}\n')
-    result = run("apply", str(tmp_path / "part.jsonl"), "--from", results, *FIELD)
+    result = run("apply", str(tmp_path / "part.jsonl"), "--from", results)
     assert result.exit_code == 0
     assert "the inputs lack 3 documents that dedup read" in result.stderr
 
@@ -180,7 +180,7 @@ def test_documents_that_the_inputs_lack_are_said(results: str, tmp_path: Path) -
 def test_no_complete_results_are_an_error(source: str, results: str, tmp_path: Path) -> None:
     Path(results, "stats.json").unlink()
     for folder in (results, str(tmp_path / "none")):
-        result = run("apply", source, "--from", folder)
+        result = run("apply", source, "--from", folder, *FIELD)
         assert result.exit_code == 2
         assert f"{folder} has no stats.json" in result.stderr
 
@@ -188,7 +188,7 @@ def test_no_complete_results_are_an_error(source: str, results: str, tmp_path: P
 @pytest.mark.parametrize("name", ["keep.txt", "drop.txt", "clusters.jsonl"])
 def test_results_that_are_damaged_are_named(name: str, source: str, results: str) -> None:
     Path(results, name).write_bytes(b"\xff")
-    result = run("apply", source, "--from", results, "--mark", "cluster", *FIELD)
+    result = run("apply", source, "--from", results, "--mark", "cluster")
     assert result.exit_code == 1
     assert f"{Path(results, name)} cannot be read: " in result.stderr
     assert "run 'hsimhash dedup' again" in result.stderr
@@ -198,3 +198,75 @@ def test_mark_and_dropped_exclude_each_other(source: str, results: str) -> None:
     result = run("apply", source, "--from", results, "--mark", "cluster", "--dropped")
     assert result.exit_code == 2
     assert "--mark writes all documents" in result.stderr
+
+
+READINGS = {  # of each: the input's name and content, and the options that dedup needs to read it
+    "other id": (
+        "in.jsonl",
+        '{"url": "a", "text": "one text here"}\n{"url": "b", "text": "one text here"}\n',
+        "--id-field url",
+    ),
+    "other text": (
+        "in.jsonl",
+        '{"id": "a", "body": "one text here"}\n{"id": "b", "body": "one text here"}\n',
+        "--text-field body",
+    ),
+    "two fields": (
+        "in.jsonl",
+        '{"id": "a", "title": "one", "body": "text here"}\n{"id": "b", "title": "one", "body": "text here"}\n',
+        "--field title=2 --field body=1",
+    ),
+    "features": (
+        "in.jsonl",
+        '{"id": "a", "tags": {"cat": 0.5, "dog": 1}}\n{"id": "b", "tags": {"cat": 0.5, "dog": 1}}\n',
+        "--features-field tags",
+    ),
+    "any name": ("in.data", "a\tone text here\nb\tone text here\n", "--format tsv"),
+    "fingerprints": ("in.data", "a\t0x1\nb\t0x1\n", "--format fingerprints"),
+    "decimals": ("in.tsv", "a\t1291587514616409\nb\t1291587514616409\n", "--fingerprint-format decimal"),
+}
+
+
+@pytest.mark.parametrize("is_piped", [False, True], ids=["file", "pipe"])
+@pytest.mark.parametrize("name", READINGS)
+def test_inputs_are_read_as_dedup_read_them(
+    name: str, is_piped: bool, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file, content, options = READINGS[name]
+    Path(file).write_text(content)
+    assert run("dedup", file, "--out", str(out), *options.split()).exit_code == 0
+    kept = run_apart("apply", "-" if is_piped else file, "--from", str(out), given=content.encode() * is_piped)
+    assert kept.returncode == 0, kept.stderr
+    assert kept.stdout.decode() == content.splitlines(keepends=True)[0]
+    repeated = run("apply", file, "--from", str(out), *options.split())
+    assert (repeated.exit_code, repeated.stdout) == (0, kept.stdout.decode())
+
+
+@pytest.mark.parametrize("option", ["--id-field url", "--format csv", "--field title=2", "--fingerprint-format hex"])
+def test_an_option_that_contradicts_dedup_is_refused(option: str, out: Path, tmp_path: Path) -> None:
+    source = tmp_path / "in.jsonl"
+    source.write_text('{"id": "a", "text": "one text here"}\n')
+    assert run("dedup", str(source), "--out", str(out)).exit_code == 0
+    refused = run("apply", str(source), "--from", str(out), *option.split())
+    assert refused.exit_code == 2
+    assert f"{option}: 'hsimhash dedup' read the inputs of {out} differently" in refused.stderr
+
+
+@pytest.mark.parametrize("record", ['{"name": "a", "fp": "0x1"}', '{"id": "z", "fp": "0x1"}', "", "nonsense"])
+def test_records_of_which_none_is_known_write_no_file(record: str, results: str, tmp_path: Path) -> None:
+    (tmp_path / "other.jsonl").write_text(f"{record}\n")
+    result = run("apply", str(tmp_path / "other.jsonl"), "--from", results, "--out", str(tmp_path / "kept.jsonl"))
+    assert result.exit_code == 2
+    assert results in result.stderr
+    assert "expected ids such as 'a'" in result.stderr
+    assert not (tmp_path / "kept.jsonl").exists()
+
+
+def test_results_of_an_earlier_release_are_applied(source: str, results: str) -> None:
+    stats = json.loads(Path(results, "stats.json").read_text())
+    del stats["read_as"]
+    for name in ("extract", "fields", "has_features", "has_signatures", "first_seen_field"):
+        del stats["options"][name]
+    Path(results, "stats.json").write_text(json.dumps(stats))
+    assert run("apply", source, "--from", results).stdout.startswith('{"id":"a",')

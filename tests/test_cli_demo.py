@@ -1,4 +1,7 @@
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -39,6 +42,36 @@ def test_it_shows_five_pairs_side_by_side_with_their_distance(report: str) -> No
     assert all(int(distance) <= 6 for _, distance in headings)
     assert len(re.findall(r"^found by (?:distance|key), about \d+% alike by their sketches *$", report, re.M)) == 5
     assert len(re.findall(r"^(\S+) +\1?\S*/\w+ *$", report, re.M)) == 5
+
+
+@pytest.mark.parametrize(
+    ("locale", "language"),
+    [
+        ({"LANG": "zh_CN.UTF-8"}, "zh"),
+        ({"LANG": "de_DE.UTF-8", "LC_ALL": "zh_TW"}, "zh"),
+        ({"LANG": "zh_CN.UTF-8", "LC_MESSAGES": "C.UTF-8"}, "en"),
+    ],
+)
+def test_the_first_pair_is_in_the_language_of_the_user(tmp_path: Path, locale: dict[str, str], language: str) -> None:
+    environment = dict.fromkeys(("LANG", "LC_MESSAGES", "LC_ALL"), "") | locale
+    shown = run("demo", "--store", f"lmdb://{tmp_path}/index", environment=environment).stdout
+    assert shown.index(f"\n{language}-") < shown.index(f"\n{'en' if language == 'zh' else 'zh'}-")
+    assert f"--id {language}-" in shown
+
+
+@pytest.mark.parametrize("is_on_path", [True, False])
+def test_it_names_the_program_by_its_path_where_the_shell_does_not_find_it(tmp_path: Path, is_on_path: bool) -> None:
+    program = tmp_path / "bin" / "hsimhash"
+    program.parent.mkdir()
+    program.write_text(f"#!{sys.executable}\nfrom hsimhash.__main__ import main\nmain()\n")
+    program.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{program.parent}{os.pathsep}/usr/bin" if is_on_path else "/usr/bin"}
+    environment["PYTHONPATH"] = str(Path(__file__).parents[1])
+    done = subprocess.run(["bin/hsimhash", "demo"], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    called = "hsimhash" if is_on_path else "bin/hsimhash"
+    assert len(re.findall(rf"^  {called} \w+", done.stdout, re.M)) == 3
+    assert ("not on your PATH: the program is bin/hsimhash" in done.stdout) != is_on_path
 
 
 def test_what_differs_stands_in_brackets_where_there_are_no_colours(report: str) -> None:

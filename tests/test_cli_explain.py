@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
 from hsimhash import HSimIndex, Signature
+from hsimhash.cli.explain import print_probes
 from hsimhash.layout import Layout
 from hsimhash.rowkey import bucket_range
 from tests.support.command_line import DOCUMENTS, make_index, run, run_apart
@@ -16,7 +18,7 @@ from tests.test_calibrate import article, edited
 
 def test_every_bucket_is_shown_with_its_range_and_rows(tmp_path: Path) -> None:
     url = make_index(tmp_path, layout="4")
-    facts = json.loads(run("explain", "--query", "1", "--distance", "3", "--store", url, "--json").stdout)
+    facts = json.loads(run("explain", "1", "--distance", "3", "--store", url, "--json").stdout)
     ranges = [tuple(key.hex() for key in bucket_range(prefix)) for prefix in Layout.named("4").prefixes(1)]
     assert [(one["drawer"], one["start"], one["stop"]) for one in facts["probes"]] == [
         (number, *keys) for number, keys in enumerate(ranges, start=1)
@@ -29,7 +31,7 @@ def test_every_bucket_is_shown_with_its_range_and_rows(tmp_path: Path) -> None:
 
 def test_a_document_is_explained_by_its_fingerprint(tmp_path: Path) -> None:
     url = make_index(tmp_path)
-    facts = json.loads(run("explain", "--id", "far", "--store", url, "--json", "--max-distance", "0").stdout)
+    facts = json.loads(run("explain", "--id", "far", "--store", url, "--json", "--distance", "0").stdout)
     assert (facts["fingerprint"], facts["documents"]) == ("f" * 16, 1)
     assert int(facts["fingerprint"], 16) == DOCUMENTS["far"]
 
@@ -48,7 +50,7 @@ def test_a_text_is_explained_by_its_signature_also_from_a_file(tmp_path: Path) -
 
 
 def test_people_read_a_table_and_the_sums(tmp_path: Path) -> None:
-    shown = run("explain", "--query", "1", "--store", make_index(tmp_path)).stdout
+    shown = run("explain", "1", "--store", make_index(tmp_path)).stdout
     assert "milliseconds" in shown
     assert "0000000001" in shown
     assert "candidates" in shown
@@ -57,8 +59,7 @@ def test_people_read_a_table_and_the_sums(tmp_path: Path) -> None:
 def test_one_question_at_a_time(tmp_path: Path) -> None:
     url = make_index(tmp_path)
     assert run("explain", "--store", url).exit_code == 2
-    assert run("explain", "--query", "1", "--id", "a", "--store", url).exit_code == 2
-    assert run("explain", "--text", "a", "--file", "a", "--store", url).exit_code == 2
+    assert run("explain", "--id", "a", "--id", "b", "--id", "c", "--store", url).exit_code == 2
     unknown = run("explain", "--id", "z", "--store", url)
     assert unknown.exit_code == 1
     assert "no document 'z'" in unknown.stderr
@@ -105,17 +106,44 @@ def test_a_text_is_what_is_neither_a_file_nor_an_id(pages: tuple[str, str], tmp_
     facts = json.loads(run("explain", article(1), pages[0], "--json").stdout)
     assert (facts["distance"], facts["words"]["equal_share"]) == (0, 1.0)
     assert facts["a"]["name"].startswith("text ")
-    assert json.loads(run("explain", *pages, "--as", "text", "--json").stdout)["distance"] > 0
+    named = [word for page in pages for word in ("--text", page)]
+    assert json.loads(run("explain", *named, "--json").stdout)["distance"] > 0
     from_stdin = run_apart("explain", "-", pages[0], "--json", given=article(1).encode())
     assert json.loads(from_stdin.stdout)["distance"] == 0
     unknown = run("explain", "nobody", "a", "--store", make_index(tmp_path))
     assert unknown.exit_code == 1
     assert "'nobody'" in unknown.stderr
-    assert "--as text" in unknown.stderr
+    assert "--text" in unknown.stderr
 
 
 def test_two_documents_and_nothing_else(pages: tuple[str, str]) -> None:
-    refused = [("a",), ("a", "b", "c"), (*pages, "--id", "a"), ("a", "b", "--as", "id"), ("-", "-")]
+    refused = [("a",), ("a", "b", "c"), (*pages, "--id", "a"), ("--id", "a", "--id", "b"), ("-", "-")]
     assert [run("explain", *one).exit_code for one in refused] == [2] * len(refused)
     assert run("explain", "?", pages[0]).exit_code == 1
-    assert run("explain", "/no/such/file", pages[0], "--as", "file").exit_code == 1
+    assert run("explain", "--file", "/no/such/file", pages[0]).exit_code == 1
+
+
+def test_a_narrow_terminal_breaks_no_cell_of_a_table_on_hbase(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    probes = [
+        {
+            **{"drawer": number, "radius": 0, "buckets": 1, "start": "0123456789", "stop": "012345678a"},
+            **{
+                "region": "0123456789",
+                "server": "region-server-1:16020",
+                "rows": 1_000,
+                "near": 3,
+                "milliseconds": 1.25,
+            },
+        }
+        for number in range(1, 12)
+    ]
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    for columns, has_ends in (("80", False), ("120", True)):
+        monkeypatch.setenv("COLUMNS", columns)
+        print_probes(probes)
+        lines = capsys.readouterr().out.splitlines()
+        assert sum("region-server-1:16020" in line for line in lines) == 11
+        assert len(lines) < 16
+        assert ("012345678a" in lines[5]) == has_ends

@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 import zstandard
 
+from hsimhash import Signature
 from hsimhash.cli.exits import message_of
 from hsimhash.cli.written import complete
 from tests.support.command_line import DOCUMENTS, ids_in, lines_of, make_index, run
@@ -60,6 +62,49 @@ def test_file_is_packed_by_its_name_and_the_same_each_time(url: str, tmp_path: P
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
         assert lines_of(unpacked((tmp_path / "one" / name).read_bytes()).decode()) == expected()
     assert sorted(path.name for path in (tmp_path / "one").iterdir()) == sorted(unpack)
+
+
+def test_parquet_has_what_an_ingest_needs_for_the_same_index(tmp_path: Path) -> None:
+    held = {"a": Signature(1, 2, 3), "b": Signature(4), "中": Signature(2**64 - 1, 2**64 - 1, 0)}
+    url, path = make_index(tmp_path, held, profile="auto-2", first_seen=[1, 2, 3]), str(tmp_path / "all.parquet")
+    assert run("export", "--output", path, "--store", url).exit_code == 0
+    assert pq.read_table(path).to_pylist()[0] == {
+        **{"id": "a", "fingerprint": 1, "first_seen": 1},
+        **{"sketch": f"{2:016x}", "key": f"{3:016x}"},
+    }
+    back = f"lmdb://{tmp_path / 'back'}"
+    assert run("ingest", path, "--fingerprint-field", "fingerprint", "--store", back).exit_code == 0
+    assert run("export", "--store", back).stdout == run("export", "--store", url).stdout
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".html", ".CSV.gz", ".xlsx", ".zip", ".arrow"])
+@pytest.mark.parametrize(
+    ("command", "writes"),
+    [
+        (("export", "--output"), (".jsonl", ".tsv", ".parquet")),
+        (("export", "--format", "tsv", "--output"), (".tsv",)),
+        (("apply", "in.jsonl", "--from", "out", "--out"), (".jsonl",)),
+        (("calibrate", "in.jsonl", "--report"), (".html",)),
+        (("fit-idf", "in.jsonl", "--output"), (".idf",)),
+        (("ingest", "in.jsonl", "--on-duplicate", "tag", "--tags"), (".jsonl",)),
+        (("tables", "match", "in.jsonl", "--tables", "tables", "--output"), (".jsonl",)),
+    ],
+)
+def test_a_name_that_promises_another_format_is_refused_and_written_nothing(
+    command: tuple[str, ...], writes: tuple[str, ...], suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if suffix in writes:
+        return
+    monkeypatch.chdir(tmp_path)
+    Path("in.jsonl").write_text('{"id": "a", "text": "one text"}\n')
+    if command[0] == "apply":
+        assert run("dedup", "in.jsonl", "--out", "out").exit_code == 0
+    if command[0] == "tables":
+        assert run("tables", "write", "in.jsonl", "--out", "tables").exit_code == 0
+    refused = run(*command, f"new{suffix}")
+    assert refused.exit_code == 2
+    assert f"new{suffix}: expected a name that ends in {writes[0]}" in refused.stderr
+    assert not Path(f"new{suffix}").exists()
 
 
 def test_empty_index_gives_an_empty_file(tmp_path: Path) -> None:

@@ -37,7 +37,9 @@ def test_people_read_a_line_for_each_fact(tmp_path: Path) -> None:
     assert [facts[f"layout {name}"].strip() for name in ("name", "blocks", "choose", "drawers")] == [
         *("10", "13 13 13 13 12", "2", "10")
     ]
-    assert (facts["max distance"].strip(), facts["profile name"].strip()) == ("3", "auto-1")
+    assert (facts["distance"].strip(), facts["profile"].strip()) == ("3", "auto-1")
+    assert "max distance" not in facts
+    assert len(facts) < 20
     assert not any("{" in line or '"' in line for line in result.stdout.splitlines())
 
 
@@ -71,6 +73,6 @@ def test_numbers_are_read_as_the_format_says() -> None:
     assert "ambiguous fingerprint '1291587514616409'" in refused.stderr
 
 
-@pytest.mark.parametrize("words", [("1",), ("1", "2", "3"), ("1", "xyz")])
+@pytest.mark.parametrize("words", [("1",), ("1", "2", "3"), ("1", "xyz"), ("1", "gone.txt")])
 def test_anything_but_two_fingerprints_is_misuse(words: tuple[str, ...]) -> None:
     assert run("distance", *words).exit_code == 2

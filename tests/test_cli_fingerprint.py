@@ -133,4 +133,4 @@ def test_fit_idf_writes_a_table_of_good_records_and_names_the_others(tmp_path: P
 def test_fit_idf_refuses_fingerprints(tmp_path: Path) -> None:
     (tmp_path / "pages.tsv").write_text("0123456789abcdef\ta\n" * 2)
     refused = run("fit-idf", str(tmp_path / "pages.tsv"), "--format", "fingerprints", "--output", str(tmp_path / "t"))
-    assert "holds fingerprints; words are counted in texts" in refused.stderr
+    assert "holds fingerprints: expected texts" in refused.stderr

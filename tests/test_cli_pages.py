@@ -83,7 +83,7 @@ def test_the_same_article_on_two_sites_is_a_near_duplicate_by_its_main_text_alon
     path, near = as_archive(tmp_path, pages(10)), {}
     for extract in ("auto", "none"):
         url = f"lmdb://{tmp_path / extract}"
-        arguments = ("--store", url, "--on-duplicate", "skip", "--max-distance", "3", "--profile", "auto-1")
+        arguments = ("--store", url, "--on-duplicate", "skip", "--distance", "3", "--profile", "auto-1")
         result = run("ingest", str(path), "--extract", extract, *arguments)
         near[extract] = json.loads(result.stdout)["duplicates"]
     assert near == {"auto": 10, "none": 0}
@@ -168,7 +168,7 @@ def test_dedup_compares_main_texts_and_shows_them(tmp_path: Path) -> None:
     assert "cookies" not in page
     refused = run("apply", str(path), "--from", str(out), "--out", str(tmp_path / "kept"))
     assert refused.exit_code == 2
-    assert "keep.txt has the ids" in refused.stderr
+    assert "keep.txt lists the ids" in refused.stderr
     assert not (tmp_path / "kept").exists()
 
 

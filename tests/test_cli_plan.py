@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from hsimhash.store import KINDS
 from tests.support.command_line import run
 
 
-@pytest.mark.parametrize("documents", ["0", "1e18", str(10**18), str(10**30)])
+@pytest.mark.parametrize("documents", ["0", "1e18", str(10**18), str(10**30), "1.5", "-1", "50X", ""])
 def test_number_of_documents_beyond_sense_is_misuse(documents: str) -> None:
     result = run("plan", "--documents", documents)
     assert (result.exit_code, result.stdout) == (2, "")
@@ -17,9 +18,36 @@ def test_number_of_documents_beyond_sense_is_misuse(documents: str) -> None:
 
 
 def test_most_documents_have_readable_sizes() -> None:
-    result = run("plan", "--documents", str(10**15))
+    result = run("plan", "--documents", str(10**15), "--store", "lmdb")
     assert result.exit_code == 0
     assert "176.8 PiB" in result.stdout
+
+
+def test_without_a_store_each_one_has_a_row_and_all_fits_on_a_screen() -> None:
+    lines = run("plan", "--documents", "50M").stdout.splitlines()
+    assert len(lines) <= 30
+    for name, kind in KINDS.items():
+        row = next(line for line in lines if line.strip().startswith(f"{name} "))
+        assert row.split()[1] == str(kind.max_distance)
+
+
+@pytest.mark.parametrize(
+    ("store", "name"), [*((name, name) for name in KINDS), ("lmdb://pages", "lmdb"), ("hbase://gw1/pages", "hbase")]
+)
+def test_a_store_is_compared_alone(store: str, name: str) -> None:
+    facts = json.loads(run("plan", "--documents", "1e6", "--store", store, "--json").stdout)
+    assert list(facts) == [name]
+    assert (
+        f"create-table --layout {facts[name]['recommended']} "
+        in run("plan", "--documents", "1e6", "--store", store).stdout
+    )
+
+
+def test_an_unknown_store_is_refused_without_what_may_be_secret() -> None:
+    refused = run("plan", "--documents", "1", "--store", "postgres://me:secret@host/db")
+    assert refused.exit_code == 2
+    assert "expected lmdb, hbase, postgresql, redis" in refused.stderr
+    assert "secret" not in refused.stderr
 
 
 def hottest(path: Path, *options: str) -> list[int]:

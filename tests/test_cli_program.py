@@ -207,8 +207,8 @@ def test_index_in_memory_is_refused(command: tuple[str, ...]) -> None:
     "arguments",
     [
         *[("query",), ("query", "-", "1"), ("query", "--id", "a", "--exclude", "b")],
-        *[("explain",), ("explain", "--query", "1", "--id", "a")],
-        *[("fingerprint",), ("fingerprint", "-", "x"), ("fingerprint", "x", "--file", "y")],
+        *[("explain",), ("explain", "--query", "1", "--id", "a", "--id", "b")],
+        *[("fingerprint",), ("fingerprint", "-", "x"), ("explain", "a", "b", "c"), ("distance", "-", "-")],
         *[("remove", "--yes"), ("remove", "a", "--file", "b", "--yes"), ("remove", "-", "a", "--yes")],
     ],
     ids=" ".join,
@@ -372,7 +372,8 @@ def test_current_folder_that_was_deleted_is_named(command: tuple[str, ...], tmp_
 
 
 STORES = (
-    "use lmdb://relative/path, lmdb:///absolute/path, hbase://gateway:9091/namespace:table, "
+    "use a folder's path (./pages, /data/pages), lmdb://relative/path, lmdb:///absolute/path, "
+    "hbase://gateway:9091/namespace:table, "
     "postgresql://user@host/database?table=pages, redis://host:6379/0?prefix=name or memory://name"
 )
 
@@ -380,7 +381,8 @@ STORES = (
 @pytest.mark.parametrize(
     ("store", "reason"),
     [
-        *[(store, STORES) for store in ("http://x/y", "lmdb:", "lmdb://", "pages", "hbase-thrift://x", "mongo://x")],
+        *[(store, STORES) for store in ("http://x/y", "lmdb:", "lmdb://", "hbase-thrift://x", "mongo://x")],
+        ("pages", "for a folder, use ./pages or lmdb://pages"),
         ("lmdb://~nobody-has-this-name/x", "a home folder that is not known; write the whole path"),
         ("hbase://gw/pages?tiemout=5s", "nearest known one is timeout"),
         ("hbase://gw", "is not a table"),
@@ -435,3 +437,16 @@ def test_a_signal_that_meets_a_finaliser_is_not_lost(name: str) -> None:
         [sys.executable, "-c", LOST.format(name=name)], capture_output=True, text=True, timeout=120, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "interrupted\n", "")
+
+
+def test_help_on_spark_needs_no_pyspark_and_a_job_says_that_it_is_missing() -> None:
+    program = "import sys; sys.modules['pyspark'] = None; from hsimhash.cli import main; main(sys.argv[1:])"
+    for arguments, code, words in (
+        (["--help"], 0, "--max-cluster-size"),
+        (["pages.parquet", "--out", "out"], 1, "Spark needs PySpark and Java 17: pip install 'hsimhash[spark]'"),
+    ):
+        command = [sys.executable, "-c", program, "spark", "dedup", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == code, done.stderr
+        assert words in done.stdout + done.stderr
+        assert "Traceback" not in done.stderr

@@ -145,7 +145,7 @@ def test_file_that_is_missing_or_no_text_is_named(url: str, tmp_path: Path) -> N
 
 
 def test_bounds_narrow_the_answer(url: str) -> None:
-    assert found(run("query", "1", "--max-distance", "1", "--store", url).stdout) == [["a", "b"]]
+    assert found(run("query", "1", "--distance", "1", "--store", url).stdout) == [["a", "b"]]
     assert found(run("query", "1", "--limit", "1", "--store", url).stdout) == [["a"]]
     assert found(run("query", "1", "--exclude", "a", "--limit", "1", "--store", url).stdout) == [["b"]]
     beyond = run("query", "1", "--distance", "17", "--store", url)
@@ -234,7 +234,7 @@ def test_no_lines_are_no_answers(url: str) -> None:
         (("--id", "a", "--id", "b"), "not --id 'a' and --id 'b'"),
         (("--text", "x", "--text", "y"), "not --text 'x' and --text 'y'"),
         (("--file", "x", "--file", "y"), "not --file 'x' and --file 'y'"),
-        (("1", "--id", "a"), "not fingerprints and --id 'a'"),
+        (("1", "--id", "a"), "not arguments and --id 'a'"),
         (("--id", "a", "--file", "y"), "not --id 'a' and --file 'y'"),
         (("--text", "x", "--file", "y"), "not --text 'x' and --file 'y'"),
     ],

@@ -29,6 +29,7 @@ from hsimhash.index import HSimIndex
 from hsimhash.inputs import InputOptions, find_inputs
 from hsimhash.pairs import find_pairs
 from hsimhash.pairs.keep import Policy
+from tests.support.effort import tries
 from tests.support.oracles import are_near, crowds, plain_components, plain_stars, signed
 
 PROFILE = Profile.named("auto-1")
@@ -51,7 +52,7 @@ def run(
     read = InputOptions(**(reading or {}))
     observer = DedupObserver(progress, say=(said if said is not None else []).append)
     found = find_inputs([str(path) for path in inputs], read)
-    chosen = DedupOptions(reading=read, **{"table_format": "jsonl", "workers": 1, **options})
+    chosen = DedupOptions(reading=read, **{"table_format": "jsonl", "workers": 1, "max_distance": 3, **options})
     return dedup(found, folder, chosen, against=against, observer=observer)
 
 
@@ -72,8 +73,9 @@ def stats(folder: Path) -> dict[str, object]:
 
 
 def contents(folder: Path) -> dict[str, object]:
-    """All results but for what may differ from one run to the next; what is hidden is none."""
+    """All results except what may differ between runs: times, and the folder's own name in the report's commands."""
     found: dict[str, object] = {path.name: path.read_bytes() for path in folder.glob("[!.]*")}
+    found["report.html"] = (folder / "report.html").read_text("utf-8").replace(str(folder), "DIR")
     found["stats.json"] = {name: value for name, value in stats(folder).items() if name != "run"}
     return found
 
@@ -114,7 +116,7 @@ def plain_pairs(values: Sequence[int], k: int) -> list[tuple[str, str, int]]:
     ]
 
 
-@settings(max_examples=60)
+@settings(max_examples=tries(60, 15))
 @given(
     crowds(25, bits=6), st.integers(0, 3), st.sampled_from(["star", "components"]), st.sampled_from(["first", "last"])
 )
@@ -153,7 +155,7 @@ def records(path: Path, signatures: Sequence[Signature]) -> Path:
     return path
 
 
-@settings(max_examples=60)
+@settings(max_examples=tries(60, 15))
 @given(
     signed(crowds(20, least=1, bits=6)),
     st.integers(0, 3),
@@ -336,7 +338,7 @@ def test_a_second_record_with_an_id_is_a_repeat_or_a_reject_that_names_the_first
     assert ids(out, "drop") == ["z"]
 
 
-@settings(max_examples=40)
+@settings(max_examples=tries(40, 10))
 @given(
     st.lists(
         st.lists(st.tuples(st.integers(0, 5), st.integers(0, 2), st.booleans()), max_size=12), min_size=1, max_size=5
@@ -394,8 +396,7 @@ def test_a_page_in_another_frame_is_found_by_its_key_and_shown(out: Path, tmp_pa
     run(out, pages(tmp_path / "in.jsonl", texts), against=Profile.named("auto-2"), max_sketch=None)
     assert [row[4] for row in rows(out, "pairs")] == ["key"]
     report = (out / "report.html").read_text("utf-8")
-    assert "the same key</b>" in report
-    assert "more pairs, not near" in report
+    assert ">same key</span>" in report
     assert stats(out)["examples"][-1]["left"] == "p0"
     run(tmp_path / "checked", pages(tmp_path / "in.jsonl", texts), against=Profile.named("auto-2"), max_sketch=0)
     assert [stats(tmp_path / "checked")[name] for name in ("pairs", "unconfirmed")] == [0, 1]
@@ -493,7 +494,7 @@ def test_matches_are_those_of_a_query_for_each_document(out: Path, tmp_path: Pat
     assert [row[3] for row in rows(out, "clusters") if not row[2]] == [ones[0].doc_id for ones in queried if ones]
 
 
-@settings(max_examples=40)
+@settings(max_examples=tries(40, 10))
 @given(signed(crowds(12, bits=6)), signed(crowds(12, bits=6)), st.sampled_from([None, 0, 6]))
 def test_matches_of_signatures_are_those_of_a_query_for_each_document(
     stored: list[Signature], signatures: list[Signature], most: int | None
@@ -558,14 +559,14 @@ def test_the_report_shows_texts_of_every_kind_of_input(form: str, out: Path, tmp
     assert stats(out)["dropped"] != 0
     report = (out / "report.html").read_text("utf-8")
     assert "Monday" in report
-    assert "before.tsv holds fingerprints alone" in report
+    assert "before.tsv holds fingerprints, not texts" in report
     assert "cannot be read again" not in report
 
 
 def test_progress_counts_each_pair_of_the_report(out: Path, tmp_path: Path) -> None:
     stages: list[str] = []
     run(out, near_texts(tmp_path / "in", "jsonl"), progress=lambda progress: stages.append(progress.stage))
-    assert stages.count("write") == 1 + (out / "report.html").read_text("utf-8").count("of the words equal</h3>")
+    assert stages.count("write") > (out / "report.html").read_text("utf-8").count("of words equal <span") > 0
 
 
 def test_progress_tells_how_far_the_search_for_pairs_is(out: Path, tmp_path: Path) -> None:
@@ -609,7 +610,7 @@ def test_pairs_are_compared_up_to_a_budget_of_characters(tmp_path: Path) -> None
         shown = ((0, 2), (0, 1), (0, 1), (1, 0))  # a pair that comes again is not compared again
         pairs = [texts.pair((left, "a"), (right, "b"), 1) for left, right in shown]
         assert [pair.comparison is not None for pair in pairs] == [False, True, True, False]
-        assert "no more pairs were compared" in texts.note
+        assert "stopped comparing pairs" in texts.note
         assert texts.first_lines == {0: "text 0", 1: "text 1", 2: "text 2"}
 
 
@@ -622,10 +623,10 @@ def test_a_giant_cluster_and_a_hot_fingerprint_are_not_hidden_by_larger_ones_of_
     run(out, fingerprints(tmp_path / "in.tsv", [*not_found, *logins, *larger, *templates]), clusters="components")
     details = [(warning["title"], warning["detail"]) for warning in stats(out)["warnings"]]
     assert [title for title, _ in details] == ["Giant cluster"] + ["Hot fingerprint"] * 3
-    assert "128 of 4,128 documents (3.1%) are in the cluster of 'd4000', whose diameter is 7 bits" in details[0][1]
+    assert "128 of 4,128 documents (3.1%) are in the cluster of 'd4000'; some are 7 bits apart" in details[0][1]
     assert "8000000000000055" in details[1][1]
     assert "c0000000000000aa" in details[2][1]
-    assert "<summary><bdi>d4000</bdi>" in (out / "report.html").read_text("utf-8")
+    assert "<h3><bdi>d4000</bdi>" in (out / "report.html").read_text("utf-8")
 
 
 def test_a_hot_fingerprint_is_counted_whatever_its_sketches(out: Path, tmp_path: Path) -> None:
@@ -637,7 +638,7 @@ def test_a_hot_fingerprint_is_counted_whatever_its_sketches(out: Path, tmp_path:
 def test_a_cluster_has_the_name_of_its_kept_document_in_the_report(out: Path, tmp_path: Path) -> None:
     run(out, fingerprints(tmp_path / "in.tsv", [7, 7, 5], ["kept", "a-smaller-id", "third"]))
     report = (out / "report.html").read_text("utf-8")
-    assert "<summary><bdi>kept</bdi>" in report
+    assert "<h3><bdi>kept</bdi>" in report
     assert rows(out, "clusters")[0][1] == "a-smaller-id"
 
 

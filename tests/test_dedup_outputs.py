@@ -64,12 +64,13 @@ def source(tmp_path: Path) -> Path:
 def test_a_run_killed_at_any_change_of_a_name_is_made_good_by_the_next(
     is_overwritten: bool, source: Path, tmp_path: Path
 ) -> None:
-    run(tmp_path / "whole", source)
+    plain = {"has_signatures": False}  # as the command reads for a profile that makes fingerprints alone
+    run(tmp_path / "whole", source, reading=plain)
     whole = before = contents(tmp_path / "whole")
     if is_overwritten:
         other = fingerprints(tmp_path / "other.tsv", [9] * 5)
         for moment in range(MOMENTS):
-            run(tmp_path / str(moment), other, all_pairs=True)
+            run(tmp_path / str(moment), other, reading=plain, all_pairs=True)
         before = contents(tmp_path / "0")
     options = ["--profile", PROFILE.name, "--table-format", "jsonl", "--quiet", *(["--overwrite"] * is_overwritten)]
     ended = subprocess.run(
@@ -85,7 +86,7 @@ def test_a_run_killed_at_any_change_of_a_name_is_made_good_by_the_next(
     for moment in range(len(killed)):
         out = tmp_path / str(moment)
         assert not (out / "stats.json").exists() or contents(out) in (before, whole)
-        run(out, source, overwrite=is_overwritten)
+        run(out, source, reading=plain, overwrite=is_overwritten)
         assert not list(out.glob(".*"))
         assert contents(out) == whole
     assert contents(tmp_path / str(len(killed))) == whole
@@ -107,7 +108,7 @@ def test_overwrite_leaves_nothing_of_the_results_before(source: Path, out: Path,
 def test_a_file_with_the_name_of_a_result_is_not_replaced_unasked(name: str, source: Path, out: Path) -> None:
     out.mkdir()
     (out / name).write_text("mine")
-    with pytest.raises(ValueError, match=f"{name} already exists; --overwrite"):
+    with pytest.raises(ValueError, match=f"{name} already exists; pass overwrite=True"):
         run(out, source)
     assert [(path.name, path.read_text()) for path in out.iterdir()] == [(name, "mine")]
 
@@ -161,11 +162,13 @@ def test_what_is_half_renamed_is_gone_once_the_next_run_fails(source: Path, out:
     assert list(out.iterdir()) == []
 
 
-def test_results_within_an_input_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "texts").mkdir()
-    with pytest.raises(ValueError, match="lies within input"):
-        run(tmp_path / "texts" / "out", tmp_path / "texts")
-    assert list((tmp_path / "texts").iterdir()) == []
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl"])
+def test_results_within_an_input_are_refused(name: str, tmp_path: Path) -> None:
+    (tmp_path / "given").mkdir()
+    (tmp_path / "given" / name).write_text('{"id": "a", "text": "some words"}\n')
+    with pytest.raises(ValueError, match=r"is inside input .*/given, so the next run would read the results"):
+        run(tmp_path / "given" / "out", tmp_path / "given")
+    assert [path.name for path in (tmp_path / "given").iterdir()] == [name]
 
 
 def test_results_are_not_written_over_an_input(source: Path, out: Path) -> None:

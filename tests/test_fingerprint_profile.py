@@ -19,6 +19,7 @@ from hsimhash.errors import ProfileMismatchError, TextTooShortError
 from hsimhash.fingerprint import EXACT, TOO_SHORT, VOTED, Profile, distance
 from hsimhash.fingerprint.hashes import murmur64
 from hsimhash.fingerprint.profile import BATCH_CHARACTERS, BATCH_DOCUMENTS, PROBE_TEXT, split_batch
+from tests.support.effort import tries
 from tests.support.oracles import plain_vote
 
 CHINESE = (Path(__file__).parent / "data" / "segmentation.txt").read_text(encoding="utf-8")
@@ -129,7 +130,7 @@ def test_another_idf_table_is_a_mismatch_at_first_use() -> None:
         other.fingerprint("我们在图书馆")
 
 
-@settings(max_examples=30)
+@settings(max_examples=tries(30, 10))
 @given(st.lists(TEXTS, max_size=8), st.randoms())
 @pytest.mark.parametrize("name", NAMES)
 def test_batch_and_order_change_nothing(name: str, texts: list[str], random: Any) -> None:
@@ -142,7 +143,7 @@ def test_batch_and_order_change_nothing(name: str, texts: list[str], random: Any
         assert found.kinds.tolist() == [int(alone[text].kinds[0]) for text in batch]
 
 
-@settings(max_examples=30)
+@settings(max_examples=tries(30, 10))
 @given(st.lists(st.text(st.characters(codec=None), max_size=200), max_size=4))
 @pytest.mark.parametrize("name", NORMALIZING)
 def test_any_text_has_a_fingerprint_or_is_too_short(name: str, texts: list[str]) -> None:
@@ -172,7 +173,7 @@ def test_batches_are_bounded_and_whole(texts: list[str]) -> None:
 @pytest.mark.parametrize("text", ["", " \n\t", "，。！", "…", "👍🏽", "\u0378\u0379", "\ud800", "\u200b\ufeff"])
 def test_a_text_without_a_letter_is_too_short(name: str, text: str) -> None:
     assert Profile.named(name).fingerprints([text]).kinds.tolist() == [TOO_SHORT]
-    with pytest.raises(TextTooShortError, match="nothing to fingerprint by"):
+    with pytest.raises(TextTooShortError, match="finds nothing to fingerprint in"):
         Profile.named(name).fingerprint(text)
 
 
@@ -290,7 +291,7 @@ def test_other_own_features_are_refused() -> None:
 
 
 def test_one_text_is_not_a_sequence_of_texts() -> None:
-    with pytest.raises(TypeError, match="sequence of texts"):
+    with pytest.raises(TypeError, match="texts must be a list"):
         Profile.named("auto-1").fingerprints("text")
     assert Profile.named("auto-1").fingerprints([]).values.shape == (0,)
 

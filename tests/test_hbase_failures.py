@@ -42,4 +42,4 @@ def test_where_only_the_table_is_named_it_is_missing_or_disabled(message: str) -
     error = told(message)
     assert isinstance(error, IndexNotFoundError)
     assert "table default:pages is missing, or disabled" in str(error)
-    assert "create-table" not in str(error)
+    assert "create" not in str(error)

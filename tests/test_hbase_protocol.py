@@ -22,10 +22,11 @@ from hsimhash.store.hbase.protocol import Wanted, Writes, put_drawer_rows, put_l
 from hsimhash.store.hbase.store import HBaseStore
 from tests.stress import protocol
 from tests.stress.protocol import Done, Kind, states
+from tests.support.effort import tries
 from tests.support.hbase_model import LATEST_MS, ModelGateway
 
 IsTimely = Callable[[], bool]
-SCHEDULES = 1_000  # `python -m tests.stress.protocol` runs 100,000
+SCHEDULES = tries(1_000, 200)  # `python -m tests.stress.protocol` runs 100,000
 MOST_SCHEDULES = 30_000  # in which a broken protocol must fail once
 
 
@@ -277,7 +278,18 @@ def at(**changes: float) -> Kind:
     return Kind(times=replace(Kind().times, **changes))
 
 
-SEEN_AT = {"timestamps read after the documents row": 23_000}  # to find it soon
+# Where to begin to look, so that it is found soon.
+SEEN_AT = {
+    "registers put as servers stamp them": 1_570,
+    "registers that do not count their changes": 1_400,
+    "timestamps read after the documents row": 23_000,
+    "listings read after the registers": 500,
+    "young entries deleted": 1_160,
+    "entries deleted first": 2_030,
+    "removed registers never come back to": 560,
+    "what is young collected": 1_150,
+    "removed registers forgotten at once": 370,
+}
 HURRY = (0.995,)  # for what goes wrong only while late calls are under way
 BROKEN = {
     "registers before drawer rows": Kind(writing(RegistersFirst)),

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
+import json
+import pickle
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -16,16 +24,23 @@ from hsimhash import (
     Document,
     FormatVersionError,
     HSimIndex,
+    IndexExistsError,
+    IndexNotFoundError,
     Layout,
     LayoutMismatchError,
     Match,
     ProfileMismatchError,
     StoreClosedError,
 )
+from hsimhash.aio import AsyncHSimIndex
 from hsimhash.index import ADD_BATCH
 from hsimhash.layout import LAYOUT_NAMES
 from hsimhash.matching import MEETINGS_AT_ONCE
+from hsimhash.pairs import find_pairs, iter_pairs
+from hsimhash.plan import layouts_for
 from hsimhash.store.lmdb.store import LmdbStore
+from tests.support.command_line import run
+from tests.support.effort import IS_THOROUGH, tries
 from tests.support.oracles import crowds
 
 _numbers = itertools.count()
@@ -47,17 +62,25 @@ def brute_force(documents: dict[str, int], query: int, k: int) -> list[Match]:
     return sorted(match for match in found if match.distance <= k)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=tries(25, 6))
 @pytest.mark.parametrize("name", [*LAYOUT_NAMES, "7,9,16,20,12/2", "32,32/2", "20,44/1"])
-@given(values=crowds(30, least=1), asked=st.integers(1, 5), limit=st.none() | st.integers(1, 4))
+@given(values=crowds(30, least=1), asked=st.integers(1, 5), limit=st.none() | st.integers(1, 4), data=st.data())
 def test_query_equals_brute_force(
-    name: str, tmp_path_factory: pytest.TempPathFactory, values: list[int], asked: int, limit: int | None
+    name: str,
+    tmp_path_factory: pytest.TempPathFactory,
+    values: list[int],
+    asked: int,
+    limit: int | None,
+    data: st.DataObject,
 ) -> None:
+    distances = [*range(Layout.parse(name).max_distance + 3), 10]
+    if not IS_THOROUGH:  # a cover for another distance takes up to a second to find
+        distances = [data.draw(st.sampled_from(distances))]
     queries, documents = values[:asked], {f"doc-{number}": value for number, value in enumerate(values[asked:])}
     for url in (f"memory://brute-{next(_numbers)}", f"lmdb://{tmp_path_factory.mktemp('brute') / 'index'}"):
         with HSimIndex.create(url, layout=name) as index:
             index.add_many(list(documents.values()), list(documents), first_seen=0)
-            for k in (*range(index.layout.max_distance + 3), 10):
+            for k in distances:
                 expected = [brute_force(documents, query, k)[:limit] for query in queries]
                 assert [index.query(query, max_distance=k, limit=limit) for query in queries] == expected
                 assert index.query_many(queries, max_distance=k, limit=limit) == expected
@@ -135,6 +158,22 @@ def test_a_removed_document_is_not_found_and_a_moved_one_where_it_went(index: HS
         (lambda index: index.query(1, limit=1.5), TypeError, "whole number of matches, not float: 1.5"),
         (lambda index: index.query_many([1], limit=True), TypeError, "not bool"),
         (lambda index: index.query(1, max_distance=1.5), TypeError, "not float"),
+        *(
+            (partial(call, distance=wrong), TypeError, "must be an int, not")
+            for wrong in (True, False, 1.0, "1", np.True_)
+            for call in (
+                lambda index, distance: index.query(1, max_distance=distance),
+                lambda index, distance: index.query_many([1], max_distance=distance),
+                lambda index, distance: index.claim(1, "a", max_distance=distance),
+                lambda index, distance: index.claim_many([1], ["a"], max_distance=distance),
+                lambda index, distance: index.explain(1, max_distance=distance),
+                lambda index, distance: index.cover(distance),
+                lambda index, distance: HSimIndex.create("memory://none", distance=distance),
+                lambda index, distance: find_pairs([1], max_distance=distance),
+                lambda index, distance: list(iter_pairs([1], max_distance=distance)),
+                lambda index, distance: layouts_for(distance),
+            )
+        ),
     ],
 )
 def test_a_bad_argument_is_refused_before_anything_is_written(
@@ -163,10 +202,108 @@ def test_open_refuses_another_layout_or_profile_than_the_indexs(url: str) -> Non
             assert (adopted.layout, adopted.profile) == (index.layout, index.profile)
 
 
-@pytest.mark.parametrize("bad", ["pages", "mongo://x", "lmdb://", "://x"])
+@pytest.mark.parametrize("bad", ["pages", "mongo://x", "lmdb://", "://x", ""])
 def test_a_url_of_no_store_is_refused(bad: str) -> None:
     with pytest.raises(ValueError, match="not the URL of a store"):
         HSimIndex.open(bad)
+    with pytest.raises(ValueError, match="not the URL of a store"):
+        HSimIndex.create(bad)
+
+
+def test_a_bare_word_is_refused_with_both_spellings_of_a_folder(tmp_path: Path) -> None:
+    with pytest.raises(
+        ValueError, match=r"'pages' is not the URL of a store: for a folder, use \./pages or lmdb://pages"
+    ):
+        HSimIndex.open("pages")
+    result = run("describe", "--store", "pages")
+    assert result.exit_code == 2
+    assert "--store: store = 'pages': for a folder, use ./pages or lmdb://pages" in result.stderr
+    for wrong in (5, None, b"./pages"):
+        with pytest.raises(TypeError, match="an index is named by a URL or a path, not"):
+            HSimIndex.open(wrong)  # type: ignore[arg-type]
+
+
+def test_a_path_means_an_embedded_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir(tmp_path / "below")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    spellings = [
+        tmp_path / "pages",
+        Path("../pages"),
+        str(tmp_path / "pages"),
+        "../pages",
+        "./../pages",
+        "~/pages",
+        f"lmdb://{tmp_path}/pages",
+    ]
+    HSimIndex.create(spellings[0]).close()
+    for number, place in enumerate(spellings):
+        with HSimIndex.open(place) as index:
+            assert index.count() == number
+            assert index.url.startswith("lmdb://")
+            index.add(number, f"page-{number}")
+        described = run("describe", "--store", str(place), "--json", environment={"HOME": str(tmp_path)})
+        assert described.exit_code == 0, described.stderr
+        assert json.loads(described.stdout)["documents"] == number + 1
+        with pytest.raises(IndexExistsError):
+            HSimIndex.create(place)
+    monkeypatch.chdir(tmp_path)
+    with HSimIndex.open(Path("pages")) as index:  # a Path is no bare word
+        assert index.count() == len(spellings)
+
+
+def test_a_pickled_index_is_opened_again_in_another_process_and_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = tmp_path / "words.idf"
+    words.write_text("quick 3.5\nfox 2.5\n")
+    monkeypatch.chdir(tmp_path)
+    with HSimIndex.create("./pages", profile=f"auto-2:idf={words}") as index:
+        index.add(5, "a")
+        sent = pickle.dumps(HSimIndex.open("./pages", lock_timeout_s=7, slow_s=None))
+        words.unlink()
+        code = (
+            "import pickle, sys; index = pickle.load(sys.stdin.buffer); print(index.query(5)[0].doc_id, index.slow_s)"
+        )
+        told = subprocess.run([sys.executable, "-c", code], input=sent, cwd="/", stdout=subprocess.PIPE, check=True)
+        assert told.stdout == b"a None\n"
+        monkeypatch.chdir("/")
+        with pickle.loads(sent) as same:
+            assert same.store.session.lock_timeout_s == 7
+            assert same.profile == index.profile
+        awaited = pickle.loads(pickle.dumps(AsyncHSimIndex(index, max_pending=3)))
+        assert asyncio.run(awaited.query(5))[0].doc_id == "a"
+    shutil.rmtree(tmp_path / "pages")
+    with pytest.raises(IndexNotFoundError):
+        pickle.loads(sent)
+
+
+def test_an_index_that_another_process_cannot_open_says_why_it_is_not_pickled() -> None:
+    with HSimIndex.create(f"memory://index-{next(_numbers)}") as index:
+        for one in (index, AsyncHSimIndex(index)):
+            with pytest.raises(TypeError, match="its documents exist only in this process; use lmdb:// instead"):
+                pickle.dumps(one)
+
+
+def test_a_password_is_not_pickled(tmp_path: Path) -> None:
+    HSimIndex.create(tmp_path / "index").close()
+    with HSimIndex.open(tmp_path / "index", password="secret") as index:
+        with pytest.raises(TypeError, match="the pickle would contain its password; put password_file=PATH") as raised:
+            pickle.dumps(index)
+        assert "secret" not in str(raised.value)
+
+
+def test_the_version_is_that_of_the_package_installed_or_not() -> None:
+    assert hsimhash.__version__ == version("hsimhash")
+    code = (
+        "import importlib.metadata as metadata\n"
+        "def missing(name): raise metadata.PackageNotFoundError(name)\n"
+        "metadata.version = missing\n"
+        "import hsimhash\n"
+        "print(hsimhash.__version__)"
+    )
+    told = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True)
+    assert told.stdout.strip() == version("hsimhash")
 
 
 def test_an_unknown_format_version_is_refused(tmp_path: Path) -> None:

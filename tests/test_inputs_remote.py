@@ -21,10 +21,12 @@ from tests.support.http_files import serving_files
 OPTIONS = InputOptions()
 
 
-def lines(number: int, *, size: int = 50) -> bytes:
+def lines(number: int, *, size: int = 50, **more: str) -> bytes:
     words = random.Random(1)
     texts = (" ".join(str(words.getrandbits(30)) for _ in range(size)) for _ in range(number))
-    return b"".join(json.dumps({"id": f"d{at}", "text": text}).encode() + b"\n" for at, text in enumerate(texts))
+    return b"".join(
+        json.dumps({"id": f"d{at}", "text": text, **more}).encode() + b"\n" for at, text in enumerate(texts)
+    )
 
 
 def ids(inputs: list[Input], options: InputOptions = OPTIONS) -> list[str]:
@@ -55,7 +57,7 @@ def test_parquet_is_read_by_ranges_and_refused_without(tmp_path: Path) -> None:
     with serving_files(tmp_path) as server:
         assert ids(find_inputs([f"{server.url}/t.parquet"], OPTIONS)) == ["a", "b"]
         server.has_ranges = False
-        with pytest.raises(ValueError, match=r"no byte ranges, which Parquet needs; download"):
+        with pytest.raises(ValueError, match=r"does not support byte ranges; download"):
             find_inputs([f"{server.url}/t.parquet"], OPTIONS)
 
 
@@ -129,7 +131,7 @@ def test_the_package_that_a_protocol_needs_is_named() -> None:
 @pytest.mark.parametrize("has_ranges", [True, False])
 def test_a_job_whose_connection_was_cut_resumes(tmp_path: Path, has_ranges: bool) -> None:
     (tmp_path / "files").mkdir()
-    data = lines(24_000)
+    data = lines(6_000, size=10, ignored="x" * 2_200)  # only the text costs time
     (tmp_path / "files" / "a.jsonl").write_bytes(data)
     assert len(data) > 12 << 20
     store, url = f"lmdb://{tmp_path / 'index'}", ""
@@ -146,7 +148,7 @@ def test_a_job_whose_connection_was_cut_resumes(tmp_path: Path, has_ranges: bool
         done = run(*command)
         assert done.returncode == 0, done.stderr
         assert "resuming at" in done.stderr
-        assert json.loads(done.stdout)["documents"] == 24_000
+        assert json.loads(done.stdout)["documents"] == 6_000
         starts = [start for start, end in server.ranges if end - start > 64 << 10 and start > 0]
         assert not has_ranges or sum(end - start for start, end in server.ranges if start) < len(data) - (3 << 20)
         assert bool(starts) == has_ranges

@@ -92,12 +92,12 @@ def test_a_text_that_begins_as_a_page_is_one(form: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["parquet", "csv"])
-@pytest.mark.parametrize(("options", "missing"), [({"id_field": "url"}, "'url'"), ({"text_field": "body"}, "'body'")])
+@pytest.mark.parametrize(("options", "missing"), [({"id_field": "url"}, '"url"'), ({"text_field": "body"}, '"body"')])
 def test_a_missing_column_is_named_with_those_there_are(
     form: str, options: dict[str, str], missing: str, tmp_path: Path
 ) -> None:
     path = parquet(tmp_path, {"id": ["a"], "text": ["b"]}) if form == "parquet" else csv_file(tmp_path, b"id,text\na,b")
-    with pytest.raises(ValueError, match=f"has no column {missing}; its columns are id, text; choose with --id-field"):
+    with pytest.raises(ValueError, match=f"no column {missing}; the columns are id, text; pass --"):
         batches_of(path, **options)
 
 
@@ -128,7 +128,7 @@ def test_rows_of_parquet_that_are_no_documents_are_rejected(tmp_path: Path) -> N
     assert pairs == [("a", "good"), ("e", "good too")]
     assert [(line, reason.partition(":")[0]) for line, reason in rejects] == [
         (2, "not UTF-8"),
-        (3, '"text" must be a text, not null'),
+        (3, '"text" must be a string, got null'),
         (4, "longer than 16 MiB"),
     ]
 
@@ -167,7 +167,7 @@ def test_any_row_of_csv_is_a_place_to_go_on_from(packing: str, mark: bytes, end:
     batches = batches_of(path, block_bytes=1)
     whole = contents(batches)
     assert [doc_id for doc_id, _ in whole[0]] == [f"{n}" for n in range(30)]
-    assert whole[1] == [(18, "1 columns instead of the 2 of the first line")]
+    assert whole[1] == [(18, "1 column: expected 2, as in the header")]
     for number, batch in enumerate(batches, start=1):
         before, rest = contents(batches[:number]), contents(batches_of(path, batch.end))
         assert (before[0] + rest[0], before[1] + rest[1]) == whole

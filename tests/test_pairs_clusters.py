@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from hsimhash.pairs import PairBlock, find_pairs, iter_pairs
 from hsimhash.pairs.clusters import FEW_MEMBERS, Clusters, components, diameters, linked, star
+from tests.support.effort import tries
 from tests.support.oracles import crowds, plain_components, plain_stars
 
 Documents = tuple[NDArray[np.uint64], NDArray[np.int64], int]
@@ -82,7 +83,7 @@ def test_components_that_are_too_large_are_cut_into_stars(given: Documents, limi
     assert clusters.split == sum(len(set(values[np.array(whole) == one].tolist())) > 1 for one in large)
 
 
-@settings(max_examples=20)
+@settings(max_examples=tries(20, 8))
 @given(st.integers(0, 2**32), st.sampled_from([0b111111111, 0xFFFF, 2**64 - 1]))
 def test_many_rounds_give_the_plain_stars(seed: int, bits: int) -> None:
     rng = np.random.default_rng(seed)

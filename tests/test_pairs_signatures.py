@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from hsimhash.fingerprint import Signature, Signatures
 from hsimhash.fingerprint.signature import as_signatures, similarities, similarity
 from hsimhash.pairs import Clusters, components, find_pairs, group_equal, star
+from tests.support.effort import tries
 from tests.support.oracles import are_near, crowds, plain_components, plain_stars, signed
 
 
-@settings(max_examples=300)
+@settings(max_examples=tries(300, 60))
 @given(signed(crowds(25, bits=6)), st.integers(0, 3), st.sampled_from([None, 0, 1, 4, 64]))
 def test_pairs_equal_brute_force(signatures: list[Signature], k: int, most: int | None) -> None:
     count = len(signatures)

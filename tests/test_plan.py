@@ -135,12 +135,12 @@ def test_a_skewed_sample_shows_its_hot_bucket() -> None:
 
 
 def test_the_command_prints_a_table_and_a_recommendation() -> None:
-    result = run("plan", "--documents", "100000000")
-    assert result.exit_code == 0
-    assert "recommended: create-table --layout 10 --distance 6: " in result.stdout
-    assert "recommended: create-table --layout 10 --distance 3: " in result.stdout
-    assert "1,100,000,000" in result.stdout
-    assert "× replication" in result.stdout
+    for store, distance in (("lmdb", 6), ("hbase", 3)):
+        result = run("plan", "--documents", "100000000", "--store", store)
+        assert result.exit_code == 0
+        assert f"recommended: create-table --layout 10 --distance {distance}: " in result.stdout
+        assert "1,100,000,000" in result.stdout
+        assert ("for one replica" in result.stdout) == (store == "hbase")
 
 
 def test_the_command_reads_a_sample(tmp_path: Path) -> None:

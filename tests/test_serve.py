@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
+import shlex
 import signal
 import socket
 import threading
+from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlencode, urlsplit
 
 import pytest
 from pydantic import TypeAdapter
@@ -16,18 +20,21 @@ from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.long_texts import MOST_RUN
 from hsimhash.index import HSimIndex
 from hsimhash.serve.app import ServeLimits
-from hsimhash.serve.calls import CALLS
+from hsimhash.serve.calls import CALLS, PostCall
 from hsimhash.serve.openapi import openapi
+from hsimhash.serve.page import FORM
 from tests.stress import serve_fuzz
 from tests.support.command_line import ids_in, make_index, run, run_apart
 from tests.support.processes import wait_until
 from tests.support.programs import faults
 from tests.support.serve_process import LINES, Caller, Serving, served
+from tests.test_dedup_report import Page
 
 pytestmark = pytest.mark.together
 
 TEXT = "a text with enough words in it to be fingerprinted, and then a few more of them for good measure"
 NEAR = "0000000000000003"
+HOSTILE_ID = "<script>alert('1')</script>\"&amp;</td><img src=//x onerror=y>"
 
 
 @pytest.fixture(scope="module")
@@ -137,8 +144,13 @@ def test_a_text_that_cannot_be_fingerprinted_is_refused_alone(caller: Caller) ->
         ("/add", {"fingerprint": NEAR}, "id"),
         ("/add", {"fingerprint": NEAR, "id": "a\n"}, "control characters"),
         ("/add", {"fingerprint": NEAR, "id": "x", "first_seen": -1}, "first_seen"),
-        ("/remove", {"id": 7}, "id"),
-        ("/remove", [], "object"),
+        ("/add", {"fingerprint": NEAR}, 'missing field "id"'),
+        ("/remove", {"id": 7}, '"id" must be a string, got 7'),
+        ("/remove", [], "expected a JSON object, got []"),
+        ("/query", {"fingerprint": "x" * 200}, f'"fingerprint" must be 16 hex digits, got "{"x" * 79}…'),
+        ("/query", {"fingerprint": NEAR, "limit": 1 << 63}, f'"limit" must be less than {1 << 63}, got {1 << 63}'),
+        ("/query", {"fingerprint": NEAR, "max_sketch": 65}, '"max_sketch" must be at most 64, got 65'),
+        ("/query", {"fingerprint": NEAR, "max_sketch": 1.5}, '"max_sketch" must be an integer, got 1.5'),
     ],
 )
 def test_a_wrong_body_is_refused_and_the_message_names_what_is_wrong(
@@ -149,11 +161,28 @@ def test_a_wrong_body_is_refused_and_the_message_names_what_is_wrong(
     assert named in answer["error"]
 
 
+@pytest.mark.parametrize("call", CALLS, ids=lambda call: call.name)
+def test_an_unknown_field_is_named_with_those_that_are_allowed(caller: Caller, call: PostCall) -> None:
+    status, answer = caller.call(f"/{call.name}", {"txt": TEXT, **call.example})
+    assert status == 400
+    assert answer["error"] == f'unknown field "txt": allowed are {", ".join(call.body.model_fields)}'
+
+
+@pytest.mark.parametrize("call", CALLS, ids=lambda call: call.name)
+def test_no_wrong_value_is_answered_in_the_words_of_the_library(caller: Caller, call: PostCall) -> None:
+    for name in call.body.model_fields:
+        for value in (None, True, -1, 1.5, 1 << 70, "", "x", [], {}):
+            answer = caller.call(f"/{call.name}", {**call.example, name: value})[1]
+            assert not re.search("Input|Extra|Field req|Value error|valid", str(answer.get("error", "")))
+    for doc_id in ("x", "doc-1"):
+        caller.call("/remove", {"id": doc_id})
+
+
 def test_other_refusals_have_their_status_and_json(caller: Caller) -> None:
     assert caller.call("/nothing")[0] == 404
     assert caller.call("/query")[0] == 405
     status, body = caller.send("POST", "/query", b"{", "application/json")
-    assert (status, b"line 1" in body) == (400, True)
+    assert (status, b"invalid JSON: " in body, b"line 1" in body) == (400, True, True)
     assert caller.send("POST", "/remove", b'{"id": "a"}', "text/plain")[0] == 415  # what a page in a browser may send
 
 
@@ -207,6 +236,128 @@ def test_the_description_is_of_the_calls_and_its_references_lead_somewhere(calle
     assert {f"/{call.name}" for call in CALLS} | {"/healthz", "/readyz", "/metrics"} == set(page["paths"])
     refs = re.findall(r"#/components/schemas/(\w+)", str(page))
     assert set(refs) == set(page["components"]["schemas"])
+
+
+def front(caller: Caller, **fields: str) -> tuple[int, Page]:
+    """The page, or what it answers to a form with these fields."""
+    if fields:
+        status, body = caller.send("POST", "/", urlencode(fields), FORM)
+    else:
+        status, body = caller.send("GET", "/", None, "")
+    assert caller.answered["Content-Type"] == "text/html; charset=utf-8"
+    return status, Page(body.decode())
+
+
+def test_the_page_says_what_the_server_is_and_has_an_example_of_each_endpoint(caller: Caller) -> None:
+    status, page = front(caller)
+    assert status == 200
+    assert re.search(r"Documents \d+ in lmdb://", page.text)
+    assert "Profile auto-1" in page.text
+    assert "Distance 3 bits" in page.text
+    paths = {f"/{call.name}" for call in CALLS} | {"/healthz", "/readyz", "/metrics", "/openapi.json"}
+    assert {command.rpartition("/")[2] for command in page.commands} == {path[1:] for path in paths}
+    described = caller.call("/openapi.json")[1]["paths"]
+    assert set(described) == paths - {"/openapi.json"}  # the JSON calls, not the pages
+
+
+def test_every_example_of_the_page_runs(caller: Caller) -> None:
+    for command in front(caller)[1].commands:
+        _, *words, url = shlex.split(command)
+        assert url.startswith(f"http://127.0.0.1:{caller.connection.port}/")
+        path, body = urlsplit(url).path, words[words.index("-d") + 1] if "-d" in words else None
+        status, _ = caller.send("POST" if body else "GET", path, body, "application/json")
+        assert status == 200, command
+    assert caller.call("/remove", {"id": "doc-1"})[0] == 200
+
+
+def test_the_page_may_run_and_fetch_nothing(caller: Caller) -> None:
+    _, page = front(caller, text=TEXT)
+    policy = caller.answered["Content-Security-Policy"]
+    style = "".join(page.all_of("style"))
+    digest = b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    assert policy.split("; ") == [
+        *("default-src 'none'", f"style-src 'sha256-{digest}'", "form-action 'self'"),
+        *("base-uri 'none'", "frame-ancestors 'none'"),
+    ]
+    assert caller.answered["Cache-Control"] == "no-store"
+    assert not {"script", "link", "img"} & {tag for tag, _ in page.tags}
+    assert not {"style", "src", "onclick"} & {name for _, fields in page.tags for name in fields}
+
+
+def test_the_form_finds_what_a_query_does(caller: Caller) -> None:
+    status, page = front(caller, fingerprint=NEAR, text="")
+    assert status == 200
+    assert f"3 near-duplicates of fingerprint {NEAR} " in page.text
+    assert page.all_of("bdi") == ["b", "a", "中文"]
+    assert "No near-duplicates of fingerprint" in front(caller, text=TEXT)[1].text
+    assert front(caller, text=f"\n<b>{TEXT}")[1].all_of("textarea") == [f"\n\n<b>{TEXT}"]
+    assert "too short for a fingerprint" in front(caller, text="?")[1].text
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"text": " "}, "enter either a text or a fingerprint"),
+        ({"text": TEXT, "fingerprint": NEAR}, "enter either a text or a fingerprint"),
+        ({"fingerprint": "<i>"}, '"fingerprint" must be 16 hex digits, got "<i>"'),
+    ],
+)
+def test_a_wrong_form_is_answered_with_the_page_and_what_is_wrong(
+    caller: Caller, fields: dict[str, str], named: str
+) -> None:
+    status, page = front(caller, **fields)
+    assert status == 400
+    assert named in page.text
+
+
+def test_an_id_is_shown_as_text_and_a_link_only_if_it_is_a_url(tmp_path: Path) -> None:
+    ids = {HOSTILE_ID: 1, "https://example.org/?a=1&b='2'": 1, "javascript:alert(1)": 1}
+    with served(make_index(tmp_path, ids)) as serving:
+        _, page = front(serving.caller(), fingerprint="0000000000000001")
+    assert sorted(page.all_of("bdi")) == sorted(ids)
+    assert [link["href"] for link in page.links] == ["https://example.org/?a=1&b='2'"]
+
+
+def test_a_form_from_another_site_or_of_another_kind_is_refused(caller: Caller, serving: Serving) -> None:
+    other = serving.caller(**{"Sec-Fetch-Site": "cross-site"})
+    assert other.send("POST", "/", f"fingerprint={NEAR}", FORM)[0] == 403
+    own = serving.caller(**{"Sec-Fetch-Site": "same-origin"})
+    assert own.send("POST", "/", f"fingerprint={NEAR}", FORM)[0] == 200
+    assert caller.send("POST", "/", f"fingerprint={NEAR}", "text/plain")[0] == 415
+    assert caller.send("POST", "/", b"text=\xff", FORM)[0] == 400
+    assert caller.send("POST", "/", b"text=%ff", FORM)[0] == 400
+    assert caller.send("POST", "/", b"&".join([b"a=1"] * 100), FORM)[0] == 400
+
+
+def test_a_host_that_a_caller_made_up_is_not_in_the_examples(serving: Serving) -> None:
+    for host in ("evil.example'; rm -rf ~ #", "a b", "<b>"):
+        assert "http://127.0.0.1:8343/query" in front(serving.caller(Host=host))[1].text
+
+
+def test_docs_lead_to_the_page_and_other_paths_stay_json(caller: Caller) -> None:
+    assert caller.send("GET", "/docs", None, "") == (307, b"")
+    assert caller.answered["Location"] == "/"
+    status, answer = caller.call("/nothing")
+    assert (status, answer) == (404, {"error": "not found: GET /nothing; GET / lists the endpoints"})
+
+
+def test_without_the_token_the_page_shows_nothing_of_the_index(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("secret-word\n")
+    with served(make_index(tmp_path), "--token-file", str(token)) as serving:
+        for fields in ({}, {"fingerprint": NEAR}, {"fingerprint": NEAR, "token": "secret"}):
+            status, page = front(serving.caller(), **fields)
+            assert status == (401 if fields else 200)
+            assert "This server needs a token" in page.text
+            assert not any(one in page.text for one in ("lmdb://", "auto-1", "3 bits", "中文"))
+        status, page = front(serving.caller(), fingerprint=NEAR, token="secret-word")
+        assert status == 200
+        assert page.all_of("bdi") == ["b", "a", "中文"]
+        assert "Documents 4 in lmdb://" in page.text
+        assert "secret-word" not in str(page.tags) + page.text
+        assert "lmdb://" in front(serving.caller(Authorization="Bearer secret-word"))[1].text
+        assert serving.stop() == 0
+        assert b"secret" not in serving.told
 
 
 def test_answers_are_as_described(caller: Caller) -> None:

@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from hsimhash.errors import SettingsError
-from hsimhash.settings import DEFAULT, KEYS, OTHER_VARIABLES, Settings, load, variable_of
+from hsimhash.settings import DEFAULT, KEYS, OTHER_VARIABLES, Settings, flag_of, load, variable_of
 from tests.support.command_line import run
 
 SAMPLE = Path(__file__).parents[1] / "conf" / "hsimhash.yaml"
@@ -61,7 +61,7 @@ def test_flag_beats_environment_beats_file_beats_default() -> None:
 def test_file_is_the_first_of_flag_variable_folder_and_home() -> None:
     home = Path("home").absolute()
     environment = {"HOME": str(home)}
-    assert load(None, environment).settings.id_field == "id"
+    assert load(None, environment).settings.id_field is None
     write("id_field: home", "home/.config/hsimhash/hsimhash.yaml")
     assert load(None, environment).settings.id_field == "home"
     write("id_field: folder")
@@ -105,7 +105,7 @@ def test_other_variables_are_no_settings() -> None:
         ("max_sketch: 65\n", ["max_sketch = '65'", "a number from 0 to 64, or off"]),
         ("layout: 13\n", ["layout = '13'", "unknown layout '13'"]),
         ("profile: zh-0\n", ["profile = 'zh-0'"]),
-        ("store: pages\n", ["store = 'pages'", "lmdb://relative/path"]),
+        ("store: pages\n", ["store = 'pages'", "use ./pages or lmdb://pages"]),
         ("on_duplicate: drop\n", ["on_duplicate = 'drop'", "'add', 'skip' or 'tag'"]),
         ("store: lmdb://x\nstore: lmdb://y\n", ["hsimhash.yaml:2", "set twice", "hsimhash.yaml:1"]),
         ("store: [lmdb://x\n", ["hsimhash.yaml:2", "invalid YAML"]),
@@ -212,7 +212,7 @@ def test_every_setting_has_a_flag_but_the_password_which_a_list_of_processes_wou
     help_text = run("settings", "show", "--help").stdout
     shown = json.loads(run("settings", "show", "--json").stdout)
     for key in shown:
-        assert (f"--{key.removesuffix('_s').replace('_', '-')} " in help_text) == (key != "redis_password")
+        assert (f"{flag_of(key)} " in help_text) == (key != "redis_password")
 
 
 def test_a_password_is_in_no_output_and_no_message() -> None:

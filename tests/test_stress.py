@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -14,18 +17,38 @@ import pytest
 from hsimhash import Match
 from hsimhash.fingerprint import Signature
 from hsimhash.layout import LAYOUT_NAMES, Layout
-from tests.stress import claims, crowd, exactness, kill_ingests, kill_writers, kills
+from tests.stress import (
+    claims,
+    crowd,
+    exactness,
+    foreign_files,
+    foreign_suites,
+    fuzz_inputs,
+    fuzz_truths,
+    kill_ingests,
+    kill_writers,
+    kills,
+)
 from tests.stress.victims import Operation
+from tests.support import archives
+from tests.support.effort import IS_THOROUGH, tries
 from tests.support.fingerprint_sets import FINGERPRINTS, PAIRS, real_fingerprints
 from tests.support.programs import Outcome, faults
 
 pytestmark = pytest.mark.stress
+KILLS = (
+    {"bulk": 3, "skip": 2, "tag": 2, "texts": 1, "writers": 4, "compact": 6}
+    if IS_THOROUGH
+    else {"skip": 1, "writers": 1}
+)
+thorough = pytest.mark.skipif(not IS_THOROUGH, reason="a short form of 'make stress', which THOROUGH=1 runs as CI does")
 
 
 @pytest.mark.parametrize("name", exactness.LAYOUTS)
 def test_no_match_is_missed_and_none_invented(name: str, tmp_path: Path) -> None:
-    filled, distances = partial(exactness.embedded, tmp_path), (1, 3, 5)
-    outcomes = list(exactness.check_layout(name, filled, stored=3_000, queries=1_000, distances=distances))
+    filled, distances = partial(exactness.embedded, tmp_path), ((1, 3, 5) if IS_THOROUGH else (3,))
+    queries = tries(1_000, 400)
+    outcomes = list(exactness.check_layout(name, filled, stored=3_000, queries=queries, distances=distances))
     assert len(outcomes) == 4 * len(distances)
     assert faults(outcomes) == []
 
@@ -33,7 +56,7 @@ def test_no_match_is_missed_and_none_invented(name: str, tmp_path: Path) -> None
 @pytest.mark.parametrize("name", exactness.SIGNED_LAYOUTS)
 def test_no_match_by_signature_is_missed_and_none_invented(name: str, tmp_path: Path) -> None:
     filled = partial(exactness.embedded, tmp_path)
-    outcomes = list(exactness.check_signatures(name, filled, stored=3_000, queries=1_000))
+    outcomes = list(exactness.check_signatures(name, filled, stored=3_000, queries=tries(1_000, 400)))
     assert len(outcomes) == 24
     assert faults(outcomes) == []
 
@@ -72,9 +95,7 @@ def test_a_match_that_says_something_else_is_counted() -> None:
     assert exactness.told([[one], [one]], [[match] for match in wrong]) == exactness.Comparison(2, missed=2, extra=2)
 
 
-@pytest.mark.parametrize(
-    ("name", "count"), [("bulk", 3), ("skip", 2), ("tag", 2), ("texts", 1), ("writers", 4), ("compact", 6)]
-)
+@pytest.mark.parametrize(("name", "count"), KILLS.items(), ids=KILLS)
 def test_a_kill_loses_nothing_and_a_resumed_run_ends_as_an_undisturbed_one(
     name: str, count: int, tmp_path: Path
 ) -> None:
@@ -108,14 +129,21 @@ def test_the_model_of_the_writers_keeps_first_seen_of_what_does_not_move() -> No
     assert documents == {"b": (keyed, 9)}
 
 
+@thorough
 @pytest.mark.parametrize(
     ("program", "claim"),
     [
         ("fuzz_records --records 500", "500 fuzzed records: 0 faults"),
+        ("fuzz_inputs --inputs 1500", "1,500 fuzzed inputs: 0 faults"),
         ("damage --trials 4", "40 commands: 0 faults"),
         ("hfile_damage --trials 300", "HBase's, 660 cells, 33,940 bytes: damage was told"),
     ],
-    ids=["all records are accounted for", "damage is reported", "damage of HFiles is reported"],
+    ids=[
+        "all records are accounted for",
+        "all inputs are read as the plainest reading does",
+        "damage is reported",
+        "damage of HFiles is reported",
+    ],
 )
 def test_a_program_finds_nothing_wrong(program: str, claim: str, tmp_path: Path) -> None:
     name, *given = program.split()
@@ -125,6 +153,59 @@ def test_a_program_finds_nothing_wrong(program: str, claim: str, tmp_path: Path)
     assert claim in ended.stdout
 
 
+FOREIGN = {
+    "y_object.json": b'{"text": "some words"}',
+    "n_array_just_comma.json": b"[,]",
+    "i_string_truncated-utf-8.json": b'["\xe0\xff"]',
+    "strings.json": json.dumps(["", "undefined", "<script>alert(0)</script>", "../../etc/passwd%00", "\u202etest"]),
+    "encodings.json": json.dumps([{"encodings": [{"labels": ["utf8", "utf-8"], "name": "UTF-8"}]}]),
+    "table.csv": b"id,text\r\na,some words\r\n",
+    "page.warc": archives.response("http://example.org/", b"<!doctype html><p>some words</p>"),
+    "notes.md": b"# Some words\n",
+    "random": bytes(range(256)),
+}
+
+
+@thorough
+def test_files_of_others_are_read_or_refused(tmp_path: Path) -> None:
+    (tmp_path / "suite").mkdir()
+    for name, content in FOREIGN.items():
+        (tmp_path / "suite" / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    tally = foreign_files.try_folder(tmp_path / "suite", scratch)
+    assert (tally.files, tally.faults) == (len(FOREIGN), {kind: [] for kind in foreign_files.KINDS})
+    assert tally.documents > len(FOREIGN)
+    assert tally.rejects
+    assert tally.refused
+
+
+def test_each_kind_of_fault_of_a_command_is_seen() -> None:
+    trial = foreign_suites.Trial(Path("in.json"), records=2, verdict="read")
+    ended = foreign_files.Ended(0, "", 1.0, documents=2)
+    faults = {
+        "": ended,
+        "crash": replace(ended, code=-11),
+        "hang": replace(ended, code=-signal.SIGXCPU),
+        "silent loss": replace(ended, documents=1),
+        "verdict": replace(ended, documents=1, rejects=["invalid JSON at character 5"]),
+    }
+    for kind, one in faults.items():
+        assert (foreign_files.fault_of(one, trial) or ("",))[0] == kind
+    for text in ("Traceback (most recent call last):", "unexpected KeyError: 'a'; this is a bug"):
+        assert foreign_files.fault_of(replace(ended, said=text), trial)[0] == "crash"
+    assert foreign_files.fault_of(replace(ended, rejects=["AttributeError: 'int' has no …"]), trial)[0] == "crash"
+
+
+def test_a_record_that_a_reader_misses_changes_or_invents_is_seen() -> None:
+    truth = [(1, ("a", "one")), (3, fuzz_truths.Judgement.REJECT)]
+    found = {(0, 1): [("a", "one")], (0, 3): [fuzz_truths.Judgement.REJECT]}
+    assert list(fuzz_inputs.compared(0, truth, found, is_whole=True)) == []
+    for change in ({(0, 1): []}, {(0, 1): [("a", "two")]}, {(0, 3): [("b", "")]}, {(0, 2): [("b", "two")]}):
+        assert len(list(fuzz_inputs.compared(0, truth, {**found, **change}, is_whole=True))) == 1
+
+
+@thorough
 @pytest.mark.parametrize(
     "check",
     [
@@ -142,5 +223,6 @@ def test_a_crowd_at_one_index_does_no_harm(check: Callable[[Path], Outcome], tmp
     assert faults([check(tmp_path)]) == []
 
 
+@thorough
 def test_of_near_documents_that_processes_claim_one_is_new_whoever_is_killed(tmp_path: Path) -> None:
     assert faults([claims.on_lmdb(tmp_path, 2, 300, 2)]) == []

@@ -11,17 +11,16 @@ import numpy as np
 
 from hsimhash.calibrate.edits import EDITS, Planted, language_of, plant
 from hsimhash.calibrate.labels import UNLIKE, Labels, Truth, read_labels
-from hsimhash.calibrate.options import DISTANCES, CalibrateLimits, CalibrateOptions, Tell
+from hsimhash.calibrate.options import DISTANCES, PLANNED, CalibrateLimits, CalibrateOptions, Tell
 from hsimhash.calibrate.results import Calibration, Spread
 from hsimhash.calibrate.sample import Sample, draw_sample
 from hsimhash.calibrate.sample_pairs import Differences, SamplePairs, Way, compare_all, counted
-from hsimhash.calibrate.scores import Curve, DistanceScore, FalsePairs, Recommendation, choose, expected
+from hsimhash.calibrate.scores import CHEAPER, Curve, DistanceScore, FalsePairs, Recommendation, choose, expected
 from hsimhash.calibrate.shingles import jaccard_indices, least_shingles
-from hsimhash.cover import Prices
 from hsimhash.dedup.report import Distance, ShownPair
 from hsimhash.dedup.word_diff import compare
-from hsimhash.errors import HsimhashError
-from hsimhash.fingerprint import Profile, Signatures
+from hsimhash.errors import HsimhashError, Remedy
+from hsimhash.fingerprint import DEFAULT_PROFILE, Profile, Signatures
 from hsimhash.fingerprint.bits import Bools, Int64s, Uint64s
 from hsimhash.fingerprint.profile import BATCH_DOCUMENTS
 from hsimhash.fingerprint.stream import signature_stream
@@ -29,6 +28,7 @@ from hsimhash.inputs.files import Input, usual_workers
 from hsimhash.layout import FINGERPRINT_BITS, Layout
 from hsimhash.plan import Cost, cost, layouts_of, recommend
 from hsimhash.store import KINDS, LMDB
+from hsimhash.store.kinds import Kind
 
 PAIRS_SHOWN = 3  # of each distance
 BITS_SHOWN = range(-3, 4)  # around the distance that is recommended
@@ -78,14 +78,14 @@ def calibrate(inputs: Sequence[Input], options: CalibrateOptions, tell: Tell = l
     for number, profile in enumerate(profiles):
         tell("compare", number, len(profiles))
         tried.append(_try(profile, texts, options.limits, options.workers or usual_workers(inputs)))
-    documents = options.documents or sample.read
+    documents = options.documents or max(PLANNED, sample.read)
     curves = [curve for one in tried for curve in _curves(one, documents, is_labelled=options.labels is not None)]
     if not options.labels and not any(curve.scores[0].false_pairs.of for curve in curves):
         raise HsimhashError(
-            "no two documents of the sample are unrelated, so that no precision can be told; give labels (--pairs), or "
-            "more documents"
+            "no two documents of the sample are unrelated, so precision cannot be measured; give more documents, or "
+            + Remedy("labels", "labels (--pairs)")
         )
-    choice = choose(curves)
+    choice = choose(curves, Profile.named(DEFAULT_PROFILE).name)
     taken = next(one for one in tried if one.profile.name == choice.curve.profile)
     shown, keyed = _shown(taken, choice, sample, options.limits)
     return Calibration(
@@ -188,15 +188,18 @@ def _costs(documents: int, *, has_signatures: bool) -> tuple[Cost, ...]:
 
 
 def _plans(choice: Recommendation, documents: int) -> dict[str, Cost]:
-    """Return the layout to take for what was chosen, by store."""
-    signed = choice.curve.way != Way()
-    distance = choice.score.distance
-    layouts = layouts_of(distance)
+    """Return the layout to take for what was chosen, by store: the default one, unless another is much cheaper."""
+    signed, distance = choice.curve.way != Way(), choice.score.distance
 
-    def best(prices: Prices) -> Cost:
-        return recommend([cost(layout, documents, distance, prices, has_signatures=signed) for layout in layouts])[0]
+    def best(kind: Kind) -> Cost:
+        layouts = layouts_of(distance)
+        costs = [cost(layout, documents, distance, kind.prices, has_signatures=signed) for layout in layouts]
+        cheapest = recommend(costs)[0]
+        default = next((one for one in costs if one.layout.name == kind.layout), cheapest)
+        is_cheaper = cheapest.rows * cheapest.time_us < CHEAPER * default.rows * default.time_us
+        return cheapest if is_cheaper else default
 
-    return {name: best(KINDS[name].prices) for name in ("lmdb", "hbase")}
+    return {name: best(KINDS[name]) for name in ("lmdb", "hbase")}
 
 
 def _spread(tried: _Tried) -> Spread:

@@ -12,6 +12,7 @@ from hsimhash.inputs.files import InputOptions
 
 Tell = Callable[[str, int, int], object]  # is told the stage, how much is done, of how much (0: not known)
 
+PLANNED = 1_000_000  # documents of a collection, at least, unless somebody says otherwise
 DISTANCES = range(MOST_DISTANCE + 1)  # that are compared: all that a query may ask for
 
 
@@ -41,7 +42,7 @@ class CalibrateOptions:
     Args:
         profiles: those to compare, or their names; none: those that fit the scripts of the texts.
         labels: the file that says which documents are near; None: edits are planted.
-        documents: of the collection that is planned; None: as many as the inputs have.
+        documents: how many the planned collection has; None: as many as the inputs, and at least PLANNED.
         reading: how the inputs are read.
         workers: processes that fingerprint; None: as for other jobs.
         limits: what it takes at most.

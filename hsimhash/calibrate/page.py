@@ -13,7 +13,6 @@ from typing import NamedTuple
 from hsimhash.calibrate.labels import UNRELATED
 from hsimhash.calibrate.options import DISTANCES
 from hsimhash.calibrate.results import MILLION, Calibration, Spread
-from hsimhash.calibrate.scores import WITHIN
 from hsimhash.dedup.report import page_environment
 from hsimhash.layout import FINGERPRINT_BITS
 
@@ -69,7 +68,7 @@ def calibration_page(found: Calibration, *, inputs: Sequence[str], date: str) ->
         spreads=[_spread_plot(one, found) for one in found.spreads],
         million=MILLION,
         unrelated=UNRELATED,
-        within=WITHIN,
+        is_bound=lambda score: not (found.is_labelled or score.false_pairs.seen),
     )
 
 

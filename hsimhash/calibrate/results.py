@@ -28,6 +28,7 @@ class Spread:
 class Flags(NamedTuple):
     """What is to be said on the command line to get what was chosen."""
 
+    profile: str  # the profile's name
     create: str  # to `create-table`
     query: str  # to `query` and others; usually nothing
 
@@ -62,11 +63,11 @@ class Calibration:
             profile = self.written
         layout = self.plans["lmdb"].layout.name
         create = f"--profile {profile} --layout {layout} --distance {self.choice.score.distance}"
-        return Flags(create, "--max-sketch off" if way.has_key and not way.has_sketch else "")
+        return Flags(profile, create, "--max-sketch off" if way.has_key and not way.has_sketch else "")
 
     def to_json(self) -> dict[str, object]:
         """Return everything but the texts."""
-        curve, score, best_f1 = self.choice
+        curve, score, best_f1, is_default = self.choice
         flags = self.flags
         return {
             "read": self.sample.read,
@@ -80,6 +81,7 @@ class Calibration:
                 "way": str(curve.way),
                 **_score(score),
                 "best_f1": best_f1,
+                "is_default": is_default,
                 "create_table": flags.create,
                 "query": flags.query,
                 "plans": {

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hsimhash.calibrate.sample_pairs import Way
+from hsimhash.cover import DEFAULT_DISTANCE
 from hsimhash.fingerprint.bits import Floats
 from hsimhash.plan import Cost
 
@@ -17,6 +18,7 @@ SEEN = 10.0  # pairs from which on the tail of a histogram tells how it continue
 TAIL_BITS = 2  # over which its slope is taken
 ONE_SIDED_95 = 1.645  # standard deviations
 WITHIN = 0.01  # of the best F1: so much is given away for cheaper queries
+CHEAPER = 0.8  # of what the default costs: from there on another choice is worth leaving it
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,25 @@ class FalsePairs:
         times = documents * (documents - 1) / 2 / self.of if self.of else 0.0
         return self.expected * times, self.weight * upper_end(self.seen / self.weight) * times
 
+    def in_words(self, documents: int) -> str:
+        """Return for people how many there are in a collection: about how many, or fewer than how many.
+
+        Where the sample has no such pair, it only says what the number is below.
+        """
+        if not self.of:
+            return "unknown"
+        expected, most = self.among(documents)
+        return f"about {_rounded_up(expected)}" if self.seen else f"fewer than {_rounded_up(most)}"
+
+
+def _rounded_up(number: float) -> str:
+    """Return a number of two digits that is no less."""
+    if number < 0.01:
+        return "0.01"
+    unit = 10.0 ** (math.floor(math.log10(number)) - 1)
+    rounded = math.ceil(number / unit * (1 - 1e-9)) * unit
+    return f"{rounded:,.0f}" if rounded >= 10 else f"{rounded:.2g}"
+
 
 @dataclass(frozen=True, slots=True)
 class DistanceScore:
@@ -50,6 +71,19 @@ class DistanceScore:
     wrong: float  # pairs found that are not near
     false_pairs: FalsePairs
     collection_f1: float  # in the collection that is planned, with one near copy of each document
+
+    @property
+    def most_f1(self) -> float:
+        """The F1 if there are no false pairs but those in the sample."""
+        return self.f1 if self.false_pairs.seen else 2 * self.recall / (1 + self.recall)
+
+    @property
+    def least_f1(self) -> float:
+        """The F1 if there are as many false pairs as the sample does not rule out."""
+        if self.false_pairs.seen or not self.wrong:
+            return self.f1
+        _, most = self.false_pairs.among(round(self.wanted))
+        return 2 * self.found / (self.found + most + self.wanted)
 
     @classmethod
     def of(
@@ -84,9 +118,33 @@ class Recommendation(NamedTuple):
     curve: Curve
     score: DistanceScore
     best_f1: float  # of all scores
+    is_default: bool = False  # what is taken is what hsimhash does without options
 
 
-def choose(curves: Sequence[Curve]) -> Recommendation:
+def choose(curves: Sequence[Curve], default_profile: str) -> Recommendation:
+    """Return what to take: the default, unless something else gains enough.
+
+    The best score is, of all within WITHIN of the best F1, the one whose queries cost least. It gains enough if its F1
+    is greater by more than WITHIN, or if it is as good and its queries cost less than CHEAPER of the default's. The
+    default has the benefit of the doubt: if the sample cannot tell how many false pairs there are, the default is
+    taken to have none, and the other as many as possible.
+
+    Args:
+        curves: at least one.
+        default_profile: the name of the profile that is used without options; where it was not tried, any profile
+            that was has the default distance.
+    """
+    best = _best(curves)
+    curve = next((one for one in reversed(curves) if one.profile == default_profile), None)
+    curve = curve or [one for one in curves if one.profile == best.curve.profile][-1]
+    default = curve.scores[DEFAULT_DISTANCE]
+    costs = (one.costs[score.distance].time_us for one, score in ((best.curve, best.score), (curve, default)))
+    is_better = best.score.least_f1 > default.most_f1 + WITHIN
+    is_cheaper = best.score.least_f1 >= default.most_f1 - WITHIN and next(costs) < CHEAPER * next(costs)
+    return best if is_better or is_cheaper else Recommendation(curve, default, best.best_f1, is_default=True)
+
+
+def _best(curves: Sequence[Curve]) -> Recommendation:
     """Return of all scores within WITHIN of the best F1 the one whose queries cost least; of equal ones the better.
 
     With labels false pairs are few in the sample and many in the collection: of those scores only the ones count that

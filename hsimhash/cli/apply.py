@@ -1,85 +1,138 @@
-"""`hsimhash apply`: the documents that a `dedup` keeps, as they stand in its inputs."""
+"""`hsimhash apply`: write the documents that a `dedup` keeps, unchanged."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import click
 
 from hsimhash import dedup as steps
-from hsimhash.cli.console import plural, say
+from hsimhash.cli.console import is_for_people, plural, say
+from hsimhash.cli.endings import apply_ending
 from hsimhash.cli.exits import ExitCode
-from hsimhash.cli.options import Settings, field_options, reading_of, utf8, with_settings
+from hsimhash.cli.help import Command
 from hsimhash.cli.streams import check_stdin
-from hsimhash.cli.written import refuse_existing, written
+from hsimhash.cli.written import JSON_LINES, refuse_existing, refuse_format, written
 from hsimhash.dedup import Applied
+from hsimhash.dedup.apply import COPIED_KINDS
 from hsimhash.dedup.outputs import NAMES
-from hsimhash.inputs import Input, find_inputs
+from hsimhash.inputs import Input, InputOptions, find_inputs
+
+# Options that apply had before it read them from DIR: accepted for one release where they say the same.
+_OLD_OPTIONS = {
+    "--format": "format",
+    "--id-field": "id_field",
+    "--text-field": "text_field",
+    "--fingerprint-format": "fingerprint_format",
+    "--fingerprint-field": "fingerprint_field",
+    "--features-field": "features_field",
+}
 
 
-@click.command("apply", short_help="Write the documents that a dedup keeps.")
+def _old_options(command: Callable[..., object]) -> Callable[..., object]:
+    for flag, name in _OLD_OPTIONS.items():
+        command = click.option(flag, name, hidden=True)(command)
+    return click.option("--field", "fields", hidden=True, multiple=True)(command)
+
+
+@click.command("apply", cls=Command)
 @click.argument("inputs", metavar="INPUT…", nargs=-1, required=True)
 @click.option(
-    "--from", "folder", required=True, metavar="DIR", type=click.Path(path_type=Path), help="What dedup made."
+    "--from",
+    "folder",
+    required=True,
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="The folder that 'hsimhash dedup' wrote.",
 )
-@click.option("--out", metavar="FILE", default="-", help="Packed where it ends in .gz or .zst; - is stdout.")
+@click.option(
+    "--out", metavar="FILE", default="-", help="Write to FILE instead of stdout; .gz and .zst files are compressed."
+)
+@click.option("--dropped", is_flag=True, help="Write the dropped documents instead of the kept ones.")
 @click.option("--mark", type=click.Choice(["cluster"]), help="Write all documents, each with its cluster.")
-@click.option("--dropped", is_flag=True, help="Write the dropped documents instead.")
 @click.option("--overwrite", is_flag=True, help="Replace FILE if it exists.")
-@with_settings("format", "id_field", "text_field", "fingerprint_format")
-@field_options
-@click.option("--fingerprint-field", type=utf8, metavar="NAME", help="As it was given to dedup.")
+@_old_options
 def apply_command(
-    settings: Settings,
     inputs: tuple[str, ...],
     folder: Path,
     out: str,
     mark: str | None,
     dropped: bool,
     overwrite: bool,
-    fingerprint_field: str | None,
+    fields: tuple[str, ...],
+    **old: str | None,
 ) -> ExitCode:
-    """Write the records of each INPUT that are kept, as they stand and in their order.
-
-    The INPUTs and how they are read must be those of the 'hsimhash dedup' that made DIR: a document that it does not
-    know is an error. As there, the first record with an id counts and later ones are left out; so are records that are
-    no documents, and the exit code is then 7. Of a folder of texts the paths of the files are written, one a
-    line. Tables and web archives are refused: DIR has keep.txt with the ids.
-
-    --mark cluster writes all documents: JSON gets the fields "cluster" and "kept", other lines two columns more, the
-    cluster and true or false. FILE appears only once it is complete.
+    """Write the documents that 'hsimhash dedup' keeps, unchanged and in their order.
 
     \b
     Example: hsimhash apply pages.jsonl.gz --from pages.dedup --out kept.jsonl.gz
              hsimhash apply pages.jsonl.gz --from pages.dedup --mark cluster | jq -r 'select(.kept) | .id'
+
+    Pass the inputs that dedup read, in the same order. DIR remembers how it read them. If several records have the
+    same id, the first one counts, as in dedup. Invalid records are left out, and the exit code is then 7.
+
+    For a folder of texts, apply writes the paths of the files, one per line. Tables and web archives cannot be copied
+    line by line: use the ids in keep.txt instead.
+
+    With --mark cluster, JSON records get the fields "cluster" and "kept". Other records get two more columns: the
+    cluster, and true or false. FILE appears only when it is complete.
     """
     if mark and dropped:
-        raise click.UsageError("--mark writes all documents, and --dropped some; leave one of them out")
+        raise click.UsageError("--mark writes all documents and --dropped only some: pass one of them")
     if not overwrite:
         refuse_existing(out, "--out")
     if "-" in inputs:
         check_stdin()
-    reading = reading_of(settings, fingerprint_field)
+    reading = steps.reading_of_run(folder)
+    _check_reading(reading, folder, old, fields)
     found = find_inputs(inputs, reading)
     _refuse_read(out, found, folder)
-    options = steps.ApplyOptions("all" if mark else "dropped" if dropped else "kept", reading)
+    _refuse_other_format(out, found)
+    which: steps.Which = "all" if mark else "dropped" if dropped else "kept"
     with written(out) as write:
-        count = steps.apply(found, folder, options, write, say)
-    return _report(count)
+        count = steps.apply(found, folder, which, write, say)
+    if out != "-" and is_for_people(as_json=False):
+        apply_ending(count, out, reading, are_paths=any(one.kind == "files" for one in found))
+    else:
+        _report(count)
+    return ExitCode.REJECTED_RECORDS if count.rejected else ExitCode.DONE
+
+
+def _check_reading(reading: InputOptions, folder: Path, old: dict[str, str | None], fields: tuple[str, ...]) -> None:
+    """Refuse an option that says something else than the dedup did."""
+    used = asdict(reading) | {"features_field": reading.text_field if reading.has_features else None}
+    contradictions = [
+        f"{flag} {old[name]}" for flag, name in _OLD_OPTIONS.items() if old[name] not in (None, "auto", used[name])
+    ]
+    if fields and {one.partition("=")[0] for one in fields} != set(reading.fields):
+        contradictions.append(f"--field {fields[0]}")
+    if contradictions:
+        raise click.UsageError(
+            f"{contradictions[0]}: 'hsimhash dedup' read the inputs of {folder} differently; leave the option out, "
+            f"apply takes it from {folder}"
+        )
 
 
 def _refuse_read(out: str, inputs: Sequence[Input], folder: Path) -> None:
-    """Raise where the output is an input, within one, or a result of dedup, be it through a link: it would be lost."""
+    """Raise if the output is an input, lies within one, or is a result of dedup, also through a link."""
     path = Path(out)
     if out == "-" or (path.exists() and not path.is_file()):
         return
     results = [folder / name for name in NAMES if (folder / name).exists()]
     if any(one.reads(path) for one in inputs) or (path.exists() and any(path.samefile(result) for result in results)):
-        raise click.BadParameter(f"{out} is read to write it; choose another name", param_hint="'--out'")
+        raise click.BadParameter(f"{out} is an input: choose another name", param_hint="'--out'")
 
 
-def _report(count: Applied) -> ExitCode:
+def _refuse_other_format(out: str, inputs: Sequence[Input]) -> None:
+    """Raise if FILE is named as a format that no input has: their lines are copied as they are."""
+    suffixes = {"jsonl": JSON_LINES, "tsv": (".tsv",), "files": (".txt",)}
+    if writes := [suffix for one in inputs if one.kind in COPIED_KINDS for suffix in suffixes[one.kind]]:
+        refuse_format(out, "--out", list(dict.fromkeys(writes)))
+
+
+def _report(count: Applied) -> None:
     say(f"wrote {plural(count.written, 'document')}, left out {count.left_out:,}")
     if count.repeated:
         say(f"left out {plural(count.repeated, 'record')} with an id seen before")
@@ -87,4 +140,3 @@ def _report(count: Applied) -> ExitCode:
         say(f"the inputs lack {plural(count.missing, 'document')} that dedup read")
     if count.rejected:
         say(f"left out {plural(count.rejected, 'bad record')}")
-    return ExitCode.REJECTED_RECORDS if count.rejected else ExitCode.DONE

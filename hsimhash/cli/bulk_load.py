@@ -1,4 +1,4 @@
-"""`hsimhash bulk-load`: documents into an index on HBase by files that its servers take over."""
+"""`hsimhash bulk-load`: load documents into an index on HBase as files that its servers take over."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import click
 from hsimhash import load
 from hsimhash.cli.console import say
 from hsimhash.cli.exits import ExitCode
+from hsimhash.cli.help import Command
 from hsimhash.cli.jobs import check_job, report, shown, stoppable
 from hsimhash.cli.options import (
     READING,
@@ -19,6 +20,7 @@ from hsimhash.cli.options import (
     fingerprint_field_option,
     first_seen_field_option,
     inputs_of,
+    json_option,
     metrics_option,
     open_index,
     reading_of,
@@ -40,7 +42,7 @@ from hsimhash.load import IngestLimits, IngestOptions, default_job
 _RUN_BYTES = 500  # of memory, about, of each document of a run that is sorted
 
 
-@click.command("bulk-load", short_help="Load documents into HBase by finished files.")
+@click.command("bulk-load", cls=Command)
 @click.argument("inputs", metavar="INPUT…", nargs=-1, required=True)
 @with_settings("store", "layout", "profile", *READING, "job")
 @stage_option
@@ -51,7 +53,8 @@ _RUN_BYTES = 500  # of memory, about, of each document of a run that is sorted
 @fingerprint_field_option
 @first_seen_field_option
 @field_options
-@click.option("--fresh", is_flag=True, help="Start over, whatever an earlier run left in the job folder.")
+@click.option("--fresh", is_flag=True, help="Start over, even if an earlier run got further or finished.")
+@json_option
 @metrics_option
 @click.option("--quiet", is_flag=True, help="Show no progress.")
 def bulk_load_command(
@@ -65,32 +68,32 @@ def bulk_load_command(
     fingerprint_field: str | None,
     first_seen_field: str | None,
     fresh: bool,
+    as_json: bool,
     quiet: bool,
 ) -> ExitCode:
-    """Bring the documents of each INPUT into an index on HBase by files, many times as fast as 'hsimhash ingest'.
-
-    INPUTs are those of 'hsimhash ingest'. Their documents are sorted in the job folder and written as HFiles into the
-    stage. Then HBase's own BulkLoadHFilesTool hands the files to the region servers, which serve them at once: first
-    the rows, and when all are there the registers, so no query sees half a document.
-
-    The index may be used meanwhile. Where others change a document of INPUTs after the load began, their change stays,
-    as far as the servers' clocks agree. Documents that are there as they should be keep their first_seen, and their
-    rows are not written again; to find them the registers of all INPUTs' ids are read, unless the index is empty or
-    --first-load says that it has none of them. Of an id that comes twice the last one counts. The same command
-    continues where any end left it, but a stream must be sent again as a whole.
-
-    With --print-commands the two commands are printed instead of run; run this command again after them.
+    """Load documents into an index on HBase as HFiles, many times as fast as 'hsimhash ingest'.
 
     \b
     Example: hsimhash bulk-load pages.jsonl.gz --store hbase://gw1:9091/pages --stage /data/stage
              hsimhash bulk-load fps.tsv --format fingerprints --store hbase://gw1:9091/pages --stage hdfs://nn/tmp/stage
+
+    INPUTs are those of 'hsimhash ingest'. Their documents are sorted in the job folder and written as HFiles to the
+    stage. HBase's own BulkLoadHFilesTool then hands the files to the region servers, which serve them at once. The
+    rows come first and the registers last, so no query sees half a document.
+
+    The index can be used meanwhile. If others change a document of INPUTs after the load began, their change wins, as
+    far as the servers' clocks agree. Documents that are already stored keep their first_seen. To find them, bulk-load
+    reads the registers of all ids, unless the index is empty or you pass --first-load. If an id comes twice, the last
+    document counts. Run the same command again to resume; a stream must be sent again from its beginning.
+
+    With --print-commands the two commands are printed instead of run; run this command again after them.
     """
     check_on_hbase(settings.store)
-    reading = reading_of(settings, fingerprint_field, first_seen_field)
+    reading = reading_of(settings, fingerprint_field, first_seen_field, settings.store)
     found = inputs_of(inputs, reading)
     is_stream = any(one.is_stream for one in found)
     if print_commands and is_stream:
-        raise click.UsageError("--print-commands needs INPUTs that can be read again, no stream; write it to a file")
+        raise click.UsageError("--print-commands needs inputs that can be read again: write the stream to a file")
     job = _job_folder(settings, found, stage)
     told, workers = list[str](), settings.workers or os.cpu_count() or 1
     tell = told.extend if print_commands else None
@@ -101,9 +104,9 @@ def bulk_load_command(
     showing = shown(quiet=quiet, merging="writing files")
     with open_index(settings, is_job=True) as index, stoppable() as stop, showing as show:
         summary = load.ingest(index, found, options, load.IngestObserver(stop, show, say))
-    if told:
-        return tell_lines(told)
-    return report(summary, is_stream=is_stream)
+        if not told:
+            return report(summary, index, is_stream=is_stream, as_json=as_json)
+    return tell_lines(told)
 
 
 def _job_folder(settings: Settings, inputs: Sequence[Input], stage: str) -> Path:
@@ -111,5 +114,5 @@ def _job_folder(settings: Settings, inputs: Sequence[Input], stage: str) -> Path
     job = Path(settings.job) if settings.job else default_job(settings.store, inputs)
     check_job(job)
     if "://" not in stage and Path(stage).absolute() == job.absolute():
-        raise click.UsageError(f"--stage and --job are one folder, {stage}; choose another for one of them")
+        raise click.UsageError(f"--stage and --job are the same folder, {stage}: choose another for one of them")
     return job

@@ -1,4 +1,4 @@
-"""`hsimhash calibrate`: which profile and which distance fit one's own texts."""
+"""`hsimhash calibrate`: find the profile and distance that suit your texts."""
 
 from __future__ import annotations
 
@@ -11,10 +11,14 @@ from hsimhash import calibrate as steps
 from hsimhash.calibrate import CalibrateLimits, CalibrateOptions, Calibration
 from hsimhash.calibrate.results import MILLION
 from hsimhash.calibrate.scores import Curve, DistanceScore
-from hsimhash.cli.console import plural, print_json, print_line, print_table, say, staged_progress
+from hsimhash.cli.console import plural, print_json, print_table, say, staged_progress
+from hsimhash.cli.counts import Count
+from hsimhash.cli.endings import calibrate_ending
 from hsimhash.cli.exits import ExitCode
+from hsimhash.cli.help import Command
 from hsimhash.cli.options import Settings, inputs_of, json_option, reading_of, utf8, with_settings
 from hsimhash.cli.plan import MOST_DOCUMENTS
+from hsimhash.cli.written import refuse_format
 from hsimhash.dedup.texts import date_of
 from hsimhash.files import replace_file
 from hsimhash.inputs import Input
@@ -23,40 +27,40 @@ REJECTS_SHOWN = 10
 _STAGES = {"read": ("reading", "document"), "compare": ("comparing", "profile")}
 
 
-@click.command("calibrate", short_help="Find out which profile and distance fit your texts.")
+@click.command("calibrate", cls=Command)
 @click.argument("inputs", metavar="INPUT…", nargs=-1, required=True)
+@click.option(
+    "--report", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write a page with plots to FILE."
+)
 @click.option(
     "--pairs",
     "labels",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="LABELS",
-    help="Which documents are near: lines of id<TAB>id<TAB>1 or 0; or a table of clusters, its header id<TAB>cluster.",
+    help="Labels to compare with: lines of id<TAB>id<TAB>1 or 0, or of id<TAB>cluster below that header.",
 )
-@click.option("--edits", "is_planted", is_flag=True, help="Plant edits in the texts: the default without --pairs.")
+@click.option("--edits", "is_planted", is_flag=True, help="Edit texts to get near pairs. The default without --pairs.")
 @click.option(
     "--profile",
     "profiles",
     type=utf8,
     multiple=True,
     metavar="NAME",
-    help="A profile to compare; may be repeated. By default those that fit the scripts of the texts.",
+    help="A profile to compare. Repeatable. Default: those that suit the scripts of the texts.",
 )
 @click.option(
     "--documents",
-    type=click.IntRange(2, MOST_DOCUMENTS),
+    type=Count(2, MOST_DOCUMENTS),
     metavar="N",
-    help="How many documents the collection will have; by default as many as the inputs.",
+    help="How many documents to plan for: 50M, 1e8. Default: those in the inputs, and at least 1M.",
 )
 @click.option(
     "--sample",
-    type=click.IntRange(min=2),
+    type=Count(2),
     default=CalibrateLimits().documents,
     show_default=True,
     metavar="N",
-    help="How many documents are compared.",
-)
-@click.option(
-    "--report", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write a page, in HTML."
+    help="How many documents to compare.",
 )
 @with_settings("format", "id_field", "text_field", "extract", "workers")
 @json_option
@@ -71,29 +75,32 @@ def calibrate_command(
     report: Path | None,
     as_json: bool,
 ) -> ExitCode:
-    """Compare profiles and distances on a sample of your own texts, and recommend what to take.
-
-    INPUTs are those of 'hsimhash ingest' with texts. Without labels edits are planted: sentences added and removed,
-    words replaced, a header and a footer, an end cut off. Near pairs are then a text and its edited copy, and a
-    precision is that of a collection of N documents with one near copy of each.
-
-    False pairs are pairs of the sample that are found though their texts share less than a fifth of their shingles, or
-    that LABELS call not near. Where none was seen, the tail of their distances is continued; "at most" is the upper end
-    of the 95 % interval of what was seen.
-
-    Recommended is, of all that comes within .01 of the best F1, with labels also of the best that is expected in a
-    collection of N documents, what costs queries least. --report writes a page with
-    plots, all numbers, and pairs of your documents to look at, within the distance and just beyond it.
+    """Find the profile and distance that suit your texts.
 
     \b
     Example: hsimhash calibrate pages.jsonl.gz --report calibration.html
+             hsimhash calibrate pages.jsonl.gz --documents 100M
              hsimhash calibrate pages.jsonl.gz --pairs labels.tsv --profile auto-2 --profile zh-1 --json
-             hsimhash calibrate pages.jsonl.gz --documents 100000000
+
+    INPUTs are those of 'hsimhash ingest' with texts. calibrate takes a sample of them and compares all its pairs.
+
+    Without labels, it edits texts: it adds and removes sentences, replaces words, adds a header and a footer, and cuts
+    off the end. A text and its edited copy are a near pair. Precision and F1 are those of a collection of N documents,
+    each with one near copy. False pairs are pairs that are found although their texts share less than a fifth of their
+    shingles, or although LABELS says that they are not near.
+
+    calibrate recommends the defaults unless something else gains enough: an F1 that is better by more than .01, or the
+    same F1 with queries that cost at least 20 % less. If the sample has no false pair at some distance, it says only
+    how many there are at most in a collection of a million documents.
+
+    --report writes a page with plots, all numbers, and pairs of your documents to look at.
     """
     if labels and is_planted:
-        raise click.UsageError("--edits and --pairs are two ways to know near pairs; give one of them")
+        raise click.UsageError("--edits and --pairs are two sources of near pairs; give one of them")
     if report and not report.parent.is_dir():
-        raise click.UsageError(f"--report {report}: there is no folder {report.parent}; make it, or name another")
+        raise click.UsageError(f"--report {report}: no folder {report.parent}; create it or choose another")
+    if report:
+        refuse_format(str(report), "--report", (".html", ".htm"))
     reading = reading_of(settings, None)
     options = CalibrateOptions(
         profiles, labels, documents, reading, settings.workers, CalibrateLimits(documents=sample)
@@ -108,6 +115,7 @@ def calibrate_command(
         print_json(found.to_json())
     else:
         _print_tables(found)
+        calibrate_ending(found, inputs, reading, report)
     return _rejected(found)
 
 
@@ -141,38 +149,20 @@ def _print_tables(found: Calibration) -> None:
         ],
         title="F1 by distance",
     )
-    curve, score, best_f1 = found.choice
-    _print_curve(curve, score)
-    way = "labelled" if found.is_labelled else f"in a collection of {found.documents:,} documents, each with one copy"
-    print_line(
-        f"recommended: {curve.profile}, by {curve.way}, within {score.distance} bits: F1 {score.f1:.3f} (best of all "
-        f"{best_f1:.3f}), {score.found:,.0f} of {score.wanted:,.0f} near pairs found, {score.wrong:,.1f} false ones, "
-        f"{way}"
-    )
-    print_line(f"  create-table {found.flags.create}")
-    if found.flags.query:
-        print_line(f"  query {found.flags.query}")
+    _print_curve(found.choice.curve, found.choice.score)
 
 
 def _print_curve(curve: Curve, taken: DistanceScore) -> None:
-    rows = []
-    for score, cost in zip(curve.scores, curve.costs, strict=True):
-        expected, most = score.false_pairs.among(MILLION)
-        rows.append(
-            [
-                "*" if score is taken else "",
-                str(score.distance),
-                *(f"{share:.3f}" for share in (score.precision, score.recall, score.f1)),
-                f"{score.false_pairs.seen:,.0f} of {score.false_pairs.of:,}",
-                *(_count(one) for one in (expected, most)),
-                f"{cost.time_us:,.0f}",
-            ]
-        )
-    columns = ["", "bits>", "precision>", "recall>", "F1>", "unrelated seen>", "false in 1,000,000>", "at most>", "µs>"]
+    rows = [
+        [
+            "*" if score is taken else "",
+            str(score.distance),
+            *(f"{share:.3f}" for share in (score.precision, score.recall, score.f1)),
+            f"{score.false_pairs.seen:,.0f} of {score.false_pairs.of:,}",
+            score.false_pairs.in_words(MILLION),
+            f"{cost.time_us:,.0f}",
+        ]
+        for score, cost in zip(curve.scores, curve.costs, strict=True)
+    ]
+    columns = ["", "bits>", "precision>", "recall>", "F1>", "false in sample>", "in 1,000,000 documents>", "µs>"]
     print_table(columns, rows, title=f"{curve.profile}, found by {curve.way}")
-
-
-def _count(number: float) -> str:
-    if number < 0.01:
-        return "under 0.01"
-    return f"{number:,.0f}" if number >= 10 else f"{number:.2g}"

@@ -10,9 +10,10 @@ import click
 
 from hsimhash.cli.console import plural, print_json, say, staged_progress
 from hsimhash.cli.exits import ExitCode
+from hsimhash.cli.help import Group
 from hsimhash.cli.jobs import stoppable
 from hsimhash.cli.options import READING, Settings, fingerprint_field_option, inputs_of, reading_of, with_settings
-from hsimhash.cli.written import refuse_existing, written
+from hsimhash.cli.written import JSON_LINES, refuse_existing, refuse_format, written
 from hsimhash.compressed import CompressedTables, NearPairs, write_tables
 from hsimhash.errors import StopAskedError
 from hsimhash.files import AppendLog
@@ -28,36 +29,38 @@ DEFAULT_LAYOUT = "10"
 QUERIES_AT_ONCE = 1_000_000  # each is in memory once for each table
 
 
-@click.group("tables")
+@click.group("tables", cls=Group)
 def tables_command() -> None:
-    """Compressed tables: a set of documents in sorted Parquet files, and many queries answered by scanning them.
-
-    For millions of queries at a time against millions or billions of documents, without an index: every table is read
-    once from its beginning to its end. Needs pyarrow: pip install 'hsimhash[parquet]'.
+    """Match millions of queries against compressed tables.
 
     \b
     Example: hsimhash tables write pages.jsonl.gz --out pages.tables
              hsimhash tables match today.jsonl.gz --tables pages.tables --output near.jsonl.gz
+
+    The tables are sorted Parquet files. 'match' reads each of them once from start to end, which is fast for millions
+    of queries against millions or billions of documents. Needs pyarrow: pip install 'hsimhash[parquet]'.
     """
 
 
-@tables_command.command("write", short_help="Write the tables of documents.")
+@tables_command.command("write", short_help="Write documents as compressed tables.")
 @click.argument("inputs", metavar="INPUT…", nargs=-1, required=True)
-@click.option("--out", type=click.Path(path_type=Path), required=True, metavar="DIR", help="A new or empty folder.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), required=True, metavar="DIR", help="Write to this new or empty folder."
+)
 @with_settings("layout", "profile", *READING)
 @fingerprint_field_option
 def write_tables_command(
     settings: Settings, inputs: tuple[str, ...], out: Path, fingerprint_field: str | None
 ) -> ExitCode:
-    """Write the documents of each INPUT as tables: one for each drawer of the layout, and one of the documents.
-
-    INPUTs are those of 'hsimhash ingest'. A row of a drawer takes about 5.5 bytes at ten million documents, and less
-    the more there are. Of an id that comes twice the last one counts. Bad records go to rejects.jsonl in the folder,
-    and the exit code is then 7; texts without a feature go to short.jsonl. After Ctrl-C nothing is left.
+    """Write documents as compressed tables, one per drawer of the layout.
 
     \b
     Example: hsimhash tables write pages.jsonl.gz --out pages.tables
              hsimhash tables write fingerprints.tsv --format fingerprints --layout 28 --out pages.tables
+
+    INPUTs are those of 'hsimhash ingest'. A row takes about 5.5 bytes for ten million documents, and less for more. If
+    an id comes twice, the last document counts. Rejected records are listed in rejects.jsonl, and the exit code is
+    then 7; texts that are too short are listed in short.jsonl. After Ctrl-C nothing is left.
     """
     reading = reading_of(settings, fingerprint_field)
     found = inputs_of(inputs, reading)
@@ -96,10 +99,17 @@ def write_tables_command(
     return ExitCode.REJECTED_RECORDS if result.rejects else ExitCode.DONE
 
 
-@tables_command.command("match", short_help="Find what is near many documents, by scanning the tables.")
+@tables_command.command("match", short_help="Find the documents in tables that are near many queries.")
 @click.argument("inputs", metavar="QUERIES…", nargs=-1, required=True)
-@click.option("--tables", "folder", type=click.Path(path_type=Path), required=True, metavar="DIR", help="The tables.")
-@click.option("--output", metavar="FILE", default="-", help="Packed where it ends in .gz or .zst; - is stdout.")
+@click.option(
+    "--tables",
+    "folder",
+    type=click.Path(path_type=Path),
+    required=True,
+    metavar="DIR",
+    help="The folder with the tables.",
+)
+@click.option("--output", metavar="FILE", default="-", help="Write to FILE instead of stdout; .gz and .zst compress.")
 @click.option("--overwrite", is_flag=True, help="Replace FILE if it exists.")
 @with_settings("max_distance", *READING)
 @fingerprint_field_option
@@ -111,16 +121,18 @@ def match_tables_command(
     overwrite: bool,
     fingerprint_field: str | None,
 ) -> ExitCode:
-    """Write a line of JSON for each document of QUERIES: its id, its fingerprint, and what is near it in the tables.
-
-    Near is what lies within --distance bits, by default and at most those of the tables' layout; sketches and keys do
-    not count. Texts are fingerprinted by the tables' profile. A million queries are answered at a time. Bad records are
-    named on stderr, and the exit code is then 7.
+    """Find the documents in compressed tables that are near each query.
 
     \b
     Example: hsimhash tables match today.jsonl.gz --tables pages.tables --output near.jsonl.gz
+
+    match writes a JSON line per query: its id, its fingerprint, and the stored documents within --distance bits. The
+    default and maximum is the distance of the tables' layout. Keys and sketches do not count. Texts are fingerprinted
+    with the profile of the tables. A million queries are answered at a time. Rejected records are reported on stderr,
+    and the exit code is then 7.
     """
     tables = CompressedTables(folder)
+    refuse_format(output, "--output", JSON_LINES)
     if not overwrite:
         refuse_existing(output, "--output")
     reading = reading_of(settings, fingerprint_field)

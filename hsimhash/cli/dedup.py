@@ -1,4 +1,4 @@
-"""`hsimhash dedup`: near-duplicates within files, and which document of each cluster to keep."""
+"""`hsimhash dedup`: find near-duplicates in files, and choose which document of each cluster to keep."""
 
 from __future__ import annotations
 
@@ -12,21 +12,26 @@ import click
 
 from hsimhash import dedup as steps
 from hsimhash import metrics
-from hsimhash.cli.console import plural, print_json, say, staged_progress
+from hsimhash.cli.console import is_for_people, plural, print_json, say, staged_progress
+from hsimhash.cli.counts import Count
+from hsimhash.cli.endings import dedup_ending
 from hsimhash.cli.exits import ExitCode
+from hsimhash.cli.help import Command
 from hsimhash.cli.options import (
     READING,
     Settings,
     field_options,
     fingerprint_field_option,
     inputs_of,
+    json_option,
     metrics_option,
     reading_of,
     utf8,
     warn_of,
     with_settings,
 )
-from hsimhash.dedup import MAX_DISTANCE, DedupOptions, DedupProgress, DedupSummary, Method
+from hsimhash.cover import DEFAULT_DISTANCE
+from hsimhash.dedup import DedupOptions, DedupProgress, DedupSummary, Method
 from hsimhash.fingerprint import Profile
 from hsimhash.index import HSimIndex
 from hsimhash.inputs.files import InputOptions
@@ -60,20 +65,20 @@ def byte_count(text: str) -> int:
     match = _SIZE.fullmatch(text)
     count = int(match[1]) * _UNITS[match[2].upper()] if match else 0
     if count < 1:
-        raise click.BadParameter(f"{text!r} is not a size; write bytes, or 512M, or 2G")
+        raise click.BadParameter(f"{text!r} is not a valid size: expected a number of bytes, 512M or 2G")
     return count
 
 
 def named_folder(text: str) -> Path:
     """Return the folder of a name, which must not be empty: that would be the current one."""
     if not text:
-        raise click.BadParameter("it is empty; name a folder, or . for this one")
+        raise click.BadParameter("the name is empty: expected a folder, or . for the current one")
     return Path(text)
 
 
-@click.command("dedup", short_help="Find near-duplicates within files.")
+@click.command("dedup", cls=Command)
 @click.argument("inputs", metavar="INPUT…", nargs=-1, required=True)
-@click.option("--out", required=True, metavar="DIR", type=named_folder, help="Where the results go.")
+@click.option("--out", required=True, metavar="DIR", type=named_folder, help="Write the results to this folder.")
 @with_settings("profile", "max_distance", "max_sketch", *READING)
 @fingerprint_field_option
 @field_options
@@ -82,24 +87,30 @@ def named_folder(text: str) -> Path:
     type=click.Choice(["star", "components"]),
     default="star",
     show_default=True,
-    help="star: every document is near the kept one; components: all that hangs together.",
+    help="star: every document is near the kept one; components: connected by a chain of near ones.",
 )
-@click.option(
-    "--max-cluster-size", type=click.IntRange(min=1), metavar="N", help="Components of more are cut into stars."
-)
+@click.option("--max-cluster-size", type=Count(), metavar="N", help="Cut larger components into stars.")
 @click.option(
     "--keep",
     type=utf8,
     multiple=True,
     metavar="POLICY",
-    help="Which document to keep: first (default), last, longest, newest:FIELD, highest:FIELD, shortest-id, https. Of "
-    "several the next breaks ties, in the end the smallest id.",
+    help="Which document to keep: first (default), last, longest, newest:FIELD, highest:FIELD, shortest-id or https. "
+    "Repeat it to break ties; the smallest id decides in the end.",
 )
-@click.option("--against", type=utf8, metavar="URL", help="An index with documents from before, which is only read.")
-@click.option("--memory", type=byte_count, metavar="SIZE", help="What finding pairs may take: 512M, 2G; then disk.")
-@click.option("--table-format", metavar="auto|parquet|jsonl", default="auto", help="auto: Parquet if pyarrow is there.")
-@click.option("--all-pairs", is_flag=True, help="List all pairs of equal documents, not only each one with the first.")
-@click.option("--overwrite", is_flag=True, help="Replace results that are in DIR already.")
+@click.option("--against", type=utf8, metavar="URL", help="Also drop documents near one in this index.")
+@click.option(
+    "--memory", type=byte_count, metavar="SIZE", help="Memory for finding pairs: 512M, 2G. Beyond it, disk is used."
+)
+@click.option(
+    "--table-format",
+    metavar="auto|parquet|jsonl",
+    default="auto",
+    help="Format of the tables. Default: Parquet if pyarrow is installed.",
+)
+@click.option("--all-pairs", is_flag=True, help="List all pairs of equal documents, not only those with the first.")
+@click.option("--overwrite", is_flag=True, help="Replace the results in DIR.")
+@json_option
 @metrics_option
 @click.option("--quiet", is_flag=True, help="Show no progress.")
 def dedup_command(
@@ -110,36 +121,37 @@ def dedup_command(
     keep: tuple[str, ...],
     against: str | None,
     memory: int | None,
+    as_json: bool,
     quiet: bool,
     **plain: Unpack[_Plain],
 ) -> ExitCode:
-    """Find the near-duplicates within each INPUT and among them, and say which documents to keep.
-
-    Documents are near if their fingerprints are within the distance, or if they have the same key, the same heaviest
-    words; and if their sketches do not tell that the texts differ. A profile that makes fingerprints alone, such as
-    auto-1, goes by the distance.
-
-    INPUTs are those of 'hsimhash ingest', and stay as they are; 'hsimhash apply' writes the documents that are kept.
-
-    Into DIR come the tables pairs and clusters, keep.txt and drop.txt with ids, report.html to look at, and stats.json,
-    which is there only once all is complete. Of equal documents the table of pairs has each one with the first; where
-    there are sketches or keys it tells each pair's similarity, and whether its distance or its key found it. A
-    document too short for a fingerprint is kept, and short.jsonl lists it.
-
-    The first record with an id is the document; a later one with the same id is left out, and is a reject unless it
-    says the same. Rejects are listed in rejects.jsonl, and the exit code is then 7.
-
-    --against compares with an index too: its profile is taken, the table of matches has the stored documents near each
-    one, and a document that has one is dropped for the nearest. What is stored of the INPUTs' own documents is left
-    out. The distance is by default the index's own, without an index 3. Beside fingerprints "sketch" and "key" are
-    read, as 'hsimhash export' writes them, where the profile makes such.
+    """Find near-duplicates in files, and choose which documents to keep.
 
     \b
-    Example: hsimhash dedup pages.jsonl.gz --out pages.dedup
-             hsimhash dedup pages.jsonl --out new --against lmdb://pages --keep newest:date --keep longest
+    Example: hsimhash dedup notes/ --out notes.dedup
+             hsimhash dedup pages.jsonl.gz --out pages.dedup
              hsimhash apply pages.jsonl.gz --from pages.dedup --out kept.jsonl.gz
+             hsimhash dedup pages.jsonl --out new --against lmdb://pages --keep newest:date --keep longest
+
+    INPUTs are those of 'hsimhash ingest', and they are not changed. 'hsimhash apply' writes the documents to keep.
+
+    Documents are near-duplicates if their fingerprints differ in at most --distance bits, or if they have the same key
+    (the same heaviest words). If both have sketches, these must agree too. Profiles without keys and sketches, such as
+    auto-1, compare only fingerprints.
+
+    The results in DIR are report.html to look at, keep.txt and drop.txt with ids, the tables pairs and clusters, and
+    stats.json, which appears last. For equal documents, the table of pairs has each one with the first. A document too
+    short for a fingerprint is kept, and listed in short.jsonl.
+
+    If several records have the same id, the first one counts; a later record with other content is rejected. Rejected
+    records are listed in rejects.jsonl, and the exit code is then 7.
+
+    --against compares with an index, using its profile and distance. The table of matches then lists the stored
+    documents near each one, and a document with a match is dropped. A stored document with the same id as an input's
+    document is ignored.
     """
-    reading, policies = reading_of(settings, fingerprint_field), tuple(map(Policy.parse, keep or ("first",)))
+    policies = tuple(map(Policy.parse, keep or ("first",)))
+    reading = reading_of(settings, fingerprint_field, index_url=against)
     found = inputs_of(inputs, reading)
     with _against(settings, against) as known, nullcontext() if quiet else staged_progress(_STAGES["read"]) as show:
 
@@ -151,12 +163,14 @@ def dedup_command(
 
         options = replace(_options(settings, known, reading, plain), keep=policies, memory_bytes=memory or MEMORY_BYTES)
         summary = steps.dedup(found, out, options, against=known, observer=steps.DedupObserver(tell, say))
-    return _report(summary, options)
+    if is_for_people(as_json):
+        dedup_ending(summary, found, inputs, against)
+    return _report(summary, options, is_told=is_for_people(as_json))
 
 
 def _options(settings: Settings, known: HSimIndex | Profile, reading: InputOptions, plain: _Plain) -> DedupOptions:
     """Return what to do: by default within the index's distance; sketches are read where the profile makes them."""
-    profile, distance = (known, MAX_DISTANCE) if isinstance(known, Profile) else (known.profile, known.distance)
+    profile, distance = (known, DEFAULT_DISTANCE) if isinstance(known, Profile) else (known.profile, known.distance)
     return DedupOptions(
         max_distance=distance if settings.max_distance is None else settings.max_distance,
         max_sketch=settings.max_sketch,
@@ -175,12 +189,13 @@ def _against(settings: Settings, url: str | None) -> AbstractContextManager[HSim
     return HSimIndex.open(url, profile=asked, deadline_s=JOB_DEADLINE_S, slow_s=None)
 
 
-def _report(summary: DedupSummary, options: DedupOptions) -> ExitCode:
+def _report(summary: DedupSummary, options: DedupOptions, *, is_told: bool) -> ExitCode:
     for notice in summary.notices:
         say(f"{notice.title}: {notice.detail}")
-    if summary.totals.rejected:
+    if summary.totals.rejected and not is_told:
         say(f"{plural(summary.totals.rejected, 'record')} rejected, see {summary.folder / 'rejects.jsonl'}")
     if split := summary.totals.split:
         say(f"{plural(split, 'component')} of more than {options.max_cluster_size:,} documents cut into stars")
-    print_json(summary.to_json())
+    if not is_told:
+        print_json(summary.to_json())
     return ExitCode.REJECTED_RECORDS if summary.totals.rejected else ExitCode.DONE

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
-import shlex
 import shutil
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import click
 from rich.console import Console
@@ -19,6 +17,8 @@ from rich.table import Table
 from rich.text import Text
 
 from hsimhash import sample
+from hsimhash.cli.endings import program
+from hsimhash.cli.help import Command
 from hsimhash.dedup.word_diff import opening, passages, stretches
 from hsimhash.errors import IndexExistsError, IndexNotFoundError
 from hsimhash.fingerprint.signature import MAX_SKETCH
@@ -35,19 +35,18 @@ _LONG = re.compile("(.{40}).+(.{40})")  # an unchanged stretch of which only bot
 Pair = tuple[str, str]
 
 
-@click.command("demo")
-@click.option("--store", default=DEMO_STORE, show_default=True, metavar="URL", help="Where to put the demo's index.")
-@click.option("--fresh/--keep", default=True, help="Start over, or use the index that an earlier demo left.")
+@click.command("demo", cls=Command)
+@click.option("--store", default=DEMO_STORE, show_default=True, metavar="URL", help="The index to create.")
+@click.option("--fresh/--keep", default=True, help="Start over, or use the index of an earlier demo.")
 def demo_command(store: str, fresh: bool) -> None:
-    """Index a small sample corpus and show the near-duplicates found in it.
-
-    Some 370 short documents in Chinese and English go in; every pair that is near, or has the same key, and whose
-    sketches agree, comes out and is compared with the truth that lies beside the sample.
+    """Show what hsimhash finds in a small sample.
 
     \b
-    Example:
-      hsimhash demo
-      hsimhash demo --store lmdb:///tmp/demo --keep
+    Example: hsimhash demo
+             hsimhash demo --store lmdb:///tmp/demo --keep
+
+    demo indexes some 370 short documents in Chinese and English, prints near-duplicates of each kind, and compares all
+    pairs that it finds with the known truth.
     """
     started = time.perf_counter()
     with sample.documents().open(encoding="utf-8") as lines:
@@ -125,19 +124,26 @@ def _report(index: HSimIndex, outcome: DemoOutcome, seconds: float) -> None:
         f"layout {index.layout.name}, profile {index.profile.name}; "
         f"{len(outcome.found)} pairs within {index.distance} bits or with the same key; {seconds:.1f} s"
     )
-    for pair in _shown(outcome):
+    shown = list(_shown(outcome))
+    for pair in shown:
         _print_pair(console, outcome, pair)
     _print_score(console, outcome)
     _print_limits(console, outcome, index)
-    _print_next(console, index)
+    _print_next(console, index, shown[0][0])
 
 
 def _shown(outcome: DemoOutcome) -> Iterator[Pair]:
-    """Yield a found pair of each kind, by turns Chinese and English."""
+    """Yield one found pair of each kind, alternately English and Chinese; the user's own language comes first."""
+    languages = ("zh", "en") if _user_locale().startswith("zh") else ("en", "zh")
     for number, kind in enumerate(SHOWN_KINDS):
         pairs = [pair for pair in outcome.right if outcome.truth[pair] == kind]
-        pairs.sort(key=lambda pair: pair[0].startswith("en") == (number % 2 == 0))
+        pairs.sort(key=lambda pair: not pair[0].startswith(languages[number % 2]))
         yield from pairs[:1]
+
+
+def _user_locale() -> str:
+    """Return the locale of messages, such as `zh_CN.UTF-8`; empty if none is set."""
+    return next(filter(None, map(os.environ.get, ("LC_ALL", "LC_MESSAGES", "LANG"))), "")
 
 
 def _print_pair(console: Console, outcome: DemoOutcome, pair: Pair) -> None:
@@ -218,18 +224,18 @@ def _print_limits(console: Console, outcome: DemoOutcome, index: HSimIndex) -> N
         )
 
 
-def _print_next(console: Console, index: HSimIndex) -> None:
-    program = "hsimhash"  # the one of `make demo` is not on the path
-    if not shutil.which(program):
-        program = "python -m hsimhash" if Path(sys.argv[0]).name == "__main__.py" else shlex.quote(sys.argv[0])
+def _print_next(console: Console, index: HSimIndex, doc_id: str) -> None:
+    """Print commands to try, as they can be pasted."""
     console.print()
-    console.print(f"The index lies in {index.url}. Try next:", soft_wrap=True)
+    console.print(f"The index is at {index.url}. Try next:", soft_wrap=True)
     for arguments in (
-        f"query --store {index.url} --id zh-metro",
+        f"query --store {index.url} --id {doc_id}",
         f"describe --store {index.url}",
         "ingest my-documents.jsonl --store lmdb://my-index",
     ):
-        console.print(f"  {program} {arguments}", soft_wrap=True)
+        console.print(f"  {program()} {arguments}", soft_wrap=True)
+    if shutil.which("hsimhash") is None:
+        console.print(f"hsimhash is not on your PATH: the program is {program()}", soft_wrap=True)
 
 
 def _ratio(part: float, whole: float) -> float:

@@ -1,4 +1,4 @@
-"""`hsimhash doctor`: look at an index from the outside in, and say what is wrong and what to do."""
+"""`hsimhash doctor`: check an index from the outside in, and say what is wrong and what to do."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ import click
 
 from hsimhash.cli.console import print_json, print_line
 from hsimhash.cli.exits import ExitCode, exit_code_of
+from hsimhash.cli.help import Command
 from hsimhash.cli.options import Settings, json_option, password_of, refuse_memory, with_settings
 from hsimhash.store import folder_of, is_hbase, is_postgresql, is_redis, postgresql_operations
 from hsimhash.store.checkup import Check, embedded_checks
 
 
-@click.command("doctor")
+@click.command("doctor", cls=Command)
 @with_settings("store")
-@click.option("--write", "writes", is_flag=True, help="HBase: write a cell to each server too, and delete it.")
-@click.option("--quick", "is_quick", is_flag=True, help="Only whether the index can be read: exit code 0 or 4.")
+@click.option("--write", "writes", is_flag=True, help="HBase: also write a cell to each server, and delete it.")
+@click.option("--quick", "is_quick", is_flag=True, help="Check only whether the index can be read: exit code 0 or 4.")
 @click.option(
     "--load",
     "processes",
@@ -24,24 +25,24 @@ from hsimhash.store.checkup import Check, embedded_checks
     is_flag=False,
     flag_value=100,
     metavar="N",
-    help="HBase: open what N processes would, 100 unless said, and time the last connection.",
+    help="HBase: open the connections of N processes (default 100) and time the last one.",
 )
 @json_option
 def doctor_command(settings: Settings, writes: bool, is_quick: bool, processes: int | None, as_json: bool) -> ExitCode:
-    """Look at an index from the outside in, and print a line for each check: ok, warn, or fail, with what to do.
-
-    On HBase: each gateway (resolves, connects, which Thrift), the table and its settings, the record, regions, round
-    trips; with --write also a write to each server and its clock; with --load the connections of many processes. On
-    PostgreSQL: the server and its version, whether commits last, vacuum, the tables. On Redis: server, persistence,
-    eviction, memory, record. An embedded index: folder, record, writer, disk.
-    At the end the settings to paste into hsimhash.yaml.
-
-    Exit codes: 0 nothing failed, 4 cannot be reached, 5 no index there, 6 something else failed.
+    """Diagnose an index that fails or is slow, and print what to do.
 
     \b
     Example: hsimhash doctor --store hbase://gw1,gw2/crawl:pages
              hsimhash doctor --store hbase://gw1/crawl:pages --quick
              hsimhash doctor --store hbase://gw1,gw2/crawl:pages --load 200
+
+    doctor prints a line per check: ok, warn or fail. For an embedded index it checks folder, record, writer and disk.
+    On HBase it checks each gateway, the table and its settings, the record, the regions and the round trips; with
+    --write also a write to each server and its clock. On PostgreSQL it checks the server, its version and durability,
+    vacuum and the tables. On Redis it checks the server, persistence, eviction, memory and the record. The last lines
+    are settings to paste into hsimhash.yaml.
+
+    Exit codes: 0 nothing failed, 4 unreachable, 5 no index there, 6 something else failed.
     """
     refuse_memory(settings)
     found = []

@@ -58,9 +58,10 @@ def exit_code_of(error: Exception) -> ExitCode:
 def message_of(error: Exception) -> str:
     """Return an error as one line for the user."""
     if isinstance(error, OSError) and error.strerror:
-        text = f"{error.filename}: {error.strerror}" if error.filename is not None else error.strerror
+        reason = errors.in_shell(error.strerror)
+        text = f"{error.filename}: {reason}" if error.filename is not None else reason
     elif isinstance(error, (errors.HsimhashError, ValueError, OSError)):
-        text = str(error)
+        text = errors.in_shell(error)
     else:
         text = f"unexpected {type(error).__name__}: {error}; this is a bug, 'hsimhash -v …' shows where"
     if FileNotFoundError in (type(error), type(error.__cause__)) and _is_current_folder_gone():

@@ -1,106 +1,94 @@
-"""`hsimhash explain`: what a query reads; or of two documents, what differs and what made it."""
+"""`hsimhash explain`: how two documents differ, and why; or what a query reads."""
 
 from __future__ import annotations
 
-import os
-from dataclasses import dataclass
+import sys
+from collections.abc import Mapping, Sequence
+from shutil import get_terminal_size
 
 import click
 
 from hsimhash.calibrate.two import Side, TwoDocuments, explain_two
+from hsimhash.cli.arguments import Named, by_options, fingerprint_in, read_text, refuse_records, understood
 from hsimhash.cli.console import print_fields, print_json, print_line, print_table
-from hsimhash.cli.lines import read_text
+from hsimhash.cli.help import Command
 from hsimhash.cli.options import Settings, json_option, open_index, stored, utf8, wanted_record, with_settings
 from hsimhash.cover import LMDB_PRICES, Cover, cover
 from hsimhash.errors import HsimhashError
-from hsimhash.fingerprint import Profile, Signature, format_fingerprint, parse_fingerprint
+from hsimhash.fingerprint import Profile, Signature, format_fingerprint
 from hsimhash.index import HSimIndex
 
-PLANNED = 1_000_000  # documents for which a query's buckets are chosen where there is no index
+PLANNED = 1_000_000  # documents for which a query's buckets are chosen if there is no index
+WIDE_COLUMNS = 110  # of a terminal, from which on a row has room for the ends of a bucket
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """What names the document of a query: one of these."""
-
-    fingerprint: str | None
-    doc_id: str | None
-    text: str | None
-    path: str | None
-
-    @property
-    def count(self) -> int:
-        return sum(one is not None for one in (self.fingerprint, self.doc_id, self.text, self.path))
-
-
-@click.command("explain")
-@click.argument("documents", metavar="[A B]", nargs=-1, type=utf8)
-@click.option(
-    "--as",
-    "kind",
-    type=click.Choice(["auto", "file", "id", "text"]),
-    default="auto",
-    help="What A and B are; auto: files where such are there, else ids if --store is set, else texts.",
-)
-@click.option("--query", "fingerprint", metavar="FP", help="A fingerprint: 16 hex digits, 0x…, or decimal.")
-@click.option("--id", "doc_id", type=utf8, metavar="ID", help="A document.")
-@click.option("--text", type=utf8, metavar="TEXT", help="A text.")
-@click.option("--file", "path", metavar="FILE", help="A file with a text; - is stdin.")
-@with_settings("store", "layout", "profile", "max_distance", "max_sketch", "fingerprint_format")
+@click.command("explain", cls=Command)
+@click.argument("words", metavar="[A [B]]", nargs=-1, type=utf8)
+@click.option("--id", "doc_ids", type=utf8, multiple=True, metavar="ID", help="A document of the index.")
+@click.option("--text", "texts", type=utf8, multiple=True, metavar="TEXT", help="A text.")
+@click.option("--file", "paths", multiple=True, metavar="FILE", help="A file with a text; - is stdin.")
+@click.option("--query", "fingerprint", type=utf8, hidden=True)
+@with_settings("store", "layout", "profile", "max_distance", "max_sketch", "extract", "fingerprint_format")
 @json_option
 def explain_command(
     settings: Settings,
-    documents: tuple[str, ...],
-    kind: str,
+    words: tuple[str, ...],
+    doc_ids: tuple[str, ...],
+    texts: tuple[str, ...],
+    paths: tuple[str, ...],
     fingerprint: str | None,
-    doc_id: str | None,
-    text: str | None,
-    path: str | None,
     as_json: bool,
 ) -> None:
-    """Show what a query reads; or of two documents A and B, what differs, and whether a query by one finds the other.
-
-    Of a query: of each drawer its own bucket and those within a radius, their rows, how many are near. A document or a
-    text with a key is also looked for in the bucket of its key, in the drawer "key". The own bucket is shown as a
-    half-open range of rowkeys, on HBase with its region and its server. The drawers are read one by one here, each with
-    its time; a query reads them all at once, and its own time is shown below.
-
-    Of A and B: their distance, how similar their sketches are, which bits differ in which block, which drawers would
-    meet, which features moved which bits, and the words that differ. Bits are counted from 0, the lowest. Profile,
-    layout and distance are those of --store, where it is set; an index keeps no texts, so that its documents are
-    compared by their signatures alone.
+    """Show how two documents differ, and whether a query by one finds the other; or what the query of one reads.
 
     \b
-    Example: hsimhash explain --query 0123456789abcdef --store hbase://gw1/crawl:pages
-             hsimhash explain --id https://example.org/a --store lmdb://pages
-             hsimhash explain old.txt new.txt --profile auto-2
+    Example: hsimhash explain old.txt new.txt
              hsimhash explain https://example.org/a https://example.org/b --store lmdb://pages
+             hsimhash explain --id https://example.org/a --store lmdb://pages
+             hsimhash explain 0123456789abcdef --store hbase://gw1/crawl:pages
+
+    An argument that is the path of a file stands for its text. Any other argument is a fingerprint if it is the only
+    one. Of two, it is the id of a document if --store is set, and a text if not. --id, --text and --file say which.
+
+    For two documents, explain prints their distance, the similarity of their sketches, the bits that differ by block,
+    the drawers in which they meet, the features that moved the bits, and the words that differ. Bits are numbered from
+    0, the lowest. Profile, layout and distance are those of --store if it is set. An index keeps no texts, so only the
+    signatures of its documents can be compared.
+
+    For one document, explain prints each drawer with the buckets that a query reads, their rows, and how many are near.
+    On HBase it also names the region and its server. The drawers are read one after the other, each with its time; a
+    query reads them all at once, and its own time comes last. The drawer "key" is the bucket of the document's key.
     """
-    asked = _Asked(fingerprint, doc_id, text, path)
-    if documents:
-        if len(documents) != 2 or asked.count:
-            raise click.UsageError("give two documents, A and B, without --query, --id, --text and --file")
-        if documents == ("-", "-"):
-            raise click.UsageError("stdin can be read only once; give one of the two as a file or a text")
-        found = _two(settings, documents, kind)
-        print_json(found.to_json()) if as_json else _print_two(found)
+    refuse_records(words)
+    named = [
+        *understood(words, "fingerprint" if len(words) == 1 else "id" if _has_store(settings) else "text"),
+        *by_options(texts=texts, paths=paths, doc_ids=doc_ids),
+        *([] if fingerprint is None else [Named("fingerprint", fingerprint)]),
+    ]
+    if not 1 <= len(named) <= 2:
+        raise click.UsageError(f"expected one or two documents, got {len(named)}")
+    if len(named) == 1:
+        _explain_query(settings, named[0], as_json=as_json)
         return
-    if asked.count != 1:
-        raise click.UsageError("give one of --query, --id, --text and --file, or two documents")
-    _explain_query(settings, asked, as_json=as_json)
+    if [one.value for one in named if one.kind == "file"] == ["-", "-"]:
+        raise click.UsageError("stdin can be read only once: pass one of the two as a file or a text")
+    found = _two(settings, named)
+    print_json(found.to_json()) if as_json else _print_two(found)
 
 
-def _explain_query(settings: Settings, asked: _Asked, *, as_json: bool) -> None:
-    form, written = settings.fingerprint_format, asked.fingerprint
-    given = None if written is None else parse_fingerprint(written, format=form)
+def _has_store(settings: Settings) -> bool:
+    return "store" in settings.model_fields_set
+
+
+def _fingerprint_in(named: Named, settings: Settings) -> int:
+    remedy = "pass --text for a text, or --id for a document of the index"
+    return fingerprint_in(named.value, settings.fingerprint_format, remedy)
+
+
+def _explain_query(settings: Settings, named: Named, *, as_json: bool) -> None:
+    given = _fingerprint_in(named, settings) if named.kind == "fingerprint" else None
     with open_index(settings) as index:
-        if given is not None:
-            query = Signature(given)
-        elif asked.doc_id is not None:
-            query = stored(index, asked.doc_id).signature
-        else:
-            index.profile.verify()
-            query = index.profile.signature(read_text(asked.path or "") if asked.text is None else asked.text)
+        query = Signature(given) if given is not None else _side(named, settings, index.profile, index).signature
         found = index.explain(query, max_distance=settings.max_distance, max_sketch=settings.max_sketch)
     facts = {
         "fingerprint": format_fingerprint(query.fingerprint),
@@ -115,56 +103,56 @@ def _explain_query(settings: Settings, asked: _Asked, *, as_json: bool) -> None:
     if as_json:
         print_json({**facts, "probes": shown})
         return
-    columns = [name if name in ("start", "stop", "region", "server") else f"{name}>" for name in shown[0]]
-    print_table(
-        columns,
-        [
-            [str("first" if (name, value) == ("region", "") else value) for name, value in read.items()]
-            for read in shown
-        ],
-    )
-    print_fields(facts)
+    print_probes(shown)
+    print_fields({"distance" if name == "max_distance" else name: value for name, value in facts.items()})
 
 
-def _two(settings: Settings, documents: tuple[str, ...], kind: str) -> TwoDocuments:
-    if "store" in settings.model_fields_set:
+def print_probes(probes: Sequence[Mapping[str, object]]) -> None:
+    """Print a row for each drawer. On a narrow terminal leave out what would break its cells into pieces."""
+    is_narrow = sys.stdout.isatty() and get_terminal_size().columns < WIDE_COLUMNS
+    left_out = ("start", "stop", *(("radius", "buckets") if "server" in probes[0] else ())) if is_narrow else ()
+    names = [name for name in probes[0] if name not in left_out]
+    titles = {"milliseconds": "ms>", **{name: name for name in ("start", "stop", "region", "server")}}
+    columns = [titles.get(name, f"{name}>") for name in names]
+    cells = [["first" if name == "region" and one[name] == "" else str(one[name]) for name in names] for one in probes]
+    print_table(columns, cells)
+
+
+def _two(settings: Settings, named: Sequence[Named]) -> TwoDocuments:
+    if _has_store(settings):
         with open_index(settings) as index:
-            return _explained(settings, documents, kind, index.profile, index.cover(settings.max_distance), index)
-    if kind == "id":
-        raise click.UsageError("--as id reads documents of an index; name it with --store")
+            return _explained(settings, named, index.profile, index.cover(settings.max_distance), index)
+    if any(one.kind == "id" for one in named):
+        raise click.UsageError("--id names a document of an index: pass its --store")
     record, profile = wanted_record(settings, settings.max_distance), Profile.named(settings.profile)
-    return _explained(settings, documents, kind, profile, cover(record.layout, record.reach, PLANNED, LMDB_PRICES))
+    return _explained(settings, named, profile, cover(record.layout, record.reach, PLANNED, LMDB_PRICES))
 
 
 def _explained(
-    settings: Settings,
-    documents: tuple[str, ...],
-    kind: str,
-    profile: Profile,
-    read: Cover,
-    index: HSimIndex | None = None,
+    settings: Settings, named: Sequence[Named], profile: Profile, read: Cover, index: HSimIndex | None = None
 ) -> TwoDocuments:
-    profile.verify()
-    a, b = (_side(one, kind, profile, index) for one in documents)
+    a, b = (_side(one, settings, profile, index) for one in named)
     return explain_two(a, b, profile, read, max_sketch=settings.max_sketch)
 
 
-def _side(document: str, kind: str, profile: Profile, index: HSimIndex | None) -> Side:
-    """Return one of the two documents; what it was taken for is in its name."""
-    if kind == "file" or (kind == "auto" and (document == "-" or os.path.isfile(document))):  # noqa: PTH113 (any text)
-        text = read_text(document)
-        return Side(f"file {document}", profile.signature(text), text)
-    if index and kind != "text":
+def _side(named: Named, settings: Settings, profile: Profile, index: HSimIndex | None) -> Side:
+    """Return one of the two documents; its name says what the argument was taken for."""
+    profile.verify()
+    if named.kind == "fingerprint":
+        return Side(f"fingerprint {named.value}", Signature(_fingerprint_in(named, settings)))
+    if named.kind == "id" and index is not None:
         try:
-            return Side(f"id {document}", stored(index, document).signature)
+            return Side(f"id {named.value}", stored(index, named.value).signature)
         except HsimhashError as error:
-            raise HsimhashError(f"{error}; nor is there a file of that name. --as text takes it as a text") from error
-    return Side(f"text {document:.40}", profile.signature(document), document)
+            raise HsimhashError(f"{error}, and there is no such file; pass --text if it is a text") from error
+    text = read_text(named.value, settings.extract) if named.kind == "file" else named.value
+    name = f"file {named.value}" if named.kind == "file" else f"text {named.value:.40}"
+    return Side(name, profile.signature(text), text)
 
 
 def _print_two(found: TwoDocuments) -> None:
     a, b = found.sides
-    alike = "none" if found.similarity is None else f"{found.similarity:.2f}"
+    alike = "unknown, a sketch is missing" if found.similarity is None else f"about {found.similarity:.2f}, by sketches"
     print_fields(
         {
             "a": f"{format_fingerprint(a.signature.fingerprint)}  {a.name}",

@@ -1,19 +1,21 @@
-"""`hsimhash export`: all documents of an index, such that `ingest` makes the same index of them."""
+"""`hsimhash export`: write all documents of an index, so that `ingest` can create the same index from them."""
 
 from __future__ import annotations
 
 import codecs
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import click
 from click.core import ParameterSource
 
 from hsimhash.cli.console import plural, say, staged_progress
+from hsimhash.cli.help import Command
 from hsimhash.cli.options import Settings, open_index, utf8, with_settings
-from hsimhash.cli.shards import SHARD_FORMATS, export_shards, json_line, tsv_line
-from hsimhash.cli.written import refuse_existing, written
+from hsimhash.cli.shards import SHARD_FORMATS, export_shards, json_line, tsv_line, write_parquet
+from hsimhash.cli.written import JSON_LINES, format_of, refuse_existing, refuse_format, written
 from hsimhash.rowkey import SEGMENT_BYTES, register_rowkey
 from hsimhash.store import Document, is_hbase, is_own_file
 from hsimhash.store.hbase.snapshot import Snapshot
@@ -22,26 +24,31 @@ MOST_SHARDS = 10_000
 PROGRESS_DOCUMENTS = 10_000  # between two steps of the progress bar
 
 
-@click.command("export")
-@click.option("--output", metavar="FILE", default="-", help="Packed where it ends in .gz or .zst; - is stdout.")
+@click.command("export", cls=Command)
+@click.option(
+    "--output", metavar="FILE", default="-", help="Write to FILE instead of stdout; .gz and .zst files are compressed."
+)
 @click.option("--overwrite", is_flag=True, help="Replace FILE if it exists.")
 @click.option(
     "--format",
     "form",
     type=click.Choice(SHARD_FORMATS),
-    help="By the name of FILE; else jsonl. The packed ones and parquet are for --shards.",
+    help="Default: by the name of FILE, else jsonl. The compressed ones are for --shards.",
 )
 @click.option(
     "--shards",
     type=click.IntRange(min=1, max=MOST_SHARDS),
     metavar="N",
-    help="On HBase: write N files into the folder FILE, by several processes.",
+    help="HBase: write N files into the folder FILE, by several processes.",
 )
 @click.option(
-    "--workers", type=click.IntRange(min=1), metavar="N", help="Processes of --shards; by default one per core."
+    "--workers",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Number of processes for --shards. Default: one per core.",
 )
 @click.option(
-    "--from-hfiles", "snapshot", type=utf8, metavar="DIR", help="Read a snapshot that HBase's ExportSnapshot wrote."
+    "--from-hfiles", "snapshot", type=utf8, metavar="DIR", help="Read a snapshot written by HBase's ExportSnapshot."
 )
 @with_settings("store")
 def export_command(
@@ -53,49 +60,62 @@ def export_command(
     workers: int | None,
     snapshot: str | None,
 ) -> None:
-    """Write a line for each document, in order of fingerprint and id.
-
-    jsonl: {"id", "fingerprint": 16 hex digits, "first_seen": ms since 1970}, also "sketch" and "key" where a document
-    has them. tsv: id, a tab, fingerprint. FILE appears only once it is complete. 'hsimhash ingest' with
-    --fingerprint-field fingerprint makes the same index of it. The tsv form leaves out sketches and keys, and each
-    document of it is first seen anew.
-
-    With --shards every file has documents of its own, in any order, and appears once it is complete; the same command
-    writes those that are missing after any end. parquet: the fields of jsonl, numbers as numbers.
-
-    With --from-hfiles no cluster is needed: the files of a snapshot are read, without compression, the documents in any
-    order. DIR has .hbase-snapshot and archive; a path, or a URL such as hdfs://…
+    """Write the ids and fingerprints of all documents, in order of fingerprint and id.
 
     \b
     Example: hsimhash export --output pages.jsonl.gz --store lmdb://pages
+             hsimhash export --output pages.parquet --store lmdb://pages
              hsimhash export --shards 64 --format parquet --output pages.parts --store hbase://gw1:9091/pages
              hsimhash export --from-hfiles /backups/pages-2026-01-31 --output pages.jsonl.gz
+
+    jsonl has a JSON object per line: "id", "fingerprint" (16 hex digits), "first_seen" (ms since 1970), and "sketch"
+    and "key" if a document has them. parquet has the same columns; there fingerprint and first_seen are numbers. tsv
+    has the id, a tab and the fingerprint; sketches, keys and first_seen are lost. 'hsimhash ingest --fingerprint-field
+    fingerprint' creates the same index from it. FILE appears only when it is complete.
+
+    With --shards, the documents are spread over N files in any order. Each file appears when it is complete; run the
+    same command again to write those that are missing.
+
+    With --from-hfiles, export reads the files of a snapshot without a cluster. DIR contains .hbase-snapshot and
+    archive; it is a path, or a URL such as hdfs://…. The documents come in any order.
     """
     if shards is not None:
         if snapshot is not None:
             raise click.UsageError("--shards is for an index on HBase; leave it out, or --from-hfiles")
         _export_shards(settings, output, shards, form or "jsonl", workers, overwrite=overwrite)
         return
+    form = _form(output, form)
     _refuse_mixed(output, form, workers, overwrite=overwrite)
-    suffix = Path(output.removesuffix(".gz").removesuffix(".zst")).suffix
-    line_of = tsv_line if (form or suffix.removeprefix(".")) == "tsv" else json_line
     if snapshot is not None:
         _refuse_in_snapshot(output, snapshot)
-        _export_lines(Snapshot(snapshot).documents(), output, line_of, _place_of_register)
+        _export(Snapshot(snapshot).documents(), output, form, _place_of_register)
         return
     if is_own_file(settings.store, Path(output)):
         raise click.UsageError(f"--output {output} is a file of the index {settings.store} itself; choose another name")
     with open_index(settings, is_job=True) as index:
         # By the fingerprint: to count them first, HBase would read them all.
-        _export_lines(index.documents(), output, line_of, lambda document: document.fingerprint >> 32)
+        _export(index.documents(), output, form, lambda document: document.fingerprint >> 32)
+
+
+def _form(output: str, form: str | None) -> str:
+    """Return the format of one file; refuse one that its name contradicts."""
+    suffixes = {"jsonl": JSON_LINES, "tsv": (".tsv",), "parquet": (".parquet",)}
+    if form is None:
+        refuse_format(output, "--output", [one for of_form in suffixes.values() for one in of_form])
+        return next((name for name, own in suffixes.items() if format_of(output) in own), "jsonl")
+    if form in suffixes:
+        refuse_format(output, "--output", suffixes[form])
+    return form
 
 
 def _refuse_mixed(output: str, form: str | None, workers: int | None, *, overwrite: bool) -> None:
     """Refuse what does not go with one file of lines."""
     if workers is not None:
         raise click.UsageError("--workers is for --shards; leave it out")
-    if form not in (None, "jsonl", "tsv"):
-        raise click.UsageError(f"--format {form} is for --shards; a name that ends in .gz or .zst packs FILE")
+    if form not in ("jsonl", "tsv", "parquet"):
+        raise click.UsageError(f"--format {form} is for --shards; FILE is compressed if its name ends in .gz or .zst")
+    if form == "parquet" and output.endswith((".gz", ".zst")):
+        raise click.UsageError(f"--output {output}: Parquet is compressed already; end the name in .parquet")
     if not overwrite:
         refuse_existing(output, "--output")
 
@@ -108,20 +128,37 @@ def _refuse_in_snapshot(output: str, snapshot: str) -> None:
         raise click.UsageError(f"--output {output} lies in the snapshot itself; choose another folder")
 
 
-def _export_lines(
-    documents: Iterable[Document], output: str, line_of: Callable[[Document], bytes], place: Callable[[Document], int]
-) -> None:
+def _export(documents: Iterable[Document], output: str, form: str, place: Callable[[Document], int]) -> None:
     """Write documents, which come in order of a place below 2**32."""
-    with staged_progress("export") as tell, written(output) as write:
-        done = 0
+    with staged_progress("export") as tell:
+
+        def watched() -> Iterator[Document]:
+            for number, document in enumerate(documents, start=1):
+                yield document
+                if number % PROGRESS_DOCUMENTS == 0:
+                    tell("export", place(document), 1 << 32, plural(number, "document"))
+
+        if form == "parquet":
+            done = write_parquet(output, _batched(watched(), PROGRESS_DOCUMENTS))
+        else:
+            done = _write_lines(watched(), output, tsv_line if form == "tsv" else json_line)
+    say(f"exported {plural(done, 'document')}")
+
+
+def _write_lines(documents: Iterable[Document], output: str, line_of: Callable[[Document], bytes]) -> int:
+    done = 0
+    with written(output) as write:
         for done, document in enumerate(documents, start=1):
             line = line_of(document)
             if done == 1 and line.startswith(codecs.BOM_UTF8):
-                write(codecs.BOM_UTF8)  # a reader takes the first one of a file for no part of the id
+                write(codecs.BOM_UTF8)  # a reader does not take the first one of a file for a part of the id
             write(line)
-            if done % PROGRESS_DOCUMENTS == 0:
-                tell("export", place(document), 1 << 32, plural(done, "document"))
-    say(f"exported {plural(done, 'document')}")
+    return done
+
+
+def _batched(documents: Iterator[Document], size: int) -> Iterator[list[Document]]:
+    while batch := list(islice(documents, size)):
+        yield batch
 
 
 def _place_of_register(document: Document) -> int:

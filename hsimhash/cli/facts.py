@@ -1,33 +1,36 @@
-"""What an index is made of: `hsimhash describe` and `status`."""
+"""What an index holds: `hsimhash describe` and `status`."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
 import click
 
 from hsimhash.cli.console import print_fields, print_json, print_line, print_table
+from hsimhash.cli.help import Command
 from hsimhash.cli.jobs import refuse_walk, walk_workers_option
 from hsimhash.cli.options import Settings, json_option, open_index, with_settings
+from hsimhash.index import HSimIndex
 from hsimhash.store import is_hbase
 from hsimhash.store.facts import Survey, TableFacts, key_in_words
 
 
-@click.command("describe")
+@click.command("describe", cls=Command)
 @with_settings("store")
-@click.option("--count", "is_counted", is_flag=True, help="HBase: count the documents too, which reads all registers.")
+@click.option("--count", "is_counted", is_flag=True, help="HBase: count the documents, which reads all registers.")
 @walk_workers_option
 @json_option
 def describe_command(settings: Settings, is_counted: bool, workers: int | None, as_json: bool) -> None:
-    """Show how an index was made and what is in it.
-
-    On HBase also how its column families are set, where that differs from what 'create-table' makes, and which segments
-    of which drawers each region has.
+    """Show how an index was created and what it holds.
 
     \b
     Example: hsimhash describe --store lmdb://pages
              hsimhash describe --store lmdb://pages --json | jq .documents
              hsimhash describe --store hbase://gw1/crawl:pages
+
+    On HBase, describe also lists the settings of the column families that differ from those of create-table, and the
+    segments and drawers in each region. --json prints every part of the profile.
     """
     refuse_walk(settings.store, workers)
     if workers is not None and not is_counted:
@@ -40,9 +43,21 @@ def describe_command(settings: Settings, is_counted: bool, workers: int | None, 
     if as_json:
         print_json({**facts, **(table.to_json() if table else {})})
         return
-    print_fields({**facts, "layout": {**index.layout.to_json(), "drawers": len(index.layout.drawers)}})
+    print_fields(_in_short(facts, index))
     if table:
         _print_table(table)
+
+
+def _in_short(facts: Mapping[str, object], index: HSimIndex) -> dict[str, object]:
+    """Return the facts for people: one distance, and the profile's name without its parts."""
+    parts = {
+        "max_distance": index.distance,
+        "layout": {**index.layout.to_json(), "drawers": len(index.layout.drawers)},
+        "profile": index.profile.name,
+    }
+    names = {"max_distance": "distance"}
+    shown = {name: parts.get(name, value) for name, value in facts.items() if name != "distance"}
+    return {names.get(name, name): value for name, value in shown.items()}
 
 
 def _print_table(table: TableFacts) -> None:
@@ -57,19 +72,19 @@ def _print_table(table: TableFacts) -> None:
     print_table(("region: segments", "server"), [(region.segments, region.server) for region in table.regions])
 
 
-@click.command("status")
+@click.command("status", cls=Command)
 @with_settings("store")
 @json_option
 def status_command(settings: Settings, as_json: bool) -> None:
-    """Show how many rows an index has and, on HBase, how evenly its regions share them.
-
-    On HBase rows are estimated from samples, exact in a small table. "skew" says how many times the mean the fullest
-    region has: over 2, 'create-table --splits-from' spreads a new table better. Hot buckets are those of over 100 rows
-    that the samples met; crowded fingerprints are those of over 1,000 documents, which are one row.
+    """Count the rows of an index and, on HBase, show how evenly its regions share them.
 
     \b
     Example: hsimhash status --store hbase://gw1/crawl:pages
              hsimhash status --store hbase://gw1/crawl:pages --json | jq .skew
+
+    On HBase the counts are estimates from samples, and exact for a small table. "skew" is the size of the fullest
+    region as a multiple of the mean. Above 2, create a new table with 'create-table --splits-from'. Hot buckets have
+    over 100 rows in the samples. Crowded fingerprints are shared by over 1,000 documents, which are all in one row.
     """
     with open_index(settings) as index:
         survey = index.store.survey()

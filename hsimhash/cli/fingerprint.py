@@ -1,4 +1,4 @@
-"""`hsimhash fingerprint`: of texts, and what weighed how much; `hsimhash distance`: of two fingerprints."""
+"""`hsimhash fingerprint`: fingerprints and features of texts; `hsimhash distance`: two fingerprints compared."""
 
 from __future__ import annotations
 
@@ -6,57 +6,63 @@ from collections.abc import Mapping, Sequence
 
 import click
 
+from hsimhash.cli.arguments import Named, by_options, fingerprint_in, read_text, refuse_records, understood
 from hsimhash.cli.console import is_for_people, print_fields, print_json, print_line, print_table, say, send
 from hsimhash.cli.exits import ExitCode
-from hsimhash.cli.lines import Lines, Request, read_text, requested_signatures
+from hsimhash.cli.help import Command
+from hsimhash.cli.lines import Lines, Request, requested_signatures
 from hsimhash.cli.options import Settings, field_options, json_option, utf8, warn_of, with_settings
-from hsimhash.fingerprint import Feature, Profile, Signature, format_fingerprint, parse_fingerprint
+from hsimhash.fingerprint import Feature, Profile, Signature, format_fingerprint
 from hsimhash.layout import FINGERPRINT_BITS
 
 
-@click.command("fingerprint")
-@click.argument("texts", type=utf8, metavar="[TEXT…|-]", nargs=-1)
-@click.option("--file", "paths", metavar="FILE", multiple=True, help="A file with a text; may be repeated.")
-@with_settings("profile", "text_field", "id_field", "fingerprint_format")
+@click.command("fingerprint", cls=Command)
+@click.argument("words", type=utf8, metavar="[FILE|TEXT…|-]", nargs=-1)
+@click.option("--text", "texts", type=utf8, multiple=True, metavar="TEXT", help="A text, even if a file has that name.")
+@click.option("--file", "paths", multiple=True, metavar="FILE", help="A file with a text; - is stdin.")
+@with_settings("profile", "text_field", "id_field", "extract", "fingerprint_format")
 @field_options
-@click.option("--features", "shows_features", is_flag=True, help="Show each feature, its weight, its share, its hash.")
+@click.option("--features", "shows_features", is_flag=True, help="Show each feature with its weight, share and hash.")
 @click.option("--signature", "shows_signature", is_flag=True, help="Print the sketch and the key too.")
 @json_option
 def fingerprint_command(
     settings: Settings,
+    words: tuple[str, ...],
     texts: tuple[str, ...],
     paths: tuple[str, ...],
     shows_features: bool,
     shows_signature: bool,
     as_json: bool,
 ) -> ExitCode:
-    """Print the fingerprint of each TEXT or FILE, 16 hex digits a line.
-
-    With - texts are read from stdin, one JSON object a line: {"text": …, "id": …}; the answers are JSON lines with the
-    "line", the "id" and the "fingerprint", null where the text is too short. A text too short on the command line is an
-    error, exit code 1.
-
-    --signature prints fingerprint, sketch and key, separated by tabs, with - for one that the profile does not make or
-    the text does not have; in JSON it adds "sketch" and "key" where there are such.
-
-    --features prints a table of what votes on a terminal, else JSON lines; it marks the features at the profile's cap.
-    With fewer features than the profile asks for none of them votes: "is_vote" is false, and the fingerprint is the
-    hash of the whole text.
+    """Print the fingerprint of each file or text, 16 hex digits per line.
 
     \b
-    Example: hsimhash fingerprint "A text of some length" --features
+    Example: hsimhash fingerprint notes.txt page.html
+             hsimhash fingerprint "A text of some length" --features
              hsimhash fingerprint - --profile zh-1 < pages.jsonl
+
+    An argument that is the path of a file stands for its text; any other argument is a text. Compressed files are
+    unpacked, and for a page in HTML the main text counts.
+
+    With - the texts come from stdin, one JSON object per line: {"text": …, "id": …}. The answers are JSON lines with
+    "line", "id" and "fingerprint", which is null if the text is too short. On the command line, a text that is too
+    short is an error.
+
+    --signature adds the sketch and the key, separated by tabs; - stands for one that is missing. --features shows
+    which features vote, and marks those at the profile's cap. If a text has fewer features than the profile needs, none
+    of them votes ("is_vote" is false) and the fingerprint is a hash of the whole text.
     """
-    if bool(texts) == bool(paths) or ("-" in texts and len(texts) > 1):
-        raise click.UsageError("give texts, or --file, or - for JSON lines on stdin")
+    named = [*understood(words, "text"), *by_options(texts=texts, paths=paths)]
+    if not named or ("-" in words and len(named) > 1):
+        raise click.UsageError("nothing to fingerprint: pass files or texts, or only - for JSON lines on stdin")
+    refuse_records(words)
     profile = Profile.named(settings.profile)
     warn_of(profile)
-    lines = Lines("-") if texts == ("-",) else None
+    lines = Lines("-") if words == ("-",) else None
     if lines:
         batches = lines.requests(settings, profile, has_signatures=shows_signature)
     else:
-        files = [Request(text=read_text(path), doc_id=path) for path in paths]
-        batches = iter([files or [Request(text=text) for text in texts]])
+        batches = iter([[_request(one, settings.extract) for one in named]])
     short = 0
     names = Signature._fields if shows_signature else Signature._fields[:1]
     for batch in batches:
@@ -68,6 +74,12 @@ def fingerprint_command(
     if lines:
         return ExitCode.REJECTED_RECORDS if lines.rejected else ExitCode.DONE
     return ExitCode.FAILED if short else ExitCode.DONE
+
+
+def _request(named: Named, extract: str) -> Request:
+    if named.kind == "file":
+        return Request(text=read_text(named.value, extract), doc_id=named.value)
+    return Request(text=named.value)
 
 
 def _print_fingerprints(profile: Profile, requests: Sequence[Request], names: Sequence[str], *, as_json: bool) -> int:
@@ -143,25 +155,40 @@ def _print_table(
 
 def _say_too_short(request: Request) -> None:
     name = " ".join(f"{key} {value}" for key, value in request.label.items())
-    say(f"{name or 'the text'} has nothing to fingerprint; it is too short for the profile")
+    say(f"{name or 'the text'} is too short for a fingerprint of this profile")
 
 
-@click.command("distance")
-@click.argument("first", metavar="A")
-@click.argument("second", metavar="B")
-@with_settings("fingerprint_format")
+@click.command("distance", cls=Command)
+@click.argument("first", type=utf8, metavar="A")
+@click.argument("second", type=utf8, metavar="B")
+@with_settings("profile", "extract", "fingerprint_format")
 @json_option
 def distance_command(settings: Settings, first: str, second: str, as_json: bool) -> None:
-    """Print how many bits differ between the fingerprints A and B (16 hex digits, 0x…, or decimal), and which.
-
-    Bits are counted from 0, the lowest, to 63. 16 digits without a letter may be hex or decimal: write 0x before them,
-    or pass --fingerprint-format. A negative number, such as Java and PostgreSQL print, goes after --.
+    """Count the bits in which two fingerprints differ, and list them.
 
     \b
-    Example: hsimhash distance 0123456789abcdef 0x123456789abcdee
+    Example: hsimhash distance old.txt new.txt
+             hsimhash distance 0123456789abcdef 0x123456789abcdee
              hsimhash distance --fingerprint-format signed -- -1 1291587514616409
+
+    An argument that is the path of a file stands for the fingerprint of its text; any other argument is a fingerprint:
+    16 hex digits, 0x…, or decimal. 'hsimhash explain' shows which words and features differ.
+
+    Bits are numbered from 0, the lowest, to 63. Sixteen digits without a letter could be hex or decimal: write 0x
+    before them, or pass --fingerprint-format. Write -- before a negative number.
     """
-    a, b = (parse_fingerprint(text, format=settings.fingerprint_format) for text in (first, second))
+    if (first, second) == ("-", "-"):
+        raise click.UsageError("stdin can be read only once: pass a file or a fingerprint for A or B")
+    refuse_records((first, second))
+    a, b = (_fingerprint_of(one, settings) for one in understood((first, second), "fingerprint"))
     bits = [bit for bit in range(FINGERPRINT_BITS) if (a ^ b) >> bit & 1]
     shown = {"a": format_fingerprint(a), "b": format_fingerprint(b), "differing": format_fingerprint(a ^ b)}
     (print_json if as_json else print_fields)({"distance": len(bits), **shown, "bits": bits})
+
+
+def _fingerprint_of(named: Named, settings: Settings) -> int:
+    if named.kind == "file":
+        profile = Profile.named(settings.profile)
+        profile.verify()
+        return profile.signature(read_text(named.value, settings.extract)).fingerprint
+    return fingerprint_in(named.value, settings.fingerprint_format, "'hsimhash explain A B' compares texts")

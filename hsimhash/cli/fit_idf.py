@@ -1,4 +1,4 @@
-"""`hsimhash fit-idf`: a table of inverse document frequencies of one's own texts."""
+"""`hsimhash fit-idf`: a table of inverse document frequencies of your own texts."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from collections.abc import Sequence
 import click
 
 from hsimhash.cli.console import print_json, say, staged_progress
+from hsimhash.cli.counts import Count
 from hsimhash.cli.exits import ExitCode
+from hsimhash.cli.help import Command
 from hsimhash.cli.options import Settings, inputs_of, reading_of, with_settings
-from hsimhash.cli.written import complete, refuse_existing
+from hsimhash.cli.written import complete, refuse_existing, refuse_format
 from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.fit import FIT_LIMITS, FitLimits, fit_idf
 from hsimhash.inputs.files import usual_workers
@@ -20,17 +22,17 @@ from hsimhash.inputs.records import Reject
 from hsimhash.load.intake import bytes_before
 
 
-@click.command("fit-idf", short_help="Make an idf table of your own texts.")
+@click.command("fit-idf", cls=Command)
 @click.argument("inputs", metavar="INPUT…", nargs=-1, required=True)
-@click.option("--output", metavar="TABLE", required=True, help="The file to write.")
+@click.option("--output", metavar="TABLE", required=True, help="Write the table to this file.")
 @click.option("--overwrite", is_flag=True, help="Replace TABLE if it exists.")
 @click.option(
     "--min-documents",
-    type=click.IntRange(min=1),
+    type=Count(),
     default=FIT_LIMITS.min_documents,
     show_default=True,
     metavar="N",
-    help="Words in fewer documents are left out; they weigh the median.",
+    help="Leave out words in fewer documents; they get the median weight.",
 )
 @click.option(
     "--max-share",
@@ -38,15 +40,15 @@ from hsimhash.load.intake import bytes_before
     default=FIT_LIMITS.max_share,
     show_default=True,
     metavar="SHARE",
-    help="Words in a larger share of the documents weigh nothing.",
+    help="Give no weight to words in a larger share of the documents.",
 )
 @click.option(
     "--max-words",
-    type=click.IntRange(min=1),
+    type=Count(),
     default=FIT_LIMITS.most_words,
     show_default=True,
     metavar="N",
-    help="List only so many, those in the most documents.",
+    help="List only the N words in the most documents.",
 )
 @with_settings("profile", "format", "id_field", "text_field", "extract", "workers")
 def fit_idf_command(
@@ -58,25 +60,24 @@ def fit_idf_command(
     max_share: float,
     max_words: int,
 ) -> ExitCode:
-    """Count in how many texts of each INPUT each word is, and write what each word weighs: TABLE, a line a word.
-
-    INPUTs are those of 'hsimhash ingest', of any size: the counts take at most about 400 MB of memory, then disk. The
-    words are those of the profile: Chinese ones as jieba cuts them, and those between spaces of all languages. A word
-    in d of n documents weighs ln(n / d) + 2.
-
-    An index made with the table keeps it: --profile takes it as idf=TABLE. Bad records are named on stderr, and the
-    exit code is then 7.
+    """Measure how common each word is in your texts, and write a table of weights.
 
     \b
     Example: hsimhash fit-idf pages.jsonl.gz --output pages.idf
              hsimhash create-table --store lmdb://pages --profile auto-2:idf=pages.idf
+
+    INPUTs are those of 'hsimhash ingest', of any size: counting takes at most about 400 MB of memory, then disk. The
+    words are those of the profile. A word that is in d of n documents weighs ln(n / d) + 2.
+
+    An index created with the table keeps it. Rejected records are reported on stderr, and the exit code is then 7.
     """
+    refuse_format(output, "--output", (".idf", ".txt"))
     if not overwrite:
         refuse_existing(output, "--output")
     profile, reading = Profile.named(settings.profile), reading_of(settings, None)
     found = inputs_of(inputs, reading)
     if fingerprints := [one.name for one in found if one.has_fingerprints]:
-        raise click.UsageError(f"{fingerprints[0]} holds fingerprints; words are counted in texts")
+        raise click.UsageError(f"{fingerprints[0]} holds fingerprints: expected texts")
     limits = FitLimits(min_documents, max_share, max_words)
     workers = settings.workers or usual_workers(found)
     rejected = read = 0

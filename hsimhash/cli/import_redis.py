@@ -5,28 +5,28 @@ from __future__ import annotations
 import click
 
 from hsimhash.cli.console import print_json
+from hsimhash.cli.help import Command
 from hsimhash.cli.options import Settings, open_index, utf8, with_settings
 from hsimhash.fingerprint import format_fingerprint
 from hsimhash.store import check_url, is_redis
 from hsimhash.store.redis.plain import plain_fingerprints
 
 
-@click.command("import-redis")
+@click.command("import-redis", cls=Command)
 @click.argument("source", type=utf8, metavar="URL")
-@click.option(
-    "--match", type=utf8, default="*", metavar="PATTERN", help="Which keys, as Redis's SCAN matches; all sets."
-)
+@click.option("--match", type=utf8, default="*", metavar="PATTERN", help="Read only sets whose keys match, as in SCAN.")
 @with_settings("store")
 def import_redis_command(settings: Settings, source: str, match: str) -> None:
-    """Bring fingerprints into an index from sets on a Redis: a set for each segment, its members fingerprints in hex.
-
-    That scheme has no ids, so a document's id is its fingerprint, 16 hexadecimal digits. The index must be there;
-    'create-table' makes it, with the profile whose fingerprints they are. The sets are only read, and may be written
-    meanwhile; the same command again adds what is new.
+    """Import fingerprints from sets in Redis.
 
     \b
     Example: hsimhash create-table --store redis://cache:6379/0?prefix=pages
              hsimhash import-redis redis://cache:6379/0 --match 'simhash:*' --store redis://cache:6379/0?prefix=pages
+
+    This reads the scheme that many articles describe: one set per segment, whose members are fingerprints in hex. The
+    scheme has no ids, so a document's id is its fingerprint in 16 hex digits. The index must exist, with the profile
+    that made the fingerprints. The sets are not changed and can be written meanwhile; run the command again to import
+    what is new.
     """
     if not is_redis(source):
         raise click.BadParameter(

@@ -1,4 +1,4 @@
-"""`hsimhash ingest`: documents from files, folders or stdin into the index."""
+"""`hsimhash ingest`: add documents from files, folders or stdin to an index."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import click
 
 from hsimhash import load
 from hsimhash.cli.console import say
+from hsimhash.cli.counts import Count
 from hsimhash.cli.exits import ExitCode
+from hsimhash.cli.help import Command
 from hsimhash.cli.jobs import check_job, report, shown, stoppable
 from hsimhash.cli.options import (
     READING,
@@ -20,12 +22,14 @@ from hsimhash.cli.options import (
     fingerprint_field_option,
     first_seen_field_option,
     inputs_of,
+    json_option,
     metrics_option,
     open_index,
     reading_of,
     wanted_record,
     with_settings,
 )
+from hsimhash.cli.written import JSON_LINES, refuse_format
 from hsimhash.errors import IndexExistsError, IndexNotFoundError
 from hsimhash.index import HSimIndex
 from hsimhash.inputs import Input, InputOptions
@@ -33,26 +37,29 @@ from hsimhash.load import IngestLimits, IngestOptions, check_options, default_jo
 from hsimhash.store import is_hbase, is_on_server
 
 
-@click.command("ingest", short_help="Bring documents into the index.")
+@click.command("ingest", cls=Command)
 @click.argument("inputs", metavar="INPUT…", nargs=-1, required=True)
 @with_settings(
     "store", "layout", "profile", "on_duplicate", "max_distance", "max_sketch", *READING, "lock_timeout_s", "job"
 )
 @click.option(
-    "--exclusive", is_flag=True, help="On HBase: no other process writes these documents; they are written faster."
+    "--exclusive", is_flag=True, help="HBase: write faster, while no other process writes the same documents."
 )
-@click.option("--claim", is_flag=True, help="With skip: exact while others claim too; on HBase it takes claims.")
+@click.option("--claim", is_flag=True, help="With skip: stay exact while other processes claim too.")
 @click.option(
     "--rate",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Count(0, is_whole=False),
     metavar="N",
-    help="Documents a second, at most: as they are read, or, added to HBase, as they are written.",
+    help="Add at most N documents per second.",
 )
 @fingerprint_field_option
 @first_seen_field_option
 @field_options
-@click.option("--tags", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Where tag writes.")
-@click.option("--fresh", is_flag=True, help="Start over, whatever an earlier run left in the job folder.")
+@click.option(
+    "--tags", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="List the matches of tag in FILE."
+)
+@click.option("--fresh", is_flag=True, help="Start over, even if an earlier run got further or finished.")
+@json_option
 @metrics_option
 @click.option("--quiet", is_flag=True, help="Show no progress.")
 def ingest_command(
@@ -65,55 +72,56 @@ def ingest_command(
     first_seen_field: str | None,
     tags: Path | None,
     fresh: bool,
+    as_json: bool,
     quiet: bool,
 ) -> ExitCode:
-    """Bring the documents of each INPUT into the index, which is created if it does not exist.
-
-    An INPUT is a file of JSON lines (.jsonl, .ndjson, .json); of id, a tab and a text or a fingerprint (.tsv); a table
-    with names of columns (.parquet, .csv); a web archive (.warc, .wet); all but .parquet also as .gz or .zst; a page
-    (.html, .htm); a folder of text files and pages, whose names become ids; or - for stdin. A record has up to 16 MiB.
-    A URL of a file (s3://, hdfs://, https:// …), or a pattern with *, is read through fsspec.
-
-    Of a web archive the pages and plain texts with status 200 are read, of .wet all texts. Of HTML (pages, and texts of
-    tables that begin with <!doctype html or <html) the main text is taken, or with --extract none all text; what has
-    none is listed in short.jsonl. Beside a fingerprint "sketch" and "key" are read, where the index has such.
-
-    skip leaves a document out that has a match among those that came before it, in the index or in the same run; tag
-    adds it, and writes the nearest of them down, with the similarity and "found_by" of 'hsimhash query'. A document of
-    the index with the same id and another signature is changed. On HBase both are exact while no other process adds;
-    skip with --claim also while others do, if all of them claim. On LMDB and PostgreSQL skip is exact in any case.
-
-    The job folder has the checkpoint, the lists and, of add, what is not in the index yet. By default it is within an
-    embedded index, and .hsimhash/jobs/… in the working folder for others. On HBase ?connections=N in the URL bounds how
-    many write at once, and with --exclusive no other process may write the same ids, nor within 20 minutes after.
-
-    Bad records go to a list in the job folder, and the exit code is then 7. Ctrl-C ends after the batch; the same
-    command continues where any end left it, but a stream must be sent again as a whole. The summary is JSON. What an
-    index has ingested is not ingested again unless with --fresh, even if documents were removed or expired since.
+    """Add documents from files to an index. Creates the index if needed.
 
     \b
     Example: hsimhash ingest pages.jsonl.gz --store lmdb://pages
-             zcat pages.tsv.gz | hsimhash ingest - --format tsv --on-duplicate skip
+             hsimhash ingest pages/ --store lmdb://pages --on-duplicate skip
+             zcat pages.tsv.gz | hsimhash ingest - --format tsv --store lmdb://pages
              hsimhash ingest crawl.warc.gz 's3://bucket/*.parquet' --id-field url --text-field html --store lmdb://pages
              hsimhash ingest pages.jsonl --store hbase://gw1:9091/pages --exclusive --rate 5000
+
+    An INPUT is a file of JSON lines (.jsonl, .ndjson, .json), a table with column names (.csv, .parquet), lines of an
+    id, a tab and a text or fingerprint (.tsv), a web archive (.warc, .wet), a page (.html, .htm), a folder of text
+    files and pages, or - for stdin. All but Parquet can be compressed (.gz, .zst). URLs such as s3://, hdfs:// and
+    https://, and patterns with *, are read through fsspec. A record has at most 16 MiB.
+
+    For pages in HTML the main text counts, or all text with --extract none. Pages without text are listed in
+    short.jsonl. From a web archive, pages and plain texts with status 200 are read; from .wet files, all texts.
+
+    By default every document is added; they become visible when the command ends. With --on-duplicate skip, a document
+    is left out if an earlier one in the index or in this run is near. With tag, it is added and its nearest match is
+    listed. A document with a known id replaces the stored one. On HBase, skip and tag are exact while no other process
+    writes; with --claim, skip is exact as long as all writers claim. Elsewhere skip is always exact.
+
+    Run the same command again to resume after an interruption; a stream must be sent again from its beginning. A
+    finished job is not repeated, even if documents were removed or expired since, unless you pass --fresh. The job
+    folder holds the checkpoint and the lists: inside an embedded index, or below .hsimhash/jobs for others.
+
+    Invalid records are listed in the job folder, and the exit code is then 7.
     """
     _refuse_contradictions(settings, exclusive=exclusive, claim=claim)
-    reading = reading_of(settings, fingerprint_field, first_seen_field)
+    if tags is not None:
+        refuse_format(str(tags), "--tags", JSON_LINES)
+    reading = reading_of(settings, fingerprint_field, first_seen_field, settings.store)
     found = inputs_of(inputs, reading)
     options = replace(_options(settings, reading, tags, fresh=fresh, rate=rate), claims=claim)
     index = _index(settings, found, options, exclusive=exclusive)
     with index, stoppable() as stop, shown(quiet=quiet) as tell:
         summary = load.ingest(index, found, options, load.IngestObserver(stop, tell, say))
-    return report(summary, is_stream=any(one.is_stream for one in found))
+        return report(summary, index, is_stream=any(one.is_stream for one in found), as_json=as_json)
 
 
 def _refuse_contradictions(settings: Settings, *, exclusive: bool, claim: bool) -> None:
     if exclusive and not is_hbase(settings.store):
-        raise click.UsageError(f"--exclusive is for an index on HBase, and {settings.store} is not; leave it out")
+        raise click.UsageError(f"--exclusive works only on HBase, not on {settings.store}; leave it out")
     if claim and settings.on_duplicate != "skip":
-        raise click.UsageError("--claim goes with --on-duplicate skip, which decides what is new; add that, or omit it")
+        raise click.UsageError("--claim needs --on-duplicate skip; add it, or leave --claim out")
     if claim and exclusive:
-        raise click.UsageError("--claim is for several processes at once, and --exclusive for one alone; omit one")
+        raise click.UsageError("--claim is for several writers and --exclusive for one; leave one of them out")
 
 
 def _options(

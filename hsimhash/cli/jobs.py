@@ -1,4 +1,4 @@
-"""What long commands share: the job folder, options of walks over a table, Ctrl-C, progress, what is said last."""
+"""What long commands share: the job folder, options of walks over a table, Ctrl-C, progress, the summary."""
 
 from __future__ import annotations
 
@@ -15,18 +15,27 @@ from types import FrameType
 
 import click
 
-from hsimhash.cli.console import plural, print_json, say, staged_progress
+from hsimhash.cli.console import is_for_people, plural, print_json, say, staged_progress
+from hsimhash.cli.endings import ingest_ending
 from hsimhash.cli.exits import ExitCode, answering
+from hsimhash.errors import HsimhashError
+from hsimhash.index import HSimIndex
 from hsimhash.load import IngestProgress, Summary
 from hsimhash.store import is_hbase
 
 FIRST_REJECTS = 100  # that are looked at to tell what is wrong with all of them
 
 walk_workers_option = click.option(
-    "--workers", type=click.IntRange(min=1), metavar="N", help="On HBase: processes that read; by default one per core."
+    "--workers",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="HBase: number of processes that read. Default: one per core.",
 )
 walk_job_option = click.option(
-    "--job", type=click.Path(path_type=Path), metavar="DIR", help="On HBase: the folder for what was found so far."
+    "--job",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="HBase: keep the state of the walk in DIR, to resume it.",
 )
 
 
@@ -40,25 +49,31 @@ def check_job(folder: Path) -> None:
     """Refuse a job folder that cannot be made or written, before an index is made."""
     there = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-        raise click.UsageError(
-            f"job folder {folder}: {there} is not a folder that can be written; choose another --job"
-        )
+        raise click.UsageError(f"job folder {folder}: {there} is not a writable folder; choose another --job")
 
 
-def report(summary: Summary, *, is_stream: bool) -> ExitCode:
-    """Say what came of a job, print its summary, and return the exit code."""
+def report(summary: Summary, index: HSimIndex, *, is_stream: bool, as_json: bool) -> ExitCode:
+    """Print the summary of a job that added documents to an index, and return the exit code."""
     if not summary.is_complete:
         place = "" if summary.done is None else f" at {summary.done:.0%}"
         how = "send the whole stream again with the same command" if is_stream else "the same command continues"
         say(f"interrupted{place}, after {plural(summary.counts.documents, 'document')}: {how}")
         return ExitCode.INTERRUPTED
-    if summary.is_repeated:
-        say("nothing to do, these inputs were ingested already; --fresh ingests again")
-    if summary.rejects:
-        say(f"{plural(summary.counts.rejected, 'record')} rejected, see {summary.rejects}")
-        if not summary.is_repeated and summary.counts.rejected == summary.counts.documents:
-            _hint(summary.rejects)
-    print_json(summary.to_json())
+    if is_for_people(as_json):
+        first = None
+        with suppress(HsimhashError):  # all is written: a server that fails now takes nothing back
+            first = next(index.documents(), None)
+        ingest_ending(summary, index.url, first and first.doc_id)
+    else:
+        if summary.is_repeated:
+            say("nothing to do, these inputs were ingested already; --fresh ingests again")
+        if summary.rejects:
+            say(f"{plural(summary.counts.rejected, 'record')} rejected, see {summary.rejects}")
+        if replaced := summary.counts.replaced:
+            say(f"{plural(replaced, 'document')} replaced by a later record with the same id")
+        print_json(summary.to_json())
+    if summary.rejects and not summary.is_repeated and summary.counts.rejected == summary.counts.documents:
+        _hint(summary.rejects)
     return ExitCode.REJECTED_RECORDS if summary.counts.rejected else ExitCode.DONE
 
 
@@ -66,10 +81,7 @@ def _hint(rejects: Path) -> None:
     """Say what the records may be where none is a JSON object."""
     with rejects.open(encoding="utf-8") as lines:
         first = [json.loads(line) for line in islice(lines, FIRST_REJECTS)]
-    record = first[0]["record"].strip()
-    if record.startswith("[") or record == "{":
-        say("JSON is read one object a line; 'jq -c .[]' makes such lines of an array, 'jq -c .' of spread objects")
-    elif all(reject["reason"].startswith("invalid JSON") for reject in first):
+    if all(reject["reason"].startswith("invalid JSON") for reject in first):
         say("none of them is JSON; for lines of an id, a tab and a text pass --format tsv")
 
 

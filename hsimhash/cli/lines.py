@@ -1,6 +1,6 @@
-"""Lines that commands read: requests as JSON lines, ids one a line, texts; `-` is stdin.
+"""Lines that commands read: requests as JSON lines, and ids, one per line; `-` is stdin.
 
-A bad line is reported on stderr with its number, and the rest continues.
+An invalid line is reported on stderr with its number, and the others are processed.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from typing import TypeVar, cast
 from hsimhash.cli.console import say
 from hsimhash.cli.options import Settings
 from hsimhash.cli.streams import check_stdin
-from hsimhash.errors import HsimhashError
 from hsimhash.files import naming
 from hsimhash.fingerprint import TOO_SHORT, Profile, Signature
 from hsimhash.fingerprint.bits import Formats, formats_named
+from hsimhash.inputs.fields import has_field, value_at
 from hsimhash.inputs.files import InputOptions
 from hsimhash.inputs.lines import BLOCK_BYTES, blocks_of, text_in
-from hsimhash.inputs.records import Narrowing, content_of, doc_id_of, json_object, signature_of, words_in
+from hsimhash.inputs.records import content_of, doc_id_of, json_object, signature_of
+from hsimhash.inputs.written import Narrowing, words_in
 from hsimhash.rowkey import check_doc_id
 
 BATCH_LINES = 1_000
@@ -104,14 +105,14 @@ class Lines:
 
 def _request(options: InputOptions, formats: Formats, line: int, record: Mapping[str, object]) -> Request:
     """Return what a line asks for: a signature, or else a text."""
-    doc_id = record.get(options.id_field)
+    doc_id = value_at(record, options.named_id_field)
     if doc_id is not None:
-        doc_id = doc_id_of(doc_id, options.id_field)
+        doc_id = doc_id_of(doc_id, options.named_id_field)
         check_doc_id(doc_id)
     if "fingerprint" in record:
         signature = signature_of(record, "fingerprint", formats, reads_signatures=options.reads_signatures)
         return Request(signature, doc_id=doc_id, line=line)
-    if not options.fields and options.text_field not in record:
+    if not options.fields and not has_field(record, options.text_field):
         raise ValueError(f'neither "fingerprint" nor "{options.text_field}"')
     return Request(text=content_of(record, options), doc_id=doc_id, line=line)
 
@@ -124,16 +125,6 @@ def requested_signatures(requests: Sequence[Request], profile: Profile) -> list[
     made = profile.signatures(texts)
     of_texts = (None if kind == TOO_SHORT else one for one, kind in zip(made, made.kinds.tolist(), strict=True))
     return [next(of_texts) if request.signature is None else request.signature for request in requests]
-
-
-def read_text(path: str) -> str:
-    """Return the text of a UTF-8 file, or of stdin for `-`."""
-    name = "stdin" if path == "-" else path
-    try:
-        with _opened(path) as stream, naming(name):
-            return stream.read().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise HsimhashError(f"{name} is not UTF-8: {error.reason} at byte {error.start}") from error
 
 
 def _opened(path: str) -> AbstractContextManager[BufferedIOBase]:

@@ -6,6 +6,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,13 +17,14 @@ import numpy as np
 from hsimhash import metrics
 from hsimhash.cli.console import say
 from hsimhash.cli.streams import check_stdin
-from hsimhash.errors import HsimhashError
+from hsimhash.cover import DEFAULT_DISTANCE, MOST_DISTANCE
+from hsimhash.errors import HsimhashError, IndexNotFoundError
 from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.bits import Uint64s, formats_named, read_fingerprint, spoken
 from hsimhash.fingerprint.recipe import FEATURES_PROFILE
 from hsimhash.index import HSimIndex
 from hsimhash.inputs import Input, InputOptions, find_inputs
-from hsimhash.inputs.files import decided_formats
+from hsimhash.inputs.written import decided_formats
 from hsimhash.layout import Layout
 from hsimhash.store import Document, Record, new_record
 from hsimhash.store.base import DEADLINE_S, JOB_DEADLINE_S
@@ -34,6 +36,27 @@ else:
     Settings = object  # a name for the commands' annotations: with pydantic a --help would take twice as long
 
 Function = Callable[..., object]
+_OLD_DISTANCE = "old_max_distance"
+
+
+def _renamed(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    """Note the value of an option that has another name now."""
+    if value is not None:
+        say(f"{param.opts[0]} is now --distance; the next release will not accept the old name")
+        ctx.meta[_OLD_DISTANCE] = value
+
+
+def _distance_option(command: Function) -> Function:
+    old = click.option("--max-distance", _OLD_DISTANCE, hidden=True, expose_value=False, callback=_renamed)
+    new = click.option(
+        "--distance",
+        "max_distance",
+        metavar="BITS",
+        help=f"Match fingerprints that differ in at most BITS bits, 0 to {MOST_DISTANCE}. Default: the index's own "
+        f"distance, or {DEFAULT_DISTANCE} without an index. Equal keys match at any distance.",
+    )
+    return new(old(command))
+
 
 # Their values are plain text here: `Settings` alone knows what is allowed, for flags, variables and files.
 _FLAGS: dict[str, Callable[[Function], Function]] = {
@@ -41,49 +64,51 @@ _FLAGS: dict[str, Callable[[Function], Function]] = {
         "--store",
         metavar="URL",
         help="The index: lmdb://relative/path, lmdb:///absolute/path, hbase://gateway:9091/namespace:table, "
-        "postgresql://user@host/database?table=pages, or redis://host:6379/0?prefix=name.",
+        "postgresql://user@host/database?table=pages or redis://host:6379/0?prefix=name.",
     ),
-    "layout": click.option("--layout", metavar="NAME", help="4, 10, 16, 20, 28, or blocks/choice: 13,13,13,13,12/2."),
+    "layout": click.option(
+        "--layout",
+        metavar="NAME",
+        help="How the index files fingerprints: 4, 10, 16, 20, 28, or blocks/choice such as 13,13,13,13,12/2. "
+        "'hsimhash plan' compares them.",
+    ),
     "profile": click.option(
         "--profile",
         metavar="NAME",
-        help="What decides a text's fingerprint: auto-2, auto-1, zh-1, …; with other parts words-1:n=3,hash=fnv-1a-64.",
+        help="How texts become fingerprints: auto-2, auto-1, zh-1, …; with changed parts: words-1:n=3,hash=fnv-1a-64.",
     ),
-    "max_distance": click.option(
-        "--distance",
-        "--max-distance",
-        "max_distance",
-        metavar="BITS",
-        help="How many bits may differ: 0 to 16; by default the index's own. Equal keys match at any distance.",
-    ),
+    "max_distance": _distance_option,
     "max_sketch": click.option(
         "--max-sketch",
         metavar="BITS|off",
-        help="In how many bits sketches may differ, where both documents have one: 0 to 64, by default 16; in two "
-        "fewer where only the keys are equal.",
+        help="Drop matches whose sketches differ in more than BITS bits, 0 to 64. Default: 16, and 14 if only the keys "
+        "are equal.",
     ),
     "workers": click.option(
-        "--workers", metavar="N", help="Processes that fingerprint, or serve; by default one per core."
+        "--workers", metavar="N", help="Number of processes that fingerprint or serve. Default: one per core."
     ),
     "lock_timeout_s": click.option(
-        "--lock-timeout", "lock_timeout_s", metavar="SECONDS", help="How long to wait for another process that writes."
+        "--lock-timeout", "lock_timeout_s", metavar="SECONDS", help="Wait at most SECONDS for another writer."
     ),
     "on_duplicate": click.option(
         "--on-duplicate",
         metavar="add|skip|tag",
-        help="Near-duplicates of documents that came before: add them too; skip them; or add them and list each one's "
-        "nearest match (--tags).",
+        help="What to do with a near-duplicate of an earlier document: add it, skip it, or add it and list its nearest "
+        "match (--tags). Default: add.",
     ),
-    "text_field": click.option("--text-field", metavar="NAME", help="The JSON field, or the column, with the text."),
+    "text_field": click.option(
+        "--text-field", metavar="NAME", help="The field or column with the text. Default: text."
+    ),
     "id_field": click.option(
         "--id-field",
         metavar="NAME",
-        help="The JSON field, or the column, with the id; of web archives url (by default) or record-id.",
+        help="The field or column with the id. Default: id, and records without one are named FILE:LINE. In web "
+        "archives: url (default) or record-id.",
     ),
     "format": click.option(
         "--format",
-        metavar="auto|jsonl|tsv|fingerprints|files|parquet|csv|warc",
-        help="What the inputs are; auto: by their names.",
+        metavar="auto|jsonl|tsv|fingerprints|files|lines|parquet|csv|warc",
+        help="What the inputs contain. Default: auto, by name. files: each file is one text; lines: a text per line.",
     ),
     "extract": click.option(
         "--extract",
@@ -93,22 +118,22 @@ _FLAGS: dict[str, Callable[[Function], Function]] = {
     "fingerprint_format": click.option(
         "--fingerprint-format",
         metavar="auto|hex|decimal|signed|binary",
-        help="How fingerprints are written; auto: the first ones of an input decide.",
+        help="How fingerprints are written. Default: auto, decided by the first ones of each input.",
     ),
-    "job": click.option("--job", metavar="DIR", help="The folder for the job's checkpoint and lists."),
-    "listen": click.option("--listen", metavar="HOST:PORT", help="Where callers come; by default 127.0.0.1:8343."),
+    "job": click.option("--job", metavar="DIR", help="Keep the job's checkpoint and lists in DIR."),
+    "listen": click.option("--listen", metavar="HOST:PORT", help="Listen there. Default: 127.0.0.1:8343."),
     "token_file": click.option(
-        "--token-file", metavar="FILE", help="A file with a token, which callers send as Authorization: Bearer …"
+        "--token-file", metavar="FILE", help="Require the token in FILE, sent as Authorization: Bearer TOKEN."
     ),
     "slow_query_s": click.option(
         "--slow-query",
         "slow_query_s",
         metavar="SECONDS",
-        help="Log queries that take longer, with what they read, as warnings; by default 1; 0: none.",
+        help="Log queries that take longer than SECONDS, with what they read. Default: 1; 0 logs none.",
     ),
 }
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-yes_option = click.option("--yes", "is_confirmed", is_flag=True, help="Do not ask.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, also on a terminal.")
+yes_option = click.option("--yes", "is_confirmed", is_flag=True, help="Do not ask for confirmation.")
 
 
 def utf8(value: str) -> str:
@@ -116,12 +141,12 @@ def utf8(value: str) -> str:
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        raise click.BadParameter(f"{value!r:.80} is not UTF-8; give it in UTF-8") from error
+        raise click.BadParameter(f"{value!r:.80} is not valid UTF-8") from error
     return value
 
 
 fingerprint_field_option = click.option(
-    "--fingerprint-field", type=utf8, metavar="NAME", help="The JSON field with a fingerprint, read instead of a text."
+    "--fingerprint-field", type=utf8, metavar="NAME", help="Read fingerprints from this field instead of texts."
 )
 
 _FIELD_OPTIONS = (
@@ -131,22 +156,23 @@ _FIELD_OPTIONS = (
         type=utf8,
         multiple=True,
         metavar="NAME=WEIGHT",
-        help="A JSON field of documents of several texts, and what its features weigh: title=3; may be repeated. The "
-        "profile keeps them, so an index is asked with the same.",
+        help="A field of documents with several texts, and its weight: title=3. Repeatable. The profile keeps the "
+        "fields, so queries use the same ones.",
     ),
     click.option(
         "--features-field",
         type=utf8,
         metavar="NAME",
-        help='The JSON field with features and weights, read instead of a text: {"cat": 0.9} or [["cat", 0.9]]. By '
-        "default with profile features-1.",
+        help='Read features with weights from this field instead of texts: {"cat": 0.9} or [["cat", 0.9]]. Default '
+        "profile: features-1.",
     ),
 )
 first_seen_field_option = click.option(
     "--first-seen-field",
     type=utf8,
     metavar="NAME",
-    help="The JSON field with ms since 1970 or an ISO 8601 time; with fingerprints it is first_seen by default.",
+    help="The field with the time a document was first seen, in ms since 1970 or ISO 8601. Default with "
+    "fingerprints: first_seen.",
 )
 
 
@@ -156,7 +182,7 @@ def metrics_option(command: Function) -> Function:
     @click.option(
         "--metrics-port",
         metavar="[HOST:]PORT",
-        help="While it runs, serve numbers for Prometheus there, at /metrics; by default to this machine alone.",
+        help="Serve Prometheus metrics at /metrics while the command runs. Default host: 127.0.0.1.",
     )
     @functools.wraps(command)
     def run(*, metrics_port: str | None, **given: object) -> object:
@@ -243,9 +269,12 @@ def load_settings(flags: dict[str, object]) -> Loaded:
     """Return the settings for this invocation; a flag that is None was not given."""
     from hsimhash import settings
 
+    context = click.get_current_context()
     given = {key: str(value) for key, value in flags.items() if value is not None}
+    if "max_distance" in flags and _OLD_DISTANCE in context.meta:
+        given.setdefault("max_distance", str(context.meta[_OLD_DISTANCE]))
     try:
-        return settings.load(given, os.environ, click.get_current_context().find_root().params.get("config"))
+        return settings.load(given, os.environ, context.find_root().params.get("config"))
     except ValueError as error:
         raise click.UsageError(str(error)) from error
 
@@ -326,8 +355,10 @@ def refuse_memory(settings: Settings) -> None:
         raise click.UsageError(f"nothing would remain of {settings.store} after this command; use lmdb://…")
 
 
-def reading_of(settings: Settings, fingerprint_field: str | None, first_seen_field: str | None = None) -> InputOptions:
-    """Return how inputs are read that are fingerprinted by the settings' profile; an index may have another."""
+def reading_of(
+    settings: Settings, fingerprint_field: str | None, first_seen_field: str | None = None, index_url: str | None = None
+) -> InputOptions:
+    """Return how inputs are read: for the profile of the index at a URL if there is one, else for the settings'."""
     reading = InputOptions(
         settings.format,
         settings.id_field,
@@ -337,7 +368,14 @@ def reading_of(settings: Settings, fingerprint_field: str | None, first_seen_fie
         settings.fingerprint_format,
         extract=settings.extract,
     )
-    return reading.for_profile(Profile.named(settings.profile))
+    return reading.for_profile(_profile_for(settings, index_url))
+
+
+def _profile_for(settings: Settings, index_url: str | None) -> Profile:
+    if index_url is not None and "profile" not in settings.model_fields_set:
+        with suppress(IndexNotFoundError), HSimIndex.open(index_url, password=password_of(settings)) as index:
+            return index.profile
+    return Profile.named(settings.profile)
 
 
 def inputs_of(names: Sequence[str], reading: InputOptions) -> list[Input]:

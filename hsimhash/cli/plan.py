@@ -1,74 +1,97 @@
-"""`hsimhash plan`: which layout for how many documents, and what it costs."""
+"""`hsimhash plan`: what an index costs on each store, and which layout to choose."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
 
 from hsimhash.cli.console import print_json, print_line, print_table, size
+from hsimhash.cli.counts import Count
+from hsimhash.cli.help import Command
 from hsimhash.cli.options import Settings, json_option, read_sample, with_settings
+from hsimhash.cover import MOST_DISTANCE
 from hsimhash.fingerprint import Profile
 from hsimhash.plan import Cost, cost, layouts_of, outgrown, recommend
 from hsimhash.store import KINDS
+from hsimhash.store.kinds import kind_in
 
-MOST_DOCUMENTS = 10**15  # more than anybody has; beyond it tables and sizes are no longer readable
+MOST_DOCUMENTS = 10**15  # beyond it tables and sizes are no longer readable
 
 
-@click.command("plan", short_help="Compare layouts: rows, bytes, candidates and reads per query.")
+def _kind(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:  # noqa: ARG001
+    """Return the name of a kind of store, by which a URL may begin."""
+    if value is None or value in KINDS:
+        return value
+    found = next((name for name, kind in KINDS.items() if kind is kind_in(value)), None)
+    if found is None:
+        raise click.BadParameter(
+            f"unknown store {value.partition(':')[0]!r:.80}: expected {', '.join(KINDS)}, or the URL of an index"
+        )
+    return found
+
+
+@click.command("plan", cls=Command)
 @click.option(
-    "--documents", type=click.IntRange(1, MOST_DOCUMENTS), required=True, metavar="N", help="How many documents."
+    "--documents", type=Count(1, MOST_DOCUMENTS), required=True, metavar="N", help="How many: 10_000, 50M, 2.5B, 1e8."
+)
+@click.option(
+    "--store", "kind", callback=_kind, metavar="KIND", help=f"Compare all layouts on {', '.join(KINDS)} or a URL."
 )
 @click.option(
     "--distance",
     type=click.IntRange(min=0),
-    metavar="K",
-    help="Bits; by default those of a new index: 6 on LMDB, PostgreSQL and Redis, 3 on HBase.",
+    metavar="BITS",
+    help=f"The distance of queries, 0 to {MOST_DISTANCE}. Default: that of a new index, "
+    f"{', '.join(f'{kind.max_distance} on {name}' for name, kind in KINDS.items())}.",
 )
 @click.option(
     "--sample",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Fingerprints of your own, one a line (or id<TAB>fingerprint): shows hot buckets.",
+    help="Your own fingerprints, one per line (or id<TAB>fingerprint), to find hot buckets.",
 )
 @with_settings("profile", "fingerprint_format")
 @json_option
-def plan_command(settings: Settings, documents: int, distance: int | None, sample: Path | None, as_json: bool) -> None:
-    """Compare layouts by what it takes to find every document within K bits, and recommend one for each store.
-
-    Up to the layout's own distance a query reads one bucket of each drawer, beyond it also buckets of neighbouring
-    segments. Bytes and times are measured ones, with all in memory: bytes for ids of 35 bytes, on HBase uncompressed
-    and for one replica; times for one query and one added document. Without a sample candidates are those of uniform
-    fingerprints; real ones are skewed. A profile with sketches and
-    keys takes a row and 16 bytes more a document, and a read more a query.
+def plan_command(
+    settings: Settings, documents: int, kind: str | None, distance: int | None, sample: Path | None, as_json: bool
+) -> None:
+    """Estimate the size and speed of an index, and recommend a layout.
 
     \b
-    Example: hsimhash plan --documents 100000000
+    Example: hsimhash plan --documents 50M
+             hsimhash plan --documents 2.5B --store hbase
              hsimhash export --store lmdb://pages --format tsv | shuf -n 100000 > sample.tsv
-             hsimhash plan --documents 1000000000 --sample sample.tsv
+             hsimhash plan --documents 1e9 --sample sample.tsv
+
+    Without --store, plan prints the recommended layout for each kind of store. With --store, it compares all layouts
+    on that one.
+
+    A layout decides how many rows a document takes, and how many buckets and candidates a query reads. A query beyond
+    the layout's own distance also reads neighbouring buckets. Times are for one query and one added document, with
+    everything in memory. Sizes assume ids of 35 bytes; on HBase they are uncompressed and for one replica. Without a
+    sample, fingerprints are assumed to be uniform; real ones are skewed.
     """
     fingerprints = read_sample(sample, "--sample", settings.fingerprint_format) if sample else None
     has_signatures = Profile.named(settings.profile).makes_signatures
     costs: dict[str, list[Cost]] = {}
-    for name, kind in KINDS.items():
-        reached = kind.max_distance if distance is None else distance
+    for name in [kind] if kind else KINDS:
+        reached = KINDS[name].max_distance if distance is None else distance
         try:
             layouts = layouts_of(reached)
         except ValueError as error:
             raise click.BadParameter(str(error), param_hint="'--distance'") from error
         costs[name] = [
-            cost(layout, documents, reached, kind.prices, sample=fingerprints, has_signatures=has_signatures)
+            cost(layout, documents, reached, KINDS[name].prices, sample=fingerprints, has_signatures=has_signatures)
             for layout in layouts
         ]
     if as_json:
         print_json({name: _fields(of_store) for name, of_store in costs.items()})
-        return
-    for name, of_store in costs.items():
-        _print_table(KINDS[name].title, of_store)
-    print_line(
-        "HBase: uncompressed, × replication (HDFS keeps 3); 'create-table --compression GZ' halves ids that are URLs"
-    )
+    elif kind:
+        _print_layouts(kind, costs[kind])
+    else:
+        _print_stores(costs, documents)
 
 
 def _fields(costs: Sequence[Cost]) -> dict[str, object]:
@@ -96,36 +119,52 @@ def _fields(costs: Sequence[Cost]) -> dict[str, object]:
     }
 
 
-def _print_table(name: str, costs: Sequence[Cost]) -> None:
+def _print_stores(costs: Mapping[str, Sequence[Cost]], documents: int) -> None:
+    """Print a row for each store: the layout to choose, and what it costs."""
+    best = {name: recommend(of_store)[0] for name, of_store in costs.items()}
+    is_sampled = any(one.hottest_bucket is not None for one in best.values())
+    rows = [[name, str(one.cover.distance), *_cells(one, is_sampled=is_sampled)] for name, one in best.items()]
+    title = f"The recommended layout for {documents:,} documents, by store"
+    print_table(["store", "distance>", *_columns(is_sampled=is_sampled)], rows, title=title)
+    for name, of_store in costs.items():
+        if greater := outgrown(of_store):
+            print_line(f"{name}: layout {greater[1].name} is better from about {greater[0]:,} documents")
+    print_line(f"Compare all layouts: hsimhash plan --documents {documents} --store {next(iter(costs))}")
+
+
+def _print_layouts(name: str, costs: Sequence[Cost]) -> None:
+    """Print a row for each layout, and which one to choose."""
     (best, reason), greater = recommend(costs), outgrown(costs)
     is_sampled = costs[0].hottest_bucket is not None
-    columns = [
-        "",
-        "layout",
-        "rows>",
-        "bytes>",
-        "reads>",
-        "candidates>",
-        *(["p99>", "hottest bucket>"] * is_sampled),
-        "µs>",
-    ]
-    rows = [
-        [
-            "*" if cost is best else "",
-            cost.layout.name,
-            f"{cost.rows:,}",
-            size(cost.bytes),
-            f"{cost.cover.reads:,}",
-            _count(cost.candidates),
-            *([_count(cost.candidates_p99), _count(cost.hottest_bucket)] if is_sampled else []),
-            f"{cost.time_us:,.0f}",
-        ]
-        for cost in costs
-    ]
-    print_table(columns, rows, title=f"{name}: queries within {best.cover.distance} bits")
+    rows = [["*" if one is best else "", *_cells(one, is_sampled=is_sampled)] for one in costs]
+    title = f"{KINDS[name].title}: queries within {best.cover.distance} bits"
+    print_table(["", *_columns(is_sampled=is_sampled)], rows, title=title)
     print_line(f"recommended: create-table --layout {best.layout.name} --distance {best.cover.distance}: {reason}")
     if greater is not None:
-        print_line(f"from about {greater[0]:,} documents on: layout {greater[1].name}")
+        print_line(f"layout {greater[1].name} is better from about {greater[0]:,} documents")
+    if name == "hbase":
+        print_line(
+            "Bytes are uncompressed and for one replica; HDFS keeps 3. 'create-table --compression GZ' halves them if "
+            "the ids are URLs."
+        )
+
+
+def _columns(*, is_sampled: bool) -> list[str]:
+    sampled = ["p99>", "hottest bucket>"] if is_sampled else []
+    return ["layout", "rows>", "bytes>", "reads>", "candidates>", *sampled, "µs>"]
+
+
+def _cells(one: Cost, *, is_sampled: bool) -> list[str]:
+    sampled = [_count(one.candidates_p99), _count(one.hottest_bucket)] if is_sampled else []
+    return [
+        one.layout.name,
+        f"{one.rows:,}",
+        size(one.bytes),
+        f"{one.cover.reads:,}",
+        _count(one.candidates),
+        *sampled,
+        f"{one.time_us:,.0f}",
+    ]
 
 
 def _count(number: float | None) -> str:

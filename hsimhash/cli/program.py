@@ -9,52 +9,70 @@ import traceback
 from pathlib import Path
 
 import click
+from click.shell_completion import CompletionItem
 
 from hsimhash.cli.console import log_to_stderr, send
 from hsimhash.cli.exits import ExitCode, exit_code_of, interruptible, message_of
+from hsimhash.cli.help import help_command
 from hsimhash.cli.streams import drop_stdout, flush_or_drop
 
-COMMANDS = {  # in the order of the help, which imports none of them; each is `NAME_command` in the module named here
-    "demo": ("demo", "Index a small sample corpus and show its near-duplicates."),
-    "plan": ("plan", "Compare layouts for a number of documents."),
-    "calibrate": ("calibrate", "Compare profiles and distances on your own texts."),
-    "create-table": ("tables", "Make an empty index."),
-    "drop-table": ("tables", "Delete an index and everything in it."),
-    "ingest": ("ingest", "Add documents from files: fingerprint, check, load."),
-    "bulk-load": ("bulk_load", "Load documents into HBase by finished files, many times as fast."),
-    "import-redis": ("import_redis", "Add fingerprints from sets on a Redis, one for each segment."),
-    "relayout": ("relayout", "Bring an index's documents into one with another layout."),
-    "query": ("query", "Find the documents near a fingerprint, a document or a text."),
-    "serve": ("serve", "Answer queries and take documents over HTTP, as JSON."),
-    "match-sql": ("match_sql", "Print the statements that find near-duplicates in a table of your own."),
-    "distance": ("fingerprint", "Show which bits differ between two fingerprints."),
-    "find-all": ("find", "Find all pairs in a list of fingerprints, as simhash-cpp does."),
-    "find-clusters": ("find", "Find all clusters in a list of fingerprints, as simhash-cpp does."),
-    "dedup": ("dedup", "Find near-duplicates within files, and which to keep."),
-    "tables": ("compressed", "Write documents as compressed tables; match millions of queries against them."),
-    "spark": ("spark", "The jobs of many documents on Spark: dedup, fingerprints, matches, bulk loads."),
-    "apply": ("apply", "Write the documents that dedup keeps."),
-    "fit-idf": ("fit_idf", "Make an idf table of your own texts."),
-    "fingerprint": ("fingerprint", "Print the fingerprints of texts, or what weighs how much in them."),
-    "describe": ("facts", "Show how an index was made and what is in it."),
-    "status": ("facts", "Show how many rows there are, and in which regions."),
-    "explain": ("explain", "Show what a query reads, or how two documents differ."),
-    "doctor": ("doctor", "Find out why an index cannot be reached, or is slow."),
-    "check": ("upkeep", "Look for problems in an index, and repair them."),
-    "collect": ("upkeep", "Delete what moves and removals left behind; on HBase hourly."),
-    "compact": ("upkeep", "Rewrite an index without free space."),
-    "backup": ("upkeep", "Copy an index to a new folder, while it is used."),
-    "remove": ("removal", "Remove documents by id."),
-    "expire": ("removal", "Remove the documents first seen before a date."),
-    "export": ("export", "Write all documents' ids and fingerprints as lines."),
-    "settings": ("settings", "Show the settings and where they came from."),
+TASKS = {  # the help's sections; of each command its module and one line. The help imports none of them
+    "Start here": {
+        "demo": ("demo", "Show what hsimhash finds in a small sample."),
+        "dedup": ("dedup", "Find near-duplicates in files, and choose which to keep."),
+        "apply": ("apply", "Write the documents that dedup keeps."),
+        "ingest": ("ingest", "Add documents to an index."),
+        "query": ("query", "Find the documents in an index that are near a text or document."),
+    },
+    "Tune": {
+        "calibrate": ("calibrate", "Find the profile and distance that suit your texts."),
+        "plan": ("plan", "Estimate the size and speed of an index."),
+        "explain": ("explain", "Show how two documents differ, or what a query reads."),
+        "fingerprint": ("fingerprint", "Print the fingerprints of texts and files."),
+        "distance": ("fingerprint", "Count the bits in which two fingerprints differ."),
+        "fit-idf": ("fit_idf", "Measure how common each word is in your texts."),
+    },
+    "Serve": {
+        "serve": ("serve", "Answer queries and add documents over HTTP."),
+    },
+    "Operate": {
+        "create-table": ("tables", "Create an empty index."),
+        "drop-table": ("tables", "Delete an index and everything in it."),
+        "describe": ("facts", "Show how an index was created and what it holds."),
+        "status": ("facts", "Count the rows of an index, by region on HBase."),
+        "doctor": ("doctor", "Diagnose an index that fails or is slow."),
+        "check": ("upkeep", "Check an index for problems, and repair them."),
+        "collect": ("upkeep", "Delete leftovers of moved and removed documents."),
+        "compact": ("upkeep", "Shrink an index to the space it needs."),
+        "backup": ("upkeep", "Copy an index while it is in use."),
+        "remove": ("removal", "Remove documents by id."),
+        "expire": ("removal", "Remove documents older than a date."),
+        "export": ("export", "Write the ids and fingerprints of all documents."),
+        "relayout": ("relayout", "Copy an index to one with another layout."),
+        "settings": ("settings", "Show the settings and where they come from."),
+        "completion": ("completion", "Complete commands in your shell with Tab."),
+    },
+    "Large jobs": {
+        "bulk-load": ("bulk_load", "Load documents into HBase as HFiles."),
+        "spark": ("spark", "Run dedup, fingerprinting, matching and loading on Spark."),
+        "tables": ("compressed", "Match millions of queries against compressed tables."),
+    },
+    "Compatibility": {
+        "find-all": ("find", "Find all near pairs in a list of fingerprints, as simhash-cpp does."),
+        "find-clusters": ("find", "Find all clusters in a list of fingerprints, as simhash-cpp does."),
+        "import-redis": ("import_redis", "Import fingerprints from sets in Redis."),
+        "match-sql": ("match_sql", "Print SQL that finds near-duplicates in your own table."),
+    },
 }
+COMMANDS = {name: entry for commands in TASKS.values() for name, entry in commands.items()}
 
 
 class Program(click.Group):
     """The group of all commands."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002, D102
+        if cmd_name == help_command.name:
+            return help_command
         if cmd_name not in COMMANDS:
             return None
         module = importlib.import_module(f"hsimhash.cli.{COMMANDS[cmd_name][0]}")
@@ -62,8 +80,14 @@ class Program(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002, D102
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+        for title, commands in TASKS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, text) for name, (_, text) in commands.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return the commands that begin so, without importing them, or the options."""
+        named = [CompletionItem(name, help=text) for name, (_, text) in COMMANDS.items() if name.startswith(incomplete)]
+        return [*named, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def invoke(self, ctx: click.Context) -> None:
         """Run a command; its return value is the exit code, None for done. SIGTERM ends it as Ctrl-C does."""
@@ -99,25 +123,28 @@ def _write_utf8() -> None:
 
 @click.group(
     cls=Program,
-    commands={name: click.Command(name) for name in COMMANDS},  # their names alone, for hints at what was meant
+    commands={name: click.Command(name) for name in COMMANDS},  # only their names, to suggest the nearest one
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+    subcommand_metavar="COMMAND …",
 )
-@click.option("-v", "--verbose", count=True, help="Log to stderr; twice: in detail. Errors come with their traceback.")
-@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="The settings file.")
-@click.version_option(package_name="hsimhash")
+@click.option("-v", "--verbose", count=True, help="Log to stderr; -vv logs more. Errors show a traceback.")
+@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Read the settings from FILE.")
+@click.version_option(package_name="hsimhash", help="Show the version.")
 def main(verbose: int, config: Path | None) -> None:  # noqa: ARG001 (a command reads it from the context)
-    """Find every near-duplicate of a document: fingerprints in, all documents within a few bits out.
-
-    Results go to stdout, all other words to stderr; - is stdin. 'hsimhash COMMAND --help' shows an example.
+    """Find near-duplicate documents. Start with: hsimhash dedup DIR --out RESULT
 
     \b
-    Example: hsimhash create-table --store lmdb://pages
+    Example: hsimhash dedup pages.jsonl.gz --out pages.dedup
              hsimhash ingest pages.jsonl.gz --store lmdb://pages
-             hsimhash query --id https://example.org/a --store lmdb://pages
+             hsimhash query page.html --store lmdb://pages
 
-    Exit codes: 0 done, 1 failed, 2 misused, 3 settings invalid, 4 store unreachable, 5 index, layout or profile
-    mismatch, 6 check found problems, 7 done with rejected records, 8 nothing found (query --exit-code),
-    130 interrupted.
-    """
+    'hsimhash help COMMAND' shows what a command does, with examples.
+
+    Results go to stdout; progress and messages go to stderr. "-" reads from stdin.
+
+    Exit codes: 0 done, 1 failed, 2 wrong usage, 3 invalid settings, 4 store unreachable, 5 wrong index, layout or
+    profile, 6 check found problems, 7 done, but some records were rejected, 8 nothing found (query --exit-code), 130
+    interrupted.
+    """  # noqa: D415 (a command to copy)
     if verbose:
         log_to_stderr(verbose)

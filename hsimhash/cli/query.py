@@ -1,4 +1,4 @@
-"""`hsimhash query`: the documents near fingerprints, documents or texts."""
+"""`hsimhash query`: find the documents near texts, documents or fingerprints."""
 
 from __future__ import annotations
 
@@ -7,30 +7,33 @@ from functools import partial
 
 import click
 
+from hsimhash.cli.arguments import Named, by_options, fingerprint_in, read_text, refuse_records, understood
 from hsimhash.cli.console import is_for_people, iso_time, print_json, print_table, say, send
+from hsimhash.cli.counts import Count
 from hsimhash.cli.exits import ExitCode
-from hsimhash.cli.lines import Lines, Request, read_text, requested_signatures
+from hsimhash.cli.help import Command
+from hsimhash.cli.lines import Lines, Request, requested_signatures
 from hsimhash.cli.options import Settings, json_option, open_index, stored, utf8, with_settings
-from hsimhash.fingerprint import Signature, format_fingerprint, parse_fingerprint
+from hsimhash.fingerprint import Signature, format_fingerprint
 from hsimhash.index import HSimIndex
 from hsimhash.store.base import Match
 
 
-@click.command("query")
-@click.argument("fingerprints", metavar="[FP…|-]", nargs=-1)
+@click.command("query", cls=Command)
+@click.argument("words", type=utf8, metavar="[FILE|FP…|-]", nargs=-1)
 @click.option(
-    "--id", "doc_ids", type=utf8, multiple=True, metavar="ID", help="A document, which is not among its own matches."
+    "--id", "doc_ids", type=utf8, multiple=True, metavar="ID", help="A document of the index; it does not match itself."
 )
 @click.option("--text", "texts", type=utf8, multiple=True, metavar="TEXT", help="A text.")
 @click.option("--file", "paths", multiple=True, metavar="FILE", help="A file with a text; - is stdin.")
-@with_settings("store", "max_distance", "max_sketch", "text_field", "id_field", "fingerprint_format")
-@click.option("--limit", type=click.IntRange(1), metavar="N", help="The nearest N only.")
+@with_settings("store", "max_distance", "max_sketch", "text_field", "id_field", "extract", "fingerprint_format")
+@click.option("--limit", type=Count(), metavar="N", help="Return only the N nearest documents.")
 @click.option("--exclude", type=utf8, metavar="ID", help="Leave this document out.")
-@click.option("--exit-code", "tells_by_exit_code", is_flag=True, help="Exit with 8 if nothing was found at all.")
+@click.option("--exit-code", "tells_by_exit_code", is_flag=True, help="Exit with 8 if nothing was found.")
 @json_option
 def query_command(
     settings: Settings,
-    fingerprints: tuple[str, ...],
+    words: tuple[str, ...],
     doc_ids: tuple[str, ...],
     texts: tuple[str, ...],
     paths: tuple[str, ...],
@@ -39,45 +42,63 @@ def query_command(
     tells_by_exit_code: bool,
     as_json: bool,
 ) -> ExitCode:
-    """Find every document within a few bits of each FP (16 hex digits, 0x…, or decimal), or of a document or a text.
-
-    16 digits without a letter may be hex or decimal: write 0x before them, or pass --fingerprint-format. A negative
-    number, such as Java and PostgreSQL print, goes after --.
-
-    Where the index's profile makes sketches and keys (auto-2), a document or a text is asked for with its own: those
-    with the same key are found too, however far, and any with too different a sketch is passed over (--max-sketch).
-
-    On a terminal a table is printed; into a pipe, or with --json, one JSON line for each query: {"fingerprint",
-    "matches": [{"distance", "id", "fingerprint", "first_seen", "similarity", "found_by"}, …]}, nearest first;
-    "first_seen" in ms since 1970, "similarity" about the share of equal shingles (null where a sketch is missing),
-    "found_by" "distance", or "key" where the distance is greater than asked for.
-
-    With - queries are read from stdin, one JSON object a line: {"fingerprint": …}, also with "sketch" and "key", or
-    {"text": …}; the document of its "id" is left out. The answers have "line" and "id" of their queries; "fingerprint"
-    is null where the text was too short. Bad lines are reported on stderr, the others answered; the exit code is 7.
+    """Find the documents in an index that are near a file, a text, a document or a fingerprint.
 
     \b
-    Example: hsimhash query --id https://example.org/a --store lmdb://pages
+    Example: hsimhash query page.html --store lmdb://pages
+             hsimhash query --id https://example.org/a --store lmdb://pages
+             hsimhash query --text "A text of some length" --store lmdb://pages
              hsimhash query - --json < queries.jsonl
+
+    An argument that is the path of a file stands for its text; any other argument is a fingerprint: 16 hex digits,
+    0x…, or decimal. Compressed files are unpacked, and for a page in HTML the main text counts. Sixteen digits without
+    a letter could be hex or decimal: write 0x before them, or pass --fingerprint-format. Write -- before a negative
+    number.
+
+    Every document within --distance bits is found. If the index has keys and sketches (profile auto-2), a text or a
+    document also finds those with the same key, and those with a different sketch are left out.
+
+    A terminal gets a table. A pipe gets one JSON line per query: {"fingerprint", "matches": [{"distance", "id",
+    "fingerprint", "first_seen", "similarity", "found_by"}, …]}, nearest first. "first_seen" is in ms since 1970,
+    "similarity" is about the share of equal shingles, and "found_by" is "distance" or "key".
+
+    With - the queries come from stdin, one JSON object per line: {"text": …}, or {"fingerprint": …} with an optional
+    "sketch" and "key". A query with an "id" does not match that document. The answers repeat "line" and "id";
+    "fingerprint" is null if the text is too short. Invalid lines are reported on stderr, and the exit code is then 7.
     """
-    _check_asked(fingerprints, id=doc_ids, text=texts, file=paths)
+    _check_asked(words, id=doc_ids, text=texts, file=paths)
+    refuse_records(words)
     if doc_ids and exclude is not None:
         raise click.UsageError("--id excludes its own document already; use --exclude with the others")
-    lines = Lines("-") if fingerprints == ("-",) else None
-    parsed = partial(parse_fingerprint, format=settings.fingerprint_format)
-    asked = [] if lines else [Request(Signature(one)) for one in map(parsed, fingerprints)]
+    lines = Lines("-") if words == ("-",) else None
+    named = [*understood(words, "fingerprint"), *by_options(texts=texts, paths=paths, doc_ids=doc_ids)]
+    for one in named:
+        if one.kind == "fingerprint":  # before the index is opened
+            _fingerprint_in(one, settings)
     with open_index(settings) as index:
-        if doc_ids:
-            asked = [Request(stored(index, doc_ids[0]).signature, doc_id=doc_ids[0])]
-        elif texts or paths:
-            index.profile.verify()
-            asked = [Request(index.profile.signature(texts[0] if texts else read_text(paths[0])))]
+        asked = [] if lines else [_request(one, index, settings) for one in named]
         has_signatures = index.store.record.has_signatures
         batches = lines.requests(settings, index.profile, has_signatures=has_signatures) if lines else [asked]
         answers = partial(_answers, index, settings=settings, exclude=exclude, limit=limit)
         found = sum(_show(answers(batch), is_table=is_for_people(as_json)) for batch in batches)
     usual = ExitCode.NOTHING_FOUND if tells_by_exit_code and not found else ExitCode.DONE
     return ExitCode.REJECTED_RECORDS if lines and lines.rejected else usual
+
+
+def _fingerprint_in(named: Named, settings: Settings) -> int:
+    remedy = "pass --text for a text, or --id for a document of the index"
+    return fingerprint_in(named.value, settings.fingerprint_format, remedy)
+
+
+def _request(named: Named, index: HSimIndex, settings: Settings) -> Request:
+    """Return what one argument or option asks for."""
+    if named.kind == "fingerprint":
+        return Request(Signature(_fingerprint_in(named, settings)))
+    if named.kind == "id":
+        return Request(stored(index, named.value).signature, doc_id=named.value)
+    index.profile.verify()
+    text = read_text(named.value, settings.extract) if named.kind == "file" else named.value
+    return Request(index.profile.signature(text))
 
 
 def _show(answers: Iterable[tuple[Request, str | None, list[Match]]], *, is_table: bool) -> int:
@@ -94,19 +115,19 @@ def _show(answers: Iterable[tuple[Request, str | None, list[Match]]], *, is_tabl
     return found
 
 
-def _check_asked(fingerprints: tuple[str, ...], **options: tuple[str, ...]) -> None:
+def _check_asked(words: tuple[str, ...], **options: tuple[str, ...]) -> None:
     """Refuse all but one question; `options` are the values of --id, --text and --file, each as often as given."""
     given = [
-        *(["fingerprints"] if fingerprints else []),
+        *(["arguments"] if words else []),
         *(f"--{name} {value!r:.80}" for name, values in options.items() for value in values),
     ]
     if len(given) != 1:
         raise click.UsageError(
-            f"give fingerprints, or one of --id, --text, --file, or - for JSON lines on stdin"
+            f"pass files or fingerprints, or one of --id, --text and --file, or - for JSON lines on stdin"
             f"{', not ' if given else ''}{' and '.join(given)}"
         )
-    if "-" in fingerprints and len(fingerprints) > 1:
-        raise click.UsageError("give - alone (stdin), or fingerprints")
+    if "-" in words and len(words) > 1:
+        raise click.UsageError("pass - alone for JSON lines on stdin, or files and fingerprints")
 
 
 def _answers(

@@ -9,6 +9,7 @@ import click
 
 from hsimhash.cli.console import plural, say
 from hsimhash.cli.exits import ExitCode
+from hsimhash.cli.help import Command
 from hsimhash.cli.jobs import check_job, shown, stoppable
 from hsimhash.cli.options import Settings, how_made, metrics_option, open_index, with_settings
 from hsimhash.cli.stages import memory_option, program_option, stage_options
@@ -19,12 +20,12 @@ from hsimhash.store import is_hbase
 from hsimhash.store.base import JOB_DEADLINE_S
 
 
-@click.command("relayout")
+@click.command("relayout", cls=Command)
 @with_settings("store", "workers", "lock_timeout_s", "job")
-@click.option("--to", "target", required=True, metavar="URL", help="The new index; made if it does not exist.")
-@click.option("--to-layout", required=True, metavar="NAME", help="Its layout: 4, 10, 16, 20, 28, or blocks/choice.")
-@click.option("--distance", type=int, metavar="BITS", help="Within how many bits its queries find by default.")
-@click.option("--stage", metavar="DIR", help="On HBase: load by finished files, which wait here; see bulk-load.")
+@click.option("--to", "target", required=True, metavar="URL", help="The new index; created if needed.")
+@click.option("--to-layout", required=True, metavar="NAME", help="The new layout: 4, 10, 16, 20, 28, or blocks/choice.")
+@click.option("--distance", type=int, metavar="BITS", help="The default distance of queries on the new index.")
+@click.option("--stage", metavar="DIR", help="HBase: load as HFiles, written to this folder; see bulk-load.")
 @program_option
 @memory_option
 @metrics_option
@@ -39,17 +40,17 @@ def relayout_command(
     memory_mib: int,
     quiet: bool,
 ) -> ExitCode:
-    """Bring all documents of an index into a new one that has another layout, with their first seen.
-
-    No text is needed: fingerprints, sketches and keys stay as they are. The old index is only read, and stays. End its
-    writers first: what they write meanwhile may be missed. The new index may be on another store. On HBase, make its
-    table with create-table before, for regions and a TTL of your choice.
-
-    The same command continues where any end left it. At the end both are counted, and what remains to be done is said.
+    """Copy all documents of an index to a new one with another layout.
 
     \b
     Example: hsimhash relayout --store lmdb://pages --to lmdb://pages-10 --to-layout 10
              hsimhash relayout --store hbase://gw1/pages --to hbase://gw1/pages16 --to-layout 16 --stage hdfs://nn/tmp/s
+
+    Texts are not needed: fingerprints, sketches, keys and first_seen stay the same. The old index is not changed. Stop
+    its writers first, because what they write meanwhile can be missed. The new index can be on another store. On HBase,
+    create its table with create-table first if you want to choose its regions or a TTL.
+
+    Run the same command again to resume. At the end, relayout counts both indexes and prints what is left to do.
     """
     if stage is not None and not is_hbase(target):
         raise click.UsageError(f"--stage is for a new index on HBase, and {target} is not; leave it out")

@@ -15,6 +15,7 @@ import click
 
 from hsimhash.cli.console import iso_time, plural, print_json, progress, say
 from hsimhash.cli.exits import ExitCode
+from hsimhash.cli.help import Command
 from hsimhash.cli.jobs import check_job, refuse_walk, walk_job_option, walk_workers_option
 from hsimhash.cli.lines import Lines
 from hsimhash.cli.options import Settings, confirm, json_option, open_index, utf8, with_settings, yes_option
@@ -29,27 +30,27 @@ BATCH_DOCUMENTS = 100_000  # in key order; each batch rewrites most pages of the
 BEGUN = "expire.json"  # in the folder of a job on HBase: the moment, and when it was said
 
 
-@click.command("remove")
+@click.command("remove", cls=Command)
 @click.argument("doc_ids", type=utf8, metavar="[ID…|-]", nargs=-1)
-@click.option("--file", "path", metavar="FILE", help="A file with one id a line; - is stdin.")
+@click.option("--file", "path", metavar="FILE", help="Remove the ids in FILE, one per line; - is stdin.")
 @with_settings("store", "lock_timeout_s")
 @yes_option
 @json_option
 def remove_command(
     settings: Settings, doc_ids: tuple[str, ...], path: str | None, is_confirmed: bool, as_json: bool
 ) -> ExitCode:
-    """Remove documents by ID, and say how many there were and how many were unknown.
-
-    Ids may come from a file or, with -, from stdin, one a line. A line that is no valid id is reported on stderr, the
-    other lines count, and the exit code is 7. What was removed before an interruption stays removed; the same command
-    again does the rest.
+    """Remove documents by id, and print how many were removed and how many were unknown.
 
     \b
     Example: hsimhash remove https://example.org/a --store lmdb://pages
              hsimhash remove --file gone.txt --yes --store lmdb://pages
+
+    Every argument is an id, also if a file has that name: --file reads ids from a file, and - from stdin, one per line.
+    An invalid line is reported on stderr, the others count, and the exit code is then 7. After an interruption, run the
+    same command again.
     """
     if bool(doc_ids) == (path is not None) or ("-" in doc_ids and len(doc_ids) > 1):
-        raise click.UsageError("give ids, or --file, or - for ids on stdin")
+        raise click.UsageError("nothing to remove: pass ids, or --file, or only - for ids on stdin")
     lines = Lines(path or "-") if path is not None or doc_ids == ("-",) else None
     what = f"the documents named in {lines.name}" if lines else plural(len(doc_ids), "document")
     removed = unknown = 0
@@ -61,6 +62,8 @@ def remove_command(
             known = index.remove(batch)
             removed += known
             unknown += len(set(batch)) - known
+    if unknown and (files := [one for one in doc_ids if Path(one).is_file()]):
+        say(f"{files[0]!r:.200} is the name of a file; to remove the ids in it, pass --file")
     if as_json:
         print_json({"removed": removed, "unknown": unknown})
     else:
@@ -90,12 +93,16 @@ def _moment(ctx: click.Context, param: click.Parameter, value: str) -> _Moment: 
     return _Moment(value, round(moment))
 
 
-@click.command("expire")
+@click.command("expire", cls=Command)
 @click.option(
-    "--before", callback=_moment, metavar="DATE", required=True, help="2026-01-31, 2026-01-31T12:00Z, or 30d, 12h."
+    "--before",
+    callback=_moment,
+    metavar="DATE",
+    required=True,
+    help="A date (2026-01-31, 2026-01-31T12:00Z) or an age (30d, 12h).",
 )
 @with_settings("store", "lock_timeout_s")
-@click.option("--dry-run", "is_dry_run", is_flag=True, help="Count only.")
+@click.option("--dry-run", "is_dry_run", is_flag=True, help="Only count them.")
 @walk_workers_option
 @walk_job_option
 @yes_option
@@ -109,16 +116,16 @@ def expire_command(
     is_confirmed: bool,
     as_json: bool,
 ) -> ExitCode:
-    """Remove the documents first seen before DATE (UTC), or longer ago than an age: min, h, d or w.
-
-    Others may read and write meanwhile. What was removed before an interruption stays removed.
-
-    On HBase the table is read in ranges, by several processes, and which are done is kept in a folder, by default below
-    .hsimhash/jobs: the same command continues there after any end, for a day, and an age counts from the beginning.
+    """Remove the documents first seen before a date (UTC) or longer ago than an age: min, h, d or w.
 
     \b
     Example: hsimhash expire --before 90d --dry-run --store lmdb://pages
              hsimhash expire --before 2026-01-31 --yes --store lmdb://pages
+
+    Others can read and write meanwhile. After an interruption, run the same command again.
+
+    On HBase, several processes read the table in ranges. A folder below .hsimhash/jobs keeps track of them, so within a
+    day the same command resumes there, and an age counts from the first start.
     """
     refuse_walk(settings.store, workers, job)
     folder = (job or default_job(settings.store, []).with_suffix(".expire")) if is_hbase(settings.store) else None

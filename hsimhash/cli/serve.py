@@ -1,4 +1,4 @@
-"""`hsimhash serve`: an index over HTTP, by processes that share a port."""
+"""`hsimhash serve`: an index over HTTP, served by processes that share a port."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ import click
 from hsimhash import metrics
 from hsimhash.cli.console import log_to_stderr, say
 from hsimhash.cli.exits import ExitCode
+from hsimhash.cli.help import Command
 from hsimhash.cli.options import Settings, open_index, refuse_memory, with_settings
 from hsimhash.errors import HsimhashError
 from hsimhash.processes import end_with_parent
@@ -38,28 +39,26 @@ _SILENT_S = 60  # after which a worker that does not answer its parent is killed
 STOP_S = 30  # in which calls that are under way may end
 
 
-@click.command("serve")
+@click.command("serve", cls=Command)
 @with_settings("store", "listen", "token_file", "workers", "lock_timeout_s", "slow_query_s")
 def serve_command(settings: Settings) -> ExitCode:
-    """Answer queries and take documents over HTTP, as JSON, until Ctrl-C or SIGTERM.
-
-    POST /query, /claim, /add, /remove and /fingerprint take one JSON object, {"fingerprint": …} (16 hex digits) or
-    {"text": …}, with an "id" where there is one, as application/json; or a batch, one object a line, as
-    application/x-ndjson, which is answered line by line. /claim stores a document unless one near it is stored. GET
-    /openapi.json describes them, GET /healthz and /readyz tell whether the server runs and its store answers.
-
-    A body that is refused is answered with 4xx, a store that is away or busy with 503 and Retry-After, both with
-    {"error": …}. What is answered is durable. At the end the calls that are under way are answered; the exit code is 0.
-
-    GET /metrics shows numbers for Prometheus, the sum of all workers, where they can be counted: pip install
-    'hsimhash[metrics]'. It asks for no token, and holds no documents.
-
-    Only this machine reaches it, unless --listen says otherwise. It does not encrypt: for other networks put a proxy
-    with TLS before it, and give a token.
+    """Answer queries and add documents over HTTP, as JSON, until Ctrl-C or SIGTERM.
 
     \b
     Example: hsimhash serve --store lmdb://pages
              hsimhash serve --listen 0.0.0.0:8343 --token-file token.txt --store hbase://gw1:9091/pages
+             curl -d '{"text": "A text of some length"}' -H 'Content-Type: application/json' localhost:8343/query
+
+    POST /query, /claim, /add, /remove and /fingerprint take a JSON object with a "fingerprint" (16 hex digits) or a
+    "text", and an "id" if there is one. Send many objects as application/x-ndjson, one per line, and they are answered
+    line by line. /claim adds a document unless a near one is stored. GET /openapi.json describes all of them, GET
+    /healthz and /readyz tell whether the server runs and reaches its store, and GET /metrics has numbers for Prometheus
+    if 'hsimhash[metrics]' is installed.
+
+    Invalid requests get status 4xx. If the store is away or busy, the status is 503 with Retry-After. Every
+    acknowledged write is durable. On shutdown, running requests are answered first.
+
+    By default only this machine can connect. For other networks, pass a token and put a proxy with TLS in front.
     """
     refuse_memory(settings)
     token = _token_in(Path(settings.token_file)) if settings.token_file else None

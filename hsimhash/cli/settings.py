@@ -7,24 +7,32 @@ import json
 import click
 
 from hsimhash.cli.console import print_json, print_line
+from hsimhash.cli.help import Group
 from hsimhash.cli.options import json_option, load_settings, setting_flags
 
 
-@click.group("settings")
+@click.group("settings", cls=Group)
 def settings_command() -> None:
-    """Settings: a flag beats the environment (HSIMHASH_…), which beats the file, which beats the default."""
+    """Show the settings and where they come from.
+
+    \b
+    Example: hsimhash settings show
+             HSIMHASH_STORE=lmdb://pages hsimhash settings show
+
+    A flag overrides the environment (HSIMHASH_…), which overrides the settings file, which overrides the default.
+    """
 
 
-@settings_command.command(short_help="Show every setting, its value, and where it came from.")
+@settings_command.command(short_help="Show every setting, its value and its source.")
 @setting_flags()
 @json_option
 def show(as_json: bool, **flags: object) -> None:
-    """Show every setting, its value, and where it came from: default, file and line, variable, or flag.
-
-    The flags are those of the other commands, to see what they would change.
+    """Show every setting, its value and its source: default, file and line, variable, or flag.
 
     \b
     Example: HSIMHASH_STORE=lmdb://pages hsimhash settings show
+
+    The flags are those of the other commands, to see what they would change.
     """
     loaded = load_settings(flags)
     rows = [(key, value, loaded.sources[key]) for key, value in loaded.settings.model_dump(mode="json").items()]

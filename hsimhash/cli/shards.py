@@ -84,7 +84,7 @@ def write_shard(shard: Shard) -> int:
     with HSimIndex.open(shard.url, deadline_s=JOB_DEADLINE_S) as index:
         pages = index.store.registered(shard.number, shard.count)
         if shard.form == "parquet":
-            return _write_parquet(shard.path, pages)
+            return write_parquet(str(shard.path), pages)
         line_of, done = tsv_line if shard.form.startswith("tsv") else json_line, 0
         with written(str(shard.path)) as write:
             for page in pages:
@@ -93,14 +93,20 @@ def write_shard(shard: Shard) -> int:
         return done
 
 
-def _write_parquet(path: Path, pages: Iterable[list[Document]]) -> int:
+def write_parquet(output: str, pages: Iterable[list[Document]]) -> int:
+    """Write documents as Parquet, with sketches and keys in hex as `ingest` reads them; return how many there are."""
     pa, pq = arrow_needed("Parquet")
-    numbers = {"fingerprint": pa.uint64(), "first_seen": pa.int64(), "sketch": pa.uint64(), "key": pa.uint64()}
-    schema, done = pa.schema([("id", pa.string()), *numbers.items()]), 0
-    with complete(str(path)) as stream, pq.ParquetWriter(stream, schema, compression="zstd") as writer:
+    types = {"fingerprint": pa.uint64(), "first_seen": pa.int64(), "sketch": pa.string(), "key": pa.string()}
+    schema, done = pa.schema([("id", pa.string()), *types.items()]), 0
+    with complete(output) as stream, pq.ParquetWriter(stream, schema, compression="zstd") as writer:
         for group in _groups(pages):
             ids, fingerprints, first_seen, *others = zip(*group, strict=True)
-            columns = [ids, fingerprints, first_seen, *([one or None for one in column] for column in others)]
+            columns = [
+                ids,
+                fingerprints,
+                first_seen,
+                *([f"{one:016x}" if one else None for one in column] for column in others),
+            ]
             writer.write_table(pa.table([pa.array(*pair) for pair in zip(columns, schema.types, strict=True)], schema))
             done += len(group)
     return done

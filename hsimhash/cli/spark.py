@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import sys
@@ -12,7 +13,9 @@ from dataclasses import replace
 import click
 
 from hsimhash.cli.console import print_json, say
+from hsimhash.cli.counts import Count
 from hsimhash.cli.exits import ExitCode
+from hsimhash.cli.help import Group
 from hsimhash.cli.options import Settings, first_seen_field_option, open_index, utf8, with_settings
 from hsimhash.cli.stages import (
     check_on_hbase,
@@ -23,35 +26,45 @@ from hsimhash.cli.stages import (
     stage_option,
     tell_lines,
 )
+from hsimhash.cover import DEFAULT_DISTANCE
 from hsimhash.errors import HsimhashError
 from hsimhash.fingerprint import Profile
 from hsimhash.pairs.keep import Policy
 
+_missing: ImportError | None = None
 try:
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
     from hsimhash import spark as jobs
-except ImportError as missing:
-    raise HsimhashError("Spark needs PySpark and Java 17: pip install 'hsimhash[spark]'") from missing
+except ImportError as error:  # only a job needs it, not --help
+    _missing = error
 
 Function = Callable[..., object]
 _CAUSE_CHARACTERS = 600
 _PARTITIONS = 32  # of a shuffle on one machine; Spark joins small ones
 
 
-def _session_options(command: Function) -> Function:
-    """Give a command the options of the session."""
+def _session_options(job: Function) -> Function:
+    """Give a command the options of the session. It fails with a message if PySpark is missing."""
+
+    @functools.wraps(job)
+    def checked(*given: object, **named: object) -> object:
+        if _missing is not None:
+            raise HsimhashError("Spark needs PySpark and Java 17: pip install 'hsimhash[spark]'") from _missing
+        return job(*given, **named)
+
+    command: Function = checked
     for option in (
         click.option(
             "--driver-memory",
             default="4g",
             show_default=True,
             metavar="SIZE",
-            help="Where spark-submit does not say it.",
+            help="Memory of the driver, unless spark-submit sets it.",
         ),
-        click.option("--master", metavar="URL", help="local[8], yarn, k8s://…; by default all cores of this machine."),
+        click.option("--master", metavar="URL", help="local[8], yarn, k8s://…. Default: all cores of this machine."),
     ):
         command = option(command)
     return command
@@ -59,7 +72,7 @@ def _session_options(command: Function) -> Function:
 
 def _job_options(command: Function) -> Function:
     """Give a command the options of a job whose results are files."""
-    out = click.option("--out", required=True, metavar="DIR|URL", type=utf8, help="Where the results go.")
+    out = click.option("--out", required=True, metavar="DIR|URL", type=utf8, help="Write the results there.")
     return out(_session_options(command))
 
 
@@ -69,24 +82,25 @@ _format_option = click.option(
     type=click.Choice(["auto", "parquet", "json"]),
     default="auto",
     show_default=True,
-    help="What INPUTs are; auto: JSON lines where a name ends in .jsonl or .json, packed or not; else Parquet.",
+    help="Format of the inputs; auto: JSON lines if the name ends in .jsonl or .json, else Parquet.",
 )
-_overwrite_option = click.option("--overwrite", is_flag=True, help="Replace results that are there.")
+_overwrite_option = click.option("--overwrite", is_flag=True, help="Replace existing results.")
 _fingerprint_option = click.option(
-    "--fingerprint-field", type=utf8, metavar="NAME", help="The column with a fingerprint, read instead of a text."
+    "--fingerprint-field", type=utf8, metavar="NAME", help="Read fingerprints from this column instead of texts."
 )
 
 
-@click.group("spark")
+@click.group("spark", cls=Group)
 def spark_command() -> None:
-    """Jobs on Spark: what one machine has no room or no time for. Needs PySpark and Java 17: hsimhash[spark].
-
-    Each command runs on this machine, on all its cores, or as an application of a cluster, where hsimhash must be
-    installed for the executors' Python: --master, or spark-submit with hsimhash's file __main__.py.
+    """Run dedup, fingerprinting, matching and loading on Spark, for jobs too large for one machine.
 
     \b
     Example: hsimhash spark dedup pages.parquet --out pages.dedup
              spark-submit --master yarn hsimhash/__main__.py spark dedup hdfs:///pages --out hdfs:///pages.dedup
+
+    Needs PySpark and Java 17: pip install 'hsimhash[spark]'. By default the commands run on all cores of this machine.
+    Use --master, or spark-submit with hsimhash/__main__.py, to run them on a cluster; hsimhash must be installed for
+    the Python of its executors.
     """
 
 
@@ -121,14 +135,16 @@ def _cause(text: str) -> str:
     return (ours[-1] if ours else lines[0] if lines else "Spark failed")[:_CAUSE_CHARACTERS]
 
 
-@spark_command.command("dedup", short_help="Find near-duplicates within files, and which to keep.")
+@spark_command.command("dedup", short_help="Find near-duplicates in files, and choose which to keep.")
 @click.argument("inputs", metavar="INPUT…", nargs=-1, required=True)
 @with_settings("profile", "max_distance", "max_sketch", "id_field", "text_field")
 @_fingerprint_option
 @_format_option
 @click.option("--clusters", type=click.Choice(["star", "components"]), default="star", show_default=True)
-@click.option("--max-cluster-size", type=click.IntRange(min=1), metavar="N", help="Components of more become stars.")
-@click.option("--keep", type=utf8, multiple=True, metavar="POLICY", help="Which to keep, as for 'hsimhash dedup'.")
+@click.option("--max-cluster-size", type=Count(), metavar="N", help="Cut larger components into stars.")
+@click.option(
+    "--keep", type=utf8, multiple=True, metavar="POLICY", help="Which document to keep, as for 'hsimhash dedup'."
+)
 @_overwrite_option
 @_job_options
 def spark_dedup_command(
@@ -144,21 +160,21 @@ def spark_dedup_command(
     master: str | None,
     driver_memory: str,
 ) -> ExitCode:
-    """Find the near-duplicates within Parquet or JSON lines, and say which documents to keep.
-
-    The answers are those of 'hsimhash dedup'. INPUTs are files, folders, globs or URLs that Spark reads. Into the
-    folder come pairs, clusters, keep, drop, rejects, short and stats, each a folder of Parquet; stats is written last.
-    Rejects are records that are no documents, and the exit code is then 7.
+    """Find near-duplicates in Parquet or JSON lines, and choose which documents to keep.
 
     \b
     Example: hsimhash spark dedup pages.parquet --out pages.dedup
              hsimhash spark dedup 's3a://crawl/*.parquet' --out s3a://crawl-dedup --keep newest:date --master yarn
+
+    The results are those of 'hsimhash dedup'. INPUTs are files, folders, globs or URLs that Spark can read. The results
+    are folders of Parquet: pairs, clusters, keep, drop, rejects, short, and last stats. If records are rejected, the
+    exit code is 7.
     """
     policies = tuple(map(Policy.parse, keep or ("first",)))
     options = jobs.SparkDedupOptions(
         replace(_reading(settings, form, fingerprint_field, settings.profile), keep=policies),
         jobs.NearOptions(
-            jobs.MAX_DISTANCE if settings.max_distance is None else settings.max_distance, settings.max_sketch
+            DEFAULT_DISTANCE if settings.max_distance is None else settings.max_distance, settings.max_sketch
         ),
         jobs.ClusterOptions(clusters, max_cluster_size),
         overwrite,
@@ -186,13 +202,13 @@ def spark_tables_command(
     master: str | None,
     driver_memory: str,
 ) -> ExitCode:
-    """Write documents as compressed tables, one for each drawer of the layout, which 'spark match' scans.
-
-    The folder must be new or empty. 'hsimhash tables match' reads it too.
+    """Write documents as compressed tables, one per drawer of the layout.
 
     \b
     Example: hsimhash spark tables pages.parquet --out pages.tables
              hsimhash spark tables 'hdfs:///fps/*.parquet' --fingerprint-field fp --out hdfs:///tables --master yarn
+
+    The folder must be new or empty. 'hsimhash spark match' and 'hsimhash tables match' read it.
     """
     options = _reading(settings, form, fingerprint_field, settings.profile)
     with _session(master, driver_memory) as spark:
@@ -203,9 +219,9 @@ def spark_tables_command(
     return _told(rejected)
 
 
-@spark_command.command("match", short_help="Find what is near many documents, by scanning compressed tables.")
+@spark_command.command("match", short_help="Find the documents in tables that are near many queries.")
 @click.argument("inputs", metavar="QUERIES…", nargs=-1, required=True)
-@click.option("--tables", required=True, metavar="DIR|URL", type=utf8, help="The tables.")
+@click.option("--tables", required=True, metavar="DIR|URL", type=utf8, help="The folder with the tables.")
 @with_settings("max_distance", "id_field", "text_field")
 @_fingerprint_option
 @_format_option
@@ -222,13 +238,14 @@ def spark_match_command(
     master: str | None,
     driver_memory: str,
 ) -> ExitCode:
-    """Write query, id, distance, fingerprint and first_seen of each stored document near a query, as Parquet.
-
-    Every file of the tables is read once, whatever the number of queries. Near is what lies within --distance bits, by
-    default and at most those of the tables' layout. Texts are fingerprinted by the tables' profile.
+    """Find the documents in compressed tables that are near each query.
 
     \b
     Example: hsimhash spark match today.parquet --tables pages.tables --out near.parquet
+
+    The output has a row for each stored document near a query: query, id, distance, fingerprint and first_seen. Each
+    file of the tables is read once, however many queries there are. The default and maximum of --distance is the
+    distance of the tables' layout. Texts are fingerprinted with the profile of the tables.
     """
     options = _reading(settings, form, fingerprint_field, jobs.profile_of(tables))
     with _session(master, driver_memory) as spark:
@@ -240,7 +257,7 @@ def spark_match_command(
     return _told(rejected)
 
 
-@spark_command.command("bulk-load", short_help="Load documents into HBase by finished files.")
+@spark_command.command("bulk-load", short_help="Load documents into HBase as HFiles.")
 @click.argument("inputs", metavar="INPUT…", nargs=-1, required=True)
 @with_settings("store", "layout", "profile", "id_field", "text_field")
 @stage_option
@@ -264,16 +281,16 @@ def spark_bulk_load_command(
     master: str | None,
     driver_memory: str,
 ) -> ExitCode:
-    """Bring the documents of Parquet or JSON lines into an index on HBase, as 'hsimhash bulk-load' does.
-
-    Tasks write the HFiles, each a part of a region, into the stage, which driver, executors and region servers must be
-    able to open; executors compare the documents with the table through its gateways. Then the driver runs HBase's
-    own program, or with --print-commands prints what others must run. The same command continues with what was staged
-    whole, also on another machine. Of an id that comes twice the last one counts.
+    """Load documents from Parquet or JSON lines into an index on HBase, as 'hsimhash bulk-load' does.
 
     \b
     Example: hsimhash spark bulk-load pages.parquet --store hbase://gw1:9091/pages --stage /data/stage
              hsimhash spark bulk-load 'hdfs:///pages/*.parquet' --stage hdfs://nn/tmp/stage --master yarn
+
+    Tasks write HFiles to the stage, which the driver, the executors and the region servers must be able to open.
+    Executors compare the documents with the table through its gateways. The driver then runs HBase's own program; with
+    --print-commands it prints the commands instead. Run the same command again to resume, also on another machine. If
+    an id comes twice, the last document counts.
     """
     check_on_hbase(settings.store)
     words, told = loading_words(stage, hbase_command, is_run=not print_commands), list[str]()
@@ -291,7 +308,7 @@ def spark_bulk_load_command(
     return _told(totals.rejected)
 
 
-@spark_command.command("fingerprint", short_help="Write documents' fingerprints.")
+@spark_command.command("fingerprint", short_help="Write the fingerprint of each document.")
 @click.argument("inputs", metavar="INPUT…", nargs=-1, required=True)
 @with_settings("profile", "id_field", "text_field")
 @_format_option
@@ -306,12 +323,13 @@ def spark_fingerprint_command(
     master: str | None,
     driver_memory: str,
 ) -> ExitCode:
-    """Write id, fingerprint, sketch, key and kind of each document as Parquet, in place of its text.
-
-    The 64 bits are those that every other command makes, as a signed bigint.
+    """Write the fingerprint of each document as Parquet.
 
     \b
     Example: hsimhash spark fingerprint pages.parquet --out pages.fingerprints
+
+    The columns are id, fingerprint, sketch, key and kind. Fingerprints are signed bigints with the same 64 bits as
+    those of all other commands.
     """
     options = _reading(settings, form, None, settings.profile)
     with _session(master, driver_memory) as spark:
@@ -326,7 +344,7 @@ def spark_fingerprint_command(
 def _reading(
     settings: Settings, form: str, fingerprint_field: str | None, profile: Profile | str
 ) -> jobs.RecordOptions:
-    names = settings.id_field, settings.text_field, fingerprint_field
+    names = settings.id_field or "id", settings.text_field, fingerprint_field
     return jobs.RecordOptions(Profile.named(profile) if isinstance(profile, str) else profile, form, *names)
 
 

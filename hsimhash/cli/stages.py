@@ -1,4 +1,4 @@
-"""What `bulk-load` and `relayout` share: the options of a load by finished files."""
+"""What `bulk-load` and `relayout` share: the options of a load as HFiles."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ stage_option = click.option(
     "--stage",
     required=True,
     metavar="DIR",
-    help="A folder for the files, or a URL such as hdfs://…; the region servers must be able to open it.",
+    help="A folder for the HFiles, or a URL such as hdfs://…, that the region servers can open.",
 )
 first_load_option = click.option(
-    "--first-load", is_flag=True, help="No document is in the index yet: do not compare with it."
+    "--first-load", is_flag=True, help="Do not look for these documents in the index: none is there yet."
 )
 print_option = click.option(
-    "--print-commands", is_flag=True, help="Print the commands that load the files, for others to run."
+    "--print-commands", is_flag=True, help="Print the commands that load the files instead of running them."
 )
 program_option = click.option(
     "--hbase-command",
     default="",
     metavar="PROGRAM",
-    help="What runs HBase's classes; by default $HBASE_HOME/bin/hbase, hbase, or the jars of 'make hbase'.",
+    help="The hbase program. Default: $HBASE_HOME/bin/hbase, hbase, or the jars of 'make hbase'.",
 )
 memory_option = click.option(
     "--memory",
@@ -43,7 +43,7 @@ memory_option = click.option(
     default=1024,
     show_default=True,
     metavar="MIB",
-    help="How much memory to use, about, in all processes.",
+    help="Memory for all processes together, about.",
 )
 
 
@@ -81,7 +81,7 @@ def loading_words(stage: str, hbase_command: str, *, is_run: bool) -> list[str]:
 
 def tell_lines(lines: Sequence[str]) -> ExitCode:
     """Print the commands that others must run."""
-    say("the files are written; run these in this order, and then this command again:")
+    say("the files are written; run these commands in this order, then this one again:")
     for line in lines:
         print_line(line)
     return ExitCode.DONE
@@ -90,7 +90,7 @@ def tell_lines(lines: Sequence[str]) -> ExitCode:
 def check_on_hbase(store: str) -> None:
     """Refuse a store that no files can be loaded into."""
     if not is_hbase(store):
-        raise click.UsageError(f"{store} is not on HBase; 'hsimhash ingest' brings documents into it")
+        raise click.UsageError(f"{store} is not on HBase; use 'hsimhash ingest' instead")
 
 
 def check_stage(place: str) -> None:

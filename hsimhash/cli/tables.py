@@ -1,4 +1,4 @@
-"""`hsimhash create-table`, harmless where the same index is, and `hsimhash drop-table`."""
+"""`hsimhash create-table` and `hsimhash drop-table`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from click.core import ParameterSource
 
 from hsimhash.cli.console import plural, print_line, say
 from hsimhash.cli.exits import ExitCode
+from hsimhash.cli.help import Command
 from hsimhash.cli.options import (
     Settings,
     confirm,
@@ -65,44 +66,43 @@ def _pairs(ctx: click.Context, param: click.Parameter, value: _Texts) -> _Pairs:
     return tuple((name, text) for name, _, text in (one.partition("=") for one in value))
 
 
-@click.command("create-table")
+@click.command("create-table", cls=Command)
 @with_settings("store", "layout", "profile", "max_distance", "fingerprint_format")
 @click.option(
-    "--regions", callback=_regions, default="auto", metavar="N|auto", help="HBase: how many regions to begin with."
+    "--regions", callback=_regions, default="auto", metavar="N|auto", help="HBase: number of regions to start with."
 )
 @click.option(
     "--splits-from",
-    "sample",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="SAMPLE",
-    help="HBase: fingerprints of your own, one a line (or id<TAB>fingerprint), for regions of equal rows.",
+    help="HBase: your own fingerprints, one per line (or id<TAB>fingerprint), to split regions evenly.",
 )
 @click.option(
     "--ttl",
     "ttl_s",
     callback=_ttl_s,
     metavar="TIME",
-    help="HBase, Redis: documents expire so long after they were last added: 90d, 12h, 3600s.",
+    help="HBase, Redis: expire documents this long after they were last added: 90d, 12h, 3600s.",
 )
-@click.option("--compression", default="NONE", metavar="CODEC", help="HBase: GZ, SNAPPY, LZ4, ZSTD; by default none.")
+@click.option("--compression", default="NONE", metavar="CODEC", help="HBase: GZ, SNAPPY, LZ4 or ZSTD. Default: none.")
 @click.option(
     "--family-option",
     "family_options",
     callback=_pairs,
     multiple=True,
     metavar="KEY=VALUE",
-    help="HBase: a setting of all column families by HBase's own name, such as IN_MEMORY=true.",
+    help="HBase: a setting of all column families, such as IN_MEMORY=true.",
 )
-@click.option("--dry-run", "is_dry_run", is_flag=True, help="HBase: only say what would be made.")
-@click.option("--print-shell", "is_for_shell", is_flag=True, help="HBase: print the lines for hbase shell that do it.")
-@click.option("--print-sql", "is_for_psql", is_flag=True, help="PostgreSQL: print the statements for psql that do it.")
+@click.option("--dry-run", "is_dry_run", is_flag=True, help="HBase: only print what would be created.")
+@click.option("--print-shell", "is_for_shell", is_flag=True, help="HBase: print the lines for hbase shell instead.")
+@click.option("--print-sql", "is_for_psql", is_flag=True, help="PostgreSQL: print the statements for psql instead.")
 @click.option(
-    "--allow-plain", "is_plain_allowed", is_flag=True, help="HBase: make a lesser table where only Thrift1 runs."
+    "--allow-plain", "is_plain_allowed", is_flag=True, help="HBase: create a plain table if only Thrift1 runs."
 )
 def create_table_command(
     settings: Settings,
     regions: int | None,
-    sample: Path | None,
+    splits_from: Path | None,
     ttl_s: int | None,
     compression: str,
     family_options: _Pairs,
@@ -110,22 +110,20 @@ def create_table_command(
     is_for_psql: bool,
     **how: bool,
 ) -> None:
-    """Make an empty index. Its layout, its profile and the distance of its queries stay what they are.
-
-    If an index with the same ones exists, nothing happens; if one with others does, the differences are reported and
-    the exit code is 5.
-
-    On HBase the table is made with its settings. A table that exists without an index, such as one that the lines of
-    --print-shell made, becomes one. --print-shell needs no cluster. --dry-run prints + for what would be made, ~ for
-    what should be altered in hbase shell, = for what is as it should be.
-
-    On PostgreSQL three tables are made, in one transaction; --print-sql needs no server.
+    """Create an empty index. Its layout, profile and distance cannot be changed later.
 
     \b
     Example: hsimhash create-table --store lmdb://pages --layout 10 --profile auto-2
              hsimhash create-table --store hbase://gw1,gw2/crawl:pages --regions 64 --splits-from sample.tsv --ttl 90d
              hsimhash create-table --store hbase://gw1/crawl:pages --print-shell | hbase shell -n
              hsimhash create-table --store 'postgresql://db1/crawl?table=pages' --print-sql | psql -d crawl
+
+    If the same index exists, nothing happens. If it differs, the differences are printed and the exit code is 5.
+
+    On HBase the table is created with its settings. An existing table without an index, such as one made with
+    --print-shell, becomes one. --dry-run prints + for what would be created, ~ for what should be altered in hbase
+    shell, and = for what is right. On PostgreSQL three tables are created in one transaction. --print-shell and
+    --print-sql need no server.
     """
     record = wanted_record(settings, settings.max_distance)
     if settings.max_distance is not None:
@@ -136,7 +134,7 @@ def create_table_command(
     if not is_hbase(settings.store):
         _create_elsewhere(settings, record, ttl_s)
         return
-    fingerprints = read_sample(sample, "--splits-from", settings.fingerprint_format) if sample else None
+    fingerprints = read_sample(splits_from, "--splits-from", settings.fingerprint_format) if splits_from else None
     keys = tuple(splits(record.layout, regions or AUTO_REGIONS, sample=fingerprints))
     wanted = TableSettings(keys, ttl_s, compression.upper(), family_options)
     if is_for_shell:
@@ -145,7 +143,7 @@ def create_table_command(
         say(f"then 'hsimhash create-table --store {settings.store}' writes the index's record into the table")
         return
     plan = _create_table(settings, record, wanted, **how)
-    if plan.regions and (sample or regions not in (None, plan.regions)):
+    if plan.regions and (splits_from or regions not in (None, plan.regions)):
         kept = plural(plan.regions, "region")
         say(f"the table exists and keeps its {kept}: --regions and --splits-from are for a new one")
 
@@ -219,20 +217,20 @@ def _tell(plan: Plan) -> None:
         say(note)
 
 
-@click.command("drop-table")
+@click.command("drop-table", cls=Command)
 @with_settings("store", "lock_timeout_s")
 @yes_option
 def drop_table_command(settings: Settings, is_confirmed: bool) -> ExitCode:
-    """Delete an index and everything in it, even a damaged one. Anything that is not an index is refused.
-
-    On HBase the line for hbase shell that keeps a snapshot is shown first; the table is disabled and dropped. A table
-    that has an index's column families, but neither its record nor its settings, is refused. On PostgreSQL the tables
-    of the index go, on Redis all keys with its prefix. An embedded index goes with its job folders; other files in its
-    folder stay.
+    """Delete an index and everything in it, even if it is damaged. Anything else is refused.
 
     \b
     Example: hsimhash drop-table --store lmdb://old --yes
              hsimhash drop-table --store hbase://gw1/crawl:old
+
+    On HBase the table is disabled and dropped, after the hbase shell line for a snapshot is shown. A table with the
+    column families of an index, but without its record and settings, is refused. On PostgreSQL the tables of the index
+    are dropped; on Redis, all keys with its prefix are deleted. An embedded index is deleted with its job folders;
+    other files in its folder stay.
     """
     refuse_memory(settings)
     drop = _drop_table if is_hbase(settings.store) else _drop_folder

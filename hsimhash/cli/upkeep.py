@@ -10,7 +10,9 @@ from pathlib import Path
 import click
 
 from hsimhash.cli.console import print_fields, print_json, print_line, progress, say, size
+from hsimhash.cli.counts import Count
 from hsimhash.cli.exits import ExitCode, message_of
+from hsimhash.cli.help import Command
 from hsimhash.cli.jobs import check_job, refuse_walk, walk_job_option, walk_workers_option
 from hsimhash.cli.options import Settings, json_option, metrics_option, open_index, utf8, with_settings
 from hsimhash.errors import CorruptionError
@@ -20,14 +22,14 @@ from hsimhash.store.hbase.address import Address
 from hsimhash.store.hbase.table import compact_line, snapshot_line
 
 
-@click.command("check")
+@click.command("check", cls=Command)
 @with_settings("store", "lock_timeout_s")
-@click.option("--repair", is_flag=True, help="Repair the problems and delete the leftovers.")
+@click.option("--repair", is_flag=True, help="Repair problems and delete leftovers.")
 @click.option(
     "--sample",
-    type=click.IntRange(min=1),
+    type=Count(),
     metavar="N",
-    help="On HBase: look at N documents and N drawer rows from all over the table, each time others.",
+    help="HBase: check only N random documents and N random drawer rows.",
 )
 @walk_workers_option
 @walk_job_option
@@ -36,19 +38,19 @@ from hsimhash.store.hbase.table import compact_line, snapshot_line
 def check_command(
     settings: Settings, repair: bool, sample: int | None, workers: int | None, job: Path | None, as_json: bool
 ) -> ExitCode:
-    """Compare registers, documents and drawer rows with each other.
-
-    Problems are documents that a query may miss, and rows that cannot be right: exit code 6, or 0 where --repair has
-    repaired them. A file so damaged that it cannot be read is exit code 6 too; restore a backup then. Leftovers of
-    interrupted work are harmless. Others may read and write meanwhile.
-
-    On HBase only leftovers over an hour old are deleted. The table is read in ranges, by several processes, and what
-    they find waits in a folder, by default below .hsimhash/jobs, with about 70 bytes a document and 8 for each of its
-    drawer rows: the same command continues there after any end, for a day.
+    """Check an index for problems, and repair them.
 
     \b
     Example: hsimhash check --store lmdb://pages --repair
-             hsimhash check --store hbase://gw1:9091/pages --sample 10000
+             hsimhash check --store hbase://gw1:9091/pages --sample 10K
+
+    check compares registers, documents and drawer rows. Problems are documents that a query can miss, and rows that
+    cannot be right: the exit code is then 6, or 0 if --repair fixed them. A file that cannot be read at all also gives
+    6; restore a backup then. Leftovers of interrupted work are harmless. Others can read and write meanwhile.
+
+    On HBase only leftovers over an hour old are deleted. Several processes read the table in ranges and keep what they
+    find in a folder, by default below .hsimhash/jobs. It takes about 70 bytes per document and 8 per drawer row. Within
+    a day the same command resumes there.
     """
     _refuse_mixed(settings, sample, is_repair=repair, is_walk=workers is not None or job is not None)
     refuse_walk(settings.store, workers, job)
@@ -91,26 +93,25 @@ def _refuse_mixed(settings: Settings, sample: int | None, *, is_repair: bool, is
         raise click.UsageError(f"--sample is for an index on HBase; {settings.store} is checked whole, leave it out")
 
 
-@click.command("collect")
+@click.command("collect", cls=Command)
 @with_settings("store")
 @json_option
 def collect_command(settings: Settings, as_json: bool) -> ExitCode:
-    """Delete what moves and removals left behind, on HBase as far as it is over an hour old, on Redis over 10 minutes.
-
-    They log what they leave, and this command reads that log, never the whole index; on HBase run it hourly. Printed
-    are the entries of the log that were read, the cells that were deleted, and the entries that stay for a later run
-    because something is too young. An interrupted run harms nothing, the next one does the rest. Others may read and
-    write meanwhile.
-
-    The log does not have what an interrupted write left, nor moves by 'bulk-load --first-load' or by releases before
-    this command: 'hsimhash check --repair' finds that, and also does what this command does.
-
-    On Redis every write collects a little of what is over 10 minutes old, and with a TTL removes some of the documents
-    that are over; this command does the rest. An embedded index needs no such command: a document's rows go with it.
+    """Delete leftovers of moved and removed documents: over an hour old on HBase, over 10 minutes old on Redis.
 
     \b
     Example: hsimhash collect --store hbase://gw1:9091/pages
              17 * * * *  hsimhash collect --store hbase://gw1:9091/pages --json    (a line of crontab)
+
+    Writes log what they leave behind, and collect reads that log, never the whole index. On HBase, run it every hour.
+    It prints the log entries it read, the cells it deleted, and the entries that are still too young. An interrupted
+    run does no harm. Others can read and write meanwhile.
+
+    The log does not have leftovers of interrupted writes, of 'bulk-load --first-load', or of releases before this
+    command; 'hsimhash check --repair' finds those too.
+
+    On Redis every write already collects a little; this command does the rest, and removes documents whose TTL is over.
+    An embedded index has no leftovers.
     """
     if not (is_hbase(settings.store) or is_redis(settings.store)):
         raise click.UsageError(
@@ -126,20 +127,20 @@ def collect_command(settings: Settings, as_json: bool) -> ExitCode:
     return ExitCode.DONE
 
 
-@click.command("compact")
+@click.command("compact", cls=Command)
 @with_settings("store", "lock_timeout_s")
 @json_option
 def compact_command(settings: Settings, as_json: bool) -> ExitCode:
-    """Rewrite an index without its free space; print its bytes before and after.
-
-    Nobody else may have the index open: if anybody has, they are named and nothing is changed. Who opens it meanwhile
-    waits. The disk must have room for both.
-
-    On HBase the region servers compact by themselves: the line for hbase shell that makes them do it now is printed,
-    and the exit code is 2; likewise the line for psql on PostgreSQL.
+    """Shrink an index to the space it needs, and print its size before and after.
 
     \b
     Example: hsimhash compact --store lmdb://pages
+
+    Nobody else can have the index open: otherwise compact names them and changes nothing. The disk needs room for both
+    copies.
+
+    HBase and PostgreSQL compact by themselves: compact prints the line for hbase shell or psql that does it now, and
+    the exit code is 2.
     """
     if is_hbase(settings.store):
         say("a table is compacted by its servers; in hbase shell:")
@@ -158,19 +159,18 @@ def compact_command(settings: Settings, as_json: bool) -> ExitCode:
     return ExitCode.DONE
 
 
-@click.command("backup")
+@click.command("backup", cls=Command)
 @click.argument("target", type=utf8, metavar="DEST")
 @with_settings("store")
 def backup_command(settings: Settings, target: str) -> ExitCode:
-    """Write a copy of an index, as it is now, to the folder DEST, which must be new or empty.
-
-    Others may read and write meanwhile. The copy is an index: open it with --store lmdb://DEST.
-
-    On HBase a snapshot is a backup: the lines that take one, and copy it to DEST, are printed, and the exit code is 2;
-    likewise the line of pg_dump on PostgreSQL.
+    """Copy an index to the folder DEST, which must be new or empty, while it is in use.
 
     \b
     Example: hsimhash backup backups/2026-01-31 --store lmdb://pages
+
+    The copy is an index as of now: open it with --store lmdb://DEST.
+
+    On HBase and PostgreSQL, backup prints the lines that take a snapshot or run pg_dump, and the exit code is 2.
     """
     if is_hbase(settings.store):
         _tell_snapshot(Address.parse(settings.store), target)

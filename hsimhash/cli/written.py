@@ -1,4 +1,4 @@
-"""Files that commands write: they take their name once they are complete, and are packed where it says so."""
+"""Files that commands write: they appear when they are complete, compressed if their name says so."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import gzip
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
@@ -17,6 +17,30 @@ import click
 from hsimhash.cli.console import say
 from hsimhash.cli.streams import writing_stdout
 from hsimhash.files import copy_owner, naming, replace_file, sync_folder
+
+JSON_LINES = (".jsonl", ".ndjson", ".json")
+_PACKED = (".gz", ".zst")
+# Ends of names that promise a format which a program would read by them.
+_PROMISING = (
+    *(*JSON_LINES, ".tsv", ".csv", ".parquet", ".arrow", ".feather", ".orc", ".avro", ".xlsx", ".warc", ".wet"),
+    *(".html", ".htm", ".xml", ".yaml", ".pickle", ".npy", ".npz", ".db", ".sqlite", ".bz2", ".xz", ".lz4", ".zip"),
+)
+
+
+def format_of(output: str) -> str:
+    """Return the end of a file's name, in lower case, without that of a compression; empty for stdout."""
+    name = output.lower()
+    packing = next((one for one in _PACKED if name.endswith(one)), "")
+    return "" if output == "-" else Path(name.removesuffix(packing)).suffix
+
+
+def refuse_format(output: str, option: str, writes: Sequence[str]) -> None:
+    """Raise if the name of `output`, passed with `option`, promises a format that is not among `writes`."""
+    if (suffix := format_of(output)) in _PROMISING and suffix not in writes and not _is_pipe(output):
+        raise click.BadParameter(
+            f"cannot write {suffix} to {output}: expected a name that ends in {', '.join(writes)}",
+            param_hint=f"'{option}'",
+        )
 
 
 def refuse_existing(output: str, option: str) -> None:

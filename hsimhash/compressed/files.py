@@ -9,7 +9,7 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from hsimhash.errors import CorruptionError, FormatVersionError, IndexNotFoundError
+from hsimhash.errors import CorruptionError, FormatVersionError, IndexNotFoundError, Remedy
 from hsimhash.files import write_json
 from hsimhash.layout import Layout
 
@@ -51,7 +51,8 @@ class Manifest:
         """Return what the bytes of the file say, None for no file; see `load`."""
         if data is None:
             raise IndexNotFoundError(
-                f"no tables in {place}: there is no {MANIFEST}; 'hsimhash tables write' writes them"
+                f"no tables in {place}: there is no {MANIFEST}; "
+                + Remedy("write them with hsimhash.compressed.write_tables", "write them with 'hsimhash tables write'")
             )
         try:
             found = json.loads(data)

@@ -1,7 +1,7 @@
-"""Results of a run, applied to the inputs it read: their records as they stand, those to keep, those to drop, or all.
+"""Apply the results of a dedup to the inputs it read: copy the records to keep, those to drop, or all of them.
 
-As in that run, the first record with an id is the document, and later ones are left out; so give all of its inputs, in
-their order.
+As in the dedup, the first record with an id is the document, and later records with that id are left out. So pass all
+of its inputs, in the same order.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from hsimhash.dedup.outputs import DROP, KEEP, table_in
+from hsimhash.dedup.options import reading_from
+from hsimhash.dedup.outputs import DROP, KEEP, STATS, table_in
 from hsimhash.dedup.tables import read_column_values
 from hsimhash.errors import HsimhashError
 from hsimhash.inputs.files import Input, InputOptions
@@ -22,21 +23,16 @@ from hsimhash.inputs.reader import documents_of, parsed_blocks
 from hsimhash.inputs.records import Documents
 
 Which = Literal["kept", "dropped", "all"]
-
-
-@dataclass(frozen=True, slots=True)
-class ApplyOptions:
-    """What is written: of `all` documents, each with its cluster and whether it is kept."""
-
-    which: Which = "kept"
-    reading: InputOptions = field(default_factory=InputOptions)  # as by the run
+_REMEDY = "pass the inputs that 'hsimhash dedup' read, or run it again"
+COPIED_KINDS = ("jsonl", "tsv", "lines", "files")  # of inputs whose records can be copied line by line
+_LINES = ("jsonl", "tsv", "fingerprints")  # formats whose records are lines
 
 
 @dataclass(slots=True)
 class Applied:
-    """Counts of records: written, left out as documents of the other kind, rejected, with an id seen before.
+    """Counts of records: written, left out because they are of the other kind, rejected, with an id seen before.
 
-    `missing` counts documents of the run that were not in the inputs.
+    `missing` counts documents of the dedup that were not in the inputs.
     """
 
     written: int = 0
@@ -46,32 +42,57 @@ class Applied:
     missing: int = 0
 
 
+def reading_of_run(folder: Path) -> InputOptions:
+    """Return how the dedup that wrote `folder` read its inputs.
+
+    Raises:
+        ValueError: `folder` has no complete results.
+        HsimhashError: its stats.json cannot be read.
+    """
+    table_in(folder, "clusters")
+    path = folder / STATS
+    with _naming_damage(path):
+        stats = json.loads(path.read_text(encoding="utf-8"))
+        reading, found = reading_from(stats["options"]), stats.get("read_as", [])
+        formats, written = ({one.get(name, "auto") for one in found} for name in ("format", "fingerprint_format"))
+    if reading.format == "auto" and len(formats) == 1 and formats <= set(_LINES):  # the name of stdin tells nothing
+        reading = replace(reading, format=formats.pop())
+    return replace(reading, fingerprint_format=written.pop()) if len(written) == 1 else reading
+
+
 def apply(
     inputs: Sequence[Input],
     folder: Path,
-    options: ApplyOptions,
+    which: Which,
     write: Callable[[bytes], object],
     say: Callable[[str], object],
 ) -> Applied:
-    """Write records of inputs by what `folder` says of them, in their order; the inputs are not changed.
+    """Write the records of inputs that `folder` keeps or drops, in their order. The inputs are not changed.
 
-    A record is written as it stands. With `all`, one of JSON gets the fields `cluster` and `kept`, any other two
-    columns more. Of a folder of texts the files' paths are written.
+    A record is written unchanged. With `all`, a JSON record gets the fields `cluster` and `kept`; other records get two
+    more columns. For a folder of texts, the paths of its files are written.
+
+    Args:
+        inputs: those of the dedup, found with `reading_of_run`.
+        folder: where the dedup wrote its results.
+        which: the records to write.
+        write: takes one line at a time.
+        say: takes what the user should know.
 
     Raises:
-        ValueError: `folder` has no complete results, a document is not among those of the run, or an input is a table
-            or a web archive.
+        ValueError: `folder` has no complete results, it does not know a document, none of the records is a document
+            that it knows, or an input is a table or a web archive.
     """
     for one in inputs:
-        if one.kind not in ("jsonl", "tsv", "files"):
+        if one.kind not in COPIED_KINDS:
             raise ValueError(
-                f"input {one.name} does not consist of lines that could be written as they stand; {folder / KEEP} has "
-                f"the ids of the documents to keep"
+                f"cannot copy records of {one.name}: 'hsimhash apply' copies lines, and this is not a file of lines; "
+                f"{folder / KEEP} lists the ids to keep"
             )
-    application = _Application(folder, options)
+    application, reading = _Application(folder, which), reading_of_run(folder)
     for one in inputs:
-        for documents, lines in _records(one, options.reading):
-            application.count.rejected += len(documents.rejects)
+        for documents, lines in _records(one, reading):
+            application.take_rejects(documents, one)
             if documents.note:
                 say(f"{one.name}: {documents.note}")
             if documents.damage:
@@ -80,7 +101,7 @@ def apply(
             for line in application.chosen(one, documents, lines):
                 write(line + b"\n")
                 application.count.written += 1
-    application.count.missing = sum(is_kept is not None for is_kept in application.is_kept.values())
+    application.end()
     return application.count
 
 
@@ -96,20 +117,37 @@ def _records(one: Input, reading: InputOptions) -> Iterator[tuple[Documents, lis
 
 
 class _Application:
-    def __init__(self, folder: Path, options: ApplyOptions) -> None:
+    def __init__(self, folder: Path, which: Which) -> None:
         clusters = table_in(folder, "clusters")
         self._folder = folder
-        self._which = options.which
+        self._which = which
+        self._first_reject = ""
         self.is_kept: dict[str, bool | None] = {}  # None: was met
         for path, is_kept in ((folder / KEEP, True), (folder / DROP, False)):
             with _naming_damage(path), path.open(encoding="utf-8", newline="\n") as lines:
                 self.is_kept.update((line.removesuffix("\n"), is_kept) for line in lines)
         self._cluster_of: dict[str, str] = {}  # of those documents that do not give their cluster its name
-        if options.which == "all":
+        if which == "all":
             with _naming_damage(clusters):
                 rows = read_column_values(clusters, ("id", "cluster"))
                 self._cluster_of = {str(doc_id): str(cluster) for doc_id, cluster in rows if doc_id != cluster}
         self.count = Applied()
+
+    def take_rejects(self, documents: Documents, one: Input) -> None:
+        self.count.rejected += len(documents.rejects)
+        if documents.rejects and not self._first_reject:
+            first = documents.rejects[0]
+            self._first_reject = f"{first.path or one.name}:{first.line}: {first.reason}"
+
+    def end(self) -> None:
+        """Count what was not met; raise `ValueError` where nothing was, so that no output appears."""
+        self.count.missing = sum(is_kept is not None for is_kept in self.is_kept.values())
+        if self.count.missing and self.count.missing == len(self.is_kept):
+            expected = next(iter(self.is_kept))
+            raise ValueError(
+                f"none of the records is a document of {self._folder}: expected ids such as {expected!r:.200}, "
+                f"{f'but {self._first_reject}' if self._first_reject else 'got no records'}; {_REMEDY}"
+            )
 
     def chosen(self, one: Input, documents: Documents, lines: Sequence[bytes]) -> Iterator[bytes]:
         """Yield what is written of the documents."""
@@ -117,10 +155,9 @@ class _Application:
         for place, (doc_id, line) in enumerate(zip(documents.doc_ids, lines, strict=True)):
             if doc_id not in self.is_kept:
                 where = f"{one.name}:{documents.lines[place]}" if one.kind != "files" else one.name
-                raise ValueError(
-                    f"{where}: document {doc_id!r:.200} is not among those that {self._folder} was made from; give the "
-                    f"inputs that 'hsimhash dedup' read, with the same --id-field and --format, or run it again"
-                )
+                expected = next(iter(self.is_kept), None)
+                such = f"expected ids such as {expected!r:.200}" if expected else "which has no documents"
+                raise ValueError(f"{where}: {self._folder} does not know document {doc_id!r:.200}: {such}; {_REMEDY}")
             is_kept, self.is_kept[doc_id] = self.is_kept[doc_id], None
             if is_kept is None:
                 self.count.repeated += 1

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import cached_property
 from itertools import compress
 from pathlib import Path
@@ -25,7 +26,7 @@ from hsimhash.fingerprint import TOO_SHORT, Profile, Signatures, format_fingerpr
 from hsimhash.fingerprint.bits import Floats, Int64s, Uint8s, Uint64s
 from hsimhash.inputs.files import Input, usual_workers
 from hsimhash.inputs.reader import Batch, read_batches
-from hsimhash.inputs.records import Documents, Reject
+from hsimhash.inputs.records import Documents, Reject, integer_in
 from hsimhash.load.intake import bytes_before, fingerprinted, reject_line, short_lines
 from hsimhash.pairs.distinct import Column
 from hsimhash.pairs.keep import VALUE_PARTS, Policy, needed_fields
@@ -238,6 +239,8 @@ def _rows(batch: Batch, made: Signatures | None) -> _Rows:
 
 def _bounded(value: object) -> object:
     """Return a field's value if it may be a time or a number, else an empty text; None stays."""
+    if isinstance(value, Decimal) and value.is_finite():
+        value = integer_in(value) or float(value)
     is_long = isinstance(value, str) and len(value) > FIELD_CHARACTERS
     is_long = is_long or (isinstance(value, int) and abs(value) >= 10**FIELD_CHARACTERS)
     return value if value is None or (isinstance(value, (str, int, float)) and not is_long) else ""

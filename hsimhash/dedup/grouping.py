@@ -17,7 +17,8 @@ from hsimhash.dedup.options import DedupOptions
 from hsimhash.dedup.tables import Column
 from hsimhash.fingerprint.bits import Bools, Int64s, Uint8s, Uint64s
 from hsimhash.fingerprint.signature import Signatures
-from hsimhash.index import QUERY_BATCH, HSimIndex
+from hsimhash.index import HSimIndex
+from hsimhash.matching import QUERY_BATCH
 from hsimhash.pairs import Pairs, find_pairs, group_equal
 from hsimhash.pairs.clusters import Clusters, components, diameters, star
 from hsimhash.pairs.keep import Policy, needs_lengths, needs_places, rank

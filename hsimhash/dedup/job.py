@@ -58,7 +58,7 @@ def dedup(
     with output_folder(folder, overwrite=options.overwrite) as new:
         run = _Run(inputs, new, options, form, against, observer or DedupObserver())
         outcome = run.outcome()
-        run.write(outcome)
+        run.write(outcome, folder)
     return DedupSummary(outcome.totals, outcome.notices, run.seconds, folder)
 
 
@@ -74,9 +74,10 @@ def _check(inputs: Sequence[Input], options: DedupOptions, against: HSimIndex | 
 
 def _check_place(inputs: Sequence[Input], folder: Path) -> None:
     for one in inputs:
-        if one.kind == "files" and one.reads(folder):
+        within = one.folder or (one.name if one.kind == "files" else "")
+        if within and not one.remote and folder.resolve().is_relative_to(Path(within).resolve()):
             raise ValueError(
-                f"{folder} lies within input {one.name}, so its files would be read as texts; choose another"
+                f"{folder} is inside input {within}, so the next run would read the results; choose another folder"
             )
         if any(one.reads(folder / name) for name in NAMES):
             raise ValueError(
@@ -112,9 +113,9 @@ class _Run:
             grouping = group(documents, pairs, ranks, options, stored or none_stored(documents))
         return Outcome(documents, pairs, options, grouping, stored)
 
-    def write(self, outcome: Outcome) -> None:
+    def write(self, outcome: Outcome, out: Path) -> None:
         url = self.against.url if isinstance(self.against, HSimIndex) else None
-        results = Results(outcome, self.inputs, self.options, url, self._profile.name)
+        results = Results(outcome, self.inputs, self.options, url, self._profile.name, out)
         with output_errors(self.folder):
             with self._stage("write"):
                 results.write_tables(self.folder, self.form)

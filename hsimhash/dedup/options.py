@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Literal
 
+from hsimhash.cover import DEFAULT_DISTANCE
 from hsimhash.dedup.report import Notice, Totals
 from hsimhash.fingerprint.signature import MAX_SKETCH
 from hsimhash.inputs.files import InputOptions
 from hsimhash.pairs import MEMORY_BYTES
 from hsimhash.pairs.keep import Policy
-
-MAX_DISTANCE = 3
 
 Method = Literal["star", "components"]
 METHODS: tuple[Method, ...] = ("star", "components")
@@ -35,7 +34,7 @@ def check_clusters(method: str, max_cluster_size: int | None) -> None:
 class DedupOptions:
     """What a run does."""
 
-    max_distance: int = MAX_DISTANCE  # of near documents, bits, unless they have the same key
+    max_distance: int = DEFAULT_DISTANCE  # of near documents, bits, unless they have the same key
     max_sketch: int | None = MAX_SKETCH  # of near documents' sketches, where both have one, bits; None: any
     clusters: Method = METHODS[0]  # `star`: all are near the kept one; `components`: all that hangs together
     max_cluster_size: int | None = None  # of components; larger ones are cut into stars
@@ -53,12 +52,17 @@ class DedupOptions:
     def to_json(self) -> dict[str, object]:
         """Return what decides the results as JSON values."""
         own = ("max_distance", "max_sketch", "clusters", "max_cluster_size", "all_pairs")
-        of_reading = ("format", "id_field", "text_field", "fingerprint_field", "fingerprint_format")
         return {
             **{name: getattr(self, name) for name in own},
             "keep": [str(policy) for policy in self.keep],
-            **{name: getattr(self.reading, name) for name in of_reading},
+            **asdict(self.reading),
         }
+
+
+def reading_from(options: Mapping[str, object]) -> InputOptions:
+    """Return how a run read its inputs, from the JSON values of its options; what they lack has its default."""
+    known = {one.name: options[one.name] for one in fields(InputOptions) if one.name in options}
+    return InputOptions(**{name: tuple(value) if isinstance(value, list) else value for name, value in known.items()})  # type: ignore[arg-type]
 
 
 def shown_path(name: str | Path) -> str:

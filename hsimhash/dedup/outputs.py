@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from hsimhash.errors import HsimhashError
+from hsimhash.errors import HsimhashError, Remedy
 from hsimhash.files import file_errors, make_folder, sync_file, sync_folder
 from hsimhash.locks import HeldLock, lock_or_refuse
 
@@ -109,7 +109,13 @@ def _give_names(path: Path, new: Path, made: Sequence[str]) -> None:
 def _refuse_results(path: Path, names: Sequence[str]) -> None:
     found = [name for name in names if (path / name).exists()]
     if found:
-        raise ValueError(f"{path / found[-1]} already exists; --overwrite replaces it and what is with it")
+        raise ValueError(
+            f"{path / found[-1]} already exists; "
+            + Remedy(
+                "pass overwrite=True to replace it and the other results",
+                "--overwrite replaces it and the other results",
+            )
+        )
 
 
 def table_in(folder: Path, table: str) -> Path:

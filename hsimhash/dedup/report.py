@@ -1,8 +1,8 @@
-"""What report.html shows, what deserves a warning, and the page.
+"""The data of report.html, the warnings, and the page itself.
 
-It is one file without scripts or references, whose size does not grow with the documents. The engine of
-report.html.jinja escapes whatever is put in; texts are shown without the controls that could disturb what is around
-them. No name is cut in the data: the page bounds what it prints.
+The page is one file without scripts or external resources. Its size does not grow with the documents. The template
+engine escapes every value; characters that could disturb the text around them are shown by number. The data hold
+whole names: the page shortens what it prints.
 """
 
 from __future__ import annotations
@@ -18,10 +18,13 @@ from typing import NamedTuple, TextIO
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
+from hsimhash.dedup.id_diff import IdPart, id_parts, shortened
 from hsimhash.dedup.word_diff import Comparison
 
-CLUSTERS_SHOWN = 20  # the largest ones
+CLUSTERS_SHOWN = 20  # those with a warning, the largest ones, and the least alike
+LARGEST_SHOWN = 5  # of them
 MEMBERS_LISTED = 20  # of a cluster; the rest is counted
+MEMBERS_OPEN = 6  # a longer list of members is folded
 DIFFS_SHOWN = 2  # of a cluster: its first members
 CLUSTERS_LISTED = 500  # the largest ones, a line each
 PAIRS_SHOWN = 3  # of each distance
@@ -55,7 +58,7 @@ _LONE_MARK = re.compile(
 class ShownPair:
     """Two documents, and where their texts differ."""
 
-    left: str  # its id; in a cluster the kept document's
+    left: str  # the id of one; in a cluster, of the kept document
     right: str
     distance: int  # bits
     comparison: Comparison | None = None  # None: a text is not at hand, or they are too long together
@@ -65,17 +68,32 @@ class ShownPair:
         """The share of equal words, to four places, rounded down: 1 only where all are equal."""
         return math.floor(self.comparison.equal_share * 10_000) / 10_000 if self.comparison else None
 
+    def has_changes_of(self, other: ShownPair) -> bool:
+        """Return whether it shows the same changed passages as another pair, and nothing else."""
+        mine, others = self.comparison, other.comparison
+        return mine is not None and others is not None and mine.passages == others.passages
+
 
 @dataclass(frozen=True, slots=True)
 class ReportCluster:
-    """A cluster of two documents or more; of the dropped ones MEMBERS_LISTED do as `members`, the farthest first."""
+    """A cluster of two documents or more; MEMBERS_LISTED of the dropped ones as `members`, the least alike first."""
 
     kept_id: str
     size: int  # documents, the kept one included
     diameter: int  # the greatest distance between two of them, bits
     members: tuple[tuple[str, int], ...] = ()  # id, distance to the kept document
-    pairs: tuple[ShownPair, ...] = ()  # the kept document and one of the first members
+    pairs: tuple[ShownPair, ...] = ()  # the kept document and one of the first members, the least alike first
     first_line: str = ""  # of the kept document's text, where it is at hand
+
+    @property
+    def equal_words(self) -> float | None:
+        """The least share of equal words among its pairs; None if no texts were compared."""
+        return min((share for pair in self.pairs if (share := pair.equal_words) is not None), default=None)
+
+    @property
+    def share_by_id(self) -> dict[str, float]:
+        """The share of equal words of each dropped document that was compared with the kept one."""
+        return {pair.right: share for pair in self.pairs if (share := pair.equal_words) is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +107,24 @@ class Distance:
 
 
 @dataclass(frozen=True, slots=True)
+class Retry:
+    """The same run with another distance."""
+
+    bits: int
+    command: str  # for a shell; empty: it cannot be pasted
+
+
+@dataclass(frozen=True, slots=True)
+class DedupCommands:
+    """What the reader of a report may want to run next."""
+
+    more: Retry | None = None  # finds more; None: there is no greater distance
+    fewer: Retry | None = None
+    apply: str = ""  # writes the documents that are kept; empty: `apply` cannot copy such inputs
+    has_short_url: bool = False  # whether the commands lack a part of a URL that may be secret
+
+
+@dataclass(frozen=True, slots=True)
 class Totals:
     """Counts of documents, but for clusters and pairs, and for `rejected` and `repeated`, which are of records."""
 
@@ -98,14 +134,25 @@ class Totals:
     equal: int  # have the fingerprint of an earlier document, and its sketch and key
     short: int  # too short for a fingerprint; kept
     rejected: int
-    matched: int | None = None  # have a match in the stored index; None: there was none to compare with
+    matched: int | None = None  # have a match in the stored index; None: there was no index to compare with
     largest_cluster: int = 0
     pairs: int = 0
-    by_key: int | None = None  # of these, farther apart than searched for, with the same key; None: fingerprints alone
-    unconfirmed: int | None = None  # further pairs, not near, for their sketches differ; None: likewise
-    exact: int = 0  # too short for a vote
-    repeated: int = 0  # say again what one before said
-    split: int = 0  # components that were larger than allowed and were cut into stars
+    by_key: int | None = None  # of these, found by their key alone; None: the profile makes fingerprints alone
+    unconfirmed: int | None = None  # more pairs, which are not near because their sketches differ; None: likewise
+    exact: int = 0  # so short that only equal texts match
+    repeated: int = 0  # records that repeat an earlier one
+    split: int = 0  # components that were larger than allowed, and were cut into stars
+
+    @property
+    def headline(self) -> str:
+        """The result in one sentence."""
+        if not self.documents:
+            return "No documents were read"
+        read = f"{_plural(self.documents, 'document')}:"
+        if not self.dropped:
+            return f"{read} no near-duplicates found"
+        dropped = f"{_plural(self.dropped, 'near-duplicate')} dropped in {_plural(self.clusters, 'cluster')}"
+        return f"{read} {self.kept:,} kept, {dropped}"
 
     @property
     def kept(self) -> int:
@@ -158,7 +205,7 @@ class ReportData:
     """All that the report shows."""
 
     inputs: tuple[str, ...]  # names, as given
-    date: str  # as it is to be shown; the report reads no clock
+    newest_input: str  # when the newest input file was changed; empty: not known. The report reads no clock
     settings: tuple[tuple[str, str], ...]  # (name, value), such as ("layout", "10"), in the order to show
     totals: Totals
     cluster_sizes: Mapping[int, int]  # size (2 and up) → clusters
@@ -170,6 +217,7 @@ class ReportData:
     clusters_file: str = "the clusters table"  # where the rest is
     keyed: tuple[ShownPair, ...] = ()  # some pairs found by their key
     texts_missing: str = ""  # why texts are not at hand, where they are not: a sentence
+    commands: DedupCommands = DedupCommands()
 
 
 def find_notices(totals: Totals, giants: Sequence[ReportCluster], hot: Sequence[tuple[int, int]]) -> tuple[Notice, ...]:
@@ -187,24 +235,24 @@ def find_notices(totals: Totals, giants: Sequence[ReportCluster], hot: Sequence[
     notices = [
         Notice(
             "Giant cluster",
-            f"{counted(one.size)} are in the cluster of {one.kept_id!r:.200}, whose diameter is {one.diameter} bits. "
-            "Compare its texts in the report before you drop them: pages made from one template, or a chain of small "
-            "changes, can fall together. A smaller --max-distance keeps more of them apart.",
+            f"{counted(one.size)} are in the cluster of {one.kept_id!r:.200}; some are {plural_bits(one.diameter)} "
+            "apart. Read its texts below before you drop them: pages made from one template, or a chain of small "
+            "changes, can end up in one cluster. A smaller --distance keeps more of them apart.",
         )
         for one in giants
     ]
     notices += [
         Notice(
             "Hot fingerprint",
-            f"{counted(documents)} have the fingerprint {fingerprint:016x}: often an error page, a login page or an "
-            "empty template that was stored under many ids.",
+            f"{counted(documents)} have the fingerprint {fingerprint:016x}. This is often an error page, a login page "
+            "or an empty template stored under many ids.",
         )
         for fingerprint, documents in hot
     ]
     if totals.short >= max(MANY_SHORT, MANY_SHORT_SHARE * totals.documents):
         detail = (
-            f"{counted(totals.short)} are too short for a fingerprint. They are kept, and none was compared: "
-            "short.jsonl lists them. Check that the text is read from the right field."
+            f"{counted(totals.short)} are too short for a fingerprint. They were kept without a comparison; "
+            "short.jsonl lists them. Check that hsimhash reads the text from the right field (--text-field)."
         )
         notices.append(Notice("Many short texts", detail))
     return tuple(notices)
@@ -218,8 +266,9 @@ def write_report(file: TextIO, data: ReportData) -> None:
             data=data,
             totals=data.totals,
             sizes=_sizes(data.cluster_sizes),
-            bits=_bits(data.distances),
+            greatest=max((distance.pairs for distance in data.distances), default=0),
             inputs_named=INPUTS_NAMED,
+            members_open=MEMBERS_OPEN,
         )
     )
 
@@ -235,17 +284,18 @@ def page_environment(part: str) -> Environment:
         keep_trailing_newline=True,
         finalize=_shown,
     )
-    environment.filters.update(bits=_in_bits, cut=_cut, greatest=_greatest, percent=_percent)
+    environment.filters.update(
+        bits=plural_bits, cut=_cut, greatest=_greatest, marked=_marked, percent=_percent, plural=_plural, shares=_shares
+    )
     environment.tests["link"] = _is_link
     return environment
 
 
 class _Bars(NamedTuple):
-    """A row of a chart: what is counted, the counts, and whether they are to stand back."""
+    """A row of a chart."""
 
     label: str
     counts: tuple[int, ...]
-    is_faint: bool = False
 
 
 def _greatest(rows: Sequence[_Bars]) -> list[int]:
@@ -276,12 +326,6 @@ def _sizes(clusters: Mapping[int, int]) -> list[_Bars]:
     ]
 
 
-def _bits(distances: Sequence[Distance]) -> list[_Bars]:
-    if not any(distance.pairs for distance in distances):
-        return []
-    return [_Bars(str(distance.bits), (distance.pairs,), not distance.is_within) for distance in distances]
-
-
 def _shown(value: object) -> object:
     """Return a value as the page shows it: a number with commas, a run of hidden characters as the number of the first.
 
@@ -304,10 +348,29 @@ def _cut(name: str) -> str:
     return name if len(name) <= ID_CHARS else f"{name[:half]} … {name[-half:]}"
 
 
-def _in_bits(distance: int) -> str:
-    return f"{distance} bit" if distance == 1 else f"{distance} bits"
+def _marked(doc_id: str, other: str | None = None) -> list[IdPart]:
+    """Return an id in pieces, marked where it differs from another one; a long id is shortened."""
+    parts = [shortened(part) for part in id_parts(doc_id, doc_id if other is None else other)]
+    if len(parts) == 1 or sum(len(part.text) for part in parts) > 2 * ID_CHARS:
+        return [IdPart(_cut(doc_id), False)]
+    return parts
+
+
+def plural_bits(distance: int) -> str:
+    """Return a distance as text: `1 bit`, `3 bits`."""
+    return _plural(distance, "bit")
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def _percent(share: float) -> str:
-    """Return a share with one decimal, rounded down: 100.0% only where all is equal."""
-    return f"{math.floor(1000 * share) / 10:.1f}%"
+    """Return a share with one decimal, rounded down: 100% only where all is equal."""
+    return "100%" if share == 1 else f"{math.floor(1000 * share) / 10:.1f}%"
+
+
+def _shares(pairs: Sequence[ShownPair]) -> str:
+    """Return the range of the shares of equal words of pairs; nothing if no texts were compared."""
+    found = sorted(share for pair in pairs if (share := pair.equal_words) is not None)
+    return "–".join(dict.fromkeys(map(_percent, (found[0], found[-1])))) if found else ""

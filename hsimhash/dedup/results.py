@@ -11,15 +11,17 @@ from pathlib import Path
 
 import numpy as np
 
+from hsimhash.dedup.commands import next_commands
 from hsimhash.dedup.options import DedupOptions, shown_path
 from hsimhash.dedup.outputs import DROP, KEEP, REPORT, STATS
-from hsimhash.dedup.report import ReportData, ShownPair, write_report
+from hsimhash.dedup.report import ReportData, ShownPair, plural_bits, write_report
 from hsimhash.dedup.summary import Outcome
 from hsimhash.dedup.tables import BLOCK_ROWS, Column, Form, Kind, open_table
-from hsimhash.dedup.texts import Texts, date_of
+from hsimhash.dedup.texts import STDIN_NAME, Texts, date_of
 from hsimhash.fingerprint.bits import Int64s, Uint8s
 from hsimhash.fingerprint.signature import similarities
 from hsimhash.inputs.files import Input, usual_workers
+from hsimhash.inputs.lines import STDIN
 from hsimhash.pairs import PairBlock, Pairs
 
 PAIR_COLUMNS: tuple[tuple[str, Kind], ...] = (("left", "text"), ("right", "text"), ("distance", "bits"))
@@ -44,13 +46,14 @@ SIGNATURE_COLUMNS: tuple[tuple[str, Kind], ...] = (("similarity", "share"), ("fo
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """What is written of an outcome; `url` is the index that was compared with."""
+    """What is written of an outcome; `url` is the index that was compared with, `out` where the results will be."""
 
     outcome: Outcome
     inputs: Sequence[Input]
     options: DedupOptions
     url: str | None
     profile: str
+    out: Path
 
     def write_tables(self, folder: Path, form: Form) -> None:
         """Write the pairs, the clusters, and the lists of ids."""
@@ -129,8 +132,8 @@ class Results:
             clusters, distances = outcome.shown_clusters(texts), outcome.sampled_distances(texts)
             keyed = outcome.sampled_keyed(texts)
             return ReportData(
-                inputs=tuple(shown_path(one.name) for one in self.inputs),
-                date=date_of(self.inputs),
+                inputs=tuple(STDIN_NAME if one.name == STDIN else shown_path(one.name) for one in self.inputs),
+                newest_input=date_of(self.inputs),
                 settings=self._settings(),
                 totals=outcome.totals,
                 cluster_sizes=outcome.cluster_sizes,
@@ -141,14 +144,15 @@ class Results:
                 clusters=clusters,
                 listed=outcome.listed_clusters(texts),
                 clusters_file=clusters_file,
+                commands=next_commands(self.inputs, self.out, self.options, profile=self.profile, url=self.url),
                 texts_missing=texts.note,
             )
 
     def _settings(self) -> tuple[tuple[str, str], ...]:
         most = self.options.max_sketch
-        sketches = "not compared" if most is None else f"up to {most} bits apart"
+        sketches = "not compared" if most is None else f"up to {plural_bits(most)} apart"
         return (
-            ("distance", f"up to {self.options.max_distance} bits"),
+            ("distance", f"up to {plural_bits(self.options.max_distance)}"),
             *([("sketches", sketches)] if self.outcome.documents.has_signatures else []),
             ("clusters", self.options.clusters),
             ("keep", ", ".join(map(str, self.options.keep))),
@@ -172,6 +176,7 @@ class Results:
             ],
             "warnings": [{"title": notice.title, "detail": notice.detail} for notice in self.outcome.notices],
             "inputs": [shown_path(one.name) for one in self.inputs],
+            "read_as": [_read_as(one) for one in self.inputs],
             "profile": self.profile,
             "against": self.url,
             "options": self.options.to_json(),
@@ -181,6 +186,12 @@ class Results:
         with (folder / STATS).open("x", encoding="utf-8") as file:
             json.dump(stats, file, ensure_ascii=False, indent=1)
             file.write("\n")
+
+
+def _read_as(one: Input) -> dict[str, str]:
+    """Return what `auto` stood for with an input, so that the same records can be read again under another name."""
+    found = {"format": "fingerprints" if one.has_fingerprints and one.kind == "tsv" else one.kind}
+    return found | ({"fingerprint_format": one.formats[0]} if len(one.formats) == 1 else {})
 
 
 def _lines(doc_ids: Iterable[str]) -> str:

@@ -1,13 +1,13 @@
-"""What came of it: the numbers of `stats.json`, and what `report.html` shows.
+"""The outcome of a run: the numbers of `stats.json`, and what `report.html` shows.
 
-What a greater distance would add is counted by comparing some fingerprints with all: `ROWS` of them, or as many as
-`CELLS` comparisons allow, which are all of a small set. It costs a few microseconds a document, whatever the distance
-is and however the fingerprints lie.
+To count what a greater distance would add, some fingerprints are compared with all: `ROWS` of them, or as many as
+`CELLS` comparisons allow, which are all of a small set. This takes a few microseconds per document, whatever the
+distance is and however the fingerprints lie.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -21,6 +21,7 @@ from hsimhash.dedup.report import (
     CLUSTERS_LISTED,
     CLUSTERS_SHOWN,
     DIFFS_SHOWN,
+    LARGEST_SHOWN,
     MEMBERS_LISTED,
     NOTICES_SHOWN,
     PAIRS_SHOWN,
@@ -156,15 +157,42 @@ class Outcome:
         return order
 
     @cached_property
+    def _unlikeness(self) -> Int64s:
+        """How unlike each document is to the one kept in its place, in bits of 64.
+
+        Sketches tell it better than fingerprints: they estimate the share of equal shingles.
+        """
+        documents, kept = self.documents, self.grouping.kept
+        bits = self.grouping.distance.astype(np.int64)
+        if documents.has_signatures:
+            own = np.flatnonzero((kept < len(kept)) & (kept != np.arange(len(kept))))
+            mine, others = documents.sketches[own], documents.sketches[kept[own]]
+            has_sketches = (mine != 0) & (others != 0)
+            bits[own[has_sketches]] = np.bitwise_count(mine ^ others)[has_sketches]
+        return bits
+
+    @cached_property
+    def _doubtful(self) -> list[int]:
+        """The clusters to check first, as places in `_clusters`: those with the least alike document."""
+        clusters, dropped = self._clusters, np.flatnonzero(self.grouping.kept != np.arange(len(self.grouping.kept)))
+        greatest = np.zeros(len(clusters.kept), np.int64)
+        np.maximum.at(greatest, np.searchsorted(clusters.kept, self.grouping.kept[dropped]), self._unlikeness[dropped])
+        order: list[int] = np.lexsort((clusters.first, -clusters.size, -clusters.diameter, -greatest))[
+            :CLUSTERS_SHOWN
+        ].tolist()
+        return order
+
+    @cached_property
     def _shown(self) -> dict[int, list[int]]:
-        """The clusters to show, those to warn of and the largest → dropped documents of each, the farthest first."""
+        """The clusters to show → some dropped documents of each, the least alike first."""
         grouping, shown = self.grouping, {}
-        for at in list(dict.fromkeys([*self._giants, *self._listed]))[:CLUSTERS_SHOWN]:
+        chosen = [*self._giants, *self._listed[:LARGEST_SHOWN], *self._doubtful]
+        for at in list(dict.fromkeys(chosen))[:CLUSTERS_SHOWN]:
             kept = self._clusters.kept[at]
             members = np.flatnonzero(grouping.kept == kept)
             members = members[members != kept]
-            order = np.argsort(-grouping.distance[members].astype(np.int64), kind="stable")
-            shown[at] = members[order[:MEMBERS_LISTED]].tolist()
+            bits = grouping.distance[members].astype(np.int64)
+            shown[at] = members[np.lexsort((-bits, -self._unlikeness[members]))][:MEMBERS_LISTED].tolist()
         return shown
 
     def _cluster(self, at: int, texts: Texts | None = None) -> ReportCluster:
@@ -174,15 +202,15 @@ class Outcome:
         return ReportCluster(self._name(kept), size, diameter, first_line=line)
 
     def shown_clusters(self, texts: Texts) -> tuple[ReportCluster, ...]:
-        """Return the clusters to show, with some members and how their texts differ."""
+        """Return the clusters to show, the least alike first, with some members and how their texts differ."""
         found = []
         for at, members in self._shown.items():
-            near = list(zip(members, self.grouping.distance[members].tolist(), strict=True))
+            bits = self.grouping.distance[members].tolist()
             kept = int(self._clusters.kept[at])
-            pairs = tuple(self._pair(kept, number, bits, texts) for number, bits in near[:DIFFS_SHOWN])
-            named = tuple((self._name(number), bits) for number, bits in near)
-            found.append(replace(self._cluster(at, texts), members=named, pairs=pairs))
-        return tuple(found)
+            pairs = [self._pair(kept, *one, texts) for one in zip(members[:DIFFS_SHOWN], bits, strict=False)]
+            named = tuple(zip(map(self._name, members), bits, strict=True))
+            found.append(replace(self._cluster(at, texts), members=named, pairs=telling_pairs(pairs)))
+        return tuple(sorted(found, key=_alikeness))
 
     def listed_clusters(self, texts: Texts) -> tuple[ReportCluster, ...]:
         """Return the clusters to list."""
@@ -245,6 +273,25 @@ class Outcome:
 
     def _of_inputs(self, numbers: Iterable[int]) -> set[int]:
         return {number for number in numbers if number < len(self.documents.doc_ids)}
+
+
+def telling_pairs(pairs: Sequence[ShownPair]) -> tuple[ShownPair, ...]:
+    """Return the pairs of a cluster that show something new, the least alike first.
+
+    Equal texts are shown once, and only if the cluster has no other pair; so is the same change in two documents.
+    """
+    told: list[ShownPair] = []
+    for pair in sorted(pairs, key=lambda one: 1.0 if one.equal_words is None else one.equal_words):
+        is_equal = pair.equal_words == 1
+        if not told or not (is_equal or any(pair.has_changes_of(one) for one in told)):
+            told.append(pair)
+    return tuple(told)
+
+
+def _alikeness(cluster: ReportCluster) -> tuple[bool, bool, float]:
+    """Return what clusters are sorted by: exact copies last, before them those whose texts were not compared."""
+    share = cluster.equal_words
+    return share == 1, share is None, share or 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,7 +1,8 @@
-"""The texts that the report compares, from a second look at the inputs; they wait in a temporary file."""
+"""The texts that the report compares, read from the inputs a second time and held in a temporary file."""
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
@@ -13,13 +14,14 @@ import numpy as np
 from hsimhash.dedup.documents import Collected
 from hsimhash.dedup.report import INPUTS_NAMED, ShownPair
 from hsimhash.dedup.word_diff import Comparison, compare
-from hsimhash.errors import InputUnavailableError
 from hsimhash.inputs.files import Input, InputOptions
+from hsimhash.inputs.lines import STDIN
 from hsimhash.inputs.reader import texts_at
 
 HELD_BYTES = 64 << 20  # of texts; more are in a file
 COMPARED_CHARS = 40_000_000  # of all texts together, after which no two are compared: a minute at most
 FIRST_LINE_CHARS = 120
+STDIN_NAME = "standard input"  # as a page names it
 
 
 class Texts:
@@ -43,9 +45,8 @@ class Texts:
         self._file.close()
 
     def add(self, number: int, text: str, *, is_compared: bool) -> None:
-        """Take a text, or of one that is not compared the first line."""
-        line = next(iter(text.lstrip().split("\n", 1)))
-        self.first_lines[number] = " ".join(line[:FIRST_LINE_CHARS].split())
+        """Take the first line of a text, and the text itself if it is compared."""
+        self.first_lines[number] = first_line(text)
         if is_compared:
             data = text.encode("utf-8", "surrogatepass")
             self._places[number] = self._file.tell(), len(data)
@@ -72,9 +73,9 @@ class Texts:
         missing, notes = self._missing, []
         if missing:
             more = f"; and {len(missing) - INPUTS_NAMED:,} more" if len(missing) > INPUTS_NAMED else ""
-            notes.append(f"Texts are missing: {'; '.join(missing[:INPUTS_NAMED])}{more}.")
+            notes.append(f"Some texts are missing: {'; '.join(missing[:INPUTS_NAMED])}{more}.")
         if self._chars_left <= 0:
-            notes.append(f"The texts are long: after {COMPARED_CHARS:,} characters no more pairs were compared.")
+            notes.append(f"The texts are long: hsimhash stopped comparing pairs after {COMPARED_CHARS:,} characters.")
         return " ".join(notes)
 
     def read(
@@ -91,8 +92,8 @@ class Texts:
         rows, names = documents.rows.at(wanted), documents.doc_ids.at(wanted)
         for at, one in enumerate(inputs):
             if one.is_stream or one.has_fingerprints:
-                why = "can be read only once" if one.is_stream else "holds fingerprints alone"
-                self._missing.append(f"{one.name} {why}")
+                why = "can be read only once" if one.is_stream else "holds fingerprints, not texts"
+                self._missing.append(f"{STDIN_NAME if one.name == STDIN else one.name} {why}")
                 continue
             here = np.flatnonzero(rows["input"] == at).tolist()
             places = dict(zip(rows["line"][here].tolist(), here, strict=True))
@@ -103,16 +104,25 @@ class Texts:
                         self.add(number, text, is_compared=number in compared)
             except OSError as error:
                 self._missing.append(f"{one.name} cannot be read again: {error.strerror}")
-            except InputUnavailableError:
+            except Exception:  # the results are found already; the report goes without these texts
                 self._missing.append(f"{one.name} cannot be read again")
 
 
+def first_line(text: str) -> str:
+    """Return the first line of a text that has a word; of a text without words, nothing."""
+    word = re.search(r"\w", text)
+    start = text.rfind("\n", 0, word.start()) + 1 if word else len(text)
+    line = text[start : start + FIRST_LINE_CHARS].lstrip().partition("\n")[0]
+    return " ".join(line.split())
+
+
 def date_of(inputs: Sequence[Input]) -> str:
-    """Return when the newest of the files among the inputs was changed; so the same files give the same report."""
+    """Return when the newest file among the inputs was changed; nothing where there is none.
+
+    The same files give the same report, whenever it is made.
+    """
     times = []
     for one in inputs:
         with suppress(FileNotFoundError):  # deleted since it was read
             times += [] if one.is_stream or one.remote else [Path(one.name).stat().st_mtime]
-    if not times:
-        return "not known: the input was a stream or remote"
-    return datetime.fromtimestamp(max(times), UTC).strftime("inputs of %Y-%m-%d %H:%M UTC")
+    return datetime.fromtimestamp(max(times), UTC).strftime("%Y-%m-%d %H:%M UTC") if times else ""

@@ -23,6 +23,8 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from hsimhash.errors import Remedy
+
 LIMIT = 1 << 64
 
 # Arrays of any shape.
@@ -39,6 +41,8 @@ Formats = tuple[Format, ...]
 ALL_FORMATS: Formats = get_args(Format)
 FORMAT_NAMES = ("auto", *ALL_FORMATS)
 HEX: Formats = ("hex",)
+_NAME_FORMAT = Remedy("name the format with format=", "name the format with --fingerprint-format")
+_OTHER_FORMAT = Remedy("choose another format=", "choose another --fingerprint-format")
 _DECIMAL = r"(?!0[0-9]{15}$)[0-9]{1,20}"
 
 
@@ -102,6 +106,13 @@ def as_fingerprint(value: int) -> int:
     raise ValueError(f"fingerprint {value} is outside [0, 2**64); give an unsigned number below 2**64")
 
 
+def whole_number(value: object, name: str) -> int:
+    """Return an `int` or a NumPy integer as an `int`; otherwise, and for a `bool`, raise `TypeError`."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise TypeError(f"{name} must be an int, not {type(value).__name__}: {value!r:.80}")
+    return int(value)
+
+
 def as_fingerprints(fingerprints: Fingerprints) -> Uint64s:
     """Return fingerprints as an array of shape (n,), uint64; `ValueError` or `TypeError` names what is none."""
     if isinstance(fingerprints, np.ndarray) and fingerprints.dtype == np.uint64 and fingerprints.ndim == 1:
@@ -158,11 +169,11 @@ def read_fingerprint(written: str | int, formats: Formats) -> int:
     if values:
         raise ValueError(
             f"ambiguous fingerprint {written!r}: 16 digits may be hexadecimal or decimal; write 0x before them if they "
-            f"are hexadecimal, or name the format (--fingerprint-format, in Python format=)"
+            f"are hexadecimal, or " + _NAME_FORMAT
         )
     accepted = ", or ".join(_FORMS[one].accepted for one in formats)
-    remedy = "" if len(formats) == len(ALL_FORMATS) else "; --fingerprint-format chooses the format of the input"
-    raise ValueError(f"not a fingerprint: {written!r:.80}; accepted are {accepted}{remedy}")
+    remedy = "" if len(formats) == len(ALL_FORMATS) else "; or " + _OTHER_FORMAT
+    raise ValueError(f"not a fingerprint: {written!r:.80}; accepted are {accepted}" + remedy)
 
 
 def narrow(formats: Formats, written: Iterable[str | int]) -> Formats:

@@ -6,7 +6,7 @@ An index is tied to its profile. What a built-in profile gives never changes; be
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from hsimhash.fingerprint.long_texts import LONG_CHARACTERS, is_long, long_signa
 from hsimhash.fingerprint.own_features import OwnFeatures, weighted_hashes
 from hsimhash.fingerprint.recipe import ADDED_FIELDS, DEFAULTS, FIELDS, OWN, Recipe
 from hsimhash.fingerprint.signature import TOO_SHORT, Signature, Signatures
+from hsimhash.fingerprint.texts import as_text, as_texts
 from hsimhash.fingerprint.vote import capped, vote, vote_in_order
 from hsimhash.fingerprint.wordlists import IDF, STOPS, WORDS, keep_list, kept_lists, read_list
 
@@ -116,36 +117,36 @@ class Profile(Recipe):
         return list(words) if self.is_plain else normalized_words(self, words)
 
     def fingerprint(self, text: str) -> int:
-        """Return a text's fingerprint; `TextTooShortError` when there is nothing to fingerprint."""
-        return self._one(self._signed([text], "fingerprint", has_sketches=False), text).fingerprint
+        """Return the fingerprint of a text; raise `TextTooShortError` if the text is too short to have one."""
+        return self._one(self._signed([as_text(text)], has_sketches=False), text).fingerprint
 
-    def fingerprints(self, texts: Sequence[str]) -> Fingerprints:
-        """Return the texts' fingerprints; which texts come together changes none of them."""
-        found = self._signed(texts, "fingerprint", has_sketches=False)
+    def fingerprints(self, texts: Iterable[str]) -> Fingerprints:
+        """Return the fingerprints of texts, in order. A fingerprint depends only on its own text."""
+        found = self._signed(texts, has_sketches=False)
         return Fingerprints(found.fingerprints, found.kinds)
 
     def signature(self, text: str) -> Signature:
-        """Return a text's signature; `TextTooShortError` when there is nothing to fingerprint."""
-        return self._one(self.signatures([text]), text)
+        """Return the signature of a text; raise `TextTooShortError` if the text is too short to have one."""
+        return self._one(self.signatures([as_text(text)]), text)
 
-    def signatures(self, texts: Sequence[str]) -> Signatures:
-        """Return the texts' signatures; which texts come together changes none of them."""
-        return self._signed(texts, "signature", has_sketches=True)
+    def signatures(self, texts: Iterable[str]) -> Signatures:
+        """Return the signatures of texts, in order. A signature depends only on its own text."""
+        return self._signed(texts, has_sketches=True)
 
     def _one(self, found: Signatures, text: str) -> Signature:
         if found.kinds[0] == TOO_SHORT:
-            raise TextTooShortError(f"nothing to fingerprint by {self.name} in {text[:40]!r}")
+            raise TextTooShortError(
+                f"text too short: profile {self.name} finds nothing to fingerprint in {text[:40]!r}"
+            )
         return found.at(0)
 
-    def _signed(self, texts: Sequence[str], of_one: str, *, has_sketches: bool) -> Signatures:
-        if isinstance(texts, str):
-            raise TypeError(f"{of_one}s takes a sequence of texts; for one text there is {of_one}")
+    def _signed(self, texts: Iterable[str], *, has_sketches: bool) -> Signatures:
         most = PIECES_BATCH_CHARACTERS if self.is_counted else BATCH_CHARACTERS
         return Signatures.joined(
             long_signature(self, batch[0], has_sketches=has_sketches)
             if is_long(self, batch)
             else signature_batch(self, batch, has_sketches=has_sketches)
-            for batch in split_batch(texts, most)
+            for batch in split_batch(as_texts(texts), most)
         )
 
     def document(self, fields: Mapping[str, str]) -> str:
@@ -157,7 +158,7 @@ class Profile(Recipe):
         known = self.field_weights
         if wrong := [name for name in fields if name not in known]:
             raise ValueError(f"profile {self.name} has no field {wrong[0]!r:.80}; it has {', '.join(known) or 'none'}")
-        return join_fields(fields.get(name, "") for name in known)
+        return join_fields(as_text(fields.get(name, ""), f"field {name!r}") for name in known)
 
     def fingerprint_features(self, features: OwnFeatures) -> int:
         """Return the fingerprint of your own features, with this profile's hash, seed, cap and tie rule.
@@ -185,7 +186,7 @@ class Profile(Recipe):
 
         With fewer than `min_features` they do not vote: the fingerprint is the hash of the normalised text.
         """
-        found = find_features(self, text)
+        found = find_features(self, as_text(text))
         weights = found.weights.tolist() if self.is_plain else found.weights.astype(np.int64).tolist()
         listed = map(Feature, found.texts(), weights, found.hashes.tolist())
         return sorted(listed, key=lambda feature: -feature.weight)

@@ -5,6 +5,7 @@ What a sketch and a key are: `sketch`. Either is 0 where there is none.
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -160,6 +161,7 @@ def as_signature(given: Signature | int) -> Signature:
     """Return a signature, or that of a fingerprint alone; `ValueError` or `TypeError` names what is wrong."""
     if type(given) is int and 0 <= given < LIMIT:  # as a rule
         return Signature(given)
+    _refuse_text(given)
     return Signature(*map(as_fingerprint, given if isinstance(given, Signature) else (given,)))
 
 
@@ -169,13 +171,25 @@ def as_signatures(given: AnySignatures) -> Signatures:
         return _checked(given)
     if isinstance(given, Signature):
         raise TypeError(f"one signature, where several are expected; give a list of it: {given}")
-    if isinstance(given, np.ndarray):
+    if isinstance(given, np.ndarray) and given.dtype.kind not in "OU":
         return Signatures.of(given)
     listed = list(given)
+    if any(issubclass(kind, str) for kind in set(map(type, listed))):
+        _refuse_text(next(one for one in listed if isinstance(one, str)))
     plain = [one for one in listed if not isinstance(one, Signature)]
     if len(plain) == len(listed):
         return Signatures.of(plain)
     return Signatures.collected(map(as_signature, listed))
+
+
+def _refuse_text(given: object) -> None:
+    """Raise `TypeError` for a `str`, which is most often the text itself."""
+    if isinstance(given, str):
+        raise TypeError(
+            f"expected a signature or a fingerprint, not str: {reprlib.repr(given)}; pass texts to add_text, "
+            f"query_text or claim_text (several to add_texts, query_texts, claim_texts or hsimhash.duplicates), and "
+            f"read written fingerprints with hsimhash.parse_fingerprint"
+        )
 
 
 def _checked(given: Signatures) -> Signatures:

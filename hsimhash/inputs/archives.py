@@ -25,7 +25,7 @@ from hsimhash.inputs.answers import answer_in, charset_of, headers_in, media_typ
 from hsimhash.inputs.files import Input, InputOptions, packing_of
 from hsimhash.inputs.lines import BLOCK_BYTES, RECORD_LIMIT_BYTES, DamagedInputError, Place
 from hsimhash.inputs.pages import page_of
-from hsimhash.inputs.records import Columns, Documents, Reject, doc_id_of, first_seen_of
+from hsimhash.inputs.records import Columns, Documents, Reject, doc_id_of, first_seen_of, numbered_id
 
 ID_FIELDS = {"id": "url", "url": "url", "record-id": "record-id"}
 _OK = 200
@@ -267,8 +267,6 @@ def read_archive(
     Raises:
         ValueError: it has no such field for the id.
     """
-    if options.id_field not in ID_FIELDS:
-        raise ValueError(f"--id-field of {one.name} is {' or '.join(ID_FIELDS)}, not {options.id_field!r}")
     needed("fastwarc.warc", "warc", f"input {one.name}")
     with one.source() as file:
         frames = _Frames(file, packing_of(one.name), one.name)
@@ -279,7 +277,7 @@ def read_archive(
             try:
                 if frame.damage:
                     raise ValueError(frame.damage)
-                _take(frame, options, found)
+                _take(one, frame, options, found)
             except Exception as error:  # whatever is in a record, the next one is read
                 why = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
                 where = "" if frame.damage else f" (record at byte {frame.begin:,})"
@@ -298,7 +296,7 @@ class _Payload:
     unpack: Callable[[], bytes]
 
 
-def _take(frame: _Frame, options: InputOptions, found: Columns) -> None:
+def _take(one: Input, frame: _Frame, options: InputOptions, found: Columns) -> None:
     """Add the document of a record, if it is one; `ValueError` where it should be but cannot be read."""
     head, _, block = frame.data.partition(_HEADER_END)
     headers = headers_in(head.partition(b"\n")[2])
@@ -310,10 +308,14 @@ def _take(frame: _Frame, options: InputOptions, found: Columns) -> None:
     fields = _fields_of_record(headers)
     seen = options.first_seen_field and fields.get(options.first_seen_field)
     first_seen = None if seen is None else first_seen_of(seen, str(options.first_seen_field))
-    doc_id = doc_id_of(fields[ID_FIELDS[options.id_field]], options.id_field)
+    name, line = options.named_id_field, frame.end.line
+    written_id = fields[ID_FIELDS[name]]
+    is_numbered = written_id is None and options.id_field is None
+    doc_id = numbered_id(one, line) if is_numbered else doc_id_of(written_id, name)
     text = page_of(payload.unpack(), charset_of(payload.content_type))
     is_html = options.extract == "html" or media_type_of(payload.content_type) in _PAGE_TYPES
-    found.take(frame.end.line, doc_id, text, first_seen, fields, is_page=is_html and options.extract != "text")
+    found.take(line, doc_id, text, first_seen, fields, is_page=is_html and options.extract != "text")
+    found.numbered += is_numbered
 
 
 def _payload_of(headers: Mapping[str, str], block: bytes) -> _Payload | None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import codecs
 import gzip
+import re
 import select
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from io import FileIO
 from typing import BinaryIO, cast
@@ -24,6 +26,7 @@ STDIN = "-"
 PACKED = (".gz", ".zst")
 # zstd can pack 128 KiB into 4 bytes: so much of a file becomes 32 MiB at most
 _ZST_STEP_BYTES = 1 << 10
+_LONE_CARRIAGE_RETURN = re.compile(rb"\r[^\n]")
 
 
 class DamagedInputError(HsimhashError):
@@ -46,6 +49,7 @@ class Block:
     data: bytes  # the lines; of one over the limit only a part, which is over the limit too
     first: int  # the number of the first, from 1
     end: Place  # the place behind them
+    damage: str = ""  # why nothing behind them can be read
 
     def lines(self) -> list[bytes]:
         """Return the lines without their newlines."""
@@ -53,9 +57,11 @@ class Block:
 
 
 class InputFile:
-    """The unpacked bytes of a file, a pipe or stdin (`-`); `packing` is `.gz`, `.zst` or nothing. A context manager.
+    """The bytes of a file, a pipe or stdin (`-`), unpacked, as UTF-8 with line feeds. A context manager.
 
-    `file` is what is behind the name, where that is no path.
+    `packing` is `.gz`, `.zst` or nothing. `file` is what is behind the name, where that is no path. The first block
+    decides: UTF-16 is converted, and so are the carriage returns of a file that has no line feeds. An offset counts the
+    bytes that `read` returns.
     """
 
     def __init__(self, name: str, packing: str = "", *, is_stream: bool = False, file: BinaryIO | None = None) -> None:
@@ -64,43 +70,116 @@ class InputFile:
         self._file = file or open_input(name)
         self._unpacked = _unpacked(self._file, packing)
         self._is_packed = bool(packing)
-        self._ahead = b""
+        self._decoder: codecs.IncrementalDecoder | None = None  # of a file in UTF-16
+        self._has_carriage_returns = False  # instead of line feeds
+        self._head: bytes | None = None  # the first block
+        self._ahead, self._at = b"", 0  # a block that is read already, and how much of it was returned
 
     def tell(self) -> int:
         """Return how many bytes of the file were read, packed as they are; 0 for a stream."""
         return 0 if self._is_stream else self._file.tell()
 
+    def head(self) -> bytes | None:
+        """Return the first block, which `read` returns too; None while a stream is silent."""
+        if self._head is None and self._is_ready():
+            self._head, self._at = self._first(), 0
+            self._ahead = self._head
+        return self._head
+
     def read(self, size: int = BLOCK_BYTES) -> bytes | None:
         """Return about `size` bytes, none at the end; None while a stream is silent."""
-        if self._is_stream and not select.select([self._file], [], [], IDLE_S)[0]:
+        if self._head is None and self.head() is None:
             return None
-        block, self._ahead = self._ahead or self._read(size), b""
-        return block
+        if self._at < len(self._ahead):
+            self._at += size
+            return self._ahead[self._at - size : self._at]
+        self._ahead, self._at = b"", 0
+        return self._converted(size) if self._is_ready() else None
 
     def skip(self, offset: int) -> None:
         """Pass over the first `offset` bytes of a file."""
-        if not self._is_packed:
+        self.head()
+        if not self._is_packed and self._decoder is None:
             self._file.seek(offset)
+            self._ahead, self._at = b"", 0
             return
-        while offset > 0:
-            block = self._read(BLOCK_BYTES)
-            if not block:
+        while offset > len(self._ahead):
+            offset -= len(self._ahead)
+            self._ahead = self._converted(BLOCK_BYTES)
+            if not self._ahead:
                 raise DamagedInputError(f"{self._name} has become shorter since it was read before")
-            self._ahead = block[offset:]
-            offset -= len(block)
+        self._at = offset
+
+    def _is_ready(self) -> bool:
+        return not self._is_stream or bool(select.select([self._file], [], [], IDLE_S)[0])
+
+    def _first(self) -> bytes:
+        block = self._read(BLOCK_BYTES)
+        if encoding := utf16_of(block):
+            self._decoder = codecs.getincrementaldecoder(encoding)("surrogatepass")
+            block = self._decoded(self._decoder, block)
+        self._has_carriage_returns = b"\n" not in block and _LONE_CARRIAGE_RETURN.search(block) is not None
+        return self._with_line_feeds(block)
+
+    def _converted(self, size: int) -> bytes:
+        block = self._read(size)
+        return self._with_line_feeds(self._decoded(self._decoder, block) if self._decoder else block)
+
+    def _decoded(self, decoder: codecs.IncrementalDecoder, block: bytes) -> bytes:
+        while True:
+            try:
+                text = decoder.decode(block, not block)
+            except UnicodeDecodeError as error:
+                where = "" if self._is_stream else f" at byte {self._file.tell():,}"
+                raise DamagedInputError(f"cut off in the middle of a character{where}") from error
+            if text or not block:
+                return text.removeprefix("\ufeff").encode("utf-8", "surrogatepass")
+            block = self._read(BLOCK_BYTES)
+
+    def _with_line_feeds(self, block: bytes) -> bytes:
+        return block.replace(b"\r", b"\n") if self._has_carriage_returns else block
 
     def _read(self, size: int) -> bytes:
-        try:
-            with naming(self._name):
-                return self._unpacked(size)
-        except (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError) as error:
-            raise DamagedInputError(f"damaged or cut off about byte {self._file.tell():,}: {error.args[0]}") from error
+        with naming(self._name), _naming_damage(self._file):
+            return self._unpacked(size)
 
     def __enter__(self) -> InputFile:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
         self._file.close()
+
+
+@contextmanager
+def _naming_damage(file: BinaryIO) -> Iterator[None]:
+    try:
+        yield
+    except (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError) as error:
+        raise DamagedInputError(f"damaged or cut off about byte {file.tell():,}: {error.args[0]}") from error
+
+
+def unpacked_whole(file: BinaryIO, packing: str) -> bytes:
+    """Return all bytes of a file, unpacked; of a file over the limit for a record just enough that it is refused."""
+    read, parts, size = _unpacked(file, packing), [], 0
+    while size <= RECORD_LIMIT_BYTES:
+        with _naming_damage(file):
+            parts.append(read(BLOCK_BYTES))
+        size += len(parts[-1])
+        if not parts[-1]:
+            break
+    return b"".join(parts)
+
+
+def utf16_of(head: bytes) -> str:
+    """Return the UTF-16 encoding of a file, judging by its first bytes; nothing if it has another one.
+
+    Without a byte order mark the zeros of two ASCII characters tell: no other text begins with them.
+    """
+    if head.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
+        return ""
+    is_little = head.startswith(codecs.BOM_UTF16_LE) or (head[1:4:2] == b"\0\0" and b"\0" not in head[0:3:2])
+    is_big = head.startswith(codecs.BOM_UTF16_BE) or (head[0:3:2] == b"\0\0" and b"\0" not in head[1:4:2])
+    return "utf-16-le" if is_little else "utf-16-be" if is_big and len(head) > 1 else ""
 
 
 def open_input(name: str) -> BinaryIO:
@@ -126,6 +205,10 @@ class _ZstdFrames:
         parts: list[bytes] = []
         while size > 0:
             self._packed = self._packed or self._file.read(_ZST_STEP_BYTES)
+            if self._frame is None and self._packed:  # zeros may pad a file, as they may behind the last gzip member
+                self._packed = self._packed.lstrip(b"\0")
+                if not self._packed:
+                    continue
             if not self._packed:
                 if self._frame is not None and not any(parts):
                     raise EOFError("the last frame has no end")
@@ -184,14 +267,28 @@ def blocks_of(
         held_bytes += len(tail)
 
 
-def text_in(record: bytes, encoding: str = "utf-8") -> str:
-    """Return a record as text; `ValueError` says why it is none."""
+def text_in(record: bytes) -> str:
+    """Return a record as text, without a byte order mark.
+
+    Raises:
+        ValueError: it is too long, or not UTF-8.
+    """
     if len(record) > RECORD_LIMIT_BYTES:
         raise ValueError(f"longer than {RECORD_LIMIT_BYTES >> 20} MiB")
     try:
-        return record.decode(encoding)
+        return record.removeprefix(codecs.BOM_UTF8).decode()
     except UnicodeDecodeError as error:
         raise ValueError(f"not UTF-8: {error.reason} at byte {error.start}") from error
+
+
+def text_of_file(data: bytes) -> str:
+    """Return the content of a text file, in UTF-8 or UTF-16; `ValueError` if it is neither, or too long."""
+    if len(data) > RECORD_LIMIT_BYTES or not (encoding := utf16_of(data)):
+        return text_in(data)
+    try:
+        return data.decode(encoding).removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"not UTF-16: {error.reason} at byte {error.start}") from error
 
 
 def preview(record: bytes) -> str:

@@ -3,38 +3,39 @@
 from __future__ import annotations
 
 import errno
-import io
 import stat
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import chain, compress
 from pathlib import Path
-from typing import cast
 
+from hsimhash.errors import HsimhashError
 from hsimhash.fingerprint.bits import Formats
 from hsimhash.inputs.archives import read_archive
 from hsimhash.inputs.extraction import PageTexts, refusal
 from hsimhash.inputs.files import Input, InputOptions, is_page_name, packing_of, usual_workers
+from hsimhash.inputs.json_values import json_blocks
 from hsimhash.inputs.lines import (
     BLOCK_BYTES,
     PREVIEW_BYTES,
-    RECORD_LIMIT_BYTES,
     Block,
     DamagedInputError,
     Place,
-    blocks_of,
-    text_in,
+    open_input,
+    text_of_file,
+    unpacked_whole,
 )
+from hsimhash.inputs.markup import is_page
 from hsimhash.inputs.pages import Content, content_in, page_of
-from hsimhash.inputs.records import Columns, Documents, Reject, parser_of
+from hsimhash.inputs.records import Columns, Documents, Reject, parser_of, reason_of
 from hsimhash.inputs.tables import read_rows
 from hsimhash.processes import NoResult
 
 FILES_IN_BATCH = 256
+_PAGE_BEGINNING = 1 << 12  # bytes that tell a page whose name does not
 _UNREADABLE = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.ELOOP)  # a file's own fault
 
 
@@ -92,15 +93,44 @@ def _batches(
     block_bytes: int,
 ) -> Iterator[Batch]:
     start = start or Position()
+    is_told = False
     for number, one in enumerate(inputs[start.input :], start.input):
         here = start if number == start.input else Position(number)
         begun = replace(one, formats=here.formats or one.formats)
-        read = documents_of(begun, options, fields, here.place, block_bytes)
-        places = ((documents, Position(number, end, documents.formats)) for documents, end in read)
+        read = _guarded(documents_of(begun, options, fields, here.place, block_bytes), here.place)
+        places = ((documents, _behind(number, documents, end)) for documents, end in read)
         for documents, position in chain(places, [(Documents(), Position(number + 1))]):
             if stop():
                 return
+            if documents.numbered and not is_told:
+                note = f'records without "{options.named_id_field}" get their line as id: {_numbered(documents)}'
+                documents, is_told = replace(documents, note="; ".join(filter(None, (documents.note, note)))), True
             yield Batch(number, documents, position)
+
+
+def _behind(number: int, documents: Documents, end: Place) -> Position:
+    """Return the position behind documents of an input; a job that resumes must not report its damage again."""
+    return Position(number + 1) if documents.damage else Position(number, end, documents.formats)
+
+
+def _guarded(read: Iterator[tuple[Documents, Place]], start: Place) -> Iterator[tuple[Documents, Place]]:
+    """Yield what is read of an input; an error that nobody foresaw ends this input, not the job."""
+    end = start
+    try:
+        for documents, end in read:
+            yield documents, end
+    except (HsimhashError, OSError, ValueError):  # with messages of their own
+        raise
+    except Exception as error:
+        place = replace(end, line=end.line + 1)
+        reason = f"unexpected {reason_of(error)}; the rest of the input was not read"
+        yield Documents(rejects=[Reject.of(place.line, reason, b"")], damage=reason), place
+
+
+def _numbered(documents: Documents) -> str:
+    """Return the first id of documents that stands for a place."""
+    pairs = zip(documents.doc_ids, documents.lines, strict=True)
+    return next(doc_id for doc_id, line in pairs if doc_id.endswith(f":{line}"))
 
 
 def documents_of(
@@ -112,6 +142,8 @@ def documents_of(
 ) -> Iterator[tuple[Documents, Place]]:
     """Yield the documents of an input behind a place, pages as they are, and the place behind each batch."""
     start = start or Place()
+    if one.problem:
+        return iter([(Documents(rejects=[Reject.of(1, one.problem, b"")]), Place(1, 1, one.size_bytes))][start.line :])
     if one.kind == "files":
         return _files(one, options, start, block_bytes)
     if one.kind == "warc":
@@ -210,18 +242,23 @@ def parsed_blocks(
     parse, end = parser_of(one, options, fields), start or Place()
     try:
         for block in _blocks(one, start, block_bytes):
-            yield block, parse(block)
+            yield block, _with_damage(parse(block), block)
             end = block.end
     except DamagedInputError as error:
         end = replace(end, line=end.line + 1)
         yield Block(b"", end.line, end), Documents(rejects=[Reject.of(end.line, error, b"")], damage=str(error))
 
 
+def _with_damage(documents: Documents, block: Block) -> Documents:
+    if not block.damage:
+        return documents
+    reject = Reject.of(block.end.line + 1, block.damage, b"")
+    return replace(documents, rejects=[*documents.rejects, reject], damage=block.damage)
+
+
 def _blocks(one: Input, start: Place | None = None, block_bytes: int = BLOCK_BYTES) -> Iterator[Block]:
     with one.open() as file:
-        if start and start.offset:
-            file.skip(start.offset)
-        yield from blocks_of(partial(file.read, block_bytes), start, file.tell)
+        yield from json_blocks(file, start or Place(), block_bytes, is_json=one.kind == "jsonl")
 
 
 def texts_at(one: Input, options: InputOptions, lines: Sequence[int]) -> Iterator[tuple[int, str, str]]:
@@ -229,7 +266,12 @@ def texts_at(one: Input, options: InputOptions, lines: Sequence[int]) -> Iterato
 
     A document that has changed since, so that it has no text any more, is left out.
     """
-    readers = {"jsonl": _contents_of_lines, "tsv": _contents_of_lines, "files": _contents_of_files}
+    readers = {
+        "jsonl": _contents_of_lines,
+        "tsv": _contents_of_lines,
+        "lines": _contents_of_lines,
+        "files": _contents_of_files,
+    }
     with PageTexts(options) as pages:
         for line, doc_id, content in readers.get(one.kind, _contents_of_records)(one, options, lines):
             with suppress(ValueError):
@@ -273,25 +315,32 @@ def _contents_of_files(one: Input, options: InputOptions, lines: Sequence[int]) 
 
 
 def _content_of_file(path: str, one: Input, extract: str) -> tuple[Content, int]:
-    """Return what a file of a folder is, by its name unless `extract` decides, and its size in bytes."""
-    text, size = _text_of_file(path, one)
-    if is_page_name(path):
-        return Content(text, is_page=extract != "text"), size
-    return content_in(text, extract) if extract == "html" else Content(text), size
+    """Return what a file holds, and how many bytes of it were read; `ValueError` if it cannot be a document."""
+    data, size = _bytes_of_file(path, one)
+    return content_of_file(path, data, extract), size
 
 
-def _text_of_file(path: str, one: Input) -> tuple[str, int]:
-    """Return the text of a file of a folder, and its size in bytes; `ValueError` where it cannot be a document."""
-    if packing_of(path):
-        raise ValueError("packed; files in a folder are not unpacked")
+def content_of_file(path: str, data: bytes, extract: str) -> Content:
+    """Return what a file with this content is: a page, by its name or by its beginning, or else a text.
+
+    Raises:
+        ValueError: it is neither, or too long.
+    """
+    if extract != "text" and (is_page_name(path) or is_page(data[:_PAGE_BEGINNING].decode("latin-1"))):
+        return Content(page_of(data), is_page=True)
+    text = page_of(data) if is_page_name(path) else text_of_file(data)
+    return content_in(text, extract) if extract == "html" else Content(text)
+
+
+def _bytes_of_file(path: str, one: Input) -> tuple[bytes, int]:
     try:
         if not one.remote and not stat.S_ISREG(Path(path).stat().st_mode):
             raise ValueError("not a regular file")
-        remote = cast(io.RawIOBase, one.source()) if one.remote else None
-        with Path(path).open("rb") if remote is None else io.BufferedReader(remote) as file:
-            data = file.read(RECORD_LIMIT_BYTES + 1)
+        with one.source() if one.remote else open_input(path) as file:
+            return unpacked_whole(file, packing_of(path)), file.tell()
+    except DamagedInputError as error:
+        raise ValueError(str(error)) from error
     except OSError as error:
         if error.errno not in _UNREADABLE:
             raise
         raise ValueError(f"cannot be read: {error.strerror}") from error
-    return page_of(data) if is_page_name(path) else text_in(data, "utf-8-sig"), len(data)

@@ -2,29 +2,40 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from functools import partial
+from uuid import UUID
 
 import numpy as np
 
-from hsimhash.fingerprint.bits import HEX, Formats, narrow, read_fingerprint, spoken
+from hsimhash.errors import in_shell
+from hsimhash.fingerprint.bits import HEX, Formats, read_fingerprint
 from hsimhash.fingerprint.document_fields import join_fields
 from hsimhash.fingerprint.own_features import features_in, weighted_hashes
 from hsimhash.fingerprint.recipe import FEATURES_PROFILE, Recipe
 from hsimhash.fingerprint.signature import Signature, Signatures
 from hsimhash.inputs.extraction import text_of_page
-from hsimhash.inputs.files import Input, InputOptions, is_written, written_in
+from hsimhash.inputs.fields import LEAST_SEEN, has_field, missing_field, value_at
+from hsimhash.inputs.files import Input, InputOptions
 from hsimhash.inputs.lines import Block, preview, text_in
 from hsimhash.inputs.pages import Content, content_in
+from hsimhash.inputs.written import Narrowing, is_written, words_in, written_in
 from hsimhash.rowkey import DOC_ID_BYTES, check_doc_id
 from hsimhash.times import milliseconds_of
 
 _NO_SIGNATURES = Signatures.of([])
 _ANY_FEATURES = Recipe.named(FEATURES_PROFILE)
+PARSED_LIMIT_BYTES = 192 << 20  # of the values of one JSON record
+_LIGHT_CHARACTERS = 1 << 20  # of a JSON text whose values need less, whatever they are
+_JSON_STRING = re.compile(r'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+_PARSED_BYTES = {"{": 232, "[": 88, ",": 64}  # of an object with fields, an array with values, a value
+_TIME_DIGITS = 20  # that no time in ms has; Python refuses to convert thousands of digits
 _DIGITS = re.compile("[0-9a-fA-F]{16}")
 _USUAL = re.compile(  # a character has up to 4 bytes; control characters are U+0000 to U+001F and U+007F to U+009F
     rf"^([^\x00-\x1f\x7f-\x9f]{{1,{DOC_ID_BYTES // 4}}})\t([0-9a-fA-F]{{16}})\r?$", re.MULTILINE
@@ -43,7 +54,7 @@ class Reject:
     @classmethod
     def of(cls, line: int, reason: object, record: bytes, path: str = "") -> Reject:
         """Describe a bad record; of `record` the beginning is kept."""
-        return cls(line, str(reason), preview(record), path)
+        return cls(line, in_shell(reason), preview(record), path)  # the lists of rejects are of commands
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +74,12 @@ class Documents:
     note: str = ""  # what was found out about the input here, for the user
     # Whether each text is an HTML page, or has been one before its own text was taken; or none at all: no text is.
     is_page: Sequence[bool] = ()
+    numbered: int = 0  # how many of the ids stand for a place, for records without an id
 
     def warning(self, name: str) -> str:
         """Return what the user must know at once of the input `name`; usually nothing."""
         if self.damage:
-            return f"{name}:{self.rejects[0].line}: {self.damage}; the documents before it are kept"
+            return f"{name}:{self.rejects[-1].line}: {self.damage}; the documents before it are kept"
         return f"{name}: {self.note}" if self.note else ""
 
 
@@ -83,7 +95,7 @@ class Columns:
         self._fields: dict[str, list[object]] = {name: [] for name in fields}
         self._is_page: list[bool] = []
         self.rejects: list[Reject] = []
-        self.text_characters = 0
+        self.text_characters = self.numbered = 0
 
     def __len__(self) -> int:
         """Return how many records there are."""
@@ -111,15 +123,15 @@ class Columns:
         else:
             self._signatures.append(value)
         for name, column in self._fields.items():
-            column.append(record.get(name) if record else None)
+            column.append(value_at(record, name) if record else None)
 
     def take_each(self, records: Iterable[tuple[int, bytes]], take: Callable[[int, bytes], None]) -> Documents:
-        """Let `take` add each record by its line's number, those for which it raises `ValueError` as rejects."""
+        """Let `take` add each record by its line's number; whatever it raises makes the record a reject."""
         for line, record in records:
             try:
                 take(line, record)
-            except ValueError as error:
-                self.rejects.append(Reject.of(line, error, record))
+            except Exception as error:
+                self.rejects.append(Reject.of(line, reason_of(error), record))
         return self.documents()
 
     def documents(self) -> Documents:
@@ -133,14 +145,24 @@ class Columns:
             self.rejects,
             fields=self._fields,
             is_page=self._is_page if any(self._is_page) else (),
+            numbered=self.numbered,
         )
+
+
+def reason_of(error: Exception) -> str:
+    """Return why a record is rejected: the text of a `ValueError`, which is ours, and the kind of any other error."""
+    return in_shell(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
 
 
 def parser_of(one: Input, options: InputOptions, fields: Sequence[str] = ()) -> Callable[[Block], Documents]:
     """Return what makes documents of an input's lines."""
     if one.kind == "jsonl":
         return RecordReader(one, options, fields).parse
-    return _FingerprintLines(one.formats).parse if one.has_fingerprints else partial(_parse_texts, options.extract)
+    if one.has_fingerprints:
+        return _FingerprintLines(one.formats).parse
+    return (
+        partial(_parse_lines, one, options.extract) if one.kind == "lines" else partial(_parse_texts, options.extract)
+    )
 
 
 def _records(block: Block) -> Iterator[tuple[int, bytes]]:
@@ -161,22 +183,20 @@ def _parse_texts(extract: str, block: Block) -> Documents:
     return found.take_each(_records(block), take)
 
 
-class Narrowing:
-    """Which formats an input's fingerprints may have, as it is read."""
+def _parse_lines(one: Input, extract: str, block: Block) -> Documents:
+    found = Columns()
 
-    def __init__(self, formats: Formats) -> None:
-        self.formats = formats
+    def take(number: int, line: bytes) -> None:
+        content = content_in(text_in(line).removesuffix("\r"), extract)
+        found.take(number, numbered_id(one, number), content.text, is_page=content.is_page)
+        found.numbered += 1
 
-    @property
-    def is_open(self) -> bool:
-        """Whether what is read may still rule formats out."""
-        return len(self.formats) > 1
+    return found.take_each(_records(block), take)
 
-    def take(self, written: Iterable[str | int]) -> str:
-        """Rule out formats by what a block of the input has; return what to tell the user, if there is news."""
-        before, self.formats = self.formats, narrow(self.formats, written)
-        is_news = self.formats != before and ("hex" not in self.formats or not self.is_open)
-        return f"fingerprints are read as {spoken(self.formats)}" if is_news else ""
+
+def numbered_id(one: Input, number: int) -> str:
+    """Return the id of a record that has none: the name of its input, and its number there."""
+    return f"{one.label}:{number}"
 
 
 class _FingerprintLines:
@@ -196,7 +216,7 @@ def _usual_lines(block: Block) -> Documents | None:
     One by one (`_each_line`, which alone would do) `dedup` of such lines takes an eighth more time, `ingest` a seventh.
     """
     with suppress(UnicodeDecodeError):
-        found = _USUAL.findall(block.data.decode())
+        found = [] if codecs.BOM_UTF8 in block.data else _USUAL.findall(block.data.decode())
         if found and len(found) == block.end.line - block.first + 1:
             doc_ids, digits = zip(*found, strict=True)
             fingerprints = np.frombuffer(bytes.fromhex("".join(digits)), ">u8").astype(np.uint64)
@@ -221,9 +241,10 @@ class RecordReader:
     """Makes documents of an input's records with named fields, one after the other."""
 
     def __init__(self, one: Input, options: InputOptions, fields: Sequence[str] = ()) -> None:
+        self._input = one
+        self._first: list[Mapping[str, object]] | None = [] if one.is_stream else None  # records still to be checked
         self._fields = fields
         self._options = options
-        self._id_field = options.id_field
         self._fingerprint_field = options.json_fingerprint_field if one.has_fingerprints else None
         self._reads_signatures = options.reads_signatures
         self._first_seen_field = options.first_seen_field or ("first_seen" if one.has_fingerprints else None)
@@ -231,14 +252,15 @@ class RecordReader:
 
     def parse(self, block: Block) -> Documents:
         """Return the documents of lines that are JSON objects."""
-        lines = ((number, line) for number, line in enumerate(block.lines(), block.first) if line.strip())
+        lines = ((number, line) for number, line in enumerate(block.lines(), block.first) if line.strip(b" \t\r"))
         return self.documents([(number, _object_or_error(line), line) for number, line in lines])
 
     def documents(self, records: Sequence[tuple[int, Mapping[str, object] | ValueError, bytes]]) -> Documents:
         """Return the documents of records: each has its number, its fields or why it has none, and its bytes."""
         found = Columns(self._fields)
         by_number = {number: record for number, record, _ in records}
-        objects = (record for record in by_number.values() if isinstance(record, Mapping))
+        objects = [record for record in by_number.values() if isinstance(record, Mapping)]
+        self._check_stream(objects)
         words = words_in(objects, self._fingerprint_field or "")
         note = self._narrowing.take(words) if self._narrowing.is_open else ""
 
@@ -246,12 +268,32 @@ class RecordReader:
             record = by_number[number]
             if isinstance(record, ValueError):
                 raise record
-            doc_id = doc_id_of(_value(record, self._id_field), self._id_field)
+            doc_id = self._doc_id(record, number)
             content, is_page = self._content(record)
             found.take(number, doc_id, content, self._first_seen(record), record, is_page=is_page)
+            found.numbered += self._is_numbered(record)
 
         documents = found.take_each(((number, data) for number, _, data in records), take)
         return replace(documents, formats=self._narrowing.formats, note=note)
+
+    def _check_stream(self, objects: Sequence[Mapping[str, object]]) -> None:
+        """Raise `ValueError` if the first records of a stream all lack a field, as `find_inputs` does of a file."""
+        if self._first is None:
+            return
+        self._first += objects
+        if len(self._first) >= LEAST_SEEN:
+            problem, self._first = missing_field(self._input, self._options, self._first), None
+            if problem:
+                raise ValueError(f"input {self._input.label}: {problem}")
+
+    def _is_numbered(self, record: Mapping[str, object]) -> bool:
+        return self._options.id_field is None and value_at(record, self._options.named_id_field) is None
+
+    def _doc_id(self, record: Mapping[str, object], number: int) -> str:
+        if self._is_numbered(record):
+            return numbered_id(self._input, number)
+        name = self._options.named_id_field
+        return doc_id_of(_value(record, name), name)
 
     def _content(self, record: Mapping[str, object]) -> tuple[str | Signature, bool]:
         """Return the text or the signature of a record, and whether it is a page."""
@@ -261,7 +303,7 @@ class RecordReader:
         return signature_of(record, self._fingerprint_field, formats, reads_signatures=reads_signatures), False
 
     def _first_seen(self, record: Mapping[str, object]) -> int | None:
-        value = record.get(self._first_seen_field) if self._first_seen_field is not None else None
+        value = value_at(record, self._first_seen_field) if self._first_seen_field is not None else None
         return None if value is None else first_seen_of(value, str(self._first_seen_field))
 
 
@@ -273,18 +315,21 @@ def _object_or_error(line: bytes) -> Mapping[str, object] | ValueError:
 
 
 def _value(record: Mapping[str, object], field: str) -> object:
-    if field not in record:
+    if not has_field(record, field):
         raise ValueError(f'no field "{field}"')
-    return record[field]
+    return value_at(record, field)
 
 
 def _type_of(value: object) -> str:
-    names = {dict: "an object", list: "an array", str: "a text", bool: "a truth value", type(None): "null"}
-    return names.get(type(value), "a number")
+    names = {dict: "an object", list: "an array", str: "a string", bool: "true or false", type(None): "null"}
+    names |= {int: "a number", float: "a number", Decimal: "a number", bytes: "bytes"}
+    return names.get(type(value), f"a value of type {type(value).__name__}")
 
 
 def json_object(text: str) -> Mapping[str, object]:
-    """Return the object that a JSON text is; `ValueError` for any other text."""
+    """Return the object that a JSON text is; `ValueError` for any other text, or if its values need too much memory."""
+    if len(text) > _LIGHT_CHARACTERS and _parsed_bytes(text) > PARSED_LIMIT_BYTES:
+        raise ValueError(f"invalid JSON: its values need more than {PARSED_LIMIT_BYTES >> 20} MiB of memory")
     try:
         record = json.loads(text)
     except json.JSONDecodeError as error:
@@ -298,13 +343,37 @@ def json_object(text: str) -> Mapping[str, object]:
     return record
 
 
+def _parsed_bytes(text: str) -> int:
+    """Return about how much memory the values of a JSON text need once they are parsed, without the long strings."""
+    marks = _JSON_STRING.sub("", text)
+    return sum(marks.count(mark) * size for mark, size in _PARSED_BYTES.items())
+
+
 def doc_id_of(value: object, field: str) -> str:
-    """Return a field's value as an id that `check_doc_id` may still refuse, a number as its digits; or raise."""
-    if isinstance(value, int) and not isinstance(value, bool):
+    """Return a field's value as an id that `check_doc_id` may still refuse; whole numbers become digits.
+
+    Raises:
+        ValueError: it is neither a text, a whole number nor a UUID.
+    """
+    if isinstance(value, (str, UUID)):
         return str(value)
-    if not isinstance(value, str):
-        raise ValueError(f'"{field}" must be a text, not {_type_of(value)}')
-    return value
+    number = integer_in(value)
+    if number is None:
+        what = f"{value!r:.40}" if isinstance(value, (float, Decimal)) else _type_of(value)
+        raise ValueError(f'"{field}" must be a string or a whole number, got {what}')
+    return str(number)
+
+
+def integer_in(value: object) -> int | None:
+    """Return a number without a fraction as an integer, None for anything else.
+
+    Numbers that went through pandas are floats; beyond 2^53 floats are no longer exact, so those are refused.
+    """
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    is_whole = isinstance(value, float) and value.is_integer() and abs(value) <= 1 << 53
+    is_whole = is_whole or (isinstance(value, Decimal) and value.is_finite() and value == value.to_integral_value())
+    return int(value) if is_whole else None  # type: ignore[call-overload]
 
 
 def content_of(record: Mapping[str, object], options: InputOptions) -> str:
@@ -325,9 +394,9 @@ def _content_in(record: Mapping[str, object], options: InputOptions) -> Content:
 
 def _written_content(record: Mapping[str, object], options: InputOptions) -> str:
     if options.fields:
-        if not any(name in record for name in options.fields):
+        if not any(has_field(record, name) for name in options.fields):
             raise ValueError(f"no field {' or '.join(json.dumps(name) for name in options.fields)}")
-        return join_fields(_field_text(record.get(name), name) for name in options.fields)
+        return join_fields(_field_text(value_at(record, name), name) for name in options.fields)
     value = _value(record, options.text_field)
     return features_text(value, options.text_field) if options.has_features else text_of(value, options.text_field)
 
@@ -351,7 +420,7 @@ def features_text(value: object, field: str) -> str:
 def text_of(value: object, field: str) -> str:
     """Return a field's value as a text; `ValueError` if it is none."""
     if not isinstance(value, str):
-        raise ValueError(f'"{field}" must be a text, not {_type_of(value)}')
+        raise ValueError(f'"{field}" must be a string, got {_type_of(value)}')
     try:
         value.encode()
     except UnicodeEncodeError as error:
@@ -359,18 +428,27 @@ def text_of(value: object, field: str) -> str:
     return value
 
 
-def first_seen_of(value: object, field: str) -> int:
-    """Return a field's value as ms since 1970; `ValueError` if it is no time."""
-    time = value if isinstance(value, int) and not isinstance(value, bool) else milliseconds_of(value)
+def first_seen_of(value: object, field: str) -> int | None:
+    """Return a field's value as ms since 1970, None for NaN, with which pandas writes that there is none.
+
+    Raises:
+        ValueError: it is not a time since 1970.
+    """
+    if value != value:
+        return None
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < _TIME_DIGITS:
+        value = int(value)
+    time: float | None = integer_in(value)
+    time = milliseconds_of(value) if time is None else time
     if time is None or not 0 <= round(time) < 1 << 63:
-        raise ValueError(f'"{field}" is neither ms since 1970 nor an ISO 8601 time since then: {value!r:.80}')
+        raise ValueError(f'"{field}" must be ms since 1970 or an ISO 8601 time since then, got {value!r:.80}')
     return round(time)
 
 
 def fingerprint_of(value: object, field: str, formats: Formats) -> int:
     """Return a field's value as a fingerprint; `ValueError` if it is none in these formats."""
     if not is_written(value):
-        raise ValueError(f'"{field}" must be a fingerprint, not {_type_of(value)}')
+        raise ValueError(f'"{field}" must be a fingerprint, got {_type_of(value)}')
     return read_fingerprint(value, formats)
 
 
@@ -401,8 +479,3 @@ def _digits_in(value: object, field: str) -> int:
             f"{value!r:.60}; rename the field if it is something else"
         )
     return int(value, 16)
-
-
-def words_in(records: Iterable[Mapping[str, object]], field: str) -> Iterator[str | int]:
-    """Yield what stands for a fingerprint in records."""
-    return filter(is_written, (record.get(field) for record in records))

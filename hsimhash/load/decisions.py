@@ -30,7 +30,8 @@ _MATCH_FIELDS = ("id", "distance", "fingerprint", "similarity", "found_by")  # o
 class Verdict(StrEnum):
     """What became of a document."""
 
-    ADDED = "added"  # new, or changed
+    ADDED = "added"  # new
+    CHANGED = "changed"  # there already with another signature
     UNCHANGED = "unchanged"  # there already with this signature
     DUPLICATE = "duplicate"  # near another one, hence left out
 
@@ -110,10 +111,17 @@ def expected_of(index: HSimIndex, doc_ids: Sequence[str], signatures: Signatures
     known = {doc_id: document.signature for doc_id, document in documents if document}
     expected = []
     for doc_id, signature in zip(doc_ids, signatures, strict=True):
-        verdict = Verdict.UNCHANGED if known.get(doc_id) == signature else Verdict.ADDED
+        verdict = _verdict(known.get(doc_id), signature)
         known[doc_id] = signature
         expected.append(Decision(doc_id, signature, verdict, None))
     return expected
+
+
+def _verdict(stored: Signature | None, signature: Signature) -> Verdict:
+    """Return what becomes of a document that is not left out, where its id has this signature so far."""
+    if stored is None:
+        return Verdict.ADDED
+    return Verdict.UNCHANGED if stored == signature else Verdict.CHANGED
 
 
 class _Listed:
@@ -181,8 +189,7 @@ class _Batch:
             return Decision(doc_id, signature, Verdict.DUPLICATE, nearest)
         self._is_in_force[number] = True
         self._place[doc_id] = number
-        verdict = Verdict.UNCHANGED if stored == signature else Verdict.ADDED
-        return Decision(doc_id, signature, verdict, nearest)
+        return Decision(doc_id, signature, _verdict(stored, signature), nearest)
 
     def _in_batch(self, number: int) -> Match | None:
         """Return the nearest earlier document of the batch."""

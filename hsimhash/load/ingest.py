@@ -27,7 +27,7 @@ import numpy as np
 
 from hsimhash import metrics
 from hsimhash.cover import check_distance
-from hsimhash.errors import StopAskedError
+from hsimhash.errors import OTHER_JOB, Remedy, StopAskedError
 from hsimhash.fingerprint import Signatures
 from hsimhash.fingerprint.bits import Int64s, spoken
 from hsimhash.fingerprint.signature import MAX_SKETCH, check_max_sketch
@@ -152,9 +152,7 @@ def ingest(
         raise ValueError(f"tags {options.tags} is a file of the index {index.url} itself; choose another name")
     lists = [folder / f"{name}.jsonl" for name in LISTS]
     if read := [one.name for one in inputs if one.kind != "files" and any(map(one.reads, lists))]:
-        raise ValueError(
-            f"input {read[0]} is a list of job {folder}, which would be lost; choose another folder with --job"
-        )
+        raise ValueError(f"input {read[0]} is a list of job {folder}, which would be lost; " + OTHER_JOB)
     spec = _spec(index, inputs, options, rule)
     with Job.open(folder, spec, tags=options.tags, fresh=options.fresh, store=index.store) as job:
         if job.was_forgotten:
@@ -207,6 +205,7 @@ def _spec(index: HSimIndex, inputs: Sequence[Input], options: IngestOptions, rul
         **({} if options.stage is None else {"stage": options.stage.stage}),
         **({"claims": True} if options.claims else {}),
         **asdict(options.reading),
+        "id_field": options.reading.named_id_field,
     }
     del settings["fingerprint_format"]  # what it came to stands with each input
     for name in ("has_signatures", "fields", "has_features"):  # the profile's matter
@@ -218,6 +217,16 @@ def _spec(index: HSimIndex, inputs: Sequence[Input], options: IngestOptions, rul
         content = f"{spoken(one.formats)} fingerprints" if one.has_fingerprints else "texts"
         marks.append((one.place, f"{one.kind} with {content} {one.mark}".rstrip()))
     return JobSpec(settings, marks, is_stream=any(one.is_stream for one in inputs))
+
+
+def _refuse_numbered(one: Input, count: int) -> None:
+    """Raise if records of a stream have no id: numbers would be the same in the next stream."""
+    if one.is_stream and count:
+        raise ValueError(
+            f"{one.label}: records without an id; a stream's records cannot be numbered, because the next stream would "
+            f"replace them: save the stream to a file, or "
+            + Remedy("pass the field with the id as id_field", "pass --id-field")
+        )
 
 
 def _url(index: HSimIndex) -> str:
@@ -275,7 +284,8 @@ class _Run:
                     return self.summary(is_complete=False)
                 counts = self._counts
                 indexed = counts.documents - counts.rejected - counts.short
-                self._counts = counts.plus(added=added, unchanged=indexed - added)
+                replaced = indexed - bulk.distinct_documents
+                self._counts = counts.plus(added=added, unchanged=indexed - added, replaced=replaced)
                 self._remember()
                 summary = self._finish()
                 bulk.delete()
@@ -343,6 +353,7 @@ class _Run:
         gathering = Gathering()
         with closing(fingerprinted(self._inputs, batches, profile, workers)) as found:
             for batch, made in found:
+                _refuse_numbered(self._inputs[batch.input], batch.documents.numbered)
                 before = gathering.counts.documents
                 gathering.take(self._inputs[batch.input], batch, made)
                 taken = gathering.counts.documents - before
@@ -406,7 +417,8 @@ class _Run:
         doc_ids = [decision.doc_id for decision, is_one in zip(decisions, is_added, strict=True) if is_one]
         number = Counter(decision.verdict for decision in decisions)
         self._counts = self._counts.plus(
-            added=number[Verdict.ADDED],
+            added=number[Verdict.ADDED] + number[Verdict.CHANGED],
+            replaced=number[Verdict.CHANGED],
             unchanged=number[Verdict.UNCHANGED],
             duplicates=number[Verdict.DUPLICATE],
         )

@@ -37,7 +37,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 
-from hsimhash.errors import CorruptionError, HsimhashError, StoreBusyError
+from hsimhash.errors import OTHER_JOB, START_OVER, CorruptionError, HsimhashError, Remedy, StoreBusyError
 from hsimhash.files import AppendLog, file_errors, make_folder, write_json
 from hsimhash.inputs.files import Input
 from hsimhash.inputs.reader import Position
@@ -92,6 +92,9 @@ class Counts:
     short: int = 0  # without a feature, so without a fingerprint; left out
     # Of those with a fingerprint, how many have too few features for a vote: they match only their equals.
     exact: int = 0
+    # How many documents a later record with the same id replaced: with `add` records of this job, with `skip` and `tag`
+    # documents in the index, whichever job they are from, but for those with the same signature.
+    replaced: int = 0
 
     @property
     def settled(self) -> int:
@@ -205,9 +208,9 @@ def _has_lost(store: Store, checkpoint: Checkpoint) -> bool:
 def _verify_size(path: Path, size: int) -> None:
     """Raise `CorruptionError` where a list has less than the `size` bytes that its job wrote."""
     if size and not path.exists():
-        raise CorruptionError(f"{path} is missing, which its job wrote; start over with --fresh")
+        raise CorruptionError(f"{path} is missing, although its job wrote it; " + START_OVER)
     if size and path.stat().st_size < size:
-        raise CorruptionError(f"{path} is shorter than the {size:,} bytes that its job wrote; start over with --fresh")
+        raise CorruptionError(f"{path} is shorter than the {size:,} bytes that its job wrote; " + START_OVER)
 
 
 class Job:
@@ -249,8 +252,7 @@ class Job:
                 job._refuse_foreign()
                 make_folder(folder)
                 lock = folder / _LOCK
-                remedy = "choose another folder with --job"
-                job._lock = resources.enter_context(lock_or_refuse(lock, f"works on the same job ({lock})", remedy))
+                job._lock = resources.enter_context(lock_or_refuse(lock, f"works on the same job ({lock})", OTHER_JOB))
                 job._begin(spec, fresh=fresh, store=store)
                 if job.was_done:
                     _verify_size(job.paths["tags"], job.checkpoint.sizes.get("tags", 0))
@@ -284,27 +286,26 @@ class Job:
             return _read_begun(self.folder), _read_checkpoint(self.folder)
         except (FileNotFoundError, ValueError, TypeError, KeyError) as error:
             reason = ", ".join(str(error).splitlines())
-            raise CorruptionError(f"job {self.folder} cannot be read ({reason}); start over with --fresh") from error
+            raise CorruptionError(f"job {self.folder} cannot be read ({reason}); " + START_OVER) from error
 
     def _refuse(self, differences: Sequence[str], spec: JobSpec, checkpoint: Checkpoint, *, has_lost: bool) -> None:
         """Raise an error where the unfinished job there cannot be continued."""
         if differences:
             raise ValueError(
                 f"job {self.folder} is unfinished and was begun with other options: {'; '.join(differences)}; "
-                f"use those, or start over with --fresh"
+                f"use those, or " + START_OVER
             )
         if (has_lost or not checkpoint.token) and not spec.is_stream:
             lost = "the index does not remember all that it wrote: it was made anew or restored since"
             reason = lost if checkpoint.token else "an earlier release began this job"
-            raise HsimhashError(f"job {self.folder} is unfinished, and {reason}; start over with --fresh")
+            raise HsimhashError(f"job {self.folder} is unfinished, and {reason}; " + START_OVER)
 
     def _refuse_foreign(self) -> None:
         """Raise `ValueError` where files of a job's names are there, but no job of ours."""
         found = self._found()
         if found and not self._is_job():
             raise ValueError(
-                f"{found[0]} is there, but no job of hsimhash that can be read; choose another folder with --job, or "
-                f"delete this one"
+                f"{found[0]} is there, but no job of hsimhash that can be read; delete that folder, or " + OTHER_JOB
             )
 
     def _is_job(self) -> bool:
@@ -322,7 +323,10 @@ class Job:
         """Delete this job's files, and nothing else; refuse to write over tags elsewhere that are not its own."""
         found, tags = self._found(), self.paths["tags"]
         if not may_replace_tags and tags not in found and tags.exists() and tags.stat().st_size:
-            raise ValueError(f"{tags} already exists; choose another name, or replace it with --fresh")
+            raise ValueError(
+                f"{tags} already exists; choose another name, or "
+                + Remedy("pass fresh=True to replace it", "replace it with --fresh")
+            )
         for path in found:  # the job's own file last: what a kill leaves is still known as a job's
             shutil.rmtree(path) if path.name == RUNS else path.unlink()
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hsimhash.errors import ProfileMismatchError
+from hsimhash.errors import OTHER_JOB, ProfileMismatchError
 from hsimhash.files import file_errors, make_folder, write_json
 from hsimhash.fingerprint import Signatures
 from hsimhash.index import HSimIndex
@@ -70,7 +70,7 @@ def relayout(
     _check_pair(old, new)
     with file_errors(folder):
         make_folder(folder)
-        lock = lock_or_refuse(folder / "lock", f"works on the same job ({folder})", "choose another folder with --job")
+        lock = lock_or_refuse(folder / "lock", f"works on the same job ({folder})", OTHER_JOB)
     with lock, file_errors(folder), new.bulk(folder / "runs", stage=stage) as bulk:
         state = _read(old, bulk, folder, _begun(folder, old, new, shard_documents), observer)
         if state is None:
@@ -122,9 +122,7 @@ def _begun(folder: Path, old: HSimIndex, new: HSimIndex, shard_documents: int) -
     if path.exists():
         state = _Reading(**json.loads(path.read_text(encoding="utf-8")))
         if (state.old, state.new) != names:
-            raise ValueError(
-                f"{folder} has a job from {state.old} to {state.new}; finish it, or choose another folder with --job"
-            )
+            raise ValueError(f"{folder} has a job from {state.old} to {state.new}; finish it, or " + OTHER_JOB)
         return state
     state = _Reading(*names, 1 + old.store.estimate() // shard_documents)
     write_json(path, asdict(state))

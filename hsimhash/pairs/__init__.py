@@ -1,17 +1,22 @@
-"""All pairs of near fingerprints or signatures of a set, and clusters of them, without a store."""
+"""Find all near-duplicates in a set of texts, signatures or fingerprints, without a store."""
 
 from hsimhash.pairs.blocks import PairBlock, Pairs
 from hsimhash.pairs.clusters import Clusters, Diameters, components, diameters, star
 from hsimhash.pairs.search import MEMORY_BYTES, find_pairs, group_equal, iter_pairs
+from hsimhash.pairs.texts import Cluster, Duplicates, Pair, duplicates
 
 __all__ = [
     "MEMORY_BYTES",
+    "Cluster",
     "Clusters",
     "Diameters",
+    "Duplicates",
+    "Pair",
     "PairBlock",
     "Pairs",
     "components",
     "diameters",
+    "duplicates",
     "find_pairs",
     "group_equal",
     "iter_pairs",

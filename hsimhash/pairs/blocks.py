@@ -22,21 +22,45 @@ class PairBlock(NamedTuple):
     distance: Uint8s  # in bits, uint8
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Pairs:
-    """All near pairs of distinct fingerprints, by their first occurrences, in order of (left, right); the equal ones.
+    """All near pairs, with equal fingerprints counted once: what `find_pairs` returns.
 
-    Of signatures those are equal that agree in all three parts.
+    Equal fingerprints are not listed as pairs, because n equal ones would make n² / 2 of them. `groups` says which are
+    equal: for inputs 0 and 1 that are equal, and near to no other, `left` and `right` are empty, and `groups` is [0 0].
+    `brief` and `expand` list equal ones as pairs too. Signatures are equal if all three of their parts are.
     """
 
-    left: Int64s  # position in the input of a fingerprint's first occurrence, int64
+    left: Int64s  # position of a fingerprint's first occurrence in the input; pairs are in order of (left, right)
     right: Int64s  # likewise, greater than `left`
-    distance: Uint8s  # in bits, uint8, at least 1; of signatures 0 to 64
-    groups: Int64s  # for each of the input's fingerprints the position of the first one that equals it, int64
-    unconfirmed: int = 0  # pairs of distinct signatures that would be near, but for their sketches
+    distance: Uint8s  # differing bits: at least 1 for fingerprints, 0 to 64 for signatures
+    groups: (
+        Int64s  # shape (n,): for each input the position of the first one that equals it, its own if it is the first
+    )
+    unconfirmed: int = 0  # pairs of distinct signatures that are near, but whose sketches differ too much
+
+    @property
+    def repeats(self) -> Int64s:
+        """The positions of the inputs that equal an earlier one, which is `groups[repeats]`."""
+        return np.flatnonzero(self.groups != np.arange(len(self.groups)))
+
+    def __repr__(self) -> str:
+        return (
+            f"<Pairs of {len(self.groups):,} inputs: {len(self.left):,} near pairs of distinct ones, "
+            f"{len(self.repeats):,} equal to an earlier one; left={self.left} right={self.right} "
+            f"distance={self.distance} groups={self.groups}>"
+        )
+
+    def brief(self) -> PairBlock:
+        """Return the near pairs, and each repeat with the first one that it equals (distance 0), in order."""
+        repeats = self.repeats
+        left, right = np.append(self.left, self.groups[repeats]), np.append(self.right, repeats)
+        distance = np.append(self.distance, np.zeros(len(repeats), np.uint8))
+        order = np.lexsort((right, left))
+        return PairBlock(left[order], right[order], distance[order])
 
     def expand(self) -> Iterator[PairBlock]:
-        """Yield every pair of positions, those of equal ones (distance 0) first, in blocks of bounded size."""
+        """Yield every pair of positions, all pairs of equal ones (distance 0) first, in blocks of bounded size."""
         # The occurrences of each group stand together in `members`, in order.
         count = len(self.groups)
         members = np.argsort(self.groups, kind="stable")

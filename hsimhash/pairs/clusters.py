@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hsimhash.fingerprint.bits import Fingerprints, Int64s, Uint8s, Uint64s, spans
+from hsimhash.fingerprint.bits import Fingerprints, Int64s, Uint8s, Uint64s, spans, whole_number
 from hsimhash.layout import FINGERPRINT_BITS
 from hsimhash.pairs.blocks import PAIRS_AT_ONCE, PairBlock, Pairs
 
@@ -62,7 +62,7 @@ def components(
         rank: 0 is the most preferred document.
         max_cluster_size: a component of more documents is cut into stars instead.
     """
-    if max_cluster_size is not None and max_cluster_size < 1:
+    if max_cluster_size is not None and whole_number(max_cluster_size, "max_cluster_size") < 1:
         raise ValueError(f"max_cluster_size must be at least 1, not {max_cluster_size}")
     graph = _Graph.of(pairs, rank)
     label = np.arange(len(graph.vertices))  # the lowest vertex of each one's component

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from hsimhash.errors import Remedy
 from hsimhash.files import naming
 from hsimhash.fingerprint.bits import Bools, Int64s, Uint32s, Uint64s
 from hsimhash.layout import FINGERPRINT_BITS
@@ -24,7 +25,8 @@ PART_ROW_BYTES = 96  # likewise, of a part that is read from files
 SAMPLE = 1 << 16  # fingerprints that the splits are taken from
 
 _REMEDY = (
-    "what does not fit into memory is spilled there: allow more memory (--memory), or set TMPDIR to a folder with room"
+    "what does not fit into memory is spilled there: set TMPDIR to a folder with room, or allow more memory with "
+    + Remedy("memory_bytes", "--memory")
 )
 
 

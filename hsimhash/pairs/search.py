@@ -22,7 +22,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from hsimhash.fingerprint.bits import Fingerprints, Int64s, Uint64s, as_fingerprints
+from hsimhash.errors import Remedy
+from hsimhash.fingerprint.bits import Fingerprints, Int64s, Uint64s, as_fingerprints, whole_number
 from hsimhash.fingerprint.signature import MAX_SKETCH, AnySignatures, Signatures, as_signatures, check_max_sketch
 from hsimhash.layout import Layout
 from hsimhash.pairs import distinct
@@ -55,10 +56,10 @@ def find_pairs(
     memory_bytes: int = MEMORY_BYTES,
     tell: Tell = lambda *_: None,
 ) -> Pairs:
-    """Return every pair of distinct fingerprints within `max_distance` bits, and the groups of equal ones.
+    """Find all pairs of distinct fingerprints within `max_distance` bits, and all groups of equal ones.
 
-    Of signatures those with the same key are found too, whatever their distance, and those are passed over whose
-    sketches tell that the texts are not alike.
+    Signatures with the same key are also a pair, whatever their distance. Signatures whose sketches differ too much are
+    not. Equal inputs are in `groups`, not in `left` and `right`: see `Pairs`. For texts, use `duplicates`.
 
     Args:
         signatures: n signatures; or fingerprints: shape (n,), uint64 (a memory-mapped file too), or a sequence of ints;
@@ -135,25 +136,25 @@ class _Task:
 
     @classmethod
     def of(cls, fingerprints: Fingerprints, max_distance: int, layout: Layout | str | None, memory_bytes: int) -> _Task:
-        if isinstance(max_distance, bool) or not isinstance(max_distance, (int, np.integer)):
-            raise TypeError(f"max_distance is an int, not {type(max_distance).__name__}: {max_distance!r}")
+        max_distance = whole_number(max_distance, "max_distance")
         if isinstance(layout, str):
             layout = Layout.parse(layout)
         if not isinstance(layout, Layout | None):
             raise TypeError(f"layout is a Layout or its name, not {type(layout).__name__}: {layout!r}")
         if layout is None:
-            _layouts(int(max_distance))  # raises where no layout finds it
+            _layouts(max_distance)  # raises where no layout finds it
         elif not 0 <= max_distance <= layout.max_distance:
             raise ValueError(
                 f"max_distance {max_distance} is outside 0 to {layout.max_distance}, what layout {layout.name} finds "
-                f"without a miss; omit the layout, or see 'hsimhash plan --distance {max_distance}'"
+                f"without a miss; omit the layout, or see "
+                + Remedy(f"hsimhash.plan.layouts_for({max_distance})", f"'hsimhash plan --distance {max_distance}'")
             )
         if memory_bytes <= 0:
             raise ValueError(f"memory_bytes must be above 0, not {memory_bytes}")
         values = np.asarray(as_fingerprints(fingerprints))
         if len(values) >= LIMIT:
             raise ValueError(f"{len(values):,} fingerprints are too many; fewer than {LIMIT:,} can be searched at once")
-        return cls(values, int(max_distance), layout, memory_bytes)
+        return cls(values, max_distance, layout, memory_bytes)
 
     def meetings(self, groups: Int64s | None = None, tell: Tell = lambda *_: None) -> Generator[Meetings]:
         """Yield the pairs of distinct fingerprints, by their first positions in any order; fill `groups`."""

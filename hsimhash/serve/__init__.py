@@ -2,3 +2,8 @@
 
 It needs Starlette (`pip install 'hsimhash[serve]'`); `hsimhash serve` runs it.
 """
+
+try:
+    import starlette as _starlette  # noqa: F401
+except ImportError as error:
+    raise ImportError("hsimhash.serve needs Starlette: pip install 'hsimhash[serve]'", name=error.name) from error

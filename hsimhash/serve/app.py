@@ -1,4 +1,4 @@
-"""The ASGI application: bodies, tokens and limits; our errors as JSON with a status that says who can help."""
+"""The ASGI application: routes, tokens, limits, and errors as JSON with a status that says who can fix them."""
 
 from __future__ import annotations
 
@@ -14,16 +14,18 @@ from pydantic_core import to_json
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from hsimhash import metrics
 from hsimhash.errors import HsimhashError
 from hsimhash.index import HSimIndex
-from hsimhash.serve.calls import CALLS, Bodies, Json, PostCall
+from hsimhash.serve.calls import CALLS, QUERY, Bodies, Json, PostCall
 from hsimhash.serve.openapi import JSON, LINES, METRICS, METRICS_TYPE, openapi
+from hsimhash.serve.page import FORM, Found, FrontPage, IndexFacts, QueryForm, base_of
 from hsimhash.serve.watch import Watched
+from hsimhash.store import is_on_server
 
 T = TypeVar("T")
 
@@ -68,13 +70,17 @@ class _Service:
         self._opened, self._limits = opened, limits
         self._wanted = None if token is None else f"Bearer {token}".encode()
         self._has_metrics = metrics.current is not None
-        self._page = to_json(openapi(CALLS, has_token=token is not None, has_metrics=self._has_metrics))
+        self._description = to_json(openapi(CALLS, has_token=token is not None, has_metrics=self._has_metrics))
+        self._page = FrontPage(CALLS, has_token=token is not None, has_metrics=self._has_metrics)
 
     def app(self) -> Starlette:
         """Return the application."""
         app = Starlette(
             routes=[
                 *(Route(f"/{call.name}", partial(self._post, call), methods=["POST"]) for call in CALLS),
+                Route("/", self._front_page),
+                Route("/", self._try_query, methods=["POST"]),
+                Route("/docs", self._docs),
                 Route("/healthz", self._healthz),
                 Route("/readyz", self._readyz),
                 Route("/openapi.json", self._openapi),
@@ -95,9 +101,9 @@ class _Service:
 
     async def _post(self, call: PostCall, request: Request) -> Response:
         self._check_token(request)
-        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        kind = _kind_of(request)
         if kind not in (JSON, LINES):
-            raise HTTPException(415, f"the content type is {kind!r:.80}; send {JSON}, or {LINES} for a batch")
+            raise HTTPException(415, f"unsupported content type {kind!r:.80}: send {JSON}, or {LINES} for a batch")
         body = await self._body_of(request)
         if kind == LINES:
             answers = await self._apart(lambda: self._bodies_of(call, _lines_of(body, self._limits)).answers())
@@ -112,7 +118,7 @@ class _Service:
             parts.append(part)
             size += len(part)
             if size > most:
-                raise HTTPException(413, f"a body has at most {most:,} bytes; send several")
+                raise HTTPException(413, f"body too large: a request has at most {most:,} bytes; send several")
         return b"".join(parts)
 
     def _bodies_of(self, call: PostCall, lines: list[tuple[int, bytes]]) -> Bodies:
@@ -122,11 +128,54 @@ class _Service:
         """Do what waits or takes long in a thread, beside other calls."""
         return await to_thread.run_sync(work, limiter=self._threads)
 
+    def _has_right(self, authorization: str) -> bool:
+        return self._wanted is None or hmac.compare_digest(authorization.encode(), self._wanted)
+
     def _check_token(self, request: Request) -> None:
-        given = request.headers.get("authorization", "").encode()
-        if self._wanted is not None and not hmac.compare_digest(given, self._wanted):
+        if not self._has_right(request.headers.get("authorization", "")):
             wanted = {"WWW-Authenticate": "Bearer"}
-            raise HTTPException(401, "the bearer token is missing or wrong: send Authorization: Bearer …", wanted)
+            raise HTTPException(401, "missing or wrong token: send the header Authorization: Bearer TOKEN", wanted)
+
+    async def _docs(self, _: Request) -> Response:
+        return RedirectResponse("/")
+
+    async def _front_page(self, request: Request) -> Response:
+        has_right = self._has_right(request.headers.get("authorization", ""))
+        return self._page.response(_base_of(request), await self._facts() if has_right else None)
+
+    async def _try_query(self, request: Request) -> Response:
+        """Answer the form of the page."""
+        if request.headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
+            raise HTTPException(403, "this form was sent from a page of another site: open this server's own page")
+        if _kind_of(request) != FORM:
+            raise HTTPException(415, f"POST / takes the form of its page: send JSON to POST /{QUERY.name}")
+        form = QueryForm.parse(await self._body_of(request))
+        if not self._has_right(f"Bearer {form.token}"):
+            return self._page.response(_base_of(request), None, form, Found(error="Missing or wrong token."), 401)
+        found, status = await self._found(form)
+        return self._page.response(_base_of(request), await self._facts(), form, found, status)
+
+    async def _found(self, form: QueryForm) -> tuple[Found, int]:
+        """Return the answer to a form, or its error, and the status."""
+        try:
+            (answer,) = await self._apart(self._bodies_of(QUERY, [(1, to_json(form.query))]).answers)
+        except ValueError as error:
+            return Found(error=str(error)), 400
+        except HsimhashError as error:
+            return Found(error=str(error)), 503 if error.is_retryable else 500
+        return (Found(error=str(answer["error"])), 400) if "error" in answer else (Found(answer), 200)
+
+    async def _facts(self) -> IndexFacts:
+        index = self._index
+        try:
+            count = await self._apart(self._estimate)
+            documents = f"{'about ' if is_on_server(index.url) else ''}{count:,}"
+        except HsimhashError:
+            documents = "unknown"
+        return IndexFacts(index.url, index.profile.name, index.distance, documents)
+
+    def _estimate(self) -> int:
+        return self._index.store.reading(lambda reader: reader.estimate(), timeout_s=self._limits.ready_s)
 
     async def _healthz(self, _: Request) -> Response:
         return _answer({"is_alive": True})
@@ -141,15 +190,14 @@ class _Service:
 
     async def _openapi(self, request: Request) -> Response:
         self._check_token(request)
-        return Response(self._page, media_type=JSON)
+        return Response(self._description, media_type=JSON)
 
     async def _refused(self, request: Request, error: Exception) -> Response:
         if isinstance(error, HTTPException):
             if error.status_code in (404, 405):
-                shown = f"{request.method} {request.url.path}"
-                return _error(
-                    error.status_code, f"there is no {shown}; GET /openapi.json tells what there is", error.headers
-                )
+                what = "not found" if error.status_code == 404 else "method not allowed"
+                shown = f"{what}: {request.method} {request.url.path}; GET / lists the endpoints"
+                return _error(error.status_code, shown, error.headers)
             return _error(error.status_code, error.detail, error.headers)
         if isinstance(error, HsimhashError):
             again = {"Retry-After": str(self._limits.retry_after_s)}
@@ -157,15 +205,25 @@ class _Service:
         if isinstance(error, ValueError):
             return _error(400, str(error))
         if isinstance(error, ClientDisconnect):
-            return _error(400, "the caller went away before the end of the body")
-        return _error(500, f"unexpected {type(error).__name__}; this is a bug, and the server's log shows where")
+            return _error(400, "the connection was closed before the end of the body")
+        return _error(500, f"unexpected {type(error).__name__}: this is a bug; the server's log has the traceback")
+
+
+def _kind_of(request: Request) -> str:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def _base_of(request: Request) -> str:
+    return base_of(request.url.scheme, request.headers.get("host", ""))
 
 
 def _lines_of(body: bytes, limits: ServeLimits) -> list[tuple[int, bytes]]:
     """Return the lines of a batch that are not blank, with their numbers."""
     lines = [(number, line) for number, line in enumerate(body.split(b"\n"), start=1) if line.strip()]
     if len(lines) > limits.batch_lines:
-        raise HTTPException(413, f"a batch has at most {limits.batch_lines:,} lines, not {len(lines):,}; send several")
+        raise HTTPException(
+            413, f"too many lines: a batch has at most {limits.batch_lines:,} lines, got {len(lines):,}; send several"
+        )
     return lines
 
 

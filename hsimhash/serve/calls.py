@@ -19,7 +19,7 @@ from hsimhash.store import is_on_server
 from hsimhash.store.base import Match
 
 Json = dict[str, object]
-_TOO_SHORT = "the text has nothing to fingerprint; it is too short for the profile"
+_TOO_SHORT = "the text is too short: the profile finds nothing to fingerprint"
 
 
 class CheckedBody(NamedTuple):
@@ -30,10 +30,11 @@ class CheckedBody(NamedTuple):
 
 
 class PostCall(NamedTuple):
-    """A call: its name, what it is for, the models of body and answer, and what makes answers of bodies."""
+    """A call: its name, what it does, a body as an example, the models of body and answer, and its function."""
 
     name: str
     summary: str
+    example: Json
     body: type[BaseModel]
     answer: type[BaseModel]
     make: Callable[[HSimIndex, Sequence[CheckedBody], float], list[Json]]
@@ -60,7 +61,7 @@ class Bodies:
             try:
                 self._take(number, call.body.model_validate_json(line))
             except ValidationError as error:
-                self._refuse(number, models.refusal_of(error))
+                self._refuse(number, models.refusal_of(error, call.body))
             except ValueError as error:
                 self._refuse(number, str(error))
 
@@ -177,11 +178,21 @@ def _fingerprint(_: HSimIndex, asked: Sequence[CheckedBody], __: float) -> list[
     return [_named(one, **(one.signature.to_json() if one.signature else {})) for one in asked]
 
 
+_EXAMPLE: Json = {"id": "doc-1", "text": "A text of a few words or more"}
+QUERY = PostCall(
+    "query",
+    "Find the documents near a text or a fingerprint.",
+    {"text": _EXAMPLE["text"]},
+    models.QueryBody,
+    models.QueryAnswer,
+    _query,
+)
 CALLS = (
-    PostCall("query", "Find the documents near a fingerprint or a text.", models.QueryBody, models.QueryAnswer, _query),
+    QUERY,
     PostCall(
         "claim",
-        "Store a document unless one near it is, and tell which; of callers at the same time one stores.",
+        "Add a document unless a near one is stored, and return that one. Of concurrent claims, one wins.",
+        _EXAMPLE,
         models.DocumentBody,
         models.ClaimAnswer,
         _claim,
@@ -189,16 +200,18 @@ CALLS = (
     ),
     PostCall(
         "add",
-        "Store a document, or change it; durable when it is answered.",
+        "Add a document, or replace it. The response means that it is on disk.",
+        _EXAMPLE,
         models.DocumentBody,
         models.DocumentAnswer,
         _add,
         takes_short=False,
     ),
-    PostCall("remove", "Remove a document.", models.RemoveBody, models.RemoveAnswer, _remove),
+    PostCall("remove", "Remove a document.", {"id": "doc-1"}, models.RemoveBody, models.RemoveAnswer, _remove),
     PostCall(
         "fingerprint",
-        "Make the fingerprint of a text.",
+        "Compute the fingerprint of a text.",
+        {"text": _EXAMPLE["text"]},
         models.FingerprintBody,
         models.FingerprintAnswer,
         _fingerprint,

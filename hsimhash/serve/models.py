@@ -1,7 +1,8 @@
-"""What callers send and get: models that check it, and from which the page `/openapi.json` is made."""
+"""What callers send and get: the models that check it and describe it in `/openapi.json`."""
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
@@ -134,9 +135,40 @@ class ErrorAnswer(BaseModel):
     line: int | None = None
 
 
-def refusal_of(error: ValidationError) -> str:
+# What a value must be, by the type of pydantic's error.
+_EXPECTED = {
+    "string_type": "a string",
+    "int_type": "an integer",
+    "int_from_float": "an integer",
+    "int_parsing_size": "an integer below 2**63",
+    "string_pattern_mismatch": "16 hex digits",
+    "greater_than_equal": "at least {ge}",
+    "less_than_equal": "at most {le}",
+    "less_than": "less than {lt}",
+}
+_GOT_CHARS = 80
+
+
+def refusal_of(error: ValidationError, body: type[BaseModel]) -> str:
     """Return in one line why a body is refused."""
     problem = error.errors(include_url=False)[0]
-    reason = str(problem.get("ctx", {}).get("error") or problem["msg"])
+    kind, context = problem["type"], problem.get("ctx", {})
     place = ".".join(str(part) for part in problem["loc"])
-    return f"{place}: {reason}" if place else reason
+    name = json.dumps(place, ensure_ascii=False)
+    if kind == "extra_forbidden":
+        return f"unknown field {_got(place)}: allowed are {', '.join(body.model_fields)}"
+    if kind == "missing":
+        return f"missing field {name}"
+    if kind == "json_invalid":
+        return f"invalid JSON: {context['error']}"
+    if kind == "model_type":
+        return f"expected a JSON object, got {_got(problem['input'])}"
+    if kind in _EXPECTED:
+        return f"{name} must be {_EXPECTED[kind].format(**context)}, got {_got(problem['input'])}"
+    reason = str(context.get("error") or problem["msg"])
+    return f"{name}: {reason}" if place else reason
+
+
+def _got(value: object) -> str:
+    shown = json.dumps(value, ensure_ascii=False, default=str)
+    return shown if len(shown) <= _GOT_CHARS else f"{shown[:_GOT_CHARS]}…"

@@ -9,7 +9,6 @@ try:
 except ImportError as error:
     raise ImportError("hsimhash.spark needs PySpark: pip install 'hsimhash[spark]'") from error
 
-from hsimhash.dedup import MAX_DISTANCE
 from hsimhash.spark.bulk_load import BulkLoadTotals, SparkStageOptions, bulk_load, bulk_load_files
 from hsimhash.spark.clusters import ClusterOptions, clusters
 from hsimhash.spark.columns import check_place, write_mode
@@ -22,7 +21,6 @@ from hsimhash.spark.vertices import NearOptions, pairs
 
 __all__ = [
     "LAYOUT",
-    "MAX_DISTANCE",
     "BulkLoadTotals",
     "ClusterOptions",
     "NearOptions",

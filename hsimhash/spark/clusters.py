@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from hsimhash.cover import DEFAULT_DISTANCE
 from hsimhash.dedup.options import METHODS, check_clusters
 from hsimhash.fingerprint.signature import MAX_SKETCH
 from hsimhash.pairs.clusters import Clusters, diameters
@@ -33,7 +34,7 @@ class ClusterOptions:
 def clusters(
     documents: DataFrame,
     *,
-    max_distance: int = 3,
+    max_distance: int = DEFAULT_DISTANCE,
     max_sketch: int | None = MAX_SKETCH,
     method: str = METHODS[0],
     max_cluster_size: int | None = None,

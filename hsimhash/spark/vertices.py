@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from hsimhash.cover import DEFAULT_DISTANCE
 from hsimhash.fingerprint.signature import MAX_SKETCH, SKETCH_BITS, check_max_sketch, most_differing
 from hsimhash.plan import layouts_for
 from hsimhash.spark.columns import (
@@ -35,7 +36,7 @@ CELL = 1 << 12  # signatures with one key that are compared all with all; more a
 class NearOptions:
     """What near documents are."""
 
-    max_distance: int = 3  # in bits
+    max_distance: int = DEFAULT_DISTANCE  # in bits
     max_sketch: int | None = MAX_SKETCH  # in how many bits sketches may differ; None: in any
     limits: PairLimits = PAIR_LIMITS
 
@@ -218,7 +219,7 @@ def position_of(documents: DataFrame, name: str | None) -> Column:
 def pairs(
     documents: DataFrame,
     *,
-    max_distance: int = 3,
+    max_distance: int = DEFAULT_DISTANCE,
     max_sketch: int | None = MAX_SKETCH,
     position: str | None = None,
     limits: PairLimits = PAIR_LIMITS,

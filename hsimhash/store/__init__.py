@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from types import ModuleType
 
-from hsimhash.errors import HsimhashError
+from hsimhash.errors import HsimhashError, Remedy
 from hsimhash.store.base import DEADLINE_S, LOCK_TIMEOUT_S, Claim, Document, Mark, Match, Record, Store
 from hsimhash.store.facts import CheckReport, CollectReport
 from hsimhash.store.kinds import (
@@ -16,6 +16,7 @@ from hsimhash.store.kinds import (
     REDIS,
     check_url,
     folder_of,
+    is_embedded,
     is_hbase,
     is_on_server,
     is_postgresql,
@@ -23,6 +24,7 @@ from hsimhash.store.kinds import (
     kind_of,
     new_record,
     store_name,
+    url_of,
 )
 from hsimhash.store.lmdb import files
 from hsimhash.store.lmdb.store import LmdbStore
@@ -48,6 +50,7 @@ __all__ = [
     "check_url",
     "create_store",
     "folder_of",
+    "is_embedded",
     "is_hbase",
     "is_on_server",
     "is_own_file",
@@ -57,12 +60,13 @@ __all__ = [
     "open_store",
     "postgresql_operations",
     "store_name",
+    "url_of",
 ]
 
 
 def is_own_file(url: str, path: Path) -> bool:
     """Whether a path leads to a file that the index itself is made of."""
-    return url.startswith("lmdb://") and files.is_own(folder_of(url), path)
+    return is_embedded(url) and files.is_own(folder_of(url), path)
 
 
 def _hbase_operations() -> ModuleType:
@@ -107,11 +111,12 @@ def create_store(
         password: see there.
         ttl_s: of Redis alone, how long after it was last added a document is over; None: never.
     """
-    kind = kind_of(url)
+    kind, url = kind_of(url), url_of(url)
     if ttl_s is not None and (kind is not REDIS or not 0 < ttl_s < 1 << 31):
         raise ValueError(
-            f"a TTL of {ttl_s} s for {url}: it is for Redis, from 1 s to 2**31; 'hsimhash create-table --ttl' makes a "
-            f"table on HBase with one, and elsewhere 'hsimhash expire' removes what is old"
+            f"invalid ttl_s {ttl_s} for {url}: only Redis takes one here, from 1 to 2**31 - 1 seconds; on HBase, the "
+            f"command 'hsimhash create-table' creates a table with a TTL; elsewhere, remove old documents with "
+            + Remedy("index.remove(doc_ids, before=...)", "'hsimhash expire'")
         )
     made: Store
     if kind is LMDB:
@@ -144,7 +149,7 @@ def open_store(
         deadline_s: of HBase and Redis, how long a call is tried without an answer, unless the URL says.
         password: of Redis alone, the user's, where the URL has no `password_file=`.
     """
-    kind = kind_of(url)
+    kind, url = kind_of(url), url_of(url)
     if exclusive and kind is not HBASE:
         raise ValueError(f"exclusive writing is for HBase, and {url} is not on it; leave it out")
     opened: Store

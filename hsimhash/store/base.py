@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar
 
 from hsimhash.cover import Prices
-from hsimhash.errors import CorruptionError, FormatVersionError, HsimhashError, IndexExistsError
+from hsimhash.errors import CorruptionError, FormatVersionError, HsimhashError, IndexExistsError, Remedy
 from hsimhash.fingerprint.bits import Int64s, Uint8s, format_fingerprint
 from hsimhash.fingerprint.recipe import OWN
 from hsimhash.fingerprint.signature import Signature, Signatures
@@ -514,7 +514,7 @@ class Store(Reader, AbstractContextManager["Store"]):
 
     def staged(self, folder: Path, options: StageOptions) -> BulkLoad:
         """Return a bulk load by finished files, which keeps its runs in `folder`."""
-        raise self._lacks("bulk load by files; 'hsimhash ingest' brings documents into it")
+        raise self._lacks("bulk load by files; " + Remedy("use index.bulk without a stage", "use 'hsimhash ingest'"))
 
     def compact(self) -> tuple[int, int]:
         """Rewrite the storage without free space; return its bytes before and after.

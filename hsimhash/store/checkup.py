@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from hsimhash.errors import HsimhashError
+from hsimhash.errors import HsimhashError, in_shell
 from hsimhash.locks import WRITER_LOCK, writer_of
 from hsimhash.store.base import Record, Store
 from hsimhash.store.lmdb.files import DATA
@@ -35,7 +35,7 @@ class Check:
     @classmethod
     def failed(cls, name: str, error: HsimhashError) -> Check:
         """Return the finding that an error is."""
-        return cls(name, "fail", str(error), error)
+        return cls(name, "fail", in_shell(error), error)
 
 
 def check_record(record: Record) -> Check:

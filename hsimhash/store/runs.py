@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hsimhash.errors import CorruptionError
+from hsimhash.errors import START_OVER, CorruptionError
 from hsimhash.files import file_errors, make_folder, sync_file, sync_folder
 from hsimhash.fingerprint.bits import Bools, Int64s, Uint8s, Uint64s
 from hsimhash.fingerprint.signature import AnySignatures, Signature, Signatures
@@ -59,6 +59,7 @@ class BulkLimits:
 
 BULK_LIMITS = BulkLimits()
 
+_COUNTED_AT_ONCE = 1_000_000  # registers
 TOKEN_FILE = "token"  # noqa: S105  (beside the runs; no secret)
 
 Slice = dict[bytes, tuple[Signature, int]]  # of documents: id, and signature and first seen
@@ -305,6 +306,18 @@ class BulkLoad(AbstractContextManager["BulkLoad"], ABC):
         """How many documents the runs have; one that several have counts for each."""
         return sum(run.size for run in self._runs)
 
+    @property
+    def distinct_documents(self) -> int:
+        """How many documents the runs have; one that several have counts once."""
+        if len(self._runs) < 2:
+            return self.documents
+        count = 0
+        for low, high in digest_ranges(self._runs, _COUNTED_AT_ONCE):
+            # 64 bits of a digest tell ids apart well enough to count them.
+            parts = [run.registers(low, high)[0]["high"].astype(np.uint64) for run in self._runs]
+            count += len(_distinct(parts))
+        return count
+
     def slice_of(self, number: int, slices: int) -> Slice:
         """Return the documents of one of so many slices, numbered from 0, as the last run has them.
 
@@ -324,8 +337,8 @@ class BulkLoad(AbstractContextManager["BulkLoad"], ABC):
         """Drop the runs beyond the first `runs`; `CorruptionError` where there are not so many."""
         if runs > len(self._runs):
             raise CorruptionError(
-                f"{self._path(len(self._runs))} is missing, of the {runs:,} sorted runs that its job wrote; start over "
-                f"with --fresh"
+                f"{self._path(len(self._runs))} is missing, of the {runs:,} sorted runs that its job wrote; "
+                + START_OVER
             )
         with file_errors(self.folder):
             if runs < len(self._runs):

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from hsimhash.fingerprint import TOO_SHORT, Profile
 from hsimhash.index import HSimIndex
-from hsimhash.inputs.pages import page_texts
+from hsimhash.inputs.pages import page_text
 from tests.support.archives import PACK, response
 from tests.support.command_line import run
 from tests.support.fingerprint_sets import read_documents
@@ -91,7 +91,7 @@ def measure(data: Path, language: str) -> None:
     pages, owners = pages_of(articles(data, language), COPIES)
     for extract in ("auto", "none"):
         began = time.process_time()
-        texts = page_texts(pages, extract)
+        texts = [page_text(page, extract) for page in pages]
         seconds = time.process_time() - began
         recall, precision = score(texts, owners)
         print(
@@ -150,8 +150,8 @@ def measure_styles(data: Path, language: str) -> None:
         for number, article in enumerate(chosen)
     ]
     ways = {
-        "auto": page_texts(pages, "auto"),
-        "none": page_texts(pages, "none"),
+        "auto": [page_text(page, "auto") for page in pages],
+        "none": [page_text(page, "none") for page in pages],
         "plain trafilatura": [trafilatura.extract(page) or "" for page in pages],
     }
     found = {way: found_among(texts) for way, texts in ways.items()}

@@ -1,19 +1,39 @@
-"""The HBase that the integration tests share: started when first asked for, once for all workers of pytest-xdist."""
+"""The servers that the integration tests share; one HBase serves all workers of pytest-xdist.
+
+The tests download nothing: `make test-servers` fetches what they need first. What is missing is skipped with a reason.
+"""
 
 from __future__ import annotations
 
+import importlib.util
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.support.hbase_server import Gateways, HBaseServer, or_skip, serving
+from tests.support.hbase_server import Gateways, HBaseServer, do_without, or_skip, serving
 from tests.support.hbase_tables import new_table
 from tests.support.postgresql_server import PostgresqlServer, postgresql_serving
 from tests.support.redis_server import RedisServer, redis_running
 
-FIRST_TEST_S = 900  # one of them fetches the jars, which takes minutes on a bare machine, and starts HBase
+FIRST_TEST_S = 900  # for the test that starts HBase on a busy machine
+PACKAGES = {"postgresql": "psycopg", "redis": "redis", "spark": "pyspark"}  # by extra: test_EXTRA_….py imports it
+
+
+class _MissingPackage(pytest.Module):
+    """A test module that cannot be imported because a package is not installed."""
+
+    def collect(self) -> Iterable[pytest.Item]:
+        extra = self.path.stem.split("_")[1]
+        do_without(f"{PACKAGES[extra]} is not installed: install it with 'make test-servers' or the extra '{extra}'")
+
+
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module | None:
+    package = PACKAGES.get(module_path.stem.split("_")[1])
+    if package is None or importlib.util.find_spec(package) is not None:
+        return None
+    return _MissingPackage.from_parent(parent, path=module_path)
 
 
 def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:

@@ -143,7 +143,7 @@ def test_a_stage_of_another_load_is_refused(own_hbase: HBaseServer, store: str) 
     said = bulk_load(own_hbase, store, other, code=1)
     assert "has the stage of another load, for hbase://" in said
     Path("stage", "manifest.json").unlink()
-    assert "has files that are no stage of hsimhash" in bulk_load(own_hbase, store, other, code=2)
+    assert "has files that hsimhash did not write" in bulk_load(own_hbase, store, other, code=2)
 
 
 def test_files_that_changed_are_staged_again(own_hbase: HBaseServer, store: str) -> None:

@@ -101,14 +101,10 @@ def test_shards_have_all_documents_and_those_missing_are_written(given: Path, st
     if form == "parquet":
         columns = pq.read_table("parts/" + files[0].name).schema.names
         assert columns == ["id", "fingerprint", "first_seen", "sketch", "key"]
-        rows = [row for path in files for row in pq.read_table(path).to_pylist()]
-        found = {Document(*(value or 0 for value in row.values())) for row in rows}
-        assert found == set(documents(store))
-    else:
-        reading = () if form == "tsv.gz" else ("--fingerprint-field", "fingerprint")
-        assert run("ingest", *map(str, files), "--store", "lmdb://back", *reading).exit_code == 0
-        same = slice(0, 2) if form == "tsv.gz" else slice(None)
-        assert [one[same] for one in documents("lmdb://back")] == [one[same] for one in documents(store)]
+    reading = () if form == "tsv.gz" else ("--fingerprint-field", "fingerprint")
+    assert run("ingest", *map(str, files), "--store", "lmdb://back", *reading).exit_code == 0
+    same = slice(0, 2) if form == "tsv.gz" else slice(None)
+    assert [one[same] for one in documents("lmdb://back")] == [one[same] for one in documents(store)]
 
 
 def test_shards_are_refused_where_they_cannot_be_written(store: str) -> None:

@@ -119,8 +119,10 @@ def test_a_failed_start_shows_the_log_and_leaves_nothing(tmp_path: Path, own_hba
     assert not processes(server.folder)
 
 
-@pytest.mark.parametrize("missing", ["java", "mvn"])
-def test_a_missing_java_or_maven_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
+@pytest.mark.parametrize(("missing", "reason"), [("java", "no Java here"), ("mvn", "jars are not in .*/lib")])
+def test_a_missing_java_or_jar_is_named_and_nothing_is_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str, reason: str
+) -> None:
     for tool in {"basename", "bash", "cat", "cmp", "dirname", "flock", "java", "mkdir", "readlink", "sed"} - {missing}:
         place = shutil.which(tool)
         if place is None:
@@ -129,9 +131,9 @@ def test_a_missing_java_or_maven_is_named(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("HBASE_LIB", str(tmp_path / "lib"))
     monkeypatch.setenv("REQUIRE_HBASE", "0")
-    name = {"java": "Java", "mvn": "Maven"}[missing]
-    with pytest.raises(pytest.skip.Exception, match=f"no {name}"), or_skip(), serving(tmp_path / "hbase"):
+    with pytest.raises(pytest.skip.Exception, match=reason), or_skip(), serving(tmp_path / "hbase"):
         pass
     monkeypatch.setenv("REQUIRE_HBASE", "1")
-    with pytest.raises(pytest.fail.Exception, match=f"no {name}"), or_skip(), serving(tmp_path / "hbase"):
+    with pytest.raises(pytest.fail.Exception, match=reason), or_skip(), serving(tmp_path / "hbase"):
         pass
+    assert not (tmp_path / "lib").exists()

@@ -128,7 +128,8 @@ def test_fields_and_given_features_are_those_of_one_machine(spark: SparkSession,
         profile = Profile.named(name)
         read = read_documents(spark, [str(path)], RecordOptions(profile, text_field=options.text_field))
         found = {row.id: row.fingerprint & (1 << 64) - 1 for row in read.documents.collect()}
-        batches = read_batches(find_inputs([str(path)], options), options.for_profile(profile))
+        options = options.for_profile(profile)
+        batches = read_batches(find_inputs([str(path)], options), options)
         expected = {
             doc_id: profile.fingerprint(content)
             for batch in batches
@@ -181,8 +182,11 @@ def test_dedup_gives_the_answers_of_one_machine(
 ) -> None:
     given, policies = records(tmp_path / "given.jsonl"), tuple(map(Policy.parse, keep))
     one, many = tmp_path / "one", tmp_path / "many"
-    options = DedupOptions(clusters=method, max_cluster_size=most, keep=policies, table_format="parquet")  # type: ignore[arg-type]
-    known = dedup(find_inputs([str(given)], InputOptions()), one, options, against=Profile.named("auto-2"))
+    reading = InputOptions(id_field="id")  # on Spark a record without an id is a reject
+    options = DedupOptions(
+        clusters=method, max_cluster_size=most, keep=policies, reading=reading, table_format="parquet"
+    )  # type: ignore[arg-type]
+    known = dedup(find_inputs([str(given)], reading), one, options, against=Profile.named("auto-2"))
     asked = SparkDedupOptions(RecordOptions(keep=policies), clusters=ClusterOptions(method, most))
     totals = dedup_files(spark, [str(given)], str(many), asked)
     assert table(many / "pairs") == table(one / "pairs.parquet")
@@ -279,7 +283,7 @@ def test_what_is_wrong_is_said(spark: SparkSession, tmp_path: Path) -> None:
         pairs(given.withColumn("fingerprint", F.lit(1.5)))
     with pytest.raises(ValueError, match="no column 'when'"):
         pairs(given, position="when")
-    with pytest.raises(ValueError, match="no layout of up to 253 drawers finds distance 64"):
+    with pytest.raises(ValueError, match="distance 64 is too great"):
         pairs(given, max_distance=64)
     with pytest.raises(ValueError, match="unknown format 'csv'"):
         RecordOptions(format="csv")

@@ -168,7 +168,7 @@ def test_what_cannot_work_is_refused_before_anything_is_done(
         bulk_load(given, store, SparkStageOptions("memory://x"))
     Path("others").mkdir()
     Path("others", "file").write_text("")
-    with pytest.raises(HsimhashError, match="files that are no stage of hsimhash"):
+    with pytest.raises(HsimhashError, match="files that hsimhash did not write"):
         bulk_load(given, store, SparkStageOptions("others"))
     assert not Path("stage").exists()
     loaded(given, store, options(own_hbase, []))

@@ -26,7 +26,10 @@ from tests.support.programs import Outcome, options, print_conditions, print_out
 RECORDS, SEED = 10_000, 16
 LIMIT_BYTES = 16 << 20
 SHARES = {"jsonl": 0.4, "tsv": 0.2, "fingerprints": 0.2, "signatures": 0.2}
-READING = {"signatures": ("--format", "jsonl", "--fingerprint-field", "fingerprint")}
+READING = {
+    "jsonl": ("--id-field", "id"),
+    "signatures": ("--format", "jsonl", "--id-field", "id", "--fingerprint-field", "fingerprint"),
+}
 
 Good = tuple[str, str | Signature]  # an id, and a text or what stands for it
 
@@ -111,7 +114,7 @@ def truth_of(form: str, line: bytes) -> Good | None:
 
 
 def is_blank(form: str, line: bytes) -> bool:
-    return not (line.strip() if is_json(form) else line.strip(b" \r"))
+    return not line.strip(b" \t\r" if is_json(form) else b" \r")
 
 
 def is_json(form: str) -> bool:

@@ -1,8 +1,8 @@
-"""All tests on a busy machine: `python -m tests.stress.under_load [--runs 10] [--load 6] [--tests tests]`.
+"""All tests on a busy machine: `python -m tests.stress.under_load [--runs 10] [--load 6] [--tests FILES]`.
 
-So many processes work beside them without a pause: they compute, and every third writes files and syncs them. The
-first run is that of a bare machine: `make test` in a fresh clone of what is committed, with a home and a TMPDIR of its
-own, so that the caches of pip, Maven and jieba are empty. Every run must be green and leave no process behind.
+`--load` processes keep the machine busy without a pause: they compute, and every third writes files and syncs them. The
+first run is that of a bare machine: `make test test-servers` in a fresh clone of what is committed, with a home and a
+TMPDIR of its own, so that the caches of pip, Maven and jieba are empty. Every run must be green and leave no process.
 """
 
 from __future__ import annotations
@@ -46,9 +46,7 @@ class Run:
 
     def told(self) -> str:
         ends = [match[1] or match[2] for match in END.finditer(self.log)]
-        return (
-            f"{self.seconds:.0f} s, {ends[-1] if ends else f'exit code {self.code}'}, {len(self.left)} processes left"
-        )
+        return f"{self.seconds:.0f} s, {'; '.join(ends) or f'exit code {self.code}'}, {len(self.left)} processes left"
 
 
 # The load.
@@ -83,7 +81,8 @@ def run(tests: str, folder: Path, *, is_bare: bool) -> Run:
         environment = {name: value for name, value in environment.items() if name not in ("PIP_CACHE_DIR", "HBASE_LIB")}
     began = time.monotonic()
     with (folder / "log").open("wb") as log:
-        command = ["make", "-C", place, f"PYTHON={sys.executable}", f"TESTS={tests}", "test"]
+        targets = [f"TESTS={tests}", "test-servers"] if tests else ["test", "test-servers"]
+        command = ["make", "-C", place, f"PYTHON={sys.executable}", *targets]
         done = subprocess.run(command, env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL, check=False)
     seconds = time.monotonic() - began
     return Run(done.returncode, seconds, (folder / "log").read_text(errors="replace"), end_rest(mark))
@@ -117,7 +116,7 @@ def main() -> int:
         __doc__,
         runs=(RUNS, "how often to run the tests, one after the other"),
         load=(LOAD, "how many processes are busy beside them"),
-        tests=("tests", "what to run, as `make test TESTS=…` takes it"),
+        tests=("", "test files, as `make test-servers TESTS=…` takes them; without it all tests run"),
     )
     print_conditions("all tests under load", packages=["pytest"], runs=given.runs, load=given.load)
     writers = given.load // 3

@@ -99,12 +99,12 @@ class HBaseServer:
         return {**kept, **self._environment}
 
     def prepare(self) -> None:
-        """Fetch the jars and archive their classes, if they are not here.
+        """Archive the classes of the jars, which `make hbase-jars` fetches, unless that is done.
 
         Raises:
-            HBaseUnavailableError: this machine cannot run them.
+            HBaseUnavailableError: Java or the jars are missing.
         """
-        done = self._command("jars", is_checked=False)
+        done = self._command("check", is_checked=False)
         if done.returncode != 0:
             raise HBaseUnavailableError(done.stderr.strip().splitlines()[-1].removeprefix("hbase: "))
         self._command("archive")

@@ -12,8 +12,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
 from tests.support.hbase_server import do_without, free_ports
 from tests.support.processes import wait_until
 
@@ -114,7 +112,6 @@ def postgresql_serving(settings: Sequence[str] = ()) -> Iterator[PostgresqlServe
     bin_folder = program_folder()
     if bin_folder is None:
         do_without("PostgreSQL is not installed here (apt-get install postgresql)")
-    pytest.importorskip("psycopg", reason="psycopg is not installed: hsimhash[postgresql]")
     with tempfile.TemporaryDirectory(prefix="hsimhash-postgresql-", ignore_cleanup_errors=True) as folder:
         server = PostgresqlServer(Path(folder), bin_folder, settings)
         server.start()

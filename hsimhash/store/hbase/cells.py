@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hsimhash.errors import CorruptionError
+from hsimhash.errors import REPAIR, CorruptionError
 from hsimhash.fingerprint.bits import Bools, Uint64s
 from hsimhash.fingerprint.signature import Signature
 from hsimhash.rowkey import (
@@ -110,7 +110,7 @@ class Register(NamedTuple):
         if len(value) not in _FILED_SIZES:
             raise CorruptionError(
                 f"a register has {len(value)} bytes instead of 0, 4, 16, 20, 21, 36, 37 or 69: {value[:40].hex()}; "
-                f"'hsimhash check --repair' deletes it"
+                + REPAIR
             )
         fingerprint, first_seen, changes, sketch, key = _SIGNED.unpack(value.ljust(_SIGNED.size, b"\x00"))
         return cls(Signature(fingerprint, sketch, key), first_seen, changes)
@@ -152,9 +152,7 @@ def _text(doc_id: bytes) -> str:
     try:
         return doc_id.decode()
     except UnicodeDecodeError as error:
-        raise CorruptionError(
-            f"a stored document id is not UTF-8: {doc_id[:80]!r}; 'hsimhash check --repair' deletes its cells"
-        ) from error
+        raise CorruptionError(f"a stored document id is not UTF-8: {doc_id[:80]!r}; " + REPAIR) from error
 
 
 def register_columns(values: Sequence[bytes]) -> tuple[Bools, Bools, Uint64s, Uint64s]:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from thriftpy2.thrift import TApplicationException
 
-from hsimhash.errors import CorruptionError, HsimhashError, IndexNotFoundError, StoreUnavailableError
+from hsimhash.errors import CREATE_ONE, CorruptionError, HsimhashError, IndexNotFoundError, StoreUnavailableError
 from hsimhash.store.hbase.address import Address, Endpoint
 from hsimhash.store.hbase.sasl import KerberosError, Status
 
@@ -70,13 +70,11 @@ def failure(error: Exception, method: str, table: str, gateway: object) -> Hsimh
     if "TableNotEnabledException" in classes:
         return disabled(table)
     if _NO_TABLE & classes:
-        return IndexNotFoundError(f"there is no table {table} ({what}); make one with 'hsimhash create-table'")
+        return IndexNotFoundError(f"there is no table {table} ({what}); " + CREATE_ONE)
     if _is_but_the_table(message, table.removeprefix("default:")):
         return IndexNotFoundError(f"table {table} is missing, or disabled ({what}); 'hsimhash doctor' says which")
     if "NoSuchColumnFamilyException" in classes:
-        return CorruptionError(
-            f"table {table} lacks a column family ({what}); was it made with 'hsimhash create-table'?"
-        )
+        return CorruptionError(f"table {table} lacks a column family ({what}): it is not an index; " + CREATE_ONE)
     if "Read-only mode" in message:
         return HsimhashError(
             f"gateway {gateway} is read-only, it was started with -ro ({what}); write through another gateway"

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from hsimhash.errors import HsimhashError, StopAskedError
+from hsimhash.errors import OTHER_STAGE, HsimhashError, Remedy, StopAskedError
 from hsimhash.store.hbase.address import Address
 from hsimhash.store.hbase.batches import slices
 from hsimhash.store.hbase.cells import TABLE_START, TABLE_STOP
@@ -136,7 +136,7 @@ class LoadSteps:
             raise HsimhashError(
                 f"stage {self.stage.url} has the stage of another load, for {manifest.get('table')} with layout "
                 f"{manifest.get('layout')} and profile {manifest.get('profile')}, by the job {manifest.get('job')}; "
-                f"finish that load, or choose another --stage, or delete this one"
+                f"finish that load, delete that stage, or " + OTHER_STAGE
             )
         if manifest and (state is None or state.token != manifest["token"]):
             end_load(self._gateway, str(manifest["token"]))
@@ -269,7 +269,8 @@ class LoadSteps:
         if is_there:
             raise HsimhashError(
                 f"HBase's program to load files ended without an error, but not all of {self._place(state)} is in the "
-                f"table; see {self._keeper.log}, correct --hbase-command, and run the same command again"
+                f"table; see {self._keeper.log}, and try again with another "
+                + Remedy("command in StageOptions", "--hbase-command")
             )
         self.give_up(replace(state, is_begun=True))
         raise HsimhashError(
@@ -300,8 +301,8 @@ class LoadSteps:
         manifest = self.stage.manifest() or {}
         if manifest.get("token") != state.token:
             raise HsimhashError(
-                f"another load took stage {self.stage.url} (job {manifest.get('job')}); choose another --stage, with "
-                f"--fresh"
+                f"another load took stage {self.stage.url} (job {manifest.get('job')}); "
+                + Remedy("pass another stage and fresh=True", "choose another --stage, with --fresh")
             )
         if loads_begun(self._gateway).get(state.token) != state.stamp:
             self.give_up(replace(state, is_begun=True))

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from hsimhash.errors import HsimhashError
+from hsimhash.errors import OTHER_STAGE, HsimhashError
 from hsimhash.files import file_errors, make_folder, replace_file, sync_folder
 
 MANIFEST = "manifest.json"
@@ -65,7 +65,7 @@ class Stage(ABC):
         except ValueError as error:
             raise HsimhashError(f"{self.url}/{MANIFEST} cannot be read ({error}); delete that stage") from error
         if found is not None and not (isinstance(found, dict) and (not found or "token" in found)):
-            raise HsimhashError(f"{self.url}/{MANIFEST} is no manifest of hsimhash; choose another --stage")
+            raise HsimhashError(f"{self.url}/{MANIFEST} is not a manifest of hsimhash; " + OTHER_STAGE)
         return found
 
     def claim(self) -> None:
@@ -75,7 +75,7 @@ class Stage(ABC):
         """
         if self.manifest() is None:
             if not self.is_empty():
-                raise HsimhashError(f"stage {self.url} has files that are no stage of hsimhash; choose another --stage")
+                raise HsimhashError(f"stage {self.url} has files that hsimhash did not write; " + OTHER_STAGE)
             self.write_manifest({})
 
     def write_manifest(self, manifest: Mapping[str, object]) -> None:

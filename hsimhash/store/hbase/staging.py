@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from hsimhash.errors import StopAskedError, StoreUnavailableError
+from hsimhash.errors import Remedy, StopAskedError, StoreUnavailableError
 from hsimhash.files import file_errors, write_json
 from hsimhash.fingerprint.bits import Bools
 from hsimhash.processes import Workers, completed
@@ -98,7 +98,7 @@ class StagedLoad(BulkLoad):
             if free is not None and free < needed:
                 raise StoreUnavailableError(
                     f"{place} has {free >> 20:,} MiB free; about {documents:,} documents take {needed >> 20:,}; free "
-                    f"the disk, or choose another --job or --stage"
+                    f"the disk, or " + Remedy("pass another job folder or stage", "choose another --job or --stage")
                 )
 
     def merge(self, *, progress: Progress | None = None, stop: Callable[[], bool] | None = None) -> int | None:

@@ -15,7 +15,14 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from hsimhash.cover import HBASE_PRICES
-from hsimhash.errors import CorruptionError, IndexExistsError, IndexNotFoundError, StoreClosedError, StoreTimeoutError
+from hsimhash.errors import (
+    CREATE_ONE,
+    CorruptionError,
+    IndexExistsError,
+    IndexNotFoundError,
+    StoreClosedError,
+    StoreTimeoutError,
+)
 from hsimhash.fingerprint.bits import Int64s
 from hsimhash.fingerprint.signature import Signatures
 from hsimhash.rowkey import (
@@ -135,15 +142,11 @@ class HBaseStore(Store):
         try:
             found = _record_cells(gateway)
         except IndexNotFoundError as error:
-            raise IndexNotFoundError(
-                f"no index at {url}: there is no such table; 'hsimhash create-table' makes one"
-            ) from error
+            raise IndexNotFoundError(f"no index at {url}: there is no such table; " + CREATE_ONE) from error
         except CorruptionError as error:  # all that can be wrong with what such a read meets
-            raise IndexNotFoundError(f"no index at {url}: {error}") from error
+            raise IndexNotFoundError(f"no index at {url}: " + error.args[0]) from error
         if not found.keys() - {TTL}:
-            raise IndexNotFoundError(
-                f"no index at {url}: the table has no record; make one with 'hsimhash create-table'"
-            )
+            raise IndexNotFoundError(f"no index at {url}: the table has no record; " + CREATE_ONE)
         ttl_s = _ttl_in(found)
         if ttl_s is not None:
             ask_times = partial(Times, ttl_s=ttl_s or None)

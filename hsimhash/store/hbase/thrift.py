@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from hsimhash.errors import CorruptionError, HsimhashError, IndexExistsError, StoreUnavailableError
+from hsimhash.errors import REPAIR, CorruptionError, HsimhashError, IndexExistsError, StoreUnavailableError
 from hsimhash.fingerprint.bits import Uint8s
 from hsimhash.rowkey import ROWKEY_BYTES
 from hsimhash.store.hbase.connection import Call, Connection, is_reply
@@ -131,7 +131,7 @@ class DrawerScan:
         if len(page) != len(rows) * ROWKEY_BYTES:
             raise CorruptionError(
                 f"table {self._table.decode()} has rows in family {DRAWER_FAMILY.decode()} that are not "
-                f"{ROWKEY_BYTES} bytes long; 'hsimhash check --repair' deletes them"
+                f"{ROWKEY_BYTES} bytes long; " + REPAIR
             )
         if rows:
             self.pages.append(page)

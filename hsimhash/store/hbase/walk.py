@@ -20,7 +20,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
 
-from hsimhash.errors import StoreUnavailableError
+from hsimhash.errors import OTHER_JOB, StoreUnavailableError
 from hsimhash.files import AppendLog, file_errors, make_folder, write_json
 from hsimhash.locks import lock_or_refuse
 from hsimhash.processes import Workers, completed
@@ -110,7 +110,7 @@ class Walk:
             doing: what another one that is refused is told that this one does, such as "checks the index".
         """
         place = self.folder.parent
-        with file_errors(place, advice=", or choose another --job"):
+        with file_errors(place, advice=", or " + OTHER_JOB):
             make_folder(place)
             lock = lock_or_refuse(place / "lock", f"{doing} ({place})", "name another folder")
         with lock:

@@ -18,7 +18,15 @@ from pathlib import Path
 import lmdb
 from lmdb import _envid
 
-from hsimhash.errors import CorruptionError, IndexNotFoundError, StoreBusyError, StoreClosedError, StoreUnavailableError
+from hsimhash.errors import (
+    WAIT_LONGER,
+    CorruptionError,
+    IndexNotFoundError,
+    Remedy,
+    StoreBusyError,
+    StoreClosedError,
+    StoreUnavailableError,
+)
 from hsimhash.files import copy_owner
 from hsimhash.locks import LOCK_POLL_S, HeldLock, lock_data, users_of
 from hsimhash.store.base import DISTANCE_PART, RECORD_PARTS, Record
@@ -78,7 +86,8 @@ class Environment:
         if self.is_read_only:
             raise CorruptionError(
                 f"index {self.path} has {size:,} bytes instead of {wanted:,}: it was cut off, or its last pages were "
-                f"never written; 'hsimhash check' where it can be written completes it, and says which it was"
+                f"never written; to complete it, where this user can write it, "
+                + Remedy("call index.check()", "run 'hsimhash check'")
             )
         with data.open("r+b") as file:
             os.posix_fallocate(file.fileno(), size, wanted - size)
@@ -178,8 +187,8 @@ def acquire(path: Path, user: object, timeout_s: float) -> Environment:
         if time.monotonic() >= deadline:
             who = ", ".join(map(str, users_of(path / DATA))) or "unknown"
             raise StoreBusyError(
-                f"process {who} is compacting index {path}; waited {timeout_s:g} s; wait for it to end, or allow more "
-                f"with --lock-timeout"
+                f"process {who} is compacting index {path}; waited {timeout_s:g} s; wait for it to end, or "
+                + WAIT_LONGER
             )
         time.sleep(LOCK_POLL_S)
 
@@ -191,7 +200,8 @@ def _open(path: Path) -> Environment | None:
     except FileNotFoundError as error:
         refuse_lost_link(path)
         raise IndexNotFoundError(
-            f"no index at {path}; make one with 'hsimhash create-table --store lmdb://{path}'"
+            f"no index at {path}; create one with "
+            + Remedy(f'HSimIndex.create("{path}")', f"'hsimhash create-table --store lmdb://{path}'")
         ) from error
     if lock is None:
         return None

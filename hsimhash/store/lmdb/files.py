@@ -26,7 +26,14 @@ from pathlib import Path
 
 import lmdb
 
-from hsimhash.errors import CorruptionError, HsimhashError, IndexExistsError, IndexNotFoundError, StoreUnavailableError
+from hsimhash.errors import (
+    CREATE_ONE,
+    CorruptionError,
+    HsimhashError,
+    IndexExistsError,
+    IndexNotFoundError,
+    StoreUnavailableError,
+)
 from hsimhash.files import make_folder, put_in_place, sync_file, sync_folder
 from hsimhash.locks import WRITER_LOCK, wait_for_lock
 from hsimhash.store.lmdb.codec import DATABASES, DamagedRowError, verify_order
@@ -268,8 +275,7 @@ def refuse_no_index(folder: Path) -> None:
     """Raise `IndexNotFoundError` unless a folder has a data file of ours, be that damaged or lost."""
     if not (os.path.lexists(folder / DATA) and (folder / WRITER_LOCK).is_file()):
         raise IndexNotFoundError(
-            f"no index at {folder}: there is no {DATA} with a {WRITER_LOCK} beside it, as 'hsimhash create-table' "
-            f"makes them"
+            f"no index at {folder}: there is no {DATA} with a {WRITER_LOCK} beside it; " + CREATE_ONE
         )
 
 

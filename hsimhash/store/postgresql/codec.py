@@ -22,6 +22,7 @@ from hashlib import blake2b
 
 import numpy as np
 
+from hsimhash.errors import Remedy
 from hsimhash.fingerprint.bits import Int64s, Uint8s, Uint64s
 from hsimhash.layout import Drawer, Layout
 from hsimhash.rowkey import KEY_FLAG, PREFIX_BYTES, SEGMENT_BYTES, rowkeys_of
@@ -215,7 +216,8 @@ def match_statements(layout: Layout, table: str, column: str, distance: int) -> 
     if not 0 <= distance <= layout.max_distance:
         raise ValueError(
             f"layout {layout.name} finds distances from 0 to {layout.max_distance}, not {distance}; "
-            f"'hsimhash plan --distance {distance}' names others"
+            f"for others see "
+            + Remedy(f"hsimhash.plan.layouts_for({distance})", f"'hsimhash plan --distance {distance}'")
         )
     named, value = ".".join(map(_quoted, table.split("."))), _quoted(column)
     indexes = [

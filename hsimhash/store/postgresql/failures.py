@@ -11,6 +11,7 @@ import psycopg
 from psycopg import errors
 
 from hsimhash.errors import (
+    CREATE_ONE,
     CorruptionError,
     HsimhashError,
     IndexNotFoundError,
@@ -83,7 +84,7 @@ def store_error(error: Exception, address: DatabaseAddress) -> HsimhashError:
     said = " ".join((first or str(error)).split())
     where = f"{address.full_table} at {address.name}"
     if isinstance(error, (errors.UndefinedTable, errors.InvalidSchemaName, errors.UndefinedColumn)):
-        return IndexNotFoundError(f"no index at {address}: {said}; 'hsimhash create-table' makes one")
+        return IndexNotFoundError(f"no index at {address}: {said}; " + CREATE_ONE)
     if isinstance(error, errors.LockNotAvailable):
         return StoreBusyError(f"{where} was held by another writer for too long; try again, or wait longer")
     if isinstance(error, errors.ReadOnlySqlTransaction):

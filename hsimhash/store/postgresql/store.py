@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from hsimhash.cover import POSTGRESQL_PRICES
-from hsimhash.errors import CorruptionError, IndexNotFoundError
+from hsimhash.errors import CREATE_ONE, CorruptionError, IndexNotFoundError
 from hsimhash.fingerprint.bits import Int64s
 from hsimhash.fingerprint.signature import Signatures
 from hsimhash.rowkey import last_occurrences
@@ -169,9 +169,7 @@ def stored_record(link: Link, address: DatabaseAddress) -> Record:
     """Return the record of an index; `IndexNotFoundError` where there is none."""
     found = link.rows(f"SELECT name, value FROM {table_name(address, '_record')} WHERE name NOT LIKE '%:%'")
     if not found:
-        raise IndexNotFoundError(
-            f"no index at {address}: its table has no record; make one with 'hsimhash create-table'"
-        )
+        raise IndexNotFoundError(f"no index at {address}: its table has no record; " + CREATE_ONE)
     try:
         record = Record.from_parts({name.encode(): value.encode() for name, value in found}, str(address))
     except (KeyError, json.JSONDecodeError) as error:

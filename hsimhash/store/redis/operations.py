@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
-from hsimhash.errors import CorruptionError, FormatVersionError, IndexExistsError, IndexNotFoundError
+from hsimhash.errors import CREATE_ONE, CorruptionError, FormatVersionError, IndexExistsError, IndexNotFoundError
 from hsimhash.store.base import DEADLINE_S, DISTANCE_PART, RECORD_PARTS, Record
 from hsimhash.store.redis.address import RedisAddress
 from hsimhash.store.redis.cluster import sessions_of
@@ -53,7 +53,9 @@ def create_redis_store(
         if not session.write(CREATE, [keys.record, keys.dropping], parts):
             # A call whose reply was lost has made it: nobody else makes the very same at the same moment.
             if session.call("EXISTS", keys.dropping):
-                raise IndexExistsError(f"the index at {url} was being dropped; run 'hsimhash drop-table' again")
+                raise IndexExistsError(
+                    f"the index at {url} is half dropped; run the command 'hsimhash drop-table' again"
+                )
             raise IndexExistsError(f"there is an index at {url} already; open it, or choose another prefix")
         return _store(sessions, record, ttl_s)
 
@@ -91,7 +93,7 @@ def refuse_no_redis_index(url: str, password: str | None = None) -> None:
 
 
 def _not_found(url: str) -> IndexNotFoundError:
-    return IndexNotFoundError(f"no index at {url}: there is none with that prefix; 'hsimhash create-table' makes one")
+    return IndexNotFoundError(f"no index at {url}: there is none with that prefix; " + CREATE_ONE)
 
 
 def drop_redis_index(url: str, password: str | None = None) -> None:

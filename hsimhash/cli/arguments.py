@@ -1,0 +1,116 @@
+"""What a TEXT, FILE, FP or ID argument means: one rule for every command.
+
+1. An argument that is the path of a file stands for the text of that file.
+2. Any other argument is what the command takes: a text, a fingerprint, or the id of a document.
+3. The options --text, --file and --id say what their value is, so rule 1 does not apply to them.
+
+A file is read as `hsimhash ingest` reads it: .gz and .zst files are unpacked, and of a page (.html, .htm) the main text
+is taken. As a file, - is stdin. `hsimhash remove` takes only ids as arguments: what it deletes is not guessed.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
+from typing import Literal, NamedTuple
+
+import click
+
+from hsimhash.cli.streams import check_stdin
+from hsimhash.errors import HsimhashError
+from hsimhash.files import naming
+from hsimhash.fingerprint.bits import parse_fingerprint
+from hsimhash.inputs.extraction import text_of_page
+from hsimhash.inputs.files import InputOptions, kind_by_name, packing_of
+from hsimhash.inputs.lines import BLOCK_BYTES, RECORD_LIMIT_BYTES, STDIN, DamagedInputError, InputFile
+from hsimhash.inputs.reader import content_of_file
+
+ArgumentKind = Literal["text", "file", "id", "fingerprint"]
+
+
+class Named(NamedTuple):
+    """A document as it was named on the command line."""
+
+    kind: ArgumentKind
+    value: str
+
+
+def understood(words: Iterable[str], otherwise: ArgumentKind) -> list[Named]:
+    """Return what arguments mean to a command that takes texts, fingerprints or ids."""
+    return [Named("file" if word == STDIN or _is_file(word) else otherwise, word) for word in words]
+
+
+def _is_file(word: str) -> bool:
+    """Whether a word is the path of a file, or of a pipe."""
+    return os.path.exists(word) and not os.path.isdir(word)  # noqa: PTH110, PTH112 (any text)
+
+
+def by_options(*, texts: Sequence[str] = (), paths: Sequence[str] = (), doc_ids: Sequence[str] = ()) -> list[Named]:
+    """Return what the values of --text, --file and --id mean."""
+    return [
+        *(Named("text", one) for one in texts),
+        *(Named("file", one) for one in paths),
+        *(Named("id", one) for one in doc_ids),
+    ]
+
+
+def refuse_records(words: Iterable[str]) -> None:
+    """Refuse an argument that is a file of many documents, whose text nobody wants as one."""
+    for word in words:
+        if kind_by_name(word) and _is_file(word):
+            raise click.UsageError(
+                f"{word} holds many documents, not one text: pass its records on stdin with -, or pass --file to take "
+                f"the whole file as one text"
+            )
+
+
+def fingerprint_in(word: str, form: str, remedy: str) -> int:
+    """Return the fingerprint that an argument writes, which is not a file.
+
+    Raises:
+        click.UsageError: it is none, or an ambiguous one; `remedy` says what else could have been meant.
+    """
+    try:
+        return parse_fingerprint(word, format=form)
+    except ValueError as error:
+        told = str(error)
+        if told.startswith("not a fingerprint"):
+            told = f"{word!r:.80} is neither a file nor a fingerprint: {remedy}"
+        raise click.UsageError(told) from error
+
+
+def read_text(path: str, extract: str = "auto") -> str:
+    """Return the text of a file, or of stdin for `-`.
+
+    Raises:
+        HsimhashError: it is not UTF-8, too long, or damaged.
+        OSError: it cannot be read.
+    """
+    if path == STDIN:
+        check_stdin()
+    name = "stdin" if path == STDIN else path
+    try:
+        content = content_of_file(path, _content(path, name), extract)
+        return text_of_page(content.text, InputOptions(extract=extract)) if content.is_page else content.text
+    except ValueError as error:
+        raise HsimhashError(f"{name}: {error}") from error
+
+
+def _content(path: str, name: str) -> bytes:
+    """Return the unpacked bytes of a file; of one that is too long no more than tells so."""
+    parts, size = list[bytes](), 0
+    try:
+        with (
+            naming(name),
+            nullcontext(sys.stdin.buffer) if path == STDIN else InputFile(path, packing_of(path)) as file,
+        ):
+            while size <= RECORD_LIMIT_BYTES and (part := file.read(BLOCK_BYTES)):
+                parts.append(part)
+                size += len(part)
+    except DamagedInputError as error:
+        raise HsimhashError(f"{name}: {error}") from error
+    if size > RECORD_LIMIT_BYTES:
+        raise HsimhashError(f"{name} is too long: a document has at most {RECORD_LIMIT_BYTES >> 20} MiB")
+    return b"".join(parts)

@@ -1,0 +1,108 @@
+"""The commands that the report offers to paste: the same run with another distance, and what to do with its results."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from hsimhash.cover import MOST_DISTANCE
+from hsimhash.dedup.options import DedupOptions
+from hsimhash.dedup.report import DedupCommands, Retry
+from hsimhash.dedup.summary import BEYOND_BITS
+from hsimhash.fingerprint import DEFAULT_PROFILE, Profile
+from hsimhash.fingerprint.signature import MAX_SKETCH
+from hsimhash.inputs.files import Input, InputOptions
+
+COMMAND_CHARS = 4_000  # a longer command is not offered: nobody reads what it would do
+
+_READING = {
+    "--format": "format",
+    "--id-field": "id_field",
+    "--text-field": "text_field",
+    "--extract": "extract",
+    "--fingerprint-field": "fingerprint_field",
+    "--fingerprint-format": "fingerprint_format",
+}
+_KEPT = {"jsonl": "kept.jsonl", "tsv": "kept.tsv", "files": "kept-files.txt"}  # what `apply` can copy
+
+
+def next_commands(
+    inputs: Sequence[Input], out: Path, options: DedupOptions, *, profile: str, url: str | None
+) -> DedupCommands:
+    """Return the commands that follow a run, which compared with the index at `url`, or used a profile alone."""
+    bits, names = options.max_distance, _names(inputs)
+    more, fewer = min(bits + BEYOND_BITS, MOST_DISTANCE), bits // 2
+    is_known = names is not None and (url is not None or _can_be_named(profile))
+
+    def retry(distance: int) -> Retry:
+        words = ["hsimhash", "dedup", *(names or ()), "--out", str(out), "--distance", str(distance)]
+        words += ["--against", url] if url else ["--profile", profile] if profile != DEFAULT_PROFILE else []
+        words += [*_reading_words(options.reading), *_option_words(options), "--overwrite"]
+        return Retry(distance, _pasteable(words) if is_known else "")
+
+    return DedupCommands(
+        more=retry(more) if more > bits else None,
+        fewer=retry(fewer) if fewer < bits else None,
+        apply=_pasteable(_apply_words(inputs, out)),
+        has_short_url=any(one.remote is not None and one.remote.url != one.name for one in inputs),
+    )
+
+
+def _reading_words(reading: InputOptions) -> list[str]:
+    """Return the flags for what is not read as usual."""
+    usual = InputOptions()
+    changed = {flag: getattr(reading, name) for flag, name in _READING.items()}
+    return [
+        word
+        for flag, value in changed.items()
+        if value is not None and value != getattr(usual, _READING[flag])
+        for word in (flag, str(value))
+    ]
+
+
+def _option_words(options: DedupOptions) -> list[str]:
+    usual = DedupOptions()
+    words = []
+    if options.max_sketch != MAX_SKETCH:
+        words += ["--max-sketch", "off" if options.max_sketch is None else str(options.max_sketch)]
+    if options.clusters != usual.clusters:
+        words += ["--clusters", options.clusters]
+    if options.max_cluster_size is not None:
+        words += ["--max-cluster-size", str(options.max_cluster_size)]
+    if list(options.keep) != list(usual.keep):
+        words += [word for policy in options.keep for word in ("--keep", str(policy))]
+    if options.table_format != usual.table_format:
+        words += ["--table-format", options.table_format]
+    return [*words, *(["--all-pairs"] if options.all_pairs else [])]
+
+
+def _apply_words(inputs: Sequence[Input], out: Path) -> list[str]:
+    """Return the command that copies the kept documents; nothing where `apply` cannot copy such inputs."""
+    names, kinds = _names(inputs), {one.kind for one in inputs}
+    if names is None or not kinds <= _KEPT.keys():
+        return []
+    kept = _KEPT[kinds.pop()] if len(kinds) == 1 else "kept.txt"
+    return ["hsimhash", "apply", *names, "--from", str(out), "--out", kept]
+
+
+def _names(inputs: Sequence[Input]) -> list[str] | None:
+    """Return the inputs as a command names them; None: one was a stream, which is gone."""
+    if any(one.is_stream for one in inputs):
+        return None
+    return [f"./{one.name}" if one.name.startswith("-") else one.name for one in inputs]
+
+
+def _can_be_named(profile: str) -> bool:
+    """Return whether a profile's name is enough to make it; one with lists of words needs their files."""
+    try:
+        Profile.named(profile)
+    except ValueError:
+        return False
+    return True
+
+
+def _pasteable(words: Sequence[str]) -> str:
+    """Return words as a line for a shell; nothing where a page cannot show each of its characters."""
+    line = shlex.join(words)
+    return line if len(line) <= COMMAND_CHARS and line.isprintable() else ""

@@ -1,0 +1,134 @@
+"""Values of Arrow → values as JSON has them, and Decimals and UUIDs; a value that has no such form is an error."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hsimhash.inputs.lines import RECORD_LIMIT_BYTES, text_in
+
+_NANOSECONDS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
+_EPOCH = datetime(1970, 1, 1)
+_UTC_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_DAY = timedelta(days=1)
+TOO_LONG = f"longer than {RECORD_LIMIT_BYTES >> 20} MiB"
+
+
+class ArrowValues:
+    """Makes values of Arrow's arrays.
+
+    Texts are what bytes hold as UTF-8; times are ISO 8601, those with a zone in UTC; maps are objects where their keys
+    are different texts, else lists of pairs.
+    """
+
+    def __init__(self, arrow: Any) -> None:
+        self._types = arrow.types
+        self._length = arrow.compute.binary_length
+
+    def sizes(self, array: Any) -> npt.NDArray[np.int64]:
+        """Return about how many bytes each value of an array takes, without unpacking it."""
+        kind = array.type
+        if self._types.is_dictionary(kind):
+            sizes = self.sizes(array.dictionary)
+            indices = array.indices.fill_null(0).to_numpy(zero_copy_only=False)
+            return sizes[indices] if len(sizes) else np.zeros(len(array), np.int64)
+        if hasattr(kind, "extension_name"):
+            return self.sizes(array.storage)
+        if self._is_text(kind):
+            lengths = self._length(array).fill_null(0)
+            return np.asarray(lengths.to_numpy(zero_copy_only=False)).astype(np.int64)
+        return np.full(len(array), array.nbytes // max(len(array), 1), np.int64)
+
+    def values(self, array: Any) -> list[object]:
+        """Return the values of an array; for one that cannot be read, a `ValueError` that says why."""
+        kind = array.type
+        is_text = self._types.is_string(kind) or self._types.is_large_string(kind)
+        if is_text or self._types.is_boolean(kind) or self._types.is_integer(kind) or self._types.is_decimal(kind):
+            try:
+                return list(array.to_pylist())
+            except UnicodeDecodeError:
+                pass  # find which one it is
+        return [self._value_or_error(array[number]) for number in range(len(array))]
+
+    def _is_text(self, kind: Any) -> bool:
+        types = self._types
+        return bool(
+            types.is_string(kind) or types.is_large_string(kind) or types.is_binary(kind) or types.is_large_binary(kind)
+        )
+
+    def _value_or_error(self, scalar: Any) -> object:
+        try:
+            return self._value(scalar, [RECORD_LIMIT_BYTES])
+        except UnicodeDecodeError as error:
+            return ValueError(f"not UTF-8: {error.reason} at byte {error.start}")
+        except ValueError as error:
+            return error
+        except Exception as error:  # Arrow raises what Python's own types do
+            return ValueError(f"not a value of type {scalar.type}: {error}")
+
+    def _value(self, scalar: Any, left: list[int]) -> object:
+        """Return a value; `left` has how many bytes it may take."""
+        types, kind = self._types, scalar.type
+        if not scalar.is_valid:
+            return None
+        if types.is_dictionary(kind):
+            return self._value(scalar.value, left)
+        if types.is_temporal(kind):
+            return _temporal(types, scalar)
+        if types.is_nested(kind):
+            return self._nested(scalar, left)
+        if hasattr(kind, "extension_name"):
+            return scalar.as_py() if kind.extension_name == "arrow.uuid" else self._value(scalar.value, left)
+        if types.is_floating(kind):
+            return float(scalar.as_py())
+        if hasattr(scalar, "as_buffer"):
+            return self._text(scalar, left)
+        return scalar.as_py()
+
+    def _text(self, scalar: Any, left: list[int]) -> str:
+        buffer = scalar.as_buffer()
+        left[0] -= buffer.size
+        if left[0] < 0:
+            raise ValueError(TOO_LONG)
+        return text_in(buffer.to_pybytes())
+
+    def _nested(self, scalar: Any, left: list[int]) -> object:
+        types, kind = self._types, scalar.type
+        if types.is_struct(kind):
+            return {kind.field(at).name: self._value(scalar[at], left) for at in range(kind.num_fields)}
+        left[0] -= len(scalar.values)
+        if left[0] < 0:
+            raise ValueError(TOO_LONG)
+        values = [self._value(one, left) for one in scalar.values]
+        return _mapped(values) if types.is_map(kind) else values
+
+
+def _mapped(pairs: Sequence[Any]) -> object:
+    keys, values = zip(*(pair.values() for pair in pairs), strict=True) if pairs else ((), ())
+    is_object = len(set(map(repr, keys))) == len(keys) and all(isinstance(key, str) for key in keys)
+    return (
+        dict(zip(keys, values, strict=True)) if is_object else [list(pair) for pair in zip(keys, values, strict=True)]
+    )
+
+
+def _temporal(types: Any, scalar: Any) -> object:
+    kind = scalar.type
+    if types.is_duration(kind):
+        return f"{scalar.value}{kind.unit}"
+    if types.is_interval(kind):
+        return str(scalar.as_py())
+    unit = "ms" if types.is_date64(kind) else getattr(kind, "unit", "s")
+    seconds = 86_400 if types.is_date32(kind) else 1
+    try:
+        since = timedelta(microseconds=scalar.value * seconds * _NANOSECONDS[unit] // 1_000)
+        if types.is_time(kind):
+            return (datetime.min + since % _DAY).time().isoformat()
+        if types.is_date(kind):
+            return (_EPOCH + since).date().isoformat()
+        return ((_UTC_EPOCH if kind.tz else _EPOCH) + since).isoformat()
+    except OverflowError:
+        raise ValueError(f"a {kind} outside the years 1 to 9999: {scalar.value}") from None

@@ -1,0 +1,110 @@
+"""Fields of records by name, nested ones by a path such as `meta.url`; which fields records have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from hsimhash.inputs.files import TABLES, Input, InputOptions
+
+LEAST_SEEN = 2  # records that tell what all of them lack
+_MISSING = object()
+_SHOWN = 20  # fields that a message names
+
+
+def value_at(record: Mapping[str, object], name: str) -> object:
+    """Return the value of a field; None if there is no such field. See `has_field`."""
+    value = _at(record, name)
+    return None if value is _MISSING else value
+
+
+def has_field(record: Mapping[str, object], name: str) -> bool:
+    """Whether a record has a field, which may be null.
+
+    `meta.url` is the field of that name, else the field `url` in the object `meta`.
+    """
+    return _at(record, name) is not _MISSING
+
+
+def _at(record: Mapping[str, object], name: str) -> object:
+    if name in record:
+        return record[name]
+    outer, dot, inner = name.partition(".")
+    while dot:
+        if isinstance(value := record.get(outer), Mapping) and (found := _at(value, inner)) is not _MISSING:
+            return found
+        more, dot, inner = inner.partition(".")
+        outer = f"{outer}.{more}"
+    return _MISSING
+
+
+def names_in(records: Sequence[Mapping[str, object]]) -> list[str]:
+    """Return the names of fields in records, for a message: `url`, `meta.lang`."""
+    names: dict[str, None] = {}
+    for record in records:
+        for name, value in record.items():
+            nested = [f"{name}.{inner}" for inner in value] if isinstance(value, Mapping) else []
+            names |= dict.fromkeys(nested or [name])
+    shown = list(names)[:_SHOWN]
+    return shown if len(shown) == len(names) else [*shown, "…"]
+
+
+def missing_field(one: Input, options: InputOptions, seen: Sequence[Mapping[str, object]]) -> str:
+    """Return which field all of these records lack, which ones they have, and what to pass; usually nothing.
+
+    A single record proves nothing: it may be the odd one.
+    """
+    if len(seen) < LEAST_SEEN:
+        return ""
+    has = partial(_have_field, seen)
+    return _missing(one, options, has, names_in(seen), _longest_text(seen, without=options.named_id_field))
+
+
+def missing_column(one: Input, options: InputOptions, names: Sequence[str]) -> str:
+    """Return which column a table lacks, which ones it has, and what to pass; usually nothing."""
+    shown = [*names[:_SHOWN], *(["…"] if len(names) > _SHOWN else [])]
+    return _missing(one, options, lambda name: column_of(name, names) is not None, shown)
+
+
+def column_of(field: str, names: Sequence[str]) -> str | None:
+    """Return the column that holds a field: the one of that name, else the one named by the part before the first dot.
+
+    None if the table has neither.
+    """
+    head, dot, _ = field.partition(".")
+    return field if field in names else head if dot and head in names else None
+
+
+def content_fields(one: Input, options: InputOptions) -> tuple[str, ...]:
+    """Return the fields with a document's content; a record needs one of them."""
+    return (options.json_fingerprint_field,) if one.has_fingerprints else options.contents
+
+
+def _have_field(records: Sequence[Mapping[str, object]], name: str) -> bool:
+    return any(has_field(record, name) for record in records)
+
+
+def _missing(
+    one: Input, options: InputOptions, has: Callable[[str], bool], there: Sequence[str], longest: str = ""
+) -> str:
+    flag = "--fingerprint-field" if one.has_fingerprints else "--field" if options.fields else "--text-field"
+    wanted = [(flag, content_fields(one, options))]
+    if options.id_field:
+        wanted.append(("--id-field", (options.id_field,)))
+    for option, names in wanted:
+        if not any(map(has, names)):
+            noun = "column" if one.kind in TABLES else "field"
+            missing, guess = " or ".join(f'"{name}"' for name in names), longest if option == "--text-field" else ""
+            return f"no {noun} {missing}; the {noun}s are {', '.join(there):.500}; pass {option} {guess or 'NAME'}"
+    return ""
+
+
+def _longest_text(records: Sequence[Mapping[str, object]], *, without: str) -> str:
+    """Return the field whose texts are the longest in all of the records; nothing if there are no texts."""
+    lengths: dict[str, int] = {}
+    for record in records:
+        for name in names_in([record]):
+            value = value_at(record, name)
+            lengths[name] = lengths.get(name, 0) + (len(value) if isinstance(value, str) and name != without else 0)
+    longest = max(lengths, key=lambda name: lengths[name], default="")
+    return longest if lengths.get(longest) else ""

@@ -1,0 +1,314 @@
+"""Names on a command line → inputs: what each one holds, found without reading more than its beginning."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+from collections import Counter
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import replace
+from itertools import chain, islice
+from pathlib import Path
+
+from hsimhash.extras import needed
+from hsimhash.fingerprint.bits import ALL_FORMATS, fitting, spoken
+from hsimhash.inputs.archives import ID_FIELDS
+from hsimhash.inputs.fields import missing_column, missing_field
+from hsimhash.inputs.files import (
+    TABLES,
+    Input,
+    InputOptions,
+    Kind,
+    files_of,
+    is_page_name,
+    is_records,
+    kind_by_name,
+    packing_of,
+)
+from hsimhash.inputs.json_values import json_blocks
+from hsimhash.inputs.lines import STDIN, DamagedInputError, InputFile, Place, preview, utf16_of
+from hsimhash.inputs.pages import require_page_library
+from hsimhash.inputs.remote import RemoteSource, find_remote, is_remote, matching_urls
+from hsimhash.inputs.tables import column_names
+from hsimhash.inputs.written import decided_formats, written_in
+
+SNIFFED_LINES = 16  # that tell fingerprints from texts, and whether records have the fields they should have
+FORMAT_LINES = 10_000  # read at most to decide a format, and
+FORMAT_BYTES = 4 << 20  # so many bytes; nearly every input is decided by its first lines
+NAMED = 3  # files that a note names
+_SNIFFED_BLOCK_BYTES = 64 << 10
+_ARCHIVE = "warc"
+_LIBRARIES = {  # that read a kind of input: module and extra
+    "parquet": ("pyarrow.parquet", "parquet"),
+    "warc": ("fastwarc.warc", "warc"),
+}
+
+
+def find_inputs(names: Sequence[str], options: InputOptions) -> list[Input]:
+    """Look at every input. A folder with files of records becomes one input for each of these, and one for its texts.
+
+    Raises:
+        ValueError: there is no such input, it cannot be read, its format cannot be recognised, or no input has the
+            field for the id or the text.
+        InputUnavailableError: the server of a URL cannot be reached.
+    """
+    if not names:
+        raise ValueError("nothing to read: name files, a folder, or - for stdin")
+    urls = (matching_urls(name) if is_remote(name) else [name] for name in names)
+    found = [one for name in chain.from_iterable(urls) for one in _found(name, options)]
+    for one in found[:-1]:
+        if one.is_stream:  # what comes behind it could not be resumed
+            raise ValueError(f"input {one.name} is a stream, and a stream can only be the last input")
+    if found and all(one.problem for one in found):
+        raise ValueError(f"input {found[0].name}: {found[0].problem}")
+    return found
+
+
+def _found(name: str, options: InputOptions) -> list[Input]:
+    if is_remote(name):
+        return [_remote(name, options)]
+    try:
+        status = None if name == STDIN else Path(name).stat()
+        if status and stat.S_ISDIR(status.st_mode):
+            return _folder(name, options)
+        if not (status and stat.S_ISREG(status.st_mode)):
+            return [_stream(name, options)]
+        if not os.access(name, os.R_OK):
+            raise PermissionError(13, "Permission denied", name)
+        return [_file(name, status.st_size, _mark(status), options)]
+    except OSError as error:
+        raise ValueError(f"input {name} cannot be read: {error.strerror}; nothing was written") from error
+
+
+def _mark(status: os.stat_result) -> str:
+    return f"{status.st_size} bytes of {status.st_mtime_ns}"
+
+
+def _remote(url: str, options: InputOptions) -> Input:
+    source = find_remote(url)
+    found = _file(source.name, source.size_bytes or 0, source.mark, options, source)
+    if found.kind == "parquet" and not source.has_ranges:
+        raise ValueError(f"input {source.name}: its server does not support byte ranges; download the file first")
+    return replace(found, note="; ".join(filter(None, (found.note, source.note))))
+
+
+def _stream(name: str, options: InputOptions) -> Input:
+    if options.format in (*TABLES, _ARCHIVE, "files"):
+        raise ValueError(f"input {name} is a stream, and --format {options.format} needs a file; save it to one first")
+    kind: Kind = "jsonl" if options.format in ("auto", "jsonl") else "lines" if options.format == "lines" else "tsv"
+    has_fingerprints = _has_fingerprints(kind, options)
+    formats = options.formats if has_fingerprints else ()
+    return Input(name, kind, has_fingerprints, is_stream=True, size_bytes=0, mark="", formats=formats)
+
+
+# Folders.
+
+
+def _folder(name: str, options: InputOptions) -> list[Input]:
+    """Return the texts and pages of a folder as one input, and behind it each of its files of records."""
+    if options.format == "files":
+        return [_texts(name, options, skips_records=False)]
+    paths = [path for _, path in files_of(name) if options.format != "auto" or is_records(path)]
+    records = [_shard(path, name, options) for path in paths]
+    if options.format != "auto":
+        return records or [_texts(name, options, skips_records=True)]
+    texts = _texts(name, options, skips_records=bool(records))
+    if not records:
+        return [texts]
+    held, found = _held(texts, records), [*([texts] if texts.size_bytes else []), *records]
+    problems = "".join(f"; {one.label} is not read: {one.problem}" for one in records if one.problem)
+    return [replace(found[0], note=f"{name} holds {held}{problems}"), *found[1:]]
+
+
+def _texts(name: str, options: InputOptions, *, skips_records: bool) -> Input:
+    whole = Input(name, "files", False, False, 0, "", skips_records=skips_records)
+    size, count, digest, has_pages = 0, 0, hashlib.blake2b(digest_size=16), False
+    for doc_id, path in whole.documents_in():
+        status = os.lstat(path)
+        size, count = size + status.st_size, count + 1
+        has_pages |= is_page_name(path)
+        digest.update(f"{doc_id}\0{status.st_size}\0{status.st_mtime_ns}\0".encode(errors="surrogateescape"))
+    if has_pages:
+        _need_library(name, options)
+    return replace(whole, size_bytes=size, mark=f"{count} files {digest.hexdigest()}")
+
+
+def _shard(path: str, folder: str, options: InputOptions) -> Input:
+    """Return a file of records in a folder, with the problem for which it cannot be read if there is one."""
+    status = Path(path).stat()
+    try:
+        found = _file(path, status.st_size, _mark(status), options)
+    except ValueError as error:
+        kind = kind_by_name(path) or "jsonl"
+        problem = str(error).removeprefix(f"input {path}").lstrip(": ")
+        found = Input(path, kind, False, False, status.st_size, _mark(status), problem=problem)
+    return replace(found, folder=folder)
+
+
+def _held(texts: Input, records: Sequence[Input]) -> str:
+    """Return what a folder holds, in words."""
+    pages = Counter(is_page_name(path) for _, path in texts.documents_in())
+    counts = [
+        (pages[False], "text file", "text files"),
+        (pages[True], "page", "pages"),
+        (len(records), "file of records", "files of records"),
+    ]
+    words = [f"{count:,} {one if count == 1 else more}" for count, one, more in counts if count]
+    names = ", ".join(one.label for one in records[:NAMED])
+    more = f" and {len(records) - NAMED:,} more" if len(records) > NAMED else ""
+    return f"{', '.join(words)} ({names}{more})"
+
+
+# Files.
+
+
+def _file(name: str, size: int, mark: str, options: InputOptions, remote: RemoteSource | None = None) -> Input:
+    kind = _kind_of(name, options) or _kind_by_content(name, remote)
+    if kind == "files":
+        if is_page_name(name):
+            _need_library(name, options)
+        return Input(name, "files", False, False, size, mark, remote=remote)
+    if library := _LIBRARIES.get(kind):
+        needed(*library, f"input {name}")
+    one = Input(name, kind, _has_fingerprints(kind, options), False, size, mark, remote=remote)
+    one = replace(one, formats=options.formats) if kind in (*TABLES, _ARCHIVE) else _with_formats(one, options)
+    return _with_fields(one, options)
+
+
+def _kind_of(name: str, options: InputOptions) -> Kind | None:
+    """Return what a file holds by its name and the format that was asked for; None if its content must tell."""
+    by_name = kind_by_name(name)
+    match options.format:
+        case "auto":
+            return "files" if is_page_name(name) else by_name
+        case "fingerprints":
+            return by_name or "tsv"
+        case "jsonl" | "tsv" | "lines" | "files" | "parquet" | "csv" | "warc" as kind:
+            return kind
+    raise AssertionError(options.format)
+
+
+def _kind_by_content(name: str, remote: RemoteSource | None) -> Kind:
+    """Return what a file whose name does not tell holds, by its first bytes.
+
+    Raises:
+        ValueError: it is no text.
+    """
+    with InputFile(name, packing_of(name), file=remote.open() if remote else None) as file:
+        try:
+            head = file.head() or b""
+        except DamagedInputError:
+            return "files"  # a reject when it is read
+    if head.startswith(b"PAR1"):
+        return "parquet"
+    if head.startswith(b"WARC/"):
+        return "warc"
+    if b"\0" in head[:_SNIFFED_BLOCK_BYTES] and not utf16_of(head):
+        raise ValueError(f"input {name} is not a text: convert it to text first, or pass --format if its name misleads")
+    line = head.lstrip().partition(b"\n")[0]
+    with suppress(ValueError, RecursionError):
+        if isinstance(json.loads(line), dict):
+            return "jsonl"
+    return "files"
+
+
+def _need_library(name: str, options: InputOptions) -> None:
+    """Refuse pages at once if the package that finds their main text is missing."""
+    if options.extract in ("auto", "html"):
+        try:
+            require_page_library()
+        except ValueError as error:
+            raise ValueError(f"input {name}: {error}") from error
+
+
+def _has_fingerprints(kind: Kind, options: InputOptions) -> bool:
+    has_fields = kind in ("jsonl", *TABLES)
+    return options.format == "fingerprints" or (has_fields and options.fingerprint_field is not None)
+
+
+def _with_formats(one: Input, options: InputOptions) -> Input:
+    """Return the input with what its first lines tell: texts or fingerprints, and how those are written."""
+    hint, has_fingerprints, formats = "", one.has_fingerprints, options.formats
+    with closing(_first_lines(one)) as lines:
+        first = list(islice(lines, SNIFFED_LINES)) if one.kind == "tsv" else []
+        if one.kind == "tsv" and options.format == "auto":
+            has_fingerprints = _holds_fingerprints(one.name, first)
+            hint = " (as texts: --format tsv)" if has_fingerprints else " (as fingerprints: --format fingerprints)"
+        field = options.json_fingerprint_field if one.kind == "jsonl" else None
+        if has_fingerprints:
+            formats = decided_formats(one.name, options.formats, written_in(chain(first, lines), field))
+    if has_fingerprints and len(formats) < len(options.formats):
+        hint += f", read as {spoken(formats)}"
+    note = f"{one.name} holds {'fingerprints' if has_fingerprints else 'texts'}{hint}" if hint else ""
+    return replace(one, has_fingerprints=has_fingerprints, formats=formats if has_fingerprints else (), note=note)
+
+
+def _first_lines(one: Input) -> Generator[bytes, None, None]:
+    """Yield the lines of a file that are not blank, as many as decide a format at most, and up to damage if any."""
+    size = number = 0
+    with one.open() as file, suppress(DamagedInputError):
+        for block in json_blocks(file, Place(), _SNIFFED_BLOCK_BYTES, is_json=one.kind == "jsonl"):
+            for line in filter(bytes.strip, block.lines()):
+                if number == FORMAT_LINES or size >= FORMAT_BYTES:
+                    return
+                yield line
+                number, size = number + 1, size + len(line)
+
+
+def _holds_fingerprints(name: str, first: Sequence[bytes]) -> bool:
+    """Return whether the first lines of a TSV file have fingerprints, not texts, behind their tabs.
+
+    Raises:
+        ValueError: some have, others have not.
+    """
+    others = [(number, line) for number, line in enumerate(first, start=1) if not _is_fingerprint_line(line)]
+    if 0 < len(others) < len(first):
+        number, line = others[0]
+        raise ValueError(
+            f"input {name}: {len(first) - len(others)} of its first {len(first)} lines are an id, a tab and a "
+            f"fingerprint, but line {number} is '{preview(line)[:80]}'; pass --format fingerprints, which "
+            f"rejects the others (a header, say), or --format tsv if all of them are texts"
+        )
+    return bool(first) and not others
+
+
+def _is_fingerprint_line(line: bytes) -> bool:
+    columns = line.split(b"\t")
+    return len(columns) == 2 and bool(fitting(columns[1].decode("utf-8", "replace"), ALL_FORMATS))
+
+
+# Fields.
+
+
+def _with_fields(one: Input, options: InputOptions) -> Input:
+    """Return the input, with a problem if its first records all lack the field for the id or the one for the text."""
+    if one.kind == _ARCHIVE:
+        known = options.id_field in (None, *ID_FIELDS)
+        problem = "" if known else f"--id-field must be {' or '.join(ID_FIELDS)}, got {options.id_field!r}"
+        return replace(one, problem=problem)
+    if one.kind in TABLES:
+        return replace(one, problem=_problem_of_table(one, options))
+    seen: Sequence[Mapping[str, object]] = _first_records(one) if one.kind == "jsonl" else []
+    return replace(one, problem=missing_field(one, options, seen)) if seen else one
+
+
+def _problem_of_table(one: Input, options: InputOptions) -> str:
+    """Return why no row of a table can be read; usually nothing."""
+    try:
+        names = column_names(one, options)
+    except ValueError as error:
+        return str(error).removeprefix(f"input {one.name}: ")
+    return missing_column(one, options, names) if names else ""
+
+
+def _first_records(one: Input) -> list[Mapping[str, object]]:
+    records: list[Mapping[str, object]] = []
+    with closing(_first_lines(one)) as lines:
+        for line in islice(lines, SNIFFED_LINES):
+            with suppress(ValueError, RecursionError):
+                record = json.loads(line)
+                records += [record] if isinstance(record, dict) else []
+    return records

@@ -1,0 +1,195 @@
+"""JSON that is not one value a line: an array, or objects spread over several lines → blocks with one value a line.
+
+This module only finds where each value ends; `records.py` parses the values. It looks at every byte once. A JSON string
+cannot contain a line feed, so a string that reaches one is damaged: the value ends there, and the next line starts a
+new one. Damage that leaves brackets unbalanced is noticed at the end of the array at the latest.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Literal
+
+from hsimhash.inputs.lines import RECORD_LIMIT_BYTES, Block, InputFile, Place, blocks_of
+
+Framing = Literal["lines", "array", "objects"]
+_SPACE = b" \t\r\n"
+_BETWEEN = _SPACE + b","  # also between objects, where people write an array without its brackets
+_STRING = re.compile(rb"(?:[^\"\\\n]++|\\[^\n])*+")  # inside a string, up to its end or the end of the line
+_BLANK = re.compile(rb"[ \t\r\n,]*+")
+_PLAIN = re.compile(rb"[^\"\[\]{},]*+")  # between values, up to the next byte that matters
+# Within a value: complete strings, and arrays and objects without others in them, need no look from Python.
+_LEAF = rb"(?:[^\"\[\]{}]++|\"" + _STRING.pattern + rb"\")*+"
+_NESTED = re.compile(rb"(?:[^\"\[\]{}]++|\"" + _STRING.pattern + rb"\"|\[" + _LEAF + rb"\]|\{" + _LEAF + rb"\})*+")
+_OPENING = re.compile(rb"[\[{]++")
+_QUOTE, _BRACKET, _COMMA = b'"],'
+
+
+def framing_of(head: bytes) -> Framing:
+    """Return how the values of a JSON input are separated, judging by its first bytes.
+
+    An input that starts with `[` is an array, unless that is only a bad first line: then an object follows on the next
+    line, with no comma or bracket between. Objects are spread over lines if the first one is complete, valid and
+    contains a line feed. Everything else is JSON lines, including damaged files.
+    """
+    text = head.removeprefix(codecs.BOM_UTF8).lstrip(_SPACE)
+    if text.startswith(b"["):
+        line, _, rest = text.partition(b"\n")
+        return "lines" if rest.lstrip(_SPACE).startswith(b"{") and line.rstrip()[-1] not in b"[{,:" else "array"
+    first = next(_Values(is_array=False).cut(text), b"") if text.startswith(b"{") else b""
+    return "objects" if b"\n" in first and _is_json(first) else "lines"
+
+
+def _is_json(value: bytes) -> bool:
+    try:
+        json.loads(value)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+class _Values:
+    """Cuts bytes into values. It holds at most the limit of a value, and a byte more so that the value is refused."""
+
+    def __init__(self, offset: int = 0, *, is_array: bool, is_first: bool = False) -> None:
+        self.end = offset  # the place behind the last value
+        self.is_closed = not is_array  # whether the array has ended; another one may follow it
+        self.damage = ""  # why nothing behind `end` can be read
+        self._is_first = is_first  # whether no value came yet, so that a comma is an error
+        self._offset = offset  # the place of the next byte
+        self._base = self._level = int(is_array)  # of nesting: between two values, and now
+        self._is_string = False
+        self._held = bytearray()  # the start of a value whose end is still missing
+        self._ahead = b""  # a backslash whose second half is still missing
+
+    def cut(self, data: bytes) -> Iterator[bytes]:
+        """Yield the values that end in `data`, which continues what was cut before; some may be blank."""
+        data, self._ahead = self._ahead + data, b""
+        begun = at = 0
+        while at < len(data) and not self.damage:
+            at, is_end = self._in_string(data, at) if self._is_string else self._outside(data, at)
+            if is_end:
+                self._hold(data[begun : at - self._base])  # in an array without the mark behind the value
+                mark, here = data[at - 1], at
+                begun = at = _match(_BLANK, data, at)
+                is_last = self._base and mark == _BRACKET  # a run that resumes must meet the bracket again
+                self.end = self._offset + (here - 1 if is_last else at)
+                value = self.rest() or (b"," if self._is_first and self._base and mark == _COMMA else b"")
+                self._held.clear()
+                self._is_first = False
+                yield value
+        end = len(data) - len(self._ahead)
+        self._hold(data[begun:end])
+        self._offset += end
+
+    def rest(self) -> bytes:
+        """Return what is held: at the end of the input a value that has no end, or nothing."""
+        return bytes(self._held).strip(_BETWEEN)
+
+    @property
+    def size(self) -> int:
+        """The place behind all bytes that were cut."""
+        return self._offset + len(self._ahead)
+
+    def _in_string(self, data: bytes, at: int) -> tuple[int, bool]:
+        """Return the place behind the string, and whether the value ends there: it does at a line feed."""
+        at = _match(_STRING, data, at)
+        if data[at:] in (b"", b"\\"):
+            self._ahead = data[at:]
+            return len(data), False
+        self._is_string = False
+        if data[at] != _QUOTE:
+            self._level = self._base
+        return at + 1, data[at] != _QUOTE
+
+    def _outside(self, data: bytes, at: int) -> tuple[int, bool]:
+        """Return the place behind the next mark, and whether the value ends there."""
+        if self._base and self.is_closed:
+            return self._behind_array(data, at)
+        at = _match(_PLAIN if self._level == self._base else _NESTED, data, at)
+        if at == len(data):
+            return at, False
+        mark = data[at]
+        is_separator = self._level == self._base == 1 and mark in b",]"
+        if mark == _QUOTE:
+            self._is_string = True
+        elif mark in b"[{":
+            end = _match(_OPENING, data, at)
+            self._level += end - at
+            return end, False
+        elif is_separator:
+            self.is_closed |= mark == _BRACKET
+        elif mark in b"]}" and self._level > self._base:
+            self._level -= 1
+            return at + 1, self._level == 0
+        return at + 1, is_separator
+
+    def _behind_array(self, data: bytes, at: int) -> tuple[int, bool]:
+        """Start the next array, as in files of arrays that were joined; anything else is damage."""
+        at = _match(_BLANK, data, at)
+        if at == len(data):
+            return at, False
+        if data[at : at + 1] != b"[":
+            self.damage = "unexpected data after the end of the JSON array; the rest of the input was not read"
+            return at, False
+        self.is_closed = False
+        return at + 1, True
+
+    def _hold(self, data: bytes) -> None:
+        self._held += data[: max(0, RECORD_LIMIT_BYTES + 1 - len(self._held))]
+
+
+def _match(pattern: re.Pattern[bytes], data: bytes, at: int) -> int:
+    found = pattern.match(data, at)
+    return found.end() if found else at
+
+
+def value_blocks(
+    read: Callable[[], bytes | None], framing: Framing, start: Place, tell: Callable[[], int]
+) -> Iterator[Block]:
+    """Yield the values that `read` returns, each on a line of its own. The number of a value counts as its line.
+
+    Args:
+        read: returns some bytes, none at the end, and None while a stream is silent.
+        framing: `array` or `objects`.
+        start: the place of the first byte that it returns.
+        tell: returns how many bytes of a file were read.
+    """
+    values, line = _Values(start.offset, is_array=framing == "array", is_first=not start.line), start.line
+    is_begun, blank = framing != "array" or start.offset > 0, 0
+    while not values.damage and (piece := read()) != b"":
+        if piece and not is_begun:  # the bracket may be in a later piece; until then a new run starts at the beginning
+            is_begun, at = b"[" in piece, piece.find(b"[") + 1 or len(piece)
+            blank, piece = blank + at, piece[at:]
+            values = _Values(blank if is_begun else 0, is_array=True, is_first=True)
+        found = [value.replace(b"\n", b" ") + b"\n" for value in values.cut(piece or b"") if value]
+        yield Block(b"".join(found), line + 1, Place(values.end, line + len(found), tell()), values.damage)
+        line += len(found)
+    rest = values.rest()
+    damage = "" if values.is_closed else "the JSON array is not closed; the file may be cut off"
+    if (rest or damage) and not values.damage:
+        data = rest.replace(b"\n", b" ") + b"\n" if rest else b""
+        yield Block(data, line + 1, Place(values.size, line + bool(rest), tell()), damage)
+
+
+def json_blocks(file: InputFile, start: Place, block_bytes: int, *, is_json: bool) -> Iterator[Block]:
+    """Yield the lines of a file from a place on, and of JSON the values, whatever separates them.
+
+    Args:
+        file: just opened.
+        start: the place.
+        block_bytes: about so much is read at once.
+        is_json: whether it holds JSON.
+    """
+    while (head := file.head()) is None:
+        yield Block(b"", start.line + 1, start)
+    if start.offset:
+        file.skip(start.offset)
+    read, framing = partial(file.read, block_bytes), framing_of(head) if is_json else "lines"
+    yield from (
+        blocks_of(read, start, file.tell) if framing == "lines" else value_blocks(read, framing, start, file.tell)
+    )

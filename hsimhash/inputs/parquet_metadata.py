@@ -1,0 +1,216 @@
+"""What the footer of a Parquet file and the headers of its pages say about their sizes.
+
+pyarrow shows neither page headers nor, for an encrypted column, the footer: it ends the process instead. So both are
+read here, in Thrift's compact protocol. https://github.com/apache/parquet-format (parquet.thrift) has the format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from typing import BinaryIO, NamedTuple
+
+_FOOTER_END = 8  # bytes: the footer's length and PAR1
+_FIRST_BYTES = 4 << 10  # read for a page header, which rarely has more than 100
+_MOST_BYTES = 64 << 20  # of a page header, with the statistics in it
+_DEPTH = 16
+_ROW_GROUPS, _COLUMNS = 4, 1  # the fields of the footer, and of a row group
+_COLUMN, _CRYPTO = 3, 8  # of a column in a row group
+_COLUMN_FIELDS = (5, 6, 7, 9, 11)  # those of `Chunk`
+_DICTIONARY_PAGE = 2  # a kind of page
+_DELTA_BYTE_ARRAY = 7  # an encoding: each value begins as the one before it
+_VALUES, _ENCODING = 1, 2  # of a page of each kind
+_HEADERS = {5: _ENCODING, 7: _ENCODING, 8: 4}  # the field with what is said of a page of a kind: its field for encoding
+
+
+class Chunk(NamedTuple):
+    """What the footer says about a column in a row group; sizes are in bytes."""
+
+    values: int
+    unpacked: int
+    packed: int
+    data_at: int  # the offset of its first page with values
+    dictionary_at: int  # of its dictionary page; 0 if there is none
+    is_encrypted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What a page's header says; sizes are in bytes."""
+
+    unpacked: int
+    packed: int
+    values: int
+    is_shared: bool  # whether its values may repeat parts of it: a dictionary, or values as what they add to others
+
+    @property
+    def longest(self) -> int:
+        """The bytes of a value: at most, or on average if the page has all bytes of each."""
+        return self.unpacked if self.is_shared else self.unpacked // max(self.values, 1)
+
+
+def chunks_in(source: BinaryIO, columns: Collection[int]) -> list[dict[int, Chunk]]:
+    """Return for each row group what the footer says about some columns, by their numbers.
+
+    Raises:
+        ValueError: the footer is invalid.
+    """
+    end = source.seek(0, 2)
+    source.seek(end - _FOOTER_END)
+    size = int.from_bytes(source.read(4), "little")
+    source.seek(end - _FOOTER_END - size)
+    found: list[dict[int, Chunk]] = []
+
+    def take(group: object) -> None:
+        chunks = group.get(_COLUMNS) if isinstance(group, dict) else None
+        chunks = chunks if isinstance(chunks, list) else []
+        found.append({at: _chunk(chunks[at]) for at in columns if at < len(chunks)})
+
+    try:
+        _Thrift(_read(source, size)).struct({_ROW_GROUPS: take})
+    except IndexError:
+        raise ValueError("the footer is cut off") from None
+    return found
+
+
+def _chunk(fields: object) -> Chunk:
+    column = fields.get(_COLUMN) if isinstance(fields, dict) else None
+    is_encrypted = isinstance(fields, dict) and _CRYPTO in fields
+    if not isinstance(column, dict):
+        return Chunk(0, 0, 0, 0, 0, is_encrypted)
+    values, unpacked, packed, data_at, dictionary_at = (
+        number if isinstance(number := column.get(at), int) else 0 for at in _COLUMN_FIELDS
+    )
+    return Chunk(values, unpacked, packed, data_at, dictionary_at, is_encrypted)
+
+
+def pages_of(source: BinaryIO, chunk: Chunk) -> Iterator[Page]:
+    """Yield what the headers of a column's pages in a row group say, as far as they can be read."""
+    offset = chunk.dictionary_at if 0 < chunk.dictionary_at < chunk.data_at else chunk.data_at
+    end = offset + chunk.packed
+    while 0 <= offset < end:
+        header = _header_at(source, offset)
+        if header is None:
+            return
+        page, length = header
+        yield page
+        offset += length + page.packed
+
+
+def _header_at(source: BinaryIO, offset: int) -> tuple[Page, int] | None:
+    """Return the page header at an offset and its length; None if there is none."""
+    size = _FIRST_BYTES
+    while size <= _MOST_BYTES:
+        source.seek(offset)
+        data = _read(source, size)
+        try:
+            return _page(data)
+        except IndexError:  # the header is longer
+            if len(data) < size:
+                return None
+        except ValueError:
+            return None
+        size *= 16
+    return None
+
+
+def _page(data: bytes) -> tuple[Page, int]:
+    reader = _Thrift(data)
+    fields = reader.struct()
+    kind, unpacked, packed = (fields.get(number) for number in (1, 2, 3))
+    if not isinstance(unpacked, int) or not isinstance(packed, int) or unpacked < 0 or packed < 0:
+        raise ValueError("not a page header")
+    for number, encoding in _HEADERS.items():
+        if isinstance(header := fields.get(number), dict):
+            values = header.get(_VALUES)
+            is_shared = kind == _DICTIONARY_PAGE or header.get(encoding) == _DELTA_BYTE_ARRAY
+            return Page(unpacked, packed, values if isinstance(values, int) else 0, is_shared), reader.at
+    return Page(unpacked, packed, 0, is_shared=False), reader.at
+
+
+def _read(source: BinaryIO, size: int) -> bytes:
+    """Read `size` bytes, fewer only at the end; an unbuffered file may return fewer at once."""
+    parts: list[bytes] = []
+    while size > 0 and (part := source.read(size)):
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+class _Thrift:
+    """Values in Thrift's compact protocol: `IndexError` if they end too soon, `ValueError` if they are invalid."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self.at = 0
+
+    def struct(self, each: dict[int, Callable[[object], None]] | None = None, depth: int = 0) -> dict[int, object]:
+        """Return the fields of a struct by their numbers: numbers, lists and structs; None for any other.
+
+        The elements of a list in `each` are passed to its function one by one instead.
+        """
+        if depth > _DEPTH:
+            raise ValueError("nested too deeply")
+        fields: dict[int, object] = {}
+        number = 0
+        while head := self._byte():
+            number = number + (head >> 4) if head >> 4 else self._zigzag()
+            take = each.get(number) if each else None
+            fields[number] = self._value(head & 15, depth, take)
+        return fields
+
+    def _value(self, kind: int, depth: int, take: Callable[[object], None] | None = None) -> object:
+        if kind in (4, 5, 6):
+            return self._zigzag()
+        if kind == 8:
+            self._pass(self._number())
+            return None
+        if kind == 12:
+            return self.struct(depth=depth + 1)
+        if kind in (9, 10):
+            return self._list(depth, take)
+        if kind in (1, 2):  # a truth value, which the kind has
+            return None
+        if kind == 3:
+            return self._byte()
+        if kind == 7:
+            self._pass(8)
+            return None
+        raise ValueError(f"unknown kind of value {kind}")
+
+    def _list(self, depth: int, take: Callable[[object], None] | None) -> list[object]:
+        head = self._byte()
+        count, kind = head >> 4, head & 15
+        if count == 15:
+            count = self._number()
+        values: list[object] = []
+        for _ in range(count):
+            # A truth value in a list has a byte of its own.
+            value = self._byte() if kind in (1, 2) else self._value(kind, depth + 1)
+            (take or values.append)(value)
+        return values
+
+    def _byte(self) -> int:
+        self.at += 1
+        return self._data[self.at - 1]
+
+    def _pass(self, size: int) -> None:
+        self.at += size
+        if self.at > len(self._data):
+            raise IndexError
+
+    def _number(self) -> int:
+        byte = self._data[self.at]
+        self.at += 1
+        number, shift = byte & 0x7F, 7
+        while byte & 0x80:
+            byte = self._byte()
+            number |= (byte & 0x7F) << shift
+            shift += 7
+            if shift > 70:
+                raise ValueError("a number is too long")
+        return number
+
+    def _zigzag(self) -> int:
+        number = self._number()
+        return number >> 1 ^ -(number & 1)

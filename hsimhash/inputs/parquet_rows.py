@@ -1,0 +1,221 @@
+"""Parquet as people write it → rows of named columns, from any row on. Of a place, offset and line are rows.
+
+Only the columns that a document needs are read, and only the row groups behind the place. A row group that cannot be
+read is a reject that says which rows are missing.
+
+**Memory.** A batch takes about `BATCH_BYTES` per column and twice its largest page, whatever values repeat
+(`parquet_pages.py`), and rows are handed on in parts of about a block. A value over the limit is a reject that never
+becomes a Python object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, islice
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from hsimhash.errors import HsimhashError
+from hsimhash.extras import arrow_needed, needed
+from hsimhash.inputs.arrow_values import TOO_LONG, ArrowValues
+from hsimhash.inputs.files import Input, InputOptions
+from hsimhash.inputs.lines import RECORD_LIMIT_BYTES, Place
+from hsimhash.inputs.parquet_metadata import Chunk, Page, chunks_in, pages_of
+from hsimhash.inputs.parquet_pages import ROWS_AT_ONCE, ReadPlan, plan_of
+from hsimhash.inputs.table_columns import TableRecord, TableRows, chosen_fields
+
+_READ_BYTES = 1 << 20  # of a column at once: a row group may be larger than memory
+_TRUSTED_BYTES = 256 << 20  # of a column in a row group behind a URL, of which only the first page is looked at
+
+
+class _UnreadableError(Exception):
+    """The rest of a row group cannot be read."""
+
+
+class _Leaf(NamedTuple):
+    """A column of Parquet that is read: part of a column of the table, or all of it."""
+
+    at: int
+    path: str
+    is_nested: bool  # whether a row may have several values
+
+
+def parquet_rows(
+    one: Input, options: InputOptions, fields: Sequence[str], start: Place, block_bytes: int
+) -> Iterator[TableRows]:
+    """Yield rows of Parquet.
+
+    Raises:
+        ValueError: the table lacks a column that is needed.
+    """
+    with one.source() as source:
+        table = _opened(one, source)
+        if isinstance(table, str):
+            yield TableRows((), Place(1, 1), f"damaged, or not Parquet: {table}", is_last=True)
+            return
+        chosen = chosen_fields(one, table.schema_arrow.names, options, fields)
+        yield from _Table(one, source, table, chosen).rows(start, block_bytes)
+
+
+def parquet_column_names(one: Input) -> list[str] | None:
+    """Return the names of a Parquet file's columns; None if they cannot be read."""
+    with one.source() as source:
+        table = _opened(one, source)
+        return None if isinstance(table, str) else list(table.schema_arrow.names)
+
+
+def _opened(one: Input, source: BinaryIO, metadata: Any = None, dictionaries: Sequence[str] = ()) -> Any:
+    """Return Arrow's reader of a file, or why it cannot be read."""
+    _, parquet = arrow_needed(one.name)
+    try:
+        return parquet.ParquetFile(
+            source,
+            metadata=metadata,
+            read_dictionary=list(dictionaries),
+            pre_buffer=False,
+            buffer_size=_READ_BYTES,
+            page_checksum_verification=True,
+        )
+    except Exception as error:  # of Arrow's own classes, of Python's, of the file's
+        return _why(error)
+
+
+def _why(error: Exception) -> str:
+    """Return what is wrong with a file by an error of Arrow; one that is not about the file's bytes is raised again."""
+    if isinstance(error, HsimhashError) or (isinstance(error, OSError) and error.errno is not None):
+        raise error
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+class _Table:
+    """A Parquet file whose footer was read."""
+
+    def __init__(self, one: Input, source: BinaryIO, table: Any, chosen: Mapping[str, tuple[str, bool]]) -> None:
+        self._one = one
+        self._source = source
+        self._table = table
+        self._needed = {column for column, is_needed in chosen.values() if is_needed}
+        leaves = [table.schema.column(at) for at in range(len(table.schema))]
+        # Of a nested column only the part is read that has the field's whole name, if there is one.
+        paths = {field if _leaves_of(field, leaves) else column for field, (column, _) in chosen.items()}
+        self._paths = sorted(paths)
+        wanted = {at for path in paths for at in _leaves_of(path, leaves)}
+        self._leaves = [_Leaf(at, leaves[at].path, leaves[at].max_repetition_level > 0) for at in sorted(wanted)]
+        self._chunks: list[dict[int, Chunk]] = []
+        arrow, _ = arrow_needed(one.name)
+        needed("pyarrow.compute", "parquet", one.name)
+        self._values = ArrowValues(arrow)
+
+    def rows(self, start: Place, block_bytes: int) -> Iterator[TableRows]:
+        """Yield the rows behind a place."""
+        last, metadata = 0, self._table.metadata
+        for number in range(metadata.num_row_groups):
+            first, last = last, last + metadata.row_group(number).num_rows
+            if last <= start.offset:
+                continue
+            end, why = first, f"row group {number + 1} ends before them"
+            try:
+                for batch in self._batches(number, last - first):
+                    begun, end = end, end + len(batch)
+                    if end > start.offset:
+                        read = batch.slice(max(0, start.offset - begun))
+                        yield from self._parts(read, end - len(read), block_bytes)
+            except _UnreadableError as error:
+                why = str(error)
+            if (end := max(end, start.offset)) < last:
+                yield TableRows((), self._place(last), f"rows {end + 1:,} to {last:,} cannot be read: {why}")
+        if start.offset <= last < metadata.num_rows:
+            why = f"the footer says {metadata.num_rows:,} rows, but its row groups have {last:,}"
+            yield TableRows((), self._place(metadata.num_rows), f"rows are missing: {why}")
+
+    def _place(self, row: int) -> Place:
+        return Place(row, row, self._one.size_bytes * row // max(self._table.metadata.num_rows, row, 1))
+
+    def _batches(self, number: int, rows: int) -> Iterator[Any]:
+        """Yield the rows of a row group in batches that fit into memory.
+
+        Raises:
+            _UnreadableError: the rest of them cannot be read.
+        """
+        try:
+            self._chunks = self._chunks or chunks_in(self._source, [leaf.at for leaf in self._leaves])
+            plans = {leaf.path: self._plan(leaf, self._chunks[number][leaf.at], rows) for leaf in self._leaves}
+            size = min([plan.rows_at_once for plan in plans.values()], default=ROWS_AT_ONCE)
+            dictionaries = [path for path, plan in plans.items() if plan.has_long_dictionary]
+            table = self._with_dictionaries(dictionaries) if dictionaries else self._table
+            batches = table.iter_batches(size, row_groups=[number], columns=self._paths, use_threads=False)
+            while (batch := next(batches, None)) is not None:
+                yield batch
+        except _UnreadableError:
+            raise
+        except Exception as error:  # of Arrow's own classes, of Python's, of the file's
+            raise _UnreadableError(_why(error)) from error
+
+    def _plan(self, leaf: _Leaf, chunk: Chunk, rows: int) -> ReadPlan:
+        if chunk.is_encrypted:
+            raise _UnreadableError(f"column {leaf.path!r} is encrypted")
+        if not leaf.is_nested and chunk.values != rows:
+            raise _UnreadableError(f"column {leaf.path!r} has {chunk.values:,} values in {rows:,} rows")
+        plan = plan_of(self._pages(chunk), rows, is_nested=leaf.is_nested)
+        if plan.why_not:
+            raise _UnreadableError(f"column {leaf.path!r} is too large to unpack: {plan.why_not}")
+        return plan
+
+    def _with_dictionaries(self, paths: Sequence[str]) -> Any:
+        """Return a reader that does not write out the values of dictionaries for each time that they are used."""
+        table = _opened(self._one, self._source, self._table.metadata, paths)
+        if isinstance(table, str):
+            raise _UnreadableError(table)
+        return table
+
+    def _pages(self, chunk: Chunk) -> Iterator[Page]:
+        pages = pages_of(self._source, chunk)
+        if self._one.remote and chunk.unpacked <= _TRUSTED_BYTES:  # do not download it twice
+            return chain(islice(pages, 1), [Page(chunk.unpacked, chunk.unpacked, chunk.values, is_shared=False)])
+        return pages
+
+    def _parts(self, batch: Any, first: int, block_bytes: int) -> Iterator[TableRows]:
+        """Yield the rows of a batch, `first` being the number of rows before it, in parts of about `block_bytes`."""
+        columns: dict[str, Any] = {}
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            columns.setdefault(name, column)  # the first of several with the same name
+        sizes = {name: self._values.sizes(column) for name, column in columns.items()}
+        ends = np.cumsum(sum(sizes.values(), start=np.zeros(len(batch), np.int64)))
+        begin = 0
+        while begin < len(batch):
+            most = block_bytes + (ends[begin - 1] if begin else 0)
+            end = max(begin + 1, int(np.searchsorted(ends, most, "right")))
+            values = {
+                name: self._column(one.slice(begin, end - begin), sizes[name][begin:end])
+                for name, one in columns.items()
+            }
+            records: list[TableRecord] = [
+                (row, self._record(list(values), ones), b"")
+                for row, ones in enumerate(zip(*values.values(), strict=True), first + begin + 1)
+            ]
+            yield TableRows(records, self._place(first + end))
+            begin = end
+
+    def _column(self, column: Any, sizes: npt.NDArray[np.int64]) -> list[object]:
+        if not len(sizes) or sizes.max() <= RECORD_LIMIT_BYTES:
+            return self._values.values(column)
+        return [
+            ValueError(TOO_LONG) if size > RECORD_LIMIT_BYTES else self._values.values(column.slice(at, 1))[0]
+            for at, size in enumerate(sizes)
+        ]
+
+    def _record(self, names: Sequence[str], values: Sequence[object]) -> Mapping[str, object] | ValueError:
+        record = dict(zip(names, values, strict=True))
+        for name, value in record.items():
+            if isinstance(value, ValueError):
+                if name in self._needed:
+                    return ValueError(f'column "{name}": {value}')
+                record[name] = None
+        return record
+
+
+def _leaves_of(path: str, leaves: Sequence[Any]) -> list[int]:
+    """Return the numbers of the columns of Parquet that a path names or is the beginning of."""
+    return [at for at, leaf in enumerate(leaves) if leaf.path == path or leaf.path.startswith(f"{path}.")]

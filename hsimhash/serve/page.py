@@ -1,0 +1,146 @@
+"""The page at `/`: what the server is, its endpoints, and a form to try a query. It has no script.
+
+The page is static but for what a query found, and it shows nothing of the index to a caller without the token.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shlex
+from base64 import b64encode
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+from urllib.parse import parse_qs
+
+from starlette.responses import Response
+
+from hsimhash.dedup.report import page_environment
+from hsimhash.serve.calls import Json, PostCall
+from hsimhash.serve.openapi import JSON, METRICS
+
+FORM = "application/x-www-form-urlencoded"
+MATCHES_SHOWN = 20
+_FORM_FIELDS = 8  # more are refused
+_HOST = re.compile(r"[A-Za-z0-9.\-]+(:[0-9]+)?|\[[0-9A-Fa-f:.]+\](:[0-9]+)?")
+_GET = {
+    "/healthz": "Check that the server runs.",
+    "/readyz": "Check that the store answers.",
+    METRICS: "Get metrics for Prometheus.",
+}
+_OPENAPI = "/openapi.json"
+
+
+class IndexFacts(NamedTuple):
+    """What the page says of the index."""
+
+    url: str
+    profile: str
+    distance: int
+    documents: str
+
+
+@dataclass(frozen=True, slots=True)
+class QueryForm:
+    """What was entered into the form."""
+
+    text: str = ""
+    fingerprint: str = ""
+    token: str = ""
+
+    @classmethod
+    def parse(cls, body: bytes) -> QueryForm:
+        """Return the fields of a form that a browser sent; `ValueError` if it is not one."""
+        try:
+            fields = parse_qs(body.decode(), keep_blank_values=True, errors="strict", max_num_fields=_FORM_FIELDS)
+        except UnicodeDecodeError as error:
+            raise ValueError("invalid form: expected UTF-8") from error
+        known = {name: fields.get(name, [""])[0] for name in ("text", "fingerprint", "token")}
+        return cls(known["text"].replace("\r\n", "\n"), known["fingerprint"].strip(), known["token"])
+
+    @property
+    def query(self) -> Json:
+        """The body of a query; `ValueError` if nothing was entered, or both."""
+        if bool(self.text.strip()) == bool(self.fingerprint):
+            raise ValueError("enter either a text or a fingerprint")
+        asked: Json = {"fingerprint": self.fingerprint} if self.fingerprint else {"text": self.text}
+        return {**asked, "limit": MATCHES_SHOWN}
+
+
+class Found(NamedTuple):
+    """What came of a form: the answer of the query, or why there is none."""
+
+    answer: Mapping[str, object] | None = None
+    error: str = ""
+
+
+class FrontPage:
+    """Makes the page at `/`."""
+
+    def __init__(self, calls: Sequence[PostCall], *, has_token: bool, has_metrics: bool) -> None:
+        environment = page_environment("serve")
+        self._template = environment.get_template("page.html.jinja")
+        self._style = environment.get_template("page.css.jinja").render()
+        self._calls, self._has_token = calls, has_token
+        self._has_metrics = has_metrics
+        digest = b64encode(hashlib.sha256(self._style.encode()).digest()).decode()
+        policy = f"default-src 'none'; style-src 'sha256-{digest}'; form-action 'self'"
+        self._headers = {
+            "Content-Security-Policy": f"{policy}; base-uri 'none'; frame-ancestors 'none'",
+            "Cache-Control": "no-store",
+            "Referrer-Policy": "no-referrer",
+            "X-Content-Type-Options": "nosniff",
+        }
+
+    def response(
+        self,
+        base: str,
+        facts: IndexFacts | None,
+        form: QueryForm | None = None,
+        found: Found | None = None,
+        status: int = 200,
+    ) -> Response:
+        """Return the page.
+
+        Args:
+            base: how the caller reached the server, for the examples: `http://localhost:8343`.
+            facts: what to say of the index; None: nothing, the caller gave no token.
+            form: what was entered; the page has it again, without the token.
+            found: what came of it.
+            status: of the response.
+        """
+        page = self._template.render(
+            style=self._style,
+            has_token=self._has_token,
+            facts=facts,
+            form=form or QueryForm(),
+            found=found or Found(),
+            most=MATCHES_SHOWN,
+            calls=[(f"/{call.name}", call.summary, self._example(base, call)) for call in self._calls],
+            looks=list(self._looks(base)),
+        )
+        return Response(page.encode("utf-8", "replace"), status, self._headers, "text/html")
+
+    @property
+    def _token(self) -> str:
+        return '-H "Authorization: Bearer $TOKEN" ' if self._has_token else ""
+
+    def _looks(self, base: str) -> Iterator[tuple[str, str, str]]:
+        """Yield the endpoints that take no body: path, summary, example."""
+        for path, summary in _GET.items():
+            if path != METRICS or self._has_metrics:
+                note = " Needs no token." if self._has_token else ""
+                yield path, summary + note, f"curl {shlex.quote(base + path)}"
+        summary = "Get the OpenAPI description of these endpoints."
+        yield _OPENAPI, summary, f"curl {self._token}{shlex.quote(base + _OPENAPI)}"
+
+    def _example(self, base: str, call: PostCall) -> str:
+        body = shlex.quote(json.dumps(call.example))
+        return f"curl {self._token}-H 'Content-Type: {JSON}' -d {body} {shlex.quote(f'{base}/{call.name}')}"
+
+
+def base_of(scheme: str, host: str) -> str:
+    """Return the beginning of the server's URLs; of a host that a caller made up, that of the default address."""
+    return f"{scheme}://{host}" if _HOST.fullmatch(host) else "http://127.0.0.1:8343"

@@ -1,0 +1,86 @@
+"""Messages with two wordings: for Python callers, and for users of the command line."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import pickle
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hsimhash import CorruptionError, HSimIndex, IndexNotFoundError, parse_fingerprint
+from hsimhash.cli.exits import message_of
+from hsimhash.errors import CREATE_ONE, Remedy, in_shell
+from hsimhash.pairs import find_pairs
+from tests.support.command_line import run
+
+PACKAGE = Path(__file__).parents[1] / "hsimhash"
+
+
+def test_a_message_has_both_wordings_wherever_its_remedy_stands() -> None:
+    for message in ("at once: " + CREATE_ONE, CREATE_ONE + "; or wait", "a; " + CREATE_ONE + "; b"):
+        assert "HSimIndex.create(...)" in message
+        assert "hsimhash create-table" not in message
+        assert in_shell(message) == str(message).replace(str(CREATE_ONE), CREATE_ONE.shell)
+
+
+@pytest.mark.parametrize("kind", [IndexNotFoundError, CorruptionError, ValueError, TypeError])
+def test_an_error_keeps_both_wordings_when_it_is_copied_or_sent_to_another_process(kind: type[Exception]) -> None:
+    error = kind("no index here; " + CREATE_ONE)
+    for one in (error, copy.copy(error), pickle.loads(pickle.dumps(error))):
+        assert str(one) == "no index here; create one with HSimIndex.create(...)"
+        assert in_shell(one) == "no index here; create one with 'hsimhash create-table'"
+
+
+def test_an_error_of_the_system_keeps_both_wordings() -> None:
+    error = OSError(28, "no space; " + Remedy("pass more memory_bytes", "allow more --memory"), "pages")
+    assert message_of(error) == "pages: no space; allow more --memory"
+    assert "memory_bytes" in str(error)
+
+
+def test_python_reads_calls_and_the_command_line_reads_commands(tmp_path: Path) -> None:
+    missing = tmp_path / "none"
+    with pytest.raises(
+        IndexNotFoundError, match=rf'^no index at {missing}; create one with HSimIndex.create\("{missing}"\)$'
+    ):
+        HSimIndex.open(missing)
+    told = run("describe", "--store", f"{missing}").stderr
+    assert f"no index at {missing}; create one with 'hsimhash create-table --store lmdb://{missing}'" in told
+    assert "HSimIndex" not in told
+
+    with pytest.raises(ValueError, match=r"or name the format with format=$"):
+        parse_fingerprint("1291587514616409")
+    assert "or name the format with --fingerprint-format" in run("distance", "1291587514616409", "0").stderr
+
+    with pytest.raises(ValueError, match=r"see hsimhash.plan.layouts_for\(9\)$"):
+        find_pairs([1, 2], max_distance=9, layout="4")
+
+
+# Modules that commands call, and whose messages are about the options of these.
+OF_COMMANDS = {"cli", "settings.py", "store/hbase/load_tool.py", "store/hbase/operations.py", "store/redis/plain.py"}
+OF_COMMANDS |= {"dedup/apply.py", "dedup/report.py", "calibrate/results.py", "inputs"}
+
+
+def test_no_other_message_of_the_library_names_a_flag() -> None:
+    """A whole command in quotes may have flags: there is nothing to call in its place."""
+    for path in PACKAGE.rglob("*.py"):
+        name = path.relative_to(PACKAGE).as_posix()
+        if any(name == one or name.startswith(f"{one}/") for one in OF_COMMANDS) or path.name == "checkup.py":
+            continue
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Raise) and node.exc is not None:
+                said = re.sub(r"'hsimhash [^']*'", "", "".join(plain_texts(node.exc)))
+                assert not re.search(r"(^|[\s'(])--[a-z]", said), f"{name}:{node.lineno}: {said}"
+
+
+def plain_texts(node: ast.AST) -> Iterator[str]:
+    """Yield the texts in an expression that are not those of a remedy."""
+    if isinstance(node, ast.Call) and ast.unparse(node.func) == "Remedy":
+        return
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        yield node.value
+    for child in ast.iter_child_nodes(node):
+        yield from plain_texts(child)

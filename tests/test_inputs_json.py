@@ -1,0 +1,178 @@
+"""JSON in any framing: arrays, objects over several lines, lines; each value comes out once, wherever reads end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hsimhash.inputs.json_values import framing_of, value_blocks
+from hsimhash.inputs.lines import RECORD_LIMIT_BYTES, Block, Place
+from tests.test_inputs import batches_of, contents, read
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(st.sampled_from('ab"\\\n[]{},:二 ')),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+records = st.lists(st.dictionaries(st.text(max_size=3), values, max_size=3), max_size=6)
+indents = st.sampled_from([None, 0, 1])
+heads = st.sampled_from([b"", b" \n", b"\xef\xbb\xbf", b"\xef\xbb\xbf \r\n\t"])  # before an array
+
+
+def blocks_of_values(data: bytes, size: int, start: Place | None = None) -> list[Block]:
+    start = start or Place()
+    pieces = [data[at : at + size] for at in range(start.offset, len(data), size)]
+    source = iter([*pieces, b""])
+    return list(value_blocks(lambda: next(source), framing_of(data), start, lambda: 0))
+
+
+def values_in(blocks: list[Block]) -> list[object]:
+    return [json.loads(line) for block in blocks for line in block.lines()]
+
+
+@given(records, indents, st.integers(1, 40), heads)
+def test_an_array_gives_its_values_however_it_is_read(
+    given: list[object], indent: int | None, size: int, head: bytes
+) -> None:
+    data = head + json.dumps(given, indent=indent).encode()
+    assert values_in(blocks_of_values(data, size)) == given
+
+
+@given(records, indents, st.integers(1, 40), heads)
+def test_any_place_in_an_array_is_one_to_go_on_from(
+    given: list[object], indent: int | None, size: int, head: bytes
+) -> None:
+    data = head + json.dumps(given, indent=indent).encode()
+    for block in blocks_of_values(data, size):
+        assert values_in(blocks_of_values(data, 7, block.end)) == given[block.end.line :]
+
+
+@given(st.lists(st.dictionaries(st.text(max_size=3), values, min_size=1, max_size=3), min_size=1), st.integers(1, 40))
+def test_objects_over_several_lines_are_read(given: list[object], size: int) -> None:
+    data = "\n".join(json.dumps(one, indent=1) for one in given).encode()
+    assert framing_of(data) == "objects"
+    assert values_in(blocks_of_values(data, size)) == given
+
+
+@pytest.mark.parametrize(
+    ("data", "framing"),
+    [
+        (b"", "lines"),
+        (b'{"a": 1}\n{"a": 2}\n', "lines"),
+        (b'{"a": "x\n{"a": 2}\n', "lines"),  # the first record is damaged
+        (b'{"a":\n', "lines"),
+        (b"\xef\xbb\xbf \n[", "array"),
+        (b'{\n"a": 1\n}', "objects"),
+        (b'{"a":\n1}', "objects"),
+        (b'[INFO] started\n{"a": 1}\n{"a": 2}\n', "lines"),
+        (b'[]\n\n{"a": 1}\n', "lines"),
+        (b'[{"a": 1},\n{"a": 2}]', "array"),
+        (b'[{"a":\n{}}]', "array"),
+        (b"[\n{}]", "array"),
+        (b"words", "lines"),
+    ],
+)
+def test_the_first_bytes_tell_the_framing(data: bytes, framing: str) -> None:
+    assert framing_of(data) == framing
+
+
+@given(st.lists(st.text(st.sampled_from('ab,"二'), max_size=8), min_size=3, max_size=9), st.data())
+def test_a_stray_quote_costs_the_record_of_its_line_alone(texts: list[str], data: st.DataObject) -> None:
+    lines = [json.dumps({"id": n, "text": text}).encode() for n, text in enumerate(texts)]
+    at = data.draw(st.integers(0, len(texts) - 1))
+    place = data.draw(st.integers(1, len(lines[at]) - 1))
+    damaged = lines[at][:place] + b'"' + lines[at][place:]
+    array = b"[\n" + b",\n".join([*lines[:at], damaged, *lines[at + 1 :]]) + b"\n]\n"
+    found = [line for block in blocks_of_values(array, 11) for line in block.lines()]
+    assert set(lines) - {lines[at]} <= set(found)
+
+
+def test_an_array_that_is_cut_off_is_told_and_what_came_before_is_kept(tmp_path: Path) -> None:
+    data = json.dumps([{"id": n, "text": f"t {n}"} for n in range(9)]).encode()
+    path = tmp_path / "in.json"
+    for size in range(2, len(data)):
+        path.write_bytes(data[:size])
+        pairs, rejects = read(path)
+        assert pairs == [(str(n), f"t {n}") for n in range(len(pairs))]
+        assert rejects[-1][1] == "the JSON array is not closed; the file may be cut off"
+        assert [reason.split(" at ")[0] for _, reason in rejects[:-1]] in ([], ["invalid JSON"])
+
+
+def test_a_value_over_the_limit_is_a_reject_and_the_others_are_read(tmp_path: Path) -> None:
+    long = {"id": "long", "text": "x" * RECORD_LIMIT_BYTES}
+    (tmp_path / "in.json").write_text(json.dumps([{"id": "a", "text": "b"}, long, {"id": "c", "text": "d"}]))
+    assert read(tmp_path / "in.json") == ([("a", "b"), ("c", "d")], [(2, "longer than 16 MiB")])
+
+
+def test_hostile_nesting_is_one_reject(tmp_path: Path) -> None:
+    (tmp_path / "in.json").write_bytes(b"[" + b"[" * 3_000_000)
+    assert [line for line, _ in read(tmp_path / "in.json")[1]] == [1, 2]
+
+
+def test_a_batch_of_an_array_is_as_large_as_one_of_lines(tmp_path: Path) -> None:
+    (tmp_path / "in.json").write_text(json.dumps([{"id": n, "text": "some words " * 9} for n in range(3_000)]))
+    batches = batches_of(tmp_path / "in.json", block_bytes=1 << 14)
+    assert max(len(batch.documents.doc_ids) for batch in batches) < 200
+    assert len(contents(batches)[0]) == 3_000
+
+
+@pytest.mark.parametrize("value", ["[],", "{},", '{"a":1},', "0.5,", '"ab",', "[[]],"])
+def test_a_record_whose_values_would_fill_the_memory_is_a_reject(value: str, tmp_path: Path) -> None:
+    hostile = f'{{"id": "a", "text": "b", "more": [{value * ((15 << 20) // len(value))}1]}}\n'
+    (tmp_path / "in.jsonl").write_text(hostile + '{"id": "c", "text": "d"}\n')
+    pairs, ((line, reason),) = read(tmp_path / "in.jsonl")
+    assert (pairs, line) == ([("c", "d")], 1)
+    assert "need more than 192 MiB of memory" in reason
+
+
+def test_a_long_text_full_of_brackets_is_a_text(tmp_path: Path) -> None:
+    text = '{["\\,' * 2_000_000
+    (tmp_path / "in.jsonl").write_text(json.dumps({"id": "a", "text": text}) + "\n")
+    assert read(tmp_path / "in.jsonl") == ([("a", text)], [])
+
+
+@given(st.lists(records, min_size=1, max_size=4), indents, st.integers(1, 40), st.sampled_from([b"", b"\n", b",\n"]))
+def test_arrays_that_were_joined_are_read_from_any_place(
+    given: list[list[object]], indent: int | None, size: int, between: bytes
+) -> None:
+    data = between.join(json.dumps(one, indent=indent).encode() for one in given)
+    expected = [value for one in given for value in one]
+    blocks = blocks_of_values(data, size)
+    assert values_in(blocks) == expected
+    for block in blocks:
+        assert values_in(blocks_of_values(data, 7, block.end)) == expected[block.end.line :]
+
+
+@pytest.mark.parametrize("block_bytes", [1, 5, 1_000])
+@pytest.mark.parametrize(
+    ("data", "lines", "reasons"),
+    [
+        (b'[{"text": "a"}] {"text": "b"}', ["1"], ["unexpected data after the end of the JSON array"]),
+        (b'[]] {"text": "b"}', [], ["unexpected data after the end of the JSON array"]),
+        (b'[{"text": "a"}, {"text": "b"}', ["1", "2"], ["the JSON array is not closed"]),
+        (b'[{"text": "a"}, ', ["1"], ["the JSON array is not closed"]),
+        (b'[{"text": "a"}, {"te', ["1"], ["invalid JSON", "the JSON array is not closed"]),
+        (b'[{"text": "a"}, {"te\\', ["1"], ["invalid JSON", "the JSON array is not closed"]),
+        (b'{\n"text": "a"} {"te', ["1"], ["invalid JSON"]),
+        (b'{\n"text": "a"} {"te\\', ["1"], ["invalid JSON"]),
+        (b"[,]", [], ["invalid JSON"]),
+        (b"[\f]", [], ["invalid JSON"]),
+        (b'\x0b\n{"text": "a"}', ["2"], ["invalid JSON"]),
+        (b'[ ,{"text": "a"},]', ["2"], ["invalid JSON"]),
+    ],
+)
+def test_the_end_of_damaged_json_is_reported_once_however_it_is_read(
+    data: bytes, lines: list[str], reasons: list[str], block_bytes: int, tmp_path: Path
+) -> None:
+    path = tmp_path / "in.json"
+    path.write_bytes(data)
+    batches = batches_of(path, block_bytes=block_bytes)
+    pairs, rejects = contents(batches)
+    assert [doc_id.rpartition(":")[2] for doc_id, _ in pairs] == lines
+    assert all(reason.startswith(start) for (_, reason), start in zip(rejects, reasons, strict=True))
+    for number, batch in enumerate(batches):
+        assert contents(batches_of(path, start=batch.end)) == contents(batches[number + 1 :])

@@ -343,17 +343,12 @@ def _shingles(batch: TextBatch, spans: tokens.Spans, unit: int) -> Features:
     return Features(spans.doc[kept], hashes[kept], weight, lambda: [spans.text(i) for i in kept])
 
 
-def plain_text(text: str) -> str:
-    """Return a text as the segmenter takes it where nothing normalises it."""
-    return text.replace(segment.SEPARATOR, " ")
-
-
 def _heaviest_words(recipe: Recipe, texts: Sequence[str]) -> Features:
     """Return each text's words, order and weights as `jieba.analyse.extract_tags` or cppjieba have them."""
     if recipe.tokens == "cppjieba":
         return _keywords(recipe, texts)
     known = segment.vocabulary(recipe.lists, recipe.seed, recipe.hash)
-    joined = "".join([plain_text(text) + segment.SEPARATOR for text in texts])
+    joined = "".join([segment.plain_text(text) + segment.SEPARATOR for text in texts])
     refuse_surrogates(to_codes(joined), recipe.name)
     doc, number = segment.number_words(joined, known)
     doc, number, weight = heaviest(doc, number, known.idf[number], recipe.top, len(texts))

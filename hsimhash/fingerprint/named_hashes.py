@@ -47,7 +47,7 @@ def _folded(step: classic.Step, first: int, *, is_utf16: bool = False) -> Hash:
     def one(data: bytes, _: int) -> int:
         if not is_utf16:
             return int(reduce(step, data, first))
-        units, state = classic.utf16_units(data, *_whole(data))[0], first
+        units, state = np.frombuffer(data.decode().encode("utf-16-le"), "<u2"), first
         for at in range(0, len(units), _AT_ONCE):
             state = reduce(step, units[at : at + _AT_ONCE].tolist(), state)
         return int(state)
@@ -58,10 +58,6 @@ def _folded(step: classic.Step, first: int, *, is_utf16: bool = False) -> Hash:
         return classic.fold(np.frombuffer(buffer, np.uint8), starts, ends, step, first)
 
     return Hash(one, many)
-
-
-def _whole(data: bytes) -> tuple[Int64s, Int64s]:
-    return np.zeros(1, np.int64), np.array([len(data)])
 
 
 def _mixed_one_at_a_time() -> Hash:

@@ -167,6 +167,11 @@ def _segmenter(words: str | None) -> tuple[rjieba.Jieba, frozenset[str]]:
     return segmenter, frozenset(line[0] for line in lines)
 
 
+def plain_text(text: str) -> str:
+    """Return a text that nothing normalises as it is cut: without separators."""
+    return text.replace(SEPARATOR, " ")
+
+
 def number_words(joined: str, known: Vocabulary) -> tuple[Int64s, Int64s]:
     """Cut documents, each followed by `SEPARATOR`, into words; return those that are features, in their order.
 

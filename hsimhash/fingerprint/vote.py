@@ -85,9 +85,7 @@ def heaviest(
     return owners[kept], number[first[kept]], weight
 
 
-def heaviest_counted(
-    doc: Int64s, count: Int64s, idf: Floats, total: Int64s, top: int | None
-) -> tuple[Int64s, Floats]:
+def heaviest_counted(doc: Int64s, count: Int64s, idf: Floats, total: Int64s, top: int | None) -> tuple[Int64s, Floats]:
     """Return the places of each document's heaviest words, and their weights; see `heaviest`.
 
     Args:

@@ -10,10 +10,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hsimhash.fingerprint import Profile
-from hsimhash.fingerprint.features import signature_batch
-from hsimhash.fingerprint.long_texts import MOST_RUN, is_cut_in_windows, long_signature
+from hsimhash.fingerprint.features import document_words, signature_batch
+from hsimhash.fingerprint.long_texts import (
+    LONG_CHARACTERS,
+    MOST_RUN,
+    is_cut_in_windows,
+    long_signature,
+    long_text_words,
+)
 from hsimhash.fingerprint.normalize import normalize, normalized_windows
-from hsimhash.fingerprint.profile import LONG_CHARACTERS
 from hsimhash.fingerprint.recipe import BUILT_IN_NAMES, Recipe
 from hsimhash.fingerprint.tallies import Tally
 
@@ -46,6 +51,8 @@ PIECES = (
     "apt-get node.js c++ ",
     "https://a.b/c word_x://y.z/",
     "\x1f",
+    "\0",
+    " --a-b-- ",
 )
 TEXTS = st.lists(st.sampled_from(PIECES), max_size=40).map("".join)
 VARIANTS = (
@@ -61,20 +68,25 @@ VARIANTS = (
     "zh-1:weights=log,sketch=3,key=3",
     "chars-1:tokens=bytes,n=4,sketch=3",
     "seomoz-1:least=40",
+    "trafilatura-1:least=30",
+    "jieba-topn-1:top=3",
+    "jieba-topn-1:top=off",
     "text-dedup-1:normalize=nfkc-casefold-1,sketch=3,key=2",
 )
-WHOLE = {"jieba-topn-1", "cppjieba-1", "features-1", "trafilatura-1"}  # of which windows would not be exact
+WHOLE = {"cppjieba-1", "features-1"}  # of which windows would not be exact
 NAMES = [*(name for name in BUILT_IN_NAMES if name not in WHOLE), *VARIANTS]
 
 
 def test_all_other_recipes_are_cut_in_windows() -> None:
     assert {name for name in BUILT_IN_NAMES if not is_cut_in_windows(Recipe.named(name))} == WHOLE
     assert all(is_cut_in_windows(Profile.named(name)) for name in VARIANTS)
-    assert not is_cut_in_windows(Profile.named("text-dedup-1:pattern=a.c"))
+    for name in ("text-dedup-1:pattern=a.c", "trafilatura-1:n=2", "text-dedup-chars-1:least=9", "zh-1:hash=crc32c"):
+        assert not is_cut_in_windows(Profile.named(name))
 
 
 @pytest.mark.parametrize("name", NAMES)
 @given(text=TEXTS, window=st.integers(1, 40))
+@example(text="ab. -- ab " * 40, window=7)  # words of two letters are enough
 @example(text="a b c " * 300, window=1)  # more windows than there are in one range of the merge
 def test_a_text_cut_into_windows_has_the_signature_of_the_whole(name: str, text: str, window: int) -> None:
     profile = Profile.named(name)
@@ -82,6 +94,13 @@ def test_a_text_cut_into_windows_has_the_signature_of_the_whole(name: str, text:
     whole = signature_batch(profile, [text], has_sketches=True)
     assert list(found) == list(whole)
     assert found.kinds.tolist() == whole.kinds.tolist()
+
+
+@pytest.mark.parametrize("name", ["auto-2", "zh-1"])
+@given(text=TEXTS, window=st.integers(1, 40))
+def test_a_text_cut_into_windows_has_the_words_of_the_whole(name: str, text: str, window: int) -> None:
+    profile = Profile.named(name)
+    assert long_text_words(profile, text, window) == document_words(profile, [text]).keys()
 
 
 @given(

@@ -17,6 +17,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from hsimhash.fingerprint import Profile
+from hsimhash.fingerprint.long_texts import MOST_RUN
 from hsimhash.index import HSimIndex
 from hsimhash.serve.app import ServeLimits
 from hsimhash.serve.calls import CALLS, PostCall
@@ -121,6 +122,12 @@ def test_a_batch_is_answered_line_by_line_and_a_bad_line_refused_alone(caller: C
     removed = caller.batch("/remove", [{"id": "p"}, {"id": "q"}])
     assert removed == [{"id": "p", "was_stored": True}, {"id": "q", "was_stored": False}]
     assert caller.send("POST", "/query", b"\n\n", LINES) == (200, b"")
+
+
+def test_a_text_that_cannot_be_fingerprinted_is_refused_alone(caller: Caller) -> None:
+    answers = caller.batch("/add", [{"id": "p", "text": TEXT}, {"id": "q", "text": "网" * (MOST_RUN + 1)}])
+    assert answers[0]["id"] == "p"
+    assert (answers[1]["line"], "must cut at once" in answers[1]["error"]) == (2, True)
 
 
 @pytest.mark.parametrize(

@@ -348,14 +348,9 @@ def _heaviest_words(recipe: Recipe, texts: Sequence[str]) -> Features:
     if recipe.tokens == "cppjieba":
         return _keywords(recipe, texts)
     known = segment.vocabulary(recipe.lists, recipe.seed, recipe.hash)
-    joined = "".join([text.replace(segment.SEPARATOR, " ") + segment.SEPARATOR for text in texts])
-    try:
-        doc, number = segment.number_words(joined, known)
-    except UnicodeEncodeError as error:
-        raise ValueError(
-            f"lone surrogate U+{ord(joined[error.start]):04X}: profile {recipe.name} takes texts as they are; "
-            "replace lone surrogates first"
-        ) from error
+    joined = "".join([segment.plain_text(text) + segment.SEPARATOR for text in texts])
+    refuse_surrogates(to_codes(joined), recipe.name)
+    doc, number = segment.number_words(joined, known)
     doc, number, weight = heaviest(doc, number, known.idf[number], recipe.top, len(texts))
     return Features(doc, known.hashes[number], weight, lambda: [known.words[i] for i in number])
 

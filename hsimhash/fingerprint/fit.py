@@ -18,6 +18,7 @@ from operator import itemgetter
 from typing import BinaryIO
 
 from hsimhash.fingerprint.features import document_words
+from hsimhash.fingerprint.long_texts import is_long, long_text_words
 from hsimhash.fingerprint.profile import Profile, split_batch
 from hsimhash.fingerprint.stream import RefusedText, worked
 from hsimhash.fingerprint.wordlists import list_content
@@ -116,7 +117,10 @@ def fit_idf(
 
 
 def _counted(profile: Profile, texts: Sequence[str]) -> tuple[int, Counter[str]]:
-    return len(texts), sum((document_words(profile, part) for part in split_batch(texts)), Counter[str]())
+    counts = Counter[str]()
+    for part in split_batch(texts):
+        counts.update(long_text_words(profile, part[0]) if is_long(profile, part) else document_words(profile, part))
+    return len(texts), counts
 
 
 def _run(file: BinaryIO, counts: Counter[str]) -> BinaryIO:

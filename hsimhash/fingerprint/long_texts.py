@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, islice
 
 import mmh3
 import numpy as np
@@ -40,33 +40,60 @@ from hsimhash.fingerprint.sketch import heaviest_features, keys, least_values, s
 from hsimhash.fingerprint.stop_words import stop_word_hashes
 from hsimhash.fingerprint.tallies import CountedFeatures, Tally, merged_tallies
 from hsimhash.fingerprint.tokens import Spans, Units
-from hsimhash.fingerprint.vote import SCALE, decided, fold_weights, heaviest_allowed, vote_sums
+from hsimhash.fingerprint.vote import (
+    SCALE,
+    decided,
+    fold_hashes,
+    fold_weights,
+    heaviest_allowed,
+    heaviest_counted,
+    vote_in_order,
+    vote_sums,
+)
 from hsimhash.fingerprint.weighing import BY_IDF, weigh
 
-WINDOW_CHARACTERS = 1 << 16
+LONG_CHARACTERS = 1 << 18  # in a text of more
+WINDOW_CHARACTERS = 1 << 16  # stay in the second-level cache
 # The segmenter takes about 160 bytes a character for a run that it weighs at once. Prose has a run of a few dozen.
 MOST_RUN = 1 << 20
 _MOST_GROWTH = 2  # times as many characters; U+FDFA alone becomes 18, so 16 MiB of it would be 100 million
 
+_MOST_CUT = 1 << 20  # characters whose words are listed at once
+_CODE_BITS = 21
+_MOST_PACKED = 64 // _CODE_BITS  # characters that a number of 64 bits holds
+_MOST_LETTERS = 5  # that trafilatura tells apart
+
 _END = np.array([SEPARATOR], np.uint32)
 _RUN_BREAK = "\n"
+_BLANK = re.compile(r"\s")
 _OUTSIDE_RUN = re.compile("[^\u4e00-\u9fd5]")
 # What ends the segmenter's run. Rare Han characters are spaces to it, but are left out here, as they are Han.
 _OUTSIDE_BLOCK = re.compile("[^a-zA-Z0-9+#&._%\\-\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
 
 
+def is_long(recipe: Recipe, texts: Sequence[str]) -> bool:
+    """Whether texts are a long one that is looked at window by window."""
+    return len(texts) == 1 and len(texts[0]) > LONG_CHARACTERS and is_cut_in_windows(recipe)
+
+
 def is_cut_in_windows(recipe: Recipe) -> bool:
     """Whether a recipe's signatures can be made window by window.
 
-    Not those that need the order of words or how many there are in all (jieba's `extract_tags`, cppjieba, trafilatura),
-    of features that are given, of a pattern of the user's own, which may match anything, and of a hash of 32 bits with
-    jieba's words, two of which may share it.
+    Not those of cppjieba, which sums up whole runs; of features that are given; of a pattern of the user's own, which
+    may match anything; of rows of trafilatura's words, which count only if there are few others; of text-dedup's grams
+    where how many there are matters; and of a hash of 32 bits with jieba's words, two of which may share it.
     """
-    if recipe.tokens in ("jieba", "script"):
-        return not recipe.is_plain and HASHES[recipe.hash].bits == 64
     if recipe.tokens == "regex":
         return not recipe.has_own_pattern
-    return recipe.tokens in _ROWS or (recipe.tokens in _UNITS and (recipe.tokens != _GRAMS or recipe.least == 1))
+    exceptions = {
+        "jieba": not recipe.is_plain and HASHES[recipe.hash].bits < 64,
+        "script": HASHES[recipe.hash].bits < 64,
+        _TRAFILATURA: recipe.n > 1,
+        _GRAMS: recipe.least > 1 or recipe.weights != "binary",
+        "cppjieba": True,
+        "features": True,
+    }
+    return not exceptions.get(recipe.tokens, False)
 
 
 def long_signature(recipe: Recipe, text: str, *, has_sketches: bool, window: int = WINDOW_CHARACTERS) -> Signatures:
@@ -83,6 +110,8 @@ def long_signature(recipe: Recipe, text: str, *, has_sketches: bool, window: int
             normalised, or has over `MOST_RUN` characters that the segmenter weighs at once.
     """
     whole = _LongText(recipe, text, window)
+    if recipe.is_plain:
+        return _heaviest_words(whole)
     sketch = _Sketch(recipe.sketch) if recipe.sketch and has_sketches else None
     if recipe.fields is None:
         found = [_found(whole, sketch)]
@@ -97,12 +126,28 @@ def long_signature(recipe: Recipe, text: str, *, has_sketches: bool, window: int
     return _signed(whole, features, sketch, has_keys=has_sketches)
 
 
+def long_text_words(recipe: Recipe, text: str, window: int = WINDOW_CHARACTERS) -> set[str]:
+    """Return the words of one text that weigh by an idf table, as `document_words` does; see `long_signature`."""
+    source, seen = _LongText(recipe, text, window), set[str]()
+    chinese = _Chinese(recipe, seen)
+    if recipe.tokens == "jieba":
+        for part in source.texts(_OUTSIDE_BLOCK, MOST_RUN):
+            chinese.take(part)
+        return seen
+    for batch in source.word_windows():
+        chinese.take_runs(batch)
+        first, _ = fold_hashes(batch.words.doc, batch.word_hashes)
+        seen.update(map(batch.word_spans.text, first.tolist()))
+    return seen
+
+
 class _LongText:
     """A text that is read in windows, as often as it is needed."""
 
     def __init__(self, recipe: Recipe, text: str, window: int) -> None:
         self.recipe, self._window = recipe, window
-        self._text = text if recipe.is_normal else pieces.NORMALIZERS[recipe.normalize](text)
+        plain = segment.plain_text(text) if recipe.tokens == "jieba" else text
+        self._text = plain if recipe.is_normal else pieces.NORMALIZERS[recipe.normalize](plain)
 
     def codes(self) -> Iterator[Uint32s]:
         """Yield the normalised code points."""
@@ -289,10 +334,10 @@ def _breaks(batch: TextBatch, *, every_script: bool) -> int:
 
 
 class _Chinese:
-    """Counts the segmenter's words."""
+    """Counts the segmenter's words; or adds them to those seen, if that is given."""
 
-    def __init__(self, recipe: Recipe) -> None:
-        self._recipe, self.tally = recipe, Tally()
+    def __init__(self, recipe: Recipe, seen: set[str] | None = None) -> None:
+        self._recipe, self._seen, self.tally = recipe, seen, Tally()
         self._held, self._was_han = _Held(_OUTSIDE_RUN, MOST_RUN), False
 
     def take_runs(self, batch: TextBatch) -> None:
@@ -311,6 +356,9 @@ class _Chinese:
         known = segment.vocabulary(self._recipe.lists, self._recipe.seed, self._recipe.hash)
         _, numbers = segment.number_words(text + segment.SEPARATOR, known)
         number, count = np.unique(numbers, return_counts=True)
+        if self._seen is not None:
+            self._seen.update([known.words[one] for one in number.tolist()])
+            return
         self.tally.add_counted(known.hashes[number], count, known.idf[number])
 
 
@@ -334,7 +382,7 @@ def _found(text: _LongText, sketch: _Sketch | None) -> _Found:
         for part in text.texts(_OUTSIDE_BLOCK, MOST_RUN):
             chinese.take(part)
         return _Found(chinese=chinese.tally)
-    return _pieces(text)
+    return _trafilatura_words(text) if recipe.tokens == _TRAFILATURA else _pieces(text)
 
 
 def _sketched(text: _LongText, sketch: _Sketch | None) -> Iterator[TextBatch]:
@@ -415,7 +463,13 @@ def _octets(text: _LongText) -> Iterator[Spans]:
 def _matches(text: _LongText) -> Iterator[Spans]:
     pattern = text.recipe.pattern or ""
     cut = pieces.words_by(pattern)
-    yield from map(_listed, map(cut, text.texts(pieces.OUTSIDE_MATCHES[pattern])))
+    for part in text.texts(pieces.OUTSIDE_MATCHES[pattern]):
+        if len(part) <= _MOST_CUT:
+            yield _listed(cut(part))
+            continue
+        words = (match[0] for match in re.finditer(pattern, part))  # a list of them all would take too much memory
+        while some := list(islice(words, WINDOW_CHARACTERS)):
+            yield _listed(some)
 
 
 def _listed(words: list[str]) -> Spans:
@@ -432,13 +486,47 @@ def _lower_grams(text: _LongText) -> Iterator[Spans]:
     for codes in text.codes():
         held += to_text(codes)
         if len(held) >= (n if has_any else max(n, pieces.GRAM_LEAST)):
-            yield _listed(pieces.different_grams(held, n))
+            yield _grams(held, n)
             held, has_any = held[len(held) - n + 1 :], True
     if not has_any:
         yield _listed(pieces.lower_grams(held, n))
 
 
-_GRAMS = "text-dedup-grams"
+def _grams(text: str, n: int) -> Spans:
+    """Return the different n-grams of a text in lower case."""
+    lowered = text.lower()
+    if n > _MOST_PACKED or len(lowered) > len(text) or "\u03a3" in text:  # a gram by itself may become another
+        return _listed(pieces.different_grams(text, n))
+    codes, count = to_codes(lowered).astype(np.uint64), len(text) - n + 1
+    shifts = np.arange(n - 1, -1, -1, dtype=np.uint64) * np.uint64(_CODE_BITS)
+    packed = np.unique(sum(codes[at : at + count] << shift for at, shift in enumerate(shifts)))
+    chars = (packed[:, None] >> shifts & np.uint64((1 << _CODE_BITS) - 1)).astype(np.uint32).ravel()
+    none = np.zeros(len(packed), np.int64)
+    return Units(chars, np.arange(0, len(chars) + 1, n), none, none).spans()
+
+
+def _trafilatura_words(text: _LongText) -> _Found:
+    """Return the words of five letters or more, or of fewer where there are too few of them."""
+    for has_punctuation, outside in ((False, _BLANK), (True, pieces.blank_or_punctuation())):
+        by_letters, counts = [Tally() for _ in range(_MOST_LETTERS + 1)], np.zeros(_MOST_LETTERS + 1, np.int64)
+        for part in text.texts(outside):
+            words = pieces.alphanumeric_words(part, has_punctuation=has_punctuation)
+            letters = np.minimum(np.array(list(map(len, words)), np.int64), _MOST_LETTERS)
+            spans = _listed(words)
+            hashes = HASHES[text.recipe.hash].many(spans.buffer, spans.starts, spans.ends, text.recipe.seed)
+            for length, tally in enumerate(by_letters):
+                tally.add(hashes[letters == length])
+            counts += np.bincount(letters, minlength=len(counts))
+        if counts.any():
+            break
+    least = next((one for one in range(_MOST_LETTERS, 1, -1) if counts[one:].sum() >= pieces.SAMPLED), 0)
+    found = _Found()
+    if counts[least:].sum() >= text.recipe.least:
+        found.rows.windows = [window for tally in by_letters[least:] for window in tally.windows]
+    return found
+
+
+_GRAMS, _TRAFILATURA = "text-dedup-grams", "trafilatura-words"
 _UNITS: dict[str, Callable[[_LongText], Iterator[Spans]]] = {
     "chars": _characters,
     "bytes": _octets,
@@ -543,6 +631,27 @@ def _signed(text: _LongText, features: _Voting, sketch: _Sketch | None, *, has_k
         hashes, weights = features.heaviest(recipe.key)
         key = keys(np.zeros(len(hashes), np.int64), hashes, weights, recipe.key, 1)
     return Signatures(decided(sums, recipe.tie), sketched, key, np.array([VOTED], np.uint8))
+
+
+def _heaviest_words(text: _LongText) -> Signatures:
+    """Return the signature of a text by `jieba.analyse.extract_tags`: the heaviest words, in floats, in their order."""
+    recipe, known = text.recipe, segment.vocabulary(text.recipe.lists, text.recipe.seed, text.recipe.hash)
+    counts, first, total = np.zeros(0, np.int64), np.zeros(0, np.int64), 0
+    for part in text.texts(_OUTSIDE_BLOCK, MOST_RUN):
+        _, numbers = segment.number_words(part + segment.SEPARATOR, known)
+        number, place, count = np.unique(numbers, return_index=True, return_counts=True)
+        more = max(len(known.words) - len(counts), 0)
+        counts, first = np.append(counts, np.zeros(more, np.int64)), np.append(first, np.zeros(more, np.int64))
+        first[number] = np.where(counts[number] > 0, first[number], total + place)
+        counts[number] += count
+        total += len(numbers)
+    number = np.flatnonzero(counts)
+    number = number[np.argsort(first[number])]
+    none = np.zeros(len(number), np.int64)
+    kept, weights = heaviest_counted(none, counts[number], known.idf[number], np.array([total]), recipe.top)
+    value = vote_in_order(none[kept], known.hashes[number[kept]], weights, 1, recipe.tie)
+    kind, no_value = (VOTED, TOO_SHORT)[not len(number)], np.zeros(1, np.uint64)
+    return Signatures(value if len(number) else no_value, no_value, no_value, np.array([kind], np.uint8))
 
 
 def _exact(text: _LongText, *, has_any: bool) -> tuple[int, int]:

@@ -29,6 +29,7 @@ except ImportError:
     xxhash = None
 
 
+_AT_ONCE = 1 << 16  # units that are Python's numbers together
 _FEW_BYTES = 48  # which numpy folds sooner than a library is called
 
 
@@ -44,8 +45,12 @@ class Hash:
 
 def _folded(step: classic.Step, first: int, *, is_utf16: bool = False) -> Hash:
     def one(data: bytes, _: int) -> int:
-        units = classic.utf16_units(data, *_whole(data))[0].tolist() if is_utf16 else data
-        return int(reduce(step, units, first))
+        if not is_utf16:
+            return int(reduce(step, data, first))
+        units, state = np.frombuffer(data.decode().encode("utf-16-le"), "<u2"), first
+        for at in range(0, len(units), _AT_ONCE):
+            state = reduce(step, units[at : at + _AT_ONCE].tolist(), state)
+        return int(state)
 
     def many(buffer: bytes, starts: Int64s, ends: Int64s, _: int) -> Uint64s:
         if is_utf16:
@@ -53,10 +58,6 @@ def _folded(step: classic.Step, first: int, *, is_utf16: bool = False) -> Hash:
         return classic.fold(np.frombuffer(buffer, np.uint8), starts, ends, step, first)
 
     return Hash(one, many)
-
-
-def _whole(data: bytes) -> tuple[Int64s, Int64s]:
-    return np.zeros(1, np.int64), np.array([len(data)])
 
 
 def _mixed_one_at_a_time() -> Hash:

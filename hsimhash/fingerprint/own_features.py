@@ -16,6 +16,8 @@ from hsimhash.fingerprint.named_hashes import HASHES
 from hsimhash.fingerprint.recipe import Recipe
 from hsimhash.fingerprint.vote import EXACT_LIMIT, SCALE
 
+MOST_FEATURES = 1 << 20  # of a document in JSON; they take 2 s and 300 MiB
+
 OwnFeatures = Mapping[str | int, float] | Iterable[tuple[str | int, float]]
 
 
@@ -38,6 +40,8 @@ def weighted_hashes(recipe: Recipe, features: OwnFeatures) -> dict[int, float]:
 
 def features_in(value: object) -> list[tuple[str | int, float]]:
     """Return the features of a JSON value, each with its weight; `ValueError` where it is none."""
+    if isinstance(value, Mapping | list) and len(value) > MOST_FEATURES:
+        raise ValueError(f"document has {len(value):,} features: expected at most {MOST_FEATURES:,}")
     if isinstance(value, Mapping):
         return [_pair([name, weight]) for name, weight in value.items()]
     if not isinstance(value, list):
@@ -71,6 +75,6 @@ def _hash(recipe: Recipe, feature: str | int) -> int:
 
 
 def _weight(feature: str | int, weight: float, *, in_steps: bool) -> float:
-    if not (math.isfinite(weight) and weight * SCALE >= 1):
-        raise ValueError(f"feature {feature!r} weighs {weight}; a weight is 0, or finite and at least 1/{SCALE}")
+    if not (weight * SCALE >= 1 and weight < math.inf):  # an int may be greater than any float
+        raise ValueError(f"invalid weight {weight!r:.40} of feature {feature!r:.80}: expected 0, or at least 1/{SCALE}")
     return round(weight * SCALE) if in_steps else weight

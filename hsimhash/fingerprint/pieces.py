@@ -28,7 +28,7 @@ Pieces = TypeVar("Pieces", Units, Spans)
 
 _WORD = re.compile(r"[\w\u4e00-\u9fcc]+")  # of 1e0ng
 _CLICKHOUSE_LEAST = 4  # bytes; shorter words are passed over
-_SAMPLED = 32  # trafilatura's words of one to four letters count only where there are fewer longer ones
+SAMPLED = 32  # trafilatura's words of one to four letters count only where there are fewer longer ones
 BETWEEN_SPACES = "[^ ]+"
 WORDS_AND_LINKS = "[0-9A-Za-z_']+(?:://[0-9A-Za-z_./]+)?"  # of mfonda
 # By pattern of a built-in recipe a character that none of its matches holds. These patterns take linear time.
@@ -137,18 +137,30 @@ def trafilatura_words(text: str) -> list[str]:
 
     Short ones are left out as long as 32 longer ones are there.
     """
-    stripped = (word.strip(string.punctuation) for word in text.split())
-    words = list(filter(str.isalnum, stripped)) or list(filter(str.isalnum, text.translate(_punctuation()).split()))
+    words = alphanumeric_words(text) or alphanumeric_words(text, has_punctuation=True)
     for letters in (4, 3, 2, 1):
         longer = [word for word in words if len(word) > letters]
-        if len(longer) >= _SAMPLED:
+        if len(longer) >= SAMPLED:
             return longer
     return words
+
+
+def alphanumeric_words(text: str, *, has_punctuation: bool = False) -> list[str]:
+    """Return the words of letters and digits alone, without punctuation around them; or between any punctuation."""
+    if has_punctuation:
+        return list(filter(str.isalnum, text.translate(_punctuation()).split()))
+    return list(filter(str.isalnum, [word.strip(string.punctuation) for word in text.split()]))
 
 
 @cache
 def _punctuation() -> dict[int, str]:
     return {code: " " for code in range(sys.maxunicode + 1) if unicodedata.category(chr(code)).startswith("P")}
+
+
+@cache
+def blank_or_punctuation() -> re.Pattern[str]:
+    """Return what matches a character that parts words where punctuation does."""
+    return re.compile(f"[\\s{re.escape(''.join(map(chr, _punctuation())))}]")
 
 
 def lower_grams(text: str, n: int) -> list[str]:

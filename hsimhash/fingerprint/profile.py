@@ -19,7 +19,7 @@ from hsimhash.fingerprint.cppjieba import FILES, WHENCE
 from hsimhash.fingerprint.document_fields import join_fields
 from hsimhash.fingerprint.features import Fingerprints, find_features, normalized_words, signature_batch
 from hsimhash.fingerprint.grammar import name_with_lists, split_lists
-from hsimhash.fingerprint.long_texts import is_cut_in_windows, long_signature
+from hsimhash.fingerprint.long_texts import LONG_CHARACTERS, is_long, long_signature
 from hsimhash.fingerprint.own_features import OwnFeatures, weighted_hashes
 from hsimhash.fingerprint.recipe import ADDED_FIELDS, DEFAULTS, FIELDS, OWN, Recipe
 from hsimhash.fingerprint.signature import TOO_SHORT, Signature, Signatures
@@ -33,7 +33,6 @@ _FIELDS_OF = {
 }
 BATCH_DOCUMENTS = 256  # the arrays of so many pages stay in the second-level cache; 1,024 took 1.5 times as long
 BATCH_CHARACTERS = 1 << 19
-LONG_CHARACTERS = 1 << 18  # a text of more is signed alone, window by window
 PIECES_BATCH_CHARACTERS = 1 << 16  # where each character begins a piece, more take twice as long
 
 # Something of every kind of feature; its fingerprint is compared with the profile's own at first use.
@@ -145,7 +144,7 @@ class Profile(Recipe):
         most = PIECES_BATCH_CHARACTERS if self.is_counted else BATCH_CHARACTERS
         return Signatures.joined(
             long_signature(self, batch[0], has_sketches=has_sketches)
-            if len(batch[0]) > LONG_CHARACTERS and is_cut_in_windows(self)
+            if is_long(self, batch)
             else signature_batch(self, batch, has_sketches=has_sketches)
             for batch in split_batch(as_texts(texts), most)
         )

@@ -18,6 +18,7 @@ import importlib.util
 import os
 import re
 import threading
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,7 +47,7 @@ STOP_WORDS = frozenset(
     )
 )  # fmt: skip
 _RARE_HAN = re.compile("[\u3400-\u4dbf\u9fd6-\u9fff\uf900-\ufaff\U00020000-\U0002ebef\U0002f800-\U0002fa1f]")
-_COMPOUND = re.compile(r"[a-zA-Z0-9+#&._%\-]*[+#&._%\-][a-zA-Z0-9+#&._%\-]*")
+_COMPOUND = re.compile(r"[a-zA-Z0-9+#&._%\-]+")
 _COMPOUND_PARTS = re.compile(r"([a-zA-Z0-9]+(?:\.\d+)?%?)")  # jieba.finalseg.re_skip
 _DICTIONARY_COMPOUNDS = frozenset(("AT&T", "C#", "C++", "c#", "c++"))  # all that jieba's dict.txt has
 
@@ -99,7 +100,7 @@ class Vocabulary(dict[str, int]):
         self.hashes = np.zeros(1 << 14, np.uint64)
         self.idf = np.zeros(1 << 14)
         self.words = [""] * _FIRST
-        self.compounds: list[Int64s] = []
+        self.compounds: list[tuple[int, ...]] = []
         self._idf_of, self._median = load_idf(lists.idf)
         self._stops = stop_words(lists.stops)
         self._segmenter, self._own_words = _segmenter(lists.words)
@@ -121,7 +122,7 @@ class Vocabulary(dict[str, int]):
     def _number(self, word: str) -> int:
         parts = [word] if word in self._own_words else split_compound(word)
         if len(parts) > 1:
-            self.compounds.append(np.array([self[part] for part in parts], np.int64))
+            self.compounds.append(tuple(map(self.__getitem__, parts)))
             return -len(self.compounds)
         if len(word.strip()) < 2 or word.lower() in self._stops:
             return _NO_FEATURE
@@ -167,6 +168,11 @@ def _segmenter(words: str | None) -> tuple[rjieba.Jieba, frozenset[str]]:
     return segmenter, frozenset(line[0] for line in lines)
 
 
+def plain_text(text: str) -> str:
+    """Return a text that nothing normalises as it is cut: without separators."""
+    return text.replace(SEPARATOR, " ")
+
+
 def number_words(joined: str, known: Vocabulary) -> tuple[Int64s, Int64s]:
     """Cut documents, each followed by `SEPARATOR`, into words; return those that are features, in their order.
 
@@ -189,5 +195,5 @@ def _expand(numbers: Int64s, known: Vocabulary) -> Int64s:
     repeats = np.ones(len(numbers), np.int64)
     repeats[at] = [len(part) for part in parts]
     expanded = np.repeat(numbers, repeats)
-    expanded[np.repeat(numbers < 0, repeats)] = np.concatenate(parts)
+    expanded[np.repeat(numbers < 0, repeats)] = list(chain.from_iterable(parts))
     return expanded

@@ -20,6 +20,7 @@ from typing import Generic, NamedTuple, TypeVar
 import numpy as np
 
 from hsimhash.errors import HsimhashError
+from hsimhash.fingerprint.long_texts import is_cut_in_windows
 from hsimhash.fingerprint.profile import Profile, split_batch
 from hsimhash.fingerprint.signature import TOO_SHORT, Signatures
 from hsimhash.processes import CallLimits, KillableWorkers, NoResult
@@ -56,19 +57,28 @@ def signature_stream(profile: Profile, batches: Iterable[_Texts], workers: int) 
     Args:
         profile: what makes them.
         batches: read only a little ahead of what was yielded: one batch, or so many that there are 2 tasks a worker.
-        workers: how many processes. 1 works in this process, unless the profile has a pattern of the user's own, which
-            may never end for some text.
+        workers: how many processes. 1 works in this process, unless a text may cost the profile any time or memory.
 
     Raises:
         HsimhashError: the profile cannot be used here.
     """
+    for parts in worked(profile, batches, workers, Profile.signatures):
+        yield _signed(parts)
+
+
+def signed_texts(profile: Profile, texts: Sequence[str]) -> SignedBatch:
+    """Return the signatures of texts, made in this process without limits; see `signature_stream`."""
+    attempt = _Attempt(profile, Profile.signatures)
+    return _signed(_parts(texts, attempt.here(texts), partial(map, attempt.here)))
+
+
+def _signed(parts: Sequence[Signatures | RefusedText]) -> SignedBatch:
     none = np.zeros(1, np.uint64)
     no_signature = Signatures(none, none, none, np.array([TOO_SHORT], np.uint8))
-    for parts in worked(profile, batches, workers, Profile.signatures):
-        made = [no_signature if isinstance(part, RefusedText) else part for part in parts]
-        places = np.cumsum([0, *map(len, made)]).tolist()
-        refused = {at: part.reason for at, part in zip(places, parts, strict=False) if isinstance(part, RefusedText)}
-        yield SignedBatch(Signatures.joined(made), refused)
+    made = [no_signature if isinstance(part, RefusedText) else part for part in parts]
+    places = np.cumsum([0, *map(len, made)]).tolist()
+    refused = {at: part.reason for at, part in zip(places, parts, strict=False) if isinstance(part, RefusedText)}
+    return SignedBatch(Signatures.joined(made), refused)
 
 
 def worked(
@@ -81,7 +91,7 @@ def worked(
     if workers < 1:
         raise ValueError(f"workers is a number from 1 on, not {workers}")
     attempt = _Attempt(profile, work)
-    if workers == 1 and not profile.has_own_pattern:
+    if workers == 1 and is_cut_in_windows(profile):
         for batch in batches:
             yield _parts(batch, attempt.here(batch), partial(map, attempt.here))
         return

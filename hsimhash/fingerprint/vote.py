@@ -80,13 +80,28 @@ def heaviest(
     by_occurrence = np.argsort(first)
     first, count = first[by_occurrence], count[by_occurrence]
     total = np.bincount(doc, minlength=documents)
-    weight = count * (idf[first] / total[doc[first]])
+    owners = doc[first]
+    kept, weight = heaviest_counted(owners, count, idf[first], total, top)
+    return owners[kept], number[first[kept]], weight
+
+
+def heaviest_counted(doc: Int64s, count: Int64s, idf: Floats, total: Int64s, top: int | None) -> tuple[Int64s, Floats]:
+    """Return the places of each document's heaviest words, and their weights; see `heaviest`.
+
+    Args:
+        doc: shape (m,), the document of each different word, the words in the order of their first occurrence.
+        count: shape (m,), how often each was found.
+        idf: shape (m,).
+        total: shape (documents,), how many words each document has.
+        top: how many words of a document are kept; None: all.
+    """
+    weight = count * (idf / total[doc])
     ranked = np.argsort(-weight, kind="stable")
-    ranked = ranked[np.argsort(doc[first[ranked]], kind="stable")]
-    owner = doc[first[ranked]]
+    ranked = ranked[np.argsort(doc[ranked], kind="stable")]
+    owner = doc[ranked]
     rank = np.arange(len(owner)) - np.searchsorted(owner, owner, "left")
     kept = ranked if top is None else ranked[rank < top]
-    return doc[first[kept]], number[first[kept]], weight[kept]
+    return kept, weight[kept]
 
 
 def capped(doc: Int64s, weights: Floats, cap: int | None, documents: int) -> Floats:

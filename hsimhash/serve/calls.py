@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from hsimhash.cover import check_distance
 from hsimhash.fingerprint import TOO_SHORT, Signature, format_fingerprint
+from hsimhash.fingerprint.stream import signed_texts
 from hsimhash.index import HSimIndex
 from hsimhash.inputs import InputOptions
 from hsimhash.inputs.records import content_of
@@ -103,9 +104,14 @@ class Bodies:
         """Return the signatures of texts, None for those too short."""
         if not self._texts:
             return {}
-        signatures = self._index.profile.signatures([*self._texts.values()])
-        rows = zip(self._texts, signatures, signatures.kinds.tolist(), strict=True)
-        return {number: None if kind == TOO_SHORT else signature for number, signature, kind in rows}
+        signatures, refused = signed_texts(self._index.profile, [*self._texts.values()])
+        numbers = [*self._texts]
+        for at, why in refused.items():
+            self._refuse(numbers[at], why)
+            del self._bodies[numbers[at]]
+        rows = zip(numbers, signatures, signatures.kinds.tolist(), strict=True)
+        made = {number: None if kind == TOO_SHORT else signature for number, signature, kind in rows}
+        return {number: signature for number, signature in made.items() if number in self._bodies}
 
 
 def _named(asked: CheckedBody, **answer: object) -> Json:

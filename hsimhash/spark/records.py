@@ -22,6 +22,7 @@ from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.document_fields import FIELD_SEPARATOR
 from hsimhash.fingerprint.own_features import parsed_features, weighted_hashes
 from hsimhash.fingerprint.recipe import DEFAULT_PROFILE
+from hsimhash.fingerprint.stream import signed_texts
 from hsimhash.inputs.extraction import PageTexts
 from hsimhash.inputs.files import InputOptions
 from hsimhash.inputs.lines import preview
@@ -244,8 +245,9 @@ def _from_texts(options: RecordOptions, batches: Iterable[pa.RecordBatch]) -> It
             reasons = [
                 (one and f"main text not found {one}") or reason for one, reason in zip(why, reasons, strict=True)
             ]
-            made = signature_arrays(options.profile.signatures(texts))
-            yield _records(options, batch, made, list(map(len, texts)), reasons, given)
+            made = signed_texts(options.profile, texts)
+            reasons = [reason or made.refused.get(at, "") for at, reason in enumerate(reasons)]
+            yield _records(options, batch, signature_arrays(made.signatures), list(map(len, texts)), reasons, given)
 
 
 def _texts_of(pages: PageTexts, values: Sequence[str]) -> Sequence[str | NoResult]:

@@ -13,6 +13,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from hsimhash.fingerprint import TOO_SHORT, Profile, Signatures
 from hsimhash.fingerprint.recipe import DEFAULT_PROFILE
+from hsimhash.fingerprint.stream import signed_texts
 from hsimhash.spark.columns import SIGNATURE, check_names
 
 SHORT = "short"
@@ -52,7 +53,9 @@ def _signed(profile: Profile, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.
     for batch in batches:
         texts = [one or "" for one in batch.column(batch.num_columns - 1).to_pylist()]
         names = [*batch.schema.names[:-1], *SIGNATURE, "kind"]
-        yield pa.RecordBatch.from_arrays([*batch.columns[:-1], *signature_arrays(profile.signatures(texts))], names)
+        yield pa.RecordBatch.from_arrays(
+            [*batch.columns[:-1], *signature_arrays(signed_texts(profile, texts).signatures)], names
+        )
 
 
 def signature_arrays(made: Signatures) -> list[pa.Array]:

@@ -139,6 +139,22 @@ def test_fields_and_given_features_are_those_of_one_machine(spark: SparkSession,
         assert read.rejects.count() == len(documents) - len(expected)
 
 
+def test_html_is_read_as_on_one_machine(spark: SparkSession, tmp_path: Path) -> None:
+    text = "The tide table in the harbour office is printed twice a year and nobody trusts it, says the crew. " * 6
+    parts = "".join(f"<p>{one}.</p>" for one in text.split(". "))
+    page = f"<!DOCTYPE html><html><body><article>{parts}</article></body></html>"
+    values = {"plain": text, "fragment": f"&nbsp;{parts}", "page": page, "comparison": f"a < b && c > d {text}"}
+    path, options = tmp_path / "in.jsonl", InputOptions()
+    path.write_text("".join(json.dumps({"id": name, "text": value}) + "\n" for name, value in values.items()))
+    read = read_documents(spark, [str(path)], RecordOptions())
+    found = {row.id: (row.fingerprint & (1 << 64) - 1, row.length) for row in read.documents.collect()}
+    profile = Profile.named("auto-2")
+    (batch, *_) = read_batches(find_inputs([str(path)], options), options, workers=1)
+    pairs = zip(batch.documents.doc_ids, batch.documents.texts, strict=True)
+    assert found == {doc_id: (profile.fingerprint(content), len(content)) for doc_id, content in pairs}
+    assert found["plain"][0] == found["fragment"][0] == found["page"][0]
+
+
 def records(path: Path) -> Path:
     """Write documents: near and equal ones, short ones, repeats, and records that are no documents."""
     rng = np.random.default_rng(7)

@@ -106,7 +106,7 @@ def test_features_are_read_from_their_field(tmp_path: Path) -> None:
     reasons = [reject["reason"] for reject in lines_of(Path(summary["rejects"]).read_text())]
     assert reasons[0].startswith('"tags": features are an object')
     assert reasons[1] == 'no field "tags"'
-    assert "feature 'cat' weighs -1" in reasons[2]
+    assert "invalid weight -1 of feature 'cat'" in reasons[2]
     fingerprint = Profile.named("features-1").fingerprint_features({"cat": 0.9, "dog": 2})
     with HSimIndex.open(url) as index:
         assert {document.fingerprint for document in index.documents()} == {fingerprint}

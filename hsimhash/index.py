@@ -189,12 +189,8 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
         """
         wanted_layout = Layout.parse(layout) if isinstance(layout, str) else layout
         wanted_profile = Profile.named(profile) if isinstance(profile, str) else profile
-        options: dict[str, Any] = {
-            "lock_timeout_s": lock_timeout_s,
-            "exclusive": exclusive,
-            "deadline_s": deadline_s,
-            "password": password,
-        }
+        options: dict[str, Any] = {"lock_timeout_s": lock_timeout_s, "exclusive": exclusive}
+        options |= {"deadline_s": deadline_s, "password": password}
         store = open_store(url_of(url), **options)
         try:
             if wanted_layout is not None and wanted_layout != store.record.layout:

@@ -97,14 +97,11 @@ def calibrate_command(
     """
     if labels and is_planted:
         raise click.UsageError("--edits and --pairs are two sources of near pairs; give one of them")
-    if report and not report.parent.is_dir():
-        raise click.UsageError(f"--report {report}: no folder {report.parent}; create it or choose another")
     if report:
-        refuse_format(str(report), "--report", (".html", ".htm"))
+        _refuse_report(report)
     reading = reading_of(settings, None)
-    options = CalibrateOptions(
-        profiles, labels, documents, reading, settings.workers, CalibrateLimits(documents=sample)
-    )
+    limits = CalibrateLimits(documents=sample)
+    options = CalibrateOptions(profiles, labels, documents, reading, settings.workers, limits)
     found_inputs = inputs_of(inputs, reading)
     found = _calibrated(found_inputs, options)
     if report:
@@ -117,6 +114,12 @@ def calibrate_command(
         _print_tables(found)
         calibrate_ending(found, inputs, reading, report)
     return _rejected(found)
+
+
+def _refuse_report(path: Path) -> None:
+    if not path.parent.is_dir():
+        raise click.UsageError(f"--report {path}: no folder {path.parent}; create it or choose another")
+    refuse_format(str(path), "--report", (".html", ".htm"))
 
 
 def _calibrated(inputs: Sequence[Input], options: CalibrateOptions) -> Calibration:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TypedDict, Unpack
 
@@ -154,18 +156,19 @@ def dedup_command(
     reading = reading_of(settings, fingerprint_field, index_url=against)
     found = inputs_of(inputs, reading)
     with _against(settings, against) as known, nullcontext() if quiet else staged_progress(_STAGES["read"]) as show:
-
-        def tell(progress: DedupProgress) -> None:
-            if metrics.current is not None:
-                metrics.current.documents.set(progress.documents)
-            if show:
-                show(_STAGES[progress.stage], progress.done, progress.total, plural(progress.documents, "document"))
-
+        tell = partial(_tell, show)
         options = replace(_options(settings, known, reading, plain), keep=policies, memory_bytes=memory or MEMORY_BYTES)
         summary = steps.dedup(found, out, options, against=known, observer=steps.DedupObserver(tell, say))
     if is_for_people(as_json):
         dedup_ending(summary, found, inputs, against)
     return _report(summary, options, is_told=is_for_people(as_json))
+
+
+def _tell(show: Callable[[str, int, int, str], None] | None, progress: DedupProgress) -> None:
+    if metrics.current is not None:
+        metrics.current.documents.set(progress.documents)
+    if show:
+        show(_STAGES[progress.stage], progress.done, progress.total, plural(progress.documents, "document"))
 
 
 def _options(settings: Settings, known: HSimIndex | Profile, reading: InputOptions, plain: _Plain) -> DedupOptions:

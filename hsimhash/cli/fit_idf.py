@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import click
 
@@ -16,7 +16,7 @@ from hsimhash.cli.options import Settings, inputs_of, reading_of, with_settings
 from hsimhash.cli.written import complete, refuse_existing, refuse_format
 from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.fit import FIT_LIMITS, FitLimits, fit_idf
-from hsimhash.inputs.files import usual_workers
+from hsimhash.inputs.files import Input, usual_workers
 from hsimhash.inputs.reader import Batch, read_batches, reject_of
 from hsimhash.inputs.records import Reject
 from hsimhash.load.intake import bytes_before
@@ -80,32 +80,39 @@ def fit_idf_command(
         raise click.UsageError(f"{fingerprints[0]} holds fingerprints: expected texts")
     limits = FitLimits(min_documents, max_share, max_words)
     workers = settings.workers or usual_workers(found)
-    rejected = read = 0
-    recent: deque[tuple[int, Batch]] = deque(maxlen=2 * workers + 4)  # more than are counted at once
     with staged_progress("counting words") as show, complete(output) as stream:
-
-        def tell(batch: Batch, rejects: Sequence[Reject]) -> None:
-            nonlocal rejected
-            rejected += len(rejects)
-            for reject in rejects:
-                say(f"{reject.path or found[batch.input].name}:{reject.line}: {reject.reason}")
-
-        def texts_of(batch: Batch) -> Sequence[str]:
-            nonlocal read
-            recent.append((read, batch))
-            read += len(batch.documents.texts)
-            tell(batch, batch.documents.rejects)
-            show("counting words", *bytes_before(found, batch.end), "")
-            return batch.documents.texts
-
-        def refused(place: int, reason: str) -> None:
-            first, batch = next(one for one in reversed(recent) if one[0] <= place)
-            tell(batch, [reject_of(found[batch.input], batch.documents, place - first, reason)])
-
-        batches = map(texts_of, read_batches(found, reading, workers=workers))
-        fitted = fit_idf(batches, profile, limits, workers=workers, on_refused=refused)
+        texts = _Texts(found, show, workers)
+        batches = map(texts.of, read_batches(found, reading, workers=workers))
+        fitted = fit_idf(batches, profile, limits, workers=workers, on_refused=texts.refuse)
         stream.write(fitted.content)
-    sha256 = hashlib.sha256(fitted.content).hexdigest()
+    sha256, rejected = hashlib.sha256(fitted.content).hexdigest(), texts.rejected
     if output != "-":
         print_json({"documents": fitted.documents, "words": fitted.words, "sha256": sha256, "rejected": rejected})
     return ExitCode.REJECTED_RECORDS if rejected else ExitCode.DONE
+
+
+class _Texts:
+    """The texts of batches; prints progress and what is rejected."""
+
+    def __init__(self, inputs: Sequence[Input], show: Callable[[str, int, int, str], None], workers: int) -> None:
+        self.rejected = 0
+        self._inputs, self._show, self._read = inputs, show, 0
+        self._recent = deque[tuple[int, Batch]](maxlen=2 * workers + 4)  # more than are counted at once
+
+    def of(self, batch: Batch) -> Sequence[str]:
+        """Return the texts of a batch."""
+        self._recent.append((self._read, batch))
+        self._read += len(batch.documents.texts)
+        self._reject(batch, batch.documents.rejects)
+        self._show("counting words", *bytes_before(self._inputs, batch.end), "")
+        return batch.documents.texts
+
+    def refuse(self, place: int, reason: str) -> None:
+        """Reject the text at a place among all, from 0."""
+        first, batch = next(one for one in reversed(self._recent) if one[0] <= place)
+        self._reject(batch, [reject_of(self._inputs[batch.input], batch.documents, place - first, reason)])
+
+    def _reject(self, batch: Batch, rejects: Sequence[Reject]) -> None:
+        self.rejected += len(rejects)
+        for reject in rejects:
+            say(f"{reject.path or self._inputs[batch.input].name}:{reject.line}: {reject.reason}")

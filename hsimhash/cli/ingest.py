@@ -84,10 +84,10 @@ def ingest_command(
              hsimhash ingest crawl.warc.gz 's3://bucket/*.parquet' --id-field url --text-field html --store lmdb://pages
              hsimhash ingest pages.jsonl --store hbase://gw1:9091/pages --exclusive --rate 5000
 
-    An INPUT is a file of JSON lines (.jsonl, .ndjson, .json), a table with column names (.csv, .parquet), lines of an
-    id, a tab and a text or fingerprint (.tsv), a web archive (.warc, .wet), a page (.html, .htm), a folder of text
-    files and pages, or - for stdin. All but Parquet can be compressed (.gz, .zst). URLs such as s3://, hdfs:// and
-    https://, and patterns with *, are read through fsspec. A record has at most 16 MiB.
+    An INPUT is a text (.txt, .md) or a page (.html), JSON lines or a JSON array (.jsonl, .json), a table with column
+    names (.csv, .parquet), lines of an id, a tab and a text or fingerprint (.tsv), a web archive (.warc, .wet), a
+    folder of any of them, or - for stdin. All but Parquet can be compressed (.gz, .zst). URLs such as s3://, hdfs://
+    and https://, and patterns with *, are read through fsspec. A record has at most 16 MiB.
 
     For pages in HTML the main text counts, or all text with --extract none. Pages without text are listed in
     short.jsonl. From a web archive, pages and plain texts with status 200 are read; from .wet files, all texts.
@@ -103,9 +103,7 @@ def ingest_command(
 
     Invalid records are listed in the job folder, and the exit code is then 7.
     """
-    _refuse_contradictions(settings, exclusive=exclusive, claim=claim)
-    if tags is not None:
-        refuse_format(str(tags), "--tags", JSON_LINES)
+    _refuse_contradictions(settings, tags, exclusive=exclusive, claim=claim)
     reading = reading_of(settings, fingerprint_field, first_seen_field, settings.store)
     found = inputs_of(inputs, reading)
     options = replace(_options(settings, reading, tags, fresh=fresh, rate=rate), claims=claim)
@@ -115,7 +113,9 @@ def ingest_command(
         return report(summary, index, is_stream=any(one.is_stream for one in found), as_json=as_json)
 
 
-def _refuse_contradictions(settings: Settings, *, exclusive: bool, claim: bool) -> None:
+def _refuse_contradictions(settings: Settings, tags: Path | None, *, exclusive: bool, claim: bool) -> None:
+    if tags is not None:
+        refuse_format(str(tags), "--tags", JSON_LINES)
     if exclusive and not is_hbase(settings.store):
         raise click.UsageError(f"--exclusive works only on HBase, not on {settings.store}; leave it out")
     if claim and settings.on_duplicate != "skip":

@@ -50,21 +50,19 @@ def query_command(
              hsimhash query --text "A text of some length" --store lmdb://pages
              hsimhash query - --json < queries.jsonl
 
-    An argument that is the path of a file stands for its text; any other argument is a fingerprint: 16 hex digits,
-    0x…, or decimal. Compressed files are unpacked, and for a page in HTML the main text counts. Sixteen digits without
-    a letter could be hex or decimal: write 0x before them, or pass --fingerprint-format. Write -- before a negative
-    number.
+    An argument is the path of a file, or a fingerprint: 16 hex digits, 0x…, or decimal. Compressed files are unpacked,
+    and for a page in HTML the main text counts. Write -- before a negative number.
 
-    Every document within --distance bits is found. If the index has keys and sketches (profile auto-2), a text or a
-    document also finds those with the same key, and those with a different sketch are left out.
+    Finds every document within --distance bits. If the index has keys and sketches (profile auto-2), a text or a
+    document also finds those with the same key, and not those with a different sketch.
 
     A terminal gets a table. A pipe gets one JSON line per query: {"fingerprint", "matches": [{"distance", "id",
     "fingerprint", "first_seen", "similarity", "found_by"}, …]}, nearest first. "first_seen" is in ms since 1970,
     "similarity" is about the share of equal shingles, and "found_by" is "distance" or "key".
 
-    With - the queries come from stdin, one JSON object per line: {"text": …}, or {"fingerprint": …} with an optional
-    "sketch" and "key". A query with an "id" does not match that document. The answers repeat "line" and "id";
-    "fingerprint" is null if the text is too short. Invalid lines are reported on stderr, and the exit code is then 7.
+    With -, reads queries from stdin, one JSON object per line: {"text": …}, or {"fingerprint": …} with an optional
+    "sketch" and "key". A query with an "id" does not match that document. Answers repeat "line" and "id"; "fingerprint"
+    is null if the text is too short. Invalid lines are reported on stderr, and the exit code is then 7.
     """
     _check_asked(words, id=doc_ids, text=texts, file=paths)
     refuse_records(words)

@@ -87,20 +87,12 @@ def fit_idf(
         raise ValueError(
             f"profile {profile.name} counts {profile.tokens}, and weighs nothing by idf; use auto-2 or zh-1"
         )
-    documents, place, counts = 0, 0, Counter[str]()
+    documents, counts = 0, Counter[str]()
     with ExitStack() as files:
         runs = list[BinaryIO]()
-        for parts in worked(profile, batches, workers, _counted):
-            for part in parts:
-                if isinstance(part, RefusedText):
-                    if on_refused is not None:
-                        on_refused(place, part.reason)
-                    place += 1
-                    continue
-                texts, words = part
-                documents += texts
-                place += texts
-                counts.update(words)
+        for texts, words in _without_refused(worked(profile, batches, workers, _counted), on_refused):
+            documents += texts
+            counts.update(words)
             if len(counts) > limits.words_in_memory:
                 runs.append(_run(files.enter_context(tempfile.TemporaryFile()), counts))
                 counts.clear()
@@ -114,6 +106,21 @@ def fit_idf(
     most = limits.max_share * documents
     idf = {word: math.log(documents / count) + LEAST_IDF if count <= most else 0.0 for count, word in listed}
     return FittedIdf(list_content({word: f"{value:.6f}" for word, value in sorted(idf.items())}), len(idf), documents)
+
+
+def _without_refused(
+    batches: Iterable[Sequence[tuple[int, Counter[str]] | RefusedText]], on_refused: Callable[[int, str], None] | None
+) -> Iterator[tuple[int, Counter[str]]]:
+    place = 0
+    for parts in batches:
+        for part in parts:
+            if not isinstance(part, RefusedText):
+                yield part
+                place += part[0]
+                continue
+            if on_refused is not None:
+                on_refused(place, part.reason)
+            place += 1
 
 
 def _counted(profile: Profile, texts: Sequence[str]) -> tuple[int, Counter[str]]:

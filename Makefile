@@ -65,8 +65,9 @@ test: named-tests $(VENV)/.test
 test-servers: named-tests $(VENV)/.test servers
 	$(BIN)/python -m pytest -n auto --dist worksteal $(or $(TESTS),tests/integration)
 
+# Make runs a line with $(MAKE) even if it should only print it.
 servers: $(VENV)/.base
-	@tests/integration/prepare '$(MAKE)' '$(VENV)'
+	@tests/integration/prepare '$(MAKE_COMMAND)' '$(VENV)'
 
 lint: $(VENV)/.lint
 	$(BIN)/ruff format --check .

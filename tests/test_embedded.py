@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -36,7 +37,7 @@ from hsimhash.store.lmdb import files
 from hsimhash.store.lmdb.audit import audit
 from hsimhash.store.lmdb.codec import Registered, digest, document_key, pack
 from hsimhash.store.lmdb.store import LmdbStore
-from tests.support.processes import forked
+from tests.support.processes import fork, forked
 from tests.test_store_contract import RECORD, put
 
 
@@ -271,6 +272,28 @@ def test_compact_interrupted_after_any_step_loses_nothing_and_the_next_one_clean
         opened.compact()
         assert opened.count() == 500
     assert {file.name for file in path.glob("data*")} == {"data.mdb", "data.mdb-lock"}
+
+
+def test_a_writer_sees_the_last_commit_of_one_that_was_killed(store: LmdbStore, path: Path) -> None:
+    """LMDB makes a commit durable and then shows it to readers; about a quarter of these kills come in between."""
+    put(store, ("0", 0))
+
+    def write() -> None:
+        with open_store(f"lmdb://{path}") as own:
+            for document in spread(begun, begun + 100_000):
+                put(own, document)
+
+    for begun in range(1_000_000, 41_000_000, 1_000_000):
+        before = store.count()
+        child = fork(write)
+        while store.count() <= before + 2:
+            time.sleep(0.001)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        with store.writing():
+            seen = {document.doc_id for page in store.walk() for document in page}
+            put(store, ("0", begun))
+            assert seen == {document.doc_id for page in store.walk() for document in page}
 
 
 def test_an_index_with_a_large_bucket_can_be_compacted_and_backed_up(store: LmdbStore, path: Path) -> None:

@@ -268,7 +268,7 @@ def blocks_of(
 
 
 def text_in(record: bytes) -> str:
-    """Return a record as text, without a byte order mark.
+    """Return a record as text.
 
     Raises:
         ValueError: it is too long, or not UTF-8.
@@ -276,7 +276,7 @@ def text_in(record: bytes) -> str:
     if len(record) > RECORD_LIMIT_BYTES:
         raise ValueError(f"longer than {RECORD_LIMIT_BYTES >> 20} MiB")
     try:
-        return record.removeprefix(codecs.BOM_UTF8).decode()
+        return record.decode()
     except UnicodeDecodeError as error:
         raise ValueError(f"not UTF-8: {error.reason} at byte {error.start}") from error
 
@@ -284,7 +284,7 @@ def text_in(record: bytes) -> str:
 def text_of_file(data: bytes) -> str:
     """Return the content of a text file, in UTF-8 or UTF-16; `ValueError` if it is neither, or too long."""
     if len(data) > RECORD_LIMIT_BYTES or not (encoding := utf16_of(data)):
-        return text_in(data)
+        return text_in(data).removeprefix("\ufeff")
     try:
         return data.decode(encoding).removeprefix("\ufeff")
     except UnicodeDecodeError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -216,7 +215,7 @@ def _usual_lines(block: Block) -> Documents | None:
     One by one (`_each_line`, which alone would do) `dedup` of such lines takes an eighth more time, `ingest` a seventh.
     """
     with suppress(UnicodeDecodeError):
-        found = [] if codecs.BOM_UTF8 in block.data else _USUAL.findall(block.data.decode())
+        found = _USUAL.findall(block.data.decode())
         if found and len(found) == block.end.line - block.first + 1:
             doc_ids, digits = zip(*found, strict=True)
             fingerprints = np.frombuffer(bytes.fromhex("".join(digits)), ">u8").astype(np.uint64)
@@ -309,7 +308,7 @@ class RecordReader:
 
 def _object_or_error(line: bytes) -> Mapping[str, object] | ValueError:
     try:
-        return json_object(text_in(line))
+        return json_object(text_in(line).removeprefix("\ufeff"))  # of a file that another one was appended to
     except ValueError as error:
         return error
 

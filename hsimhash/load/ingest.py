@@ -247,7 +247,7 @@ class _Run:
         self._observer = observer
         self._job = job
         self._counts = job.checkpoint.counts
-        self._marked = index.store.marked(job.checkpoint.token)
+        self._marked = 0  # decisions that the index remembers as carried out
         self._began_at = time.monotonic() - job.checkpoint.seconds  # with the work of the calls before
         self._pace = Pace(options.rate, observer.stop)
         self._is_paced_by_merge = options.on_duplicate == "add" and is_on_server(index.url)
@@ -294,6 +294,8 @@ class _Run:
     def decide(self, rule: DuplicateRule) -> Summary:
         """Decide about the documents batch by batch, and carry the decisions out."""
         store = self._index.store
+        with store.writing(stop=self._observer.stop):  # as a writer that was killed left it
+            self._marked = store.marked(self._job.checkpoint.token)
         if store.is_atomic:
             self._job.decisions.drop(after=max(0, self._marked - self._counts.settled))
         for gathered in self._gathered(self._is_batch):

@@ -67,7 +67,7 @@ class Session:
         return new
 
     def writing(self, *, stop: Callable[[], bool] | None = None) -> AbstractContextManager[object]:
-        """Hold the writer's lock during a block; see `Store.writing`."""
+        """Hold the writer's lock during a block, and see every commit; see `Store.writing`."""
         if self.environment.is_read_only and not self.environment.has_lock_file:
             raise read_only(self.path)
         if self.environment.is_read_only:
@@ -78,7 +78,22 @@ class Session:
         if held_here(path) is not None:
             return nullcontext()
         with lmdb_errors(self.path):
-            return wait_for_lock(path, self.lock_timeout_s, stop)
+            lock = wait_for_lock(path, self.lock_timeout_s, stop)
+            try:
+                self._show_last_commit()
+            except BaseException:
+                lock.close()
+                raise
+            return lock
+
+    def _show_last_commit(self) -> None:
+        """Let reads see what a writer committed that was killed before it could say so in LMDB's lock file.
+
+        Until the next write transaction begins, reads see the state before that commit. Whoever decides by what it
+        reads, and then writes, would miss those documents.
+        """
+        with (environment := self.environment).turn:
+            environment.begin_write().abort()
 
     def verify_lock(self) -> None:
         """Raise `StoreBusyError` if the file of the writer's lock was deleted or replaced while this thread writes."""

@@ -73,7 +73,16 @@ def test_a_run_killed_at_any_change_of_a_name_is_made_good_by_the_next(
         for moment in range(MOMENTS):
             run(tmp_path / str(moment), other, reading=plain, all_pairs=True)
         before = contents(tmp_path / "0")
-    options = ["--profile", PROFILE.name, "--table-format", "jsonl", "--quiet", *(["--overwrite"] * is_overwritten)]
+    options = [
+        "--profile",
+        PROFILE.name,
+        "--table-format",
+        "jsonl",
+        "--quiet",
+        "--distance",
+        "3",
+        *(["--overwrite"] * is_overwritten),
+    ]
     ended = subprocess.run(
         [sys.executable, "-c", DOOMED, str(tmp_path), "dedup", str(source), *options],
         cwd=Path(__file__).parents[1],

@@ -51,7 +51,7 @@ def test_of_many_fingerprints_the_pairs_are_estimated(bits: int) -> None:
     values = rng.integers(0, 2**64, 50_000, np.uint64)
     near = values[:8_000] ^ np.uint64((1 << bits) - 1)
     fingerprints = np.concatenate([values, near])
-    found = find_beyond(Signatures.of(fingerprints), np.arange(len(fingerprints)), DedupOptions())
+    found = find_beyond(Signatures.of(fingerprints), np.arange(len(fingerprints)), DedupOptions(max_distance=3))
     assert found.sampled < found.distinct == len(fingerprints)
     assert 7_000 < found.pairs[bits] < 9_000
     assert sum(found.pairs.values()) - found.pairs[bits] < 100
@@ -59,7 +59,7 @@ def test_of_many_fingerprints_the_pairs_are_estimated(bits: int) -> None:
 
 def test_what_is_held_is_bounded_where_all_are_near_all() -> None:
     fingerprints = np.arange(4_096, dtype=np.uint64)
-    found = find_beyond(Signatures.of(fingerprints), np.arange(4_096), DedupOptions())
+    found = find_beyond(Signatures.of(fingerprints), np.arange(4_096), DedupOptions(max_distance=3))
     assert found.pairs[4] == 4_096 * 495 // 2
     assert max(map(len, found.held.values())) <= HELD
     assert len(some_beyond(found, 4, 3)) == 3

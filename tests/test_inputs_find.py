@@ -102,13 +102,13 @@ def test_lines_may_end_as_on_any_system(end: str, packing: str, tmp_path: Path) 
             assert contents(batches_of(path, start=batch.end))[0] == contents(batches)[0][done:]
 
 
-def test_a_byte_order_mark_may_stand_before_any_line(tmp_path: Path) -> None:
+def test_a_byte_order_mark_may_stand_before_any_object_and_the_first_line_of_others(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(b'\xef\xbb\xbf{"id": "a", "text": "b"}\n' * 2)
     (tmp_path / "a.tsv").write_bytes(b"\xef\xbb\xbfa\ttext\n" * 2)
     (tmp_path / "fp.tsv").write_bytes(b"\xef\xbb\xbfa\t0123456789abcdef\n" * 2)
-    for name in ("a.jsonl", "a.tsv", "fp.tsv"):
+    for name, second in {"a.jsonl": "a", "a.tsv": "\ufeffa", "fp.tsv": "\ufeffa"}.items():
         pairs, rejects = read(tmp_path / name)
-        assert ([doc_id for doc_id, _ in pairs], rejects) == (["a", "a"], [])
+        assert ([doc_id for doc_id, _ in pairs], rejects) == (["a", second], [])
 
 
 @pytest.mark.parametrize("packing", [".gz", ".zst"])
@@ -185,7 +185,7 @@ def test_a_file_of_records_that_cannot_be_one_is_a_reject_and_the_texts_are_read
     assert 'package.json is not read: no field "text"' in note
 
 
-@pytest.mark.parametrize("content", [b"id,body\nb,two\n", b'id,"text\nb,two\n', b'"id","te"xt"\nb,two\n', b"\n"])
+@pytest.mark.parametrize("content", [b"id,body\nb,two\n", b'id,"text\nb,two\n', b'"id","te"xt"\nb,two\n'])
 def test_a_table_that_cannot_be_one_is_a_reject_among_others_and_refused_alone(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(json_lines([{"id": "a", "text": "one"}]))
     path = tmp_path / "b.csv"
@@ -196,6 +196,15 @@ def test_a_table_that_cannot_be_one_is_a_reject_among_others_and_refused_alone(c
         assert len(rejects) == 1
     with pytest.raises(ValueError, match=f"input {path}: (no column|line 1 is not a valid header)"):
         find_inputs([str(path)], InputOptions())
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"\r\n \n", b"\xef\xbb\xbf", b"id,text\n"])
+def test_a_table_without_rows_has_no_records_and_no_rejects(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(json_lines([{"id": "a", "text": "one"}]))
+    path = tmp_path / "b.csv"
+    path.write_bytes(content)
+    assert read(tmp_path) == ([("a", "one")], [])
+    assert read(path) == ([], [])
 
 
 # Fields.

@@ -34,6 +34,13 @@ class _UnreadableError(Exception):
     """The rest of a row group cannot be read."""
 
 
+class _Part(NamedTuple):
+    """Rows that were read together, and the bytes that their values take."""
+
+    rows: TableRows
+    size: int
+
+
 class _Leaf(NamedTuple):
     """A column of Parquet that is read: part of a column of the table, or all of it."""
 
@@ -56,7 +63,7 @@ def parquet_rows(
             yield TableRows((), Place(1, 1), f"damaged, or not Parquet: {table}", is_last=True)
             return
         chosen = chosen_fields(one, table.schema_arrow.names, options, fields)
-        yield from _Table(one, source, table, chosen).rows(start, block_bytes)
+        yield from _in_blocks(_Table(one, source, table, chosen).parts(start, block_bytes), block_bytes)
 
 
 def parquet_column_names(one: Input) -> list[str] | None:
@@ -64,6 +71,23 @@ def parquet_column_names(one: Input) -> list[str] | None:
     with one.source() as source:
         table = _opened(one, source)
         return None if isinstance(table, str) else list(table.schema_arrow.names)
+
+
+def _in_blocks(parts: Iterator[_Part], block_bytes: int) -> Iterator[TableRows]:
+    """Yield rows in batches of about a block: where a page may have long values, few rows are read at once."""
+    held = list[TableRecord]()
+    size, end = 0, Place()
+    for rows, added in parts:
+        if held and (rows.damage or size + added > block_bytes):
+            yield TableRows(held, end)
+            held, size = [], 0
+        if rows.damage:
+            yield rows
+        else:
+            held += rows.records
+        size, end = size + added, rows.end
+    if held:
+        yield TableRows(held, end)
 
 
 def _opened(one: Input, source: BinaryIO, metadata: Any = None, dictionaries: Sequence[str] = ()) -> Any:
@@ -108,8 +132,8 @@ class _Table:
         needed("pyarrow.compute", "parquet", one.name)
         self._values = ArrowValues(arrow)
 
-    def rows(self, start: Place, block_bytes: int) -> Iterator[TableRows]:
-        """Yield the rows behind a place."""
+    def parts(self, start: Place, block_bytes: int) -> Iterator[_Part]:
+        """Yield the rows behind a place, each part of about `block_bytes` at most, or of one row."""
         last, metadata = 0, self._table.metadata
         for number in range(metadata.num_row_groups):
             first, last = last, last + max(0, metadata.row_group(number).num_rows)
@@ -125,10 +149,13 @@ class _Table:
             except _UnreadableError as error:
                 why = str(error)
             if (end := max(end, start.offset)) < last:
-                yield TableRows((), self._place(last), f"rows {end + 1:,} to {last:,} cannot be read: {why}")
+                yield self._missing(last, f"rows {end + 1:,} to {last:,} cannot be read: {why}")
         if start.offset <= last < metadata.num_rows:
             why = f"the footer says {metadata.num_rows:,} rows, but its row groups have {last:,}"
-            yield TableRows((), self._place(metadata.num_rows), f"rows are missing: {why}")
+            yield self._missing(metadata.num_rows, f"rows are missing: {why}")
+
+    def _missing(self, last: int, damage: str) -> _Part:
+        return _Part(TableRows((), self._place(last), damage), 0)
 
     def _place(self, row: int) -> Place:
         return Place(row, row, self._one.size_bytes * row // max(self._table.metadata.num_rows, row, 1))
@@ -176,7 +203,7 @@ class _Table:
             return chain(islice(pages, 1), [Page(chunk.unpacked, chunk.unpacked, chunk.values, is_shared=False)])
         return pages
 
-    def _parts(self, batch: Any, first: int, block_bytes: int) -> Iterator[TableRows]:
+    def _parts(self, batch: Any, first: int, block_bytes: int) -> Iterator[_Part]:
         """Yield the rows of a batch, `first` being the number of rows before it, in parts of about `block_bytes`."""
         columns: dict[str, Any] = {}
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
@@ -185,8 +212,8 @@ class _Table:
         ends = np.cumsum(sum(sizes.values(), start=np.zeros(len(batch), np.int64)))
         begin = 0
         while begin < len(batch):
-            most = block_bytes + (ends[begin - 1] if begin else 0)
-            end = max(begin + 1, int(np.searchsorted(ends, most, "right")))
+            before = int(ends[begin - 1]) if begin else 0
+            end = max(begin + 1, int(np.searchsorted(ends, before + block_bytes, "right")))
             values = {
                 name: self._column(one.slice(begin, end - begin), sizes[name][begin:end])
                 for name, one in columns.items()
@@ -195,7 +222,7 @@ class _Table:
                 (row, self._record(list(values), ones), b"")
                 for row, ones in enumerate(zip(*values.values(), strict=True), first + begin + 1)
             ]
-            yield TableRows(records, self._place(first + end))
+            yield _Part(TableRows(records, self._place(first + end)), int(ends[end - 1]) - before)
             begin = end
 
     def _column(self, column: Any, sizes: npt.NDArray[np.int64]) -> list[object]:

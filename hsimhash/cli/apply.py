@@ -16,9 +16,9 @@ from hsimhash.cli.help import Command
 from hsimhash.cli.streams import check_stdin
 from hsimhash.cli.written import JSON_LINES, refuse_existing, refuse_format, written
 from hsimhash.dedup import Applied
-from hsimhash.dedup.apply import COPIED_KINDS
 from hsimhash.dedup.outputs import NAMES
 from hsimhash.inputs import Input, InputOptions, find_inputs
+from hsimhash.inputs.files import COPIED_KINDS
 
 # Options that apply had before it read them from DIR: accepted for one release where they say the same.
 _OLD_OPTIONS = {

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hsimhash.cli.console import plural, print_line
-from hsimhash.dedup.apply import COPIED_KINDS
-from hsimhash.inputs.files import Input, InputOptions, packing_of, suffix_of
+from hsimhash.inputs.files import COPIED_KINDS, Input, InputOptions, packing_of, suffix_of
 
 if TYPE_CHECKING:
     from hsimhash.calibrate import Calibration

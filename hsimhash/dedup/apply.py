@@ -18,13 +18,12 @@ from hsimhash.dedup.options import reading_from
 from hsimhash.dedup.outputs import DROP, KEEP, STATS, table_in
 from hsimhash.dedup.tables import read_column_values
 from hsimhash.errors import HsimhashError
-from hsimhash.inputs.files import Input, InputOptions
+from hsimhash.inputs.files import COPIED_KINDS, Input, InputOptions
 from hsimhash.inputs.reader import documents_of, parsed_blocks
 from hsimhash.inputs.records import Documents
 
 Which = Literal["kept", "dropped", "all"]
 _REMEDY = "pass the inputs that 'hsimhash dedup' read, or run it again"
-COPIED_KINDS = ("jsonl", "tsv", "lines", "files")  # of inputs whose records can be copied line by line
 _LINES = ("jsonl", "tsv", "fingerprints")  # formats whose records are lines
 
 

@@ -37,6 +37,7 @@ _LEFT_OUT = re.compile(r"\.|_(?:SUCCESS|metadata|common_metadata|temporary|start
 
 Kind = Literal["jsonl", "tsv", "lines", "files", "parquet", "csv", "warc"]
 TABLES: tuple[Kind, ...] = ("parquet", "csv")
+COPIED_KINDS: tuple[Kind, ...] = ("jsonl", "tsv", "lines", "files")  # whose records can be copied line by line
 _BY_SUFFIX: dict[str, Kind] = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",

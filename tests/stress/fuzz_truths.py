@@ -141,7 +141,7 @@ def _with_line_feeds(data: bytes) -> bytes:
 
 def _lines(question: Question) -> Truth:
     def contents(number: int, line: bytes) -> Iterator[Content]:
-        text = line.decode("utf-8-sig").removesuffix("\r")
+        text = line.decode().removesuffix("\r")
         if question.form == "lines":
             yield f"{question.label}:{number}", text
         elif question.form == "tsv":
@@ -222,7 +222,7 @@ def _parquet(question: Question) -> Truth | None:
 def _decoded(row: dict[str, object]) -> dict[str, object] | None:
     """Return a row with texts instead of bytes; None if one is not UTF-8."""
     try:
-        return {name: value.decode("utf-8-sig") if isinstance(value, bytes) else value for name, value in row.items()}
+        return {name: value.decode() if isinstance(value, bytes) else value for name, value in row.items()}
     except UnicodeDecodeError:
         return None
 

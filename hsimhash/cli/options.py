@@ -18,7 +18,7 @@ from hsimhash import metrics
 from hsimhash.cli.console import say
 from hsimhash.cli.streams import check_stdin
 from hsimhash.cover import DEFAULT_DISTANCE, MOST_DISTANCE
-from hsimhash.errors import HsimhashError, IndexNotFoundError
+from hsimhash.errors import HsimhashError, IndexNotFoundError, in_shell
 from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.bits import Uint64s, formats_named, read_fingerprint, spoken
 from hsimhash.fingerprint.recipe import FEATURES_PROFILE
@@ -194,7 +194,7 @@ def metrics_option(command: Function) -> Function:
         try:
             host, port = address_in(metrics_port if ":" in metrics_port else f"127.0.0.1:{metrics_port}")
         except ValueError as error:
-            raise click.BadParameter(f"{metrics_port!r}: {error}", param_hint="'--metrics-port'") from error
+            raise click.BadParameter(f"{metrics_port!r}: {in_shell(error)}", param_hint="'--metrics-port'") from error
         with metrics.served(host, port) as chosen:
             say(f"numbers at http://{f'[{host}]' if ':' in host else host}:{chosen}/metrics")
             return command(**given)
@@ -251,7 +251,7 @@ def _with_fields(settings: Settings, fields: Sequence[str]) -> Settings:
     try:
         Profile.named(profile)
     except ValueError as error:
-        raise click.UsageError(f"--field: {error}") from error
+        raise click.UsageError(f"--field: {in_shell(error)}") from error
     return settings.model_copy(update={"profile": profile})
 
 
@@ -277,7 +277,7 @@ def load_settings(flags: dict[str, object]) -> Loaded:
     try:
         return settings.load(given, os.environ, context.find_root().params.get("config"))
     except ValueError as error:
-        raise click.UsageError(str(error)) from error
+        raise click.UsageError(in_shell(error)) from error
 
 
 def open_index(settings: Settings, *, exclusive: bool = False, is_job: bool = False) -> HSimIndex:
@@ -405,7 +405,7 @@ def read_sample(path: Path, flag: str, fingerprint_format: str) -> Uint64s:
         try:
             found[place] = read_fingerprint(word, formats)
         except ValueError as error:
-            raise click.BadParameter(f"{path}:{number}: {error}", param_hint=f"'{flag}'") from error
+            raise click.BadParameter(f"{path}:{number}: {in_shell(error)}", param_hint=f"'{flag}'") from error
     return found
 
 

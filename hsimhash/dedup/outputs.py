@@ -122,10 +122,7 @@ def _refuse_results(path: Path, names: Sequence[str]) -> None:
 def table_in(folder: Path, table: str) -> Path:
     """Return the path of a table of results; `ValueError` where there are no complete results."""
     if not (folder / STATS).is_file():
-        raise ValueError(
-            f"{folder} has no {STATS}, so it is not the complete result of a dedup; "
-            + DEDUP_AGAIN
-        )
+        raise ValueError(f"{folder} has no {STATS}, so it is not the complete result of a dedup; " + DEDUP_AGAIN)
     found = [path for suffix in SUFFIXES if (path := folder / f"{table}{suffix}").is_file()]
     if not found:
         raise ValueError(f"{folder} has no table {table}{' or '.join(SUFFIXES)}; " + DEDUP_AGAIN)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import shlex
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -59,6 +61,20 @@ def test_dedup_tells_what_it_kept_where_to_look_and_what_next() -> None:
     ]
     assert run(*next_of(lines)).exit_code == 7
     assert Path("kept.jsonl").read_text().count("\n") == 3
+
+
+def test_what_is_printed_is_whole_however_narrow_the_terminal_and_goes_where_stdout_goes() -> None:
+    source, store = written("x" * 90 + ".jsonl"), "lmdb://" + "y" * 90
+    lines = ending("ingest", source, "--store", store)
+    assert next_of(lines)[-1] == store
+    (summary,) = (line for line in ending("ingest", source, "--store", store, "--json") if line.startswith("{"))
+    assert json.loads(summary)["repeated"]
+    controller, terminal = pty.openpty()
+    with own_process("ingest", source, "--store", "lmdb://other", stdout=subprocess.PIPE, stderr=terminal) as process:
+        os.close(terminal)
+        assert process.stdout is not None
+        assert json.loads(process.stdout.read())["added"] == 3
+    os.close(controller)
 
 
 def test_dedup_that_finds_nothing_says_so() -> None:

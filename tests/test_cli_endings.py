@@ -55,6 +55,7 @@ def test_dedup_tells_what_it_kept_where_to_look_and_what_next() -> None:
     assert lines == [
         "Read 4 documents: kept 3, dropped 1 near-duplicate in 1 cluster.",
         "Rejected 1 invalid record: see 'my results/rejects.jsonl'.",
+        "The first: in.jsonl:5: invalid JSON at character 0",
         "1 document is too short to compare, and kept: see 'my results/short.jsonl'.",
         f"Report: {OPEN} 'my results/report.html'",
         f"Next: {program()} apply in.jsonl --from 'my results' --out kept.jsonl",
@@ -82,6 +83,30 @@ def test_dedup_that_finds_nothing_says_so() -> None:
     assert ending("dedup", "one.tsv", "--out", "out", "--quiet")[0] == (
         "Read 1 document: kept all of them, found no near-duplicates."
     )
+
+
+def test_inputs_without_a_document_are_not_called_unique() -> None:
+    Path("texts").mkdir()
+    Path("empty.jsonl").touch()
+    Path("bad.jsonl").write_text("nonsense\n")
+    for name in ("texts", "empty.jsonl"):
+        assert ending("dedup", name, "--out", "out", "--quiet", "--overwrite") == [
+            "Read 0 documents: the inputs hold none."
+        ]
+    assert ending("dedup", "bad.jsonl", "--out", "out", "--quiet", "--overwrite", code=7) == [
+        "Read 0 documents: the inputs hold none.",
+        "Rejected 1 invalid record: see out/rejects.jsonl.",
+        "The first: bad.jsonl:1: invalid JSON at character 0",
+    ]
+
+
+@pytest.mark.parametrize("command", [("dedup", "--out"), ("ingest", "--store"), ("tables", "write", "--out")])
+def test_the_reason_of_the_first_reject_is_said_at_once(command: tuple[str, ...]) -> None:
+    Path("in\x1b[1m.jsonl").write_text(json.dumps({"id": "a", "text": article(1)}) + "\n[1]\n{\n")
+    *words, option = command
+    result = run(*words, "in\x1b[1m.jsonl", option, "./out")
+    assert result.exit_code == 7
+    assert "rejects.jsonl; the first: in\\x1b[1m.jsonl:2: invalid JSON: an array instead of an object" in result.stderr
 
 
 @pytest.mark.parametrize(

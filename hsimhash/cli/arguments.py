@@ -39,10 +39,10 @@ class Named(NamedTuple):
 
 def understood(words: Iterable[str], otherwise: ArgumentKind) -> list[Named]:
     """Return what arguments mean to a command that takes texts, fingerprints or ids."""
-    return [Named("file" if word == STDIN or _is_file(word) else otherwise, word) for word in words]
+    return [Named("file" if word == STDIN or is_file(word) else otherwise, word) for word in words]
 
 
-def _is_file(word: str) -> bool:
+def is_file(word: str) -> bool:
     """Whether a word is the path of a file, or of a pipe."""
     return os.path.exists(word) and not os.path.isdir(word)  # noqa: PTH110, PTH112 (any text)
 
@@ -59,7 +59,7 @@ def by_options(*, texts: Sequence[str] = (), paths: Sequence[str] = (), doc_ids:
 def refuse_records(words: Iterable[str]) -> None:
     """Refuse an argument that is a file of many documents, whose text nobody wants as one."""
     for word in words:
-        if kind_by_name(word) and _is_file(word):
+        if kind_by_name(word) and is_file(word):
             raise click.UsageError(
                 f"{word} holds many documents, not one text: pass its records on stdin with -, or pass --file to take "
                 f"the whole file as one text"

@@ -15,6 +15,7 @@ import click
 import numpy as np
 
 from hsimhash import metrics
+from hsimhash.cli.arguments import is_file
 from hsimhash.cli.console import say
 from hsimhash.cli.streams import check_stdin
 from hsimhash.cover import DEFAULT_DISTANCE, MOST_DISTANCE
@@ -311,7 +312,8 @@ def stored(index: HSimIndex, doc_id: str) -> Document:
     """Return a document of the index; raise where it has none of this id."""
     document = index.get(doc_id)
     if document is None:
-        raise HsimhashError(f"{index.url} has no document {doc_id!r}")
+        hint = "; to query by the file of this name, pass it without --id" if is_file(doc_id) else ""
+        raise HsimhashError(f"{index.url} has no document {doc_id!r}{hint}")
     return document
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from hsimhash.errors import StoreUnavailableError
 from hsimhash.fingerprint import Signatures
 from hsimhash.layout import LAYOUT_NAMES, Layout
 from hsimhash.store import BulkLimits, Record, Store, create_store
+from hsimhash.store.runs import write_array
 from tests.support.effort import tries
 
 SMALL = BulkLimits(commit_documents=2, commit_rows=3)
@@ -204,3 +206,10 @@ def test_a_bad_run_is_refused_before_anything_is_written(
     with pytest.raises(error, match=message):
         bulk.add_run(np.array([1, 2], np.uint64), ids, seen)
     assert bulk.runs == 0
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_an_array_that_a_full_disk_does_not_take_says_so() -> None:
+    with pytest.raises(OSError, match="No space left on device") as full:
+        write_array(Path("/dev/full"), np.zeros(100_000, np.uint64))
+    assert full.value.errno == errno.ENOSPC

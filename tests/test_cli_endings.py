@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import shlex
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -53,6 +55,7 @@ def test_dedup_tells_what_it_kept_where_to_look_and_what_next() -> None:
     assert lines == [
         "Read 4 documents: kept 3, dropped 1 near-duplicate in 1 cluster.",
         "Rejected 1 invalid record: see 'my results/rejects.jsonl'.",
+        "The first: in.jsonl:5: invalid JSON at character 0",
         "1 document is too short to compare, and kept: see 'my results/short.jsonl'.",
         f"Report: {OPEN} 'my results/report.html'",
         f"Next: {program()} apply in.jsonl --from 'my results' --out kept.jsonl",
@@ -61,11 +64,49 @@ def test_dedup_tells_what_it_kept_where_to_look_and_what_next() -> None:
     assert Path("kept.jsonl").read_text().count("\n") == 3
 
 
+def test_what_is_printed_is_whole_however_narrow_the_terminal_and_goes_where_stdout_goes() -> None:
+    source, store = written("x" * 90 + ".jsonl"), "lmdb://" + "y" * 90
+    lines = ending("ingest", source, "--store", store)
+    assert next_of(lines)[-1] == store
+    (summary,) = (line for line in ending("ingest", source, "--store", store, "--json") if line.startswith("{"))
+    assert json.loads(summary)["repeated"]
+    controller, terminal = pty.openpty()
+    with own_process("ingest", source, "--store", "lmdb://other", stdout=subprocess.PIPE, stderr=terminal) as process:
+        os.close(terminal)
+        assert process.stdout is not None
+        assert json.loads(process.stdout.read())["added"] == 3
+    os.close(controller)
+
+
 def test_dedup_that_finds_nothing_says_so() -> None:
     Path("one.tsv").write_text("a\tone text\n")
     assert ending("dedup", "one.tsv", "--out", "out", "--quiet")[0] == (
         "Read 1 document: kept all of them, found no near-duplicates."
     )
+
+
+def test_inputs_without_a_document_are_not_called_unique() -> None:
+    Path("texts").mkdir()
+    Path("empty.jsonl").touch()
+    Path("bad.jsonl").write_text("nonsense\n")
+    for name in ("texts", "empty.jsonl"):
+        assert ending("dedup", name, "--out", "out", "--quiet", "--overwrite") == [
+            "Read 0 documents: the inputs hold none."
+        ]
+    assert ending("dedup", "bad.jsonl", "--out", "out", "--quiet", "--overwrite", code=7) == [
+        "Read 0 documents: the inputs hold none.",
+        "Rejected 1 invalid record: see out/rejects.jsonl.",
+        "The first: bad.jsonl:1: invalid JSON at character 0",
+    ]
+
+
+@pytest.mark.parametrize("command", [("dedup", "--out"), ("ingest", "--store"), ("tables", "write", "--out")])
+def test_the_reason_of_the_first_reject_is_said_at_once(command: tuple[str, ...]) -> None:
+    Path("in\x1b[1m.jsonl").write_text(json.dumps({"id": "a", "text": article(1)}) + "\n[1]\n{\n")
+    *words, option = command
+    result = run(*words, "in\x1b[1m.jsonl", option, "./out")
+    assert result.exit_code == 7
+    assert "rejects.jsonl; the first: in\\x1b[1m.jsonl:2: invalid JSON: an array instead of an object" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -320,3 +320,12 @@ def test_each_line_is_answered_when_no_more_has_come(url: str) -> None:
         process.stdin.close()
         assert process.stdout.read() == b""
     assert process.returncode == 0
+
+
+def test_an_unknown_id_that_is_a_file_is_told_how_to_query_by_it(tmp_path: Path) -> None:
+    store, path = make_index(tmp_path), tmp_path / "a.txt"
+    path.write_text("a text")
+    assert run("query", "--id", str(path), "--store", store).stderr.endswith(
+        f"has no document {str(path)!r}; to query by the file of this name, pass it without --id\n"
+    )
+    assert run("query", "--id", "x" * 5000, "--store", store).exit_code != 0

@@ -132,7 +132,7 @@ def test_a_tsv_with_one_other_line_among_the_first_is_refused(line: str, place: 
     lines.insert(place, line)
     path = tmp_path / "pages.tsv"
     path.write_text("\n".join(lines))
-    with pytest.raises(ValueError, match=f"line {place + 1} is .*--format fingerprints.*--format tsv") as raised:
+    with pytest.raises(ValueError, match=f"line {place + 1} is .*format=.fingerprints.*format=.tsv") as raised:
         find_inputs([str(path)], InputOptions())
     assert "15 of its first 16 lines are an id, a tab and a fingerprint" in str(raised.value)
     pairs, rejects = read(path, format="fingerprints")
@@ -202,7 +202,7 @@ def test_a_file_that_stays_ambiguous_is_refused_unless_its_format_is_said(form: 
     values = [int(WRITERS["decimal"](TAKEN + number), 16 if form == "hex" else 10) for number in range(20_000)]
     path = written(tmp_path / name, form, values)
     with pytest.raises(
-        ValueError, match=r"its first fingerprints \(10,000\) have 16 digits.*--fingerprint-format hex\|dec"
+        ValueError, match=r"its first fingerprints \(10,000\) have 16 digits.*fingerprint_format=hex\|dec"
     ):
         find_inputs([str(path)], InputOptions("fingerprints"))
     pairs, rejects = read(path, format="fingerprints", fingerprint_format=form)
@@ -309,7 +309,7 @@ def test_inputs_are_read_one_after_the_other(tmp_path: Path) -> None:
     [
         ([], "auto", "nothing to read"),
         (["-", "-"], "auto", "only be the last input"),
-        (["-"], "files", "is a stream, and --format files needs a file"),
+        (["-"], "files", "is a stream, and format files needs a file"),
         (["nowhere"], "auto", "nowhere cannot be read: No such file"),
     ],
 )

@@ -224,7 +224,7 @@ def test_what_else_a_file_is_is_told_with_the_way_out(name: str, data: bytes, re
 def test_the_id_is_the_url_or_the_records_own(field: str, expected: str, tmp_path: Path) -> None:
     path = archive(tmp_path, records(1))
     assert read(path, id_field=field)[0] == [expected]
-    with pytest.raises(ValueError, match=r"--id-field must be id or url or record-id, got .page."):
+    with pytest.raises(ValueError, match=r"id_field must be id or url or record-id, got .page."):
         read(path, id_field="page")
 
 
@@ -328,7 +328,7 @@ def test_a_second_look_finds_the_texts_again(tmp_path: Path) -> None:
 
 
 def test_a_stream_is_refused() -> None:
-    with pytest.raises(ValueError, match="is a stream, and --format warc needs a file"):
+    with pytest.raises(ValueError, match="is a stream, and format warc needs a file"):
         find_inputs(["-"], InputOptions("warc"))
 
 

@@ -66,7 +66,9 @@ def test_a_name_that_tells_nothing_is_told_by_its_content(data: bytes, kind: str
 
 def test_a_binary_file_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "photo.jpg").write_bytes(b"\xff\xd8\xff\xe0\x00\x10JFIF\x00")
-    with pytest.raises(ValueError, match=r"photo.jpg is not a text: convert it to text first, or pass --format"):
+    with pytest.raises(
+        ValueError, match=r"photo.jpg is not a text: convert it to text first, or name its format with format="
+    ):
         find_inputs([str(tmp_path / "photo.jpg")], InputOptions())
 
 
@@ -246,10 +248,10 @@ def test_a_field_with_a_dot_in_its_name_wins_over_a_nested_one(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, 'no field "text"; the fields are url, body, meta.lang, meta.n; pass --text-field body'),
-        ({"text_field": "body", "id_field": "uid"}, 'no field "uid"; .*; pass --id-field NAME'),
-        ({"fingerprint_field": "fp"}, 'no field "fp"; .*; pass --fingerprint-field NAME'),
-        ({"fields": ("title", "lead")}, 'no field "title" or "lead"; .*; pass --field NAME'),
+        ({}, 'no field "text"; the fields are url, body, meta.lang, meta.n; pass text_field="body"'),
+        ({"text_field": "body", "id_field": "uid"}, 'no field "uid"; .*; pass id_field="NAME"'),
+        ({"fingerprint_field": "fp"}, 'no field "fp"; .*; pass fingerprint_field="NAME"'),
+        ({"fields": ("title", "lead")}, 'no field "title" or "lead"; .*; pass another profile'),
     ],
 )
 def test_a_field_that_all_first_records_lack_is_told_at_once(

@@ -317,7 +317,7 @@ def test_a_page_without_the_library_is_an_error_that_names_both_ways_out(
     monkeypatch.setitem(sys.modules, "trafilatura", None)
     path = written("jsonl", tmp_path, VALUES)
     with pytest.raises(
-        ValueError, match=r"pip install 'hsimhash\[html\]', or pass --extract none, which needs nothing"
+        ValueError, match=r"pip install 'hsimhash\[html\]', or pass extract=.none., which needs nothing"
     ):
         read(path)
     assert read(path, extract="none")[0].keys() == VALUES.keys()
@@ -470,7 +470,7 @@ def test_a_page_over_the_limits_is_rejected_and_the_others_are_read(tmp_path: Pa
 def test_a_page_that_takes_too_long_says_what_to_do_instead() -> None:
     page = f"<html><body>{'<p>xy' * 2_000_000}</body></html>"
     with PageTexts(InputOptions(), limits=CallLimits(0.1, 1 << 30)) as texts:
-        with pytest.raises(ValueError, match=r"main text not found within 0\.1 s of CPU time; use --extract none"):
+        with pytest.raises(ValueError, match=r"main text not found within 0\.1 s of CPU time; use extract=.none."):
             texts.text(page)
         assert texts.submit([page, PAGE.format(TEXT)]).result() == [NoResult("within 0.1 s of CPU time"), TEXT]
 

@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple
 import click
 
 from hsimhash.cli.streams import check_stdin
-from hsimhash.errors import HsimhashError
+from hsimhash.errors import HsimhashError, in_shell
 from hsimhash.files import naming
 from hsimhash.fingerprint.bits import parse_fingerprint
 from hsimhash.inputs.extraction import text_of_page
@@ -39,10 +39,10 @@ class Named(NamedTuple):
 
 def understood(words: Iterable[str], otherwise: ArgumentKind) -> list[Named]:
     """Return what arguments mean to a command that takes texts, fingerprints or ids."""
-    return [Named("file" if word == STDIN or _is_file(word) else otherwise, word) for word in words]
+    return [Named("file" if word == STDIN or is_file(word) else otherwise, word) for word in words]
 
 
-def _is_file(word: str) -> bool:
+def is_file(word: str) -> bool:
     """Whether a word is the path of a file, or of a pipe."""
     return os.path.exists(word) and not os.path.isdir(word)  # noqa: PTH110, PTH112 (any text)
 
@@ -59,7 +59,7 @@ def by_options(*, texts: Sequence[str] = (), paths: Sequence[str] = (), doc_ids:
 def refuse_records(words: Iterable[str]) -> None:
     """Refuse an argument that is a file of many documents, whose text nobody wants as one."""
     for word in words:
-        if kind_by_name(word) and _is_file(word):
+        if kind_by_name(word) and is_file(word):
             raise click.UsageError(
                 f"{word} holds many documents, not one text: pass its records on stdin with -, or pass --file to take "
                 f"the whole file as one text"
@@ -75,7 +75,7 @@ def fingerprint_in(word: str, form: str, remedy: str) -> int:
     try:
         return parse_fingerprint(word, format=form)
     except ValueError as error:
-        told = str(error)
+        told = in_shell(error)
         if told.startswith("not a fingerprint"):
             told = f"{word!r:.80} is neither a file nor a fingerprint: {remedy}"
         raise click.UsageError(told) from error
@@ -95,7 +95,7 @@ def read_text(path: str, extract: str = "auto") -> str:
         content = content_of_file(path, _content(path, name), extract)
         return text_of_page(content.text, InputOptions(extract=extract)) if content.is_page else content.text
     except ValueError as error:
-        raise HsimhashError(f"{name}: {error}") from error
+        raise HsimhashError(f"{name}: {in_shell(error)}") from error
 
 
 def _content(path: str, name: str) -> bytes:
@@ -110,7 +110,7 @@ def _content(path: str, name: str) -> bytes:
                 parts.append(part)
                 size += len(part)
     except DamagedInputError as error:
-        raise HsimhashError(f"{name}: {error}") from error
+        raise HsimhashError(f"{name}: {in_shell(error)}") from error
     if size > RECORD_LIMIT_BYTES:
         raise HsimhashError(f"{name} is too long: a document has at most {RECORD_LIMIT_BYTES >> 20} MiB")
     return b"".join(parts)

@@ -101,9 +101,9 @@ def bulk_load_command(
     usual = IngestLimits(run_documents=(memory_mib << 20) // _RUN_BYTES // max(workers, 2))
     limits = click.get_current_context().obj or usual
     options = IngestOptions(reading=reading, workers=workers, job=job, fresh=fresh, stage=staged, limits=limits)
-    showing = shown(quiet=quiet, merging="writing files")
-    with open_index(settings, is_job=True) as index, stoppable() as stop, showing as show:
-        summary = load.ingest(index, found, options, load.IngestObserver(stop, show, say))
+    with open_index(settings, is_job=True) as index, stoppable() as stop:
+        with shown(quiet=quiet, merging="writing files") as show:
+            summary = load.ingest(index, found, options, load.IngestObserver(stop, show, say))
         if not told:
             return report(summary, index, is_stream=is_stream, as_json=as_json)
     return tell_lines(told)

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from hsimhash.cli.console import plural, print_json, say, staged_progress
+from hsimhash.cli.endings import say_rejected
 from hsimhash.cli.exits import ExitCode
 from hsimhash.cli.help import Group
 from hsimhash.cli.jobs import stoppable
@@ -95,7 +96,7 @@ def write_tables_command(
         }
     )
     if result.rejects:
-        say(f"{plural(counts.rejected, 'record')} rejected, see {out / 'rejects.jsonl'}")
+        say_rejected(counts.rejected, out / "rejects.jsonl")
     return ExitCode.REJECTED_RECORDS if result.rejects else ExitCode.DONE
 
 

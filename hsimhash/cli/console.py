@@ -128,7 +128,9 @@ def staged_progress(title: str) -> Iterator[Callable[[str, int, int, str], None]
     from rich import console, progress
 
     columns = (*progress.Progress.get_default_columns(), progress.TextColumn("{task.fields[words]}"))
-    with progress.Progress(*columns, console=console.Console(stderr=True), transient=True) as bar:
+    # rich would print what goes to stdout on its own console: wrapped, and on the terminal even if stdout is a file.
+    shown = progress.Progress(*columns, console=console.Console(stderr=True), transient=True, redirect_stdout=False)
+    with shown as bar:
         task = bar.add_task(title, total=None, words="")
         yield lambda title, done, total, words: bar.update(
             task, description=title, completed=done, total=total or None, words=words
@@ -143,7 +145,8 @@ def progress_lines(interval_s: float = PROGRESS_INTERVAL_S) -> Callable[[str, in
         nonlocal told_at
         if time.monotonic() - told_at >= interval_s:
             told_at = time.monotonic()
-            say(f"{title}:{f' {done / total:.0%},' if total else ''} {words}")
+            shares = [f"{done / total:.0%}"] if total else []
+            say(f"{title}: {', '.join(filter(None, [*shares, words]))}")
 
     return tell
 

@@ -16,7 +16,7 @@ from hsimhash import dedup as steps
 from hsimhash import metrics
 from hsimhash.cli.console import is_for_people, plural, print_json, say, staged_progress
 from hsimhash.cli.counts import Count
-from hsimhash.cli.endings import dedup_ending
+from hsimhash.cli.endings import dedup_ending, say_rejected
 from hsimhash.cli.exits import ExitCode
 from hsimhash.cli.help import Command
 from hsimhash.cli.options import (
@@ -196,7 +196,7 @@ def _report(summary: DedupSummary, options: DedupOptions, *, is_told: bool) -> E
     for notice in summary.notices:
         say(f"{notice.title}: {notice.detail}")
     if summary.totals.rejected and not is_told:
-        say(f"{plural(summary.totals.rejected, 'record')} rejected, see {summary.folder / 'rejects.jsonl'}")
+        say_rejected(summary.totals.rejected, summary.folder / "rejects.jsonl")
     if split := summary.totals.split:
         say(f"{plural(split, 'component')} of more than {options.max_cluster_size:,} documents cut into stars")
     if not is_told:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import shutil
@@ -13,8 +14,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hsimhash.cli.console import plural, print_line
+from hsimhash.cli.console import plural, print_line, say
 from hsimhash.inputs.files import COPIED_KINDS, Input, InputOptions, packing_of, suffix_of
+from hsimhash.inputs.lines import STDIN
 
 if TYPE_CHECKING:
     from hsimhash.calibrate import Calibration
@@ -28,7 +30,9 @@ MOST_WORDS = 30  # of inputs in a command to paste; more are left to the user
 def dedup_ending(summary: DedupSummary, found: Sequence[Input], names: Sequence[str], url: str | None) -> None:
     """Tell what a dedup found, and how to apply it to the inputs of these names."""
     totals, folder = summary.totals, summary.folder
-    if totals.dropped:
+    if not totals.documents:
+        print_line("Read 0 documents: the inputs hold none.")
+    elif totals.dropped:
         kinds = f"dropped {plural(totals.dropped, 'near-duplicate')}"
         kinds += f" in {plural(totals.clusters, 'cluster')}" if totals.clusters else ""
         print_line(f"Read {plural(totals.documents, 'document')}: kept {totals.kept:,}, {kinds}.")
@@ -37,6 +41,8 @@ def dedup_ending(summary: DedupSummary, found: Sequence[Input], names: Sequence[
     if totals.matched:
         print_line(f"Of the dropped ones, {totals.matched:,} are near a document of {url}.")
     _tell_lists(folder, totals.rejected, totals.short, "kept")
+    if not totals.documents:
+        return
     tell_report(folder / "report.html")
     keep = folder / "keep.txt"
     if refused := [one.name for one in found if one.kind not in COPIED_KINDS]:
@@ -112,13 +118,28 @@ def calibrate_ending(found: Calibration, names: Sequence[str], reading: InputOpt
 
 def _tell_lists(folder: Path, rejected: int, short: int, what_of_short: str) -> None:
     if rejected:
-        print_line(f"Rejected {plural(rejected, 'invalid record')}: see {shell_word(folder / 'rejects.jsonl')}.")
+        path = folder / "rejects.jsonl"
+        print_line(f"Rejected {plural(rejected, 'invalid record')}: see {shell_word(path)}.")
+        print_line(f"The first: {first_reject(path)}")
     if short:
         verb = "is" if short == 1 else "are"
         print_line(
             f"{plural(short, 'document')} {verb} too short to compare, and {what_of_short}: see "
             f"{shell_word(folder / 'short.jsonl')}."
         )
+
+
+def say_rejected(count: int, path: Path) -> None:
+    """Say how many records were rejected, where they are listed, and why the first one was."""
+    say(f"{plural(count, 'record')} rejected, see {path}; the first: {first_reject(path)}")
+
+
+def first_reject(path: Path) -> str:
+    """Return the place of the first reject in a list of them, and the reason."""
+    with path.open(encoding="utf-8") as lines:
+        first = json.loads(next(lines))
+    told = f"{'stdin' if first['file'] == STDIN else first['file']}:{first['line']}: {first['reason']}"
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in told)
 
 
 def tell_report(page: Path) -> None:

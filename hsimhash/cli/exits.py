@@ -63,7 +63,9 @@ def message_of(error: Exception) -> str:
     elif isinstance(error, (errors.HsimhashError, ValueError, OSError)):
         text = errors.in_shell(error)
     else:
-        text = f"unexpected {type(error).__name__}: {error}; this is a bug, 'hsimhash -v …' shows where"
+        text = (
+            f"unexpected {type(error).__name__}: {errors.in_shell(error)}; this is a bug, 'hsimhash -v …' shows where"
+        )
     if FileNotFoundError in (type(error), type(error.__cause__)) and _is_current_folder_gone():
         text += "; the current folder was deleted: change to one that is there"
     return " ".join(text.splitlines())

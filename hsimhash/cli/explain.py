@@ -9,12 +9,12 @@ from shutil import get_terminal_size
 import click
 
 from hsimhash.calibrate.two import Side, TwoDocuments, explain_two
-from hsimhash.cli.arguments import Named, by_options, fingerprint_in, read_text, refuse_records, understood
+from hsimhash.cli.arguments import Named, by_options, fingerprint_in, is_file, read_text, refuse_records, understood
 from hsimhash.cli.console import print_fields, print_json, print_line, print_table
 from hsimhash.cli.help import Command
 from hsimhash.cli.options import Settings, json_option, open_index, stored, utf8, wanted_record, with_settings
 from hsimhash.cover import LMDB_PRICES, Cover, cover
-from hsimhash.errors import HsimhashError
+from hsimhash.errors import HsimhashError, in_shell
 from hsimhash.fingerprint import Profile, Signature, format_fingerprint
 from hsimhash.index import HSimIndex
 
@@ -144,7 +144,9 @@ def _side(named: Named, settings: Settings, profile: Profile, index: HSimIndex |
         try:
             return Side(f"id {named.value}", stored(index, named.value).signature)
         except HsimhashError as error:
-            raise HsimhashError(f"{error}, and there is no such file; pass --text if it is a text") from error
+            if is_file(named.value):
+                raise
+            raise HsimhashError(f"{in_shell(error)}, and there is no such file; pass --text if it is a text") from error
     text = read_text(named.value, settings.extract) if named.kind == "file" else named.value
     name = f"file {named.value}" if named.kind == "file" else f"text {named.value:.40}"
     return Side(name, profile.signature(text), text)

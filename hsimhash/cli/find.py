@@ -24,7 +24,7 @@ from hsimhash.cli.console import plural
 from hsimhash.cli.exits import message_of
 from hsimhash.cli.streams import check_stdin
 from hsimhash.cli.written import complete
-from hsimhash.errors import HsimhashError
+from hsimhash.errors import HsimhashError, in_shell
 
 if TYPE_CHECKING:
     from hsimhash.fingerprint.bits import Uint64s
@@ -121,7 +121,7 @@ def _run(ctx: click.Context, arguments: Sequence[str], finder: Finder) -> int:
         _tell(f"Computing {finder.computing}...")
         _write(options["output"], finder.writing, getattr(_numbers(), finder.lines_of)(fingerprints, distance))
     except PeerError as error:
-        _tell(str(error))
+        _tell(in_shell(error))
         return error.code
     return PeerCode.DONE
 
@@ -215,7 +215,7 @@ def _read(name: str) -> Uint64s:
 
 
 def _reason(error: Exception) -> str:
-    return (isinstance(error, OSError) and error.strerror) or str(error)
+    return in_shell((isinstance(error, OSError) and error.strerror) or error)
 
 
 def _write(name: str, what: str, lines: Iterator[bytes]) -> None:

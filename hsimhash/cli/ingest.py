@@ -108,8 +108,9 @@ def ingest_command(
     found = inputs_of(inputs, reading)
     options = replace(_options(settings, reading, tags, fresh=fresh, rate=rate), claims=claim)
     index = _index(settings, found, options, exclusive=exclusive)
-    with index, stoppable() as stop, shown(quiet=quiet) as tell:
-        summary = load.ingest(index, found, options, load.IngestObserver(stop, tell, say))
+    with index, stoppable() as stop:
+        with shown(quiet=quiet) as tell:
+            summary = load.ingest(index, found, options, load.IngestObserver(stop, tell, say))
         return report(summary, index, is_stream=any(one.is_stream for one in found), as_json=as_json)
 
 

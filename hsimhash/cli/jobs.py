@@ -16,7 +16,7 @@ from types import FrameType
 import click
 
 from hsimhash.cli.console import is_for_people, plural, print_json, say, staged_progress
-from hsimhash.cli.endings import ingest_ending
+from hsimhash.cli.endings import ingest_ending, say_rejected
 from hsimhash.cli.exits import ExitCode, answering
 from hsimhash.errors import HsimhashError
 from hsimhash.index import HSimIndex
@@ -68,7 +68,7 @@ def report(summary: Summary, index: HSimIndex, *, is_stream: bool, as_json: bool
         if summary.is_repeated:
             say("nothing to do, these inputs were ingested already; --fresh ingests again")
         if summary.rejects:
-            say(f"{plural(summary.counts.rejected, 'record')} rejected, see {summary.rejects}")
+            say_rejected(summary.counts.rejected, summary.rejects)
         if replaced := summary.counts.replaced:
             say(f"{plural(replaced, 'document')} replaced by a later record with the same id")
         print_json(summary.to_json())

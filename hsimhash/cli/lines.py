@@ -17,6 +17,7 @@ from typing import TypeVar, cast
 from hsimhash.cli.console import say
 from hsimhash.cli.options import Settings
 from hsimhash.cli.streams import check_stdin
+from hsimhash.errors import in_shell
 from hsimhash.files import naming
 from hsimhash.fingerprint import TOO_SHORT, Profile, Signature
 from hsimhash.fingerprint.bits import Formats, formats_named
@@ -99,7 +100,7 @@ class Lines:
                 made.append((number, make(number, one)))
             except ValueError as error:
                 self.rejected += 1
-                say(f"{self.name}:{number}: rejected: {error}")
+                say(f"{self.name}:{number}: rejected: {in_shell(error)}")
         return made
 
 

@@ -15,10 +15,11 @@ import click
 import numpy as np
 
 from hsimhash import metrics
+from hsimhash.cli.arguments import is_file
 from hsimhash.cli.console import say
 from hsimhash.cli.streams import check_stdin
 from hsimhash.cover import DEFAULT_DISTANCE, MOST_DISTANCE
-from hsimhash.errors import HsimhashError, IndexNotFoundError
+from hsimhash.errors import HsimhashError, IndexNotFoundError, in_shell
 from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.bits import Uint64s, formats_named, read_fingerprint, spoken
 from hsimhash.fingerprint.recipe import FEATURES_PROFILE
@@ -194,7 +195,7 @@ def metrics_option(command: Function) -> Function:
         try:
             host, port = address_in(metrics_port if ":" in metrics_port else f"127.0.0.1:{metrics_port}")
         except ValueError as error:
-            raise click.BadParameter(f"{metrics_port!r}: {error}", param_hint="'--metrics-port'") from error
+            raise click.BadParameter(f"{metrics_port!r}: {in_shell(error)}", param_hint="'--metrics-port'") from error
         with metrics.served(host, port) as chosen:
             say(f"numbers at http://{f'[{host}]' if ':' in host else host}:{chosen}/metrics")
             return command(**given)
@@ -251,7 +252,7 @@ def _with_fields(settings: Settings, fields: Sequence[str]) -> Settings:
     try:
         Profile.named(profile)
     except ValueError as error:
-        raise click.UsageError(f"--field: {error}") from error
+        raise click.UsageError(f"--field: {in_shell(error)}") from error
     return settings.model_copy(update={"profile": profile})
 
 
@@ -277,7 +278,7 @@ def load_settings(flags: dict[str, object]) -> Loaded:
     try:
         return settings.load(given, os.environ, context.find_root().params.get("config"))
     except ValueError as error:
-        raise click.UsageError(str(error)) from error
+        raise click.UsageError(in_shell(error)) from error
 
 
 def open_index(settings: Settings, *, exclusive: bool = False, is_job: bool = False) -> HSimIndex:
@@ -311,7 +312,8 @@ def stored(index: HSimIndex, doc_id: str) -> Document:
     """Return a document of the index; raise where it has none of this id."""
     document = index.get(doc_id)
     if document is None:
-        raise HsimhashError(f"{index.url} has no document {doc_id!r}")
+        hint = "; to query by the file of this name, pass it without --id" if is_file(doc_id) else ""
+        raise HsimhashError(f"{index.url} has no document {doc_id!r}{hint}")
     return document
 
 
@@ -405,7 +407,7 @@ def read_sample(path: Path, flag: str, fingerprint_format: str) -> Uint64s:
         try:
             found[place] = read_fingerprint(word, formats)
         except ValueError as error:
-            raise click.BadParameter(f"{path}:{number}: {error}", param_hint=f"'{flag}'") from error
+            raise click.BadParameter(f"{path}:{number}: {in_shell(error)}", param_hint=f"'{flag}'") from error
     return found
 
 

@@ -12,6 +12,7 @@ from hsimhash.cli.counts import Count
 from hsimhash.cli.help import Command
 from hsimhash.cli.options import Settings, json_option, read_sample, with_settings
 from hsimhash.cover import MOST_DISTANCE
+from hsimhash.errors import in_shell
 from hsimhash.fingerprint import Profile
 from hsimhash.plan import Cost, cost, layouts_of, outgrown, recommend
 from hsimhash.store import KINDS
@@ -81,7 +82,7 @@ def plan_command(
         try:
             layouts = layouts_of(reached)
         except ValueError as error:
-            raise click.BadParameter(str(error), param_hint="'--distance'") from error
+            raise click.BadParameter(in_shell(error), param_hint="'--distance'") from error
         costs[name] = [
             cost(layout, documents, reached, KINDS[name].prices, sample=fingerprints, has_signatures=has_signatures)
             for layout in layouts

@@ -27,7 +27,7 @@ from hsimhash.cli.stages import (
     tell_lines,
 )
 from hsimhash.cover import DEFAULT_DISTANCE
-from hsimhash.errors import HsimhashError
+from hsimhash.errors import HsimhashError, in_shell
 from hsimhash.fingerprint import Profile
 from hsimhash.pairs.keep import Policy
 
@@ -123,7 +123,7 @@ def _session(master: str | None, driver_memory: str) -> Iterator[SparkSession]:
         finally:
             spark.stop()
     except (PySparkException, Py4JError) as error:
-        raise HsimhashError(_cause(str(error))) from error
+        raise HsimhashError(_cause(in_shell(error))) from error
 
 
 def _cause(text: str) -> str:

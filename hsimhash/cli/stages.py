@@ -10,7 +10,7 @@ import click
 
 from hsimhash.cli.console import print_line, say
 from hsimhash.cli.exits import ExitCode
-from hsimhash.errors import HsimhashError
+from hsimhash.errors import HsimhashError, in_shell
 from hsimhash.store import FileLimits, StageOptions, is_hbase
 from hsimhash.store.hbase.load_tool import load_command
 from hsimhash.store.hbase.stage import open_stage
@@ -98,4 +98,4 @@ def check_stage(place: str) -> None:
     try:
         open_stage(place).claim()
     except HsimhashError as error:
-        raise click.BadParameter(str(error), param_hint="'--stage'") from error
+        raise click.BadParameter(in_shell(error), param_hint="'--stage'") from error

@@ -15,15 +15,18 @@ from pathlib import Path
 from typing import Literal
 
 from hsimhash.dedup.options import reading_from
-from hsimhash.dedup.outputs import DROP, KEEP, STATS, table_in
+from hsimhash.dedup.outputs import DEDUP_AGAIN, DROP, KEEP, STATS, table_in
 from hsimhash.dedup.tables import read_column_values
-from hsimhash.errors import HsimhashError
+from hsimhash.errors import HsimhashError, Remedy
 from hsimhash.inputs.files import COPIED_KINDS, Input, InputOptions
 from hsimhash.inputs.reader import documents_of, parsed_blocks
 from hsimhash.inputs.records import Documents
 
 Which = Literal["kept", "dropped", "all"]
-_REMEDY = "pass the inputs that 'hsimhash dedup' read, or run it again"
+_REMEDY = Remedy(
+    "pass the inputs that the dedup read, or call dedup again",
+    "pass the inputs that 'hsimhash dedup' read, or run it again",
+)
 _LINES = ("jsonl", "tsv", "fingerprints")  # formats whose records are lines
 
 
@@ -85,7 +88,7 @@ def apply(
     for one in inputs:
         if one.kind not in COPIED_KINDS:
             raise ValueError(
-                f"cannot copy records of {one.name}: 'hsimhash apply' copies lines, and this is not a file of lines; "
+                f"cannot copy records of {one.name}, because it is not a file of lines; "
                 f"{folder / KEEP} lists the ids to keep"
             )
     application, reading = _Application(folder, which), reading_of_run(folder)
@@ -145,7 +148,7 @@ class _Application:
             expected = next(iter(self.is_kept))
             raise ValueError(
                 f"none of the records is a document of {self._folder}: expected ids such as {expected!r:.200}, "
-                f"{f'but {self._first_reject}' if self._first_reject else 'got no records'}; {_REMEDY}"
+                f"{f'but {self._first_reject}' if self._first_reject else 'got no records'}; " + _REMEDY
             )
 
     def chosen(self, one: Input, documents: Documents, lines: Sequence[bytes]) -> Iterator[bytes]:
@@ -156,7 +159,7 @@ class _Application:
                 where = f"{one.name}:{documents.lines[place]}" if one.kind != "files" else one.name
                 expected = next(iter(self.is_kept), None)
                 such = f"expected ids such as {expected!r:.200}" if expected else "which has no documents"
-                raise ValueError(f"{where}: {self._folder} does not know document {doc_id!r:.200}: {such}; {_REMEDY}")
+                raise ValueError(f"{where}: {self._folder} does not know document {doc_id!r:.200}: {such}; " + _REMEDY)
             is_kept, self.is_kept[doc_id] = self.is_kept[doc_id], None
             if is_kept is None:
                 self.count.repeated += 1
@@ -187,4 +190,4 @@ def _naming_damage(path: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError, KeyError) as error:
-        raise HsimhashError(f"{path} cannot be read: {error}; run 'hsimhash dedup' again") from error
+        raise HsimhashError(f"{path} cannot be read: {error}; " + DEDUP_AGAIN) from error

@@ -31,6 +31,7 @@ STATS, REPORT = "stats.json", "report.html"
 KEEP, DROP = "keep.txt", "drop.txt"
 REJECTS, SHORT = "rejects.jsonl", "short.jsonl"
 TABLES = ("pairs", "clusters", "matches")
+DEDUP_AGAIN = Remedy("call dedup again", "run 'hsimhash dedup' again")
 SUFFIXES = (".parquet", ".jsonl")
 _NEW, _LOCK = ".dedup.new", "lock"
 NAMES = (
@@ -121,8 +122,8 @@ def _refuse_results(path: Path, names: Sequence[str]) -> None:
 def table_in(folder: Path, table: str) -> Path:
     """Return the path of a table of results; `ValueError` where there are no complete results."""
     if not (folder / STATS).is_file():
-        raise ValueError(f"{folder} has no {STATS}: 'hsimhash dedup' did not write it, or did not finish; run it again")
+        raise ValueError(f"{folder} has no {STATS}, so it is not the complete result of a dedup; " + DEDUP_AGAIN)
     found = [path for suffix in SUFFIXES if (path := folder / f"{table}{suffix}").is_file()]
     if not found:
-        raise ValueError(f"{folder} has no table {table}{' or '.join(SUFFIXES)}; run 'hsimhash dedup' again")
+        raise ValueError(f"{folder} has no table {table}{' or '.join(SUFFIXES)}; " + DEDUP_AGAIN)
     return found[0]

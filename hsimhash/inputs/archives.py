@@ -26,7 +26,7 @@ from hsimhash.inputs.answers import answer_in, charset_of, headers_in, media_typ
 from hsimhash.inputs.files import Input, InputOptions, packing_of
 from hsimhash.inputs.lines import BLOCK_BYTES, RECORD_LIMIT_BYTES, DamagedInputError, Place
 from hsimhash.inputs.pages import page_of
-from hsimhash.inputs.records import Columns, Documents, Reject, doc_id_of, first_seen_of, numbered_id
+from hsimhash.inputs.records import Columns, Documents, Reject, doc_id_of, first_seen_of, numbered_id, reason_of
 
 ID_FIELDS = {"id": "url", "url": "url", "record-id": "record-id"}
 _OK = 200
@@ -294,9 +294,8 @@ def read_archive(
                     raise ValueError(frame.damage)
                 _take(one, frame, options, found)
             except Exception as error:  # whatever is in a record, the next one is read
-                why = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
                 where = "" if frame.damage else f" (record at byte {frame.begin:,})"
-                found.rejects.append(Reject.of(end.line, f"{why}{where}", frame.data))
+                found.rejects.append(Reject.of(end.line, f"{reason_of(error)}{where}", frame.data))
             if end.offset - begun >= block_bytes:
                 yield found.documents(), end
                 found, begun = Columns(fields), end.offset

@@ -11,6 +11,7 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from functools import cache, partial
 
+from hsimhash.errors import Remedy
 from hsimhash.inputs.files import InputOptions
 from hsimhash.inputs.pages import content_in, page_text, prepare_main_texts, require_page_library
 from hsimhash.processes import CallLimits, KillableWorkers, NoResult
@@ -67,7 +68,7 @@ class PageTexts(AbstractContextManager["PageTexts"]):
 
 def refusal(found: NoResult) -> str:
     """Return why a page is rejected."""
-    return f"main text not found {found.why}; use --extract none"
+    return f"main text not found {found.why}; use " + Remedy('extract="none"', "--extract none")
 
 
 @cache

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+from hsimhash.errors import Remedy
 from hsimhash.inputs.files import TABLES, Input, InputOptions
 
 LEAST_SEEN = 2  # records that tell what all of them lack
@@ -95,8 +96,15 @@ def _missing(
         if not any(map(has, names)):
             noun = "column" if one.kind in TABLES else "field"
             missing, guess = " or ".join(f'"{name}"' for name in names), longest if option == "--text-field" else ""
-            return f"no {noun} {missing}; the {noun}s are {', '.join(there):.500}; pass {option} {guess or 'NAME'}"
+            return f"no {noun} {missing}; the {noun}s are {', '.join(there):.500}; pass " + _option(
+                option, guess or "NAME"
+            )
     return ""
+
+
+def _option(flag: str, name: str) -> Remedy:
+    keyword = flag.removeprefix("--").replace("-", "_")
+    return Remedy("another profile" if flag == "--field" else f'{keyword}="{name}"', f"{flag} {name}")
 
 
 def _longest_text(records: Sequence[Mapping[str, object]], *, without: str) -> str:

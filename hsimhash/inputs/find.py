@@ -13,6 +13,7 @@ from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
 
+from hsimhash.errors import Remedy, in_shell
 from hsimhash.extras import needed
 from hsimhash.fingerprint.bits import ALL_FORMATS, fitting, spoken
 from hsimhash.inputs.archives import ID_FIELDS
@@ -63,7 +64,7 @@ def find_inputs(names: Sequence[str], options: InputOptions) -> list[Input]:
         if one.is_stream:  # what comes behind it could not be resumed
             raise ValueError(f"input {one.name} is a stream, and a stream can only be the last input")
     if found and all(one.problem for one in found):
-        raise ValueError(f"input {found[0].name}: {found[0].problem}")
+        raise ValueError(f"input {found[0].name}: " + found[0].problem)
     return found
 
 
@@ -97,7 +98,7 @@ def _remote(url: str, options: InputOptions) -> Input:
 
 def _stream(name: str, options: InputOptions) -> Input:
     if options.format in (*TABLES, _ARCHIVE, "files"):
-        raise ValueError(f"input {name} is a stream, and --format {options.format} needs a file; save it to one first")
+        raise ValueError(f"input {name} is a stream, and format {options.format} needs a file; save it to one first")
     kind: Kind = "jsonl" if options.format in ("auto", "jsonl") else "lines" if options.format == "lines" else "tsv"
     has_fingerprints = _has_fingerprints(kind, options)
     formats = options.formats if has_fingerprints else ()
@@ -119,7 +120,7 @@ def _folder(name: str, options: InputOptions) -> list[Input]:
     if not records:
         return [texts]
     held, found = _held(texts, records), [*([texts] if texts.size_bytes else []), *records]
-    problems = "".join(f"; {one.label} is not read: {one.problem}" for one in records if one.problem)
+    problems = "".join(f"; {one.label} is not read: {in_shell(one.problem)}" for one in records if one.problem)
     return [replace(found[0], note=f"{name} holds {held}{problems}"), *found[1:]]
 
 
@@ -207,7 +208,11 @@ def _kind_by_content(name: str, remote: RemoteSource | None) -> Kind:
     if head.startswith(b"WARC/"):
         return "warc"
     if b"\0" in head[:_SNIFFED_BLOCK_BYTES] and not utf16_of(head):
-        raise ValueError(f"input {name} is not a text: convert it to text first, or pass --format if its name misleads")
+        raise ValueError(
+            f"input {name} is not a text: convert it to text first, or "
+            + Remedy("name its format with format=", "pass --format")
+            + " if its name misleads"
+        )
     line = head.lstrip().partition(b"\n")[0]
     with suppress(ValueError, RecursionError):
         if isinstance(json.loads(line), dict):
@@ -221,7 +226,7 @@ def _need_library(name: str, options: InputOptions) -> None:
         try:
             require_page_library()
         except ValueError as error:
-            raise ValueError(f"input {name}: {error}") from error
+            raise ValueError(f"input {name}: " + error.args[0]) from error
 
 
 def _has_fingerprints(kind: Kind, options: InputOptions) -> bool:
@@ -269,8 +274,11 @@ def _holds_fingerprints(name: str, first: Sequence[bytes]) -> bool:
         number, line = others[0]
         raise ValueError(
             f"input {name}: {len(first) - len(others)} of its first {len(first)} lines are an id, a tab and a "
-            f"fingerprint, but line {number} is '{preview(line)[:80]}'; pass --format fingerprints, which "
-            f"rejects the others (a header, say), or --format tsv if all of them are texts"
+            f"fingerprint, but line {number} is '{preview(line)[:80]}'; "
+            + Remedy('pass format="fingerprints"', "pass --format fingerprints")
+            + ", which rejects the others (a header, say), or "
+            + Remedy('format="tsv"', "--format tsv")
+            + " if all of them are texts"
         )
     return bool(first) and not others
 
@@ -287,7 +295,8 @@ def _with_fields(one: Input, options: InputOptions) -> Input:
     """Return the input, with a problem if its first records all lack the field for the id or the one for the text."""
     if one.kind == _ARCHIVE:
         known = options.id_field in (None, *ID_FIELDS)
-        problem = "" if known else f"--id-field must be {' or '.join(ID_FIELDS)}, got {options.id_field!r}"
+        wanted = f" must be {' or '.join(ID_FIELDS)}, got {options.id_field!r}"
+        problem = "" if known else Remedy("id_field", "--id-field") + wanted
         return replace(one, problem=problem)
     if one.kind in TABLES:
         return replace(one, problem=_problem_of_table(one, options))

@@ -15,6 +15,7 @@ from functools import lru_cache, partial
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
+from hsimhash.errors import Remedy
 from hsimhash.extras import needed
 from hsimhash.fingerprint.document_fields import FIELD_SEPARATOR
 from hsimhash.inputs.charsets import decoded
@@ -95,7 +96,8 @@ def require_page_library() -> None:
             return
         needed(*_LIBRARY)
     except ValueError as error:
-        raise ValueError(f"{error}, or pass --extract none, which needs nothing and takes all visible text") from error
+        without = Remedy('pass extract="none"', "pass --extract none")
+        raise ValueError(f"{error}, or " + without + ", which needs nothing and takes all visible text") from error
 
 
 def prepare_main_texts() -> None:

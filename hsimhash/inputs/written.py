@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import TypeGuard
 
+from hsimhash.errors import Remedy
 from hsimhash.fingerprint.bits import Formats, fitting, narrow, spoken
 
 
@@ -49,7 +50,9 @@ def decided_formats(name: str, formats: Formats, written: Iterable[str | int]) -
     if words and len(formats) > 1 and "hex" in formats:
         raise ValueError(
             f"input {name}: all of its first fingerprints ({words:,}) have 16 digits and no letter, so they may be "
-            f"hexadecimal or decimal; choose with --fingerprint-format {'|'.join(formats)}"
+            f"hexadecimal or decimal; choose with "
+            + Remedy("fingerprint_format=", "--fingerprint-format ")
+            + "|".join(formats)
         )
     return formats
 

@@ -397,7 +397,8 @@ def _emptied(folder: Path) -> Path:
 
 def write_array(path: Path, array: NDArray[np.generic]) -> None:
     """Write an array to a file; durable on return."""
-    array.tofile(path)
+    with path.open("wb") as file:  # the errors of tofile do not say that the disk is full
+        file.write(np.ascontiguousarray(array).data)
     sync_file(path)
 
 
@@ -434,11 +435,11 @@ def write_permuted(run: Run, drawers: tuple[Drawer, ...]) -> None:
     kept = _distinct([fingerprints[keep]])
     with (run.folder / "permuted").open("wb") as file:
         for drawer in drawers:
-            np.sort(drawer.permute(kept)).tofile(file)
+            file.write(np.sort(drawer.permute(kept)).data)
     if run.has_signatures:
         registers = run.read("registers", run.register, 0, run.size)
         is_kept = keep[run.read("places", np.uint32, 0, run.size)]
-        key_rowkeys(signatures_of(registers[is_kept])).tofile(run.folder / "key_rows")
+        (run.folder / "key_rows").write_bytes(key_rowkeys(signatures_of(registers[is_kept])).data)
 
 
 def segment_ranges(runs: Sequence[Run], drawers: tuple[Drawer, ...], count: int) -> list[tuple[int, int]]:

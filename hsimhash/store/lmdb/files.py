@@ -178,7 +178,8 @@ def create_files(folder: Path, fill: Mapping[bytes, bytes], *, lock_timeout_s: f
             lmdb_lock(folder / DATA).unlink(missing_ok=True)  # of an index whose data file somebody deleted
             put_in_place(data, folder / DATA)
     except (lmdb.Error, OSError) as error:
-        raise StoreUnavailableError(f"cannot make an index in {folder}: {error}") from error
+        reason = (isinstance(error, OSError) and error.strerror) or error
+        raise StoreUnavailableError(f"cannot make an index in {folder}: {reason}") from error
 
 
 def _refuse_index(folder: Path) -> None:

@@ -326,6 +326,7 @@ def test_a_gain_that_the_sample_cannot_tell_is_none() -> None:
     shares, us = {6: 0.5, 12: 0.95}, {6: 100, 12: 100}
     assert choose([curve(shares, us)], DEFAULT_PROFILE).score.distance == 12
     assert choose([curve(shares, us, of=1_000)], DEFAULT_PROFILE).is_default
+    assert choose([curve(shares, us, of=0)], DEFAULT_PROFILE).is_default
 
 
 @pytest.mark.parametrize(

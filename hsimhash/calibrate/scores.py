@@ -80,6 +80,8 @@ class DistanceScore:
     @property
     def least_f1(self) -> float:
         """The F1 if there are as many false pairs as the sample does not rule out."""
+        if not self.false_pairs.of:  # any number of them
+            return 0.0
         if self.false_pairs.seen or not self.wrong:
             return self.f1
         _, most = self.false_pairs.among(round(self.wanted))

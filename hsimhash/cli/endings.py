@@ -104,7 +104,7 @@ def calibrate_ending(found: Calibration, names: Sequence[str], reading: InputOpt
         f"{' (the defaults)' if is_default else ''}."
     )
     print_line(f"It finds {score.recall:.1%} of the near pairs; F1 {score.f1:.3f} {way} (best of all {best_f1:.3f}).")
-    if not score.false_pairs.seen and score.false_pairs.among(MILLION)[1] > MILLION:
+    if not score.false_pairs.of or (not score.false_pairs.seen and score.false_pairs.among(MILLION)[1] > MILLION):
         print_line("The sample is too small to tell how many false pairs there are; compare more documents.")
     else:
         print_line(f"A million documents have {score.false_pairs.in_words(MILLION)} false pairs.")

@@ -23,10 +23,11 @@ import zstandard
 from hsimhash.extras import needed
 from hsimhash.files import naming
 from hsimhash.inputs.answers import answer_in, charset_of, headers_in, media_type_of, unpacked_body
+from hsimhash.inputs.field_values import doc_id_of, first_seen_of
 from hsimhash.inputs.files import Input, InputOptions, packing_of
 from hsimhash.inputs.lines import BLOCK_BYTES, RECORD_LIMIT_BYTES, DamagedInputError, Place
 from hsimhash.inputs.pages import page_of
-from hsimhash.inputs.records import Columns, Documents, Reject, doc_id_of, first_seen_of, numbered_id
+from hsimhash.inputs.records import Columns, Documents, Reject, numbered_id
 
 ID_FIELDS = {"id": "url", "url": "url", "record-id": "record-id"}
 _OK = 200

@@ -33,15 +33,22 @@ def framing_of(head: bytes) -> Framing:
     """Return how the values of a JSON input are separated, judging by its first bytes.
 
     An input that starts with `[` is an array, unless that is only a bad first line: then an object follows on the next
-    line, with no comma or bracket between. Objects are spread over lines if the first one is complete, valid and
-    contains a line feed. Everything else is JSON lines, including damaged files.
+    line, with no comma or bracket between. Objects are spread over lines if the first one is complete and valid, and
+    contains a line feed or is followed by another one or a comma in its last line. An object of which only the
+    beginning is there is spread over lines if its second line begins with a string: no record of JSON lines does.
+    Everything else is JSON lines, including damaged files.
     """
     text = head.removeprefix(codecs.BOM_UTF8).lstrip(_SPACE)
     if text.startswith(b"["):
         line, _, rest = text.partition(b"\n")
         return "lines" if rest.lstrip(_SPACE).startswith(b"{") and line.rstrip()[-1] not in b"[{,:" else "array"
-    first = next(_Values(is_array=False).cut(text), b"") if text.startswith(b"{") else b""
-    return "objects" if b"\n" in first and _is_json(first) else "lines"
+    if not text.startswith(b"{"):
+        return "lines"
+    first = next(_Values(is_array=False).cut(text), b"")
+    if not first:
+        return "objects" if text.partition(b"\n")[2].lstrip(_SPACE).startswith(b'"') else "lines"
+    is_spread = b"\n" in first or text[len(first) :].lstrip(b" \t\r")[:1] in (b"{", b",")
+    return "objects" if is_spread and _is_json(first) else "lines"
 
 
 def _is_json(value: bytes) -> bool:
@@ -132,6 +139,9 @@ class _Values:
         """Start the next array, as in files of arrays that were joined; anything else is damage."""
         at = _match(_BLANK, data, at)
         if at == len(data):
+            return at, False
+        if data[at : at + 1] == b"{":  # the bracket was a stray one
+            self.is_closed = False
             return at, False
         if data[at : at + 1] != b"[":
             self.damage = "unexpected data after the end of the JSON array; the rest of the input was not read"

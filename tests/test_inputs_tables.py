@@ -16,7 +16,7 @@ from hsimhash.inputs import InputOptions, find_inputs
 from hsimhash.inputs.lines import RECORD_LIMIT_BYTES
 from hsimhash.inputs.reader import Batch, Position, read_batches, texts_at
 from tests.support.archives import PACK
-from tests.test_inputs import contents
+from tests.test_inputs import contents, read
 
 PAGE = "<!DOCTYPE html><html><body><nav>menu</nav><article><p>{}</p></article></body></html>"
 TEXT = "The quick brown fox jumps over the lazy dog while the crew of the ship looks on in silence. " * 6
@@ -146,6 +146,24 @@ def test_a_damaged_row_group_is_rejected_and_the_others_are_read(tmp_path: Path)
     ((line, reason),) = rejects
     assert line == 20
     assert "rows 11 to 20 cannot be read" in reason
+
+
+def test_a_parquet_file_without_columns_stops_nothing(tmp_path: Path) -> None:
+    empty, good = tmp_path / "empty.parquet", parquet(tmp_path, {"id": ["a"], "text": ["b"]})
+    pq.write_table(pa.table({}), empty)
+    assert read(empty, good) == ([("a", "b")], [])
+
+
+@pytest.mark.parametrize("form", ["parquet", "jsonl"])
+def test_a_float_that_may_stand_for_several_integers_is_no_id(form: str, tmp_path: Path) -> None:
+    ids, path = [2.0**53 - 1, 2.0**53, -(2.0**53)], tmp_path / f"in.{form}"
+    if form == "parquet":
+        parquet(tmp_path, {"id": ids, "text": ["a", "b", "c"]})
+    else:
+        path.write_text("".join(f'{{"id": {one:.1f}, "text": "a"}}\n' for one in ids))
+    pairs, rejects = read(path)
+    assert [doc_id for doc_id, _ in pairs] == ["9007199254740991"]
+    assert [reason.split(", ")[0] for _, reason in rejects] == ['"id" must be a string or a whole number'] * 2
 
 
 def test_what_is_no_parquet_is_one_reject(tmp_path: Path) -> None:

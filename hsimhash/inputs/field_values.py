@@ -43,11 +43,11 @@ def doc_id_of(value: object, field: str) -> str:
 def integer_in(value: object) -> int | None:
     """Return a number without a fraction as an integer, None for anything else.
 
-    Numbers that went through pandas are floats; beyond 2^53 floats are no longer exact, so those are refused.
+    Numbers that went through pandas are floats. From 2^53 on a float may stand for several integers, so it is refused.
     """
     if isinstance(value, int) and not isinstance(value, bool):
         return value
-    is_whole = isinstance(value, float) and value.is_integer() and abs(value) <= 1 << 53
+    is_whole = isinstance(value, float) and value.is_integer() and abs(value) < 1 << 53
     is_whole = is_whole or (isinstance(value, Decimal) and value.is_finite() and value == value.to_integral_value())
     return int(value) if is_whole else None  # type: ignore[call-overload]
 

@@ -269,6 +269,7 @@ def test_files_of_a_folder_that_are_no_texts_are_rejected_by_name(tmp_path: Path
     (tmp_path / "damaged.gz").write_bytes(gzip.compress(b"text")[:-9])
     (tmp_path / "bomb.gz").write_bytes(gzip.compress(bytes(RECORD_LIMIT_BYTES + 1)))
     (tmp_path / "latin").write_bytes(b"caf\xe9")
+    (tmp_path / "text.tar").write_bytes(b"text".ljust(512, b"\0"))
     (tmp_path / "loop").symlink_to(tmp_path, target_is_directory=True)
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "gone").symlink_to("nowhere")
@@ -284,6 +285,7 @@ def test_files_of_a_folder_that_are_no_texts_are_rejected_by_name(tmp_path: Path
         "damaged.gz": "damaged",
         "bomb.gz": "longer",
         "latin": "not",
+        "text.tar": "not",
         "loop": "not",
         "pipe": "not",
         "gone": "cannot",

@@ -48,6 +48,7 @@ _BY_SUFFIX: dict[str, Kind] = {
     ".csv": "csv",
     ".warc": "warc",
     ".wet": "warc",
+    ".arc": "warc",  # which is refused with what to do
 }
 
 

@@ -29,7 +29,7 @@ from hsimhash.inputs.files import (
     packing_of,
 )
 from hsimhash.inputs.json_values import json_blocks
-from hsimhash.inputs.lines import STDIN, DamagedInputError, InputFile, Place, preview, utf16_of
+from hsimhash.inputs.lines import STDIN, DamagedInputError, InputFile, Place, is_binary, preview
 from hsimhash.inputs.pages import require_page_library
 from hsimhash.inputs.remote import RemoteSource, find_remote, is_remote, matching_urls
 from hsimhash.inputs.tables import column_names
@@ -206,7 +206,7 @@ def _kind_by_content(name: str, remote: RemoteSource | None) -> Kind:
         return "parquet"
     if head.startswith(b"WARC/"):
         return "warc"
-    if b"\0" in head[:_SNIFFED_BLOCK_BYTES] and not utf16_of(head):
+    if is_binary(head):
         raise ValueError(f"input {name} is not a text: convert it to text first, or pass --format if its name misleads")
     line = head.lstrip().partition(b"\n")[0]
     with suppress(ValueError, RecursionError):

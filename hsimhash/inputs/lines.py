@@ -22,6 +22,7 @@ RECORD_LIMIT_BYTES = 16 << 20
 BLOCK_BYTES = 256 << 10  # about so much is read at once; more only where a single record is larger
 IDLE_S = 0.5  # how long a stream may be silent before its reader looks around
 PREVIEW_BYTES = 200
+_SNIFFED_BYTES = 64 << 10  # of a file, that tell whether it is a text
 STDIN = "-"
 PACKED = (".gz", ".zst")
 # zstd can pack 128 KiB into 4 bytes: so much of a file becomes 32 MiB at most
@@ -281,8 +282,15 @@ def text_in(record: bytes) -> str:
         raise ValueError(f"not UTF-8: {error.reason} at byte {error.start}") from error
 
 
+def is_binary(head: bytes) -> bool:
+    """Whether a file that begins so is not a text: it has a zero byte, as texts have in UTF-16 alone."""
+    return b"\0" in head[:_SNIFFED_BYTES] and not utf16_of(head)
+
+
 def text_of_file(data: bytes) -> str:
     """Return the content of a text file, in UTF-8 or UTF-16; `ValueError` if it is neither, or too long."""
+    if len(data) <= RECORD_LIMIT_BYTES and is_binary(data):
+        raise ValueError("not a text: convert it to text first")
     if len(data) > RECORD_LIMIT_BYTES or not (encoding := utf16_of(data)):
         return text_in(data).removeprefix("\ufeff")
     try:

@@ -22,10 +22,11 @@ import zstandard
 
 from hsimhash.extras import needed
 from hsimhash.files import naming
-from hsimhash.inputs.answers import answer_in, charset_of, headers_in, media_type_of, unpacked_body
+from hsimhash.inputs.answers import Answer, answer_in, charset_of, headers_in, media_type_of, unpacked_body
 from hsimhash.inputs.field_values import doc_id_of, first_seen_of
 from hsimhash.inputs.files import Input, InputOptions, packing_of
 from hsimhash.inputs.lines import BLOCK_BYTES, RECORD_LIMIT_BYTES, DamagedInputError, Place
+from hsimhash.inputs.markup import PAGE_BEGINNING_BYTES, is_page
 from hsimhash.inputs.pages import page_of
 from hsimhash.inputs.records import Columns, Documents, Reject, numbered_id
 
@@ -34,6 +35,7 @@ _OK = 200
 _PAGE_TYPES = ("text/html", "application/xhtml+xml")
 _TEXT_TYPE = "text/plain"
 _HTTP_TYPE = "application/http"
+_HTTP = b"HTTP/"
 _HEADER_BYTES = 64 << 10  # that a record's own header has at most
 _STEP_BYTES = 1 << 10  # zstd can pack 128 KiB into 4 bytes: so much of a file becomes 32 MiB at most
 _DAMAGE_BYTES = 1  # that a damaged place counts in offsets: a place behind it differs from the one before it
@@ -340,17 +342,27 @@ def _payload_of(headers: Mapping[str, str], block: bytes) -> _Payload | None:
     types: tuple[str, ...] = (_TEXT_TYPE, *_PAGE_TYPES)
     payload = _Payload(content_type, lambda: block)
     if kind == "response":
-        if media_type_of(content_type) != _HTTP_TYPE:
+        if media_type_of(content_type) != _HTTP_TYPE and (content_type or not block.startswith(_HTTP)):
             return None
         answer = answer_in(block)
         if answer.status != _OK:
             return None
-        payload = _Payload(answer.headers.get("content-type", ""), partial(unpacked_body, answer))
+        payload = _Payload(
+            answer.headers.get("content-type") or _type_by_content(answer), partial(unpacked_body, answer)
+        )
     elif kind == "conversion":
         types = (_TEXT_TYPE,)
     elif kind != "resource" or not _url_in(headers).startswith(_ADDRESSES):
         return None
     return payload if media_type_of(payload.content_type) in types else None
+
+
+def _type_by_content(answer: Answer) -> str:
+    """Return the media type of a page that was sent without one, which browsers show all the same; else nothing."""
+    with suppress(ValueError):
+        beginning = unpacked_body(answer)[:PAGE_BEGINNING_BYTES]
+        return _PAGE_TYPES[0] if is_page(beginning.decode("latin-1")) else ""
+    return ""
 
 
 def _url_in(headers: Mapping[str, str]) -> str:

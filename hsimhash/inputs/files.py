@@ -11,7 +11,7 @@
 | `-`, or a pipe | JSON lines |
 | a URL | what its name says, as above; `remote.py` reads it |
 
-All files but Parquet may end in `.gz` or `.zst`. `find.py` looks at inputs, `reader.py` reads them.
+All files but Parquet may end in `.gz`, `.zst`, `.bz2` or `.xz`. `find.py` looks at inputs, `reader.py` reads them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import BinaryIO, Literal
 
 from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.bits import Formats, formats_named
-from hsimhash.inputs.lines import PACKED, STDIN, InputFile, open_input
+from hsimhash.inputs.lines import STDIN, UNPACKERS, InputFile, open_input
 from hsimhash.inputs.remote import RemoteSource
 
 FORMATS = ("auto", "jsonl", "tsv", "fingerprints", "files", "lines", "parquet", "csv", "warc")
@@ -192,8 +192,8 @@ class Input:
 
 
 def packing_of(name: str) -> str:
-    """Return `.gz`, `.zst` or nothing."""
-    return next((packing for packing in PACKED if name.lower().endswith(packing)), "")
+    """Return `.gz`, `.zst`, `.bz2`, `.xz` or nothing."""
+    return next((packing for packing in UNPACKERS if name.lower().endswith(packing)), "")
 
 
 def usual_workers(inputs: Sequence[Input]) -> int:

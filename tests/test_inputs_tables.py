@@ -191,6 +191,45 @@ def test_any_row_of_csv_is_a_place_to_go_on_from(packing: str, mark: bytes, end:
         assert (before[0] + rest[0], before[1] + rest[1]) == whole
 
 
+@pytest.mark.parametrize(
+    ("written", "text"),
+    [
+        (b'"he said \\"hi\\" to me"', 'he said "hi" to me'),
+        (b'"a, \\"b\\", c"', 'a, "b", c'),
+        (b'"two\nlines, \\"quoted\\" here"', 'two\nlines, "quoted" here'),
+        (b'"\\"two\\"\nlines"', '"two"\nlines'),
+        (b'"a \\"b\\" and \\\\ ""c"""', 'a "b" and \\ "c"'),
+        (b'"C:\\"', "C:\\"),  # valid as it is
+        (b'"C:\\","D:\\"', None),
+        (b'"a "b" and \\"c\\""', None),
+        (b'a \\"b\\" c', 'a \\"b\\" c'),
+    ],
+)
+def test_quotes_behind_backslashes_are_read_where_the_row_is_invalid_otherwise(
+    written: bytes, text: str | None, tmp_path: Path
+) -> None:
+    data = b"id,text\na,b\nx," + written + b"\nc,d\n"
+    pairs, rejects = contents(batches_of(csv_file(tmp_path, data)))
+    assert pairs == [("a", "b"), *([] if text is None else [("x", text)]), ("c", "d")]
+    assert [line for line, _ in rejects] == ([3] if text is None else [])
+
+
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf", b"\xff\xfe"])
+def test_a_tsv_whose_first_line_names_the_text_is_a_table(mark: bytes, tmp_path: Path) -> None:
+    data = 'url\tid\t"text"\r\nu\ta\t"two\nlines"\r\nv\tb\t5" nails\r\n'
+    path = csv_file(tmp_path, mark + data.encode("utf-16-le" if mark == b"\xff\xfe" else "utf-8"), "in.tsv")
+    batches = batches_of(path)
+    assert contents(batches) == ([("a", "two\nlines"), ("b", '5" nails')], [])
+    assert find_inputs([str(path)], InputOptions())[0].note == f"{path} holds a table (as texts: --format tsv)"
+    assert contents(batches_of(path, format="tsv"))[0][0] == ("url", 'id\t"text"')
+
+
+@pytest.mark.parametrize("first", [b"a\tthe text", b"a\ttexts", b"text", b"texts\tb"])
+def test_a_tsv_whose_first_line_is_a_record_has_no_header(first: bytes, tmp_path: Path) -> None:
+    (one,) = find_inputs([str(csv_file(tmp_path, first + b"\nb\tmore\n", "in.tsv"))], InputOptions())
+    assert one.kind == "tsv"
+
+
 def test_bad_rows_of_csv_are_rejected_by_their_first_lines(tmp_path: Path) -> None:
     data = b'id,text\na,"two\nlines"\nb,\xff\nc\n,x\nd,"' + b"y" * (RECORD_LIMIT_BYTES + 1) + b'"\ne,good\n'
     pairs, rejects = contents(batches_of(csv_file(tmp_path, data)))

@@ -4,7 +4,7 @@
 |---|---|
 | `.jsonl`, `.ndjson`, `.jl`, `.json` | JSON lines, an array or multi-line objects, each with a text or a fingerprint |
 | `.tsv` | `id<TAB>fingerprint` where each of the first 16 lines is that, `id<TAB>text` where none is |
-| `.parquet`, `.csv` | tables, one document per row; `.tsv` too with format `csv`, with the names in its first line |
+| `.parquet`, `.csv` | tables, one document per row; `.tsv` too if its first line names the text, or with format `csv` |
 | `.warc`, `.wet` | web archives: pages that a crawler fetched, and their texts |
 | `.html`, `.htm`, and all other names | a page or a text; its id is the name as given |
 | a folder | texts and pages, with their paths in the folder as ids; files of records are read as such |

@@ -120,6 +120,32 @@ def test_a_stray_quote_costs_the_record_of_its_line_alone(texts: list[str], data
     assert set(lines) - {lines[at]} <= set(found)
 
 
+@pytest.mark.parametrize("is_array", [True, False])
+@given(
+    given=st.lists(st.dictionaries(st.text(max_size=3), values, min_size=1), min_size=3, max_size=6),
+    data=st.data(),
+    size=st.integers(1, 40),
+)
+def test_a_missing_bracket_costs_the_record_of_its_line_alone(
+    is_array: bool, given: list[object], data: st.DataObject, size: int
+) -> None:
+    indent, at = data.draw(st.sampled_from([None, 0, 2]), label="indent"), data.draw(st.integers(1, len(given) - 2))
+    values = [json.dumps(one, indent=indent).encode() for one in given]
+    values[at] = values[at].removesuffix(b"}")
+    found = b"[\n" + b",\n".join(values) + b"\n]" if is_array else b"\n".join([b'{"a":\n1}', *values])
+    blocks = blocks_of_values(found, size)
+    lines = [line for block in blocks for line in block.lines()]
+    whole = [b'{"a": 1}', *values][is_array:]
+    assert len(lines) == len(whole)
+    bad = at + (not is_array)
+    for number in {*range(len(whole))} - {bad}:
+        assert json.loads(lines[number]) == json.loads(whole[number])
+    for block in blocks:
+        assert not block.damage
+        rest = [line for one in blocks_of_values(found, 7, block.end) for line in one.lines()]
+        assert rest == lines[block.end.line :]
+
+
 def test_an_array_that_is_cut_off_is_told_and_what_came_before_is_kept(tmp_path: Path) -> None:
     data = json.dumps([{"id": n, "text": f"t {n}"} for n in range(9)]).encode()
     path = tmp_path / "in.json"

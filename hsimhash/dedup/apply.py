@@ -20,7 +20,6 @@ from hsimhash.dedup.outputs import DROP, KEEP, REJECTS, STATS, table_in
 from hsimhash.dedup.tables import read_column_values
 from hsimhash.errors import HsimhashError
 from hsimhash.inputs.files import COPIED_KINDS, Input, InputOptions
-from hsimhash.inputs.lines import text_in
 from hsimhash.inputs.reader import documents_of, parsed_blocks
 from hsimhash.inputs.records import Documents
 
@@ -195,7 +194,7 @@ def _marked_json(line: bytes, cluster: str, is_kept: bool) -> bytes:
     fields = {"cluster": cluster, "kept": is_kept}
     record = line.rstrip()
     if b'"cluster"' in record or b'"kept"' in record:  # perhaps fields of the record: they are replaced
-        text = json.dumps({**json.loads(text_in(record)), **fields}, ensure_ascii=False)
+        text = json.dumps({**json.loads(record.decode("utf-8-sig")), **fields}, ensure_ascii=False)
         return text.encode("utf-8", "backslashreplace")  # a lone surrogate is the escape again that JSON reads
     return record[:-1] + b", " + json.dumps(fields, ensure_ascii=False).encode()[1:]
 

@@ -270,3 +270,40 @@ def test_results_of_an_earlier_release_are_applied(source: str, results: str) ->
         del stats["options"][name]
     Path(results, "stats.json").write_text(json.dumps(stats))
     assert run("apply", source, "--from", results).stdout.startswith('{"id":"a",')
+
+
+OVER_LIMITS = f"<html><body><p>{'word and word. ' * (1 << 20)}</p></body></html>"
+TEXT = "The harbour ferry will not run on Sunday because divers have to look at the moorings."
+
+
+@pytest.mark.parametrize("is_piped", [False, True], ids=["file", "pipe"])
+def test_a_record_whose_text_dedup_rejected_is_left_out_in_favour_of_a_later_one(is_piped: bool, out: Path) -> None:
+    lines = [
+        json.dumps({"id": doc_id, "text": text}) for doc_id, text in (("a", OVER_LIMITS), ("b", TEXT), ("a", "Bye"))
+    ]
+    source = out.with_name("pages.jsonl")
+    source.write_text("\n".join([*lines, json.dumps({"id": "c", "text": OVER_LIMITS}), ""]))
+    assert run("dedup", str(source), "--out", str(out)).exit_code == 7
+    given = source.read_bytes() if is_piped else b""
+    done = run_apart("apply", "-" if is_piped else str(source), "--from", str(out), given=given)
+    assert (done.returncode, done.stdout.decode().splitlines()) == (7, lines[1:])
+    assert b"left out 2 bad records" in done.stderr
+
+
+def test_a_page_in_a_folder_that_dedup_rejected_is_left_out(out: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "pages"
+    folder.mkdir()
+    (folder / "a.html").write_text(OVER_LIMITS)
+    (folder / "b.txt").write_text(TEXT)
+    assert run("dedup", str(folder), "--out", str(out)).exit_code == 7
+    done = run_apart("apply", str(folder), "--from", str(out))
+    assert (done.returncode, done.stdout.decode().splitlines()) == (7, [str(folder / "b.txt")])
+
+
+def test_a_byte_order_mark_between_joined_files_does_not_stop_the_marking_of_records(out: Path) -> None:
+    source = out.with_name("joined.jsonl")
+    line = json.dumps({"id": "a", "kept": 1, "text": TEXT}).encode()
+    source.write_bytes(b'{"id": "b", "text": "Bye"}\n' + BYTE_ORDER_MARK + line + b"\n")
+    assert run("dedup", str(source), "--out", str(out)).exit_code == 0
+    done = run_apart("apply", str(source), "--from", str(out), "--mark", "cluster")
+    assert lines_of(done.stdout.decode())[1] == {"id": "a", "kept": True, "text": TEXT, "cluster": "a"}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import json
+import lzma
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,6 +30,8 @@ PACKERS: dict[str, Callable[[bytes], bytes]] = {
     "": bytes,
     ".gz": gzip.compress,
     ".zst": lambda data: zstandard.ZstdCompressor().compress(data),
+    ".bz2": bz2.compress,
+    ".xz": lzma.compress,
 }
 FINGERPRINT = "0123456789abcdef"
 
@@ -269,6 +273,7 @@ def test_files_of_a_folder_that_are_no_texts_are_rejected_by_name(tmp_path: Path
     (tmp_path / "damaged.gz").write_bytes(gzip.compress(b"text")[:-9])
     (tmp_path / "bomb.gz").write_bytes(gzip.compress(bytes(RECORD_LIMIT_BYTES + 1)))
     (tmp_path / "latin").write_bytes(b"caf\xe9")
+    (tmp_path / "text.tar").write_bytes(b"text".ljust(512, b"\0"))
     (tmp_path / "loop").symlink_to(tmp_path, target_is_directory=True)
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "gone").symlink_to("nowhere")
@@ -284,6 +289,7 @@ def test_files_of_a_folder_that_are_no_texts_are_rejected_by_name(tmp_path: Path
         "damaged.gz": "damaged",
         "bomb.gz": "longer",
         "latin": "not",
+        "text.tar": "not",
         "loop": "not",
         "pipe": "not",
         "gone": "cannot",
@@ -520,7 +526,7 @@ def test_what_came_before_a_cut_is_kept_and_the_cut_named(packing: str, kept: fl
     assert [batch.documents.damage for batch in batches if batch.documents.damage] == [rejects[0][1]]
 
 
-@pytest.mark.parametrize("packing", [".gz", ".zst"])
+@pytest.mark.parametrize("packing", [*filter(None, PACKERS)])
 def test_no_cut_goes_unnoticed_wherever_it_is(packing: str, tmp_path: Path) -> None:
     rng = np.random.default_rng(2)
     lines = [f"{number}\t{rng.bytes(30).hex()}" for number in range(4_000)]
@@ -532,10 +538,18 @@ def test_no_cut_goes_unnoticed_wherever_it_is(packing: str, tmp_path: Path) -> N
         assert len(rejects) == 1, f"cut after {end} of {len(packed)} bytes: {len(pairs)} documents and no complaint"
 
 
-@pytest.mark.parametrize("packing", [".gz", ".zst"])
+@pytest.mark.parametrize("packing", [*filter(None, PACKERS)])
 def test_a_file_that_is_not_packed_at_all_is_damaged(packing: str, tmp_path: Path) -> None:
     (tmp_path / f"pages.jsonl{packing}").write_text('{"id": "a", "text": "b"}')
     assert "damaged" in read(tmp_path / f"pages.jsonl{packing}")[1][0][1]
+
+
+def test_an_xz_file_that_asks_for_much_memory_is_damaged(tmp_path: Path) -> None:
+    filters = [{"id": lzma.FILTER_LZMA2, "dict_size": 1 << 30}]
+    (tmp_path / "in.jsonl.xz").write_bytes(lzma.compress(b'{"id": "a", "text": "b"}', filters=filters))
+    pairs, ((_, reason),) = read(tmp_path / "in.jsonl.xz")
+    assert not pairs
+    assert "Memory usage limit" in reason
 
 
 @pytest.mark.parametrize("packing", PACKERS)

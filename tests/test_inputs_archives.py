@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import lzma
 import re
 import zlib
 from collections.abc import Callable
@@ -71,6 +73,39 @@ def test_pages_and_texts_with_status_200_are_documents_and_no_other_record_is(pa
         "http://x/5": "text of a page",
     }
     assert contents(batches)[1] == []
+
+
+def test_a_page_without_a_media_type_is_a_page_and_nothing_else_is(tmp_path: Path) -> None:
+    bodies = [page(0), b"<!-- a comment --> <!doctype html><p>Hello</p>", b"\x89PNG", b"words"]
+    parts = [response(f"http://x/{number}", body, "") for number, body in enumerate(bodies)]
+    parts += [record("response", "dns:x", "", b"20260102030405 x. 60 IN A 192.0.2.1")]
+    parts += [response("http://x/6", page(6)).replace(b"Content-Type: application/http; msgtype=response\r\n", b"")]
+    assert read(archive(tmp_path, parts)) == ([f"http://x/{number}" for number in (0, 1, 6)], [])
+
+
+@pytest.mark.parametrize("packing", [".bz2", ".xz"])
+def test_a_packed_archive_is_read_on_behind_damage_from_any_place(packing: str, tmp_path: Path) -> None:
+    pack = {".bz2": bz2.compress, ".xz": lzma.compress}[packing]
+    members = [pack(part) for part in records(4)]
+    members[1] = members[1][:40] + bytes(40) + members[1][80:]
+    path = tmp_path / f"crawl.warc{packing}"
+    path.write_bytes(b"".join(members))
+    batches = batches_of(path)
+    ids, ((_, reason),) = contents(batches)
+    assert ids == ["http://x/0", "http://x/2", "http://x/3"]
+    assert "damaged or cut off about byte" in reason
+    for number, batch in enumerate(batches):
+        assert contents(batches_of(path, batch.end)) == contents(batches[number + 1 :])
+
+
+@pytest.mark.parametrize("name", ["old.arc", "old.arc.gz"])
+def test_an_arc_archive_is_refused_with_what_to_do(name: str, tmp_path: Path) -> None:
+    data = b"filedesc://old.arc 0.0.0.0 20010203040506 text/plain 76\n1 0 Alexa\nURL IP-address\n\n"
+    (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    for path in (tmp_path / name, tmp_path):
+        ids, ((line, reason),) = read(path)
+        assert (ids, line) == ([], 1)
+        assert "convert it: warcio recompress" in reason
 
 
 @pytest.mark.parametrize(

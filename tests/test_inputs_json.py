@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hsimhash.inputs.json_values import framing_of, value_blocks
-from hsimhash.inputs.lines import RECORD_LIMIT_BYTES, Block, Place
+from hsimhash.inputs.lines import BLOCK_BYTES, RECORD_LIMIT_BYTES, Block, Place
 from tests.test_inputs import batches_of, contents, read
 
 values = st.recursive(
@@ -68,6 +68,15 @@ def test_objects_over_several_lines_are_read(given: list[object], size: int) -> 
         (b"\xef\xbb\xbf \n[", "array"),
         (b'{\n"a": 1\n}', "objects"),
         (b'{"a":\n1}', "objects"),
+        (b'{"a": 1}{"a": 2}', "objects"),
+        (b'{"a": 1} \t{"a":\n2}', "objects"),
+        (b'{"a": 1},\r\n{"a": 2}\n', "objects"),
+        (b'{"a": 1} x {"a": 2}\n{"a": 3}', "lines"),
+        (b'{"a": 1}}{"a": 2}\n{"a": 3}', "lines"),
+        (b'{\n  "a": "the beginning of a long text', "objects"),
+        (b'{ \r\n\r\n\t"a": {', "objects"),
+        (b'{"a": {\n{"a": 2}\n', "lines"),
+        (b'{"a": [\n[1], ', "lines"),
         (b'[INFO] started\n{"a": 1}\n{"a": 2}\n', "lines"),
         (b'[]\n\n{"a": 1}\n', "lines"),
         (b'[{"a": 1},\n{"a": 2}]', "array"),
@@ -78,6 +87,26 @@ def test_objects_over_several_lines_are_read(given: list[object], size: int) -> 
 )
 def test_the_first_bytes_tell_the_framing(data: bytes, framing: str) -> None:
     assert framing_of(data) == framing
+
+
+@pytest.mark.parametrize("separator", [b"", b" ", b",", b" , \r\n"])
+@given(given=st.lists(st.dictionaries(st.text(max_size=3), values), min_size=2), size=st.integers(1, 40))
+def test_objects_joined_by_anything_are_read(separator: bytes, given: list[object], size: int) -> None:
+    data = separator.join(json.dumps(one).encode() for one in given)
+    assert values_in(blocks_of_values(data, size)) == given
+
+
+@given(st.lists(st.dictionaries(st.text(max_size=3), values), min_size=2, max_size=6), st.data(), st.integers(1, 40))
+def test_a_stray_bracket_behind_a_record_of_an_array_costs_none(
+    given: list[object], data: st.DataObject, size: int
+) -> None:
+    values = [json.dumps(one).encode() for one in given]
+    values[data.draw(st.integers(0, len(values) - 2))] += b"]"
+    array = b"[\n" + b",\n".join(values) + b"\n]\n"
+    for block in blocks_of_values(array, size):
+        assert not block.damage
+        assert values_in(blocks_of_values(array, 7, block.end)) == given[block.end.line :]
+    assert values_in(blocks_of_values(array, size)) == given
 
 
 @given(st.lists(st.text(st.sampled_from('ab,"二'), max_size=8), min_size=3, max_size=9), st.data())
@@ -91,6 +120,32 @@ def test_a_stray_quote_costs_the_record_of_its_line_alone(texts: list[str], data
     assert set(lines) - {lines[at]} <= set(found)
 
 
+@pytest.mark.parametrize("is_array", [True, False])
+@given(
+    given=st.lists(st.dictionaries(st.text(max_size=3), values, min_size=1), min_size=3, max_size=6),
+    data=st.data(),
+    size=st.integers(1, 40),
+)
+def test_a_missing_bracket_costs_the_record_of_its_line_alone(
+    is_array: bool, given: list[object], data: st.DataObject, size: int
+) -> None:
+    indent, at = data.draw(st.sampled_from([None, 0, 2]), label="indent"), data.draw(st.integers(1, len(given) - 2))
+    values = [json.dumps(one, indent=indent).encode() for one in given]
+    values[at] = values[at].removesuffix(b"}")
+    found = b"[\n" + b",\n".join(values) + b"\n]" if is_array else b"\n".join([b'{"a":\n1}', *values])
+    blocks = blocks_of_values(found, size)
+    lines = [line for block in blocks for line in block.lines()]
+    whole = [b'{"a": 1}', *values][is_array:]
+    assert len(lines) == len(whole)
+    bad = at + (not is_array)
+    for number in {*range(len(whole))} - {bad}:
+        assert json.loads(lines[number]) == json.loads(whole[number])
+    for block in blocks:
+        assert not block.damage
+        rest = [line for one in blocks_of_values(found, 7, block.end) for line in one.lines()]
+        assert rest == lines[block.end.line :]
+
+
 def test_an_array_that_is_cut_off_is_told_and_what_came_before_is_kept(tmp_path: Path) -> None:
     data = json.dumps([{"id": n, "text": f"t {n}"} for n in range(9)]).encode()
     path = tmp_path / "in.json"
@@ -100,6 +155,12 @@ def test_an_array_that_is_cut_off_is_told_and_what_came_before_is_kept(tmp_path:
         assert pairs == [(str(n), f"t {n}") for n in range(len(pairs))]
         assert rejects[-1][1] == "the JSON array is not closed; the file may be cut off"
         assert [reason.split(" at ")[0] for _, reason in rejects[:-1]] in ([], ["invalid JSON"])
+
+
+def test_objects_over_several_lines_are_known_by_the_beginning_of_a_large_one(tmp_path: Path) -> None:
+    given = [{"id": "a", "html": "x" * BLOCK_BYTES, "text": "b"}, {"id": "c", "text": "d"}]
+    (tmp_path / "in.json").write_text("\n".join(json.dumps(one, indent=1) for one in given))
+    assert read(tmp_path / "in.json") == ([("a", "b"), ("c", "d")], [])
 
 
 def test_a_value_over_the_limit_is_a_reject_and_the_others_are_read(tmp_path: Path) -> None:
@@ -151,7 +212,8 @@ def test_arrays_that_were_joined_are_read_from_any_place(
 @pytest.mark.parametrize(
     ("data", "lines", "reasons"),
     [
-        (b'[{"text": "a"}] {"text": "b"}', ["1"], ["unexpected data after the end of the JSON array"]),
+        (b'[{"text": "a"}] {"text": "b"}', ["1", "2"], ["the JSON array is not closed"]),
+        (b'[{"text": "a"}] "text"', ["1"], ["unexpected data after the end of the JSON array"]),
         (b'[]] {"text": "b"}', [], ["unexpected data after the end of the JSON array"]),
         (b'[{"text": "a"}, {"text": "b"}', ["1", "2"], ["the JSON array is not closed"]),
         (b'[{"text": "a"}, ', ["1"], ["the JSON array is not closed"]),

@@ -16,7 +16,7 @@ from hsimhash.inputs import InputOptions, find_inputs
 from hsimhash.inputs.lines import RECORD_LIMIT_BYTES
 from hsimhash.inputs.reader import Batch, Position, read_batches, texts_at
 from tests.support.archives import PACK
-from tests.test_inputs import contents
+from tests.test_inputs import contents, read
 
 PAGE = "<!DOCTYPE html><html><body><nav>menu</nav><article><p>{}</p></article></body></html>"
 TEXT = "The quick brown fox jumps over the lazy dog while the crew of the ship looks on in silence. " * 6
@@ -148,6 +148,24 @@ def test_a_damaged_row_group_is_rejected_and_the_others_are_read(tmp_path: Path)
     assert "rows 11 to 20 cannot be read" in reason
 
 
+def test_a_parquet_file_without_columns_stops_nothing(tmp_path: Path) -> None:
+    empty, good = tmp_path / "empty.parquet", parquet(tmp_path, {"id": ["a"], "text": ["b"]})
+    pq.write_table(pa.table({}), empty)
+    assert read(empty, good) == ([("a", "b")], [])
+
+
+@pytest.mark.parametrize("form", ["parquet", "jsonl"])
+def test_a_float_that_may_stand_for_several_integers_is_no_id(form: str, tmp_path: Path) -> None:
+    ids, path = [2.0**53 - 1, 2.0**53, -(2.0**53)], tmp_path / f"in.{form}"
+    if form == "parquet":
+        parquet(tmp_path, {"id": ids, "text": ["a", "b", "c"]})
+    else:
+        path.write_text("".join(f'{{"id": {one:.1f}, "text": "a"}}\n' for one in ids))
+    pairs, rejects = read(path)
+    assert [doc_id for doc_id, _ in pairs] == ["9007199254740991"]
+    assert [reason.split(", ")[0] for _, reason in rejects] == ['"id" must be a string or a whole number'] * 2
+
+
 def test_what_is_no_parquet_is_one_reject(tmp_path: Path) -> None:
     (tmp_path / "in.parquet").write_bytes(b"PAR1 something else")
     ((_, reason),) = contents(batches_of(tmp_path / "in.parquet"))[1]
@@ -171,6 +189,45 @@ def test_any_row_of_csv_is_a_place_to_go_on_from(packing: str, mark: bytes, end:
     for number, batch in enumerate(batches, start=1):
         before, rest = contents(batches[:number]), contents(batches_of(path, batch.end))
         assert (before[0] + rest[0], before[1] + rest[1]) == whole
+
+
+@pytest.mark.parametrize(
+    ("written", "text"),
+    [
+        (b'"he said \\"hi\\" to me"', 'he said "hi" to me'),
+        (b'"a, \\"b\\", c"', 'a, "b", c'),
+        (b'"two\nlines, \\"quoted\\" here"', 'two\nlines, "quoted" here'),
+        (b'"\\"two\\"\nlines"', '"two"\nlines'),
+        (b'"a \\"b\\" and \\\\ ""c"""', 'a "b" and \\ "c"'),
+        (b'"C:\\"', "C:\\"),  # valid as it is
+        (b'"C:\\","D:\\"', None),
+        (b'"a "b" and \\"c\\""', None),
+        (b'a \\"b\\" c', 'a \\"b\\" c'),
+    ],
+)
+def test_quotes_behind_backslashes_are_read_where_the_row_is_invalid_otherwise(
+    written: bytes, text: str | None, tmp_path: Path
+) -> None:
+    data = b"id,text\na,b\nx," + written + b"\nc,d\n"
+    pairs, rejects = contents(batches_of(csv_file(tmp_path, data)))
+    assert pairs == [("a", "b"), *([] if text is None else [("x", text)]), ("c", "d")]
+    assert [line for line, _ in rejects] == ([3] if text is None else [])
+
+
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf", b"\xff\xfe"])
+def test_a_tsv_whose_first_line_names_the_text_is_a_table(mark: bytes, tmp_path: Path) -> None:
+    data = 'url\tid\t"text"\r\nu\ta\t"two\nlines"\r\nv\tb\t5" nails\r\n'
+    path = csv_file(tmp_path, mark + data.encode("utf-16-le" if mark == b"\xff\xfe" else "utf-8"), "in.tsv")
+    batches = batches_of(path)
+    assert contents(batches) == ([("a", "two\nlines"), ("b", '5" nails')], [])
+    assert find_inputs([str(path)], InputOptions())[0].note == f"{path} holds a table (as texts: --format tsv)"
+    assert contents(batches_of(path, format="tsv"))[0][0] == ("url", 'id\t"text"')
+
+
+@pytest.mark.parametrize("first", [b"a\tthe text", b"a\ttexts", b"text", b"texts\tb"])
+def test_a_tsv_whose_first_line_is_a_record_has_no_header(first: bytes, tmp_path: Path) -> None:
+    (one,) = find_inputs([str(csv_file(tmp_path, first + b"\nb\tmore\n", "in.tsv"))], InputOptions())
+    assert one.kind == "tsv"
 
 
 def test_bad_rows_of_csv_are_rejected_by_their_first_lines(tmp_path: Path) -> None:

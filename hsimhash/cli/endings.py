@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hsimhash.cli.console import plural, print_line, say
+from hsimhash.cli.written import PACKED_OUTPUTS
 from hsimhash.inputs.files import COPIED_KINDS, Input, InputOptions, packing_of, suffix_of
 from hsimhash.inputs.lines import STDIN
 
@@ -191,6 +192,7 @@ def _given(names: Sequence[str]) -> Sequence[str]:
 def _kept_name(found: Sequence[Input], folder: Path) -> Path:
     """Return a name for the kept records: in the current folder, unless that is read or has such a file."""
     first = found[0]
-    suffix = ".txt" if first.kind == "files" else (suffix_of(first.name) or f".{first.kind}") + packing_of(first.name)
+    packing = packing_of(first.name) if packing_of(first.name) in PACKED_OUTPUTS else ""
+    suffix = ".txt" if first.kind == "files" else (suffix_of(first.name) or f".{first.kind}") + packing
     path = Path(f"kept{suffix}")
     return folder / path if path.exists() or any(one.reads(path.absolute()) for one in found) else path

@@ -86,8 +86,8 @@ def ingest_command(
 
     An INPUT is a text (.txt, .md) or a page (.html), JSON lines or a JSON array (.jsonl, .json), a table with column
     names (.csv, .parquet), lines of an id, a tab and a text or fingerprint (.tsv), a web archive (.warc, .wet), a
-    folder of any of them, or - for stdin. All but Parquet can be compressed (.gz, .zst). URLs such as s3://, hdfs://
-    and https://, and patterns with *, are read through fsspec. A record has at most 16 MiB.
+    folder of any of them, or - for stdin. All but Parquet can be compressed (.gz, .zst, .bz2, .xz). URLs such as
+    s3://, hdfs:// and https://, and patterns with *, are read through fsspec. A record has at most 16 MiB.
 
     For pages in HTML the main text counts, or all text with --extract none. Pages without text are listed in
     short.jsonl. From a web archive, pages and plain texts with status 200 are read; from .wet files, all texts.

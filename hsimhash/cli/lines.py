@@ -21,10 +21,11 @@ from hsimhash.errors import in_shell
 from hsimhash.files import naming
 from hsimhash.fingerprint import TOO_SHORT, Profile, Signature
 from hsimhash.fingerprint.bits import Formats, formats_named
+from hsimhash.inputs.field_values import doc_id_of
 from hsimhash.inputs.fields import has_field, value_at
 from hsimhash.inputs.files import InputOptions
 from hsimhash.inputs.lines import BLOCK_BYTES, blocks_of, text_in
-from hsimhash.inputs.records import content_of, doc_id_of, json_object, signature_of
+from hsimhash.inputs.records import content_of, json_object, signature_of
 from hsimhash.inputs.written import Narrowing, words_in
 from hsimhash.rowkey import check_doc_id
 

@@ -19,7 +19,7 @@ from hsimhash.cli.streams import writing_stdout
 from hsimhash.files import copy_owner, naming, replace_file, sync_folder
 
 JSON_LINES = (".jsonl", ".ndjson", ".json")
-_PACKED = (".gz", ".zst")
+PACKED_OUTPUTS = (".gz", ".zst")
 # Ends of names that promise a format which a program would read by them.
 _PROMISING = (
     *(*JSON_LINES, ".tsv", ".csv", ".parquet", ".arrow", ".feather", ".orc", ".avro", ".xlsx", ".warc", ".wet"),
@@ -30,7 +30,7 @@ _PROMISING = (
 def format_of(output: str) -> str:
     """Return the end of a file's name, in lower case, without that of a compression; empty for stdout."""
     name = output.lower()
-    packing = next((one for one in _PACKED if name.endswith(one)), "")
+    packing = next((one for one in PACKED_OUTPUTS if name.endswith(one)), "")
     return "" if output == "-" else Path(name.removesuffix(packing)).suffix
 
 

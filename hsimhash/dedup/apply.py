@@ -1,7 +1,8 @@
 """Apply the results of a dedup to the inputs it read: copy the records to keep, those to drop, or all of them.
 
 As in the dedup, the first record with an id is the document, and later records with that id are left out. So pass all
-of its inputs, in the same order.
+of its inputs, in the same order. A record that the dedup rejected because its text took too much time or memory is left
+out as well: only its list of rejects knows about it.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from hsimhash.dedup.options import reading_from
-from hsimhash.dedup.outputs import DEDUP_AGAIN, DROP, KEEP, STATS, table_in
+from hsimhash.dedup.options import reading_from, shown_path
+from hsimhash.dedup.outputs import DEDUP_AGAIN, DROP, KEEP, REJECTS, STATS, table_in
 from hsimhash.dedup.tables import read_column_values
 from hsimhash.errors import HsimhashError, Remedy
 from hsimhash.inputs.files import COPIED_KINDS, Input, InputOptions
@@ -92,7 +93,7 @@ def apply(
                 f"{folder / KEEP} lists the ids to keep"
             )
     application, reading = _Application(folder, which), reading_of_run(folder)
-    for one in inputs:
+    for one, name in zip(inputs, _names_in_run(folder, inputs), strict=True):
         for documents, lines in _records(one, reading):
             application.take_rejects(documents, one)
             if documents.note:
@@ -100,11 +101,18 @@ def apply(
             if documents.damage:
                 where = f"{one.name}:{documents.rejects[0].line}"
                 say(f"{where}: {documents.damage}; what comes before it is written")
-            for line in application.chosen(one, documents, lines):
+            for line in application.chosen(one, name, documents, lines):
                 write(line + b"\n")
                 application.count.written += 1
     application.end()
     return application.count
+
+
+def _names_in_run(folder: Path, inputs: Sequence[Input]) -> list[str]:
+    """Return the name that each input had in the dedup: the same files may have other names now, or be piped."""
+    with _naming_damage(folder / STATS):
+        names = json.loads((folder / STATS).read_text(encoding="utf-8")).get("inputs", [])
+    return names if len(names) == len(inputs) else [shown_path(one.name) for one in inputs]
 
 
 def _records(one: Input, reading: InputOptions) -> Iterator[tuple[Documents, list[bytes]]]:
@@ -128,6 +136,11 @@ class _Application:
         for path, is_kept in ((folder / KEEP, True), (folder / DROP, False)):
             with _naming_damage(path), path.open(encoding="utf-8", newline="\n") as lines:
                 self.is_kept.update((line.removesuffix("\n"), is_kept) for line in lines)
+        self._rejected: set[tuple[str, int]] = set()  # file and line
+        if (path := folder / REJECTS).exists():
+            with _naming_damage(path), path.open(encoding="utf-8", errors="surrogatepass") as lines:
+                found = map(json.loads, lines)
+                self._rejected.update((shown_path(reject["file"]), reject["line"]) for reject in found)
         self._cluster_of: dict[str, str] = {}  # of those documents that do not give their cluster its name
         if which == "all":
             with _naming_damage(clusters):
@@ -151,10 +164,19 @@ class _Application:
                 f"{f'but {self._first_reject}' if self._first_reject else 'got no records'}; " + _REMEDY
             )
 
-    def chosen(self, one: Input, documents: Documents, lines: Sequence[bytes]) -> Iterator[bytes]:
-        """Yield what is written of the documents."""
+    def _is_rejected(self, one: Input, name: str, documents: Documents, place: int) -> bool:
+        if one.kind == "files":
+            return (shown_path(replace(one, name=name).path_of(documents.doc_ids[place])), 1) in self._rejected
+        return (name, documents.lines[place]) in self._rejected
+
+    def chosen(self, one: Input, name: str, documents: Documents, lines: Sequence[bytes]) -> Iterator[bytes]:
+        """Yield what is written of the documents; `name` is what the input was called in the dedup."""
         marked = _marked_json if one.kind == "jsonl" else _marked_columns
         for place, (doc_id, line) in enumerate(zip(documents.doc_ids, lines, strict=True)):
+            is_first = self.is_kept.get(doc_id, True) is not None
+            if is_first and self._is_rejected(one, name, documents, place):
+                self.count.rejected += 1
+                continue
             if doc_id not in self.is_kept:
                 where = f"{one.name}:{documents.lines[place]}" if one.kind != "files" else one.name
                 expected = next(iter(self.is_kept), None)
@@ -175,7 +197,7 @@ def _marked_json(line: bytes, cluster: str, is_kept: bool) -> bytes:
     fields = {"cluster": cluster, "kept": is_kept}
     record = line.rstrip()
     if b'"cluster"' in record or b'"kept"' in record:  # perhaps fields of the record: they are replaced
-        text = json.dumps({**json.loads(record.decode()), **fields}, ensure_ascii=False)
+        text = json.dumps({**json.loads(record.decode("utf-8-sig")), **fields}, ensure_ascii=False)
         return text.encode("utf-8", "backslashreplace")  # a lone surrogate is the escape again that JSON reads
     return record[:-1] + b", " + json.dumps(fields, ensure_ascii=False).encode()[1:]
 

@@ -24,9 +24,10 @@ from hsimhash.dedup.options import DedupOptions
 from hsimhash.dedup.outputs import output_errors
 from hsimhash.fingerprint import TOO_SHORT, Profile, Signatures, format_fingerprint
 from hsimhash.fingerprint.bits import Floats, Int64s, Uint8s, Uint64s
+from hsimhash.inputs.field_values import integer_in
 from hsimhash.inputs.files import Input, usual_workers
 from hsimhash.inputs.reader import Batch, read_batches
-from hsimhash.inputs.records import Documents, Reject, integer_in
+from hsimhash.inputs.records import Documents, Reject
 from hsimhash.load.intake import bytes_before, fingerprinted, reject_line, short_lines
 from hsimhash.pairs.distinct import Column
 from hsimhash.pairs.keep import VALUE_PARTS, Policy, needed_fields

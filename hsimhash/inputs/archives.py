@@ -11,28 +11,38 @@ A place is in bytes, unpacked, and its line counts records of any kind.
 from __future__ import annotations
 
 import re
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
 import zstandard
 
 from hsimhash.extras import needed
 from hsimhash.files import naming
-from hsimhash.inputs.answers import answer_in, charset_of, headers_in, media_type_of, unpacked_body
+from hsimhash.inputs.answers import Answer, answer_in, charset_of, headers_in, media_type_of, unpacked_body
+from hsimhash.inputs.field_values import doc_id_of, first_seen_of
 from hsimhash.inputs.files import Input, InputOptions, packing_of
-from hsimhash.inputs.lines import BLOCK_BYTES, RECORD_LIMIT_BYTES, DamagedInputError, Place
+from hsimhash.inputs.lines import (
+    BLOCK_BYTES,
+    RECORD_LIMIT_BYTES,
+    UNPACKERS,
+    UNPACKING_ERRORS,
+    DamagedInputError,
+    Place,
+    Unpacker,
+)
+from hsimhash.inputs.markup import PAGE_BEGINNING_BYTES, is_page
 from hsimhash.inputs.pages import page_of
-from hsimhash.inputs.records import Columns, Documents, Reject, doc_id_of, first_seen_of, numbered_id, reason_of
+from hsimhash.inputs.records import Columns, Documents, Reject, numbered_id, reason_of
 
 ID_FIELDS = {"id": "url", "url": "url", "record-id": "record-id"}
 _OK = 200
 _PAGE_TYPES = ("text/html", "application/xhtml+xml")
 _TEXT_TYPE = "text/plain"
 _HTTP_TYPE = "application/http"
+_HTTP = b"HTTP/"
 _HEADER_BYTES = 64 << 10  # that a record's own header has at most
 _STEP_BYTES = 1 << 10  # zstd can pack 128 KiB into 4 bytes: so much of a file becomes 32 MiB at most
 _DAMAGE_BYTES = 1  # that a damaged place counts in offsets: a place behind it differs from the one before it
@@ -40,7 +50,7 @@ _NO_RECORD = "no WARC record"
 _HEADER_END = b"\r\n\r\n"
 _VERSION = b"WARC/"
 _LENGTH = re.compile(rb"^content-length:[ \t]*([0-9]{1,18})[ \t]*\r$", re.IGNORECASE | re.MULTILINE)
-_MAGIC = {".gz": b"\x1f\x8b\x08", ".zst": zstandard.FRAME_HEADER}
+_MAGIC = {".gz": b"\x1f\x8b\x08", ".zst": zstandard.FRAME_HEADER, ".bz2": b"BZh", ".xz": b"\xfd7zXZ\0"}
 _DICTIONARY = b"\x5d\x2a\x4d\x18"  # begins the frame with what all others of a .warc.zst are packed by
 _OTHERS = {  # how a file begins that is no WARC, and what to do with it
     b"filedesc:": "an ARC archive, not WARC; convert it: warcio recompress OLD.arc.gz NEW.warc.gz",
@@ -49,14 +59,6 @@ _OTHERS = {  # how a file begins that is no WARC, and what to do with it
     b"\x04\x22\x4d\x18": "packed by LZ4, which is not read; unpack it, or convert it to .warc.gz",
 }
 _ADDRESSES = ("http:", "https:", "ftp:", "file:")
-
-
-class _Unpacker(Protocol):
-    @property
-    def eof(self) -> bool: ...
-    @property
-    def unused_data(self) -> bytes: ...
-    def decompress(self, data: bytes, /) -> bytes: ...
 
 
 class _Members:
@@ -70,7 +72,7 @@ class _Members:
         self._packing = packing
         self._ahead = b""  # of the file, before what is read next
         self._member = bytearray()  # what was read of the member so far
-        self._unpacker: _Unpacker | None = None
+        self._unpacker: Unpacker | None = None
         self._unzstd = zstandard.ZstdDecompressor()
         if packing == ".zst":
             self._learn_dictionary()
@@ -83,7 +85,7 @@ class _Members:
             self._member += packed
             try:
                 data = self._unpacker.decompress(packed)
-            except (zlib.error, zstandard.ZstdError) as error:
+            except UNPACKING_ERRORS as error:
                 raise self._damaged(str(error)) from error
             if self._unpacker.eof:
                 self._ahead = self._unpacker.unused_data + self._ahead
@@ -96,8 +98,8 @@ class _Members:
             raise self._damaged("the last member has no end")
         return b""
 
-    def _new(self) -> _Unpacker:
-        return zlib.decompressobj(31) if self._packing == ".gz" else self._unzstd.decompressobj()
+    def _new(self) -> Unpacker:
+        return self._unzstd.decompressobj() if self._packing == ".zst" else UNPACKERS[self._packing]()
 
     def _learn_dictionary(self) -> None:
         """Read the dictionary that a file may begin with (https://iipc.github.io/warc-specifications)."""
@@ -338,17 +340,27 @@ def _payload_of(headers: Mapping[str, str], block: bytes) -> _Payload | None:
     types: tuple[str, ...] = (_TEXT_TYPE, *_PAGE_TYPES)
     payload = _Payload(content_type, lambda: block)
     if kind == "response":
-        if media_type_of(content_type) != _HTTP_TYPE:
+        if media_type_of(content_type) != _HTTP_TYPE and (content_type or not block.startswith(_HTTP)):
             return None
         answer = answer_in(block)
         if answer.status != _OK:
             return None
-        payload = _Payload(answer.headers.get("content-type", ""), partial(unpacked_body, answer))
+        payload = _Payload(
+            answer.headers.get("content-type") or _type_by_content(answer), partial(unpacked_body, answer)
+        )
     elif kind == "conversion":
         types = (_TEXT_TYPE,)
     elif kind != "resource" or not _url_in(headers).startswith(_ADDRESSES):
         return None
     return payload if media_type_of(payload.content_type) in types else None
+
+
+def _type_by_content(answer: Answer) -> str:
+    """Return the media type of a page that was sent without one, which browsers show all the same; else nothing."""
+    with suppress(ValueError):
+        beginning = unpacked_body(answer)[:PAGE_BEGINNING_BYTES]
+        return _PAGE_TYPES[0] if is_page(beginning.decode("latin-1")) else ""
+    return ""
 
 
 def _url_in(headers: Mapping[str, str]) -> str:

@@ -15,6 +15,8 @@ _CARRIAGE_RETURN = "\u0100"
 class Dialect:
     """What separates the columns of a CSV file.
 
+    A quote inside a quoted field is written twice, or behind a backslash if the row is invalid otherwise.
+
     Rows and values are text in which each character stands for a byte (Latin-1): the same for any encoding that ASCII
     is part of, and as small as the bytes.
     """
@@ -27,6 +29,7 @@ class Dialect:
         self._skips_blanks = skips_blanks  # whether spaces behind a delimiter belong to it
         reader = csv.reader([], delimiter=delimiter, skipinitialspace=skips_blanks, strict=True)
         self._dialect: Any = reader.dialect  # `reader` takes it as it is, which is quicker than options
+        self._escaping: Any = csv.reader([], self._dialect, escapechar="\\").dialect
 
     def values(self, row: str) -> list[str] | None:
         """Return the values of one row; None if it ends within a quoted field.
@@ -60,9 +63,9 @@ class Dialect:
         read = self._read(row.replace("\r", _CARRIAGE_RETURN))
         return read and [value.replace(_CARRIAGE_RETURN, "\r") for value in read]
 
-    def _read(self, row: str) -> list[str] | None:
+    def _read(self, row: str, dialect: Any = None) -> list[str] | None:
         try:
-            return next(csv.reader([row], self._dialect))
+            return next(csv.reader([row], dialect or self._dialect))
         except csv.Error as error:
             said = str(error)
         if "unexpected end" in said:
@@ -71,4 +74,6 @@ class Dialect:
             raise ValueError(f"a field is longer than {RECORD_LIMIT_BYTES >> 20} MiB")
         if "new-line" in said:
             raise ValueError("the row ends before its last line")
+        if dialect is None and '\\"' in row:  # as MySQL and Spark write a quote
+            return self._read(row, self._escaping)
         raise ValueError('text behind a closing quote: write "" for a quote inside a quoted field')

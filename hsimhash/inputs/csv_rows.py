@@ -18,7 +18,8 @@ the lines it stands in, and never those that follow. Valid CSV always reads as R
 
 **Time is linear.** Only lines with an odd number of quotes are looked beyond, and only as far as the next such line,
 so these stretches do not overlap. Rule 3 reads a stretch once more, and the one behind it. No line is parsed more than
-five times. Which rows there are depends on no earlier line, so any row is a place to go on from.
+ten times: five, and each time once more if it has quotes behind backslashes. Which rows there are depends on no earlier
+line, so any row is a place to go on from.
 """
 
 from __future__ import annotations

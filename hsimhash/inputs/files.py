@@ -4,14 +4,14 @@
 |---|---|
 | `.jsonl`, `.ndjson`, `.jl`, `.json` | JSON lines, an array or multi-line objects, each with a text or a fingerprint |
 | `.tsv` | `id<TAB>fingerprint` where each of the first 16 lines is that, `id<TAB>text` where none is |
-| `.parquet`, `.csv` | tables, one document per row; `.tsv` too with format `csv`, with the names in its first line |
+| `.parquet`, `.csv` | tables, one document per row; `.tsv` too if its first line names the text, or with format `csv` |
 | `.warc`, `.wet` | web archives: pages that a crawler fetched, and their texts |
 | `.html`, `.htm`, and all other names | a page or a text; its id is the name as given |
 | a folder | texts and pages, with their paths in the folder as ids; files of records are read as such |
 | `-`, or a pipe | JSON lines |
 | a URL | what its name says, as above; `remote.py` reads it |
 
-All files but Parquet may end in `.gz` or `.zst`. `find.py` looks at inputs, `reader.py` reads them.
+All files but Parquet may end in `.gz`, `.zst`, `.bz2` or `.xz`. `find.py` looks at inputs, `reader.py` reads them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import BinaryIO, Literal
 
 from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.bits import Formats, formats_named
-from hsimhash.inputs.lines import PACKED, STDIN, InputFile, open_input
+from hsimhash.inputs.lines import STDIN, UNPACKERS, InputFile, open_input
 from hsimhash.inputs.remote import RemoteSource
 
 FORMATS = ("auto", "jsonl", "tsv", "fingerprints", "files", "lines", "parquet", "csv", "warc")
@@ -48,6 +48,7 @@ _BY_SUFFIX: dict[str, Kind] = {
     ".csv": "csv",
     ".warc": "warc",
     ".wet": "warc",
+    ".arc": "warc",  # which is refused with what to do
 }
 
 
@@ -191,8 +192,8 @@ class Input:
 
 
 def packing_of(name: str) -> str:
-    """Return `.gz`, `.zst` or nothing."""
-    return next((packing for packing in PACKED if name.lower().endswith(packing)), "")
+    """Return `.gz`, `.zst`, `.bz2`, `.xz` or nothing."""
+    return next((packing for packing in UNPACKERS if name.lower().endswith(packing)), "")
 
 
 def usual_workers(inputs: Sequence[Input]) -> int:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import stat
+from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing, suppress
@@ -30,7 +31,7 @@ from hsimhash.inputs.files import (
     packing_of,
 )
 from hsimhash.inputs.json_values import json_blocks
-from hsimhash.inputs.lines import STDIN, DamagedInputError, InputFile, Place, preview, utf16_of
+from hsimhash.inputs.lines import STDIN, DamagedInputError, InputFile, Place, is_binary, preview
 from hsimhash.inputs.pages import require_page_library
 from hsimhash.inputs.remote import RemoteSource, find_remote, is_remote, matching_urls
 from hsimhash.inputs.tables import column_names
@@ -168,6 +169,11 @@ def _held(texts: Input, records: Sequence[Input]) -> str:
 
 def _file(name: str, size: int, mark: str, options: InputOptions, remote: RemoteSource | None = None) -> Input:
     kind = _kind_of(name, options) or _kind_by_content(name, remote)
+    if kind == "tsv" and options.format == "auto" and _has_header(name, options, remote):
+        return replace(
+            _file(name, size, mark, replace(options, format="csv"), remote),
+            note=f"{name} holds a table (as texts: --format tsv)",
+        )
     if kind == "files":
         if is_page_name(name):
             _need_library(name, options)
@@ -207,7 +213,7 @@ def _kind_by_content(name: str, remote: RemoteSource | None) -> Kind:
         return "parquet"
     if head.startswith(b"WARC/"):
         return "warc"
-    if b"\0" in head[:_SNIFFED_BLOCK_BYTES] and not utf16_of(head):
+    if is_binary(head):
         raise ValueError(
             f"input {name} is not a text: convert it to text first, or "
             + Remedy("name its format with format=", "pass --format")
@@ -218,6 +224,18 @@ def _kind_by_content(name: str, remote: RemoteSource | None) -> Kind:
         if isinstance(json.loads(line), dict):
             return "jsonl"
     return "files"
+
+
+def _has_header(name: str, options: InputOptions, remote: RemoteSource | None) -> bool:
+    """Whether the first line of a TSV file names a field with a document's content: no text is just such a name."""
+    with InputFile(name, packing_of(name), file=remote.open() if remote else None) as file:
+        try:
+            line = (file.head() or b"").lstrip().partition(b"\n")[0]
+        except DamagedInputError:
+            return False  # a reject when it is read
+    names = [column.strip(b' "\r').decode(errors="replace") for column in line.removeprefix(BOM_UTF8).split(b"\t")]
+    wanted = (options.fingerprint_field,) if options.fingerprint_field else options.contents
+    return len(names) > 1 and not set(names).isdisjoint(wanted)
 
 
 def _need_library(name: str, options: InputOptions) -> None:

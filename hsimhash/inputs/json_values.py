@@ -2,7 +2,9 @@
 
 This module only finds where each value ends; `records.py` parses the values. It looks at every byte once. A JSON string
 cannot contain a line feed, so a string that reaches one is damaged: the value ends there, and the next line starts a
-new one. Damage that leaves brackets unbalanced is noticed at the end of the array at the latest.
+new one. Within an object, `{` can only follow a colon. If it begins a line anywhere else, a bracket is missing before
+it: the value ends there, too. Other damage that leaves brackets unbalanced is noticed at the end of the array at the
+latest.
 """
 
 from __future__ import annotations
@@ -25,23 +27,34 @@ _PLAIN = re.compile(rb"[^\"\[\]{},]*+")  # between values, up to the next byte t
 # Within a value: complete strings, and arrays and objects without others in them, need no look from Python.
 _LEAF = rb"(?:[^\"\[\]{}]++|\"" + _STRING.pattern + rb"\")*+"
 _NESTED = re.compile(rb"(?:[^\"\[\]{}]++|\"" + _STRING.pattern + rb"\"|\[" + _LEAF + rb"\]|\{" + _LEAF + rb"\})*+")
-_OPENING = re.compile(rb"[\[{]++")
-_QUOTE, _BRACKET, _COMMA = b'"],'
+# Directly within an object, another one needs a look unless it follows a colon.
+_IN_OBJECT = re.compile(
+    rb"(?:[^\"\[\]{}:]++|\"" + _STRING.pattern + rb"\"|\[" + _LEAF + rb"\]|:[ \t\r\n]*+(?:\{" + _LEAF + rb"\})?+)*+"
+)
+_OPENING = re.compile(rb"\[++")
+_QUOTE, _CLOSING, _SQUARE, _BRACE, _COLON = b'"][{:'
 
 
 def framing_of(head: bytes) -> Framing:
     """Return how the values of a JSON input are separated, judging by its first bytes.
 
     An input that starts with `[` is an array, unless that is only a bad first line: then an object follows on the next
-    line, with no comma or bracket between. Objects are spread over lines if the first one is complete, valid and
-    contains a line feed. Everything else is JSON lines, including damaged files.
+    line, with no comma or bracket between. Objects are spread over lines if the first one is complete and valid, and
+    contains a line feed or is followed by another one or a comma in its last line. An object of which only the
+    beginning is there is spread over lines if its second line begins with a string: no record of JSON lines does.
+    Everything else is JSON lines, including damaged files.
     """
     text = head.removeprefix(codecs.BOM_UTF8).lstrip(_SPACE)
     if text.startswith(b"["):
         line, _, rest = text.partition(b"\n")
         return "lines" if rest.lstrip(_SPACE).startswith(b"{") and line.rstrip()[-1] not in b"[{,:" else "array"
-    first = next(_Values(is_array=False).cut(text), b"") if text.startswith(b"{") else b""
-    return "objects" if b"\n" in first and _is_json(first) else "lines"
+    if not text.startswith(b"{"):
+        return "lines"
+    first = next(_Values(is_array=False).cut(text), b"")
+    if not first:
+        return "objects" if text.partition(b"\n")[2].lstrip(_SPACE).startswith(b'"') else "lines"
+    is_spread = b"\n" in first or text[len(first) :].lstrip(b" \t\r")[:1] in (b"{", b",")
+    return "objects" if is_spread and _is_json(first) else "lines"
 
 
 def _is_json(value: bytes) -> bool:
@@ -61,7 +74,9 @@ class _Values:
         self.damage = ""  # why nothing behind `end` can be read
         self._is_first = is_first  # whether no value came yet, so that a comma is an error
         self._offset = offset  # the place of the next byte
-        self._base = self._level = int(is_array)  # of nesting: between two values, and now
+        self._base = int(is_array)
+        self._open = bytearray()  # the brackets that are open in the value
+        self._last, self._has_feed = 0, False  # the last byte that is not blank, and whether a line feed follows it
         self._is_string = False
         self._held = bytearray()  # the start of a value whose end is still missing
         self._ahead = b""  # a backslash whose second half is still missing
@@ -71,18 +86,19 @@ class _Values:
         data, self._ahead = self._ahead + data, b""
         begun = at = 0
         while at < len(data) and not self.damage:
-            at, is_end = self._in_string(data, at) if self._is_string else self._outside(data, at)
-            if is_end:
-                self._hold(data[begun : at - self._base])  # in an array without the mark behind the value
-                mark, here = data[at - 1], at
+            at, value_end = self._in_string(data, at) if self._is_string else self._outside(data, at)
+            if value_end is not None:
+                self._hold(data[begun:value_end])
+                mark, here = data[value_end:at], at
                 begun = at = _match(_BLANK, data, at)
-                is_last = self._base and mark == _BRACKET  # a run that resumes must meet the bracket again
+                is_last = self._base and mark == b"]"  # a run that resumes must meet the bracket again
                 self.end = self._offset + (here - 1 if is_last else at)
-                value = self.rest() or (b"," if self._is_first and self._base and mark == _COMMA else b"")
+                value = self.rest() or (b"," if self._is_first and self._base and mark == b"," else b"")
                 self._held.clear()
                 self._is_first = False
                 yield value
         end = len(data) - len(self._ahead)
+        self._last, self._has_feed = self._before(data, end)
         self._hold(data[begun:end])
         self._offset += end
 
@@ -95,49 +111,72 @@ class _Values:
         """The place behind all bytes that were cut."""
         return self._offset + len(self._ahead)
 
-    def _in_string(self, data: bytes, at: int) -> tuple[int, bool]:
-        """Return the place behind the string, and whether the value ends there: it does at a line feed."""
+    def _in_string(self, data: bytes, at: int) -> tuple[int, int | None]:
+        """Return the place behind the string, and where the value ends if it does: at a line feed."""
         at = _match(_STRING, data, at)
         if data[at:] in (b"", b"\\"):
             self._ahead = data[at:]
-            return len(data), False
+            return len(data), None
         self._is_string = False
-        if data[at] != _QUOTE:
-            self._level = self._base
-        return at + 1, data[at] != _QUOTE
+        if data[at] == _QUOTE:
+            return at + 1, None
+        self._open.clear()
+        return at + 1, at
 
-    def _outside(self, data: bytes, at: int) -> tuple[int, bool]:
-        """Return the place behind the next mark, and whether the value ends there."""
+    def _outside(self, data: bytes, at: int) -> tuple[int, int | None]:
+        """Return the place behind the next mark, and where the value ends if it does."""
         if self._base and self.is_closed:
             return self._behind_array(data, at)
-        at = _match(_PLAIN if self._level == self._base else _NESTED, data, at)
+        is_in_object = bool(self._open) and self._open[-1] == _BRACE
+        at = _match(_IN_OBJECT if is_in_object else _NESTED if self._open else _PLAIN, data, at)
         if at == len(data):
-            return at, False
+            return at, None
         mark = data[at]
-        is_separator = self._level == self._base == 1 and mark in b",]"
-        if mark == _QUOTE:
+        if mark == _BRACE:
+            if is_in_object and (at == 0 or data[at - 1] != _COLON) and self._is_misplaced(data, at):
+                self._open.clear()
+                return at, at
+            self._open.append(mark)
+        elif mark == _QUOTE:
             self._is_string = True
-        elif mark in b"[{":
+        elif mark == _SQUARE:
             end = _match(_OPENING, data, at)
-            self._level += end - at
-            return end, False
-        elif is_separator:
-            self.is_closed |= mark == _BRACKET
-        elif mark in b"]}" and self._level > self._base:
-            self._level -= 1
-            return at + 1, self._level == 0
-        return at + 1, is_separator
+            self._open += data[at:end]
+            return end, None
+        elif self._base and not self._open and mark in b",]":
+            self.is_closed |= mark == _CLOSING
+            return at + 1, at
+        elif mark in b"]}" and self._open:
+            self._open.pop()
+            return at + 1, None if self._open or self._base else at + 1
+        return at + 1, None
 
-    def _behind_array(self, data: bytes, at: int) -> tuple[int, bool]:
+    def _is_misplaced(self, data: bytes, at: int) -> bool:
+        """Whether an object within another one begins a line, and does not follow a colon."""
+        last, has_feed = self._before(data, at)
+        return has_feed and last != _COLON
+
+    def _before(self, data: bytes, at: int) -> tuple[int, bool]:
+        """Return the last byte before a place that is not blank, and whether a line feed follows it."""
+        end = at
+        while end and data[end - 1] in _SPACE:
+            end -= 1
+        has_feed = b"\n" in data[end:at]
+        return (data[end - 1], has_feed) if end else (self._last, has_feed or self._has_feed)
+
+    def _behind_array(self, data: bytes, at: int) -> tuple[int, int | None]:
         """Start the next array, as in files of arrays that were joined; anything else is damage."""
         at = _match(_BLANK, data, at)
         if at == len(data):
-            return at, False
+            return at, None
+        if data[at : at + 1] == b"{":  # the bracket was a stray one
+            self.is_closed = False
+            return at, None
         if data[at : at + 1] != b"[":
             self.damage = "unexpected data after the end of the JSON array; the rest of the input was not read"
-            return at, False
+            return at, None
         self.is_closed = False
-        return at + 1, True
+        return at + 1, at
 
     def _hold(self, data: bytes) -> None:
         self._held += data[: max(0, RECORD_LIMIT_BYTES + 1 - len(self._held))]

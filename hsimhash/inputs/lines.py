@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import bz2
 import codecs
 import gzip
+import lzma
 import re
 import select
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import FileIO
-from typing import BinaryIO, cast
+from typing import BinaryIO, Protocol, cast
 
 import zstandard
 
@@ -22,11 +24,36 @@ RECORD_LIMIT_BYTES = 16 << 20
 BLOCK_BYTES = 256 << 10  # about so much is read at once; more only where a single record is larger
 IDLE_S = 0.5  # how long a stream may be silent before its reader looks around
 PREVIEW_BYTES = 200
+_SNIFFED_BYTES = 64 << 10  # of a file, that tell whether it is a text
 STDIN = "-"
-PACKED = (".gz", ".zst")
-# zstd can pack 128 KiB into 4 bytes: so much of a file becomes 32 MiB at most
-_ZST_STEP_BYTES = 1 << 10
+# zstd can pack 128 KiB into 4 bytes, and the others less: so much of a file becomes 32 MiB at most
+_STEP_BYTES = 1 << 10
+_XZ_MEMORY_BYTES = 128 << 20  # `xz -9` takes 65 MiB; a header may ask for 4 GiB
 _LONE_CARRIAGE_RETURN = re.compile(rb"\r[^\n]")
+
+
+class Unpacker(Protocol):
+    """Unpacks a member: a gzip member, a zstd frame, or a stream of bzip2 or xz."""
+
+    @property
+    def eof(self) -> bool:
+        """Whether the member has ended."""
+
+    @property
+    def unused_data(self) -> bytes:
+        """What follows the member."""
+
+    def decompress(self, data: bytes, /) -> bytes:
+        """Return what `data` unpacks to."""
+
+
+UNPACKERS: Mapping[str, Callable[[], Unpacker]] = {
+    ".gz": lambda: zlib.decompressobj(31),
+    ".zst": lambda: zstandard.ZstdDecompressor().decompressobj(),
+    ".bz2": bz2.BZ2Decompressor,
+    ".xz": lambda: lzma.LZMADecompressor(memlimit=_XZ_MEMORY_BYTES),
+}
+UNPACKING_ERRORS = (zlib.error, zstandard.ZstdError, lzma.LZMAError, OSError)  # the last one is of bzip2
 
 
 class DamagedInputError(HsimhashError):
@@ -59,9 +86,9 @@ class Block:
 class InputFile:
     """The bytes of a file, a pipe or stdin (`-`), unpacked, as UTF-8 with line feeds. A context manager.
 
-    `packing` is `.gz`, `.zst` or nothing. `file` is what is behind the name, where that is no path. The first block
-    decides: UTF-16 is converted, and so are the carriage returns of a file that has no line feeds. An offset counts the
-    bytes that `read` returns.
+    `packing` is one of `UNPACKERS`, or nothing. `file` is what is behind the name, where that is no path. The first
+    block decides: UTF-16 is converted, and so are the carriage returns of a file that has no line feeds. An offset
+    counts the bytes that `read` returns.
     """
 
     def __init__(self, name: str, packing: str = "", *, is_stream: bool = False, file: BinaryIO | None = None) -> None:
@@ -154,7 +181,7 @@ class InputFile:
 def _naming_damage(file: BinaryIO) -> Iterator[None]:
     try:
         yield
-    except (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError) as error:
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise DamagedInputError(f"damaged or cut off about byte {file.tell():,}: {error.args[0]}") from error
 
 
@@ -190,40 +217,41 @@ def open_input(name: str) -> BinaryIO:
 def _unpacked(file: BinaryIO, packing: str) -> Callable[[int], bytes]:
     if packing == ".gz":
         return gzip.GzipFile(fileobj=file, mode="rb").read1
-    return _ZstdFrames(file).read if packing == ".zst" else file.read
+    return _PackedMembers(file, UNPACKERS[packing]).read if packing else file.read
 
 
-class _ZstdFrames:
-    """One or more zstd frames; zstandard's `stream_reader` would take a file that is cut off for a whole one."""
+class _PackedMembers:
+    """One or more members; zstandard's own `stream_reader` would take a file that is cut off for a whole one."""
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: BinaryIO, new: Callable[[], Unpacker]) -> None:
         self._file = file
-        self._frame: zstandard.ZstdDecompressionObj | None = None
+        self._new = new
+        self._member: Unpacker | None = None
         self._packed = b""
 
     def read(self, size: int) -> bytes:
         parts: list[bytes] = []
         while size > 0:
-            self._packed = self._packed or self._file.read(_ZST_STEP_BYTES)
-            if self._frame is None and self._packed:  # zeros may pad a file, as they may behind the last gzip member
+            self._packed = self._packed or self._file.read(_STEP_BYTES)
+            if self._member is None and self._packed:  # zeros may pad a file, as they may behind the last gzip member
                 self._packed = self._packed.lstrip(b"\0")
                 if not self._packed:
                     continue
             if not self._packed:
-                if self._frame is not None and not any(parts):
-                    raise EOFError("the last frame has no end")
+                if self._member is not None and not any(parts):
+                    raise EOFError("the last member has no end")
                 break
-            self._frame = self._frame or zstandard.ZstdDecompressor().decompressobj()
+            self._member = self._member or self._new()
             try:
-                parts.append(self._frame.decompress(self._packed))
-            except zstandard.ZstdError:
+                parts.append(self._member.decompress(self._packed))
+            except UNPACKING_ERRORS as error:
                 if not any(parts):
-                    raise
+                    raise EOFError(str(error)) from error
                 break  # first what is sound; the next call meets the damage again
             size -= len(parts[-1])
-            self._packed = self._frame.unused_data
-            if self._frame.eof:
-                self._frame = None
+            self._packed = self._member.unused_data
+            if self._member.eof:
+                self._member = None
         return b"".join(parts)
 
 
@@ -281,8 +309,15 @@ def text_in(record: bytes) -> str:
         raise ValueError(f"not UTF-8: {error.reason} at byte {error.start}") from error
 
 
+def is_binary(head: bytes) -> bool:
+    """Whether a file that begins so is not a text: it has a zero byte, as texts have in UTF-16 alone."""
+    return b"\0" in head[:_SNIFFED_BYTES] and not utf16_of(head)
+
+
 def text_of_file(data: bytes) -> str:
     """Return the content of a text file, in UTF-8 or UTF-16; `ValueError` if it is neither, or too long."""
+    if len(data) <= RECORD_LIMIT_BYTES and is_binary(data):
+        raise ValueError("not a text: convert it to text first")
     if len(data) > RECORD_LIMIT_BYTES or not (encoding := utf16_of(data)):
         return text_in(data).removeprefix("\ufeff")
     try:

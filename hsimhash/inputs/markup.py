@@ -91,6 +91,7 @@ _REPLACEMENT = "\ufffd"
 # What XML has no place for, and lxml refuses; the form feed is white space in HTML.
 FORBIDDEN = re.compile("[\x00-\x08\x0b\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
+PAGE_BEGINNING_BYTES = 4 << 10  # that tell whether a file is a page
 _PAGE = re.compile(
     rf"[\s\ufeff]*+(?:<\?[xX][mM][lL][^>]*+>)?+\s*+(?:<{_COMMENT}\s*+)*+<(?:![dD][oO][cC][tT][yY][pP][eE]\s*+)?+"
     r"[hH][tT][mM][lL](?![\w:-])"

@@ -62,7 +62,11 @@ def parquet_rows(
         if isinstance(table, str):
             yield TableRows((), Place(1, 1), f"damaged, or not Parquet: {table}", is_last=True)
             return
-        chosen = chosen_fields(one, table.schema_arrow.names, options, fields)
+        if not (names := table.schema_arrow.names):
+            if rows := table.metadata.num_rows:
+                yield TableRows((), Place(rows, rows), f"its {rows:,} rows have no columns", is_last=True)
+            return
+        chosen = chosen_fields(one, names, options, fields)
         yield from _in_blocks(_Table(one, source, table, chosen).parts(start, block_bytes), block_bytes)
 
 

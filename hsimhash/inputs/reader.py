@@ -28,14 +28,13 @@ from hsimhash.inputs.lines import (
     text_of_file,
     unpacked_whole,
 )
-from hsimhash.inputs.markup import is_page
+from hsimhash.inputs.markup import PAGE_BEGINNING_BYTES, is_page
 from hsimhash.inputs.pages import Content, content_in, page_of
 from hsimhash.inputs.records import Columns, Documents, Reject, parser_of, reason_of
 from hsimhash.inputs.tables import read_rows
 from hsimhash.processes import NoResult
 
 FILES_IN_BATCH = 256
-_PAGE_BEGINNING = 1 << 12  # bytes that tell a page whose name does not
 _UNREADABLE = (errno.ENOENT, errno.EACCES, errno.EPERM, errno.ELOOP)  # a file's own fault
 
 
@@ -326,7 +325,7 @@ def content_of_file(path: str, data: bytes, extract: str) -> Content:
     Raises:
         ValueError: it is neither, or too long.
     """
-    if extract != "text" and (is_page_name(path) or is_page(data[:_PAGE_BEGINNING].decode("latin-1"))):
+    if extract != "text" and (is_page_name(path) or is_page(data[:PAGE_BEGINNING_BYTES].decode("latin-1"))):
         return Content(page_of(data), is_page=True)
     text = page_of(data) if is_page_name(path) else text_of_file(data)
     return content_in(text, extract) if extract == "html" else Content(text)

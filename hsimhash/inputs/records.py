@@ -7,35 +7,36 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
 from functools import partial
-from uuid import UUID
 
 import numpy as np
 
 from hsimhash.errors import in_shell
 from hsimhash.fingerprint.bits import HEX, Formats, read_fingerprint
 from hsimhash.fingerprint.document_fields import join_fields
-from hsimhash.fingerprint.own_features import features_in, weighted_hashes
-from hsimhash.fingerprint.recipe import FEATURES_PROFILE, Recipe
 from hsimhash.fingerprint.signature import Signature, Signatures
 from hsimhash.inputs.extraction import text_of_page
+from hsimhash.inputs.field_values import (
+    digits_in,
+    doc_id_of,
+    features_text,
+    fingerprint_of,
+    first_seen_of,
+    text_of,
+    type_name,
+)
 from hsimhash.inputs.fields import LEAST_SEEN, has_field, missing_field, value_at
 from hsimhash.inputs.files import Input, InputOptions
 from hsimhash.inputs.lines import Block, preview, text_in
 from hsimhash.inputs.pages import Content, content_in
-from hsimhash.inputs.written import Narrowing, is_written, words_in, written_in
+from hsimhash.inputs.written import Narrowing, words_in, written_in
 from hsimhash.rowkey import DOC_ID_BYTES, check_doc_id
-from hsimhash.times import milliseconds_of
 
 _NO_SIGNATURES = Signatures.of([])
-_ANY_FEATURES = Recipe.named(FEATURES_PROFILE)
 PARSED_LIMIT_BYTES = 192 << 20  # of the values of one JSON record
 _LIGHT_CHARACTERS = 1 << 20  # of a JSON text whose values need less, whatever they are
 _JSON_STRING = re.compile(r'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 _PARSED_BYTES = {"{": 232, "[": 88, ",": 64}  # of an object with fields, an array with values, a value
-_TIME_DIGITS = 20  # that no time in ms has; Python refuses to convert thousands of digits
-_DIGITS = re.compile("[0-9a-fA-F]{16}")
 _USUAL = re.compile(  # a character has up to 4 bytes; control characters are U+0000 to U+001F and U+007F to U+009F
     rf"^([^\x00-\x1f\x7f-\x9f]{{1,{DOC_ID_BYTES // 4}}})\t([0-9a-fA-F]{{16}})\r?$", re.MULTILINE
 )
@@ -319,12 +320,6 @@ def _value(record: Mapping[str, object], field: str) -> object:
     return value_at(record, field)
 
 
-def _type_of(value: object) -> str:
-    names = {dict: "an object", list: "an array", str: "a string", bool: "true or false", type(None): "null"}
-    names |= {int: "a number", float: "a number", Decimal: "a number", bytes: "bytes"}
-    return names.get(type(value), f"a value of type {type(value).__name__}")
-
-
 def json_object(text: str) -> Mapping[str, object]:
     """Return the object that a JSON text is; `ValueError` for any other text, or if its values need too much memory."""
     if len(text) > _LIGHT_CHARACTERS and _parsed_bytes(text) > PARSED_LIMIT_BYTES:
@@ -338,7 +333,7 @@ def json_object(text: str) -> Mapping[str, object]:
     except ValueError as error:
         raise ValueError("invalid JSON: a number has too many digits") from error
     if not isinstance(record, dict):
-        raise ValueError(f"invalid JSON: {_type_of(record)} instead of an object")
+        raise ValueError(f"invalid JSON: {type_name(record)} instead of an object")
     return record
 
 
@@ -346,33 +341,6 @@ def _parsed_bytes(text: str) -> int:
     """Return about how much memory the values of a JSON text need once they are parsed, without the long strings."""
     marks = _JSON_STRING.sub("", text)
     return sum(marks.count(mark) * size for mark, size in _PARSED_BYTES.items())
-
-
-def doc_id_of(value: object, field: str) -> str:
-    """Return a field's value as an id that `check_doc_id` may still refuse; whole numbers become digits.
-
-    Raises:
-        ValueError: it is neither a text, a whole number nor a UUID.
-    """
-    if isinstance(value, (str, UUID)):
-        return str(value)
-    number = integer_in(value)
-    if number is None:
-        what = f"{value!r:.40}" if isinstance(value, (float, Decimal)) else _type_of(value)
-        raise ValueError(f'"{field}" must be a string or a whole number, got {what}')
-    return str(number)
-
-
-def integer_in(value: object) -> int | None:
-    """Return a number without a fraction as an integer, None for anything else.
-
-    Numbers that went through pandas are floats; beyond 2^53 floats are no longer exact, so those are refused.
-    """
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    is_whole = isinstance(value, float) and value.is_integer() and abs(value) <= 1 << 53
-    is_whole = is_whole or (isinstance(value, Decimal) and value.is_finite() and value == value.to_integral_value())
-    return int(value) if is_whole else None  # type: ignore[call-overload]
 
 
 def content_of(record: Mapping[str, object], options: InputOptions) -> str:
@@ -407,50 +375,6 @@ def _field_text(value: object, field: str) -> str:
     return "" if value is None else text_of(value, field)
 
 
-def features_text(value: object, field: str) -> str:
-    """Return a field's features with their weights as JSON; `ValueError` if it has none."""
-    try:
-        weighted_hashes(_ANY_FEATURES, features_in(value))
-    except ValueError as error:
-        raise ValueError(f'"{field}": {error}') from error
-    return json.dumps(value, ensure_ascii=False)
-
-
-def text_of(value: object, field: str) -> str:
-    """Return a field's value as a text; `ValueError` if it is none."""
-    if not isinstance(value, str):
-        raise ValueError(f'"{field}" must be a string, got {_type_of(value)}')
-    try:
-        value.encode()
-    except UnicodeEncodeError as error:
-        raise ValueError(f'"{field}" has a lone surrogate (\\ud800 to \\udfff)') from error
-    return value
-
-
-def first_seen_of(value: object, field: str) -> int | None:
-    """Return a field's value as ms since 1970, None for NaN, with which pandas writes that there is none.
-
-    Raises:
-        ValueError: it is not a time since 1970.
-    """
-    if value != value:
-        return None
-    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < _TIME_DIGITS:
-        value = int(value)
-    time: float | None = integer_in(value)
-    time = milliseconds_of(value) if time is None else time
-    if time is None or not 0 <= round(time) < 1 << 63:
-        raise ValueError(f'"{field}" must be ms since 1970 or an ISO 8601 time since then, got {value!r:.80}')
-    return round(time)
-
-
-def fingerprint_of(value: object, field: str, formats: Formats) -> int:
-    """Return a field's value as a fingerprint; `ValueError` if it is none in these formats."""
-    if not is_written(value):
-        raise ValueError(f'"{field}" must be a fingerprint, got {_type_of(value)}')
-    return read_fingerprint(value, formats)
-
-
 def signature_of(
     record: Mapping[str, object], field: str, formats: Formats, *, reads_signatures: bool = True
 ) -> Signature:
@@ -464,17 +388,5 @@ def signature_of(
     """
     fingerprint = fingerprint_of(_value(record, field), field, formats)
     if reads_signatures and record.get("sketch") is not None:
-        return Signature(fingerprint, *(_digits_in(record.get(name), name) for name in ("sketch", "key")))
+        return Signature(fingerprint, *(digits_in(record.get(name), name) for name in ("sketch", "key")))
     return Signature(fingerprint)
-
-
-def _digits_in(value: object, field: str) -> int:
-    """Return the number in a field `sketch` or `key`, 0 where it is missing."""
-    if value is None:
-        return 0
-    if not isinstance(value, str) or not _DIGITS.fullmatch(value):
-        raise ValueError(
-            f"\"{field}\" is not that of a signature, 16 hexadecimal digits as 'hsimhash export' writes them: "
-            f"{value!r:.60}; rename the field if it is something else"
-        )
-    return int(value, 16)

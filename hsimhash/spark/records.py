@@ -24,9 +24,9 @@ from hsimhash.fingerprint.own_features import parsed_features, weighted_hashes
 from hsimhash.fingerprint.recipe import DEFAULT_PROFILE
 from hsimhash.fingerprint.stream import signed_texts
 from hsimhash.inputs.extraction import PageTexts
+from hsimhash.inputs.field_values import first_seen_of
 from hsimhash.inputs.files import InputOptions
 from hsimhash.inputs.lines import preview
-from hsimhash.inputs.records import first_seen_of
 from hsimhash.pairs.keep import Policy, needed_fields
 from hsimhash.processes import NoResult
 from hsimhash.rowkey import check_doc_id

@@ -122,7 +122,7 @@ def _contents(number: int, value: object, question: Question) -> Iterator[Conten
 def _id(value: object, number: int, question: Question) -> str:
     if value is None and not question.needs_id:
         return f"{question.label}:{number}"
-    if isinstance(value, float) and value.is_integer() and abs(value) <= _EXACT_FLOATS:
+    if isinstance(value, float) and value.is_integer() and abs(value) < _EXACT_FLOATS:
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, (str, int)):
         raise BadError

@@ -1,0 +1,108 @@
+"""Values of fields → ids, texts, times, fingerprints; `ValueError` names the field and says what is wrong."""
+
+from __future__ import annotations
+
+import json
+import re
+from decimal import Decimal
+from uuid import UUID
+
+from hsimhash.fingerprint.bits import Formats, read_fingerprint
+from hsimhash.fingerprint.own_features import features_in, weighted_hashes
+from hsimhash.fingerprint.recipe import FEATURES_PROFILE, Recipe
+from hsimhash.inputs.written import is_written
+from hsimhash.times import milliseconds_of
+
+_ANY_FEATURES = Recipe.named(FEATURES_PROFILE)
+_TIME_DIGITS = 20  # no time in ms has so many; Python refuses to convert thousands of digits
+_DIGITS = re.compile("[0-9a-fA-F]{16}")
+
+
+def type_name(value: object) -> str:
+    """Return what JSON calls the type of a value, with its article: `an object`, `a string`."""
+    names = {dict: "an object", list: "an array", str: "a string", bool: "true or false", type(None): "null"}
+    names |= {int: "a number", float: "a number", Decimal: "a number", bytes: "bytes"}
+    return names.get(type(value), f"a value of type {type(value).__name__}")
+
+
+def doc_id_of(value: object, field: str) -> str:
+    """Return a field's value as an id that `check_doc_id` may still refuse; whole numbers become digits.
+
+    Raises:
+        ValueError: it is neither a text, a whole number nor a UUID.
+    """
+    if isinstance(value, (str, UUID)):
+        return str(value)
+    number = integer_in(value)
+    if number is None:
+        what = f"{value!r:.40}" if isinstance(value, (float, Decimal)) else type_name(value)
+        raise ValueError(f'"{field}" must be a string or a whole number, got {what}')
+    return str(number)
+
+
+def integer_in(value: object) -> int | None:
+    """Return a number without a fraction as an integer, None for anything else.
+
+    Numbers that went through pandas are floats. From 2^53 on a float may stand for several integers, so it is refused.
+    """
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    is_whole = isinstance(value, float) and value.is_integer() and abs(value) < 1 << 53
+    is_whole = is_whole or (isinstance(value, Decimal) and value.is_finite() and value == value.to_integral_value())
+    return int(value) if is_whole else None  # type: ignore[call-overload]
+
+
+def features_text(value: object, field: str) -> str:
+    """Return a field's features with their weights as JSON; `ValueError` if it has none."""
+    try:
+        weighted_hashes(_ANY_FEATURES, features_in(value))
+    except ValueError as error:
+        raise ValueError(f'"{field}": {error}') from error
+    return json.dumps(value, ensure_ascii=False)
+
+
+def text_of(value: object, field: str) -> str:
+    """Return a field's value as a text; `ValueError` if it is none."""
+    if not isinstance(value, str):
+        raise ValueError(f'"{field}" must be a string, got {type_name(value)}')
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f'"{field}" has a lone surrogate (\\ud800 to \\udfff)') from error
+    return value
+
+
+def first_seen_of(value: object, field: str) -> int | None:
+    """Return a field's value as ms since 1970, None for NaN, with which pandas writes that there is none.
+
+    Raises:
+        ValueError: it is not a time since 1970.
+    """
+    if value != value:
+        return None
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < _TIME_DIGITS:
+        value = int(value)
+    time: float | None = integer_in(value)
+    time = milliseconds_of(value) if time is None else time
+    if time is None or not 0 <= round(time) < 1 << 63:
+        raise ValueError(f'"{field}" must be ms since 1970 or an ISO 8601 time since then, got {value!r:.80}')
+    return round(time)
+
+
+def fingerprint_of(value: object, field: str, formats: Formats) -> int:
+    """Return a field's value as a fingerprint; `ValueError` if it is none in these formats."""
+    if not is_written(value):
+        raise ValueError(f'"{field}" must be a fingerprint, got {type_name(value)}')
+    return read_fingerprint(value, formats)
+
+
+def digits_in(value: object, field: str) -> int:
+    """Return the number in a field `sketch` or `key`, 0 where it is missing."""
+    if value is None:
+        return 0
+    if not isinstance(value, str) or not _DIGITS.fullmatch(value):
+        raise ValueError(
+            f"\"{field}\" is not that of a signature, 16 hexadecimal digits as 'hsimhash export' writes them: "
+            f"{value!r:.60}; rename the field if it is something else"
+        )
+    return int(value, 16)

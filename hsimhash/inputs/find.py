@@ -170,9 +170,9 @@ def _held(texts: Input, records: Sequence[Input]) -> str:
 def _file(name: str, size: int, mark: str, options: InputOptions, remote: RemoteSource | None = None) -> Input:
     kind = _kind_of(name, options) or _kind_by_content(name, remote)
     if kind == "tsv" and options.format == "auto" and _has_header(name, options, remote):
+        hint = " (as texts: --format tsv)"
         return replace(
-            _file(name, size, mark, replace(options, format="csv"), remote),
-            note=f"{name} holds a table (as texts: --format tsv)",
+            _file(name, size, mark, replace(options, format="csv"), remote), note=f"{name} holds a table{hint}"
         )
     if kind == "files":
         if is_page_name(name):
@@ -227,7 +227,10 @@ def _kind_by_content(name: str, remote: RemoteSource | None) -> Kind:
 
 
 def _has_header(name: str, options: InputOptions, remote: RemoteSource | None) -> bool:
-    """Whether the first line of a TSV file names a field with a document's content: no text is just such a name."""
+    """Whether the first line of a TSV file names a field with a document's content.
+
+    Of two columns, the other one must be the id: a text may be just such a word.
+    """
     with InputFile(name, packing_of(name), file=remote.open() if remote else None) as file:
         try:
             line = (file.head() or b"").lstrip().partition(b"\n")[0]
@@ -235,7 +238,7 @@ def _has_header(name: str, options: InputOptions, remote: RemoteSource | None) -
             return False  # a reject when it is read
     names = [column.strip(b' "\r').decode(errors="replace") for column in line.removeprefix(BOM_UTF8).split(b"\t")]
     wanted = (options.fingerprint_field,) if options.fingerprint_field else options.contents
-    return len(names) > 1 and not set(names).isdisjoint(wanted)
+    return not set(names).isdisjoint(wanted) and (len(names) > 2 or options.named_id_field in names)
 
 
 def _need_library(name: str, options: InputOptions) -> None:

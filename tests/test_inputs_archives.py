@@ -194,6 +194,28 @@ def test_a_damaged_body_is_a_reject_and_no_empty_text(coding: str, tmp_path: Pat
     assert re.match("its (chunked body is|body cannot be unpacked)", reason)
 
 
+@pytest.mark.parametrize(
+    "field",
+    ["\r\n a" * 2_000_000, "a;" * 2_000_000, f"text/html; charset={' ' * 2_000_000};"],
+    ids=["lines", "parts", "blanks"],
+)
+def test_a_field_of_any_length_is_read(field: str, tmp_path: Path) -> None:
+    odd = response("http://x/1", page(1), f"text/html\r\nX: {field}"), response("http://x/2", page(2), field)
+    ids, rejects = read(archive(tmp_path, [*odd, response("http://x/3", page(3))]))
+    assert (ids[0], ids[-1], rejects) == ("http://x/1", "http://x/3", [])
+
+
+def test_a_body_that_is_packed_again_and_again_is_a_reject(tmp_path: Path) -> None:
+    body, parts = page(1), list[bytes]()
+    for count in range(1, 7):
+        body = gzip.compress(body)
+        coding = ", ".join(["utf-8", *["gzip"] * count])
+        parts.append(response(f"http://x/{count}", body, f"text/html\r\nContent-Encoding: {coding}"))
+    ids, ((line, reason),) = read(archive(tmp_path, parts))
+    assert ids == [f"http://x/{count}" for count in range(1, 6)]
+    assert (line, reason.partition(" (")[0]) == (6, "its Content-Encoding has 6 codings: expected at most 5")
+
+
 def test_heads_whose_lines_end_in_a_newline_alone_are_read(tmp_path: Path) -> None:
     part = response("http://x/0", page(0), "text/html; charset=EUC-JP\r\nContent-Encoding: gzip")
     head, end, rest = part.partition(b"HTTP/1.1")

@@ -19,9 +19,10 @@ from hsimhash.inputs.lines import RECORD_LIMIT_BYTES
 
 _HEAD_END = re.compile(rb"\r?\n\r?\n")
 _STATUS = re.compile(rb"HTTP/[0-9.]+[ \t]+([0-9]{3})(?![0-9])")
-_CHARSET = re.compile(r"charset\s*=\s*[\"']?\s*([^\"';,\s]+)", re.IGNORECASE)
+_CHARSET = re.compile(r"charset\s*+=\s*+[\"']?+\s*+([^\"';,\s]++)", re.IGNORECASE)
 _CHUNK = re.compile(rb"[ \t]*([0-9a-fA-F]{1,8})[ \t]*(?:;[^\r\n]*)?\r?\n")
 _LONGEST_LINE = 1 << 10
+_MOST_CODINGS = 5  # that a body is packed by, one over the other; as many as curl unpacks
 _STEP_BYTES = 1 << 10  # zstd can pack 128 KiB into 4 bytes
 
 
@@ -47,17 +48,15 @@ def answer_in(block: bytes) -> Answer:
 def headers_in(head: bytes) -> dict[str, str]:
     """Return header fields by their names in lower case, the first of each name."""
     found: dict[str, str] = {}
-    name = ""
+    name, lines = "", list[str]()  # of one field, which may go on over several lines
     for line in head.decode("utf-8", "replace").split("\n"):
-        if line[:1] in (" ", "\t") and name:  # the line before goes on
-            found[name] += " " + line.strip()
+        if line[:1] in (" ", "\t") and name:
+            lines.append(line.strip())
             continue
+        found.setdefault(name, " ".join(lines))
         name, _, value = line.partition(":")
-        name = name.strip().lower()
-        if name in found:
-            name = ""
-        else:
-            found[name] = value.strip()
+        name, lines = name.strip().lower(), [value.strip()]
+    found.setdefault(name, " ".join(lines))
     return found
 
 
@@ -81,11 +80,13 @@ def unpacked_body(answer: Answer) -> bytes:
     body = answer.body
     if "chunked" in answer.headers.get("transfer-encoding", "").lower():
         body = _unchunked(body)
-    codings = answer.headers.get("content-encoding", "").lower().split(",")
+    named = map(str.strip, answer.headers.get("content-encoding", "").lower().split(","))
+    codings = [coding for coding in named if coding in _UNPACKERS]
+    if len(codings) > _MOST_CODINGS:
+        raise ValueError(f"its Content-Encoding has {len(codings):,} codings: expected at most {_MOST_CODINGS}")
     for coding in reversed(codings):
-        unpack = _UNPACKERS.get(coding.strip())
-        if unpack is not None and body:
-            body = _unpacked(body, coding.strip(), unpack)
+        if body:
+            body = _unpacked(body, coding, _UNPACKERS[coding])
     return body
 
 

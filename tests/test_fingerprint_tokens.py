@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hsimhash.fingerprint.normalize import HAN, SPACED, UNSPACED, classify, normalize, to_codes, to_text
-from hsimhash.fingerprint.tokens import Spans, char_shingles, drop_apostrophes, han_runs, word_shingles
+from hsimhash.fingerprint.tokens import Spans, char_shingles, drop_apostrophes, han_runs, last_word_end, word_shingles
 
 TEXTS = st.lists(st.text(st.sampled_from("ab9é 中国，。かなก’'-\n한"), max_size=30), max_size=5)
 
@@ -86,3 +86,9 @@ def test_han_runs_keep_each_run_of_han_whole(texts: list[str]) -> None:
 def test_known_pairs(text: str, expected: list[str]) -> None:
     codes = normalize([text])
     assert listed(word_shingles(*drop_apostrophes(codes, classify(codes)), 2, every_script=True), 1) == [expected]
+
+
+def test_a_text_may_be_cut_behind_two_apostrophes_and_not_behind_one() -> None:
+    for text, end in (("it's", 0), ("a b'", 2), ("a''b", 3), ("a\u2019'b'", 3), ("'" * 9, 9)):
+        codes = to_codes(text)
+        assert last_word_end(codes, classify(codes)) == end, text

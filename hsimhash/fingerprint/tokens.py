@@ -10,10 +10,8 @@ articles, shingles across it cost 5 points of F1, because addresses and mark-up 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hsimhash.fingerprint.bits import Bools, Int64s, Uint8s, Uint32s
 from hsimhash.fingerprint.normalize import HAN, SEPARATOR, SPACE, SPACED, UNSPACED, to_text
@@ -132,7 +130,9 @@ def word_breaks(codes: Uint32s, classes: Uint8s, *, every_script: bool) -> int:
 
 def last_word_end(codes: Uint32s, classes: Uint8s) -> int:
     """Return where a text may be cut without cutting a word: behind the last code point that no word can hold, or 0."""
-    outside = (classes != SPACED) & (codes != _APOSTROPHES[0]) & (codes != _APOSTROPHES[1])
+    apostrophe = (codes == _APOSTROPHES[0]) | (codes == _APOSTROPHES[1])
+    outside = (classes != SPACED) & ~apostrophe
+    outside[1:] |= apostrophe[1:] & apostrophe[:-1]  # a word goes on over one apostrophe, never over two
     at = np.flatnonzero(outside)
     return int(at[-1]) + 1 if len(at) else 0
 
@@ -178,20 +178,19 @@ def shingles(units: Units, n: int, *, gap: bool) -> Spans:
 def _encode(chars: Uint32s, first: Int64s, *, gap: bool) -> tuple[bytes, Int64s, Int64s]:
     """Return the units' UTF-8, a space between them if `gap`, and where each starts and ends in it."""
     is_ascii = bool((chars <= 0x7F).all())
-    codes: NDArray[Any] = chars.astype(np.uint8) if is_ascii else chars
+    buffer, offset = (chars.astype(np.uint8).data, first) if is_ascii else _utf8(chars, first)
     if gap:
-        first = first + np.arange(len(first))
-        codes = _spread(codes, first)
-    buffer, offset = (codes.tobytes(), first) if is_ascii else _utf8(codes, first)
-    return buffer, offset[:-1], offset[1:] - gap
+        offset = offset + np.arange(len(offset))
+        buffer = _spread(np.frombuffer(buffer, np.uint8), offset).data
+    return bytes(buffer), offset[:-1], offset[1:] - gap
 
 
-def _spread(codes: NDArray[Any], first: Int64s) -> NDArray[Any]:
-    """Return code points with a space behind each unit, where the next of `first` says."""
-    is_char = np.ones(len(codes) + len(first) - 1, np.bool_)
-    is_char[first[1:] - 1] = False
-    spread = np.full(len(is_char), SPACE, codes.dtype)
-    spread[is_char] = codes
+def _spread(buffer: Uint8s, offset: Int64s) -> Uint8s:
+    """Return UTF-8 with a space behind each unit, where the next of `offset` says."""
+    is_text = np.ones(len(buffer) + len(offset) - 1, np.bool_)
+    is_text[offset[1:] - 1] = False
+    spread = np.full(len(is_text), SPACE, np.uint8)
+    spread[is_text] = buffer
     return spread
 
 

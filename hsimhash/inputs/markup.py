@@ -155,6 +155,8 @@ def text_of_markup(text: str) -> str:
 
 def _by_parts(change: Callable[[str], str], text: str) -> str:
     """Return a text changed a part at a time: `re.sub` holds every piece between two matches."""
+    if len(text) <= _PART:
+        return change(text)
     out = io.StringIO()
     for start in range(0, len(text), _PART):
         out.write(change(text[start : start + _PART]))

@@ -22,6 +22,7 @@ _STATUS = re.compile(rb"HTTP/[0-9.]+[ \t]+([0-9]{3})(?![0-9])")
 _CHARSET = re.compile(r"charset\s*+=\s*+[\"']?+\s*+([^\"';,\s]++)", re.IGNORECASE)
 _CHUNK = re.compile(rb"[ \t]*([0-9a-fA-F]{1,8})[ \t]*(?:;[^\r\n]*)?\r?\n")
 _LONGEST_LINE = 1 << 10
+_HEAD_BYTES = 1 << 20  # browsers refuse a quarter of it
 _MOST_CODINGS = 5  # that a body is packed by, one over the other; as many as curl unpacks
 _STEP_BYTES = 1 << 10  # zstd can pack 128 KiB into 4 bytes
 
@@ -42,6 +43,8 @@ def answer_in(block: bytes) -> Answer:
     status = _STATUS.match(head)
     if status is None:
         raise ValueError("its HTTP answer has no status")
+    if len(head) > _HEAD_BYTES:
+        raise ValueError(f"its HTTP head is longer than {_HEAD_BYTES >> 20} MiB")
     return Answer(int(status[1]), headers_in(head.partition(b"\n")[2]), body)
 
 

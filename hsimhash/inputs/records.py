@@ -36,6 +36,7 @@ _NO_SIGNATURES = Signatures.of([])
 PARSED_LIMIT_BYTES = 192 << 20  # of the values of one JSON record
 _LIGHT_CHARACTERS = 1 << 20  # of a JSON text whose values need less, whatever they are
 _JSON_STRING = re.compile(r'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+_JSON_PIECES = re.compile(r'(?:[^"]++|"(?:[^"\\]++|\\.)*+"){1,65536}+', re.DOTALL)  # so many are held at once
 _PARSED_BYTES = {"{": 232, "[": 88, ",": 64}  # of an object with fields, an array with values, a value
 _USUAL = re.compile(  # a character has up to 4 bytes; control characters are U+0000 to U+001F and U+007F to U+009F
     rf"^([^\x00-\x1f\x7f-\x9f]{{1,{DOC_ID_BYTES // 4}}})\t([0-9a-fA-F]{{16}})\r?$", re.MULTILINE
@@ -339,8 +340,14 @@ def json_object(text: str) -> Mapping[str, object]:
 
 def _parsed_bytes(text: str) -> int:
     """Return about how much memory the values of a JSON text need once they are parsed, without the long strings."""
-    marks = _JSON_STRING.sub("", text)
-    return sum(marks.count(mark) * size for mark, size in _PARSED_BYTES.items())
+    place = needed = 0
+    while place < len(text):
+        pieces = _JSON_PIECES.match(text, place)
+        end = pieces.end() if pieces else len(text)  # a string that never ends
+        marks = _JSON_STRING.sub("", text[place:end])
+        needed += sum(marks.count(mark) * size for mark, size in _PARSED_BYTES.items())
+        place = end
+    return needed
 
 
 def content_of(record: Mapping[str, object], options: InputOptions) -> str:

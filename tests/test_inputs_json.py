@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hsimhash.inputs import InputOptions, find_inputs
 from hsimhash.inputs.json_values import framing_of, value_blocks
 from hsimhash.inputs.lines import BLOCK_BYTES, RECORD_LIMIT_BYTES, Block, Place
+from hsimhash.inputs.reader import read_batches
 from tests.test_inputs import batches_of, contents, read
 
 values = st.recursive(
@@ -238,3 +240,13 @@ def test_the_end_of_damaged_json_is_reported_once_however_it_is_read(
     assert all(reason.startswith(start) for (_, reason), start in zip(rejects, reasons, strict=True))
     for number, batch in enumerate(batches):
         assert contents(batches_of(path, start=batch.end)) == contents(batches[number + 1 :])
+
+
+def test_a_first_record_that_needs_too_much_memory_is_not_looked_at(tmp_path: Path) -> None:
+    path = tmp_path / "in.jsonl"
+    path.write_text('{"id": "a", "body": [' + "[]," * 1_400_000 + "1]}\n")
+    inputs = find_inputs([str(path)], InputOptions())  # which would say that its records have no text
+    (batch, *_) = read_batches(inputs, InputOptions(), workers=1)
+    assert [reject.reason for reject in batch.documents.rejects] == [
+        "invalid JSON: its values need more than 192 MiB of memory"
+    ]

@@ -8,7 +8,7 @@ import os
 import stat
 from codecs import BOM_UTF8
 from collections import Counter
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from itertools import chain, islice
@@ -31,11 +31,12 @@ from hsimhash.inputs.files import (
     packing_of,
 )
 from hsimhash.inputs.json_values import json_blocks
-from hsimhash.inputs.lines import STDIN, DamagedInputError, InputFile, Place, is_binary, preview
+from hsimhash.inputs.lines import STDIN, DamagedInputError, InputFile, Place, is_binary, preview, text_in
 from hsimhash.inputs.pages import require_page_library
+from hsimhash.inputs.records import json_object
 from hsimhash.inputs.remote import RemoteSource, find_remote, is_remote, matching_urls
 from hsimhash.inputs.tables import column_names
-from hsimhash.inputs.written import decided_formats, written_in
+from hsimhash.inputs.written import decided_formats, words_in, written_in
 
 SNIFFED_LINES = 16  # that tell fingerprints from texts, and whether records have the fields they should have
 FORMAT_LINES = 10_000  # read at most to decide a format, and
@@ -265,7 +266,9 @@ def _with_formats(one: Input, options: InputOptions) -> Input:
             hint = " (as texts: --format tsv)" if has_fingerprints else " (as fingerprints: --format fingerprints)"
         field = options.json_fingerprint_field if one.kind == "jsonl" else None
         if has_fingerprints:
-            formats = decided_formats(one.name, options.formats, written_in(chain(first, lines), field))
+            every = chain(first, lines)
+            words = words_in(_objects_in(every), field) if field else written_in(every)
+            formats = decided_formats(one.name, options.formats, words)
     if has_fingerprints and len(formats) < len(options.formats):
         hint += f", read as {spoken(formats)}"
     note = f"{one.name} holds {'fingerprints' if has_fingerprints else 'texts'}{hint}" if hint else ""
@@ -335,10 +338,17 @@ def _problem_of_table(one: Input, options: InputOptions) -> str:
 
 
 def _first_records(one: Input) -> list[Mapping[str, object]]:
-    records: list[Mapping[str, object]] = []
     with closing(_first_lines(one)) as lines:
+        first, size = list[bytes](), 0
         for line in islice(lines, SNIFFED_LINES):
-            with suppress(ValueError, RecursionError):
-                record = json.loads(line)
-                records += [record] if isinstance(record, dict) else []
-    return records
+            first.append(line)
+            if (size := size + len(line)) > FORMAT_BYTES:
+                break
+    return list(_objects_in(first))
+
+
+def _objects_in(lines: Iterable[bytes]) -> Iterator[Mapping[str, object]]:
+    """Yield the records in lines, without those that are not valid."""
+    for line in lines:
+        with suppress(ValueError):
+            yield json_object(text_in(line))

@@ -205,7 +205,7 @@ class _FingerprintLines:
         self._narrowing = Narrowing(formats)
 
     def parse(self, block: Block) -> Documents:
-        note = self._narrowing.take(written_in(block.lines(), None)) if self._narrowing.is_open else ""
+        note = self._narrowing.take(written_in(block.lines())) if self._narrowing.is_open else ""
         formats = self._narrowing.formats
         documents = (_usual_lines(block) if formats == HEX else None) or _each_line(block, formats)
         return replace(documents, formats=formats, note=note)

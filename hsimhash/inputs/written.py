@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import TypeGuard
@@ -57,17 +56,11 @@ def decided_formats(name: str, formats: Formats, written: Iterable[str | int]) -
     return formats
 
 
-def written_in(lines: Iterable[bytes], field: str | None) -> Iterator[str | int]:
-    """Yield what stands for a fingerprint in lines: in a JSON field, or behind the last tab where `field` is None."""
+def written_in(lines: Iterable[bytes]) -> Iterator[str]:
+    """Yield what stands for a fingerprint in lines: what is behind the last tab."""
     for line in lines:
-        with suppress(ValueError, RecursionError):  # a bad record decides nothing
-            if field is None:
-                yield line.rpartition(b"\t")[2].decode()
-                continue
-            record = json.loads(line)
-            value = record.get(field) if isinstance(record, dict) else None
-            if is_written(value):
-                yield value
+        with suppress(ValueError):  # a bad record decides nothing
+            yield line.rpartition(b"\t")[2].decode()
 
 
 def is_written(value: object) -> TypeGuard[str | int]:

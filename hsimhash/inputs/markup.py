@@ -205,7 +205,8 @@ def _write_visible(text: str, write: Callable[[str], object]) -> None:
 
 def _piece(text: str, *, is_wrapped: bool) -> str:
     if is_wrapped and "\n" in text:
-        text = _by_parts(lambda part: _WRAPPED.sub("", part), text).replace("\n", " ")
+        joined = text if text.isascii() else _by_parts(lambda part: _WRAPPED.sub("", part), text)
+        text = joined.replace("\n", " ")
     return _REFERENCE.sub(lambda match: _characters(match[0]), text) if "&" in text else text
 
 

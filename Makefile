@@ -105,6 +105,7 @@ stress: $(VENV)/.test
 	$(BIN)/python -m tests.stress.kills
 	$(BIN)/python -m tests.stress.fuzz_records
 	$(BIN)/python -m tests.stress.fuzz_inputs
+	$(BIN)/python -m tests.stress.hostile_shapes
 	$(if $(FOREIGN),$(BIN)/python -m tests.stress.foreign_files $(FOREIGN))
 	FORMAT_VALUES=1000000 $(BIN)/python -m pytest -q tests/test_fingerprint_bits.py -k large
 	$(BIN)/python -m tests.stress.damage

@@ -11,6 +11,7 @@ matter to the format around them.
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import json
 import os
@@ -39,6 +40,7 @@ SIZE_MIB = 16
 CPU_S, MEMORY_MIB = 5.0, 300.0  # of a document
 # Of a reject. A page that has used its memory up is tried once more, if others came before it in the same process.
 REJECT_CPU_S, REJECT_MEMORY_MIB = 2 * CPU_S + 3.0, 450.0
+_OF_ONE_RECORD = ("page", "fragment", "text")  # others may make several records, or an answer that is not a document
 HANG_S = 60  # of CPU
 WALL_S = 300.0
 MOST_BYTES = 4 << 30
@@ -46,9 +48,9 @@ WORST = 10  # shapes by CPU, and as many by memory, that the other carriers of a
 LOOK_S = 0.01
 OVER_LIMIT = "over the limit"
 FRAMED = (
-    OVER_LIMIT, "only NUL", "only '\"'", "only '\\\\'", "only ','", "only '\\n'", "only '\\r'", "only '\\t'", "only ' '", "only '\u2028'",
-    "only emoji", "only byte order mark", "CRLF", "quotes", "backslash quote", "quote line", "surrogates", "bytes at random",
-    "Latin-1", "half a character", "one emoji behind ASCII", "prose",
+    OVER_LIMIT, "only NUL", "only '\"'", "only '\\\\'", "only ','", "only '\\n'", "only '\\r'", "only '\\t'",
+    "only ' '", "only line separator", "only emoji", "only byte order mark", "CRLF", "quotes", "backslash quote",
+    "quote line", "surrogates", "bytes at random", "Latin-1", "half a character", "one emoji behind ASCII", "prose",
 )  # fmt: skip
 
 
@@ -104,6 +106,8 @@ class Running:
     peaks: dict[int, float] = field(default_factory=dict)  # MiB, by process
 
     def look(self) -> None:
+        if not (self.folder / "made").exists():  # what makes the input is a child too
+            return
         for pid in _children(self.pid):
             self.peaks[pid] = max(self.peaks.get(pid, 0.0), _peak_mib(pid))
 
@@ -127,6 +131,8 @@ def start(trial: Trial, size: int, folder: Path) -> Running:
     folder.mkdir()
 
     def work() -> None:
+        faulthandler.cancel_dump_traceback_later()  # its thread is not in the next fork, which would wait for it
+        signal.alarm(int(WALL_S))
         with (folder / "told").open("wb") as told:
             os.dup2(told.fileno(), 2)
         resource.setrlimit(resource.RLIMIT_CPU, (HANG_S, HANG_S + 1))
@@ -137,6 +143,7 @@ def start(trial: Trial, size: int, folder: Path) -> Running:
         maker = fork(lambda: _write(carrier, trial, size, folder), limit_s=WALL_S)
         if os.waitpid(maker, 0)[1]:
             raise RuntimeError("the input could not be made")
+        (folder / "made").touch()
         path = folder / "in" / carrier.file if "{}" not in carrier.file else folder / "in"
         before = _cpu_s()
         result = _read(path, carrier)
@@ -163,11 +170,17 @@ def _read(path: Path, carrier: Carrier) -> tuple[list[str], list[str], str]:
         inputs = find_inputs([str(path)], carrier.options)
         batches = read_batches(inputs, carrier.options, workers=1)
         for batch, _ in fingerprinted(inputs, batches, Profile.named(PROFILE), 1):
-            names += (Path(one).name.partition(".")[0] for one in batch.documents.doc_ids if len(one) < 1_000)
+            names += map(_name_of, batch.documents.doc_ids)
             reasons += (reject.reason for reject in batch.documents.rejects)
     except (ValueError, HsimhashError) as error:
         return names, reasons, f"refused: {error}"
     return names, reasons, ""
+
+
+def _name_of(doc_id: str) -> str:
+    """Return the name of a record by its id: it is a path or URL with the name at its end, or a place."""
+    number = doc_id.rpartition(":")[2]
+    return NAMES[int(number) - 1] if number in ("1", "2", "3") else doc_id.rpartition("/")[2].partition(".")[0]
 
 
 def finish(running: Running, status: int, used: resource.struct_rusage) -> Ended:
@@ -218,7 +231,7 @@ def fault_of(trial: Trial, ended: Ended, base: Cost) -> str:
     is_excused = carrier.may_lose_last and ended.rejects
     if first != 1 or (last != 1 and not is_excused):
         return f"of the ordinary records, the first came {first} times and the last {last} times"
-    if carrier.content not in ("row", "value") and middle + len(ended.rejects) != 1:
+    if carrier.content in _OF_ONE_RECORD and middle + len(ended.rejects) != 1:
         return f"the hostile record came {middle} times, with {len(ended.rejects)} rejects"
     if not all(ended.rejects):
         return "a reject has no reason"
@@ -306,8 +319,8 @@ def main() -> int:
         carrier=("", "a carrier; by default all of them"),
     )
     print_conditions(
-        "hostile shapes", packages=("pyarrow", "fastwarc", "lxml", "trafilatura"), mib=given.size, carriers=len(CARRIERS),
-        shapes=sum(map(len, SHAPES.values())), profile=PROFILE,
+        "hostile shapes", packages=("pyarrow", "fastwarc", "lxml", "trafilatura"), mib=given.size,
+        carriers=len(CARRIERS), shapes=sum(map(len, SHAPES.values())), profile=PROFILE,
     )  # fmt: skip
     warm_up()
     outcomes, worst = list[Outcome](), dict[str, Sequence[str]]()

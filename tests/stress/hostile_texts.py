@@ -3,6 +3,8 @@
 Each shape is a function of a size: it returns about so many bytes of UTF-8, or fewer. Some are not valid UTF-8.
 """
 
+# ruff: noqa: E501 (tables)
+
 from __future__ import annotations
 
 import base64
@@ -317,8 +319,6 @@ CSV_ROWS: Mapping[str, Shape] = {
     "stray quotes": repeated('a"b,'),
     "closed and going on": repeated('"a"b,'),
     "carriage returns": repeated("\r"),
-    "blank lines": repeated("\n"),
-    "lines of blanks": repeated(" \n"),
     "lines of a comma": repeated(",\n"),
     "lines of a quote": repeated('"\n'),
     "lines of two quotes": repeated('""\n'),
@@ -348,7 +348,7 @@ _ANSWER, _BODY = "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n", "\r\n<!doctyp
 def _coded_again(size: int) -> bytes:
     import zlib
 
-    body, layers = _BODY.strip().encode() + _bytes_at_random(size // 2), 4_000
+    body, layers = _BODY.strip().encode() + _bytes_at_random(size // 2), 20
     for _ in range(layers):
         packer = zlib.compressobj(0, wbits=31)
         body = packer.compress(body) + packer.flush()

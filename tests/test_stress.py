@@ -25,6 +25,7 @@ from tests.stress import (
     foreign_suites,
     fuzz_inputs,
     fuzz_truths,
+    hostile_shapes,
     kill_ingests,
     kill_writers,
     kills,
@@ -225,3 +226,30 @@ def test_a_crowd_at_one_index_does_no_harm(check: Callable[[Path], Outcome], tmp
 @thorough
 def test_of_near_documents_that_processes_claim_one_is_new_whoever_is_killed(tmp_path: Path) -> None:
     assert faults([claims.on_lmdb(tmp_path, 2, 300, 2)]) == []
+
+
+@thorough
+def test_a_hostile_record_is_a_document_or_a_reject_between_two_documents(tmp_path: Path) -> None:
+    hostile_shapes.warm_up()
+    for name in ("page", "JSON lines", "CSV, quoted", "page in WARC, gzip body", "Parquet, zstd"):
+        shapes = ["only NUL", "prose in Chinese", "bytes at random", hostile_shapes.OVER_LIMIT]
+        (tmp_path / name).mkdir()
+        found = hostile_shapes.try_carrier(name, shapes, 1 << 20, tmp_path / name)
+        assert (found.faults, found.ended.keys()) == ({}, set(shapes))
+
+
+def test_each_bar_of_a_hostile_record_is_seen() -> None:
+    trial, base = hostile_shapes.Trial("JSON lines", "prose"), hostile_shapes.Cost(1.0, 20.0, 0.0)
+    good = hostile_shapes.Ended(hostile_shapes.Cost(6.0, 320.0, 0.0), ["a", "hostile", "z"])
+    rejected = replace(good, documents=["a", "z"], rejects=["too long"])
+    assert [hostile_shapes.fault_of(trial, one, base) for one in (good, rejected)] == ["", ""]
+    for wrong in (
+        replace(good, cost=hostile_shapes.Cost(6.1, 20.0, 0.0)),
+        replace(good, cost=hostile_shapes.Cost(1.0, 20.0, 301.0)),
+        replace(good, documents=["a", "hostile"]),
+        replace(good, documents=["a", "z"]),
+        replace(good, rejects=["too long"]),
+        replace(rejected, rejects=[""]),
+        replace(good, fault="hung"),
+    ):
+        assert hostile_shapes.fault_of(trial, wrong, base), wrong

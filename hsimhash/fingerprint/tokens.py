@@ -113,7 +113,7 @@ def word_shingles(codes: Uint32s, classes: Uint8s, n: int, *, every_script: bool
 def word_units(codes: Uint32s, classes: Uint8s, *, every_script: bool) -> Units:
     """Return the words, of which `word_shingles` makes shingles."""
     spaced = classes == SPACED
-    member = _members(classes, every_script=every_script)
+    member = _members(classes, every_script=True) if every_script else spaced
     begins = member & ~(spaced & _after(spaced))
     return _units(codes, member, begins, member | (codes == SPACE))
 
@@ -164,10 +164,11 @@ def _after(mask: Bools) -> Bools:
 def _units(codes: Uint32s, member: Bools, begins: Bools, joins: Bools) -> Units:
     """Return the units that start where `begins` says; a code point that does not join ends the stretch."""
     at, ends = np.flatnonzero(begins), np.flatnonzero(codes == SEPARATOR)
-    chars, index = codes[member], np.flatnonzero(begins[member])
     sizes = np.diff(np.searchsorted(at, ends), prepend=0)
     doc = np.repeat(np.arange(len(ends)), sizes)
-    return Units(chars, np.append(index, len(chars)), doc, np.searchsorted(np.flatnonzero(~joins), at))
+    stretch, index = np.searchsorted(np.flatnonzero(~joins), at), np.flatnonzero(begins[member])
+    chars = codes[member]  # last, so that nothing else is held beside it: a word may have 16 million characters
+    return Units(chars, np.append(index, len(chars)), doc, stretch)
 
 
 def shingles(units: Units, n: int, *, gap: bool) -> Spans:

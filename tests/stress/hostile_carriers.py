@@ -182,7 +182,8 @@ def _archived(kind: str, content_type: str) -> Callable[[str, bytes], bytes]:
 
 def _with_archive_header(name: str, content: bytes) -> bytes:
     whole = archives.response(_url(name), f"{PAGE}<p>{PLAIN}</p>".encode())
-    return whole if name != NAMES[1] else whole.replace(b"WARC-Date", b"X: " + content + b"\r\nWARC-Date", 1)
+    content = content.partition(b"\r\n\r\n")[0]
+    return whole if name != NAMES[1] else whole.replace(b"\r\n\r\n", b"\r\nX: " + content + b"\r\n\r\n", 1)
 
 
 def _members(records: Sequence[bytes]) -> bytes:

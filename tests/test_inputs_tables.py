@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute  # which is an attribute of pyarrow then
 import pyarrow.parquet as pq
 import pytest
 
 from hsimhash.fingerprint.document_fields import join_fields
 from hsimhash.inputs import InputOptions, find_inputs
+from hsimhash.inputs.arrow_values import ArrowValues
 from hsimhash.inputs.lines import RECORD_LIMIT_BYTES
 from hsimhash.inputs.reader import Batch, Position, read_batches, texts_at
 from tests.support.archives import PACK
@@ -253,3 +255,26 @@ def test_a_cut_off_csv_keeps_what_came_before(tmp_path: Path) -> None:
     assert len(pairs) > 10_000
     assert "damaged or cut off about byte" in rejects[-1][1]
     assert [batch.documents.damage for batch in batches if batch.documents.damage] == [rejects[-1][1]]
+
+
+@pytest.mark.parametrize("text", [pa.string(), pa.dictionary(pa.int32(), pa.string())], ids=["plain", "dictionary"])
+def test_a_nested_value_has_its_own_size_whatever_others_have(text: pa.DataType) -> None:
+    lists = pa.array([["a"], ["b" * 1_000, "c"], None, [], ["d", "e"]], pa.list_(text))
+    maps = pa.array([[("k", "a")], [("k", "b" * 1_000)], None, []], pa.map_(pa.string(), text))
+    structs = pa.array([{"of": ["a"]}, {"of": ["b" * 1_000]}, {"of": None}, None], pa.struct({"of": pa.list_(text)}))
+    sizes = ArrowValues(pa).sizes
+    assert sizes(lists).tolist() == [1, 1_001, 0, 0, 2]
+    assert sizes(lists[1:4]).tolist() == [1_001, 0, 0]
+    assert sizes(maps).tolist() == [2, 1_001, 0, 0]
+    assert sizes(structs).tolist() == [1, 1_000, 0, 0]
+    assert sizes(structs[1:]).tolist() == [1_000, 0, 0]
+    assert sizes(lists[:0]).tolist() == []
+
+
+def test_a_long_nested_value_costs_no_other_row(tmp_path: Path) -> None:
+    texts = [[("text", text)] for text in ("one", "long " * (20 << 20), "two")]
+    table = pa.table({"id": ["a", "b", "c"], "text": pa.array(texts, pa.map_(pa.string(), pa.string()))})
+    pq.write_table(table, tmp_path / "in.parquet", compression="snappy")
+    pairs, rejects = contents(batches_of(tmp_path / "in.parquet", text_field="text.text"))
+    assert pairs == [("a", "one"), ("c", "two")]
+    assert [line for line, _ in rejects] == [2]

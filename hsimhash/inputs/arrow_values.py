@@ -41,7 +41,18 @@ class ArrowValues:
         if self._is_text(kind):
             lengths = self._length(array).fill_null(0)
             return np.asarray(lengths.to_numpy(zero_copy_only=False)).astype(np.int64)
+        if self._types.is_struct(kind) and kind.num_fields:
+            return sum(map(self.sizes, array.flatten()), np.zeros(len(array), np.int64))
+        if self._types.is_list(kind) or self._types.is_large_list(kind) or self._types.is_map(kind):
+            return self._list_sizes(array)
         return np.full(len(array), array.nbytes // max(len(array), 1), np.int64)
+
+    def _list_sizes(self, array: Any) -> npt.NDArray[np.int64]:
+        """Return the bytes of the values in each list; their dictionary may be longer than all of them."""
+        offsets = np.asarray(array.offsets.to_numpy())
+        first, last = (int(offsets[at]) for at in (0, -1))
+        ends = np.append(0, np.cumsum(self.sizes(array.values.slice(first, last - first))))
+        return np.asarray(np.diff(ends[offsets - first]), np.int64)
 
     def values(self, array: Any) -> list[object]:
         """Return the values of an array; for one that cannot be read, a `ValueError` that says why."""

@@ -69,7 +69,7 @@ def test_a_query_finds_what_is_near_or_has_its_key_and_passes_over_other_sketche
         index.add_many(stored, ids)
         queries = [
             *list(stored)[: tries(60, 20)],
-            *drawn(tries(40, 15), 2),
+            *drawn(tries(40, 16), 2),
             Signature(5, 0, 3 << 32),
             Signature(int(stored.fingerprints[0])),
         ]

@@ -121,7 +121,8 @@ def _tell_lists(folder: Path, rejected: int, short: int, what_of_short: str) -> 
     if rejected:
         path = folder / "rejects.jsonl"
         print_line(f"Rejected {plural(rejected, 'invalid record')}: see {shell_word(path)}.")
-        print_line(f"The first: {first_reject(path)}")
+        if path.exists():  # users may delete the list
+            print_line(f"The first: {first_reject(path)}")
     if short:
         verb = "is" if short == 1 else "are"
         print_line(
@@ -132,7 +133,8 @@ def _tell_lists(folder: Path, rejected: int, short: int, what_of_short: str) -> 
 
 def say_rejected(count: int, path: Path) -> None:
     """Say how many records were rejected, where they are listed, and why the first one was."""
-    say(f"{plural(count, 'record')} rejected, see {path}; the first: {first_reject(path)}")
+    first = f"; the first: {first_reject(path)}" if path.exists() else ""  # users may delete the list
+    say(f"{plural(count, 'record')} rejected, see {path}{first}")
 
 
 def first_reject(path: Path) -> str:

@@ -285,7 +285,7 @@ class RecordReader:
         if len(self._first) >= LEAST_SEEN:
             problem, self._first = missing_field(self._input, self._options, self._first), None
             if problem:
-                raise ValueError(f"input {self._input.label}: {problem}")
+                raise ValueError(f"input {self._input.label}: " + problem)
 
     def _is_numbered(self, record: Mapping[str, object]) -> bool:
         return self._options.id_field is None and value_at(record, self._options.named_id_field) is None

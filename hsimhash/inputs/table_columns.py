@@ -41,7 +41,7 @@ def chosen_fields(
         ValueError: the table lacks the column for the id that `options` names, or every column for the content.
     """
     if problem := missing_column(one, options, names):
-        raise ValueError(f"input {one.name}: {problem}")
+        raise ValueError(f"input {one.name}: " + problem)
     needed = [options.named_id_field, *content_fields(one, options), *_others(one, options)]
     found = {field: column_of(field, names) for field in [*needed, *fields]}
     return {field: (column, field in needed) for field, column in found.items() if column is not None}

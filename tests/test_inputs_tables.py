@@ -226,7 +226,19 @@ def test_a_tsv_whose_first_line_names_the_text_is_a_table(mark: bytes, tmp_path:
     assert contents(batches_of(path, format="tsv"))[0][0] == ("url", 'id\t"text"')
 
 
-@pytest.mark.parametrize("first", [b"a\ttext", b"a\tthe text", b"a\ttexts", b"text", b"texts\tb"])
+@pytest.mark.parametrize(
+    "first",
+    [
+        b"a\ttext",
+        b"a\tthe text",
+        b"a\ttexts",
+        b"text",
+        b"texts\tb",
+        b"id\t\ttext",
+        b"a\ta\ttext",
+        b"a\t" + b"b" * 65 + b"\ttext",
+    ],
+)
 def test_a_tsv_whose_first_line_is_a_record_has_no_header(first: bytes, tmp_path: Path) -> None:
     (one,) = find_inputs([str(csv_file(tmp_path, first + b"\nb\tmore\n", "in.tsv"))], InputOptions())
     assert one.kind == "tsv"

@@ -42,6 +42,7 @@ SNIFFED_LINES = 16  # that tell fingerprints from texts, and whether records hav
 FORMAT_LINES = 10_000  # read at most to decide a format, and
 FORMAT_BYTES = 4 << 20  # so many bytes; nearly every input is decided by its first lines
 NAMED = 3  # files that a note names
+_NAME_CHARS = 64  # of a column in a TSV file that has no other sign of a header
 _SNIFFED_BLOCK_BYTES = 64 << 10
 _ARCHIVE = "warc"
 _LIBRARIES = {  # that read a kind of input: module and extra
@@ -228,7 +229,7 @@ def _kind_by_content(name: str, remote: RemoteSource | None) -> Kind:
 
 
 def _has_header(name: str, options: InputOptions, remote: RemoteSource | None) -> bool:
-    """Whether the first line of a TSV file names a field with a document's content.
+    """Whether the first line of a TSV file names columns, one of them for a document's content.
 
     Of two columns, the other one must be the id: a text may be just such a word.
     """
@@ -239,7 +240,9 @@ def _has_header(name: str, options: InputOptions, remote: RemoteSource | None) -
             return False  # a reject when it is read
     names = [column.strip(b' "\r').decode(errors="replace") for column in line.removeprefix(BOM_UTF8).split(b"\t")]
     wanted = (options.fingerprint_field,) if options.fingerprint_field else options.contents
-    return not set(names).isdisjoint(wanted) and (len(names) > 2 or options.named_id_field in names)
+    is_named = len(set(names)) == len(names) and all(0 < len(one) <= _NAME_CHARS for one in names)
+    is_table = is_named and not set(names).isdisjoint(wanted)
+    return is_table and (len(names) > 2 or options.named_id_field in names)
 
 
 def _need_library(name: str, options: InputOptions) -> None:

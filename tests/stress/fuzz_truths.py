@@ -75,6 +75,8 @@ def _judged(read: Iterator[Content | Judgement]) -> Content | Judgement:
 def _json(question: Question) -> Truth | None:
     data = _with_line_feeds(question.data)
     head = data.lstrip(b" \t\r\n")
+    if _may_be_spread(head):
+        return None
     if head.startswith(b"[") or _is_spread(head):
         values = plain.json_values(data)
         is_open = values is None or (not head.startswith(b"[") and not all(isinstance(one, dict) for one in values))
@@ -84,12 +86,25 @@ def _json(question: Question) -> Truth | None:
 
 
 def _is_spread(head: bytes) -> bool:
-    """Whether the first value is an object over several lines."""
+    """Whether the first value is an object over several lines, or another one or a comma follows it in its line."""
+    first, _, rest = _first_object(head)
+    return "\n" in first or rest.lstrip(" \t\r")[:1] in ("{", ",")
+
+
+def _may_be_spread(head: bytes) -> bool:
+    """Whether a file begins like an object over several lines that is not valid."""
+    first, text, _ = _first_object(head)
+    return not first and text.startswith("{") and text.partition("\n")[2].lstrip(" \t\r\n").startswith('"')
+
+
+def _first_object(head: bytes) -> tuple[str, str, str]:
+    """Return the first object of a file, empty unless it is valid; the whole file; what is behind the object."""
     text = head.decode("utf-8", "surrogateescape")
     try:
-        return text.startswith("{") and "\n" in text[: json.JSONDecoder().raw_decode(text)[1]]
+        end = json.JSONDecoder().raw_decode(text)[1] if text.startswith("{") else 0
     except (ValueError, RecursionError):
-        return False
+        end = 0
+    return text[:end], text, text[end:] if end else ""
 
 
 def _record_of_line(number: int, line: bytes, question: Question) -> tuple[int, Content | Judgement]:
@@ -162,6 +177,9 @@ def _text(question: Question) -> Truth | None:
     )
     if is_other and not question.in_folder:
         return None
+    if b"\0" in data:  # only UTF-16 has zeros in texts
+        is_utf_16 = b"\0" in data[:4] or data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        return [(1, Judgement.EITHER if is_utf_16 else Judgement.REJECT)]
     try:
         return [(1, (question.label, data.decode()))]
     except UnicodeDecodeError:

@@ -154,7 +154,7 @@ def _with_line_feeds(data: bytes) -> bytes:
     return data.replace(b"\r", b"\n") if is_old else data
 
 
-def _lines(question: Question) -> Truth:
+def _lines(question: Question) -> Truth | None:
     def contents(number: int, line: bytes) -> Iterator[Content]:
         text = line.decode().removesuffix("\r")
         if question.form == "lines":
@@ -166,7 +166,10 @@ def _lines(question: Question) -> Truth:
             doc_id, value = text.split("\t")
             yield checked_id(doc_id), Signature(number_truth(value))
 
-    lines = enumerate(_with_line_feeds(question.data).split(b"\n"), start=1)
+    data = _with_line_feeds(question.data)
+    if question.form == "tsv" and b"text" in map(bytes.strip, data.lstrip().partition(b"\n")[0].split(b"\t")):
+        return None  # perhaps a header
+    lines = enumerate(data.split(b"\n"), start=1)
     return [(number, _judged(contents(number, line))) for number, line in lines if line.strip(b" \r")]
 
 
@@ -196,9 +199,10 @@ def _csv(question: Question) -> Truth | None:
     if is_odd or plain.csv_rows(data) is None:
         return None
     reader = csv.reader(io.StringIO(data.decode("utf-8-sig"), newline=""))
-    names = [name.strip() for name in next(reader, [])]
-    if "text" not in names or len(set(names)) < len(names):
-        return None
+    header = next(reader, [])
+    names = [name.strip() for name in header]
+    if "text" not in names or len(set(names)) < len(names) or any(name.startswith(" ") for name in header):
+        return None  # with blanks in the header, those of the rows may belong to the delimiters
     truth, first = Truth(), reader.line_num + 1
     for row in reader:
         is_wrong = len(row) != len(names)

@@ -180,9 +180,8 @@ def _text(question: Question) -> Truth | None:
     )
     if is_other and not question.in_folder:
         return None
-    if b"\0" in data:  # only UTF-16 has zeros in texts
-        is_utf_16 = b"\0" in data[:4] or data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-        return [(1, Judgement.EITHER if is_utf_16 else Judgement.REJECT)]
+    if b"\0" in data:  # only a file in UTF-16 is a text nevertheless
+        return [(1, Judgement.EITHER)]
     try:
         return [(1, (question.label, data.decode()))]
     except UnicodeDecodeError:

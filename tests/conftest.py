@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, settings
 
 from hsimhash.errors import HsimhashError
 from hsimhash.store.lmdb.store import LmdbStore
-from tests.support.effort import tries
+from tests.support.effort import cases_left_out, tries
 from tests.support.places import Place, model_place
 from tests.support.processes import children
 
@@ -31,11 +31,15 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored by what a sh
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give every worker of pytest-xdist a share of the tests that take longest, early: else one ends with all of them.
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Choose the cases to try, and give every worker of pytest-xdist a share of the tests that take longest, early.
 
-    A worker gets as many adjacent tests as any other. Those of a module marked `together` stay so: they share a server.
+    Otherwise one worker would end with all of them. Each gets as many adjacent tests as any other. Those of a module
+    marked `together` stay so, because they share a server.
     """
+    left_out = cases_left_out([item for item in items if item.path.parent.name != "integration"])
+    config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+    items[:] = [item for item in items if item not in left_out]
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     long, others = list[pytest.Item](), list[pytest.Item]()
     for item in items:

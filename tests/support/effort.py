@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 import os
+from itertools import groupby
 
 import pytest
 
 IS_THOROUGH = os.environ.get("THOROUGH") == "1"
 thorough = pytest.mark.skipif(not IS_THOROUGH, reason="takes long: THOROUGH=1 runs it, as CI does")
+
+
+QUICK_CASES = 4
+
+
+def cases_left_out(items: list[pytest.Item]) -> set[pytest.Item]:
+    """Return the cases of parametrized tests that only a thorough run tries: all but some that are spread over them."""
+    left_out = set[pytest.Item]()
+    for _, same in groupby(items, lambda item: item.nodeid.partition("[")[0]):
+        cases = list(same)
+        kept = {round(number * (len(cases) - 1) / (QUICK_CASES - 1)) for number in range(QUICK_CASES)}
+        left_out.update(case for place, case in enumerate(cases) if place not in kept)
+    return set() if IS_THOROUGH else left_out
 
 
 def tries(thorough: int, quick: int) -> int:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.every_case
 PACKAGE = Path(__file__).parents[1] / "hsimhash"
 LADDER = [
     {"errors", "extras"},

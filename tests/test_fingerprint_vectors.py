@@ -11,6 +11,7 @@ import pytest
 from hsimhash.fingerprint import EXACT, TOO_SHORT, VOTED, Profile, format_fingerprint
 from hsimhash.fingerprint.normalize import normalize, to_text
 
+pytestmark = pytest.mark.every_case
 SCHEMA = Path(__file__).parents[1] / "schema"
 VECTORS = json.loads((SCHEMA / "vectors-fingerprint.json").read_text(encoding="utf-8"))
 PAGE = (SCHEMA / "fingerprint.md").read_text(encoding="utf-8")

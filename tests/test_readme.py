@@ -14,6 +14,7 @@ import pytest
 from hsimhash.cli.program import COMMANDS, main
 from tests import commands_page
 
+pytestmark = pytest.mark.every_case
 TOP = Path(__file__).parents[1]
 README = (TOP / "README.md").read_text(encoding="utf-8")
 OPERATIONS = (TOP / "OPERATIONS.md").read_text(encoding="utf-8")

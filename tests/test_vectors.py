@@ -14,6 +14,7 @@ from hsimhash import rowkey
 from hsimhash.fingerprint.signature import Signature, as_signatures
 from hsimhash.layout import LAYOUT_NAMES, Layout
 
+pytestmark = pytest.mark.every_case
 SCHEMA = Path(__file__).parents[1] / "schema"
 VECTORS: dict[str, Any] = json.loads((SCHEMA / "vectors.json").read_text())
 

@@ -19,6 +19,8 @@ def cases_left_out(items: list[pytest.Item]) -> set[pytest.Item]:
     left_out = set[pytest.Item]()
     for _, same in groupby(items, lambda item: item.nodeid.partition("[")[0]):
         cases = list(same)
+        if cases[0].get_closest_marker("every_case"):
+            continue
         kept = {round(number * (len(cases) - 1) / (QUICK_CASES - 1)) for number in range(QUICK_CASES)}
         left_out.update(case for place, case in enumerate(cases) if place not in kept)
     return set() if IS_THOROUGH else left_out

@@ -130,7 +130,7 @@ class ArchiveRecord:
             headers, types = _headers(lines), {"text/plain", "text/html", "application/xhtml+xml"}
         elif self.kind != "conversion":
             return False
-        return headers.get("content-type", "").partition(";")[0].strip().lower() in types
+        return headers.get("content-type", "").partition(";")[0].strip(" \t").lower() in types
 
     @property
     def content(self) -> bytes:

@@ -121,8 +121,8 @@ def _tell_lists(folder: Path, rejected: int, short: int, what_of_short: str) -> 
     if rejected:
         path = folder / "rejects.jsonl"
         print_line(f"Rejected {plural(rejected, 'invalid record')}: see {shell_word(path)}.")
-        if path.exists():  # users may delete the list
-            print_line(f"The first: {first_reject(path)}")
+        if first := first_reject(path):
+            print_line(f"The first: {first}")
     if short:
         verb = "is" if short == 1 else "are"
         print_line(
@@ -133,12 +133,14 @@ def _tell_lists(folder: Path, rejected: int, short: int, what_of_short: str) -> 
 
 def say_rejected(count: int, path: Path) -> None:
     """Say how many records were rejected, where they are listed, and why the first one was."""
-    first = f"; the first: {first_reject(path)}" if path.exists() else ""  # users may delete the list
-    say(f"{plural(count, 'record')} rejected, see {path}{first}")
+    first = first_reject(path)
+    say(f"{plural(count, 'record')} rejected, see {path}{f'; the first: {first}' if first else ''}")
 
 
 def first_reject(path: Path) -> str:
-    """Return the place of the first reject in a list of them, and the reason."""
+    """Return the place of the first reject in a list of them, and the reason; nothing if a user deleted the list."""
+    if not path.exists():
+        return ""
     with path.open(encoding="utf-8") as lines:
         first = json.loads(next(lines))
     told = f"{'stdin' if first['file'] == STDIN else first['file']}:{first['line']}: {first['reason']}"

@@ -238,6 +238,16 @@ def test_a_hostile_record_is_a_document_or_a_reject_between_two_documents(tmp_pa
         assert (found.faults, found.ended.keys()) == ({}, set(shapes))
 
 
+def test_a_hostile_record_is_not_charged_for_memory_of_the_process_that_tries_it(tmp_path: Path) -> None:
+    hostile_shapes.warm_up()
+    ballast = bytearray(b"x") * (400 << 20)
+    ended = list[hostile_shapes.Ended]()
+    shapes = [hostile_shapes.Trial("page", "prose in Chinese"), hostile_shapes.Trial("JSON lines", "prose in Chinese")]
+    hostile_shapes.run(shapes, 1 << 20, tmp_path, 1, lambda _, one: ended.append(one))
+    assert len(ballast) == 400 << 20
+    assert [(one.fault, one.cost.mib < 400) for one in ended] == [("", True)] * 2
+
+
 def test_each_bar_of_a_hostile_record_is_seen() -> None:
     trial, base = hostile_shapes.Trial("JSON lines", "prose"), hostile_shapes.Cost(1.0, 20.0, 0.0)
     good = hostile_shapes.Ended(hostile_shapes.Cost(6.0, 320.0, 0.0), ["a", "hostile", "z"])

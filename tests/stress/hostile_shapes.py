@@ -71,7 +71,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What was used: CPU time of all processes, memory of the main one, and of its largest child."""
+    """CPU time of all processes, and what the main one and its largest child grew by beyond what they began with."""
 
     cpu_s: float = 0.0
     own_mib: float = 0.0
@@ -106,10 +106,19 @@ class Running:
     peaks: dict[int, float] = field(default_factory=dict)  # MiB, by process
 
     def look(self) -> None:
-        if not (self.folder / "made").exists():  # what makes the input is a child too
+        if self.begun_mib() is None:  # what makes the input is a child too
             return
         for pid in _children(self.pid):
-            self.peaks[pid] = max(self.peaks.get(pid, 0.0), _peak_mib(pid))
+            self.peaks[pid] = max(self.peaks.get(pid, 0.0), _memory_mib(pid, "VmHWM"))
+
+    def begun_mib(self) -> float | None:
+        """Return the memory the process had when its input was made; none before."""
+        begun = self.folder / "begun"
+        return float(begun.read_text()) if begun.exists() else None
+
+    def child_mib(self) -> float:
+        """Return how much the child that grew most did; each was forked with all that the process began with."""
+        return max(self.peaks.values(), default=0.0) - (self.begun_mib() or 0.0)
 
 
 def _children(pid: int) -> Iterator[int]:
@@ -118,10 +127,10 @@ def _children(pid: int) -> Iterator[int]:
             yield from map(int, (task / "children").read_text().split())
 
 
-def _peak_mib(pid: int | str) -> float:
+def _memory_mib(pid: int | str, what: str) -> float:
     with suppress(OSError):
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
+            if line.startswith(f"{what}:"):
                 return int(line.split()[1]) / 1_024
     return 0.0
 
@@ -143,11 +152,13 @@ def start(trial: Trial, size: int, folder: Path) -> Running:
         maker = fork(lambda: _write(carrier, trial, size, folder), limit_s=WALL_S)
         if os.waitpid(maker, 0)[1]:
             raise RuntimeError("the input could not be made")
-        (folder / "made").touch()
+        begun_mib = _memory_mib("self", "VmRSS")
+        (folder / "begun.new").write_text(str(begun_mib))
+        (folder / "begun.new").rename(folder / "begun")
         path = folder / "in" / carrier.file if "{}" not in carrier.file else folder / "in"
         before = _cpu_s()
         result = _read(path, carrier)
-        cost = {"cpu_s": _cpu_s() - before, "own_mib": _peak_mib("self")}
+        cost = {"cpu_s": _cpu_s() - before, "own_mib": _memory_mib("self", "VmHWM") - begun_mib}
         (folder / "result").write_text(json.dumps([cost, *result]))
 
     return Running(trial, folder, fork(work, limit_s=WALL_S))
@@ -187,7 +198,7 @@ def finish(running: Running, status: int, used: resource.struct_rusage) -> Ended
     """Return how a trial whose process has ended went."""
     code = os.waitstatus_to_exitcode(status)
     result = running.folder / "result"
-    child_mib = max(running.peaks.values(), default=0.0)
+    child_mib = max(0.0, running.child_mib())
     if code or not result.exists():
         told = (running.folder / "told").read_text(errors="replace").strip().splitlines()
         how = "hung" if code == -signal.SIGXCPU else f"ended with {code}: {(told or [''])[-1]}"

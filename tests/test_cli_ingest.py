@@ -127,7 +127,7 @@ def test_a_folder_stdin_and_files_go_in(url: str, tmp_path: Path) -> None:
     done = run_apart("ingest", "-", *arguments, given=b'{"url": 7, "body": "another"}')
     assert done.returncode == 0
     assert json.loads(done.stdout)["added"] == 1
-    assert ids_in(url) == ["7", "b", "page.txt"]
+    assert ids_in(url) == [f"{tmp_path}/texts/page.txt", "7", "b"]
 
 
 def test_a_header_line_is_refused_until_the_format_is_said(url: str, tmp_path: Path) -> None:

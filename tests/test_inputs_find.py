@@ -157,6 +157,26 @@ def test_a_folder_of_texts_and_records_is_read_for_what_it_holds_and_says_so(tmp
     )
 
 
+def test_documents_of_two_folders_are_told_apart_by_the_folders_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever compares two copies of a folder has the same names in both."""
+    monkeypatch.chdir(tmp_path)
+    alone = [doc_id for doc_id, _ in read(shards(tmp_path))[0]]
+    shards(tmp_path).rename("b")
+    shards(tmp_path)
+    in_both = [doc_id for doc_id, _ in read("./mixed/", "b")[0]]
+    records = {"l", "j", "c", "p"}  # these ids stand in the records
+    assert in_both == [
+        doc_id if doc_id in records else f"{folder}/{doc_id}" for folder in ("mixed", "b") for doc_id in alone
+    ]
+    found = find_inputs(["./mixed/", "b"], InputOptions())
+    folders = [one for one in found if one.kind == "files"]
+    assert [one.path_of(doc_id) for one in folders for doc_id, _ in one.documents_in()] == [
+        f"{folder}/{name}" for folder in ("./mixed", "b") for name in ("a.txt", "sub/b.md")
+    ]
+
+
 def test_a_folder_of_shards_holds_no_other_documents(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     for number in range(3):

@@ -146,6 +146,7 @@ class Input:
     formats: Formats = ()  # which its fingerprints may have; of a stream, before anything is read of it
     remote: RemoteSource | None = None  # of a URL: what is behind it
     folder: str = ""  # in which it was found, as that was given
+    prefix: str = ""  # of paths in a folder that is not the only input: its name, so that no two have the same id
     skips_records: bool = False  # of a folder: whether its files of records are inputs of their own
     problem: str = ""  # why none of it can be read
 
@@ -166,19 +167,21 @@ class Input:
 
     @property
     def label(self) -> str:
-        """What it is called in the ids of records without one: its name, within its folder if it has one."""
-        name = os.path.relpath(self.name, self.folder) if self.folder else self.name
+        """What ids of records without one begin with: its name, within the folder if that is all that is read."""
+        name = self.prefix + os.path.relpath(self.name, self.folder) if self.folder else self.name
         return "stdin" if name == STDIN else name
 
     def path_of(self, doc_id: str) -> str:
         """Return the path of a document of a folder, or of the only one."""
-        return self.name if doc_id == self.name else os.path.join(self.name, doc_id)  # noqa: PTH118 (a name as it is)
+        if doc_id == self.name:
+            return self.name
+        return os.path.join(self.name, doc_id.removeprefix(self.prefix))  # noqa: PTH118 (a name as it is)
 
     def documents_in(self) -> Iterator[tuple[str, str]]:
         """Yield (id, path) of the documents of a folder, or of the only one; see `files_of`."""
         if self.remote or os.path.isfile(self.name):  # noqa: PTH113 (a name as it is)
             return iter([(self.name, self.name)])
-        return (one for one in files_of(self.name) if not (self.skips_records and is_records(one[1])))
+        return (one for one in files_of(self.name, self.prefix) if not (self.skips_records and is_records(one[1])))
 
     def reads(self, path: Path) -> bool:
         """Whether what is at `path`, or comes to be there, is read as this input or as part of it."""

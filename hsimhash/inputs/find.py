@@ -62,7 +62,7 @@ def find_inputs(names: Sequence[str], options: InputOptions) -> list[Input]:
     if not names:
         raise ValueError("nothing to read: name files, a folder, or - for stdin")
     urls = (matching_urls(name) if is_remote(name) else [name] for name in names)
-    found = [one for name in chain.from_iterable(urls) for one in _found(name, options)]
+    found = [one for name in chain.from_iterable(urls) for one in _found(name, options, is_only=len(names) == 1)]
     for one in found[:-1]:
         if one.is_stream:  # what comes behind it could not be resumed
             raise ValueError(f"input {one.name} is a stream, and a stream can only be the last input")
@@ -71,13 +71,14 @@ def find_inputs(names: Sequence[str], options: InputOptions) -> list[Input]:
     return found
 
 
-def _found(name: str, options: InputOptions) -> list[Input]:
+def _found(name: str, options: InputOptions, *, is_only: bool) -> list[Input]:
     if is_remote(name):
         return [_remote(name, options)]
     try:
         status = None if name == STDIN else Path(name).stat()
         if status and stat.S_ISDIR(status.st_mode):
-            return _folder(name, options)
+            prefix = "" if is_only else f"{os.path.normpath(name)}/"
+            return [replace(one, prefix=prefix) for one in _folder(name, options)]
         if not (status and stat.S_ISREG(status.st_mode)):
             return [_stream(name, options)]
         if not os.access(name, os.R_OK):

@@ -1,11 +1,14 @@
 """Worker processes that end with their parent, and leave the signals of the group to it: `Workers`, `completed`.
 
 They are spawned, not forked, so that no lock of another thread is copied. `KillableWorkers` limits what each call may
-take: it is for code that may never return, use up all memory, or crash.
+take: it is for code that may never return, use up all memory, or crash. Its children are forked too, but from a process
+of one thread.
 """
 
 from __future__ import annotations
 
+import atexit
+import ctypes
 import json
 import os
 import pickle
@@ -23,8 +26,9 @@ from dataclasses import dataclass
 from multiprocessing import parent_process, spawn
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnContext, SpawnProcess
+from multiprocessing.reduction import recv_handle, send_handle
 from pathlib import Path
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, Generic, NoReturn, ParamSpec, TypeVar
 
 from hsimhash.errors import HsimhashError, Remedy, StopAskedError
 
@@ -110,11 +114,14 @@ def _exit_with_parent() -> None:
 _MOST_STARTS = 3  # of a child that is killed again and again before it is ready
 _NO_MEMORY = 70  # how a child ends that cannot even say so
 _MEMORY_IN_USE = Path("/proc/self/statm")  # in pages; the sixth number is the process's own data
-_CHILD = """\
+_IDLE_S = 30.0  # after which a process that has prepared ends, if nothing is called
+_MOST_PREPARED = 4  # such processes without work
+_PR_SET_PDEATHSIG = 1
+_PREPARED = """\
 import json, sys
 sys.path[:] = json.loads(sys.argv[2])
-from hsimhash.processes import serve_calls
-serve_calls(int(sys.argv[1]))
+from hsimhash.processes import fork_children
+fork_children(int(sys.argv[1]))
 """
 
 
@@ -149,19 +156,22 @@ class KillableWorkers(AbstractContextManager["KillableWorkers[S, T]"], Generic[S
 
     No child starts before there is work that no other is free for. A child is outside the process group, so that
     Ctrl-C does not reach it; it ends when the block does, or with its connection to a parent that was killed. The
-    function's module is imported in the child, but not the program's main module.
+    function's module is imported, but not the program's main module.
+
+    To import and prepare may take longer than the work. So one process does it, and forks a child whenever one is
+    needed. It stays for a while after the block, for others with the same function, and ends with the program.
 
     Args:
         function: applied to each item. It is pickled, as are items and results.
         count: how many children.
         limits: of each call.
-        prepare: called in each child before its first item, without limits. If it raises, so does every result.
+        prepare: called before the first item, without limits. If it raises, so does every result.
     """
 
     def __init__(
         self, function: Callable[[S], T], count: int, limits: CallLimits, prepare: Callable[[], object] | None = None
     ) -> None:
-        self._setup = pickle.dumps((function, limits, prepare))
+        self._setup = pickle.dumps((function, prepare))
         self._limits = limits
         self._threads = ThreadPoolExecutor(count)  # one for each child that is at work
         self._lock = threading.Lock()
@@ -182,7 +192,7 @@ class KillableWorkers(AbstractContextManager["KillableWorkers[S, T]"], Generic[S
             self._is_closed = True
             children = list(self._children)
         for child in children:
-            child.kill()
+            child.end()
         self._threads.shutdown(cancel_futures=True)
         for child in self._children:
             child.close()
@@ -214,33 +224,34 @@ class KillableWorkers(AbstractContextManager["KillableWorkers[S, T]"], Generic[S
 
     def _child(self) -> _Child:
         """Return a child that is ready; one that is killed while it starts is replaced, a few times."""
+        with self._lock:
+            while self._free:
+                if (child := self._free.pop()).is_alive():
+                    return child
+                self._children.discard(child)
+                child.end()
+                child.close()
         for tries_left in reversed(range(_MOST_STARTS)):
-            with self._lock:
-                if self._is_closed:
-                    raise HsimhashError("the worker processes were ended")
-                while self._free:
-                    if (child := self._free.pop()).is_alive():
-                        return child
-                    self._children.discard(child)
-                    child.close()
-                child = _Child(self._setup)
-                self._children.add(child)
             try:
-                child.wait_until_ready()
-            except BaseException as error:
-                self._end(child)
-                if not (isinstance(error, HsimhashError) and tries_left) or self._is_closed:
-                    raise
-            else:
+                child = _prepared(self._setup).child(self._limits)
                 break
-        return child
+            except HsimhashError:
+                if not tries_left or self._is_closed:
+                    raise
+        with self._lock:
+            self._children.add(child)
+            if not self._is_closed:
+                return child
+        child.end()
+        child.close()
+        raise HsimhashError("the worker processes were ended")
 
     def _give_back(self, child: _Child) -> None:
         with self._lock:
             self._free.append(child)
 
     def _end(self, child: _Child) -> None:
-        child.kill()
+        child.end()
         with self._lock:
             self._children.discard(child)
         child.close()
@@ -249,29 +260,11 @@ class KillableWorkers(AbstractContextManager["KillableWorkers[S, T]"], Generic[S
 class _Child:
     """A child process, and the connection to it."""
 
-    def __init__(self, setup: bytes) -> None:
+    def __init__(self, origin: _Prepared, pid: int, connection: Connection) -> None:
         self.is_fresh = True
-        self._setup = setup
-        own, other = socket.socketpair()
-        with other:
-            executable = os.fsdecode(spawn.get_executable() or sys.executable)
-            self._process = subprocess.Popen(
-                [executable, "-P", "-c", _CHILD, str(other.fileno()), json.dumps(sys.path)],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                pass_fds=[other.fileno()],
-                process_group=0,
-            )
-        self._connection = Connection(own.detach())
-
-    def wait_until_ready(self) -> None:
-        try:
-            self._connection.send_bytes(self._setup)
-            refusal = self._connection.recv()
-        except (EOFError, OSError) as error:
-            raise HsimhashError(f"a worker process ended at its start, with code {self._process.wait()}") from error
-        if refusal:
-            raise ValueError(refusal)
+        self._origin, self._pid, self._connection = origin, pid, connection
+        self._code: int | None = None
+        self._lock = threading.Lock()
 
     def results(self, items: Sequence[object]) -> Iterator[Any]:
         """Yield a result for each item; `EOFError` or `OSError` if the child dies."""
@@ -282,7 +275,7 @@ class _Child:
 
     def death(self, limits: CallLimits) -> NoResult:
         """Say why it died."""
-        code = self._process.wait()
+        code = self.end()
         if code == -signal.SIGPROF:
             return NoResult(f"within {limits.cpu_s:g} s of CPU time")
         if code == _NO_MEMORY:
@@ -291,41 +284,172 @@ class _Child:
         return NoResult(f"because its process {how}", may_change=True)
 
     def is_alive(self) -> bool:
-        return self._process.poll() is None
+        return not self._connection.poll()  # it says nothing unasked: what can be read is its end
 
-    def kill(self) -> None:
-        self._process.kill()
+    def end(self) -> int:
+        """Kill it, unless it is dead; return the code it ended with."""
+        with self._lock:
+            if self._code is None:
+                self._code = self._origin.end(self._pid)
+            return self._code
 
     def close(self) -> None:
+        """Let go of its connection, which nobody may read any longer."""
         self._connection.close()
-        self._process.wait()
+
+
+class _Prepared:
+    """A process that has imported and prepared what calls need, and forks the children that serve them."""
+
+    def __init__(self, setup: bytes) -> None:
+        self.children = 0
+        self._setup = setup
+        self._is_ready = False
+        self._lock = threading.Lock()
+        own, other = socket.socketpair()
+        with other:
+            executable = os.fsdecode(spawn.get_executable() or sys.executable)
+            self._process = subprocess.Popen(
+                [executable, "-P", "-c", _PREPARED, str(other.fileno()), json.dumps(sys.path)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[other.fileno()],
+                process_group=0,
+            )
+        self._connection = Connection(own.detach())
+
+    def child(self, limits: CallLimits) -> _Child:
+        """Fork a child; `ValueError` with the message of `prepare`, `HsimhashError` if this process has ended."""
+        own, other = socket.socketpair()
+        with self._lock, other:
+            try:
+                if not self._is_ready:
+                    self._connection.send_bytes(self._setup)
+                    if refusal := self._connection.recv():
+                        raise ValueError(refusal)
+                    self._is_ready = True
+                self._connection.send(limits)
+                send_handle(self._connection, other.fileno(), None)
+                pid = self._connection.recv()
+            except (EOFError, OSError) as error:
+                own.close()
+                raise HsimhashError(f"a worker process ended at its start, with code {self.close()}") from error
+            except ValueError:
+                own.close()
+                self.close()
+                raise
+            self.children += 1
+            return _Child(self, pid, Connection(own.detach()))
+
+    def end(self, pid: int) -> int:
+        """Kill a child, unless it is dead; return the code it ended with."""
+        with self._lock:
+            self.children -= 1
+            try:
+                self._connection.send(pid)
+                return int(self._connection.recv())
+            except (EOFError, OSError):
+                return -signal.SIGKILL  # they die with it
+
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
+    def close(self) -> int:
+        """End the process and its children; return the code it ended with."""
+        self._process.kill()
+        self.leave()
+        return self._process.wait()
+
+    def leave(self) -> None:
+        """Let go of the process, in a forked child too, where it is the parent's."""
+        self._connection.close()
+
+
+_processes: dict[bytes, _Prepared] = {}  # those that have prepared, or still do, the last one used at the end
+_processes_lock = threading.Lock()
+
+
+def _prepared(setup: bytes) -> _Prepared:
+    """Return the process for calls of this kind, which may be new."""
+    with _processes_lock:
+        for key, one in list(_processes.items()):
+            if not one.is_alive() or (key != setup and not one.children and len(_processes) >= _MOST_PREPARED):
+                _processes.pop(key).close()
+        found = _processes.pop(setup, None) or _Prepared(setup)
+        _processes[setup] = found
+        return found
+
+
+@atexit.register
+def end_prepared() -> None:
+    """End the processes that wait for more calls, so that what they used counts as this one's."""
+    with _processes_lock:
+        while _processes:
+            _processes.popitem()[1].close()
+
+
+def _after_fork_in_child() -> None:
+    for one in _processes.values():
+        one.leave()
+    _processes.clear()
+    _processes_lock.release()
+
+
+os.register_at_fork(
+    before=_processes_lock.acquire, after_in_parent=_processes_lock.release, after_in_child=_after_fork_in_child
+)
 
 
 def _beyond_memory(limits: CallLimits) -> NoResult:
     return NoResult(f"within {limits.memory_bytes >> 20} MiB of memory", may_change=True)
 
 
-def serve_calls(descriptor: int) -> None:
-    """Serve the calls that come over a socket until it ends; what a child of `KillableWorkers` does."""
+def fork_children(descriptor: int) -> None:
+    """Prepare for calls, then fork children that serve them until the parent ends; what a `_Prepared` does."""
     connection = Connection(descriptor)
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGPROF])
+    children = 0
     with suppress(EOFError, OSError):  # the parent ended
         try:
-            function, limits, prepare = pickle.loads(connection.recv_bytes())  # noqa: S301 (from our own parent)
+            function, prepare = pickle.loads(connection.recv_bytes())  # noqa: S301 (from our own parent)
             if prepare is not None:
                 prepare()
         except Exception as error:
             connection.send(str(error))
             return
         connection.send("")
-        _limit_memory(limits.memory_bytes)
+        while children or connection.poll(_IDLE_S):
+            asked = connection.recv()
+            if isinstance(asked, CallLimits):
+                calls = recv_handle(connection)
+                if not (pid := os.fork()):
+                    connection.close()
+                    _serve_calls(calls, function, asked)
+                os.close(calls)
+                connection.send(pid)
+                children += 1
+            else:
+                with suppress(ProcessLookupError):
+                    os.kill(asked, signal.SIGKILL)
+                connection.send(os.waitstatus_to_exitcode(os.waitpid(asked, 0)[1]))
+                children -= 1
+
+
+def _serve_calls(descriptor: int, function: Callable[[Any], Any], limits: CallLimits) -> NoReturn:
+    """Serve the calls that come over a socket until it ends, in a forked child."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    connection = Connection(descriptor)
+    _limit_memory(limits.memory_bytes)
+    with suppress(EOFError, OSError):  # the parent ended
         try:
             while True:
                 for item in connection.recv():
                     connection.send(_result(function, item, limits))
         except MemoryError:
             os._exit(_NO_MEMORY)
+    os._exit(0)
 
 
 def _result(function: Callable[[Any], Any], item: object, limits: CallLimits) -> object:

@@ -121,7 +121,7 @@ def test_pages_are_files_of_folders_and_inputs_themselves(tmp_path: Path, monkey
         Path(name).write_text(page)
     assert run("ingest", "site", "one.html", "--store", "lmdb://index").exit_code == 0
     found = held("lmdb://index")
-    assert found.keys() == {"a.html", "deep/b.HTM", "c.txt", "one.html"}
+    assert found.keys() == {"site/a.html", "site/deep/b.HTM", "site/c.txt", "one.html"}
     assert found["a.html"] == found["deep/b.HTM"] == found["one.html"] == found["c.txt"]  # by its content
 
 

@@ -82,10 +82,11 @@ PROGRAM = """
 import sys
 from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.stream import signature_stream
-from tests.support.processes import children
+from tests.support.processes import children, wait_until
 
 def batches():
     yield from [["a page"]] * 6
+    wait_until(lambda: len(children()) == 2)
     print(*children(), flush=True)
     sys.stdin.read()  # hold the stream open
     yield ["a page"]

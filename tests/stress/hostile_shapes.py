@@ -30,6 +30,7 @@ from hsimhash.fingerprint import Profile
 from hsimhash.inputs import find_inputs
 from hsimhash.inputs.reader import read_batches
 from hsimhash.load.intake import fingerprinted
+from hsimhash.processes import end_prepared
 from tests.stress.hostile_carriers import CARRIERS, NAMES, SHAPES, Carrier
 from tests.stress.hostile_texts import Shape, repeated
 from tests.support.processes import fork
@@ -108,7 +109,7 @@ class Running:
     def look(self) -> None:
         if self.begun_mib() is None:  # what makes the input is a child too
             return
-        for pid in _children(self.pid):
+        for pid in _descendants(self.pid):
             self.peaks[pid] = max(self.peaks.get(pid, 0.0), _memory_mib(pid, "VmHWM"))
 
     def begun_mib(self) -> float | None:
@@ -121,10 +122,12 @@ class Running:
         return max(self.peaks.values(), default=0.0) - (self.begun_mib() or 0.0)
 
 
-def _children(pid: int) -> Iterator[int]:
+def _descendants(pid: int) -> Iterator[int]:
     with suppress(OSError):
         for task in Path(f"/proc/{pid}/task").iterdir():
-            yield from map(int, (task / "children").read_text().split())
+            for child in map(int, (task / "children").read_text().split()):
+                yield child
+                yield from _descendants(child)
 
 
 def _memory_mib(pid: int | str, what: str) -> float:
@@ -158,6 +161,7 @@ def start(trial: Trial, size: int, folder: Path) -> Running:
         path = folder / "in" / carrier.file if "{}" not in carrier.file else folder / "in"
         before = _cpu_s()
         result = _read(path, carrier)
+        end_prepared()
         cost = {"cpu_s": _cpu_s() - before, "own_mib": _memory_mib("self", "VmHWM") - begun_mib}
         (folder / "result").write_text(json.dumps([cost, *result]))
 

@@ -18,7 +18,8 @@ from typing import Any
 LIMIT_S = 240  # for a child's work, on a busy machine
 FAILED = 70
 ANSWER_S = 180.0  # in which a process beside a block begins, and ends
-RESOURCE_TRACKER = b"multiprocessing.resource_tracker"  # serves all tests of a process
+# Processes that serve all tests of a process: they are started once.
+_SHARED = b"multiprocessing.resource_tracker", b"hsimhash.processes import fork_children"
 
 
 def fork(work: Callable[[], object], told: int = 2, *, limit_s: float = LIMIT_S) -> int:
@@ -141,10 +142,15 @@ def wait_until(
 
 
 def children() -> set[int]:
-    """Return the pids of this process's children."""
-    lists = (task / "children" for task in Path("/proc/self/task").iterdir())
-    found = {int(pid) for text in map(_text, lists) for pid in text.split()}
-    return {pid for pid in found if RESOURCE_TRACKER not in _text(Path(f"/proc/{pid}/cmdline"))}
+    """Return the pids of this process's children, and in place of one that serves all tests those of that."""
+    found = _children("self")
+    shared = {one for one in found if any(name in _text(Path(f"/proc/{one}/cmdline")) for name in _SHARED)}
+    return (found - shared).union(*map(_children, shared))
+
+
+def _children(pid: int | str) -> set[int]:
+    lists = (_text(task / "children") for task in Path(f"/proc/{pid}/task").glob("*"))
+    return {int(child) for text in lists for child in text.split()}
 
 
 def _text(path: Path) -> bytes:

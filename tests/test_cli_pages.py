@@ -122,7 +122,7 @@ def test_pages_are_files_of_folders_and_inputs_themselves(tmp_path: Path, monkey
     assert run("ingest", "site", "one.html", "--store", "lmdb://index").exit_code == 0
     found = held("lmdb://index")
     assert found.keys() == {"site/a.html", "site/deep/b.HTM", "site/c.txt", "one.html"}
-    assert found["a.html"] == found["deep/b.HTM"] == found["one.html"] == found["c.txt"]  # by its content
+    assert len(set(found.values())) == 1  # by its content
 
 
 def test_what_cannot_be_read_is_listed_and_the_rest_is_indexed(tmp_path: Path) -> None:

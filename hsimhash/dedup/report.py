@@ -13,6 +13,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from typing import NamedTuple, TextIO
 
@@ -273,6 +274,7 @@ def write_report(file: TextIO, data: ReportData) -> None:
     )
 
 
+@cache
 def page_environment(part: str) -> Environment:
     """Return what makes the pages of a part of the package, of templates there and of the report's."""
     environment = Environment(

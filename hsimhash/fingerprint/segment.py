@@ -62,7 +62,8 @@ def load_idf(sha256: str) -> tuple[dict[str, float], float]:
         ProfileMismatchError: the table is not here; jieba's is missing, or its content is another.
     """
     fields = _jieba_idf() if sha256 == IDF_SHA256 else [field for line in list_entries(IDF, sha256) for field in line]
-    table = dict(zip(fields[::2], map(float, fields[1::2]), strict=True))
+    weights = {text: float(text) for text in set(fields[1::2])}  # few: each is that of many words
+    table = dict(zip(fields[::2], map(weights.__getitem__, fields[1::2]), strict=True))
     return table, sorted(table.values())[len(table) // 2]
 
 

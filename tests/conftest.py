@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import shutil
@@ -23,7 +24,7 @@ from tests.support.processes import children
 
 # Machines are shared: neither a slow example is a failure, nor one that is slowly made.
 settings.register_profile(
-    "hsimhash", max_examples=tries(100, 25), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    "hsimhash", max_examples=tries(100, 12), deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("hsimhash")
 
@@ -52,6 +53,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         share = others[worker * len(others) // workers : (worker + 1) * len(others) // workers]
         first = len(share) * worker // (2 * workers)  # the first worker starts the server, others wait
         items += [*share[:first], *chain(*held[worker::workers]), *share[first:]]
+
+
+def pytest_collection_finish() -> None:
+    """Spare the collector, and forked children, the many objects that stay until the end."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

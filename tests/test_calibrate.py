@@ -28,6 +28,7 @@ from hsimhash.inputs import InputOptions, find_inputs
 from hsimhash.layout import Layout
 from hsimhash.pairs import find_pairs
 from hsimhash.plan import cost as cost_of
+from tests.support.effort import thorough
 from tests.test_dedup_report import HOSTILE, Page
 
 WORDS = [
@@ -284,6 +285,7 @@ def test_what_is_recommended_is_the_cheapest_near_the_best(labelled: Calibration
     assert f"--distance {taken.score.distance}" in labelled.flags.create
 
 
+@thorough
 def test_a_small_sample_leaves_the_defaults(tmp_path: Path) -> None:
     found = calibrated(written(tmp_path, {str(number): article(number) for number in range(40)}))
     assert found.choice.is_default
@@ -342,6 +344,7 @@ def test_of_false_pairs_that_were_not_seen_only_a_bound_is_told(seen: float, of:
     assert FalsePairs(seen, of, seen or 1.0).in_words(1_000_000) == words
 
 
+@thorough
 def test_without_labels_edits_are_planted_and_a_larger_collection_has_more_false_pairs(
     corpus: dict[str, str], tmp_path: Path
 ) -> None:

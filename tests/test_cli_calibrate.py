@@ -31,6 +31,7 @@ def test_people_read_tables_and_what_is_recommended(pages: str) -> None:
     assert "of the near pairs; F1 " in result.stdout
 
 
+@thorough
 def test_json_and_a_page_from_labels(pages: str, tmp_path: Path) -> None:
     labels, page = tmp_path / "labels.tsv", tmp_path / "page.html"
     labels.write_text("".join(f"{number}\tnear-{number}\n" for number in range(9)))

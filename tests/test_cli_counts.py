@@ -10,6 +10,7 @@ import pytest
 
 from hsimhash.cli.counts import Count
 from tests.support.command_line import make_index, run
+from tests.support.effort import thorough
 
 
 @pytest.mark.parametrize(
@@ -32,6 +33,7 @@ def test_what_is_no_count_is_refused(text: str) -> None:
         Count().convert(text, None, None)
 
 
+@thorough
 def test_every_option_that_asks_for_documents_takes_a_count(tmp_path: Path) -> None:
     url, texts = make_index(tmp_path), tmp_path / "in.jsonl"
     lines = [json.dumps({"id": str(one), "text": " ".join(f"w{one}x{at}" for at in range(40))}) for one in range(8)]

@@ -16,6 +16,7 @@ import pytest
 from hsimhash.cli.endings import reading_flags, shell_word
 from hsimhash.inputs import InputOptions
 from tests.support.command_line import on_terminal, own_process, run
+from tests.support.effort import thorough
 from tests.test_calibrate import article, edited
 
 OPEN = "open" if sys.platform == "darwin" else "xdg-open"
@@ -85,6 +86,7 @@ def test_dedup_that_finds_nothing_says_so() -> None:
     )
 
 
+@thorough
 def test_inputs_without_a_document_are_not_called_unique() -> None:
     Path("texts").mkdir()
     Path("empty.jsonl").touch()

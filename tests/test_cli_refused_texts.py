@@ -11,6 +11,7 @@ import pytest
 from hsimhash.cli.exits import ExitCode
 from hsimhash.fingerprint.long_texts import MOST_RUN
 from tests.support.command_line import Result, run
+from tests.support.effort import thorough
 from tests.test_calibrate import article
 
 REASON = f"text has a run of over {MOST_RUN:,} characters that the Chinese segmenter must cut at once"
@@ -76,6 +77,7 @@ def test_fit_idf_names_it_and_counts_the_others(pages: str) -> None:
     assert f"{pages}:2: {REASON}" in result.stderr
 
 
+@thorough
 def test_calibrate_compares_the_others(pages: str) -> None:
     texts = [*PAGES[:1], PAGES[1], *map(article, range(20))]
     lines = (json.dumps({"id": f"d{number}", "text": text}) for number, text in enumerate(texts))

@@ -213,6 +213,7 @@ def test_the_example_drops_all_planted_near_duplicates_and_no_other_page(tmp_pat
     assert all(group(one) == group(other) for one, other in again["tagged"].items())
 
 
+@thorough
 def test_ids_are_canonical_urls_or_what_a_field_says(tmp_path: Path) -> None:
     store = f"lmdb://{tmp_path}/index"
     names = {"https://example.org/a?b=2&a=1#part": TEXT, "own id": TEXT, "without letters": "…"}
@@ -294,6 +295,7 @@ def test_items_of_every_kind_are_tagged_in_the_item_or_its_response(tmp_path: Pa
     assert "bits differ (BareItem has no field 'duplicate_of')" in told
 
 
+@thorough
 def test_only_html_is_read_as_html(tmp_path: Path) -> None:
     body = f"<p>{TEXT}</p> a < b and <br> stays"
     for name in ("empty-dict-0.html", "empty-dict-1.txt"):
@@ -323,6 +325,7 @@ def test_an_item_that_cannot_be_used_passes_with_an_error_that_names_the_field(t
         assert reason in told
 
 
+@thorough
 @pytest.mark.parametrize("before", ["replace", "drop"])
 def test_an_earlier_pipeline_may_replace_or_drop_items(before: str, tmp_path: Path) -> None:
     items = [{"url": "https://example.org/own", "text": TEXT}, {}]

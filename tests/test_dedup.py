@@ -29,7 +29,7 @@ from hsimhash.index import HSimIndex
 from hsimhash.inputs import InputOptions, find_inputs
 from hsimhash.pairs import find_pairs
 from hsimhash.pairs.keep import Policy
-from tests.support.effort import tries
+from tests.support.effort import thorough, tries
 from tests.support.oracles import are_near, crowds, plain_components, plain_stars, signed
 
 PROFILE = Profile.named("auto-1")
@@ -219,6 +219,7 @@ def test_a_component_that_is_too_large_is_cut_into_stars(out: Path, tmp_path: Pa
     assert ids(out, "keep") == ["d0", "d2", "d4"]
 
 
+@thorough
 def test_many_pairs_stand_in_order_with_those_of_equal_documents_among_them(out: Path, tmp_path: Path) -> None:
     values = np.array([*range(2_000), *range(1_500, 3_000), *range(100), 7, 7], np.uint64)
     pairs = find_pairs(values, max_distance=3)
@@ -419,14 +420,13 @@ def test_the_place_of_a_fingerprint_is_known_among_unusual_lines(out: Path, tmp_
     assert found[0][0] == 4
 
 
-def test_a_reject_names_both_of_two_files_with_one_name(out: Path, tmp_path: Path) -> None:
-    for name, text in (("one", TEXT), ("two", LONG)):
+def test_files_of_one_name_in_two_folders_are_two_documents(out: Path, tmp_path: Path) -> None:
+    for name in ("one", "two"):
         (tmp_path / name).mkdir()
-        (tmp_path / name / "page.txt").write_text(text)
-    run(out, tmp_path / "one", tmp_path / "two")
-    (reject,) = table(out, "rejects")
-    assert reject["file"] == str(tmp_path / "two" / "page.txt")
-    assert str(tmp_path / "one" / "page.txt") in str(reject["reason"])
+        (tmp_path / name / "page.txt").write_text(LONG)
+    totals = run(out, tmp_path / "one", tmp_path / "two").totals
+    assert (totals.documents, totals.dropped) == (2, 1)
+    assert (out / "drop.txt").read_text() == f"{tmp_path}/two/page.txt\n"
 
 
 def test_what_comes_before_damage_is_used_and_the_damage_said(out: Path, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 from hsimhash.dedup.commands import COMMAND_CHARS
 from hsimhash.dedup.report import CLUSTERS_SHOWN
 from tests.support.command_line import make_index, run, run_apart
+from tests.support.effort import thorough
 from tests.support.http_files import serving_files
 from tests.test_dedup_report import Page
 
@@ -156,6 +157,7 @@ def test_a_name_that_looks_like_an_option_is_an_input_of_the_pasted_command(
     pasted(page(Path("dup")).commands[0])
 
 
+@thorough
 def test_what_no_command_can_name_is_described_instead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     source = near_texts(tmp_path)

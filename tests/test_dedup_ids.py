@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from hsimhash.dedup.ids import WINDOW_BYTES, DigestTable, SpilledIds, murmur_digests
 from hsimhash.fingerprint.bits import Uint64s
+from tests.support.effort import thorough
 
 IDS = st.text(st.characters(exclude_categories=["Cc", "Cs"]), min_size=1, max_size=4)
 FEW_IDS = st.integers(0, 40).map(lambda number: f"é{number}")
@@ -46,6 +47,7 @@ def test_ids_are_numbered_as_by_a_dict_whatever_their_digests(
             assert list(ids) == list(numbers)
 
 
+@thorough
 def test_many_digests_are_found_after_the_table_has_grown() -> None:
     rng = np.random.default_rng(1)
     digests = np.unique(rng.integers(0, 2**64, 30_000, np.uint64))

@@ -20,6 +20,7 @@ import yaml
 from hsimhash.cli.program import COMMANDS
 from hsimhash.cli.serve import STOP_S
 from hsimhash.settings import Settings, address_in
+from tests.support.effort import thorough
 
 TOP = Path(__file__).parents[1]
 DOCKER = TOP / "docker"
@@ -116,6 +117,7 @@ def run_installed(site: Path, *arguments: str, folder: Path) -> subprocess.Compl
     return subprocess.run([site / "bin" / "hsimhash", *arguments], **options)
 
 
+@thorough
 def test_what_the_image_copies_prints_the_lines_that_make_a_table_and_calls_a_gateway(
     installed: Path, tmp_path: Path
 ) -> None:

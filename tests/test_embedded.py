@@ -37,6 +37,7 @@ from hsimhash.store.lmdb import files
 from hsimhash.store.lmdb.audit import audit
 from hsimhash.store.lmdb.codec import Registered, digest, document_key, pack
 from hsimhash.store.lmdb.store import LmdbStore
+from tests.support.effort import thorough
 from tests.support.processes import fork, forked
 from tests.test_store_contract import RECORD, put
 
@@ -167,6 +168,7 @@ def test_a_full_disk_is_a_clear_error_and_loses_nothing(disk: str, request: pyte
         assert store.check().is_sound
 
 
+@thorough
 def test_a_full_disk_stops_a_bulk_load_that_goes_on_later(small_disk: Callable[[str], Path], tmp_path: Path) -> None:
     disk = small_disk("6m")
     path, ballast = disk / "index", disk / "ballast"
@@ -574,6 +576,7 @@ def test_opening_while_others_compact_never_fails(store: LmdbStore, path: Path) 
         assert other.returncode == 0
 
 
+@thorough
 def test_check_with_repair_beside_a_writer_harms_nothing(store: LmdbStore) -> None:
     put(store, *[(str(number), number << 30) for number in range(400)])
     is_over = threading.Event()

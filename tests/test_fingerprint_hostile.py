@@ -14,6 +14,7 @@ from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.long_texts import LONG_CHARACTERS
 from hsimhash.fingerprint.own_features import MOST_FEATURES
 from hsimhash.fingerprint.recipe import BUILT_IN_NAMES, Recipe
+from tests.support.effort import thorough
 
 LENGTH = 1 << 17  # in quadratic time minutes, in exponential time for ever
 MATCHED_WHOLE = ("bits.", "grammar.", "recipe.", "wordlists.", "segment._COMPOUND")  # others are looked for everywhere
@@ -72,6 +73,7 @@ def test_the_patterns_are_found() -> None:
     assert {"segment._COMPOUND", "cppjieba._PARTS", "bits._FORMS", "wordlists._LINES", "mfonda-1"} <= names
 
 
+@thorough
 @pytest.mark.parametrize(("name", "pattern"), list(patterns()))
 def test_a_pattern_finds_in_a_long_text_what_it_finds_in_a_short_one(name: str, pattern: re.Pattern[str]) -> None:
     for unit in UNITS:

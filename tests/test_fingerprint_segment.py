@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from hsimhash.fingerprint import Profile, segment
 from hsimhash.fingerprint.segment import IDF_SHA256, load_idf, vocabulary
 from hsimhash.fingerprint.wordlists import WordLists
+from tests.support.effort import thorough
 from tests.support.fingerprint_sets import read_documents
 from tests.support.oracles import plain_vote
 
@@ -104,6 +105,7 @@ def test_the_idf_table_is_jiebas(jieba: ModuleType) -> None:
     assert load_idf(IDF_SHA256) == (loader.idf_freq, loader.median_idf)
 
 
+@thorough
 def test_threads_and_a_memo_started_afresh_change_nothing() -> None:
     profile = Profile.named("zh-1")
     texts = [line[i:] * 3 for line in LINES for i in range(12)]

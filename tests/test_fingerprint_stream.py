@@ -18,6 +18,7 @@ from hsimhash.errors import ProfileMismatchError
 from hsimhash.fingerprint import TOO_SHORT, Profile, stream
 from hsimhash.fingerprint.stream import TEXT_LIMITS, RefusedText, signature_stream, worked
 from hsimhash.processes import CallLimits
+from tests.support.effort import thorough
 from tests.support.processes import children
 
 AUTO = Profile.named("auto-1")
@@ -195,6 +196,7 @@ def test_what_stops_the_program_is_no_texts_fault() -> None:
         list(worked(AUTO, [["a", "b"]], 1, interrupted))
 
 
+@thorough
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_text_that_the_pattern_never_ends_with_is_refused_alone(
     workers: int, monkeypatch: pytest.MonkeyPatch

@@ -32,6 +32,7 @@ from hsimhash.store.hbase.pool import Pool
 from hsimhash.store.hbase.protocol import Times
 from hsimhash.store.hbase.store import HBaseStore, record_ttl
 from hsimhash.store.hbase.thrift2 import SINGLE_SCANS, Thrift2Gateway
+from tests.support.effort import thorough
 from tests.support.gateway_stand_in import StandIn, stand_in
 from tests.support.hbase_model import Cluster, ModelGateway
 from tests.support.local_server import LocalServer, serving
@@ -135,6 +136,7 @@ def test_an_end_is_kept_however_fast_replies_come(store: Store) -> None:
         deque(map(reader.scan, prefixes), 0)
 
 
+@thorough
 def test_time_outs_hold_at_most_twice_the_connections(gateway: StandIn) -> None:
     with opened(gateway, options="connections=3&timeout=1s&deadline=3s") as ours:
         gateway.hung = {"getScannerResults"}
@@ -161,6 +163,7 @@ def test_open_passes_over_a_gateway_that_hangs(two: tuple[StandIn, StandIn]) -> 
             assert time.monotonic() - began < 15
 
 
+@thorough
 def test_only_the_first_query_waits_for_a_gateway_that_hangs(two: tuple[StandIn, StandIn]) -> None:
     with opened(*two, options="timeout=12s") as ours:
         ours.scan(RANGES)
@@ -190,6 +193,7 @@ def test_callers_with_little_time_leave_a_gateway_that_hangs_as_well(two: tuple[
     assert errors <= 5  # one; a busy machine may take 2 s for others
 
 
+@thorough
 def test_a_gateway_that_works_again_is_tried_beside_the_calls_and_gets_its_share(two: tuple[StandIn, StandIn]) -> None:
     with opened(*two, options="timeout=6s") as ours:
         ours.scan(RANGES)
@@ -357,6 +361,7 @@ def test_the_doctor_compares_the_ttl_with_the_record() -> None:
     assert list(check_ttl(gateway, 50)) == list(check_ttl(gateway, None)) == []
 
 
+@thorough
 def test_the_doctor_opens_what_many_processes_would(gateway: StandIn) -> None:
     address = Address.parse(url_of(gateway, options="connections=4&timeout=8s"))
     assert next(load_checks(address, 20)).status == "ok"

@@ -31,6 +31,7 @@ from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, DRAWER_FAMILY, RECORD_
 from hsimhash.store.hbase.protocol import Times, begin_load, end_load
 from hsimhash.store.hbase.store import HBaseStore
 from tests.support.command_line import make_index, run
+from tests.support.effort import thorough
 from tests.support.hbase_model import DAY_MS, MINUTE_MS, Cluster, ModelGateway
 
 HOUR = 61 * MINUTE_MS
@@ -236,6 +237,7 @@ def test_a_document_that_came_back_stays(cluster: Cluster, store: HBaseStore) ->
     assert left(store, ("a", ONE)) == set()
 
 
+@thorough
 @pytest.mark.parametrize("fresh", [0, 1])
 def test_a_crowded_fingerprint_is_read_once(
     cluster: Cluster, store: HBaseStore, gateway: CountingGateway, fresh: int

@@ -19,6 +19,7 @@ from hsimhash.store.hbase.address import Address
 from hsimhash.store.hbase.connection import THRIFT2, Call, Connection
 from hsimhash.store.hbase.lanes import UNKNOWN, Caller, one_call
 from hsimhash.store.hbase.pool import Pool
+from tests.support.effort import thorough
 from tests.support.gateway_stand_in import stand_in
 from tests.support.processes import forked
 
@@ -100,6 +101,7 @@ def _interrupt_calls(url: str) -> None:
     assert pool.take(0, wait=False) is None
 
 
+@thorough
 def test_a_signal_at_any_moment_costs_no_connection_and_no_patience() -> None:
     with (
         stand_in() as gateway,

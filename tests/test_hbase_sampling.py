@@ -19,6 +19,7 @@ from hsimhash.store.hbase.census import Census, survey_to_files, surveyed_in
 from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, Deletion, Gateway
 from hsimhash.store.hbase.store import HBaseStore
 from hsimhash.store.hbase.walk import RangeTask, Walk
+from tests.support.effort import thorough
 from tests.support.hbase_model import DAY_MS, Cluster, ModelGateway
 
 DOCUMENTS = 2_000
@@ -85,6 +86,7 @@ def test_progress_only_goes_forward(store: HBaseStore, sample: int | None) -> No
     assert all(0 <= done <= total for done, total in told)
 
 
+@thorough
 @pytest.mark.parametrize("part_bytes", [1 << 10, 1 << 26])
 def test_check_finds_the_same_whatever_it_compares_at_once(store: HBaseStore, tmp_path: Path, part_bytes: int) -> None:
     store.remove([f"d{number}".encode() for number in range(0, DOCUMENTS, 9)])

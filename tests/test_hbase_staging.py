@@ -19,6 +19,7 @@ from hsimhash.store.hbase.load_tool import load_command, load_words, only_one, r
 from hsimhash.store.hbase.region_files import file_settings
 from hsimhash.store.hbase.stage import Stage, open_stage
 from hsimhash.store.hbase.table import TableSettings, families
+from tests.support.effort import thorough
 
 ADDRESS = Address.parse("hbase://gw/crawl:pages")
 
@@ -117,6 +118,7 @@ def test_what_a_program_says_is_kept_and_its_end_shown(tmp_path: Path) -> None:
         loaded([str(tmp_path)], log)
 
 
+@thorough
 def test_a_program_that_outlives_its_caller_is_waited_for(tmp_path: Path) -> None:
     log, script = tmp_path / "load.log", "echo $$; sleep 2; echo ended"
     code = (

@@ -16,6 +16,7 @@ from hsimhash.store.hbase.cells import Register, key_rowkey, listing_put, regist
 from hsimhash.store.hbase.connection import THRIFT2
 from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, DRAWER_FAMILY, Put
 from hsimhash.store.hbase.survey import rows_about, survey
+from tests.support.effort import thorough
 from tests.support.hbase_model import Cluster, ModelGateway
 
 LAYOUT = Layout.named("10")
@@ -61,6 +62,7 @@ def test_a_small_table_is_counted_exactly() -> None:
     assert found.hot_buckets == ()
 
 
+@thorough
 def test_a_large_table_with_a_hot_bucket_is_estimated() -> None:
     same = np.uint64(0xABCDEF0123 << 24) + np.arange(300, dtype=np.uint64)
     gateway, rows = table(np.concatenate([skewed(20_000), same]), splits(LAYOUT, 4))

@@ -334,6 +334,7 @@ def test_a_closed_index_refuses_calls(index: HSimIndex) -> None:
             call()
 
 
+@thorough
 def test_many_queries_into_one_large_bucket_are_answered_in_parts() -> None:
     with HSimIndex.create(f"memory://parts-{next(_numbers)}", layout="4", distance=3) as index:
         documents = {f"{value:04d}": value for value in range(2_000)}

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hsimhash.inputs import InputOptions, find_inputs
 from hsimhash.inputs.json_values import framing_of, value_blocks
 from hsimhash.inputs.lines import BLOCK_BYTES, RECORD_LIMIT_BYTES, Block, Place
+from tests.support.effort import thorough
 from tests.test_inputs import batches_of, contents, read
 
 values = st.recursive(
@@ -197,6 +198,7 @@ def test_a_long_text_full_of_brackets_is_a_text(tmp_path: Path) -> None:
     assert read(tmp_path / "in.jsonl") == ([("a", text)], [])
 
 
+@thorough
 @given(st.lists(records, min_size=1, max_size=4), indents, st.integers(1, 40), st.sampled_from([b"", b"\n", b",\n"]))
 def test_arrays_that_were_joined_are_read_from_any_place(
     given: list[list[object]], indent: int | None, size: int, between: bytes

@@ -18,6 +18,7 @@ from hsimhash.inputs.arrow_values import ArrowValues
 from hsimhash.inputs.lines import RECORD_LIMIT_BYTES
 from hsimhash.inputs.reader import Batch, Position, read_batches, texts_at
 from tests.support.archives import PACK
+from tests.support.effort import thorough
 from tests.test_inputs import contents, read
 
 PAGE = "<!DOCTYPE html><html><body><nav>menu</nav><article><p>{}</p></article></body></html>"
@@ -283,6 +284,7 @@ def test_a_nested_value_has_its_own_size_whatever_others_have(text: pa.DataType)
     assert sizes(lists[:0]).tolist() == []
 
 
+@thorough
 def test_a_long_nested_value_costs_no_other_row(tmp_path: Path) -> None:
     texts = [[("text", text)] for text in ("one", "long " * (20 << 20), "two")]
     table = pa.table({"id": ["a", "b", "c"], "text": pa.array(texts, pa.map_(pa.string(), pa.string()))})

@@ -17,6 +17,7 @@ from hsimhash.matching import MEETINGS_AT_ONCE, PAIRS_AT_ONCE, Rule, confirmed, 
 from hsimhash.rowkey import rowkeys_of
 from hsimhash.slow import Reads
 from hsimhash.store.base import Document, Match, Reader
+from tests.support.effort import thorough
 from tests.support.oracles import crowds, signed
 
 LAYOUT = Layout.named("4")
@@ -105,6 +106,7 @@ def test_a_document_counts_once_as_it_was_read_last_and_never_for_the_query_that
     assert found == [[moved], [own, moved]]
 
 
+@thorough
 def test_memory_does_not_grow_with_a_crowd_that_many_queries_meet() -> None:
     reader = Listing({4: [Document(f"d{number}", 4, 0, sketch=1) for number in range(PAIRS_AT_ONCE // 2)]})
 

@@ -21,6 +21,7 @@ from hsimhash.store.hbase.connection import THRIFT2, Call
 from hsimhash.store.hbase.lanes import Caller, one_call
 from hsimhash.store.hbase.pool import Pool
 from tests.support.command_line import PATIENCE_S, make_index, own_process, run
+from tests.support.effort import thorough
 from tests.support.gateway_stand_in import stand_in
 from tests.support.processes import wait_until
 
@@ -104,6 +105,7 @@ def test_a_command_that_runs_is_scraped(tmp_path: Path) -> None:
     assert process.returncode == 130
 
 
+@thorough
 def test_gateways_count_replies_failures_time_outs_and_connections() -> None:
     with stand_in() as gateway:
         name = f"127.0.0.1:{gateway.port}"

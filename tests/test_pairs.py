@@ -21,7 +21,7 @@ from hsimhash.pairs.distinct import ROW_BYTES
 from hsimhash.pairs.neighbours import DENSE_BUCKET, MOST_PAIRS
 from hsimhash.pairs.search import LEAST_PART, LOOKAHEAD, in_order
 from hsimhash.plan import layouts_for
-from tests.support.effort import tries
+from tests.support.effort import thorough, tries
 from tests.support.fingerprint_sets import FINGERPRINTS, PAIRS, flipped, real_fingerprints, real_pairs
 from tests.support.oracles import crowds
 
@@ -151,6 +151,7 @@ def test_a_million_equal_ones_are_one_group() -> None:
     assert (len(first.left), first.distance.any()) == (1 << 20, False)
 
 
+@thorough
 def test_no_budget_changes_the_answer_nor_its_order() -> None:
     budgets = [1, 1 << 20, 4 << 20, 9 << 20, 1 << 30]
     rng = np.random.default_rng(11)
@@ -198,6 +199,7 @@ def test_no_number_of_threads_changes_the_order(memory_bytes: int, monkeypatch: 
     assert np.array_equal(streams[0], streams[2])
 
 
+@thorough
 def test_crowds_are_taken_in_portions() -> None:
     centres = np.random.default_rng(6).integers(0, 2**64, 2_000, np.uint64).repeat(60)
     values = centres ^ np.tile(np.arange(60, dtype=np.uint64) << np.uint64(16), 2_000)

@@ -61,6 +61,7 @@ def test_a_query_takes_about_what_was_measured(drawers: int, documents: int, mea
     assert measured_us / 2 < found.time_us - drawers * LMDB_PRICES.row_us < measured_us * 2
 
 
+@thorough
 def test_layouts_are_compared_beyond_their_own_distance() -> None:
     names = [layout.name for layout in layouts_of(6)]
     assert {"4", "10", "16", "20", "28"} < set(names)
@@ -99,6 +100,7 @@ def test_sketches_and_keys_cost_a_row_and_16_bytes_a_document() -> None:
         assert signed.time_us > plain.time_us
 
 
+@thorough
 @pytest.mark.parametrize("layout", ["4", "10", "8,8,8,8,8,8,8,8/1"])  # buckets of 1 to 78 rows
 def test_the_bytes_of_an_index_are_about_those_planned(tmp_path: Path, layout: str) -> None:
     count = 20_000
@@ -113,6 +115,7 @@ def test_the_bytes_of_an_index_are_about_those_planned(tmp_path: Path, layout: s
         assert facts["file_bytes"] == pytest.approx(planned.bytes, rel=0.25)
 
 
+@thorough
 def test_a_layout_is_outgrown_where_another_one_is_recommended() -> None:
     costs = [cost(layout, 10**6, 6, LMDB_PRICES) for layout in layouts_of(6)]
     found = outgrown(costs)

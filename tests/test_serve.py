@@ -25,6 +25,7 @@ from hsimhash.serve.openapi import openapi
 from hsimhash.serve.page import FORM
 from tests.stress import serve_fuzz
 from tests.support.command_line import ids_in, make_index, run, run_apart
+from tests.support.effort import thorough
 from tests.support.processes import wait_until
 from tests.support.programs import faults
 from tests.support.serve_process import LINES, Caller, Serving, served
@@ -342,6 +343,7 @@ def test_docs_lead_to_the_page_and_other_paths_stay_json(caller: Caller) -> None
     assert (status, answer) == (404, {"error": "not found: GET /nothing; GET / lists the endpoints"})
 
 
+@thorough
 def test_without_the_token_the_page_shows_nothing_of_the_index(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("secret-word\n")
@@ -380,6 +382,7 @@ def test_fuzzed_requests_are_refused_never_a_fault(serving: Serving) -> None:
     assert faults(serve_fuzz.check(serving, 400)) == []
 
 
+@thorough
 def test_a_stop_under_load_loses_no_acknowledged_add(tmp_path: Path) -> None:
     url = make_index(tmp_path, {})
     acknowledged: list[str] = []

@@ -40,6 +40,7 @@ def workers_of(serving: Serving) -> set[int]:
     return {int(one) for one in numbers if b"spawn_main" in Path(f"/proc/{one}/cmdline").read_bytes()}
 
 
+@thorough
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_a_scrape_has_the_sum_of_all_workers(tmp_path: Path, workers: str) -> None:
     with served(make_index(tmp_path), "--workers", workers) as serving:

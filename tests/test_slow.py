@@ -11,6 +11,7 @@ import pytest
 from hsimhash.errors import StoreTimeoutError
 from hsimhash.index import HSimIndex
 from tests.support.command_line import make_index, run
+from tests.support.effort import thorough
 from tests.support.serve_process import served
 
 ALWAYS_S = 1e-9
@@ -71,6 +72,7 @@ def test_a_slow_query_that_fails_is_logged_too(tmp_path: Path, caplog: pytest.Lo
     assert logged(caplog)[0].endswith("it failed")
 
 
+@thorough
 def test_a_server_logs_slow_queries_by_the_setting(tmp_path: Path) -> None:
     url = make_index(tmp_path)
     for seconds, times in (("0.000001", 1), ("0", 0)):

@@ -17,6 +17,7 @@ from hsimhash.layout import Layout
 from hsimhash.rowkey import encode
 from hsimhash.store import Document, Mark, Record, Store
 from hsimhash.store.base import LIST_PIECE_BYTES
+from tests.support.effort import thorough
 from tests.support.places import Place
 from tests.support.processes import forked
 
@@ -119,6 +120,7 @@ def test_an_empty_store_has_nothing(store: Store) -> None:
     assert store.check().is_sound
 
 
+@thorough
 def test_one_bucket_of_twenty_thousand_is_returned_whole(place: Place) -> None:
     values = np.arange(20_000, dtype=np.uint64)  # the first three blocks of 16 bits are the same
     with place.create(place.url(), Record(Layout.named("4"), {"name": "test-1"})) as store:

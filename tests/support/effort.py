@@ -11,7 +11,7 @@ IS_THOROUGH = os.environ.get("THOROUGH") == "1"
 thorough = pytest.mark.skipif(not IS_THOROUGH, reason="takes long: THOROUGH=1 runs it, as CI does")
 
 
-QUICK_CASES = 4
+QUICK_CASES = 2
 
 
 def cases_left_out(items: list[pytest.Item]) -> set[pytest.Item]:

@@ -10,6 +10,7 @@ import pytest
 import zstandard
 
 from tests.support.command_line import lines_of, run, run_apart
+from tests.support.effort import thorough
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 JSON_LINES = [
@@ -276,6 +277,7 @@ OVER_LIMITS = f"<html><body><p>{'word and word. ' * (1 << 20)}</p></body></html>
 TEXT = "The harbour ferry will not run on Sunday because divers have to look at the moorings."
 
 
+@thorough
 @pytest.mark.parametrize("is_piped", [False, True], ids=["file", "pipe"])
 def test_a_record_whose_text_dedup_rejected_is_left_out_in_favour_of_a_later_one(is_piped: bool, out: Path) -> None:
     lines = [

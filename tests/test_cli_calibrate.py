@@ -41,6 +41,7 @@ def test_json_and_a_page_from_labels(pages: str, tmp_path: Path) -> None:
     assert facts["recommended"]["create_table"] in Page(page.read_text(encoding="utf-8")).commands[0]
 
 
+@thorough
 def test_bad_records_and_labels_are_named_and_the_rest_is_counted(pages: str, tmp_path: Path) -> None:
     with Path(pages).open("a") as file:
         file.write("no JSON\n")

@@ -10,6 +10,7 @@ from rich.cells import cell_len
 from hsimhash import sample
 from hsimhash.index import HSimIndex
 from tests.support.command_line import ids_in, make_index, run, run_apart
+from tests.support.effort import thorough
 
 
 def number_after(word: str, report: str) -> float:
@@ -59,6 +60,7 @@ def test_the_first_pair_is_in_the_language_of_the_user(tmp_path: Path, locale: d
     assert f"--id {language}-" in shown
 
 
+@thorough
 @pytest.mark.parametrize("is_on_path", [True, False])
 def test_it_names_the_program_by_its_path_where_the_shell_does_not_find_it(tmp_path: Path, is_on_path: bool) -> None:
     program = tmp_path / "bin" / "hsimhash"

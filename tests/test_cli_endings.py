@@ -65,6 +65,7 @@ def test_dedup_tells_what_it_kept_where_to_look_and_what_next() -> None:
     assert Path("kept.jsonl").read_text().count("\n") == 3
 
 
+@thorough
 def test_what_is_printed_is_whole_however_narrow_the_terminal_and_goes_where_stdout_goes() -> None:
     source, store = written("x" * 90 + ".jsonl"), "lmdb://" + "y" * 90
     lines = ending("ingest", source, "--store", store)
@@ -138,6 +139,7 @@ def test_a_folder_is_applied_to_names_and_what_is_read_is_not_written_over() -> 
     assert next_of(ending("dedup", "texts", "--out", "out", "--quiet", "--overwrite"))[-1] == "out/kept.txt"
 
 
+@thorough
 def test_inputs_that_apply_refuses_get_the_list_of_ids() -> None:
     Path("in.csv").write_text("id,text\na,one text\n")
     assert ending("dedup", "in.csv", "--out", "out", "--quiet")[-1] == (
@@ -145,6 +147,7 @@ def test_inputs_that_apply_refuses_get_the_list_of_ids() -> None:
     )
 
 
+@thorough
 def test_records_of_several_formats_are_applied_together() -> None:
     Path("more.tsv").write_text(f"e\t{article(2)}\n")
     apply = next_of(ending("dedup", written(), "more.tsv", "--out", "out", "--quiet"))
@@ -152,6 +155,7 @@ def test_records_of_several_formats_are_applied_together() -> None:
     assert Path("kept.jsonl").read_text().count("\n") == 3
 
 
+@thorough
 def test_calibrate_ends_with_commands_that_run() -> None:
     texts = {str(number): article(number) for number in range(30)}
     texts |= {f"near-{number}": edited(texts[str(number)], 5, number) for number in range(9)}
@@ -163,6 +167,7 @@ def test_calibrate_ends_with_commands_that_run() -> None:
     assert run(*next_of(lines, "  or")).exit_code == 0
 
 
+@thorough
 @pytest.mark.parametrize(
     "command", [("dedup", "in.jsonl", "--out", "out"), ("ingest", "in.jsonl", "--store", "lmdb://i")]
 )
@@ -192,6 +197,7 @@ def test_flags_read_inputs_again_as_they_were_read() -> None:
     assert reading_flags(InputOptions()) == []
 
 
+@thorough
 def test_the_settings_file_is_part_of_the_next_command() -> None:
     Path("my.yaml").write_text("workers: 1\n")
     words = next_of(ending("--config", "my.yaml", "dedup", written(), "--out", "out", "--quiet"))

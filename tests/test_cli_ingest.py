@@ -313,6 +313,7 @@ def slow_job(tmp_path: Path, url: str) -> Iterator[Begun]:
     process.communicate()
 
 
+@thorough
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_it_resumably_though_stdin_is_silent(
     number: signal.Signals, slow_job: Begun, tmp_path: Path, url: str
@@ -330,6 +331,7 @@ def test_a_signal_ends_it_resumably_though_stdin_is_silent(
     assert len(ids_in(url)) == 1500
 
 
+@thorough
 @pytest.mark.parametrize("mode", ["add", "skip", "tag"])
 def test_sigterm_ends_an_ingest_that_waits_for_another_writer(mode: str, url: str, tmp_path: Path) -> None:
     job = tmp_path / "job"

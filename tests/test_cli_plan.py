@@ -8,6 +8,7 @@ import pytest
 
 from hsimhash.store import KINDS
 from tests.support.command_line import run
+from tests.support.effort import thorough
 
 
 @pytest.mark.parametrize("documents", ["0", "1e18", str(10**18), str(10**30), "1.5", "-1", "50X", ""])
@@ -56,6 +57,7 @@ def hottest(path: Path, *options: str) -> list[int]:
     return [int(layout["hottest_bucket"]) for layout in json.loads(result.stdout)["lmdb"]["layouts"]]
 
 
+@thorough
 def test_a_sample_is_read_in_one_format(tmp_path: Path) -> None:
     values = [1291587514616409, *range(10**17, 10**17 + 300), *range(10**15, 10**15 + 300)]
     (tmp_path / "hex").write_text("".join(f"{value:016x}\n" for value in values))

@@ -342,6 +342,7 @@ def test_argument_that_is_not_utf_8_is_misuse(command: tuple[str | bytes, ...], 
     assert ids_in("lmdb://index") == sorted(DOCUMENTS)
 
 
+@thorough
 def test_file_whose_name_is_not_utf_8_is_read_and_written(tmp_path: Path) -> None:
     make_index(tmp_path, {})
     store = {"HSIMHASH_STORE": "lmdb://index"}
@@ -417,6 +418,7 @@ def test_numbers_and_times_are_written_for_people() -> None:
 LOST = """
 import signal, threading
 from hsimhash.cli.exits import interruptible
+from tests.support.effort import thorough
 
 class Finalised:
     def __del__(self):

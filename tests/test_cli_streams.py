@@ -11,6 +11,7 @@ import pytest
 
 from hsimhash.index import HSimIndex
 from tests.support.command_line import own_process, run_apart
+from tests.support.effort import thorough
 from tests.support.processes import wait_until
 
 LINES = "".join(f'{{"id": "d{number}", "fingerprint": "{number:016x}"}}\n' for number in range(2_000))
@@ -90,6 +91,7 @@ def test_a_closed_stdin_cannot_be_read(command: tuple[str, ...], code: int, reas
     assert reason in failed.stderr
 
 
+@thorough
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_to_the_group_while_workers_start_is_an_interruption(
     sent: signal.Signals, url: str, tmp_path: Path

@@ -279,6 +279,7 @@ def test_items_of_every_kind_are_dropped_and_otherwise_stay_as_they_are(tmp_path
     assert not re.search(r"\[(trafilatura|courlan|htmldate|justext)", told)
 
 
+@thorough
 def test_items_of_every_kind_are_tagged_in_the_item_or_its_response(tmp_path: Path) -> None:
     urls = pages_of_each_kind(tmp_path)
     crawl, told = told_by_crawl(tmp_path / "index", urls, HSIMHASH_ACTION="tag", LOG_LEVEL="INFO")
@@ -310,6 +311,7 @@ def test_only_html_is_read_as_html(tmp_path: Path) -> None:
     assert stored
 
 
+@thorough
 def test_an_item_that_cannot_be_used_passes_with_an_error_that_names_the_field(tmp_path: Path) -> None:
     items = [
         {"url": "https://example.org/a", "text": ["a", "list"]},

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hsimhash.cover import ALL_ROWS, HBASE_PRICES, LMDB_PRICES, REDIS_PRICES, Cover, Prices, Probe, cover, own_probes
 from hsimhash.layout import LAYOUT_NAMES, Layout
 from tests.stress.exactness import cells
-from tests.support.effort import IS_THOROUGH
+from tests.support.effort import IS_THOROUGH, thorough
 from tests.test_layout import any_layout, fingerprints, flips
 
 MILLION = 1_000_000
@@ -85,6 +85,7 @@ def test_covers_of_the_usual_layouts_stay_as_cheap_as_they_are(name: str, distan
     assert cover(Layout.named(name), distance, MILLION, LMDB_PRICES).reads <= reads
 
 
+@thorough
 def test_one_drawer_is_probed_around_its_segment_or_read_whole() -> None:
     layout = Layout.parse("32,32/2")
     near, far = cover(layout, 1, MILLION, LMDB_PRICES), cover(layout, 12, MILLION, LMDB_PRICES)

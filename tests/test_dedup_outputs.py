@@ -61,6 +61,7 @@ def source(tmp_path: Path) -> Path:
     return fingerprints(tmp_path / "in.tsv", [1, 2, 255 << 30, 4])
 
 
+@thorough
 @pytest.mark.parametrize("is_overwritten", [False, pytest.param(True, marks=thorough)])
 def test_a_run_killed_at_any_change_of_a_name_is_made_good_by_the_next(
     is_overwritten: bool, source: Path, tmp_path: Path

@@ -131,6 +131,7 @@ def test_what_the_image_copies_prints_the_lines_that_make_a_table_and_calls_a_ga
     assert "connection refused" in answer.stderr
 
 
+@thorough
 def test_what_the_image_copies_ingests_and_queries(installed: Path, tmp_path: Path) -> None:
     text = (
         "The harbour ferry will not run on Sunday because divers have to look at the moorings, the harbour office said."

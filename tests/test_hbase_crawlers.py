@@ -178,6 +178,7 @@ def test_only_the_first_query_waits_for_a_gateway_that_hangs(two: tuple[StandIn,
         assert two[0].accepted - before <= 1  # which no query waits for
 
 
+@thorough
 def test_callers_with_little_time_leave_a_gateway_that_hangs_as_well(two: tuple[StandIn, StandIn]) -> None:
     prefixes, errors = [bytes([number]) * 5 for number in range(10)], 0
     with open_store(url_of(*two)) as store:
@@ -309,6 +310,7 @@ def test_a_reply_that_drips_ends_with_its_time() -> None:
         connection.close()
 
 
+@thorough
 def test_a_pause_of_ours_between_calls_does_not_count_against_their_deadline(gateway: StandIn) -> None:
     with opened(gateway, options="timeout=10s&deadline=3s") as ours, ours.one_deadline():
         ours.scan(RANGES)

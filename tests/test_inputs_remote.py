@@ -129,6 +129,7 @@ def test_the_package_that_a_protocol_needs_is_named() -> None:
         find_inputs(["oci://bucket@space/a.jsonl"], OPTIONS)
 
 
+@thorough
 @pytest.mark.parametrize("has_ranges", [True, pytest.param(False, marks=thorough)])
 def test_a_job_whose_connection_was_cut_resumes(tmp_path: Path, has_ranges: bool) -> None:
     (tmp_path / "files").mkdir()

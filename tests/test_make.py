@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.effort import thorough
+
 TOP = Path(__file__).parents[1]
 INTEGRATION = TOP / "tests" / "integration"
 
@@ -44,6 +46,7 @@ def test_the_servers_tests_are_apart() -> None:
     assert "fetching" not in alone + servers
 
 
+@thorough
 @pytest.mark.parametrize(("required", "code", "word"), [("0", 5, "SKIPPED"), ("1", 2, "ERROR")])
 def test_modules_whose_package_is_missing_are_skipped_with_the_reason_or_fail(
     required: str, code: int, word: str

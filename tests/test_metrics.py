@@ -84,6 +84,7 @@ def test_without_being_asked_nothing_is_counted_or_imported(tmp_path: Path) -> N
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@thorough
 def test_a_command_that_runs_is_scraped(tmp_path: Path) -> None:
     source = tmp_path / "pages.jsonl"
     with source.open("w") as lines:

@@ -211,6 +211,7 @@ def test_crowds_are_taken_in_portions() -> None:
     assert np.array_equal(by_position(of_blocks(iter(blocks))), triples(found))
 
 
+@thorough
 def test_a_million_spill_with_a_budget_of_a_few_megabytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     values = planted(1_000_000)

@@ -192,6 +192,7 @@ def test_it_says_whether_it_lives_and_whether_its_store_answers(caller: Caller) 
     assert caller.call("/readyz") == (200, {"is_ready": True})
 
 
+@thorough
 def test_a_body_or_a_batch_that_is_too_large_is_refused(tmp_path: Path) -> None:
     limits = ServeLimits()
     with served(make_index(tmp_path)) as serving:
@@ -218,6 +219,7 @@ def test_without_its_token_only_health_and_numbers_are_told(tmp_path: Path) -> N
         assert b"secret" not in serving.told
 
 
+@thorough
 def test_what_is_busy_is_said_with_503_and_when_to_come_again(tmp_path: Path) -> None:
     url = make_index(tmp_path)
     with served(url, "--lock-timeout", "0.1") as serving, HSimIndex.open(url) as index, index.store.writing():
@@ -409,6 +411,7 @@ def test_a_stop_under_load_loses_no_acknowledged_add(tmp_path: Path) -> None:
     assert set(acknowledged) <= set(ids_in(url))
 
 
+@thorough
 def test_a_killed_server_leaves_no_worker(tmp_path: Path) -> None:
     with served(make_index(tmp_path), "--workers", "2") as serving:
         port = serving.port

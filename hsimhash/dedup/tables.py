@@ -84,10 +84,7 @@ class _ParquetTable(AbstractContextManager["_ParquetTable"]):
     def write(self, columns: Sequence[Column]) -> None:
         for start in range(0, len(columns[0]), BLOCK_ROWS):
             part = [column[start : start + BLOCK_ROWS] for column in columns]
-            arrays = [
-                self._arrow.array(column, field.type, from_pandas=True)  # NaN is null
-                for column, field in zip(part, self._schema, strict=True)
-            ]
+            arrays = [_arrow_array(self._arrow, *pair) for pair in zip(part, self._schema.types, strict=True)]
             self._held.append(self._arrow.table(arrays, schema=self._schema))
             if sum(map(len, self._held)) >= BLOCK_ROWS:
                 self._flush()
@@ -102,6 +99,20 @@ class _ParquetTable(AbstractContextManager["_ParquetTable"]):
             if exc_type is None:
                 self._flush()
             self._writer.close()
+
+
+def _arrow_array(pa: Any, column: Column, kind: Any) -> Any:
+    """Return a column as an Arrow array, in which NaN is null; pyarrow's own way imports pandas first."""
+    if not isinstance(column, np.ndarray):
+        texts = [text.encode() for text in column]
+        ends = np.cumsum([0, *map(len, texts)], dtype=np.int32)
+        return pa.Array.from_buffers(kind, len(texts), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(texts))])
+    validity = None
+    if pa.types.is_floating(kind) and np.isnan(column).any():
+        validity = pa.py_buffer(np.packbits(~np.isnan(column), bitorder="little"))
+    is_packed = pa.types.is_boolean(kind)
+    values = np.packbits(column, bitorder="little") if is_packed else column.astype(kind.to_pandas_dtype())
+    return pa.Array.from_buffers(kind, len(column), [validity, pa.py_buffer(np.ascontiguousarray(values))])
 
 
 def read_column_values(path: Path, names: Sequence[str]) -> Iterable[tuple[object, ...]]:

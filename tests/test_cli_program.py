@@ -28,6 +28,7 @@ from tests.support.command_line import (
     run_apart,
     send,
 )
+from tests.support.effort import thorough
 
 OPENING = [  # commands that need an index, complete but for it
     ("query", "1"),
@@ -418,7 +419,6 @@ def test_numbers_and_times_are_written_for_people() -> None:
 LOST = """
 import signal, threading
 from hsimhash.cli.exits import interruptible
-from tests.support.effort import thorough
 
 class Finalised:
     def __del__(self):

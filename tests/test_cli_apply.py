@@ -292,6 +292,7 @@ def test_a_record_whose_text_dedup_rejected_is_left_out_in_favour_of_a_later_one
     assert b"left out 2 bad records" in done.stderr
 
 
+@thorough
 def test_a_page_in_a_folder_that_dedup_rejected_is_left_out(out: Path, tmp_path: Path) -> None:
     folder = tmp_path / "pages"
     folder.mkdir()

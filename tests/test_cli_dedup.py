@@ -14,6 +14,7 @@ import pytest
 from hsimhash import sample
 from hsimhash.inputs import InputOptions
 from tests.support.command_line import make_index, on_terminal, own_process, run, run_apart, send
+from tests.support.effort import thorough
 from tests.support.processes import wait_until
 
 TEXT = "Near-duplicate pages are common on the web, and a search engine has to find {} of them quickly and cheaply. "
@@ -151,6 +152,7 @@ def test_results_are_replaced_only_with_overwrite(out: Path, tmp_path: Path) -> 
     assert run("dedup", source, "--out", str(out), "--overwrite").exit_code == 0
 
 
+@thorough
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -9)])
 def test_a_run_that_is_ended_leaves_no_results_and_the_next_one_is_whole(
     number: signal.Signals, code: int, out: Path, tmp_path: Path

@@ -131,6 +131,7 @@ def test_each_command_names_the_next_and_all_of_them_run(options: tuple[str, ...
     assert ending(*ingest, "--quiet")[0].startswith("These inputs were ingested before")
 
 
+@thorough
 def test_a_folder_is_applied_to_names_and_what_is_read_is_not_written_over() -> None:
     Path("texts").mkdir()
     Path("texts", "a.txt").write_text(article(1))

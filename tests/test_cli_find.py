@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from tests.support.command_line import own_process, run, run_apart
+from tests.support.effort import thorough
 from tests.support.processes import wait_until
 
 COMMANDS = ("find-all", "find-clusters")
@@ -242,6 +243,7 @@ def test_a_reader_that_goes_away_is_no_failure() -> None:
     assert process.returncode == 0
 
 
+@thorough
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 130), (signal.SIGINT, 130), (signal.SIGKILL, -9)])
 def test_a_run_that_ends_early_leaves_the_output_as_it_was(sent: signal.Signals, code: int) -> None:
     Path("in").write_text(DENSE)

@@ -9,6 +9,7 @@ import pytest
 from hsimhash.fingerprint import Profile, format_fingerprint
 from hsimhash.fingerprint.fit import LEAST_IDF
 from tests.support.command_line import lines_of, on_terminal, run
+from tests.support.effort import thorough
 
 TEXTS = [
     "The near-duplicates of a page differ in a few words; its fingerprint then differs in a few bits, seldom in more.",
@@ -100,6 +101,7 @@ def test_features_tell_weights_shares_and_what_is_capped() -> None:
     assert not any(feature["at_cap"] for feature in light["features"])
 
 
+@thorough
 def test_features_are_a_table_on_a_terminal() -> None:
     code, shown = on_terminal("fingerprint", TEXTS[0], "--features")
     assert code == 0

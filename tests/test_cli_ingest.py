@@ -201,6 +201,7 @@ def test_the_remedy_is_named_where_nothing_is_a_line_of_json(given: bytes, hint:
     assert (b"--format tsv" in result.stderr) == bool(hint)
 
 
+@thorough
 @pytest.mark.parametrize("given", [b'[{"id": "a", "text": "b"}]', b'[\n {\n  "id": "a",\n  "text": "b"\n }\n]'])
 def test_a_stream_may_be_a_json_array(given: bytes, url: str) -> None:
     result = run_apart("ingest", "-", "--workers", "1", "--store", url, given=given)

@@ -19,6 +19,7 @@ from hsimhash.inputs import InputOptions, find_inputs
 from hsimhash.load import IngestLimits, IngestObserver, IngestOptions, IngestProgress
 from tests.support.archives import PACK, response
 from tests.support.command_line import run
+from tests.support.effort import thorough
 from tests.support.web_pages import Article, Site
 
 FIELDS = ("--id-field", "url", "--text-field", "html")
@@ -66,6 +67,7 @@ def held(url: str) -> dict[str, Signature]:
         return {one.doc_id: one.signature for one in index.documents()}
 
 
+@thorough
 def test_whatever_pages_come_in_they_make_the_same_index(tmp_path: Path) -> None:
     found, kept = pages(12), []
     for form, write in FORMS.items():

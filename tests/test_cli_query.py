@@ -9,6 +9,7 @@ import pytest
 from hsimhash.fingerprint import Profile, Signature
 from hsimhash.index import HSimIndex
 from tests.support.command_line import PATIENCE_S, lines_of, make_index, on_terminal, own_process, run, run_apart, send
+from tests.support.effort import thorough
 
 TEXT = "a text with enough words in it to be fingerprinted, and then a few more of them for good measure"
 
@@ -53,6 +54,7 @@ def found_by(text: str) -> list[tuple[object, ...]]:
     return [tuple(match[name] for name in ("id", "similarity", "found_by")) for match in answer["matches"]]
 
 
+@thorough
 def test_a_document_or_a_line_is_asked_for_with_its_sketch_and_key(tmp_path: Path) -> None:
     url = make_index(tmp_path, SIGNED, profile="auto-2")
     expected = [("alike", 1 - 8 / 64, "distance"), ("bare", None, "distance"), ("framed", 1 - 2 / 64, "key")]

@@ -11,6 +11,7 @@ import pytest
 from hsimhash.cli import removal
 from hsimhash.index import HSimIndex
 from tests.support.command_line import ids_in, make_index, on_terminal, run
+from tests.support.effort import thorough
 
 DAY_MS = 86_400_000
 NEW_YEAR_MS = 1_767_225_600_000  # 2026-01-01, UTC
@@ -129,6 +130,7 @@ def test_bad_id_on_the_command_line_is_misuse_and_nothing_is_removed(url: str) -
     assert len(ids_in(url)) == 4
 
 
+@thorough
 @pytest.mark.parametrize(
     ("answer", "code", "left"), [("\n", 1, 4), ("y\n", 0, 3), ("\x03", 130, 4)], ids=["enter", "yes", "Ctrl-C"]
 )

@@ -569,6 +569,7 @@ def test_progress_counts_each_pair_of_the_report(out: Path, tmp_path: Path) -> N
     assert stages.count("write") > (out / "report.html").read_text("utf-8").count("of words equal <span") > 0
 
 
+@thorough
 def test_progress_tells_how_far_the_search_for_pairs_is(out: Path, tmp_path: Path) -> None:
     told: list[tuple[int, int]] = []
 

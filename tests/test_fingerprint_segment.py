@@ -125,6 +125,7 @@ def test_a_full_memo_is_started_afresh() -> None:
     assert vocabulary(WordLists(IDF_SHA256), 7, most_words=2) is not kept
 
 
+@thorough
 def test_a_fork_while_another_thread_fingerprints_does_not_hang() -> None:
     program = """
 import sys, threading

@@ -20,7 +20,7 @@ from hsimhash.store.hbase.protocol import Read, Times
 from hsimhash.store.hbase.store import HBaseStore
 from tests.stress.claims_protocol import first_failed_claim
 from tests.stress.protocol import Kind
-from tests.support.effort import tries
+from tests.support.effort import thorough, tries
 from tests.support.hbase_model import MINUTE_MS, Cluster, ModelGateway
 
 IsTimely = Callable[[], bool]
@@ -72,6 +72,7 @@ def kind(broken: type[TableClaims]) -> Kind:
     return Kind(store=Broken)
 
 
+@thorough
 def test_claims_keep_what_they_promise() -> None:
     assert first_failed_claim(range(SCHEDULES), Kind()) is None
 

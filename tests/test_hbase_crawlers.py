@@ -246,6 +246,7 @@ def test_processes_begin_at_any_gateway(two: tuple[StandIn, StandIn]) -> None:
     assert min(one.accepted for one in two) >= 5  # by chance once in 10 million runs fewer
 
 
+@thorough
 def test_forked_children_begin_at_any_gateway(two: tuple[StandIn, StandIn]) -> None:
     with opened(*two) as ours:
         ours.scan(RANGES[:1])

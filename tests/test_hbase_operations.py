@@ -17,6 +17,7 @@ from hsimhash.store.hbase import operations
 from hsimhash.store.hbase.connection import THRIFT2
 from hsimhash.store.hbase.store import HBaseStore
 from hsimhash.store.hbase.table import TABLE_ATTRIBUTES, TableSettings, families
+from tests.support.effort import thorough
 from tests.support.gateway_stand_in import StandIn, stand_in
 
 RECORD = Record(Layout.named("10"), {"name": "any"})
@@ -160,6 +161,7 @@ def test_deviations_are_described(gateway: TableStandIn) -> None:
     assert len(found.deviations) == 2
 
 
+@thorough
 def test_a_disabled_table_is_named_where_the_record_took_all_of_the_deadline(gateway: TableStandIn) -> None:
     operations.create(url(gateway), RECORD, WANTED)
     gateway.is_disabled, gateway.thinks_s = True, 0.3

@@ -27,6 +27,7 @@ from hsimhash.processes import CallLimits, NoResult
 from hsimhash.sample import documents
 from tests.support.archives import response
 from tests.support.command_line import run
+from tests.support.effort import thorough
 
 SENTENCE = "The quick brown fox number {} jumps over the lazy dog while the crew of the ship looks on. "
 TEXT = "".join(SENTENCE.format(number) for number in range(12)).strip()
@@ -493,6 +494,7 @@ def test_a_rejected_file_is_named_and_gone_from_every_column(tmp_path: Path) -> 
     assert list(batch.documents.is_page) == [True, True]
 
 
+@thorough
 def test_memory_that_is_not_enough_never_makes_half_a_text() -> None:
     page = "<html><body>" + "".join(f"<p>{number} {TEXT}</p>" for number in range(2_000)) + "</body></html>"
     whole = text_of_page(page)

@@ -12,6 +12,7 @@ from hsimhash.index import HSimIndex
 from hsimhash.inputs import InputOptions, find_inputs
 from hsimhash.load import IngestLimits, IngestOptions, Summary, ingest
 from tests.support.command_line import run
+from tests.support.effort import thorough
 from tests.support.two_ingests import assert_one_of_each_group_is_stored
 from tests.test_load_ingest import KilledError, filled, killed_at
 
@@ -59,6 +60,7 @@ def test_claim_without_skip_and_with_exclusive_is_refused(tmp_path: Path) -> Non
     assert run("ingest", str(path), "--store", "hbase://127.0.0.1:1/t", *both).exit_code == 2
 
 
+@thorough
 @pytest.mark.parametrize("kills", [False, True])
 def test_two_processes_on_lmdb_store_one_of_each_group(tmp_path: Path, kills: bool) -> None:
     store = f"lmdb://{tmp_path / 'index'}"

@@ -203,6 +203,7 @@ def test_a_body_or_a_batch_that_is_too_large_is_refused(tmp_path: Path) -> None:
         assert (status, b"10,000 lines" in body) == (413, True)
 
 
+@thorough
 def test_without_its_token_only_health_and_numbers_are_told(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("secret-word\n")
@@ -314,6 +315,7 @@ def test_a_wrong_form_is_answered_with_the_page_and_what_is_wrong(
     assert named in page.text
 
 
+@thorough
 def test_an_id_is_shown_as_text_and_a_link_only_if_it_is_a_url(tmp_path: Path) -> None:
     ids = {HOSTILE_ID: 1, "https://example.org/?a=1&b='2'": 1, "javascript:alert(1)": 1}
     with served(make_index(tmp_path, ids)) as serving:

@@ -108,10 +108,12 @@ def _arrow_array(pa: Any, column: Column, kind: Any) -> Any:
         ends = np.cumsum([0, *map(len, texts)], dtype=np.int32)
         return pa.Array.from_buffers(kind, len(texts), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(texts))])
     validity = None
-    if pa.types.is_floating(kind) and np.isnan(column).any():
-        validity = pa.py_buffer(np.packbits(~np.isnan(column), bitorder="little"))
-    is_packed = pa.types.is_boolean(kind)
-    values = np.packbits(column, bitorder="little") if is_packed else column.astype(kind.to_pandas_dtype())
+    if pa.types.is_floating(kind):
+        validity = pa.py_buffer(np.packbits(column == column, bitorder="little"))
+    if pa.types.is_boolean(kind):
+        values: NDArray[np.generic] = np.packbits(column.astype(np.bool_), bitorder="little")
+    else:
+        values = column.astype(kind.to_pandas_dtype())
     return pa.Array.from_buffers(kind, len(column), [validity, pa.py_buffer(np.ascontiguousarray(values))])
 
 

@@ -16,7 +16,7 @@ from hsimhash.inputs.files import InputOptions
 from hsimhash.inputs.pages import content_in, page_text, prepare_main_texts, require_page_library
 from hsimhash.processes import CallLimits, KillableWorkers, NoResult
 
-PAGE_LIMITS = CallLimits(cpu_s=5.0, memory_bytes=300 << 20)
+PAGE_LIMITS = CallLimits(cpu_s=4.0, memory_bytes=300 << 20)
 
 
 class PageTexts(AbstractContextManager["PageTexts"]):

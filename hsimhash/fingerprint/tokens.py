@@ -167,7 +167,9 @@ def _units(codes: Uint32s, member: Bools, begins: Bools, joins: Bools) -> Units:
     sizes = np.diff(np.searchsorted(at, ends), prepend=0)
     doc = np.repeat(np.arange(len(ends)), sizes)
     stretch, index = np.searchsorted(np.flatnonzero(~joins), at), np.flatnonzero(begins[member])
-    chars = codes[member]  # last, so that nothing else is held beside it: a word may have 16 million characters
+    count = int(np.count_nonzero(member))
+    # Last, so that nothing else is held beside it: a word may have 16 million characters, and is no copy then.
+    chars = codes[:count] if member[:count].all() else codes[member]
     return Units(chars, np.append(index, len(chars)), doc, stretch)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 from hsimhash.errors import Remedy
@@ -42,12 +42,20 @@ def _at(record: Mapping[str, object], name: str) -> object:
 def names_in(records: Sequence[Mapping[str, object]]) -> list[str]:
     """Return the names of fields in records, for a message: `url`, `meta.lang`."""
     names: dict[str, None] = {}
+    for name in _each_name(records):
+        names[name] = None
+        if len(names) > _SHOWN:  # a record may have a million
+            return [*list(names)[:_SHOWN], "…"]
+    return list(names)
+
+
+def _each_name(records: Sequence[Mapping[str, object]]) -> Iterator[str]:
     for record in records:
         for name, value in record.items():
-            nested = [f"{name}.{inner}" for inner in value] if isinstance(value, Mapping) else []
-            names |= dict.fromkeys(nested or [name])
-    shown = list(names)[:_SHOWN]
-    return shown if len(shown) == len(names) else [*shown, "…"]
+            if isinstance(value, Mapping) and value:
+                yield from (f"{name}.{inner}" for inner in value)
+            else:
+                yield name
 
 
 def missing_field(one: Input, options: InputOptions, seen: Sequence[Mapping[str, object]]) -> str:

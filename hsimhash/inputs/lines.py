@@ -283,16 +283,24 @@ def blocks_of(
             continue
         head, newline, tail = piece.rpartition(b"\n")
         if newline or (held_bytes and not piece):
-            data = b"".join([*held, head, b"\n"])
+            held += (head, b"\n")
             offset += held_bytes + len(head) + len(newline)
-            first, line = line + 1, line + data.count(b"\n")
-            yield Block(data.removeprefix(codecs.BOM_UTF8) if first == 1 else data, first, Place(offset, line, tell()))
-            held, held_bytes = [], 0
+            first, line = line + 1, line + sum(part.count(b"\n") for part in held)
+            head = b""  # lines are long at times: nothing may hold them here while others work on the block
+            yield Block(_drained(held, is_first=first == 1), first, Place(offset, line, tell()))
+            held_bytes = 0
         if not piece:
             return
         if held_bytes <= limit_bytes:
             held.append(tail)
         held_bytes += len(tail)
+
+
+def _drained(parts: list[bytes], *, is_first: bool) -> bytes:
+    """Return all parts as one, without the byte order mark of a file's first, and empty their list."""
+    data = b"".join(parts)
+    parts.clear()
+    return data.removeprefix(codecs.BOM_UTF8) if is_first else data
 
 
 def text_in(record: bytes) -> str:

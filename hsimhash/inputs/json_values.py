@@ -23,15 +23,15 @@ _SPACE = b" \t\r\n"
 _BETWEEN = _SPACE + b","  # also between objects, where people write an array without its brackets
 _STRING = re.compile(rb"(?:[^\"\\\n]++|\\[^\n])*+")  # inside a string, up to its end or the end of the line
 _BLANK = re.compile(rb"[ \t\r\n,]*+")
-_PLAIN = re.compile(rb"[^\"\[\]{},]*+")  # between values, up to the next byte that matters
-# Within a value: complete strings, and arrays and objects without others in them, need no look from Python.
+# Complete strings need no look from Python; within a value, arrays and objects without others in them do not either.
+_PLAIN = re.compile(rb"(?:[^\"\[\]{},]++|\"" + _STRING.pattern + rb"\")*+")
 _LEAF = rb"(?:[^\"\[\]{}]++|\"" + _STRING.pattern + rb"\")*+"
 _NESTED = re.compile(rb"(?:[^\"\[\]{}]++|\"" + _STRING.pattern + rb"\"|\[" + _LEAF + rb"\]|\{" + _LEAF + rb"\})*+")
 # Directly within an object, another one needs a look unless it follows a colon.
 _IN_OBJECT = re.compile(
     rb"(?:[^\"\[\]{}:]++|\"" + _STRING.pattern + rb"\"|\[" + _LEAF + rb"\]|:[ \t\r\n]*+(?:\{" + _LEAF + rb"\})?+)*+"
 )
-_OPENING = re.compile(rb"\[++")
+_OPENING, _ENDS = re.compile(rb"\[++"), re.compile(rb"[\]}]++")
 _QUOTE, _CLOSING, _SQUARE, _BRACE, _COLON = b'"][{:'
 
 
@@ -147,8 +147,9 @@ class _Values:
             self.is_closed |= mark == _CLOSING
             return at + 1, at
         elif mark in b"]}" and self._open:
-            self._open.pop()
-            return at + 1, None if self._open or self._base else at + 1
+            end = min(_match(_ENDS, data, at), at + len(self._open))
+            del self._open[at - end :]
+            return end, None if self._open or self._base else end
         return at + 1, None
 
     def _is_misplaced(self, data: bytes, at: int) -> bool:

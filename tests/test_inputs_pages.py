@@ -21,7 +21,7 @@ from hsimhash.inputs import InputOptions, find_inputs
 from hsimhash.inputs.charsets import codec_of, decoded
 from hsimhash.inputs.extraction import PageTexts, text_of_page
 from hsimhash.inputs.markup import is_markup, is_page, text_of_markup
-from hsimhash.inputs.pages import page_text
+from hsimhash.inputs.pages import MAIN_TEXT_CHARACTERS, page_text
 from hsimhash.inputs.reader import read_batches, texts_at
 from hsimhash.processes import CallLimits, NoResult
 from hsimhash.sample import documents
@@ -456,7 +456,15 @@ def test_no_structure_and_no_size_empties_a_page(name: str) -> None:
     assert first in " ".join(text_of_markup(page).split())
 
 
-OVER_LIMITS = f"<html><body><p>{'word and word. ' * (1 << 20)}</p></body></html>"
+def test_of_a_page_that_is_very_long_all_visible_text_counts() -> None:
+    menu = "<nav><ul><li>Home page</li></ul></nav>"
+    for filler, has_menu in (("", False), ("words of a page " * (MAIN_TEXT_CHARACTERS // 16 + 1), True)):
+        found = text_of_page(f"<html><body>{menu}<p>{TEXT}</p><p>{filler}</p></body></html>")
+        assert ("Home page" in found) is has_menu
+        assert SENTENCE.format(0).strip() in " ".join(found.split())
+
+
+OVER_LIMITS = f"<html><body>{'<p>x' * 950_000}</body></html>"
 
 
 def test_a_page_over_the_limits_is_rejected_and_the_others_are_read(tmp_path: Path) -> None:
@@ -465,7 +473,7 @@ def test_a_page_over_the_limits_is_rejected_and_the_others_are_read(tmp_path: Pa
     assert texts == {"a": TEXT, "c": TEXT}
     assert line == 2
     assert reason == "main text not found within 300 MiB of memory; use --extract none"
-    assert len(read(tmp_path / "in.jsonl", extract="none")[0]["b"]) > 15_000_000
+    assert len(read(tmp_path / "in.jsonl", extract="none")[0]["b"]) > 950_000
 
 
 def test_a_page_that_takes_too_long_says_what_to_do_instead() -> None:
@@ -488,7 +496,7 @@ def test_a_rejected_file_is_named_and_gone_from_every_column(tmp_path: Path) -> 
     (batch, *_) = read_batches(find_inputs([str(tmp_path)], options), options, workers=1, block_bytes=1 << 30)
     (reject,) = batch.documents.rejects
     assert (reject.line, reject.path) == (1, str(tmp_path / "b.html"))
-    assert reject.preview.startswith("<html><body><p>word and")
+    assert reject.preview.startswith("<html><body><p>x<p>x")
     assert batch.documents.doc_ids == ["a.html", "c.html"]
     assert batch.documents.lines == [1, 3]
     assert list(batch.documents.is_page) == [True, True]

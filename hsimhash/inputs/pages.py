@@ -2,7 +2,8 @@
 
 Of a page the main text counts, as trafilatura finds it. Headers, menus, footers and comments do not count; nor does
 the page's first heading, its title, which one site has above the text and another within. A page in which trafilatura
-finds nothing gives all its visible text. Fragments and `--extract none` need no library, see `markup.py`.
+finds nothing gives all its visible text, and so does one too large for it. Fragments and `--extract none` need no
+library, see `markup.py`.
 
 `page_text` takes milliseconds for most pages but may take any time, so it runs in child processes: `extraction.py`.
 """
@@ -23,6 +24,7 @@ from hsimhash.inputs.lines import RECORD_LIMIT_BYTES
 from hsimhash.inputs.markup import FORBIDDEN, character_of, is_markup, is_page, text_of_markup
 
 _LIBRARY = ("trafilatura", "html", "the main text of an HTML page")
+MAIN_TEXT_CHARACTERS = 4_000_000  # the longest page whose main text is looked for; that takes up to .5 s a million
 _TITLE = "(//h1)[1] | (//h2[not(//h1)])[1]"
 _NO_MEMORY, _TOO_DEEP = "ERR_NO_MEMORY", "ERR_RESOURCE_LIMIT"  # errors of libxml2 after which it stops
 _FORBIDDEN_BYTES = bytes(code for code in range(0x20) if code not in b"\t\n\r")
@@ -108,7 +110,7 @@ def prepare_main_texts() -> None:
 
 
 def _text_of_page(page: str, extract: str) -> str:
-    main_text = "" if extract == "none" else _main_text(page)
+    main_text = "" if extract == "none" or len(page) > MAIN_TEXT_CHARACTERS else _main_text(page)
     return (main_text or text_of_markup(page)).replace(FIELD_SEPARATOR, " ")
 
 

@@ -117,6 +117,26 @@ def test_every_command_runs_as_it_is_pasted(tmp_path: Path, monkeypatch: pytest.
         assert after["pairs"] == pairs
 
 
+@pytest.mark.parametrize("folders", [("mixed",), ("mixed", "more")])
+def test_every_command_reads_the_same_folders(
+    folders: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in folders:
+        Path(folder).mkdir()
+        Path(folder, "a.txt").write_text(text_of(1))
+        Path(folder, "b.txt").write_text(text_of(1, 14))
+        Path(folder, "r.jsonl").write_text(json.dumps({"text": text_of(1)}) + "\n")
+    before = deduplicated(*folders, "--out", "dup", "--distance", "14")
+    *others, apply = page(Path("dup")).commands
+    pasted(apply)
+    assert "mixed/a.txt\n" in Path("kept.txt").read_text()
+    assert others
+    for command in others:
+        pasted(command)
+        assert stats(Path("dup"))["inputs"] == before["inputs"]
+
+
 @pytest.mark.parametrize("profile", ["auto-1", "auto-2:fields=title^3+body"])
 def test_a_pasted_command_has_every_option_of_the_run(profile: str, tmp_path: Path) -> None:
     names = ("a b'c.jsonl", "$(echo x).jsonl", '中文 "1".jsonl')

@@ -90,7 +90,8 @@ def _names(inputs: Sequence[Input]) -> list[str] | None:
     """Return the inputs as a command names them; None: one was a stream, which is gone."""
     if any(one.is_stream for one in inputs):
         return None
-    return [f"./{one.name}" if one.name.startswith("-") else one.name for one in inputs]
+    names = dict.fromkeys(one.folder or one.name for one in inputs)  # a folder's files of records are inputs too
+    return [f"./{name}" if name.startswith("-") else name for name in names]
 
 
 def _can_be_named(profile: str) -> bool:

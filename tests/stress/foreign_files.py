@@ -139,7 +139,7 @@ def _loss(ended: Ended, trial: Trial) -> str:
     if ended.code == MISUSED or any(_DAMAGE.search(reason) for reason in ended.rejects):
         return ""
     if trial.records is None:
-        is_silent = not ended.records and not ended.said
+        is_silent = not ended.records and not ended.said and trial.path.stat().st_size > 0
         return "no document, no reject and no message" if is_silent else ""
     is_short = ended.records < trial.records
     return f"{ended.records:,} of {trial.records:,} records" if is_short else ""

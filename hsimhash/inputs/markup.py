@@ -148,23 +148,18 @@ def text_of_markup(text: str) -> str:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
     if FORBIDDEN.search(text):
         text = _by_parts(lambda part: FORBIDDEN.sub(_REPLACEMENT, part), text)
-    out = io.StringIO()
-    _write_visible(text, out.write)
-    return _by_parts(lambda part: _BREAKS.sub("\n", _BLANKS.sub(" ", part)), out.getvalue()).strip()
+    return _by_parts(lambda part: _BREAKS.sub("\n", _BLANKS.sub(" ", part)), _visible(text)).strip()
 
 
 def _by_parts(change: Callable[[str], str], text: str) -> str:
     """Return a text changed a part at a time: `re.sub` holds every piece between two matches."""
-    if len(text) <= _PART:
-        return change(text)
+    return "".join([change(text[start : start + _PART]) for start in range(0, len(text), _PART)])
+
+
+def _visible(text: str) -> str:
+    """Return what is visible: what is between tags, with its references decoded, and line breaks."""
     out = io.StringIO()
-    for start in range(0, len(text), _PART):
-        out.write(change(text[start : start + _PART]))
-    return out.getvalue()
-
-
-def _write_visible(text: str, write: Callable[[str], object]) -> None:
-    """Write what is visible: what is between tags, with its references decoded, and line breaks."""
+    write = out.write
     place, last, pre = 0, text.rfind(">") + 1, 0
     last_comment = max(text.rfind("-->"), text.rfind("--!>"))
     endless: set[str] = set()  # hidden elements that have no end any more
@@ -200,7 +195,12 @@ def _write_visible(text: str, write: Callable[[str], object]) -> None:
             is_done = False  # go on from there
             break
     unfinished = _UNFINISHED.search(text, place)
-    write(_piece(text[place : unfinished.start() if unfinished else len(text)], is_wrapped=not pre))
+    end = unfinished.start() if unfinished else len(text)
+    if is_plain:  # no copy of a long text beside those there are
+        out.writelines(text[at : min(at + _PART, end)] for at in range(place, end, _PART))
+    else:
+        write(_piece(text[place:end], is_wrapped=not pre))
+    return out.getvalue()
 
 
 def _piece(text: str, *, is_wrapped: bool) -> str:

@@ -1,8 +1,8 @@
 """Worker processes that end with their parent, and leave the signals of the group to it: `Workers`, `completed`.
 
 They are spawned, not forked, so that no lock of another thread is copied. `KillableWorkers` limits what each call may
-take: it is for code that may never return, use up all memory, or crash. Its children are forked too, but from a process
-of one thread.
+take: it is for code that may never return, use up all memory, or crash. Its children are forks, of a process with one
+thread.
 """
 
 from __future__ import annotations
@@ -111,6 +111,7 @@ def _exit_with_parent() -> None:
 
 # Calls with limits.
 
+_ENDED = "the worker processes were ended"
 _MOST_STARTS = 3  # of a child that is killed again and again before it is ready
 _NO_MEMORY = 70  # how a child ends that cannot even say so
 _MEMORY_IN_USE = Path("/proc/self/statm")  # in pages; the sixth number is the process's own data
@@ -191,6 +192,7 @@ class KillableWorkers(AbstractContextManager["KillableWorkers[S, T]"], Generic[S
         with self._lock:
             self._is_closed = True
             children = list(self._children)
+        _stop_preparing(self._setup)
         for child in children:
             child.end()
         self._threads.shutdown(cancel_futures=True)
@@ -224,27 +226,29 @@ class KillableWorkers(AbstractContextManager["KillableWorkers[S, T]"], Generic[S
 
     def _child(self) -> _Child:
         """Return a child that is ready; one that is killed while it starts is replaced, a few times."""
-        with self._lock:
-            while self._free:
-                if (child := self._free.pop()).is_alive():
-                    return child
-                self._children.discard(child)
-                child.end()
-                child.close()
         for tries_left in reversed(range(_MOST_STARTS)):
+            with self._lock:
+                if self._is_closed:
+                    raise HsimhashError(_ENDED)
+                while self._free:
+                    if (child := self._free.pop()).is_alive():
+                        return child
+                    self._children.discard(child)
+                    child.end()
+                    child.close()
+                origin = _prepared(self._setup)
             try:
-                child = _prepared(self._setup).child(self._limits)
+                child = origin.child(self._limits)
                 break
             except HsimhashError:
-                if not tries_left or self._is_closed:
+                if not tries_left:
                     raise
         with self._lock:
             self._children.add(child)
             if not self._is_closed:
                 return child
-        child.end()
-        child.close()
-        raise HsimhashError("the worker processes were ended")
+        self._end(child)
+        raise HsimhashError(_ENDED)
 
     def _give_back(self, child: _Child) -> None:
         with self._lock:
@@ -303,8 +307,8 @@ class _Prepared:
 
     def __init__(self, setup: bytes) -> None:
         self.children = 0
+        self.is_ready = False
         self._setup = setup
-        self._is_ready = False
         self._lock = threading.Lock()
         own, other = socket.socketpair()
         with other:
@@ -323,11 +327,11 @@ class _Prepared:
         own, other = socket.socketpair()
         with self._lock, other:
             try:
-                if not self._is_ready:
+                if not self.is_ready:
                     self._connection.send_bytes(self._setup)
                     if refusal := self._connection.recv():
                         raise ValueError(refusal)
-                    self._is_ready = True
+                    self.is_ready = True
                 self._connection.send(limits)
                 send_handle(self._connection, other.fileno(), None)
                 pid = self._connection.recv()
@@ -354,9 +358,13 @@ class _Prepared:
     def is_alive(self) -> bool:
         return self._process.poll() is None
 
-    def close(self) -> int:
-        """End the process and its children; return the code it ended with."""
+    def kill(self) -> None:
+        """End the process, and its children with it."""
         self._process.kill()
+
+    def close(self) -> int:
+        """End the process; return the code it ended with."""
+        self.kill()
         self.leave()
         return self._process.wait()
 
@@ -365,19 +373,33 @@ class _Prepared:
         self._connection.close()
 
 
-_processes: dict[bytes, _Prepared] = {}  # those that have prepared, or still do, the last one used at the end
+_Key = tuple[bytes, tuple[str, ...]]
+_processes: dict[_Key, _Prepared] = {}  # those that have prepared, or still do, the last one used at the end
 _processes_lock = threading.Lock()
+_of_parent: list[_Prepared] = []  # in a forked child: kept, because what is deleted is waited for
+
+
+def _key(setup: bytes) -> _Key:
+    return setup, tuple(sys.path)
 
 
 def _prepared(setup: bytes) -> _Prepared:
     """Return the process for calls of this kind, which may be new."""
+    wanted = _key(setup)
     with _processes_lock:
         for key, one in list(_processes.items()):
-            if not one.is_alive() or (key != setup and not one.children and len(_processes) >= _MOST_PREPARED):
+            if not one.is_alive() or (key != wanted and not one.children and len(_processes) >= _MOST_PREPARED):
                 _processes.pop(key).close()
-        found = _processes.pop(setup, None) or _Prepared(setup)
-        _processes[setup] = found
+        found = _processes.pop(wanted, None) or _Prepared(setup)
+        _processes[wanted] = found
         return found
+
+
+def _stop_preparing(setup: bytes) -> None:
+    """Let nobody wait for a process that has not prepared yet; others who need it start another one."""
+    with _processes_lock:
+        if (one := _processes.get(_key(setup))) and not one.is_ready:
+            one.kill()
 
 
 @atexit.register
@@ -391,6 +413,7 @@ def end_prepared() -> None:
 def _after_fork_in_child() -> None:
     for one in _processes.values():
         one.leave()
+    _of_parent.extend(_processes.values())
     _processes.clear()
     _processes_lock.release()
 

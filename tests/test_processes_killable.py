@@ -7,11 +7,12 @@ import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from pathlib import Path
 
 import pytest
 
+from hsimhash.errors import HsimhashError
 from hsimhash.processes import CallLimits, KillableWorkers, NoResult
 
 LIMITS = CallLimits(cpu_s=0.5, memory_bytes=64 << 20)
@@ -39,6 +40,8 @@ def act(what: str) -> str:
             os._exit(int(code))
         case "pid", _, _:
             return str(os.getpid())
+        case "parent", _, _:
+            return str(os.getppid())
     return what
 
 
@@ -143,3 +146,37 @@ def test_children_end_when_the_block_does_even_in_the_middle_of_a_call() -> None
         pid = int(str(workers.submit(["pid"]).result()[0]))
         workers.submit(["spin"])
     assert not is_running(pid)
+
+
+def wait_for_ever() -> None:
+    signal.pause()
+
+
+def test_closing_waits_for_no_process_that_still_prepares() -> None:
+    with KillableWorkers(act, 1, LIMITS, prepare=wait_for_ever) as workers:
+        begun = workers.submit(["one"])
+    with pytest.raises((HsimhashError, CancelledError)):
+        begun.result()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_what_has_prepared_serves_later_blocks_and_ends_with_the_program() -> None:
+    code = (
+        "import os; from hsimhash.processes import *; from tests.test_processes_killable import act\n"
+        "for _ in range(2):\n"
+        "    with KillableWorkers(act, 1, CallLimits(3, 1 << 28)) as workers:\n"
+        "        print(workers.submit(['parent']).result()[0], flush=True)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    first, second = map(int, done.stdout.split())
+    assert first == second
+    assert not is_running(first)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="its children end with it on Linux alone")
+def test_work_goes_on_though_the_process_that_has_prepared_is_killed() -> None:
+    with KillableWorkers(act, 2, LIMITS) as workers:
+        for _ in range(3):
+            parent = int(str(workers.submit(["parent"]).result()[0]))
+            os.kill(parent, signal.SIGKILL)
+            assert workers.submit(["one", "two"]).result() == ["one", "two"]

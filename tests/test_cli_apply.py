@@ -273,7 +273,7 @@ def test_results_of_an_earlier_release_are_applied(source: str, results: str) ->
     assert run("apply", source, "--from", results).stdout.startswith('{"id":"a",')
 
 
-OVER_LIMITS = f"<html><body><p>{'word and word. ' * (1 << 20)}</p></body></html>"
+OVER_LIMITS = f"<html><body>{'<p>x' * 950_000}</body></html>"
 TEXT = "The harbour ferry will not run on Sunday because divers have to look at the moorings."
 
 

@@ -41,7 +41,7 @@ SIZE_MIB = 16
 CPU_S, MEMORY_MIB = 5.0, 300.0  # of a document
 # Of a reject. A page that has used its memory up is tried once more, if others came before it in the same process.
 REJECT_CPU_S, REJECT_MEMORY_MIB = 2 * CPU_S + 3.0, 450.0
-# A page of Parquet is read whole, whatever values it has: one of 256 MiB may have a thousand sound ones.
+# A page of Parquet is read whole, or rejected whole if it unpacks to thousands of times its size.
 PAGE_MEMORY_MIB = 900.0
 _OF_ONE_RECORD = ("page", "fragment", "text")  # others may make several records, or an answer that is not a document
 HANG_S = 60  # of CPU
@@ -245,16 +245,16 @@ def fault_of(trial: Trial, ended: Ended, base: Cost) -> str:
     if ended.fault:
         return ended.fault
     first, middle, last = (ended.documents.count(name) for name in NAMES)
+    is_page = trial.shape == OVER_LIMIT and carrier.file.endswith(".parquet") and bool(ended.rejects)
     is_excused = carrier.may_lose_last and ended.rejects
-    if first != 1 or (last != 1 and not is_excused):
+    if not is_page and (first != 1 or (last != 1 and not is_excused)):
         return f"of the ordinary records, the first came {first} times and the last {last} times"
     if carrier.content in _OF_ONE_RECORD and middle + len(ended.rejects) != 1:
         return f"the hostile record came {middle} times, with {len(ended.rejects)} rejects"
     if not all(ended.rejects):
         return "a reject has no reason"
     most_s, most_mib = (REJECT_CPU_S, REJECT_MEMORY_MIB) if ended.rejects else (CPU_S, MEMORY_MIB)
-    if trial.shape == OVER_LIMIT and carrier.file.endswith(".parquet"):
-        most_mib = PAGE_MEMORY_MIB
+    most_mib = PAGE_MEMORY_MIB if is_page else most_mib
     if cost.cpu_s > most_s:
         return f"{cost.cpu_s:.1f} s of CPU"
     return f"{cost.mib:.0f} MiB" if cost.mib > most_mib else ""

@@ -28,7 +28,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnContext, SpawnProcess
 from multiprocessing.reduction import recv_handle, send_handle
 from pathlib import Path
-from typing import Any, Generic, NoReturn, ParamSpec, TypeVar
+from typing import Any, Generic, NamedTuple, NoReturn, ParamSpec, TypeVar
 
 from hsimhash.errors import HsimhashError, Remedy, StopAskedError
 
@@ -147,6 +147,13 @@ class NoResult:
     may_change: bool = False  # in a fresh process: others may have used its memory up, or killed it
 
 
+class _Setup(NamedTuple):
+    """What a process prepares for; calls with the same may share it."""
+
+    work: bytes  # the function and what prepares, pickled
+    path: tuple[str, ...]  # where modules are found
+
+
 class KillableWorkers(AbstractContextManager["KillableWorkers[S, T]"], Generic[S, T]):
     """Child processes that apply a function to items, each call within limits.
 
@@ -172,7 +179,7 @@ class KillableWorkers(AbstractContextManager["KillableWorkers[S, T]"], Generic[S
     def __init__(
         self, function: Callable[[S], T], count: int, limits: CallLimits, prepare: Callable[[], object] | None = None
     ) -> None:
-        self._setup = pickle.dumps((function, prepare))
+        self._setup = _Setup(pickle.dumps((function, prepare)), tuple(sys.path))
         self._limits = limits
         self._threads = ThreadPoolExecutor(count)  # one for each child that is at work
         self._lock = threading.Lock()
@@ -305,7 +312,7 @@ class _Child:
 class _Prepared:
     """A process that has imported and prepared what calls need, and forks the children that serve them."""
 
-    def __init__(self, setup: bytes) -> None:
+    def __init__(self, setup: _Setup) -> None:
         self.children = 0
         self.is_ready = False
         self._setup = setup
@@ -314,7 +321,7 @@ class _Prepared:
         with other:
             executable = os.fsdecode(spawn.get_executable() or sys.executable)
             self._process = subprocess.Popen(
-                [executable, "-P", "-c", _PREPARED, str(other.fileno()), json.dumps(sys.path)],
+                [executable, "-P", "-c", _PREPARED, str(other.fileno()), json.dumps(setup.path)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=[other.fileno()],
@@ -328,20 +335,19 @@ class _Prepared:
         with self._lock, other:
             try:
                 if not self.is_ready:
-                    self._connection.send_bytes(self._setup)
+                    self._connection.send_bytes(self._setup.work)
                     if refusal := self._connection.recv():
                         raise ValueError(refusal)
                     self.is_ready = True
                 self._connection.send(limits)
                 send_handle(self._connection, other.fileno(), None)
                 pid = self._connection.recv()
-            except (EOFError, OSError) as error:
+            except (EOFError, OSError, ValueError) as error:
                 own.close()
-                raise HsimhashError(f"a worker process ended at its start, with code {self.close()}") from error
-            except ValueError:
-                own.close()
-                self.close()
-                raise
+                code = self.close()
+                if isinstance(error, ValueError):
+                    raise
+                raise HsimhashError(f"a worker process ended at its start, with code {code}") from error
             self.children += 1
             return _Child(self, pid, Connection(own.detach()))
 
@@ -373,32 +379,26 @@ class _Prepared:
         self._connection.close()
 
 
-_Key = tuple[bytes, tuple[str, ...]]
-_processes: dict[_Key, _Prepared] = {}  # those that have prepared, or still do, the last one used at the end
+_processes: dict[_Setup, _Prepared] = {}  # those that have prepared, or still do, the last one used at the end
 _processes_lock = threading.Lock()
 _of_parent: list[_Prepared] = []  # in a forked child: kept, because what is deleted is waited for
 
 
-def _key(setup: bytes) -> _Key:
-    return setup, tuple(sys.path)
-
-
-def _prepared(setup: bytes) -> _Prepared:
+def _prepared(setup: _Setup) -> _Prepared:
     """Return the process for calls of this kind, which may be new."""
-    wanted = _key(setup)
     with _processes_lock:
         for key, one in list(_processes.items()):
-            if not one.is_alive() or (key != wanted and not one.children and len(_processes) >= _MOST_PREPARED):
+            if not one.is_alive() or (key != setup and not one.children and len(_processes) >= _MOST_PREPARED):
                 _processes.pop(key).close()
-        found = _processes.pop(wanted, None) or _Prepared(setup)
-        _processes[wanted] = found
+        found = _processes.pop(setup, None) or _Prepared(setup)
+        _processes[setup] = found
         return found
 
 
-def _stop_preparing(setup: bytes) -> None:
+def _stop_preparing(setup: _Setup) -> None:
     """Let nobody wait for a process that has not prepared yet; others who need it start another one."""
     with _processes_lock:
-        if (one := _processes.get(_key(setup))) and not one.is_ready:
+        if (one := _processes.get(setup)) and not one.is_ready:
             one.kill()
 
 

@@ -285,7 +285,7 @@ def blocks_of(
         if newline or (held_bytes and not piece):
             held += (head, b"\n")
             offset += held_bytes + len(head) + len(newline)
-            first, line = line + 1, line + sum(part.count(b"\n") for part in held)
+            first, line = line + 1, line + head.count(b"\n") + 1
             head = b""  # lines are long at times: nothing may hold them here while others work on the block
             yield Block(_drained(held, is_first=first == 1), first, Place(offset, line, tell()))
             held_bytes = 0

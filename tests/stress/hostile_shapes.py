@@ -33,7 +33,7 @@ from hsimhash.load.intake import fingerprinted
 from hsimhash.processes import end_prepared
 from tests.stress.hostile_carriers import CARRIERS, NAMES, SHAPES, Carrier
 from tests.stress.hostile_texts import Shape, repeated
-from tests.support.processes import fork
+from tests.support.processes import children_of, fork
 from tests.support.programs import Outcome, options, print_conditions, print_outcomes, scratch_folder
 
 PROFILE = "auto-2"
@@ -121,15 +121,13 @@ class Running:
 
     def child_mib(self) -> float:
         """Return how much the child that grew most did; each was forked with all that the process began with."""
-        return max(self.peaks.values(), default=0.0) - (self.begun_mib() or 0.0)
+        return max(0.0, max(self.peaks.values(), default=0.0) - (self.begun_mib() or 0.0))
 
 
 def _descendants(pid: int) -> Iterator[int]:
-    with suppress(OSError):
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            for child in map(int, (task / "children").read_text().split()):
-                yield child
-                yield from _descendants(child)
+    for child in children_of(pid):
+        yield child
+        yield from _descendants(child)
 
 
 def _memory_mib(pid: int | str, what: str) -> float:
@@ -204,7 +202,7 @@ def finish(running: Running, status: int, used: resource.struct_rusage) -> Ended
     """Return how a trial whose process has ended went."""
     code = os.waitstatus_to_exitcode(status)
     result = running.folder / "result"
-    child_mib = max(0.0, running.child_mib())
+    child_mib = running.child_mib()
     if code or not result.exists():
         told = (running.folder / "told").read_text(errors="replace").strip().splitlines()
         how = "hung" if code == -signal.SIGXCPU else f"ended with {code}: {(told or [''])[-1]}"

@@ -143,14 +143,17 @@ def wait_until(
 
 def children() -> set[int]:
     """Return the pids of this process's children, and in place of one that serves all tests those of that."""
-    found = _children("self")
+    found = children_of("self")
     shared = {one for one in found if any(name in _text(Path(f"/proc/{one}/cmdline")) for name in _SHARED)}
-    return (found - shared).union(*map(_children, shared))
+    return (found - shared).union(*map(children_of, shared))
 
 
-def _children(pid: int | str) -> set[int]:
-    lists = (_text(task / "children") for task in Path(f"/proc/{pid}/task").glob("*"))
-    return {int(child) for text in lists for child in text.split()}
+def children_of(pid: int | str) -> set[int]:
+    """Return the pids of a process's children; none of one that has ended."""
+    with suppress(OSError):
+        lists = [_text(task / "children") for task in Path(f"/proc/{pid}/task").iterdir()]
+        return {int(child) for text in lists for child in text.split()}
+    return set()
 
 
 def _text(path: Path) -> bytes:

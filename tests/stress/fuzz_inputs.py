@@ -32,6 +32,7 @@ from hsimhash.errors import HsimhashError
 from hsimhash.fingerprint import Signature
 from hsimhash.inputs import Input, InputOptions, find_inputs
 from hsimhash.inputs.reader import Batch, read_batches, texts_at
+from hsimhash.processes import end_prepared
 from tests.stress.fuzz_seeds import BINARY, JSON_FORMS, SUFFIXES, damaged, mutated, seed_of
 from tests.stress.fuzz_truths import Content, Judgement, Question, Truth, truth_of
 from tests.support import plain_readings as plain
@@ -346,6 +347,7 @@ def work(seed: int, numbers: range, at: Any, folder: Path) -> None:
             if number % 1_000 < numbers.step or number + numbers.step >= numbers.stop:
                 (folder / f"counts-{os.getpid()}").write_text(json.dumps(counts))
     signal.setitimer(signal.ITIMER_PROF, 0)
+    end_prepared()  # what they used counts too
 
 
 @dataclass

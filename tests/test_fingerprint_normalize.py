@@ -57,6 +57,7 @@ def normalized(texts: list[str]) -> list[str]:
 @given(st.lists(TEXTS, max_size=6))
 @example(["a\u0301", "", " \u0301 ", "\u1100\u1161\u11a8", "x\u0345\u0301", "\ufdfa…\ufdfa", "  "])
 @example(["e" + "\u0301\u0316" * 40])
+@example(["\u0301a", "\u0301", "\u200b\u0301b e\u0301", "e\u0301a\u0301…\u0301", "e\u0301"])
 def test_the_tables_give_what_the_definition_says(texts: list[str]) -> None:
     assert normalized(texts) == [defined(text) for text in texts]
 

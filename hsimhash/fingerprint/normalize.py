@@ -126,7 +126,8 @@ def _normalized(raw: Uint32s, ends: Int64s) -> Uint32s:
     codes = tables.normal[raw]
     codes[ends] = SEPARATOR
     if (codes >= _CODE_POINTS).any():
-        codes = _compose_joining(codes, raw, ends)
+        if (codes == _JOINING).any():
+            codes = _compose_joining(codes, raw)
         codes = _expand_many(codes[codes != _DROPPED])
     return _squeeze(codes)
 
@@ -141,21 +142,29 @@ def to_text(codes: Uint32s) -> str:
     return codes.astype("<u4", copy=False).tobytes().decode("utf-32-le")
 
 
-def _compose_joining(codes: Uint32s, raw: Uint32s, ends: Int64s) -> Uint32s:
-    """Return `codes` with the documents that hold a joining code point normalised one by one."""
-    joining = np.unique(np.searchsorted(ends, np.flatnonzero(codes == _JOINING)))
-    pieces, done = [], 0
-    for doc in joining:
-        start = ends[doc - 1] + 1 if doc else 0
-        pieces += [codes[done:start], _compose(raw[start : ends[doc]])]
-        done = ends[doc]
-    return np.concatenate([*pieces, codes[done:]])
+def _compose_joining(codes: Uint32s, raw: Uint32s) -> Uint32s:
+    """Return `codes` with joining code points composed with what stands before them.
 
-
-def _compose(raw: Uint32s) -> Uint32s:
-    text = to_text(_with_few_joining(np.where(classify(raw) == BLANK, SPACE, raw)))
-    folded = unicodedata.normalize("NFKC", text).casefold()
-    return to_codes(unicodedata.normalize("NFKC", folded))
+    Only the stretch from the last code point apart to the next one takes part, and all stretches go through
+    `unicodedata` as one string, each behind a separator: no call for each document, whatever its length.
+    """
+    apart = np.flatnonzero((codes != _JOINING) & (codes != _DROPPED))
+    behind = np.searchsorted(apart, np.flatnonzero(codes == _JOINING))
+    behind = behind[np.append(True, behind[1:] != behind[:-1])]
+    starts = np.where(behind, apart[behind - 1], 0)
+    starts += codes[starts] == SEPARATOR
+    ends = apart[behind]
+    between = starts[1:] != ends[:-1]  # stretches side by side are one
+    starts, ends = starts[np.append(True, between)], ends[np.append(between, True)]
+    lengths = ends - starts
+    before = np.cumsum(lengths) - lengths
+    at = np.repeat(starts - before, lengths) + np.arange(int(lengths.sum()))
+    stretches = np.where(classify(raw[at]) == BLANK, np.uint32(SPACE), raw[at])
+    text = to_text(_with_few_joining(np.insert(stretches, before, SEPARATOR)))
+    composed = to_codes(unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold()))
+    edges = np.flatnonzero(composed == SEPARATOR)
+    becomes = np.diff(edges, append=len(composed)) - 1
+    return np.insert(np.delete(codes, at), np.repeat(starts - before, becomes), np.delete(composed, edges))
 
 
 def _with_few_joining(codes: Uint32s) -> Uint32s:

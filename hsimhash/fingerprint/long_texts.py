@@ -179,7 +179,7 @@ class _LongText:
             held.append(codes[:end])
             if end:
                 whole = np.concatenate([*held, _END])
-                held = []
+                held.clear()
                 yield TextBatch(self.recipe, whole, np.array([len(whole) - 1]))
             held.append(codes[end:])
         whole = np.concatenate([*held, _END, _END])
@@ -320,6 +320,7 @@ class _Sketch:
 
     def take(self, batch: TextBatch) -> None:
         """Take a window's words and characters."""
+        self.is_done = True
         units, hashes = batch.sketch_units()
         self._hashes = np.concatenate((self._hashes, hashes))
         start, stop = self._rows.take(units.stretch, _breaks(batch, every_script=True))
@@ -385,21 +386,13 @@ def _found(text: _LongText, sketch: _Sketch | None) -> _Found:
     return _trafilatura_words(text) if recipe.tokens == _TRAFILATURA else _pieces(text)
 
 
-def _sketched(text: _LongText, sketch: _Sketch | None) -> Iterator[TextBatch]:
-    """Yield windows of words, each after the sketch took it."""
-    for batch in text.word_windows():
-        if sketch:
-            sketch.take(batch)
-        yield batch
-    if sketch:
-        sketch.is_done = True
-
-
 def _by_script(text: _LongText, sketch: _Sketch | None) -> _Found:
     recipe, found = text.recipe, _Found()
     rows, chars, chinese = _Shingles(recipe.n), _Shingles(recipe.char_n), _Chinese(recipe)
-    for batch in _sketched(text, sketch):
-        batch.word_spans = batch.words.encoded(gap=True)  # serves both, words and rows
+    for batch in text.word_windows():
+        batch.word_spans = batch.words.encoded(gap=True)  # serves words, rows and the sketch
+        if sketch:
+            sketch.take(batch)
         if recipe.english is not None:
             found.words.add(batch.word_hashes)
         if recipe.english != OWN:
@@ -417,7 +410,9 @@ def _by_script(text: _LongText, sketch: _Sketch | None) -> _Found:
 def _by_words(text: _LongText, sketch: _Sketch | None) -> _Found:
     found, rows = _Found(), _Shingles(text.recipe.n)
     chosen = _stop_words_before if text.recipe.tokens == "stop-words" else None
-    for batch in _sketched(text, sketch):
+    for batch in text.word_windows():
+        if sketch:
+            sketch.take(batch)
         units = tokens.word_units(*batch.bare, every_script=True)
         breaks = _breaks(batch, every_script=True)
         found.rows.add(batch.hashes(rows.take(units.encoded(gap=True), units.stretch, breaks, chosen)))

@@ -184,17 +184,19 @@ def _encode(chars: Uint32s, first: Int64s, *, gap: bool) -> tuple[bytes, Int64s,
     buffer, offset = (chars.astype(np.uint8).data, first) if is_ascii else _utf8(chars, first)
     if gap:
         offset = offset + np.arange(len(offset))
-        buffer = _spread(np.frombuffer(buffer, np.uint8), offset).data
+        buffer = _spread(buffer, offset)
     return bytes(buffer), offset[:-1], offset[1:] - gap
 
 
-def _spread(buffer: Uint8s, offset: Int64s) -> Uint8s:
+def _spread(buffer: bytes | memoryview, offset: Int64s) -> bytes | memoryview:
     """Return UTF-8 with a space behind each unit, where the next of `offset` says."""
+    if len(offset) == 2:  # one word of 16 million characters would be held three times
+        return bytes(buffer) + b" "
     is_text = np.ones(len(buffer) + len(offset) - 1, np.bool_)
     is_text[offset[1:] - 1] = False
     spread = np.full(len(is_text), SPACE, np.uint8)
-    spread[is_text] = buffer
-    return spread
+    spread[is_text] = np.frombuffer(buffer, np.uint8)
+    return spread.data
 
 
 def _utf8(codes: Uint32s, first: Int64s) -> tuple[bytes, Int64s]:

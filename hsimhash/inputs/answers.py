@@ -94,24 +94,24 @@ def unpacked_body(answer: Answer) -> bytes:
 
 
 def _unchunked(body: bytes) -> bytes:
-    parts, place = list[bytes](), 0
+    joined, rest, place = bytearray(), memoryview(body), 0
     while place < len(body):
         line = _CHUNK.match(body, place, place + _LONGEST_LINE)
         if line is None:
-            if not parts:  # a crawler joined the chunks already
+            if not joined:  # a crawler joined the chunks already
                 return body
             raise ValueError("its chunked body is damaged")
         size, place = int(line[1], 16), line.end()
         if size == 0:
             break
         if place + size > len(body):
-            if not parts and _is_text(body):
+            if not joined and _is_text(body):
                 return body
             raise ValueError("its chunked body is cut off")
-        parts.append(body[place : place + size])
+        joined += rest[place : place + size]
         place += size
         place += 2 if body.startswith(b"\r\n", place) else body.startswith(b"\n", place)
-    return b"".join(parts)
+    return bytes(joined)
 
 
 def _is_text(body: bytes) -> bool:

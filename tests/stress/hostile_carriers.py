@@ -49,6 +49,7 @@ class Carrier:
         joined: makes a file of records.
         options: how it is read.
         may_lose_last: whether damage in one record may cost the next one, if it is reported.
+        skips_blank: whether blanks make no record.
     """
 
     content: Content
@@ -57,6 +58,7 @@ class Carrier:
     joined: Callable[[Sequence[bytes]], bytes] = b"".join
     options: InputOptions = field(default_factory=InputOptions)
     may_lose_last: bool = False
+    skips_blank: bool = False
 
     def write(self, folder: Path, hostile: Shape | None, size: int) -> Path:
         """Write a file, or a folder of files, with a hostile record of at most `size` bytes between two ordinary ones.
@@ -263,7 +265,7 @@ CARRIERS: Mapping[str, Carrier] = {
     "CSV, quoted": Carrier("text", "in.csv", _csv, _table),
     "CSV, unquoted": Carrier("text", "in.csv", _unquoted_csv, _table),
     "TSV": Carrier("text", "in.tsv", _tsv),
-    "lines": Carrier("text", "in.txt", _line, options=InputOptions(format="lines")),
+    "lines": Carrier("text", "in.txt", _line, options=InputOptions(format="lines"), skips_blank=True),
     "WET": Carrier("text", "in.wet", _archived("conversion", "text/plain")),
     "text in WARC": Carrier("text", "in.warc", _archived("resource", "text/plain")),
     "Parquet, plain": _in_parquet("text", compression="none", use_dictionary=False),

@@ -247,7 +247,8 @@ def fault_of(trial: Trial, ended: Ended, base: Cost) -> str:
     is_excused = carrier.may_lose_last and ended.rejects
     if not is_page and (first != 1 or (last != 1 and not is_excused)):
         return f"of the ordinary records, the first came {first} times and the last {last} times"
-    if carrier.content in _OF_ONE_RECORD and middle + len(ended.rejects) != 1:
+    is_blank = carrier.skips_blank and trial.made is not None and not trial.made(1_000).strip()
+    if carrier.content in _OF_ONE_RECORD and middle + len(ended.rejects) != 1 - is_blank:
         return f"the hostile record came {middle} times, with {len(ended.rejects)} rejects"
     if not all(ended.rejects):
         return "a reject has no reason"

@@ -484,6 +484,8 @@ def test_marks_blank_lines_and_line_ends_of_other_systems_are_no_records(tmp_pat
         assert [doc_id for doc_id, _ in pairs] == ["a", "a"]
         assert not any("\r" in value for _, value in pairs)
         assert not rejects
+    (tmp_path / "lines.txt").write_bytes(b"\n \t\r\n\t\none line\n\t")
+    assert [value for _, value in read(tmp_path / "lines.txt", format="lines")[0]] == ["one line"]
 
 
 @pytest.mark.parametrize("excess", [0, 1])

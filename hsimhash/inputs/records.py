@@ -33,6 +33,7 @@ from hsimhash.inputs.written import Narrowing, words_in, written_in
 from hsimhash.rowkey import DOC_ID_BYTES, check_doc_id
 
 _NO_SIGNATURES = Signatures.of([])
+_BLANKS, _FIELD_BLANKS = b" \t\r", b" \r"  # a tab may separate fields, and is what an error is about then
 PARSED_LIMIT_BYTES = 192 << 20  # of the values of one JSON record
 _LIGHT_CHARACTERS = 1 << 20  # of a JSON text whose values need less, whatever they are
 _JSON_STRING = re.compile(r'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
@@ -166,9 +167,9 @@ def parser_of(one: Input, options: InputOptions, fields: Sequence[str] = ()) -> 
     )
 
 
-def _records(block: Block) -> Iterator[tuple[int, bytes]]:
-    """Yield the tab-separated lines that are not blank, each with its number."""
-    return ((number, line) for number, line in enumerate(block.lines(), block.first) if line.strip(b" \r"))
+def _records(block: Block, blanks: bytes = _BLANKS) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines that are not blank, each with its number."""
+    return ((number, line) for number, line in enumerate(block.lines(), block.first) if line.strip(blanks))
 
 
 def _parse_texts(extract: str, block: Block) -> Documents:
@@ -181,7 +182,7 @@ def _parse_texts(extract: str, block: Block) -> Documents:
         content = content_in(text, extract)
         found.take(number, doc_id, content.text, is_page=content.is_page)
 
-    return found.take_each(_records(block), take)
+    return found.take_each(_records(block, _FIELD_BLANKS), take)
 
 
 def _parse_lines(one: Input, extract: str, block: Block) -> Documents:
@@ -235,7 +236,7 @@ def _each_line(block: Block, formats: Formats) -> Documents:
             raise ValueError(f"{len(columns)} columns instead of an id, a tab and a fingerprint")
         found.take(number, columns[0], Signature(read_fingerprint(columns[1], formats)))
 
-    return found.take_each(_records(block), take)
+    return found.take_each(_records(block, _FIELD_BLANKS), take)
 
 
 class RecordReader:
@@ -253,8 +254,7 @@ class RecordReader:
 
     def parse(self, block: Block) -> Documents:
         """Return the documents of lines that are JSON objects."""
-        lines = ((number, line) for number, line in enumerate(block.lines(), block.first) if line.strip(b" \t\r"))
-        return self.documents([(number, _object_or_error(line), line) for number, line in lines])
+        return self.documents([(number, _object_or_error(line), line) for number, line in _records(block)])
 
     def documents(self, records: Sequence[tuple[int, Mapping[str, object] | ValueError, bytes]]) -> Documents:
         """Return the documents of records: each has its number, its fields or why it has none, and its bytes."""

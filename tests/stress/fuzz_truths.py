@@ -170,7 +170,8 @@ def _lines(question: Question) -> Truth | None:
     if question.form == "tsv" and b"text" in map(bytes.strip, data.lstrip().partition(b"\n")[0].split(b"\t")):
         return None  # perhaps a header
     lines = enumerate(data.split(b"\n"), start=1)
-    return [(number, _judged(contents(number, line))) for number, line in lines if line.strip(b" \r")]
+    blanks = b" \t\r" if question.form == "lines" else b" \r"
+    return [(number, _judged(contents(number, line))) for number, line in lines if line.strip(blanks)]
 
 
 def _text(question: Question) -> Truth | None:

@@ -488,6 +488,12 @@ def test_marks_blank_lines_and_line_ends_of_other_systems_are_no_records(tmp_pat
     assert [value for _, value in read(tmp_path / "lines.txt", format="lines")[0]] == ["one line"]
 
 
+def test_a_record_behind_a_mark_in_the_middle_counts_for_the_fields(tmp_path: Path) -> None:
+    (tmp_path / "joined.jsonl").write_text('{"id": "a"}\n{"id": "b"}\n\ufeff{"id": "c", "text": "words"}\n')
+    pairs, rejects = read(tmp_path / "joined.jsonl")
+    assert (pairs, len(rejects)) == ([("c", "words")], 2)
+
+
 @pytest.mark.parametrize("excess", [0, 1])
 def test_a_line_over_the_limit_is_rejected_and_the_others_are_read(excess: int, tmp_path: Path) -> None:
     long = f"long\t{'x' * (RECORD_LIMIT_BYTES + excess - 5)}"

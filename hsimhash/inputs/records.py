@@ -310,7 +310,7 @@ class RecordReader:
 
 def _object_or_error(line: bytes) -> Mapping[str, object] | ValueError:
     try:
-        return json_object(text_in(line).removeprefix("\ufeff"))  # of a file that another one was appended to
+        return json_object(text_in(line))
     except ValueError as error:
         return error
 
@@ -323,6 +323,7 @@ def _value(record: Mapping[str, object], field: str) -> object:
 
 def json_object(text: str) -> Mapping[str, object]:
     """Return the object that a JSON text is; `ValueError` for any other text, or if its values need too much memory."""
+    text = text.removeprefix("\ufeff")  # of a file that was appended to another one
     if len(text) > _LIGHT_CHARACTERS and _parsed_bytes(text) > PARSED_LIMIT_BYTES:
         raise ValueError(f"invalid JSON: its values need more than {PARSED_LIMIT_BYTES >> 20} MiB of memory")
     try:

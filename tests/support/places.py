@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from hsimhash.store import Record, Store, create_store, open_store
@@ -22,6 +22,8 @@ class Place:
     create: Callable[[str, Record], Store] = create_store
     open: Callable[[str], Store] = open_store
     settle: Callable[[Store], object] = lambda store: None  # wait until nothing is left over, and collect it
+    expire: Callable[[Store, Sequence[bytes]], object] | None = None  # let documents pass their TTL, if there is one
+    has_claims: bool = True
 
 
 def model_place() -> Place:

@@ -6,10 +6,14 @@ import itertools
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from hsimhash.store import Record, Store, create_store, open_store
 from hsimhash.store.hbase.store import HBaseStore
+from hsimhash.store.redis.rows import RedisLimits
+from hsimhash.store.redis.store import RedisStore
 from tests.support.hbase_model import DAY_MS, Cluster, ModelGateway
+from tests.support.redis_server import RedisServer
 
 _numbers = itertools.count()
 
@@ -38,4 +42,30 @@ def model_place() -> Place:
         lambda url, record: HBaseStore.create(url, ModelGateway(clusters[url]), record),
         lambda url: HBaseStore.open(url, ModelGateway(clusters[url])),
         settle,
+    )
+
+
+def redis_place(server: RedisServer, ttl_s: int | None) -> Place:
+    def settle(store: Store) -> None:
+        """Collect what documents have left behind at once, as a store does that no query takes longer than 0 s of."""
+        assert isinstance(store, RedisStore)
+        limits = RedisLimits(left_s=0)
+        settled = RedisStore(store.session, store.record, limits=limits, ttl_s=store.rows.ttl_ms // 1_000)
+        assert settled.check(repair=True).is_sound
+
+    def expire(store: Store, doc_ids: Sequence[bytes]) -> None:
+        """Let registers say that their time ended in 1970."""
+        assert isinstance(store, RedisStore)
+        for doc_id in doc_ids:
+            key = store.keys.register(doc_id)
+            value = store.session.call("HGET", key, doc_id)
+            store.session.call("HSET", key, doc_id, value[:-8] + bytes(8))
+
+    return Place(
+        lambda: server.url(f"place-{next(_numbers)}"),
+        partial(create_store, ttl_s=ttl_s),
+        open_store,
+        settle,
+        expire=expire if ttl_s else None,
+        has_claims=False,
     )

@@ -159,7 +159,7 @@ def test_a_limit_counts_no_document_that_has_moved_away(place: Place) -> None:
             assert claim.match.doc_id == "d"
 
 
-@pytest.mark.parametrize(("layout", "profile"), [("4", "auto-2"), ("10", "auto-1"), ("10", "auto-2")])
+@pytest.mark.parametrize(("layout", "profile"), [("4", "auto-2"), ("10", "auto-1")])
 def test_answers_are_those_of_brute_force_whatever_was_written_and_asked(
     place: Place, layout: str, profile: str
 ) -> None:

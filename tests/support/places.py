@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 
 from hsimhash.store import Record, Store, create_store, open_store
+from hsimhash.store.hbase.address import Address
+from hsimhash.store.hbase.gateways import open_gateway
+from hsimhash.store.hbase.operations import create_hbase_store, make_table
+from hsimhash.store.hbase.protocol import Times
 from hsimhash.store.hbase.store import HBaseStore
+from hsimhash.store.hbase.table import TableSettings
 from hsimhash.store.redis.rows import RedisLimits
 from hsimhash.store.redis.store import RedisStore
 from tests.support.hbase_model import DAY_MS, Cluster, ModelGateway
+from tests.support.hbase_server import Gateways
+from tests.support.hbase_tables import new_table, table_url
 from tests.support.redis_server import RedisServer
 
 _numbers = itertools.count()
@@ -43,6 +51,30 @@ def model_place() -> Place:
         lambda url: HBaseStore.open(url, ModelGateway(clusters[url])),
         settle,
     )
+
+
+@contextmanager
+def hbase_place(hbase: Gateways, *, is_first: bool) -> Iterator[Place]:
+    """Give new tables, which are dropped at the end; made through Thrift2, for Thrift1 cannot."""
+
+    def new_url() -> str:
+        name = tables.enter_context(new_table(hbase))
+        thrift1 = f"hbase+thrift1://{hbase.host}:{hbase.thrift1_port}/{name}"
+        return thrift1 if is_first else f"hbase://{hbase.host}:{hbase.thrift2_port}/{name}"
+
+    def create(store_url: str, record: Record) -> Store:
+        with open_gateway(Address.parse(table_url(hbase, Address.parse(store_url).table))) as gateway:
+            if is_first and not gateway.exists():
+                make_table(gateway, TableSettings())
+        return create_hbase_store(store_url, record, TableSettings())
+
+    def settle(store: Store) -> None:
+        assert isinstance(store, HBaseStore)
+        store.times = Times(settled_s=0, forgotten_s=0)
+        assert store.check(repair=True).is_sound
+
+    with ExitStack() as tables:
+        yield Place(new_url, create, open_store, settle)
 
 
 def redis_place(server: RedisServer, ttl_s: int | None) -> Place:

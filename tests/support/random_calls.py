@@ -60,8 +60,8 @@ class Caller:
         self._now = 1
         self.done = Counter[str]()
         self._k = index.layout.max_distance
-        self._centres = [0, 2**64 - 1, *self._numbers(CENTRES)]
-        self._centres.append(self._flipped(self._centres[-1], self._k + 1))
+        self._centres = self._numbers(CENTRES)
+        self._centres += [self._flipped(self._centres[0], self._k + 1), 0, 2**64 - 1]
         sketch, key = self._numbers(2)
         near = [self._flipped(sketch, bits) for bits in (1, 14, 15, 16, 17)]
         self._sketches = [0, 0, sketch, sketch, sketch, sketch ^ 2**64 - 1, *near]
@@ -221,7 +221,7 @@ class Caller:
             return own.signature._replace(fingerprint=moved)
         if drawn < 0.55 and own is not None:
             return Signature(own.fingerprint, self._one_of(self._sketches), self._one_of(self._keys))
-        fingerprint = self._one_of(self._centres) if drawn < 0.9 else self._near(self._k + 1)
+        fingerprint = self._centre() if drawn < 0.9 else self._near(self._k + 1)
         return Signature(fingerprint, self._one_of(self._sketches), self._one_of(self._keys))
 
     def _asked(self) -> Signature:
@@ -232,10 +232,14 @@ class Caller:
         if drawn < 0.4 and known:
             return self._one_of(known)
         if drawn < 0.95:
-            fingerprint = self._one_of(self._centres) if drawn < 0.7 else self._near(max(MOST_DISTANCE, self._k))
+            fingerprint = self._centre() if drawn < 0.7 else self._near(max(MOST_DISTANCE, self._k))
         else:
             fingerprint = self._numbers(1)[0]
         return Signature(fingerprint, self._one_of(self._sketches), self._one_of(self._keys))
+
+    def _centre(self) -> int:
+        """Draw one: the first half of the time, the second a quarter of it, and so on."""
+        return self._centres[min(int(self._rng.geometric(0.5)), len(self._centres)) - 1]
 
     def _near(self, most: int) -> int:
         stored = [one.fingerprint for one in self.documents.values()]
@@ -270,7 +274,7 @@ def run_trial(place: Place, trial: Trial) -> Counter[str]:
     async def run() -> Counter[str]:
         profile = Profile.named(trial.profile)
         record = Record(Layout.parse(trial.layout), profile.to_json())
-        caller = Caller(place, HSimIndex(place.create(place.url(), record), profile), trial)
+        caller = Caller(place, HSimIndex(place.create(place.url(), record), profile, slow_s=None), trial)
         await caller.run()
         return caller.done
 

@@ -102,6 +102,7 @@ bench-spark: $(VENV)/.test $(VENV)/.spark
 
 stress: $(VENV)/.test
 	$(BIN)/python -m tests.stress.exactness
+	$(BIN)/python -m tests.stress.calls_exactness
 	$(BIN)/python -m tests.stress.kills
 	$(BIN)/python -m tests.stress.fuzz_records
 	$(BIN)/python -m tests.stress.fuzz_inputs
@@ -119,6 +120,7 @@ stress-hbase: $(VENV)/.test $(VENV)/.spark hbase-jars
 	$(BIN)/python -m tests.stress.claims_protocol
 	$(BIN)/python -m tests.stress.claims --hbase 1
 	$(BIN)/python -m tests.stress.hbase_exactness
+	$(BIN)/python -m tests.stress.calls_exactness --store hbase
 	$(BIN)/python -m tests.stress.hbase_live
 	$(BIN)/python -m tests.stress.hbase_faults
 	$(BIN)/python -m tests.stress.hbase_kills
@@ -131,6 +133,8 @@ stress-hbase: $(VENV)/.test $(VENV)/.spark hbase-jars
 stress-stores: $(VENV)/.test $(VENV)/.postgresql $(VENV)/.redis
 	$(BIN)/python -m tests.stress.stores_exactness --store postgresql
 	$(BIN)/python -m tests.stress.stores_exactness --store redis
+	$(BIN)/python -m tests.stress.calls_exactness --store postgresql
+	$(BIN)/python -m tests.stress.calls_exactness --store redis
 	$(BIN)/python -m tests.stress.stores_kills --store postgresql
 	$(BIN)/python -m tests.stress.stores_kills --store redis
 

@@ -18,6 +18,7 @@ from hsimhash import Match
 from hsimhash.fingerprint import Signature
 from hsimhash.layout import LAYOUT_NAMES, Layout
 from tests.stress import (
+    calls_exactness,
     claims,
     crowd,
     exactness,
@@ -34,6 +35,7 @@ from tests.stress.victims import Operation
 from tests.support import archives
 from tests.support.effort import IS_THOROUGH, thorough, tries
 from tests.support.fingerprint_sets import FINGERPRINTS, PAIRS, real_fingerprints
+from tests.support.places import Place
 from tests.support.programs import Outcome, faults
 
 pytestmark = pytest.mark.stress
@@ -75,6 +77,16 @@ def test_every_drawer_is_the_only_way_to_some_planted_match(name: str) -> None:
     is_shared = (layout.prefix_array(plan.queries[: len(targets)]) == layout.prefix_array(targets)).all(axis=-1)
     is_sole = (is_shared.sum(axis=1) == 1) & (plan.distances <= layout.max_distance)
     assert is_shared[is_sole].any(axis=0).all()
+
+
+def test_random_calls_are_answered_as_brute_force_says(tmp_path: Path) -> None:
+    with calls_exactness.places("lmdb", tmp_path) as where:
+        assert faults(calls_exactness.outcomes(where, tries(10_000, 300))) == []
+
+
+def test_a_wrong_answer_to_a_random_call_is_seen(tmp_path: Path) -> None:
+    keeping = Place(lambda: f"memory://{tmp_path}", expire=lambda store, doc_ids: None)
+    assert len(faults(calls_exactness.outcomes([keeping], 1_000, [(40, 400)]))) == 1
 
 
 def test_a_missed_a_false_and_a_repeated_match_are_counted() -> None:

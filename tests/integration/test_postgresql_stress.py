@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.stress.calls_exactness import SIZES, outcomes
 from tests.stress.exactness import check_layout, check_signatures
 from tests.stress.stores_exactness import filled
 from tests.stress.stores_kills import kill_server
+from tests.support.places import Place
 from tests.support.postgresql_server import PostgresqlServer, postgresql_serving
 from tests.support.programs import faults
 
@@ -21,6 +23,11 @@ def test_no_match_is_missed_and_none_invented(postgresql: PostgresqlServer, tmp_
     fill = partial(filled, postgresql, tmp_path)
     assert faults(check_layout(layout, fill, 3_000, 100, (0, 3, 6))) == []
     assert faults(check_signatures(layout, fill, 2_000, 1_000, (3,))) == []
+
+
+def test_random_calls_in_a_great_crowd_are_answered_as_brute_force_says(postgresql: PostgresqlServer) -> None:
+    where = [Place(lambda: postgresql.url("crowd"))]
+    assert faults(outcomes(where, 300, SIZES[-1:])) == []
 
 
 def test_kills_of_the_server_lose_nothing_that_was_acknowledged() -> None:

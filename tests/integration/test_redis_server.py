@@ -32,11 +32,13 @@ from hsimhash.store.redis.operations import drop_redis_index
 from hsimhash.store.redis.rows import RedisLimits
 from hsimhash.store.redis.scripts import ADD
 from hsimhash.store.redis.store import RedisStore
+from tests.stress.calls_exactness import SIZES, outcomes
 from tests.stress.exactness import check_layout, check_signatures
 from tests.stress.stores_exactness import filled
 from tests.stress.stores_kills import EVERY_SECOND, EVERY_SECOND_S, kill_server
 from tests.support.hbase_server import free_ports
 from tests.support.local_server import LocalServer, serving
+from tests.support.places import redis_place
 from tests.support.processes import stopped, wait_until
 from tests.support.programs import faults
 from tests.support.redis_server import DURABLE, QUICK, RedisServer, redis_running
@@ -87,6 +89,10 @@ def test_no_match_is_missed_and_none_invented(tmp_path: Path, layout: str) -> No
 def test_signatures_match_as_brute_force_says(tmp_path: Path) -> None:
     with redis_running(tmp_path) as server:
         assert faults(check_signatures("4", partial(filled, server, tmp_path), 2_000, 200)) == []
+
+
+def test_random_calls_in_a_great_crowd_are_answered_as_brute_force_says(redis_server: RedisServer) -> None:
+    assert faults(outcomes([redis_place(redis_server, None)], 300, SIZES[-1:])) == []
 
 
 def test_a_document_that_moves_between_the_two_reads_of_a_query_is_met(url: str) -> None:

@@ -31,7 +31,8 @@ Given = tuple[str, Signature]
 
 WEIGHTS = {"query": 40, "query_many": 8, "tasks": 4, "get": 2, "add": 12, "add_many": 4, "claim": 8, "remove": 6}
 RARE = {"remove_before": 2, "expire": 2, "settle": 0.3}  # these change many documents at once
-MOST_QUERIES, MOST_DOCUMENTS, MOST_LIMIT = 20, 8, 5
+QUERIES, CLAIMS = (1, 2, 6, 20), (1, 2, 6)  # of a call; few sizes and distances, because each takes a cover of its own
+MOST_DOCUMENTS, MOST_LIMIT = 8, 5
 MAX_SKETCHES = (MAX_SKETCH, MAX_SKETCH, None, 0, 1, 14, 64)
 CENTRES = 3  # fingerprints that crowds have
 ODD_IDS = ("é", "文档", "\U0001f600", "\uffff", "x" * 503, "x" * 504, "x" * 600, "x" * 600 + "a")
@@ -59,7 +60,9 @@ class Caller:
         self._were: dict[str, Signature] = {}  # what documents were before their last move
         self._now = 1
         self.done = Counter[str]()
-        self._k = index.layout.max_distance
+        self._k = k = index.layout.max_distance
+        greatest = max(MOST_DISTANCE, k)
+        self._distances = (k, k, 0, 1, k - 1, k + 1, greatest, trial.seed % (greatest + 1))
         self._centres = self._numbers(CENTRES)
         self._centres += [self._flipped(self._centres[0], self._k + 1), 0, 2**64 - 1]
         sketch, key = self._numbers(2)
@@ -131,7 +134,7 @@ class Caller:
         self._same(("query", query, rule, exclude), found, self._matches(query, rule, exclude))
 
     def _query_many(self) -> None:
-        rule, queries = self._rule(), [self._asked() for _ in range(self._count(MOST_QUERIES))]
+        rule, queries = self._rule(), [self._asked() for _ in range(self._one_of(QUERIES))]
         exclude = [self._excluded(query, rule) for query in queries]
         found = self._index.query_many(queries, exclude=exclude, **rule._asdict())
         expected = [self._matches(query, rule, one) for query, one in zip(queries, exclude, strict=True)]
@@ -140,7 +143,7 @@ class Caller:
 
     async def _query_in_tasks(self) -> None:
         asked = []
-        for _ in range(self._count(MOST_QUERIES)):
+        for _ in range(self._one_of(QUERIES)):
             query, rule = self._asked(), self._rule()
             asked.append((query, rule, self._excluded(query, rule)))
         calls = [self._tasks.query(query, exclude=one, **rule._asdict()) for query, rule, one in asked]
@@ -153,9 +156,7 @@ class Caller:
         return found
 
     def _rule(self) -> Rule:
-        greatest = max(MOST_DISTANCE, self._k)
-        distances = (self._k, self._k, 0, 1, max(self._k - 1, 0), min(self._k + 1, greatest), greatest)
-        distance = self._one_of(distances) if self._chance(0.9) else int(self._rng.integers(greatest + 1))
+        distance = self._one_of(self._distances)
         limit = None if self._chance(0.3) else self._count(MOST_LIMIT)
         return Rule(distance, self._one_of(MAX_SKETCHES), limit)
 
@@ -174,7 +175,7 @@ class Caller:
         self._same(("add_many", given), changed, self._store(list(dict(given).items())))
 
     def _claim(self) -> None:
-        given, rule, seen = self._given(self._count(MOST_DOCUMENTS)), self._rule()._replace(limit=1), self._later()
+        given, rule, seen = self._given(self._one_of(CLAIMS)), self._rule()._replace(limit=1), self._later()
         doc_ids, signatures = map(list, zip(*given, strict=True))
         options: dict[str, Any] = {"max_distance": rule.max_distance, "max_sketch": rule.max_sketch}
         found = self._index.claim_many(signatures, doc_ids, first_seen=seen, **options)
@@ -232,7 +233,7 @@ class Caller:
         if drawn < 0.4 and known:
             return self._one_of(known)
         if drawn < 0.95:
-            fingerprint = self._centre() if drawn < 0.7 else self._near(max(MOST_DISTANCE, self._k))
+            fingerprint = self._centre() if drawn < 0.7 else self._near(max(self._distances))
         else:
             fingerprint = self._numbers(1)[0]
         return Signature(fingerprint, self._one_of(self._sketches), self._one_of(self._keys))

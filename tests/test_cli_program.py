@@ -14,12 +14,14 @@ from pathlib import Path
 import pytest
 
 from hsimhash import errors
+from hsimhash.cli import exits, jobs
 from hsimhash.cli.console import iso_time, size
 from hsimhash.cli.exits import ExitCode, exit_code_of, message_of
 from hsimhash.cli.program import COMMANDS
 from hsimhash.locks import WRITER_LOCK, wait_for_lock
 from tests.support.command_line import (
     DOCUMENTS,
+    PATIENCE_S,
     ids_in,
     make_index,
     on_terminal,
@@ -439,6 +441,35 @@ def test_a_signal_that_meets_a_finaliser_is_not_lost(name: str) -> None:
         [sys.executable, "-c", LOST.format(name=name)], capture_output=True, text=True, timeout=120, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "interrupted\n", "")
+
+
+DEAF = """
+import signal, threading, time
+from hsimhash.cli import exits, jobs
+
+def wait():
+    try:
+        print("waiting", flush=True)
+        threading.Event().wait(600)
+    except KeyboardInterrupt:
+        time.sleep(600)  # as for a server that does not answer
+
+with exits.interruptible():
+    {call}
+"""
+
+
+@pytest.mark.parametrize("call", ["wait()", "with jobs.stoppable(): wait()"], ids=["command", "job"])
+def test_an_interrupted_command_ends_within_five_seconds_wherever_it_waits(call: str) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", DEAF.format(call=call)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "waiting\n"
+        process.send_signal(signal.SIGTERM)
+        _, talk = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, talk.splitlines()[-1]) == (ExitCode.INTERRUPTED, "hsimhash: interrupted")
+    assert exits.END_S + jobs.BATCH_S < 5
 
 
 def test_help_on_spark_needs_no_pyspark_and_a_job_says_that_it_is_missing() -> None:

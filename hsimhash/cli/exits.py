@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import IntEnum
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -17,6 +17,7 @@ from hsimhash import errors
 if TYPE_CHECKING:
     from sys import UnraisableHookArgs
 
+END_S = 2.0  # that a command may take to end once it is interrupted
 AGAIN_S = 0.05  # after which a signal that was lost is sent again: by then other code runs
 
 
@@ -95,28 +96,41 @@ def answering(answer: Callable[[int, FrameType | None], object]) -> Iterator[Non
             signal.signal(number, handler)
 
 
+def interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+    """Raise `KeyboardInterrupt`, and end the process `END_S` later if it still waits, perhaps for a dead server.
+
+    That is what a kill would do: whatever was acknowledged is kept, and jobs resume.
+    """
+    signal.signal(signal.SIGALRM, _end)
+    signal.setitimer(signal.ITIMER_REAL, END_S)
+    raise KeyboardInterrupt
+
+
+def _end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+    with suppress(OSError):
+        os.write(2, b"hsimhash: interrupted\n")
+    os._exit(ExitCode.INTERRUPTED)
+
+
 @contextmanager
 def interruptible() -> Iterator[None]:
     """Let both signals raise `KeyboardInterrupt`, a second time where the first one was lost.
 
     It is lost where the signal meets a finaliser or a callback of the garbage collector, as there are in imports.
     """
-    before, was_lost = sys.unraisablehook, False
+    before = sys.unraisablehook
 
     def hook(lost: UnraisableHookArgs) -> None:
-        nonlocal was_lost
         if not issubclass(lost.exc_type, KeyboardInterrupt):
             before(lost)
             return
-        was_lost = True
-        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        signal.signal(signal.SIGALRM, interrupt)
         signal.setitimer(signal.ITIMER_REAL, AGAIN_S)
 
     sys.unraisablehook = hook
     try:
-        with answering(signal.default_int_handler):
+        with answering(interrupt):
             yield
     finally:
         sys.unraisablehook = before
-        if was_lost:
-            signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.setitimer(signal.ITIMER_REAL, 0)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -18,6 +20,7 @@ from hsimhash.cli import exits, jobs
 from hsimhash.cli.console import iso_time, size
 from hsimhash.cli.exits import ExitCode, exit_code_of, message_of
 from hsimhash.cli.program import COMMANDS
+from hsimhash.index import HSimIndex
 from hsimhash.locks import WRITER_LOCK, wait_for_lock
 from tests.support.command_line import (
     DOCUMENTS,
@@ -240,6 +243,16 @@ def test_interruption_ends_with_130_and_no_traceback(sent: signal.Signals, tmp_p
         _, told = process.communicate()
     assert process.returncode == ExitCode.INTERRUPTED
     assert told == b"hsimhash: interrupted\n"
+
+
+def test_the_limit_on_cpu_time_is_named(tmp_path: Path) -> None:
+    with own_process("query", "-", "--store", make_index(tmp_path)) as process:
+        send(process, b'{"fingerprint": 1}\n' * 1_000)
+        assert process.stdout.readline().startswith(b'{"line": 1')
+        process.send_signal(signal.SIGXCPU)
+        _, told = process.communicate()
+    assert process.returncode == ExitCode.FAILED
+    assert told.endswith(b"hsimhash: error: the limit on CPU time is reached: raise it with 'ulimit -t'\n")
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
@@ -483,3 +496,32 @@ def test_help_on_spark_needs_no_pyspark_and_a_job_says_that_it_is_missing() -> N
         assert done.returncode == code, done.stderr
         assert words in done.stdout + done.stderr
         assert "Traceback" not in done.stderr
+
+
+LIMITED = {
+    "files": ("ulimit -f 100", ["export", "--output", "all.jsonl"], "all.jsonl: File too large; .*'ulimit -f'"),
+    "backup": ("ulimit -f 100", ["backup", "copy"], "index .* cannot be written: .*'ulimit -f'; nothing .* stored"),
+    "compact": ("ulimit -f 100", ["compact"], "index .* cannot be written: .*'ulimit -f'; nothing .* stored"),
+    "memory": ("ulimit -v 1000000", ["create-table"], "cannot reserve 1 TiB .*'ulimit -v unlimited'"),
+}
+
+
+@pytest.mark.parametrize(("limit", "arguments", "said"), LIMITED.values(), ids=LIMITED)
+def test_a_limit_of_the_system_is_named_and_nothing_is_called_damaged(
+    limit: str, arguments: list[str], said: str, tmp_path: Path
+) -> None:
+    url = f"lmdb://{tmp_path / 'index'}"
+    if arguments != ["create-table"]:
+        with HSimIndex.create(url) as index:
+            index.add_many(list(range(5_000)), [f"document {number}" for number in range(5_000)])
+    program = shlex.join([sys.executable, "-m", "hsimhash", *arguments, "--store", url])
+    result = subprocess.run(
+        ["bash", "-c", f"{limit}; exec {program}"],
+        capture_output=True, text=True, check=False, cwd=tmp_path, timeout=PATIENCE_S,
+    )  # fmt: skip
+    assert result.returncode not in (0, -9)
+    assert re.search(said, result.stderr), result.stderr
+    assert "damaged" not in result.stderr
+    if arguments != ["create-table"]:
+        with HSimIndex.open(url) as index:
+            assert index.check().is_sound

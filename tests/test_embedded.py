@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import lmdb
 import numpy as np
 import pytest
 
@@ -450,7 +451,7 @@ def test_damage_inside_the_data_file_is_named_with_its_place_and_the_remedy(stor
                 attempt()
 
 
-def test_a_write_that_is_cut_short_on_a_disk_with_room_reports_damage(store: LmdbStore, path: Path) -> None:
+def test_a_write_past_the_limit_on_files_names_the_limit_and_stores_nothing(store: LmdbStore, path: Path) -> None:
     store.close()
 
     def write() -> None:
@@ -458,7 +459,7 @@ def test_a_write_that_is_cut_short_on_a_disk_with_room_reports_damage(store: Lmd
         resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes + 10_000, resource.RLIM_INFINITY))
         with (
             open_store(f"lmdb://{path}") as limited,
-            pytest.raises(CorruptionError, match=r"is damaged: .*Input/output error, though the disk has room"),
+            pytest.raises(StoreUnavailableError, match="'ulimit -f'; nothing of this write was stored"),
         ):
             put(limited, *[(str(number), number << 32) for number in range(2_000)])
 
@@ -466,6 +467,13 @@ def test_a_write_that_is_cut_short_on_a_disk_with_room_reports_damage(store: Lmd
         pass
     with open_store(f"lmdb://{path}") as whole:
         assert put(whole, ("7", 1)) == 1
+
+
+def test_a_write_that_is_cut_short_on_a_disk_with_room_reports_damage(path: Path) -> None:
+    path.mkdir()
+    error = files.as_our_error(path, lmdb.Error("mdb_txn_commit: Input/output error"))
+    assert isinstance(error, CorruptionError)
+    assert "though the disk has room" in str(error)
 
 
 @pytest.mark.damages

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -61,6 +62,12 @@ def message_of(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         reason = errors.in_shell(error.strerror)
         text = f"{error.filename}: {reason}" if error.filename is not None else reason
+        limit = errors.LIMITS.get(error.errno or 0) or (_is_fork(error) and errors.MORE_PROCESSES)
+        text += f"; {limit}" if limit else ""
+    elif isinstance(error, MemoryError):
+        text = f"out of memory; {errors.LIMITS[errno.ENOMEM]}"
+    elif isinstance(error, RuntimeError) and "can't start new thread" in str(error):
+        text = f"{error}; {errors.MORE_PROCESSES}"
     elif isinstance(error, (errors.HsimhashError, ValueError, OSError)):
         text = errors.in_shell(error)
     else:
@@ -70,6 +77,11 @@ def message_of(error: Exception) -> str:
     if FileNotFoundError in (type(error), type(error.__cause__)) and _is_current_folder_gone():
         text += "; the current folder was deleted: change to one that is there"
     return " ".join(text.splitlines())
+
+
+def _is_fork(error: OSError) -> bool:
+    """Whether a process could not be started: every other call that would block names a file."""
+    return isinstance(error, BlockingIOError) and error.filename is None
 
 
 def _is_current_folder_gone() -> bool:

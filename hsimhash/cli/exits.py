@@ -62,12 +62,12 @@ def message_of(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         reason = errors.in_shell(error.strerror)
         text = f"{error.filename}: {reason}" if error.filename is not None else reason
-        limit = errors.LIMITS.get(error.errno or 0) or (_is_fork(error) and errors.MORE_PROCESSES)
-        text += f"; {limit}" if limit else ""
+        if error.strerror == os.strerror(error.errno or 0) and (limit := _limit(error)):  # else it names a remedy
+            text += f"; {limit}"
     elif isinstance(error, MemoryError):
         text = f"out of memory; {errors.LIMITS[errno.ENOMEM]}"
-    elif isinstance(error, RuntimeError) and "can't start new thread" in str(error):
-        text = f"{error}; {errors.MORE_PROCESSES}"
+    elif isinstance(error, RuntimeError) and "can't start new thread" in errors.in_shell(error):
+        text = f"{errors.in_shell(error)}; {errors.MORE_PROCESSES}"
     elif isinstance(error, (errors.HsimhashError, ValueError, OSError)):
         text = errors.in_shell(error)
     else:
@@ -79,9 +79,11 @@ def message_of(error: Exception) -> str:
     return " ".join(text.splitlines())
 
 
-def _is_fork(error: OSError) -> bool:
-    """Whether a process could not be started: every other call that would block names a file."""
-    return isinstance(error, BlockingIOError) and error.filename is None
+def _limit(error: OSError) -> str | None:
+    """Return what to do where an error says that a limit of the system is reached."""
+    if isinstance(error, BlockingIOError) and error.filename is None:  # other calls that would block name a file
+        return errors.MORE_PROCESSES
+    return errors.LIMITS.get(error.errno or 0)
 
 
 def _is_current_folder_gone() -> bool:

@@ -124,6 +124,9 @@ _FLAGS: dict[str, Callable[[Function], Function]] = {
     ),
     "job": click.option("--job", metavar="DIR", help="Keep the job's checkpoint and lists in DIR."),
     "listen": click.option("--listen", metavar="HOST:PORT", help="Listen there. Default: 127.0.0.1:8343."),
+    "host": click.option(
+        "--host", metavar="NAME[,…]", help="Without a token: also answer requests that call this server by these names."
+    ),
     "token_file": click.option(
         "--token-file", metavar="FILE", help="Require the token in FILE, sent as Authorization: Bearer TOKEN."
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import socket
@@ -22,11 +23,12 @@ from hsimhash.cli.help import Command
 from hsimhash.cli.options import Settings, open_index, refuse_memory, with_settings
 from hsimhash.errors import HsimhashError
 from hsimhash.processes import end_with_parent
-from hsimhash.settings import address_in
+from hsimhash.settings import address_in, hosts_in
 
 try:
     from starlette.types import ASGIApp
     from uvicorn.config import STARTUP_FAILURE, Config
+    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
     from uvicorn.supervisors.multiprocess import Multiprocess
 
     from hsimhash.serve.app import SERVE_LIMITS, ServeLimits, make_app
@@ -36,11 +38,12 @@ except ImportError as missing:
 _BACKLOG = 2_048  # connections that wait to be taken
 _IDLE_S = 75  # after which a connection without a call is closed: longer than proxies keep theirs
 _SILENT_S = 60  # after which a worker that does not answer its parent is killed and started again
+_HEAD_S = 20  # in which the headers of a request arrive
 STOP_S = 30  # in which calls that are under way may end
 
 
 @click.command("serve", cls=Command)
-@with_settings("store", "listen", "token_file", "workers", "lock_timeout_s", "slow_query_s")
+@with_settings("store", "listen", "host", "token_file", "workers", "lock_timeout_s", "slow_query_s")
 def serve_command(settings: Settings) -> ExitCode:
     """Answer queries and add documents over HTTP, as JSON, until Ctrl-C or SIGTERM.
 
@@ -59,6 +62,8 @@ def serve_command(settings: Settings) -> ExitCode:
     acknowledged write is durable. On shutdown, running requests are answered first.
 
     By default only this machine can connect. For other networks, pass a token and put a proxy with TLS in front.
+    Without a token, requests must call the server localhost, an IP address, or a name given with --host: otherwise web
+    pages could reach it through your browser.
     """
     refuse_memory(settings)
     token = _token_in(Path(settings.token_file)) if settings.token_file else None
@@ -91,6 +96,31 @@ def _counting() -> Iterator[Path | None]:
             os.environ.pop(metrics.SHARED)
             if before is not None:
                 os.environ[metrics.SHARED] = before
+
+
+class _Protocol(HttpToolsProtocol):
+    """Closes connections that send no request, or not all of its headers: nothing else bounds them."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Wait for a request."""
+        super().connection_made(transport)
+        self._late = self.loop.call_later(_IDLE_S, transport.close)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait no longer."""
+        self._late.cancel()
+        super().connection_lost(exc)
+
+    def on_message_begin(self) -> None:
+        """Wait for the end of the headers."""
+        self._late.cancel()
+        self._late = self.loop.call_later(_HEAD_S, self.transport.close)
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        """Let the body come; the application has a time limit for it."""
+        self._late.cancel()
+        super().on_headers_complete()
 
 
 class _Supervisor(Multiprocess):
@@ -138,7 +168,7 @@ def _serve(app: Callable[[], ASGIApp], listener: socket.socket, workers: int, fo
         factory=True,
         workers=workers,
         loop="uvloop",
-        http="httptools",
+        http=_Protocol,
         ws="none",
         lifespan="on",
         log_config=None,
@@ -163,4 +193,5 @@ def _app(settings: Settings, token: str | None, limits: ServeLimits, folder: Pat
     log_to_stderr(verbosity)
     if folder is not None:
         metrics.enable(folder)
-    return make_app(partial(open_index, settings), token, limits)
+    hosts = (address_in(settings.listen)[0], *(hosts_in(settings.host) if settings.host else ()))
+    return make_app(partial(open_index, settings), token, limits, hosts)

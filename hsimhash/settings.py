@@ -76,7 +76,7 @@ def address_in(text: str) -> tuple[str, int]:
     return host.strip("[]") if is_ipv6 else host, int(port)
 
 
-def hosts_in(text: str) -> tuple[str, ...]:
+def host_names(text: str) -> tuple[str, ...]:
     """Return the host names in `name,name`; `ValueError` if it holds anything else."""
     names = [name.strip().lower() for name in text.split(",")]
     if not all(re.fullmatch("[a-z0-9_.-]+", name) for name in names):
@@ -105,7 +105,7 @@ class Settings(BaseModel):
     fingerprint_format: Annotated[str, _refused_by(formats_named)] = "auto"
     job: str | None = Field(None, min_length=1)
     listen: Annotated[str, _refused_by(address_in)] = "127.0.0.1:8343"
-    host: Annotated[str, _refused_by(hosts_in)] | None = None
+    host: Annotated[str, _refused_by(host_names)] | None = None
     token_file: str | None = Field(None, min_length=1)
     slow_query_s: float = Field(SLOW_S, ge=0)
 

@@ -23,7 +23,7 @@ from hsimhash.cli.help import Command
 from hsimhash.cli.options import Settings, open_index, refuse_memory, with_settings
 from hsimhash.errors import HsimhashError
 from hsimhash.processes import end_with_parent
-from hsimhash.settings import address_in, hosts_in
+from hsimhash.settings import address_in, host_names
 
 try:
     from starlette.types import ASGIApp
@@ -193,5 +193,5 @@ def _app(settings: Settings, token: str | None, limits: ServeLimits, folder: Pat
     log_to_stderr(verbosity)
     if folder is not None:
         metrics.enable(folder)
-    hosts = (address_in(settings.listen)[0], *(hosts_in(settings.host) if settings.host else ()))
+    hosts = (address_in(settings.listen)[0], *(host_names(settings.host) if settings.host else ()))
     return make_app(partial(open_index, settings), token, limits, hosts)

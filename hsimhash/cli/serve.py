@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import socket
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -39,7 +40,7 @@ _BACKLOG = 2_048  # connections that wait to be taken
 _IDLE_S = 75  # after which a connection without a call is closed: longer than proxies keep theirs
 _SILENT_S = 60  # after which a worker that does not answer its parent is killed and started again
 _HEAD_S = 20  # in which the headers of a request arrive
-STOP_S = 30  # in which calls that are under way may end
+STOP_S = 3  # in which calls that are under way may end, and the workers another second
 
 
 @click.command("serve", cls=Command)
@@ -135,6 +136,15 @@ class _Supervisor(Multiprocess):
     def __init__(self, config: Config, listener: socket.socket, folder: Path | None) -> None:
         super().__init__(config, [listener])
         self._folder = folder
+
+    def join_all(self) -> None:
+        """Wait for the workers to end; kill those that still wait for their store."""
+        deadline = time.monotonic() + STOP_S + 1
+        for one in self.processes:
+            one.process.join(max(0.0, deadline - time.monotonic()))
+            if one.exitcode is None:
+                one.process.kill()
+                one.process.join()
 
     def keep_subprocess_alive(self) -> None:
         """Look after the workers, twice a second."""

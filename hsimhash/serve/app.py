@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from anyio import CapacityLimiter, fail_after, to_thread
+from anyio import CapacityLimiter, fail_after, get_cancelled_exc_class, to_thread
 from pydantic_core import to_json
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
@@ -170,15 +170,20 @@ class _Service:
         if size > (most := self._limits.body_bytes):
             raise HTTPException(413, f"body too large: a request has at most {most:,} bytes; send several")
         if self._held_bytes > self._limits.bodies_bytes:
-            again = {"Retry-After": str(self._limits.retry_after_s)}
-            raise HTTPException(503, "too many large requests at once: send this one again later", again)
+            raise self._later("too many large requests at once: send this one again later")
 
     def _bodies_of(self, call: PostCall, lines: list[tuple[int, bytes]]) -> Bodies:
         return Bodies(self._index, call, lines, self._limits.query_s)
 
     async def _apart(self, work: Callable[[], T]) -> T:
         """Do what waits or takes long in a thread, beside other calls."""
-        return await to_thread.run_sync(work, limiter=self._threads)
+        try:
+            return await to_thread.run_sync(work, limiter=self._threads)
+        except get_cancelled_exc_class():  # the server ends, and waits for its calls no longer
+            raise self._later("the server is stopping: send this again") from None
+
+    def _later(self, why: str) -> HTTPException:
+        return HTTPException(503, why, {"Retry-After": str(self._limits.retry_after_s)})
 
     def _has_right(self, authorization: str) -> bool:
         scheme, _, given = authorization.partition(" ")

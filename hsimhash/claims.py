@@ -1,7 +1,8 @@
 """Documents that claim to be new: which of a batch have a match before them, in the index or in the batch itself.
 
 A claim is decided once all claims before it are that it depends on: those near it, those of its own id, and those that
-may move the document which it met. So what a round stores changes nothing of what that round decides.
+may move the document which it met. So what a round stores changes nothing of what that round decides. A claim that
+moves a document away is decided once no claim before it still waits that may meet this document.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from hsimhash.fingerprint.bits import Bools, Int64s
-from hsimhash.fingerprint.signature import Signatures
+from hsimhash.fingerprint.signature import Signature, Signatures
 from hsimhash.matching import Rule
 from hsimhash.store.base import Claim, Claims, Document, Match, Reader
 
@@ -54,26 +55,39 @@ class Turns(Claims):
     def look(self, reader: Reader) -> tuple[list[int], dict[int, Match]]:
         """See `Claims`."""
         numbers = [number for number in range(len(self.doc_ids)) if number not in self._claims][:ROUND_DOCUMENTS]
-        found = self.nearest(reader, numbers)
+        found, first = self.nearest(reader, numbers), numbers[0]
         matched = [self.doc_ids[number] for number, match in zip(numbers, found, strict=True) if match is not None]
         own = dict(zip(matched, reader.lookup(matched), strict=True))
         ready, matches, open_ids = list[int](), dict[int, Match](), set[str]()
         is_waiting = np.zeros(len(self.doc_ids), np.bool_)
         for number, match in zip(numbers, found, strict=True):
             doc_id, stored = self.doc_ids[number].decode(), own.get(self.doc_ids[number])
-            depends = doc_id in open_ids or (match is not None and match.doc_id in open_ids)
-            if not depends and not self._near(number, numbers[0])[is_waiting[numbers[0] : number]].any():
+            is_near = self._near(self.signatures.at(number), first, number)[is_waiting[first:number]].any()
+            if not (is_near or doc_id in open_ids or (match is not None and match.doc_id in open_ids)):
                 if match is not None and (stored is None or not self.meets(number, stored)):
                     matches[number] = match
                     continue
                 ready.append(number)
             is_waiting[number] = True
             open_ids.add(doc_id)
+        is_waiting[ready] = False
+        if is_waiting.any():
+            ready = self._unmissed(reader, ready, is_waiting)
         return ready, matches
 
-    def _near(self, number: int, first: int) -> Bools:
-        """Return which of the claims from the first on to this one are within the distance of it, or have its key."""
-        some, value = self.signatures[first:number], self.signatures.at(number)
+    def _unmissed(self, reader: Reader, ready: Sequence[int], is_waiting: Bools) -> list[int]:
+        """Return those that move no document which an earlier claim may meet; the others wait too."""
+        found, first = list[int](), int(np.argmax(is_waiting))
+        for number, stored in zip(ready, reader.lookup([self.doc_ids[one] for one in ready]), strict=True):
+            is_met = stored is not None and self._near(stored.signature, first, number)[is_waiting[first:number]].any()
+            is_waiting[number] = is_met
+            if not is_met:
+                found.append(number)
+        return found
+
+    def _near(self, value: Signature, first: int, stop: int) -> Bools:
+        """Return which of the claims [first, stop) are within the distance of a signature, or have its key."""
+        some = self.signatures[first:stop]
         near: Bools = np.bitwise_count(some.fingerprints ^ np.uint64(value.fingerprint)) <= self._rule.max_distance
         return near | (some.keys == np.uint64(value.key)) if value.key else near
 

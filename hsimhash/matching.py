@@ -338,8 +338,10 @@ def _first_confirmed(
             for query, exclude, matches, value in pairs:
                 met = _matches(query, documents[value], exclude, rule)
                 matches.update(met)
-                # Where as many as were asked for were read, of which some were passed over, there may be more.
-                if len(met) < limit and sum(one.fingerprint == value for one in documents[value]) >= most:
+                # A document that moved away may still be listed here. It may be farther away than one not yet read.
+                is_full = sum(match.fingerprint == value for match in met.values()) >= limit
+                is_all = sum(one.fingerprint == value for one in documents[value]) < most
+                if not (is_full or is_all):
                     left.append((query, exclude, matches, value))
             pairs, most = left, 4 * most
     return [sorted(matches.values())[:limit] for matches in found]

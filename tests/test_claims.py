@@ -52,6 +52,13 @@ def test_a_document_that_claims_again_is_new_again_and_moves(place: Place, store
     assert store.check().leftovers == 0
 
 
+def test_a_claim_meets_a_document_that_a_later_one_of_the_batch_moves(store: Store) -> None:
+    put(store, ("d", 0))
+    # "a" waits for "r", which is near it; "d" waits for neither, but must not leave before "a" has met it.
+    assert claimed(store, ("r", 0b111111), ("a", 0b111), ("d", 2**64 - 1)) == [None, "d", None]
+    assert [document and document.fingerprint for document in store.lookup([b"d"])] == [2**64 - 1]
+
+
 def test_claims_of_a_batch_meet_each_other_as_if_made_one_by_one(place: Place) -> None:
     rng = np.random.default_rng(3)
     for _ in range(5):

@@ -11,15 +11,17 @@ import numpy as np
 import pytest
 
 from hsimhash.errors import CorruptionError, IndexExistsError, IndexNotFoundError, StoreClosedError
-from hsimhash.fingerprint import Signatures, wordlists
+from hsimhash.fingerprint import Profile, Signature, Signatures, wordlists
 from hsimhash.fingerprint.wordlists import keep_list, kept_lists, list_content
+from hsimhash.index import HSimIndex
 from hsimhash.layout import Layout
 from hsimhash.rowkey import encode
 from hsimhash.store import Document, Mark, Record, Store
 from hsimhash.store.base import LIST_PIECE_BYTES
-from tests.support.effort import thorough
+from tests.support.effort import thorough, tries
 from tests.support.places import Place
 from tests.support.processes import forked
+from tests.support.random_calls import Trial, run_trial
 
 RECORD = Record(Layout.named("10"), {"name": "test-1"})
 
@@ -138,6 +140,31 @@ def test_documents_of_a_fingerprint_come_in_order_of_id_up_to_the_limit(store: S
     long = "x" * 2048
     assert store.remove([long.encode()]) == 1
     assert [document.doc_id for document in store.documents([9])[0]] == [doc_id for doc_id in ids if doc_id != long]
+
+
+def test_a_limit_counts_no_document_that_has_moved_away(place: Place) -> None:
+    sketch, profile = 2**64 - 1, Profile.named("auto-2")
+    with HSimIndex(place.create(place.url(), Record(Layout.named("4"), profile.to_json())), profile) as index:
+        index.add(Signature(5, sketch), "a")
+        index.add(Signature(4, sketch), "a")  # still listed under 5 on HBase and Redis
+        index.add(Signature(5, 1), "b")  # its sketch disagrees
+        index.add(Signature(5, sketch), "d")
+        query = Signature(5, sketch)
+        for limit, expected in ((1, ["d"]), (2, ["d", "a"])):
+            assert [match.doc_id for match in index.query(query, limit=limit)] == expected
+            assert [match.doc_id for match in index.query_many([query], limit=limit)[0]] == expected
+        if place.has_claims:
+            claim = index.claim(query, "e")
+            assert claim.match is not None
+            assert claim.match.doc_id == "d"
+
+
+@pytest.mark.parametrize(("layout", "profile"), [("4", "auto-2"), ("10", "auto-1")])
+def test_answers_are_those_of_brute_force_whatever_was_written_and_asked(
+    place: Place, layout: str, profile: str
+) -> None:
+    done = run_trial(place, Trial(layout, profile, seed=1, calls=tries(1_000, 200)))
+    assert done["matches"] > done["queries"] > 0
 
 
 def test_adding_again_keeps_first_seen_and_moving_takes_the_new_one(place: Place, store: Store) -> None:

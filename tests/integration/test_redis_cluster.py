@@ -44,7 +44,9 @@ def redis_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisClu
 
 @pytest.fixture
 def place(redis_cluster: RedisCluster) -> Place:
-    return Place(lambda: redis_cluster.url(f"contract-{next(_numbers)}"), create_store, open_store, settle)
+    return Place(
+        lambda: redis_cluster.url(f"contract-{next(_numbers)}"), create_store, open_store, settle, has_claims=False
+    )
 
 
 def settle(store: Store) -> None:

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from hsimhash.store import Record, Store, create_store, open_store
+from hsimhash.store.hbase.address import Address
+from hsimhash.store.hbase.gateways import open_gateway
+from hsimhash.store.hbase.operations import create_hbase_store, make_table
+from hsimhash.store.hbase.protocol import Times
 from hsimhash.store.hbase.store import HBaseStore
+from hsimhash.store.hbase.table import TableSettings
+from hsimhash.store.redis.rows import RedisLimits
+from hsimhash.store.redis.store import RedisStore
 from tests.support.hbase_model import DAY_MS, Cluster, ModelGateway
+from tests.support.hbase_server import Gateways
+from tests.support.hbase_tables import new_table, table_url
+from tests.support.redis_server import RedisServer
 
 _numbers = itertools.count()
 
@@ -22,6 +34,8 @@ class Place:
     create: Callable[[str, Record], Store] = create_store
     open: Callable[[str], Store] = open_store
     settle: Callable[[Store], object] = lambda store: None  # wait until nothing is left over, and collect it
+    expire: Callable[[Store, Sequence[bytes]], object] | None = None  # let documents pass their TTL, if there is one
+    has_claims: bool = True
 
 
 def model_place() -> Place:
@@ -36,4 +50,54 @@ def model_place() -> Place:
         lambda url, record: HBaseStore.create(url, ModelGateway(clusters[url]), record),
         lambda url: HBaseStore.open(url, ModelGateway(clusters[url])),
         settle,
+    )
+
+
+@contextmanager
+def hbase_place(hbase: Gateways, *, is_first: bool) -> Iterator[Place]:
+    """Give new tables, which are dropped at the end; made through Thrift2, for Thrift1 cannot."""
+
+    def new_url() -> str:
+        name = tables.enter_context(new_table(hbase))
+        thrift1 = f"hbase+thrift1://{hbase.host}:{hbase.thrift1_port}/{name}"
+        return thrift1 if is_first else f"hbase://{hbase.host}:{hbase.thrift2_port}/{name}"
+
+    def create(store_url: str, record: Record) -> Store:
+        with open_gateway(Address.parse(table_url(hbase, Address.parse(store_url).table))) as gateway:
+            if is_first and not gateway.exists():
+                make_table(gateway, TableSettings())
+        return create_hbase_store(store_url, record, TableSettings())
+
+    def settle(store: Store) -> None:
+        assert isinstance(store, HBaseStore)
+        store.times = Times(settled_s=0, forgotten_s=0)
+        assert store.check(repair=True).is_sound
+
+    with ExitStack() as tables:
+        yield Place(new_url, create, open_store, settle)
+
+
+def redis_place(server: RedisServer, ttl_s: int | None) -> Place:
+    def settle(store: Store) -> None:
+        """Collect what documents have left behind at once, as a store does that no query takes longer than 0 s of."""
+        assert isinstance(store, RedisStore)
+        limits = RedisLimits(left_s=0)
+        settled = RedisStore(store.session, store.record, limits=limits, ttl_s=store.rows.ttl_ms // 1_000)
+        assert settled.check(repair=True).is_sound
+
+    def expire(store: Store, doc_ids: Sequence[bytes]) -> None:
+        """Let registers say that their time ended in 1970."""
+        assert isinstance(store, RedisStore)
+        for doc_id in doc_ids:
+            key = store.keys.register(doc_id)
+            value = store.session.call("HGET", key, doc_id)
+            store.session.call("HSET", key, doc_id, value[:-8] + bytes(8))
+
+    return Place(
+        lambda: server.url(f"place-{next(_numbers)}"),
+        partial(create_store, ttl_s=ttl_s),
+        open_store,
+        settle,
+        expire=expire if ttl_s else None,
+        has_claims=False,
     )

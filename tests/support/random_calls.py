@@ -1,0 +1,281 @@
+"""Random calls on an index, each answer compared with brute force over a dict of what is stored.
+
+The calls look for trouble: crowds of one fingerprint whose sketches disagree, documents that move by 1 to k + 1 bits
+and back, ids that are removed and added again, sketches on both sides of a bound, limits of 1 to 5, queries that
+exclude their nearest match, and distances from 0 to the greatest that the index allows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from hsimhash.aio import AsyncHSimIndex
+from hsimhash.cover import MOST_DISTANCE
+from hsimhash.fingerprint import Profile
+from hsimhash.fingerprint.signature import MAX_SKETCH, Signature
+from hsimhash.index import HSimIndex
+from hsimhash.layout import Layout
+from hsimhash.matching import Rule
+from hsimhash.store import Claim, Document, Match, Record
+from tests.support.oracles import plain_matches
+from tests.support.places import Place
+
+T = TypeVar("T")
+Given = tuple[str, Signature]
+
+WEIGHTS = {"query": 40, "query_many": 8, "tasks": 4, "get": 2, "add": 12, "add_many": 4, "claim": 8, "remove": 6}
+RARE = {"remove_before": 2, "expire": 2, "settle": 0.3}  # these change many documents at once
+MOST_QUERIES, MOST_DOCUMENTS, MOST_LIMIT = 20, 8, 5
+MAX_SKETCHES = (MAX_SKETCH, MAX_SKETCH, None, 0, 1, 14, 64)
+CENTRES = 3  # fingerprints that crowds have
+ODD_IDS = ("é", "文档", "\U0001f600", "\uffff", "x" * 503, "x" * 504, "x" * 600, "x" * 600 + "a")
+
+
+@dataclass(frozen=True)
+class Trial:
+    """An index to make, and how many calls to make on it with how many documents."""
+
+    layout: str
+    profile: str
+    seed: int
+    calls: int
+    documents: int = 40
+
+
+class Caller:
+    """Makes the calls of a trial; `documents` is what the index must hold."""
+
+    def __init__(self, place: Place, index: HSimIndex, trial: Trial) -> None:
+        self._place, self._index, self._trial = place, index, trial
+        self._rng = np.random.default_rng(trial.seed)
+        self._tasks = AsyncHSimIndex(index)
+        self.documents: dict[str, Document] = {}
+        self._were: dict[str, Signature] = {}  # what documents were before their last move
+        self._now = 1
+        self.done = Counter[str]()
+        self._k = index.layout.max_distance
+        self._centres = self._numbers(CENTRES)
+        self._centres += [self._flipped(self._centres[0], self._k + 1), 0, 2**64 - 1]
+        sketch, key = self._numbers(2)
+        near = [self._flipped(sketch, bits) for bits in (1, 14, 15, 16, 17)]
+        self._sketches = [0, 0, sketch, sketch, sketch, sketch ^ 2**64 - 1, *near]
+        self._keys = [0, 0, 0, key, key ^ 1]  # the last two share their prefix
+        numbers = max(trial.documents - len(ODD_IDS), 0)
+        self._ids = [*map(str, range(numbers)), *ODD_IDS][: trial.documents]
+
+    async def run(self) -> None:
+        """Make all calls; the index is closed at the end. `AssertionError` names the first wrong answer."""
+        names = {**WEIGHTS, **RARE}
+        names["claim"] *= self._place.has_claims
+        names["expire"] *= self._place.expire is not None
+        weights = np.array(list(names.values()))
+        calls = self._rng.choice(list(names), self._trial.calls, p=weights / weights.sum())
+        async with self._tasks:
+            self._add_many(self._ids[: len(self._ids) // 2])
+            for name in calls.tolist():
+                await self._call(name)
+            self._same("documents", sorted(self._index.documents()), sorted(self.documents.values()))
+            report = self._index.check()
+            assert report.is_sound, (self._trial, report)
+
+    async def _call(self, name: str) -> None:
+        match name:
+            case "query":
+                self._query()
+            case "query_many":
+                self._query_many()
+            case "tasks":
+                await self._query_in_tasks()
+            case "get":
+                doc_ids = self._some_ids()
+                self._same(name, self._index.get_many(doc_ids), list(map(self.documents.get, doc_ids)))
+            case "add":
+                (given,) = self._given(1)
+                self._index.add(given[1], given[0], first_seen=self._later())
+                self._store([given])
+            case "add_many":
+                self._add_many(self._some_ids())
+            case "claim":
+                self._claim()
+            case "remove":
+                doc_ids = self._some_ids(2)
+                self._same(name, self._index.remove(doc_ids), self._removed(doc_ids))
+            case "remove_before":
+                doc_ids, before = self._some_ids(), int(self._rng.integers(self._now))
+                old = [one for one in doc_ids if one in self.documents and self.documents[one].first_seen < before]
+                self._same(name, self._index.remove(doc_ids, before=before), self._removed(old))
+            case "expire":
+                assert self._place.expire is not None
+                doc_ids = [one for one in self._some_ids() if one in self.documents]
+                self._place.expire(self._index.store, [one.encode() for one in doc_ids])
+                self._removed(doc_ids)
+            case "settle":
+                self._place.settle(self._index.store)
+        self.done[name] += 1
+
+    def _same(self, call: object, found: T, expected: T) -> None:
+        assert found == expected, f"{self._trial}, after {self.done}: {call} returned {found}, expected {expected}"
+
+    # Queries.
+
+    def _query(self) -> None:
+        query, rule = self._asked(), self._rule()
+        exclude = self._excluded(query, rule)
+        found = self._index.query(query, exclude=exclude, **rule._asdict())
+        self._same(("query", query, rule, exclude), found, self._matches(query, rule, exclude))
+
+    def _query_many(self) -> None:
+        rule, queries = self._rule(), [self._asked() for _ in range(self._count(MOST_QUERIES))]
+        exclude = [self._excluded(query, rule) for query in queries]
+        found = self._index.query_many(queries, exclude=exclude, **rule._asdict())
+        expected = [self._matches(query, rule, one) for query, one in zip(queries, exclude, strict=True)]
+        self._same(("query_many", queries, rule, exclude), found, expected)
+        self.done["queries"] += len(queries)
+
+    async def _query_in_tasks(self) -> None:
+        asked = []
+        for _ in range(self._count(MOST_QUERIES)):
+            query, rule = self._asked(), self._rule()
+            asked.append((query, rule, self._excluded(query, rule)))
+        calls = [self._tasks.query(query, exclude=one, **rule._asdict()) for query, rule, one in asked]
+        self._same(("tasks", asked), await asyncio.gather(*calls), [self._matches(*one) for one in asked])
+        self.done["queries"] += len(asked)
+
+    def _matches(self, query: Signature, rule: Rule, exclude: str | None) -> list[Match]:
+        found = plain_matches(self.documents.values(), self._stored(query), rule, exclude)
+        self.done["matches"] += len(found)
+        return found
+
+    def _rule(self) -> Rule:
+        greatest = max(MOST_DISTANCE, self._k)
+        distances = (self._k, self._k, 0, 1, max(self._k - 1, 0), min(self._k + 1, greatest), greatest)
+        distance = self._one_of(distances) if self._chance(0.9) else int(self._rng.integers(greatest + 1))
+        limit = None if self._chance(0.3) else self._count(MOST_LIMIT)
+        return Rule(distance, self._one_of(MAX_SKETCHES), limit)
+
+    def _excluded(self, query: Signature, rule: Rule) -> str | None:
+        drawn = self._rng.random()
+        if drawn < 0.4:
+            return None
+        nearest = plain_matches(self.documents.values(), self._stored(query), rule._replace(limit=1))
+        return nearest[0].doc_id if nearest and drawn < 0.8 else self._one_of([*self._ids, "unknown"])
+
+    # Writes.
+
+    def _add_many(self, doc_ids: Sequence[str]) -> None:
+        given = [(doc_id, self._signature(doc_id)) for doc_id in doc_ids]
+        changed = self._index.add_many([one for _, one in given], doc_ids, first_seen=self._later())
+        self._same(("add_many", given), changed, self._store(list(dict(given).items())))
+
+    def _claim(self) -> None:
+        given, rule, seen = self._given(self._count(MOST_DOCUMENTS)), self._rule()._replace(limit=1), self._later()
+        doc_ids, signatures = map(list, zip(*given, strict=True))
+        options: dict[str, Any] = {"max_distance": rule.max_distance, "max_sketch": rule.max_sketch}
+        found = self._index.claim_many(signatures, doc_ids, first_seen=seen, **options)
+        self._same(("claim", given, rule), found, [self._claimed(*one, rule) for one in given])
+
+    def _claimed(self, doc_id: str, signature: Signature, rule: Rule) -> Claim:
+        own = self.documents.get(doc_id)
+        nearest = self._matches(signature, rule, doc_id)
+        if nearest and not (own and plain_matches([own], self._stored(signature), rule)):
+            return Claim(is_new=False, match=nearest[0])
+        self._store([(doc_id, signature)])
+        return Claim(is_new=True)
+
+    def _store(self, given: Sequence[Given]) -> int:
+        """Note what was added, each id once; return how many documents are new or have another signature."""
+        changed = 0
+        for doc_id, signature in given:
+            old, new = self.documents.get(doc_id), Document.of(doc_id, self._stored(signature), self._now)
+            if old is None or old.signature != new.signature:
+                self.documents[doc_id] = new
+                changed += 1
+                if old is not None:
+                    self._were[doc_id] = old.signature
+        return changed
+
+    def _removed(self, doc_ids: Sequence[str]) -> int:
+        return sum(self.documents.pop(doc_id, None) is not None for doc_id in doc_ids)
+
+    def _stored(self, signature: Signature) -> Signature:
+        return signature if self._index.store.record.has_signatures else Signature(signature.fingerprint)
+
+    # Draws.
+
+    def _given(self, count: int) -> list[Given]:
+        return [(doc_id, self._signature(doc_id)) for doc_id in self._rng.choice(self._ids, count).tolist()]
+
+    def _signature(self, doc_id: str) -> Signature:
+        """Draw what a document becomes: in a crowd, where it was, near where it is, or near another one."""
+        drawn, own = self._rng.random(), self.documents.get(doc_id)
+        if drawn < 0.2 and doc_id in self._were:
+            return self._were[doc_id]
+        if drawn < 0.45 and own is not None:
+            moved = self._flipped(own.fingerprint, self._count(self._k + 1))
+            return own.signature._replace(fingerprint=moved)
+        if drawn < 0.55 and own is not None:
+            return Signature(own.fingerprint, self._one_of(self._sketches), self._one_of(self._keys))
+        fingerprint = self._centre() if drawn < 0.9 else self._near(self._k + 1)
+        return Signature(fingerprint, self._one_of(self._sketches), self._one_of(self._keys))
+
+    def _asked(self) -> Signature:
+        """Draw a query: as a document is or was, in a crowd, near a document, or anywhere."""
+        drawn, known = self._rng.random(), [*self._were.values()]
+        if drawn < 0.2 and self.documents:
+            return self._one_of([*self.documents.values()]).signature
+        if drawn < 0.4 and known:
+            return self._one_of(known)
+        if drawn < 0.95:
+            fingerprint = self._centre() if drawn < 0.7 else self._near(max(MOST_DISTANCE, self._k))
+        else:
+            fingerprint = self._numbers(1)[0]
+        return Signature(fingerprint, self._one_of(self._sketches), self._one_of(self._keys))
+
+    def _centre(self) -> int:
+        """Draw one: the first half of the time, the second a quarter of it, and so on."""
+        return self._centres[min(int(self._rng.geometric(0.5)), len(self._centres)) - 1]
+
+    def _near(self, most: int) -> int:
+        stored = [one.fingerprint for one in self.documents.values()]
+        return self._flipped(self._one_of(stored or self._centres), int(self._rng.integers(most + 1)))
+
+    def _flipped(self, fingerprint: int, bits: int) -> int:
+        return fingerprint ^ sum(1 << bit for bit in self._rng.choice(64, bits, replace=False).tolist())
+
+    def _numbers(self, count: int) -> list[int]:
+        return self._rng.integers(0, 2**64, count, np.uint64).tolist()
+
+    def _some_ids(self, most: int = MOST_DOCUMENTS) -> list[str]:
+        return self._rng.choice(self._ids, self._count(most)).tolist()
+
+    def _count(self, most: int) -> int:
+        return int(self._rng.integers(1, most + 1))
+
+    def _one_of(self, values: Sequence[T]) -> T:
+        return values[int(self._rng.integers(len(values)))]
+
+    def _chance(self, share: float) -> bool:
+        return bool(self._rng.random() < share)
+
+    def _later(self) -> int:
+        self._now += 1
+        return self._now
+
+
+def run_trial(place: Place, trial: Trial) -> Counter[str]:
+    """Make an index at a new place and all calls of a trial; return how many of each, and of queries and matches."""
+
+    async def run() -> Counter[str]:
+        profile = Profile.named(trial.profile)
+        record = Record(Layout.parse(trial.layout), profile.to_json())
+        caller = Caller(place, HSimIndex(place.create(place.url(), record), profile, slow_s=None), trial)
+        await caller.run()
+        return caller.done
+
+    return asyncio.run(run())

@@ -9,8 +9,8 @@ from hsimhash.cli.help import Command
 from hsimhash.cli.options import Settings, open_index, utf8, with_settings
 from hsimhash.fingerprint import format_fingerprint
 from hsimhash.store import check_url, is_redis
-from hsimhash.store.urls import masked
 from hsimhash.store.redis.plain import plain_fingerprints
+from hsimhash.store.urls import masked
 
 
 @click.command("import-redis", cls=Command)

@@ -132,8 +132,8 @@ def _without_passwords(text: str, ctx: click.Context) -> str:
 
     for word in ctx.meta[_WORDS]:
         for url in (word, word.partition("=")[2]):
-            if "://" in url and holds_password(url):
-                text = text.replace(url, masked(url))
+            if ("://" in url or "=" in url) and holds_password(url):
+                text = text.replace(url, masked(url)).replace(repr(url)[1:-1], masked(url))
     return text
 
 

@@ -25,6 +25,7 @@ _HEAD = re.compile(r"(?:[^=]*?[\s('\"])??(?:jdbc:)?[A-Za-z][\w+.-]*://")
 _AFTER_AUTHORITY = re.compile(r"[/?#].*", re.DOTALL)
 _USER = re.compile(r"(?:.*@)?(?:[^/?#]*%40)?", re.DOTALL)  # to the last @, wherever it is
 _SEPARATOR = re.compile(r"([?#&;\s]+)")
+_OPTION = re.compile(r"[?#&;\s][^=]*=")
 _HIDDEN_PARTS = re.compile(r"…(?:[?#&;\s]+…)+")
 _IPV6 = re.compile(r"\[.*?\]")
 _NOT_A_PORT = re.compile(r":(?!\d*(?:,|$))")
@@ -39,15 +40,16 @@ def masked(text: str) -> str:
     harmless. A message whose last part is a URL is masked in the same way.
     """
     head, rest = _cut_head(text)
-    shown = _USER.sub("", rest, count=1)
-    has_user = shown != rest
-    place, *parts = _SEPARATOR.split(shown)
-    if not (head or has_user or "=" in text):
+    after_user = _USER.sub("", rest, count=1)
+    user = rest[: len(rest) - len(after_user)]
+    place, *parts = _SEPARATOR.split(after_user)
+    if not (head or user or "=" in text):
         return text
-    kept = [place if "=" not in place or _is_harmless(place) else "…"]
+    is_place = "=" not in (place if head else text) and not _OPTION.search(user)  # else the @ may be an option's
+    kept = [place if is_place or _is_harmless(place) else "…"]
     for separator, part in zip(parts[::2], parts[1::2], strict=True):
         kept += [separator, part if not part or _is_harmless(part) else "…"]
-    return f"{head}{'…@' if has_user else ''}{_HIDDEN_PARTS.sub('…', ''.join(kept))}"
+    return f"{head}{'…@' if user else ''}{_HIDDEN_PARTS.sub('…', ''.join(kept))}"
 
 
 def user_in(url: str) -> tuple[str, bool]:

@@ -27,7 +27,7 @@ from hsimhash.layout import Layout
 from hsimhash.load.ingest import OnDuplicate
 from hsimhash.slow import SLOW_S
 from hsimhash.store import check_url
-from hsimhash.store.urls import masked
+from hsimhash.store.urls import holds_password, masked
 
 DEFAULT = "default"  # the source of what nobody set
 PREFIX = "HSIMHASH_"
@@ -170,6 +170,9 @@ def load(
         settings = Settings.model_validate({key: one.value for key, one in given.items()})
     except ValidationError as error:
         key, reason = _refusal(error)
+        value = given[key].value or ""
+        if key != "store" and holds_password(value):  # parts of which the reason may quote
+            reason = "it should not be the URL of a store"
         kind = ValueError if key in flags else SettingsError
         raise kind(f"{given[key].source}: {key} = {_shown(key, given[key].value)}: {reason}") from None
     sources = {key: given[key].source if key in given else DEFAULT for key in KEYS}
@@ -265,5 +268,5 @@ def _shown(name: str, value: object) -> str:
     """Return the value of a setting for a message, without what may be secret in it."""
     if difflib.get_close_matches("password", re.split("_", name.lower()), cutoff=0.7):
         return "…"
-    may_be_url = name not in KEYS or name == "store" or "://" in str(value)
-    return repr(masked(value) if may_be_url and isinstance(value, str) else value)[:80]
+    may_be_url = isinstance(value, str) and (name not in KEYS or name == "store" or holds_password(value))
+    return repr(masked(str(value)) if may_be_url else value)[:80]

@@ -171,7 +171,7 @@ def load(
     except ValidationError as error:
         key, reason = _refusal(error)
         value = given[key].value or ""
-        if key != "store" and holds_password(value):  # parts of which the reason may quote
+        if key != "store" and _may_be_url(value):  # parts of which the reason may quote
             reason = "it should not be the URL of a store"
         kind = ValueError if key in flags else SettingsError
         raise kind(f"{given[key].source}: {key} = {_shown(key, given[key].value)}: {reason}") from None
@@ -268,5 +268,9 @@ def _shown(name: str, value: object) -> str:
     """Return the value of a setting for a message, without what may be secret in it."""
     if difflib.get_close_matches("password", re.split("_", name.lower()), cutoff=0.7):
         return "…"
-    may_be_url = isinstance(value, str) and (name not in KEYS or name == "store" or holds_password(value))
-    return repr(masked(str(value)) if may_be_url else value)[:80]
+    is_url = isinstance(value, str) and (name not in KEYS or name == "store" or _may_be_url(value))
+    return repr(masked(str(value)) if is_url else value)[:80]
+
+
+def _may_be_url(value: str) -> bool:
+    return "://" in value or holds_password(value)

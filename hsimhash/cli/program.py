@@ -119,20 +119,20 @@ class Program(click.Group):
             raise
         except Exception as error:
             if ctx.params["verbose"]:
-                click.echo(_without_passwords("".join(traceback.format_exception(error)), ctx), err=True, nl=False)
-            click.echo(f"hsimhash: error: {_without_passwords(message_of(error), ctx)}", err=True)
+                traceback.print_exception(error)
+            click.echo(f"hsimhash: error: {message_of(error)}", err=True)
             code = exit_code_of(error)
             flush_or_drop()
         ctx.exit(code)
 
 
 def _without_passwords(text: str, ctx: click.Context) -> str:
-    """Return an error without the passwords of URLs on the command line, which click quotes wherever they stand."""
+    """Return an error of click without passwords: it quotes a URL that is where none belongs."""
     from hsimhash.store.urls import holds_password, masked  # here: only errors wait for it
 
     for word in ctx.meta[_WORDS]:
         for url in (word, word.partition("=")[2]):
-            if ("://" in url or "=" in url) and holds_password(url):
+            if "://" in url or holds_password(url):
                 text = text.replace(url, masked(url)).replace(repr(url)[1:-1], masked(url))
     return text
 

@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, cast
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import quote, unquote
 
 from hsimhash.errors import InputUnavailableError
 from hsimhash.extras import needed
@@ -28,7 +28,7 @@ _STATES = ("ETag", "etag", "Last-Modified", "LastModified", "Content-MD5", "mtim
 _ACCOUNTS = ("abfs", "abfss", "wasb", "wasbs")  # before the @ of whose URLs a container stands
 _HTTP = ("http", "https")
 _WORTH_A_RETRY = (408, 429)
-_LEAST_HIDDEN = 4  # characters of a secret that a library's message is searched for: fewer are in any message
+_SECRET_PART = re.compile(r"[A-Za-z0-9]{4,}|[^\x00-\x7f]+")  # which a library may quote alone; less is in any message
 
 
 def is_remote(name: str) -> bool:
@@ -191,15 +191,13 @@ def _unavailable(url: str, error: Exception) -> InputUnavailableError:
 
 
 def _reason(url: str, error: Exception) -> str:
-    """Return what an error says, without the URL's secrets, whole or in part."""
+    """Return what an error says, without the URL's secrets: whole or in part, percent-encoded or not."""
     if isinstance(error, FileNotFoundError):
         return "no such file"
     said = _URL_IN_TEXT.sub(lambda found: shown_url(found[0]), str(error))
-    query = url.partition("?")[2]
-    user = user_in(url)[0]
-    secrets = {user, *user.split(":", 1), query, *(value for _, value in parse_qsl(query))}
-    for secret in sorted(secrets | set(map(unquote, secrets)), key=len, reverse=True):
-        said = said.replace(secret, "…") if len(secret) >= _LEAST_HIDDEN else said
+    values = [option.partition("=")[2] or option for option in re.split("[&;#]", url.partition("?")[2])]
+    for part in _SECRET_PART.findall(unquote(" ".join([user_in(url)[0], *values]))):
+        said = re.sub(f"{re.escape(part)}|{quote(part)}", "…", said, flags=re.IGNORECASE)
     return said or type(error).__name__
 
 

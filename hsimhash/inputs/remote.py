@@ -195,9 +195,8 @@ def _reason(url: str, error: Exception) -> str:
     if isinstance(error, FileNotFoundError):
         return "no such file"
     said = _URL_IN_TEXT.sub(lambda found: shown_url(found[0]), str(error))
-    values = [option.partition("=")[2] or option for option in re.split("[&;#]", url.partition("?")[2])]
-    for part in _SECRET_PART.findall(unquote(" ".join([user_in(url)[0], *values]))):
-        said = re.sub(f"{re.escape(part)}|{quote(part)}", "…", said, flags=re.IGNORECASE)
+    for part in _SECRET_PART.findall(unquote(f"{user_in(url)[0]} {url.partition('?')[2]}")):
+        said = said.replace(part, "…").replace(quote(part), "…")
     return said or type(error).__name__
 
 

@@ -103,6 +103,15 @@ def test_a_second_writer_waits_and_then_names_who_writes(store: LmdbStore, path:
         assert put(store, ("a", 1)) == 1
 
 
+def test_no_other_memory_of_the_process_is_written_into_an_index(store: LmdbStore, path: Path) -> None:
+    secret = b"memory that was freed and not cleared"
+    for number in range(20):
+        freed = [bytearray(secret * 100) for _ in range(1_000)]
+        del freed  # what is allocated next gets this memory
+        put(store, *[(f"{number}-{one}", number << 50 | one) for one in range(50)])
+    assert secret not in (path / files.DATA).read_bytes()
+
+
 def test_a_killed_writer_leaves_no_lock(store: LmdbStore, path: Path) -> None:
     killed_while("with store.writing(): ", path)
     assert put(store, ("a", 1)) == 1

@@ -279,9 +279,12 @@ def load_settings(flags: dict[str, object]) -> Loaded:
     if "max_distance" in flags and _OLD_DISTANCE in context.meta:
         given.setdefault("max_distance", str(context.meta[_OLD_DISTANCE]))
     try:
-        return settings.load(given, os.environ, context.find_root().params.get("config"))
+        loaded = settings.load(given, os.environ, context.find_root().params.get("config"))
     except ValueError as error:
         raise click.UsageError(in_shell(error)) from error
+    for warning in loaded.warnings:
+        say(f"warning: {warning}")
+    return loaded
 
 
 def open_index(settings: Settings, *, exclusive: bool = False, is_job: bool = False) -> HSimIndex:

@@ -362,8 +362,10 @@ def test_what_is_no_postgresql_is_said_so() -> None:
 
 
 def test_an_option_that_libpq_does_not_know_is_named(postgresql: PostgresqlServer) -> None:
-    with pytest.raises(HsimhashError, match=r'"sslmod".*its options are table='):
+    with pytest.raises(ValueError, match="unknown option sslmod; the nearest known one is sslmode"):
         open_store(postgresql.url("pages", "&sslmod=require"))
+    with pytest.raises(HsimhashError, match=r'"ssl".*its options are table='):  # it takes ssl=true only
+        open_store(postgresql.url("pages", "&ssl=maybe"))
 
 
 def test_a_missing_index_and_a_dropped_one(postgresql: PostgresqlServer, url: str, store: Store) -> None:

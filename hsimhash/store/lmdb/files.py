@@ -150,8 +150,8 @@ def open_lmdb(
         readonly=is_read_only,
         lock=has_lock,
         create=not is_read_only,
+        meminit=True,  # otherwise freed memory of the process, perhaps with a password, is written into unused bytes
         readahead=False,  # reads are random: reading ahead would only fill the cache with other buckets
-        meminit=False,  # pages are written whole
         metasync=is_durable,
         sync=is_durable,
     )

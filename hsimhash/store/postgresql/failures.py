@@ -54,6 +54,7 @@ _REMEDIES = (
         r"query_wait_timeout|max_client_conn|no more connections",
         "the pooler is full: raise its limits, or use fewer processes",
     ),
+    (r"wait timeout expired", "it did not answer in time: see what it does in pg_stat_activity"),
     (r"timeout expired|timed out", "is the host up, and the port open in its firewall?"),
 )
 
@@ -84,6 +85,12 @@ def is_passing(error: Exception) -> bool:
     return error.sqlstate is None and bool(_PASSING_WORDS.search(str(error)))
 
 
+def words_of(error: Exception) -> str:
+    """Return what an error says, in one line and without the statement."""
+    first = error.diag.message_primary if isinstance(error, psycopg.Error) else None
+    return " ".join((first or str(error)).split())
+
+
 def transaction_pooler(address: DatabaseAddress) -> HsimhashError:
     """Return what to raise where transactions of one connection go to different processes of the server."""
     return HsimhashError(
@@ -97,8 +104,7 @@ def store_error(error: Exception, address: DatabaseAddress) -> HsimhashError:
     """Return what an error means: what is wrong, where, and what to do."""
     if isinstance(error, LostLinkError) and isinstance(error.__cause__, Exception):
         error = error.__cause__
-    first = error.diag.message_primary if isinstance(error, psycopg.Error) else None
-    said = " ".join((first or str(error)).split())
+    said = words_of(error)
     where = f"{address.full_table} at {address.name}"
     if isinstance(error, (errors.UndefinedTable, errors.InvalidSchemaName, errors.UndefinedColumn)):
         return IndexNotFoundError(f"no index at {address}: {said}; " + CREATE_ONE)

@@ -58,6 +58,7 @@ from hsimhash.store.postgresql.failures import (
     is_passing,
     store_error,
     transaction_pooler,
+    words_of,
 )
 from hsimhash.times import pauses
 
@@ -255,8 +256,11 @@ class DatabaseSession:
 
     def _is_passed_on(self, link: Link, process: int) -> bool:
         """Whether another connection has the server process of an idle one, or this one has another by now."""
-        with suppress(psycopg.Error), self._reached(time.monotonic() + _LOOK_S) as other, other.transaction():
-            return other.server_process() == process or link.server_process() != process
+        with suppress(psycopg.Error), self._reached(time.monotonic() + _LOOK_S) as other:
+            if other.server_process() == process:
+                return True
+            with other.transaction():
+                return other.server_process() == process or link.server_process() != process
         return False  # no other connection came in time: a pool in session mode may be used up
 
     # Calls.
@@ -277,8 +281,8 @@ class DatabaseSession:
                 if not (isinstance(error, psycopg.Error) and is_lost(held)):
                     raise
                 raise LostRightError(
-                    f"{self.url}: the connection that held the right to write was lost ({error}); what was not "
-                    f"acknowledged may not be stored; try again: a job continues where it stopped"
+                    f"{self.url}: the connection that held the right to write was lost ({words_of(error)}); what was "
+                    f"not acknowledged may not be stored; try again: a job continues where it stopped"
                 ) from error
 
         return self.tried(attempt, is_long=is_long)

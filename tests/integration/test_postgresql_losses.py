@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hsimhash.errors import HsimhashError, LostRightError, StoreUnavailableError
+from hsimhash.errors import LostRightError, StoreUnavailableError
 from hsimhash.index import HSimIndex
 from hsimhash.inputs import InputOptions, find_inputs
 from hsimhash.load import IngestLimits, IngestOptions, Summary, ingest
@@ -62,7 +62,8 @@ def table_of(index: HSimIndex) -> str:
 def loaded(index: HSimIndex, folder: Path, **options: object) -> Summary:
     """Ingest ten documents, two of which are near `a`."""
     path = folder / "documents.tsv"
-    path.write_text("".join(f"{n}\t{4 if n < 2 else FAR[n]:016x}\n" for n in range(10)))
+    if not path.exists():
+        path.write_text("".join(f"{n}\t{4 if n < 2 else FAR[n]:016x}\n" for n in range(10)))
     reading = InputOptions(format="fingerprints")
     given = IngestOptions(reading=reading, job=folder / "job", workers=1, limits=SMALL, **options)  # type: ignore[arg-type]
     return ingest(index, find_inputs([str(path)], reading), given)
@@ -84,7 +85,8 @@ def tagged(index: HSimIndex, folder: Path) -> bool:
 
 
 def laid_out_anew(index: HSimIndex, folder: Path) -> bool:
-    with HSimIndex.create(f"lmdb://{folder / 'old'}", layout="4", profile="zh-1") as old:
+    url, is_new = f"lmdb://{folder / 'old'}", not (folder / "old").exists()
+    with HSimIndex.create(url, layout="4", profile="zh-1") if is_new else HSimIndex.open(url) as old:
         old.add_many(FAR, [str(n) for n in range(10)])
         return relayout(old, index, folder / "job") == 10 and index.count() == 11
 
@@ -246,14 +248,22 @@ def test_a_server_that_stays_away_ends_each_call_at_its_deadline(tmp_path: Path)
             (folder := tmp_path / name).mkdir()
             with pytest.raises(StoreUnavailableError, match="is PostgreSQL running"):
                 CALLS[name](index, folder)
+        own.start()
+        for name, index in indexes.items():
+            assert CALLS[name](index, tmp_path / name), name
 
 
-def test_a_cancelled_call_is_not_made_again(server: PostgresqlServer, index: HSimIndex) -> None:
+@pytest.mark.parametrize("name", CALLS)
+def test_a_cancelled_call_fails_and_may_be_made_again(
+    server: PostgresqlServer, index: HSimIndex, tmp_path: Path, name: str
+) -> None:
+    mode = "ACCESS EXCLUSIVE" if name in READS else "SHARE"
     with connected(server) as other, other.transaction(), ThreadPoolExecutor(1) as thread:
-        other.execute(f"LOCK TABLE {table_of(index)} IN ACCESS EXCLUSIVE MODE".encode())
-        asked = thread.submit(index.query, 5)
+        other.execute(f"LOCK TABLE {table_of(index)}, {table_of(index)}_fingerprints IN {mode} MODE".encode())
+        asked = thread.submit(CALLS[name], index, tmp_path)
         wait_for(server, "Lock")
         with connected(server) as admin:
             admin.execute("SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE application_name = 'hsimhash'")
-        with pytest.raises(HsimhashError, match="the server ended the call: canceling statement"):
+        with pytest.raises(StoreUnavailableError, match="the server ended the call: canceling statement"):
             asked.result()
+    assert CALLS[name](index, tmp_path)

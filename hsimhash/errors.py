@@ -13,6 +13,7 @@
     │   └── ClaimBusyError
     ├── StoreClosedError
     ├── StoreUnavailableError       is_retryable
+    │   ├── LostRightError
     │   └── StoreTimeoutError
     └── TextTooShortError
     StopAskedError
@@ -141,6 +142,10 @@ class StoreUnavailableError(HsimhashError):
     """The store cannot be reached or cannot take the write now; retry once the cause is gone."""
 
     is_retryable = True
+
+
+class LostRightError(StoreUnavailableError):
+    """The right to write was lost meanwhile; others may have written since."""
 
 
 class StoreTimeoutError(StoreUnavailableError):

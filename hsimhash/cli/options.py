@@ -142,12 +142,14 @@ yes_option = click.option("--yes", "is_confirmed", is_flag=True, help="Do not as
 
 
 def utf8(value: str) -> str:
-    """Return the value of an option or argument that must be UTF-8; the name of a file need not be."""
+    """Return the value of an option or argument that must be UTF-8; the name of a file need not be.
+
+    Python may have read the bytes by another encoding: LC_ALL=C with PYTHONUTF8=0 knows ASCII only.
+    """
     try:
-        value.encode()
-    except UnicodeEncodeError as error:
+        return value.encode(errors="surrogateescape").decode()
+    except UnicodeError as error:
         raise click.BadParameter(f"{value!r:.80} is not valid UTF-8") from error
-    return value
 
 
 fingerprint_field_option = click.option(

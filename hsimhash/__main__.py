@@ -16,6 +16,10 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(number) != signal.SIG_IGN:  # a shell's background job ignores Ctrl-C
             signal.signal(number, _end)
+    signal.signal(signal.SIGXCPU, _end_of_cpu_time)
+    os.environ.setdefault(
+        "OPENBLAS_NUM_THREADS", "1"
+    )  # nothing here uses it, and it would start a thread for each core
     from hsimhash.cli import program, streams
 
     streams.open_closed_streams()  # else an index's files would take their numbers
@@ -32,6 +36,12 @@ def _end(number: int, frame: object) -> None:  # noqa: ARG001
     with contextlib.suppress(OSError):
         os.write(2, b"hsimhash: interrupted\n")
     os._exit(130)
+
+
+def _end_of_cpu_time(number: int, frame: object) -> None:  # noqa: ARG001
+    with contextlib.suppress(OSError):
+        os.write(2, b"hsimhash: error: the limit on CPU time is reached: raise it with 'ulimit -t'\n")
+    os._exit(1)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@
     │   └── ClaimBusyError
     ├── StoreClosedError
     ├── StoreUnavailableError       is_retryable
+    │   ├── LostRightError
     │   └── StoreTimeoutError
     └── TextTooShortError
     StopAskedError
@@ -23,6 +24,7 @@ shell, the message ends with a `Remedy`, which has both wordings.
 
 from __future__ import annotations
 
+import errno
 from typing import ClassVar
 
 
@@ -68,6 +70,18 @@ START_OVER = Remedy("pass fresh=True to start over", "start over with --fresh")
 OTHER_JOB = Remedy("pass another job folder", "choose another folder with --job")
 OTHER_STAGE = Remedy("pass another stage", "choose another --stage")
 WAIT_LONGER = Remedy("pass a greater lock_timeout_s", "allow more with --lock-timeout")
+
+# What to do where a limit of the operating system is reached, by its number.
+LIMITS = {
+    errno.ENOSPC: "free the disk",
+    errno.EDQUOT: "your disk quota is used up: free some space, or ask for more",
+    errno.EFBIG: "the limit on the size of files is reached: raise it with 'ulimit -f'",
+    errno.EROFS: "mount it writable",
+    errno.EMFILE: "the limit on open files is reached: raise it with 'ulimit -n'",
+    errno.ENFILE: "the system's limit on open files is reached: raise it with 'sysctl fs.file-max'",
+    errno.ENOMEM: "the limit on memory is reached: raise it with 'ulimit -v', or in the container",
+}
+MORE_PROCESSES = "the limit on processes and threads is reached: raise it with 'ulimit -u', or in the container"
 
 
 class HsimhashError(Exception):
@@ -128,6 +142,10 @@ class StoreUnavailableError(HsimhashError):
     """The store cannot be reached or cannot take the write now; retry once the cause is gone."""
 
     is_retryable = True
+
+
+class LostRightError(StoreUnavailableError):
+    """The right to write was lost meanwhile; others may have written since."""
 
 
 class StoreTimeoutError(StoreUnavailableError):

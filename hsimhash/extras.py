@@ -7,11 +7,13 @@ from typing import Any
 
 
 def needed(module: str, extra: str, what: str) -> Any:
-    """Return a module of an optional package; `ValueError` says how to install it for `what`."""
+    """Return a module of an optional package; `ValueError` says how to install it for `what`, or why it cannot load."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
         package = module.partition(".")[0]
+        if not isinstance(error, ModuleNotFoundError):
+            raise ValueError(f"{what} needs {package}, which cannot be loaded: {error}") from error
         raise ValueError(f"{what} needs {package}; pip install 'hsimhash[{extra}]'") from error
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -11,7 +10,7 @@ from io import FileIO
 from pathlib import Path
 from typing import BinaryIO
 
-from hsimhash.errors import StoreUnavailableError
+from hsimhash.errors import LIMITS, StoreUnavailableError
 
 
 def make_folder(path: Path) -> list[Path]:
@@ -102,11 +101,10 @@ def file_errors(
     try:
         yield
     except OSError as error:
-        remedies = {errno.ENOSPC: "free the disk", errno.EROFS: "mount it writable"}
         raise kind(
             f"cannot use {error.filename or path}: "
             + (error.strerror or str(error))
-            + f"; {remedies.get(error.errno or 0, 'repair the folder')}"
+            + f"; {LIMITS.get(error.errno or 0, 'repair the folder')}"
             + advice
         ) from error
 

@@ -347,7 +347,10 @@ class _Prepared:
                 code = self.close()
                 if isinstance(error, ValueError):
                     raise
-                raise HsimhashError(f"a worker process ended at its start, with code {code}") from error
+                raise HsimhashError(
+                    f"a worker process ended at its start, with code {code}: "
+                    "perhaps the limit on memory ('ulimit -v'), or on processes ('ulimit -u'), is too low"
+                ) from error
             self.children += 1
             return _Child(self, pid, Connection(own.detach()))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,11 +27,16 @@ from hsimhash.layout import Layout
 from hsimhash.load.ingest import OnDuplicate
 from hsimhash.slow import SLOW_S
 from hsimhash.store import check_url
+from hsimhash.store.urls import holds_password, masked
 
 DEFAULT = "default"  # the source of what nobody set
 PREFIX = "HSIMHASH_"
 CONFIG_VARIABLE = f"{PREFIX}CONFIG"
 OTHER_VARIABLES = (CONFIG_VARIABLE, f"{PREFIX}DATA")  # known, and no settings
+# What Kubernetes and `docker run --link` set in a container for a service whose name is or begins with hsimhash.
+_SERVICE_VARIABLE = re.compile(
+    rf"{PREFIX}(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?|NAME|ENV_\w+)", re.ASCII
+)
 FILE_NAME = "hsimhash.yaml"
 LOCK_TIMEOUT_MOST_S = 86_400
 _NULL = "tag:yaml.org,2002:null"
@@ -76,10 +81,18 @@ def address_in(text: str) -> tuple[str, int]:
     return host.strip("[]") if is_ipv6 else host, int(port)
 
 
+def host_names(text: str) -> tuple[str, ...]:
+    """Return the host names in `name,name`; `ValueError` if it holds anything else."""
+    names = [name.strip().lower() for name in text.split(",")]
+    if not all(re.fullmatch("[a-z0-9_.-]+", name) for name in names):
+        raise ValueError("it should be names of hosts with commas between them, such as search,search.example.com")
+    return tuple(names)
+
+
 class Settings(BaseModel):
     """What the commands run with. `model_fields_set` has the keys that somebody set, whatever the value."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True)
 
     store: Annotated[str, _refused_by(check_url)] = "lmdb://hsimhash-index"
     redis_password: Annotated[SecretStr, AfterValidator(_utf8)] | None = None
@@ -97,6 +110,7 @@ class Settings(BaseModel):
     fingerprint_format: Annotated[str, _refused_by(formats_named)] = "auto"
     job: str | None = Field(None, min_length=1)
     listen: Annotated[str, _refused_by(address_in)] = "127.0.0.1:8343"
+    host: Annotated[str, _refused_by(host_names)] | None = None
     token_file: str | None = Field(None, min_length=1)
     slow_query_s: float = Field(SLOW_S, ge=0)
 
@@ -106,10 +120,14 @@ KEYS = tuple(Settings.model_fields)
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """Settings, and for every key where its value came from: `default`, `file:line`, a variable or a flag."""
+    """Settings, and for every key where its value came from: `default`, `file:line`, a variable or a flag.
+
+    `warnings` name the variables that look like settings and are none.
+    """
 
     settings: Settings
     sources: Mapping[str, str]
+    warnings: tuple[str, ...] = ()
 
 
 class _Given(NamedTuple):
@@ -134,7 +152,8 @@ def load(
 
     Args:
         flags: values by key.
-        environment: variables by name; those that do not begin with `HSIMHASH_` are passed over.
+        environment: variables by name. Those that do not begin with `HSIMHASH_` are ignored, and so are those that
+            Kubernetes and Docker set for a service of that name; any other unknown one gives a warning.
         config: the settings file to read.
 
     Raises:
@@ -151,9 +170,13 @@ def load(
         settings = Settings.model_validate({key: one.value for key, one in given.items()})
     except ValidationError as error:
         key, reason = _refusal(error)
+        value = given[key].value or ""
+        if key != "store" and _may_be_url(value):  # parts of which the reason may quote
+            reason = "it should not be the URL of a store"
         kind = ValueError if key in flags else SettingsError
-        raise kind(f"{given[key].source}: {key} = {_shown(key, given[key].value)}: {reason}") from error
-    return Loaded(settings, {key: given[key].source if key in given else DEFAULT for key in KEYS})
+        raise kind(f"{given[key].source}: {key} = {_shown(key, given[key].value)}: {reason}") from None
+    sources = {key: given[key].source if key in given else DEFAULT for key in KEYS}
+    return Loaded(settings, sources, tuple(_unknown_variables(environment)))
 
 
 def _refusal(error: ValidationError) -> tuple[str, str]:
@@ -224,17 +247,16 @@ def _pairs(path: Path, text: str) -> list[tuple[yaml.Node, yaml.Node]]:
 
 
 def _in_environment(environment: Mapping[str, str]) -> dict[str, _Given]:
-    known = {variable_of(key): key for key in KEYS}
-    given = {}
-    for name in sorted(name for name in environment if name.startswith(PREFIX) and name not in OTHER_VARIABLES):
-        value = environment[name]
-        if name not in known:
-            raise SettingsError(
-                f"unknown variable {name}={_shown(name, value)}; {_nearest(name, [*known, *OTHER_VARIABLES])}"
-            )
-        if value:
-            given[known[name]] = _Given(None if value == "null" else value, name)
-    return given
+    given = {key: (environment.get(variable_of(key)), variable_of(key)) for key in KEYS}
+    return {key: _Given(None if value == "null" else value, name) for key, (value, name) in given.items() if value}
+
+
+def _unknown_variables(environment: Mapping[str, str]) -> Iterator[str]:
+    """Yield a warning for each variable that may be a misspelt setting."""
+    known = [*map(variable_of, KEYS), *OTHER_VARIABLES]
+    for name in sorted(name for name in environment if name.startswith(PREFIX) and name not in known):
+        if not _SERVICE_VARIABLE.fullmatch(name):
+            yield f"unknown variable {name!r:.80} is ignored; {_nearest(name, known)}"
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
@@ -243,7 +265,12 @@ def _nearest(name: str, known: Iterable[str]) -> str:
 
 
 def _shown(name: str, value: object) -> str:
-    """Return the value of a setting for a message, without a password: none of a name like that, or within a URL."""
+    """Return the value of a setting for a message, without what may be secret in it."""
     if difflib.get_close_matches("password", re.split("_", name.lower()), cutoff=0.7):
         return "…"
-    return re.sub(r"(//[^/?#@:]*:)[^/?#@]*@|(password=)[^&']*", r"\1\2…", repr(value))[:80]
+    is_url = isinstance(value, str) and (name not in KEYS or name == "store" or _may_be_url(value))
+    return repr(masked(str(value)) if is_url else value)[:80]
+
+
+def _may_be_url(value: str) -> bool:
+    return "://" in value or holds_password(value)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -14,12 +16,16 @@ from pathlib import Path
 import pytest
 
 from hsimhash import errors
+from hsimhash.cli import exits, jobs
 from hsimhash.cli.console import iso_time, size
 from hsimhash.cli.exits import ExitCode, exit_code_of, message_of
 from hsimhash.cli.program import COMMANDS
+from hsimhash.index import HSimIndex
 from hsimhash.locks import WRITER_LOCK, wait_for_lock
+from hsimhash.store.urls import masked
 from tests.support.command_line import (
     DOCUMENTS,
+    PATIENCE_S,
     ids_in,
     make_index,
     on_terminal,
@@ -240,6 +246,16 @@ def test_interruption_ends_with_130_and_no_traceback(sent: signal.Signals, tmp_p
     assert told == b"hsimhash: interrupted\n"
 
 
+def test_the_limit_on_cpu_time_is_named(tmp_path: Path) -> None:
+    with own_process("query", "-", "--store", make_index(tmp_path)) as process:
+        send(process, b'{"fingerprint": 1}\n' * 1_000)
+        assert process.stdout.readline().startswith(b'{"line": 1')
+        process.send_signal(signal.SIGXCPU)
+        _, told = process.communicate()
+    assert process.returncode == ExitCode.FAILED
+    assert told.endswith(b"hsimhash: error: the limit on CPU time is reached: raise it with 'ulimit -t'\n")
+
+
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("module", ["numpy", "lmdb", "click", "hsimhash.cli.program", "hsimhash.cli.settings", "yaml"])
 def test_interruption_of_the_start_ends_with_130_and_no_traceback(
@@ -388,7 +404,8 @@ STORES = (
         ("lmdb://~nobody-has-this-name/x", "a home folder that is not known; write the whole path"),
         ("hbase://gw/pages?tiemout=5s", "nearest known one is timeout"),
         ("hbase://gw", "is not a table"),
-        ("hbase://user:secret@gw/pages", "neither a user nor a fragment"),
+        ("hbase://user:secret@gw/pages", "neither a user nor a password"),
+        ("hbase://user@gw/pages", "neither a user nor a fragment"),
         ("postgresql://user:secret@db/pages?table=pages", "holds no password"),
         ("postgresql://db/pages?password=secret&table=pages", "holds no password"),
         ("postgresql://db/pages", "no table is named"),
@@ -402,12 +419,14 @@ STORES = (
 def test_bad_url_of_a_store_is_refused_with_the_reason(store: str, reason: str) -> None:
     flag = run("describe", "--store", store)
     assert flag.exit_code == ExitCode.MISUSED
-    shown = store.replace(":secret@", ":…").replace("=secret", "=…")  # no message has a password
+    shown = masked(store)
+    assert "secret" not in flag.output
     assert f"Error: --store: store = {shown!r}: " in flag.stderr
     assert reason in flag.stderr.splitlines()[-1]
     variable = run("describe", environment={"HSIMHASH_STORE": store})
     assert variable.exit_code == ExitCode.SETTINGS_INVALID
     assert reason in variable.stderr
+    assert "secret" not in variable.output
 
 
 def test_numbers_and_times_are_written_for_people() -> None:
@@ -441,6 +460,35 @@ def test_a_signal_that_meets_a_finaliser_is_not_lost(name: str) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "interrupted\n", "")
 
 
+DEAF = """
+import signal, threading, time
+from hsimhash.cli import exits, jobs
+
+def wait():
+    try:
+        print("waiting", flush=True)
+        threading.Event().wait(600)
+    except KeyboardInterrupt:
+        time.sleep(600)  # as for a server that does not answer
+
+with exits.interruptible():
+    {call}
+"""
+
+
+@pytest.mark.parametrize("call", ["wait()", "with jobs.stoppable(): wait()"], ids=["command", "job"])
+def test_an_interrupted_command_ends_within_five_seconds_wherever_it_waits(call: str) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", DEAF.format(call=call)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "waiting\n"
+        process.send_signal(signal.SIGTERM)
+        _, talk = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, talk.splitlines()[-1]) == (ExitCode.INTERRUPTED, "hsimhash: interrupted")
+    assert exits.END_S + jobs.BATCH_S < 5
+
+
 def test_help_on_spark_needs_no_pyspark_and_a_job_says_that_it_is_missing() -> None:
     program = "import sys; sys.modules['pyspark'] = None; from hsimhash.cli import main; main(sys.argv[1:])"
     for arguments, code, words in (
@@ -452,3 +500,32 @@ def test_help_on_spark_needs_no_pyspark_and_a_job_says_that_it_is_missing() -> N
         assert done.returncode == code, done.stderr
         assert words in done.stdout + done.stderr
         assert "Traceback" not in done.stderr
+
+
+LIMITED = {
+    "files": ("ulimit -f 100", ["export", "--output", "all.jsonl"], "all.jsonl: File too large; .*'ulimit -f'"),
+    "backup": ("ulimit -f 100", ["backup", "copy"], "index .* cannot be written: .*'ulimit -f'; nothing .* stored"),
+    "compact": ("ulimit -f 100", ["compact"], "index .* cannot be written: .*'ulimit -f'; nothing .* stored"),
+    "memory": ("ulimit -v 1000000", ["create-table"], "cannot reserve 1 TiB .*'ulimit -v unlimited'"),
+}
+
+
+@pytest.mark.parametrize(("limit", "arguments", "said"), LIMITED.values(), ids=LIMITED)
+def test_a_limit_of_the_system_is_named_and_nothing_is_called_damaged(
+    limit: str, arguments: list[str], said: str, tmp_path: Path
+) -> None:
+    url = f"lmdb://{tmp_path / 'index'}"
+    if arguments != ["create-table"]:
+        with HSimIndex.create(url) as index:
+            index.add_many(list(range(5_000)), [f"document {number}" for number in range(5_000)])
+    program = shlex.join([sys.executable, "-m", "hsimhash", *arguments, "--store", url])
+    result = subprocess.run(
+        ["bash", "-c", f"{limit}; exec {program}"],
+        capture_output=True, text=True, check=False, cwd=tmp_path, timeout=PATIENCE_S,
+    )  # fmt: skip
+    assert result.returncode not in (0, -9)
+    assert re.search(said, result.stderr), result.stderr
+    assert "damaged" not in result.stderr
+    if arguments != ["create-table"]:
+        with HSimIndex.open(url) as index:
+            assert index.check().is_sound

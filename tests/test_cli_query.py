@@ -146,6 +146,16 @@ def test_file_that_is_missing_or_no_text_is_named(url: str, tmp_path: Path) -> N
         assert reason in result.stderr
 
 
+def test_an_id_is_read_as_utf_8_whatever_the_locale(tmp_path: Path) -> None:
+    store, ascii_only = f"lmdb://{tmp_path / 'ascii'}", {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    with HSimIndex.create(store, profile="zh-1") as index:
+        index.add_many([1, 2], ["中文", "b"])
+    near = run_apart("query", "--id", "中文".encode(), "--store", store, environment=ascii_only)
+    assert (near.returncode, b'"b"' in near.stdout) == (0, True), near.stderr
+    wrong = run_apart("query", "--id", b"caf\xe9", "--store", store, environment=ascii_only)
+    assert (wrong.returncode, b"is not valid UTF-8" in wrong.stderr) == (2, True)
+
+
 def test_bounds_narrow_the_answer(url: str) -> None:
     assert found(run("query", "1", "--distance", "1", "--store", url).stdout) == [["a", "b"]]
     assert found(run("query", "1", "--limit", "1", "--store", url).stdout) == [["a"]]

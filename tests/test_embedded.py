@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import lmdb
 import numpy as np
 import pytest
 
@@ -100,6 +101,15 @@ def test_a_second_writer_waits_and_then_names_who_writes(store: LmdbStore, path:
         tell(other)
         assert answer(other) == "free"
         assert put(store, ("a", 1)) == 1
+
+
+def test_no_other_memory_of_the_process_is_written_into_an_index(store: LmdbStore, path: Path) -> None:
+    secret = b"memory that was freed and not cleared"
+    for number in range(20):
+        freed = [bytearray(secret * 100) for _ in range(1_000)]
+        del freed  # what is allocated next gets this memory
+        put(store, *[(f"{number}-{one}", number << 50 | one) for one in range(50)])
+    assert secret not in (path / files.DATA).read_bytes()
 
 
 def test_a_killed_writer_leaves_no_lock(store: LmdbStore, path: Path) -> None:
@@ -450,7 +460,7 @@ def test_damage_inside_the_data_file_is_named_with_its_place_and_the_remedy(stor
                 attempt()
 
 
-def test_a_write_that_is_cut_short_on_a_disk_with_room_reports_damage(store: LmdbStore, path: Path) -> None:
+def test_a_write_past_the_limit_on_files_names_the_limit_and_stores_nothing(store: LmdbStore, path: Path) -> None:
     store.close()
 
     def write() -> None:
@@ -458,7 +468,7 @@ def test_a_write_that_is_cut_short_on_a_disk_with_room_reports_damage(store: Lmd
         resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes + 10_000, resource.RLIM_INFINITY))
         with (
             open_store(f"lmdb://{path}") as limited,
-            pytest.raises(CorruptionError, match=r"is damaged: .*Input/output error, though the disk has room"),
+            pytest.raises(StoreUnavailableError, match="'ulimit -f'; nothing of this write was stored"),
         ):
             put(limited, *[(str(number), number << 32) for number in range(2_000)])
 
@@ -466,6 +476,13 @@ def test_a_write_that_is_cut_short_on_a_disk_with_room_reports_damage(store: Lmd
         pass
     with open_store(f"lmdb://{path}") as whole:
         assert put(whole, ("7", 1)) == 1
+
+
+def test_a_write_that_is_cut_short_on_a_disk_with_room_reports_damage(path: Path) -> None:
+    path.mkdir()
+    error = files.as_our_error(path, lmdb.Error("mdb_txn_commit: Input/output error"))
+    assert isinstance(error, CorruptionError)
+    assert "though the disk has room" in str(error)
 
 
 @pytest.mark.damages

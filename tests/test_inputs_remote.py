@@ -106,7 +106,13 @@ def test_a_changed_file_has_another_mark_and_a_url_signed_anew_the_same(tmp_path
         ("https://host?sig=a/b@c", "https://host"),
         ("s3://bucket/a#b.jsonl?versionId=1", "s3://bucket/a#b.jsonl"),
         ("abfs://box@account.dfs.core.windows.net/a", "abfs://box@account.dfs.core.windows.net/a"),
-        ("sftp://me:p@ss@host/a@b", "sftp://host/a@b"),
+        ("abfs://box:secret@account/a", "abfs://account/a"),
+        ("sftp://me:p@ss@host/a", "sftp://host/a"),
+        ("sftp://me@host/a@b", "sftp://host/a@b"),
+        ("https://host:8080/@me/a.jsonl", "https://host:8080/@me/a.jsonl"),
+        ("https://[::1]:8080/@me/a.jsonl", "https://[::1]:8080/@me/a.jsonl"),
+        ("sftp://me:p@ss@host/a@b", "sftp://…@b"),  # refused: the password may be p@ss@host/a
+        ("s3://KEY:SECR/ET@bucket/a", "s3://…@bucket/a"),  # refused too
     ],
 )
 def test_a_url_is_shown_without_its_secrets(url: str, shown: str) -> None:

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from tests.support.processes import FAILED, children, fork, forked
+from tests.support.processes import FAILED, children, fork, forked, wait_until
 
 
 def failing() -> None:
@@ -40,7 +40,7 @@ def test_a_child_ends_where_its_parent_fails() -> None:
     before = children()
     with pytest.raises(LookupError), forked(threading.Event().wait):
         failing()
-    assert children() == before
+    wait_until(lambda: children() <= before)  # others may be ending
 
 
 def test_a_forked_child_that_takes_too_long_ends_and_tells_where_it_was() -> None:

@@ -10,6 +10,7 @@ import yaml
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from hsimhash.cli.program import COMMANDS
 from hsimhash.errors import SettingsError
 from hsimhash.settings import DEFAULT, KEYS, OTHER_VARIABLES, Settings, flag_of, load, variable_of
 from tests.support.command_line import run
@@ -128,8 +129,58 @@ def test_mistake_in_the_file_names_line_key_value_and_remedy(text: str, parts: l
 def test_mistake_in_the_environment_names_the_variable() -> None:
     with pytest.raises(SettingsError, match=r"HSIMHASH_WORKERS: workers = 'x'"):
         load(None, {"HSIMHASH_WORKERS": "x"})
-    with pytest.raises(SettingsError, match="HSIMHASH_STOR='y'; the nearest known one is HSIMHASH_STORE"):
-        load(None, {"HSIMHASH_STOR": "y"})
+
+
+def test_a_misspelt_variable_is_a_warning_with_the_nearest_name_and_not_its_value() -> None:
+    result = run("settings", "show", "--json", environment={"HSIMHASH_STOER": "redis://u:sesame@h/0"})
+    assert result.exit_code == 0
+    assert json.loads(result.stdout)["store"] == {"value": "lmdb://hsimhash-index", "source": "default"}
+    assert result.stderr.splitlines() == [
+        "hsimhash: warning: unknown variable 'HSIMHASH_STOER' is ignored; the nearest known one is HSIMHASH_STORE; "
+        "'hsimhash settings show' lists all"
+    ]
+    assert run("describe", environment={"HSIMHASH_STOER": "x"}).stderr.count("warning") == 1
+
+
+SERVICES = ("", "API_", "API_V2_")
+INJECTED = {
+    "SERVICE_HOST": "10.0.0.1",
+    "SERVICE_PORT": "8343",
+    "SERVICE_PORT_HTTP": "8343",
+    "PORT": "tcp://10.0.0.1:8343",
+    **{
+        f"PORT_8343_{protocol}{part}": value
+        for protocol in ("TCP", "UDP", "SCTP")
+        for part, value in {
+            "": "tcp://10.0.0.1:8343",
+            "_ADDR": "10.0.0.1",
+            "_PORT": "8343",
+            "_PROTO": "tcp",
+            "_START": "tcp://10.0.0.1:8343",
+            "_PORT_START": "8343",
+            "_PORT_END": "8350",
+        }.items()
+    },
+    "NAME": "/web/hsimhash",
+    "ENV_PYTHON_VERSION": "3.13",
+    "ENV_HSIMHASH_STORE": "lmdb://theirs",
+}
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_the_variables_of_a_service_named_hsimhash_are_no_settings(service: str) -> None:
+    environment = {f"HSIMHASH_{service}{name}": value for name, value in INJECTED.items()}
+    assert not set(environment) & set(map(variable_of, KEYS))
+    for loaded in (load(None, environment), *(load(None, {name: value}) for name, value in environment.items())):
+        assert (loaded.settings, loaded.warnings) == (Settings(), ())
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_command_minds_the_variables_of_such_a_service(command: str) -> None:
+    environment = {f"HSIMHASH_{service}{name}": value for service in SERVICES for name, value in INJECTED.items()}
+    for arguments in ((command, "--help"), (command, "x")):
+        plain, linked = run(*arguments), run(*arguments, environment=environment)
+        assert (plain.exit_code, plain.output) == (linked.exit_code, linked.output)
 
 
 def test_bad_flag_is_a_wrong_argument() -> None:
@@ -178,11 +229,12 @@ def test_settings_read_no_environment_by_themselves(monkeypatch: pytest.MonkeyPa
 
 
 @given(st.text(max_size=40), st.text(max_size=40))
-def test_any_unknown_variable_is_refused_by_name(key: str, value: str) -> None:
+def test_any_other_unknown_variable_is_a_warning_with_its_name(key: str, value: str) -> None:
     name = f"HSIMHASH_{key}"
     assume(name not in [*map(variable_of, KEYS), *OTHER_VARIABLES])
-    with pytest.raises(SettingsError, match=re.escape(name)):
-        load(None, {name: value})
+    assume(not re.search("(HOST|PORT|PORT_.*|NAME)$|ENV_", name))
+    (warning,) = load(None, {name: value}).warnings
+    assert f"{name!r:.80}" in warning
 
 
 # `hsimhash settings show`.
@@ -236,4 +288,4 @@ def test_a_password_is_in_no_output_and_no_message() -> None:
         assert "password" in shown.output.lower()
         assert "sesame" not in shown.output
         codes.append(shown.exit_code)
-    assert codes == [0, 0, 0, 3, 3, 3, 3, 3]
+    assert codes == [0, 0, 0, 0, 0, 3, 3, 3]

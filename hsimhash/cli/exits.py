@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import IntEnum
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ from hsimhash import errors
 if TYPE_CHECKING:
     from sys import UnraisableHookArgs
 
+END_S = 2.0  # that a command may take to end once it is interrupted
 AGAIN_S = 0.05  # after which a signal that was lost is sent again: by then other code runs
 
 
@@ -60,6 +62,12 @@ def message_of(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         reason = errors.in_shell(error.strerror)
         text = f"{error.filename}: {reason}" if error.filename is not None else reason
+        if error.strerror == os.strerror(error.errno or 0) and (limit := _limit(error)):  # else it names a remedy
+            text += f"; {limit}"
+    elif isinstance(error, MemoryError):
+        text = f"out of memory; {errors.LIMITS[errno.ENOMEM]}"
+    elif isinstance(error, RuntimeError) and "can't start new thread" in errors.in_shell(error):
+        text = f"{errors.in_shell(error)}; {errors.MORE_PROCESSES}"
     elif isinstance(error, (errors.HsimhashError, ValueError, OSError)):
         text = errors.in_shell(error)
     else:
@@ -69,6 +77,13 @@ def message_of(error: Exception) -> str:
     if FileNotFoundError in (type(error), type(error.__cause__)) and _is_current_folder_gone():
         text += "; the current folder was deleted: change to one that is there"
     return " ".join(text.splitlines())
+
+
+def _limit(error: OSError) -> str | None:
+    """Return what to do where an error says that a limit of the system is reached."""
+    if isinstance(error, BlockingIOError) and error.filename is None:  # other calls that would block name a file
+        return errors.MORE_PROCESSES
+    return errors.LIMITS.get(error.errno or 0)
 
 
 def _is_current_folder_gone() -> bool:
@@ -95,28 +110,41 @@ def answering(answer: Callable[[int, FrameType | None], object]) -> Iterator[Non
             signal.signal(number, handler)
 
 
+def interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+    """Raise `KeyboardInterrupt`, and end the process `END_S` later if it still waits, perhaps for a dead server.
+
+    That is what a kill would do: whatever was acknowledged is kept, and jobs resume.
+    """
+    signal.signal(signal.SIGALRM, _end)
+    signal.setitimer(signal.ITIMER_REAL, END_S)
+    raise KeyboardInterrupt
+
+
+def _end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+    with suppress(OSError):
+        os.write(2, b"hsimhash: interrupted\n")
+    os._exit(ExitCode.INTERRUPTED)
+
+
 @contextmanager
 def interruptible() -> Iterator[None]:
     """Let both signals raise `KeyboardInterrupt`, a second time where the first one was lost.
 
     It is lost where the signal meets a finaliser or a callback of the garbage collector, as there are in imports.
     """
-    before, was_lost = sys.unraisablehook, False
+    before = sys.unraisablehook
 
     def hook(lost: UnraisableHookArgs) -> None:
-        nonlocal was_lost
         if not issubclass(lost.exc_type, KeyboardInterrupt):
             before(lost)
             return
-        was_lost = True
-        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        signal.signal(signal.SIGALRM, interrupt)
         signal.setitimer(signal.ITIMER_REAL, AGAIN_S)
 
     sys.unraisablehook = hook
     try:
-        with answering(signal.default_int_handler):
+        with answering(interrupt):
             yield
     finally:
         sys.unraisablehook = before
-        if was_lost:
-            signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.setitimer(signal.ITIMER_REAL, 0)

@@ -10,6 +10,7 @@ from hsimhash.cli.options import Settings, open_index, utf8, with_settings
 from hsimhash.fingerprint import format_fingerprint
 from hsimhash.store import check_url, is_redis
 from hsimhash.store.redis.plain import plain_fingerprints
+from hsimhash.store.urls import masked
 
 
 @click.command("import-redis", cls=Command)
@@ -30,7 +31,7 @@ def import_redis_command(settings: Settings, source: str, match: str) -> None:
     """
     if not is_redis(source):
         raise click.BadParameter(
-            f"{source!r} is not the URL of a Redis, such as redis://cache:6379/0", param_hint="URL"
+            f"{masked(source)!r} is not the URL of a Redis, such as redis://cache:6379/0", param_hint="URL"
         )
     check_url(source)
     members = added = 0

@@ -17,13 +17,14 @@ import click
 
 from hsimhash.cli.console import is_for_people, plural, print_json, say, staged_progress
 from hsimhash.cli.endings import ingest_ending, say_rejected
-from hsimhash.cli.exits import ExitCode, answering
+from hsimhash.cli.exits import ExitCode, answering, interrupt
 from hsimhash.errors import HsimhashError
 from hsimhash.index import HSimIndex
 from hsimhash.load import IngestProgress, Summary
 from hsimhash.store import is_hbase
 
 FIRST_REJECTS = 100  # that are looked at to tell what is wrong with all of them
+BATCH_S = 2.5  # that a batch may still take when it was asked to be the last
 
 walk_workers_option = click.option(
     "--workers",
@@ -87,13 +88,16 @@ def _hint(rejects: Path) -> None:
 
 @contextmanager
 def stoppable() -> Iterator[Callable[[], bool]]:
-    """Let the first Ctrl-C or SIGTERM ask to end after the batch, and the second end at once."""
+    """Let the first Ctrl-C or SIGTERM ask to end after the batch; the second one, or `BATCH_S`, ends at once."""
     asked = threading.Event()
 
     def ask(number: int, frame: FrameType | None) -> None:
         if asked.is_set():
-            signal.default_int_handler(number, frame)
+            interrupt(number, frame)
         asked.set()
+        # The store may not answer for as long as a job waits. The next run does again what this batch has done.
+        signal.signal(signal.SIGALRM, interrupt)
+        signal.setitimer(signal.ITIMER_REAL, BATCH_S)
         # Straight to the file: the signal may come while a message is being written.
         with suppress(OSError):
             os.write(2, b"\nhsimhash: ending after this batch; once more ends at once\n")

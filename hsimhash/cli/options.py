@@ -124,6 +124,9 @@ _FLAGS: dict[str, Callable[[Function], Function]] = {
     ),
     "job": click.option("--job", metavar="DIR", help="Keep the job's checkpoint and lists in DIR."),
     "listen": click.option("--listen", metavar="HOST:PORT", help="Listen there. Default: 127.0.0.1:8343."),
+    "host": click.option(
+        "--host", metavar="NAME[,…]", help="Without a token: also answer requests that call this server by these names."
+    ),
     "token_file": click.option(
         "--token-file", metavar="FILE", help="Require the token in FILE, sent as Authorization: Bearer TOKEN."
     ),
@@ -139,12 +142,14 @@ yes_option = click.option("--yes", "is_confirmed", is_flag=True, help="Do not as
 
 
 def utf8(value: str) -> str:
-    """Return the value of an option or argument that must be UTF-8; the name of a file need not be."""
+    """Return the value of an option or argument that must be UTF-8; the name of a file need not be.
+
+    Python may have read the bytes by another encoding: LC_ALL=C with PYTHONUTF8=0 knows ASCII only.
+    """
     try:
-        value.encode()
-    except UnicodeEncodeError as error:
+        return value.encode(errors="surrogateescape").decode()
+    except UnicodeError as error:
         raise click.BadParameter(f"{value!r:.80} is not valid UTF-8") from error
-    return value
 
 
 fingerprint_field_option = click.option(
@@ -276,9 +281,12 @@ def load_settings(flags: dict[str, object]) -> Loaded:
     if "max_distance" in flags and _OLD_DISTANCE in context.meta:
         given.setdefault("max_distance", str(context.meta[_OLD_DISTANCE]))
     try:
-        return settings.load(given, os.environ, context.find_root().params.get("config"))
+        loaded = settings.load(given, os.environ, context.find_root().params.get("config"))
     except ValueError as error:
         raise click.UsageError(in_shell(error)) from error
+    for warning in loaded.warnings:
+        say(f"warning: {warning}")
+    return loaded
 
 
 def open_index(settings: Settings, *, exclusive: bool = False, is_job: bool = False) -> HSimIndex:

@@ -17,6 +17,7 @@ from hsimhash.fingerprint import Profile
 from hsimhash.plan import Cost, cost, layouts_of, outgrown, recommend
 from hsimhash.store import KINDS
 from hsimhash.store.kinds import kind_in
+from hsimhash.store.urls import masked
 
 MOST_DOCUMENTS = 10**15  # beyond it tables and sizes are no longer readable
 
@@ -28,7 +29,7 @@ def _kind(ctx: click.Context, param: click.Parameter, value: str | None) -> str 
     found = next((name for name, kind in KINDS.items() if kind is kind_in(value)), None)
     if found is None:
         raise click.BadParameter(
-            f"unknown store {value.partition(':')[0]!r:.80}: expected {', '.join(KINDS)}, or the URL of an index"
+            f"unknown store {masked(value)!r:.80}: expected {', '.join(KINDS)}, or the URL of an index"
         )
     return found
 

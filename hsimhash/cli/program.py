@@ -64,6 +64,7 @@ TASKS = {  # the help's sections; of each command its module and one line. The h
         "match-sql": ("match_sql", "Print SQL that finds near-duplicates in your own table."),
     },
 }
+_WORDS = "hsimhash.words"
 COMMANDS = {name: entry for commands in TASKS.values() for name, entry in commands.items()}
 
 
@@ -89,6 +90,11 @@ class Program(click.Group):
         named = [CompletionItem(name, help=text) for name, (_, text) in COMMANDS.items() if name.startswith(incomplete)]
         return [*named, *click.Command.shell_complete(self, ctx, incomplete)]
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the options before the command, and keep all words for `_without_passwords`."""
+        ctx.meta[_WORDS] = list(args)
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: click.Context) -> None:
         """Run a command; its return value is the exit code, None for done. SIGTERM ends it as Ctrl-C does."""
         code = ExitCode.DONE
@@ -104,7 +110,12 @@ class Program(click.Group):
             exec("")  # noqa: S102
             click.echo("hsimhash: interrupted", err=True)
             code = ExitCode.INTERRUPTED
-        except (click.ClickException, click.exceptions.Exit):
+        except click.ClickException as error:
+            said = error.format_message()
+            if said == (shown := _without_passwords(said, ctx)):
+                raise
+            raise click.UsageError(shown, getattr(error, "ctx", None)) from None
+        except click.exceptions.Exit:
             raise
         except Exception as error:
             if ctx.params["verbose"]:
@@ -113,6 +124,17 @@ class Program(click.Group):
             code = exit_code_of(error)
             flush_or_drop()
         ctx.exit(code)
+
+
+def _without_passwords(text: str, ctx: click.Context) -> str:
+    """Return an error of click without passwords: it quotes a URL that is where none belongs."""
+    from hsimhash.store.urls import holds_password, masked  # here: only errors wait for it
+
+    for word in ctx.meta[_WORDS]:
+        for url in (word, word.partition("=")[2]):
+            if "://" in url or holds_password(url):
+                text = text.replace(url, masked(url)).replace(repr(url)[1:-1], masked(url))
+    return text
 
 
 def _write_utf8() -> None:

@@ -18,6 +18,7 @@ from hsimhash.index import HSimIndex
 from hsimhash.load import IngestObserver, default_job, relayout
 from hsimhash.store import is_hbase
 from hsimhash.store.base import JOB_DEADLINE_S
+from hsimhash.store.urls import masked
 
 
 @click.command("relayout", cls=Command)
@@ -53,7 +54,7 @@ def relayout_command(
     Run the same command again to resume. At the end, relayout counts both indexes and prints what is left to do.
     """
     if stage is not None and not is_hbase(target):
-        raise click.UsageError(f"--stage is for a new index on HBase, and {target} is not; leave it out")
+        raise click.UsageError(f"--stage is for a new index on HBase, and {masked(target)} is not; leave it out")
     job = Path(settings.job) if settings.job else default_job(target, []).with_suffix(".relayout")
     check_job(job)
     options, workers = None, settings.workers or os.cpu_count() or 1

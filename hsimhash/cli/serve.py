@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import socket
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -22,11 +24,12 @@ from hsimhash.cli.help import Command
 from hsimhash.cli.options import Settings, open_index, refuse_memory, with_settings
 from hsimhash.errors import HsimhashError
 from hsimhash.processes import end_with_parent
-from hsimhash.settings import address_in
+from hsimhash.settings import address_in, host_names
 
 try:
     from starlette.types import ASGIApp
     from uvicorn.config import STARTUP_FAILURE, Config
+    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
     from uvicorn.supervisors.multiprocess import Multiprocess
 
     from hsimhash.serve.app import SERVE_LIMITS, ServeLimits, make_app
@@ -36,11 +39,12 @@ except ImportError as missing:
 _BACKLOG = 2_048  # connections that wait to be taken
 _IDLE_S = 75  # after which a connection without a call is closed: longer than proxies keep theirs
 _SILENT_S = 60  # after which a worker that does not answer its parent is killed and started again
-STOP_S = 30  # in which calls that are under way may end
+_HEAD_S = 20  # in which the headers of a request arrive
+STOP_S = 3  # in which calls that are under way may end, and the workers another second
 
 
 @click.command("serve", cls=Command)
-@with_settings("store", "listen", "token_file", "workers", "lock_timeout_s", "slow_query_s")
+@with_settings("store", "listen", "host", "token_file", "workers", "lock_timeout_s", "slow_query_s")
 def serve_command(settings: Settings) -> ExitCode:
     """Answer queries and add documents over HTTP, as JSON, until Ctrl-C or SIGTERM.
 
@@ -59,6 +63,8 @@ def serve_command(settings: Settings) -> ExitCode:
     acknowledged write is durable. On shutdown, running requests are answered first.
 
     By default only this machine can connect. For other networks, pass a token and put a proxy with TLS in front.
+    Without a token, requests must call the server localhost, an IP address, or a name given with --host: otherwise web
+    pages could reach it through your browser.
     """
     refuse_memory(settings)
     token = _token_in(Path(settings.token_file)) if settings.token_file else None
@@ -93,6 +99,31 @@ def _counting() -> Iterator[Path | None]:
                 os.environ[metrics.SHARED] = before
 
 
+class _Protocol(HttpToolsProtocol):
+    """Closes connections that send no request, or not all of its headers: nothing else bounds them."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Wait for a request."""
+        super().connection_made(transport)
+        self._late = self.loop.call_later(_IDLE_S, transport.close)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait no longer."""
+        self._late.cancel()
+        super().connection_lost(exc)
+
+    def on_message_begin(self) -> None:
+        """Wait for the end of the headers."""
+        self._late.cancel()
+        self._late = self.loop.call_later(_HEAD_S, self.transport.close)
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        """Let the body come; the application has a time limit for it."""
+        self._late.cancel()
+        super().on_headers_complete()
+
+
 class _Supervisor(Multiprocess):
     """Starts workers again that die; what one had under way then is forgotten.
 
@@ -105,6 +136,15 @@ class _Supervisor(Multiprocess):
     def __init__(self, config: Config, listener: socket.socket, folder: Path | None) -> None:
         super().__init__(config, [listener])
         self._folder = folder
+
+    def join_all(self) -> None:
+        """Wait for the workers to end; kill those that still wait for their store."""
+        deadline = time.monotonic() + STOP_S + 1
+        for one in self.processes:
+            one.process.join(max(0.0, deadline - time.monotonic()))
+            if one.exitcode is None:
+                one.process.kill()
+                one.process.join()
 
     def keep_subprocess_alive(self) -> None:
         """Look after the workers, twice a second."""
@@ -138,7 +178,7 @@ def _serve(app: Callable[[], ASGIApp], listener: socket.socket, workers: int, fo
         factory=True,
         workers=workers,
         loop="uvloop",
-        http="httptools",
+        http=_Protocol,
         ws="none",
         lifespan="on",
         log_config=None,
@@ -163,4 +203,5 @@ def _app(settings: Settings, token: str | None, limits: ServeLimits, folder: Pat
     log_to_stderr(verbosity)
     if folder is not None:
         metrics.enable(folder)
-    return make_app(partial(open_index, settings), token, limits)
+    hosts = (address_in(settings.listen)[0], *(host_names(settings.host) if settings.host else ()))
+    return make_app(partial(open_index, settings), token, limits, hosts)

@@ -20,6 +20,7 @@ from hsimhash.load import default_job
 from hsimhash.store import is_hbase, is_postgresql, is_redis, postgresql_operations
 from hsimhash.store.hbase.address import Address
 from hsimhash.store.hbase.table import compact_line, snapshot_line
+from hsimhash.store.urls import holds_password
 
 
 @click.command("check", cls=Command)
@@ -172,6 +173,8 @@ def backup_command(settings: Settings, target: str) -> ExitCode:
 
     On HBase and PostgreSQL, backup prints the lines that take a snapshot or run pg_dump, and the exit code is 2.
     """
+    if "://" in target and holds_password(target):
+        raise click.BadParameter("its URL holds a password, which would be printed; leave it out", param_hint="DEST")
     if is_hbase(settings.store):
         _tell_snapshot(Address.parse(settings.store), target)
         return ExitCode.MISUSED

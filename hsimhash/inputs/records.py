@@ -35,7 +35,7 @@ from hsimhash.rowkey import DOC_ID_BYTES, check_doc_id
 _NO_SIGNATURES = Signatures.of([])
 _BLANKS, _FIELD_BLANKS = b" \t\r", b" \r"  # a tab may separate fields, and is what an error is about then
 PARSED_LIMIT_BYTES = 192 << 20  # of the values of one JSON record
-_LIGHT_CHARACTERS = 1 << 20  # of a JSON text whose values need less, whatever they are
+_HEAVIEST = 192  # bytes that a character of JSON may need at most, whatever the values are
 _JSON_STRING = re.compile(r'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 _JSON_PIECES = re.compile(r'(?:[^"]++|"(?:[^"\\]++|\\.)*+"){1,65536}+', re.DOTALL)  # so many are held at once
 _PARSED_BYTES = {"{": 232, "[": 88, ",": 64}  # of an object with fields, an array with values, a value
@@ -324,8 +324,7 @@ def _value(record: Mapping[str, object], field: str) -> object:
 def json_object(text: str) -> Mapping[str, object]:
     """Return the object that a JSON text is; `ValueError` for any other text, or if its values need too much memory."""
     text = text.removeprefix("\ufeff")  # of a file that was appended to another one
-    if len(text) > _LIGHT_CHARACTERS and _parsed_bytes(text) > PARSED_LIMIT_BYTES:
-        raise ValueError(f"invalid JSON: its values need more than {PARSED_LIMIT_BYTES >> 20} MiB of memory")
+    check_values(text, PARSED_LIMIT_BYTES)
     try:
         record = json.loads(text)
     except json.JSONDecodeError as error:
@@ -337,6 +336,15 @@ def json_object(text: str) -> Mapping[str, object]:
     if not isinstance(record, dict):
         raise ValueError(f"invalid JSON: {type_name(record)} instead of an object")
     return record
+
+
+def check_values(text: str | bytes, most_bytes: int) -> None:
+    """Raise `ValueError` if the values of a JSON text may need more memory once they are parsed."""
+    if len(text) * _HEAVIEST <= most_bytes:
+        return
+    text = text if isinstance(text, str) else text.decode(errors="replace")
+    if _parsed_bytes(text) > most_bytes:
+        raise ValueError(f"invalid JSON: its values need more than {most_bytes >> 20} MiB of memory")
 
 
 def _parsed_bytes(text: str) -> int:

@@ -2,7 +2,8 @@
 
 Of a URL only what holds no secret is ever shown or stored: no user, no password, no query (a signed URL has its
 signature there). So a file whose URL was signed anew is the same input. Whether it changed its size tells, with the
-ETag or time of modification that the server gives of it.
+ETag or time of modification that the server gives of it. A URL is refused where it is not clear where its password
+ends, because the rest of that would be taken for a host and a path.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, cast
+from urllib.parse import quote, unquote
 
 from hsimhash.errors import InputUnavailableError
 from hsimhash.extras import needed
+from hsimhash.store.urls import masked, user_in
 
 READ_AHEAD_BYTES = 4 << 20  # fetched in one request, and held
 SILENT_S = 60  # how long a server may send nothing
@@ -25,6 +28,7 @@ _STATES = ("ETag", "etag", "Last-Modified", "LastModified", "Content-MD5", "mtim
 _ACCOUNTS = ("abfs", "abfss", "wasb", "wasbs")  # before the @ of whose URLs a container stands
 _HTTP = ("http", "https")
 _WORTH_A_RETRY = (408, 429)
+_SECRET_PART = re.compile(r"[A-Za-z0-9]{4,}|[^\x00-\x7f]+")  # which a library may quote alone; less is in any message
 
 
 def is_remote(name: str) -> bool:
@@ -34,12 +38,15 @@ def is_remote(name: str) -> bool:
 
 def shown_url(url: str) -> str:
     """Return a URL without user, password and query."""
+    user, is_clear = user_in(url)
+    if ":" in user and not is_clear:
+        return masked(url)
     scheme, _, rest = url.partition("://")
     rest = rest.partition("?")[0]
     if scheme.lower() in _HTTP:
         rest = rest.partition("#")[0]
     host, slash, path = rest.partition("/")
-    host = host if scheme.lower() in _ACCOUNTS else host.rpartition("@")[2]
+    host = host if scheme.lower() in _ACCOUNTS and ":" not in user else host.rpartition("@")[2]
     return f"{scheme}://{host}{slash}{path}"
 
 
@@ -74,9 +81,16 @@ def matching_urls(url: str) -> list[str]:
     """Return the URLs that a pattern with `*` or `[…]` stands for, in order; of any other URL itself.
 
     Raises:
-        ValueError: nothing matches, or the protocol needs a package that is missing.
+        ValueError: nothing matches, the protocol needs a package that is missing, or it is not clear where a password
+            ends.
         InputUnavailableError: the server cannot be reached.
     """
+    user, is_clear = user_in(url)
+    if ":" in user and not is_clear:
+        raise ValueError(
+            f"input {masked(url)}: it is not clear where the password ends; write / ? # @ in user and password as %2F "
+            f"%3F %23 %40, or leave both out and use the credentials of the protocol's package"
+        )
     if not any(mark in shown_url(url).partition("://")[2] for mark in "*["):
         return [url]
     name = shown_url(url)
@@ -86,7 +100,7 @@ def matching_urls(url: str) -> list[str]:
     except NotImplementedError:
         raise ValueError(f"input {name}: its protocol lists no files; name each of them") from None
     except Exception as error:
-        raise _failure(name, error) from None
+        raise _failure(url, error) from None
     if not found:
         raise ValueError(f"input {name}: no file matches, or its server lists none; name files that are there")
     return [_url_of(url, system, path) for path in found]
@@ -118,7 +132,7 @@ def find_remote(url: str) -> RemoteSource:
         size = about.get("size")
         has_ranges = size is not None and _has_ranges(url, system, path, size)
     except Exception as error:
-        raise _failure(name, error) from None
+        raise _failure(url, error) from None
     states = [str(about[state]) for state in _STATES if about.get(state)]
     state = " ".join(states) or hashlib.blake2b(url.encode(), digest_size=8).hexdigest()
     return RemoteSource(url, name, size, f"{'?' if size is None else size} bytes of {state}", has_ranges)
@@ -151,36 +165,39 @@ def _system(url: str) -> tuple[Any, str]:
     try:
         system, path = core.url_to_fs(url, **how)
     except ImportError as error:  # which names the package
-        raise ValueError(f"input {name} cannot be read: {error}") from None
+        raise ValueError(f"input {name} cannot be read: {_reason(url, error)}") from None
     except Exception as error:
-        raise _failure(name, error) from None
+        raise _failure(url, error) from None
     return system, path
 
 
-def _failure(name: str, error: Exception) -> Exception:
+def _failure(url: str, error: Exception) -> Exception:
     """Return what to raise where a file was not found: `ValueError` unless another try may help."""
     if isinstance(error, FileNotFoundError) and isinstance(error.__cause__, Exception):  # fsspec's, of any failure
         error = error.__cause__
     status = getattr(error, "status", None)
     is_refused = isinstance(status, int) and 400 <= status < 500 and status not in _WORTH_A_RETRY
     if is_refused or isinstance(error, (FileNotFoundError, PermissionError, IsADirectoryError, ValueError)):
-        why = _reason(error)
-        return error if why.startswith("input ") else ValueError(f"input {name} cannot be read: {why}")
-    return _unavailable(name, error)
+        why = _reason(url, error)
+        return ValueError(why if why.startswith("input ") else f"input {shown_url(url)} cannot be read: {why}")
+    return _unavailable(url, error)
 
 
-def _unavailable(name: str, error: Exception) -> InputUnavailableError:
+def _unavailable(url: str, error: Exception) -> InputUnavailableError:
     return InputUnavailableError(
-        f"input {name} cannot be read now: {_reason(error)}; check the network, the server and the credentials, and "
-        f"run the same command again: what was acknowledged is kept"
+        f"input {shown_url(url)} cannot be read now: {_reason(url, error)}; check the network, the server and the "
+        f"credentials, and run the same command again: what was acknowledged is kept"
     )
 
 
-def _reason(error: Exception) -> str:
-    """Return what an error says, without secrets."""
+def _reason(url: str, error: Exception) -> str:
+    """Return what an error says, without the URL's secrets: whole or in part, percent-encoded or not."""
     if isinstance(error, FileNotFoundError):
         return "no such file"
-    return _URL_IN_TEXT.sub(lambda found: shown_url(found[0]), str(error)) or type(error).__name__
+    said = _URL_IN_TEXT.sub(lambda found: shown_url(found[0]), str(error))
+    for part in _SECRET_PART.findall(unquote(f"{user_in(url)[0]} {url.partition('?')[2]}")):
+        said = said.replace(part, "…").replace(quote(part), "…")
+    return said or type(error).__name__
 
 
 class _RemoteFile(io.RawIOBase):
@@ -207,7 +224,7 @@ class _RemoteFile(io.RawIOBase):
             system, path = _system(source.url)
             return system.open(path, "rb", **how)
         except Exception as error:
-            raise _unavailable(source.name, error) from None
+            raise _unavailable(source.url, error) from None
 
     def readable(self) -> bool:
         return True
@@ -224,10 +241,10 @@ class _RemoteFile(io.RawIOBase):
         try:
             data: bytes = self._file.read(wanted)
         except Exception as error:
-            raise _unavailable(source.name, error) from None
+            raise _unavailable(source.url, error) from None
         self._at += len(data)
         if not data and wanted and source.size_bytes is not None and self._at < source.size_bytes:
-            raise _unavailable(source.name, EOFError(f"it ended at byte {self._at:,} of {source.size_bytes:,}"))
+            raise _unavailable(source.url, EOFError(f"it ended at byte {self._at:,} of {source.size_bytes:,}"))
         buffer[: len(data)] = data
         return len(data)
 

@@ -272,6 +272,13 @@ class DecisionLog:
             self.close()
             self._log = self._opened(self._log.path)
 
+    def rewind(self, acknowledged: int) -> None:
+        """Go back to where it was; the decisions written since are ahead."""
+        self.close()
+        self.acknowledged = acknowledged
+        self._ahead = deque(_decisions_behind(self._log.path, acknowledged))
+        self._log = self._opened(self._log.path)
+
     def close(self) -> None:
         """Close the file."""
         self._log.close()

@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -27,7 +28,7 @@ import numpy as np
 
 from hsimhash import metrics
 from hsimhash.cover import check_distance
-from hsimhash.errors import OTHER_JOB, Remedy, StopAskedError
+from hsimhash.errors import OTHER_JOB, LostRightError, Remedy, StopAskedError
 from hsimhash.fingerprint import Signatures
 from hsimhash.fingerprint.bits import Int64s, spoken
 from hsimhash.fingerprint.signature import MAX_SKETCH, check_max_sketch
@@ -38,9 +39,10 @@ from hsimhash.inputs.reader import Position, read_batches
 from hsimhash.layout import Layout
 from hsimhash.load.decisions import Decision, DuplicateRule, Verdict, decide, expected_of
 from hsimhash.load.intake import Gathering, bytes_before, estimated, fingerprinted
-from hsimhash.load.job import LISTS, Checkpoint, Job, JobSpec, State, Summary, default_job
+from hsimhash.load.job import LISTS, Checkpoint, Counts, Job, JobSpec, State, Summary, default_job
 from hsimhash.rowkey import check_documents
-from hsimhash.store import BULK_LIMITS, BulkLimits, Mark, StageOptions, is_on_server, is_own_file, store_name
+from hsimhash.store import BULK_LIMITS, BulkLimits, BulkLoad, Mark, StageOptions, is_on_server, is_own_file, store_name
+from hsimhash.store.base import resumed
 from hsimhash.times import Pace
 
 OnDuplicate = Literal["add", "skip", "tag"]
@@ -248,6 +250,7 @@ class _Run:
         self._job = job
         self._counts = job.checkpoint.counts
         self._marked = 0  # decisions that the index remembers as carried out
+        self._is_recalled = False  # whether that is what it remembers
         self._began_at = time.monotonic() - job.checkpoint.seconds  # with the work of the calls before
         self._pace = Pace(options.rate, observer.stop)
         self._is_paced_by_merge = options.on_duplicate == "add" and is_on_server(index.url)
@@ -277,43 +280,74 @@ class _Run:
             if not self._is_all_read():
                 return self.summary(is_complete=False)
             self._save(replace(self._job.checkpoint, state=State.MERGING))
-            with self._index.store.writing(stop=self._observer.stop):
-                added = metrics.measured("merge")(bulk.merge)(progress=self._tell_merge, stop=self._observer.stop)
-                if added is None:
-                    self._save(self._job.checkpoint)
-                    return self.summary(is_complete=False)
-                counts = self._counts
-                indexed = counts.documents - counts.rejected - counts.short
-                replaced = indexed - bulk.distinct_documents
-                self._counts = counts.plus(added=added, unchanged=indexed - added, replaced=replaced)
-                self._remember()
-                summary = self._finish()
+            summary = resumed(partial(self._merge, bulk, self._counts))
+            if summary.is_complete:
                 bulk.delete()
         return summary
+
+    def _merge(self, bulk: BulkLoad, counts: Counts) -> Summary:
+        """Merge all runs; `counts` are of what was read."""
+        with self._index.store.writing(stop=self._observer.stop):
+            added = metrics.measured("merge")(bulk.merge)(progress=self._tell_merge, stop=self._observer.stop)
+            if added is None:
+                self._save(self._job.checkpoint)
+                return self.summary(is_complete=False)
+            indexed = counts.documents - counts.rejected - counts.short
+            replaced = indexed - bulk.distinct_documents
+            self._counts = counts.plus(added=added, unchanged=indexed - added, replaced=replaced)
+            self._remember()
+            return self._finish()
 
     def decide(self, rule: DuplicateRule) -> Summary:
         """Decide about the documents batch by batch, and carry the decisions out."""
         store = self._index.store
-        with store.writing(stop=self._observer.stop):  # as a writer that was killed left it
-            self._marked = store.marked(self._job.checkpoint.token)
-        if store.is_atomic:
-            self._job.decisions.drop(after=max(0, self._marked - self._counts.settled))
         for gathered in self._gathered(self._is_batch):
             signatures, first_seen = gathered.columns()
             signatures = store.record.stored(signatures)
             start = 0
             while start < len(signatures):
                 part = slice(start, start + self._limits.decided_at_once)
-                with store.writing(stop=self._observer.stop):  # what others add meanwhile would not be met
-                    if self._options.claims:
-                        decisions = self._claimed(gathered.doc_ids[part], signatures[part], first_seen[part], rule)
-                    else:
-                        decisions = self._decisions(gathered.doc_ids[part], signatures[part], rule)
-                    part = slice(start, start + len(decisions))
-                    self._carry_out(decisions, signatures[part], first_seen[part])
-                start += len(decisions)
+                some = gathered.doc_ids[part], signatures[part], first_seen[part]
+                start += resumed(partial(self._settle, *some, rule, self._counts, self._job.decisions.acknowledged))
             self._acknowledge(gathered)
         return self._finish() if self._is_all_read() else self.summary(is_complete=False)
+
+    def _recall(self) -> None:
+        """Learn how far a writer came that was killed, or lost the right to write."""
+        self._marked = self._index.store.marked(self._job.checkpoint.token)
+        if self._index.store.is_atomic:
+            self._job.decisions.drop(after=max(0, self._marked - self._counts.settled))
+        self._is_recalled = True
+
+    def _settle(
+        self,
+        doc_ids: Sequence[str],
+        signatures: Signatures,
+        first_seen: Int64s,
+        rule: DuplicateRule,
+        counts: Counts,
+        acknowledged: int,
+    ) -> int:
+        """Decide about the first of these documents, and carry that out; return how many they are.
+
+        A loss of the right to write brings `counts` and the decisions back to where they were before: resumed, it asks
+        the index what was carried out, as after a kill.
+        """
+        try:
+            with self._index.store.writing(stop=self._observer.stop):  # what others add meanwhile would not be met
+                if not self._is_recalled:
+                    self._recall()
+                if self._options.claims:
+                    decisions = self._claimed(doc_ids, signatures, first_seen, rule)
+                else:
+                    decisions = self._decisions(doc_ids, signatures, rule)
+                done = slice(len(decisions))
+                self._carry_out(decisions, signatures[done], first_seen[done])
+        except LostRightError:
+            self._counts, self._is_recalled = counts, False
+            self._job.decisions.rewind(acknowledged)
+            raise
+        return len(decisions)
 
     def summary(self, *, is_complete: bool) -> Summary:
         """Return how far it is."""

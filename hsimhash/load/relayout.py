@@ -23,6 +23,7 @@ from hsimhash.index import HSimIndex
 from hsimhash.load.ingest import IngestObserver, IngestProgress
 from hsimhash.locks import lock_or_refuse
 from hsimhash.store import BulkLoad, StageOptions, store_name
+from hsimhash.store.base import resumed
 
 SHARD_DOCUMENTS = 500_000  # whose reading and sorting takes some 300 MB
 _STATE = "relayout.json"
@@ -75,11 +76,15 @@ def relayout(
         state = _read(old, bulk, folder, _begun(folder, old, new, shard_documents), observer)
         if state is None:
             return None
-        with new.store.writing(stop=observer.stop):
-            added = bulk.merge(
-                progress=lambda done, total: observer.progress(IngestProgress("merge", done, total, state.documents)),
-                stop=observer.stop,
-            )
+
+        def merge() -> int | None:
+            with new.store.writing(stop=observer.stop):
+                return bulk.merge(
+                    progress=lambda done, all_: observer.progress(IngestProgress("merge", done, all_, state.documents)),
+                    stop=observer.stop,
+                )
+
+        added = resumed(merge)
         if added is not None:
             bulk.delete()
             for name in (_STATE, "lock"):

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from anyio import CapacityLimiter, to_thread
+from anyio import CapacityLimiter, fail_after, get_cancelled_exc_class, to_thread
 from pydantic_core import to_json
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hsimhash import metrics
 from hsimhash.errors import HsimhashError
 from hsimhash.index import HSimIndex
 from hsimhash.serve.calls import CALLS, QUERY, Bodies, Json, PostCall
+from hsimhash.serve.guard import why_refused
 from hsimhash.serve.openapi import JSON, LINES, METRICS, METRICS_TYPE, openapi
 from hsimhash.serve.page import FORM, FormAnswer, FrontPage, IndexFacts, QueryForm, base_of
 from hsimhash.serve.watch import Watched
@@ -35,6 +37,8 @@ class ServeLimits:
     """What one caller may take of a server."""
 
     body_bytes: int = 16 << 20
+    bodies_bytes: int = 256 << 20  # of all callers, in each process
+    body_s: float = 60.0  # in which a body arrives
     batch_lines: int = 10_000
     threads: int = 64  # calls that wait for a store or make fingerprints at once, in each process
     query_s: float = 30.0  # for all queries of a call
@@ -43,11 +47,18 @@ class ServeLimits:
 
 
 SERVE_LIMITS = ServeLimits()
+_FOR_ALL = ("/healthz", "/readyz", METRICS)  # have nothing to hide, and are asked for under any name
+_SMALL_BYTES = 16 << 10  # a body that is parsed before a call of others could wait for it
 # Each by itself, for any other exception is logged too, with its traceback.
 _ANSWERED: tuple[type[Exception], ...] = (HTTPException, ClientDisconnect, ValueError, HsimhashError, Exception)
 
 
-def make_app(opened: Callable[[], HSimIndex], token: str | None = None, limits: ServeLimits = SERVE_LIMITS) -> ASGIApp:
+def make_app(
+    opened: Callable[[], HSimIndex],
+    token: str | None = None,
+    limits: ServeLimits = SERVE_LIMITS,
+    hosts: Collection[str] = (),
+) -> ASGIApp:
     """Return the application; it opens its index when it starts, and closes it when it has answered the last call.
 
     Where numbers are counted (`hsimhash.metrics.enable`), requests are too, and GET /metrics shows all.
@@ -57,18 +68,34 @@ def make_app(opened: Callable[[], HSimIndex], token: str | None = None, limits: 
         token: what callers must send as `Authorization: Bearer …`, but for /healthz, /readyz and /metrics; None:
             nothing.
         limits: what one caller may take.
+        hosts: the names that lead to the server, besides `localhost` and IP addresses; with a token any may.
     """
     app = _Service(opened, token, limits).app()
+    guarded = _guarded(app, None if token else frozenset(hosts))
     if metrics.current is None:
-        return app
+        return guarded
     routes = frozenset(route.path for route in app.routes if isinstance(route, Route))
-    return Watched(app, metrics.current, routes, METRICS)
+    return Watched(guarded, metrics.current, routes, METRICS)
+
+
+def _guarded(app: ASGIApp, hosts: Collection[str] | None) -> ASGIApp:
+    """Return an application that refuses what pages of other sites send; see `why_refused`."""
+
+    async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
+        is_asked = scope["type"] == "http" and scope["path"] not in _FOR_ALL
+        if is_asked and (why := why_refused(Headers(scope=scope), hosts)):
+            await _error(403, why)(scope, receive, send)
+            return
+        await app(scope, receive, send)
+
+    return guarded
 
 
 class _Service:
     def __init__(self, opened: Callable[[], HSimIndex], token: str | None, limits: ServeLimits) -> None:
         self._opened, self._limits = opened, limits
-        self._wanted = None if token is None else f"Bearer {token}".encode()
+        self._token = token
+        self._held_bytes = 0  # of bodies
         self._has_metrics = metrics.current is not None
         self._description = to_json(openapi(CALLS, has_token=token is not None, has_metrics=self._has_metrics))
         self._page = FrontPage(CALLS, has_token=token is not None, has_metrics=self._has_metrics)
@@ -104,32 +131,65 @@ class _Service:
         kind = _kind_of(request)
         if kind not in (JSON, LINES):
             raise HTTPException(415, f"unsupported content type {kind!r:.80}: send {JSON}, or {LINES} for a batch")
-        body = await self._body_of(request)
-        if kind == LINES:
-            answers = await self._apart(lambda: self._bodies_of(call, _lines_of(body, self._limits)).answers())
-            return Response(b"".join([to_json(answer) + b"\n" for answer in answers]), media_type=LINES)
-        bodies = self._bodies_of(call, [(1, body)])
-        (answer,) = bodies.answers() if bodies.is_quick else await self._apart(bodies.answers)
-        return _answer(answer) if "error" not in answer else _error(400, str(answer["error"]))
+        async with self._body_of(request) as body:
+            if kind == LINES:
+                return await self._apart(lambda: self._answered(call, _lines_of(body, self._limits), kind))
+            if len(body) <= _SMALL_BYTES:
+                bodies = self._bodies_of(call, [(1, body)])
+                if (answer := bodies.quick_answer()) is not None:
+                    return _answer(answer)
+            return await self._apart(lambda: self._answered(call, [(1, body)], kind))
 
-    async def _body_of(self, request: Request) -> bytes:
-        parts, size, most = [], 0, self._limits.body_bytes
-        async for part in request.stream():
-            parts.append(part)
-            size += len(part)
-            if size > most:
-                raise HTTPException(413, f"body too large: a request has at most {most:,} bytes; send several")
-        return b"".join(parts)
+    def _answered(self, call: PostCall, lines: list[tuple[int, bytes]], kind: str) -> Response:
+        """Return the answers to lines, made where they may take long."""
+        answers = self._bodies_of(call, lines).answers()
+        if kind == LINES:
+            return Response(b"".join([to_json(answer) + b"\n" for answer in answers]), media_type=LINES)
+        return _answer(answers[0])
+
+    @asynccontextmanager
+    async def _body_of(self, request: Request) -> AsyncIterator[bytes]:
+        """Read a body, which counts as held during the block."""
+        parts, size, is_whole = list[bytes](), 0, False
+        try:
+            with suppress(TimeoutError), fail_after(self._limits.body_s):
+                async for part in request.stream():
+                    parts.append(part)
+                    size += len(part)
+                    self._hold(len(part), size)
+                is_whole = True
+            if not is_whole:
+                raise HTTPException(408, f"the body did not arrive within {self._limits.body_s:g} s")
+            yield b"".join(parts)
+        finally:
+            self._held_bytes -= size
+
+    def _hold(self, more: int, size: int) -> None:
+        """Count bytes of a body, and refuse it if it, or all bodies together, have become too large."""
+        self._held_bytes += more
+        if size > (most := self._limits.body_bytes):
+            raise HTTPException(413, f"body too large: a request has at most {most:,} bytes; send several")
+        if self._held_bytes > self._limits.bodies_bytes:
+            raise self._later("too many large requests at once: send this one again later")
 
     def _bodies_of(self, call: PostCall, lines: list[tuple[int, bytes]]) -> Bodies:
         return Bodies(self._index, call, lines, self._limits.query_s)
 
     async def _apart(self, work: Callable[[], T]) -> T:
         """Do what waits or takes long in a thread, beside other calls."""
-        return await to_thread.run_sync(work, limiter=self._threads)
+        try:
+            return await to_thread.run_sync(work, limiter=self._threads)
+        except get_cancelled_exc_class():  # the server ends, and waits for its calls no longer
+            raise self._later("the server is stopping: send this again") from None
+
+    def _later(self, why: str) -> HTTPException:
+        return HTTPException(503, why, {"Retry-After": str(self._limits.retry_after_s)})
 
     def _has_right(self, authorization: str) -> bool:
-        return self._wanted is None or hmac.compare_digest(authorization.encode(), self._wanted)
+        scheme, _, given = authorization.partition(" ")
+        return self._token is None or (
+            scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), self._token.encode())
+        )
 
     def _check_token(self, request: Request) -> None:
         if not self._has_right(request.headers.get("authorization", "")):
@@ -149,7 +209,8 @@ class _Service:
             raise HTTPException(403, "this form was sent from a page of another site: open this server's own page")
         if _kind_of(request) != FORM:
             raise HTTPException(415, f"POST / takes the form of its page: send JSON to POST /{QUERY.name}")
-        form = QueryForm.parse(await self._body_of(request))
+        async with self._body_of(request) as body:
+            form = QueryForm.parse(body)
         if not self._has_right(f"Bearer {form.token}"):
             return self._page.response(_base_of(request), None, form, FormAnswer(error="Missing or wrong token."), 401)
         found, status = await self._found(form)
@@ -228,7 +289,7 @@ def _lines_of(body: bytes, limits: ServeLimits) -> list[tuple[int, bytes]]:
 
 
 def _answer(answer: Json) -> Response:
-    return Response(to_json(answer), media_type=JSON)
+    return _error(400, str(answer["error"])) if "error" in answer else Response(to_json(answer), media_type=JSON)
 
 
 def _error(status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:

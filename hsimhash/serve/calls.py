@@ -13,12 +13,14 @@ from hsimhash.fingerprint import TOO_SHORT, Signature, format_fingerprint
 from hsimhash.fingerprint.stream import signed_texts
 from hsimhash.index import HSimIndex
 from hsimhash.inputs import InputOptions
-from hsimhash.inputs.records import content_of
+from hsimhash.inputs.records import check_values, content_of
 from hsimhash.serve import models
 from hsimhash.store import is_on_server
 from hsimhash.store.base import Match
 
 Json = dict[str, object]
+_VALUES_BYTES = 16 << 20  # of a body's values, besides its texts: more would take all callers' time
+_QUICK_MATCHES = 100  # are found and shown before a call of others could wait for it
 _TOO_SHORT = "the text is too short: the profile finds nothing to fingerprint"
 
 
@@ -59,6 +61,7 @@ class Bodies:
         self._refused: dict[int, Json] = {}
         for number, line in lines:
             try:
+                check_values(line, _VALUES_BYTES)
                 self._take(number, call.body.model_validate_json(line))
             except ValidationError as error:
                 self._refuse(number, models.refusal_of(error, call.body))
@@ -78,13 +81,23 @@ class Bodies:
     def _refuse(self, number: int, why: str) -> None:
         self._refused[number] = {"line": number, "error": why}
 
-    @property
-    def is_quick(self) -> bool:
-        """Whether it asks nothing of a server or a disk, and no more than a query that everybody asks."""
-        return not (self._texts or is_on_server(self._index.url)) and all(
-            isinstance(body, models.QueryBody) and (body.max_distance or 0) <= self._index.distance
-            for body in self._bodies.values()
-        )
+    def quick_answer(self) -> Json | None:
+        """Return the one answer, if it takes no longer than what everybody asks; None: it belongs in a thread."""
+        if not self._bodies:
+            return self.answers()[0]
+        (number,) = self._bodies
+        body = self._bodies[number]
+        if self._texts or is_on_server(self._index.url) or not isinstance(body, models.QueryBody):
+            return None
+        if (body.max_distance or 0) > self._index.distance:
+            return None
+        most = _QUICK_MATCHES if body.limit is None else body.limit
+        if most > _QUICK_MATCHES:
+            return None
+        self._bodies[number] = body.model_copy(update={"limit": most + (body.limit is None)})
+        (answer,) = self.answers()
+        self._bodies[number] = body
+        return answer if len(cast(list[object], answer["matches"])) <= most else None
 
     def answers(self) -> list[Json]:
         """Return an answer for each line, in order: of its model, or with `line` and `error`."""

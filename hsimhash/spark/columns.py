@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DecimalType, IntegralType, LongType, StringType, TimestampType
 
 from hsimhash.fingerprint.bits import Uint64s
+from hsimhash.store.urls import holds_password, masked
 
 SIGNATURE = ("fingerprint", "sketch", "key")
 _SIGN = 1 << 63
@@ -127,6 +128,9 @@ def check_place(spark: SparkSession, place: str, inputs: Sequence[str], *, overw
         inputs: what is read.
         overwrite: whether other results may be replaced.
     """
+    for name in (place, *inputs):
+        if holds_password(name):
+            raise ValueError(f"{masked(name)} holds a password; leave it out, and put it into Spark's configuration")
     files, path = reached_path(spark, place)
     own = f"{files.makeQualified(path)}/"
     for name in inputs:

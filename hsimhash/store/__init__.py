@@ -30,6 +30,7 @@ from hsimhash.store.lmdb import files
 from hsimhash.store.lmdb.store import LmdbStore
 from hsimhash.store.memory import MemoryStore
 from hsimhash.store.runs import BULK_LIMITS, BulkLimits, BulkLoad, FileLimits, StageOptions
+from hsimhash.store.urls import masked
 
 __all__ = [
     "BULK_LIMITS",
@@ -114,9 +115,9 @@ def create_store(
     kind, url = kind_of(url), url_of(url)
     if ttl_s is not None and (kind is not REDIS or not 0 < ttl_s < 1 << 31):
         raise ValueError(
-            f"invalid ttl_s {ttl_s} for {url}: only Redis takes one here, from 1 to 2**31 - 1 seconds; on HBase, the "
-            f"command 'hsimhash create-table' creates a table with a TTL; elsewhere, remove old documents with "
-            + Remedy("index.remove(doc_ids, before=...)", "'hsimhash expire'")
+            f"invalid ttl_s {ttl_s} for {masked(url)}: only Redis takes one here, from 1 to 2**31 - 1 seconds; on "
+            f"HBase, the command 'hsimhash create-table' creates a table with a TTL; elsewhere, remove old documents "
+            f"with " + Remedy("index.remove(doc_ids, before=...)", "'hsimhash expire'")
         )
     made: Store
     if kind is LMDB:
@@ -151,7 +152,7 @@ def open_store(
     """
     kind, url = kind_of(url), url_of(url)
     if exclusive and kind is not HBASE:
-        raise ValueError(f"exclusive writing is for HBase, and {url} is not on it; leave it out")
+        raise ValueError(f"exclusive writing is for HBase, and {masked(url)} is not on it; leave it out")
     opened: Store
     if kind is LMDB:
         opened = LmdbStore(url, folder_of(url), lock_timeout_s=lock_timeout_s)

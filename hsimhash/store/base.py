@@ -11,14 +11,21 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from itertools import count, takewhile
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar
 
 from hsimhash.cover import Prices
-from hsimhash.errors import CorruptionError, FormatVersionError, HsimhashError, IndexExistsError, Remedy
+from hsimhash.errors import (
+    CorruptionError,
+    FormatVersionError,
+    HsimhashError,
+    IndexExistsError,
+    LostRightError,
+    Remedy,
+)
 from hsimhash.fingerprint.bits import Int64s, Uint8s, format_fingerprint
 from hsimhash.fingerprint.recipe import OWN
 from hsimhash.fingerprint.signature import Signature, Signatures
@@ -39,6 +46,9 @@ SIGNED_DRAWERS = 251  # at most, with sketches and keys; in format 1 the flags 2
 LOCK_TIMEOUT_S = 30.0  # how long a write waits for another process that writes
 DEADLINE_S = 30.0  # how long a call to a cluster is tried without an answer
 JOB_DEADLINE_S = 600.0  # likewise, of a job that takes minutes: to lose a region server takes two
+
+
+MOST_LOSSES = 10  # of the right to write, in one call of `resumed`: the work itself may be what ends the server
 
 
 class Document(NamedTuple):
@@ -407,14 +417,18 @@ class Store(Reader, AbstractContextManager["Store"]):
 
     def claim(self, claims: Claims) -> None:
         """Store what nothing near is stored of, and decide all claims; others who claim at once see all or nothing."""
-        with self.writing():
-            while claims.is_open:
-                with self.view() as reader:
-                    new, matches = claims.look(reader)
-                doc_ids = [claims.doc_ids[number] for number in new]
-                self.insert(doc_ids, claims.signatures[new], claims.first_seen[new])
-                for number in (*new, *matches):
-                    claims.settle(number, Claim(number not in matches, matches.get(number)))
+
+        def decide() -> None:  # a claim that was stored but not settled meets itself, and is new again
+            with self.writing():
+                while claims.is_open:
+                    with self.view() as reader:
+                        new, matches = claims.look(reader)
+                    doc_ids = [claims.doc_ids[number] for number in new]
+                    self.insert(doc_ids, claims.signatures[new], claims.first_seen[new])
+                    for number in (*new, *matches):
+                        claims.settle(number, Claim(number not in matches, matches.get(number)))
+
+        resumed(decide)
 
     @abstractmethod
     def marked(self, token: str) -> int:
@@ -536,6 +550,18 @@ class Store(Reader, AbstractContextManager["Store"]):
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()
+
+
+def resumed(work: Callable[[], T]) -> T:
+    """Return what `work` does. It is called again if it lost the right to write, and must then continue.
+
+    Raises:
+        LostRightError: the right to write was lost too often.
+    """
+    for _ in range(MOST_LOSSES):
+        with suppress(LostRightError):
+            return work()
+    return work()
 
 
 def up_to(documents: list[Document], fingerprint: int, limit: int) -> list[Document]:

@@ -14,6 +14,7 @@ from hsimhash.store.hbase.address import DEFAULT_PORTS as HBASE_SCHEMES
 from hsimhash.store.hbase.address import Address
 from hsimhash.store.postgresql.address import POSTGRESQL_SCHEME, DatabaseAddress
 from hsimhash.store.redis.address import REDIS_SCHEMES, RedisAddress
+from hsimhash.store.urls import masked
 
 _URLS = (
     "a folder's path (./pages, /data/pages), lmdb://relative/path, lmdb:///absolute/path, "
@@ -49,7 +50,7 @@ def folder_of(url: str) -> Path:
     try:
         return Path(url_of(url).removeprefix("lmdb://")).expanduser()
     except RuntimeError as error:
-        raise ValueError(f"{url} begins at a home folder that is not known; write the whole path") from error
+        raise ValueError(f"{masked(url)} begins at a home folder that is not known; write the whole path") from error
 
 
 LMDB = Kind(
@@ -97,7 +98,7 @@ def url_of(place: str | os.PathLike[str]) -> str:
     if isinstance(place, os.PathLike):
         return f"lmdb://{os.fsdecode(place)}"
     if not isinstance(place, str):
-        raise TypeError(f"an index is named by a URL or a path, not {type(place).__name__}: {place!r:.80}")
+        raise TypeError(f"an index is named by a URL or a path, not {type(place).__name__}: {masked(repr(place)):.80}")
     is_path = place.startswith(_PATH_STARTS) or place in (".", "..")
     return f"lmdb://{place}" if is_path else place
 
@@ -111,7 +112,7 @@ def kind_of(url: str) -> Kind:
     """Return the kind of store that a URL or path names; raise `ValueError` if it names none."""
     kind = kind_in(url)
     if kind is None or not url_of(url).partition("://")[2]:
-        raise ValueError(f"store {url!r} is not the URL of a store: {_expected(url)}")
+        raise ValueError(f"store {masked(url)!r} is not the URL of a store: {_expected(url)}")
     return kind
 
 
@@ -125,7 +126,7 @@ def check_url(url: str) -> None:
 
 
 def _expected(url: str) -> str:
-    is_word = url and ":" not in url
+    is_word = url and ":" not in url and masked(url) == url
     return f"for a folder, use ./{url} or lmdb://{url}" if is_word else f"use {_URLS}"
 
 

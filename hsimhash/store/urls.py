@@ -1,15 +1,111 @@
-"""What URLs of servers have in common: hosts with ports, options in the query, times among these, what is not shown."""
+"""What URLs of servers have in common: hosts with ports, options in the query, times among these, what is not shown.
+
+No URL of a store holds a password, because URLs are printed and logged. A password that is in one all the same appears
+in no message: `masked` hides it even where it makes the URL unreadable, as a raw `/`, `?`, `#` or `@` does.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from urllib.parse import parse_qsl
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+from urllib.parse import parse_qsl, unquote
 
 from hsimhash.times import seconds_in
 
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.%\w]+)\]|([^\[\]:/?#\s]+))(?::(\d+))?")
 _LEAST_S, _MOST_S = 0.001, 86_400
+
+# `masked` shows the values of these options only. `key`, `auth` and the like are left out: elsewhere they are secrets.
+_HARMLESS = frozenset(
+    "application_name ca cert connect_timeout connections db dbname deadline host hostaddr passfile password_file path "  # noqa: SIM905
+    "port prefix protocol qop service sslmode sslrootcert table target_session_attrs timeout transport user".split()
+)
+_HEAD = re.compile(r"(?:[^=]*?[\s('\"])??(?:jdbc:)?[A-Za-z][\w+.-]*://")
+_AFTER_AUTHORITY = re.compile(r"[/?#].*", re.DOTALL)
+_USER = re.compile(r"(?:.*@)?(?:[^/?#]*%40)?", re.DOTALL)  # to the last @, wherever it is
+_SEPARATOR = re.compile(r"([?#&;\s]+)")
+_OPTION = re.compile(r"[?#&;\s][^=]*=")
+_HIDDEN_PARTS = re.compile(r"…(?:[?#&;\s]+…)+")
+_IPV6 = re.compile(r"\[.*?\]")
+_NOT_A_PORT = re.compile(r":(?!\d*(?:,|$))")
+_SECRET_NAME = re.compile(r"pass(?!file|word_file)|pwd|secret|token|credential", re.IGNORECASE)
+Parsed = TypeVar("Parsed")
+
+
+def masked(text: str) -> str:
+    """Return a URL, or a text that was meant as one, with `…` in place of everything that may be secret.
+
+    What precedes the last `@` is hidden but for the scheme, and so is every option whose value is not known to be
+    harmless. A message whose last part is a URL is masked in the same way.
+    """
+    head, rest = _cut_head(text)
+    after_user = _USER.sub("", rest, count=1)
+    user = rest[: len(rest) - len(after_user)]
+    place, *parts = _SEPARATOR.split(after_user)
+    if not (head or user or "=" in text):
+        return text
+    is_place = "=" not in (place if head else text) and not _OPTION.search(user)  # else the @ may be an option's
+    kept = [place if is_place or _is_harmless(place) else "…"]
+    for separator, part in zip(parts[::2], parts[1::2], strict=True):
+        kept += [separator, part if not part or _is_harmless(part) else "…"]
+    return f"{head}{'…@' if user else ''}{_HIDDEN_PARTS.sub('…', ''.join(kept))}"
+
+
+def user_in(url: str) -> tuple[str, bool]:
+    """Return the user and password before a URL's host, and whether it is clear where they end.
+
+    It is not where there is another `@` later, or where a raw `/`, `?` or `#` seems to cut the password in two.
+    """
+    rest = _cut_head(url)[1]
+    authority = _AFTER_AUTHORITY.sub("", rest)
+    user, at, _ = authority.rpartition("@")
+    if at:
+        return user, "@" not in rest[len(authority) :]
+    read = unquote(_IPV6.sub("", authority))
+    is_cut = ("@" in rest or "@" in read) and _NOT_A_PORT.search(read)
+    return (rest.rpartition("@")[0] or authority, False) if is_cut else ("", True)
+
+
+def holds_password(url: str) -> bool:
+    """Whether a URL has a password before its host, or an option with the name of a secret."""
+    names = [unquote(part.partition("=")[0]) for part in _SEPARATOR.split(_cut_head(url)[1])[2::2]]
+    return ":" in unquote(user_in(url)[0]) or any(map(_SECRET_NAME.search, names))
+
+
+def parsed_url(url: str, parse: Callable[[str], Parsed], no_password: str) -> Parsed:
+    """Return what `parse` makes of the URL of a store; `ValueError` says what is wrong with it, without a secret.
+
+    Args:
+        url: as it was given.
+        parse: raises `ValueError`, whose text may repeat parts of the URL.
+        no_password: what to say of a URL with a password: where else to put it.
+    """
+    reason = no_password
+    if not holds_password(url):
+        try:
+            return parse(url)
+        except ValueError as error:
+            reason = f"{no_password}; an @ that belongs to a name is written %40" if _may_be_cut(url) else str(error)
+    raise ValueError(f"store {masked(url)!r}: {reason}")  # here, so that no traceback has the other error
+
+
+def _cut_head(text: str) -> tuple[str, str]:
+    """Return the scheme with `://`, and what follows."""
+    found = _HEAD.match(text)
+    return (found[0], text[found.end() :]) if found else ("", text)
+
+
+def _may_be_cut(url: str) -> bool:
+    """Whether an `@` is where it may end a password such as 6379/x, the parts of which an error would quote."""
+    rest = _cut_head(url)[1]
+    after = rest[len(_AFTER_AUTHORITY.sub("", rest)) :]
+    return after != rest and any("@" in part and not _is_harmless(part) for part in _SEPARATOR.split(after))
+
+
+def _is_harmless(part: str) -> bool:
+    name, _, value = part.partition("=")
+    return name in _HARMLESS and "=" not in value
 
 
 def hosts_in(text: str, default_port: int) -> tuple[tuple[str, int], ...]:
@@ -42,8 +138,8 @@ def options_in(query: str) -> list[tuple[str, str]]:
     """Return the options of a query, in order; `ValueError` where it has other parts."""
     try:
         return parse_qsl(query, keep_blank_values=True, strict_parsing=True) if query else []
-    except ValueError as error:
-        raise ValueError(f"its options are name=value, joined by &; {error}") from error
+    except ValueError:
+        raise ValueError("its options must be name=value, joined by &") from None
 
 
 def option_texts(options: object, usual: object, fields: Mapping[str, str]) -> dict[str, str]:

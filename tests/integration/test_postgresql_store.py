@@ -36,6 +36,7 @@ from hsimhash.store.runs import BulkLimits
 from tests.support.local_server import LocalServer, serving, shut_down
 from tests.support.oracles import are_near, crowds, signed
 from tests.support.postgresql_server import PostgresqlServer, postgresql_serving
+from tests.support.postgresql_sessions import connected, end_connections
 from tests.support.processes import forked, stopped
 
 pytestmark = pytest.mark.together
@@ -57,12 +58,6 @@ def store(url: str) -> Iterator[Store]:
 def put(store: Store, *documents: tuple[str, int], seen: int = 7) -> int:
     values = Signatures.of(np.array([value for _, value in documents], np.uint64))
     return store.insert([doc_id.encode() for doc_id, _ in documents], values, np.full(len(documents), seen, np.int64))
-
-
-@contextmanager
-def connected(server: PostgresqlServer) -> Iterator[psycopg.Connection]:
-    with psycopg.connect(server.conninfo, autocommit=True) as connection:
-        yield connection
 
 
 def with_user(url: str, user: str, options: str = "") -> str:
@@ -194,11 +189,6 @@ def test_a_child_forked_within_a_write_does_not_use_its_parents_connection(store
             pass
         put(store, ("b", 5))
     assert store.count() == 2
-
-
-def end_connections(server: PostgresqlServer) -> None:
-    with connected(server) as connection:
-        connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'hsimhash'")
 
 
 def test_calls_go_on_after_the_server_ended_their_connections(postgresql: PostgresqlServer, store: Store) -> None:
@@ -362,8 +352,10 @@ def test_what_is_no_postgresql_is_said_so() -> None:
 
 
 def test_an_option_that_libpq_does_not_know_is_named(postgresql: PostgresqlServer) -> None:
-    with pytest.raises(HsimhashError, match=r'"sslmod".*its options are table='):
+    with pytest.raises(ValueError, match="unknown option sslmod; the nearest known one is sslmode"):
         open_store(postgresql.url("pages", "&sslmod=require"))
+    with pytest.raises(HsimhashError, match=r'"ssl".*its options are table='):  # it takes ssl=true only
+        open_store(postgresql.url("pages", "&ssl=maybe"))
 
 
 def test_a_missing_index_and_a_dropped_one(postgresql: PostgresqlServer, url: str, store: Store) -> None:

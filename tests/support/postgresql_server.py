@@ -25,7 +25,7 @@ def program_folder() -> Path | None:
     return found[-1] if found else Path(on_path).parent if on_path else None
 
 
-def _runs_as() -> str | None:
+def runs_as() -> str | None:
     """Return whom the server runs as: it refuses root."""
     if os.geteuid() != 0:
         return None
@@ -40,7 +40,7 @@ class PostgresqlServer:
         (self.port,) = free_ports(1)
         self.programs = bin_folder
         self._settings = settings
-        self._as = _runs_as()
+        self._as = runs_as()
         if self._as is not None:
             shutil.chown(folder, self._as)
         folder.chmod(0o755)

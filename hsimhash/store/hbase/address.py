@@ -17,7 +17,15 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote, urlencode
 
-from hsimhash.store.urls import check_tls_options, host_text, hosts_in, option_texts, options_in, time_option
+from hsimhash.store.urls import (
+    check_tls_options,
+    host_text,
+    hosts_in,
+    option_texts,
+    options_in,
+    parsed_url,
+    time_option,
+)
 
 DEFAULT_PORTS = {"hbase": 9091, "hbase+thrift1": 9090, "hbase+https": 9091, "hbase+http": 9091}
 DEFAULT_NAMESPACE = "default"
@@ -27,6 +35,7 @@ _URL = re.compile(r"([\w+.-]+)://([^/?#]*)(/[^?#]*)?(?:\?([^#]*))?(?:#.*)?", re.
 _TABLE = re.compile(r"[\w][\w.-]*", re.ASCII)
 _NAMESPACE = re.compile(r"\w+", re.ASCII)
 _SERVICE = re.compile(r"[\w.-]+", re.ASCII)
+_REMEDY = "an hbase:// URL has neither a user nor a password; to log in, use auth=kerberos"
 
 
 class Endpoint(NamedTuple):
@@ -78,12 +87,8 @@ class Address:
 
     @classmethod
     def parse(cls, url: str) -> Address:
-        """Return the parts of a URL; `ValueError` names what is wrong with it."""
-        try:
-            return cls._parsed(url)
-        except ValueError as error:
-            shown = re.sub(r"//[^/]*@", "//…@", url)  # without its password
-            raise ValueError(f"store {shown!r}: {error}") from error
+        """Return the parts of a URL; `ValueError` names what is wrong with it, and no secret."""
+        return parsed_url(url, cls._parsed, _REMEDY)
 
     @classmethod
     def _parsed(cls, url: str) -> Address:
@@ -159,7 +164,7 @@ def _options(query: str) -> Options:
     for name, value in options_in(query):
         if name not in _FIELDS:
             nearest = difflib.get_close_matches(name, _FIELDS, n=1, cutoff=0)[0]
-            raise ValueError(f"unknown option {name}={value}; the nearest known one is {nearest}")
+            raise ValueError(f"unknown option {name}; the nearest known one is {nearest}")
         if _FIELDS[name] in values:
             raise ValueError(f"option {name} is given twice")
         values[_FIELDS[name]] = _value(name, value)

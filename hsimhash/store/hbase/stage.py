@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 
 from hsimhash.errors import OTHER_STAGE, HsimhashError
 from hsimhash.files import file_errors, make_folder, replace_file, sync_folder
+from hsimhash.store.urls import holds_password, masked
 
 MANIFEST = "manifest.json"
 _NO_STAGES = ("memory", "http", "https")
@@ -93,8 +94,8 @@ def open_stage(place: str) -> Stage:
     scheme, is_url, path = place.partition("://")
     if not place or (is_url and scheme in _NO_STAGES) or (scheme == "file" and is_url and not path.startswith("/")):
         raise HsimhashError(
-            f"{place!r} is no place for a stage: region servers must be able to open it; give a path, file:///path, or "
-            f"a URL such as hdfs://name/path"
+            f"{masked(place)!r} is no place for a stage: region servers must be able to open it; give a path, "
+            f"file:///path, or a URL such as hdfs://name/path"
         )
     if not is_url:
         return _LocalStage(Path(place))
@@ -105,12 +106,17 @@ def reached(url: str, what: str) -> tuple[Any, str]:
     """Return the file system of a URL, by fsspec, and the path there; `what` the URL is of is for messages.
 
     Raises:
-        HsimhashError: fsspec does not know it, or is missing.
+        HsimhashError: fsspec does not know it, or is missing; or it holds a password.
     """
+    if holds_password(url):
+        raise HsimhashError(
+            f"{what} {masked(url)} holds a password, which would be printed and stored; leave it out of the URL, and "
+            f"put it into the configuration of what opens the URL: fsspec, HBase or Spark"
+        )
     try:
         import fsspec  # here: for stages and snapshots elsewhere only
     except ImportError as error:
-        raise HsimhashError(f"a {what} at {url} needs fsspec; pip install 'hsimhash[stage]'") from error
+        raise HsimhashError(f"a {what} at {masked(url)} needs fsspec; pip install 'hsimhash[stage]'") from error
     try:
         files, path = fsspec.core.url_to_fs(url)
     except (ImportError, ValueError, OSError) as error:

@@ -17,6 +17,7 @@ import errno
 import itertools
 import os
 import re
+import resource
 import shutil
 import time
 from collections import deque
@@ -28,6 +29,7 @@ import lmdb
 
 from hsimhash.errors import (
     CREATE_ONE,
+    LIMITS,
     CorruptionError,
     HsimhashError,
     IndexExistsError,
@@ -76,10 +78,11 @@ def as_our_error(path: Path, error: BaseException) -> HsimhashError:
     if is_full(path, error):
         return no_space(path)
     if isinstance(error, lmdb.Error) and os.strerror(errno.EIO) in str(error):
-        return damaged(
-            path,
-            f"{error}, though the disk has room: a page number leads too far, or past 'ulimit -f', or a disk fails",
-        )
+        if resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY:
+            return StoreUnavailableError(
+                f"index {path} cannot be written: {LIMITS[errno.EFBIG]}; nothing of this write was stored"
+            )
+        return damaged(path, f"{error}, though the disk has room: a page number leads too far, or a disk fails")
     if getattr(error, "errno", None) == errno.EROFS:
         return read_only(path)
     said = str(error)
@@ -97,6 +100,7 @@ def as_our_error(path: Path, error: BaseException) -> HsimhashError:
         )
     elif isinstance(error, OSError):
         said = f"{error.strerror or error} ({error.filename or path})"
+        said += f"; {LIMITS[error.errno]}" if error.errno in LIMITS else ""
     return StoreUnavailableError(f"index {path}: {said}")
 
 
@@ -146,8 +150,8 @@ def open_lmdb(
         readonly=is_read_only,
         lock=has_lock,
         create=not is_read_only,
+        meminit=True,  # otherwise freed memory of the process, perhaps with a password, is written into unused bytes
         readahead=False,  # reads are random: reading ahead would only fill the cache with other buckets
-        meminit=False,  # pages are written whole
         metasync=is_durable,
         sync=is_durable,
     )
@@ -177,9 +181,11 @@ def create_files(folder: Path, fill: Mapping[bytes, bytes], *, lock_timeout_s: f
                     transaction.cursor().putmulti(list(fill.items()))
             lmdb_lock(folder / DATA).unlink(missing_ok=True)  # of an index whose data file somebody deleted
             put_in_place(data, folder / DATA)
-    except (lmdb.Error, OSError) as error:
-        reason = (isinstance(error, OSError) and error.strerror) or error
-        raise StoreUnavailableError(f"cannot make an index in {folder}: {reason}") from error
+    except lmdb.Error as error:
+        raise as_our_error(folder, error) from error
+    except OSError as error:
+        limit = f"; {LIMITS[error.errno]}" if error.errno in LIMITS else ""
+        raise StoreUnavailableError(f"cannot make an index in {folder}: {error.strerror or error}{limit}") from error
 
 
 def _refuse_index(folder: Path) -> None:

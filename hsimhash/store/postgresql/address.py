@@ -1,23 +1,34 @@
 """Where an index on PostgreSQL is: `postgresql://user@host:5432/db?table=pages&timeout=5s&sslmode=verify-full`.
 
 `table`, `timeout` and `deadline` are ours; all other options, and the hosts, are libpq's. No URL holds a password:
-libpq takes it from ~/.pgpass, from the file of `passfile=` or from PGPASSWORD.
+libpq takes it from ~/.pgpass, from the file of `passfile=` or from PGPASSWORD. That is why an option that is not known
+is refused: it may be a secret, and a URL is printed.
 """
 
 from __future__ import annotations
 
+import difflib
 import re
 from dataclasses import dataclass
 from urllib.parse import quote, unquote, urlencode
 
-from hsimhash.store.urls import options_in, time_option
+from hsimhash.store.urls import options_in, parsed_url, time_option
 
 POSTGRESQL_SCHEME = "postgresql"
 DEFAULT_SCHEMA = "public"
-_URL = re.compile(r"postgresql://(?:([^@/?#]*)@)?([^@/?#]*)/([^/?#]*)(?:\?([^#]*))?")
+_URL = re.compile(r"postgresql://(?:([^@/?#]*)@)?([^@/?#]*)/([^@/?#]*)(?:\?([^#]*))?")
 _TABLE = re.compile(r"(?:([a-z_][a-z0-9_]{0,62})\.)?([a-z_][a-z0-9_]{0,44})")
-_SECRETS = {"password", "sslpassword"}
 _TIMES = {"timeout": 5.0, "deadline": None}
+_REMEDY = "a URL holds no password; write it into ~/.pgpass, or into the file of passfile="
+# Those of libpq 18 that hold no secret.
+_OPTIONS = frozenset(
+    "application_name channel_binding client_encoding connect_timeout dbname fallback_application_name gssdelegation "  # noqa: SIM905
+    "gssencmode gsslib host hostaddr keepalives keepalives_count keepalives_idle keepalives_interval krbsrvname "
+    "load_balance_hosts max_protocol_version min_protocol_version oauth_client_id oauth_issuer oauth_scope options "
+    "passfile port replication require_auth requirepeer requiressl service servicefile ssl ssl_max_protocol_version "
+    "ssl_min_protocol_version sslcert sslcertmode sslcompression sslcrl sslcrldir sslkey sslkeylogfile sslmode "
+    "sslnegotiation sslrootcert sslsni target_session_attrs tcp_user_timeout user".split()
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +54,7 @@ class DatabaseAddress:
     @classmethod
     def parse(cls, url: str) -> DatabaseAddress:
         """Return the parts of a URL; `ValueError` names what is wrong with it, never a password."""
-        try:
-            return cls._parsed(url)
-        except ValueError as error:
-            shown = re.sub(r"//[^/?]*@", "//…@", re.sub(r"(password=)[^&]*", r"\1…", url))
-            raise ValueError(f"store {shown!r}: {error}") from None
+        return parsed_url(url, cls._parsed, _REMEDY)
 
     @classmethod
     def _parsed(cls, url: str) -> DatabaseAddress:
@@ -59,12 +66,13 @@ class DatabaseAddress:
         named = dict(options)
         if len(named) < len(options):
             raise ValueError("an option is given twice")
-        if ":" in user or named.keys() & _SECRETS:
-            raise ValueError("a URL holds no password; write it into ~/.pgpass, or into the file of passfile=")
         schema, table = _table_of(named.pop("table", ""))
         timeout_s, deadline_s = (
             time_option(name, named.pop(name)) if name in named else usual for name, usual in _TIMES.items()
         )
+        for name in [name for name in named if name not in _OPTIONS]:
+            nearest = difflib.get_close_matches(name, [*_OPTIONS, "table", *_TIMES], n=1, cutoff=0)[0]
+            raise ValueError(f"unknown option {name}; the nearest known one is {nearest}")
         rest = urlencode(named, quote_via=quote)
         who = f"{user}@" if user else ""
         conninfo = f"{POSTGRESQL_SCHEME}://{who}{hosts}/{database}{'?' if rest else ''}{rest}"

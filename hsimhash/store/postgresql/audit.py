@@ -46,7 +46,7 @@ def audit_tables(
 
 def _found(session: DatabaseSession, statement: str) -> list[tuple[int, ...]]:
     def read(link: Link) -> list[tuple[int, ...]]:
-        link.execute(f"BEGIN READ ONLY; {_SCANS}", prepare=False)
+        link.execute(f"BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY; {_SCANS}", prepare=False)
         rows = link.rows(statement)
         link.execute("COMMIT", prepare=False)
         return rows

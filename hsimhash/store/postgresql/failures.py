@@ -30,6 +30,8 @@ _PASSING = (
     errors.CannotConnectNow,
     errors.UniqueViolation,  # of two transactions that met: the next try sees the other's row
 )
+# They end a connection too, though psycopg does not count them as operational.
+_ENDED = (errors.IdleInTransactionSessionTimeout, errors.TransactionTimeout)
 _PASSING_WORDS = re.compile(
     r"refused|starting up|shutting down|recovery|too many (clients|connections)|remaining connection slots|timeout|"
     r"closed the connection|connection reset|No such file|terminating connection|not yet accepting",
@@ -48,7 +50,12 @@ _REMEDIES = (
     (r"certificate|does not support SSL|SSL error", "name the authority's file with sslrootcert=FILE, see sslmode="),
     (r"translate host name|not known", "is the host spelled right?"),
     (r"starting up|recovery|shutting down", "wait until it has started"),
-    (r"timeout|timed out", "is the host up, and the port open in its firewall?"),
+    (
+        r"query_wait_timeout|max_client_conn|no more connections",
+        "the pooler is full: raise its limits, or use fewer processes",
+    ),
+    (r"wait timeout expired", "it did not answer in time: see what it does in pg_stat_activity"),
+    (r"timeout expired|timed out", "is the host up, and the port open in its firewall?"),
 )
 
 
@@ -78,10 +85,26 @@ def is_passing(error: Exception) -> bool:
     return error.sqlstate is None and bool(_PASSING_WORDS.search(str(error)))
 
 
+def words_of(error: Exception) -> str:
+    """Return what an error says, in one line and without the statement."""
+    first = error.diag.message_primary if isinstance(error, psycopg.Error) else None
+    return " ".join((first or str(error)).split())
+
+
+def transaction_pooler(address: DatabaseAddress) -> HsimhashError:
+    """Return what to raise where transactions of one connection go to different processes of the server."""
+    return HsimhashError(
+        f"{address.name} is a connection pooler in transaction mode, such as pgbouncer with pool_mode=transaction; "
+        f"hsimhash keeps locks, settings and prepared statements on its connections: use a pool in session mode, or "
+        f"connect to PostgreSQL directly"
+    )
+
+
 def store_error(error: Exception, address: DatabaseAddress) -> HsimhashError:
     """Return what an error means: what is wrong, where, and what to do."""
-    first = error.diag.message_primary if isinstance(error, psycopg.Error) else None
-    said = " ".join((first or str(error)).split())
+    if isinstance(error, LostLinkError) and isinstance(error.__cause__, Exception):
+        error = error.__cause__
+    said = words_of(error)
     where = f"{address.full_table} at {address.name}"
     if isinstance(error, (errors.UndefinedTable, errors.InvalidSchemaName, errors.UndefinedColumn)):
         return IndexNotFoundError(f"no index at {address}: {said}; " + CREATE_ONE)
@@ -98,11 +121,13 @@ def store_error(error: Exception, address: DatabaseAddress) -> HsimhashError:
         return CorruptionError(f"{where} is damaged: {said}; restore a backup, or REINDEX TABLE where an index is")
     if isinstance(error, errors.InsufficientPrivilege):
         return HsimhashError(f"the user may not do that with {where}: {said}; grant it, or name another user")
-    if isinstance(error, (errors.QueryCanceled, errors.IdleInTransactionSessionTimeout)):
-        return StoreUnavailableError(f"{where}: the server ended the call: {said}; try again, or raise that limit")
+    if isinstance(error, (errors.DuplicatePreparedStatement, errors.InvalidSqlStatementName)):
+        return transaction_pooler(address)
     if isinstance(error, MetAnotherError):
         return StoreBusyError(f"{where}: others changed the same documents all the time; try again")
-    if isinstance(error, psycopg.OperationalError) or is_passing(error):
+    if isinstance(error, (psycopg.OperationalError, *_PASSING, *_ENDED)) and error.sqlstate is not None:
+        return StoreUnavailableError(f"{where}: the server ended the call: {said}; try again")
+    if isinstance(error, psycopg.OperationalError):
         remedy = next((remedy for words, remedy in _REMEDIES if re.search(words, said)), "'hsimhash doctor' tells more")
         return StoreUnavailableError(f"no connection to PostgreSQL for {where} ({said}); {remedy}")
     if isinstance(error, psycopg.ProgrammingError) and error.sqlstate is None:

@@ -3,6 +3,24 @@
 A call is tried until its deadline where the server cannot be reached, starts up, or two transactions met. A write whose
 commit was not answered may have been done: it is sent again, and changes nothing then, for every write brings rows into
 the state that it names. Only its count is of the last try.
+
+The defaults of a server, a database, a role or `options=` decide nothing. These are the assumptions, and what makes
+them true; `SET` means that each connection sets it when it opens:
+
+| assumption | needed by | made true by |
+|---|---|---|
+| a statement of a write sees what was committed before it | the proof in `write.py` | `READ COMMITTED` in `BEGIN` |
+| the statements of a view see one state | `view.py` | `REPEATABLE READ` in `BEGIN` |
+| a lone statement does not fail because of others | queries | `SET default_transaction_isolation` |
+| only hsimhash ends calls and idle connections | deadlines, the right to write | `SET` of the `_timeout`s |
+| functions, types and operators are PostgreSQL's own | all statements | `SET search_path` |
+| a backslash in a literal is a backslash | `create-table` | `SET standard_conforming_strings` |
+| queries use indexes, in one process | speed | `SET` of the planner's settings |
+| a commit is on the server's disk | acknowledged writes | `SET synchronous_commit` |
+| a connection keeps its server process | all `SET`, prepared statements, locks | `_refuse_shared_process` |
+
+`DateStyle`, `bytea_output` and the like do not matter, because values are sent in binary. hsimhash does not override
+`default_transaction_read_only`: some hosts set it to protect a full disk.
 """
 
 from __future__ import annotations
@@ -13,7 +31,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -25,6 +43,7 @@ from psycopg.rows import TupleRow
 from psycopg.types.numeric import Int8BinaryDumper
 
 from hsimhash.errors import (
+    LostRightError,
     StopAskedError,
     StoreBusyError,
     StoreClosedError,
@@ -38,6 +57,8 @@ from hsimhash.store.postgresql.failures import (
     is_lost,
     is_passing,
     store_error,
+    transaction_pooler,
+    words_of,
 )
 from hsimhash.times import pauses
 
@@ -46,16 +67,28 @@ T = TypeVar("T")
 OLDEST_SERVER = 140_000  # has bit_count
 _IDLE_CONNECTIONS = 8  # kept at most
 _LOCK_SLICE_MS = 500  # waited for the right to write, between two looks at `stop`
+_LOOKS, _LOOK_S = 3, 1.0  # for a server process that two connections share
+_OWN_LIMITS = ("statement", "lock", "idle_session", "idle_in_transaction_session")  # each a `_timeout`
+_TRANSACTION_TIMEOUT = 170_000  # the first server that has it
 # An index is always read by its indexes, whatever the planner takes its tables to be, and by one process: before the
 # first ANALYZE it would start two more for each query, which takes 4 ms instead of 0.1; and a commit is durable. The
 # text of a million letters has glibc's free() keep up to 2 MB (the dynamic M_TRIM_THRESHOLD of mallopt(3)): otherwise a
 # server process may return the memory of each query to the kernel and take it again for the next, 30 µs of 130.
 _SETTINGS = (
-    "SET enable_seqscan = off; SET enable_bitmapscan = off; SET max_parallel_workers_per_gather = 0; "
+    "SET search_path = pg_catalog, pg_temp; SET standard_conforming_strings = on; "
+    "SET default_transaction_isolation = 'read committed'; "
+    "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_indexscan = on; SET enable_indexonlyscan = on; "
+    "SET enable_nestloop = on; SET max_parallel_workers_per_gather = 0; "
     "SET plan_cache_mode = force_generic_plan; SET jit = off; SET client_min_messages = warning; "
     "SELECT length(repeat(repeat('x', 1000), 1000)); "
     "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
 )
+
+
+def _settings(version: int) -> str:
+    """Return the statements that set up a connection; the limits first, for they already hold for the others."""
+    limits = (*_OWN_LIMITS, "transaction") if version >= _TRANSACTION_TIMEOUT else _OWN_LIMITS
+    return "; ".join([*(f"SET {name}_timeout = 0" for name in limits), _SETTINGS])
 
 
 class _ArrayDumper(Dumper):
@@ -99,6 +132,11 @@ class Link(psycopg.Connection[TupleRow]):
             timeout = max(0.001, self.until - time.monotonic())
         return super().wait(gen, interval, timeout)
 
+    def server_process(self) -> int:
+        """Return the number of the server process that answers; behind a pooler `info.backend_pid` is another."""
+        ((number,),) = self.execute("SELECT pg_catalog.pg_backend_pid()", prepare=False).fetchall()
+        return int(number)
+
     def rows(self, statement: str, *values: object) -> list[Any]:
         """Return the rows of a prepared statement, whose parameters are $1, $2 and so on."""
         cursor = psycopg.RawCursor(self)
@@ -137,7 +175,7 @@ class DatabaseSession:
         self.address = address
         self.deadline_s = deadline_s if address.deadline_s is None else address.deadline_s
         self.lock_timeout_s = lock_timeout_s
-        self._is_closed = False
+        self._is_closed = self._has_own_process = False
         self._idle: list[Link] = []
         self._parents: list[Link] = []  # after a fork: kept, for to close them would end the parent's
         self._pid = os.getpid()
@@ -167,6 +205,17 @@ class DatabaseSession:
             link.close()
 
     def _connected(self, until: float) -> Link:
+        link = self._reached(until)
+        try:
+            self._set_up(link)
+        except BaseException as error:
+            link.close()
+            if isinstance(error, psycopg.OperationalError):  # such as of a pooler, which lost the server meanwhile
+                raise LostLinkError(*error.args) from error
+            raise
+        return link
+
+    def _reached(self, until: float) -> Link:
         address = self.address
         link = Link.connect(
             address.conninfo,
@@ -176,17 +225,43 @@ class DatabaseSession:
             application_name="hsimhash",
             client_encoding="UTF8",
         )
+        link.until, link.pid = until, os.getpid()
+        return link
+
+    def _set_up(self, link: Link) -> None:
+        version = link.info.server_version
+        if version < OLDEST_SERVER:
+            raise StoreUnavailableError(
+                f"{self.address.name} is PostgreSQL {version // 10_000}; hsimhash needs 14 or newer"
+            )
+        if not self._has_own_process:
+            self._refuse_shared_process(link)
         link.adapters.register_dumper(np.ndarray, _ArrayDumper)
         link.adapters.register_dumper(TextArray, _TextsDumper)
         link.adapters.register_dumper(int, Int8BinaryDumper)  # all numbers as bigint: one plan for each statement
-        link.until, link.pid = until, os.getpid()
-        if link.info.server_version < OLDEST_SERVER:
-            link.close()
-            raise StoreUnavailableError(
-                f"{address.name} is PostgreSQL {link.info.server_version // 10_000}; hsimhash needs 14 or newer"
-            )
-        link.execute(_SETTINGS, prepare=False)
-        return link
+        link.execute(_settings(version), prepare=False)
+
+    def _refuse_shared_process(self, link: Link) -> None:
+        """Raise where a pooler gives one server process to several connections; nothing was set before.
+
+        A pooler sends a process number of its own. In transaction mode it passes the process of an idle connection on
+        to the next transaction: another connection's, or this one's next goes to another process.
+        """
+        process = link.server_process()
+        if process != link.info.backend_pid:
+            for _ in range(_LOOKS):
+                if self._is_passed_on(link, process):
+                    raise transaction_pooler(self.address)
+        self._has_own_process = True
+
+    def _is_passed_on(self, link: Link, process: int) -> bool:
+        """Whether another connection has the server process of an idle one, or this one has another by now."""
+        with suppress(psycopg.Error), self._reached(time.monotonic() + _LOOK_S) as other:
+            if other.server_process() == process:
+                return True
+            with other.transaction():
+                return other.server_process() == process or link.server_process() != process
+        return False  # no other connection came in time: a pool in session mode may be used up
 
     # Calls.
 
@@ -205,12 +280,12 @@ class DatabaseSession:
                 self.end_failed(held)
                 if not (isinstance(error, psycopg.Error) and is_lost(held)):
                     raise
-                raise StoreUnavailableError(
-                    f"{self.url}: the connection that held the right to write was lost ({error}); what was not "
-                    f"acknowledged may not be stored: try again"
+                raise LostRightError(
+                    f"{self.url}: the connection that held the right to write was lost ({words_of(error)}); what was "
+                    f"not acknowledged may not be stored; try again: a job continues where it stopped"
                 ) from error
 
-        return self.tried(attempt)
+        return self.tried(attempt, is_long=is_long)
 
     def once(self, work: Callable[[Link], T], until: float) -> T:
         """Return what `work` does on a connection by a moment; `LostLinkError` where that was lost meanwhile."""
@@ -218,20 +293,39 @@ class DatabaseSession:
         try:
             return work(link)
         except BaseException as error:
-            self.end_failed(link)
-            if isinstance(error, psycopg.Error) and is_lost(link):
-                raise LostLinkError(*error.args) from error
+            self._end_call(link, error)
             raise
         finally:
             self.give(link)
 
-    def tried(self, attempt: Callable[[float], T], most: float = math.inf) -> T:
-        """Return what an attempt, which is given the moment of its end, returns once it does not fail in passing."""
+    def begun(self, first: Callable[[Link], object], until: float) -> Link:
+        """Return a connection on which `first` was done, which it keeps: a lock, or a snapshot; else as `once`."""
+        link = self.take(until)
+        try:
+            first(link)
+        except BaseException as error:
+            self._end_call(link, error)
+            self.give(link)
+            raise
+        return link
+
+    def _end_call(self, link: Link, error: BaseException) -> None:
+        self.end_failed(link)
+        if isinstance(error, psycopg.Error) and is_lost(link):
+            raise LostLinkError(*error.args) from error
+
+    def tried(self, attempt: Callable[[float], T], most: float = math.inf, *, is_long: bool = False) -> T:
+        """Return what an attempt, which is given the moment of its end, returns once it does not fail in passing.
+
+        Of a long one the deadline begins when it first fails.
+        """
         until, waits = min(most, time.monotonic() + self.deadline_s), pauses()
         while True:
             try:
                 return attempt(until)
             except (psycopg.Error, MetAnotherError) as error:
+                if is_long:
+                    until, is_long = min(most, time.monotonic() + self.deadline_s), False
                 pause_s = next(waits)
                 if not is_passing(error) or time.monotonic() + pause_s >= until:
                     raise store_error(error, self.address) from error
@@ -262,7 +356,8 @@ class DatabaseSession:
             wait_ms = max(1, round(1_000 * self.lock_timeout_s))
             link.until = max(link.until, time.monotonic() + self.lock_timeout_s + self.deadline_s)
             lock = "" if link is self.held() else f", pg_advisory_xact_lock_shared({self._lock})"
-            link.execute(f"BEGIN; SELECT set_config('lock_timeout', '{wait_ms}', true){lock}", prepare=False)
+            begin = f"BEGIN ISOLATION LEVEL READ COMMITTED; SELECT set_config('lock_timeout', '{wait_ms}', true){lock}"
+            link.execute(begin, prepare=False)
             done = work(link)
             link.execute("COMMIT", prepare=False)
             return done
@@ -281,9 +376,9 @@ class DatabaseSession:
         if self.held() is not None:
             yield
             return
-        link = self.tried(self.take)
+        lock = partial(self._lock_alone, stop=stop)  # holds nothing where it fails, so it may begin again
+        link = self.tried(partial(self.begun, lock), is_long=True)
         try:
-            self._lock_alone(link, stop)
             self._own.writer, self._own.pid = link, os.getpid()
             yield
         finally:
@@ -292,7 +387,7 @@ class DatabaseSession:
                 with suppress(psycopg.Error):
                     if not is_lost(link):
                         link.until = time.monotonic() + self.deadline_s
-                        link.execute("SELECT pg_advisory_unlock_all(); SET lock_timeout = DEFAULT", prepare=False)
+                        link.execute("SELECT pg_advisory_unlock_all(); SET lock_timeout = 0", prepare=False)
                 self.give(link)
 
     def _lock_alone(self, link: Link, stop: Callable[[], bool] | None) -> None:
@@ -312,8 +407,6 @@ class DatabaseSession:
                         f"{self.url}: another process has been writing for over {self.lock_timeout_s:g} s; try again, "
                         f"or wait longer"
                     ) from error
-            except psycopg.Error as error:
-                raise store_error(error, self.address) from error
             else:
                 return
 

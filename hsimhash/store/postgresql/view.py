@@ -21,7 +21,7 @@ from hsimhash.fingerprint.signature import Signature
 from hsimhash.rowkey import SEGMENT_BYTES, key_prefix
 from hsimhash.store.base import Document, Reader
 from hsimhash.store.postgresql.codec import COLUMNS, Tables, document_of, segments_by_flag, signed_word, signed_words
-from hsimhash.store.postgresql.failures import LostLinkError, LostViewError, is_lost, store_error
+from hsimhash.store.postgresql.failures import LostViewError, is_lost, store_error
 from hsimhash.store.postgresql.session import DatabaseSession, Link, TextArray
 
 T = TypeVar("T")
@@ -62,7 +62,8 @@ class DatabaseView(Reader):
     def _rows(self, statement: str, *values: object) -> list[Any]:
         """Return the rows of a statement on the view's snapshot; the first one takes it, and is tried again."""
         if self._link is None:
-            self._link = self._timed(lambda: self._session.tried(self._begun, self._until))
+            begin = partial(self._session.begun, lambda link: link.execute(_SNAPSHOT, prepare=False))
+            self._link = self._timed(lambda: self._session.tried(begin, self._until))
         link = self._link
         link.until = min(self._until, time.monotonic() + self._session.deadline_s)
 
@@ -75,16 +76,6 @@ class DatabaseView(Reader):
                 raise
 
         return self._timed(read)
-
-    def _begun(self, until: float) -> Link:
-        link = self._session.take(until)
-        try:
-            link.execute(_SNAPSHOT, prepare=False)
-        except psycopg.Error as error:
-            self._session.end_failed(link)
-            link.close()
-            raise LostLinkError(*error.args) from error
-        return link
 
     def _timed(self, read: Callable[[], T]) -> T:
         try:

@@ -2,7 +2,9 @@
 
 *A document's fingerprint is in `pages_fingerprints`.* So a writer that adds a document locks the row of its fingerprint
 against deletion (FOR KEY SHARE) unless the row is its own; who deletes rows of fingerprints locks them first (FOR
-UPDATE), which waits for those, and then looks for documents, those of the ones that it waited for too.
+UPDATE), which waits for those, and then looks for documents, those of the ones that it waited for too. For that its
+next statement must see what they committed: each transaction is READ COMMITTED, whatever the database's default is
+(`session.py` has all that is assumed).
 
 Documents are locked in order of id, then fingerprints in their order, so that writers do not wait for each other in a
 circle. What was read and is otherwise when it is locked lets the transaction begin again.

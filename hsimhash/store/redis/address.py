@@ -19,14 +19,25 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 from urllib.parse import quote, unquote, urlencode
 
-from hsimhash.store.urls import check_tls_options, host_text, hosts_in, option_texts, options_in, time_option
+from hsimhash.store.urls import (
+    check_tls_options,
+    host_text,
+    hosts_in,
+    option_texts,
+    options_in,
+    parsed_url,
+    time_option,
+)
 
 CLUSTER_SCHEMES = {"redis+cluster": 6379, "rediss+cluster": 6379}
 REDIS_SCHEMES = {"redis": 6379, "rediss": 6379, "unix": 0, "redis+sentinel": 26379, **CLUSTER_SCHEMES}
 
 _URL = re.compile(r"([\w+]+)://(?:([^@/?#]*)@)?([^/?#]*)(/[^?#]*)?(?:\?([^#]*))?", re.DOTALL)
 _PREFIX = re.compile(r"[\w.-]{1,64}", re.ASCII)
-_REMEDY = "set HSIMHASH_REDIS_PASSWORD, or write it to a file, and password_file=FILE"
+_REMEDY = (
+    "a URL is logged, so it holds no password; use user@host, and set HSIMHASH_REDIS_PASSWORD, or write the password "
+    "to a file, and password_file=FILE"
+)
 _DATABASE = re.compile(r"\d{1,5}", re.ASCII)
 
 
@@ -61,10 +72,7 @@ class RedisAddress:
     @classmethod
     def parse(cls, url: str) -> RedisAddress:
         """Return the parts of a URL; `ValueError` names what is wrong with it, and no password."""
-        try:
-            return cls._parsed(url)
-        except ValueError as error:
-            raise ValueError(f"store {re.sub('//[^/]*@', '//…@', url)!r}: {error}") from None
+        return parsed_url(url, cls._parsed, _REMEDY)
 
     @classmethod
     def _parsed(cls, url: str) -> RedisAddress:
@@ -72,8 +80,6 @@ class RedisAddress:
         if not found or found[1] not in REDIS_SCHEMES:
             raise ValueError(f"not on Redis, whose schemes are {', '.join(REDIS_SCHEMES)}")
         scheme, user, hosts, path, query = found.groups(default="")
-        if ":" in user:
-            raise ValueError(f"a URL is logged, so it holds no password; {_REMEDY}")
         options, named = _options(query)
         check_tls_options(options, "rediss://", has_tls=scheme.startswith("rediss"))
         socket, service, database = "", "", unquote(path).removeprefix("/").removesuffix("/")
@@ -85,7 +91,7 @@ class RedisAddress:
             raise ValueError(f"the database stands in the path, {scheme}://host/{named}; leave db= out")
         if scheme == "redis+sentinel":
             service, _, database = database.partition("/")
-            if not service:
+            if not service or "@" in service:
                 raise ValueError("name the master that the sentinels watch: redis+sentinel://s1,s2:26379/mymaster/0")
         if database and not _DATABASE.fullmatch(database):
             raise ValueError(f"{database!r} is not the number of a database; write {scheme}://host:6379/0?prefix=pages")
@@ -129,8 +135,8 @@ def _options(query: str) -> tuple[RedisOptions, str]:
     """Return the options, and the database that `db=` names."""
     values: dict[str, Any] = {}
     for name, value in options_in(query):
-        if name in ("password", "username"):
-            raise ValueError(f"a URL is logged, so it holds no password; use user@host, and {_REMEDY}")
+        if name == "username":
+            raise ValueError("username= does not name the user; write user@host")
         if name not in (*_FIELDS, "db"):
             nearest = difflib.get_close_matches(name, _FIELDS, n=1, cutoff=0)[0]
             raise ValueError(f"unknown option {name}; the nearest known one is {nearest}")

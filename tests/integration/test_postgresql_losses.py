@@ -1,0 +1,269 @@
+"""Connections that end: each call on PostgreSQL by each way to lose one, as the table in OPERATIONS.md has them.
+
+A connection ends while it is idle, while its call waits for a lock, or between a commit and its answer: a commit that
+waits for a standby which is not there is durable already.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hsimhash.errors import LostRightError, StoreUnavailableError
+from hsimhash.index import HSimIndex
+from hsimhash.inputs import InputOptions, find_inputs
+from hsimhash.load import IngestLimits, IngestOptions, Summary, ingest
+from hsimhash.load.relayout import relayout
+from hsimhash.store import BulkLimits
+from hsimhash.store.base import MOST_LOSSES
+from tests.support.postgresql_server import PostgresqlServer, postgresql_serving
+from tests.support.postgresql_sessions import connected, end_connections, wait_for
+
+pytestmark = [pytest.mark.together, pytest.mark.every_case]
+FAR = np.random.default_rng(1).integers(0, 2**64, 10, np.uint64).tolist()  # no two of them are near, nor `a` to one
+SMALL = IngestLimits(gathered_documents=4, decided_at_once=3, bulk=BulkLimits(statement_documents=3))
+_tables = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresqlServer]:
+    with postgresql_serving() as own:
+        yield own
+
+
+@contextmanager
+def filled(server: PostgresqlServer, options: str = "") -> Iterator[HSimIndex]:
+    """Give an index with a document, whose process has idle connections."""
+    with HSimIndex.create(server.url(f"losses_{next(_tables)}", options), layout="4", profile="zh-1") as made:
+        made.add(5, "a")
+        with ThreadPoolExecutor(3) as threads, made.store.view() as reader:
+            reader.lookup([b"a"])
+            list(threads.map(made.query, [5] * 3))
+        yield made
+
+
+@pytest.fixture
+def index(server: PostgresqlServer) -> Iterator[HSimIndex]:
+    with filled(server) as made:
+        yield made
+
+
+def table_of(index: HSimIndex) -> str:
+    return str(index.describe()["table"])
+
+
+def loaded(index: HSimIndex, folder: Path, **options: object) -> Summary:
+    """Ingest ten documents, two of which are near `a`."""
+    path = folder / "documents.tsv"
+    if not path.exists():
+        path.write_text("".join(f"{n}\t{4 if n < 2 else FAR[n]:016x}\n" for n in range(10)))
+    reading = InputOptions(format="fingerprints")
+    given = IngestOptions(reading=reading, job=folder / "job", workers=1, limits=SMALL, **options)  # type: ignore[arg-type]
+    return ingest(index, find_inputs([str(path)], reading), given)
+
+
+def added_in_bulk(index: HSimIndex, folder: Path) -> bool:
+    return loaded(index, folder).counts.added == 10 and index.count() == 11
+
+
+def decided(index: HSimIndex, folder: Path) -> bool:
+    counts = loaded(index, folder, on_duplicate="skip").counts
+    return (counts.added, counts.duplicates, index.count()) == (8, 2, 9)
+
+
+def tagged(index: HSimIndex, folder: Path) -> bool:
+    counts = loaded(index, folder, on_duplicate="tag").counts
+    tags = (folder / "job" / "tags.jsonl").read_text().splitlines()
+    return (counts.added, len(tags), index.count()) == (10, 10, 11)
+
+
+def laid_out_anew(index: HSimIndex, folder: Path) -> bool:
+    url, is_new = f"lmdb://{folder / 'old'}", not (folder / "old").exists()
+    with HSimIndex.create(url, layout="4", profile="zh-1") if is_new else HSimIndex.open(url) as old:
+        old.add_many(FAR, [str(n) for n in range(10)])
+        return relayout(old, index, folder / "job") == 10 and index.count() == 11
+
+
+def claimed(index: HSimIndex, _: Path) -> bool:
+    claims = index.claim_many([FAR[0], FAR[0] ^ 1, FAR[1], 4], ["b", "c", "d", "e"])
+    return [one.is_new for one in claims] == [True, False, True, False] and index.count() == 3
+
+
+def added(index: HSimIndex, _: Path) -> bool:
+    index.add_many(FAR[:2], ["b", "a"])
+    return sorted((one.doc_id, one.fingerprint) for one in index.documents()) == [("a", FAR[1]), ("b", FAR[0])]
+
+
+READS: dict[str, Callable[[HSimIndex, Path], bool]] = {
+    "query": lambda index, _: [match.doc_id for match in index.query(4)] == ["a"],
+    "query of many": lambda index, _: (
+        [[one.doc_id for one in each] for each in index.query_many([4, FAR[0]])] == [["a"], []]
+    ),
+    "get": lambda index, _: index.get("a") is not None,
+    "count": lambda index, _: index.count() == 1,
+    "export": lambda index, _: [document.doc_id for document in index.documents()] == ["a"],
+    "check": lambda index, _: index.check().is_sound,
+}
+WRITES: dict[str, Callable[[HSimIndex, Path], bool]] = {
+    "add": added,
+    "remove": lambda index, _: index.remove(["a", "none"]) is not None and index.get("a") is None,
+    "claim": claimed,
+    "ingest": added_in_bulk,
+    "ingest skip": decided,
+    "ingest tag": tagged,
+    "relayout": laid_out_anew,
+}
+CALLS = READS | WRITES
+
+
+@contextmanager
+def begun(call: Callable[[HSimIndex, Path], bool], index: HSimIndex, folder: Path) -> Iterator[Future[bool]]:
+    """Make a call in a thread, during the block and until it returns."""
+    with ThreadPoolExecutor(1) as thread:
+        done = thread.submit(call, index, folder)
+        yield done
+        assert done.result()
+    assert index.check().is_sound
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_call_goes_on_after_idle_connections_ended(
+    server: PostgresqlServer, index: HSimIndex, tmp_path: Path, name: str
+) -> None:
+    end_connections(server)
+    assert CALLS[name](index, tmp_path)
+
+
+def test_each_call_waits_for_a_server_that_restarts(tmp_path: Path) -> None:
+    with postgresql_serving() as own:
+        for name, call in CALLS.items():
+            (folder := tmp_path / name).mkdir()
+            with filled(own) as index:
+                own.stop()
+                with begun(call, index, folder):
+                    own.start()
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_call_whose_connection_ends_in_the_middle_is_done_again(
+    server: PostgresqlServer, index: HSimIndex, tmp_path: Path, name: str
+) -> None:
+    mode = "ACCESS EXCLUSIVE" if name in READS else "SHARE"  # the latter only keeps writes waiting
+    with connected(server) as other, other.transaction():
+        other.execute(f"LOCK TABLE {table_of(index)}, {table_of(index)}_fingerprints IN {mode} MODE".encode())
+        with begun(CALLS[name], index, tmp_path):
+            for _ in range(2):
+                wait_for(server, "Lock")
+                end_connections(server)
+            other.execute("ROLLBACK")
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_a_write_whose_commit_was_not_answered_is_done_once(
+    server: PostgresqlServer, index: HSimIndex, tmp_path: Path, name: str
+) -> None:
+    with commits_waiting(server), begun(WRITES[name], index, tmp_path):
+        wait_for(server, "SyncRep")
+        reload(server, "RESET synchronous_standby_names")
+        end_connections(server)
+
+
+@contextmanager
+def commits_waiting(server: PostgresqlServer) -> Iterator[None]:
+    """Let each commit wait, once it is durable, for a standby that is not there; until the setting is reset."""
+    reload(server, "SET synchronous_standby_names = 'nobody'")
+    try:
+        yield
+    finally:
+        reload(server, "RESET synchronous_standby_names")
+
+
+def reload(server: PostgresqlServer, change: str) -> None:
+    with connected(server) as connection:
+        connection.execute(f"ALTER SYSTEM {change}".encode())
+        connection.execute("SELECT pg_reload_conf()")
+
+
+def test_others_write_while_a_job_has_lost_the_right_and_both_count(
+    server: PostgresqlServer, index: HSimIndex, tmp_path: Path
+) -> None:
+    """What the job had decided, but not carried out, is decided anew: a near document is there by now."""
+    with connected(server) as other, other.transaction():
+        other.execute(f"LOCK TABLE {table_of(index)} IN SHARE MODE".encode())
+        with ThreadPoolExecutor(2) as threads, HSimIndex.open(index.url) as another:
+            job = threads.submit(loaded, index, tmp_path, on_duplicate="skip")
+            wait_for(server, "Lock")
+            meanwhile = threads.submit(another.add, FAR[2] ^ 1, "other")
+            wait_for(server, "advisory")
+            end_right(server)
+            other.execute("ROLLBACK")
+            meanwhile.result()
+            counts = job.result().counts
+    assert (counts.added, counts.duplicates) == (7, 3)
+    assert index.get("2") is None
+    assert index.check().is_sound
+
+
+def end_right(server: PostgresqlServer) -> None:
+    """End the connection that has the right to write."""
+    with connected(server) as connection:
+        connection.execute(
+            "SELECT pg_terminate_backend(pid, 30000) FROM pg_locks "
+            "WHERE locktype = 'advisory' AND mode = 'ExclusiveLock' AND granted"
+        )
+
+
+def test_a_right_that_is_lost_each_time_is_given_up(server: PostgresqlServer, index: HSimIndex) -> None:
+    is_over = threading.Event()
+
+    def end() -> None:
+        while not is_over.is_set():
+            end_right(server)
+
+    with connected(server) as other, other.transaction(), ThreadPoolExecutor(1) as thread:
+        other.execute(f"LOCK TABLE {table_of(index)} IN SHARE MODE".encode())
+        ending = thread.submit(end)
+        try:
+            with pytest.raises(LostRightError, match=r"right to write was lost.*a job continues where it stopped"):
+                index.claim(FAR[0], "b")
+        finally:
+            is_over.set()
+        ending.result()
+    assert MOST_LOSSES > 1
+    assert index.claim(FAR[0], "b").is_new
+
+
+def test_a_server_that_stays_away_ends_each_call_at_its_deadline(tmp_path: Path) -> None:
+    with postgresql_serving() as own, ExitStack() as opened:
+        indexes = {name: opened.enter_context(filled(own, "&deadline=300ms")) for name in CALLS}
+        own.stop()
+        for name, index in indexes.items():
+            (folder := tmp_path / name).mkdir()
+            with pytest.raises(StoreUnavailableError, match="is PostgreSQL running"):
+                CALLS[name](index, folder)
+        own.start()
+        for name, index in indexes.items():
+            assert CALLS[name](index, tmp_path / name), name
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_cancelled_call_fails_and_may_be_made_again(
+    server: PostgresqlServer, index: HSimIndex, tmp_path: Path, name: str
+) -> None:
+    mode = "ACCESS EXCLUSIVE" if name in READS else "SHARE"
+    with connected(server) as other, other.transaction(), ThreadPoolExecutor(1) as thread:
+        other.execute(f"LOCK TABLE {table_of(index)}, {table_of(index)}_fingerprints IN {mode} MODE".encode())
+        asked = thread.submit(CALLS[name], index, tmp_path)
+        wait_for(server, "Lock")
+        with connected(server) as admin:
+            admin.execute("SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE application_name = 'hsimhash'")
+        with pytest.raises(StoreUnavailableError, match="the server ended the call: canceling statement"):
+            asked.result()
+    assert CALLS[name](index, tmp_path)

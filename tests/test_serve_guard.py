@@ -1,0 +1,174 @@
+"""`hsimhash serve` and pages of other sites, slow callers, and callers who ask for much."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hsimhash.index import HSimIndex
+from hsimhash.serve.guard import why_refused
+from tests.support.command_line import make_index
+from tests.support.effort import thorough
+from tests.support.local_server import LocalServer
+from tests.support.local_server import serving as local_serving
+from tests.support.serve_process import Serving, served
+
+pytestmark = pytest.mark.together
+NEAR = "0000000000000003"
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+CROWD = 60_000
+PAGE = b"""<!doctype html><body><script>
+const ask = (path, more) => fetch(path, more).then(r => r.status, e => "failed");
+const json = {"Content-Type": "application/json"};
+Promise.all([
+  ask("/query", {method: "POST", headers: json, body: '{"fingerprint": "0000000000000003"}'}),
+  ask("/remove", {method: "POST", headers: json, body: '{"id": "b"}'}),
+  ask("/"),
+  ask("/openapi.json"),
+]).then(all => document.body.append("asked: " + all.join(" ")));
+</script></body>"""
+
+
+@pytest.fixture(scope="module")
+def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    with served(make_index(tmp_path_factory.mktemp("guard")), "--host", "search,Search.example") as running:
+        yield running
+
+
+KNOWN = ("localhost", "LOCALHOST:8343", "a.localhost", "127.0.0.1:1", "10.1.2.3", "[::1]:8343", "")
+TOLD = ("search:8343", "search.example", "SEARCH.example.:80")
+UNKNOWN = ("evil.example", "evil.example:8343", "localhost.evil.example", "127.0.0.1.evil.example", "127.1x")
+ODD = ("search.evil.example", "[::1", "a:b:c", "evil.example:8343:1", "@localhost")
+
+
+@pytest.mark.parametrize(
+    ("host", "is_known"), [*((host, True) for host in KNOWN + TOLD), *((host, False) for host in UNKNOWN + ODD)]
+)
+def test_without_a_token_only_known_names_lead_here(host: str, is_known: bool, serving: Serving) -> None:
+    caller = serving.caller(Host=host)
+    status, answer = caller.call("/query", {"fingerprint": NEAR})
+    assert status == (200 if is_known else 403)
+    assert is_known or answer["error"].startswith(f"unknown host name {host!r}")
+    assert caller.call("/healthz")[0] == 200
+    assert caller.call("/readyz")[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("origin", "host", "site", "is_own"),
+    [
+        ("http://localhost:8343", "localhost:8343", None, True),
+        ("http://search", "search:80", None, True),
+        ("https://search.example", "search.example", None, True),  # a proxy with TLS is before it
+        ("https://search.example", "127.0.0.1:8343", "same-origin", True),  # which changes the name
+        ("http://evil.example", "localhost:8343", None, False),
+        ("http://evil.example", "localhost:8343", "cross-site", False),
+        ("http://localhost:1", "localhost:8343", "same-site", False),
+        ("null", "localhost:8343", None, False),
+        ("", "localhost:8343", None, False),
+    ],
+)
+def test_pages_of_other_sites_are_refused_with_and_without_a_token(
+    origin: str,
+    host: str,
+    site: str | None,
+    is_own: bool,
+) -> None:
+    headers = {"host": host, "origin": origin} | ({"sec-fetch-site": site} if site else {})
+    for hosts in (("search", "search.example"), None):
+        assert (why_refused(headers, hosts) == "") == is_own
+
+
+class Rebound(LocalServer):
+    """Sends its page once, and is the other server from then on, as a name that was led elsewhere."""
+
+    def __init__(self, target: int) -> None:
+        super().__init__()
+        self._target, self._is_first = target, True
+
+    def talk(self, connection: socket.socket) -> None:
+        if self._is_first:
+            self._is_first = False
+            connection.recv(1 << 16)
+            head = "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nConnection: close\r\n"
+            connection.sendall(f"{head}Content-Length: {len(PAGE)}\r\n\r\n".encode() + PAGE)
+            connection.close()
+            return
+        with connection, socket.create_connection(("127.0.0.1", self._target)) as server:
+            back = threading.Thread(target=self._copy, args=(server, connection), daemon=True)
+            back.start()
+            self._copy(connection, server)
+            back.join()
+
+    def _copy(self, source: socket.socket, target: socket.socket) -> None:
+        while data := source.recv(1 << 16):
+            target.sendall(data)
+        target.shutdown(socket.SHUT_WR)
+
+
+@thorough
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")
+@pytest.mark.parametrize(
+    ("name", "statuses"), [("evil.example", "403 403 403 403"), ("search.example", "200 200 200 200")]
+)
+def test_a_browser_whose_page_has_its_name_lead_here_gets_nothing(name: str, statuses: str, tmp_path: Path) -> None:
+    url = make_index(tmp_path)
+    with served(url, "--host", "search.example") as serving, local_serving(Rebound(serving.port)) as rebound:
+        shown = subprocess.run(
+            [
+                str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}",
+                f"--host-resolver-rules=MAP {name} 127.0.0.1", "--virtual-time-budget=20000", "--dump-dom",
+                f"http://{name}:{rebound.port}/",
+            ],
+            capture_output=True, text=True, check=False, timeout=120,
+        ).stdout  # fmt: skip
+        assert f"asked: {statuses}" in shown, shown
+        assert serving.caller().call("/query", {"fingerprint": NEAR})[1]["matches"][0]["id"] == (
+            "b" if name == "evil.example" else "a"
+        )
+
+
+# Callers who are slow, or ask for much.
+
+
+def test_health_is_told_at_once_beside_a_query_that_returns_a_crowd(tmp_path: Path) -> None:
+    url = make_index(tmp_path)
+    with HSimIndex.open(url) as index:
+        index.add_many([3] * CROWD, [f"document {number}" for number in range(CROWD)])
+    with served(url) as serving:
+        found: list[int] = []
+
+        def ask() -> None:
+            found.append(len(serving.caller().call("/query", {"fingerprint": NEAR})[1]["matches"]))
+
+        asking = threading.Thread(target=ask)
+        asking.start()
+        caller, told = serving.caller(), 0
+        while asking.is_alive():
+            assert caller.call("/healthz")[0] == 200
+            told += 1
+        asking.join()
+        assert found == [CROWD + 3]
+        assert told > 10  # it was one, when the query kept the loop
+        few = serving.caller().call("/query", {"fingerprint": NEAR, "limit": 7})[1]["matches"]
+        assert len(few) == 7
+
+
+@pytest.mark.parametrize("values", ["[" * 2 + "[]," * 1_500_000 + "1]]", '{"a":1,' * 100 + "[1]"], ids=["many", "deep"])
+def test_a_body_of_nothing_but_values_is_refused(values: str, serving: Serving) -> None:
+    status, answer = serving.caller().send("POST", "/query", f'{{"text": {values}}}', "application/json")
+    assert status == 400
+    assert b"JSON" in answer
+
+
+def test_a_caller_without_the_end_of_its_headers_is_let_go(tmp_path: Path) -> None:
+    with served(make_index(tmp_path)) as serving, socket.create_connection(("127.0.0.1", serving.port)) as caller:
+        caller.sendall(b"POST /query HTTP/1.1\r\nHost: localhost\r\nX: ")
+        caller.settimeout(60)
+        assert caller.recv(100) == b""
+        assert serving.caller().call("/healthz")[0] == 200

@@ -14,6 +14,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import numpy as np
+import psycopg
 import pytest
 
 from hsimhash.errors import LostRightError, StoreUnavailableError
@@ -23,6 +24,8 @@ from hsimhash.load import IngestLimits, IngestOptions, Summary, ingest
 from hsimhash.load.relayout import relayout
 from hsimhash.store import BulkLimits
 from hsimhash.store.base import MOST_LOSSES
+from hsimhash.store.postgresql.address import DatabaseAddress
+from hsimhash.store.postgresql.failures import LostLinkError, store_error
 from tests.support.postgresql_server import PostgresqlServer, postgresql_serving
 from tests.support.postgresql_sessions import connected, end_connections, wait_for
 
@@ -267,3 +270,11 @@ def test_a_cancelled_call_fails_and_may_be_made_again(
         with pytest.raises(StoreUnavailableError, match="the server ended the call: canceling statement"):
             asked.result()
     assert CALLS[name](index, tmp_path)
+
+
+@pytest.mark.parametrize("limit", ["IdleSessionTimeout", "IdleInTransactionSessionTimeout", "TransactionTimeout"])
+def test_a_limit_of_the_server_is_not_taken_for_a_network_that_fails(limit: str) -> None:
+    lost = LostLinkError("terminating connection due to a timeout")
+    lost.__cause__ = getattr(psycopg.errors, limit)("terminating connection due to a timeout")
+    said = str(store_error(lost, DatabaseAddress.parse("postgresql://h/d?table=t")))
+    assert said.endswith("the server ended the call: terminating connection due to a timeout; try again")

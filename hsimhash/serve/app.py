@@ -242,7 +242,11 @@ class _Service:
         return _answer({"is_alive": True})
 
     async def _readyz(self, _: Request) -> Response:
-        await self._apart(partial(self._index.query, 0, limit=1, timeout=self._limits.ready_s))
+        try:
+            await self._apart(partial(self._index.query, 0, limit=1, timeout=self._limits.ready_s))
+            await self._apart(self._estimate)  # on PostgreSQL this notices another index
+        except HsimhashError as error:
+            return _error(503, str(error), {"Retry-After": str(self._limits.retry_after_s)})
         return _answer({"is_ready": True})
 
     async def _metrics(self, _: Request) -> Response:

@@ -41,6 +41,7 @@ T = TypeVar("T")
 FORMATS: tuple[dict[str, object], ...] = ({"version": 1, "rows": "tall"}, {"version": 2, "rows": "tall"})
 RECORD_PARTS = (b"layout", b"profile", b"format")  # on disk, in the order in which they are written
 DISTANCE_PART = b"distance"  # on disk, before the others; not there: the layout's k
+IDENTITY_PART = b"identity"  # on disk, beside them, where a store can lose an index that is open; older ones have none
 LIST_PIECE_BYTES = 1 << 20
 SIGNED_DRAWERS = 251  # at most, with sketches and keys; in format 1 the flags 252 and 253 may be drawers
 LOCK_TIMEOUT_S = 30.0  # how long a write waits for another process that writes

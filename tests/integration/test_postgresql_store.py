@@ -31,6 +31,7 @@ from hsimhash.index import HSimIndex
 from hsimhash.layout import Layout
 from hsimhash.store import Document, Record, Store, create_store, open_store
 from hsimhash.store.postgresql.codec import Tables
+from hsimhash.store.postgresql.operations import drop_database_tables
 from hsimhash.store.postgresql.store import DatabaseStore
 from hsimhash.store.runs import BulkLimits
 from tests.support.local_server import LocalServer, serving, shut_down
@@ -38,6 +39,7 @@ from tests.support.oracles import are_near, crowds, signed
 from tests.support.postgresql_server import PostgresqlServer, postgresql_serving
 from tests.support.postgresql_sessions import connected, end_connections
 from tests.support.processes import forked, stopped
+from tests.support.serve_process import served
 
 pytestmark = pytest.mark.together
 RECORD = Record(Layout.named("4"), {"name": "test-1"})
@@ -445,3 +447,61 @@ def test_the_certificate_of_the_server_is_verified(tmp_path: Path) -> None:
         other, _ = certified(tmp_path, "other")
         with pytest.raises(StoreUnavailableError, match=r"certificate verify failed.*sslrootcert=FILE"):
             open_store(f"{url}{other}")
+
+
+WRITES = {
+    "add": lambda index, _: index.add(6, "b"),
+    "remove": lambda index, _: index.remove(["a"]),
+    "claim": lambda index, _: index.claim(1 << 40, "c"),
+    "merge": lambda _, load: load.merge(),
+}
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("is_older", [False, True])
+@pytest.mark.parametrize("is_made_anew", [False, True])
+def test_a_process_that_has_an_index_open_notices_that_it_was_dropped(
+    url: str, tmp_path: Path, is_older: bool, is_made_anew: bool
+) -> None:
+    HSimIndex.create(url, layout="4", profile="auto-1").close()
+    if is_older:
+        with open_store(url) as store:
+            assert isinstance(store, DatabaseStore)
+            record = store.tables.named("_record")
+            store.session.call(lambda link: link.do(f"DELETE FROM {record} WHERE name = 'identity'"))
+    with HSimIndex.open(url) as index:
+        index.add(5, "a")
+        assert (index.remove(["none"]), index.query(5)[0].doc_id, index.check().is_sound) == (0, "a", True)
+        load = index.bulk(tmp_path / "load")
+        load.add_run([7], ["d"], 0)
+        drop_database_tables(url)
+        if is_made_anew:
+            HSimIndex.create(url, layout="10", profile="auto-2").close()
+        for name, write in WRITES.items():
+            with pytest.raises(IndexNotFoundError, match="open it again" if is_made_anew else "no index at"):
+                print(name, write(index, load))
+        with pytest.raises(IndexNotFoundError):
+            index.store.estimate()
+    if is_made_anew:
+        with HSimIndex.open(url) as index:
+            assert index.count() == 0
+
+
+def test_an_index_made_alike_is_another_one(url: str) -> None:
+    with HSimIndex.create(url, layout="4", profile="auto-1") as index:
+        drop_database_tables(url)
+        HSimIndex.create(url, layout="4", profile="auto-1").close()
+        with pytest.raises(IndexNotFoundError, match="open it again"):
+            index.add(5, "a")
+
+
+def test_serve_is_not_ready_once_its_index_was_made_anew(url: str) -> None:
+    HSimIndex.create(url, layout="4", profile="auto-1").close()
+    with served(url) as serving:
+        caller = serving.caller()
+        assert caller.call("/readyz")[0] == 200
+        drop_database_tables(url)
+        assert caller.call("/readyz")[0] == 503
+        HSimIndex.create(url, layout="10", profile="auto-2").close()
+        status, answer = caller.call("/readyz")
+        assert (status, "open it again" in str(answer)) == (503, True)

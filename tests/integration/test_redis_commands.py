@@ -141,6 +141,51 @@ def test_the_doctor_warns_of_what_loses_documents(tmp_path: Path) -> None:
     assert "Connection refused" in gone.stdout
 
 
+SHOWN = (("describe",), ("status",), ("doctor",))
+# As OPERATIONS.md has them.
+NEEDED = (
+    "append del evalsha exists get hdel hget hgetall hincrby hmget hset mget ping rename scan script|load set time "
+    "unlink zadd zcard zrangebylex zrangebyscore zrem zremrangebyscore zscore"
+)
+
+
+@pytest.mark.parametrize(
+    "rights", [("+@all", "-@dangerous"), ("-@all", *(f"+{name}" for name in NEEDED.split()))], ids=["usual", "least"]
+)
+def test_a_user_without_info_and_config_does_all_that_an_index_needs(
+    tmp_path: Path, pages: Path, rights: tuple[str, ...]
+) -> None:
+    (tmp_path / "secret").write_text("sesame\n")
+    with redis_running(tmp_path / "server") as server, closing(redis.Redis(port=server.port)) as client:
+        client.execute_command("ACL", "SETUSER", "app", "on", ">sesame", "~pages:*", *rights)
+        url = f"redis://app@127.0.0.1:{server.port}/0?prefix=pages&password_file={tmp_path / 'secret'}"
+        done("create-table", "--store", url, "--ttl", "90d")
+        done("ingest", str(pages), "--store", url, "--format", "fingerprints", "--job", str(tmp_path / "job"))
+        facts = json.loads(done("describe", "--store", url, "--json"))
+        assert (facts["documents"], facts["persistence"], facts["server_used_bytes"]) == (3_000, "unknown", "unknown")
+        assert "unknown" in done("describe", "--store", url)
+        assert "documents" in done("status", "--store", url)
+        found = {one["name"]: one for one in json.loads(done("doctor", "--store", url, "--json"))["checks"]}
+        assert {name: one["status"] for name, one in found.items()} == {
+            **dict.fromkeys(("server", "persistence", "eviction"), "warn"),
+            **dict.fromkeys(("record", "read"), "ok"),
+        }
+        assert "INFO" in found["server"]["message"]
+        assert '"doc 7"' in done("query", f"{7 * 0x9E3779B97F4A7C15 % 2**64:016x}", "--store", url, "--json")
+        done("remove", "doc 7", "--yes", "--store", url)
+        done("check", "--repair", "--store", url)
+        done("collect", "--store", url)
+        done("drop-table", "--yes", "--store", url)
+
+
+def test_a_server_whose_info_is_renamed_is_not_called_too_old(tmp_path: Path) -> None:
+    with redis_running(tmp_path, (*QUICK, "--rename-command", "INFO", "")) as server:
+        assert run("create-table", "--store", server.url()).exit_code == 0
+        for command in SHOWN:
+            told = run(*command, "--store", server.url())
+            assert (told.exit_code, "6.2" in told.output) == (0, False), told.output
+
+
 def test_a_password_in_the_environment_opens_the_store_of_every_command_and_is_shown_by_none(tmp_path: Path) -> None:
     with redis_running(tmp_path / "server", (*QUICK, "--requirepass", "open sesame")) as server:
         (tmp_path / "pages.tsv").write_text("a\t0000000000000005\n")

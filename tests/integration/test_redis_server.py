@@ -118,8 +118,9 @@ def test_a_copy_of_a_write_that_lands_too_late_does_nothing(url: str) -> None:
     with made(url) as store:
         put(store, "a", 5)
         keys, documents = store.rows._batch([b"a"], Signatures.of([4]), np.array([7], np.int64))
-        late = [store.session.server_ms() - 1, b"", b"", 4, 0, *documents]
-        copy = ("EVALSHA", ADD.sha, 2 + len(keys), store.keys.record, store.keys.orphans, *keys, *late)
+        late = [store.session.server_ms() - 1, store.session.identity, b"writer", 0, b"", b"", 4, 0, *documents]
+        own = (store.keys.record, store.keys.identity, store.keys.writers, store.keys.orphans)
+        copy = ("EVALSHA", ADD.sha, len(own) + len(keys), *own, *keys, *late)
         with pytest.raises(redis.exceptions.ResponseError, match="LATE"):
             store.session._exchange(copy, math.inf)
         assert store.lookup([b"a"])[0].fingerprint == 5
@@ -133,7 +134,7 @@ def test_what_moves_and_removals_leave_is_collected_once_it_is_old(url: str, cli
         quick = RedisStore(store.session, RECORD, limits=RedisLimits(left_s=0, tidy_s=0))
         assert quick.remove([b"a"]) == 1
         names = {key.partition(b":")[2] for key in client.scan_iter(f"{url.partition('prefix=')[2]}:*")}
-        assert names == {b"record"}
+        assert names == {b"record", b"identity", b"writers"}
 
 
 def over(store: RedisStore, doc_id: bytes) -> int:
@@ -161,7 +162,7 @@ def test_a_document_is_over_so_long_after_it_was_last_added_and_its_bytes_are_gi
         quick.collect()
         assert quick.is_empty()
         names = {key.partition(b":")[2] for key in client.scan_iter(f"{url.partition('prefix=')[2]}:*")}
-        assert names == {b"record"}
+        assert names == {b"record", b"identity", b"writers"}
 
 
 def test_later_writes_remove_what_is_over(url: str) -> None:
@@ -368,7 +369,7 @@ def test_clients_follow_sentinels_to_another_master(tmp_path: Path) -> None:
                         wait_until(lambda: len(watching.sentinel_slaves("pages")) == 1)
                     with HSimIndex.create(url, layout="4", profile="auto-1") as index:
                         index.add(5, "a")
-                        wait_until(lambda: client.dbsize() >= 7)
+                        wait_until(lambda: client.dbsize() >= 9)
                         one.kill()
                         index.add(6, "b")
                         assert [match.doc_id for match in index.query(5)] == ["a", "b"]

@@ -184,6 +184,12 @@ def table_name(address: DatabaseAddress, suffix: str = "") -> str:
     return f'"{address.schema}"."{address.table}{suffix}"'
 
 
+def made_sql(address: DatabaseAddress) -> str:
+    """Return the statement that reads what tells an index from another one there; older ones lack the identity."""
+    names = "'identity', 'layout', 'profile'"
+    return f"SELECT string_agg(value, '' ORDER BY name) FROM {table_name(address, '_record')} WHERE name IN ({names})"
+
+
 def lock_number(address: DatabaseAddress) -> int:
     """Return the number of the advisory lock of an index's writers."""
     digest = blake2b(f"hsimhash writes {address.full_table}".encode(), digest_size=8).digest()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 
 from hsimhash.errors import HsimhashError, IndexExistsError, IndexNotFoundError
-from hsimhash.store.base import DEADLINE_S, LOCK_TIMEOUT_S, Record
+from hsimhash.store.base import DEADLINE_S, IDENTITY_PART, LOCK_TIMEOUT_S, Record
 from hsimhash.store.postgresql import checkup
 from hsimhash.store.postgresql.address import DatabaseAddress
 from hsimhash.store.postgresql.codec import Tables, lock_number, table_name
@@ -22,6 +22,7 @@ def table_sql(url: str, record: Record) -> list[str]:
     tables = Tables(DatabaseAddress.parse(url), record)
     parts = record.list_parts() | record.to_parts()
     values = ", ".join(f"('{name.decode()}', {_literal(value.decode())})" for name, value in parts.items())
+    values += f", ('{IDENTITY_PART.decode()}', pg_catalog.gen_random_uuid()::text)"
     return [*tables.definitions(), f"INSERT INTO {tables.named('_record')} VALUES {values}"]
 
 
@@ -38,7 +39,7 @@ def create_database_store(
     address = DatabaseAddress.parse(url)
     session = DatabaseSession(url, address, deadline_s, lock_timeout_s)
 
-    def make(link: Link) -> None:
+    def make(link: Link) -> str:
         link.execute(f"SELECT pg_advisory_xact_lock({lock_number(address) ^ 1})", prepare=False)
         _refuse_other_encodings(link, address)
         if found := _tables_there(link, address):
@@ -47,9 +48,10 @@ def create_database_store(
             raise IndexExistsError(f"{what} at {address} already; open it, or choose another name with table=")
         for statement in table_sql(url, record):
             link.execute(statement.encode(), prepare=False)
+        return stored_record(link, address)[1]
 
     try:
-        session.transaction(make)
+        session.made = session.transaction(make)
         return DatabaseStore(url, session, record)
     except BaseException:
         session.close()

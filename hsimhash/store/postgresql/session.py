@@ -43,6 +43,7 @@ from psycopg.rows import TupleRow
 from psycopg.types.numeric import Int8BinaryDumper
 
 from hsimhash.errors import (
+    IndexNotFoundError,
     LostRightError,
     StopAskedError,
     StoreBusyError,
@@ -50,7 +51,7 @@ from hsimhash.errors import (
     StoreUnavailableError,
 )
 from hsimhash.store.postgresql.address import DatabaseAddress
-from hsimhash.store.postgresql.codec import lock_number
+from hsimhash.store.postgresql.codec import lock_number, made_sql
 from hsimhash.store.postgresql.failures import (
     LostLinkError,
     MetAnotherError,
@@ -175,6 +176,7 @@ class DatabaseSession:
         self.address = address
         self.deadline_s = deadline_s if address.deadline_s is None else address.deadline_s
         self.lock_timeout_s = lock_timeout_s
+        self.made: str | None = None  # what `made_sql` finds of the index that was opened; before that None
         self._is_closed = self._has_own_process = False
         self._idle: list[Link] = []
         self._parents: list[Link] = []  # after a fork: kept, for to close them would end the parent's
@@ -357,12 +359,23 @@ class DatabaseSession:
             link.until = max(link.until, time.monotonic() + self.lock_timeout_s + self.deadline_s)
             lock = "" if link is self.held() else f", pg_advisory_xact_lock_shared({self._lock})"
             begin = f"BEGIN ISOLATION LEVEL READ COMMITTED; SELECT set_config('lock_timeout', '{wait_ms}', true){lock}"
-            link.execute(begin, prepare=False)
+            if self.made is None:
+                link.execute(begin, prepare=False)
+            else:  # in one round trip; until the transaction ends nobody can drop a table that it has read
+                *_, last = link.execute(f"{begin}; {made_sql(self.address)}", prepare=False).results()
+                self.check_same(last.fetchall())
             done = work(link)
             link.execute("COMMIT", prepare=False)
             return done
 
         return self.call(begun, is_long=is_long)
+
+    def check_same(self, found: Sequence[tuple[object, ...]]) -> None:
+        """Raise `IndexNotFoundError` where what `made_sql` found is not the index that was opened."""
+        if self.made is not None and found != [(self.made,)]:
+            raise IndexNotFoundError(
+                f"the index at {self.url} was dropped and created again since this process opened it; open it again"
+            )
 
     # The right to write.
 

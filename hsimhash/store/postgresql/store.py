@@ -49,7 +49,8 @@ class DatabaseStore(Store):
         address = DatabaseAddress.parse(url)
         session = DatabaseSession(url, address, deadline_s, lock_timeout_s)
         try:
-            return cls(url, session, session.call(lambda link: stored_record(link, address)))
+            record, session.made = session.call(lambda link: stored_record(link, address))
+            return cls(url, session, record)
         except BaseException:
             session.close()
             raise
@@ -165,8 +166,8 @@ class DatabaseStore(Store):
         self.session.close()
 
 
-def stored_record(link: Link, address: DatabaseAddress) -> Record:
-    """Return the record of an index; `IndexNotFoundError` where there is none."""
+def stored_record(link: Link, address: DatabaseAddress) -> tuple[Record, str]:
+    """Return the record of an index, and what `made_sql` finds of it; `IndexNotFoundError` where there is none."""
     found = link.rows(f"SELECT name, value FROM {table_name(address, '_record')} WHERE name NOT LIKE '%:%'")
     if not found:
         raise IndexNotFoundError(f"no index at {address}: its table has no record; " + CREATE_ONE)
@@ -179,4 +180,6 @@ def stored_record(link: Link, address: DatabaseAddress) -> Record:
         value = link.rows(f"SELECT value FROM {table_name(address, '_record')} WHERE name = $1", name.decode())
         return value[0][0].encode() if value else None
 
-    return record.learn_lists(read, str(address))
+    parts = dict(found)
+    made = "".join(parts.get(name, "") for name in ("identity", "layout", "profile"))
+    return record.learn_lists(read, str(address)), made

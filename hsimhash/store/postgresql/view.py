@@ -20,7 +20,15 @@ from hsimhash.fingerprint.bits import Uint8s
 from hsimhash.fingerprint.signature import Signature
 from hsimhash.rowkey import SEGMENT_BYTES, key_prefix
 from hsimhash.store.base import Document, Reader
-from hsimhash.store.postgresql.codec import COLUMNS, Tables, document_of, segments_by_flag, signed_word, signed_words
+from hsimhash.store.postgresql.codec import (
+    COLUMNS,
+    Tables,
+    document_of,
+    made_sql,
+    segments_by_flag,
+    signed_word,
+    signed_words,
+)
 from hsimhash.store.postgresql.failures import LostViewError, is_lost, store_error
 from hsimhash.store.postgresql.session import DatabaseSession, Link, TextArray
 
@@ -138,6 +146,7 @@ class DatabaseView(Reader):
             self._tables.fingerprints,
             _PAGE_ROWS,
         )
+        self._session.check_same(self._rows(made_sql(self._session.address)))
         return int(pages * rows)
 
     def documents(self, fingerprints: Sequence[int], limit: int | None = None) -> list[list[Document]]:

@@ -29,7 +29,7 @@ from hsimhash.store.base import Document
 from hsimhash.store.facts import MOST_EXAMPLES, CheckReport, Progress
 from hsimhash.store.redis.codec import SHARDS, document_in, numbers_of, pack_fingerprint, rowkeys_in
 from hsimhash.store.redis.rows import RedisRows
-from hsimhash.store.redis.scripts import COMPLETE, LOOKUP, UNFILE, UNLISTED
+from hsimhash.store.redis.scripts import COMPLETE, CORRECT, LOOKUP, UNFILE, UNLISTED
 
 _SCANNED = 1_000  # keys that SCAN looks at in one call
 _WORD = 64  # drawers in a number
@@ -116,7 +116,7 @@ class RedisAudit:
         """Write a listing into the log of orphans, as of now."""
         no_key = bytes(FINGERPRINT_BYTES * self.record.has_signatures)
         orphan = row[:FINGERPRINT_BYTES] + no_key + row[FINGERPRINT_BYTES:]
-        self.session.call("ZADD", self.keys.orphans, "NX", self.session.server_ms(), orphan)
+        self.session.write(CORRECT, [self.keys.orphans], [orphan, 0])
 
     # Every register, listed where it says.
 
@@ -135,7 +135,7 @@ class RedisAudit:
         if before == after != found:
             text = f"the record counts {after} documents, and {found} have registers"
             if self._is_repaired(self.report.problem, text):
-                self.session.call("HINCRBY", self.keys.record, b"documents", found - after)
+                self.session.write(CORRECT, [self.keys.orphans], [b"", found - after])
 
     def _counted(self) -> int:
         return int(self.session.call("HGET", self.keys.record, b"documents") or 0)

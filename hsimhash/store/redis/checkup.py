@@ -35,6 +35,14 @@ def redis_checks(url: str, *, is_quick: bool = False, password: str | None = Non
 def _check_server(session: RedisSession) -> Iterator[Check]:
     milliseconds = median_ms(lambda: session.call("PING"))
     info = info_of(session)
+    if not info:
+        said = f"{session.place}; a PING: {milliseconds:.2f} ms (median of {READS})"
+        yield Check(
+            "server", "warn", f"{said}; the user may not call INFO, so doctor cannot see version, role or memory"
+        )
+        yield _check_persistence(session, info)
+        yield _check_eviction(info)
+        return
     version, role = info.get("redis_version", "unknown"), info.get("role", "unknown")
     said = f"{session.place}, Redis {version}, {role}; a PING: {milliseconds:.2f} ms (median of {READS})"
     numbers = tuple(int(one) for one in version.split(".")[:2] if one.isdigit())
@@ -52,6 +60,8 @@ def _check_server(session: RedisSession) -> Iterator[Check]:
 
 
 def _check_persistence(session: RedisSession, info: dict[str, str]) -> Check:
+    if not info:
+        return Check("persistence", "warn", _UNTOLD)
     fsync, has_replicas = config_of(session, "appendfsync"), int(info.get("connected_slaves", "0")) > 0
     said = persistence_of(info, fsync, config_of(session, "save"))
     if info.get("aof_enabled") != "1" and not has_replicas:

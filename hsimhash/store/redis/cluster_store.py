@@ -1,7 +1,7 @@
 """The store on a Redis Cluster: its parts are stores of their own; see `cluster.py`.
 
-A write goes to the parts that have its documents, and what it adds is there part by part: a mark comes last. A query
-asks all parts at once. A fingerprint has its rows in each part that has a document of it; it is returned once.
+A write goes to the parts that have its documents, and what it adds is there part by part: a mark comes last, in all. A
+query asks all parts at once. A fingerprint has its rows in each part that has a document of it; it is returned once.
 """
 
 from __future__ import annotations
@@ -63,22 +63,30 @@ class ClusterStore(Store):
 
         places = {number: np.array(at) for number, at in _by_part(doc_ids).items()}
         changed = sum(self._threads.map(put, list(places)))
-        if mark is not None:
-            self.parts[0].insert([], signatures[:0], first_seen[:0], mark=mark)
+        if mark is not None:  # in every part, as one alone may go back to an older state
+            self._threads.map(lambda part: part.insert([], signatures[:0], first_seen[:0], mark=mark), self.parts)
+        self._confirm()
         return changed
+
+    def _confirm(self) -> None:
+        """Raise where the index is another: of an older one only the first part can say so."""
+        if not self.parts[0].session.identity:
+            self.parts[0].insert([], Signatures.of([]), np.empty(0, np.int64))
 
     def claim(self, claims: Claims) -> None:
         self.parts[0].claim(claims)
 
     def marked(self, token: str) -> int:
-        return self.parts[0].marked(token)
+        return min(self._threads.map(lambda part: part.marked(token), self.parts))
 
     def remove(self, doc_ids: Sequence[bytes], *, before: int | None = None) -> int:
         def drop(number: int) -> int:
             return self.parts[number].remove([doc_ids[place] for place in places[number]], before=before)
 
         places = _by_part(doc_ids)
-        return sum(self._threads.map(drop, list(places)))
+        removed = sum(self._threads.map(drop, list(places)))
+        self._confirm()
+        return removed
 
     def count(self, *, before: int | None = None, workers: int = 1, progress: Progress | None = None) -> int:
         return sum(self._threads.map(lambda part: part.count(before=before), self.parts))

@@ -7,6 +7,8 @@
 | `l` first 2 bytes of a fingerprint | sorted set, all scores 0 | fingerprint (8) and id of each document listed |
 | `r` first 4 hex digits of the id's SHA-1 | hash | id: fingerprint (8), first seen (8), … (below) |
 | `orphans` | sorted set, by the server's ms | fingerprint (8), in format 2 key (8), and id of what a document left |
+| `identity` | string | the record's `identity` again: queries read it with their buckets; older indexes lack both |
+| `writers` | sorted set, by the server's µs | a process that writes (8 random bytes), by its last acknowledged write |
 
 All numbers big-endian. A register has in format 2 also sketch (8) and key (8); then, in an index with a TTL, the
 server's ms at which it is over (8). A bucket is a string, as a set of Redis takes twice the bytes and the time to read.
@@ -41,6 +43,7 @@ class Keys:
     def __init__(self, prefix: str) -> None:
         head = f"{prefix}:".encode()
         self.record, self.orphans, self.dropping = (head + name for name in (b"record", b"orphans", b"dropping"))
+        self.identity, self.writers = head + b"identity", head + b"writers"
         self.buckets, self.listings, self.registers = head + b"d", head + b"l", head + b"r"
         self.pattern = head + b"*"  # a prefix has nothing that is special to SCAN
 

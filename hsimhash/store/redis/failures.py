@@ -14,7 +14,7 @@ _REMEDIES = (
     ("invalid username-password", _REFUSED),
     ("without any password configured", "it has no password; leave password_file= and HSIMHASH_REDIS_PASSWORD out"),
     ("Authentication required", _ASKED),
-    ("NoPermission", "its user may not do that; give it all commands on the keys of the index (ACL SETUSER)"),
+    ("NoPermission", "its user may not do that; OPERATIONS.md lists the commands that an index needs (ACL SETUSER)"),
     ("OOM", "its memory is full (maxmemory); give it more: nothing was written by this call"),
     ("maxmemory", "its memory is full (maxmemory); give it more: nothing was written by this call"),
     ("MISCONF", "it cannot write its snapshot, so it takes no writes; see its log, and the disk"),

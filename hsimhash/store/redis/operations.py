@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import secrets
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 from hsimhash.errors import CREATE_ONE, CorruptionError, FormatVersionError, IndexExistsError, IndexNotFoundError
-from hsimhash.store.base import DEADLINE_S, DISTANCE_PART, RECORD_PARTS, Record
+from hsimhash.store.base import DEADLINE_S, DISTANCE_PART, IDENTITY_PART, RECORD_PARTS, Record
 from hsimhash.store.redis.address import RedisAddress
 from hsimhash.store.redis.cluster import sessions_of
 from hsimhash.store.redis.cluster_store import ClusterStore
-from hsimhash.store.redis.codec import Keys
 from hsimhash.store.redis.scripts import CREATE
 from hsimhash.store.redis.session import RedisSession
 from hsimhash.store.redis.store import RedisStore
 
 TTL_PART = b"ttl"  # on disk, beside the record's parts: seconds; not there: none
+_CREATING_S = 1.0  # another process may be creating the same index
 _AT_ONCE = 1_000  # keys looked at, or deleted, by one call
 
 
@@ -46,18 +48,41 @@ def create_redis_store(
 ) -> RedisStore | ClusterStore:
     """Make an empty index at `url`; `IndexExistsError` where there is one. `ttl_s`: see `RedisStore`."""
     with sessions_at(url, password=password, is_kept=True) as sessions:
-        session = sessions[0]
-        keys = Keys(session.prefix)
-        parts = [one for pair in (record.list_parts() | record.to_parts()).items() for one in pair]
-        parts += [TTL_PART, str(ttl_s).encode()] if ttl_s else []
-        if not session.write(CREATE, [keys.record, keys.dropping], parts):
-            # A call whose reply was lost has made it: nobody else makes the very same at the same moment.
-            if session.call("EXISTS", keys.dropping):
-                raise IndexExistsError(
-                    f"the index at {url} is half dropped; run the command 'hsimhash drop-table' again"
-                )
-            raise IndexExistsError(f"there is an index at {url} already; open it, or choose another prefix")
+        _refuse_existing(sessions, url)
+        identity = secrets.token_hex(16).encode()
+        parts = {**record.list_parts(), **record.to_parts(), IDENTITY_PART: identity}
+        parts |= {TTL_PART: str(ttl_s).encode()} if ttl_s else {}
+        # Who comes first at the last part makes the index, and the record comes last: until then there is none.
+        for session in reversed(sessions):
+            session.identity = identity
+            own = parts if session is sessions[0] else {IDENTITY_PART: identity}
+            given = [one for pair in own.items() for one in pair]
+            if not session.write(CREATE, [session.keys.dropping], given):
+                _refuse_existing(sessions, url)
+                raise IndexExistsError(_half(url))
         return _store(sessions, record, ttl_s)
+
+
+def _refuse_existing(sessions: Sequence[RedisSession], url: str) -> None:
+    """Raise `IndexExistsError` where there is an index, or something of one."""
+    until_s = time.monotonic() + _CREATING_S
+    while _is_anything_there(sessions):
+        if sessions[0].call("HEXISTS", sessions[0].keys.record, RECORD_PARTS[0]):
+            raise IndexExistsError(f"there is an index at {url} already; open it, or choose another prefix")
+        if time.monotonic() > until_s:
+            raise IndexExistsError(_half(url))
+        time.sleep(0.1)
+
+
+def _half(url: str) -> str:
+    return (
+        f"parts of an index are at {url}: creating or dropping it was interrupted, or Redis lost its data; "
+        f"delete them with 'hsimhash drop-table'"
+    )
+
+
+def _is_anything_there(sessions: Sequence[RedisSession]) -> bool:
+    return any(one.call("EXISTS", one.keys.record, one.keys.dropping, one.keys.identity) for one in sessions)
 
 
 def _store(sessions: Sequence[RedisSession], record: Record, ttl_s: int) -> RedisStore | ClusterStore:
@@ -68,27 +93,34 @@ def _store(sessions: Sequence[RedisSession], record: Record, ttl_s: int) -> Redi
 def opened(sessions: Sequence[RedisSession]) -> RedisStore | ClusterStore:
     """Return the index of sessions, made as the record says, which the first one has."""
     session = sessions[0]
-    names = (*RECORD_PARTS, DISTANCE_PART, TTL_PART)
-    keys = Keys(session.prefix)
-    found = dict(zip(names, session.call("HMGET", keys.record, *names), strict=True))
+    names = (*RECORD_PARTS, DISTANCE_PART, TTL_PART, IDENTITY_PART)
+    found = dict(zip(names, session.call("HMGET", session.keys.record, *names), strict=True))
     parts = {name: value for name, value in found.items() if value is not None}
     if not parts:
-        raise _not_found(session.url)
+        raise IndexNotFoundError(_half(session.url)) if _is_anything_there(sessions) else _not_found(session.url)
     try:
         record, ttl_s = Record.from_parts(parts, session.url), int(parts.get(TTL_PART, 0))
     except FormatVersionError:
         raise
     except (KeyError, ValueError) as error:
         raise CorruptionError(f"the record of {session.url} cannot be read: {error}") from error
-    record = record.learn_lists(lambda name: session.call("HGET", keys.record, name), session.url)
+    record = record.learn_lists(lambda name: session.call("HGET", session.keys.record, name), session.url)
+    if IDENTITY_PART not in parts:
+        session.described = parts[b"layout"] + parts[b"profile"]
+    for one in sessions:
+        one.identity = parts.get(IDENTITY_PART, b"")
+        if (one.call("GET", one.keys.identity) or b"") != one.identity:
+            raise CorruptionError(
+                f"part of the index at {session.url} is gone: it was not dropped to the end, or Redis at {one.place} "
+                f"lost its data; drop it with 'hsimhash drop-table', and ingest the documents again"
+            )
     return _store(sessions, record, ttl_s)
 
 
 def refuse_no_redis_index(url: str, password: str | None = None) -> None:
     """Raise `IndexNotFoundError` where there is no index, not even one that was dropped half."""
     with sessions_at(url, password=password) as sessions:
-        keys = Keys(sessions[0].prefix)
-        if not sessions[0].call("EXISTS", keys.record, keys.dropping):
+        if not _is_anything_there(sessions):
             raise _not_found(url)
 
 
@@ -99,16 +131,18 @@ def _not_found(url: str) -> IndexNotFoundError:
 def drop_redis_index(url: str, password: str | None = None) -> None:
     """Delete an index, even a damaged one; one that was dropped half is dropped whole."""
     with sessions_at(url, password=password) as sessions:
-        keys = Keys(sessions[0].prefix)
+        keys = sessions[0].keys
         if sessions[0].call("EXISTS", keys.record):
             sessions[0].call("RENAME", keys.record, keys.dropping)  # from here on there is no index
+        for session in sessions:
+            session.call("UNLINK", session.keys.identity, session.keys.record)  # from here on nobody writes
         for session in sessions:
             _delete_keys(session, kept=keys.dropping)
         sessions[0].call("UNLINK", keys.dropping)
 
 
 def _delete_keys(session: RedisSession, *, kept: bytes) -> None:
-    cursor, pattern = b"0", Keys(session.prefix).pattern
+    cursor, pattern = b"0", session.keys.pattern
     while True:
         cursor, found = session.call("SCAN", cursor, "MATCH", pattern, "COUNT", _AT_ONCE)
         if gone := [key for key in found if key != kept]:

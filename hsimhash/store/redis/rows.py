@@ -14,8 +14,8 @@ from hsimhash.fingerprint.signature import Signatures
 from hsimhash.rowkey import FINGERPRINT_BYTES, key_numbers
 from hsimhash.store.base import Mark, Record
 from hsimhash.store.redis.codec import SHARDS, Keys, orphan_of
-from hsimhash.store.redis.scripts import ADD, COLLECT, FORGET, REMOVE
-from hsimhash.store.redis.session import RedisSession
+from hsimhash.store.redis.scripts import ADD, COLLECT, FORGET, FORGET_WRITERS, REMOVE
+from hsimhash.store.redis.session import FORGOTTEN_S, RedisSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class RedisRows:
             keys, documents = self._batch(doc_ids[part], signatures[part], first_seen[part])
             field, value = (mark.key, mark.value) if mark is not None and is_last else (b"", b"")
             given: list[bytes | int] = [field, value, self._drawers, self._key_bytes, self.ttl_ms, *documents]
-            changed += int(self.session.write(ADD, [self.keys.record, self.keys.orphans, *keys], given))
+            changed += int(self.session.write(ADD, [self.keys.writers, self.keys.orphans, *keys], given))
         return changed
 
     def _batch(
@@ -110,7 +110,7 @@ class RedisRows:
         removed, count = 0, self.limits.documents
         for start in range(0, len(doc_ids), count):
             part = doc_ids[start : start + count]
-            keys = [self.keys.record, self.keys.orphans, *map(self.keys.register, part)]
+            keys = [self.keys.writers, self.keys.orphans, *map(self.keys.register, part)]
             removed += int(self.session.write(REMOVE, keys, [b"" if before is None else before, self.ttl_ms, *part]))
         return removed
 
@@ -119,6 +119,7 @@ class RedisRows:
         if time.monotonic() - self._tidied_s < self.limits.tidy_s:
             return
         self._tidied_s = time.monotonic()
+        self.session.write(FORGET_WRITERS, [self.keys.writers], [1_000 * FORGOTTEN_S])
         if self.ttl_ms:
             stop = min(self._shard + self.limits.tidy_shards, SHARDS)
             self._forget(self._shard, stop)
@@ -135,7 +136,7 @@ class RedisRows:
             self._forget(start, min(start + self.limits.tidy_shards, SHARDS))
 
     def _forget(self, shard: int, stop: int) -> None:
-        self.session.write(FORGET, [self.keys.record, self.keys.orphans], [shard, stop, self.keys.registers])
+        self.session.write(FORGET, [self.keys.orphans], [shard, stop, self.keys.registers])
 
     def collected(self) -> Iterator[tuple[int, int]]:
         """Collect what is old enough, batch by batch: yield how many entries were looked at, and how much deleted."""

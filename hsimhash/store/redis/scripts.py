@@ -12,6 +12,9 @@ What they keep:
 Every script that writes is given a time on the server's clock after which it does nothing: what a client has given up
 waiting for cannot land later, over what it wrote since.
 
+It does nothing either where the index is not the one that its caller opened (GONE, ANEW), or where the server went back
+to an older state than the caller's last acknowledged write (BACK): `writers` keeps the time of each caller's last one.
+
 In an index with a TTL each register ends with the server's time, in ms, at which it is over: each adding sets that
 anew. What is over is not read, and counts as new when it is added; `FORGET` removes it.
 """
@@ -27,6 +30,30 @@ local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 if now > tonumber(ARGV[1]) then return redis.error_reply('LATE the time for this call is over') end
 local function is_over(register, ttl) return ttl > 0 and struct.unpack('>I8', sub(register, -8)) <= now end
+"""
+
+# Of scripts that write: KEYS[1] is the record, KEYS[2] the identity. ARGV: time, identity as the caller opened it
+# (where the index has none: layout and profile), its name, the time of its last acknowledged write in µs, or 0.
+_SAME = """
+local held = call('GET', KEYS[2])
+if not held then
+  local parts = call('HMGET', KEYS[1], 'layout', 'profile')
+  held = (parts[1] or '') .. (parts[2] or '')
+end
+if held ~= ARGV[2] then return redis.error_reply(held == '' and 'GONE the index' or 'ANEW the index') end
+"""
+
+# Of scripts whose writes are acknowledged: KEYS[3] are the writers. A reply that is noted is a table.
+_NOTED = """
+local noted = tonumber(ARGV[4])
+if noted > 0 and tonumber(call('ZSCORE', KEYS[3], ARGV[3]) or 0) < noted then
+  return redis.error_reply('BACK the server')
+end
+local function note(result)
+  noted = math.max(noted, time[1] * 1000000 + time[2])
+  call('ZADD', KEYS[3], 'GT', noted, ARGV[3])
+  return {result, noted}
+end
 """
 
 _BUCKETS = """
@@ -95,23 +122,26 @@ def _script(text: str) -> Script:
     return Script(text, sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 
-# KEYS: record, orphans; of each document register, listing, buckets of the drawers, with signatures that of its key.
-# ARGV: time, mark's field or '', its count, drawers, bytes of a key, TTL in ms or 0; of each document id and register,
-# without the time at which it is over.
+# KEYS: record, identity, writers, orphans; of each document register, listing, buckets of the drawers, with signatures
+# that of its key.
+# ARGV: the four of every write; mark's field or '', its count, drawers, bytes of a key, TTL in ms or 0; of each
+# document id and register, without the time at which it is over.
 ADD = _script(
     _NOW
+    + _SAME
+    + _NOTED
     + _BUCKETS
     + """
-local drawers, key_bytes, ttl = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local drawers, key_bytes, ttl = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
 local ends = ttl > 0 and struct.pack('>I8', now + ttl) or ''
-local changed, new, k = 0, 0, 3
-for a = 7, #ARGV, 2 do
+local changed, new, k = 0, 0, 5
+for a = 10, #ARGV, 2 do
   local id, value = ARGV[a], ARGV[a + 1]
   local fp, old = sub(value, 1, 8), call('HGET', KEYS[k], id)
   local is_same = old and sub(old, 1, 8) == fp and sub(old, 17, #value) == sub(value, 17) and not is_over(old, ttl)
   if not is_same then
     if old and (sub(old, 1, 8) ~= fp or sub(old, 25, 32) ~= sub(value, 25)) then
-      call('ZADD', KEYS[2], now, sub(old, 1, 8) .. sub(old, 25, 32) .. id)
+      call('ZADD', KEYS[4], now, sub(old, 1, 8) .. sub(old, 25, 32) .. id)
     end
     if not is_listed(KEYS[k + 1], fp) then
       for d = k + 2, k + 1 + drawers do call('APPEND', KEYS[d], fp) end
@@ -127,46 +157,51 @@ for a = 7, #ARGV, 2 do
   k = k + 2 + drawers + key_bytes / 8
 end
 if new > 0 then call('HINCRBY', KEYS[1], 'documents', new) end
-if ARGV[2] ~= '' then call('HSET', KEYS[1], ARGV[2], ARGV[3]) end
-return changed
+if ARGV[5] ~= '' then call('HSET', KEYS[1], ARGV[5], ARGV[6]) end
+return note(changed)
 """
 )
 
-# KEYS: record, orphans; of each document its register.
-# ARGV: time, first seen before or '', TTL in ms or 0; of each document its id.
+# KEYS: record, identity, writers, orphans; of each document its register.
+# ARGV: the four of every write; first seen before or '', TTL in ms or 0; of each document its id.
 REMOVE = _script(
     _NOW
+    + _SAME
+    + _NOTED
     + """
-local gone, over, before = 0, 0, tonumber(ARGV[2])
-for a = 4, #ARGV do
-  local id, seen = ARGV[a], 0
-  local old = call('HGET', KEYS[a - 1], id)
+local gone, over, before = 0, 0, tonumber(ARGV[5])
+for a = 7, #ARGV do
+  local key, id, seen = KEYS[a - 2], ARGV[a], 0
+  local old = call('HGET', key, id)
   if old and before then for b = 9, 16 do seen = seen * 256 + string.byte(old, b) end end
   if old and (not before or seen < before) then
-    call('HDEL', KEYS[a - 1], id)  -- first: a full server takes other writes only behind one that frees memory
-    call('ZADD', KEYS[2], now, sub(old, 1, 8) .. sub(old, 25, 32) .. id)
+    call('HDEL', key, id)  -- first: a full server takes other writes only behind one that frees memory
+    call('ZADD', KEYS[4], now, sub(old, 1, 8) .. sub(old, 25, 32) .. id)
     gone = gone + 1
-    if is_over(old, tonumber(ARGV[3])) then over = over + 1 end
+    if is_over(old, tonumber(ARGV[6])) then over = over + 1 end
   end
 end
-if gone > 0 then call('HINCRBY', KEYS[1], 'documents', -gone) end
-return gone - over
+if gone == 0 then return 0 end
+call('HINCRBY', KEYS[1], 'documents', -gone)
+return note(gone - over)
 """
 )
 
-# KEYS: record, orphans. ARGV: time, the first shard of registers, the one to stop before, what their keys begin with.
+# KEYS: record, identity, orphans. ARGV: the four of every write; the first shard of registers, the one to stop before,
+# what their keys begin with.
 # Removes what is over in an index with a TTL; counts each at once, as in a cluster a key that has moved ends it.
 FORGET = _script(
     _NOW
+    + _SAME
     + _SHARDS
     + """
-each(register, ARGV[2], ARGV[3], function(key)
+each(register, ARGV[5], ARGV[6], function(key)
   local rows = call('HGETALL', key)
   for n = 1, #rows, 2 do
     local id, old = rows[n], rows[n + 1]
     if is_over(old, 1) then
       call('HDEL', key, id)
-      call('ZADD', KEYS[2], now, sub(old, 1, 8) .. sub(old, 25, 32) .. id)
+      call('ZADD', KEYS[3], now, sub(old, 1, 8) .. sub(old, 25, 32) .. id)
       call('HINCRBY', KEYS[1], 'documents', -1)
     end
   end
@@ -174,17 +209,18 @@ end)
 """
 )
 
-# KEYS: orphans; of each orphan register, listing, buckets of the drawers, with signatures that of its key.
-# ARGV: time, how old in ms, drawers, bytes of a key; of each orphan its id and what the log has of it.
+# KEYS: record, identity, orphans; of each orphan register, listing, buckets of the drawers, with signatures that of its
+# key. ARGV: the four of every write; how old in ms, drawers, bytes of a key; of each orphan its id and its entry.
 COLLECT = _script(
     _NOW
+    + _SAME
     + _BUCKETS
     + """
-local oldest, drawers, key_bytes = now - tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
-local deleted, k = 0, 2
-for a = 5, #ARGV, 2 do
+local oldest, drawers, key_bytes = now - tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
+local deleted, k = 0, 4
+for a = 8, #ARGV, 2 do
   local id, orphan = ARGV[a], ARGV[a + 1]
-  local score = call('ZSCORE', KEYS[1], orphan)
+  local score = call('ZSCORE', KEYS[3], orphan)
   if score and tonumber(score) <= oldest then
     local fp, held = sub(orphan, 1, 8), call('HGET', KEYS[k], id)
     if not held or sub(held, 1, 8) ~= fp then
@@ -196,7 +232,7 @@ for a = 5, #ARGV, 2 do
         end
       end
     end
-    call('ZREM', KEYS[1], orphan)
+    call('ZREM', KEYS[3], orphan)
   end
   k = k + 2 + drawers + key_bytes / 8
 end
@@ -204,42 +240,64 @@ return deleted
 """
 )
 
-# KEYS: a register, its listing, buckets of the drawers, perhaps that of its key. ARGV: time, id, register as it was
-# read. Completes what a register implies, unless it was written since.
+# KEYS: record, identity, writers. ARGV: the four of every write; how old in ms. Forgets who wrote nothing since.
+FORGET_WRITERS = _script(
+    _NOW
+    + _SAME
+    + """
+return call('ZREMRANGEBYSCORE', KEYS[3], '-inf', 1000 * (now - tonumber(ARGV[5])))
+"""
+)
+
+# KEYS: record, identity, a register, its listing, buckets of the drawers, perhaps that of its key. ARGV: the four of
+# every write; id, register as it was read. Completes what a register implies, unless it was written since.
 COMPLETE = _script(
     _NOW
+    + _SAME
     + _BUCKETS
     + """
-local id, value = ARGV[2], ARGV[3]
-if call('HGET', KEYS[1], id) ~= value then return 0 end
+local id, value = ARGV[5], ARGV[6]
+if call('HGET', KEYS[3], id) ~= value then return 0 end
 local fp = sub(value, 1, 8)
-call('ZADD', KEYS[2], 0, fp .. id)
-for d = 3, #KEYS do file(KEYS[d], fp) end
+call('ZADD', KEYS[4], 0, fp .. id)
+for d = 5, #KEYS do file(KEYS[d], fp) end
 return 1
 """
 )
 
-# KEYS: buckets, each with the listing of the fingerprint that it is to lose. ARGV: time, of each pair the fingerprint,
-# and whether it goes though it is listed.
+# KEYS: record, identity, a bucket, the listing of the fingerprint that it is to lose. ARGV: the four of every write;
+# the fingerprint, and whether it goes though it is listed.
 UNFILE = _script(
     _NOW
+    + _SAME
     + _BUCKETS
     + """
-local deleted = 0
-for k = 1, #KEYS, 2 do
-  local fp = ARGV[k + 1]
-  if ARGV[k + 2] == '1' or not is_listed(KEYS[k + 1], fp) then deleted = deleted + unfile(KEYS[k], fp) end
-end
-return deleted
+if ARGV[6] == '1' or not is_listed(KEYS[4], ARGV[5]) then return unfile(KEYS[3], ARGV[5]) end
+return 0
 """
 )
 
-# KEYS: the record; another index's, dropped half. ARGV: time, fields and values. Makes the record unless there is one.
+# KEYS: record, identity, orphans. ARGV: the four of every write; a listing, without it '', by how many documents the
+# record's number is wrong. Logs what is listed and should not be; corrects the number.
+CORRECT = _script(
+    _NOW
+    + _SAME
+    + """
+if ARGV[5] ~= '' then call('ZADD', KEYS[3], 'NX', now, ARGV[5]) end
+if ARGV[6] ~= '0' then call('HINCRBY', KEYS[1], 'documents', ARGV[6]) end
+return 1
+"""
+)
+
+# KEYS: record, identity, another index's record, dropped half. ARGV: the four of every write; fields and values of the
+# record. Makes the index, or a cluster's part of it, unless something of one is there.
 CREATE = _script(
     _NOW
     + """
-if call('EXISTS', KEYS[1], KEYS[2]) > 0 then return 0 end
-call('HSET', KEYS[1], unpack(ARGV, 2))
+if call('GET', KEYS[2]) == ARGV[2] then return 1 end  -- a copy of this call, whose reply was lost
+if call('EXISTS', KEYS[1], KEYS[2], KEYS[3]) > 0 then return 0 end
+call('SET', KEYS[2], ARGV[2])
+call('HSET', KEYS[1], unpack(ARGV, 5))
 return 1
 """
 )

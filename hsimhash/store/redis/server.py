@@ -1,22 +1,32 @@
-"""What a Redis says of itself: its version, memory and role, and how it keeps what it was told."""
+"""What a Redis says of itself: its version, memory and role, and how it keeps what it was told.
+
+INFO and CONFIG are often forbidden to users, or renamed; nothing but these facts needs them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hsimhash.errors import HsimhashError
-from hsimhash.store.redis.session import RedisSession
+from hsimhash.errors import HsimhashError, StoreUnavailableError
+from hsimhash.store.redis.session import RedisSession, redis_library
+
+UNKNOWN = "unknown"
 
 
 def info_of(session: RedisSession) -> dict[str, str]:
-    """Return the fields of INFO by name."""
-    lines = session.call("INFO").decode(errors="replace").splitlines()
+    """Return the fields of INFO by name; none where the server refuses to tell."""
+    try:
+        lines = session.call("INFO").decode(errors="replace").splitlines()
+    except StoreUnavailableError as error:
+        if isinstance(error.__cause__, redis_library().exceptions.ResponseError):
+            return {}
+        raise
     pairs = (line.partition(":") for line in lines if ":" in line)
     return {name: value for name, _, value in pairs}
 
 
 def config_of(session: RedisSession, name: str) -> str | None:
-    """Return a setting of the server, None where it does not tell: CONFIG is often forbidden, or renamed."""
+    """Return a setting of the server, None where it does not tell."""
     try:
         found = session.call("CONFIG", "GET", name)
     except HsimhashError:
@@ -26,6 +36,8 @@ def config_of(session: RedisSession, name: str) -> str | None:
 
 def persistence_of(info: dict[str, str], fsync: str | None, save: str | None) -> str:
     """Return in words how the server keeps what it was told."""
+    if not info:
+        return UNKNOWN
     ways = []
     if info.get("aof_enabled") == "1":
         ways.append(f"AOF, appendfsync {fsync or 'unknown'}")
@@ -51,17 +63,22 @@ def cluster_facts(sessions: Sequence[RedisSession]) -> dict[str, str | int]:
     return {
         "masters": len(facts),
         **{name: "; ".join(map(str, dict.fromkeys(texts[name]))) for name in ("server", "persistence", "eviction")},
-        **{name: sum(map(int, texts[name])) for name in ("server_used_bytes", "server_most_bytes")},
+        **{name: _sum(texts[name]) for name in ("server_used_bytes", "server_most_bytes")},
     }
+
+
+def _sum(numbers: Sequence[str | int]) -> str | int:
+    known = [number for number in numbers if isinstance(number, int)]
+    return sum(known) if len(known) == len(numbers) else UNKNOWN
 
 
 def server_facts(session: RedisSession) -> dict[str, str | int]:
     """Return facts for `describe`: bytes are those of all that the server holds."""
     info = info_of(session)
     return {
-        "server": f"{session.place}, Redis {info.get('redis_version', 'unknown')}, {info.get('role', '')}",
+        "server": f"{session.place}, Redis {info.get('redis_version', UNKNOWN)}, {info.get('role', UNKNOWN)}",
         "persistence": persistence_of(info, config_of(session, "appendfsync"), config_of(session, "save")),
-        "eviction": info.get("maxmemory_policy", "unknown"),
-        "server_used_bytes": int(info.get("used_memory", "0")),
-        "server_most_bytes": int(info.get("maxmemory", "0")),
+        "eviction": info.get("maxmemory_policy", UNKNOWN),
+        "server_used_bytes": int(info["used_memory"]) if info else UNKNOWN,
+        "server_most_bytes": int(info.get("maxmemory", "0")) if info else UNKNOWN,
     }

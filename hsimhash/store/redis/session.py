@@ -3,21 +3,34 @@
 A call is one command: a read, or a script. It is sent again where its reply was lost, on another connection. Every
 script does the same when it runs twice; what the first run changed, the second one does not count again. A script that
 writes names the time, on the server's clock, at which its sender gives up waiting: so a copy that timed out cannot land
-after what was written since.
+after what was written since. It also names the index that its sender opened, and the time of its sender's last
+acknowledged write: so nothing is written into another index, into none, or after a server has forgotten that write.
 """
 
 from __future__ import annotations
 
 import math
+import os
+import secrets
 import ssl
 import time
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from hsimhash.errors import HsimhashError, StoreClosedError, StoreTimeoutError, StoreUnavailableError
+from hsimhash.errors import (
+    CREATE_ONE,
+    CorruptionError,
+    HsimhashError,
+    IndexNotFoundError,
+    StoreClosedError,
+    StoreTimeoutError,
+    StoreUnavailableError,
+)
 from hsimhash.store.redis.address import RedisAddress
+from hsimhash.store.redis.codec import Keys
 from hsimhash.store.redis.failures import redis_failure
 from hsimhash.store.redis.scripts import Script
 from hsimhash.times import pauses
@@ -25,6 +38,8 @@ from hsimhash.times import pauses
 if TYPE_CHECKING:
     import redis
 
+FORGOTTEN_S = 86_400  # after its last write the server forgets who wrote,
+_CHECKED_S = FORGOTTEN_S / 2  # and the sender no longer asks whether that write is still there
 _Word = bytes | str | int  # of a command
 
 _PASSING = ("BUSY ", "MASTERDOWN", "TRYAGAIN")  # what a server says that will be well
@@ -47,6 +62,9 @@ class RedisSession:
         self._deadline_s = address.options.deadline_s or deadline_s
         self._library = redis_library()
         self._pool: redis.ConnectionPool | None = pool
+        self.identity = b""  # of the index that was opened; an older one has none,
+        self.described = b""  # but its layout and profile, in a cluster those of its first part
+        self._writer = _Writer()
         self._behind_ms: float | None = None  # how far this clock is behind the server's, at least
 
     def call(self, *command: _Word, until_s: float = math.inf) -> Any:
@@ -65,8 +83,27 @@ class RedisSession:
         return self._tried(("EVALSHA", script.sha, len(keys), *keys, *given), script, until_s)
 
     def write(self, script: Script, keys: Sequence[bytes], given: Sequence[_Word]) -> Any:
-        """Return what a script that writes gives for keys and arguments; see `call`, and the module's text."""
-        return self._tried(("EVALSHA", script.sha, len(keys), *keys, b"", *given), script, math.inf, len(keys) + 3)
+        """Return what a script that writes gives for keys and arguments; see `call`, and the module's text.
+
+        Its keys begin with the record and the identity.
+
+        Raises:
+            IndexNotFoundError: the index is not the one that was opened; nothing was written.
+            CorruptionError: the server has forgotten the last write that it acknowledged; nothing was written.
+        """
+        writer = self._writer = self._writer if self._writer.pid == os.getpid() else _Writer()
+        own = (self.keys.record, self.keys.identity)
+        command: tuple[_Word, ...] = ("EVALSHA", script.sha, len(keys) + len(own), *own, *keys)
+        reply = self._tried((*command, *given), script, math.inf, len(command))
+        if isinstance(reply, list):
+            reply, noted = reply
+            writer.note(noted)
+        return reply
+
+    @cached_property
+    def keys(self) -> Keys:
+        """The keys of the index, or of the part of it."""
+        return Keys(self.prefix)
 
     def server_ms(self) -> int:
         """Return the server's time, in ms since 1970."""
@@ -74,11 +111,11 @@ class RedisSession:
         return int(seconds) * 1_000 + int(micros) // 1_000
 
     def _tried(self, command: Sequence[_Word], script: Script | None, until_s: float, late: int = 0) -> Any:
-        """Send a command until it is answered; `late` is the place in it of the time that a write may not run after."""
+        """Send a command until it is answered; `late` is the place in it of what every write is given first."""
         errors, began_s, waits = self._library.exceptions, time.monotonic(), pauses()
         while True:
             try:
-                sent = (*command[:late], self._not_after(), *command[late + 1 :]) if late else command
+                sent = (*command[:late], *self._given_first(), *command[late:]) if late else command
                 return self._exchange(sent, until_s)
             except errors.NoScriptError:
                 if script is None:
@@ -87,6 +124,7 @@ class RedisSession:
                 continue
             except (errors.RedisError, OSError) as error:
                 failed: Exception = error
+            self._refuse_other(str(failed))
             pause_s = next(waits)
             if time.monotonic() + pause_s >= until_s:
                 raise StoreTimeoutError(f"Redis at {self.address.place} did not answer in the time allowed") from failed
@@ -107,6 +145,35 @@ class RedisSession:
             return bool(self.address.service)
         lost = (errors.ConnectionError, errors.TimeoutError, errors.MasterDownError, errors.TryAgainError, OSError)
         return isinstance(error, lost) or said.startswith(_PASSING)
+
+    def _refuse_other(self, said: str) -> None:
+        """Raise where a script says that it did not find the index, or the last write, of its sender."""
+        if said.startswith("BACK"):
+            self._writer = _Writer()  # told once: what is written from here on counts
+            raise CorruptionError(
+                f"{self.url}: Redis at {self.place} lost acknowledged writes of this process in a restart or failover, "
+                f"and did not store this one; add the documents again, and set appendonly yes and appendfsync always"
+            )
+        if said.startswith(("GONE", "ANEW")):
+            raise self._is_other(is_anew=said.startswith("ANEW"))
+
+    def check_same(self, held: bytes | None) -> None:
+        """Raise `IndexNotFoundError` where the identity that the server has is not that of the index opened here."""
+        if (held or b"") != self.identity:
+            raise self._is_other(is_anew=held is not None)
+
+    def _is_other(self, *, is_anew: bool) -> IndexNotFoundError:
+        if is_anew:
+            return IndexNotFoundError(
+                f"the index at {self.url} was dropped and created again since this process opened it; open it again"
+            )
+        return IndexNotFoundError(
+            f"no index at {self.url} any more: it was dropped, or Redis at {self.place} lost its data; " + CREATE_ONE
+        )
+
+    def _given_first(self) -> tuple[_Word, ...]:
+        """Return what every write is given first; see `scripts.py`."""
+        return self._not_after(), self.identity or self.described, self._writer.name, self._writer.noted()
 
     def _not_after(self) -> int:
         """Return the server's time, in ms, at which who sends a call now gives up waiting: never a later one."""
@@ -153,6 +220,22 @@ class RedisSession:
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.disconnect()
+
+
+class _Writer:
+    """A process that writes, by a name that no other has, and when its last write was acknowledged, by the server."""
+
+    def __init__(self) -> None:
+        self.pid, self.name = os.getpid(), secrets.token_bytes(8)
+        self._noted, self._at_s = 0, 0.0
+
+    def note(self, noted: int) -> None:
+        """Note the server's µs of a write; of threads at once the latest counts."""
+        self._noted, self._at_s = max(self._noted, noted), time.monotonic()
+
+    def noted(self) -> int:
+        """Return the µs of the last write that the server must know, 0 for none."""
+        return self._noted if time.monotonic() - self._at_s < _CHECKED_S else 0
 
 
 def _packed(command: Sequence[_Word]) -> bytes:

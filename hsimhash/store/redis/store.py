@@ -21,7 +21,7 @@ from hsimhash.errors import StoreTimeoutError
 from hsimhash.fingerprint.bits import Int64s, Uint8s
 from hsimhash.fingerprint.signature import Signatures
 from hsimhash.rowkey import FINGERPRINT_BYTES, ROWKEY_BYTES, encode, last_occurrences, prefix_numbers_of
-from hsimhash.store.base import Claims, Document, Mark, Reader, Record, Store, up_to
+from hsimhash.store.base import IDENTITY_PART, Claims, Document, Mark, Reader, Record, Store, up_to
 from hsimhash.store.facts import CheckReport, CollectReport, Progress
 from hsimhash.store.redis.audit import audit_redis, report_of
 from hsimhash.store.redis.bulk import RedisLoad
@@ -169,7 +169,9 @@ class RedisView(Reader):
         for start in range(0, len(prefixes), self._limits.buckets):
             part = prefixes[start : start + self._limits.buckets]
             keys = [self._keys.buckets + prefix for prefix in part]
-            parts.append(rowkeys_in(part, self._session.call("MGET", *keys, until_s=self._until_s)))
+            held, *buckets = self._session.call("MGET", self._keys.identity, *keys, until_s=self._until_s)
+            self._session.check_same(held)
+            parts.append(rowkeys_in(part, buckets))
         if len(parts) == 1:
             return parts[0]
         return np.concatenate(parts) if parts else np.empty((0, ROWKEY_BYTES), np.uint8)
@@ -189,6 +191,7 @@ class RedisView(Reader):
         return self.scan(left)
 
     def _swept(self, ranges: Sequence[tuple[bytes, bytes]]) -> Uint8s:
+        self._session.check_same(self._session.call("GET", self._keys.identity, until_s=self._until_s))
         ends = np.array([[int.from_bytes(end, "big") for end in one] for one in sorted(ranges)], np.uint64)
         parts, shard, most = [], 0, self._limits.documents
         while shard < SHARDS:
@@ -202,7 +205,10 @@ class RedisView(Reader):
         return np.concatenate(parts)
 
     def estimate(self) -> int:
-        return int(self._session.call("HGET", self._keys.record, b"documents", until_s=self._until_s) or 0)
+        command = ("HMGET", self._keys.record, IDENTITY_PART, b"documents")
+        held, documents = self._session.call(*command, until_s=self._until_s)
+        self._session.check_same(held)
+        return int(documents or 0)
 
     def documents(self, fingerprints: Sequence[int], limit: int | None = None) -> list[list[Document]]:
         self._is_confirming = True

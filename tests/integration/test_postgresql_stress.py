@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.stress import stores_identity
 from tests.stress.calls_exactness import SIZES, outcomes
 from tests.stress.exactness import check_layout, check_signatures
 from tests.stress.stores_exactness import filled
-from tests.stress.stores_identity import outcomes
 from tests.stress.stores_kills import kill_server
 from tests.support.places import Place
 from tests.support.postgresql_server import PostgresqlServer, postgresql_serving
@@ -37,4 +37,4 @@ def test_kills_of_the_server_lose_nothing_that_was_acknowledged() -> None:
 
 
 def test_no_write_is_acknowledged_into_an_index_that_has_gone(tmp_path: Path) -> None:
-    assert faults(outcomes("postgresql", tmp_path, rounds=5, seed=1, writers=2)) == []
+    assert faults(stores_identity.outcomes("postgresql", tmp_path, rounds=5, seed=1, writers=2)) == []

@@ -137,6 +137,10 @@ stress-stores: $(VENV)/.test $(VENV)/.postgresql $(VENV)/.redis
 	$(BIN)/python -m tests.stress.calls_exactness --store redis
 	$(BIN)/python -m tests.stress.stores_kills --store postgresql
 	$(BIN)/python -m tests.stress.stores_kills --store redis
+	$(BIN)/python -m tests.stress.stores_identity --store lmdb
+	$(BIN)/python -m tests.stress.stores_identity --store postgresql
+	$(BIN)/python -m tests.stress.stores_identity --store redis
+	$(BIN)/python -m tests.stress.stores_identity --store redis-cluster
 
 stress-spark: $(VENV)/.test $(VENV)/.spark
 	$(BIN)/python -m tests.stress.spark_exactness

@@ -20,12 +20,15 @@ from hsimhash.index import HSimIndex
 from hsimhash.store import Mark, open_store
 from hsimhash.store.redis.cluster import PARTS, tag_of
 from hsimhash.store.redis.operations import drop_redis_index
+from tests.stress.stores_identity import outcomes
 from tests.support.command_line import run
 from tests.support.processes import wait_until
+from tests.support.programs import faults
 from tests.support.redis_cluster import redis_cluster_running
 from tests.support.redis_server import QUICK, RedisServer, redis_running
 from tests.support.serve_process import served
 
+pytestmark = pytest.mark.every_case
 _numbers = itertools.count()
 
 
@@ -321,3 +324,8 @@ def test_a_cluster_index_that_was_made_half_is_found_and_dropped(tmp_path: Path)
             HSimIndex.create(url)
         drop_redis_index(url)
         HSimIndex.create(url).close()
+
+
+@pytest.mark.parametrize("store", ["redis", "redis-cluster", "lmdb"])
+def test_no_write_is_acknowledged_into_an_index_that_has_gone(tmp_path: Path, store: str) -> None:
+    assert faults(outcomes(store, tmp_path, rounds=8, seed=1, writers=2)) == []

@@ -20,6 +20,7 @@ from hsimhash.errors import HsimhashError
 from hsimhash.inputs import InputOptions, find_inputs
 from hsimhash.settings import load
 from hsimhash.store.hbase.stage import open_stage
+from hsimhash.store.kinds import check_url
 from hsimhash.store.urls import holds_password, masked
 from tests.support.command_line import run
 from tests.support.effort import tries
@@ -265,6 +266,6 @@ def test_what_looks_like_a_password_and_is_none(url: str) -> None:
 def test_a_password_that_cuts_a_url_is_named_and_not_what_is_left_of_it() -> None:
     for url in ("redis://u:a/b@h/0", "redis://u:6379/b@h/0", "redis://u:a?b=c@h/0", "postgresql://u:a#b@h/db?table=t"):
         with pytest.raises(ValueError, match="holds no password"):
-            HSimIndex.open(url)
+            check_url(url)
     with pytest.raises(ValueError, match=r"unknown option sslmod; the nearest known one is sslmode"):
-        HSimIndex.open("postgresql://h/db?table=t&sslmod=require")
+        check_url("postgresql://h/db?table=t&sslmod=require")

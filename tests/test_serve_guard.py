@@ -136,6 +136,7 @@ def test_a_browser_whose_page_has_its_name_lead_here_gets_nothing(name: str, sta
 # Callers who are slow, or ask for much.
 
 
+@thorough
 def test_health_is_told_at_once_beside_a_query_that_returns_a_crowd(tmp_path: Path) -> None:
     url = make_index(tmp_path)
     with HSimIndex.open(url) as index:
@@ -166,6 +167,7 @@ def test_a_body_of_nothing_but_values_is_refused(values: str, serving: Serving) 
     assert b"JSON" in answer
 
 
+@thorough
 def test_a_caller_without_the_end_of_its_headers_is_let_go(tmp_path: Path) -> None:
     with served(make_index(tmp_path)) as serving, socket.create_connection(("127.0.0.1", serving.port)) as caller:
         caller.sendall(b"POST /query HTTP/1.1\r\nHost: localhost\r\nX: ")

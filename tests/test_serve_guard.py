@@ -6,18 +6,21 @@ import shutil
 import socket
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from pathlib import Path
 
+import anyio
 import pytest
 
 from hsimhash.index import HSimIndex
+from hsimhash.serve.app import ServeLimits, make_app
 from hsimhash.serve.guard import why_refused
 from tests.support.command_line import make_index
 from tests.support.effort import thorough
-from tests.support.local_server import LocalServer
 from tests.support.local_server import serving as local_serving
 from tests.support.serve_process import Serving, served
+from tests.support.tcp_proxy import Proxy
 
 pytestmark = pytest.mark.together
 NEAR = "0000000000000003"
@@ -84,31 +87,22 @@ def test_pages_of_other_sites_are_refused_with_and_without_a_token(
         assert (why_refused(headers, hosts) == "") == is_own
 
 
-class Rebound(LocalServer):
+class Rebound(Proxy):
     """Sends its page once, and is the other server from then on, as a name that was led elsewhere."""
 
     def __init__(self, target: int) -> None:
-        super().__init__()
-        self._target, self._is_first = target, True
+        super().__init__(target, lambda _: 0.0)
+        self._is_first = True
 
     def talk(self, connection: socket.socket) -> None:
-        if self._is_first:
-            self._is_first = False
-            connection.recv(1 << 16)
-            head = "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nConnection: close\r\n"
-            connection.sendall(f"{head}Content-Length: {len(PAGE)}\r\n\r\n".encode() + PAGE)
-            connection.close()
+        if not self._is_first:
+            super().talk(connection)
             return
-        with connection, socket.create_connection(("127.0.0.1", self._target)) as server:
-            back = threading.Thread(target=self._copy, args=(server, connection), daemon=True)
-            back.start()
-            self._copy(connection, server)
-            back.join()
-
-    def _copy(self, source: socket.socket, target: socket.socket) -> None:
-        while data := source.recv(1 << 16):
-            target.sendall(data)
-        target.shutdown(socket.SHUT_WR)
+        self._is_first = False
+        connection.recv(1 << 16)
+        head = "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nConnection: close\r\n"
+        connection.sendall(f"{head}Content-Length: {len(PAGE)}\r\n\r\n".encode() + PAGE)
+        connection.close()
 
 
 @thorough
@@ -174,3 +168,40 @@ def test_a_caller_without_the_end_of_its_headers_is_let_go(tmp_path: Path) -> No
         caller.settimeout(60)
         assert caller.recv(100) == b""
         assert serving.caller().call("/healthz")[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("limits", "status"),
+    [(ServeLimits(body_s=0.2), 408), (ServeLimits(bodies_bytes=3), 503), (ServeLimits(body_bytes=3), 413)],
+)
+def test_a_body_that_is_late_or_too_large_is_refused_with_its_own_status(
+    limits: ServeLimits, status: int, tmp_path: Path
+) -> None:
+    sent: list[dict[str, object]] = []
+
+    def receiving(first: dict[str, object]) -> Callable[[], Awaitable[dict[str, object]]]:
+        parts = [first]
+
+        async def receive() -> dict[str, object]:
+            if not parts:
+                await anyio.sleep_forever()
+            return parts.pop()
+
+        return receive
+
+    async def send(message: dict[str, object]) -> None:
+        sent.append(message)
+
+    async def call() -> None:
+        app = make_app(partial(HSimIndex.open, make_index(tmp_path)), limits=limits)
+        headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(app, {"type": "lifespan", "state": {}}, receiving({"type": "lifespan.startup"}), send)
+            while not sent:
+                await anyio.sleep(0.01)
+            scope = {"type": "http", "method": "POST", "path": "/query", "headers": headers, "query_string": b""}
+            await app(scope, receiving({"type": "http.request", "body": b'{"id"', "more_body": True}), send)
+            tasks.cancel_scope.cancel()
+
+    anyio.run(call)
+    assert sent[1]["status"] == status

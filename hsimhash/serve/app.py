@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from anyio import CapacityLimiter, fail_after, get_cancelled_exc_class, to_thread
+from anyio import CapacityLimiter, get_cancelled_exc_class, move_on_after, to_thread
 from pydantic_core import to_json
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
@@ -133,32 +133,24 @@ class _Service:
             raise HTTPException(415, f"unsupported content type {kind!r:.80}: send {JSON}, or {LINES} for a batch")
         async with self._body_of(request) as body:
             if kind == LINES:
-                return await self._apart(lambda: self._answered(call, _lines_of(body, self._limits), kind))
-            if len(body) <= _SMALL_BYTES:
-                bodies = self._bodies_of(call, [(1, body)])
-                if (answer := bodies.quick_answer()) is not None:
-                    return _answer(answer)
-            return await self._apart(lambda: self._answered(call, [(1, body)], kind))
-
-    def _answered(self, call: PostCall, lines: list[tuple[int, bytes]], kind: str) -> Response:
-        """Return the answers to lines, made where they may take long."""
-        answers = self._bodies_of(call, lines).answers()
-        if kind == LINES:
-            return Response(b"".join([to_json(answer) + b"\n" for answer in answers]), media_type=LINES)
-        return _answer(answers[0])
+                return await self._apart(lambda: _lines_answered(self._bodies_of(call, _lines_of(body, self._limits))))
+            if len(body) > _SMALL_BYTES:
+                return await self._apart(lambda: _answer(*self._bodies_of(call, [(1, body)]).answers()))
+            bodies = self._bodies_of(call, [(1, body)])
+            answer = bodies.quick_answer()
+            return _answer(answer) if answer else await self._apart(lambda: _answer(*bodies.answers()))
 
     @asynccontextmanager
     async def _body_of(self, request: Request) -> AsyncIterator[bytes]:
         """Read a body, which counts as held during the block."""
-        parts, size, is_whole = list[bytes](), 0, False
+        parts, size = list[bytes](), 0
         try:
-            with suppress(TimeoutError), fail_after(self._limits.body_s):
+            with move_on_after(self._limits.body_s) as waiting:
                 async for part in request.stream():
                     parts.append(part)
                     size += len(part)
                     self._hold(len(part), size)
-                is_whole = True
-            if not is_whole:
+            if waiting.cancelled_caught:
                 raise HTTPException(408, f"the body did not arrive within {self._limits.body_s:g} s")
             yield b"".join(parts)
         finally:
@@ -246,7 +238,7 @@ class _Service:
             await self._apart(partial(self._index.query, 0, limit=1, timeout=self._limits.ready_s))
             await self._apart(self._estimate)  # on PostgreSQL this notices another index
         except HsimhashError as error:
-            return _error(503, str(error), {"Retry-After": str(self._limits.retry_after_s)})
+            raise self._later(str(error)) from None
         return _answer({"is_ready": True})
 
     async def _metrics(self, _: Request) -> Response:
@@ -290,6 +282,10 @@ def _lines_of(body: bytes, limits: ServeLimits) -> list[tuple[int, bytes]]:
             413, f"too many lines: a batch has at most {limits.batch_lines:,} lines, got {len(lines):,}; send several"
         )
     return lines
+
+
+def _lines_answered(bodies: Bodies) -> Response:
+    return Response(b"".join([to_json(answer) + b"\n" for answer in bodies.answers()]), media_type=LINES)
 
 
 def _answer(answer: Json) -> Response:

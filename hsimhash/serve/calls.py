@@ -85,8 +85,7 @@ class Bodies:
         """Return the one answer, if it takes no longer than what everybody asks; None: it belongs in a thread."""
         if not self._bodies:
             return self.answers()[0]
-        (number,) = self._bodies
-        body = self._bodies[number]
+        (body,) = self._bodies.values()
         if self._texts or is_on_server(self._index.url) or not isinstance(body, models.QueryBody):
             return None
         if (body.max_distance or 0) > self._index.distance:
@@ -94,9 +93,8 @@ class Bodies:
         most = _QUICK_MATCHES if body.limit is None else body.limit
         if most > _QUICK_MATCHES:
             return None
-        self._bodies[number] = body.model_copy(update={"limit": most + (body.limit is None)})
-        (answer,) = self.answers()
-        self._bodies[number] = body
+        asked = body.model_copy(update={"limit": most + (body.limit is None)})
+        (answer,) = self._call.make(self._index, [CheckedBody(asked, asked.signature)], self._timeout_s)
         return answer if len(cast(list[object], answer["matches"])) <= most else None
 
     def answers(self) -> list[Json]:

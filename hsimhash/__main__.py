@@ -16,10 +16,8 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(number) != signal.SIG_IGN:  # a shell's background job ignores Ctrl-C
             signal.signal(number, _end)
-    signal.signal(signal.SIGXCPU, _end_of_cpu_time)
-    os.environ.setdefault(
-        "OPENBLAS_NUM_THREADS", "1"
-    )  # nothing here uses it, and it would start a thread for each core
+    signal.signal(signal.SIGXCPU, _end)
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # a thread for each core that nothing here would use
     from hsimhash.cli import program, streams
 
     streams.open_closed_streams()  # else an index's files would take their numbers
@@ -32,16 +30,12 @@ def main() -> None:
 
 
 def _end(number: int, frame: object) -> None:  # noqa: ARG001
-    """End at once: an exception would be lost where a module that is being imported catches it."""
+    """End the process at a signal: an exception would be lost where a module that is being imported catches it."""
+    is_limit = number == signal.SIGXCPU
+    said = b"error: the limit on CPU time is reached: raise it with 'ulimit -t'" if is_limit else b"interrupted"
     with contextlib.suppress(OSError):
-        os.write(2, b"hsimhash: interrupted\n")
-    os._exit(130)
-
-
-def _end_of_cpu_time(number: int, frame: object) -> None:  # noqa: ARG001
-    with contextlib.suppress(OSError):
-        os.write(2, b"hsimhash: error: the limit on CPU time is reached: raise it with 'ulimit -t'\n")
-    os._exit(1)
+        os.write(2, b"hsimhash: %b\n" % said)
+    os._exit(1 if is_limit else 130)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from hsimhash.layout import Layout
 from hsimhash.load.ingest import OnDuplicate
 from hsimhash.slow import SLOW_S
 from hsimhash.store import check_url
-from hsimhash.store.urls import holds_password, masked
+from hsimhash.store.urls import masked, may_be_url
 
 DEFAULT = "default"  # the source of what nobody set
 PREFIX = "HSIMHASH_"
@@ -171,7 +171,7 @@ def load(
     except ValidationError as error:
         key, reason = _refusal(error)
         value = given[key].value or ""
-        if key != "store" and _may_be_url(value):  # parts of which the reason may quote
+        if key != "store" and may_be_url(value):  # parts of which the reason may quote
             reason = "it should not be the URL of a store"
         kind = ValueError if key in flags else SettingsError
         raise kind(f"{given[key].source}: {key} = {_shown(key, given[key].value)}: {reason}") from None
@@ -268,9 +268,5 @@ def _shown(name: str, value: object) -> str:
     """Return the value of a setting for a message, without what may be secret in it."""
     if difflib.get_close_matches("password", re.split("_", name.lower()), cutoff=0.7):
         return "…"
-    is_url = isinstance(value, str) and (name not in KEYS or name == "store" or _may_be_url(value))
+    is_url = isinstance(value, str) and (name not in KEYS or name == "store" or may_be_url(value))
     return repr(masked(str(value)) if is_url else value)[:80]
-
-
-def _may_be_url(value: str) -> bool:
-    return "://" in value or holds_password(value)

@@ -107,9 +107,8 @@ def ingest_command(
     reading = reading_of(settings, fingerprint_field, first_seen_field, settings.store)
     found = inputs_of(inputs, reading)
     options = replace(_options(settings, reading, tags, fresh=fresh, rate=rate), claims=claim)
-    index = _index(settings, found, options, exclusive=exclusive)
     is_stream = any(one.is_stream for one in found)
-    with index, stoppable(is_stream=is_stream) as stop:
+    with _index(settings, found, options, exclusive=exclusive) as index, stoppable(is_stream=is_stream) as stop:
         with shown(quiet=quiet) as tell:
             summary = load.ingest(index, found, options, load.IngestObserver(stop, tell, say))
         return report(summary, index, is_stream=is_stream, as_json=as_json)

@@ -128,11 +128,11 @@ class Program(click.Group):
 
 def _without_passwords(text: str, ctx: click.Context) -> str:
     """Return an error of click without passwords: it quotes a URL that is where none belongs."""
-    from hsimhash.store.urls import holds_password, masked  # here: only errors wait for it
+    from hsimhash.store.urls import masked, may_be_url  # here: only errors wait for it
 
     for word in ctx.meta[_WORDS]:
         for url in (word, word.partition("=")[2]):
-            if "://" in url or holds_password(url):
+            if may_be_url(url):
                 text = text.replace(url, masked(url)).replace(repr(url)[1:-1], masked(url))
     return text
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -76,15 +77,7 @@ def relayout(
         state = _read(old, bulk, folder, _begun(folder, old, new, shard_documents), observer)
         if state is None:
             return None
-
-        def merge() -> int | None:
-            with new.store.writing(stop=observer.stop):
-                return bulk.merge(
-                    progress=lambda done, all_: observer.progress(IngestProgress("merge", done, all_, state.documents)),
-                    stop=observer.stop,
-                )
-
-        added = resumed(merge)
+        added = resumed(partial(_merge, new, bulk, state.documents, observer))
         if added is not None:
             bulk.delete()
             for name in (_STATE, "lock"):
@@ -92,6 +85,14 @@ def relayout(
             with suppress(OSError):  # others have files there
                 folder.rmdir()
         return added
+
+
+def _merge(new: HSimIndex, bulk: BulkLoad, documents: int, observer: IngestObserver) -> int | None:
+    with new.store.writing(stop=observer.stop):
+        return bulk.merge(
+            progress=lambda done, total: observer.progress(IngestProgress("merge", done, total, documents)),
+            stop=observer.stop,
+        )
 
 
 def _check_pair(old: HSimIndex, new: HSimIndex) -> None:

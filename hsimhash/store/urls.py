@@ -67,6 +67,11 @@ def user_in(url: str) -> tuple[str, bool]:
     return (rest.rpartition("@")[0] or authority, False) if is_cut else ("", True)
 
 
+def may_be_url(text: str) -> bool:
+    """Whether a text is a URL, or was perhaps meant as one with a password."""
+    return "://" in text or holds_password(text)
+
+
 def holds_password(url: str) -> bool:
     """Whether a URL has a password before its host, or an option with the name of a secret."""
     names = [unquote(part.partition("=")[0]) for part in _SEPARATOR.split(_cut_head(url)[1])[2::2]]

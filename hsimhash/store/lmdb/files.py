@@ -99,9 +99,12 @@ def as_our_error(path: Path, error: BaseException) -> HsimhashError:
             f"share their process numbers (docker run --pid=host, or --pid=container:…)"
         )
     elif isinstance(error, OSError):
-        said = f"{error.strerror or error} ({error.filename or path})"
-        said += f"; {LIMITS[error.errno]}" if error.errno in LIMITS else ""
+        said = f"{error.strerror or error} ({error.filename or path}){_remedy_of(error)}"
     return StoreUnavailableError(f"index {path}: {said}")
+
+
+def _remedy_of(error: OSError) -> str:
+    return f"; {LIMITS[error.errno]}" if error.errno in LIMITS else ""
 
 
 def no_space(path: Path) -> StoreUnavailableError:
@@ -184,8 +187,9 @@ def create_files(folder: Path, fill: Mapping[bytes, bytes], *, lock_timeout_s: f
     except lmdb.Error as error:
         raise as_our_error(folder, error) from error
     except OSError as error:
-        limit = f"; {LIMITS[error.errno]}" if error.errno in LIMITS else ""
-        raise StoreUnavailableError(f"cannot make an index in {folder}: {error.strerror or error}{limit}") from error
+        raise StoreUnavailableError(
+            f"cannot make an index in {folder}: {error.strerror or error}{_remedy_of(error)}"
+        ) from error
 
 
 def _refuse_index(folder: Path) -> None:

@@ -162,6 +162,10 @@ def files(caplog: pytest.LogCaptureFixture) -> Callable[[], str]:
     )
 
 
+def assert_not_told(said: str) -> None:
+    assert WORD not in said, said[said.index(WORD) - 300 :][:600]
+
+
 @pytest.mark.timeout(1_500)
 def test_no_command_shows_a_secret_of_a_store(files: Callable[[], str]) -> None:
     random = Random(36)
@@ -171,8 +175,7 @@ def test_no_command_shows_a_secret_of_a_store(files: Callable[[], str]) -> None:
         assert result.exit_code != 0 or "plan" in command, (command, url)  # which asks only for the kind of store
         said = result.output + "".join(traceback.format_exception(*result.exc_info))
         assert WORD not in said.lower(), (command, url, said)
-    said = files()
-    assert WORD not in said, said[said.index(WORD) - 300 :][:600]
+    assert_not_told(files())
 
 
 @pytest.mark.timeout(1_500)
@@ -196,8 +199,7 @@ def test_no_variable_no_settings_file_and_no_call_shows_one(files: Callable[[], 
             ]
         )
         assert WORD not in said.lower(), (url, said)
-    said = files()
-    assert WORD not in said, said[said.index(WORD) - 300 :][:600]
+    assert_not_told(files())
 
 
 @pytest.mark.timeout(1_500)
@@ -209,8 +211,7 @@ def test_no_command_shows_or_stores_a_secret_of_an_input(files: Callable[[], str
         said = result.output + "".join(traceback.format_exception(*result.exc_info))
         said += told_by(lambda url=url: find_inputs([url], InputOptions()))
         assert WORD not in said.lower(), (command, url, said)
-    said = files()
-    assert WORD not in said, said[said.index(WORD) - 300 :][:600]
+    assert_not_told(files())
 
 
 @pytest.mark.timeout(1_500)
@@ -223,8 +224,7 @@ def test_a_stage_with_a_password_is_refused_without_it(files: Callable[[], str])
         assert said, url
         said += result.output + "".join(traceback.format_exception(*result.exc_info))
         assert WORD not in said.lower(), (command, url, said)
-    said = files()
-    assert WORD not in said, said[said.index(WORD) - 300 :][:600]
+    assert_not_told(files())
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,9 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,6 +18,9 @@ from tests.support.hbase_server import Gateways, HBaseServer, do_without, or_ski
 from tests.support.hbase_tables import new_table
 from tests.support.postgresql_server import PostgresqlServer, postgresql_serving
 from tests.support.redis_server import RedisServer, redis_running
+
+if TYPE_CHECKING:
+    import redis
 
 FIRST_TEST_S = 900  # for the test that starts HBase on a busy machine
 PACKAGES = {"postgresql": "psycopg", "redis": "redis", "spark": "pyspark"}  # by extra: test_EXTRA_….py imports it
@@ -91,3 +96,12 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServ
     """A Redis of this worker's own, for tests that give their indexes prefixes of their own and break nothing."""
     with redis_running(tmp_path_factory.mktemp("redis")) as server:
         yield server
+
+
+@pytest.fixture
+def client(redis_server: RedisServer) -> Iterator[redis.Redis]:
+    """A plain client of that server."""
+    import redis
+
+    with closing(redis.Redis(port=redis_server.port)) as client:
+        yield client

@@ -17,6 +17,7 @@ from hsimhash.store.postgresql.codec import signed_word, signed_words
 from tests.support.command_line import DOCUMENTS, run
 from tests.support.fingerprint_sets import near_and_equal
 from tests.support.postgresql_server import USER, PostgresqlServer
+from tests.support.stopped_servers import ended_while_stopped
 
 pytestmark = pytest.mark.together
 _tables = itertools.count()
@@ -203,3 +204,7 @@ def test_plan_has_the_bytes_of_a_document() -> None:
     found = json.loads(run("plan", "--documents", "1000000", "--profile", "zh-1", "--json").stdout)["postgresql"]
     assert found["distance"] == 6
     assert {"4", "10"} <= {layout["layout"] for layout in found["layouts"]}
+
+
+def test_an_ingest_ends_though_the_server_has_stopped(postgresql: PostgresqlServer, url: str, tmp_path: Path) -> None:
+    ended_while_stopped(url, lambda: [postgresql.process.pid, *postgresql.children()], tmp_path)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+import time
 from contextlib import closing
 from pathlib import Path
 
@@ -11,7 +13,10 @@ import redis
 
 from hsimhash.index import HSimIndex
 from tests.support.command_line import run
+from tests.support.processes import stopped
 from tests.support.redis_server import QUICK, RedisServer, redis_running
+from tests.support.serve_process import JSON, served
+from tests.support.stopped_servers import END_S, ended_while_stopped
 
 
 def done(*arguments: str, given: str = "") -> str:
@@ -225,3 +230,18 @@ def test_an_ingest_that_claims_is_refused(url: str, pages: Path) -> None:
     refused = run("ingest", str(pages), "--store", url, "--on-duplicate", "skip", "--claim")
     assert refused.exit_code == 1
     assert "claim in an index on LMDB, PostgreSQL or HBase" in refused.stderr
+
+
+def test_an_ingest_ends_though_the_server_has_stopped(redis_server: RedisServer, url: str, tmp_path: Path) -> None:
+    ended_while_stopped(url, lambda: [redis_server.process.pid], tmp_path)
+
+
+def test_serve_ends_though_a_call_waits(redis_server: RedisServer, url: str) -> None:
+    HSimIndex.create(url).close()
+    with served(url) as serving, stopped(redis_server.process.pid):
+        caller = serving.caller()
+        caller.connection.request("POST", "/query", b'{"fingerprint": "0000000000000000"}', {"Content-Type": JSON})
+        time.sleep(0.5)  # the call is on its way
+        serving.process.send_signal(signal.SIGTERM)
+        assert caller.connection.getresponse().status == 503
+        assert serving.process.wait(END_S / 2) == 0

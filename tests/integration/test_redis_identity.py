@@ -6,7 +6,7 @@ import itertools
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -35,12 +35,6 @@ _numbers = itertools.count()
 @pytest.fixture
 def url(redis_server: RedisServer) -> str:
     return redis_server.url(f"identity-{next(_numbers)}")
-
-
-@pytest.fixture
-def client(redis_server: RedisServer) -> Iterator[redis.Redis]:
-    with closing(redis.Redis(port=redis_server.port)) as client:
-        yield client
 
 
 def keys_of(client: redis.Redis, url: str) -> list[bytes]:

@@ -7,7 +7,6 @@ import math
 import socket
 import subprocess
 import threading
-from collections.abc import Iterator
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
@@ -51,12 +50,6 @@ _numbers = itertools.count()
 @pytest.fixture
 def url(redis_server: RedisServer) -> str:
     return redis_server.url(f"server-{next(_numbers)}")
-
-
-@pytest.fixture
-def client(redis_server: RedisServer) -> Iterator[redis.Redis]:
-    with closing(redis.Redis(port=redis_server.port)) as client:
-        yield client
 
 
 def made(url: str, record: Record = RECORD) -> RedisStore:

@@ -143,6 +143,24 @@ def test_items_of_every_kind_are_accounted_for_and_duplicates_are_right(action: 
         assert "give it a field duplicate_of that can be assigned" in log
 
 
+def test_a_lost_item_a_page_not_fetched_and_a_wrong_match_are_seen() -> None:
+    urls = ["http://a/1", "http://a/copy/1", "http://a/2"]
+    kept: list[Any] = [[urls[0], {}, None], [urls[1], {"duplicate_of": {"id": urls[0]}}, None], [urls[2], {}, None]]
+    stats = {"response_received_count": 3, "hsimhash/new": 2, "hsimhash/duplicate": 1}
+    told: dict[str, Any] = {"kept": kept, "dropped": [], "failed": [], "held": 0, "stats": stats}
+    assert verdict("dict", "tag", told, urls).is_right
+    for wrong in (
+        {"kept": kept[:2]},
+        {"failed": [urls[0]]},
+        {"held": 1},
+        {"stats": {**stats, "response_received_count": 2}},
+        {"stats": {**stats, "hsimhash/error": 1}},
+        {"kept": [kept[0], [urls[1], {"duplicate_of": {"id": urls[2]}}, None], kept[2]]},
+        {"kept": [kept[0], [urls[1], {}, {"id": urls[0]}], kept[2]]},
+    ):
+        assert not verdict("dict", "tag", {**told, **wrong}, urls).is_right, wrong
+
+
 @pytest.mark.parametrize("kind", CLASSES)
 def test_only_empty_fields_that_an_item_has_are_filled(kind: str, tmp_path: Path) -> None:
     (tmp_path / "a.html").write_text(f"<article><p>{TEXT}.</p></article>")

@@ -16,7 +16,7 @@ help:
 	@echo 'make bench-spark   measure the jobs on Spark, against a plain self-join (Java 17; LARGE=1 for 10 million documents)'
 	@echo 'make bench-stores  measure on servers of other stores, which it starts (PostgreSQL, Redis), against plain clients'
 	@echo 'make stress  kill, fuzz and compare at scale; make stress-hbase does so on an HBase of its own (Java 17, Maven), make stress-spark on Spark'
-	@echo 'make stress-stores  kill and compare on a PostgreSQL and a Redis of its own'
+	@echo 'make stress-stores  kill and compare on a PostgreSQL and a Redis of its own; crawl with every kind of Scrapy item'
 	@echo 'make stress-tests  run all tests ten times while six processes keep the machine busy: hours'
 	@echo 'make hbase   start an HBase on this machine (Java 17, Maven); make hbase-stop ends it, its data stay in .hbase'
 	@echo 'make clean   remove what the above made'
@@ -141,6 +141,7 @@ stress-stores: $(VENV)/.test $(VENV)/.postgresql $(VENV)/.redis
 	$(BIN)/python -m tests.stress.stores_identity --store postgresql
 	$(BIN)/python -m tests.stress.stores_identity --store redis
 	$(BIN)/python -m tests.stress.stores_identity --store redis-cluster
+	$(BIN)/python -m tests.stress.scrapy_items
 
 stress-spark: $(VENV)/.test $(VENV)/.spark
 	$(BIN)/python -m tests.stress.spark_exactness

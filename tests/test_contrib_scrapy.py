@@ -5,153 +5,35 @@ from __future__ import annotations
 import gc
 import json
 import logging
-import random
 import re
+import signal
 import subprocess
 import sys
 import weakref
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
-from scrapy.http import Response
+from scrapy.http import Request, Response
+from scrapy.settings import Settings, default_settings
 
-from hsimhash.contrib.scrapy import ItemResponseMiddleware
+from hsimhash.contrib.scrapy import HSimHashAddon, ItemResponseMiddleware
 from hsimhash.index import HSimIndex
 from hsimhash.inputs.extraction import text_of_page
-from tests.support.effort import thorough
+from tests.stress.scrapy_items import CALLBACKS, REACTORS, crawled, crawls_of, group, site, verdict
+from tests.support.effort import thorough, tries
+from tests.support.processes import wait_until
+from tests.support.programs import faults
+from tests.support.scrapy_crawl import CLASSES, KINDS, UNTAGGABLE, Crawl
 
 EXAMPLE = Path(__file__).parent / "examples" / "scrapy_pages.py"
 CRAWL_S = 280
-CRAWL = """
-import json, logging, sys, threading
-from dataclasses import dataclass
-
-import attrs
-import pydantic
-import scrapy
-import hsimhash.contrib.scrapy as addon
-from itemadapter import ItemAdapter
-from scrapy import signals
-from scrapy.crawler import CrawlerProcess
-from hsimhash.contrib.scrapy import HSimHashPipeline
-
-class DeclaredItem(scrapy.Item):
-    text, url, duplicate_of = scrapy.Field(), scrapy.Field(), scrapy.Field()
-
-class BareItem(scrapy.Item):
-    title = scrapy.Field()
-
-@dataclass
-class DeclaredData:
-    text: str | None = None
-    url: str | None = None
-    duplicate_of: dict | None = None
-
-@dataclass
-class BareData:
-    title: str = "data"
-
-@attrs.define
-class DeclaredAttrs:
-    text: str = ""
-    url: str = ""
-    duplicate_of: dict | None = None
-
-@attrs.frozen
-class FrozenAttrs:
-    text: str = ""
-    title: str = "attrs"
-
-class DeclaredModel(pydantic.BaseModel):
-    text: str = ""
-    url: str = ""
-    duplicate_of: dict | None = None
-
-class BareModel(pydantic.BaseModel):
-    title: str = "model"
-
-KINDS = {
-    "empty-dict": dict,
-    "declared-dict": lambda: {"text": "", "url": None},
-    "declared-item": DeclaredItem,
-    "bare-item": BareItem,
-    "declared-data": DeclaredData,
-    "bare-data": BareData,
-    "declared-attrs": DeclaredAttrs,
-    "frozen-attrs": FrozenAttrs,
-    "declared-model": DeclaredModel,
-    "bare-model": BareModel,
-}
-
-class Pages(scrapy.Spider):
-    name = "pages"
-
-    def parse(self, response):
-        if ITEMS:
-            yield from ITEMS
-        else:
-            yield KINDS[response.url.rpartition("/")[2].rpartition(".")[0].rpartition("-")[0]]()
-
-class Before:
-    def __init__(self, crawler):
-        self.crawler = crawler
-
-    @classmethod
-    def from_crawler(cls, crawler):
-        return cls(crawler)
-
-    def process_item(self, item):
-        if BEFORE == "away":
-            self.crawler.get_item_pipeline(HSimHashPipeline)._index.close()
-        if BEFORE == "replace":
-            return {**item, "title": "replaced"}
-        if BEFORE == "drop":
-            raise scrapy.exceptions.DropItem("not wanted")
-        return item
-
-class Keep:
-    def process_item(self, item):
-        kept.append(ItemAdapter(item).asdict())
-        return item
-
-def scraped(item, response):
-    metas.append([response.url, response.meta.get("duplicate_of")])
-
-def extract(page):
-    threads.add(threading.current_thread() is threading.main_thread())
-    return plain_extract(page)
-
-URLS, ITEMS, BEFORE, SETTINGS = json.loads(sys.argv[1])
-kept, metas, threads = [], [], set()
-plain_extract, addon.text_of_page = addon.text_of_page, extract
-logging.getLogger("htmldate").setLevel(logging.INFO)
-process = CrawlerProcess({
-    "ADDONS": {"hsimhash.contrib.scrapy.HSimHashAddon": 300},
-    "ITEM_PIPELINES": {Before: 100, Keep: 900},
-    "LOG_LEVEL": "ERROR",
-    "TELNETCONSOLE_ENABLED": False,
-    **SETTINGS,
-})
-crawler = process.create_crawler(Pages)
-process.crawl(crawler, start_urls=URLS)
-crawler.signals.connect(scraped, signals.item_scraped)
-process.start()
-stats = crawler.stats.get_stats()
-counts = {name: stats[name] for name in stats if name.startswith("hsimhash/")}
-levels = [logging.getLogger(name).level for name in ("trafilatura", "htmldate")]
-print(json.dumps({
-    "kept": kept, "metas": metas, "reason": stats.get("finish_reason"), "levels": levels, "on_main": [*threads],
-    **counts
-}))
-"""
-KINDS = [
-    *("empty-dict", "declared-dict", "declared-item", "bare-item", "declared-data", "bare-data", "declared-attrs"),
-    *("frozen-attrs", "declared-model", "bare-model"),
-]
 PAGE = "data:text/html,<p>page</p>"
 TEXT = " ".join(f"word{number} here" for number in range(60))
+PAGES = tries(40, 10)
 
 
 def ran(*command: str) -> tuple[dict[str, Any], str]:
@@ -162,39 +44,15 @@ def ran(*command: str) -> tuple[dict[str, Any], str]:
     return json.loads(done.stdout), done.stderr
 
 
-def told_by_crawl(
-    store: str | Path,
-    urls: Sequence[str] = (PAGE,),
-    items: Sequence[Mapping[str, object]] = (),
-    before: str = "",
-    **settings: str,
+def crawl_of_items(
+    store: str | Path, items: Sequence[Mapping[str, Any]], before: str = "", callback: str = "parse", **settings: str
 ) -> tuple[dict[str, Any], str]:
+    """Crawl a page that gives these items; return the kept items, the stats, and the log."""
     given = {"HSIMHASH_STORE": str(store), **settings}
-    return ran("-c", CRAWL, json.dumps([urls, items, before, given]))
-
-
-def crawled(
-    store: str | Path, items: Sequence[Mapping[str, object]], before: str = "", **settings: str
-) -> dict[str, Any]:
-    return told_by_crawl(store, items=items, before=before, **settings)[0]
-
-
-def pages_of_each_kind(folder: Path) -> list[str]:
-    """Write two near pages for each kind of item; return their URLs."""
-    rng = random.Random(5)
-    urls = []
-    for kind in KINDS:
-        words = [f"{kind}{rng.randrange(10**6)} and" for _ in range(80)]
-        for place, menu in enumerate(("home news", "about")):
-            text = ". ".join(" ".join(words[start : start + 10]).capitalize() for start in range(0, 80, 10))
-            path = folder / f"{kind}-{place}.html"
-            path.write_text(f"<html><body><nav>{menu}</nav><article><p>{text}.</p></article></body></html>")
-            urls.append(path.as_uri())
-    return urls
-
-
-def group(url: str) -> str:
-    return url.rpartition("/")[2]
+    (told,), log = crawled(
+        [Crawl([PAGE], settings=given, items=list(map(dict, items)), before=before, callback=callback)]
+    )
+    return {"kept": [item for _, item, _ in told["kept"]], **told["stats"]}, log
 
 
 @thorough
@@ -217,7 +75,7 @@ def test_the_example_drops_all_planted_near_duplicates_and_no_other_page(tmp_pat
 def test_ids_are_canonical_urls_or_what_a_field_says(tmp_path: Path) -> None:
     store = f"lmdb://{tmp_path}/index"
     names = {"https://example.org/a?b=2&a=1#part": TEXT, "own id": TEXT, "without letters": "…"}
-    crawl = crawled(
+    crawl, _ = crawl_of_items(
         store,
         [{"name": name, "body": body} for name, body in names.items()],
         HSIMHASH_ID_FIELD="name",
@@ -233,15 +91,18 @@ def test_ids_are_canonical_urls_or_what_a_field_says(tmp_path: Path) -> None:
     assert crawl["hsimhash/short"] == 1
 
 
-@pytest.mark.parametrize(
-    ("action", "kept", "reason"),
-    [("pass", 1, "finished"), ("drop", 0, "finished"), ("close", 0, "hsimhash_store_away")],
-)
-def test_what_becomes_of_an_item_when_the_store_is_away(action: str, kept: int, reason: str, tmp_path: Path) -> None:
-    item = {"url": "https://example.org/a", "text": "some words that are long enough to be fingerprinted at all"}
-    crawl = crawled(f"lmdb://{tmp_path}/index", [item], "away", HSIMHASH_ON_ERROR=action)
+UNUSABLE_TEXT = {"url": "https://example.org/a", "text": {"not": "a text"}}
+
+
+@pytest.mark.parametrize("before", ["away", ""])
+@pytest.mark.parametrize(("action", "kept"), [("pass", 1), ("drop", 0), ("close", 0)])
+def test_what_becomes_of_an_item_that_cannot_be_compared(action: str, kept: int, before: str, tmp_path: Path) -> None:
+    item = {"url": "https://example.org/a", "text": TEXT} if before else UNUSABLE_TEXT
+    crawl, _ = crawl_of_items(f"lmdb://{tmp_path}/index", [item], before, HSIMHASH_ON_ERROR=action)
     assert crawl["kept"] == [item] * kept
-    assert (crawl["reason"], crawl["hsimhash/error"]) == (reason, 1)
+    closed = "hsimhash_store_away" if before else "hsimhash_not_compared"
+    assert crawl["finish_reason"] == (closed if action == "close" else "finished")
+    assert crawl["hsimhash/error"] == 1
 
 
 @pytest.mark.parametrize(
@@ -249,60 +110,148 @@ def test_what_becomes_of_an_item_when_the_store_is_away(action: str, kept: int, 
     [
         ({"HSIMHASH_ACTION": "lose"}, "HSIMHASH_ACTION must be drop or tag, got 'lose'"),
         ({"HSIMHASH_STORE": "pages"}, "HSIMHASH_STORE does not name an index: for a folder, use ./pages or lmdb://"),
-        ({"HSIMHASH_STORE": "redis://127.0.0.1:1/0?prefix=a"}, "HSIMHASH_STORE is on Redis, .*; use lmdb://, hbase"),
         ({"HSIMHASH_STORE": "lmdb:///dev/null/index"}, "index /dev/null/index: Not a directory"),
+        (
+            {"HSIMHASH_STORE": "redis://127.0.0.1:1/0?prefix=a", "HSIMHASH_ON_ERROR": "pass"},
+            "HSIMHASH_STORE is on Redis, .*; use lmdb://, hbase",
+        ),
     ],
 )
 def test_what_cannot_work_is_refused_once_when_the_crawl_starts(settings: dict[str, str], reason: str) -> None:
     items = [{"url": f"https://example.org/{number}", "text": TEXT} for number in range(5)]
-    given = json.dumps([[PAGE], items, "", settings])
-    done = subprocess.run([sys.executable, "-c", CRAWL, given], capture_output=True, text=True, timeout=CRAWL_S)
+    given = json.dumps([asdict(Crawl([PAGE], settings=settings, items=items))])
+    command = [sys.executable, "-m", "tests.support.scrapy_crawl", given]
+    done = subprocess.run(command, cwd=EXAMPLE.parents[2], capture_output=True, text=True, timeout=CRAWL_S, check=False)
     assert re.search(reason, done.stderr.strip().splitlines()[-1])
     assert "not compared" not in done.stderr
-    assert "item_scraped" not in done.stdout
-    assert not done.stdout or json.loads(done.stdout)["kept"] == []
+    assert not done.stdout or json.loads(done.stdout)[0]["kept"] == []
 
 
-def test_items_of_every_kind_are_dropped_and_otherwise_stay_as_they_are(tmp_path: Path) -> None:
-    urls = pages_of_each_kind(tmp_path)
-    crawl, told = told_by_crawl(tmp_path / "index", urls, HSIMHASH_ACTION="drop", LOG_LEVEL="DEBUG")
-    assert (crawl["hsimhash/new"], crawl["hsimhash/duplicate"]) == (len(KINDS), len(KINDS))
-    assert "hsimhash/error" not in crawl
-    filled = [item for item in crawl["kept"] if "url" in item]
-    assert len(filled) == len([kind for kind in KINDS if kind.startswith("declared")])
-    assert all(len(item["text"]) > 500 and item["url"].startswith("file://") for item in filled)
-    others = [item for item in crawl["kept"] if "url" not in item]
-    bare = [{}, {}, {"title": "data"}, {"text": "", "title": "attrs"}, {"title": "model"}]
-    assert sorted(map(str, others)) == sorted(map(str, bare))
-    assert crawl["on_main"] == [False]  # pages are not extracted in the reactor's thread
-    assert crawl["levels"] == [logging.WARNING, logging.INFO]  # the second one is the user's own
-    assert not re.search(r"\[(trafilatura|courlan|htmldate|justext)", told)
+@pytest.mark.parametrize("action", ["drop", "tag"])
+def test_items_of_every_kind_are_accounted_for_and_duplicates_are_right(action: str, tmp_path: Path) -> None:
+    with site(PAGES) as (first, urls):
+        crawls = crawls_of(KINDS, first, tmp_path, action, LOG_LEVEL="INFO")  # in one process: as many spiders
+        told, log = crawled(crawls)
+    assert faults(verdict(one.kind, action, ended, urls) for one, ended in zip(crawls, told, strict=True)) == []
+    assert told[0]["on_main"] == [False]  # pages are not extracted in the reactor's thread
+    assert told[0]["levels"] == [logging.WARNING, logging.INFO]  # the second one is the user's own
+    assert not re.search(r"\[(trafilatura|courlan|htmldate|justext)", log)
+    warned = re.findall(r"near-duplicates of the class \S+ are not tagged", log)
+    assert len(warned) == (len(UNTAGGABLE) if action == "tag" else 0)  # once in each crawl
+    if action == "tag":
+        assert "BareItem are not tagged, but kept (" in log
+        assert "give it a field duplicate_of that can be assigned" in log
 
 
-@thorough
-def test_items_of_every_kind_are_tagged_in_the_item_or_its_response(tmp_path: Path) -> None:
-    urls = pages_of_each_kind(tmp_path)
-    crawl, told = told_by_crawl(tmp_path / "index", urls, HSIMHASH_ACTION="tag", LOG_LEVEL="INFO")
-    assert len(crawl["kept"]) == len(urls)
-    assert crawl["hsimhash/duplicate"] == len(KINDS)
-    in_items = [item["duplicate_of"] for item in crawl["kept"] if item.get("duplicate_of")]
-    in_responses = {url: tag for url, tag in crawl["metas"] if tag}
-    without = {kind for kind in KINDS if kind.startswith(("bare", "frozen"))}
-    assert {group(url).rpartition("-")[0] for url in in_responses} == without
-    assert len(in_items) == len(KINDS) - len(without)
-    assert all(
-        group(tag["id"]).rpartition("-")[0] == group(url).rpartition("-")[0] for url, tag in in_responses.items()
+def test_a_lost_item_a_page_not_fetched_and_a_wrong_match_are_seen() -> None:
+    urls = ["http://a/1", "http://a/copy/1", "http://a/2"]
+    kept: list[Any] = [[urls[0], {}, None], [urls[1], {"duplicate_of": {"id": urls[0]}}, None], [urls[2], {}, None]]
+    stats = {"response_received_count": 3, "hsimhash/new": 2, "hsimhash/duplicate": 1}
+    told: dict[str, Any] = {"kept": kept, "dropped": [], "failed": [], "held": 0, "stats": stats}
+    assert verdict("dict", "tag", told, urls).is_right
+    for wrong in (
+        {"kept": kept[:2]},
+        {"failed": [urls[0]]},
+        {"held": 1},
+        {"stats": {**stats, "response_received_count": 2}},
+        {"stats": {**stats, "hsimhash/error": 1}},
+        {"kept": [kept[0], [urls[1], {"duplicate_of": {"id": urls[2]}}, None], kept[2]]},
+        {"kept": [kept[0], [urls[1], {}, {"id": urls[0]}], kept[2]]},
+    ):
+        assert not verdict("dict", "tag", {**told, **wrong}, urls).is_right, wrong
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_only_empty_fields_that_an_item_has_are_filled(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "a.html").write_text(f"<article><p>{TEXT}.</p></article>")
+    url = (tmp_path / "a.html").as_uri()
+    (told,), _ = crawled([Crawl([url], kind, {"HSIMHASH_STORE": f"lmdb://{tmp_path}/index"})])
+    ((_, item, _),) = told["kept"]
+    if kind.startswith(("declared", "slots")):
+        assert (item["text"], item["url"]) == (f"{TEXT}.", url)
+    else:
+        plain = {"dict": {}, "bare-item": {"title": "item"}, "bare-data": {"title": "data"}}
+        plain |= {"bare-attrs": {"title": "attrs"}, "frozen-attrs": {"text": "", "title": "attrs"}}
+        plain |= {"bare-model": {"title": "model"}, "stubborn-dict": {"text": ""}}
+        plain["strict-model"] = {"text": [], "url": url, "duplicate_of": None}
+        assert item == plain.get(kind, {"text": "", "url": "", "duplicate_of": None})
+
+
+@pytest.mark.parametrize("reactor", REACTORS, ids=["asyncio", "select"])
+def test_every_form_of_callback_works_on_every_reactor(reactor: dict[str, Any], tmp_path: Path) -> None:
+    with site(PAGES) as (first, urls):
+        crawls = [
+            Crawl([first], "dict", {"HSIMHASH_STORE": f"lmdb://{tmp_path}/{callback}", **reactor}, callback)
+            for callback in CALLBACKS
+        ]
+        told, _ = crawled(crawls)
+    assert faults(verdict("dict", "drop", ended, urls) for ended in told) == []
+
+
+@pytest.mark.skipif(not hasattr(default_settings, "TWISTED_REACTOR_ENABLED"), reason="Scrapy before 2.15")
+def test_a_crawl_without_a_reactor_works(tmp_path: Path) -> None:
+    items = [{"url": "https://example.org/a", "text": TEXT}, {"url": "https://example.org/b", "text": TEXT}]
+    without = {"HSIMHASH_STORE": f"lmdb://{tmp_path}/index", "TWISTED_REACTOR_ENABLED": False}
+    page = f"data:text/html,<article><p>{TEXT.replace('word', 'other')}.</p></article>"
+    for given, counts in (({"items": items}, [1, 1, 0]), ({"kind": "dict"}, [1, 0, 0])):
+        (told,), _ = crawled([Crawl([page], settings=without, **given)])
+        assert [told["stats"].get(f"hsimhash/{name}", 0) for name in ("new", "duplicate", "error")] == counts
+
+
+def test_spiders_of_a_process_share_an_index(tmp_path: Path) -> None:
+    with site(PAGES) as (first, urls):
+        told, _ = crawled([Crawl([first], settings={"HSIMHASH_STORE": f"lmdb://{tmp_path}/index"})] * 2)
+    assert faults(verdict("dict", "drop", ended, urls) for ended in told) == []
+    assert [sorted(url for url, _, _ in ended["kept"]) for ended in told] == [stored_in(tmp_path / "index")] * 2
+
+
+def stored_in(folder: Path) -> list[str]:
+    with HSimIndex.open(folder) as index:
+        return sorted(document.doc_id for document in index.documents())
+
+
+def test_a_crawl_that_is_paused_and_resumed_handles_each_page_once(tmp_path: Path) -> None:
+    settings = {"JOBDIR": str(tmp_path / "job"), "HSIMHASH_STORE": f"lmdb://{tmp_path}/index"}
+    slow = {"DOWNLOAD_DELAY": 0.2, "CONCURRENT_REQUESTS_PER_DOMAIN": 1}
+    HSimIndex.create(tmp_path / "index").close()
+    with site(30) as (first, urls), HSimIndex.open(tmp_path / "index") as index:
+        given = json.dumps([asdict(Crawl([first], settings={**settings, **slow}))])
+        command = [sys.executable, "-m", "tests.support.scrapy_crawl", given]
+        paused = subprocess.Popen(command, cwd=EXAMPLE.parents[2], stdout=subprocess.PIPE)
+        wait_until(lambda: index.count() >= 3, paused)
+        paused.send_signal(signal.SIGINT)
+        before = json.loads(paused.communicate(timeout=CRAWL_S)[0])[0]
+        (after,), _ = crawled([Crawl([first], settings=settings)])
+    assert (before["stats"]["finish_reason"], after["stats"]["finish_reason"]) == ("shutdown", "finished")
+    parts = [[*(url for url, _, _ in told["kept"]), *told["dropped"]] for told in (before, after)]
+    assert all(parts)
+    assert sorted([*parts[0], *parts[1]]) == sorted(urls)
+    kept = [group(url) for told in (before, after) for url, _, _ in told["kept"]]
+    assert Counter(kept) == Counter(set(map(group, urls)))
+
+
+@pytest.mark.parametrize("callback", ["start", "errback"])
+def test_items_without_a_response_are_compared_by_their_own_fields(callback: str, tmp_path: Path) -> None:
+    items = [{"url": "https://example.org/a", "text": TEXT}, {"url": "https://example.org/b", "text": TEXT}, {}]
+    crawl = Crawl(
+        ["http://127.0.0.1:1/"],
+        settings={"HSIMHASH_STORE": f"lmdb://{tmp_path}/index", "HSIMHASH_ACTION": "tag", "RETRY_ENABLED": False},
+        items=items,
+        callback=callback,
     )
-    assert "bits differ (BareItem has no field 'duplicate_of')" in told
+    (told,), log = crawled([crawl])
+    assert [url for url, _, _ in told["kept"]] == [None] * 3
+    assert [told["stats"][f"hsimhash/{name}"] for name in ("new", "duplicate", "error")] == [1, 1, 1]
+    assert "no response is known: the item comes from an errback or from start()" in log
 
 
 @thorough
 def test_only_html_is_read_as_html(tmp_path: Path) -> None:
-    body = f"<p>{TEXT}</p> a < b and <br> stays"
-    for name in ("empty-dict-0.html", "empty-dict-1.txt"):
+    body = f"<p>{TEXT}</p> a < b and <br> stays <article>"
+    for name in ("a.html", "b.txt"):
         (tmp_path / name).write_text(body)
-    urls = [(tmp_path / name).as_uri() for name in ("empty-dict-0.html", "empty-dict-1.txt")]
-    told_by_crawl(tmp_path / "index", urls, HSIMHASH_ACTION="tag")
+    urls = [(tmp_path / name).as_uri() for name in ("a.html", "b.txt")]
+    crawled([Crawl(urls, "dict", {"HSIMHASH_STORE": f"lmdb://{tmp_path}/index", "HSIMHASH_ACTION": "tag"})])
     with HSimIndex.open(tmp_path / "index") as index:
         html, text = (index.profile.signature(one) for one in (text_of_page(body), body))
         assert html != text
@@ -311,42 +260,66 @@ def test_only_html_is_read_as_html(tmp_path: Path) -> None:
     assert stored
 
 
-@thorough
 def test_an_item_that_cannot_be_used_passes_with_an_error_that_names_the_field(tmp_path: Path) -> None:
     items = [
-        {"url": "https://example.org/a", "text": ["a", "list"]},
-        {"url": 5, "text": TEXT},
+        {"url": "https://example.org/a", "text": {"not": "a text"}},
+        {"url": "https://example.org/b", "text": ["a", 5]},
+        {"url": "https://example.org/c", "text": "lone \ud800"},
+        {"url": True, "text": TEXT},
+        {"url": ["https://example.org/d", "https://example.org/e"], "text": TEXT},
         {"url": "a\nb", "text": TEXT},
         {"url": "c" * 3_000, "text": TEXT},
-        {"url": "https://example.org/good", "text": TEXT},
     ]
-    crawl, told = told_by_crawl(tmp_path / "index", items=items)
-    assert sorted(map(str, crawl["kept"])) == sorted(map(str, items))
-    assert (crawl["hsimhash/error"], crawl["hsimhash/new"]) == (4, 1)
-    for reason in ("field 'text' must be a str, got", "field 'url' must be a str, got 5", "control characters", "2048"):
-        assert reason in told
+    good = [{"url": 0, "text": TEXT}, {"url": ["https://example.org/good"], "text": [TEXT, "and more"]}]
+    crawl, log = crawl_of_items(tmp_path / "index", [*items, *good], HSIMHASH_ACTION="tag")
+    untagged = [{name: value for name, value in item.items() if name != "duplicate_of"} for item in crawl["kept"]]
+    assert sorted(map(str, untagged)) == sorted(map(str, [*items, *good]))
+    assert (crawl["hsimhash/error"], crawl["hsimhash/new"], crawl["hsimhash/duplicate"]) == (len(items), 1, 1)
+    for reason in (
+        '"text" must be a string',
+        "lone surrogate",
+        '"url" must be a string or a whole',
+        "control char",
+        "2048",
+    ):
+        assert reason in log
 
 
 @thorough
-@pytest.mark.parametrize("before", ["replace", "drop"])
-def test_an_earlier_pipeline_may_replace_or_drop_items(before: str, tmp_path: Path) -> None:
-    items = [{"url": "https://example.org/own", "text": TEXT}, {}]
-    crawl, told = told_by_crawl(tmp_path / "index", items=items, before=before)
+@pytest.mark.parametrize("before", ["replace", "drop", "middleware"])
+def test_an_earlier_pipeline_or_middleware_may_replace_or_drop_items(before: str, tmp_path: Path) -> None:
+    items: list[dict[str, Any]] = [{"url": "https://example.org/own", "text": TEXT}, {}]
+    crawl = Crawl([PAGE], settings={"HSIMHASH_STORE": f"lmdb://{tmp_path}/index"}, items=items, before=before)
+    (told,), log = crawled([crawl])
+    kept = [item for _, item, _ in told["kept"]]
+    assert told["held"] == 0
+    counts = [told["stats"].get(f"hsimhash/{name}", 0) for name in ("new", "short", "error")]
     if before == "drop":
-        assert crawl["kept"] == []
-        assert "hsimhash/new" not in crawl
-    else:
+        assert (kept, counts) == ([], [0, 0, 0])
+    elif before == "replace":
         replaced = [{**item, "title": "replaced"} for item in items]
-        assert sorted(map(str, crawl["kept"])) == sorted(map(str, replaced))
-        assert (crawl["hsimhash/new"], crawl["hsimhash/error"]) == (1, 1)
-        assert "no field 'url', and an earlier pipeline replaced" in told
+        assert sorted(map(str, kept)) == sorted(map(str, replaced))
+        assert counts == [1, 0, 1]
+        assert "or an earlier pipeline replaced it" in log
+    else:
+        assert sorted(map(str, kept)) == sorted(map(str, items))
+        assert counts == [2, 0, 0]
+
+
+def test_the_pipeline_keeps_the_place_that_the_project_gave_it() -> None:
+    settings = Settings({"ITEM_PIPELINES": {"hsimhash.contrib.scrapy.HSimHashPipeline": 850}})
+    HSimHashAddon().update_settings(settings)
+    assert settings.getdict("ITEM_PIPELINES") == {"hsimhash.contrib.scrapy.HSimHashPipeline": 850}
 
 
 def test_a_response_is_held_only_as_long_as_scrapy_works_on_it() -> None:
     middleware = ItemResponseMiddleware()
     responses = [Response(f"https://example.org/{number}") for number in range(2)]
-    made = [list(middleware.process_spider_output(one, [{}, {}])) for one in responses]
-    assert middleware.take(made[1][1]) is responses[1]
+    made = [
+        list(middleware.process_spider_output(one, [{}, Request("https://example.org/a"), {}])) for one in responses
+    ]
+    assert middleware.take(made[1][2]) is responses[1]
+    assert middleware.take(made[1][2]) is None
     assert middleware.take(made[1][1]) is None
     assert middleware.take({}) is None
     held = [weakref.ref(one) for one in responses]
@@ -354,3 +327,15 @@ def test_a_response_is_held_only_as_long_as_scrapy_works_on_it() -> None:
     gc.collect()
     assert [one() for one in held] == [None, None]
     assert middleware.take(made[0][0]) is None
+
+
+def test_an_item_that_holds_its_response_and_is_replaced_is_not_held_when_it_has_ended() -> None:
+    middleware, response = ItemResponseMiddleware(), Response("https://example.org/a")
+    made = list(middleware.process_spider_output(response, [{"response": response}] * 2))
+    middleware.end(response)
+    assert middleware.take(made[1]) is response
+    middleware.end(response)
+    held = weakref.ref(response)
+    del response, made
+    gc.collect()
+    assert held() is None

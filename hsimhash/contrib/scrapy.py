@@ -1,18 +1,19 @@
 """A Scrapy add-on that drops or tags near-duplicate items.
 
-Enable it with the setting `ADDONS = {"hsimhash.contrib.scrapy.HSimHashAddon": 300}`. It works with every kind of item:
-dicts, `scrapy.Item`, dataclasses, attrs and Pydantic classes.
+Enable it with the setting `ADDONS = {"hsimhash.contrib.scrapy.HSimHashAddon": 300}`. It works with every class of item:
+dicts, `scrapy.Item`, dataclasses, attrs and Pydantic classes, frozen or not.
 
 Each item is compared by its text, under its id:
 
-- The text is the item's field `text`. If the item does not have one, it is the text of the response: the main text of
-  an HTML page, otherwise the whole body. For that, yield one item per page.
-- The id is the item's field `url`. If the item does not have one, it is the URL of the response. Ids that are URLs are
-  made canonical.
+- The text is the item's field `text`: a string, or a list of strings as `getall()` and `ItemLoader` return it. If the
+  field is missing or empty, the text is that of the response: the main text of an HTML page, otherwise the whole body.
+  In this case, yield one item per page.
+- The id is the item's field `url`: a string, a whole number, a UUID, or a list with one string. If it is missing or
+  empty, the id is the URL of the response. Ids that are URLs are made canonical.
 
-The add-on does not add fields to items. It fills `text` and `url` only where the item has such a field and left it
-empty: `{"text": ""}`, or a declared field without a value. If a pipeline before the add-on replaces an item by another
-object, that object must have both itself.
+The add-on does not add fields to items. It fills `text` and `url` only where the item has such a field without a value
+(`None` or `""`) and the class allows it. Items from errbacks and from `start()` do not have a response, and neither has
+an object by which an earlier pipeline replaced an item: these need both fields.
 
 Items that are near-duplicates of a stored one are dropped or tagged; the others are stored. Fetching a page again, in a
 later crawl too, does not make it a duplicate of itself. Items that arrive at the same time share a call to the index.
@@ -21,26 +22,26 @@ Settings:
 
 - `HSIMHASH_STORE`: the index, by default `lmdb://hsimhash-index`. It is created if needed. Redis is refused when the
   crawl starts, because it cannot decide between crawlers that find the same page at once.
-- `HSIMHASH_ACTION`: `drop` near-duplicates (default), or `tag` them: the match is then in `item["duplicate_of"]`, or
-  in `response.meta["duplicate_of"]` if the item cannot have such a field.
-- `HSIMHASH_ON_ERROR`: what to do with an item while the index cannot be reached: `pass` it on (default), `drop` it, or
-  `close` the spider.
+- `HSIMHASH_ACTION`: `drop` near-duplicates (default), or `tag` them: the match is then in `item["duplicate_of"]`. If an
+  item cannot have such a field, the match is in `response.meta["duplicate_of"]`, and a warning names the class once.
+- `HSIMHASH_ON_ERROR`: what to do with an item that cannot be compared, because the index cannot be reached or because
+  its text or id cannot be used: `pass` it on (default), `drop` it, or drop it and `close` the spider.
 - `HSIMHASH_TEXT_FIELD` and `HSIMHASH_ID_FIELD`: other names for the fields `text` and `url`.
 
 Stats: `hsimhash/new`, `hsimhash/duplicate`, `hsimhash/short` (no text, or a text too short to compare; the item
-passes), `hsimhash/error`, `hsimhash/calls`, `hsimhash/seconds`. An item whose text or id cannot be used passes, and is
-logged as an error.
+passes), `hsimhash/error` (not compared; the log says why), `hsimhash/calls`, `hsimhash/seconds`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from functools import partial
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 try:
@@ -50,21 +51,22 @@ except ImportError as error:
         "hsimhash.contrib.scrapy needs Scrapy: pip install 'hsimhash[scrapy]'", name=error.name
     ) from error
 
-from itemadapter import ItemAdapter, is_item
+from itemadapter import ItemAdapter
 from scrapy import signals
 from scrapy.crawler import Crawler
 from scrapy.exceptions import DropItem
-from scrapy.http import HtmlResponse, Response, TextResponse
+from scrapy.http import HtmlResponse, Request, Response, TextResponse
 from scrapy.settings import BaseSettings
+from scrapy.utils.asyncio import is_asyncio_available
 from scrapy.utils.defer import deferred_from_coro, maybe_deferred_to_future
 from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThread
-from twisted.python.failure import Failure
 from w3lib.url import canonicalize_url, is_url
 
 from hsimhash.errors import HsimhashError, IndexExistsError, IndexNotFoundError
 from hsimhash.index import HSimIndex
 from hsimhash.inputs.extraction import text_of_page
+from hsimhash.inputs.field_values import doc_id_of, text_of
 from hsimhash.inputs.pages import require_page_library
 from hsimhash.rowkey import check_doc_id
 from hsimhash.store.base import Claim, Match
@@ -72,6 +74,7 @@ from hsimhash.store.kinds import check_url, kind_of, url_of
 
 logger = logging.getLogger(__name__)
 
+Result = TypeVar("Result")
 Asked = tuple[str, str]  # a text and an id
 _CHOICES = {"HSIMHASH_ACTION": ("drop", "tag"), "HSIMHASH_ON_ERROR": ("pass", "drop", "close")}
 _DEFAULTS = {"HSIMHASH_STORE": "lmdb://hsimhash-index", "HSIMHASH_TEXT_FIELD": "text", "HSIMHASH_ID_FIELD": "url"}
@@ -90,22 +93,23 @@ class HSimHashAddon:
             if settings[name] not in choices:
                 raise ValueError(f"{name} must be {' or '.join(choices)}, got {settings[name]!r:.80}")
         _check_store(settings["HSIMHASH_STORE"])
-        settings["ITEM_PIPELINES"][HSimHashPipeline] = 300
-        settings["SPIDER_MIDDLEWARES"][ItemResponseMiddleware] = 300
+        settings.setdefault_in_component_priority_dict("ITEM_PIPELINES", HSimHashPipeline, 300)
+        # Last before the pipelines: it sees each item as they do, and what other middlewares filter out it never sees.
+        settings.setdefault_in_component_priority_dict("SPIDER_MIDDLEWARES", ItemResponseMiddleware, -1_000)
 
 
 class ItemResponseMiddleware:
-    """Remembers the response that each item came from, until a pipeline takes it."""
+    """Remembers the response that each item came from, until a pipeline takes it; leaves items as they are."""
 
     def __init__(self) -> None:
-        self._items: WeakKeyDictionary[Response, list[Any]] = WeakKeyDictionary()  # few: those that Scrapy works on
+        self._outputs: WeakKeyDictionary[Response, _Output] = WeakKeyDictionary()  # few: those that Scrapy works on
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> ItemResponseMiddleware:
         """Return the middleware of a crawler."""
         made = cls()
-        for signal in (signals.item_dropped, signals.item_error):  # perhaps by an earlier pipeline
-            crawler.signals.connect(made.take, signal)
+        for signal in (signals.item_scraped, signals.item_dropped, signals.item_error):  # each item ends in one
+            crawler.signals.connect(made.end, signal)
         return made
 
     def process_spider_output(self, response: Response, result: Iterable[Any]) -> Iterator[Any]:
@@ -119,17 +123,35 @@ class ItemResponseMiddleware:
 
     def take(self, item: Any) -> Response | None:
         """Return the response of an item and forget it; None if it is not known."""
-        for response, items in self._items.items():
-            for place, one in enumerate(items):
+        for response, output in self._outputs.items():
+            for place, one in enumerate(output.items):
                 if one is item:
-                    del items[place]
+                    del output.items[place]
                     return response
         return None
 
+    def end(self, response: Any) -> None:
+        """Note that an item of a response has ended; after the last one forget all, also what a pipeline replaced."""
+        output = self._outputs.get(response) if isinstance(response, Response) else None
+        if output is not None:
+            output.under_way -= 1
+            if not output.under_way:
+                del self._outputs[response]
+
     def _noted(self, one: Any, response: Response) -> Any:
-        if is_item(one):
-            self._items.setdefault(response, []).append(one)
+        if one is not None and not isinstance(one, Request):
+            output = self._outputs.setdefault(response, _Output())
+            output.items.append(one)
+            output.under_way += 1
         return one
+
+
+@dataclass(slots=True)
+class _Output:
+    """The items of a response that no pipeline has taken, and how many of its items Scrapy works on."""
+
+    items: list[Any] = field(default_factory=list)
+    under_way: int = 0
 
 
 class HSimHashPipeline:
@@ -142,6 +164,7 @@ class HSimHashPipeline:
         self._tags, self._on_error = settings["HSIMHASH_ACTION"] == "tag", settings["HSIMHASH_ON_ERROR"]
         self._waiting: list[tuple[Asked, Deferred[Claim | None]]] = []
         self._is_calling = False
+        self._untagged: set[type] = set()  # classes whose items could not be tagged, which was said
         self._index: HSimIndex
 
     @classmethod
@@ -174,13 +197,9 @@ class HSimHashPipeline:
         response = middleware.take(item) if middleware else None
         try:
             asked = await self._asked(ItemAdapter(item), response)
-            claim = await maybe_deferred_to_future(self._claimed(asked))
-        except HsimhashError as error:
-            return self._away(item, error)
-        except (TypeError, ValueError) as error:
-            self._count("error")
-            logger.error("an item was not compared: %s, in %.200r", error, item)
-            return item
+            claim = await self._claimed(asked)
+        except Exception as error:  # items may be of any class, and none may be lost
+            return self._not_compared(item, error)
         if claim is None or claim.match is None:
             self._count("short" if claim is None else "new")
             return item
@@ -192,21 +211,24 @@ class HSimHashPipeline:
         return item
 
     async def _asked(self, fields: ItemAdapter, response: Response | None) -> Asked:
-        """Return the text and the id of an item; `ValueError` or `TypeError` if they cannot be used."""
-        doc_id = fields.get(self._id_field)
-        if not doc_id:
+        """Return the text and the id of an item; raise an error if they cannot be used."""
+        doc_id = _value(fields, self._id_field)
+        if doc_id is None:
             if response is None:
                 raise ValueError(
-                    f"no field {self._id_field!r}, and an earlier pipeline replaced what the spider yielded"
+                    f'no value in "{self._id_field}", and no response is known: the item comes from an errback or '
+                    "from start(), or an earlier pipeline replaced it"
                 )
             doc_id = _fill(fields, self._id_field, response.url)
-        text = fields.get(self._text_field)
-        if not text and isinstance(response, TextResponse):
-            page = response.text
-            if isinstance(response, HtmlResponse):
-                page = await maybe_deferred_to_future(deferToThread(text_of_page, page))
-            text = _fill(fields, self._text_field, page)
-        text, doc_id = _as_str(self._text_field, text or ""), _as_str(self._id_field, doc_id)
+        text = _value(fields, self._text_field)
+        if text is None:
+            page = response.text if isinstance(response, TextResponse) else ""
+            if page and isinstance(response, HtmlResponse):
+                page = await _in_thread(text_of_page, page)
+            text = _fill(fields, self._text_field, page) if page else ""
+        if isinstance(text, (list, tuple)) and all(isinstance(one, str) for one in text):
+            text = "\n".join(text)
+        text, doc_id = text_of(text, self._text_field), doc_id_of(doc_id, self._id_field)
         doc_id = canonicalize_url(doc_id) if is_url(doc_id) else doc_id
         check_doc_id(doc_id)  # here, because a call for several items fails as a whole
         return text, doc_id
@@ -215,44 +237,54 @@ class HSimHashPipeline:
         """Put a match into an item, or, if it cannot have the field, into its response's `meta`."""
         try:
             ItemAdapter(item)[_TAG] = match.to_json()
-        except (AttributeError, KeyError, TypeError, ValueError):  # of the classes that items can be, and frozen ones
-            logger.info("%s (%s has no field %r)", said, type(item).__name__, _TAG)
+        except Exception as error:  # of the classes that items can be, and frozen ones
+            if type(item) not in self._untagged:
+                self._untagged.add(type(item))
+                logger.warning(
+                    "near-duplicates of the class %s are not tagged, but kept (%s); give it a field %s that can be "
+                    "assigned, or read response.meta[%r]",
+                    *(type(item).__qualname__, error, _TAG, _TAG),
+                )
+            logger.info("%s", said)
             if response is not None and response.request is not None:
                 response.meta[_TAG] = match.to_json()
 
-    def _away(self, item: Any, error: HsimhashError) -> Any:
-        """Do with an item what the settings say for an index that does not answer."""
+    def _not_compared(self, item: Any, error: Exception) -> Any:
+        """Do with an item what the settings say for one that cannot be compared."""
         self._count("error")
-        logger.error("an item was not compared: %s", error)
+        logger.error("an item was not compared: %s, in %.200r", error, item)
         if self._on_error == "pass":
             return item
         if self._on_error == "close" and self._crawler.engine:  # nothing waits for it: it waits for this item
-            deferred_from_coro(self._crawler.engine.close_spider_async(reason="hsimhash_store_away"))
-        raise DropItem(f"the index does not answer: {error}")
+            reason = "hsimhash_store_away" if isinstance(error, HsimhashError) else "hsimhash_not_compared"
+            deferred_from_coro(self._crawler.engine.close_spider_async(reason=reason))
+        raise DropItem(f"not compared: {error}")
 
-    def _claimed(self, asked: Asked) -> Deferred[Claim | None]:
-        """Return what becomes of a text and its id: None where the text has no fingerprint."""
+    async def _claimed(self, asked: Asked) -> Claim | None:
+        """Return what becomes of a text and its id: None where the text does not have a fingerprint."""
         answer: Deferred[Claim | None] = Deferred()
         self._waiting.append((asked, answer))
         if not self._is_calling:
-            self._call()
-        return answer
+            self._is_calling = True
+            deferred_from_coro(self._call())
+        return await maybe_deferred_to_future(answer)
 
-    def _call(self) -> None:
+    async def _call(self) -> None:
         """Ask for all that wait; while that lasts, others gather."""
-        batch, self._waiting = self._waiting, []
-        self._is_calling = bool(batch)
-        if batch:
-            began, answers = time.monotonic(), [answer for _, answer in batch]
-            call = deferToThread(_claim, self._index, [asked for asked, _ in batch])
-            call.addBoth(partial(self._called, began)).addCallbacks(partial(_tell, answers), partial(_fail, answers))
-
-    def _called(self, began: float, result: Any) -> Any:
-        """Note that a call has ended, and begin the next."""
-        self._count("calls")
-        self._count("seconds", time.monotonic() - began)
-        self._call()
-        return result
+        while self._waiting:
+            batch, self._waiting = self._waiting, []
+            began = time.monotonic()
+            try:
+                claims = await _in_thread(_claim, self._index, [asked for asked, _ in batch])
+            except Exception as error:  # for each item that waits
+                for _, answer in batch:
+                    answer.errback(error)
+            else:
+                for (_, answer), claim in zip(batch, claims, strict=True):
+                    answer.callback(claim)
+            self._count("calls")
+            self._count("seconds", time.monotonic() - began)
+        self._is_calling = False
 
     def _count(self, name: str, by: float = 1) -> None:
         name = f"hsimhash/{name}"
@@ -273,31 +305,37 @@ def _check_store(place: str | os.PathLike[str]) -> None:
         )
 
 
-def _as_str(name: str, value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"field {name!r} must be a str, got {value!r:.80}")
-    return value
+def _value(fields: ItemAdapter, name: str) -> Any:
+    """Return a field's value, or the only one of its list; None if it is missing or empty."""
+    value = _plain_value(fields, name)
+    if isinstance(value, (list, tuple)) and len(value) < 2:
+        value = value[0] if value else None
+    return None if isinstance(value, str) and not value else value
+
+
+def _plain_value(fields: ItemAdapter, name: str) -> Any:
+    try:
+        return fields[name]
+    except (AttributeError, KeyError):  # AttributeError: a declared attribute that was never set
+        return None
 
 
 def _fill(fields: ItemAdapter, name: str, value: str) -> str:
-    """Return a value, and put it into the field of that name if the item has one."""
-    if name in fields.field_names():
-        with suppress(AttributeError, TypeError, ValueError):  # the item is frozen, or wants another type
+    """Return a value, and put it into the field of that name if the item has one that is None or an empty string."""
+    with suppress(Exception):  # the item is frozen, or wants another type
+        if name in fields.field_names() and _plain_value(fields, name) in (None, ""):
             fields[name] = value
     return value
+
+
+async def _in_thread(call: Callable[..., Result], *given: Any) -> Result:
+    """Return what a call returns, made in another thread; whichever reactor runs, or none."""
+    if is_asyncio_available():
+        return await asyncio.to_thread(call, *given)
+    return await deferToThread(call, *given)
 
 
 def _claim(index: HSimIndex, asked: Sequence[Asked]) -> list[Claim | None]:
     """Return what becomes of texts and their ids, in the order given."""
     texts, doc_ids = zip(*asked, strict=True)
     return index.claim_texts(texts, doc_ids)
-
-
-def _tell(answers: Sequence[Deferred[Claim | None]], claims: Sequence[Claim | None]) -> None:
-    for answer, claim in zip(answers, claims, strict=True):
-        answer.callback(claim)
-
-
-def _fail(answers: Sequence[Deferred[Claim | None]], failure: Failure) -> None:
-    for answer in answers:
-        answer.errback(failure)

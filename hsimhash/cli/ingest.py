@@ -108,10 +108,11 @@ def ingest_command(
     found = inputs_of(inputs, reading)
     options = replace(_options(settings, reading, tags, fresh=fresh, rate=rate), claims=claim)
     index = _index(settings, found, options, exclusive=exclusive)
-    with index, stoppable() as stop:
+    is_stream = any(one.is_stream for one in found)
+    with index, stoppable(is_stream=is_stream) as stop:
         with shown(quiet=quiet) as tell:
             summary = load.ingest(index, found, options, load.IngestObserver(stop, tell, say))
-        return report(summary, index, is_stream=any(one.is_stream for one in found), as_json=as_json)
+        return report(summary, index, is_stream=is_stream, as_json=as_json)
 
 
 def _refuse_contradictions(settings: Settings, tags: Path | None, *, exclusive: bool, claim: bool) -> None:

@@ -24,6 +24,7 @@ from hsimhash.load import IngestProgress, Summary
 from hsimhash.store import is_hbase
 
 FIRST_REJECTS = 100  # that are looked at to tell what is wrong with all of them
+_CONTINUES = ("the same command continues", "send the whole stream again with the same command")  # of a stream
 BATCH_S = 2.5  # that a batch may still take when it was asked to be the last
 
 walk_workers_option = click.option(
@@ -57,8 +58,7 @@ def report(summary: Summary, index: HSimIndex, *, is_stream: bool, as_json: bool
     """Print the summary of a job that added documents to an index, and return the exit code."""
     if not summary.is_complete:
         place = "" if summary.done is None else f" at {summary.done:.0%}"
-        how = "send the whole stream again with the same command" if is_stream else "the same command continues"
-        say(f"interrupted{place}, after {plural(summary.counts.documents, 'document')}: {how}")
+        say(f"interrupted{place}, after {plural(summary.counts.documents, 'document')}: {_CONTINUES[is_stream]}")
         return ExitCode.INTERRUPTED
     if is_for_people(as_json):
         first = None
@@ -87,7 +87,7 @@ def _hint(rejects: Path) -> None:
 
 
 @contextmanager
-def stoppable() -> Iterator[Callable[[], bool]]:
+def stoppable(*, is_stream: bool = False) -> Iterator[Callable[[], bool]]:
     """Let the first Ctrl-C or SIGTERM ask to end after the batch; the second one, or `BATCH_S`, ends at once."""
     asked = threading.Event()
 
@@ -103,7 +103,11 @@ def stoppable() -> Iterator[Callable[[], bool]]:
             os.write(2, b"\nhsimhash: ending after this batch; once more ends at once\n")
 
     with answering(ask):
-        yield asked.is_set
+        try:
+            yield asked.is_set
+        except KeyboardInterrupt:
+            say(f"ended within a batch: {_CONTINUES[is_stream]}")
+            raise
 
 
 @contextmanager

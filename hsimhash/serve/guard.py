@@ -26,7 +26,7 @@ def why_refused(headers: Mapping[str, str], hosts: Collection[str] | None) -> st
     if hosts is not None and not _is_known(host, hosts):
         return (
             f"unknown host name {host!r:.80}: without a token, this server answers under localhost, IP addresses and "
-            "the names in --host"
+            "the names that 'hsimhash serve --host NAME' gives it"
         )
     if origin is None or headers.get("sec-fetch-site") == "same-origin":
         return ""

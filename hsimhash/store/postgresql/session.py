@@ -359,11 +359,9 @@ class DatabaseSession:
             link.until = max(link.until, time.monotonic() + self.lock_timeout_s + self.deadline_s)
             lock = "" if link is self.held() else f", pg_advisory_xact_lock_shared({self._lock})"
             begin = f"BEGIN ISOLATION LEVEL READ COMMITTED; SELECT set_config('lock_timeout', '{wait_ms}', true){lock}"
-            if self.made is None:
-                link.execute(begin, prepare=False)
-            else:  # in one round trip; until the transaction ends nobody can drop a table that it has read
-                *_, last = link.execute(f"{begin}; {made_sql(self.address)}", prepare=False).results()
-                self.check_same(last.fetchall())
+            link.execute(begin, prepare=False)
+            if self.made is not None:  # prepared, as planning takes longer than a round trip; the read locks the table
+                self.check_same(link.rows(made_sql(self.address)))
             done = work(link)
             link.execute("COMMIT", prepare=False)
             return done

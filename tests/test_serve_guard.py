@@ -133,6 +133,40 @@ def test_a_browser_whose_page_has_its_name_lead_here_gets_nothing(name: str, sta
         )
 
 
+class SelfSent(LocalServer):
+    """Sends a page under a referrer policy that sends its own form, and answers that with the form's `Origin`."""
+
+    def __init__(self, policy: str) -> None:
+        super().__init__()
+        self._policy = policy
+
+    def talk(self, connection: socket.socket) -> None:
+        with connection:
+            head = connection.recv(1 << 16).decode()
+            origin = "".join(line for line in head.splitlines() if line.startswith("Origin:"))
+            page = origin or "<form method=post action=/></form><script>document.forms[0].submit()</script>"
+            given = f"Content-Type: text/html\r\nReferrer-Policy: {self._policy}\r\nConnection: close"
+            connection.sendall(f"HTTP/1.1 200 OK\r\n{given}\r\nContent-Length: {len(page)}\r\n\r\n{page}".encode())
+
+
+@thorough
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")
+def test_the_form_of_the_servers_own_page_is_sent_with_its_origin(serving: Serving, tmp_path: Path) -> None:
+    """Under the policy `no-referrer` a browser sends `Origin: null`, which is refused."""
+    caller = serving.caller()
+    caller.send("GET", "/", None, "")
+    with local_serving(SelfSent(caller.answered["Referrer-Policy"])) as server:
+        shown = subprocess.run(
+            [
+                str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}",
+                "--host-resolver-rules=MAP search.example 127.0.0.1", "--virtual-time-budget=20000", "--dump-dom",
+                f"http://search.example:{server.port}/",
+            ],
+            capture_output=True, text=True, check=False, timeout=120,
+        ).stdout  # fmt: skip
+    assert f"Origin: http://search.example:{server.port}" in shown, shown
+
+
 # Callers who are slow, or ask for much.
 
 

@@ -14,7 +14,6 @@ import pytest
 
 from hsimhash.index import HSimIndex
 from hsimhash.serve.app import ServeLimits
-from hsimhash.serve.calls import MOST_VALUES
 from tests.support.command_line import PATIENCE_S, make_index
 from tests.support.processes import wait_until
 from tests.support.serve_process import JSON, LINES, Caller, served_here
@@ -108,7 +107,7 @@ def test_a_head_that_is_too_long_ends_the_connection(usual: int) -> None:
 def test_a_body_that_does_not_end_in_time_is_refused(strict: int) -> None:
     answer = received(connected(strict, head() + BODY[:-1]))
     assert answer.startswith(b"HTTP/1.1 408 ")
-    assert b"body too slow" in answer
+    assert b"did not arrive within" in answer
 
 
 def test_bodies_together_are_bounded_and_room_comes_back(strict: int) -> None:
@@ -154,16 +153,6 @@ def test_a_large_answer_comes_whole_while_others_are_answered(usual: int) -> Non
     assert lines[1]["line"] == 2
     for one in (asking, watching):
         one.connection.close()
-
-
-@pytest.mark.parametrize("value", [b"[]", b"{}", b'["\\\\"]', b'["a\\"", 1]', b"1"])
-def test_a_body_of_very_many_values_is_refused_unparsed(usual: int, value: bytes) -> None:
-    caller = Caller(usual)
-    body = b'{"id": "a", "text": [' + b",".join([value] * (MOST_VALUES + 1)) + b"]}"
-    assert b"too many values" in caller.send("POST", "/fingerprint", body, JSON)[1]
-    text = json.dumps({"text": body.decode()})  # the same characters in a text
-    assert caller.send("POST", "/fingerprint", text, JSON)[0] == 200
-    caller.connection.close()
 
 
 CHUNKED = "\r\n".join(

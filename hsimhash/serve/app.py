@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +16,7 @@ from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -38,7 +39,10 @@ class ServeLimits:
 
     body_bytes: int = 16 << 20
     bodies_bytes: int = 256 << 20  # of all callers, in each process
-    body_s: float = 60.0  # in which a body arrives
+    head_bytes: int = 64 << 10
+    head_s: float = 20.0  # from the first byte of a request, or the connection, to the end of its headers
+    body_s: float = 60.0  # from there to the end of its body
+    stalled_s: float = 60.0  # in which a caller takes some of an answer
     batch_lines: int = 10_000
     threads: int = 64  # calls that wait for a store or make fingerprints at once, in each process
     query_s: float = 30.0  # for all queries of a call
@@ -49,6 +53,9 @@ class ServeLimits:
 SERVE_LIMITS = ServeLimits()
 _FOR_ALL = ("/healthz", "/readyz", METRICS)  # have nothing to hide, and are asked for under any name
 _SMALL_BYTES = 16 << 10  # a body that is parsed before a call of others could wait for it
+_PART_BYTES = 256 << 10  # of an answer, sent at once
+_MATCHES_AT_ONCE = 1_000  # written as JSON without a chance for other threads
+_BOM = b"\xef\xbb\xbf"
 # Each by itself, for any other exception is logged too, with its traceback.
 _ANSWERED: tuple[type[Exception], ...] = (HTTPException, ClientDisconnect, ValueError, HsimhashError, Exception)
 
@@ -97,7 +104,6 @@ class _Service:
         self._token = token
         self._held_bytes = 0  # of bodies
         self._has_metrics = metrics.current is not None
-        self._description = to_json(openapi(CALLS, has_token=token is not None, has_metrics=self._has_metrics))
         self._page = FrontPage(CALLS, has_token=token is not None, has_metrics=self._has_metrics)
 
     def app(self) -> Starlette:
@@ -124,6 +130,8 @@ class _Service:
         self._threads = CapacityLimiter(self._limits.threads)
         with self._opened() as self._index:
             self._index.profile.verify()
+            has_token = self._token is not None
+            self._description = to_json(openapi(CALLS, self._index, has_token=has_token, has_metrics=self._has_metrics))
             yield
 
     async def _post(self, call: PostCall, request: Request) -> Response:
@@ -134,7 +142,7 @@ class _Service:
         async with self._body_of(request) as body:
             if kind == LINES:
                 return await self._apart(lambda: self._answered(call, _lines_of(body, self._limits), kind))
-            if len(body) <= _SMALL_BYTES:
+            if len(body) <= _SMALL_BYTES and b'"text"' not in body:  # a text may be a page
                 bodies = self._bodies_of(call, [(1, body)])
                 if (answer := bodies.quick_answer()) is not None:
                     return _answer(answer)
@@ -142,16 +150,23 @@ class _Service:
 
     def _answered(self, call: PostCall, lines: list[tuple[int, bytes]], kind: str) -> Response:
         """Return the answers to lines, made where they may take long."""
-        answers = self._bodies_of(call, lines).answers()
+        bodies = self._bodies_of(call, lines)
+        answers = bodies.answers()
         if kind == LINES:
-            return Response(b"".join([to_json(answer) + b"\n" for answer in answers]), media_type=LINES)
-        return _answer(answers[0])
+            return _in_parts((piece for answer in answers for piece in (*_pieces(answer), b"\n")), LINES)
+        if "error" in answers[0]:
+            return _error(409 if bodies.is_unfit else 400, str(answers[0]["error"]))
+        return _in_parts(_pieces(answers[0]), JSON)
 
     @asynccontextmanager
     async def _body_of(self, request: Request) -> AsyncIterator[bytes]:
         """Read a body, which counts as held during the block."""
+        encoding = request.headers.get("content-encoding", "identity")
+        if encoding.lower() != "identity":
+            raise HTTPException(415, f"unsupported content encoding {encoding!r:.80}: send the body uncompressed")
         parts, size, is_whole = list[bytes](), 0, False
         try:
+            self._hold(0, int(request.headers.get("content-length", "0")))
             with suppress(TimeoutError), fail_after(self._limits.body_s):
                 async for part in request.stream():
                     parts.append(part)
@@ -160,7 +175,7 @@ class _Service:
                 is_whole = True
             if not is_whole:
                 raise HTTPException(408, f"the body did not arrive within {self._limits.body_s:g} s")
-            yield b"".join(parts)
+            yield b"".join(parts).removeprefix(_BOM)
         finally:
             self._held_bytes -= size
 
@@ -290,6 +305,40 @@ def _lines_of(body: bytes, limits: ServeLimits) -> list[tuple[int, bytes]]:
             413, f"too many lines: a batch has at most {limits.batch_lines:,} lines, got {len(lines):,}; send several"
         )
     return lines
+
+
+def _pieces(answer: Json) -> Iterator[bytes]:
+    """Yield an answer as JSON; one with very many matches in pieces, between which other threads may run."""
+    matches = answer.get("matches")
+    if not isinstance(matches, list) or len(matches) <= _MATCHES_AT_ONCE:
+        yield to_json(answer)
+        return
+    # They come last, so they go before the last two of the bytes of an answer without any.
+    yield to_json({**answer, "matches": []})[:-2]
+    for start in range(0, len(matches), _MATCHES_AT_ONCE):
+        yield b"," * bool(start) + to_json(matches[start : start + _MATCHES_AT_ONCE])[1:-1]
+    yield b"]}"
+
+
+def _in_parts(pieces: Iterable[bytes], kind: str) -> Response:
+    """Return a response that sends a large answer in parts, each once its caller has taken those before."""
+    parts, part = [], bytearray()
+    for piece in pieces:
+        part += piece
+        if len(part) >= _PART_BYTES:
+            parts.append(bytes(part))
+            part = bytearray()
+    parts.append(bytes(part))
+    if len(parts) == 1:
+        return Response(parts[0], media_type=kind)
+    length = {"Content-Length": str(sum(map(len, parts)))}
+    return StreamingResponse(_each(parts), headers=length, media_type=kind)
+
+
+async def _each(parts: list[bytes]) -> AsyncIterator[bytes]:
+    for part in parts:
+        yield part
+        await asyncio.sleep(0)
 
 
 def _answer(answer: Json) -> Response:

@@ -242,10 +242,15 @@ class Cover:
             raise ValueError(f"the cover misses {self.distance} flips, of which its probes see {missed[0].tolist()}")
 
 
+def most_distance(layout: Layout) -> int:
+    """Return the greatest distance that queries on a layout can have."""
+    return max(MOST_DISTANCE, layout.max_distance)
+
+
 def check_distance(distance: int, layout: Layout) -> int:
     """Return a distance as an `int`; raise `ValueError` or `TypeError` if no query on the layout can have it."""
     distance = whole_number(distance, "max_distance")
-    most = max(MOST_DISTANCE, layout.max_distance)
+    most = most_distance(layout)
     if not 0 <= distance <= most:
         raise ValueError(f"max_distance {distance} is outside 0 to {most}, what queries find on layout {layout.name}")
     return distance

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import socket
@@ -29,17 +28,17 @@ from hsimhash.settings import address_in, host_names
 try:
     from starlette.types import ASGIApp
     from uvicorn.config import STARTUP_FAILURE, Config
-    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
     from uvicorn.supervisors.multiprocess import Multiprocess
 
     from hsimhash.serve.app import SERVE_LIMITS, ServeLimits, make_app
+    from hsimhash.serve.connections import TimedConnection
 except ImportError as missing:
     raise HsimhashError(f"serve needs {missing.name}; install it: pip install 'hsimhash[serve]'") from missing
 
+_TOKEN_CHARS = 4_096  # more are not read: the file may be a device without end
 _BACKLOG = 2_048  # connections that wait to be taken
 _IDLE_S = 75  # after which a connection without a call is closed: longer than proxies keep theirs
 _SILENT_S = 60  # after which a worker that does not answer its parent is killed and started again
-_HEAD_S = 20  # in which the headers of a request arrive
 STOP_S = 3  # in which calls that are under way may end, and the workers another second
 
 
@@ -78,7 +77,7 @@ def serve_command(settings: Settings) -> ExitCode:
         if token is None and not ip_address(host).is_loopback:
             say("whoever reaches that address may read and write; give a --token-file")
         with _counting() as folder:
-            _serve(partial(_app, settings, token, limits, folder, verbosity), listener, workers, folder)
+            _serve(partial(_app, settings, token, limits, folder, verbosity), limits, listener, workers, folder)
     return ExitCode.DONE
 
 
@@ -97,31 +96,6 @@ def _counting() -> Iterator[Path | None]:
             os.environ.pop(metrics.SHARED)
             if before is not None:
                 os.environ[metrics.SHARED] = before
-
-
-class _Protocol(HttpToolsProtocol):
-    """Closes connections that send no request, or not all of its headers: nothing else bounds them."""
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Wait for a request."""
-        super().connection_made(transport)
-        self._late = self.loop.call_later(_IDLE_S, transport.close)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Wait no longer."""
-        self._late.cancel()
-        super().connection_lost(exc)
-
-    def on_message_begin(self) -> None:
-        """Wait for the end of the headers."""
-        self._late.cancel()
-        self._late = self.loop.call_later(_HEAD_S, self.transport.close)
-        super().on_message_begin()
-
-    def on_headers_complete(self) -> None:
-        """Let the body come; the application has a time limit for it."""
-        self._late.cancel()
-        super().on_headers_complete()
 
 
 class _Supervisor(Multiprocess):
@@ -155,7 +129,8 @@ class _Supervisor(Multiprocess):
 
 def _token_in(path: Path) -> str:
     """Return the token in a file; `HsimhashError` where it has none that a header can carry."""
-    token = path.read_text(encoding="utf-8").strip()
+    with path.open(encoding="utf-8") as file:
+        token = file.read(_TOKEN_CHARS).strip()
     if not re.fullmatch("[!-~]+", token):
         raise HsimhashError(f"{path} has no token; write one word of visible ASCII characters into it")
     return token
@@ -171,14 +146,16 @@ def _listening(address: str) -> socket.socket:
         raise HsimhashError(f"cannot listen on {address}: {error.strerror}; give another --listen") from error
 
 
-def _serve(app: Callable[[], ASGIApp], listener: socket.socket, workers: int, folder: Path | None) -> None:
+def _serve(
+    app: Callable[[], ASGIApp], limits: ServeLimits, listener: socket.socket, workers: int, folder: Path | None
+) -> None:
     """Serve until a signal ends it; a worker that dies is started again."""
     config = Config(
         app,
         factory=True,
         workers=workers,
         loop="uvloop",
-        http=_Protocol,
+        http=partial(TimedConnection, limits),  # type: ignore[arg-type]  # uvicorn calls it, and no more
         ws="none",
         lifespan="on",
         log_config=None,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +16,7 @@ from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -38,7 +39,10 @@ class ServeLimits:
 
     body_bytes: int = 16 << 20
     bodies_bytes: int = 256 << 20  # of all callers, in each process
-    body_s: float = 60.0  # in which a body arrives
+    head_bytes: int = 64 << 10
+    head_s: float = 20.0  # from the first byte of a request, or the connection, to the end of its headers
+    body_s: float = 60.0  # from there to the end of its body
+    stalled_s: float = 60.0  # in which a caller takes some of an answer
     batch_lines: int = 10_000
     threads: int = 64  # calls that wait for a store or make fingerprints at once, in each process
     query_s: float = 30.0  # for all queries of a call
@@ -49,6 +53,9 @@ class ServeLimits:
 SERVE_LIMITS = ServeLimits()
 _FOR_ALL = ("/healthz", "/readyz", METRICS)  # have nothing to hide, and are asked for under any name
 _SMALL_BYTES = 16 << 10  # a body that is parsed before a call of others could wait for it
+_PART_BYTES = 256 << 10  # of an answer, sent at once
+_MATCHES_AT_ONCE = 1_000  # written as JSON without a chance for other threads
+_BOM = b"\xef\xbb\xbf"
 # Each by itself, for any other exception is logged too, with its traceback.
 _ANSWERED: tuple[type[Exception], ...] = (HTTPException, ClientDisconnect, ValueError, HsimhashError, Exception)
 
@@ -97,7 +104,6 @@ class _Service:
         self._token = token
         self._held_bytes = 0  # of bodies
         self._has_metrics = metrics.current is not None
-        self._description = to_json(openapi(CALLS, has_token=token is not None, has_metrics=self._has_metrics))
         self._page = FrontPage(CALLS, has_token=token is not None, has_metrics=self._has_metrics)
 
     def app(self) -> Starlette:
@@ -124,6 +130,8 @@ class _Service:
         self._threads = CapacityLimiter(self._limits.threads)
         with self._opened() as self._index:
             self._index.profile.verify()
+            has_token = self._token is not None
+            self._description = to_json(openapi(CALLS, self._index, has_token=has_token, has_metrics=self._has_metrics))
             yield
 
     async def _post(self, call: PostCall, request: Request) -> Response:
@@ -133,18 +141,33 @@ class _Service:
             raise HTTPException(415, f"unsupported content type {kind!r:.80}: send {JSON}, or {LINES} for a batch")
         async with self._body_of(request) as body:
             if kind == LINES:
-                return await self._apart(lambda: _lines_answered(self._bodies_of(call, _lines_of(body, self._limits))))
-            if len(body) > _SMALL_BYTES:
-                return await self._apart(lambda: _answer(*self._bodies_of(call, [(1, body)]).answers()))
+                return await self._apart(
+                    lambda: self._answered(self._bodies_of(call, _lines_of(body, self._limits)), kind)
+                )
+            if len(body) > _SMALL_BYTES or b'"text"' in body:  # a text may be a page
+                return await self._apart(lambda: self._answered(self._bodies_of(call, [(1, body)]), kind))
             bodies = self._bodies_of(call, [(1, body)])
             answer = bodies.quick_answer()
-            return _answer(answer) if answer else await self._apart(lambda: _answer(*bodies.answers()))
+            return _answer(answer) if answer else await self._apart(lambda: self._answered(bodies, kind))
+
+    def _answered(self, bodies: Bodies, kind: str) -> Response:
+        """Return the answers to bodies, made where they may take long."""
+        answers = bodies.answers()
+        if kind == LINES:
+            return _in_parts((piece for answer in answers for piece in (*_pieces(answer), b"\n")), LINES)
+        if "error" in answers[0]:
+            return _error(409 if bodies.is_unfit else 400, str(answers[0]["error"]))
+        return _in_parts(_pieces(answers[0]), JSON)
 
     @asynccontextmanager
     async def _body_of(self, request: Request) -> AsyncIterator[bytes]:
         """Read a body, which counts as held during the block."""
+        encoding = request.headers.get("content-encoding", "identity")
+        if encoding.lower() != "identity":
+            raise HTTPException(415, f"unsupported content encoding {encoding!r:.80}: send the body uncompressed")
         parts, size = list[bytes](), 0
         try:
+            self._hold(0, int(request.headers.get("content-length", "0")))
             with move_on_after(self._limits.body_s) as waiting:
                 async for part in request.stream():
                     parts.append(part)
@@ -152,7 +175,7 @@ class _Service:
                     self._hold(len(part), size)
             if waiting.cancelled_caught:
                 raise HTTPException(408, f"the body did not arrive within {self._limits.body_s:g} s")
-            yield b"".join(parts)
+            yield b"".join(parts).removeprefix(_BOM)
         finally:
             self._held_bytes -= size
 
@@ -284,8 +307,38 @@ def _lines_of(body: bytes, limits: ServeLimits) -> list[tuple[int, bytes]]:
     return lines
 
 
-def _lines_answered(bodies: Bodies) -> Response:
-    return Response(b"".join([to_json(answer) + b"\n" for answer in bodies.answers()]), media_type=LINES)
+def _pieces(answer: Json) -> Iterator[bytes]:
+    """Yield an answer as JSON; one with very many matches in pieces, between which other threads may run."""
+    matches = answer.get("matches")
+    if not isinstance(matches, list) or len(matches) <= _MATCHES_AT_ONCE:
+        yield to_json(answer)
+        return
+    # They come last, so they go before the last two of the bytes of an answer without any.
+    yield to_json({**answer, "matches": []})[:-2]
+    for start in range(0, len(matches), _MATCHES_AT_ONCE):
+        yield b"," * bool(start) + to_json(matches[start : start + _MATCHES_AT_ONCE])[1:-1]
+    yield b"]}"
+
+
+def _in_parts(pieces: Iterable[bytes], kind: str) -> Response:
+    """Return a response that sends a large answer in parts, each once its caller has taken those before."""
+    parts, part = [], bytearray()
+    for piece in pieces:
+        part += piece
+        if len(part) >= _PART_BYTES:
+            parts.append(bytes(part))
+            part = bytearray()
+    parts.append(bytes(part))
+    if len(parts) == 1:
+        return Response(parts[0], media_type=kind)
+    length = {"Content-Length": str(sum(map(len, parts)))}
+    return StreamingResponse(_each(parts), headers=length, media_type=kind)
+
+
+async def _each(parts: list[bytes]) -> AsyncIterator[bytes]:
+    for part in parts:
+        yield part
+        await asyncio.sleep(0)
 
 
 def _answer(answer: Json) -> Response:

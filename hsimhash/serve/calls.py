@@ -59,6 +59,7 @@ class Bodies:
         self._bodies: dict[int, BaseModel] = {}
         self._texts: dict[int, str] = {}
         self._refused: dict[int, Json] = {}
+        self.is_unfit = False  # whether a right body was refused: its text has no fingerprint by the index's profile
         for number, line in lines:
             try:
                 check_values(line, _VALUES_BYTES)
@@ -71,14 +72,15 @@ class Bodies:
     def _take(self, number: int, body: BaseModel) -> None:
         if isinstance(body, models.QueryBody) and body.max_distance is not None:
             check_distance(body.max_distance, self._index.layout)
-        if isinstance(body, models.SignedBody | models.FingerprintBody) and body.text is not None:
+        if isinstance(body, models.FingerprintBody) or (isinstance(body, models.SignedBody) and body.text is not None):
             options = InputOptions().for_profile(self._index.profile)
             is_whole = isinstance(body.text, dict) and options.fields
             record = body.text if is_whole else {options.text_field: body.text}
             self._texts[number] = content_of(cast(Json, record), options)
         self._bodies[number] = body
 
-    def _refuse(self, number: int, why: str) -> None:
+    def _refuse(self, number: int, why: str, *, is_unfit: bool = False) -> None:
+        self.is_unfit |= is_unfit
         self._refused[number] = {"line": number, "error": why}
 
     def quick_answer(self) -> Json | None:
@@ -106,7 +108,7 @@ class Bodies:
         }
         for number in [number for number in made if made[number] is None and not self._call.takes_short]:
             del asked[number]
-            self._refuse(number, _TOO_SHORT)
+            self._refuse(number, _TOO_SHORT, is_unfit=True)
         answers = self._call.make(self._index, [*asked.values()], self._timeout_s) if asked else []
         by_number = {**dict(zip(asked, answers, strict=True)), **self._refused}
         return [by_number[number] for number in self._numbers]
@@ -118,7 +120,7 @@ class Bodies:
         signatures, refused = signed_texts(self._index.profile, [*self._texts.values()])
         numbers = [*self._texts]
         for at, why in refused.items():
-            self._refuse(numbers[at], why)
+            self._refuse(numbers[at], why, is_unfit=True)
             del self._bodies[numbers[at]]
         rows = zip(numbers, signatures, signatures.kinds.tolist(), strict=True)
         made = {number: None if kind == TOO_SHORT else signature for number, signature, kind in rows}

@@ -5,7 +5,16 @@ from __future__ import annotations
 import json
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    ValidationError,
+    model_validator,
+)
 
 from hsimhash.fingerprint import Signature
 from hsimhash.fingerprint.signature import MAX_SKETCH, SKETCH_BITS
@@ -17,9 +26,47 @@ def _doc_id(text: str) -> str:
     return text
 
 
-Digits = Annotated[str, Field(pattern="^[0-9a-fA-F]{16}$", description="An unsigned 64-bit number, 16 hex digits.")]
-DocId = Annotated[str, AfterValidator(_doc_id), Field(description=f"1 to {DOC_ID_BYTES:,} bytes of UTF-8.")]
-Milliseconds = Annotated[int, Field(ge=0, lt=1 << 63, description="Since 1970.")]
+def _whole(number: object) -> object:
+    """Return 1.0 as 1: to JSON Schema, and to callers with one type of numbers, both are integers."""
+    return int(number) if isinstance(number, float) and number.is_integer() else number
+
+
+# A pattern's `$` also matches before a line feed at the end, where some languages check it: so the length is there too.
+Digits = Annotated[
+    str,
+    Field(
+        pattern="^[0-9a-fA-F]{16}$",
+        description="An unsigned 64-bit number, 16 hex digits.",
+        json_schema_extra={"minLength": 16, "maxLength": 16},
+    ),
+]
+DocId = Annotated[
+    str,
+    AfterValidator(_doc_id),
+    Field(
+        description=f"1 to {DOC_ID_BYTES:,} bytes of UTF-8 without control characters.",
+        json_schema_extra={
+            "minLength": 1,
+            "maxLength": DOC_ID_BYTES,
+            "not": {"pattern": "[\\u0000-\\u001f\\u007f-\\u009f]"},
+        },
+    ),
+]
+_WHOLE = BeforeValidator(_whole)
+Milliseconds = Annotated[int, Field(ge=0, lt=1 << 63, description="Since 1970."), _WHOLE]
+# What `SignedBody` checks, as JSON Schema.
+_ONE_OF_BOTH: list[JsonValue] = [
+    {"required": ["fingerprint"], "properties": {"fingerprint": {"type": "string"}, "text": {"type": "null"}}},
+    {
+        "required": ["text"],
+        "properties": {
+            "text": {"not": {"type": "null"}},
+            "fingerprint": {"type": "null"},
+            "sketch": {"type": "null"},
+            "key": {"type": "null"},
+        },
+    },
+]
 
 
 class _Body(BaseModel):
@@ -42,6 +89,8 @@ class FingerprintBody(_Body):
 class SignedBody(_Body):
     """A fingerprint, perhaps with its sketch and key, or a text instead."""
 
+    model_config = ConfigDict(json_schema_extra={"oneOf": _ONE_OF_BOTH})
+
     fingerprint: Digits | None = None
     sketch: Digits | None = None
     key: Digits | None = None
@@ -51,7 +100,7 @@ class SignedBody(_Body):
     def _one_of_both(self) -> SignedBody:
         if (self.fingerprint is None) == (self.text is None):
             raise ValueError('give either "fingerprint" or "text"')
-        if self.fingerprint is None and (self.sketch or self.key):
+        if self.fingerprint is None and not (self.sketch is None and self.key is None):
             raise ValueError('"sketch" and "key" go with "fingerprint"')
         return self
 
@@ -67,9 +116,13 @@ class QueryBody(SignedBody):
     """What to look for near; the document `id` is left out."""
 
     id: DocId | None = None
-    max_distance: int | None = Field(None, ge=0, le=64, description="Bits; by default the index's own.")
-    max_sketch: int | None = Field(MAX_SKETCH, ge=0, le=SKETCH_BITS, description="Bits; null: sketches do not count.")
-    limit: int | None = Field(None, ge=1, lt=1 << 63, description="The nearest so many only.")
+    max_distance: Annotated[int, Field(ge=0, le=64), _WHOLE] | None = Field(
+        None, description="Bits; by default the index's own."
+    )
+    max_sketch: Annotated[int, Field(ge=0, le=SKETCH_BITS), _WHOLE] | None = Field(
+        MAX_SKETCH, description="Bits; null: sketches do not count."
+    )
+    limit: Annotated[int, Field(ge=1, lt=1 << 63), _WHOLE] | None = Field(None, description="The nearest so many only.")
 
 
 class DocumentBody(SignedBody):

@@ -90,7 +90,7 @@ class FrontPage:
         self._headers = {
             "Content-Security-Policy": f"{policy}; base-uri 'none'; frame-ancestors 'none'",
             "Cache-Control": "no-store",
-            "Referrer-Policy": "no-referrer",
+            "Referrer-Policy": "same-origin",
             "X-Content-Type-Options": "nosniff",
         }
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.stress import stores_identity
+from tests.stress import serve_soak, stores_identity
 from tests.stress.calls_exactness import SIZES, outcomes
 from tests.stress.exactness import check_layout, check_signatures
 from tests.stress.stores_exactness import filled
@@ -34,6 +34,11 @@ def test_random_calls_in_a_great_crowd_are_answered_as_brute_force_says(postgres
 def test_kills_of_the_server_lose_nothing_that_was_acknowledged() -> None:
     with postgresql_serving() as server:
         assert faults(kill_server(server, 2)) == []
+
+
+def test_serve_answers_right_through_restarts_of_itself_and_of_the_server(tmp_path: Path) -> None:
+    shown = faults(serve_soak.outcomes("postgresql", tmp_path, 0.2))
+    assert [text for text in shown if "/healthz" not in text] == []  # tests that run at the same time delay it
 
 
 def test_no_write_is_acknowledged_into_an_index_that_has_gone(tmp_path: Path) -> None:

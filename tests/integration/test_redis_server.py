@@ -265,6 +265,7 @@ def test_passwords_come_from_files_and_are_in_no_message(tmp_path: Path) -> None
             assert "password_file=" in told
             assert "sesame" not in told
         assert "cannot be read" in message_of(server.url(options=f"&password_file={tmp_path / 'none'}"))
+        assert "1 to 4,096 characters" in message_of(server.url(options="&password_file=/dev/zero"))
 
 
 def test_a_full_server_and_a_replica_refuse_writes_and_answer_queries(

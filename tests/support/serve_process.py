@@ -6,11 +6,19 @@ import http.client
 import json
 import re
 import signal
+import socket
 import subprocess
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
+from uvicorn import Config, Server
+
+from hsimhash.index import HSimIndex
+from hsimhash.serve.app import ServeLimits, make_app
+from hsimhash.serve.connections import TimedConnection
 from tests.support.command_line import PATIENCE_S, own_process
 
 JSON = "application/json"
@@ -75,6 +83,22 @@ class Serving:
             self.process.send_signal(number)
             self.told += self.process.communicate(timeout=PATIENCE_S)[1]
         return self.process.returncode
+
+
+@contextmanager
+def served_here(url: str, limits: ServeLimits, token: str | None = None, *names: str) -> Iterator[int]:
+    """Serve an index in a thread of this process during the block, with other limits; give the port."""
+    app = make_app(partial(HSimIndex.open, url), token, limits, names)
+    given: Any = partial(TimedConnection, limits)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = Server(Config(app, http=given, ws="none", lifespan="on", log_config=None, log_level="critical"))
+        thread = threading.Thread(target=server.run, args=([listener],))
+        thread.start()
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            server.should_exit = True
+            thread.join()
 
 
 @contextmanager

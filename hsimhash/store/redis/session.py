@@ -42,6 +42,7 @@ FORGOTTEN_S = 86_400  # after its last write the server forgets who wrote,
 _CHECKED_S = FORGOTTEN_S / 2  # and the sender no longer asks whether that write is still there
 _Word = bytes | str | int  # of a command
 
+_PASSWORD_CHARS = 4_096  # of the first line of its file
 _PASSING = ("BUSY ", "MASTERDOWN", "TRYAGAIN")  # what a server says that will be well
 
 
@@ -300,6 +301,10 @@ def pool_of(
 
 def _password_in(path: str) -> str:
     try:
-        return Path(path).read_text(encoding="utf-8").splitlines()[0]
-    except (OSError, UnicodeDecodeError, IndexError) as error:
+        with Path(path).open(encoding="utf-8") as file:
+            first = file.readline(_PASSWORD_CHARS + 1)  # the file may be a device without end
+        if not 0 < len(first) <= _PASSWORD_CHARS:
+            raise ValueError(f"its first line has 1 to {_PASSWORD_CHARS:,} characters")
+        return first.splitlines()[0]
+    except (OSError, ValueError) as error:
         raise StoreUnavailableError(f"password_file={path} cannot be read: {error}; its first line is used") from error

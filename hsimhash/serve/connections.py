@@ -1,0 +1,106 @@
+"""What uvicorn lacks: deadlines for a caller's headers and for its reading, and requests that ask for an upgrade."""
+
+from __future__ import annotations
+
+from asyncio import BaseTransport, TimerHandle
+from typing import Any
+
+from httptools import HttpParserError, HttpParserUpgrade
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from hsimhash.serve.app import ServeLimits
+
+
+class TimedConnection(HttpToolsProtocol):
+    """A connection that is closed when its caller takes too long; bodies have a deadline in the application.
+
+    Args:
+        limits: how long, and how many bytes headers may have.
+        given: what uvicorn gives to each.
+    """
+
+    def __init__(self, limits: ServeLimits, **given: Any) -> None:
+        super().__init__(**given)
+        self._limits = limits
+        self._head_timer: TimerHandle | None = None
+        self._stalled_timer: TimerHandle | None = None
+        self._in_head, self._head_size = False, 0
+
+    def connection_made(self, transport: BaseTransport) -> None:
+        """Await the first head."""
+        super().connection_made(transport)  # type: ignore[arg-type]  # uvicorn narrows asyncio's type
+        self._await_head()
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes; close the connection if a head has too many."""
+        self._unset_keepalive_if_required()
+        try:
+            self.parser.feed_data(data)
+        except HttpParserUpgrade as upgrade:
+            self._ignore_upgrade(data[upgrade.args[0] :])
+        except HttpParserError:
+            self.send_400_response("Invalid HTTP request received.")
+        if self._in_head:
+            self._head_size += len(data)
+            if self._head_size > self._limits.head_bytes:
+                self.transport.abort()
+        is_idle = self.cycle is None or self.cycle.response_complete
+        if (self._in_head or is_idle) and self._head_timer is None:
+            self._await_head()
+
+    def _ignore_upgrade(self, rest: bytes) -> None:
+        """Parse a head again without its `Upgrade`, then what followed it: the parser drops the body of such a request.
+
+        Java's HTTP client asks for HTTP/2 in its first request, which may have a body.
+        """
+        kept = [(name, value) for name, value in self.headers if name != b"upgrade"]
+        if len(kept) == len(self.headers):
+            self.send_400_response("CONNECT is not supported.")
+            return
+        version = self.parser.get_http_version().encode()
+        lines = [b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, version), *map(b": ".join, kept), b"", b""]
+        self.data_received(b"\r\n".join(lines) + rest)
+
+    def _await_head(self) -> None:
+        self._head_timer = self.loop.call_later(self._limits.head_s, self.transport.close)
+
+    def on_message_begin(self) -> None:
+        """Begin a head."""
+        super().on_message_begin()
+        self._in_head, self._head_size = True, 0
+
+    def on_headers_complete(self) -> None:
+        """End a head, unless it is going to be parsed again."""
+        if self.parser.should_upgrade():
+            return
+        self._in_head = False
+        _cancel(self._head_timer)
+        self._head_timer = None
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """End a request, likewise."""
+        if not self.parser.should_upgrade():
+            super().on_message_complete()
+
+    def pause_writing(self) -> None:
+        """Await a caller that does not read as fast as it is answered."""
+        super().pause_writing()
+        self._stalled_timer = self._stalled_timer or self.loop.call_later(self._limits.stalled_s, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Go on, since the caller has read."""
+        _cancel(self._stalled_timer)
+        self._stalled_timer = None
+        super().resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the deadlines."""
+        _cancel(self._head_timer)
+        _cancel(self._stalled_timer)
+        super().connection_lost(exc)
+
+
+def _cancel(timer: TimerHandle | None) -> None:
+    if timer is not None:
+        timer.cancel()

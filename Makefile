@@ -25,17 +25,18 @@ $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("hsimhash needs Python 3.11 or newer, not " + sys.version.split()[0] + "; say make PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
 
-# Each target installs only the packages that it needs; an empty file in $(VENV) records each set.
+# Each target installs only the packages that it needs; an empty file in $(VENV) records each set. Most of their modules
+# are never imported, so they are compiled when they are.
 # The pip of Python 3.11 warns about an extra of lxml that later versions find.
 $(VENV)/.base: pyproject.toml | $(VENV)/bin/python
 	@echo 'Installing hsimhash and its packages into $(VENV):'
 	$(BIN)/python -m pip install --upgrade 'pip>=23.3'
-	$(BIN)/python -m pip install --editable .
+	$(BIN)/python -m pip install --no-compile --editable .
 	@touch $@
 
 $(VENV)/.%: pyproject.toml | $(VENV)/.base
 	@echo "Installing the packages of the extra '$*' into $(VENV):"
-	$(BIN)/python -m pip install --editable '.[$*]'
+	$(BIN)/python -m pip install --no-compile --editable '.[$*]'
 	@touch $@
 
 # A peer of the benchmarks, in a folder of its own: two packages of PyPI are imported as simhash.

@@ -115,7 +115,7 @@ def test_the_reason_of_the_first_reject_is_said_at_once(command: tuple[str, ...]
 @pytest.mark.parametrize(
     ("options", "names"),
     [
-        ((), {}),
+        pytest.param((), {}, marks=thorough),
         (("--id-field", "url", "--text-field", "body"), {"id_field": "url", "text_field": "body"}),
     ],
 )

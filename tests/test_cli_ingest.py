@@ -361,7 +361,8 @@ def test_a_second_process_on_the_same_job_is_refused_with_the_number_of_the_firs
         assert f"process {process.pid} works on the same job" in result.stderr
 
 
-@pytest.mark.parametrize("mode", [pytest.param("add", marks=thorough), "skip"])
+@thorough
+@pytest.mark.parametrize("mode", ["add", "skip"])
 def test_an_ingest_of_texts_that_is_interrupted_goes_on(mode: str, url: str, tmp_path: Path) -> None:
     path = pages(tmp_path / "in.tsv", 15_000)
     arguments = ["ingest", str(path), "--on-duplicate", mode, "--workers", "2", "--store", url]

@@ -127,7 +127,7 @@ def test_what_cannot_work_is_refused_once_when_the_crawl_starts(settings: dict[s
     assert not done.stdout or json.loads(done.stdout)[0]["kept"] == []
 
 
-@pytest.mark.parametrize("action", ["drop", "tag"])
+@pytest.mark.parametrize("action", ["drop", pytest.param("tag", marks=thorough)])
 def test_items_of_every_kind_are_accounted_for_and_duplicates_are_right(action: str, tmp_path: Path) -> None:
     with site(PAGES) as (first, urls):
         crawls = crawls_of(KINDS, first, tmp_path, action, LOG_LEVEL="INFO")  # in one process: as many spiders
@@ -177,6 +177,7 @@ def test_only_empty_fields_that_an_item_has_are_filled(kind: str, tmp_path: Path
         assert item == plain.get(kind, {"text": "", "url": "", "duplicate_of": None})
 
 
+@thorough
 @pytest.mark.parametrize("reactor", REACTORS, ids=["asyncio", "select"])
 def test_every_form_of_callback_works_on_every_reactor(reactor: dict[str, Any], tmp_path: Path) -> None:
     with site(PAGES) as (first, urls):
@@ -188,6 +189,7 @@ def test_every_form_of_callback_works_on_every_reactor(reactor: dict[str, Any], 
     assert faults(verdict("dict", "drop", ended, urls) for ended in told) == []
 
 
+@thorough
 @pytest.mark.skipif(not hasattr(default_settings, "TWISTED_REACTOR_ENABLED"), reason="Scrapy before 2.15")
 def test_a_crawl_without_a_reactor_works(tmp_path: Path) -> None:
     items = [{"url": "https://example.org/a", "text": TEXT}, {"url": "https://example.org/b", "text": TEXT}]
@@ -210,6 +212,7 @@ def stored_in(folder: Path) -> list[str]:
         return sorted(document.doc_id for document in index.documents())
 
 
+@thorough
 def test_a_crawl_that_is_paused_and_resumed_handles_each_page_once(tmp_path: Path) -> None:
     settings = {"JOBDIR": str(tmp_path / "job"), "HSIMHASH_STORE": f"lmdb://{tmp_path}/index"}
     slow = {"DOWNLOAD_DELAY": 0.2, "CONCURRENT_REQUESTS_PER_DOMAIN": 1}
@@ -230,7 +233,7 @@ def test_a_crawl_that_is_paused_and_resumed_handles_each_page_once(tmp_path: Pat
     assert Counter(kept) == Counter(set(map(group, urls)))
 
 
-@pytest.mark.parametrize("callback", ["start", "errback"])
+@pytest.mark.parametrize("callback", ["start", pytest.param("errback", marks=thorough)])
 def test_items_without_a_response_are_compared_by_their_own_fields(callback: str, tmp_path: Path) -> None:
     items = [{"url": "https://example.org/a", "text": TEXT}, {"url": "https://example.org/b", "text": TEXT}, {}]
     crawl = Crawl(

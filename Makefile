@@ -122,6 +122,7 @@ stress-hbase: $(VENV)/.test $(VENV)/.spark hbase-jars
 	$(BIN)/python -m tests.stress.claims --hbase 1
 	$(BIN)/python -m tests.stress.hbase_exactness
 	$(BIN)/python -m tests.stress.calls_exactness --store hbase
+	$(BIN)/python -m tests.stress.stores_identity --store hbase
 	$(BIN)/python -m tests.stress.hbase_live
 	$(BIN)/python -m tests.stress.hbase_faults
 	$(BIN)/python -m tests.stress.hbase_kills

@@ -67,7 +67,7 @@ class BelievesUnknownLosses(TableClaims):
 def kind(broken: type[TableClaims]) -> Kind:
     class Broken(HBaseStore):
         def claim(self, claims: Claims) -> None:
-            broken(self.gateway, self.record, self.times, claims).run()
+            broken(self._writes(), claims).run()
 
     return Kind(store=Broken)
 
@@ -114,7 +114,9 @@ def test_a_register_with_a_claim_is_read_as_it_was_written(before: Register, has
 
 @pytest.fixture
 def cluster() -> Cluster:
-    return Cluster()
+    made = Cluster()
+    HBaseStore.create("hbase://model", ModelGateway(made), RECORD)
+    return made
 
 
 def opened(cluster: Cluster, **given: float) -> HSimIndex:
@@ -142,7 +144,7 @@ class Dying(TableClaims):
 
 class DyingStore(HBaseStore):
     def claim(self, claims: Claims) -> None:
-        Dying(self.gateway, self.record, self.times, claims).run()
+        Dying(self._writes(), claims).run()
 
 
 @pytest.fixture

@@ -253,7 +253,7 @@ def _uncounted(change: Change) -> Change:
 def writing(writes: type[Writes]) -> type[HBaseStore]:
     class Broken(HBaseStore):
         def _writes(self) -> Writes:
-            return writes(self.gateway, self.record, self.times, exclusive=self.exclusive)
+            return writes(self.gateway, self.record, self.times, self._same, exclusive=self.exclusive)
 
     return Broken
 

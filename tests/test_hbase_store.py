@@ -251,6 +251,7 @@ def test_no_register_is_sent_long_after_its_rows(
 ) -> None:
     began, clocks = cluster.now, {"clock": lambda: cluster.now / 1_000, "wall_clock": lambda: cluster.now / 1_000}
     times = Times(put_from=1, **clocks | {stopped: lambda: 0.0})
+    HBaseStore.create(URL, ModelGateway(cluster), RECORD)
     gateway = Stalling(cluster, is_after_rows=is_after_rows)
     store = HBaseStore(URL, gateway, RECORD, ask_times=lambda: times, exclusive=exclusive)
     assert put(store, ("a", 5)) == 1
@@ -319,6 +320,7 @@ class Recording(ModelGateway):
 
 @pytest.fixture
 def recording(cluster: Cluster) -> Recording:
+    HBaseStore.create(URL, ModelGateway(cluster), RECORD)
     return Recording(cluster)
 
 

@@ -42,7 +42,7 @@ from hsimhash.store.hbase.batches import slices
 from hsimhash.store.hbase.comparing import ASKED_AT_ONCE, TableComparison
 from hsimhash.store.hbase.gateways import open_gateway
 from hsimhash.store.hbase.load_steps import LoadState, LoadSteps, StateKeeper
-from hsimhash.store.hbase.protocol import Times, Writes
+from hsimhash.store.hbase.protocol import SameIndex, Times, Writes
 from hsimhash.store.hbase.region_files import REGISTERS, ROWS, StagedFile
 from hsimhash.store.hbase.stage import Stage, open_stage
 from hsimhash.store.hbase.store import HBaseStore
@@ -197,7 +197,8 @@ class _Load:
     def __init__(self, store: HBaseStore, options: StageOptions, keeper: StateKeeper) -> None:
         self._record, self._options, self._keeper = store.record, options, keeper
         self._address, self._ttl_s = Address.parse(store.url), store.times.ttl_s
-        writes = Writes(store.gateway, store.record, store.times)
+        same = SameIndex(store.url, store.gateway, store.record, store.times)
+        writes = Writes(store.gateway, store.record, store.times, same)
         self._steps = LoadSteps(writes, self._address, options, keeper)
 
     def run(self, given: DataFrame) -> int | None:
@@ -256,7 +257,9 @@ def _compared(task: _Comparing, batches: Iterable[pa.RecordBatch]) -> Iterator[p
     ):
         comparison = None
         if gateway is not None:
-            writes = Writes(gateway, task.record, Times(ttl_s=task.ttl_s))
+            times = Times(ttl_s=task.ttl_s)
+            same = SameIndex(task.address, gateway, task.record, times)
+            writes = Writes(gateway, task.record, times, same)
             comparison = TableComparison(writes, task.state.stamp, is_repeated=task.state.is_repeated)
         for batch in batches:
             for part in slices(batch.num_rows, ASKED_AT_ONCE):

@@ -19,10 +19,12 @@ from typing import Literal, NamedTuple, TypeVar
 
 from hsimhash.cover import Prices
 from hsimhash.errors import (
+    CREATE_ONE,
     CorruptionError,
     FormatVersionError,
     HsimhashError,
     IndexExistsError,
+    IndexNotFoundError,
     LostRightError,
     Remedy,
 )
@@ -50,6 +52,15 @@ JOB_DEADLINE_S = 600.0  # likewise, of a job that takes minutes: to lose a regio
 
 
 MOST_LOSSES = 10  # of the right to write, in one call of `resumed`: the work itself may be what ends the server
+
+
+def gone(url: str, *, is_replaced: bool, cause: str = "it was dropped") -> IndexNotFoundError:
+    """Return the error of a call on an index that is no longer what was opened."""
+    if is_replaced:
+        return IndexNotFoundError(
+            f"the index at {url} was dropped and created again since this process opened it; open it again"
+        )
+    return IndexNotFoundError(f"no index at {url} any more: {cause}; " + CREATE_ONE)
 
 
 class Document(NamedTuple):
@@ -128,12 +139,14 @@ class Record:
     """How an index was made: its layout, its profile as JSON values, the distance that queries ask for by default.
 
     No distance: the layout's k. `assumed` names what nobody asked for: an index that has another is as good.
+    `identity` tells the index from others that had, or will have, its place; empty where none is recorded.
     """
 
     layout: Layout
     profile: dict[str, object]
     distance: int | None = None
     assumed: frozenset[str] = field(default=frozenset(), compare=False)
+    identity: bytes = field(default=b"", compare=False)
 
     def __post_init__(self) -> None:
         if self.has_signatures and len(self.layout.drawers) > SIGNED_DRAWERS:
@@ -219,7 +232,7 @@ class Record:
         distance = json.loads(parts.get(DISTANCE_PART) or b"null")
         if distance is not None and not (type(distance) is int and 0 <= distance <= FINGERPRINT_BITS):
             raise ValueError(f"its distance is {distance!r}, not a number of bits")
-        record = cls(Layout.from_json(layout), profile, distance)
+        record = cls(Layout.from_json(layout), profile, distance, identity=parts.get(IDENTITY_PART, b""))
         if form != record.form:
             raise FormatVersionError(
                 f"{index} has format {form}, and its profile asks for {record.form}: no release made it so; ingest the "

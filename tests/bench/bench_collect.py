@@ -64,7 +64,7 @@ class UnloggedStore(HBaseStore):
     """A store whose moves and removals are not logged."""
 
     def _writes(self) -> Writes:
-        return Unlogged(self.gateway, self.record, self.times, exclusive=self.exclusive)
+        return Unlogged(self.gateway, self.record, self.times, self._same, exclusive=self.exclusive)
 
 
 def opened(url: str, kind: type[HBaseStore] = HBaseStore) -> HBaseStore:

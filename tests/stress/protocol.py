@@ -32,8 +32,8 @@ from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.signature import Signature
 from hsimhash.index import HSimIndex
 from hsimhash.layout import Layout
-from hsimhash.rowkey import REGISTER_FLAG, filed_rowkeys
-from hsimhash.store.base import Record
+from hsimhash.rowkey import RECORD_ROWKEY, REGISTER_FLAG, filed_rowkeys
+from hsimhash.store.base import RECORD_PARTS, Record
 from hsimhash.store.hbase.cells import (
     TABLE_START,
     TABLE_STOP,
@@ -42,7 +42,7 @@ from hsimhash.store.hbase.cells import (
     register_key,
     row_flag,
 )
-from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, DRAWER_FAMILY
+from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, DRAWER_FAMILY, RECORD_FAMILY, Put
 from hsimhash.store.hbase.protocol import Times
 from hsimhash.store.hbase.store import HBaseStore
 from tests.support.hbase_model import (
@@ -208,6 +208,7 @@ class Schedule:
         self.trace = trace
         self.kind = kind
         self.cluster = Cluster()
+        self.cluster.put(Put(RECORD_ROWKEY, RECORD_FAMILY, RECORD_PARTS[0], b"as it is made"))
         self.cluster.changed = self._check_invariant
         self.history: list[Done] = []
         self.failure: BaseException | None = None

@@ -130,6 +130,11 @@ class Cluster:
         stored.versions = [version for version in stored.versions if version.timestamp != deletion.timestamp]
         self.changed()
 
+    def clear(self) -> None:
+        """What truncating the table does, or dropping and making it: calls that are under way land in the new one."""
+        self._cells.clear()
+        self._order.clear()
+
     def compact(self) -> None:
         """Drop what is hidden, and the tombstones that hide it."""
         for key, stored in list(self._cells.items()):

@@ -24,3 +24,4 @@ class TableLoad(SlicedLoad):
         with self._writes.gateway.one_deadline():
             self._writes.add(documents, announce=announce)
             self._writes.set_mark(mark)
+            self._writes.same.check()

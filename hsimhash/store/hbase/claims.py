@@ -25,10 +25,10 @@ from collections.abc import Callable, Mapping, Sequence
 from hsimhash.errors import ClaimBusyError
 from hsimhash.fingerprint.signature import Signature
 from hsimhash.rowkey import filed_rowkeys
-from hsimhash.store.base import Claim, Claims, Document, Match, Record
+from hsimhash.store.base import Claim, Claims, Document, Match
 from hsimhash.store.hbase.cells import Register
-from hsimhash.store.hbase.gateway import DRAWER_FAMILY, Change, Gateway, Put, always
-from hsimhash.store.hbase.protocol import NEVER_READ, Read, Times, Writes, put_listings
+from hsimhash.store.hbase.gateway import DRAWER_FAMILY, Change, Put, always
+from hsimhash.store.hbase.protocol import NEVER_READ, Read, Writes, put_listings
 from hsimhash.store.hbase.view import HBaseView
 from hsimhash.times import pauses
 
@@ -47,11 +47,11 @@ class _View(HBaseView):
 
 
 class TableClaims:
-    """Claims through a gateway; see the module's text."""
+    """Claims by what writes; see the module's text."""
 
-    def __init__(self, gateway: Gateway, record: Record, times: Times, claims: Claims) -> None:
-        self._writes = Writes(gateway, record, times)
-        self._times = times
+    def __init__(self, writes: Writes, claims: Claims) -> None:
+        self._writes = writes
+        self._times = writes.times
         self._claims = claims
         self._loose: dict[bytes, Signature] = {}  # whose rows were written for registers that are not known to be set
         self._since: dict[bytes, float] = {}  # when a claim was begun, or found begun

@@ -23,6 +23,12 @@ server stamps from now on, whose clocks differ by 2 · 10 minutes. And it is gre
 it, by whomever: it is a server's time only where that is the latest that a cell beside the record has had. What was put
 is read again like an unknown outcome, and compared and set where it is not seen: a delete marker may lie above it.
 
+HBase compares nothing across rows, so no write can ask in the same step whether the table still has the index that was
+opened. What a call wrote counts only once it has read the index's identity again, at its end (`SameIndex`): no other
+index has it, so until then all went into this one. And no register is sent unless the identity was read less than 30
+seconds before, so that little goes into another index that took its place. That is what its `check` then finds:
+registers without rows, or rows without registers.
+
 A bulk load by files (`load_steps.py`) brings rows whose registers come hours later, all with the time at which it
 began. So it says beside the record that it began, and while it is under way nothing is collected that is as young.
 """
@@ -38,7 +44,7 @@ from hsimhash.errors import StoreUnavailableError
 from hsimhash.fingerprint.signature import Signature
 from hsimhash.layout import Layout
 from hsimhash.rowkey import RECORD_ROWKEY, filed_rowkeys
-from hsimhash.store.base import Mark, Record
+from hsimhash.store.base import IDENTITY_PART, RECORD_PARTS, Mark, Record, gone
 from hsimhash.store.hbase.batches import slices
 from hsimhash.store.hbase.cells import HOUR_S, NOW, Orphan, Register, key_rowkey, listing_put, register_key
 from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, RECORD_FAMILY, Change, Deletion, Gateway, Put
@@ -72,6 +78,7 @@ class Times:
     claim_s: float = 1_200.0  # a claim that began longer ago is a dead claimant's
     claim_wait_s: float = 30.0  # so long a claim waits for others that were earlier
     put_before_s: float = 1_800.0  # so long before now is the timestamp of registers that are put
+    same_s: float = 30.0  # no register is sent, and no query asked, later after the index was last seen to be there
     put_from: int = 50  # so many new registers of an exclusive writer are put; fewer are compared and set as fast
     clock: Callable[[], float] = _awake_or_asleep  # seconds that only go forward, also while the machine sleeps
     # Seconds since 1970: they also pass in a sleep that a virtual machine did not notice. They name the hour in the log
@@ -81,8 +88,15 @@ class Times:
 
     def rows_timely(self) -> Callable[[], bool]:
         """Return what says, of rows that are begun now, whether a register may still count on them."""
+        return self._within(self.rewrite_s)
+
+    def index_recent(self) -> Callable[[], bool]:
+        """Return what says, of an index that is there now, whether it may still be taken to be there."""
+        return self._within(self.same_s)
+
+    def _within(self, seconds: float) -> Callable[[], bool]:
         began, wall_began = self.clock(), self.wall_clock()
-        return lambda: max(self.clock() - began, self.wall_clock() - wall_began) <= self.rewrite_s
+        return lambda: max(self.clock() - began, self.wall_clock() - wall_began) <= seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +111,27 @@ class Read:
 NEVER_READ = Read(Register(), None, 0.0)
 
 
+class SameIndex:
+    """Tells whether a table still has the index that was opened; see the module's text."""
+
+    def __init__(self, url: str, gateway: Gateway, record: Record, times: Times) -> None:
+        self._url, self._gateway, self._record, self._times = url, gateway, record, times
+        self.is_recent: Callable[[], bool] = lambda: False  # whether the index was there a moment ago
+
+    def check_unless_recent(self) -> None:
+        """Do what `check` does, unless that was done a moment ago."""
+        if not self.is_recent():
+            self.check()
+
+    def check(self) -> None:
+        """Raise `IndexNotFoundError` where the index was dropped, its table truncated, or another one made there."""
+        is_recent, name = self._times.index_recent(), IDENTITY_PART if self._record.identity else RECORD_PARTS[0]
+        (cell,) = self._gateway.get([(RECORD_ROWKEY, name)], RECORD_FAMILY)
+        if cell is None or (self._record.identity and cell.value != self._record.identity):
+            raise gone(self._url, is_replaced=cell is not None)
+        self.is_recent = is_recent
+
+
 class Writes:
     """Adds, changes and removals through a gateway; see the module's text.
 
@@ -104,13 +139,17 @@ class Writes:
         gateway: to the table.
         record: its layout fixes the drawer rows, its format the registers.
         times: see `Times`.
+        same: says whether the table still has the index.
         exclusive: nobody else writes these documents: many registers that are new are put, without comparing.
     """
 
-    def __init__(self, gateway: Gateway, record: Record, times: Times, *, exclusive: bool = False) -> None:
+    def __init__(
+        self, gateway: Gateway, record: Record, times: Times, same: SameIndex, *, exclusive: bool = False
+    ) -> None:
         self.gateway = gateway
         self.record = record
         self.times = times
+        self.same = same
         self.exclusive = exclusive
         self._lost = 0
 
@@ -209,14 +248,18 @@ class Writes:
 
     def set_registers(self, changes: Sequence[Change], is_timely: Callable[[], bool]) -> set[bytes]:
         """Compare and set registers; return the documents for which that is known to be done."""
-        done = set[bytes]()
+        done, is_timely = set[bytes](), self._while_same(is_timely)
         for part in slices(len(changes), CHANGES_AT_ONCE):
+            self.same.check_unless_recent()
             if not is_timely():
                 break
             outcomes = self.gateway.change(changes[part], is_timely=is_timely)
             self._count_lost(outcomes)
             done |= {change.qualifier for change, is_made in zip(changes[part], outcomes, strict=True) if is_made}
         return done
+
+    def _while_same(self, is_timely: Callable[[], bool]) -> Callable[[], bool]:
+        return lambda: is_timely() and self.same.is_recent()
 
     def _count_lost(self, outcomes: Sequence[bool | None]) -> None:
         self._lost = self._lost + 1 if all(outcome is None for outcome in outcomes) else 0
@@ -231,7 +274,8 @@ class Writes:
         timestamp = self._timestamp()
         if timestamp is not None:
             puts = [Put(one.row, one.family, one.qualifier, one.value, timestamp) for one in changes]
-            self.gateway.put(puts, is_timely=is_timely)
+            self.same.check_unless_recent()
+            self.gateway.put(puts, is_timely=self._while_same(is_timely))
 
     def _timestamp(self) -> int | None:
         """Return a timestamp for registers that are put now; None where it would not be the greatest so far."""

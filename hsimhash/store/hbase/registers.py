@@ -9,7 +9,7 @@ from hsimhash.store.base import Document
 from hsimhash.store.hbase.audit import pages
 from hsimhash.store.hbase.cells import Register, is_register, parsed
 from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, Cell, Gateway
-from hsimhash.store.hbase.protocol import BATCH_DOCUMENTS, Times, Writes
+from hsimhash.store.hbase.protocol import BATCH_DOCUMENTS, SameIndex, Times, Writes
 from hsimhash.store.hbase.walk import Bounds, RangeTask
 
 
@@ -31,15 +31,18 @@ def count_range(gateway: Gateway, task: RangeTask, *, before: int | None = None)
     return sum(len(_filed(page, before)) for page in register_pages(gateway, task.bounds))
 
 
-def expire_range(gateway: Gateway, task: RangeTask, *, before: int, times: Times) -> int:
+def expire_range(gateway: Gateway, task: RangeTask, *, url: str, before: int, times: Times) -> int:
     """Remove the documents of a range first seen before a time (ms since 1970); return how many there were."""
-    writes, old, removed = Writes(gateway, task.record, times), list[bytes](), 0
+    same = SameIndex(url, gateway, task.record, times)
+    writes, old, removed = Writes(gateway, task.record, times, same), list[bytes](), 0
     for page in register_pages(gateway, task.bounds):
         old += _filed(page, before)
         if len(old) >= BATCH_DOCUMENTS:
             removed += writes.remove(old, before=before)
             old = []
-    return removed + writes.remove(old, before=before)
+    removed += writes.remove(old, before=before)
+    same.check()
+    return removed
 
 
 def _filed(page: Sequence[Cell], before: int | None) -> list[bytes]:

@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 import logging
-import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
+from secrets import randbits, token_hex
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -31,7 +32,17 @@ from hsimhash.rowkey import (
     RECORD_ROWKEY,
     last_occurrences,
 )
-from hsimhash.store.base import DISTANCE_PART, RECORD_PARTS, Claims, Document, Mark, Reader, Record, Store
+from hsimhash.store.base import (
+    DISTANCE_PART,
+    IDENTITY_PART,
+    RECORD_PARTS,
+    Claims,
+    Document,
+    Mark,
+    Reader,
+    Record,
+    Store,
+)
 from hsimhash.store.facts import CheckReport, CollectReport, Progress, Region, Survey, TableFacts
 from hsimhash.store.hbase.address import Address
 from hsimhash.store.hbase.audit import Audit, pages, sampled_pages
@@ -49,7 +60,7 @@ from hsimhash.store.hbase.census import Census, survey_range, survey_to_files, s
 from hsimhash.store.hbase.claims import TableClaims
 from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, RECORD_FAMILY, Change, Gateway, Put
 from hsimhash.store.hbase.orphans import Collection
-from hsimhash.store.hbase.protocol import BATCH_DOCUMENTS, Times, Writes
+from hsimhash.store.hbase.protocol import BATCH_DOCUMENTS, SameIndex, Times, Writes
 from hsimhash.store.hbase.registers import count_range, documents_in, expire_range
 from hsimhash.store.hbase.staging import StagedLoad
 from hsimhash.store.hbase.survey import rows_about, survey
@@ -103,7 +114,7 @@ class HBaseStore(Store):
     @classmethod
     def create(cls, url: str, gateway: Gateway, record: Record) -> HBaseStore:
         """Write the record into a table that has none; `IndexExistsError` where it has one."""
-        values, found = record.to_parts(), _record_cells(gateway)
+        values, found = {IDENTITY_PART: token_hex(16).encode(), **record.to_parts()}, _record_cells(gateway)
         if all(part in found for part in RECORD_PARTS):
             raise IndexExistsError(f"there is an index at {url} already; open it, or choose another table")
         for name, piece in record.list_parts().items():  # each says by its name what it is
@@ -120,11 +131,12 @@ class HBaseStore(Store):
                     f"still missing: a delete marker is ahead of the servers' clocks, or they do not answer; correct "
                     f"the clocks and run a major compaction, or drop the table"
                 )
-            if found[part] != values[part]:
+            if part != IDENTITY_PART and found[part] != values[part]:
                 raise IndexExistsError(
                     f"another index is being created at {url}, or its creation was interrupted: its {part.decode()} "
                     f"differs; create it as it was, or drop the table"
                 )
+        record = replace(record, identity=found[IDENTITY_PART])
         return cls(url, gateway, record, ask_times=partial(Times, ttl_s=_ttl_in(found) or None))
 
     @classmethod
@@ -160,14 +172,26 @@ class HBaseStore(Store):
             raise StoreClosedError(f"{self.url} was closed; open it again")
         return self._open_gateway
 
+    @cached_property
+    def _same(self) -> SameIndex:
+        return SameIndex(self.url, self.gateway, self.record, self.times)
+
     def _writes(self) -> Writes:
-        return Writes(self.gateway, self.record, self.times, exclusive=self.exclusive)
+        return Writes(self.gateway, self.record, self.times, self._same, exclusive=self.exclusive)
+
+    @contextmanager
+    def _acknowledged(self) -> Iterator[Writes]:
+        """Let a call write; raise at its end where the index is no longer the one that was opened."""
+        with self.gateway.one_deadline():
+            yield self._writes()
+            self._same.check()
 
     @contextmanager
     def view(self, *, timeout_s: float | None = None) -> Iterator[Reader]:
         view = HBaseView(self.gateway, self.record)
         with self.gateway.ending(timeout_s):
             try:
+                self._same.check_unless_recent()
                 yield view
             except StoreTimeoutError as error:
                 raise StoreTimeoutError(
@@ -181,8 +205,8 @@ class HBaseStore(Store):
     def insert(
         self, doc_ids: Sequence[bytes], signatures: Signatures, first_seen: Int64s, *, mark: Mark | None = None
     ) -> int:
-        writes, signatures, last = self._writes(), self.record.stored(signatures), last_occurrences(doc_ids)
-        with self.gateway.one_deadline():
+        signatures, last = self.record.stored(signatures), last_occurrences(doc_ids)
+        with self._acknowledged() as writes:
             added = sum(
                 writes.add({doc_ids[place]: (signatures.at(place), int(first_seen[place])) for place in last[part]})
                 for part in slices(len(last), BATCH_DOCUMENTS)
@@ -192,15 +216,16 @@ class HBaseStore(Store):
         return added
 
     def claim(self, claims: Claims) -> None:
-        with self.gateway.one_deadline():
-            TableClaims(self.gateway, self.record, self.times, claims).run()
+        with self._acknowledged() as writes:
+            writes.exclusive = False
+            TableClaims(writes, claims).run()
 
     def marked(self, token: str) -> int:
         return self._writes().marked(token)
 
     def remove(self, doc_ids: Sequence[bytes], *, before: int | None = None) -> int:
-        writes, distinct = self._writes(), list(dict.fromkeys(doc_ids))
-        with self.gateway.one_deadline():
+        distinct = list(dict.fromkeys(doc_ids))
+        with self._acknowledged() as writes:
             return sum(writes.remove(distinct[part], before=before) for part in slices(len(distinct), BATCH_DOCUMENTS))
 
     def count(self, *, before: int | None = None, workers: int = 1, progress: Progress | None = None) -> int:
@@ -209,7 +234,7 @@ class HBaseStore(Store):
     def expire(
         self, before: int, *, workers: int = 1, folder: Path | None = None, progress: Progress | None = None
     ) -> int:
-        work = partial(expire_range, before=before, times=self.times)
+        work = partial(expire_range, url=self.url, before=before, times=self.times)
         return self._sum(f"expire before {before}", work, workers, progress, folder)
 
     def _sum(
@@ -252,7 +277,7 @@ class HBaseStore(Store):
         if repair:
             old_ms = round((self.times.wall_clock() - self.times.forgotten_s / 2) * 1_000)
         if folder is None and rows_about(self.gateway, self.record) <= RANGE_ROWS:
-            task = RangeTask(0, (TABLE_START, TABLE_STOP), self.record, Path(), secrets.randbits(32))
+            task = RangeTask(0, (TABLE_START, TABLE_STOP), self.record, Path(), randbits(32))
             ranges = [survey_range(self.gateway, task, old_ms)]
             tell(1, 1)
             return self._judge(Census(self.gateway, self.record, task.seed, ranges), repair=repair)
@@ -347,5 +372,6 @@ def _record_cell(gateway: Gateway, name: bytes) -> bytes | None:
 
 
 def _record_cells(gateway: Gateway) -> dict[bytes, bytes]:
-    cells = gateway.get([(RECORD_ROWKEY, part) for part in (DISTANCE_PART, *RECORD_PARTS, TTL)], RECORD_FAMILY)
+    names = (DISTANCE_PART, *RECORD_PARTS, IDENTITY_PART, TTL)
+    cells = gateway.get([(RECORD_ROWKEY, name) for name in names], RECORD_FAMILY)
     return {cell.qualifier: cell.value for cell in cells if cell is not None}

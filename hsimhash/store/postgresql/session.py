@@ -43,13 +43,13 @@ from psycopg.rows import TupleRow
 from psycopg.types.numeric import Int8BinaryDumper
 
 from hsimhash.errors import (
-    IndexNotFoundError,
     LostRightError,
     StopAskedError,
     StoreBusyError,
     StoreClosedError,
     StoreUnavailableError,
 )
+from hsimhash.store.base import gone
 from hsimhash.store.postgresql.address import DatabaseAddress
 from hsimhash.store.postgresql.codec import lock_number, made_sql
 from hsimhash.store.postgresql.failures import (
@@ -371,9 +371,7 @@ class DatabaseSession:
     def check_same(self, found: Sequence[tuple[object, ...]]) -> None:
         """Raise `IndexNotFoundError` where what `made_sql` found is not the index that was opened."""
         if self.made is not None and found != [(self.made,)]:
-            raise IndexNotFoundError(
-                f"the index at {self.url} was dropped and created again since this process opened it; open it again"
-            )
+            raise gone(self.url, is_replaced=True)
 
     # The right to write.
 

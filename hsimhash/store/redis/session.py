@@ -21,7 +21,6 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from hsimhash.errors import (
-    CREATE_ONE,
     CorruptionError,
     HsimhashError,
     IndexNotFoundError,
@@ -29,6 +28,7 @@ from hsimhash.errors import (
     StoreTimeoutError,
     StoreUnavailableError,
 )
+from hsimhash.store.base import gone
 from hsimhash.store.redis.address import RedisAddress
 from hsimhash.store.redis.codec import Keys
 from hsimhash.store.redis.failures import redis_failure
@@ -164,13 +164,8 @@ class RedisSession:
             raise self._is_other(is_anew=held is not None)
 
     def _is_other(self, *, is_anew: bool) -> IndexNotFoundError:
-        if is_anew:
-            return IndexNotFoundError(
-                f"the index at {self.url} was dropped and created again since this process opened it; open it again"
-            )
-        return IndexNotFoundError(
-            f"no index at {self.url} any more: it was dropped, or Redis at {self.place} lost its data; " + CREATE_ONE
-        )
+        cause = f"it was dropped, or Redis at {self.place} lost its data"
+        return gone(self.url, is_replaced=is_anew, cause=cause)
 
     def _given_first(self) -> tuple[_Word, ...]:
         """Return what every write is given first; see `scripts.py`."""

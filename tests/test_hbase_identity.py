@@ -45,7 +45,8 @@ class Watched(ModelGateway):
         self._schedule = schedule
 
     def put(self, puts: Sequence[Put], *, is_timely: Callable[[], bool] = always) -> None:
-        super().put(puts, is_timely=is_timely if is_timely is always else self._asked(is_timely))
+        has_registers = any(put.timestamp is not None for put in puts)
+        super().put(puts, is_timely=self._asked(is_timely) if has_registers else is_timely)
 
     def change(self, changes: Sequence[Change], *, is_timely: Callable[[], bool] = always) -> list[bool | None]:
         return super().change(changes, is_timely=self._asked(is_timely))

@@ -128,7 +128,8 @@ class TableClaims:
                 changes[number] = self._writes.change_of(doc_id, read, read.register.claiming(signature, first_seen))
         rows = filed_rowkeys(self._writes.record.layout, signatures.values())
         puts = [Put(row.tobytes(), DRAWER_FAMILY, b"", b"") for row in rows]
-        put_listings(self._writes.gateway, signatures, [*puts, *self._writes.left_by(list(changes.values()))])
+        puts += self._writes.left_by(list(changes.values()))
+        put_listings(self._writes.gateway, signatures, puts, is_timely)
         done = self._writes.set_registers(list(changes.values()), is_timely)
         self._loose |= {doc_id: one for doc_id, one in signatures.items() if doc_id not in done}
         made = {
@@ -179,7 +180,7 @@ class TableClaims:
         """Compare and set registers, once what they leave is logged; return those that are known to be set."""
         changes = [self._writes.change_of(doc_id, *change) for doc_id, change in following.items()]
         if left := self._writes.left_by(changes):
-            self._writes.gateway.put(left)
+            self._writes.gateway.put(left, is_timely=is_timely)
         return self._writes.set_registers(changes, is_timely) if changes else set()
 
     def _give_up(self) -> None:

@@ -11,7 +11,8 @@ that all drawer rows of F, and the row of F under K in the key drawer, are visib
 It deletes nothing: what it leaves behind is collected later (`audit.py`), but only once it is older than any write
 that may still count on it. Where to look, the *log of orphans* says: before step 4 a write puts there what the document
 will leave, a fingerprint or a key; so does a removal. A crash in between leaves an entry for what is none, which is
-harmless, and an entry is worked off only once no register may follow it.
+harmless, and an entry is worked off only once no register may follow it. It names the hour of its write, whose entries
+are not looked for later than a day after it: so it is sent only as long as the register may be.
 
 That rests on the three times below, and on two promises of a cluster: the clocks of its region servers are right to 10
 minutes, and a call whose reply was lost lands within 20 minutes or never (`hbase.client.operation.timeout`). 10 of the
@@ -47,7 +48,7 @@ from hsimhash.rowkey import RECORD_ROWKEY, filed_rowkeys
 from hsimhash.store.base import IDENTITY_PART, RECORD_PARTS, Mark, Record, gone
 from hsimhash.store.hbase.batches import slices
 from hsimhash.store.hbase.cells import HOUR_S, NOW, Orphan, Register, key_rowkey, listing_put, register_key
-from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, RECORD_FAMILY, Change, Deletion, Gateway, Put
+from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, RECORD_FAMILY, Change, Deletion, Gateway, Put, always
 
 BATCH_DOCUMENTS = 5_000  # written together; bounds memory, and how long their rows wait for their registers
 CHANGES_AT_ONCE = 200  # registers set by one call; bounds how long one takes to which no reply comes
@@ -185,7 +186,7 @@ class Writes:
             left = [doc_id for doc_id in left if found[doc_id].register.is_filed(before)]
             changes = [self.change_of(doc_id, found[doc_id], found[doc_id].register.removed()) for doc_id in left]
             is_timely = self.times.rows_timely()
-            self.gateway.put(self.left_by(changes))
+            self.gateway.put(self.left_by(changes), is_timely=is_timely)
             done = self.set_registers(changes, is_timely)
             removed += len(done)
             left = [doc_id for doc_id in left if doc_id not in done]
@@ -219,7 +220,7 @@ class Writes:
         """Write rows, then registers; return the documents whose register is known to be set."""
         is_timely = self.times.rows_timely()
         signatures = {doc_id: signature for doc_id, (signature, _) in wanted.items()}
-        put_listings(self.gateway, signatures, self.left_by(changes))
+        put_listings(self.gateway, signatures, self.left_by(changes), is_timely)
         put_drawer_rows(self.gateway, self.record.layout, signatures)
         new = [change for change in changes if change.expected is None]
         if may_put and len(new) >= self.times.put_from:
@@ -345,9 +346,15 @@ def end_load(gateway: Gateway, token: str) -> None:
         gateway.delete([Deletion(RECORD_ROWKEY, RECORD_FAMILY, cell.qualifier, cell.timestamp)])
 
 
-def put_listings(gateway: Gateway, signatures: Mapping[bytes, Signature], more: Sequence[Put] = ()) -> None:
-    """List documents, by id, under their fingerprints; in the same calls put more."""
-    gateway.put([*(listing_put(signature.fingerprint, doc_id) for doc_id, signature in signatures.items()), *more])
+def put_listings(
+    gateway: Gateway,
+    signatures: Mapping[bytes, Signature],
+    more: Sequence[Put] = (),
+    is_timely: Callable[[], bool] = always,
+) -> None:
+    """List documents, by id, under their fingerprints; in the same calls put more; see `Gateway.put`."""
+    listings = [listing_put(signature.fingerprint, doc_id) for doc_id, signature in signatures.items()]
+    gateway.put([*listings, *more], is_timely=is_timely)
 
 
 def put_drawer_rows(gateway: Gateway, layout: Layout, signatures: Mapping[bytes, Signature]) -> None:

@@ -397,7 +397,7 @@ def test_two_signals_end_it_at_once(slow_job: Begun) -> None:
 # What is shown.
 
 
-@pytest.mark.parametrize("quiet", [(), ("--quiet",)])
+@pytest.mark.parametrize("quiet", [(), pytest.param(("--quiet",), marks=thorough)])
 def test_a_terminal_shows_a_bar_unless_it_is_quiet_and_the_summary(
     quiet: tuple[str, ...], url: str, tmp_path: Path
 ) -> None:

@@ -95,7 +95,7 @@ UNUSABLE_TEXT = {"url": "https://example.org/a", "text": {"not": "a text"}}
 
 
 @pytest.mark.parametrize("before", ["away", ""])
-@pytest.mark.parametrize(("action", "kept"), [("pass", 1), ("drop", 0), ("close", 0)])
+@pytest.mark.parametrize(("action", "kept"), [("pass", 1), ("drop", 0), pytest.param("close", 0, marks=thorough)])
 def test_what_becomes_of_an_item_that_cannot_be_compared(action: str, kept: int, before: str, tmp_path: Path) -> None:
     item = {"url": "https://example.org/a", "text": TEXT} if before else UNUSABLE_TEXT
     crawl, _ = crawl_of_items(f"lmdb://{tmp_path}/index", [item], before, HSIMHASH_ON_ERROR=action)
@@ -161,6 +161,7 @@ def test_a_lost_item_a_page_not_fetched_and_a_wrong_match_are_seen() -> None:
         assert not verdict("dict", "tag", {**told, **wrong}, urls).is_right, wrong
 
 
+@thorough
 @pytest.mark.parametrize("kind", CLASSES)
 def test_only_empty_fields_that_an_item_has_are_filled(kind: str, tmp_path: Path) -> None:
     (tmp_path / "a.html").write_text(f"<article><p>{TEXT}.</p></article>")

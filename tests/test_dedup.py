@@ -250,7 +250,7 @@ def crowd(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("form", ["jsonl", "parquet"])
+@pytest.mark.parametrize("form", ["jsonl", pytest.param("parquet", marks=thorough)])
 def test_results_depend_on_neither_workers_nor_memory(form: str, crowd: Path, tmp_path: Path) -> None:
     variants: list[dict[str, object]] = [{}, {"workers": 2}, {"memory_bytes": 1 << 16}, {"workers": 3}]
     for number, variant in enumerate(variants):

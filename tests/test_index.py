@@ -62,7 +62,7 @@ def brute_force(documents: dict[str, int], query: int, k: int) -> list[Match]:
     return sorted(match for match in found if match.distance <= k)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=tries(25, 4))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=tries(25, 2))
 @pytest.mark.parametrize("name", [*LAYOUT_NAMES, "7,9,16,20,12/2", "20,44/1", "32,32/2"])
 @given(values=crowds(30, least=1), asked=st.integers(1, 5), limit=st.none() | st.integers(1, 4), data=st.data())
 def test_query_equals_brute_force(

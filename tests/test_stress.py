@@ -39,11 +39,7 @@ from tests.support.places import Place
 from tests.support.programs import Outcome, faults
 
 pytestmark = pytest.mark.stress
-KILLS = (
-    {"bulk": 3, "skip": 2, "tag": 2, "texts": 1, "writers": 4, "compact": 6}
-    if IS_THOROUGH
-    else {"skip": 1, "writers": 1}
-)
+KILLS = {"bulk": 3, "skip": 2, "tag": 2, "texts": 1, "writers": 4, "compact": 6} if IS_THOROUGH else {"writers": 1}
 
 
 @pytest.mark.parametrize("name", exactness.LAYOUTS)

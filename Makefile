@@ -119,7 +119,7 @@ stress: $(VENV)/.test
 stress-hbase: $(VENV)/.test $(VENV)/.spark hbase-jars
 	$(BIN)/python -m tests.stress.protocol
 	$(BIN)/python -m tests.stress.claims_protocol
-	$(BIN)/python -m tests.stress.claims --hbase 1
+	$(BIN)/python -m tests.stress.claims --store hbase
 	$(BIN)/python -m tests.stress.hbase_exactness
 	$(BIN)/python -m tests.stress.calls_exactness --store hbase
 	$(BIN)/python -m tests.stress.stores_identity --store hbase
@@ -139,6 +139,7 @@ stress-stores: $(VENV)/.test $(VENV)/.postgresql $(VENV)/.redis
 	$(BIN)/python -m tests.stress.calls_exactness --store redis
 	$(BIN)/python -m tests.stress.stores_kills --store postgresql
 	$(BIN)/python -m tests.stress.stores_kills --store redis
+	$(BIN)/python -m tests.stress.claims --store redis
 	$(BIN)/python -m tests.stress.serve_soak --store lmdb
 	$(BIN)/python -m tests.stress.serve_soak --store postgresql
 	$(BIN)/python -m tests.stress.stores_identity --store lmdb

@@ -52,9 +52,10 @@ class Turns(Claims):
         """What became of all, in the order given."""
         return [self._claims[number] for number in range(len(self.doc_ids))]
 
-    def look(self, reader: Reader) -> tuple[list[int], dict[int, Match]]:
+    def look(self, reader: Reader, most: int | None = None) -> tuple[list[int], dict[int, Match]]:
         """See `Claims`."""
-        numbers = [number for number in range(len(self.doc_ids)) if number not in self._claims][:ROUND_DOCUMENTS]
+        most = most or ROUND_DOCUMENTS
+        numbers = [number for number in range(len(self.doc_ids)) if number not in self._claims][:most]
         found, first = self.nearest(reader, numbers), numbers[0]
         matched = [self.doc_ids[number] for number, match in zip(numbers, found, strict=True) if match is not None]
         own = dict(zip(matched, reader.lookup(matched), strict=True))

@@ -335,8 +335,7 @@ class HSimIndex(AbstractContextManager["HSimIndex"]):
 
         Raises:
             ValueError, TypeError: a bad argument; nothing was written.
-            HsimhashError: the index is on Redis, which has no claims.
-            StoreBusyError: another process writes, on HBase claims a near document, for too long; try again.
+            StoreBusyError: another process writes, on HBase and Redis a near document, for too long; try again.
         """
         if first_seen is None:
             first_seen = _now_ms()

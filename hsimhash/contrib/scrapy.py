@@ -70,7 +70,7 @@ from hsimhash.inputs.field_values import doc_id_of, text_of
 from hsimhash.inputs.pages import require_page_library
 from hsimhash.rowkey import check_doc_id
 from hsimhash.store.base import Claim, Match
-from hsimhash.store.kinds import check_url, kind_of, url_of
+from hsimhash.store.kinds import check_url, url_of
 
 logger = logging.getLogger(__name__)
 
@@ -295,14 +295,9 @@ class HSimHashPipeline:
 def _check_store(place: str | os.PathLike[str]) -> None:
     """Raise `ValueError` for a store that a crawl cannot use, whether or not it can be reached."""
     try:
-        check_url(url := url_of(place))
+        check_url(url_of(place))
     except (TypeError, ValueError) as error:
         raise ValueError(f"HSIMHASH_STORE does not name an index: {error}") from None
-    if not kind_of(url).can_claim:
-        raise ValueError(
-            "HSIMHASH_STORE is on Redis, where two crawlers that find the same page at once could both keep it; "
-            "use lmdb://, hbase:// or postgresql://"
-        )
 
 
 def _value(fields: ItemAdapter, name: str) -> Any:

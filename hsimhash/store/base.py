@@ -338,8 +338,8 @@ class Claims(ABC):
         """Whether some are not decided."""
 
     @abstractmethod
-    def look(self, reader: Reader) -> tuple[list[int], dict[int, Match]]:
-        """Return which documents are new, if nobody else writes, and which have a match before them.
+    def look(self, reader: Reader, most: int | None = None) -> tuple[list[int], dict[int, Match]]:
+        """Return which of the next documents, up to `most`, are new, if nobody else writes, and which have a match.
 
         No two of the first are near each other; those that depend on any of these wait.
         """

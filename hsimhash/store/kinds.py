@@ -37,7 +37,6 @@ class Kind(NamedTuple):
     # twice as many near-duplicates found.
     layout: str = "4"
     distance: int | None = DEFAULT_DISTANCE
-    can_claim: bool = True  # see `Store.claim`
 
     @property
     def max_distance(self) -> int:
@@ -82,7 +81,6 @@ REDIS = Kind(
     RedisAddress.parse,
     lambda url: RedisAddress.parse(url).index_url,
     REDIS_PRICES,
-    can_claim=False,
 )
 MEMORY = Kind("memory", ["memory"], str, str, LMDB_PRICES)
 KINDS = {"lmdb": LMDB, "hbase": HBASE, "postgresql": POSTGRESQL, "redis": REDIS}  # those that last, by name

@@ -4,19 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from hsimhash.errors import HsimhashError
 from tests.support.places import Place, redis_place
 from tests.support.redis_server import RedisServer
-from tests.test_claims import claimed
+from tests.test_claims import *  # noqa: F403  (its tests, at another place)
 from tests.test_store_contract import *  # noqa: F403  (its tests, at another place)
-from tests.test_store_contract import RECORD
 
 
 @pytest.fixture(params=[None, 86_400])
 def place(redis_server: RedisServer, request: pytest.FixtureRequest) -> Place:
     return redis_place(redis_server, request.param)
-
-
-def test_claims_are_refused(place: Place) -> None:
-    with place.create(place.url(), RECORD) as store, pytest.raises(HsimhashError, match="LMDB, PostgreSQL or HBase"):
-        claimed(store, ("a", 5))

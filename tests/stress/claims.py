@@ -1,4 +1,4 @@
-"""Many processes claim near documents and are killed: `python -m tests.stress.claims [--hbase 1] [--documents 20000]`.
+"""Many processes claim near documents and are killed: `python -m tests.stress.claims [--store lmdb]`.
 
 Documents come in groups of near ones, in random order, each group's to any of the processes. These claim theirs in
 batches, note each answer in a file, and are killed with `kill -9` at random moments; begun again, they claim again what
@@ -23,6 +23,7 @@ from hsimhash.errors import StoreBusyError, StoreUnavailableError
 from tests.stress.hbase_crowd import table, url_of
 from tests.support.hbase_server import serving
 from tests.support.programs import Outcome, options, print_conditions, print_outcomes, scratch_folder
+from tests.support.redis_server import redis_running
 
 SEED = 17
 PROCESSES, DOCUMENTS, GROUP = 8, 20_000, 4
@@ -124,20 +125,30 @@ def on_lmdb(folder: Path, processes: int, count: int, most_kills: int = KILLS) -
     return claim_and_kill(url, folder, processes, count, most_kills)
 
 
+def on_redis(folder: Path, processes: int, count: int, most_kills: int = KILLS) -> Outcome:
+    """Claim on a Redis that is started for it."""
+    with redis_running(folder / "redis") as server:
+        url = server.url("pages")
+        HSimIndex.create(url, layout="4", distance=3).close()
+        return claim_and_kill(url, folder, processes, count, most_kills)
+
+
 def main() -> int:
     if sys.argv[1:2] == ["claimant"]:
         claimant(*sys.argv[2:])
         return 0
     given = options(
         __doc__,
-        hbase=(0, "1: on an HBase that is started for it"),
+        store=("lmdb", "or redis, or hbase: on a server that is started for it"),
         processes=(PROCESSES, "that claim"),
         documents=(DOCUMENTS, "that they claim"),
     )
     print_conditions("claims", seed=SEED, processes=given.processes, documents=given.documents)
     with scratch_folder(given.scratch) as folder:
-        if not given.hbase:
+        if given.store == "lmdb":
             return print_outcomes([on_lmdb(folder, given.processes, given.documents)])
+        if given.store == "redis":
+            return print_outcomes([on_redis(folder, given.processes, given.documents)])
         with serving(folder / "hbase") as server, table(server) as name:
             url = url_of(name, server.thrift2_port)
             return print_outcomes([claim_and_kill(url, folder, given.processes, given.documents, KILLS)])

@@ -99,5 +99,4 @@ def redis_place(server: RedisServer, ttl_s: int | None) -> Place:
         open_store,
         settle,
         expire=expire if ttl_s else None,
-        has_claims=False,
     )

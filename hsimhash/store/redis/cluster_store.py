@@ -29,7 +29,8 @@ from hsimhash.store.redis.audit import RedisAudit, audit_redis, report_of
 from hsimhash.store.redis.bulk import RedisLoad
 from hsimhash.store.redis.cluster import PARTS, part_of
 from hsimhash.store.redis.server import cluster_facts
-from hsimhash.store.redis.store import RedisStore, RedisView
+from hsimhash.store.redis.store import RedisStore
+from hsimhash.store.redis.view import RedisView
 from hsimhash.store.runs import BULK_LIMITS, BulkLimits, BulkLoad
 
 T = TypeVar("T")
@@ -74,7 +75,7 @@ class ClusterStore(Store):
             self.parts[0].insert([], Signatures.of([]), np.empty(0, np.int64))
 
     def claim(self, claims: Claims) -> None:
-        self.parts[0].claim(claims)
+        raise self._lacks("claims; claim in an index on one Redis, LMDB, PostgreSQL or HBase")
 
     def marked(self, token: str) -> int:
         return min(self._threads.map(lambda part: part.marked(token), self.parts))

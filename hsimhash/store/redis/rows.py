@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
@@ -16,6 +17,8 @@ from hsimhash.store.base import Mark, Record
 from hsimhash.store.redis.codec import SHARDS, Keys, orphan_of
 from hsimhash.store.redis.scripts import ADD, COLLECT, FORGET, FORGET_WRITERS, REMOVE
 from hsimhash.store.redis.session import FORGOTTEN_S, RedisSession
+
+Checked = tuple[bytes, bytes, bytes, bytes, int]  # a read that `ADD` makes again: its kind, key and arguments
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,8 @@ class RedisLimits:
         shards: looked into by one call that reads about `documents` of listings or registers.
         ranged_buckets: a range of more possible buckets is not read bucket by bucket, but from the listings.
         left_s: a document stays listed so long where it was; queries must be shorter.
+        claims: decided at once; fewer where others change what was read,
+        claim_s: which is tried for so long.
         tidy_s: a store collects after a write, but no sooner than so long after the last time,
         tidy_orphans: and no more than that,
         tidy_shards: and with a TTL looks into so many of registers for what is over.
@@ -42,6 +47,8 @@ class RedisLimits:
     shards: int = 4_096
     ranged_buckets: int = 8_192
     left_s: float = 600.0
+    claims: int = 100
+    claim_s: float = 30.0
     tidy_s: float = 1.0
     tidy_orphans: int = 5_000
     tidy_shards: int = 256
@@ -73,11 +80,31 @@ class RedisRows:
         changed, count = 0, self.batch_documents
         for start in range(0, max(len(doc_ids), 1), count):
             part, is_last = slice(start, start + count), start + count >= len(doc_ids)
-            keys, documents = self._batch(doc_ids[part], signatures[part], first_seen[part])
-            field, value = (mark.key, mark.value) if mark is not None and is_last else (b"", b"")
-            given: list[bytes | int] = [field, value, self._drawers, self._key_bytes, self.ttl_ms, *documents]
-            changed += int(self.session.write(ADD, [self.keys.writers, self.keys.orphans, *keys], given))
+            changed += self._add(doc_ids[part], signatures[part], first_seen[part], mark if is_last else None)
         return changed
+
+    def add_if_unchanged(
+        self, doc_ids: Sequence[bytes], signatures: Signatures, first_seen: Int64s, seen: Mapping[Checked, bytes]
+    ) -> bool:
+        """Add a batch of documents if what was read is still as it was, by its SHA-1; return whether that was done."""
+        return self._add(doc_ids, signatures, first_seen, seen=seen) >= 0
+
+    def _add(
+        self,
+        doc_ids: Sequence[bytes],
+        signatures: Signatures,
+        first_seen: Int64s,
+        mark: Mark | None = None,
+        seen: Mapping[Checked, bytes] = MappingProxyType({}),
+    ) -> int:
+        keys, documents = self._batch(doc_ids, signatures, first_seen)
+        field, value = (mark.key, mark.value) if mark is not None else (b"", b"")
+        given: list[bytes | int] = [field, value, self._drawers, self._key_bytes, self.ttl_ms]
+        given += (self.keys.registers, len(seen))
+        for (kind, key, first, second, most), found in seen.items():
+            keys.append(key)
+            given += (kind, first, second, most, found)
+        return int(self.session.write(ADD, [self.keys.writers, self.keys.orphans, *keys], [*given, *documents]))
 
     def _batch(
         self, doc_ids: Sequence[bytes], signatures: Signatures, first_seen: Int64s

@@ -15,6 +15,10 @@ waiting for cannot land later, over what it wrote since.
 It does nothing either where the index is not the one that its caller opened (GONE, ANEW), or where the server went back
 to an older state than the caller's last acknowledged write (BACK): `writers` keeps the time of each caller's last one.
 
+A claim is an `ADD` that writes nothing unless all that its caller read, to find nothing near, is still as it was. So it
+is as if the caller had read it all in the very step in which it writes, and of near documents that are claimed at once
+one is new: whoever comes later finds a bucket, a listing or a register changed, and reads again.
+
 In an index with a TTL each register ends with the server's time, in ms, at which it is over: each adding sets that
 anew. What is over is not read, and counts as new when it is added; `FORGET` removes it.
 """
@@ -123,9 +127,11 @@ def _script(text: str) -> Script:
 
 
 # KEYS: record, identity, writers, orphans; of each document register, listing, buckets of the drawers, with signatures
-# that of its key.
-# ARGV: the four of every write; mark's field or '', its count, drawers, bytes of a key, TTL in ms or 0; of each
+# that of its key; of each read its key.
+# ARGV: the four of every write; mark's field or '', its count, drawers, bytes of a key, TTL in ms or 0; what the keys
+# of registers begin with, how many reads, of each its kind, three arguments and the SHA-1 of what was read; of each
 # document id and register, without the time at which it is over.
+# Returns how many documents changed; -1 where a read is no longer as it was, and nothing was written.
 ADD = _script(
     _NOW
     + _SAME
@@ -134,8 +140,33 @@ ADD = _script(
     + """
 local drawers, key_bytes, ttl = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
 local ends = ttl > 0 and struct.pack('>I8', now + ttl) or ''
+local function register(key, id)
+  local value = call('HGET', key, id)
+  return value and not is_over(value, ttl) and value or ''
+end
+local function listed(key, fp, after, most)
+  local start, rows = after == '' and '[' .. fp or '(' .. fp .. after, {}
+  for n, row in ipairs(call('ZRANGEBYLEX', key, start, '(' .. fp .. '\\255', 'LIMIT', 0, most)) do
+    local id = sub(row, 9)
+    local value = register(ARGV[10] .. sub(redis.sha1hex(id), 1, 4), id)
+    rows[n] = #id .. ':' .. id .. #value .. ':' .. value
+  end
+  return table.concat(rows)
+end
+local read = {
+  bucket = function(key) return call('GET', key) or '' end,
+  field = function(key, name) return call('HGET', key, name) or '' end,
+  register = register,
+  listed = listed,
+}
+local reads, first = tonumber(ARGV[11]), 12 + 5 * ARGV[11]
+for n = 1, reads do
+  local a = 7 + 5 * n
+  local found = read[ARGV[a]](KEYS[#KEYS - reads + n], ARGV[a + 1], ARGV[a + 2], ARGV[a + 3])
+  if redis.sha1hex(found) ~= ARGV[a + 4] then return -1 end
+end
 local changed, new, k = 0, 0, 5
-for a = 10, #ARGV, 2 do
+for a = first, #ARGV, 2 do
   local id, value = ARGV[a], ARGV[a + 1]
   local fp, old = sub(value, 1, 8), call('HGET', KEYS[k], id)
   local is_same = old and sub(old, 1, 8) == fp and sub(old, 17, #value) == sub(value, 17) and not is_over(old, ttl)
@@ -157,6 +188,7 @@ for a = 10, #ARGV, 2 do
   k = k + 2 + drawers + key_bytes / 8
 end
 if new > 0 then call('HINCRBY', KEYS[1], 'documents', new) end
+if changed > 0 then call('HINCRBY', KEYS[1], 'changes', 1) end
 if ARGV[5] ~= '' then call('HSET', KEYS[1], ARGV[5], ARGV[6]) end
 return note(changed)
 """

@@ -1,0 +1,77 @@
+"""Concurrent claims: of near documents exactly one becomes new, without a lock.
+
+A claim reads like a query, then one script adds what nothing near was found for, unless any of what was read is no
+longer as it was (`scripts.py`); then the claim reads again, and with fewer others. Somebody's script always succeeds.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from hashlib import sha1
+from typing import Any
+
+from hsimhash.errors import ClaimBusyError
+from hsimhash.fingerprint.bits import Uint8s
+from hsimhash.store.base import Claim, Claims
+from hsimhash.store.redis.rows import Checked, RedisRows
+from hsimhash.store.redis.view import RedisView
+from hsimhash.times import pauses
+
+
+def decide_claims(rows: RedisRows, claims: Claims) -> None:
+    """Decide all claims; `ClaimBusyError` where others have changed what was read for too long."""
+    most, began_s, waits = rows.limits.claims, time.monotonic(), pauses()
+    while claims.is_open:
+        view = ClaimView(rows)
+        new, matches = claims.look(view, most)
+        doc_ids = [claims.doc_ids[number] for number in new]
+        if new and not rows.add_if_unchanged(doc_ids, claims.signatures[new], claims.first_seen[new], view.seen):
+            if time.monotonic() - began_s > rows.limits.claim_s:
+                raise ClaimBusyError(
+                    f"{rows.session.url}: for over {rows.limits.claim_s:g} s other processes have added documents near "
+                    f"one of {len(claims.doc_ids)} that are claimed; make the same call again"
+                )
+            most = max(1, most // 2)
+            time.sleep(next(waits))
+            continue
+        for number in (*new, *matches):
+            claims.settle(number, Claim(number not in matches, matches.get(number)))
+        began_s, waits = time.monotonic(), pauses()
+
+
+class ClaimView(RedisView):
+    """The reads of claims."""
+
+    def __init__(self, rows: RedisRows) -> None:
+        super().__init__(rows, None)
+        self.seen: dict[Checked, bytes] = {}  # by read, the SHA-1 of what it gave
+
+    def _buckets(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        buckets = super()._buckets(keys)
+        for key, bucket in zip(keys, buckets, strict=True):
+            self._note((b"bucket", key, b"", b"", 0), bucket or b"")
+        return buckets
+
+    def _listed(self, asked: Sequence[tuple[int, bytes, bytes]], most: int) -> list[Any]:
+        replies = super()._listed(asked, most)
+        for (_, packed, after), rows in zip(asked, replies, strict=True):
+            said = b"".join(b"%d:%b" % (len(part or b""), part or b"") for part in rows)
+            self._note((b"listed", self._keys.listing(packed), packed, after, most), said)
+        return replies
+
+    def _registers(self, doc_ids: Sequence[bytes]) -> list[bytes | None]:
+        values = super()._registers(doc_ids)
+        for doc_id, value in zip(doc_ids, values, strict=True):
+            self._note((b"register", self._keys.register(doc_id), doc_id, b"", 0), value or b"")
+        return values
+
+    def _swept(self, ranges: Sequence[tuple[bytes, bytes]]) -> Uint8s:
+        # Of the whole index: whether anything was written since.
+        changes = self._session.call("HGET", self._keys.record, b"changes")
+        self._note((b"field", self._keys.record, b"changes", b"", 0), changes or b"")
+        return super()._swept(ranges)
+
+    def _note(self, read: Checked, found: bytes) -> None:
+        """Remember the first outcome of a read: where a later one differs, that one is not what is there now."""
+        self.seen.setdefault(read, sha1(found, usedforsecurity=False).hexdigest().encode())

@@ -26,7 +26,7 @@ from tests.support.command_line import ids_in, make_index, run, run_apart
 from tests.support.effort import thorough
 from tests.support.processes import wait_until
 from tests.support.programs import faults
-from tests.support.serve_process import LINES, Caller, Serving, served
+from tests.support.serve_process import LINES, Caller, Serving, served, served_here
 from tests.test_dedup_report import Page
 
 pytestmark = pytest.mark.together
@@ -123,10 +123,20 @@ def test_a_batch_is_answered_line_by_line_and_a_bad_line_refused_alone(caller: C
     assert caller.send("POST", "/query", b"\n\n", LINES) == (200, b"")
 
 
-def test_a_text_that_cannot_be_fingerprinted_is_refused_alone(caller: Caller) -> None:
-    answers = caller.batch("/add", [{"id": "p", "text": TEXT}, {"id": "q", "text": "网" * (MOST_RUN + 1)}])
+def test_a_text_that_cannot_be_fingerprinted_is_refused_alone(tmp_path: Path) -> None:
+    texts = [{"id": "p", "text": TEXT}, {"id": "q", "text": "网" * (MOST_RUN + 1)}]
+    with served_here(make_index(tmp_path), ServeLimits(value_bytes=8 << 20)) as port:
+        caller = Caller(port)
+        answers = caller.batch("/add", texts)
+        caller.connection.close()
     assert answers[0]["id"] == "p"
     assert (answers[1]["line"], "must cut at once" in answers[1]["error"]) == (2, True)
+
+
+def test_a_line_that_is_too_long_is_refused_alone(caller: Caller) -> None:
+    answers = caller.batch("/add", [{"id": "p", "text": TEXT}, {"id": "q", "text": "a" * ServeLimits().value_bytes}])
+    assert answers[0]["id"] == "p"
+    assert (answers[1]["line"], "at most 2,097,152 bytes" in answers[1]["error"]) == (2, True)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,8 @@ pytestmark = [pytest.mark.together, pytest.mark.every_case]
 
 BODY = b'{"fingerprint": "0000000000000003", "limit": 1}'
 CROWD = 60_000
-LIMITS = ServeLimits(head_s=0.3, body_s=0.6, stalled_s=0.3, head_bytes=2_000, body_bytes=20_000, bodies_bytes=50_000)
+TIMES = ServeLimits(head_s=0.3, body_s=0.6, stalled_s=0.3)
+LIMITS = replace(TIMES, head_bytes=2_000, value_bytes=19_500, body_bytes=20_000, bodies_bytes=50_000)
 
 
 @pytest.fixture(scope="module")
@@ -119,8 +120,10 @@ def test_bodies_together_are_bounded_and_room_comes_back(strict: int) -> None:
     assert b" 200 " in received(connected(strict, head("Connection: close") + BODY))
 
 
-def test_a_body_that_says_it_is_too_large_is_refused_before_it_is_sent(strict: int) -> None:
-    with connected(strict, head("Expect: 100-continue", length=20_001)) as connection:
+@pytest.mark.parametrize(("kind", "most"), [(JSON, 19_500), (LINES, 20_000)])
+def test_a_body_that_says_it_is_too_large_is_refused_before_it_is_sent(strict: int, kind: str, most: int) -> None:
+    sent = head("Expect: 100-continue", length=most + 1).replace(JSON.encode(), kind.encode())
+    with connected(strict, sent) as connection:
         assert connection.recv(65_536).startswith(b"HTTP/1.1 413 ")
 
 

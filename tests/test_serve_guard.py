@@ -186,7 +186,7 @@ def test_health_is_told_at_once_beside_a_query_that_returns_a_crowd(tmp_path: Pa
         assert len(few) == 7
 
 
-@pytest.mark.parametrize("values", ["[" * 2 + "[]," * 1_500_000 + "1]]", '{"a":1,' * 100 + "[1]"], ids=["many", "deep"])
+@pytest.mark.parametrize("values", ["[" * 2 + "[]," * 600_000 + "1]]", '{"a":1,' * 100 + "[1]"], ids=["many", "deep"])
 def test_a_body_of_nothing_but_values_is_refused(values: str, serving: Serving) -> None:
     status, answer = serving.caller().send("POST", "/query", f'{{"text": {values}}}', "application/json")
     assert status == 400

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Itera
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from io import BytesIO
 from typing import TypeVar
 
 from anyio import CapacityLimiter, get_cancelled_exc_class, move_on_after, to_thread
@@ -37,6 +38,7 @@ T = TypeVar("T")
 class ServeLimits:
     """What one caller may take of a server."""
 
+    value_bytes: int = 2 << 20  # of JSON: a body, or a line of a batch; it is parsed in one go, and all others wait
     body_bytes: int = 16 << 20
     bodies_bytes: int = 256 << 20  # of all callers, in each process
     head_bytes: int = 64 << 10
@@ -139,7 +141,8 @@ class _Service:
         kind = _kind_of(request)
         if kind not in (JSON, LINES):
             raise HTTPException(415, f"unsupported content type {kind!r:.80}: send {JSON}, or {LINES} for a batch")
-        async with self._body_of(request) as body:
+        most = self._limits.body_bytes if kind == LINES else self._limits.value_bytes
+        async with self._body_of(request, most) as body:
             if kind == LINES:
                 return await self._apart(
                     lambda: self._answered(self._bodies_of(call, _lines_of(body, self._limits)), kind)
@@ -160,35 +163,37 @@ class _Service:
         return _in_parts(_pieces(answers[0]), JSON)
 
     @asynccontextmanager
-    async def _body_of(self, request: Request) -> AsyncIterator[bytes]:
-        """Read a body, which counts as held during the block."""
+    async def _body_of(self, request: Request, most: int) -> AsyncIterator[bytes]:
+        """Read a body of at most so many bytes, which counts as held during the block."""
         encoding = request.headers.get("content-encoding", "identity")
         if encoding.lower() != "identity":
             raise HTTPException(415, f"unsupported content encoding {encoding!r:.80}: send the body uncompressed")
         parts, size = list[bytes](), 0
         try:
-            self._hold(0, int(request.headers.get("content-length", "0")))
+            self._hold(0, int(request.headers.get("content-length", "0")), most)
             with move_on_after(self._limits.body_s) as waiting:
                 async for part in request.stream():
                     parts.append(part)
                     size += len(part)
-                    self._hold(len(part), size)
+                    self._hold(len(part), size, most)
             if waiting.cancelled_caught:
                 raise HTTPException(408, f"the body did not arrive within {self._limits.body_s:g} s")
             yield b"".join(parts).removeprefix(_BOM)
         finally:
             self._held_bytes -= size
 
-    def _hold(self, more: int, size: int) -> None:
+    def _hold(self, more: int, size: int, most: int) -> None:
         """Count bytes of a body, and refuse it if it, or all bodies together, have become too large."""
         self._held_bytes += more
-        if size > (most := self._limits.body_bytes):
-            raise HTTPException(413, f"body too large: a request has at most {most:,} bytes; send several")
+        if size > most:
+            several = f"; send several, or {LINES} with up to {self._limits.body_bytes:,}"
+            remedy = "; send several" if most == self._limits.body_bytes else several
+            raise HTTPException(413, f"body too large: it has at most {most:,} bytes{remedy}")
         if self._held_bytes > self._limits.bodies_bytes:
             raise self._later("too many large requests at once: send this one again later")
 
     def _bodies_of(self, call: PostCall, lines: list[tuple[int, bytes]]) -> Bodies:
-        return Bodies(self._index, call, lines, self._limits.query_s)
+        return Bodies(self._index, call, lines, self._limits.query_s, self._limits.value_bytes)
 
     async def _apart(self, work: Callable[[], T]) -> T:
         """Do what waits or takes long in a thread, beside other calls."""
@@ -224,8 +229,8 @@ class _Service:
             raise HTTPException(403, "this form was sent from a page of another site: open this server's own page")
         if _kind_of(request) != FORM:
             raise HTTPException(415, f"POST / takes the form of its page: send JSON to POST /{QUERY.name}")
-        async with self._body_of(request) as body:
-            form = QueryForm.parse(body)
+        async with self._body_of(request, self._limits.value_bytes) as body:
+            form = await self._apart(lambda: QueryForm.parse(body))
         if not self._has_right(f"Bearer {form.token}"):
             return self._page.response(_base_of(request), None, form, FormAnswer(error="Missing or wrong token."), 401)
         found, status = await self._found(form)
@@ -234,7 +239,7 @@ class _Service:
     async def _found(self, form: QueryForm) -> tuple[FormAnswer, int]:
         """Return the answer to a form, or its error, and the status."""
         try:
-            (answer,) = await self._apart(self._bodies_of(QUERY, [(1, to_json(form.query))]).answers)
+            (answer,) = await self._apart(lambda: self._bodies_of(QUERY, [(1, to_json(form.query))]).answers())
         except ValueError as error:
             return FormAnswer(error=str(error)), 400
         except HsimhashError as error:
@@ -299,11 +304,12 @@ def _base_of(request: Request) -> str:
 
 def _lines_of(body: bytes, limits: ServeLimits) -> list[tuple[int, bytes]]:
     """Return the lines of a batch that are not blank, with their numbers."""
-    lines = [(number, line) for number, line in enumerate(body.split(b"\n"), start=1) if line.strip()]
-    if len(lines) > limits.batch_lines:
-        raise HTTPException(
-            413, f"too many lines: a batch has at most {limits.batch_lines:,} lines, got {len(lines):,}; send several"
-        )
+    lines = list[tuple[int, bytes]]()
+    for number, line in enumerate(BytesIO(body), start=1):  # one by one: others wait while bytes are split
+        if line.strip():
+            lines.append((number, line))
+        if len(lines) > limits.batch_lines:
+            raise HTTPException(413, f"too many lines: a batch has at most {limits.batch_lines:,}; send several")
     return lines
 
 

@@ -51,9 +51,17 @@ class Bodies:
         call: which.
         lines: JSON, with their numbers.
         timeout_s: after which queries end.
+        most_bytes: of a line; one that is longer is refused.
     """
 
-    def __init__(self, index: HSimIndex, call: PostCall, lines: Sequence[tuple[int, bytes]], timeout_s: float) -> None:
+    def __init__(
+        self,
+        index: HSimIndex,
+        call: PostCall,
+        lines: Sequence[tuple[int, bytes]],
+        timeout_s: float,
+        most_bytes: int,
+    ) -> None:
         self._index, self._call, self._timeout_s = index, call, timeout_s
         self._numbers = [number for number, _ in lines]
         self._bodies: dict[int, BaseModel] = {}
@@ -62,6 +70,8 @@ class Bodies:
         self.is_unfit = False  # whether a right body was refused: its text has no fingerprint by the index's profile
         for number, line in lines:
             try:
+                if len(line) > most_bytes:
+                    raise ValueError(f"line too long: a document has at most {most_bytes:,} bytes of JSON")
                 check_values(line, _VALUES_BYTES)
                 self._take(number, call.body.model_validate_json(line))
             except ValidationError as error:

@@ -89,6 +89,14 @@ def host_names(text: str) -> tuple[str, ...]:
     return tuple(names)
 
 
+def web_origins(text: str) -> tuple[str, ...]:
+    """Return the origins in `https://name,http://name:port`; `ValueError` if it holds anything else."""
+    origins = [origin.strip().lower() for origin in text.split(",")]
+    if not all(re.fullmatch(r"https?://([a-z0-9_.-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?", origin) for origin in origins):
+        raise ValueError("it should be origins of web pages with commas between them, such as https://app.example.com")
+    return tuple(origins)
+
+
 class Settings(BaseModel):
     """What the commands run with. `model_fields_set` has the keys that somebody set, whatever the value."""
 
@@ -111,6 +119,7 @@ class Settings(BaseModel):
     job: str | None = Field(None, min_length=1)
     listen: Annotated[str, _refused_by(address_in)] = "127.0.0.1:8343"
     host: Annotated[str, _refused_by(host_names)] | None = None
+    allow_origin: Annotated[str, _refused_by(web_origins)] | None = None
     token_file: str | None = Field(None, min_length=1)
     slow_query_s: float = Field(SLOW_S, ge=0)
 

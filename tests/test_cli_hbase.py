@@ -14,7 +14,7 @@ STORE = "hbase://nowhere.invalid/crawl:pages"
 
 
 def shell_lines(*options: str, store: str = STORE) -> list[str]:
-    result = run("create-table", "--print-shell", "--store", store, *options)
+    result = run("create-table", "--print-commands", "--store", store, *options)
     assert result.exit_code == 0, result.stderr
     return result.stdout.splitlines()
 
@@ -65,7 +65,7 @@ def test_splits_are_the_quantiles_of_the_sample(tmp_path: Path) -> None:
     ],
 )
 def test_options_that_cannot_be_are_misuse(options: tuple[str, ...], told: str) -> None:
-    result = run("create-table", "--print-shell", "--store", STORE, *options)
+    result = run("create-table", "--print-commands", "--store", STORE, *options)
     assert (result.exit_code, result.stdout) == (2, "")
     assert told in result.stderr
 
@@ -73,7 +73,7 @@ def test_options_that_cannot_be_are_misuse(options: tuple[str, ...], told: str) 
 def test_a_sample_without_fingerprints_is_misuse(tmp_path: Path) -> None:
     sample = tmp_path / "sample"
     sample.write_text("id\tno fingerprint\n")
-    result = run("create-table", "--print-shell", "--store", STORE, "--splits-from", str(sample))
+    result = run("create-table", "--print-commands", "--store", STORE, "--splits-from", str(sample))
     assert result.exit_code == 2
     assert f"{sample}:1" in result.stderr
     assert "--splits-from" in result.stderr
@@ -87,7 +87,7 @@ def test_a_sample_without_fingerprints_is_misuse(tmp_path: Path) -> None:
         ("--compression", "GZ"),
         ("--family-option", "IN_MEMORY=true"),
         ("--dry-run",),
-        ("--print-shell",),
+        ("--print-commands",),
         ("--allow-plain",),
     ],
 )

@@ -73,7 +73,14 @@ def test_a_sample_is_read_in_one_format(tmp_path: Path) -> None:
 def test_regions_are_split_by_a_sample_in_the_format_that_is_said(tmp_path: Path) -> None:
     rng = random.Random(1)
     (tmp_path / "sample").write_text("".join(f"{rng.randrange(10**15, 10**16)}\n" for _ in range(2_000)))
-    table = ("create-table", "--print-shell", "--store", "hbase://gw/pages", "--splits-from", str(tmp_path / "sample"))
+    table = (
+        "create-table",
+        "--print-commands",
+        "--store",
+        "hbase://gw/pages",
+        "--splits-from",
+        str(tmp_path / "sample"),
+    )
     refused = run(*table)
     assert refused.exit_code == 2
     assert "--fingerprint-format hex|decimal|signed" in refused.stderr

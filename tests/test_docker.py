@@ -122,7 +122,7 @@ def test_what_the_image_copies_prints_the_lines_that_make_a_table_and_calls_a_ga
     installed: Path, tmp_path: Path
 ) -> None:
     store = SERVICES["create-table"]["environment"]["HSIMHASH_STORE"]
-    lines = run_installed(installed, "create-table", "--print-shell", "--store", store, folder=tmp_path)
+    lines = run_installed(installed, "create-table", "--print-commands", "--store", store, folder=tmp_path)
     assert lines.returncode == 0, lines.stderr
     assert "create 'default:hsimhash'" in lines.stdout
     nobody = "hbase://127.0.0.1:1/hsimhash"

@@ -335,9 +335,9 @@ def test_an_id_is_shown_as_text_and_a_link_only_if_it_is_a_url(tmp_path: Path) -
 
 
 def test_a_form_from_another_site_or_of_another_kind_is_refused(caller: Caller, serving: Serving) -> None:
-    other = serving.caller(**{"Sec-Fetch-Site": "cross-site"})
+    other = serving.caller(Origin="https://example.org")
     assert other.send("POST", "/", f"fingerprint={NEAR}", FORM)[0] == 403
-    own = serving.caller(**{"Sec-Fetch-Site": "same-origin"})
+    own = serving.caller(Origin=f"http://127.0.0.1:{serving.port}")
     assert own.send("POST", "/", f"fingerprint={NEAR}", FORM)[0] == 200
     assert caller.send("POST", "/", f"fingerprint={NEAR}", "text/plain")[0] == 415
     assert caller.send("POST", "/", b"text=\xff", FORM)[0] == 400

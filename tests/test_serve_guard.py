@@ -13,7 +13,7 @@ import pytest
 
 from hsimhash.index import HSimIndex
 from hsimhash.serve.guard import why_refused
-from tests.support.command_line import make_index
+from tests.support.command_line import make_index, run
 from tests.support.effort import thorough
 from tests.support.local_server import LocalServer
 from tests.support.local_server import serving as local_serving
@@ -85,6 +85,40 @@ def test_pages_of_other_sites_are_refused_with_and_without_a_token(
         assert (why_refused(headers, hosts) == "") == is_own
 
 
+@pytest.fixture(scope="module")
+def open_to_app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    """A server with the token `word`, which pages of http://app.example may call."""
+    folder = tmp_path_factory.mktemp("origin")
+    (folder / "token").write_text("word")
+    given = ("--token-file", str(folder / "token"), "--allow-origin", "http://app.example:81,http://app.example")
+    with served(make_index(folder), *given) as running:
+        yield running
+
+
+def test_pages_of_an_allowed_origin_may_call_with_the_token(open_to_app: Serving) -> None:
+    own, token = "http://app.example", "Bearer word"
+    for origin, given, status in ((own, token, 200), (own, "", 401), ("http://evil.example", token, 403)):
+        caller = open_to_app.caller(Origin=origin, Authorization=given)
+        assert caller.call("/query", {"fingerprint": NEAR})[0] == status
+        assert caller.answered.get("Access-Control-Allow-Origin") == (own if origin == own else None)
+    asked = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization,content-type"}
+    for origin, status in ((own, 200), ("http://evil.example", 400)):
+        assert open_to_app.caller(Origin=origin, **asked).send("OPTIONS", "/query", None, "")[0] == status
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--allow-origin", "http://app.example"), "--allow-origin needs --token-file"),
+        (("--allow-origin", "*", "--token-file", "token"), "it should be origins of web pages"),
+        (("--allow-origin", "app.example", "--token-file", "token"), "it should be origins of web pages"),
+    ],
+)
+def test_an_origin_that_cannot_be_allowed_is_refused(options: tuple[str, ...], said: str, tmp_path: Path) -> None:
+    refused = run("serve", "--store", make_index(tmp_path), *options)
+    assert (refused.exit_code, said in refused.stderr) == (2, True), refused.stderr
+
+
 class Rebound(Proxy):
     """Sends its page once, and is the other server from then on, as a name that was led elsewhere."""
 
@@ -123,6 +157,45 @@ def test_a_browser_whose_page_has_its_name_lead_here_gets_nothing(name: str, sta
         assert serving.caller().call("/query", {"fingerprint": NEAR})[1]["matches"][0]["id"] == (
             "b" if name == "evil.example" else "a"
         )
+
+
+@thorough
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")
+@pytest.mark.parametrize(("name", "statuses"), [("app.example", "200 401"), ("evil.example", "failed failed")])
+def test_a_browser_lets_pages_of_an_allowed_origin_alone_call(
+    name: str, statuses: str, open_to_app: Serving, tmp_path: Path
+) -> None:
+    with local_serving(Calling(open_to_app.port)) as site:
+        shown = subprocess.run(
+            [
+                str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}",
+                f"--host-resolver-rules=MAP {name}:80 127.0.0.1:{site.port}", "--virtual-time-budget=20000",
+                "--dump-dom", f"http://{name}/",
+            ],
+            capture_output=True, text=True, check=False, timeout=120,
+        ).stdout  # fmt: skip
+    assert f"asked: {statuses}" in shown, shown
+
+
+class Calling(LocalServer):
+    """Sends a page that calls a server on another port, with its token and without."""
+
+    def __init__(self, target: int) -> None:
+        super().__init__()
+        self._page = f"""<!doctype html><body><script>
+const ask = token => fetch("http://127.0.0.1:{target}/query", {{method: "POST", body: '{{"fingerprint": "{NEAR}"}}',
+  headers: {{"Content-Type": "application/json", ...token}}}}).then(r => r.status, e => "failed");
+Promise.all([ask({{Authorization: "Bearer word"}}), ask({{}})]).then(
+  all => document.body.append("asked: " + all.join(" ")));
+</script></body>"""
+
+    def talk(self, connection: socket.socket) -> None:
+        with connection:
+            connection.recv(1 << 16)
+            head = (
+                f"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nConnection: close\r\nContent-Length: {len(self._page)}"
+            )
+            connection.sendall(f"{head}\r\n\r\n{self._page}".encode())
 
 
 class SelfSent(LocalServer):

@@ -124,6 +124,11 @@ _FLAGS: dict[str, Callable[[Function], Function]] = {
     ),
     "job": click.option("--job", metavar="DIR", help="Keep the job's checkpoint and lists in DIR."),
     "listen": click.option("--listen", metavar="HOST:PORT", help="Listen there. Default: 127.0.0.1:8343."),
+    "allow_origin": click.option(
+        "--allow-origin",
+        metavar="ORIGIN[,…]",
+        help="With a token: let web pages of these origins call this server, e.g. https://app.example.com.",
+    ),
     "host": click.option(
         "--host", metavar="NAME[,…]", help="Without a token: also answer requests that call this server by these names."
     ),

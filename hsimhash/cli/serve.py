@@ -23,7 +23,7 @@ from hsimhash.cli.help import Command
 from hsimhash.cli.options import Settings, open_index, refuse_memory, with_settings
 from hsimhash.errors import HsimhashError
 from hsimhash.processes import end_with_parent
-from hsimhash.settings import address_in, host_names
+from hsimhash.settings import address_in, host_names, web_origins
 
 try:
     from starlette.types import ASGIApp
@@ -43,7 +43,7 @@ STOP_S = 3  # in which calls that are under way may end, and the workers another
 
 
 @click.command("serve", cls=Command)
-@with_settings("store", "listen", "host", "token_file", "workers", "lock_timeout_s", "slow_query_s")
+@with_settings("store", "listen", "host", "token_file", "allow_origin", "workers", "lock_timeout_s", "slow_query_s")
 def serve_command(settings: Settings) -> ExitCode:
     """Answer queries and add documents over HTTP, as JSON, until Ctrl-C or SIGTERM.
 
@@ -67,6 +67,8 @@ def serve_command(settings: Settings) -> ExitCode:
     """
     refuse_memory(settings)
     token = _token_in(Path(settings.token_file)) if settings.token_file else None
+    if settings.allow_origin and token is None:
+        raise click.UsageError("--allow-origin needs --token-file, by which this server knows who may call it")
     limits: ServeLimits = click.get_current_context().obj or SERVE_LIMITS  # who calls `main` may give others
     open_index(settings).close()  # what is wrong with it is said here, once
     with _listening(settings.listen) as listener:
@@ -181,4 +183,5 @@ def _app(settings: Settings, token: str | None, limits: ServeLimits, folder: Pat
     if folder is not None:
         metrics.enable(folder)
     hosts = (address_in(settings.listen)[0], *(host_names(settings.host) if settings.host else ()))
-    return make_app(partial(open_index, settings), token, limits, hosts)
+    origins = web_origins(settings.allow_origin) if settings.allow_origin else ()
+    return make_app(partial(open_index, settings), token, limits, hosts, origins)

@@ -94,8 +94,12 @@ def _pairs(ctx: click.Context, param: click.Parameter, value: _Texts) -> _Pairs:
     help="HBase: a setting of all column families, such as IN_MEMORY=true.",
 )
 @click.option("--dry-run", "is_dry_run", is_flag=True, help="HBase: only print what would be created.")
-@click.option("--print-shell", "is_for_shell", is_flag=True, help="HBase: print the lines for hbase shell instead.")
-@click.option("--print-sql", "is_for_psql", is_flag=True, help="PostgreSQL: print the statements for psql instead.")
+@click.option(
+    "--print-commands",
+    "print_commands",
+    is_flag=True,
+    help="HBase, PostgreSQL: print the commands for hbase shell or psql instead.",
+)
 @click.option(
     "--allow-plain", "is_plain_allowed", is_flag=True, help="HBase: create a plain table if only Thrift1 runs."
 )
@@ -106,8 +110,7 @@ def create_table_command(
     ttl_s: int | None,
     compression: str,
     family_options: _Pairs,
-    is_for_shell: bool,
-    is_for_psql: bool,
+    print_commands: bool,
     **how: bool,
 ) -> None:
     """Create an empty index. Its layout, profile and distance cannot be changed later.
@@ -115,21 +118,22 @@ def create_table_command(
     \b
     Example: hsimhash create-table --store lmdb://pages --layout 10 --profile auto-2
              hsimhash create-table --store hbase://gw1,gw2/crawl:pages --regions 64 --splits-from sample.tsv --ttl 90d
-             hsimhash create-table --store hbase://gw1/crawl:pages --print-shell | hbase shell -n
-             hsimhash create-table --store 'postgresql://db1/crawl?table=pages' --print-sql | psql -d crawl
+             hsimhash create-table --store hbase://gw1/crawl:pages --print-commands | hbase shell -n
+             hsimhash create-table --store 'postgresql://db1/crawl?table=pages' --print-commands | psql -d crawl
 
     If the same index exists, nothing happens. If it differs, the differences are printed and the exit code is 5.
 
     On HBase the table is created with its settings. An existing table without an index, such as one made with
-    --print-shell, becomes one. --dry-run prints + for what would be created, ~ for what should be altered in hbase
-    shell, and = for what is right. On PostgreSQL three tables are created in one transaction. --print-shell and
-    --print-sql need no server.
+    --print-commands, becomes one. --dry-run prints + for what would be created, ~ for what should be altered in hbase
+    shell, and = for what is right. On PostgreSQL three tables are created in one transaction. --print-commands needs
+    no server.
     """
     record = wanted_record(settings, settings.max_distance)
     if settings.max_distance is not None:
         check_distance(settings.max_distance, record.layout)
-    if is_for_psql:
-        _print_sql(settings, record)
+    if print_commands and is_postgresql(settings.store):
+        for statement in ("BEGIN", *postgresql_operations().table_sql(settings.store, record), "COMMIT"):
+            print_line(f"{statement};")
         return
     if not is_hbase(settings.store):
         _create_elsewhere(settings, record, ttl_s)
@@ -137,7 +141,7 @@ def create_table_command(
     fingerprints = read_sample(splits_from, "--splits-from", settings.fingerprint_format) if splits_from else None
     keys = tuple(splits(record.layout, regions or AUTO_REGIONS, sample=fingerprints))
     wanted = TableSettings(keys, ttl_s, compression.upper(), family_options)
-    if is_for_shell:
+    if print_commands:
         for line in shell_lines(new_table(Address.parse(settings.store), wanted)):
             print_line(line)
         say(f"then 'hsimhash create-table --store {settings.store}' writes the index's record into the table")
@@ -148,13 +152,6 @@ def create_table_command(
         say(f"the table exists and keeps its {kept}: --regions and --splits-from are for a new one")
 
 
-def _print_sql(settings: Settings, record: Record) -> None:
-    if not is_postgresql(settings.store):
-        raise click.UsageError(f"--print-sql is for an index on PostgreSQL, and {settings.store} is not")
-    for statement in ("BEGIN", *postgresql_operations().table_sql(settings.store, record), "COMMIT"):
-        print_line(f"{statement};")
-
-
 def _create_elsewhere(settings: Settings, record: Record, ttl_s: int | None) -> None:
     context = click.get_current_context()
     for parameter in context.command.params:
@@ -163,6 +160,8 @@ def _create_elsewhere(settings: Settings, record: Record, ttl_s: int | None) -> 
             continue
         if is_given and parameter.name not in type(settings).model_fields:
             what, remedy = "a table on HBase", ""
+            if parameter.name == "print_commands":
+                what = f"{what} or an index on PostgreSQL"
             if parameter.name == "ttl_s":
                 what, remedy = f"{what} or an index on Redis", "; run 'hsimhash expire --before AGE --yes' once a day"
             raise click.UsageError(f"{parameter.opts[0]} is for {what}, not for {settings.store}{remedy}")

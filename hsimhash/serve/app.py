@@ -16,6 +16,7 @@ from pydantic_core import to_json
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
@@ -67,6 +68,7 @@ def make_app(
     token: str | None = None,
     limits: ServeLimits = SERVE_LIMITS,
     hosts: Collection[str] = (),
+    origins: Collection[str] = (),
 ) -> ASGIApp:
     """Return the application; it opens its index when it starts, and closes it when it has answered the last call.
 
@@ -78,21 +80,26 @@ def make_app(
             nothing.
         limits: what one caller may take.
         hosts: the names that lead to the server, besides `localhost` and IP addresses; with a token any may.
+        origins: of the web pages of other sites that may call it, with the token.
     """
     app = _Service(opened, token, limits).app()
-    guarded = _guarded(app, None if token else frozenset(hosts))
+    guarded = _guarded(app, None if token else frozenset(hosts), frozenset(origins))
+    if origins:
+        guarded = CORSMiddleware(
+            guarded, [*origins], ["GET", "POST"], ["Authorization"], expose_headers=["Retry-After"]
+        )
     if metrics.current is None:
         return guarded
     routes = frozenset(route.path for route in app.routes if isinstance(route, Route))
     return Watched(guarded, metrics.current, routes, METRICS)
 
 
-def _guarded(app: ASGIApp, hosts: Collection[str] | None) -> ASGIApp:
+def _guarded(app: ASGIApp, hosts: Collection[str] | None, origins: Collection[str]) -> ASGIApp:
     """Return an application that refuses what pages of other sites send; see `why_refused`."""
 
     async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
         is_asked = scope["type"] == "http" and scope["path"] not in _FOR_ALL
-        if is_asked and (why := why_refused(Headers(scope=scope), hosts)):
+        if is_asked and (why := why_refused(Headers(scope=scope), hosts, origins)):
             await _error(403, why)(scope, receive, send)
             return
         await app(scope, receive, send)
@@ -225,8 +232,6 @@ class _Service:
 
     async def _try_query(self, request: Request) -> Response:
         """Answer the form of the page."""
-        if request.headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
-            raise HTTPException(403, "this form was sent from a page of another site: open this server's own page")
         if _kind_of(request) != FORM:
             raise HTTPException(415, f"POST / takes the form of its page: send JSON to POST /{QUERY.name}")
         async with self._body_of(request, self._limits.value_bytes) as body:

@@ -15,12 +15,13 @@ _NAME = re.compile(r"(\[[^\]]*\]|[^:]*)(?::[0-9]*)?")
 _PORTS = {"http": ":80", "https": ":443"}  # which an address need not name
 
 
-def why_refused(headers: Mapping[str, str], hosts: Collection[str] | None) -> str:
+def why_refused(headers: Mapping[str, str], hosts: Collection[str] | None, origins: Collection[str] = ()) -> str:
     """Return why a request is refused, if it is.
 
     Args:
         headers: of the request.
         hosts: the names that lead here, besides `localhost` and IP addresses; None: any name.
+        origins: whose pages may send it.
     """
     host, origin = headers.get("host", "").lower(), headers.get("origin")
     if hosts is not None and not _is_known(host, hosts):
@@ -28,13 +29,16 @@ def why_refused(headers: Mapping[str, str], hosts: Collection[str] | None) -> st
             f"unknown host name {host!r:.80}: without a token, this server answers under localhost, IP addresses and "
             "the names that 'hsimhash serve --host NAME' gives it"
         )
-    if origin is None or headers.get("sec-fetch-site") == "same-origin":
+    if origin is None or headers.get("sec-fetch-site") == "same-origin" or origin.lower() in origins:
         return ""
     scheme, _, site = origin.lower().partition("://")
     port = _PORTS.get(scheme, "")
     if site and site.removesuffix(port) == host.removesuffix(port):
         return ""
-    return f"this request was sent from a page of another site, {origin!r:.80}: only pages of this server may call it"
+    return (
+        f"this request was sent from a page of another site, {origin!r:.80}: only pages of this server may call it, "
+        "and those that 'hsimhash serve --allow-origin' names, which needs a token"
+    )
 
 
 def _is_known(host: str, hosts: Collection[str]) -> bool:

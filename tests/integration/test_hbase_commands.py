@@ -120,7 +120,7 @@ def test_thrift1_makes_a_table_only_where_a_plain_one_will_do(stores: tuple[str,
     through_thrift2, store = stores
     refused = run("create-table", "--store", store)
     assert (refused.exit_code, refused.stdout) == (1, "")
-    assert "--print-shell" in refused.stderr
+    assert "--print-commands" in refused.stderr
     assert "--allow-plain" in refused.stderr
     assert run("describe", "--store", store).exit_code == 5
     assert "made a plain table" in run("create-table", "--store", store, "--allow-plain").stderr

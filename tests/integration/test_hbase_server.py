@@ -91,7 +91,7 @@ def test_in_the_foreground_it_is_healthy_and_ends_at_sigterm(tmp_path: Path, own
 
 def test_the_lines_for_hbase_shell_make_the_table_there(own_hbase: HBaseServer) -> None:
     store = table_url(own_hbase, "by_shell:pages")
-    lines = run("create-table", "--store", store, "--regions", "3", "--print-shell").stdout
+    lines = run("create-table", "--store", store, "--regions", "3", "--print-commands").stdout
     assert own_hbase.shell(lines) == 0
     assert run("create-table", "--store", store).exit_code == 0
     compact = run("compact", "--store", store).stdout

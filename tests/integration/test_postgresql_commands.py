@@ -61,7 +61,7 @@ def test_a_table_is_made_once_and_dropped(url: str) -> None:
 
 
 def test_the_printed_statements_make_the_same_index(postgresql: PostgresqlServer, url: str) -> None:
-    printed = run("create-table", "--store", url, "--layout", "10", "--profile", "zh-1", "--print-sql")
+    printed = run("create-table", "--store", url, "--layout", "10", "--profile", "zh-1", "--print-commands")
     assert printed.exit_code == 0
     with psycopg.connect(postgresql.conninfo, autocommit=True) as connection:
         connection.execute(printed.stdout.encode())
@@ -71,7 +71,7 @@ def test_the_printed_statements_make_the_same_index(postgresql: PostgresqlServer
         index.add(5, "a")
         assert [match.doc_id for match in index.query(4)] == ["a"]
         assert index.check().is_sound
-    assert run("create-table", "--store", "lmdb://x", "--print-sql").exit_code == 2
+    assert run("create-table", "--store", "lmdb://x", "--print-commands").exit_code == 2
 
 
 def test_a_table_of_others_is_neither_made_an_index_nor_dropped(postgresql: PostgresqlServer, url: str) -> None:

@@ -40,7 +40,7 @@ from hsimhash.store.hbase.table import (
     snapshot_line,
 )
 
-_UNFIT = "this gateway cannot make the table as it must be; see --print-shell and --allow-plain"
+_UNFIT = "this gateway cannot make the table as it must be; see --print-commands and --allow-plain"
 _PLAIN = (
     "made a plain table: one region, no encoding, no prefix Bloom filter, no split restriction; it works, but slower, "
     "and one server has all the load until HBase splits it"
@@ -207,7 +207,7 @@ def make_table(gateway: Gateway, wanted: TableSettings, *, is_plain_allowed: boo
     if gateway.makes_tables != "whole" and not (is_plain and is_plain_allowed):
         raise HsimhashError(
             f"this gateway cannot make the table as it must be: that takes Thrift2, not framed, which garbles split "
-            f"keys; run what 'hsimhash create-table --print-shell' prints in hbase shell, then this command again"
+            f"keys; run what 'hsimhash create-table --print-commands' prints in hbase shell, then this command again"
             f"{'; or take a lesser table with --allow-plain' if is_plain else ''}"
         )
     gateway.create_table(Table(families(wanted), TABLE_ATTRIBUTES), wanted.splits)

@@ -175,6 +175,15 @@ def test_other_runs_than_those_merged_are_merged_too(store: Store, tmp_path: Pat
     assert None not in store.lookup([b"a", b"b"])
 
 
+def test_a_run_that_is_added_after_a_merge_is_merged_too(store: Store, tmp_path: Path) -> None:
+    load(store, tmp_path / "runs", [[("a", 1)]], 1)
+    bulk = store.bulk(tmp_path / "runs")
+    assert bulk.merge() == 1
+    bulk.add_run(np.array([2, 3], np.uint64), ["b", "c"], 1)
+    bulk.merge()
+    assert None not in store.lookup([b"a", b"b", b"c"])
+
+
 def test_a_compaction_between_two_parts_of_a_merge_does_not_confuse_it(store: Store, tmp_path: Path) -> None:
     insert(store, [(str(number), number) for number in range(10)], 1)
     load(store, tmp_path / "runs", [[("x", 1 << 40)]], 1)

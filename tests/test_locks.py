@@ -37,6 +37,24 @@ def test_a_lock_whose_file_is_replaced_while_it_is_taken_is_taken_on_the_new_fil
             pass
 
 
+def test_a_lock_is_not_taken_on_a_file_that_was_replaced_since_it_was_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, flock, opened = tmp_path / "lock", fcntl.flock, list[int]()
+
+    def replacing(fd: int, kind: int) -> None:
+        opened.append(fd)
+        if len(opened) == 1:
+            path.unlink()  # as its last holder does
+            path.touch()
+        flock(fd, kind)
+
+    monkeypatch.setattr(fcntl, "flock", replacing)
+    with take_lock(path) or pytest.fail("not free") as held:
+        assert held.is_in_place()
+        assert take_lock(path) is None
+
+
 def test_a_lock_that_a_killed_process_left_to_a_child_is_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     lock = os.open(path, os.O_RDWR | os.O_CREAT)

@@ -1,0 +1,90 @@
+"""What is durable on return: files before they get their names, folders after names in them have changed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from hsimhash.files import put_in_place, replace_file, write_json
+from hsimhash.index import HSimIndex
+from tests.support.command_line import run
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, Path]]]:
+    """Every rename, by the new name, and every sync of a file or folder, in order."""
+    done: list[tuple[str, Path]] = []
+    fsync, replace = os.fsync, os.replace
+
+    def synced(fd: int) -> None:
+        done.append(("synced", Path(f"/proc/self/fd/{fd}").readlink()))
+        fsync(fd)
+
+    def replaced(old: Path, new: Path, **given: int) -> None:
+        done.append(("named", Path(os.fsdecode(new)).absolute()))
+        replace(old, new, **given)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "replace", replaced)  # which `Path.replace` calls
+    return done
+
+
+def unsynced(steps: list[tuple[str, Path]]) -> list[Path]:
+    """Return the new names whose folder was not synced after they were given."""
+    return [
+        path
+        for place, (what, path) in enumerate(steps)
+        if what == "named" and ("synced", path.parent) not in steps[place:]
+    ]
+
+
+@pytest.mark.parametrize("name", ["put_in_place", "replace_file", "write_json"])
+def test_a_new_name_is_durable(name: str, tmp_path: Path, steps: list[tuple[str, Path]]) -> None:
+    path = tmp_path / "file"
+    if name == "put_in_place":
+        (tmp_path / "part").write_text("new")
+        put_in_place(tmp_path / "part", path)
+    elif name == "replace_file":
+        with replace_file(path) as stream:
+            stream.write(b"new")
+        assert steps[0][0] == "synced", "the content comes before the name"
+    else:
+        write_json(path, {"new": 1})
+    assert ("named", path) in steps
+    assert unsynced(steps) == []
+
+
+def compacted(url: str, folder: Path) -> None:
+    assert run("compact", "--store", url).exit_code == 0
+
+
+def backed_up(url: str, folder: Path) -> None:
+    assert run("backup", str(folder / "copy"), "--store", url).exit_code == 0
+
+
+def dropped(url: str, folder: Path) -> None:
+    assert run("drop-table", "--yes", "--store", url).exit_code == 0
+
+
+def ingested(url: str, folder: Path) -> None:
+    (folder / "in.jsonl").write_text('{"id": "b", "text": "a text with a few words in it, and then some more"}\n')
+    assert run("ingest", str(folder / "in.jsonl"), "--store", url, "--workers", "1").exit_code == 0
+
+
+def deduplicated(url: str, folder: Path) -> None:
+    (folder / "in.jsonl").write_text('{"id": "b", "text": "a text with a few words in it, and then some more"}\n')
+    assert run("dedup", str(folder / "in.jsonl"), "--out", str(folder / "out"), "--workers", "1").exit_code == 0
+
+
+@pytest.mark.parametrize("work", [compacted, backed_up, dropped, ingested, deduplicated])
+def test_a_command_leaves_no_name_that_a_power_cut_takes_back(
+    work: Callable[[str, Path], None], tmp_path: Path, steps: list[tuple[str, Path]]
+) -> None:
+    url = f"lmdb://{tmp_path / 'index'}"
+    with HSimIndex.create(url) as index:
+        index.add(5, "a")
+    work(url, tmp_path)
+    assert [path for path in unsynced(steps) if path.exists()] == []

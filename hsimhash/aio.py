@@ -14,7 +14,7 @@ from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack
 
-from hsimhash.callers import MOST_CALLS, Asked, Callers, SharedCall
+from hsimhash.call_sharing import MOST_CALLS, Asked, Callers, SharedCall
 from hsimhash.errors import StoreClosedError
 from hsimhash.fingerprint.signature import MAX_SKETCH, Signature
 from hsimhash.index import ClaimOptions, HSimIndex

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypedDict, TypeVar, Unpack
 import numpy as np
 
 from hsimhash import metrics
-from hsimhash.callers import Callers, SharedCall
+from hsimhash.call_sharing import Callers, SharedCall
 from hsimhash.claims import Turns
 from hsimhash.cover import Cover, Probe, check_distance
 from hsimhash.cover import cover as cheapest_cover
@@ -37,6 +37,7 @@ from hsimhash.fingerprint.signature import (
 from hsimhash.fingerprint.texts import LongEnough, as_texts
 from hsimhash.layout import Layout
 from hsimhash.matching import QUERY_BATCH, Rule, matches_of, matches_of_one, ranges, read
+from hsimhash.query_log import SLOW_S, Reads
 from hsimhash.rowkey import (
     bucket_range,
     check_doc_ids,
@@ -46,7 +47,6 @@ from hsimhash.rowkey import (
     key_prefix,
     last_occurrences,
 )
-from hsimhash.slow import SLOW_S, Reads
 from hsimhash.store import (
     BULK_LIMITS,
     BulkLimits,

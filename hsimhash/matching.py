@@ -20,6 +20,7 @@ from hsimhash.fingerprint.signature import (
     similarity,
 )
 from hsimhash.layout import FINGERPRINT_BITS
+from hsimhash.query_log import Reads
 from hsimhash.rowkey import (
     KEY_FLAG,
     PREFIX_BYTES,
@@ -30,7 +31,6 @@ from hsimhash.rowkey import (
     key_prefix,
     prefix_numbers_of,
 )
-from hsimhash.slow import Reads
 from hsimhash.store.base import Document, Match, Reader
 
 FEW_ROWS = 40  # up to so many, a loop costs less than numpy's calls

@@ -25,7 +25,7 @@ from hsimhash.fingerprint.signature import MAX_SKETCH, SKETCH_BITS
 from hsimhash.inputs.files import InputOptions
 from hsimhash.layout import Layout
 from hsimhash.load.ingest import OnDuplicate
-from hsimhash.slow import SLOW_S
+from hsimhash.query_log import SLOW_S
 from hsimhash.store import check_url
 from hsimhash.store.urls import masked, may_be_url
 

@@ -14,8 +14,8 @@ pytestmark = pytest.mark.every_case
 PACKAGE = Path(__file__).parents[1] / "hsimhash"
 LADDER = [
     {"errors", "extras"},
-    {"callers", "files", "locks", "metrics", "processes", "times"},
-    {"fingerprint", "layout", "sample", "slow"},
+    {"call_sharing", "durations", "files", "locks", "metrics", "processes"},
+    {"fingerprint", "layout", "query_log", "sample"},
     {"rowkey", "cover", "hfile"},
     {"plan"},
     {"store"},
@@ -29,8 +29,12 @@ LADDER = [
 ]
 
 
+HBASE_ROOMS = ["gateway", "rows", "upkeep", "files"]
+PAGE = PACKAGE.parent / "ARCHITECTURE.md"
+
+
 def test_the_page_has_the_same_ladder() -> None:
-    page = (PACKAGE.parent / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    page = PAGE.read_text(encoding="utf-8")
     rungs = re.findall(r"^\| \d+ \| (.+?) \|", page, re.MULTILINE)
     assert [set(re.findall(r"`(\w+)`", names)) for names in rungs] == LADDER
 
@@ -63,6 +67,18 @@ def test_imports_go_one_way(path: Path) -> None:
     own = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
     for name in {name.split(".")[1] for name in imported(path) if name.startswith("hsimhash.")}:
         assert name == own or rung(name) < rung(own), f"{path} imports {name}"
+
+
+def test_the_rooms_of_hbase_import_one_way_as_the_page_has_them() -> None:
+    hbase = PACKAGE / "store" / "hbase"
+    assert [path.parent.name for path in sorted(hbase.glob("*/__init__.py"))] == sorted(HBASE_ROOMS)
+    for path in sorted(hbase.glob("*/*.py")):
+        names = [name.split(".") for name in imported(path) if name.startswith("hsimhash.store.hbase.")]
+        seen = {name[3] for name in names}
+        allowed = HBASE_ROOMS[: HBASE_ROOMS.index(path.parent.name) + 1]
+        assert seen <= set(allowed), f"{path} imports {seen - set(allowed)}"
+    page = PAGE.read_text(encoding="utf-8")
+    assert re.findall(r"`(\w+)/` \(", page.partition("has four rooms")[2])[: len(HBASE_ROOMS)] == HBASE_ROOMS
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))

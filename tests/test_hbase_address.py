@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hsimhash.store.hbase.address import Address, Endpoint, Options
-from hsimhash.store.hbase.batches import (
+from hsimhash.store.hbase.gateway.address import Address, Endpoint, Options
+from hsimhash.store.hbase.gateway.base import Put
+from hsimhash.store.hbase.gateway.batches import (
     PUT_BYTES,
     PUT_ROWS,
     columns_after,
@@ -17,7 +18,6 @@ from hsimhash.store.hbase.batches import (
     share,
     slices,
 )
-from hsimhash.store.hbase.gateway import Put
 
 GW = Endpoint("gw", 9091)
 

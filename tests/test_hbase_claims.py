@@ -7,16 +7,16 @@ from dataclasses import replace
 
 import pytest
 
-from hsimhash.callers import Asked
+from hsimhash.call_sharing import Asked
 from hsimhash.errors import CorruptionError, StoreBusyError
 from hsimhash.fingerprint import Profile, Signature
 from hsimhash.index import HSimIndex
 from hsimhash.layout import Layout
 from hsimhash.store.base import Claim, Claims, Record
-from hsimhash.store.hbase.cells import Register, register_columns, register_key
-from hsimhash.store.hbase.claims import TableClaims
-from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, Put
-from hsimhash.store.hbase.protocol import Read, Times
+from hsimhash.store.hbase.gateway.base import DOCUMENT_FAMILY, Put
+from hsimhash.store.hbase.rows.cells import Register, register_columns, register_key
+from hsimhash.store.hbase.rows.claims import TableClaims
+from hsimhash.store.hbase.rows.protocol import Read, Times
 from hsimhash.store.hbase.store import HBaseStore
 from tests.stress.claims_protocol import first_failed_claim
 from tests.stress.protocol import Kind

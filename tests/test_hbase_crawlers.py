@@ -21,17 +21,17 @@ from hsimhash.layout import Layout
 from hsimhash.store import Record, Store, open_store
 from hsimhash.store.base import JOB_DEADLINE_S
 from hsimhash.store.facts import Region
-from hsimhash.store.hbase.address import Address, Endpoint
-from hsimhash.store.hbase.batches import scan_groups
 from hsimhash.store.hbase.checkup import check_ttl, hbase_checks, load_checks
-from hsimhash.store.hbase.choice import Choice
-from hsimhash.store.hbase.connection import THRIFT2, Call, Connection
-from hsimhash.store.hbase.gateway import Change
-from hsimhash.store.hbase.gateways import open_gateway
-from hsimhash.store.hbase.pool import Pool
-from hsimhash.store.hbase.protocol import Times
+from hsimhash.store.hbase.gateway.address import Address, Endpoint
+from hsimhash.store.hbase.gateway.base import Change
+from hsimhash.store.hbase.gateway.batches import scan_groups
+from hsimhash.store.hbase.gateway.choice import Choice
+from hsimhash.store.hbase.gateway.connection import THRIFT2, Call, Connection
+from hsimhash.store.hbase.gateway.opening import open_gateway
+from hsimhash.store.hbase.gateway.pool import Pool
+from hsimhash.store.hbase.gateway.thrift2 import SINGLE_SCANS, Thrift2Gateway
+from hsimhash.store.hbase.rows.protocol import Times
 from hsimhash.store.hbase.store import HBaseStore, record_ttl
-from hsimhash.store.hbase.thrift2 import SINGLE_SCANS, Thrift2Gateway
 from tests.support.effort import thorough
 from tests.support.gateway_stand_in import StandIn, stand_in
 from tests.support.hbase_model import Cluster, ModelGateway

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from hsimhash.errors import IndexNotFoundError
-from hsimhash.store.hbase.connection import THRIFT2
-from hsimhash.store.hbase.failures import TransientError, failure
+from hsimhash.store.hbase.gateway.connection import THRIFT2
+from hsimhash.store.hbase.gateway.failures import TransientError, failure
 
 NO_MASTER = """Failed after attempts=16, exceptions:
 2026-11-22T00:00:01.000Z, RpcRetryingCaller{globalStartTime=1, pause=100}, \

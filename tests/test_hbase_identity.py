@@ -17,8 +17,8 @@ from hsimhash.fingerprint import Profile
 from hsimhash.index import HSimIndex
 from hsimhash.layout import Layout
 from hsimhash.store.base import Record
-from hsimhash.store.hbase.gateway import Change, Put, always
-from hsimhash.store.hbase.protocol import SameIndex, Times
+from hsimhash.store.hbase.gateway.base import Change, Put, always
+from hsimhash.store.hbase.rows.protocol import SameIndex, Times
 from hsimhash.store.hbase.store import HBaseStore
 from tests.support.effort import tries
 from tests.support.hbase_model import DAY_MS, LATEST_MS, MINUTE_MS, START_MS, Cluster, Mischief, ModelGateway

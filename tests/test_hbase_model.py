@@ -7,8 +7,8 @@ import itertools
 import pytest
 
 from hsimhash.rowkey import documents_rowkey
-from hsimhash.store.hbase.cells import TABLE_START, TABLE_STOP
-from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, DRAWER_FAMILY, Cell, Change, Deletion, Gateway, Put
+from hsimhash.store.hbase.gateway.base import DOCUMENT_FAMILY, DRAWER_FAMILY, Cell, Change, Deletion, Gateway, Put
+from hsimhash.store.hbase.rows.cells import TABLE_START, TABLE_STOP
 from tests.support.hbase_model import Cluster, ModelGateway
 
 AHEAD_MS = 60_000

@@ -15,9 +15,9 @@ from hsimhash.layout import Layout
 from hsimhash.store import Record, open_store
 from hsimhash.store.base import IDENTITY_PART
 from hsimhash.store.hbase import operations
-from hsimhash.store.hbase.connection import THRIFT2
+from hsimhash.store.hbase.gateway.connection import THRIFT2
+from hsimhash.store.hbase.gateway.table import TABLE_ATTRIBUTES, TableSettings, families
 from hsimhash.store.hbase.store import HBaseStore
-from hsimhash.store.hbase.table import TABLE_ATTRIBUTES, TableSettings, families
 from tests.support.effort import thorough
 from tests.support.gateway_stand_in import StandIn, stand_in
 

@@ -15,10 +15,10 @@ from types import FrameType
 import pytest
 
 from hsimhash.errors import StoreUnavailableError
-from hsimhash.store.hbase.address import Address
-from hsimhash.store.hbase.connection import THRIFT2, Call, Connection
-from hsimhash.store.hbase.lanes import UNKNOWN, Caller, one_call
-from hsimhash.store.hbase.pool import Pool
+from hsimhash.store.hbase.gateway.address import Address
+from hsimhash.store.hbase.gateway.connection import THRIFT2, Call, Connection
+from hsimhash.store.hbase.gateway.pipeline import UNKNOWN, Caller, one_call
+from hsimhash.store.hbase.gateway.pool import Pool
 from tests.support.effort import thorough
 from tests.support.gateway_stand_in import stand_in
 from tests.support.processes import forked

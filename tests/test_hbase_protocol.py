@@ -13,13 +13,13 @@ import pytest
 from hsimhash.fingerprint.signature import Signature
 from hsimhash.rowkey import PREFIX_BYTES, documents_rowkey
 from hsimhash.store.facts import CheckReport
-from hsimhash.store.hbase import cells
-from hsimhash.store.hbase.audit import Audit, pages, server_time
-from hsimhash.store.hbase.cells import Orphan, Register
-from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, DRAWER_FAMILY, Cell, Change, Deletion, Put, always
-from hsimhash.store.hbase.orphans import SLACK_H, Collection, Entry
-from hsimhash.store.hbase.protocol import Wanted, Writes, put_drawer_rows, put_listings
+from hsimhash.store.hbase.gateway.base import DOCUMENT_FAMILY, DRAWER_FAMILY, Cell, Change, Deletion, Put, always
+from hsimhash.store.hbase.rows import cells
+from hsimhash.store.hbase.rows.cells import Orphan, Register
+from hsimhash.store.hbase.rows.protocol import Wanted, Writes, put_drawer_rows, put_listings
 from hsimhash.store.hbase.store import HBaseStore
+from hsimhash.store.hbase.upkeep.audit import Audit, pages, server_time
+from hsimhash.store.hbase.upkeep.collect import SLACK_H, Collection, Entry
 from tests.stress import protocol
 from tests.stress.protocol import Done, Kind, states
 from tests.support.effort import tries

@@ -10,9 +10,9 @@ from thriftpy2.thrift import TClient
 from thriftpy2.transport import TMemoryBuffer
 
 from hsimhash.rowkey import ROWKEY_BYTES
-from hsimhash.store.hbase.connection import THRIFT2
-from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, DRAWER_FAMILY, Cell
-from hsimhash.store.hbase.replies import columns_in, drawer_rows_in
+from hsimhash.store.hbase.gateway.base import DOCUMENT_FAMILY, DRAWER_FAMILY, Cell
+from hsimhash.store.hbase.gateway.connection import THRIFT2
+from hsimhash.store.hbase.gateway.replies import columns_in, drawer_rows_in
 
 Rows = list[list[tuple[bytes, bytes, bytes, int]]]  # of each row the cells: row, qualifier, value, timestamp
 

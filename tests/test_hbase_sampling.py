@@ -13,12 +13,12 @@ import pytest
 from hsimhash.fingerprint.signature import Signatures
 from hsimhash.layout import Layout
 from hsimhash.store.base import Record
-from hsimhash.store.hbase.audit import Audit
-from hsimhash.store.hbase.cells import listing_key
-from hsimhash.store.hbase.census import Census, survey_to_files, surveyed_in
-from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, Deletion, Gateway
+from hsimhash.store.hbase.gateway.base import DOCUMENT_FAMILY, Deletion, Gateway
+from hsimhash.store.hbase.rows.cells import listing_key
 from hsimhash.store.hbase.store import HBaseStore
-from hsimhash.store.hbase.walk import RangeTask, Walk
+from hsimhash.store.hbase.upkeep.audit import Audit
+from hsimhash.store.hbase.upkeep.full_check import Census, survey_to_files, surveyed_in
+from hsimhash.store.hbase.upkeep.range_jobs import RangeTask, Walk
 from tests.support.effort import thorough
 from tests.support.hbase_model import DAY_MS, Cluster, ModelGateway
 

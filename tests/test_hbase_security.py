@@ -14,11 +14,11 @@ import pytest
 from thriftpy2.transport import TTransportException
 
 from hsimhash.errors import HsimhashError, StoreUnavailableError
-from hsimhash.store.hbase import connection
-from hsimhash.store.hbase.address import Address, Endpoint
-from hsimhash.store.hbase.connection import tls_context
-from hsimhash.store.hbase.gateways import open_gateway
-from hsimhash.store.hbase.sasl import LAYERS, KerberosError, SaslSocket, Status, check_proof, proof
+from hsimhash.store.hbase.gateway import connection
+from hsimhash.store.hbase.gateway.address import Address, Endpoint
+from hsimhash.store.hbase.gateway.connection import tls_context
+from hsimhash.store.hbase.gateway.opening import open_gateway
+from hsimhash.store.hbase.gateway.sasl import LAYERS, KerberosError, SaslSocket, Status, check_proof, proof
 from tests.support.command_line import run
 from tests.support.local_server import LocalServer, serving
 

@@ -7,7 +7,7 @@ import hashlib
 import pytest
 
 from hsimhash.hfile.blocks import message_field
-from hsimhash.store.hbase.snapshot_manifest import SnapshotManifest, StoreFile
+from hsimhash.store.hbase.files.snapshot_manifest import SnapshotManifest, StoreFile
 
 ONE, TWO, OTHER = "0123456789abcdef0123456789abcdef", "fedcba9876543210fedcba9876543210", "00ff" * 8
 INFO = message_field(1, b"one") + message_field(3, 10_000_000)

@@ -21,18 +21,7 @@ from hsimhash.rowkey import RECORD_ROWKEY, documents_rowkey, encode, filed_rowke
 from hsimhash.store import BulkLimits
 from hsimhash.store.base import RECORD_PARTS, Document, Mark, Record
 from hsimhash.store.facts import CheckReport
-from hsimhash.store.hbase import audit, view
-from hsimhash.store.hbase.cells import (
-    COLLECTED,
-    TABLE_START,
-    TABLE_STOP,
-    Register,
-    key_rowkey,
-    listing_key,
-    listing_put,
-    register_key,
-)
-from hsimhash.store.hbase.gateway import (
+from hsimhash.store.hbase.gateway.base import (
     DOCUMENT_FAMILY,
     DRAWER_FAMILY,
     RECORD_FAMILY,
@@ -42,8 +31,20 @@ from hsimhash.store.hbase.gateway import (
     Put,
     always,
 )
-from hsimhash.store.hbase.protocol import Times
+from hsimhash.store.hbase.rows import view
+from hsimhash.store.hbase.rows.cells import (
+    COLLECTED,
+    TABLE_START,
+    TABLE_STOP,
+    Register,
+    key_rowkey,
+    listing_key,
+    listing_put,
+    register_key,
+)
+from hsimhash.store.hbase.rows.protocol import Times
 from hsimhash.store.hbase.store import HBaseStore
+from hsimhash.store.hbase.upkeep import audit
 from tests.support.effort import tries
 from tests.support.hbase_model import DAY_MS, DRIFT_MS, MINUTE_MS, Cluster, ModelGateway
 

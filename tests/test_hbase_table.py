@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from hsimhash.store.hbase.address import Address
-from hsimhash.store.hbase.gateway import FOREVER_S, Table
-from hsimhash.store.hbase.table import TABLE_ATTRIBUTES, TableSettings, compared, families, shell_lines
+from hsimhash.store.hbase.gateway.address import Address
+from hsimhash.store.hbase.gateway.base import FOREVER_S, Table
+from hsimhash.store.hbase.gateway.table import TABLE_ATTRIBUTES, TableSettings, compared, families, shell_lines
 
 PLACE = Address.parse("hbase://gw/pages")
 FOREVER = {"TTL": str(FOREVER_S)}

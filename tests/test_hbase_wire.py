@@ -9,9 +9,9 @@ from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 from thriftpy2.utils import serialize
 
-from hsimhash.store.hbase.connection import THRIFT2
-from hsimhash.store.hbase.gateway import DRAWER_FAMILY
-from hsimhash.store.hbase.thrift2 import put_arguments, sorted_rows
+from hsimhash.store.hbase.gateway.base import DRAWER_FAMILY
+from hsimhash.store.hbase.gateway.connection import THRIFT2
+from hsimhash.store.hbase.gateway.thrift2 import put_arguments, sorted_rows
 
 drawer_rows = st.integers(0, 20).flatmap(lambda count: arrays(np.uint8, (count, 13), elements=st.integers(0, 255)))
 

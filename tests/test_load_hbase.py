@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from hsimhash import times
+from hsimhash import durations
 from hsimhash.fingerprint import Profile
 from hsimhash.index import HSimIndex
 from hsimhash.inputs import InputOptions, find_inputs
 from hsimhash.layout import Layout
 from hsimhash.load import IngestLimits, IngestObserver, IngestOptions, Summary, default_job, ingest
 from hsimhash.store import BulkLimits, Record, store_name
-from hsimhash.store.hbase.gateway import Cell
+from hsimhash.store.hbase.gateway.base import Cell
 from hsimhash.store.hbase.store import HBaseStore
 from tests.support.hbase_model import Cluster, ModelGateway
-from tests.test_times import Clock
+from tests.test_durations import Clock
 
 URL = "hbase://gw1,gw2:9091/crawl:pages"
 PROFILE = Profile.named("auto-1")
@@ -64,7 +64,7 @@ def load(
 
 def test_documents_are_written_at_the_rate(index: HSimIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
-    monkeypatch.setattr(times, "time", clock)
+    monkeypatch.setattr(durations, "time", clock)
     assert load(index, tmp_path, 100, rate=20, limits=SLICES).counts.added == 100
     assert clock.now == pytest.approx(5)
 
@@ -73,7 +73,7 @@ def test_a_merge_that_goes_on_does_not_wait_for_what_was_written_before(
     index: HSimIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock()
-    monkeypatch.setattr(times, "time", clock)
+    monkeypatch.setattr(durations, "time", clock)
     assert not load(
         index, tmp_path, 100, IngestObserver(stop=lambda: clock.now > 2.9), rate=20, limits=SLICES
     ).is_complete

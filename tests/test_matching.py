@@ -14,8 +14,8 @@ from hsimhash.fingerprint.bits import Uint8s
 from hsimhash.fingerprint.signature import Signature, Signatures
 from hsimhash.layout import Layout
 from hsimhash.matching import MEETINGS_AT_ONCE, PAIRS_AT_ONCE, Rule, confirmed, near_many
+from hsimhash.query_log import Reads
 from hsimhash.rowkey import rowkeys_of
-from hsimhash.slow import Reads
 from hsimhash.store.base import Document, Match, Reader
 from tests.support.effort import thorough
 from tests.support.oracles import crowds, signed

@@ -16,10 +16,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from hsimhash import metrics
 from hsimhash.errors import StoreUnavailableError
 from hsimhash.index import HSimIndex
-from hsimhash.store.hbase.address import Address
-from hsimhash.store.hbase.connection import THRIFT2, Call
-from hsimhash.store.hbase.lanes import Caller, one_call
-from hsimhash.store.hbase.pool import Pool
+from hsimhash.store.hbase.gateway.address import Address
+from hsimhash.store.hbase.gateway.connection import THRIFT2, Call
+from hsimhash.store.hbase.gateway.pipeline import Caller, one_call
+from hsimhash.store.hbase.gateway.pool import Pool
 from tests.support.command_line import PATIENCE_S, make_index, own_process, run
 from tests.support.effort import thorough
 from tests.support.gateway_stand_in import stand_in

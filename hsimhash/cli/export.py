@@ -18,7 +18,7 @@ from hsimhash.cli.shards import SHARD_FORMATS, export_shards, json_line, tsv_lin
 from hsimhash.cli.written import JSON_LINES, format_of, refuse_existing, refuse_format, written
 from hsimhash.rowkey import SEGMENT_BYTES, register_rowkey
 from hsimhash.store import Document, is_hbase, is_own_file
-from hsimhash.store.hbase.snapshot import Snapshot
+from hsimhash.store.hbase.files.snapshot import Snapshot
 
 MOST_SHARDS = 10_000
 PROGRESS_DOCUMENTS = 10_000  # between two steps of the progress bar

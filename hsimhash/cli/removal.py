@@ -19,12 +19,12 @@ from hsimhash.cli.help import Command
 from hsimhash.cli.jobs import check_job, refuse_walk, walk_job_option, walk_workers_option
 from hsimhash.cli.lines import Lines
 from hsimhash.cli.options import Settings, confirm, json_option, open_index, utf8, with_settings, yes_option
+from hsimhash.durations import milliseconds_of, seconds_in
 from hsimhash.files import make_folder, write_json
 from hsimhash.index import HSimIndex
 from hsimhash.load import default_job
 from hsimhash.store import is_hbase
-from hsimhash.store.hbase.walk import AGE_S
-from hsimhash.times import milliseconds_of, seconds_in
+from hsimhash.store.hbase.upkeep.range_jobs import AGE_S
 
 BATCH_DOCUMENTS = 100_000  # in key order; each batch rewrites most pages of the index once
 BEGUN = "expire.json"  # in the folder of a job on HBase: the moment, and when it was said

@@ -12,8 +12,8 @@ from hsimhash.cli.console import print_line, say
 from hsimhash.cli.exits import ExitCode
 from hsimhash.errors import HsimhashError, in_shell
 from hsimhash.store import FileLimits, StageOptions, is_hbase
-from hsimhash.store.hbase.load_tool import load_command
-from hsimhash.store.hbase.stage import open_stage
+from hsimhash.store.hbase.files.load_tool import load_command
+from hsimhash.store.hbase.files.stage import open_stage
 
 LEAST_MEMORY_MIB = 128
 _ROW_BYTES, _DOCUMENT_BYTES = 100, 800  # of memory, about, for each that is held at once

@@ -26,14 +26,14 @@ from hsimhash.cli.options import (
     yes_option,
 )
 from hsimhash.cover import check_distance
+from hsimhash.durations import seconds_in
 from hsimhash.errors import IndexExistsError, IndexNotFoundError
 from hsimhash.fingerprint import Profile
 from hsimhash.rowkey import splits
 from hsimhash.store import Record, folder_of, is_hbase, is_postgresql, is_redis, open_store, postgresql_operations
-from hsimhash.store.hbase.address import Address
-from hsimhash.store.hbase.table import AUTO_REGIONS, TableSettings, new_table, shell_lines
+from hsimhash.store.hbase.gateway.address import Address
+from hsimhash.store.hbase.gateway.table import AUTO_REGIONS, TableSettings, new_table, shell_lines
 from hsimhash.store.lmdb.files import drop_index, refuse_no_index
-from hsimhash.times import seconds_in
 
 if TYPE_CHECKING:
     from hsimhash.store.hbase.operations import Plan

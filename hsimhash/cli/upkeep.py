@@ -18,8 +18,8 @@ from hsimhash.cli.options import Settings, json_option, metrics_option, open_ind
 from hsimhash.errors import CorruptionError
 from hsimhash.load import default_job
 from hsimhash.store import is_hbase, is_postgresql, is_redis, postgresql_operations
-from hsimhash.store.hbase.address import Address
-from hsimhash.store.hbase.table import compact_line, snapshot_line
+from hsimhash.store.hbase.gateway.address import Address
+from hsimhash.store.hbase.gateway.table import compact_line, snapshot_line
 from hsimhash.store.urls import holds_password
 
 

@@ -28,6 +28,7 @@ import numpy as np
 
 from hsimhash import metrics
 from hsimhash.cover import check_distance
+from hsimhash.durations import Pace
 from hsimhash.errors import OTHER_JOB, LostRightError, Remedy, StopAskedError
 from hsimhash.fingerprint import Signatures
 from hsimhash.fingerprint.bits import Int64s, spoken
@@ -43,7 +44,6 @@ from hsimhash.load.job import LISTS, Checkpoint, Counts, Job, JobSpec, State, Su
 from hsimhash.rowkey import check_documents
 from hsimhash.store import BULK_LIMITS, BulkLimits, BulkLoad, Mark, StageOptions, is_on_server, is_own_file, store_name
 from hsimhash.store.base import resumed
-from hsimhash.times import Pace
 
 OnDuplicate = Literal["add", "skip", "tag"]
 

@@ -10,8 +10,8 @@ from typing import Protocol
 
 import numpy as np
 
+from hsimhash.durations import milliseconds_of
 from hsimhash.fingerprint.bits import Floats, Int64s
-from hsimhash.times import milliseconds_of
 
 PLAIN = ("first", "last", "longest", "shortest-id", "https")
 WITH_FIELD = ("newest", "highest")

@@ -1,8 +1,8 @@
 """Documents → an index on HBase by finished files, made by tasks: what 'hsimhash bulk-load' does on one machine.
 
-The steps are those of `store/hbase/load_steps.py`, and their state is in the stage: another driver continues with what
-was staged whole, and makes anew what was not. In the stage a load has a folder of its own, named by its token, so that
-tasks of a driver that was killed, which may still be at work, write nowhere else:
+The steps are those of `store/hbase/files/load_steps.py`, and their state is in the stage: another driver continues with
+what was staged whole, and makes anew what was not. In the stage a load has a folder of its own, named by its token, so
+that tasks of a driver that was killed, which may still be at work, write nowhere else:
 
 | folder | what |
 |---|---|
@@ -37,14 +37,14 @@ from hsimhash.spark.signatures import SHORT
 from hsimhash.spark.vertices import position_of
 from hsimhash.store import FileLimits, Record, StageOptions, is_hbase, store_name
 from hsimhash.store.base import JOB_DEADLINE_S
-from hsimhash.store.hbase.address import Address
-from hsimhash.store.hbase.batches import slices
-from hsimhash.store.hbase.comparing import ASKED_AT_ONCE, TableComparison
-from hsimhash.store.hbase.gateways import open_gateway
-from hsimhash.store.hbase.load_steps import LoadState, LoadSteps, StateKeeper
-from hsimhash.store.hbase.protocol import SameIndex, Times, Writes
-from hsimhash.store.hbase.region_files import REGISTERS, ROWS, StagedFile
-from hsimhash.store.hbase.stage import Stage, open_stage
+from hsimhash.store.hbase.files.comparing import ASKED_AT_ONCE, TableComparison
+from hsimhash.store.hbase.files.load_steps import LoadState, LoadSteps, StateKeeper
+from hsimhash.store.hbase.files.region_writer import REGISTERS, ROWS, StagedFile
+from hsimhash.store.hbase.files.stage import Stage, open_stage
+from hsimhash.store.hbase.gateway.address import Address
+from hsimhash.store.hbase.gateway.batches import slices
+from hsimhash.store.hbase.gateway.opening import open_gateway
+from hsimhash.store.hbase.rows.protocol import SameIndex, Times, Writes
 from hsimhash.store.hbase.store import HBaseStore
 
 DOCUMENTS = "documents"

@@ -36,8 +36,7 @@ from hsimhash.rowkey import (
 from hsimhash.spark.columns import SIGNATURE, gathered, partition_keys, unsigned
 from hsimhash.spark.parts import PAIR_LIMITS, sample_of
 from hsimhash.store import FileLimits, Record
-from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, DRAWER_FAMILY
-from hsimhash.store.hbase.region_files import (
+from hsimhash.store.hbase.files.region_writer import (
     REGISTERS,
     ROWS,
     SIGNED_VALUE,
@@ -50,7 +49,8 @@ from hsimhash.store.hbase.region_files import (
     register_ranges,
     register_values,
 )
-from hsimhash.store.hbase.stage import open_stage
+from hsimhash.store.hbase.files.stage import open_stage
+from hsimhash.store.hbase.gateway.base import DOCUMENT_FAMILY, DRAWER_FAMILY
 from hsimhash.store.runs import ranges_of, sorted_where_equal
 
 _DRAWERS, _LISTINGS, _REGISTERS = range(3)  # kinds of rows

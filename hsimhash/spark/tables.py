@@ -36,7 +36,7 @@ from hsimhash.spark.parts import (
     sample_of,
     spread_to_parts,
 )
-from hsimhash.store.hbase.stage import Stage, open_stage
+from hsimhash.store.hbase.files.stage import Stage, open_stage
 
 LAYOUT = "10"
 

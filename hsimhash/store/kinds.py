@@ -10,8 +10,8 @@ from typing import NamedTuple
 from hsimhash.cover import DEFAULT_DISTANCE, HBASE_PRICES, LMDB_PRICES, POSTGRESQL_PRICES, REDIS_PRICES, Prices
 from hsimhash.layout import Layout
 from hsimhash.store.base import Record
-from hsimhash.store.hbase.address import DEFAULT_PORTS as HBASE_SCHEMES
-from hsimhash.store.hbase.address import Address
+from hsimhash.store.hbase.gateway.address import DEFAULT_PORTS as HBASE_SCHEMES
+from hsimhash.store.hbase.gateway.address import Address
 from hsimhash.store.postgresql.address import POSTGRESQL_SCHEME, DatabaseAddress
 from hsimhash.store.redis.address import REDIS_SCHEMES, RedisAddress
 from hsimhash.store.urls import masked

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 from urllib.parse import parse_qsl, unquote
 
-from hsimhash.times import seconds_in
+from hsimhash.durations import seconds_in
 
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.%\w]+)\]|([^\[\]:/?#\s]+))(?::(\d+))?")
 _LEAST_S, _MOST_S = 0.001, 86_400

@@ -23,10 +23,10 @@ import numpy as np
 from hsimhash.fingerprint.signature import Signatures
 from hsimhash.layout import Layout
 from hsimhash.store.base import Record
-from hsimhash.store.hbase.address import Address
-from hsimhash.store.hbase.gateway import Change, Put
-from hsimhash.store.hbase.gateways import open_gateway
-from hsimhash.store.hbase.protocol import Times, Writes
+from hsimhash.store.hbase.gateway.address import Address
+from hsimhash.store.hbase.gateway.base import Change, Put
+from hsimhash.store.hbase.gateway.opening import open_gateway
+from hsimhash.store.hbase.rows.protocol import Times, Writes
 from hsimhash.store.hbase.store import HBaseStore
 from tests.bench.bench_bulk_load import Command, write_lines
 from tests.bench.bench_hbase import PROFILE, Cores, made

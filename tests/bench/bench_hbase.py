@@ -40,12 +40,12 @@ from hsimhash.rowkey import (
     splits,
 )
 from hsimhash.store.base import Record
-from hsimhash.store.hbase.address import Address
-from hsimhash.store.hbase.cells import Register
-from hsimhash.store.hbase.gateway import DRAWER_FAMILY
-from hsimhash.store.hbase.gateways import open_gateway
+from hsimhash.store.hbase.gateway.address import Address
+from hsimhash.store.hbase.gateway.base import DRAWER_FAMILY
+from hsimhash.store.hbase.gateway.opening import open_gateway
+from hsimhash.store.hbase.gateway.table import TableSettings
 from hsimhash.store.hbase.operations import create_hbase_store
-from hsimhash.store.hbase.table import TableSettings
+from hsimhash.store.hbase.rows.cells import Register
 from tests.support.fingerprint_sets import Numbers, half_near, page_ids, random_fingerprints
 from tests.support.hbase_server import Gateways, HBaseServer, serving
 from tests.support.hbase_tables import new_table, table_url

@@ -15,14 +15,14 @@ import pytest
 
 from hsimhash.errors import CorruptionError, IndexNotFoundError, StoreClosedError, StoreUnavailableError
 from hsimhash.rowkey import ROWKEY_BYTES, bucket_range
-from hsimhash.store.hbase import thrift2
-from hsimhash.store.hbase.address import Address
-from hsimhash.store.hbase.batches import PAGE_ROWS
-from hsimhash.store.hbase.gateway import Change, Deletion, Gateway, Put
-from hsimhash.store.hbase.gateways import open_gateway
-from hsimhash.store.hbase.table import TableSettings
-from hsimhash.store.hbase.thrift1 import Thrift1Gateway
-from hsimhash.store.hbase.thrift2 import SINGLE_SCANS, Thrift2Gateway
+from hsimhash.store.hbase.gateway import thrift2
+from hsimhash.store.hbase.gateway.address import Address
+from hsimhash.store.hbase.gateway.base import Change, Deletion, Gateway, Put
+from hsimhash.store.hbase.gateway.batches import PAGE_ROWS
+from hsimhash.store.hbase.gateway.opening import open_gateway
+from hsimhash.store.hbase.gateway.table import TableSettings
+from hsimhash.store.hbase.gateway.thrift1 import Thrift1Gateway
+from hsimhash.store.hbase.gateway.thrift2 import SINGLE_SCANS, Thrift2Gateway
 from tests.support.hbase_server import Gateways, HBaseServer
 from tests.support.hbase_tables import PATIENCE, new_table
 from tests.support.processes import forked

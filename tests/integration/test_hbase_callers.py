@@ -12,10 +12,10 @@ import pytest
 from hsimhash import HSimIndex
 from hsimhash.aio import AsyncHSimIndex
 from hsimhash.store import Record
+from hsimhash.store.hbase.gateway.table import TableSettings
 from hsimhash.store.hbase.operations import create_hbase_store
-from hsimhash.store.hbase.table import TableSettings
 from tests.support.fingerprint_sets import half_near, page_ids, random_fingerprints
-from tests.test_callers import LAYOUT, PROFILE, THREADS
+from tests.test_call_sharing import LAYOUT, PROFILE, THREADS
 
 
 @pytest.mark.parametrize("place", [0, 1], ids=["thrift2", "thrift1"])

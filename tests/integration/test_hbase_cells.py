@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from hsimhash.store.hbase.address import Address
-from hsimhash.store.hbase.gateway import Gateway
-from hsimhash.store.hbase.gateways import open_gateway
-from hsimhash.store.hbase.table import TableSettings
+from hsimhash.store.hbase.gateway.address import Address
+from hsimhash.store.hbase.gateway.base import Gateway
+from hsimhash.store.hbase.gateway.opening import open_gateway
+from hsimhash.store.hbase.gateway.table import TableSettings
 from tests.support.hbase_server import Gateways
 from tests.support.hbase_tables import new_table, table_url, thrift1_url
 from tests.test_hbase_model import *  # noqa: F403  (its tests, on another gateway)

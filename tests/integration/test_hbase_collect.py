@@ -12,9 +12,9 @@ from hsimhash.fingerprint.signature import Signature
 from hsimhash.index import HSimIndex
 from hsimhash.rowkey import ORPHANS_FLAG
 from hsimhash.store import CollectReport
-from hsimhash.store.hbase.cells import TABLE_START, TABLE_STOP, row_flag
-from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY
-from hsimhash.store.hbase.protocol import Times
+from hsimhash.store.hbase.gateway.base import DOCUMENT_FAMILY
+from hsimhash.store.hbase.rows.cells import TABLE_START, TABLE_STOP, row_flag
+from hsimhash.store.hbase.rows.protocol import Times
 from hsimhash.store.hbase.store import HBaseStore
 from tests.support.command_line import run
 

@@ -14,10 +14,10 @@ import pytest
 from hsimhash.index import HSimIndex
 from hsimhash.layout import Layout
 from hsimhash.rowkey import splits
-from hsimhash.store.hbase.address import Address
-from hsimhash.store.hbase.gateways import open_gateway
+from hsimhash.store.hbase.gateway.address import Address
+from hsimhash.store.hbase.gateway.opening import open_gateway
+from hsimhash.store.hbase.gateway.table import TableSettings
 from hsimhash.store.hbase.operations import make_table
-from hsimhash.store.hbase.table import TableSettings
 from tests.support.command_line import run
 from tests.support.hbase_server import Gateways, free_ports
 

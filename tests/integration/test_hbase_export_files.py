@@ -10,9 +10,9 @@ import pytest
 
 from hsimhash import HSimIndex
 from hsimhash.hfile.blocks import message_field, message_fields
-from hsimhash.store.hbase.cells import register_key
-from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, Deletion
-from hsimhash.store.hbase.snapshot import Snapshot
+from hsimhash.store.hbase.files.snapshot import Snapshot
+from hsimhash.store.hbase.gateway.base import DOCUMENT_FAMILY, Deletion
+from hsimhash.store.hbase.rows.cells import register_key
 from hsimhash.store.hbase.store import HBaseStore
 from tests.support.command_line import run
 from tests.support.fingerprint_sets import random_fingerprints

@@ -15,7 +15,7 @@ import pytest
 from hsimhash.fingerprint.signature import as_signatures
 from hsimhash.index import HSimIndex
 from hsimhash.store import Document
-from hsimhash.store.hbase.gateway import DRAWER_FAMILY, Deletion
+from hsimhash.store.hbase.gateway.base import DRAWER_FAMILY, Deletion
 from hsimhash.store.hbase.store import HBaseStore
 from tests.stress import hbase_kills, kills
 from tests.stress.killing import crowded

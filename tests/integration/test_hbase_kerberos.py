@@ -16,10 +16,10 @@ import pytest
 
 from hsimhash.errors import StoreUnavailableError
 from hsimhash.rowkey import ROWKEY_BYTES
-from hsimhash.store.hbase.address import Address
-from hsimhash.store.hbase.gateways import open_gateway
+from hsimhash.store.hbase.gateway.address import Address
+from hsimhash.store.hbase.gateway.opening import open_gateway
+from hsimhash.store.hbase.gateway.table import TableSettings
 from hsimhash.store.hbase.operations import make_table
-from hsimhash.store.hbase.table import TableSettings
 from tests.support.hbase_server import QUICK_JVM, Gateway, HBaseServer, free_ports, or_skip
 
 PROGRAMS = ("krb5kdc", "kdb5_util", "kadmin.local", "kinit")

@@ -8,7 +8,7 @@ import pytest
 
 from hsimhash.index import HSimIndex
 from hsimhash.layout import Layout
-from hsimhash.store.hbase.cells import register_key
+from hsimhash.store.hbase.rows.cells import register_key
 from tests.support.hbase_server import Gateways
 from tests.support.hbase_tables import table_url
 from tests.support.tcp_proxy import proxied

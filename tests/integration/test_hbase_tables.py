@@ -11,11 +11,11 @@ import pytest
 from thriftpy2.rpc import make_client
 
 from hsimhash.errors import HsimhashError, IndexExistsError, IndexNotFoundError
-from hsimhash.store.hbase.address import Address
-from hsimhash.store.hbase.connection import THRIFT2
-from hsimhash.store.hbase.gateways import open_gateway
+from hsimhash.store.hbase.gateway.address import Address
+from hsimhash.store.hbase.gateway.connection import THRIFT2
+from hsimhash.store.hbase.gateway.opening import open_gateway
+from hsimhash.store.hbase.gateway.table import TableSettings
 from hsimhash.store.hbase.operations import make_table
-from hsimhash.store.hbase.table import TableSettings
 from tests.support.command_line import run
 from tests.support.hbase_server import Gateways, HBaseServer
 

@@ -16,9 +16,9 @@ import pytest
 
 from hsimhash.errors import StoreUnavailableError
 from hsimhash.rowkey import ROWKEY_BYTES
-from hsimhash.store.hbase.address import Address
-from hsimhash.store.hbase.gateways import open_gateway
-from hsimhash.store.hbase.table import TableSettings
+from hsimhash.store.hbase.gateway.address import Address
+from hsimhash.store.hbase.gateway.opening import open_gateway
+from hsimhash.store.hbase.gateway.table import TableSettings
 from tests.support.hbase_server import HBaseServer
 from tests.support.hbase_tables import new_table
 from tests.support.local_server import LocalServer, serving

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from hsimhash import HSimIndex
-from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, Put
-from hsimhash.store.hbase.protocol import Times
-from hsimhash.store.hbase.registers import count_range, expire_range
+from hsimhash.store.hbase.gateway.base import DOCUMENT_FAMILY, Put
+from hsimhash.store.hbase.rows.protocol import Times
 from hsimhash.store.hbase.store import HBaseStore
-from hsimhash.store.hbase.walk import RangeWork, Walk
+from hsimhash.store.hbase.upkeep.range_jobs import RangeWork, Walk
+from hsimhash.store.hbase.upkeep.registers import count_range, expire_range
 from tests.support.command_line import own_process, run
 from tests.support.fingerprint_sets import random_fingerprints
 

@@ -16,9 +16,9 @@ from hsimhash.errors import HsimhashError, IndexNotFoundError, ProfileMismatchEr
 from hsimhash.rowkey import ORPHANS_FLAG
 from hsimhash.spark import BulkLoadTotals, SparkStageOptions, bulk_load
 from hsimhash.store import FileLimits
-from hsimhash.store.hbase.address import Address
-from hsimhash.store.hbase.cells import row_flag
-from hsimhash.store.hbase.protocol import end_load, loads_begun
+from hsimhash.store.hbase.gateway.address import Address
+from hsimhash.store.hbase.rows.cells import row_flag
+from hsimhash.store.hbase.rows.protocol import end_load, loads_begun
 from tests.stress import hbase_bulk_load
 from tests.stress.hbase_bulk_load import table_cells, write_documents
 from tests.support.bulk_loads import FIRST_SEEN, MOVING, add_before_moving, check_moved, gateway_of

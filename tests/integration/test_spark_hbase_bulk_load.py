@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from hsimhash import HSimIndex
-from hsimhash.store.hbase.address import Address
-from hsimhash.store.hbase.protocol import begin_load, end_load, loads_begun
+from hsimhash.store.hbase.gateway.address import Address
+from hsimhash.store.hbase.rows.protocol import begin_load, end_load, loads_begun
 from tests.stress import hbase_bulk_load, hbase_kills, kills
 from tests.stress.hbase_bulk_load import write_documents
 from tests.support.bulk_loads import FIRST_SEEN, MOVING, add_before_moving, check_moved, gateway_of

@@ -16,7 +16,7 @@ from hsimhash.layout import Layout
 from hsimhash.rowkey import filed_rowkeys, listing_rowkeys, register_rowkey
 from hsimhash.spark.region_parts import FilePlan, _blocks, _written, region_parts
 from hsimhash.store import Record
-from hsimhash.store.hbase.region_files import Cuts, FileForm, RegionRows, file_settings, register_ranges
+from hsimhash.store.hbase.files.region_writer import Cuts, FileForm, RegionRows, file_settings, register_ranges
 from hsimhash.store.runs import ranges_of
 from tests.support.fingerprint_sets import random_fingerprints
 

@@ -21,7 +21,7 @@ from functools import partial
 from hsimhash.errors import StoreBusyError, StoreUnavailableError
 from hsimhash.index import HSimIndex
 from hsimhash.store.base import Claim
-from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY
+from hsimhash.store.hbase.gateway.base import DOCUMENT_FAMILY
 from tests.stress.protocol import (
     AT_ONCE,
     DOC_IDS,

@@ -24,9 +24,9 @@ from hsimhash.fingerprint import Signature
 from hsimhash.spark import RecordOptions, SparkStageOptions, bulk_load_files
 from hsimhash.spark.bulk_load import PART_LIMITS
 from hsimhash.store import FileLimits
-from hsimhash.store.hbase.audit import pages
-from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, DRAWER_FAMILY
+from hsimhash.store.hbase.gateway.base import DOCUMENT_FAMILY, DRAWER_FAMILY
 from hsimhash.store.hbase.store import HBaseStore
+from hsimhash.store.hbase.upkeep.audit import pages
 from tests.stress.killing import crowded
 from tests.support.command_line import run
 from tests.support.fingerprint_sets import random_fingerprints, random_signatures

@@ -20,8 +20,8 @@ import numpy as np
 from hsimhash import HSimIndex, Signatures
 from hsimhash.fingerprint import Signature
 from hsimhash.rowkey import encode, register_rowkey
-from hsimhash.store.hbase.cells import key_rowkey, listing_key, register_key
-from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, DRAWER_FAMILY, Deletion, Gateway, Put
+from hsimhash.store.hbase.gateway.base import DOCUMENT_FAMILY, DRAWER_FAMILY, Deletion, Gateway, Put
+from hsimhash.store.hbase.rows.cells import key_rowkey, listing_key, register_key
 from hsimhash.store.hbase.store import HBaseStore
 from tests.support.command_line import PROGRAM
 from tests.support.fingerprint_sets import random_fingerprints

@@ -20,7 +20,7 @@ import numpy as np
 from hsimhash import HSimIndex, Match
 from hsimhash.errors import StoreUnavailableError
 from hsimhash.fingerprint import Signature, Signatures
-from hsimhash.store.hbase.protocol import Times
+from hsimhash.store.hbase.rows.protocol import Times
 from tests.stress.hbase_verdict import Query, Write, ask_for_all, judge, lost_documents, noted
 from tests.support.fingerprint_sets import Numbers, flipped, random_fingerprints
 from tests.support.hbase_cluster import HBaseCluster

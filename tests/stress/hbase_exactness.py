@@ -23,7 +23,7 @@ from hsimhash.fingerprint import Profile
 from hsimhash.fingerprint.features import TOO_SHORT
 from hsimhash.rowkey import encode, splits
 from hsimhash.store.base import Store
-from hsimhash.store.hbase.gateway import DRAWER_FAMILY
+from hsimhash.store.hbase.gateway.base import DRAWER_FAMILY
 from hsimhash.store.hbase.store import HBaseStore
 from tests.stress.exactness import SEED, SIGNED_LAYOUTS, Given, Way, check_layout, check_signatures, profile_of
 from tests.support.command_line import PROGRAM

@@ -19,7 +19,7 @@ import time
 from collections.abc import Sequence
 
 from hsimhash import HSimIndex
-from hsimhash.store.hbase.address import Options
+from hsimhash.store.hbase.gateway.address import Options
 from tests.stress.hbase_crawlers import PROCESSES, crawlers, watched
 from tests.stress.hbase_crowd import SEED, Crew, Job, add_base, at_work, table, url_of, verdicts
 from tests.support.hbase_cluster import SESSION_MS, HBaseCluster, cluster

@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 
 from hsimhash import HSimIndex
-from hsimhash.store.hbase.protocol import Times
+from hsimhash.store.hbase.rows.protocol import Times
 from tests.stress.hbase_crowd import SEED, Job, Notes, add_base, all_writes, at_work, table, url_of, verdicts
 from tests.stress.hbase_verdict import ask_for_all, judge
 from tests.support.hbase_server import HBaseServer, serving

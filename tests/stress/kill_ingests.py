@@ -18,7 +18,7 @@ from hsimhash import HSimIndex, Signatures
 from hsimhash.fingerprint import Signature
 from hsimhash.load.decisions import Decision, Verdict
 from hsimhash.load.job import Counts
-from hsimhash.store.hbase.load_tool import only_one
+from hsimhash.store.hbase.files.load_tool import only_one
 from hsimhash.store.lmdb.store import LmdbStore
 from tests.stress.killing import (
     LATEST_S,

@@ -34,7 +34,8 @@ from hsimhash.index import HSimIndex
 from hsimhash.layout import Layout
 from hsimhash.rowkey import RECORD_ROWKEY, REGISTER_FLAG, filed_rowkeys
 from hsimhash.store.base import RECORD_PARTS, Record
-from hsimhash.store.hbase.cells import (
+from hsimhash.store.hbase.gateway.base import DOCUMENT_FAMILY, DRAWER_FAMILY, RECORD_FAMILY, Put
+from hsimhash.store.hbase.rows.cells import (
     TABLE_START,
     TABLE_STOP,
     Register,
@@ -42,8 +43,7 @@ from hsimhash.store.hbase.cells import (
     register_key,
     row_flag,
 )
-from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, DRAWER_FAMILY, RECORD_FAMILY, Put
-from hsimhash.store.hbase.protocol import Times
+from hsimhash.store.hbase.rows.protocol import Times
 from hsimhash.store.hbase.store import HBaseStore
 from tests.support.hbase_model import (
     DAY_MS,

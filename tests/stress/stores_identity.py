@@ -25,10 +25,10 @@ import redis
 
 from hsimhash import HSimIndex
 from hsimhash.errors import HsimhashError
-from hsimhash.store.hbase.address import Address
-from hsimhash.store.hbase.gateways import open_gateway
+from hsimhash.store.hbase.gateway.address import Address
+from hsimhash.store.hbase.gateway.opening import open_gateway
+from hsimhash.store.hbase.gateway.table import TableSettings
 from hsimhash.store.hbase.operations import make_table
-from hsimhash.store.hbase.table import TableSettings
 from tests.support.command_line import run
 from tests.support.hbase_server import Gateways, serving
 from tests.support.hbase_tables import table_url

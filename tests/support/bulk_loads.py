@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from hsimhash import HSimIndex
-from hsimhash.store.hbase.gateway import Gateway
-from hsimhash.store.hbase.protocol import Times, loads_begun
+from hsimhash.store.hbase.gateway.base import Gateway
+from hsimhash.store.hbase.rows.protocol import Times, loads_begun
 from hsimhash.store.hbase.store import HBaseStore
 
 FIRST_SEEN = 1_600_000_000_000

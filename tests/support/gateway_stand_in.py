@@ -19,7 +19,7 @@ from thriftpy2.transport import TBufferedTransport, TSocket
 
 from hsimhash.layout import Layout
 from hsimhash.store import Record
-from hsimhash.store.hbase.connection import THRIFT2
+from hsimhash.store.hbase.gateway.connection import THRIFT2
 from tests.support.local_server import LocalServer, serving, shut_down
 
 RECORD = Record(Layout.named("10"), {"name": "any"}).to_parts() | {b"ttl": b"0"}

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from hsimhash.errors import HsimhashError
-from hsimhash.store.hbase.address import Address
-from hsimhash.store.hbase.gateways import open_gateway
+from hsimhash.store.hbase.gateway.address import Address
+from hsimhash.store.hbase.gateway.opening import open_gateway
 from tests.support.hbase_server import ENTRYPOINT, QUICK_JVM, HBaseServer, free_ports
 from tests.support.processes import wait_until
 

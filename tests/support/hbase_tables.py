@@ -6,10 +6,10 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from hsimhash.store.hbase.address import Address
-from hsimhash.store.hbase.gateways import open_gateway
+from hsimhash.store.hbase.gateway.address import Address
+from hsimhash.store.hbase.gateway.opening import open_gateway
+from hsimhash.store.hbase.gateway.table import TableSettings
 from hsimhash.store.hbase.operations import make_table
-from hsimhash.store.hbase.table import TableSettings
 from tests.support.hbase_cluster import HBaseCluster
 from tests.support.hbase_server import Gateways, HBaseServer
 

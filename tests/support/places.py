@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from hsimhash.store import Record, Store, create_store, open_store
-from hsimhash.store.hbase.address import Address
-from hsimhash.store.hbase.gateways import open_gateway
+from hsimhash.store.hbase.gateway.address import Address
+from hsimhash.store.hbase.gateway.opening import open_gateway
+from hsimhash.store.hbase.gateway.table import TableSettings
 from hsimhash.store.hbase.operations import create_hbase_store, make_table
-from hsimhash.store.hbase.protocol import Times
+from hsimhash.store.hbase.rows.protocol import Times
 from hsimhash.store.hbase.store import HBaseStore
-from hsimhash.store.hbase.table import TableSettings
 from hsimhash.store.redis.rows import RedisLimits
 from hsimhash.store.redis.store import RedisStore
 from tests.support.hbase_model import DAY_MS, Cluster, ModelGateway

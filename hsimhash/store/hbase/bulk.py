@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from hsimhash.store.base import Mark
-from hsimhash.store.hbase.protocol import Writes
+from hsimhash.store.hbase.rows.protocol import Writes
 from hsimhash.store.runs import BulkLimits, Slice
 from hsimhash.store.slices import Announce, SlicedLoad
 

@@ -19,14 +19,14 @@ from hsimhash.errors import CorruptionError, HsimhashError, IndexNotFoundError, 
 from hsimhash.rowkey import RECORD_ROWKEY, ROWKEY_BYTES
 from hsimhash.store.base import RECORD_PARTS
 from hsimhash.store.checkup import READS, Check, check_read, check_record, median_ms
-from hsimhash.store.hbase.address import Address, Endpoint
-from hsimhash.store.hbase.connection import Connection, server_type_at, tls_context
-from hsimhash.store.hbase.failures import explain_failure, reason
-from hsimhash.store.hbase.gateway import RECORD_FAMILY, Deletion, Gateway, Put, Table
-from hsimhash.store.hbase.gateways import open_gateway
+from hsimhash.store.hbase.gateway.address import Address, Endpoint
+from hsimhash.store.hbase.gateway.base import RECORD_FAMILY, Deletion, Gateway, Put, Table
+from hsimhash.store.hbase.gateway.connection import Connection, server_type_at, tls_context
+from hsimhash.store.hbase.gateway.failures import explain_failure, reason
+from hsimhash.store.hbase.gateway.opening import open_gateway
+from hsimhash.store.hbase.gateway.table import TableSettings, compared, described
 from hsimhash.store.hbase.operations import check_enabled, open_hbase_store
 from hsimhash.store.hbase.store import HBaseStore, recorded_ttl_s
-from hsimhash.store.hbase.table import TableSettings, compared, described
 
 WORRYING_SKEW_S, WRONG_SKEW_S = 60.0, 600.0  # the protocol of writing relies on clocks that are right to 10 minutes
 _PROBE = b"doctor"  # the qualifier of a cell that is written and deleted again

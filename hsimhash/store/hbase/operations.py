@@ -20,13 +20,11 @@ from hsimhash.errors import (
 )
 from hsimhash.rowkey import splits
 from hsimhash.store.base import DEADLINE_S, Record
-from hsimhash.store.hbase.address import Address
-from hsimhash.store.hbase.failures import disabled
-from hsimhash.store.hbase.gateway import Gateway, Table
-from hsimhash.store.hbase.gateways import open_gateway
-from hsimhash.store.hbase.protocol import Times
-from hsimhash.store.hbase.store import HBaseStore, has_record, record_ttl
-from hsimhash.store.hbase.table import (
+from hsimhash.store.hbase.gateway.address import Address
+from hsimhash.store.hbase.gateway.base import Gateway, Table
+from hsimhash.store.hbase.gateway.failures import disabled
+from hsimhash.store.hbase.gateway.opening import open_gateway
+from hsimhash.store.hbase.gateway.table import (
     AUTO_REGIONS,
     TABLE_ATTRIBUTES,
     UNKNOWN_TTL,
@@ -39,6 +37,8 @@ from hsimhash.store.hbase.table import (
     new_table,
     snapshot_line,
 )
+from hsimhash.store.hbase.rows.protocol import Times
+from hsimhash.store.hbase.store import HBaseStore, has_record, record_ttl
 
 _UNFIT = "this gateway cannot make the table as it must be; see --print-commands and --allow-plain"
 _PLAIN = (

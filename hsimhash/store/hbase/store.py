@@ -44,11 +44,13 @@ from hsimhash.store.base import (
     Store,
 )
 from hsimhash.store.facts import CheckReport, CollectReport, Progress, Region, Survey, TableFacts
-from hsimhash.store.hbase.address import Address
-from hsimhash.store.hbase.audit import Audit, pages, sampled_pages
-from hsimhash.store.hbase.batches import slices
 from hsimhash.store.hbase.bulk import TableLoad
-from hsimhash.store.hbase.cells import (
+from hsimhash.store.hbase.files.local_load import StagedLoad
+from hsimhash.store.hbase.gateway.address import Address
+from hsimhash.store.hbase.gateway.base import DOCUMENT_FAMILY, RECORD_FAMILY, Change, Gateway, Put
+from hsimhash.store.hbase.gateway.batches import slices
+from hsimhash.store.hbase.gateway.table import TableSettings, compared, described
+from hsimhash.store.hbase.rows.cells import (
     SEGMENTS,
     TABLE_START,
     TABLE_STOP,
@@ -56,17 +58,15 @@ from hsimhash.store.hbase.cells import (
     record_from,
     segment_key,
 )
-from hsimhash.store.hbase.census import Census, survey_range, survey_to_files, surveyed_in
-from hsimhash.store.hbase.claims import TableClaims
-from hsimhash.store.hbase.gateway import DOCUMENT_FAMILY, RECORD_FAMILY, Change, Gateway, Put
-from hsimhash.store.hbase.orphans import Collection
-from hsimhash.store.hbase.protocol import BATCH_DOCUMENTS, SameIndex, Times, Writes
-from hsimhash.store.hbase.registers import count_range, documents_in, expire_range
-from hsimhash.store.hbase.staging import StagedLoad
-from hsimhash.store.hbase.survey import rows_about, survey
-from hsimhash.store.hbase.table import TableSettings, compared, described
-from hsimhash.store.hbase.view import HBaseView
-from hsimhash.store.hbase.walk import RANGE_ROWS, WALK, RangeTask, RangeWork, Walk
+from hsimhash.store.hbase.rows.claims import TableClaims
+from hsimhash.store.hbase.rows.protocol import BATCH_DOCUMENTS, SameIndex, Times, Writes
+from hsimhash.store.hbase.rows.survey import rows_about, survey
+from hsimhash.store.hbase.rows.view import HBaseView
+from hsimhash.store.hbase.upkeep.audit import Audit, pages, sampled_pages
+from hsimhash.store.hbase.upkeep.collect import Collection
+from hsimhash.store.hbase.upkeep.full_check import Census, survey_range, survey_to_files, surveyed_in
+from hsimhash.store.hbase.upkeep.range_jobs import RANGE_ROWS, WALK, RangeTask, RangeWork, Walk
+from hsimhash.store.hbase.upkeep.registers import count_range, documents_in, expire_range
 from hsimhash.store.runs import BULK_LIMITS, BulkLimits, BulkLoad, StageOptions
 
 CREATE_TRIES = 3  # of writing a part of the record

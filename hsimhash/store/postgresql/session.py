@@ -42,6 +42,7 @@ from psycopg.pq import Format, TransactionStatus
 from psycopg.rows import TupleRow
 from psycopg.types.numeric import Int8BinaryDumper
 
+from hsimhash.durations import pauses
 from hsimhash.errors import (
     LostRightError,
     StopAskedError,
@@ -61,7 +62,6 @@ from hsimhash.store.postgresql.failures import (
     transaction_pooler,
     words_of,
 )
-from hsimhash.times import pauses
 
 T = TypeVar("T")
 

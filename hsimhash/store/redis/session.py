@@ -20,6 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from hsimhash.durations import pauses
 from hsimhash.errors import (
     CorruptionError,
     HsimhashError,
@@ -33,7 +34,6 @@ from hsimhash.store.redis.address import RedisAddress
 from hsimhash.store.redis.codec import Keys
 from hsimhash.store.redis.failures import redis_failure
 from hsimhash.store.redis.scripts import Script
-from hsimhash.times import pauses
 
 if TYPE_CHECKING:
     import redis

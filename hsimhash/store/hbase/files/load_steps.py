@@ -1,0 +1,331 @@
+"""The steps of a bulk load by HFiles, whoever makes these: its state, its stage, and how its files are loaded.
+
+1. *begin*: the stage is claimed, and a cell beside the record says so; its time, a server's, is the timestamp of all
+   cells of the load. So what others change later stays. From then on nothing so young is collected (`protocol.py`).
+2. Files are made: see `local_load.py` for sorted runs, `hsimhash/spark/bulk_load.py` for Spark.
+3. *rows*: drawer rows and listings are loaded. 4. *registers*: then the registers. So the invariant of `protocol.py`
+   holds at every moment. After each load the first and the last cell of all files are looked up in the table.
+
+The stage's manifest says whose it is, `{}` nobody's, and what is there. What was killed continues with the step that
+was begun. To load a file twice changes nothing: its cells are the same.
+"""
+
+from __future__ import annotations
+
+import shlex
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from hsimhash.errors import OTHER_STAGE, HsimhashError, Remedy, StopAskedError
+from hsimhash.store.hbase.files.load_tool import load_words, only_one, run_load
+from hsimhash.store.hbase.files.region_writer import REGISTERS, ROWS, FileForm, RegionRows, StagedFile, file_settings
+from hsimhash.store.hbase.files.stage import MANIFEST, Stage, open_stage
+from hsimhash.store.hbase.gateway.address import Address
+from hsimhash.store.hbase.gateway.base import DOCUMENT_FAMILY
+from hsimhash.store.hbase.gateway.batches import slices
+from hsimhash.store.hbase.gateway.table import described
+from hsimhash.store.hbase.rows.cells import TABLE_START, TABLE_STOP
+from hsimhash.store.hbase.rows.protocol import Writes, begin_load, end_load, loads_begun
+from hsimhash.store.hbase.upkeep.range_jobs import whole_table
+from hsimhash.store.runs import StageOptions
+
+ENDS_AT_ONCE = 5_000  # cells of files that are looked up by one call
+
+
+@dataclass(frozen=True, slots=True)
+class LoadState:
+    """How far a load came.
+
+    Attributes:
+        token: of the cell that says that it is under way.
+        stage: the next thing to do: "begin", "resolve", "files", "rows", "registers", "end".
+        runs: how many there were as it began, where it has runs.
+        stamp: when it began, in ms since 1970.
+        regions: start and stop, as hexadecimal digits.
+        kept: how many documents are written; `added`: how many of them are new or changed.
+        is_begun: the program that loads what `stage` names may have been run.
+        is_told: others were told to run it.
+        is_repeated: registers of an earlier try may be in the table, and their rows gone.
+    """
+
+    token: str
+    stage: str = "begin"
+    runs: int = 0
+    stamp: int = 0
+    regions: tuple[tuple[str, str], ...] = ()
+    kept: int = 0
+    added: int = 0
+    is_begun: bool = False
+    is_told: bool = False
+    is_repeated: bool = False
+
+    @classmethod
+    def of(cls, fields: dict[str, Any]) -> LoadState:
+        """Return the state that `asdict` made JSON values of."""
+        return cls(**{**fields, "regions": tuple(map(tuple, fields["regions"]))})
+
+    def region_rows(self) -> list[RegionRows]:
+        """Return the regions."""
+        pairs = enumerate(self.regions)
+        return [RegionRows(number, bytes.fromhex(start), bytes.fromhex(stop)) for number, (start, stop) in pairs]
+
+
+class StateKeeper(ABC):
+    """Where the state of a load is kept.
+
+    Attributes:
+        job: whose load it is, as its stage's manifest says.
+        log: what HBase's program says goes there; the lock beside it keeps two from running at once.
+    """
+
+    job: str
+    log: Path
+
+    @abstractmethod
+    def read(self) -> LoadState | None:
+        """Return what `write` wrote last."""
+
+    @abstractmethod
+    def write(self, state: LoadState) -> None:
+        """Keep a state; durable on return."""
+
+    @abstractmethod
+    def cleared(self, state: LoadState) -> dict[str, object]:
+        """Return the manifest of the stage once its files are deleted, in that state."""
+
+    @abstractmethod
+    def folder(self, token: str) -> str:
+        """Return the folder of the stage, "" or one that ends in a slash, that has the folders of the load's files."""
+
+
+class LoadSteps:
+    """The steps of one load; see the module's text.
+
+    Args:
+        writes: to the table.
+        address: of the table.
+        options: see there.
+        keeper: of the state.
+    """
+
+    def __init__(self, writes: Writes, address: Address, options: StageOptions, keeper: StateKeeper) -> None:
+        self.stage: Stage = open_stage(options.stage)
+        self._gateway, self._record = writes.gateway, writes.record
+        self._address, self._options, self._keeper = address, options, keeper
+
+    # How far it came, and whose the stage is.
+
+    def read(self) -> LoadState | None:
+        """Return the state that was saved."""
+        return self._keeper.read()
+
+    def save(self, state: LoadState) -> LoadState:
+        """Keep a state, and return it."""
+        self._keeper.write(state)
+        return state
+
+    def verify_stage(self) -> None:
+        """Give up a load of this job that is not known here; `HsimhashError` where the stage is not to be used."""
+        self.stage.claim()
+        manifest, state = self.stage.manifest() or {}, self.read()
+        if manifest and manifest.get("job") != self._keeper.job:
+            raise HsimhashError(
+                f"stage {self.stage.url} has the stage of another load, for {manifest.get('table')} with layout "
+                f"{manifest.get('layout')} and profile {manifest.get('profile')}, by the job {manifest.get('job')}; "
+                f"finish that load, delete that stage, or " + OTHER_STAGE
+            )
+        if manifest and (state is None or state.token != manifest["token"]):
+            end_load(self._gateway, str(manifest["token"]))
+            self._clear_stage()
+
+    def begin(self, before: LoadState | None, *, runs: int = 0) -> LoadState:
+        """Begin a load, whose token is known here and in the stage before the table knows it."""
+        self.verify_stage()
+        if before is not None:
+            before = self.give_up(before)
+        state = self.save(LoadState(uuid.uuid4().hex, is_repeated=before is not None and before.is_repeated))
+        self._clear_stage(state)
+        self.write_manifest(state)
+        regions = tuple((one.start.hex(), one.stop.hex()) for one in whole_table(self._gateway))
+        stamp = begin_load(self._gateway, state.token)
+        return self.save(replace(state, stage="resolve", runs=runs, stamp=stamp, regions=regions))
+
+    def give_up(self, state: LoadState) -> LoadState:
+        """Forget a load, but whether its registers may be in the table."""
+        end_load(self._gateway, state.token)
+        is_repeated = state.is_repeated or state.is_told or (state.stage == REGISTERS and state.is_begun)
+        forgotten = LoadState("", is_repeated=is_repeated)
+        self._clear_stage(forgotten)
+        return self.save(forgotten)
+
+    def end(self, state: LoadState) -> None:
+        """Say that all is loaded, and leave the stage to others."""
+        end_load(self._gateway, state.token)
+        self._clear_stage()
+
+    def release_stage(self) -> None:
+        """Delete the manifest of a stage that is nobody's."""
+        if not self.stage.manifest():
+            self.stage.delete(MANIFEST)
+
+    def _clear_stage(self, state: LoadState | None = None) -> None:
+        """Delete all files of the stage, which by default is nobody's then; unless another job has it by now."""
+        manifest = self.stage.manifest() or {}
+        if manifest and manifest.get("job") != self._keeper.job:
+            return
+        own = self._keeper.folder(str(manifest.get("token", "")))
+        for name in (ROWS, REGISTERS, own.rstrip("/")):
+            if name:
+                self.stage.delete(name)
+        self.stage.write_manifest({} if state is None else self._keeper.cleared(state))
+
+    def write_manifest(self, state: LoadState, files: Sequence[StagedFile] = ()) -> None:
+        """Say in the stage whose it is and what is there."""
+        self.stage.write_manifest(
+            {
+                "version": 1,
+                "token": state.token,
+                "job": self._keeper.job,
+                "table": str(self._address),
+                "layout": self._record.layout.name,
+                "profile": self._record.profile["name"],
+                "documents": state.kept,
+                "stamp": state.stamp,
+                "regions": state.regions,
+                "rows": sum(file.cells for file in files),
+                "bytes": sum(file.size for file in files),
+                "files": [file._asdict() for file in files],
+                "state": asdict(state),
+            }
+        )
+
+    # What makers of files ask.
+
+    def has_documents(self) -> bool:
+        """Whether the table may have some of the documents."""
+        is_there = self._gateway.rows(TABLE_START, TABLE_STOP, DOCUMENT_FAMILY, limit=1)
+        return bool(is_there) and not self._options.is_first
+
+    def form(self, state: LoadState) -> FileForm:
+        """Return how files are made: as the table's are."""
+        return FileForm(file_settings(described(self._gateway)), state.stamp, self._options.limits.file_bytes)
+
+    def verify_files(self, state: LoadState, files: Sequence[StagedFile]) -> None:
+        """Raise `HsimhashError` unless each document that is written has a register in the files."""
+        registers = sum(file.cells for file in self._files_in(REGISTERS, state, files))
+        if registers != state.kept:
+            raise HsimhashError(
+                f"{registers:,} registers were written of {state.kept:,} documents; this is a bug, nothing was loaded"
+            )
+
+    # Loading.
+
+    def load_all(self, state: LoadState, files: Sequence[StagedFile], stop: Callable[[], bool]) -> LoadState | None:
+        """Load all that was staged whole; return the state at the end, None where that was left to others.
+
+        Raises:
+            StopAskedError: `stop` asked to end.
+            HsimhashError: the stage or the load is not what it was, or HBase's program failed; the message says what
+                the same command does then.
+        """
+        for stage, following in ((ROWS, REGISTERS), (REGISTERS, "end")):
+            if state.stage == stage:
+                if not self._load(state, files, stop):
+                    return None
+                state = self.save(replace(state, stage=following, is_begun=False))
+        return state
+
+    def _load(self, state: LoadState, all_files: Sequence[StagedFile], stop: Callable[[], bool]) -> bool:
+        """Load the files of a folder of the stage; return whether that was done, and not left to others."""
+        log, files = self._keeper.log, self._files_in(state.stage, state, all_files)
+        with only_one(log.parent, log, stop) as lock:
+            if stop():
+                raise StopAskedError("asked to end before files are loaded")
+            self.verify_begun(state)
+            self._verify_sizes(state, files)
+            is_there = self._is_any_there(files)
+            if is_there and self._options.tell_commands and not (state.is_told and self._has_all(files, state.stamp)):
+                self.save(replace(state, is_told=True))
+                if state.stage == ROWS and self._has_all(self._files_in(REGISTERS, state, all_files), state.stamp):
+                    self._options.say("the registers are loaded, but not the rows: run the first line now")
+                self._options.tell_commands(self._commands(state))
+                return False
+            if is_there and not self._options.tell_commands:
+                state = self.save(replace(state, is_begun=True))
+                self._options.say(f"loading {state.stage}")
+                run_load(self._words(state, state.stage), log, lock)
+                self.verify_begun(state)
+                is_there = self._is_any_there(files)
+            if not self._has_all(files, state.stamp):
+                self._refuse(state, is_there=is_there)
+        return True
+
+    def _refuse(self, state: LoadState, *, is_there: bool) -> None:
+        """Raise `HsimhashError`: not all is in the table; a load whose files are gone is given up."""
+        if is_there:
+            raise HsimhashError(
+                f"HBase's program to load files ended without an error, but not all of {self._place(state)} is in the "
+                f"table; see {self._keeper.log}, and try again with another "
+                + Remedy("command in StageOptions", "--hbase-command")
+            )
+        self.give_up(replace(state, is_begun=True))
+        raise HsimhashError(
+            f"the files in {self._place(state)} are gone, but not all that they held is in the table; the same command "
+            f"stages it again"
+        )
+
+    def _files_in(self, name: str, state: LoadState, files: Sequence[StagedFile]) -> list[StagedFile]:
+        return [file for file in files if file.name.startswith(f"{self._keeper.folder(state.token)}{name}/")]
+
+    def _is_any_there(self, files: Sequence[StagedFile]) -> bool:
+        return any(self.stage.size(file.name) is not None for file in files)
+
+    def _place(self, state: LoadState, name: str = "") -> str:
+        return f"{self.stage.url}/{self._keeper.folder(state.token)}{name or state.stage}"
+
+    def _words(self, state: LoadState, name: str) -> list[str]:
+        return load_words(self._options.command, self._place(state, name), self._address)
+
+    def _commands(self, state: LoadState) -> list[str]:
+        """Return lines for a shell, of which each runs only if the one before succeeded."""
+        names = (ROWS, REGISTERS)[state.stage == REGISTERS :]
+        lines = [shlex.join(self._words(state, name)) for name in names]
+        return [*(f"{line} &&" for line in lines[:-1]), lines[-1]]
+
+    def verify_begun(self, state: LoadState) -> None:
+        """Raise `HsimhashError` where collection no longer waits for this load: its rows may be gone."""
+        manifest = self.stage.manifest() or {}
+        if manifest.get("token") != state.token:
+            raise HsimhashError(
+                f"another load took stage {self.stage.url} (job {manifest.get('job')}); "
+                + Remedy("pass another stage and fresh=True", "choose another --stage, with --fresh")
+            )
+        if loads_begun(self._gateway).get(state.token) != state.stamp:
+            self.give_up(replace(state, is_begun=True))
+            raise HsimhashError(
+                f"stage {self.stage.url} is older than the index's last collection, which did not wait for it any "
+                f"more; the same command stages it again"
+            )
+
+    def _verify_sizes(self, state: LoadState, files: Sequence[StagedFile]) -> None:
+        """Raise `HsimhashError` where a file has not as many bytes as were written, or is missing before any load."""
+        for file in files:
+            size = self.stage.size(file.name)
+            if size != file.size and not (size is None and (state.is_begun or state.is_told)):
+                found = "is missing" if size is None else f"has {size:,} bytes instead of {file.size:,}"
+                self.give_up(state)
+                raise HsimhashError(f"{self.stage.url}/{file.name} {found}; the same command stages it again")
+
+    def _has_all(self, files: Sequence[StagedFile], stamp: int) -> bool:
+        """Whether the first and the last cell of each file are in the table, as the load or a later write has them."""
+        for family in {file.family for file in files}:
+            keys = [key for file in files if file.family == family for key in file.ends()]
+            for part in slices(len(keys), ENDS_AT_ONCE):
+                cells = self._gateway.get(keys[part], family)
+                if not all(cell is not None and cell.timestamp >= stamp for cell in cells):
+                    return False
+        return True

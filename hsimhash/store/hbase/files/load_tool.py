@@ -1,0 +1,117 @@
+"""HBase's own program that hands finished HFiles to the region servers: found, written out for operators, run."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from hsimhash.errors import HsimhashError, StoreBusyError
+from hsimhash.files import file_errors
+from hsimhash.locks import HeldLock, wait_for_lock
+from hsimhash.rowkey import PREFIX_BYTES
+from hsimhash.store.hbase.gateway.address import Address
+
+_CLASS = "org.apache.hadoop.hbase.tool.BulkLoadHFilesTool"
+_OPTIONS = (
+    "-Dcreate.table=no",
+    "-Dhbase.mapreduce.bulkload.max.hfiles.perRegion.perFamily=10000",
+    f"-DRowPrefixBloomFilter.prefix_length={PREFIX_BYTES}",  # which it forgets when it splits a file
+)
+_CHECKOUT = Path(__file__).parents[4] / "docker" / "hbase" / "entrypoint"  # in a clone of the project
+_OTHERS_S = 3_600.0  # how long to wait for the program that an interrupted call began
+_LAST_LINES = 5
+
+
+def load_command(command: str, environment: Mapping[str, str]) -> list[str]:
+    """Return the words that run a class of HBase's: `command`'s, or those of an HBase that is found here.
+
+    Looked for are `$HBASE_HOME/bin/hbase`, `hbase` in the PATH, and in a clone of the project the jars of `make hbase`.
+
+    Raises:
+        HsimhashError: there is none.
+    """
+    if command:
+        try:
+            words = shlex.split(command)
+        except ValueError as error:
+            raise HsimhashError(f"--hbase-command {command!r} cannot be read: {error}") from error
+        if not words or shutil.which(words[0], path=environment.get("PATH")) is None:
+            raise HsimhashError(
+                f"there is no program {words[0] if words else command!r} to run; correct --hbase-command"
+            )
+        return words
+    if home := environment.get("HBASE_HOME"):
+        program = Path(home, "bin", "hbase")
+        if not os.access(program, os.X_OK):
+            raise HsimhashError(f"HBASE_HOME is {home}, but there is no program {program}; correct it")
+        return [str(program)]
+    if found := shutil.which("hbase", path=environment.get("PATH")):
+        return [found]
+    if os.access(_CHECKOUT, os.X_OK):
+        return [str(_CHECKOUT), "java"]
+    raise HsimhashError(
+        "no HBase is found here, whose program loads the files: set HBASE_HOME, or pass --hbase-command 'PROGRAM' that "
+        "runs HBase's classes, such as 'docker exec hbase hbase'; or run the load where there is one: --print-commands"
+    )
+
+
+def load_words(command: Sequence[str], folder: str, address: Address) -> list[str]:
+    """Return the words that load the folder of a stage, which has a folder for each family."""
+    return [*command, _CLASS, *_OPTIONS, folder, address.full_table.decode()]
+
+
+@contextmanager
+def only_one(folder: Path, log: Path, stop: Callable[[], bool] | None) -> Iterator[HeldLock]:
+    """Let no other program load the files of a job, not even one that an interrupted call began: it is waited for.
+
+    Raises:
+        StoreBusyError: it did not end.
+        StopAskedError: `stop` asked to end meanwhile.
+    """
+    try:
+        lock = wait_for_lock(folder / "load.lock", _OTHERS_S, stop)
+    except StoreBusyError as error:
+        raise StoreBusyError(
+            f"HBase's program to load files, which an interrupted call began, still runs after {_OTHERS_S / 60:.0f} "
+            f"minutes; look at {log}, wait for it to end or end it, and run the same command again"
+        ) from error
+    with lock:
+        yield lock
+
+
+def run_load(words: Sequence[str], log: Path, lock: HeldLock) -> None:
+    """Run the program; its output goes to the end of a log.
+
+    It is not told of a Ctrl-C: what it has begun it ends. It keeps the lock, should this process be killed.
+
+    Raises:
+        HsimhashError: it failed; the message has the end of what it said.
+    """
+    with file_errors(log), log.open("ab+") as output:
+        start = output.seek(0, os.SEEK_END)
+        try:
+            process = subprocess.Popen(
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                pass_fds=[lock.fileno()],
+            )
+        except OSError as error:
+            raise HsimhashError(f"cannot run {words[0]}: {error.strerror}; correct --hbase-command") from error
+        code = process.wait()
+        output.seek(start)
+        lines = output.read().decode(errors="replace").splitlines()
+    if code != 0:
+        # Of a stack of calls only the first line says anything.
+        end = "\n  ".join([line[:500] for line in lines if not line.startswith("\tat ")][-_LAST_LINES:])
+        raise HsimhashError(
+            f"HBase's program to load files ended with code {code}; nothing is lost: repair what it says, and run the "
+            f"same command again. All it said is in {log}, the last lines:\n  {end}"
+        )

@@ -1,0 +1,210 @@
+"""A bulk load by HFiles made of sorted runs, region by region, by worker processes.
+
+The steps of the load are those of `load_steps.py`; between its beginning and its loading there are
+
+- *resolve*: of an id that occurs in several documents the last counts. What the table has already is left out, and
+  what it has otherwise gets the register that follows, and an entry in the log of orphans (`comparing.py`);
+- *files*: worker processes prepare the runs and write the regions' files (`run_writer.py`).
+
+`staged.json` beside the runs says how far it came, `files.jsonl` which regions have their files. What was killed
+continues with the step that was begun, and with the regions that lack files.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hsimhash.errors import Remedy, StopAskedError, StoreUnavailableError
+from hsimhash.files import file_errors, write_json
+from hsimhash.fingerprint.bits import Bools
+from hsimhash.processes import Workers, completed
+from hsimhash.store.facts import Progress
+from hsimhash.store.hbase.files.comparing import ASKED_AT_ONCE, TableComparison
+from hsimhash.store.hbase.files.load_steps import LoadState, LoadSteps, StateKeeper
+from hsimhash.store.hbase.files.region_writer import ROWS, StagedFile
+from hsimhash.store.hbase.files.run_writer import (
+    KNOWN,
+    FilesJob,
+    cut_runs,
+    needed_bytes,
+    sort_registers,
+    sort_rows,
+    write_region,
+)
+from hsimhash.store.hbase.gateway.address import Address
+from hsimhash.store.hbase.gateway.batches import slices
+from hsimhash.store.hbase.rows.protocol import Writes
+from hsimhash.store.hbase.upkeep.range_jobs import ResultLog
+from hsimhash.store.runs import BulkLoad, Found, StageOptions, resolve, signatures_of
+
+RESOLVED_AT_ONCE = 200_000  # documents
+_STATE, _FILES, _LOG = "staged.json", "files.jsonl", "load.log"
+
+
+class _InJobFolder(StateKeeper):
+    """The state in a file beside the runs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.job = str(folder.absolute())
+        self.log = folder.with_name(_LOG)
+        self._path = folder / _STATE
+
+    def read(self) -> LoadState | None:
+        return LoadState.of(json.loads(self._path.read_text())) if self._path.exists() else None
+
+    def write(self, state: LoadState) -> None:
+        write_json(self._path, asdict(state))
+
+    def cleared(self, state: LoadState) -> dict[str, object]:
+        return {}
+
+    def folder(self, token: str) -> str:
+        return ""
+
+
+class StagedLoad(BulkLoad):
+    """A bulk load by HFiles; see `BulkLoad` and the module's text.
+
+    Args:
+        writes: to the table.
+        address: of the table.
+        folder: of the runs; what HBase's program says stands beside it.
+        options: see there.
+    """
+
+    def __init__(self, writes: Writes, address: Address, folder: Path, options: StageOptions) -> None:
+        super().__init__(folder, has_signatures=writes.record.has_signatures)
+        self._writes, self._record, self._options = writes, writes.record, options
+        self._steps = LoadSteps(writes, address, options, _InJobFolder(folder))
+        with file_errors(folder):
+            self._steps.verify_stage()
+
+    def expect(self, documents: int, id_bytes: int) -> None:
+        """See `BulkLoad.expect`; the runs are here, the files in the stage."""
+        stage, (runs, files) = self._steps.stage, needed_bytes(documents, id_bytes, len(self._record.layout.drawers))
+        if stage.is_on_disk_of(self.folder):
+            runs += files
+        for place, free, needed in (
+            (self.folder, shutil.disk_usage(self.folder).free, runs),
+            (stage.url, stage.free_bytes(), files),
+        ):
+            if free is not None and free < needed:
+                raise StoreUnavailableError(
+                    f"{place} has {free >> 20:,} MiB free; about {documents:,} documents take {needed >> 20:,}; free "
+                    f"the disk, or " + Remedy("pass another job folder or stage", "choose another --job or --stage")
+                )
+
+    def merge(self, *, progress: Progress | None = None, stop: Callable[[], bool] | None = None) -> int | None:
+        """Write all files, and have them loaded; see `BulkLoad.merge`. None too where the commands were only told."""
+        if not self._runs:
+            return 0
+        try:
+            with file_errors(self.folder):
+                return self._work(progress or (lambda *_: None), stop or (lambda: False))
+        except StopAskedError:
+            return None
+
+    def _work(self, tell: Progress, stop: Callable[[], bool]) -> int | None:
+        steps, state = self._steps, self._steps.read()
+        if state is None or state.stage == "begin" or state.runs != self.runs:
+            (self.folder / _FILES).unlink(missing_ok=True)
+            state = steps.begin(state, runs=self.runs)
+        if state.stage == "resolve":
+            state = steps.save(replace(self._resolve(state, stop), stage="files"))
+        if state.stage == "files":
+            self._write_files(state, tell, stop)
+            steps.verify_files(state, self._files())
+            steps.write_manifest(state, self._files())
+            state = steps.save(replace(state, stage=ROWS))
+        loaded = steps.load_all(state, self._files(), stop)
+        if loaded is None:
+            return None
+        steps.end(loaded)
+        return loaded.added
+
+    def _forget_merge(self) -> None:
+        state = self._steps.read()
+        if state is not None:
+            self._steps.give_up(state)
+
+    def delete(self) -> None:
+        """Remove the runs; a load that was begun is given up."""
+        with file_errors(self.folder):
+            self._forget_merge()
+            self._steps.release_stage()
+        super().delete()
+
+    # What is loaded.
+
+    def _resolve(self, state: LoadState, stop: Callable[[], bool]) -> LoadState:
+        """Write what each run keeps, and what the table knows of it; return the state with how many documents."""
+        for run in self._runs:
+            (run.folder / "known").unlink(missing_ok=True)
+        if not self._steps.has_documents():
+            kept = resolve(self._runs, RESOLVED_AT_ONCE, lambda found: np.ones(len(found.runs), np.bool_))
+            return replace(state, kept=kept, added=kept)
+        self._options.say("comparing with the table")
+        known = [np.memmap(run.folder / "known", KNOWN, "w+", shape=run.size) for run in self._runs]
+        comparison, added = TableComparison(self._writes, state.stamp, is_repeated=state.is_repeated), 0
+
+        def changes(found: Found) -> Bools:
+            nonlocal added
+            is_change = np.ones(len(found.runs), np.bool_)
+            for part in slices(len(found.runs), ASKED_AT_ONCE):
+                if stop():
+                    raise StopAskedError("asked to end while comparing with the table")
+                is_change[part], news = self._compare(found.part(part), known, comparison)
+                added += news
+            return is_change
+
+        kept = resolve(self._runs, RESOLVED_AT_ONCE, changes)
+        for array in known:
+            array.flush()
+        return replace(state, kept=kept, added=added)
+
+    def _compare(
+        self, found: Found, known: Sequence[np.memmap[Any, Any]], comparison: TableComparison
+    ) -> tuple[list[bool], int]:
+        """Tell of each document whether it is written, and how many of them are new or changed."""
+        ids = [b""] * len(found.runs)
+        for number in np.unique(found.runs).tolist():
+            own = np.flatnonzero(found.runs == number)
+            for place, doc_id in zip(own.tolist(), self._runs[number].ids_at(found.places[own]), strict=True):
+                ids[place] = doc_id
+        first_seen = found.registers["first_seen"].tolist()
+        outcomes = comparison.of(ids, signatures_of(found.registers), first_seen)
+        for one, number, place in zip(outcomes, found.runs.tolist(), found.places.tolist(), strict=True):
+            if one.is_written and one.is_known:
+                known[number][place] = one.register.first_seen, one.register.changes % (1 << 32)
+        return [one.is_written for one in outcomes], sum(one.is_written and one.is_news for one in outcomes)
+
+    # Files.
+
+    def _write_files(self, state: LoadState, tell: Progress, stop: Callable[[], bool]) -> None:
+        folders, documents = tuple(run.folder for run in self._runs), sum(run.size for run in self._runs)
+        job = FilesJob(folders, self._record, self._options.stage, self._steps.form(state))
+        regions = state.region_rows()
+        with ResultLog(self.folder / _FILES) as log, Workers(self._options.workers) as workers:
+            left = [number for number in range(len(regions)) if number not in log.results]
+            if left:
+                self._options.say("sorting")
+                sorting = [workers.submit(sort_rows, folder, self._record) for folder in folders]
+                sorting += [workers.submit(sort_registers, folder) for folder in folders]
+                for one in completed(sorting, stop):
+                    one.result()
+            cuts = cut_runs(self._runs, self._record, self._options.limits)
+            numbers = {workers.submit(write_region, job, regions[number], cuts): number for number in left}
+            for future in completed(numbers, stop):
+                log.add(numbers[future], future.result())
+                tell(documents * len(log.results) // len(regions), documents)
+
+    def _files(self) -> list[StagedFile]:
+        with ResultLog(self.folder / _FILES) as log:
+            return [StagedFile(*file) for number in sorted(log.results) for file in log.results[number]]

@@ -1,0 +1,118 @@
+"""What a call to a gateway carries: work of bounded size, ranges of rows, filters that region servers apply.
+
+Filters are text, which both gateways read, or bytes, which Thrift2 alone takes. The bytes are protobuf's:
+`Filter {1: class name, 2: body}`; the body of a MultiRowRangeFilter is a list of
+`RowRange {1: start, 2: start is within, 3: stop, 4: stop is within}`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, pairwise, zip_longest
+from operator import lt
+
+from hsimhash.hfile.blocks import message_field
+from hsimhash.store.facts import Region
+from hsimhash.store.hbase.gateway.base import Having, Put
+
+CALL_CELLS = 20_000  # that a reply may have
+CALL_ROWS = 1_000  # that a call may name
+PAGE_ROWS = 10_000  # of a scan's reply, where only the rows are asked for
+PUT_ROWS = 2_000  # that a call may write; a region server warns above 5,000
+PUT_BYTES = 1 << 20  # a gateway on framed transport takes requests of 2 MB
+
+_RANGES = 1_000  # in one filter, which region servers search at every hop
+_LEAST_RANGES = 4  # for each filter, or single scans are faster
+_SCANS = 4  # of one batch on a region server at once; measured: ten are a third slower than four
+_LEAST_ROWS = 100  # fewer are not worth a call of their own
+_CELL_BYTES = 64  # around a cell's own bytes, in either interface
+_MULTI_ROW_RANGE = b"org.apache.hadoop.hbase.filter.MultiRowRangeFilter"
+
+
+def slices(count: int, size: int) -> list[slice]:
+    """Return the slices that cut `count` things into runs of at most `size`."""
+    return [slice(start, start + size) for start in range(0, count, size)]
+
+
+Range = tuple[bytes, bytes]
+
+
+def scan_groups(ranges: Sequence[Range], regions: Sequence[Region]) -> tuple[list[list[Range]], int]:
+    """Return ascending, disjoint ranges in groups for one filter each, and how many groups to scan at once.
+
+    A group lies within one region. The list is empty where each range is better scanned by itself.
+    """
+    if not regions:  # there is no table, as a scan will say
+        return [], 0
+    cuts = [0, *(bisect_left(ranges, (region.start,)) for region in regions[1:]), len(ranges)]
+    by_server: dict[str, list[list[Range]]] = {}
+    for region, (first, last) in zip(regions, pairwise(cuts), strict=True):
+        held = ranges[first:last]
+        own = by_server.setdefault(region.server, [])
+        own += [list(held[part]) for part in slices(len(held), _RANGES)]
+    in_turn = chain.from_iterable(zip_longest(*by_server.values()))  # so that no server waits for another
+    groups = [group for group in in_turn if group is not None]
+    return groups if len(ranges) >= _LEAST_RANGES * len(groups) else [], _SCANS * len(by_server)
+
+
+def share(count: int, most: int, workers: int) -> int:
+    """Return how many of `count` things a run has, at most `most`, so that all workers are busy until the end."""
+    turns = -(-count // (most * workers))
+    return min(max(-(-count // max(turns * workers, 1)), _LEAST_ROWS), most)
+
+
+def put_batches(puts: Sequence[Put], most: int = PUT_ROWS) -> Iterator[Sequence[Put]]:
+    """Yield the puts in order, in runs that fit a call by number and by bytes."""
+    start, held_bytes = 0, 0
+    for position, put in enumerate(puts):
+        put_bytes = _CELL_BYTES + len(put.row) + len(put.qualifier) + len(put.value)
+        if position - start == most or (held_bytes + put_bytes > PUT_BYTES and position > start):
+            yield puts[start:position]
+            start, held_bytes = position, 0
+        held_bytes += put_bytes
+    if start < len(puts):
+        yield puts[start:]
+
+
+def columns_after(qualifier: bytes) -> bytes:
+    """Return the filter that passes the cells whose qualifier is greater than `qualifier`."""
+    return b"ColumnRangeFilter ('" + qualifier.replace(b"'", b"''") + b"', false, '', false)"
+
+
+def first_columns(limit: int, having: Having | None = None) -> bytes:
+    """Return the filter that passes the first `limit` cells of each row and seeks past the others.
+
+    With `having` those are passed over whose qualifier, or value, is empty.
+    """
+    first = b"ColumnPaginationFilter (%d, 0)" % limit
+    return first if having is None else b"%sFilter (!=, 'binary:') AND %s" % (having.capitalize().encode(), first)
+
+
+def row_ranges(ranges: Iterable[Range]) -> bytes:
+    """Return the filter, as bytes, that hops over ascending, disjoint, half-open row ranges."""
+    return message_field(1, _MULTI_ROW_RANGE) + message_field(2, b"".join([_range(*bounds) for bounds in ranges]))
+
+
+def _range(start: bytes, stop: bytes) -> bytes:
+    size = len(start) + len(stop) + 8
+    if size > 0x7F:
+        return message_field(1, b"%b\x10\x01%b\x20\x00" % (message_field(1, start), message_field(3, stop)))
+    # The usual ones, whose lengths are a byte each: batches have tens of thousands.
+    return b"\x0a%c\x0a%c%b\x10\x01\x1a%c%b\x20\x00" % (size, len(start), start, len(stop), stop)
+
+
+def merged(ranges: Sequence[Range]) -> list[Range]:
+    """Return the ascending, disjoint half-open ranges that cover the same rows; empty ones are left out."""
+    ends = list(chain.from_iterable(ranges))
+    if all(map(lt, ends, ends[1:])):  # the usual ones, of a batch: without a loop
+        return list(ranges)
+    disjoint: list[Range] = []
+    for start, stop in sorted(set(ranges)):
+        if start >= stop:
+            continue
+        if disjoint and start <= disjoint[-1][1]:
+            disjoint[-1] = disjoint[-1][0], max(stop, disjoint[-1][1])
+        else:
+            disjoint.append((start, stop))
+    return disjoint

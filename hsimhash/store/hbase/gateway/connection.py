@@ -1,0 +1,390 @@
+"""One Thrift client over one socket: calls are sent, their replies received in the same order.
+
+A connection that was interrupted in between is never used again: the next call would read the late reply.
+"""
+
+from __future__ import annotations
+
+import http.client
+import math
+import os
+import select
+import socket
+import ssl
+import time
+from collections import deque
+from contextlib import closing, suppress
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import thriftpy2
+from thriftpy2.protocol import TBinaryProtocol, TCompactProtocol
+from thriftpy2.protocol.exc import TProtocolException
+from thriftpy2.thrift import TClient, TDecodeException, TException, TMessageType
+from thriftpy2.transport import TBufferedTransport, TFramedTransport, TTransportException
+
+from hsimhash.errors import HsimhashError, StoreUnavailableError
+from hsimhash.store.hbase.gateway.address import Address, Endpoint
+from hsimhash.store.hbase.gateway.sasl import Kerberos, KerberosError, SaslSocket, Wire, check_proof, proof
+
+# The calls of the second Thrift interface that are made; both gateways answer its `getThriftServerType`.
+THRIFT2: ModuleType = thriftpy2.load(
+    str(Path(__file__).with_name("hbase2.thrift")), module_name="hsimhash_hbase2_thrift"
+)
+IDLE_S = 50.0  # the gateway cuts at 60 (hbase.thrift.server.socket.read.timeout)
+
+_PROTOCOLS = {"binary": TBinaryProtocol, "compact": TCompactProtocol}
+_BUFFER_BYTES = 1 << 16
+_LEAST_WAIT_S = 0.5  # for a reply that came in while another one timed out
+_KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}  # a host that is gone is noticed in a minute
+
+
+class Call(NamedTuple):
+    """A method of a Thrift service and its arguments: values, or what the binary protocol makes of them.
+
+    The reply to one of `TByteScan`, on a connection without another call under way, is the bytes that were read.
+    """
+
+    service: ModuleType
+    method: str
+    arguments: tuple[object, ...] | bytes
+
+
+class _Due:
+    """The moment by which what is under way must be done: a socket's own time-out bounds each of its reads only."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self.at_s = time.monotonic() + timeout_s
+
+    def left_s(self) -> float:
+        """Return how long is left; `TimeoutError` if nothing is."""
+        left_s = self.at_s - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError
+        return left_s
+
+
+def _connected(endpoint: Endpoint, due: _Due) -> socket.socket:
+    """Return a socket to one of the host's addresses, which share the time: `socket.create_connection` gives it each.
+
+    Raises:
+        OSError: what the last address met.
+    """
+    found = socket.getaddrinfo(*endpoint, type=socket.SOCK_STREAM)
+    for left, (family, kind, protocol, _, address) in zip(range(len(found), 0, -1), found, strict=True):
+        made = socket.socket(family, kind, protocol)
+        try:
+            made.settimeout(due.left_s() / left)
+            made.connect(address)
+            _keep_alive(made)
+        except BaseException as error:
+            made.close()
+            if left == 1 or not isinstance(error, OSError):
+                raise
+        else:
+            return made
+    raise OSError(f"{endpoint.host} has no address")
+
+
+def _keep_alive(connection: socket.socket) -> None:
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEPALIVE.items():
+        if hasattr(socket, name):  # not on every system
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+class _Socket:
+    """What thriftpy2's transports read from and write to; its own `TSocket` resolves IPv4 only."""
+
+    def __init__(self, endpoint: Endpoint, due: _Due) -> None:
+        self._due = due
+        self._socket = _connected(endpoint, due)
+
+    @property
+    def socket(self) -> socket.socket | None:
+        return self._socket
+
+    def read(self, size: int) -> bytes:
+        self._socket.settimeout(self._due.left_s())
+        data = self._socket.recv(size)
+        if not data:
+            raise TTransportException(TTransportException.END_OF_FILE, "the connection was closed by the other side")
+        return data
+
+    def write(self, data: bytes) -> None:
+        self._socket.settimeout(self._due.left_s())
+        self._socket.sendall(data)
+
+    def flush(self) -> None:
+        """Nothing is held back here."""
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class _Kept:
+    """A wire whose reads can be kept."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+        self.write, self.flush = wire.write, wire.flush
+        self.reads: list[bytes] | None = None
+
+    def read(self, size: int) -> bytes:
+        data = self._wire.read(size)
+        if self.reads is not None:
+            self.reads.append(data)
+        return data
+
+
+class _Http:
+    """One POST for each call, over one connection; thriftpy2's own client sets time-outs for the whole process."""
+
+    def __init__(self, endpoint: Endpoint, address: Address, context: ssl.SSLContext | None, due: _Due) -> None:
+        host, port = endpoint
+        plain = _connected(endpoint, due)
+        if context:
+            plain.settimeout(due.left_s())
+            self._http: http.client.HTTPConnection = http.client.HTTPSConnection(host, port, context=context)
+            self._http.sock = context.wrap_socket(plain, server_hostname=host)
+        else:
+            self._http = http.client.HTTPConnection(host, port)
+            self._http.sock = plain
+        self._due = due
+        self._address = address
+        self._context: Kerberos | None = None  # of the last request, for each proves by itself whose it is
+        self._request = bytearray()
+        self._response: http.client.HTTPResponse | None = None
+
+    @property
+    def socket(self) -> socket.socket | None:
+        return self._http.sock  # None once the gateway said 'Connection: close'
+
+    def read(self, size: int) -> bytes:
+        if self._http.sock is not None:
+            self._http.sock.settimeout(self._due.left_s())
+        if self._response is None:
+            self._response = self._http.getresponse()
+            self._check(self._response)
+        data = self._response.read1(size)  # what one read of the socket gives
+        if not data:
+            raise TTransportException(TTransportException.END_OF_FILE, "the HTTP reply ended early")
+        return data
+
+    def _check(self, response: http.client.HTTPResponse) -> None:
+        status = f"HTTP {response.status} {response.reason}"
+        if response.status == http.client.UNAUTHORIZED and not self._context:
+            raise KerberosError(f"the gateway wants to know who asks ({status}); with Kerberos: write auth=kerberos")
+        if response.status == http.client.UNAUTHORIZED:
+            raise KerberosError(
+                f"the gateway refuses the Kerberos ticket for {self._address.service}@{self._http.host} ({status}); "
+                f"its log says why; service= names another service"
+            )
+        if response.status != http.client.OK:
+            raise OSError(status)
+        if self._context:
+            check_proof(self._context, response.getheader("WWW-Authenticate"))
+
+    def write(self, data: bytes) -> None:
+        self._request += data
+
+    def flush(self) -> None:
+        if self._http.sock is not None:
+            self._http.sock.settimeout(self._due.left_s())
+        if self._response is not None:
+            self._response.read()
+            self._response = None
+        body, self._request = bytes(self._request), bytearray()
+        headers = {"Content-Type": "application/x-thrift"}
+        if self._address.options.auth:
+            self._context = Kerberos(self._address.service, self._http.host, is_http=True)
+            headers |= proof(self._context)
+        self._http.request("POST", self._address.options.path, body, headers)
+
+    def close(self) -> None:
+        self._http.close()
+
+
+def _wire(endpoint: Endpoint, address: Address, context: ssl.SSLContext | None, due: _Due) -> Wire:
+    if address.is_http:
+        return _Http(endpoint, address, context, due)
+    plain = _Socket(endpoint, due)
+    if not address.options.auth:
+        return plain
+    try:
+        return SaslSocket(plain, Kerberos(address.service, endpoint.host), address.options.qop)
+    except BaseException:
+        plain.close()
+        raise
+
+
+def tls_context(address: Address) -> ssl.SSLContext | None:
+    """Return what `hbase+https://` verifies and shows, None for the other schemes.
+
+    Raises:
+        HsimhashError: a file of the address cannot be used.
+    """
+    if address.scheme != "hbase+https":
+        return None
+    options = address.options
+    try:
+        context = ssl.create_default_context(cafile=options.ca or None)
+    except OSError as error:
+        raise HsimhashError(f"ca={options.ca} is not a file of certificates in PEM ({_said(error)})") from error
+    if options.cert:
+        _load_certificate(context, options.cert, options.key)
+    return context
+
+
+def _load_certificate(context: ssl.SSLContext, cert: str, key: str) -> None:
+    try:
+        context.load_cert_chain(cert, key or None, password="")  # or OpenSSL asks on the terminal
+    except OSError as error:
+        raise HsimhashError(
+            f"cert={cert}{f' and key={key} are' if key else ' is'} no certificate with its key in PEM "
+            f"({_said(error)}); the key must have no passphrase, and stands in the same file unless key= names one"
+        ) from error
+
+
+def _said(error: OSError) -> str:
+    return str(getattr(error, "reason", None) or error.strerror or error)
+
+
+class Connection:
+    """A client of one gateway; of one thread at a time. It connects with its first call, or by `connect`.
+
+    Replies come in the order of the calls.
+    """
+
+    def __init__(
+        self, endpoint: Endpoint, address: Address, context: ssl.SSLContext | None, *, timeout_s: float
+    ) -> None:
+        self._wire: Wire | None = None
+        self.endpoint = endpoint
+        self.timeout_s = timeout_s  # to connect, then of the last call
+        self.last_method = ""  # whose reply was read last
+        self._address = address
+        self._context = context
+        self._due = _Due(timeout_s)
+        self._awaited: deque[tuple[Call, float]] = deque()  # and when their replies are due
+        self._used_s = time.monotonic()
+        self._pid = os.getpid()
+
+    def connect(self, timeout_s: float) -> None:
+        """Connect, within so long."""
+        options = self._address.options
+        self.timeout_s, self._due.at_s = timeout_s, time.monotonic() + timeout_s
+        self._wire = _wire(self.endpoint, self._address, self._context, self._due)
+        transport: Any = TFramedTransport if options.transport == "framed" else TBufferedTransport
+        self._kept = _Kept(self._wire)
+        self._protocol = _PROTOCOLS[options.protocol](transport(self._kept, _BUFFER_BYTES))
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether it has connected."""
+        return self._wire is not None
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a call is under way."""
+        return bool(self._awaited)
+
+    @property
+    def is_fit(self) -> bool:
+        """Whether a call can be sent: none is under way, and nothing shows that the gateway closed the connection."""
+        return not self._awaited and self._pid == os.getpid() and not self.is_stale and self.is_quiet
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether it was idle for so long that the gateway may cut it."""
+        return time.monotonic() - self._used_s >= IDLE_S
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing has come that was not read: a reply, or, between two calls, the end of the connection."""
+        if self._wire is None or self._wire.socket is None:
+            return False
+        poll = select.poll()
+        poll.register(self._wire.socket, select.POLLIN)
+        return not poll.poll(0)
+
+    def call(self, service: ModuleType, method: str, *arguments: object) -> Any:  # as the IDL has it
+        """Send a call and return its reply, within the time-out of the last one."""
+        self.send(Call(service, method, arguments), self.timeout_s)
+        return self.receive()
+
+    def server_type(self) -> int:
+        """Return which interface the gateway speaks, 1 or 2; an error where the address has another."""
+        found = int(self.call(THRIFT2.THBaseService, "getThriftServerType"))
+        if found == THRIFT2.TThriftServerType.TWO and self._address.scheme == "hbase+thrift1":
+            raise StoreUnavailableError("it speaks Thrift2; write hbase:// instead of hbase+thrift1://")
+        return found
+
+    def send(self, call: Call, timeout_s: float) -> None:
+        """Send a call, behind others perhaps; its reply must be received within the time-out."""
+        due_s = time.monotonic() + timeout_s
+        if self._wire is None:
+            self.connect(timeout_s)
+        self._awaited.append((call, due_s))
+        self.timeout_s, self._due.at_s = timeout_s, due_s
+        if self._wire is None or self._wire.socket is None:
+            raise ConnectionError("the gateway closed the connection after its reply")
+        self._protocol.write_message_begin(call.method, TMessageType.CALL, 0)
+        if isinstance(call.arguments, bytes):
+            self._protocol.trans.write(call.arguments)
+        else:
+            getattr(call.service, f"{call.method}_args")(*call.arguments).write(self._protocol)
+        self._protocol.write_message_end()
+        self._protocol.trans.flush()
+
+    def receive(self, *, end_s: float = math.inf) -> Any:  # as the IDL has it
+        """Return the reply to the oldest call under way; raises what the gateway answered, or why no answer came.
+
+        The time-out counts from the sending; a reply that is here already is read even after it, but none is waited
+        for beyond the moment `end_s`.
+        """
+        if not self._awaited:
+            raise RuntimeError("no call was sent on this connection")
+        call, due_s = self._awaited[0]
+        least_s = time.monotonic() + min(_LEAST_WAIT_S, self.timeout_s)
+        self._due.at_s = min(max(due_s, least_s), end_s)
+        self.last_method = call.method
+        self._kept.reads = [] if call.service is THRIFT2.TByteScan else None
+        try:
+            reply = TClient(call.service, self._protocol)._recv(call.method)
+        except Exception as error:
+            if is_reply(error):
+                self._settle()
+            raise
+        self._settle()
+        return b"".join(self._kept.reads) if self._kept.reads is not None else reply
+
+    def _settle(self) -> None:
+        self._awaited.popleft()
+        self._used_s = time.monotonic()
+
+    def say_no_more(self) -> None:
+        """Let the gateway close the connection as soon as it has done with what was sent: it reads the end then."""
+        if self._wire is not None and self._wire.socket is not None:
+            with suppress(OSError):  # it is closed already
+                self._wire.socket.shutdown(socket.SHUT_WR)
+
+    def close(self) -> None:
+        """Let go of the socket; in a forked child the parent's connection stays whole."""
+        if self._wire is not None:
+            self._wire.close()
+
+
+def server_type_at(endpoint: Endpoint, address: Address) -> int:
+    """Connect to a gateway, and return which interface it speaks: 1 or 2."""
+    connection = Connection(endpoint, address, tls_context(address), timeout_s=address.options.timeout_s)
+    with closing(connection):
+        return connection.server_type()
+
+
+def is_reply(error: BaseException) -> bool:
+    """Whether an error is what a gateway answered, so that its connection can be used again."""
+    own = (TTransportException, TProtocolException, TDecodeException)
+    return isinstance(error, TException) and not isinstance(error, own)

@@ -1,0 +1,278 @@
+"""What went wrong: what a gateway's error means, why a connection fails, and what listens at a port instead.
+
+Thrift1's messages are Java's stack traces; Thrift2's are often the exception's message without its class. `canRetry`
+is true even for a missing table where the call was a batch, and happybase does not read it.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import ssl
+import struct
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import NamedTuple
+
+from thriftpy2.thrift import TApplicationException
+
+from hsimhash.errors import CREATE_ONE, CorruptionError, HsimhashError, IndexNotFoundError, StoreUnavailableError
+from hsimhash.store.hbase.gateway.address import Address, Endpoint
+from hsimhash.store.hbase.gateway.sasl import KerberosError, Status
+
+_JAVA = re.compile(r"(?:[\w$]+\.)+([A-Z]\w*(?:Exception|Error))")
+_CAUSE = re.compile(r"((?:[\w$]+\.)+[A-Z]\w*(?:Exception|Error)\b.*)")
+_NO_TABLE = {"TableNotFoundException", "NamespaceNotFoundException"}
+_WORTH_A_RETRY = {
+    "CallQueueTooBigException",
+    "CallTimeoutException",
+    "ConnectException",
+    "ConnectionClosedException",
+    "MasterNotRunningException",
+    "NoServerForRegionException",
+    "NotServingRegionException",
+    "PleaseHoldException",
+    "RegionMovedException",
+    "RegionOpeningException",
+    "RegionServerAbortedException",
+    "RegionServerStoppedException",
+    "RegionTooBusyException",
+    "RetriesExhaustedException",
+    "RetriesExhaustedWithDetailsException",
+    "ServerNotRunningYetException",
+    "SocketTimeoutException",
+    "UnknownScannerException",
+}
+
+PROBE_S = 1.5  # for each probe: who speaks the protocol answers at once, who does not often hangs
+_REPLY_BYTES = 4096
+_METHOD = b"getThriftServerType"
+
+_BINARY = struct.pack(">II", 0x80010001, len(_METHOD)) + _METHOD + struct.pack(">I", 0) + b"\x00"
+_COMPACT = b"\x82\x21\x00" + bytes([len(_METHOD)]) + _METHOD + b"\x00"
+_SASL = struct.pack(">BI", Status.START, len(_METHOD)) + _METHOD  # a mechanism that no gateway knows
+_POST = b"POST / HTTP/1.1\r\nHost: probe\r\nConnection: close\r\nContent-Type: application/x-thrift\r\n"
+
+
+class TransientError(StoreUnavailableError):
+    """A failure that may be gone at the next try."""
+
+
+class RefusedError(HsimhashError):
+    """A call that the servers will never take."""
+
+
+def failure(error: Exception, method: str, table: str, gateway: object) -> HsimhashError:
+    """Return what an error that a gateway answered means; `TransientError` where a retry may help."""
+    message = str(getattr(error, "message", None) or error)
+    classes = set(_JAVA.findall(message))
+    what = f"{method} on {table}: {_gist(message)}"
+    if "TableNotEnabledException" in classes:
+        return disabled(table)
+    if _NO_TABLE & classes:
+        return IndexNotFoundError(f"there is no table {table} ({what}); " + CREATE_ONE)
+    if _is_but_the_table(message, table.removeprefix("default:")):
+        return IndexNotFoundError(f"table {table} is missing, or disabled ({what}); 'hsimhash doctor' says which")
+    if "NoSuchColumnFamilyException" in classes:
+        return CorruptionError(f"table {table} lacks a column family ({what}): it is not an index; " + CREATE_ONE)
+    if "Read-only mode" in message:
+        return HsimhashError(
+            f"gateway {gateway} is read-only, it was started with -ro ({what}); write through another gateway"
+        )
+    if "AccessDeniedException" in classes:
+        return HsimhashError(f"the gateway's user may not do that ({what}); grant it, or use another gateway")
+    if isinstance(error, TApplicationException):
+        if error.type == TApplicationException.UNKNOWN_METHOD:
+            return RefusedError(f"the gateway does not know the call ({what}); is it the other Thrift?")
+        return RefusedError(f"the gateway failed without saying why ({what}); its log says why")
+    if _is_transient(error, classes):
+        return TransientError(f"the servers refuse for now: {what}")
+    return RefusedError(f"the servers refuse: {what}")
+
+
+def disabled(table: str) -> StoreUnavailableError:
+    """Return the error that names a disabled table."""
+    return StoreUnavailableError(f"table {table} is disabled; enable it in hbase shell: enable '{table}'")
+
+
+def _is_but_the_table(message: str, table: str) -> bool:
+    # All that Thrift2 says of a table that is missing: its name, in a batch once for all its rows.
+    line = re.sub(r"^[\w.$]+Exception: ", "", _first_line(message))
+    return bool(re.fullmatch(rf"(?:Failed \d+ actions?: )?{re.escape(table)}(?:: \d+ times?,.*)?", line))
+
+
+def _is_transient(error: Exception, classes: set[str]) -> bool:
+    if type(error).__name__ in ("IllegalArgument", "TIllegalArgument"):
+        return "scanner" in str(getattr(error, "message", ""))  # its lease ran out, or the gateway was started again
+    if _WORTH_A_RETRY & classes:
+        return True
+    can_retry = getattr(error, "canRetry", None)
+    return not classes if can_retry is None or "DoNotRetryIOException" in classes else bool(can_retry)
+
+
+def _gist(message: str) -> str:
+    """Return a message's first line and, where that does not say it, the last cause: Java's class and what it says."""
+    first = _first_line(message)
+    lines = [line for line in message.splitlines() if not line.lstrip().startswith("at ")]
+    causes = [found[1][:200].strip() for line in lines if (found := _CAUSE.search(line))]
+    return first if not causes or causes[-1] in first else f"{first} … {causes[-1]}"
+
+
+def _first_line(message: str) -> str:
+    lines = message.strip().splitlines() or ["no message"]
+    return lines[0][:200]
+
+
+# What stands behind a port.
+
+
+class Service(NamedTuple):
+    """What answers at a port and, for a gateway, how to talk to it; `name` is None where its answer gives it."""
+
+    name: str | None = None
+    is_gateway: bool = False
+    scheme: str = "hbase"
+    transport: str = "buffered"
+    protocol: str = "binary"
+    auth: str = ""
+
+
+TLS = Service("a server that wants TLS", is_gateway=True, scheme="hbase+https")
+
+# TLS's alerts about a client's certificate (RFC 8446, section 6) as OpenSSL names them; servers differ in their use.
+_ALERTS = (
+    "BAD_CERTIFICATE",
+    "CERTIFICATE_EXPIRED",
+    "CERTIFICATE_REQUIRED",
+    "CERTIFICATE_UNKNOWN",
+    "HANDSHAKE_FAILURE",
+    "UNKNOWN_CA",
+)
+
+
+def reason(error: BaseException, timeout_s: float) -> str:
+    """Return in a few words what an error of a connection means."""
+    if isinstance(error, TimeoutError):
+        return f"no reply within {timeout_s:.3g} s"
+    if isinstance(error, ConnectionRefusedError):
+        return "connection refused"
+    if isinstance(error, socket.gaierror):
+        return f"the host name does not resolve ({error.strerror})"
+    if isinstance(error, ssl.SSLError):
+        return f"TLS failed ({getattr(error, 'verify_message', None) or error.reason or error})"
+    return str(getattr(error, "message", None) or error) or type(error).__name__
+
+
+AGAIN = "it answers now: try again"  # the end of what is said of a gateway that is the right one after all
+
+
+def explain_failure(endpoint: Endpoint, address: Address, error: Exception) -> str:
+    """Return what is wrong with a gateway that failed with `error`, and what to do; asks the port what it is."""
+    why = reason(error, address.options.timeout_s)
+    if isinstance(error, socket.gaierror):
+        return f"{endpoint}: {why}; is it spelled as on the cluster?"
+    if isinstance(error, ConnectionRefusedError):
+        return f"nothing listens at {endpoint} ({why}); is it 'hbase thrift2 start -p {endpoint.port}'?"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"{endpoint}: {why}; name the file of its authority with ca=FILE"
+    if isinstance(error, (HsimhashError, KerberosError)):
+        return f"{endpoint}: {why}"
+    if isinstance(error, ssl.SSLError) and (error.reason or "").endswith(_ALERTS):
+        return f"{endpoint}: {why}; {_certificate_remedy(address)}"
+    try:
+        found = identify(endpoint)
+    except OSError as probe_error:
+        return f"{endpoint}: {reason(probe_error, PROBE_S)}; is the host up, and the port open in its firewall?"
+    is_https = address.scheme == "hbase+https"
+    if found is None or (found is TLS and is_https):
+        # A server that closes at once may take the alert back that says why.
+        is_cut = isinstance(error, (ssl.SSLEOFError, ConnectionResetError, BrokenPipeError))
+        return f"{endpoint}: {why}{f'; {_certificate_remedy(address)}' if is_https and is_cut else ''}"
+    return f"{endpoint} is {found.name}; {_advice(endpoint, address, found)}"
+
+
+def _certificate_remedy(address: Address) -> str:
+    if address.options.cert:
+        return f"it does not accept the certificate of cert={address.options.cert}: is that by an authority it trusts?"
+    return "does it ask for a client certificate? name its file with cert=FILE, and that of its key with key=FILE"
+
+
+def _advice(endpoint: Endpoint, address: Address, found: Service) -> str:
+    if not found.is_gateway:
+        return "name the port of a Thrift gateway, as 'hbase thrift2 start -p 9091' has it"
+    options = replace(address.options, transport=found.transport, protocol=found.protocol, auth=found.auth)
+    if not found.auth:
+        options = replace(options, service="", qop="")
+    given = replace(address, gateways=(endpoint,))
+    right = replace(given, scheme=found.scheme, options=options)
+    return AGAIN if str(right) == str(given) else f"write {right}"
+
+
+def identify(endpoint: Endpoint) -> Service | None:
+    """Return what answers at a port, None if it is nothing known; `OSError` if the port accepts no connection."""
+    socket.create_connection(endpoint, PROBE_S).close()
+    with ThreadPoolExecutor(len(_PROBES)) as threads:  # all at once: one after the other, a port that hangs takes 10 s
+        answers = threads.map(lambda request: _answer(endpoint, request), _PROBES)
+        for answer, known in zip(list(answers), _PROBES.values(), strict=True):
+            for pattern, service in known:
+                if re.search(pattern, answer, re.DOTALL):
+                    return service if service.name else service._replace(name=_gateway(answer, service))
+    return None
+
+
+def _answer(endpoint: Endpoint, request: bytes) -> bytes:
+    answer = b""
+    try:
+        with socket.create_connection(endpoint, PROBE_S) as connection:
+            connection.sendall(request)
+            while len(answer) < _REPLY_BYTES and not answer.startswith((b"\x80\x01", b"\x00\x00")):
+                part = connection.recv(_REPLY_BYTES)
+                if not part:
+                    break
+                answer += part
+    except OSError:
+        return answer
+    return answer
+
+
+def _gateway(answer: bytes, service: Service) -> str:
+    """Return what a gateway is: by field 0 of its answer, an i32, in the compact protocol a zigzag varint."""
+    number = re.search(rb"\x08\x00\x00\x00\x00\x00([\x01\x02])|\x05\x00([\x02\x04])", answer)
+    kind = f"Thrift{number[1][0] if number[1] else number[2][0] >> 1} gateway" if number else "Thrift service"
+    if service.scheme == "hbase+http":
+        return f"a {kind} over HTTP"
+    return f"a {kind} with transport={service.transport} and protocol={service.protocol}"
+
+
+def _framed(request: bytes) -> bytes:
+    return struct.pack(">I", len(request)) + request
+
+
+# What is sent, and whom each answer shows, tried in this order. What a web server answers to the others shows nothing:
+# the POST shows whether Thrift is behind it.
+_PROBES: dict[bytes, tuple[tuple[bytes, Service], ...]] = {
+    _BINARY: (
+        (b"FatalConnectionException", Service("an HBase master or region server, which speaks HBase's own RPC there")),
+        (rb"^\x15\x03", TLS),
+        (rb"^\x80\x01\x00", Service(is_gateway=True)),
+    ),
+    _SASL: (
+        (
+            b"^[%c%c].*%b" % (Status.BAD, Status.ERROR, _METHOD),
+            Service("a Thrift gateway that wants Kerberos", is_gateway=True, auth="kerberos"),
+        ),
+    ),
+    _framed(_BINARY): ((rb"^.{4}\x80\x01\x00", Service(is_gateway=True, transport="framed")),),
+    _COMPACT: ((rb"^\x82", Service(is_gateway=True, protocol="compact")),),
+    _framed(_COMPACT): ((rb"^.{4}\x82", Service(is_gateway=True, transport="framed", protocol="compact")),),
+    b"srvr": ((b"ookeeper|not in the whitelist", Service("ZooKeeper")),),
+    _POST + b"Content-Length: %d\r\n\r\n" % len(_BINARY) + _BINARY: (
+        (rb"\x80\x01\x00\x02", Service(is_gateway=True, scheme="hbase+http")),
+        (b"400 Bad Request.*(?i:TLS)", TLS),
+        (
+            rb"^HTTP/1\.1 401.*WWW-Authenticate: Negotiate",
+            Service("a web server that wants Kerberos", is_gateway=True, scheme="hbase+http", auth="kerberos"),
+        ),
+        (b"^HTTP/", Service("a web server (HBase's pages are at 16010, 16030 and 9095)")),
+    ),
+}

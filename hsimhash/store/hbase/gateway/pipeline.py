@@ -1,0 +1,306 @@
+"""Tasks under way on many connections at once, without threads: requests are sent on all, then replies are read.
+
+A *task* is a generator function: it yields calls, is sent each one's reply, and returns a result. Its calls go over
+one connection, one after the other. A task that fails for the moment is begun again on another connection, so what it
+has read so far it must keep outside of its generator.
+"""
+
+from __future__ import annotations
+
+import http.client
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from thriftpy2.thrift import TApplicationException
+from thriftpy2.transport import TTransportException
+
+from hsimhash import metrics
+from hsimhash.durations import pauses
+from hsimhash.errors import HsimhashError, StoreTimeoutError, StoreUnavailableError
+from hsimhash.store.base import DEADLINE_S
+from hsimhash.store.hbase.gateway.connection import Call, Connection, is_reply
+from hsimhash.store.hbase.gateway.failures import TransientError, failure, reason
+from hsimhash.store.hbase.gateway.pool import Pool
+
+Steps = Generator[Call, Any, Any]
+Task = Callable[[], Steps]
+
+UNKNOWN = None  # the result of a task that was sent once and whose reply did not come
+
+_LEAST_TIMEOUT_S = 0.1
+_MISSING = object()
+
+
+def one_call(call: Call) -> Task:
+    """Return the task that makes one call and returns its reply."""
+
+    def steps() -> Steps:
+        return (yield call)
+
+    return steps
+
+
+def while_timely(task: Task, is_timely: Callable[[], bool]) -> Task:
+    """Return the task, whose result is `UNKNOWN` where `is_timely` says no when it begins, or begins again."""
+
+    def steps() -> Steps:
+        return (yield from task()) if is_timely() else UNKNOWN
+
+    return steps
+
+
+class Patience(threading.local):
+    """How long what this thread asks may take.
+
+    `silent_s` is for how long calls were waited for since the last reply, where several share one deadline; what the
+    thread does between them does not count. `end_s` is when everything ends.
+    """
+
+    silent_s: float | None = None
+    end_s: float = math.inf
+
+
+class Caller:
+    """Runs tasks on a pool's connections, each call within its deadline.
+
+    Args:
+        pool: of the connections; closed with it.
+        deadline_s: how long a call is tried without an answer, unless the address says.
+    """
+
+    def __init__(self, pool: Pool, *, deadline_s: float = DEADLINE_S) -> None:
+        self.pool = pool
+        self.deadline_s = pool.address.options.deadline_s or deadline_s
+        self.patience = Patience()
+
+    @contextmanager
+    def one_deadline(self) -> Iterator[None]:
+        """Let the deadlines of what this thread runs within count from the last reply to any of it, or from now."""
+        outer_s = self.patience.silent_s
+        try:
+            self.patience.silent_s = 0.0
+            yield
+        finally:
+            self.patience.silent_s = outer_s
+
+    @contextmanager
+    def ending(self, timeout_s: float | None) -> Iterator[None]:
+        """Let all that this thread runs within end after so long, with `StoreTimeoutError`; None: no such end."""
+        outer_s = self.patience.end_s
+        try:
+            if timeout_s is not None:
+                self.patience.end_s = min(outer_s, time.monotonic() + timeout_s)
+            yield
+        finally:
+            self.patience.end_s = outer_s
+
+    def run(self, tasks: Sequence[Task], *, width: int, depth: int = 1, once: bool = False) -> list[Any]:
+        """Return the tasks' results; see `_Run`.
+
+        Raises:
+            StoreUnavailableError: for the whole deadline no call was answered; see `one_deadline`.
+            StoreTimeoutError: see `ending`.
+        """
+        run = _Run(self, tasks, width=width, depth=depth, once=once)
+        try:
+            for pause_s in pauses():
+                try:
+                    run.go()
+                    break
+                except TransientError as error:
+                    if run.is_over(pause_s):
+                        raise run.error(error) from error
+                time.sleep(pause_s)
+        finally:
+            if self.patience.silent_s is not None:
+                self.patience.silent_s = run.silent_s
+        return run.results
+
+
+@dataclass(eq=False, slots=True)
+class _Lane:
+    """A connection and the numbers of the tasks under way on it, in the order in which their replies come."""
+
+    connection: Connection
+    begun: deque[int] = field(default_factory=deque)
+
+
+class _Run:
+    """Tasks under way; `go` is called until it no longer raises `TransientError`.
+
+    Args:
+        caller: gives the connections, and the time.
+        tasks: whose `results` are wanted.
+        width: on at most so many connections.
+        depth: at most so many tasks on a connection at once, where there are more tasks than connections.
+        once: a task whose call was sent is never begun again; without a reply its result is `UNKNOWN`.
+    """
+
+    def __init__(self, caller: Caller, tasks: Sequence[Task], *, width: int, depth: int, once: bool) -> None:
+        self.results: list[Any] = [_MISSING] * len(tasks)
+        self._caller = caller
+        self._pool = pool = caller.pool
+        self._tasks = tasks
+        self._running: dict[int, Steps] = {}  # by number
+        self._width = width
+        self._depth = min(depth, max(1, -(-len(tasks) // width))) if not pool.address.is_http else 1
+        self._once = once
+        self._timeout_most_s = pool.address.options.timeout_s
+        self._allowed_end_s = caller.patience.end_s
+        self._heard_s = time.monotonic() - (caller.patience.silent_s or 0.0)
+        self._has_met_internal_error = False
+
+    @property
+    def silent_s(self) -> float:
+        """For how long nothing was heard."""
+        return time.monotonic() - self._heard_s
+
+    @property
+    def _end_s(self) -> float:
+        return min(self._heard_s + self._caller.deadline_s, self._allowed_end_s)
+
+    def is_over(self, pause_s: float) -> bool:
+        """Whether the time would be over before the next try; a deadline counts from the last reply."""
+        return time.monotonic() + pause_s >= self._end_s
+
+    def error(self, last: TransientError) -> StoreUnavailableError:
+        """Return what to raise when it is over."""
+        if self._allowed_end_s < self._heard_s + self._caller.deadline_s:
+            return StoreTimeoutError(f"the allowed time ended; last: {last}")
+        return StoreUnavailableError(
+            f"no answer from HBase within the deadline of {self._caller.deadline_s:g} s: {last}; run 'hsimhash doctor'"
+        )
+
+    def go(self) -> None:
+        """Begin every task that has no result; raises `TransientError` where some still have none."""
+        self._waiting = deque(number for number, result in enumerate(self.results) if result is _MISSING)
+        self._lanes: deque[_Lane] = deque()
+        self._failures: list[TransientError] = []
+        try:
+            while self._lanes or (self._waiting and not self._failures):
+                if not self._widen():
+                    self._advance()
+        finally:
+            for lane in self._lanes:  # left only by what is no failure to retry: a permanent error, an end, Ctrl-C
+                self._pool.abandon(lane.connection)
+        if self._failures:
+            raise self._failures[0]
+
+    def _timeout_s(self) -> float:
+        left_s = self._end_s - time.monotonic()
+        if left_s <= 0 and self._end_s == self._allowed_end_s:
+            raise StoreTimeoutError("the allowed time ended")
+        return min(self._timeout_most_s, max(left_s, _LEAST_TIMEOUT_S))
+
+    def _widen(self) -> bool:
+        """Add a lane, as far as that is wanted and possible; return whether to look again."""
+        if not self._waiting or len(self._lanes) >= self._width or self._failures:
+            return False
+        try:
+            connection = self._pool.take(self._timeout_s(), wait=not self._lanes)
+        except TransientError as error:
+            self._failures.append(error)
+            return not self._lanes
+        if connection is None:
+            return False
+        lane = _Lane(connection)
+        self._lanes.append(lane)
+        self._fill(lane)
+        return True
+
+    def _fill(self, lane: _Lane) -> None:
+        """Begin tasks on a lane as far as it takes some; give its connection back where none is left for it."""
+        while self._waiting and len(lane.begun) < self._depth and not (len(self._lanes) > 1 and self._pool.is_wanted):
+            number = self._waiting.popleft()
+            self._running[number] = self._tasks[number]()
+            lane.begun.append(number)
+            if not self._step(lane, number, None):
+                return
+        if not lane.begun:
+            self._lanes.remove(lane)
+            self._pool.give_back(lane.connection)
+
+    def _step(self, lane: _Lane, number: int, reply: object) -> bool:
+        """Send a task's next call, or keep its result; return whether the lane still works."""
+        try:
+            call = self._running[number].send(reply)
+        except StopIteration as stop:
+            self.results[number] = stop.value
+            lane.begun.remove(number)
+            return True
+        try:
+            lane.connection.send(call, self._timeout_s())
+        except (OSError, TTransportException, http.client.HTTPException) as error:
+            self._break(lane, error)
+            return False
+        return True
+
+    def _advance(self) -> None:
+        """Read a reply of the first lane, and send its task's next call."""
+        lane = self._lanes[0]
+        number = lane.begun[0]
+        self._timeout_s()  # the allowed time ends, however fast replies come
+        try:
+            reply = lane.connection.receive(end_s=self._allowed_end_s)
+        except Exception as error:  # a broken stream can raise anything while it is decoded
+            if is_reply(error):
+                self._hear(lane)
+                self._refused(lane, error)
+            else:
+                self._break(lane, error)
+            return
+        self._hear(lane)
+        self._lanes.rotate(-1)
+        lane.begun.rotate(-1)  # its next call is sent behind those of the others
+        if self._step(lane, number, reply):
+            self._fill(lane)
+
+    def _hear(self, lane: _Lane) -> None:
+        self._heard_s = time.monotonic()
+        if metrics.current is not None:
+            metrics.current.replies.labels(str(lane.connection.endpoint)).inc()
+        self._pool.heard(lane.connection)
+
+    def _refused(self, lane: _Lane, error: Exception) -> None:
+        """Take a gateway's answer that is an error."""
+        number = lane.begun.popleft()
+        table = self._pool.address.full_table.decode()
+        meaning = failure(error, lane.connection.last_method, table, lane.connection.endpoint)
+        if isinstance(error, TApplicationException) and error.type == TApplicationException.INTERNAL_ERROR:
+            if not self._has_met_internal_error and not self._once:  # it may be a gateway that is being stopped
+                meaning = TransientError(str(meaning))
+            self._has_met_internal_error = True
+        self._fail(lane.connection, [number], meaning, error)
+        self._fill(lane)
+
+    def _break(self, lane: _Lane, error: Exception) -> None:
+        """Let go of a connection on which nothing more can be read."""
+        self._lanes.remove(lane)
+        connection = lane.connection
+        if isinstance(error, TimeoutError):
+            self._pool.abandon(connection)
+        else:
+            self._pool.drop(connection)
+        if time.monotonic() < self._allowed_end_s:  # a caller's short patience is no gateway's fault
+            self._pool.failed(connection.endpoint)
+        text = f"gateway {connection.endpoint}: {reason(error, connection.timeout_s)}"
+        if metrics.current is not None and isinstance(error, TimeoutError):
+            metrics.current.timeouts.labels(str(connection.endpoint)).inc()
+        self._fail(connection, lane.begun, TransientError(text), error)
+
+    def _fail(self, connection: Connection, numbers: Collection[int], meaning: HsimhashError, error: Exception) -> None:
+        if not isinstance(meaning, TransientError):
+            raise meaning from error
+        if metrics.current is not None:
+            metrics.current.retries.labels(str(connection.endpoint)).inc(len(numbers))
+        if self._once:
+            for number in numbers:
+                self.results[number] = UNKNOWN
+        else:
+            self._failures.append(meaning)

@@ -1,0 +1,239 @@
+"""How the table is made: families and settings, and the steps that lead there, from none or from another."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from hsimhash.errors import HsimhashError, IndexNotFoundError, StoreUnavailableError
+from hsimhash.rowkey import PREFIX_BYTES
+from hsimhash.store.hbase.gateway.address import DEFAULT_NAMESPACE, Address
+from hsimhash.store.hbase.gateway.base import (
+    DOCUMENT_FAMILY,
+    DRAWER_FAMILY,
+    FOREVER_S,
+    RECORD_FAMILY,
+    Family,
+    Gateway,
+    Table,
+)
+
+COMPRESSIONS = ("NONE", "GZ", "SNAPPY", "LZ4", "ZSTD", "LZO", "BZIP2")
+ENCODING = "FAST_DIFF"
+# Thrift does not report how many region servers there are. Sixteen regions give each of up to five servers three or
+# more, so that they can be balanced; they hold 1e9 documents in 10 drawers before HBase splits one, when a family in it
+# has 10 GB: f has 165 GB then, and d 130 with ids of 35 bytes (see `plan`); and they are no burden to a lone server.
+# For more servers: --regions, three or four for each.
+AUTO_REGIONS = 16
+BLOCK_BYTES = 16_384  # a bucket is a few rows: a block of 64 KB would be read for each
+UNKNOWN_TTL = (
+    "cannot tell the table's TTL (%s); if it has one, documents added again expire with the rest; "
+    "'hsimhash create-table' writes the TTL into the record"
+)
+
+_RESTRICTION = "hbase.regionserver.region.split_restriction"
+TABLE_ATTRIBUTES = {f"{_RESTRICTION}.type": "KeyPrefix", f"{_RESTRICTION}.prefix_length": str(PREFIX_BYTES)}
+_BLOOM_PREFIX = "RowPrefixBloomFilter.prefix_length"
+_PREFIX_BLOOM = "ROWPREFIX_FIXED_LENGTH"
+_log = logging.getLogger("hsimhash.store")
+_VERBS = {"+": "create", "~": "alter", "=": "ok"}
+
+# What of ColumnFamilyDescriptorBuilder's keys (HBase 2.6) changes how cells are kept, but not which: versions, deleted
+# cells and expiry are the index's own, and HBase takes a misspelt name without a word.
+FAMILY_OPTIONS = (
+    "BLOCKCACHE",
+    "BLOCKSIZE",
+    "BLOOMFILTER",
+    "CACHE_BLOOMS_ON_WRITE",
+    "CACHE_DATA_ON_WRITE",
+    "CACHE_INDEX_ON_WRITE",
+    "COMPRESSION_COMPACT",
+    "DATA_BLOCK_ENCODING",
+    "DFS_REPLICATION",
+    "ENCRYPTION",
+    "EVICT_BLOCKS_ON_CLOSE",
+    "INDEX_BLOCK_ENCODING",
+    "IN_MEMORY",
+    "IN_MEMORY_COMPACTION",
+    "PREFETCH_BLOCKS_ON_OPEN",
+    "REPLICATION_SCOPE",
+    "STORAGE_POLICY",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TableSettings:
+    """How the table is made; `splits` are ascending row keys, `ttl_s` holds for all but the record's family.
+
+    `family_options` are HBase's own names and values, for all families, such as `("IN_MEMORY", "true")`.
+    """
+
+    splits: tuple[bytes, ...] = ()
+    ttl_s: int | None = None
+    compression: str = "NONE"
+    family_options: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.compression not in COMPRESSIONS:
+            raise ValueError(f"compression {self.compression!r} is not one of {', '.join(COMPRESSIONS)}")
+        for name, value in self.family_options:
+            if name not in FAMILY_OPTIONS:
+                raise ValueError(f"family option {name}={value} is not one of {', '.join(FAMILY_OPTIONS)}")
+        if self.ttl_s is not None and not 1 <= self.ttl_s < 1 << 31:
+            raise ValueError(f"a TTL of {self.ttl_s} s is outside [1, 2**31)")
+        if list(self.splits) != sorted(set(self.splits)) or b"" in self.splits:
+            raise ValueError("splits must be ascending, distinct and not empty")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A part of an index on HBase: "+" it is missing, "~" it must be altered, "=" it is as it should be.
+
+    `line` does it in `hbase shell`, which alone can alter; it is empty where the line of another step does it too.
+    """
+
+    sign: Literal["+", "~", "="]
+    text: str
+    line: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.sign} {_VERBS[self.sign]} {self.text}"
+
+
+def families(settings: TableSettings) -> tuple[Family, ...]:
+    """Return the table's families: drawers, documents with registers, the record."""
+    return (
+        _family(settings, DRAWER_FAMILY, _PREFIX_BLOOM),
+        _family(settings, DOCUMENT_FAMILY, "ROW"),
+        _family(settings, RECORD_FAMILY, "ROW"),
+    )
+
+
+def new_table(address: Address, wanted: TableSettings, namespaces: Sequence[str] = ()) -> list[Step]:
+    """Return what makes the table; the namespace too, unless it is one of those that are known to be there."""
+    words = [_ruby_table(address), *map(_ruby_family, families(wanted))]
+    if wanted.splits:
+        words.append(f"SPLITS => [{', '.join(map(_ruby_bytes, wanted.splits))}]")
+    words.append(f"METADATA => {_ruby_map(TABLE_ATTRIBUTES)}")
+    regions = f"{len(wanted.splits) + 1:,} region{'s' if wanted.splits else ''}"
+    steps = [Step("+", f"table {address.full_table.decode()}: {regions}", f"create {', '.join(words)}")]
+    for family in families(wanted):
+        values = ", ".join(f"{name}={value}" for name, value in family.attributes.items())
+        steps.append(Step("+", f"family {family.name}: {values}"))
+    if address.namespace in (DEFAULT_NAMESPACE, *namespaces):
+        return steps
+    # `hbase shell -n` ends at the first error, so that a namespace that is there must be none.
+    line = f"create_namespace {_ruby(address.namespace)} rescue nil"
+    return [Step("+", f"namespace {address.namespace}: by yourself, in hbase shell", line), *steps]
+
+
+def compared(address: Address, table: Table, wanted: TableSettings) -> list[Step]:
+    """Return how far a table is as `wanted`; a TTL and a compression count only if `wanted` has one."""
+    name, alter = f"table {address.full_table.decode()}", f"alter {_ruby_table(address)}, "
+    if not table.is_complete:
+        return [Step("=", f"{name}, as far as Thrift1 reports")]
+    found = {family.name: family.attributes | family.configuration for family in table.families}
+    own = _differing(table.attributes, TABLE_ATTRIBUTES)
+    steps = _alterations(name, table.attributes, own, f"{alter}METADATA => {_ruby_map(own)}")
+    for family in families(wanted):
+        if family.name not in found:
+            steps.append(Step("+", f"family {family.name}: it is missing", alter + _ruby_family(family)))
+            continue
+        asked = _chosen_ttl(family.name, found) | family.attributes | family.configuration
+        if asked["COMPRESSION"] == "NONE":
+            del asked["COMPRESSION"]
+        own = _differing(found[family.name], asked)
+        configuration = {key: own.pop(key) for key in family.configuration if key in own}
+        line = alter + _ruby_family(Family(family.name, own, configuration))
+        steps += _alterations(f"family {family.name}", found[family.name], own | configuration, line)
+    return steps
+
+
+def shell_lines(steps: Iterable[Step]) -> list[str]:
+    """Return the lines that do the steps in `hbase shell`."""
+    return list(dict.fromkeys(step.line for step in steps if step.line))
+
+
+def _alterations(place: str, found: dict[str, str], wanted: dict[str, str], line: str) -> list[Step]:
+    differing = [f"{place}: {name} is {found.get(name, 'not set')}, not {value}" for name, value in wanted.items()]
+    return [Step("~", text, line) for text in differing] or [Step("=", place)]
+
+
+def _differing(found: dict[str, str], wanted: dict[str, str]) -> dict[str, str]:
+    return {name: value for name, value in wanted.items() if found.get(name, "").lower() != value.lower()}
+
+
+def _chosen_ttl(name: str, found: dict[str, dict[str, str]]) -> dict[str, str]:
+    """Return the TTL that a family should have if none is asked for: the record none, drawers that of the documents."""
+    if name == RECORD_FAMILY.decode():
+        return {"TTL": str(FOREVER_S)} if "TTL" in found[name] else {}
+    documents = found.get(DOCUMENT_FAMILY.decode(), {})
+    return {"TTL": documents["TTL"]} if "TTL" in documents else {}
+
+
+def _family(settings: TableSettings, name: bytes, bloom: str) -> Family:
+    attributes = {
+        "VERSIONS": "1",
+        "DATA_BLOCK_ENCODING": ENCODING,
+        "BLOOMFILTER": bloom,
+        "BLOCKSIZE": str(BLOCK_BYTES),
+        "COMPRESSION": settings.compression,
+    }
+    if settings.ttl_s is not None and name != RECORD_FAMILY:
+        attributes["TTL"] = str(settings.ttl_s)
+    attributes |= dict(settings.family_options)
+    prefix = {_BLOOM_PREFIX: str(PREFIX_BYTES)} if attributes["BLOOMFILTER"] == _PREFIX_BLOOM else {}
+    return Family(name.decode(), attributes, prefix)
+
+
+def compact_line(address: Address) -> str:
+    """Return the line that rewrites the table without deleted and expired cells in `hbase shell`."""
+    return f"major_compact {_ruby_table(address)}"
+
+
+def drop_lines(address: Address) -> list[str]:
+    """Return the lines that delete the table in `hbase shell`."""
+    return [f"disable {_ruby_table(address)}", f"drop {_ruby_table(address)}"]
+
+
+def snapshot_line(address: Address, name: str) -> str:
+    """Return the line that keeps the table as it is now in `hbase shell`; names have letters, digits, `_`, `-`, `.`."""
+    return f"snapshot {_ruby_table(address)}, {_ruby(name)}"
+
+
+def _ruby_table(address: Address) -> str:
+    return _ruby(f"{address.namespace}:{address.table}")
+
+
+def _ruby_family(family: Family) -> str:
+    words = [f"NAME => {_ruby(family.name)}"]
+    words += [f"{name} => {_ruby(value)}" for name, value in family.attributes.items()]
+    if family.configuration:
+        words.append(f"CONFIGURATION => {_ruby_map(family.configuration)}")
+    return f"{{{', '.join(words)}}}"
+
+
+def _ruby(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _ruby_bytes(data: bytes) -> str:
+    # The shell reads it with Bytes.toBytesBinary, which knows upper-case digits only.
+    return "'" + "".join(f"\\x{byte:02X}" for byte in data) + "'"
+
+
+def _ruby_map(values: dict[str, str]) -> str:
+    return "{" + ", ".join(f"{_ruby(name)} => {_ruby(value)}" for name, value in values.items()) + "}"
+
+
+def described(gateway: Gateway) -> Table | None:
+    """Return how the table is made, None if there is no table; an empty `Table` if this user may not see it."""
+    try:
+        return gateway.table()
+    except (IndexNotFoundError, StoreUnavailableError):
+        raise
+    except HsimhashError as error:
+        _log.warning(UNKNOWN_TTL, error)
+        return Table((), {}, is_complete=False)

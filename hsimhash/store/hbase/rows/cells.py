@@ -1,0 +1,289 @@
+"""What is in the cells: rows, qualifiers and values of HBase's three column families.
+
+| row | family:qualifier | value |
+|---|---|---|
+| drawer row, and in format 2 row of the key drawer (flag 253) | `f:` | empty |
+| documents of a fingerprint (flag 0) | `d:<doc id>` | empty |
+| register (flag 254) | `d:<doc id>` | fingerprint (8) · first seen, ms (8) · changes (4); if removed: changes (4) |
+| register in format 2 | `d:<doc id>` | the same, but for a removed document's, and sketch (8) · key (8) |
+| register while a claim is under way | `d:<doc id>` | the same, and what is claimed, and a state (1); see `Register` |
+| log of orphans (flag 252) | `d:<doc id>` or `d:<doc id> 00 <key>` or `d:<doc id> 00` | empty; see `Orphan` |
+| index record (flag 255) | `i:layout`, `i:profile`, `i:format`, `i:job:<token>` | JSON each |
+
+*Changes* counts how often the register was written, modulo 2**32. It makes every state of a register another value: a
+compare-and-set whose reply was lost may land after the document was written again, and must not match then. A value of
+16 bytes has no changes yet, an empty one neither; big-endian, unsigned.
+
+Example: fingerprint 0123456789abcdef first seen at 1,000 ms, written once:
+`0123456789abcdef 00000000000003e8 00000001`; removed: `00000002`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import compress
+from struct import Struct
+from typing import NamedTuple
+
+import numpy as np
+
+from hsimhash.errors import REPAIR, CorruptionError
+from hsimhash.fingerprint.bits import Bools, Uint64s
+from hsimhash.fingerprint.signature import Signature
+from hsimhash.rowkey import (
+    DOCUMENTS_FLAG,
+    FINGERPRINT_BYTES,
+    ORPHANS_FLAG,
+    PREFIX_BYTES,
+    RECORD_FLAG,
+    RECORD_ROWKEY,
+    REGISTER_FLAG,
+    ROWKEY_BYTES,
+    SEGMENT_BYTES,
+    documents_rowkey,
+    key_prefix,
+    orphans_rowkey,
+    register_rowkey,
+)
+from hsimhash.store.base import RECORD_PARTS, Document, Record
+from hsimhash.store.hbase.gateway.base import DOCUMENT_FAMILY, Cell, Put
+
+# Beside the record:
+COLLECTED = b"collected"  # its timestamp is the server's time of the last collection
+WORKED_OFF = b"orphans"  # its value is the hour since 1970 before which the log of orphans is worked off
+NOW = b"now"  # its timestamp is the latest that a server had when an exclusive writer asked
+TABLE_START, TABLE_STOP = b"", b"\xff" * (ROWKEY_BYTES + 1)
+SEGMENTS = 1 << 8 * SEGMENT_BYTES  # how many there are
+HOUR_S, HOUR_MS = 3_600, 3_600_000
+
+_CHANGES_BYTES = 4
+_FILED = Struct(">QQI")  # fingerprint, first seen, changes
+_SIGNED = Struct(">QQIQQ")  # and sketch, key
+_REMOVED_SIZES = 0, _CHANGES_BYTES
+_FILED_SIZES = _FILED.size - _CHANGES_BYTES, _FILED.size, _SIGNED.size
+_CLAIMED = Struct(">QQQQ")  # fingerprint, first seen, in format 2 sketch, key
+_NEW, _KNOWN = b"\x01", b"\x02"  # on disk: never reuse; a claim of a document that is not there, and of one that is
+# By size and state, how many bytes of a register with a claim say what the document is meanwhile.
+_HEADS = {
+    (_CHANGES_BYTES + 16 + 1, _NEW): _CHANGES_BYTES,
+    (_CHANGES_BYTES + 32 + 1, _NEW): _CHANGES_BYTES,
+    (_FILED.size + 16 + 1, _KNOWN): _FILED.size,
+    (_SIGNED.size + 32 + 1, _KNOWN): _SIGNED.size,
+}
+
+
+class Register(NamedTuple):
+    """What a register says; no signature: the document is removed, or was never there.
+
+    A signature that is `claimed`, and since when, is tentative: no more than claims know of it (`claims.py`).
+    """
+
+    signature: Signature | None = None
+    first_seen: int = 0
+    changes: int = 0
+    claimed: Signature | None = None
+    claimed_at: int = 0
+
+    def to_bytes(self, *, has_signatures: bool) -> bytes:
+        """Return the value of the cell, of format 2 if it is signed."""
+        if self.claimed is not None:
+            fingerprint, *sketch_key = self.claimed
+            claim = _CLAIMED.pack(fingerprint, self.claimed_at, *sketch_key)[: 32 if has_signatures else 16]
+            head = self._replace(claimed=None).to_bytes(has_signatures=has_signatures)
+            return head + claim + (_NEW if self.signature is None else _KNOWN)
+        changes = self.changes % (1 << 8 * _CHANGES_BYTES)
+        if self.signature is None:
+            return changes.to_bytes(_CHANGES_BYTES, "big")
+        fingerprint, *sketch_key = self.signature
+        if has_signatures:
+            return _SIGNED.pack(fingerprint, self.first_seen, changes, *sketch_key)
+        return _FILED.pack(fingerprint, self.first_seen, changes)
+
+    @classmethod
+    def from_bytes(cls, value: bytes) -> Register:
+        """Return what the value of a cell says, in either format; `CorruptionError` for bytes that cannot be."""
+        if len(value) in _REMOVED_SIZES:
+            return cls(changes=int.from_bytes(value, "big"))
+        if head := _HEADS.get((len(value), value[-1:])):
+            fingerprint, seen, sketch, key = _CLAIMED.unpack(value[head:-1].ljust(_CLAIMED.size, b"\x00"))
+            return cls.from_bytes(value[:head])._replace(claimed=Signature(fingerprint, sketch, key), claimed_at=seen)
+        if len(value) not in _FILED_SIZES:
+            raise CorruptionError(
+                f"a register has {len(value)} bytes instead of 0, 4, 16, 20, 21, 36, 37 or 69: {value[:40].hex()}; "
+                + REPAIR
+            )
+        fingerprint, first_seen, changes, sketch, key = _SIGNED.unpack(value.ljust(_SIGNED.size, b"\x00"))
+        return cls(Signature(fingerprint, sketch, key), first_seen, changes)
+
+    def filed(self, signature: Signature, first_seen: int) -> Register:
+        """Return the register that follows this one when the document is added, changed, or written as it is."""
+        return Register(signature, self.first_seen if signature == self.signature else first_seen, self.changes + 1)
+
+    def removed(self) -> Register:
+        """Return the register that follows this one when the document is removed."""
+        return Register(changes=self.changes + 1)
+
+    def claiming(self, signature: Signature, first_seen: int) -> Register:
+        """Return the register that follows this one when the document claims to be new."""
+        return Register(self.signature, self.first_seen, self.changes + 1, signature, first_seen)
+
+    def confirmed(self) -> Register:
+        """Return the register that follows this one when its claim is confirmed."""
+        return Register(self.claimed, self.claimed_at, self.changes + 1)
+
+    def lost(self) -> Register:
+        """Return the register that follows this one when its claim is lost: what it said before."""
+        return Register(self.signature, self.first_seen, self.changes + 1)
+
+    def is_filed(self, before: int | None = None) -> bool:
+        """Whether the document is there; with `before` (ms since 1970) whether it was first seen earlier."""
+        return self.signature is not None and (before is None or self.first_seen < before)
+
+    def document(self, doc_id: bytes) -> Document | None:
+        """Return the document of that id, None if it was removed."""
+        return Document.of(_text(doc_id), self.signature, self.first_seen) if self.signature is not None else None
+
+    def claim(self, doc_id: bytes) -> Document | None:
+        """Return the document of that id as it claims to be, None if it does not."""
+        return Document.of(_text(doc_id), self.claimed, self.claimed_at) if self.claimed is not None else None
+
+
+def _text(doc_id: bytes) -> str:
+    try:
+        return doc_id.decode()
+    except UnicodeDecodeError as error:
+        raise CorruptionError(f"a stored document id is not UTF-8: {doc_id[:80]!r}; " + REPAIR) from error
+
+
+def register_columns(values: Sequence[bytes]) -> tuple[Bools, Bools, Uint64s, Uint64s]:
+    """Return which values of registers say a signature, which a removal, and of the first fingerprints and keys.
+
+    A claim that is under way does not count.
+    """
+    values = [value[: _HEADS.get((len(value), value[-1:]))] for value in values]
+    sizes = np.fromiter(map(len, values), np.int64, len(values))
+    is_filed, is_removed = np.isin(sizes, _FILED_SIZES), np.isin(sizes, _REMOVED_SIZES)
+    filed = b"".join([value.ljust(_SIGNED.size, b"\x00") for value in compress(values, is_filed.tolist())])
+    found = np.frombuffer(filed, np.dtype([("fingerprint", ">u8"), ("between", "V20"), ("key", ">u8")]))
+    return is_filed, is_removed, found["fingerprint"].astype(np.uint64), found["key"].astype(np.uint64)
+
+
+def parsed(register: Cell) -> Register | None:
+    """Return what a register says, None where it cannot be read."""
+    try:
+        return Register.from_bytes(register.value)
+    except CorruptionError:
+        return None
+
+
+def signature_in(register: Cell | None) -> Signature | None:
+    """Return the signature in a register, None if the register is missing or cannot be read."""
+    said = parsed(register) if register is not None else None
+    return said.signature if said is not None else None
+
+
+def register_key(doc_id: bytes) -> tuple[bytes, bytes]:
+    """Return row and qualifier of a document's register."""
+    return register_rowkey(doc_id), doc_id
+
+
+def listing_key(fingerprint: int, doc_id: bytes) -> tuple[bytes, bytes]:
+    """Return row and qualifier under which a fingerprint lists a document."""
+    return documents_rowkey(fingerprint), doc_id
+
+
+def listing_put(fingerprint: int, doc_id: bytes) -> Put:
+    """Return the put that lists a document under a fingerprint."""
+    row, qualifier = listing_key(fingerprint, doc_id)
+    return Put(row, DOCUMENT_FAMILY, qualifier, b"")
+
+
+class Orphan(NamedTuple):
+    """An entry of the log of orphans: in which hour since 1970 which document left which fingerprint.
+
+    `signature` has the fingerprint and a key of the same row in the key drawer: the qualifier has the key's first 4
+    bytes, behind a zero, which no id has; nothing stands behind the id where the document had no key. A zero alone: it
+    left nothing any more, but its register is to be forgotten (`is_register`).
+    """
+
+    hour: int
+    doc_id: bytes
+    signature: Signature
+    is_register: bool = False
+
+    @classmethod
+    def of(cls, cell: Cell) -> Orphan | None:
+        """Return what a cell of the log says, None if it cannot be one."""
+        doc_id, zero, segment = cell.qualifier.partition(b"\x00")
+        if row_flag(cell.row) != ORPHANS_FLAG or not (
+            doc_id and is_text(doc_id) and len(segment) in (0, SEGMENT_BYTES)
+        ):
+            return None
+        # The rest of the key is not known, and no matter; but no key is 0.
+        key = int.from_bytes(segment, "big") << 32 | 1 if segment else 0
+        signature = Signature(int.from_bytes(cell.row[PREFIX_BYTES:], "big"), 0, key)
+        return cls(int.from_bytes(cell.row[:SEGMENT_BYTES], "big"), doc_id, signature, bool(zero and not segment))
+
+    def put(self) -> Put:
+        """Return what writes it into the log."""
+        behind = b""
+        if self.is_register:
+            behind = b"\x00"
+        elif self.signature.key:
+            behind = b"\x00" + key_prefix(self.signature.key)[:SEGMENT_BYTES]
+        row = orphans_rowkey(self.hour, self.signature.fingerprint)
+        return Put(row, DOCUMENT_FAMILY, self.doc_id + behind, b"")
+
+
+def key_rowkey(signature: Signature) -> bytes | None:
+    """Return the rowkey of a signature in the key drawer, None if it has no key."""
+    if not signature.key:
+        return None
+    return key_prefix(signature.key) + signature.fingerprint.to_bytes(FINGERPRINT_BYTES, "big")
+
+
+def segment_key(segment: int) -> bytes:
+    """Return the key at which a segment's rows begin; behind the last one, the table's end."""
+    return segment.to_bytes(SEGMENT_BYTES, "big") if segment < SEGMENTS else TABLE_STOP
+
+
+def segment_of(row: bytes) -> int:
+    """Return the segment of a row, or of a shorter key as if zeros followed."""
+    return int.from_bytes(row[:SEGMENT_BYTES].ljust(SEGMENT_BYTES, b"\0"), "big")
+
+
+def row_flag(row: bytes) -> int:
+    """Return a row's flag; that of the record, which no other row has, where the row is cut short."""
+    return row[SEGMENT_BYTES] if len(row) == ROWKEY_BYTES else RECORD_FLAG
+
+
+def is_listing(row: bytes) -> bool:
+    """Whether a row of the family `d` lists the documents of a fingerprint, its segment the right one."""
+    return row_flag(row) == DOCUMENTS_FLAG and row[:SEGMENT_BYTES] == row[SEGMENT_BYTES + 1 : 2 * SEGMENT_BYTES + 1]
+
+
+def is_register(row: bytes, doc_id: bytes) -> bool:
+    """Whether a cell of the family `d` is the register of its qualifier."""
+    return row_flag(row) == REGISTER_FLAG and register_rowkey(doc_id) == row
+
+
+def is_text(doc_id: bytes) -> bool:
+    """Whether an id is UTF-8."""
+    try:
+        doc_id.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def record_from(values: Mapping[bytes, bytes], index: str) -> Record:
+    """Return the record of its values; `CorruptionError`, naming the index, where they cannot be one."""
+    missing = [name.decode() for name in RECORD_PARTS if name not in values]
+    if missing:
+        raise CorruptionError(
+            f"the record of {index} lacks {', '.join(missing)}: its creation was interrupted; create the index again"
+        )
+    try:
+        return Record.from_parts(values, index)
+    except ValueError as error:
+        raise CorruptionError(f"{index} has no readable record in row {RECORD_ROWKEY.hex()} ({error})") from error

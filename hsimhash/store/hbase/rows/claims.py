@@ -1,0 +1,196 @@
+"""How of documents that claim to be new at once exactly one is, though HBase has no transaction over rows.
+
+A claim writes its rows, and then itself into its register, *tentative*: queries see what the register said before. Then
+it asks who else is near, tentative ones too. So of two claims that are near each other, the one whose register was set
+later meets the other. It then
+
+1. is withdrawn where it meets a document that is there,
+2. waits where it meets a claim that is earlier: by first seen, then by id,
+3. else sets the claims that it meets to *lost*, by compare-and-set from what it read,
+4. and, once all of them are, confirms itself by compare-and-set from what it wrote.
+
+*Of two near claims one at most is confirmed*: the later one confirms itself only after it set the other to lost, and
+the other confirms itself only from what it wrote. That rests on no clock. Whatever is refused or unknown begins again,
+so a claim ends only once its register says so. The earliest claim waits for nobody; where its process was killed, the
+others may set it to lost after 20 minutes, as the servers' stamps have them. Who claims again with the same id and
+signature continues its claim where it finds it.
+
+What a claim leaves that is lost or withdrawn is in the log of orphans, like what a removal leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from hsimhash.durations import pauses
+from hsimhash.errors import ClaimBusyError
+from hsimhash.fingerprint.signature import Signature
+from hsimhash.rowkey import filed_rowkeys
+from hsimhash.store.base import Claim, Claims, Document, Match
+from hsimhash.store.hbase.gateway.base import DRAWER_FAMILY, Change, Put, always
+from hsimhash.store.hbase.rows.cells import Register
+from hsimhash.store.hbase.rows.protocol import NEVER_READ, Read, Writes, put_listings
+from hsimhash.store.hbase.rows.view import HBaseView
+
+
+class _View(HBaseView):
+    """The reads of a claim, which keep the registers that they met, and do not read those that are known."""
+
+    def __init__(self, writes: Writes, known: Mapping[bytes, Read]) -> None:
+        super().__init__(writes.gateway, writes.record)
+        self._writes = writes
+        self.registers = dict(known)
+
+    def lookup(self, doc_ids: Sequence[bytes]) -> list[Document | None]:
+        self.registers |= self._writes.read([doc_id for doc_id in doc_ids if doc_id not in self.registers])
+        return [self.registers[doc_id].register.document(doc_id) for doc_id in doc_ids]
+
+
+class TableClaims:
+    """Claims by what writes; see the module's text."""
+
+    def __init__(self, writes: Writes, claims: Claims) -> None:
+        self._writes = writes
+        self._times = writes.times
+        self._claims = claims
+        self._loose: dict[bytes, Signature] = {}  # whose rows were written for registers that are not known to be set
+        self._since: dict[bytes, float] = {}  # when a claim was begun, or found begun
+
+    def run(self) -> None:
+        """Decide all claims."""
+        decided_at, waits = self._times.clock(), pauses()
+        while self._claims.is_open:
+            if self._round():
+                decided_at, waits = self._times.clock(), pauses()
+            elif self._times.clock() - decided_at > self._times.claim_wait_s:
+                self._give_up()
+            else:
+                self._times.sleep(next(waits))
+
+    def _round(self) -> int:
+        """Decide what can be decided now; return of how many documents."""
+        view = _View(self._writes, {})
+        ready, matches = self._claims.look(view)
+        if self._since:  # else most documents were never there: whose was is refused, and read in the next round
+            view.lookup([self._claims.doc_ids[number] for number in ready])
+        own = {number: view.registers.get(self._claims.doc_ids[number], NEVER_READ) for number in (*ready, *matches)}
+        decided = self._withdraw(own, matches)
+        stored = [number for number in ready if self._is_stored(number, own[number])]
+        if stored:
+            self._writes.add({self._claims.doc_ids[number]: self._want(number) for number in stored})
+            decided += self._settle(stored)
+        rest = {number: own[number] for number in ready if number not in stored}
+        return decided + (self._contest(rest) if rest else 0)
+
+    def _is_stored(self, number: int, own: Read) -> bool:
+        """Whether the document is there, and claims with a signature that matches its own."""
+        document = own.register.document(self._claims.doc_ids[number])
+        return document is not None and self._claims.meets(number, document)
+
+    def _want(self, number: int) -> tuple[Signature, int]:
+        return self._claims.signatures.at(number), int(self._claims.first_seen[number])
+
+    def _contest(self, own: Mapping[int, Read]) -> int:
+        """Claim documents of which nothing near was stored; return how many were decided."""
+        is_timely = self._times.rows_timely()
+        mine = self._claimed(own, is_timely)
+        held = {self._claims.doc_ids[number]: read for number, read in mine.items()}  # none of these near another
+        view = _View(self._writes, held)
+        found = self._claims.nearest(view, list(mine))
+        matches = {number: match for number, match in zip(mine, found, strict=True) if match is not None}
+        decided = self._withdraw(mine, matches)
+        claims = {doc_id: read for doc_id, read in view.registers.items() if read.register.claimed is not None}
+        others = {doc_id: read for doc_id, read in claims.items() if doc_id not in held}
+        if others:
+            claims |= self._writes.read(list(held))
+        rivals = dict[int, dict[bytes, Read]]()
+        for number in mine:
+            set_now = claims.get(self._claims.doc_ids[number], NEVER_READ)
+            if number not in matches and set_now.value == mine[number].value:
+                rivals[number] = self._met(number, others)
+        rivals = {number: met for number, met in rivals.items() if not self._waits(number, claims, met)}
+        losers = {doc_id: read for met in rivals.values() for doc_id, read in met.items()}
+        lost = self._set({doc_id: (read, read.register.lost()) for doc_id, read in losers.items()}, is_timely)
+        won = {self._claims.doc_ids[number]: number for number, met in rivals.items() if lost.issuperset(met)}
+        following = {doc_id: (mine[number], mine[number].register.confirmed()) for doc_id, number in won.items()}
+        return decided + self._settle([won[doc_id] for doc_id in self._set(following, is_timely)])
+
+    def _claimed(self, own: Mapping[int, Read], is_timely: Callable[[], bool]) -> dict[int, Read]:
+        """Write rows, then tentative registers; return those that are known to be set, as they are then."""
+        signatures, changes = dict[bytes, Signature](), dict[int, Change]()
+        for number, read in own.items():
+            doc_id, (signature, first_seen) = self._claims.doc_ids[number], self._want(number)
+            signatures[doc_id] = signature
+            since_s = self._times.clock() - self._since.setdefault(doc_id, self._times.clock())
+            # It is written again in time: by its stamp the age of others is told.
+            if read.register.claimed != signature or since_s > self._times.claim_s / 2:
+                self._since[doc_id] = self._times.clock()
+                changes[number] = self._writes.change_of(doc_id, read, read.register.claiming(signature, first_seen))
+        rows = filed_rowkeys(self._writes.record.layout, signatures.values())
+        puts = [Put(row.tobytes(), DRAWER_FAMILY, b"", b"") for row in rows]
+        puts += self._writes.left_by(list(changes.values()))
+        put_listings(self._writes.gateway, signatures, puts, is_timely)
+        done = self._writes.set_registers(list(changes.values()), is_timely)
+        self._loose |= {doc_id: one for doc_id, one in signatures.items() if doc_id not in done}
+        made = {
+            number: Read(Register.from_bytes(change.value), change.value, 0)
+            for number, change in changes.items()
+            if change.qualifier in done
+        }
+        return made | {number: read for number, read in own.items() if number not in changes}
+
+    def _met(self, number: int, others: Mapping[bytes, Read]) -> dict[bytes, Read]:
+        """Return the claims of others that match a document."""
+        return {
+            doc_id: read
+            for doc_id, read in others.items()
+            if (document := read.register.claim(doc_id)) is not None and self._claims.meets(number, document)
+        }
+
+    def _waits(self, number: int, claims: Mapping[bytes, Read], met: Mapping[bytes, Read]) -> bool:
+        """Whether a claim of another process is earlier than that of a document which met it, and not a dead one's."""
+        doc_id = self._claims.doc_ids[number]
+        own = claims[doc_id]
+        return any(
+            (other.register.claimed_at, other_id) < (own.register.claimed_at, doc_id)
+            and other.age_s - own.age_s <= self._times.claim_s
+            and other_id not in self._claims.doc_ids
+            for other_id, other in met.items()
+        )
+
+    def _withdraw(self, own: Mapping[int, Read], matches: Mapping[int, Match]) -> int:
+        """Decide that documents have matches, once their registers have no claim; return of how many."""
+        ids = {number: self._claims.doc_ids[number] for number in matches}
+        held = {ids[number]: own[number] for number in matches if own[number].register.claimed is not None}
+        lost = self._set({doc_id: (read, read.register.lost()) for doc_id, read in held.items()}, always)
+        decided = [number for number in matches if ids[number] not in held or ids[number] in lost]
+        loose = [(ids[number], self._loose.get(ids[number]), own[number].register.signature) for number in decided]
+        if left := self._writes.orphan_puts(loose):
+            self._writes.gateway.put(left)
+        for number in decided:
+            self._claims.settle(number, Claim(is_new=False, match=matches[number]))
+        return len(decided)
+
+    def _settle(self, numbers: Sequence[int]) -> int:
+        for number in numbers:
+            self._claims.settle(number, Claim(is_new=True))
+        return len(numbers)
+
+    def _set(self, following: Mapping[bytes, tuple[Read, Register]], is_timely: Callable[[], bool]) -> set[bytes]:
+        """Compare and set registers, once what they leave is logged; return those that are known to be set."""
+        changes = [self._writes.change_of(doc_id, *change) for doc_id, change in following.items()]
+        if left := self._writes.left_by(changes):
+            self._writes.gateway.put(left, is_timely=is_timely)
+        return self._writes.set_registers(changes, is_timely) if changes else set()
+
+    def _give_up(self) -> None:
+        """Withdraw what is claimed, for others not to wait in their turn, and raise."""
+        wanted = {doc_id: self._want(number)[0] for number, doc_id in enumerate(self._claims.doc_ids)}
+        reads = self._writes.read(list(wanted))
+        held = {doc_id: read for doc_id, read in reads.items() if read.register.claimed == wanted[doc_id]}
+        self._set({doc_id: (read, read.register.lost()) for doc_id, read in held.items()}, always)
+        raise ClaimBusyError(
+            f"for over {self._times.claim_wait_s:g} s another process has been claiming a document near one of "
+            f"{len(wanted)}; make the same call again: what is decided stays so, and the claim of a process that was "
+            f"killed ends after {self._times.claim_s / 60:g} minutes"
+        )

@@ -1,0 +1,147 @@
+"""Where a table's rows are: how many drawer rows each region has, and crowded rows, from samples.
+
+A gateway reports no sizes. So windows of the segments' range are read, at random places of every region and of one
+width in all of them, chosen so that a window has a few hundred rows; a table so small that the windows would meet is
+read whole, and its numbers are exact. The key drawer's rows are not counted.
+
+Of buckets, the fullest that were met are reported, those of the key drawer too. A fingerprint that very many documents
+share is one row of listings, which no split can cut; it is met by reading registers at random places: half of the
+documents are half of those.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import chain, pairwise
+from typing import NamedTuple
+
+from hsimhash.rowkey import PREFIX_BYTES, documents_rowkey
+from hsimhash.store.base import Record
+from hsimhash.store.facts import Counted, Crowd, Region, Survey
+from hsimhash.store.hbase.gateway.base import DOCUMENT_FAMILY, DRAWER_FAMILY, Gateway
+from hsimhash.store.hbase.rows.cells import SEGMENTS, TABLE_STOP, is_register, segment_key, segment_of, signature_in
+
+HOT_BUCKET_ROWS = 100
+MOST_HOT_BUCKETS = 5
+WINDOW_ROWS = 200  # that a window should have, and
+MOST_WINDOW_ROWS = 2_000  # at most: a hot bucket is not read to its end
+
+HOT_LISTINGS = 1_000  # documents of one fingerprint
+MOST_LISTINGS = 20_000  # read of one
+
+_PILOTS, _FEW_PILOTS, _PILOT_ROWS = 32, 4, 64
+_REGION_WINDOWS = 16, 4  # usually, and in a table of very many regions
+_MOST_WINDOWS = 2_048
+_AT_ONCE = 8
+_CELL_BYTES = 36  # of a listing, around the document's id
+
+
+class _Window(NamedTuple):
+    """A part of a region: half-open keys, and how many segments wide."""
+
+    start: bytes
+    stop: bytes
+    width: int
+
+
+def survey(gateway: Gateway, record: Record) -> Survey:
+    """Count the drawer rows of every region, exactly in a small table, from samples in a large one."""
+    regions, randoms = gateway.regions(), random.Random(0)  # noqa: S311 (the same windows at every call)
+
+    prefixes = partial(_prefixes, gateway)
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        starts = [randoms.randrange(SEGMENTS) for _ in range(_PILOTS)]
+        rows, segments = _density(
+            record, starts, pool.map(lambda start: prefixes(segment_key(start), TABLE_STOP, _PILOT_ROWS), starts)
+        )
+        width = min(math.ceil(WINDOW_ROWS * segments / rows), SEGMENTS) if rows else SEGMENTS
+        parts = max(_REGION_WINDOWS[1], min(_REGION_WINDOWS[0], _MOST_WINDOWS // len(regions)))
+        windows = [_windows(region, width, parts, randoms) for region in regions]
+        read = pool.map(lambda one: prefixes(one.start, one.stop, MOST_WINDOW_ROWS), chain.from_iterable(windows))
+        found = [[next(read) for _ in own] for own in windows]
+        crowds = _crowds(gateway, pool, randoms)
+    buckets = Counter(prefix for own in found for rows in own for prefix in rows)
+    hot = [one for one in buckets.most_common(MOST_HOT_BUCKETS) if one[1] >= HOT_BUCKET_ROWS]
+    return Survey(tuple(map(partial(_counted, record), regions, windows, found)), tuple(hot), crowds)
+
+
+def _crowds(gateway: Gateway, pool: ThreadPoolExecutor, randoms: random.Random) -> tuple[Crowd, ...]:
+    """Return the fingerprints of very many documents, as far as registers at random places show."""
+    starts = [segment_key(randoms.randrange(SEGMENTS)) for _ in range(_PILOTS)]
+    found = pool.map(lambda start: gateway.rows(start, TABLE_STOP, DOCUMENT_FAMILY, limit=_PILOT_ROWS), starts)
+    registers = {
+        cell.qualifier: signature_in(cell)
+        for rows in found
+        for (cell, *_) in rows
+        if is_register(cell.row, cell.qualifier)
+    }
+    shared = Counter(signature.fingerprint for signature in registers.values() if signature is not None)
+    common = [(value, met) for value, met in shared.most_common(MOST_HOT_BUCKETS) if met > 1]
+    crowds = pool.map(lambda one: _crowd(gateway, one[0], one[1] / shared.total()), common)
+    return tuple(crowd for crowd in crowds if crowd.documents >= HOT_LISTINGS)
+
+
+def _crowd(gateway: Gateway, fingerprint: int, share: float) -> Crowd:
+    cells = gateway.cells(documents_rowkey(fingerprint), DOCUMENT_FAMILY, limit=MOST_LISTINGS)
+    return Crowd(fingerprint, len(cells), sum(_CELL_BYTES + len(cell.qualifier) for cell in cells), share)
+
+
+def rows_about(gateway: Gateway, record: Record) -> int:
+    """Return about how many drawer rows the table has, without the key drawer's, from a few places of it."""
+    randoms = random.Random(0)  # noqa: S311 (the same places at every call)
+    starts = [randoms.randrange(SEGMENTS) for _ in range(_FEW_PILOTS)]
+    rows, segments = _density(
+        record, starts, (_prefixes(gateway, segment_key(start), TABLE_STOP, _PILOT_ROWS) for start in starts)
+    )
+    return rows * SEGMENTS // segments
+
+
+def _prefixes(gateway: Gateway, start: bytes, stop: bytes, limit: int) -> list[bytes]:
+    return [cells[0].row[:PREFIX_BYTES] for cells in gateway.rows(start, stop, DRAWER_FAMILY, limit=limit)]
+
+
+def _count(record: Record, prefixes: Iterable[bytes]) -> int:
+    return sum(not record.is_key_row(prefix) for prefix in prefixes)
+
+
+def _density(record: Record, starts: Sequence[int], found: Iterable[list[bytes]]) -> tuple[int, int]:
+    """Return how many rows there are in how many segments, from the prefixes found from some places on."""
+    segments = rows = 0
+    for start, prefixes in zip(starts, found, strict=True):
+        stop = segment_of(prefixes[-1]) + 1 if len(prefixes) == _PILOT_ROWS else SEGMENTS
+        segments, rows = segments + stop - start, rows + _count(record, prefixes)
+    return rows, segments
+
+
+def _windows(region: Region, width: int, parts: int, randoms: random.Random) -> list[_Window]:
+    """Return a window in each of a region's equal parts, or the parts where they are no wider."""
+    lower, upper = segments_of(region)
+    parts = min(parts, max(upper - lower, 1))
+    edges = [lower + (upper - lower) * number // parts for number in range(parts + 1)]
+    windows = []
+    for start, stop in pairwise(edges):
+        if stop - start > width:
+            start = randoms.randrange(start, stop - width + 1)
+            stop = start + width
+        # A region may begin and end inside of a segment.
+        first = region.start if start == lower else segment_key(start)
+        last = region.stop or TABLE_STOP if stop == upper else segment_key(stop)
+        windows.append(_Window(first, last, max(stop - start, 1)))
+    return windows
+
+
+def _counted(record: Record, region: Region, windows: list[_Window], found: list[list[bytes]]) -> Counted:
+    read, segments = _count(record, chain.from_iterable(found)), sum(window.width for window in windows)
+    lower, upper = segments_of(region)
+    is_whole = segments >= upper - lower and all(len(rows) < MOST_WINDOW_ROWS for rows in found)
+    return Counted(region, read if is_whole else round(read * (upper - lower) / segments), is_whole)
+
+
+def segments_of(region: Region) -> tuple[int, int]:
+    """Return the half-open range of segments that a region, about, has."""
+    return segment_of(region.start), segment_of(region.stop) if region.stop else SEGMENTS

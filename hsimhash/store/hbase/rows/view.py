@@ -1,0 +1,77 @@
+"""The reads of a query: buckets by scans, listings row by row, each document confirmed by its register."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hsimhash.fingerprint.bits import Uint8s
+from hsimhash.rowkey import KEY_FLAG, SEGMENT_BYTES, bucket_range, documents_rowkey
+from hsimhash.store.base import Document, Reader, Record, up_to
+from hsimhash.store.hbase.gateway.base import DOCUMENT_FAMILY, Cell, Gateway
+from hsimhash.store.hbase.gateway.batches import slices
+from hsimhash.store.hbase.rows.cells import Register, register_key
+from hsimhash.store.hbase.rows.survey import rows_about
+
+ROWS_AT_ONCE = 100  # documents rows read by one call, and of each
+FIRST_CELLS = 100  # so many listings; most rows have one
+MORE_CELLS = 5_000  # of a row that has more
+
+
+class HBaseView(Reader):
+    """The reads of one query, which counts them."""
+
+    def __init__(self, gateway: Gateway, record: Record) -> None:
+        self._gateway, self._record = gateway, record
+        self._asked = self._buckets = self._rows = self._documents = 0
+
+    def __str__(self) -> str:
+        return f"{self._buckets} of {self._asked} buckets with {self._rows} rows, and {self._documents} documents"
+
+    def scan(self, prefixes: Sequence[bytes]) -> Uint8s:
+        return self._read(list(map(bucket_range, prefixes)))
+
+    def sweep(self, ranges: Sequence[tuple[bytes, bytes]]) -> Uint8s:
+        rows = self._read(ranges)
+        return rows[rows[:, SEGMENT_BYTES] != KEY_FLAG] if self._record.has_signatures else rows
+
+    def _read(self, ranges: Sequence[tuple[bytes, bytes]]) -> Uint8s:
+        self._asked += len(ranges)
+        rows = self._gateway.scan(ranges)
+        self._buckets += len(ranges)
+        self._rows += len(rows)
+        return rows
+
+    def estimate(self) -> int:
+        return rows_about(self._gateway, self._record) // len(self._record.layout.drawers)
+
+    def documents(self, fingerprints: Sequence[int], limit: int | None = None) -> list[list[Document]]:
+        found = list[list[Document]]()
+        most = FIRST_CELLS if limit is None else min(limit, FIRST_CELLS)
+        for part in slices(len(fingerprints), ROWS_AT_ONCE):
+            rows = [documents_rowkey(value) for value in fingerprints[part]]
+            listings = self._gateway.cells_of(rows, DOCUMENT_FAMILY, limit=most)
+            confirmed = iter(self.lookup([cell.qualifier for cells in listings for cell in cells]))
+            for fingerprint, cells in zip(fingerprints[part], listings, strict=True):
+                documents = [document for _, document in zip(cells, confirmed, strict=False) if document is not None]
+                found.append(self._up_to(fingerprint, documents, cells, most, limit))
+        return found
+
+    def _up_to(
+        self, fingerprint: int, documents: list[Document], listed: list[Cell], most: int, limit: int | None
+    ) -> list[Document]:
+        """Return the documents of a row up to the limit, reading on behind the first page where that is not enough."""
+        while len(listed) == most:
+            if limit is not None and sum(document.fingerprint == fingerprint for document in documents) >= limit:
+                break
+            row, after, most = documents_rowkey(fingerprint), listed[-1].qualifier, min(4 * most, MORE_CELLS)
+            listed = self._gateway.cells(row, DOCUMENT_FAMILY, after=after, limit=most)
+            documents += filter(None, self.lookup([cell.qualifier for cell in listed]))
+        return documents if limit is None else up_to(documents, fingerprint, limit)
+
+    def lookup(self, doc_ids: Sequence[bytes]) -> list[Document | None]:
+        self._documents += len(doc_ids)
+        cells = self._gateway.get([register_key(doc_id) for doc_id in doc_ids], DOCUMENT_FAMILY)
+        return [
+            Register.from_bytes(cell.value).document(doc_id) if cell is not None else None
+            for doc_id, cell in zip(doc_ids, cells, strict=True)
+        ]

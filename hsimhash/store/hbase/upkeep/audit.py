@@ -1,0 +1,419 @@
+"""The rules of `check` on HBase: what of registers, listings and drawer rows is wrong or left over, and its repair.
+
+Judged are the cells that `full_check.py` found to be suspect, or a sample, or what the log of orphans names
+(`collect.py`).
+
+| found | what it is | repair |
+|---|---|---|
+| a register whose fingerprint does not list it, or is not in all drawers ¹ | problem: may be missed | rows are put |
+| a register that cannot be read | problem: the document is lost | deleted; add the document again |
+| a cell whose key does not recompute | problem | deleted |
+| a listing that its register contradicts | leftover of a move, a removal, an interrupted write | deleted |
+| a drawer row whose fingerprint lists nothing | leftover | deleted |
+| a row of the key drawer whose fingerprint lists no document with that key | leftover | deleted |
+| the register of a document removed long ago | neither | deleted |
+
+¹ Nor, if it has a key, in the key drawer.
+
+Others write meanwhile, and their calls may land late. So only cells that were settled when it began are deleted (see
+`Times`; "when it began" is a server's time, the stamp of a cell written for that), with the timestamp that was read
+*before* what condemns the cell; what is put later stays.
+
+A sample is so many documents and drawer rows from all over the table, each run others. The keys are cut into strata of
+one size. In each a place is drawn, and rows are read from there on, and from the stratum's start where it ends before
+there are enough. Registers lie evenly, for their rows begin with a digest; listings and drawer rows as the fingerprints
+do.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from itertools import chain, compress
+
+import numpy as np
+
+from hsimhash.errors import CorruptionError
+from hsimhash.fingerprint.signature import Signature
+from hsimhash.rowkey import (
+    FINGERPRINT_BYTES,
+    KEY_FLAG,
+    PREFIX_BYTES,
+    RECORD_ROWKEY,
+    ROWKEY_BYTES,
+    SEGMENT_BYTES,
+    documents_rowkey,
+    encode,
+    filed_rowkeys,
+    fingerprints_of,
+)
+from hsimhash.store.base import Record
+from hsimhash.store.facts import CheckReport, Progress
+from hsimhash.store.hbase.gateway.base import (
+    DOCUMENT_FAMILY,
+    DRAWER_FAMILY,
+    RECORD_FAMILY,
+    Cell,
+    Deletion,
+    Gateway,
+    Having,
+    Put,
+)
+from hsimhash.store.hbase.rows.cells import (
+    COLLECTED,
+    SEGMENTS,
+    TABLE_START,
+    TABLE_STOP,
+    Orphan,
+    is_listing,
+    is_register,
+    is_text,
+    key_rowkey,
+    listing_key,
+    parsed,
+    register_key,
+    row_flag,
+    segment_key,
+    segment_of,
+    signature_in,
+)
+from hsimhash.store.hbase.rows.protocol import Times, end_load, loads_begun, put_drawer_rows, put_listings
+
+PAGE_ROWS = 1_000  # read by one call; bounds memory, together with
+PAGE_COLUMNS = 16  # of a row; the rest of a wide one comes in pages
+PAGE_CELLS = 10_000  # of a wide row
+PROGRESS_STEPS = 1 << 12  # of one pass over the table
+STRATA = 256  # of a sample
+
+_log = logging.getLogger("hsimhash.store")
+
+
+def pages(
+    gateway: Gateway,
+    family: bytes,
+    *,
+    bounds: tuple[bytes, bytes] = (TABLE_START, TABLE_STOP),
+    flag: int | None = None,
+    having: Having | None = None,
+) -> Iterator[list[Cell]]:
+    """Yield the cells of a family in order of (row, qualifier), in pages; wide rows are never in memory whole.
+
+    With a flag all cells of the rows that have it, and of others at least the first. With `having` those are left out
+    whose qualifier, or value, is empty, at least among the first of a row.
+    """
+    start, stop = bounds
+    while rows := gateway.rows(start, stop, family, limit=PAGE_ROWS, columns=PAGE_COLUMNS, having=having):
+        page: list[Cell] = []
+        for row in rows:
+            page += row
+            if len(row) == PAGE_COLUMNS and flag in (None, row_flag(row[0].row)):
+                for more in rest_of_row(gateway, family, page[-1]):
+                    yield page
+                    page = more
+        yield page
+        start = rows[-1][0].row + b"\x00"
+
+
+def rest_of_row(gateway: Gateway, family: bytes, cell: Cell) -> Iterator[list[Cell]]:
+    """Yield the cells of a row behind one of its cells, in pages."""
+    while page := gateway.cells(cell.row, family, after=cell.qualifier, limit=PAGE_CELLS):
+        yield page
+        cell = page[-1]
+
+
+def sampled_pages(gateway: Gateway, documents: int, seed: int, family: bytes) -> Iterator[list[Cell]]:
+    """Yield the cells of a family's rows in a sample of about so many documents, in order, in pages."""
+    strata, rng = min(STRATA, documents), np.random.default_rng([seed, *family])
+    rows_each = -(-documents // strata)
+    if family == DOCUMENT_FAMILY:
+        rows_each *= 2  # a document has a listing and a register
+    page: list[Cell] = []
+    for number in range(strata):
+        low, high = number * SEGMENTS // strata, (number + 1) * SEGMENTS // strata
+        page += _drawn(gateway, family, (low, int(rng.integers(low, high)), high), rows_each)
+        if len(page) >= PAGE_ROWS:
+            yield page
+            page = []
+    yield page
+
+
+def _drawn(gateway: Gateway, family: bytes, segments: tuple[int, int, int], count: int) -> list[Cell]:
+    """Return the cells of `count` rows between the first and the last of three segments, from the middle one on."""
+    low, middle, high = map(segment_key, segments)
+    rows = gateway.rows(middle, high, family, limit=count, columns=PAGE_COLUMNS)
+    if low < middle and len(rows) < count:
+        rows = gateway.rows(low, middle, family, limit=count - len(rows), columns=PAGE_COLUMNS) + rows
+    return [cell for row in rows for cell in row]
+
+
+def server_time(gateway: Gateway) -> int:
+    """Return a server's time in ms, the stamp of a cell that is written for that into the record's row.
+
+    What is older was there before this moment, whatever this machine's clock says.
+    """
+    gateway.put([Put(RECORD_ROWKEY, RECORD_FAMILY, COLLECTED, b"")])
+    (cell,) = gateway.get([(RECORD_ROWKEY, COLLECTED)], RECORD_FAMILY)
+    if cell is None:
+        raise CorruptionError(
+            f"the cell i:{COLLECTED.decode()} of row {RECORD_ROWKEY.hex()} is hidden as soon as it is written: a "
+            f"delete lies ahead of the servers' clocks there; correct them, and run a major compaction"
+        )
+    return cell.timestamp
+
+
+class Audit:
+    """One run of `check`; see the module's text.
+
+    Args:
+        gateway: to the table.
+        record: its layout fixes the drawer rows; in format 2 there is a key drawer.
+        times: what is old enough to collect.
+        repair: repair problems and collect leftovers.
+        progress: is given how far it is, in steps.
+        pages: returns the cells to check, by family, in pages.
+        is_sample: they are drawn, not suspect.
+    """
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        record: Record,
+        times: Times,
+        *,
+        repair: bool = False,
+        progress: Progress | None = None,
+        pages: Callable[[bytes], Iterable[list[Cell]]],
+        is_sample: bool = False,
+    ) -> None:
+        self.gateway = gateway
+        self.record = record
+        self.times = times
+        self.is_repair = repair
+        self.progress = progress
+        self._pages = pages
+        self._is_sample = is_sample
+        self.report = CheckReport()
+        self.deleted = 0
+        # Cells stamped up to then are deleted: none, unless it repairs.
+        self.settled_before = self.forgotten_before = -1
+        self.ever: float = math.inf if repair else -1
+
+    def run(self) -> CheckReport:
+        """Compare, and repair where asked to."""
+        if self.is_repair:
+            now = server_time(self.gateway)
+            youngest = self._before_loads(now)
+            self.settled_before = min(now - round(self.times.settled_s * 1_000), youngest)
+            self.forgotten_before = min(now - round(self.times.forgotten_s * 1_000), youngest)
+        # Listings first: a drawer row is left over once its last listing is gone.
+        for page in self._pages(DOCUMENT_FAMILY):
+            self._check_documents(page)
+            self._advance(0, page)
+        for page in self._pages(DRAWER_FAMILY):
+            self._check_drawer_rows(page)
+            self._advance(1, page)
+        if self.report.repaired:
+            _log.info("%d cells repaired", self.report.repaired)
+        return self.report
+
+    def _before_loads(self, now: int) -> int:
+        """Return the time before which no bulk load by files began that is still waited for; give up the others."""
+        youngest = now
+        for token, began in loads_begun(self.gateway).items():
+            if now - began > self.times.load_s * 1_000:
+                end_load(self.gateway, token)
+                _log.warning("a bulk load that began over %d days ago is given up", self.times.load_s // 86_400)
+            else:
+                youngest = min(youngest, began - 1)
+        return youngest
+
+    def _advance(self, family: int, page: Sequence[Cell]) -> None:
+        if self.progress is not None and page:
+            place = segment_of(page[-1].row)
+            self.progress((family * SEGMENTS + place) * PROGRESS_STEPS // SEGMENTS, 2 * PROGRESS_STEPS)
+
+    def _problem(self, text: str) -> None:
+        self.report.problem(text)
+        self.report.repaired += self.is_repair
+
+    def _collect(self, cells: Iterable[Cell], family: bytes, before: float) -> int:
+        """Delete the cells that were written before a time, as they were read; return how many."""
+        deletions = [
+            Deletion(cell.row, family, cell.qualifier, cell.timestamp) for cell in cells if cell.timestamp <= before
+        ]
+        if deletions:
+            self.gateway.delete(deletions)
+        self.deleted += len(deletions)
+        return len(deletions)
+
+    def _collect_leftovers(self, cells: Sequence[Cell], family: bytes, young: Iterable[Cell] = ()) -> None:
+        """Delete leftovers that are settled; leave the others, and those that are too young for another reason."""
+        self.report.repaired += self._collect(cells, family, self.settled_before)
+        self._leave([*young, *(cell for cell in cells if cell.timestamp > self.settled_before)])
+
+    def _leave(self, cells: Sequence[Cell]) -> None:
+        """Take note of leftovers, listings or drawer rows, that are not deleted."""
+
+    def _misfiled(self, cells: Sequence[Cell], family: bytes) -> None:
+        for cell in cells:
+            self._problem(f"row {cell.row.hex()}, {family.decode()}:{cell.qualifier[:80]!r} does not recompute")
+        self._collect(cells, family, self.ever)  # nobody writes such cells
+
+    # The family d: listings and registers.
+
+    def _check_documents(self, cells: Sequence[Cell]) -> None:
+        listings, registers, misfiled = list[Cell](), list[Cell](), list[Cell]()
+        for cell in cells:
+            if is_listing(cell.row) and is_text(cell.qualifier):
+                listings.append(cell)
+            elif is_register(cell.row, cell.qualifier) and is_text(cell.qualifier):
+                registers.append(cell)
+            elif Orphan.of(cell) is None:
+                misfiled.append(cell)
+        self._misfiled(misfiled, DOCUMENT_FAMILY)
+        self._check_listings(listings)
+        self._check_registers(registers)
+
+    def _check_listings(self, listings: Sequence[Cell]) -> None:
+        contradicted, young = list[Cell](), list[Cell]()
+        for cell, register in zip(listings, self._registers_of(listings), strict=True):
+            fingerprint, signature = int.from_bytes(cell.row[PREFIX_BYTES:], "big"), signature_in(register)
+            if signature is None or signature.fingerprint != fingerprint:
+                self.report.leftover(f"{_shown(cell.qualifier)} is listed under {fingerprint:016x}")
+                # A young register may be one step of a document that comes back to this fingerprint.
+                is_settled = register is None or register.timestamp <= self.settled_before
+                (contradicted if is_settled else young).append(cell)
+        self._collect_leftovers(contradicted, DOCUMENT_FAMILY, young)
+
+    def _registers_of(self, listings: Sequence[Cell]) -> list[Cell | None]:
+        return self.gateway.get([register_key(cell.qualifier) for cell in listings], DOCUMENT_FAMILY)
+
+    def _check_registers(self, cells: Sequence[Cell]) -> None:
+        filed, removed, unreadable = dict[Cell, Signature](), list[Cell](), list[Cell]()
+        for cell in cells:
+            register = parsed(cell)
+            if register is None:
+                self._problem(f"the register of {_shown(cell.qualifier)} cannot be read: {cell.value[:40].hex()}")
+                unreadable.append(cell)
+            elif register.signature is None:
+                removed.append(cell)
+            else:
+                filed[cell] = register.signature
+        self._collect(unreadable, DOCUMENT_FAMILY, self.ever)
+        self.report.documents += len(filed)
+        self._check_filed(filed)
+        self._collect(removed, DOCUMENT_FAMILY, self.forgotten_before)
+
+    def _check_filed(self, filed: Mapping[Cell, Signature]) -> None:
+        """Look for the listings and drawer rows of registers, given with their signatures."""
+        keys = [listing_key(signature.fingerprint, cell.qualifier) for cell, signature in filed.items()]
+        listed = self.gateway.get(keys, DOCUMENT_FAMILY)
+        unfiled = self._unfiled(set(filed.values()))
+        lacking = [
+            cell
+            for cell, listing in zip(filed, listed, strict=True)
+            if (listing is None or filed[cell] in unfiled) and not self._is_expiring(cell)
+        ]
+        if lacking:
+            # Those that someone has moved since they were read are no problem.
+            now = set(self.gateway.get([(cell.row, cell.qualifier) for cell in lacking], DOCUMENT_FAMILY))
+            self._file({cell.qualifier: filed[cell] for cell in lacking if cell in now})
+
+    def _unfiled(self, signatures: Set[Signature]) -> set[Signature]:
+        """Return those that are not in every drawer or, if they have a key, not in the key drawer."""
+        rows = [row.tobytes() for row in filed_rowkeys(self.record.layout, signatures)]
+        missing = {row for row, is_one in zip(rows, self.gateway.holds(rows), strict=True) if not is_one}
+        numbers = {row[PREFIX_BYTES:] for row in missing if not self.record.is_key_row(row)}
+        return {
+            signature
+            for signature in signatures
+            if signature.fingerprint.to_bytes(FINGERPRINT_BYTES, "big") in numbers or key_rowkey(signature) in missing
+        }
+
+    def _is_expiring(self, register: Cell) -> bool:
+        """Whether the table's TTL is about to drop the register, and its rows, written before it, may be gone."""
+        if self.times.ttl_s is None:
+            return False
+        age_s = self.times.wall_clock() - register.timestamp / 1_000
+        return age_s > self.times.ttl_s - self.times.settled_s
+
+    def _file(self, signatures: Mapping[bytes, Signature]) -> None:
+        """Count documents that queries may miss; repairing, write their rows."""
+        for doc_id, signature in signatures.items():
+            self._problem(f"{_shown(doc_id)} (fingerprint {signature.fingerprint:016x}) is not listed, or not filed")
+        if self.is_repair and signatures:
+            put_listings(self.gateway, signatures)
+            put_drawer_rows(self.gateway, self.record.layout, signatures)
+
+    # The family f.
+
+    def _check_drawer_rows(self, cells: Sequence[Cell]) -> None:
+        whole = [cell for cell in cells if len(cell.row) == ROWKEY_BYTES and not cell.qualifier]
+        rows = np.frombuffer(b"".join(cell.row for cell in whole), np.uint8).reshape(-1, ROWKEY_BYTES)
+        is_right = (encode(self.record.layout, fingerprints_of(rows)) == rows[:, None]).all(axis=2).any(axis=1)
+        is_key_row = (rows[:, SEGMENT_BYTES] == KEY_FLAG) & self.record.has_signatures
+        right = list(compress(whole, (is_right | is_key_row).tolist()))
+        known = {cell.row for cell in right}
+        self._misfiled([cell for cell in cells if cell.row not in known or cell.qualifier], DRAWER_FAMILY)
+        self.report.drawer_rows += len(right)
+        self._check_listed(right)
+
+    def _check_listed(self, cells: Sequence[Cell]) -> None:
+        """Look for a document of each row's fingerprint, and key."""
+        rows = list(dict.fromkeys(map(_listings_of, cells)))
+        listed = self.gateway.cells_of(rows, DOCUMENT_FAMILY, limit=1)
+        empty = {row for row, found in zip(rows, listed, strict=True) if not found}
+        left = [cell for cell in cells if _listings_of(cell) in empty]
+        for cell in left:
+            self.report.leftover(f"drawer row {cell.row.hex()} has no document")
+        self._collect_leftovers(left, DRAWER_FAMILY)
+        if not self._is_sample:  # it would read all listings of a crowded fingerprint
+            self._check_keys(
+                [cell for cell in cells if self.record.is_key_row(cell.row) and _listings_of(cell) not in empty]
+            )
+
+    def _check_keys(self, cells: Sequence[Cell]) -> None:
+        """Look for a document that has the key of each row among all that are listed under its fingerprint."""
+        filed, young = set[bytes | None](), set[bytes]()
+        own: dict[bytes, list[bytes]] = {}
+        for cell in cells:
+            own.setdefault(_listings_of(cell), []).append(cell.row)
+        for listings in self._listings(own, lambda row: not filed.issuperset(own[row])):
+            registers = self.gateway.get([register_key(cell.qualifier) for cell in listings], DOCUMENT_FAMILY)
+            for listing, register in zip(listings, registers, strict=True):
+                if register is not None and register.timestamp > self.settled_before:
+                    young.add(listing.row)
+                signature = signature_in(register)
+                if signature is not None:
+                    filed.add(key_rowkey(signature))
+        left = [cell for cell in cells if cell.row not in filed]
+        for cell in left:
+            self.report.leftover(f"row {cell.row.hex()} of the key drawer has no document with such a key")
+        # A query that is under way may need the row to find a document that has just got another key.
+        settled = [cell for cell in left if _listings_of(cell) not in young]
+        self._collect_leftovers(settled, DRAWER_FAMILY, (cell for cell in left if _listings_of(cell) in young))
+
+    def _listings(self, rows: Iterable[bytes], is_wanted: Callable[[bytes], bool]) -> Iterator[list[Cell]]:
+        return listings_in(self.gateway, rows, is_wanted)
+
+
+def listings_in(
+    gateway: Gateway, rows: Iterable[bytes], is_wanted: Callable[[bytes], bool] = lambda _: True
+) -> Iterator[list[Cell]]:
+    """Yield all cells of rows of listings, in pages; of a row that is not wanted any more not all."""
+    firsts = gateway.cells_of(list(rows), DOCUMENT_FAMILY, limit=PAGE_COLUMNS)
+    yield list(chain.from_iterable(firsts))
+    for page in firsts:
+        while len(page) >= PAGE_COLUMNS and is_wanted(page[0].row):
+            page = gateway.cells(page[-1].row, DOCUMENT_FAMILY, after=page[-1].qualifier, limit=PAGE_CELLS)
+            yield page
+
+
+def _listings_of(drawer_row: Cell) -> bytes:
+    """Return the row that lists the documents of a drawer row's fingerprint."""
+    return documents_rowkey(int.from_bytes(drawer_row.row[PREFIX_BYTES:], "big"))
+
+
+def _shown(doc_id: bytes) -> str:
+    return repr(doc_id.decode())

@@ -1,0 +1,185 @@
+"""The log of orphans worked off: what `collect` deletes, and in which order.
+
+A move or a removal logs what the document leaves (`protocol.py`), in a row that begins with the hour. So the entries of
+all hours are one short range of the table, in which the index has next to nothing else. An entry is no more than a hint
+of where to look. What it names is judged by the rules of `audit.py`, whose pages it gives:
+
+1. of each entry its listing, and its document's register if that is of a removed one,
+2. once all of these are judged, of each entry the drawer rows of its fingerprint, and the row of its key.
+
+Then the entry is deleted, with the timestamp that was read, unless it is young, or something of its fingerprint is left
+over that is too young. A removed document's register is to be forgotten after a day: an entry that says so is put into
+the hour in which that is due. So a kill at any moment leaves an entry for whatever is left.
+
+A cell beside the record has the hour before which all is done. Writers file by their own clocks, so the next collection
+begins a day before it. What an add left that failed is in no log: `check --repair` finds it, and works off the log too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from hsimhash.fingerprint.signature import Signature
+from hsimhash.rowkey import ORPHANS_FLAG, PREFIX_BYTES, RECORD_ROWKEY, filed_rowkeys
+from hsimhash.store.base import Record
+from hsimhash.store.facts import CollectReport, Progress
+from hsimhash.store.hbase.gateway.base import (
+    DOCUMENT_FAMILY,
+    DRAWER_FAMILY,
+    RECORD_FAMILY,
+    Cell,
+    Deletion,
+    Gateway,
+    Put,
+)
+from hsimhash.store.hbase.rows.cells import (
+    HOUR_MS,
+    WORKED_OFF,
+    Orphan,
+    listing_key,
+    parsed,
+    register_key,
+    row_flag,
+    segment_key,
+)
+from hsimhash.store.hbase.rows.protocol import Times
+from hsimhash.store.hbase.upkeep.audit import Audit, pages
+
+SLACK_H = 24  # hours that a writer's clock may be behind
+
+Entry = tuple[Cell, Orphan]
+
+
+class Collection(Audit):
+    """One run of `collect`; see the module's text.
+
+    Args:
+        gateway: to the table.
+        record: its layout fixes the drawer rows; in format 2 there is a key drawer.
+        times: what is old enough to collect.
+        hours: of the log, which are worked off whatever they are; None: all that are over an hour old.
+        progress: is given how far it is, in hours of the log, each of which is read twice.
+    """
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        record: Record,
+        times: Times,
+        *,
+        hours: Iterable[int] | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        super().__init__(gateway, record, times, repair=True, progress=progress, pages=self._suspects)
+        self._hours = None if hours is None else sorted(hours)
+        self._ranges: list[tuple[int, int]] = []  # half-open, of hours
+        self._registers: dict[bytes, Cell | None] = {}
+        self._left = set[int]()  # fingerprints of which something is left over that is too young
+        self._open_hours = set[int]()  # of entries that stay
+        self._entries = self._stayed = 0
+
+    def collect(self) -> CollectReport:
+        """Work off the log."""
+        self.run()
+        if self._hours is None:
+            hour = min({self._end_hour - 1, *self._open_hours})
+            self.gateway.put([Put(RECORD_ROWKEY, RECORD_FAMILY, WORKED_OFF, b"%d" % hour)])
+        return CollectReport(self._entries, self.deleted, self._stayed)
+
+    @property
+    def _end_hour(self) -> int:
+        return max(0, int(self.settled_before)) // HOUR_MS + 1
+
+    def _suspects(self, family: bytes) -> Iterator[list[Cell]]:
+        return self._named_documents() if family == DOCUMENT_FAMILY else self._named_rows()
+
+    def _log(self, half: int) -> Iterator[list[Entry]]:
+        """Yield the entries of the log, in order, in pages."""
+        for first, end in self._ranges:
+            for page in pages(
+                self.gateway, DOCUMENT_FAMILY, bounds=(segment_key(first), segment_key(end)), flag=ORPHANS_FLAG
+            ):
+                found = ((cell, Orphan.of(cell)) for cell in page if row_flag(cell.row) == ORPHANS_FLAG)
+                entries = [(cell, orphan) for cell, orphan in found if orphan is not None]
+                if entries:
+                    yield entries
+                    self._tell(half, entries[-1][1].hour)
+
+    def _tell(self, half: int, hour: int) -> None:
+        first, total = self._ranges[0][0], self._ranges[-1][1] - self._ranges[0][0]
+        if self.progress is not None:
+            self.progress(half * total + hour - first, 2 * total)
+
+    def _open_ranges(self) -> list[tuple[int, int]]:
+        if self._hours is not None:
+            return [(hour, hour + 1) for hour in self._hours]
+        (cell,) = self.gateway.get([(RECORD_ROWKEY, WORKED_OFF)], RECORD_FAMILY)
+        first = int(cell.value) - SLACK_H if cell is not None and cell.value.isdigit() else 0
+        return [(max(0, min(first, self._end_hour - 1)), self._end_hour)]
+
+    def _is_settled(self, entry: Entry) -> bool:
+        return entry[0].timestamp <= self.settled_before
+
+    # The documents.
+
+    def _named_documents(self) -> Iterator[list[Cell]]:
+        self._ranges = self._open_ranges()
+        for page in self._log(0):
+            orphans = [orphan for _, orphan in filter(self._is_settled, page)]
+            keys = [listing_key(one.signature.fingerprint, one.doc_id) for one in orphans if not one.is_register]
+            listings = self.gateway.get(list(dict.fromkeys(keys)), DOCUMENT_FAMILY)
+            by_id = {orphan.doc_id: orphan for orphan in orphans}
+            registers = self.gateway.get(list(map(register_key, by_id)), DOCUMENT_FAMILY)
+            self._registers = dict(zip(by_id, registers, strict=True))
+            removed = [cell for cell in registers if cell is not None and _is_removed(cell)]
+            self._remember([cell for cell in removed if cell.timestamp > self.forgotten_before], by_id)
+            yield [cell for cell in listings if cell is not None] + removed
+
+    def _registers_of(self, listings: Sequence[Cell]) -> list[Cell | None]:
+        return [self._registers[cell.qualifier] for cell in listings]  # read after the listings
+
+    def _remember(self, removed: Sequence[Cell], by_id: dict[bytes, Orphan]) -> None:
+        """Log when registers of removed documents are to be forgotten."""
+        after_ms = round(self.times.forgotten_s * 1_000)
+        entries = (
+            by_id[cell.qualifier]._replace(hour=(cell.timestamp + after_ms) // HOUR_MS, is_register=True)
+            for cell in removed
+        )
+        self.gateway.put([entry.put() for entry in entries])
+
+    # The drawer rows.
+
+    def _named_rows(self) -> Iterator[list[Cell]]:
+        judged = set[Signature]()
+        for page in self._log(1):
+            named = {orphan.signature for _, orphan in filter(self._is_settled, page) if not orphan.is_register}
+            rows = filed_rowkeys(self.record.layout, named - judged) if named else ()
+            cells = self.gateway.get([(row.tobytes(), b"") for row in rows], DRAWER_FAMILY)
+            yield [cell for cell in cells if cell is not None]
+            self._strike(page)
+            # A crowded fingerprint's entries come in several pages, and its listings should be read once.
+            judged = {one for one in judged | named if one.fingerprint == page[-1][1].signature.fingerprint}
+
+    def _leave(self, cells: Sequence[Cell]) -> None:
+        self._left |= {int.from_bytes(cell.row[PREFIX_BYTES:], "big") for cell in cells}
+
+    def _strike(self, page: Sequence[Entry]) -> None:
+        """Delete the entries that are worked off."""
+        done = list[Deletion]()
+        for entry in page:
+            cell, orphan = entry
+            if self._is_settled(entry) and (orphan.is_register or orphan.signature.fingerprint not in self._left):
+                done.append(Deletion(cell.row, DOCUMENT_FAMILY, cell.qualifier, cell.timestamp))
+            else:
+                self._open_hours.add(orphan.hour)
+        self.gateway.delete(done)
+        self._entries += len(page)
+        self._stayed += len(page) - len(done)
+
+    def _advance(self, family: int, page: Sequence[Cell]) -> None:
+        """See `_log`."""
+
+
+def _is_removed(register: Cell) -> bool:
+    said = parsed(register)
+    return said is not None and said.signature is None

@@ -1,0 +1,51 @@
+"""All registers of a range of rows, for a walk or without one: their documents, how many, and the old ones removed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from hsimhash.rowkey import REGISTER_FLAG
+from hsimhash.store.base import Document
+from hsimhash.store.hbase.gateway.base import DOCUMENT_FAMILY, Cell, Gateway
+from hsimhash.store.hbase.rows.cells import Register, is_register, parsed
+from hsimhash.store.hbase.rows.protocol import BATCH_DOCUMENTS, SameIndex, Times, Writes
+from hsimhash.store.hbase.upkeep.audit import pages
+from hsimhash.store.hbase.upkeep.range_jobs import Bounds, RangeTask
+
+
+def register_pages(gateway: Gateway, bounds: Bounds) -> Iterator[list[Cell]]:
+    """Yield the registers of a range, in pages; listings, whose values are empty, do not leave the servers."""
+    for page in pages(gateway, DOCUMENT_FAMILY, bounds=bounds, flag=REGISTER_FLAG, having="value"):
+        yield [cell for cell in page if is_register(cell.row, cell.qualifier)]
+
+
+def documents_in(gateway: Gateway, bounds: Bounds) -> Iterator[list[Document]]:
+    """Yield the documents whose registers lie in a range, in pages; `CorruptionError` where one cannot be read."""
+    for page in register_pages(gateway, bounds):
+        found = (Register.from_bytes(cell.value).document(cell.qualifier) for cell in page)
+        yield [document for document in found if document is not None]
+
+
+def count_range(gateway: Gateway, task: RangeTask, *, before: int | None = None) -> int:
+    """Return how many documents a range has, with `before` (ms since 1970) of those first seen earlier."""
+    return sum(len(_filed(page, before)) for page in register_pages(gateway, task.bounds))
+
+
+def expire_range(gateway: Gateway, task: RangeTask, *, url: str, before: int, times: Times) -> int:
+    """Remove the documents of a range first seen before a time (ms since 1970); return how many there were."""
+    same = SameIndex(url, gateway, task.record, times)
+    writes, old, removed = Writes(gateway, task.record, times, same), list[bytes](), 0
+    for page in register_pages(gateway, task.bounds):
+        old += _filed(page, before)
+        if len(old) >= BATCH_DOCUMENTS:
+            removed += writes.remove(old, before=before)
+            old = []
+    removed += writes.remove(old, before=before)
+    same.check()
+    return removed
+
+
+def _filed(page: Sequence[Cell], before: int | None) -> list[bytes]:
+    """Return the ids of documents that are there; a register that cannot be read has none."""
+    found = ((cell.qualifier, parsed(cell)) for cell in page)
+    return [doc_id for doc_id, register in found if register is not None and register.is_filed(before)]
